@@ -1,0 +1,28 @@
+"""Synthesizers (arXiv:2005.00743) for Mesh TensorFlow and T5.
+
+Importing this package registers its layers with gin and its tasks with seqio, and
+lets gin find its files: `--module_import=synthesizer_mtf` is all that a stock
+`t5_mesh_transformer` needs.
+
+Dimensions, in all docstrings:
+  batch: the examples, with further batch dimensions such as `beam` before or
+    after it.
+  heads: attention heads.
+  length: positions of the queries; memory_length: positions of the keys.
+  d_model: channels of the tokens.
+  d_kv: channels of one head.
+  parts: the synthesizing functions of a mixture.
+"""
+
+from synthesizer_mtf import compat
+
+compat.apply()
+
+# pylint: disable=g-import-not-at-top,wrong-import-position
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import tasks
+from synthesizer_mtf.attention import SyntheticAttention
+from synthesizer_mtf.notation import attention_layer
+from synthesizer_mtf.stack import synthesizer_stack
+
+gin_files.add_search_path()

@@ -1,0 +1,114 @@
+"""`synthesizer_mesh_transformer`: T5's `t5_mesh_transformer` with this package.
+
+It takes the flags of `t5_mesh_transformer`, loads this package, and finds its
+gin files from any directory. A mistake in a flag, a gin file or a data file
+ends in one sentence and exit status 1; `--verbosity=1` adds the traceback.
+"""
+
+import sys
+import traceback
+
+from absl import app
+from absl import logging
+import gin
+from synthesizer_mtf import compat
+
+compat.apply()
+
+# pylint: disable=g-import-not-at-top,wrong-import-position
+import synthesizer_mtf  # pylint: disable=unused-import
+from synthesizer_mtf import gin_files
+from t5.models import mesh_transformer_main
+import tensorflow.compat.v1 as tf
+
+_NAME = "synthesizer_mesh_transformer"
+
+# What gin, seqio, Mesh and this package raise for a user's mistake: a wrong
+# value, a gin file with a wrong syntax, and a file or module that is not there.
+_MISTAKES = (ValueError, SyntaxError, FileNotFoundError, ModuleNotFoundError,
+             tf.errors.NotFoundError)
+
+
+def main(argv):
+  """Runs T5's main; `argv` as absl hands it on."""
+  gin_files.add_search_path()
+  try:
+    mesh_transformer_main.main(argv)
+  except Exception as error:  # pylint: disable=broad-except
+    if not is_mistake(error):
+      raise
+    report(error)
+    sys.exit(1)
+
+
+def is_mistake(error):
+  """Tells whether the user, not the program, has to mend this exception."""
+  if isinstance(error, _MISTAKES):
+    return True
+  # gin has no exceptions of its own for these two.
+  missing_file = isinstance(error, OSError) and "Unable to open file" in str(
+      error)
+  unbound = isinstance(error, RuntimeError) and str(error).startswith(
+      "Required bindings")
+  return missing_file or unbound
+
+
+def report(error):
+  """Prints an exception, its message on the last line of standard error."""
+  if logging.get_verbosity() >= logging.DEBUG:
+    traceback.print_exception(type(error), error, error.__traceback__)
+  sentence, places = split_message(error)
+  print("\n".join(places), file=sys.stderr)
+  print(f"{_NAME}: {sentence}{_bindings_in(sentence)}", file=sys.stderr)
+
+
+def split_message(error):
+  """Separates what an exception says from where gin was.
+
+  gin appends the configurable, its scope and the line of the gin file to the
+  message of an exception, each on lines of its own.
+
+  Args:
+    error: an exception.
+
+  Returns:
+    (the message on one line, a list of gin's lines).
+  """
+  if isinstance(error, SyntaxError):
+    where = error.filename or "--gin_param"
+    return f"{where}: {error.msg} {(error.text or '').strip()}".strip(), []
+  lines = [line for line in str(error).splitlines() if line.strip()]
+  first = next((i for i, line in enumerate(lines)
+                if line.startswith(("  In call to configurable", "  In file",
+                                    "  In bindings string"))), len(lines))
+  sentence = " ".join(line.strip() for line in lines[:first])
+  return sentence or type(error).__name__, lines[first:]
+
+
+def _bindings_in(sentence):
+  """Returns the gin bindings whose string a message cites, in parentheses.
+
+  Not every message of T5 and Mesh says which parameter a bad file name, task or
+  vocabulary came from.
+  """
+  found = []
+  for line in gin.config_str().splitlines():
+    parameter, _, value = line.partition(" = ")
+    text = value.strip("'\"")
+    cited = value in sentence or ("." in text or "/" in text) and text in sentence
+    if text != value and cited and parameter not in sentence:
+      found.append(line)
+  return f" ({'; '.join(found)})" if found else ""
+
+
+def console_entry_point():
+  """What the installed command calls."""
+  tf.disable_v2_behavior()
+  tf.logging.set_verbosity(tf.logging.INFO)
+  # absl's root logger would print each of TensorFlow's lines a second time.
+  tf.get_logger().propagate = False
+  app.run(main)
+
+
+if __name__ == "__main__":
+  console_entry_point()

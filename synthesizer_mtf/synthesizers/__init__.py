@@ -1,0 +1,12 @@
+"""The synthesizing functions, one module each."""
+
+from synthesizer_mtf.synthesizers.base import InnerProduct
+from synthesizer_mtf.synthesizers.base import SynthesizingFunction
+from synthesizer_mtf.synthesizers.base import Table
+from synthesizer_mtf.synthesizers.dense import DenseLogits
+from synthesizer_mtf.synthesizers.dense import FactorizedDenseLogits
+from synthesizer_mtf.synthesizers.dot_product import DotProductLogits
+from synthesizer_mtf.synthesizers.factorized_random import FactorizedRandomLogits
+from synthesizer_mtf.synthesizers.mixture import Mixture
+from synthesizer_mtf.synthesizers.random_logits import FixedRandomLogits
+from synthesizer_mtf.synthesizers.random_logits import RandomLogits

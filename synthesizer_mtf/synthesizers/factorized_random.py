@@ -1,0 +1,47 @@
+"""FR: random logits of low rank."""
+
+import gin
+import mesh_tensorflow as mtf
+from synthesizer_mtf.synthesizers import base
+
+
+@gin.configurable(module="synthesizer_mtf")
+class FactorizedRandomLogits(base.LengthTables):
+  """S(X) = R1 R2^T (arXiv:2005.00743, Factorized Random Synthesizer, eq. 7).
+
+  Variables: `R1` [heads, length, rank], `R2` [heads, memory_length, rank].
+  """
+
+  variable_names = ("R1", "R2")
+
+  def __init__(self, max_length=512, rank=8, tile_length=None, stddev=1.0):
+    """Declares the parameters.
+
+    Args:
+      max_length: the longest sequence, in tokens.
+      rank: the paper's k: 8, and 32 in its encoding-only experiments.
+      tile_length: learn factors of this many rows and repeat them to any length;
+        `max_length` is then ignored.
+      stddev: standard deviation of the initial logits, the products.
+
+    Raises:
+      ValueError: a length or the rank is below 1.
+    """
+    super().__init__(max_length, tile_length)
+    self.check_at_least(1, rank=rank)
+    self.rank = rank
+    self.stddev = stddev
+
+  def logits(self, inputs):
+    rank = mtf.Dimension("rank", self.rank)
+    stddev = self.stddev ** 0.5 * self.rank ** -0.25
+
+    def factor(name, dim_name):
+      table = inputs.variable(
+          name, [inputs.heads, mtf.Dimension(dim_name, self.table_length), rank],
+          stddev)
+      return self.fit(table, inputs, dim_name)
+
+    return [base.InnerProduct(
+        inputs.query_rows(factor("R1", "length")),
+        inputs.memory_columns(factor("R2", "memory_length")))]

@@ -1,0 +1,60 @@
+"""R and Fix: logits that do not look at the tokens."""
+
+import gin
+import mesh_tensorflow as mtf
+from synthesizer_mtf.synthesizers import base
+
+
+@gin.configurable(module="synthesizer_mtf")
+class RandomLogits(base.LengthTables):
+  """S(X) = R, learned (arXiv:2005.00743, Random Synthesizer, eq. 4).
+
+  The paper does not say how R is initialized. The authors' code leaves it to
+  Glorot's rule, which for this shape means a standard deviation of about 0.003
+  and all but uniform attention; here it is a parameter.
+
+  Variables: `R` [heads, length, memory_length].
+  """
+
+  variable_names = ("R",)
+  trainable = True
+
+  def __init__(self, max_length=512, tile_length=None, stddev=1.0):
+    """Declares the parameters.
+
+    Args:
+      max_length: the longest sequence, in tokens.
+      tile_length: learn a table of this many rows and columns and repeat it to
+        any length; `max_length` is then ignored.
+      stddev: standard deviation of the initial logits.
+
+    Raises:
+      ValueError: a length is below 1.
+    """
+    super().__init__(max_length, tile_length)
+    self.stddev = stddev
+
+  def logits(self, inputs):
+    size = self.table_length
+    table = inputs.variable(
+        "R", [inputs.heads, mtf.Dimension("length", size),
+              mtf.Dimension("memory_length", size)],
+        self.stddev, trainable=self.trainable)
+    table = self.fit(table, inputs, "length", "memory_length")
+    return [base.Table(inputs.rows_and_columns(table))]
+
+
+@gin.configurable(module="synthesizer_mtf")
+class FixedRandomLogits(RandomLogits):
+  """S(X) = R, never trained (arXiv:2005.00743, "Fixed").
+
+  R is saved with the checkpoint but is not a parameter of the model.
+
+  Variables: `R` [heads, length, memory_length], not trainable.
+  """
+
+  trainable = False
+
+  def __init__(self, max_length=512, tile_length=None, stddev=1.0):
+    """See `RandomLogits`."""
+    super().__init__(max_length, tile_length, stddev)

@@ -1,0 +1,63 @@
+"""Which keys a query may see, as the `transformer.Context` says."""
+
+from typing import NamedTuple, Optional
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf import positions
+import tensorflow.compat.v1 as tf
+
+# Added to the logits of keys that may not be seen, as Mesh TensorFlow does.
+HIDDEN = -1e9
+
+
+class Visibility(NamedTuple):
+  """What may be seen. A key is seen if both attributes allow it.
+
+  Attributes:
+    keys: <bool>[batch, memory_length], False for padding; or None.
+    pairs: <bool>[batch, length, memory_length], <bool>[length, memory_length]
+      or, in incremental mode, <bool>[batch, memory_length]; or None.
+  """
+  keys: Optional[mtf.Tensor]
+  pairs: Optional[mtf.Tensor]
+
+
+def visibility(inputs):
+  """The visibility for one stack; computed once in each.
+
+  Args:
+    inputs: an `AttentionInputs`.
+
+  Returns:
+    a `Visibility`.
+  """
+  key = "synthesizer_mtf/visibility", inputs.packed
+  cache = inputs.context.cache
+  if key not in cache:
+    cache[key] = _from_context(inputs)
+  return cache[key]
+
+
+def _from_context(inputs):
+  context = inputs.context
+  ids = positions.segment_id(context)
+  keys = pairs = None
+  if ids is not None:
+    if inputs.packed:
+      pairs = mtf.equal(ids, _of_keys(ids, inputs))
+    else:
+      keys = mtf.not_equal(_of_keys(ids, inputs), 0)
+  if context.read_priority is not None:
+    ordered = mtf.greater_equal(
+        context.read_priority, _of_keys(context.write_priority, inputs))
+    pairs = ordered if pairs is None else mtf.logical_and(ordered, pairs)
+  return Visibility(keys, pairs)
+
+
+def _of_keys(tensor, inputs):
+  return mtf.replace_dimensions(tensor, inputs.length, inputs.memory_length)
+
+
+def bias(visible, dtype=tf.float32):
+  """0 where `visible` is True and `HIDDEN` elsewhere."""
+  return mtf.cast(mtf.logical_not(visible), dtype) * HIDDEN

@@ -1,0 +1,230 @@
+"""The mean of the values, weighted by the softmax of the logits.
+
+The tensors [batch, heads, length, memory_length] are the large ones, and all is
+arranged to read and write them as rarely as possible:
+
+* Inner products are concatenated: any mixture of V, D and FR is one matrix
+  product. The padding mask is one more channel of it.
+* The gradient is written by hand: it keeps the weights alone, and gets
+  (gradient of the weights - its weighted mean) from one matrix product.
+* Logits which no part computes from the tokens have no batch: exp is computed
+  once for all examples. Padding is then masked in the values, and the sum of the
+  weights is a product with the mask.
+* No layout that a matrix product needs makes it transpose a large tensor.
+"""
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf import visibility
+from synthesizer_mtf.synthesizers import base
+import tensorflow.compat.v1 as tf
+
+
+def weighted_mean(logits, values, visible, inputs):
+  """The mean of the values, weighted by the softmax of the logits.
+
+  Args:
+    logits: a list of `InnerProduct` and `Table`.
+    values: <float>[batch, heads, memory_length, d_kv]
+    visible: a `Visibility`.
+    inputs: an `AttentionInputs`.
+
+  Returns:
+    <float>[batch, heads, length, d_kv], in any order of dimensions and in the
+    dtype of the values. The softmax is computed in float32. A query which may
+    see nothing gets finite values.
+  """
+  products = [term for term in logits if isinstance(term, base.InnerProduct)]
+  tables = [term.values for term in logits if isinstance(term, base.Table)]
+  if visible.pairs is not None:
+    tables.append(visibility.bias(visible.pairs))
+  order = inputs.query_dims + [inputs.memory_length]
+  tables = [mtf.transpose(t, [d for d in order if d in t.shape.dims])
+            for t in tables]
+  if any(inputs.has_batch(t) for t in sum(map(list, products), tables)):
+    return _with_batch(products, tables, values, visible.keys, inputs)
+  tables += [_inner_product(*product, inputs) for product in products]
+  return _without_batch(_sum(tables), values, visible.keys, inputs)
+
+
+def _without_batch(logits, values, keys, inputs):
+  """The weighted mean for logits that all examples share.
+
+  The maximum of a row is taken over padding, too. A row is exact as long as no
+  padding exceeds all that the row may see by more than 80, where the exponential
+  comes near the smallest float32.
+
+  Args:
+    logits: <float32>[heads, length, memory_length]
+    values: <float>[batch, heads, memory_length, d_kv]
+    keys: <bool>[batch, memory_length], False for padding; or None.
+    inputs: an `AttentionInputs`.
+
+  Returns:
+    <float>[heads, length, batch, d_kv]
+  """
+  maximum = mtf.reduce_max(
+      mtf.stop_gradient(logits), reduced_dim=inputs.memory_length)
+  weights = mtf.cast(mtf.exp(logits - maximum), values.dtype)
+  if keys is None:
+    total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
+  else:
+    seen = mtf.cast(keys, values.dtype)
+    values *= seen
+    total = mtf.einsum([weights, seen], output_shape=(
+        logits.shape - inputs.memory_length) + seen.shape.dims[:-1])
+    total += mtf.cast(mtf.equal(total, 0), total.dtype)
+  lead = logits.shape.dims[:-2]
+  batch = [d for d in inputs.batch_dims if d not in lead]
+  values = mtf.transpose(
+      values, lead + [inputs.memory_length] + batch + [inputs.d_kv])
+  return mtf.einsum([weights, values], output_shape=(
+      lead + inputs.length_dims + batch + [inputs.d_kv])) / total
+
+
+def _with_batch(products, tables, values, keys, inputs):
+  """The weighted mean for logits that differ between examples.
+
+  Args:
+    products: a list of `InnerProduct`.
+    tables: a list of tensors with any of the dimensions batch, heads, length and
+      memory_length.
+    values: <float>[batch, heads, memory_length, d_kv]
+    keys: <bool>[batch, memory_length], False for padding; or None.
+    inputs: an `AttentionInputs`.
+
+  Returns:
+    <float>[batch, heads, length, d_kv]
+  """
+  features = []
+  if products:
+    features = [
+        _concat_channels([p.query for p in products], inputs.query_dims),
+        _concat_channels([p.key for p in products], inputs.key_dims)]
+  bias = None if keys is None else visibility.bias(keys)
+
+  def forward(values, *rest):
+    weights = _softmax(
+        _logits(rest[:len(features)], rest[len(features):], bias, inputs),
+        inputs)
+    weights = mtf.cast(weights, values.dtype)
+    return weights, mtf.einsum(
+        [weights, values], output_shape=inputs.query_dims + [inputs.d_kv])
+
+  def backward(explicit_inputs, all_inputs, forward_operations, outputs,
+               output_grads):
+    del all_inputs, forward_operations
+    values, *rest = explicit_inputs
+    weights, mean = outputs
+    grad_mean = output_grads[1]
+    grad_logits = _grad_logits(weights, values, mean, grad_mean)
+    grads = [mtf.einsum([weights, grad_mean], output_shape=values.shape)]
+    if features:
+      query, key, *rest = rest
+      grads += [mtf.einsum([grad_logits, key], output_shape=query.shape),
+                mtf.einsum([grad_logits, query], output_shape=key.shape)]
+    grads += [mtf.reduce_sum(grad_logits, output_shape=t.shape) for t in rest]
+    if bias is not None:
+      grads.append(None)
+    return grads
+
+  table = [_sum(tables)] if tables else []
+  return mtf.custom_gradient(
+      forward, backward, [values] + features + table)[1]
+
+
+def _logits(features, table, bias, inputs):
+  """Sum of the inner product of features, the table and the padding's bias."""
+  total = list(table)
+  if features:
+    query, key = features
+    if bias is not None:
+      query, key = _with_padding_channel(query, key, bias)
+      bias = None
+    total.append(mtf.einsum(
+        [query, key], output_shape=inputs.query_dims + [inputs.memory_length]))
+  if bias is not None:
+    total.append(bias)
+  return _sum(total)
+
+
+def _with_padding_channel(query, key, bias):
+  """Adds a channel whose product is the bias."""
+  channel = mtf.Dimension(query.shape.dims[-1].name, 1)
+
+  def append(features, values):
+    dims = features.shape.dims[:-1] + [channel]
+    values = mtf.broadcast(mtf.reshape(values, values.shape + channel), dims)
+    return mtf.concat([features, values], channel.name)
+
+  return append(query, mtf.ones(query.mesh, [])), append(key, bias)
+
+
+def _grad_logits(weights, values, mean, grad_mean):
+  """weights * (G - sum(weights * G)) with G the gradient of the weights.
+
+  G is grad_mean . values, and sum(weights * G) is grad_mean . mean, which is
+  subtracted by one more channel of the same product.
+  """
+  d_kv = values.shape.dims[-1]
+  one = mtf.Dimension(d_kv.name, 1)
+  delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=d_kv)
+  left = mtf.concat(
+      [grad_mean, mtf.reshape(-delta, delta.shape + one)], d_kv.name)
+  right = mtf.concat(
+      [values, mtf.ones(values.mesh, (values.shape - d_kv) + one, values.dtype)],
+      d_kv.name)
+  centered = mtf.einsum([left, right], output_shape=weights.shape)
+  return mtf.cast(weights, tf.float32) * mtf.cast(centered, tf.float32)
+
+
+def _softmax(logits, inputs):
+  """TensorFlow's fused softmax over the last dimension."""
+  splittable = [d for d in logits.shape.dims if d != inputs.memory_length]
+  return mtf.slicewise(
+      tf.nn.softmax, [logits], splittable_dims=splittable, grad_function=0)
+
+
+def _inner_product(query, key, inputs):
+  """<float32>[heads, length, memory_length] of features without `batch`."""
+  query, key = mtf.cast(query, tf.float32), mtf.cast(key, tf.float32)
+  key = mtf.rename_dimension(
+      key, key.shape.dims[-1].name, query.shape.dims[-1].name)
+  return mtf.einsum([query, key], output_shape=(
+      (query.shape - query.shape.dims[-1]) + inputs.memory_length))
+
+
+def _concat_channels(features, dims):
+  """Concatenates features along their last dimensions, as float32.
+
+  Args:
+    features: a list of <float>[batch, heads, positions, channels] with any order
+      of dimensions but for the channels, and any but the channels absent.
+    dims: [batch, heads, positions]
+
+  Returns:
+    <float32>[batch, heads, positions, channels]
+  """
+  def conform(feature):
+    feature = mtf.cast(
+        mtf.rename_dimension(feature, feature.shape.dims[-1].name, "channels"),
+        tf.float32)
+    ordered = [d for d in dims if d in feature.shape.dims]
+    feature = mtf.transpose(feature, ordered + feature.shape.dims[-1:])
+    return mtf.broadcast(feature, dims + feature.shape.dims[-1:])
+
+  features = [conform(feature) for feature in features]
+  return features[0] if len(features) == 1 else mtf.concat(features, "channels")
+
+
+def _sum(tables):
+  """Adds tables as float32, small ones first, so that a large one is read once.
+
+  The dimensions are in the order of the largest table.
+  """
+  tables = sorted(
+      (mtf.cast(t, tf.float32) for t in tables), key=lambda t: t.shape.size)
+  total = tables[0]
+  for table in tables[1:]:
+    missing = [d for d in total.shape.dims if d not in table.shape.dims]
+    total = mtf.add(table, total, output_shape=missing + table.shape.dims)
+  return total

@@ -1,0 +1,134 @@
+"""Runs one attention layer on NumPy arrays, in each mode, with known variables."""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+D_MODEL = 11
+
+
+def _model(length, autoregressive, input_full_attention=False):
+  return transformer.Unitransformer(
+      layer_stack=transformer.LayerStack(layers=[]), d_model=D_MODEL,
+      input_vocab_size=10, output_vocab_size=10 if autoregressive else None,
+      autoregressive=autoregressive, max_length=length,
+      input_full_attention=input_full_attention, positional_embedding=False)
+
+
+class LayerGraph:
+  """A graph with one attention layer, to be called in several ways.
+
+  Variables get values from a seeded generator, by name, so that graphs with the
+  same variables hold the same values; `values` sets some of them.
+  """
+
+  def __init__(self, layer, decoder, batch, length, seed=0, values=None,
+               scale=0.5, mesh_shape="", layout="", activation="float32"):
+    self.layer = layer
+    self.decoder = decoder
+    self.batch = batch
+    self.length_dim = mtf.Dimension("length", length)
+    self.batch_dim = mtf.Dimension("batch", batch)
+    self.dtype = mtf.VariableDType(activation_dtype=tf.as_dtype(activation))
+    self._seed, self._scale, self._values = seed, scale, values or {}
+    self._mesh_shape = mtf.convert_to_shape(mesh_shape)
+    self._layout = mtf.convert_to_layout_rules(layout)
+    self.tf_graph = tf.Graph()
+    with self.tf_graph.as_default():
+      self.graph = mtf.Graph()
+      self.mesh = mtf.Mesh(self.graph, "mesh")
+    self.variables = None
+
+  def constant(self, array, *dims):
+    array = np.asarray(array)
+    dtype = self.dtype.activation_dtype if array.dtype.kind == "f" else tf.int32
+    return mtf.import_fully_replicated(
+        self.mesh, tf.cast(tf.constant(array), dtype), mtf.Shape(list(dims)))
+
+  def context(self, mode="eval", **kwargs):
+    slots = mtf.range(self.mesh, self.length_dim, tf.int32)
+    if self.decoder:
+      kwargs.setdefault("read_priority", slots)
+      kwargs.setdefault("write_priority", slots)
+    kwargs.setdefault("position", slots)
+    return transformer.Context(
+        model=_model(self.length_dim.size, self.decoder), mesh=self.mesh,
+        batch_dims=[self.batch_dim], length_dim=self.length_dim,
+        variable_dtype=self.dtype, mode=mode, **kwargs)
+
+  def call(self, context, x):
+    with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
+      return self.layer.call(context, x)
+
+  def run(self, *tensors):
+    """The NumPy values of `tensors`; fills `variables`."""
+    devices = [""] * self._mesh_shape.size
+    mesh_impl = mtf.placement_mesh_impl.PlacementMeshImpl(
+        self._mesh_shape, self._layout, devices)
+    lowering = mtf.Lowering(self.graph, {self.mesh: mesh_impl})
+    fetches = [tf.cast(lowering.export_to_tf_tensor(t), tf.float32)
+               for t in tensors]
+    copy = lowering.copy_masters_to_slices()
+    with tf.Session() as session:
+      session.run(tf.global_variables_initializer())
+      self.variables = {}
+      for variable in self.graph.all_variables:
+        name = variable.name[len("layer/"):]
+        value = self._values.get(name)
+        if value is None:
+          generator = np.random.RandomState(
+              (self._seed + sum(map(ord, name))) % 2**32)
+          value = self._scale * generator.randn(
+              *variable.shape.to_integer_list)
+        self.variables[name] = value.astype(np.float32)
+        variable.get_master().load(self.variables[name], session)
+      session.run(copy)
+      return session.run(fetches)
+
+
+def forward(layer, x, decoder, sequence_id=None, packed=False, gradients=False,
+            mode="eval", context=None, **kwargs):
+  """Runs the layer over whole sequences.
+
+  Args:
+    layer: a `transformer.TransformerLayer`.
+    x: <float>[batch, length, d_model]
+    decoder: whether positions see only earlier ones.
+    sequence_id: <int>[batch, length]: 0 for padding; ids of examples if packed,
+      otherwise 1.
+    packed: whether the ids are features, which may separate examples.
+    gradients: also return the gradient of sum(output * weights) with weights
+      1, 2, 3, ... for each variable.
+    mode: "train" or "eval".
+    context: more arguments of `transformer.Context`, as NumPy arrays
+      [batch, length].
+    **kwargs: of `LayerGraph`.
+
+  Returns:
+    the output <float>[batch, length, d_model], the graph, and with `gradients`
+    a dict from variable names to their gradients.
+  """
+  batch, length, _ = x.shape
+  graph = LayerGraph(layer, decoder, batch, length, **kwargs)
+  with graph.tf_graph.as_default():
+    more = {k: graph.constant(v, graph.batch_dim, graph.length_dim)
+            for k, v in (context or {}).items()}
+    if sequence_id is not None:
+      ids = graph.constant(sequence_id, graph.batch_dim, graph.length_dim)
+      more["sequence_id"] = ids if packed else mtf.minimum(ids, 1)
+    d_model = mtf.Dimension("d_model", D_MODEL)
+    x_dims = graph.batch_dim, graph.length_dim, d_model
+    y = graph.call(graph.context(mode, **more), graph.constant(x, *x_dims))
+    if not gradients:
+      return graph.run(y)[0], graph
+    weights = graph.constant(
+        np.arange(x.size, dtype=np.float32).reshape(x.shape) / x.size, *x_dims)
+    loss = mtf.reduce_sum(mtf.cast(y, tf.float32) * mtf.cast(weights, tf.float32))
+    trainable = graph.graph.trainable_variables
+    grads = mtf.gradients([loss], [v.outputs[0] for v in trainable])
+    names = [v.name[len("layer/"):] for v in trainable]
+    missing = [n for n, g in zip(names, grads) if g is None]
+    assert not missing, f"no gradient reaches {missing}"
+    output, *grads = graph.run(y, *grads)
+    return output, graph, dict(zip(names, grads))
