@@ -97,6 +97,8 @@ def gather_rows(table, position):
   rank = position.shape.ndims
 
   def gather(table_slice, position_slice):
+    # Sequences that have reached their end move on until all have.
+    position_slice = tf.minimum(position_slice, length.size - 1)
     rows = tf.gather(table_slice, position_slice, axis=axis)
     order = list(range(axis, axis + rank)) + list(range(axis)) + list(
         range(axis + rank, rows.shape.ndims))

@@ -73,7 +73,8 @@ def _without_batch(logits, values, keys, inputs):
     total = mtf.einsum([weights, seen], output_shape=(
         logits.shape - inputs.memory_length) + seen.shape.dims[:-1])
     total += mtf.cast(mtf.equal(total, 0), total.dtype)
-  lead = logits.shape.dims[:-2]
+  lead = [d for d in logits.shape.dims
+          if d not in (inputs.length, inputs.memory_length)]
   batch = [d for d in inputs.batch_dims if d not in lead]
   values = mtf.transpose(
       values, lead + [inputs.memory_length] + batch + [inputs.d_kv])

@@ -20,7 +20,8 @@ class LayerGraph:
   """A graph with one attention layer, to be called in several ways.
 
   Variables get values from a seeded generator, by name, so that graphs with the
-  same variables hold the same values; `values` sets some of them.
+  same variables hold the same values; `values` sets some of them. With scale
+  None they keep their initial values.
   """
 
   def __init__(self, layer, decoder, batch, length, seed=0, values=None,
@@ -79,8 +80,9 @@ class LayerGraph:
         if value is None:
           generator = np.random.RandomState(
               (self._seed + sum(map(ord, name))) % 2**32)
-          value = self._scale * generator.randn(
-              *variable.shape.to_integer_list)
+          shape = variable.shape.to_integer_list
+          value = (session.run(variable.get_master()) if self._scale is None
+                   else self._scale * generator.randn(*shape))
         self.variables[name] = value.astype(np.float32)
         variable.get_master().load(self.variables[name], session)
       session.run(copy)
@@ -88,7 +90,7 @@ class LayerGraph:
 
 
 def forward(layer, x, decoder, sequence_id=None, packed=False, gradients=False,
-            mode="eval", context=None, **kwargs):
+            loss_weights=None, mode="eval", context=None, **kwargs):
   """Runs the layer over whole sequences.
 
   Args:
@@ -98,8 +100,9 @@ def forward(layer, x, decoder, sequence_id=None, packed=False, gradients=False,
     sequence_id: <int>[batch, length]: 0 for padding; ids of examples if packed,
       otherwise 1.
     packed: whether the ids are features, which may separate examples.
-    gradients: also return the gradient of sum(output * weights) with weights
-      1, 2, 3, ... for each variable.
+    gradients: also return the gradient of sum(output * loss_weights) for each
+      trainable variable.
+    loss_weights: <float>[batch, length, d_model]; growing from 0 to 1 if None.
     mode: "train" or "eval".
     context: more arguments of `transformer.Context`, as NumPy arrays
       [batch, length].
@@ -122,8 +125,9 @@ def forward(layer, x, decoder, sequence_id=None, packed=False, gradients=False,
     y = graph.call(graph.context(mode, **more), graph.constant(x, *x_dims))
     if not gradients:
       return graph.run(y)[0], graph
-    weights = graph.constant(
-        np.arange(x.size, dtype=np.float32).reshape(x.shape) / x.size, *x_dims)
+    if loss_weights is None:
+      loss_weights = np.arange(x.size).reshape(x.shape) / x.size
+    weights = graph.constant(loss_weights.astype(np.float32), *x_dims)
     loss = mtf.reduce_sum(mtf.cast(y, tf.float32) * mtf.cast(weights, tf.float32))
     trainable = graph.graph.trainable_variables
     grads = mtf.gradients([loss], [v.outputs[0] for v in trainable])

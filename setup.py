@@ -1,0 +1,115 @@
+"""Installs `synthesizer_mtf`: Synthesizer attention for Mesh TensorFlow and T5.
+
+`gin/`, `tasks/` and `tools/` lie at the top of the repository and install as
+`synthesizer_mtf.gin`, `synthesizer_mtf.tasks` and `synthesizer_mtf.tools`.
+`gin/` holds data only: an `__init__.py` there would shadow gin-config's `gin`
+for everyone who works from the repository root.
+"""
+
+import os
+import sys
+
+from setuptools import find_packages
+from setuptools import setup
+
+PYTHON_REQUIRES = ">=3.9,<3.12"
+
+
+SUPPORTED = (3, 9) <= sys.version_info[:2] < (3, 12)
+
+
+def check_python():
+  """Exits with one sentence on a Python that TensorFlow 2.15 does not support.
+
+  pip compares `python_requires` by itself and says so in one sentence, which
+  an exit from here would bury in a build log: so pip's hooks are left alone.
+  """
+  if not SUPPORTED and "setuptools.build_meta" not in sys.modules:
+    sys.exit("synthesizer_mtf needs Python 3.9, 3.10 or 3.11, because "
+             "TensorFlow 2.15 supports no other, but this is Python %d.%d: "
+             "use one of those." % sys.version_info[:2])
+
+
+def data_files(folder, suffix):
+  """Returns the paths, relative to `folder`, of its files ending in `suffix`."""
+  found = []
+  for where, _, names in os.walk(folder):
+    found += [os.path.relpath(os.path.join(where, name), folder)
+              for name in names if name.endswith(suffix)]
+  return sorted(found)
+
+
+check_python()
+
+INSTALL_REQUIRES = [
+    # The last TensorFlow whose Estimator and v1 API mesh and t5 still run on.
+    "tensorflow==2.15.1",
+    # The layers, the model and the trainer this package extends.
+    "mesh-tensorflow==0.1.21",
+    # The model files, tasks and launcher this package reuses.
+    "t5==0.9.4",
+    # Bindings name layers and parameters; messages are tested word for word.
+    "gin-config==0.5.0",
+    # Tasks and vocabularies; the newest release that pins its own TFDS build.
+    "seqio-nightly==0.0.18.dev20250227",
+    # Reads the data sets; the release nearest to the build that seqio pins,
+    # so that it does not matter which of the two is installed last.
+    "tensorflow-datasets==4.9.3",
+    # seqio leaves it open, and each of its releases fits one TensorFlow only:
+    # without the pin pip tries them one by one for minutes.
+    "tensorflow-text==2.15.0",
+    # Newer ones want protobuf 5 or later, TensorFlow 2.15 wants 4.
+    "tensorflow-metadata<1.16",
+    # seqio wants 0.2 or later; from 0.2.1 on the protobuf code needs protobuf
+    # 5 or later.
+    "sentencepiece==0.2.0",
+    # mesh and t5 import pkg_resources, which setuptools has since removed.
+    "setuptools<81",
+    # TensorFlow 2.15 was compiled against NumPy 1.
+    "numpy>=1.23,<2",
+    # Draws loss curves and attention maps; 3.9 is the last for Python 3.9.
+    "matplotlib>=3.7,<4",
+    # Progress bars.
+    "tqdm>=4.60,<5",
+    # BLEU, as t5 computes it.
+    "sacrebleu>=2.3,<3",
+    # The names of languages and countries that the demo learns to translate.
+    "babel>=2.12,<3",
+]
+
+TEST_REQUIRES = [
+    # Runs the tests.
+    "pytest>=7,<10",
+    # Finds counter-examples to the stated properties.
+    "hypothesis>=6,<7",
+]
+
+setup(
+    name="synthesizer-mtf",
+    version="0.1.0",
+    description="Synthesizer attention (arXiv:2005.00743) for Mesh TensorFlow "
+                "and T5",
+    packages=find_packages(include=["synthesizer_mtf", "synthesizer_mtf.*"]) + [
+        "synthesizer_mtf.gin",
+        "synthesizer_mtf.tasks",
+        "synthesizer_mtf.tools",
+    ],
+    package_dir={
+        "synthesizer_mtf.gin": "gin",
+        "synthesizer_mtf.tasks": "tasks",
+        "synthesizer_mtf.tools": "tools",
+    },
+    package_data={
+        "synthesizer_mtf.gin": data_files("gin", ".gin"),
+    },
+    python_requires=PYTHON_REQUIRES,
+    # Else pip complains of a missing TensorFlow, and not of the Python.
+    install_requires=INSTALL_REQUIRES if SUPPORTED else [],
+    extras_require={"test": TEST_REQUIRES},
+    entry_points={
+        "console_scripts": [
+            "synthesizer_mesh_transformer = "
+            "synthesizer_mtf.launcher:console_entry_point",
+        ],
+    },
+)

@@ -1,0 +1,10 @@
+"""Tasks of seqio, registered by importing this package.
+
+Importing reads no data and asks no network: vocabularies and files are looked
+up when a task is first used, after gin has been parsed.
+"""
+
+from synthesizer_mtf.tasks import c4
+from synthesizer_mtf.tasks import own_text
+from synthesizer_mtf.tasks import super_glue
+from synthesizer_mtf.tasks import vocabulary

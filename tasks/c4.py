@@ -1,0 +1,25 @@
+"""Pre-training on C4, as T5 does it."""
+
+import functools
+
+import seqio
+from synthesizer_mtf.tasks import vocabulary
+from t5.data import preprocessors
+
+# T5's `c4_v220_span_corruption`: 15% noise in spans of 3 tokens on average. Its
+# data set version 2.2.0 is one that TFDS no longer prepares.
+SPAN_CORRUPTION = [
+    functools.partial(
+        preprocessors.rekey, key_map={"inputs": None, "targets": "text"}),
+    seqio.preprocessors.tokenize,
+    seqio.CacheDatasetPlaceholder(),
+    preprocessors.span_corruption,
+    seqio.preprocessors.append_eos_after_trim,
+]
+
+seqio.TaskRegistry.add(
+    "synth_c4_span_corruption",
+    source=seqio.TfdsDataSource(tfds_name="c4/en:3.1.0"),
+    preprocessors=SPAN_CORRUPTION,
+    output_features=vocabulary.features(),
+    metric_fns=[])

@@ -1,0 +1,65 @@
+"""Tests of synthesizer_mtf.compat."""
+
+import importlib
+import importlib.util
+import sys
+
+import pytest
+from synthesizer_mtf import compat
+
+
+def test_mesh_finds_register_tensor_conversion_function():
+  from tensorflow.python.framework import ops
+  assert callable(ops.register_tensor_conversion_function)
+
+
+def test_an_existing_register_function_is_kept(monkeypatch):
+  from tensorflow.python.framework import ops
+  mine = lambda *args: None
+  monkeypatch.setattr(ops, "register_tensor_conversion_function", mine)
+  compat.apply()
+  assert ops.register_tensor_conversion_function is mine
+
+
+def test_second_apply_changes_nothing():
+  from mesh_tensorflow.transformer import utils
+  compat.apply()
+  before = sys.modules.get("t5.models.hf_model"), utils.write_lines_to_file
+  compat.apply()
+  assert (sys.modules.get("t5.models.hf_model"),
+          utils.write_lines_to_file) == before
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None,
+                    reason="torch is installed, so t5's own model is used")
+def test_hf_model_without_torch_raises_only_when_used():
+  models = importlib.import_module("t5.models")
+  assert "torch" not in sys.modules
+  with pytest.raises(ImportError, match="needs torch.*install torch"):
+    models.HfPyTorchModel("small", "/tmp", None)
+
+
+def test_predictions_are_written_as_text(tmp_path):
+  from mesh_tensorflow.transformer import utils
+  path = tmp_path / "predictions"
+  utils.write_lines_to_file(["München".encode("utf-8"), "Köln"], str(path))
+  assert path.read_text(encoding="utf-8") == "München\nKöln\n"
+
+
+@pytest.mark.parametrize("product, asks", [
+    ("Google Compute Engine\n", True), ("ThinkPad\n", False), (None, False)])
+def test_metadata_server_is_asked_on_google_machines_only(
+    product, asks, tmp_path, monkeypatch):
+  monkeypatch.delenv("NO_GCE_CHECK", raising=False)
+  path = tmp_path / "product_name"
+  if product:
+    path.write_text(product)
+  compat._skip_metadata_server(str(path))  # pylint: disable=protected-access
+  assert (compat.os.environ.pop("NO_GCE_CHECK", None) is None) == asks
+
+
+def test_a_choice_of_the_user_for_the_metadata_server_is_kept(
+    tmp_path, monkeypatch):
+  monkeypatch.setenv("NO_GCE_CHECK", "false")
+  compat._skip_metadata_server(str(tmp_path / "none"))  # pylint: disable=protected-access
+  assert compat.os.environ["NO_GCE_CHECK"] == "false"

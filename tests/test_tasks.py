@@ -1,0 +1,253 @@
+"""Tests of the tasks that are registered with seqio."""
+
+import gzip
+import importlib
+import json
+import logging as std_logging
+
+import gin
+import numpy as np
+import pytest
+import seqio
+from synthesizer_mtf import tasks
+from synthesizer_mtf.tasks import vocabulary
+import t5.data
+from t5.data import mixtures  # pylint: disable=unused-import
+from t5.models import mesh_transformer
+
+TEXT = ["The cat sat on the mat. " * 8, "A dog and a bird went home. " * 8]
+LENGTHS = {"inputs": 32, "targets": 16}
+
+
+@pytest.fixture(autouse=True)
+def clean_gin(monkeypatch):
+  """Each test starts without bindings and without our variables."""
+  for name in ("VOCAB", "TEXT_TRAIN", "TEXT_VALIDATION", "PAIRS_TRAIN",
+               "PAIRS_VALIDATION"):
+    monkeypatch.delenv(f"SYNTHESIZER_MTF_{name}", raising=False)
+  gin.clear_config()
+  yield
+  gin.clear_config()
+
+
+def bind(parameter, value):
+  gin.parse_config(f"synthesizer_mtf.tasks.{parameter} = {value!r}")
+
+
+def examples(name, split="train", lengths=None):
+  task = seqio.get_mixture_or_task(name)
+  dataset = task.get_dataset(lengths or LENGTHS, split, shuffle=False)
+  return list(dataset.as_numpy_iterator())
+
+
+def test_second_import_is_harmless():
+  assert importlib.import_module("synthesizer_mtf.tasks") is tasks
+  assert "synth_text_pairs" in seqio.TaskRegistry.names()
+
+
+def test_gin_chooses_the_vocabulary_of_every_task(sentencepiece_model):
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+  for name in seqio.TaskRegistry.names():
+    if name.startswith("synth_"):
+      for feature in seqio.TaskRegistry.get(name).output_features.values():
+        assert feature.vocabulary.vocab_size == 600
+
+
+def test_environment_chooses_the_vocabulary(sentencepiece_model, monkeypatch):
+  monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", sentencepiece_model)
+  chosen = vocabulary.TaskVocabulary()
+  assert chosen.decode(chosen.encode("the statement")) == "the statement"
+
+
+def test_gin_overrides_the_environment(sentencepiece_model, monkeypatch):
+  monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", "/no/such.model")
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+  assert vocabulary.TaskVocabulary().vocab_size == 600
+
+
+def test_default_vocabulary_is_that_of_t5():
+  chosen = vocabulary.TaskVocabulary()
+  assert chosen.sentencepiece_model_file == t5.data.DEFAULT_SPM_PATH
+  assert chosen == t5.data.get_default_vocabulary()
+
+
+def test_vocabularies_compare_by_their_file(sentencepiece_model):
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+  chosen = vocabulary.TaskVocabulary()
+  assert chosen == vocabulary.TaskVocabulary()
+  assert chosen == seqio.SentencePieceVocabulary(sentencepiece_model, 100)
+  assert chosen != t5.data.get_default_vocabulary()
+
+
+def test_trainer_resolves_the_vocabulary_after_gin(sentencepiece_model):
+  inputs, targets = mesh_transformer.get_vocabulary("synth_super_glue_boolq")
+  gin.bind_parameter("run.vocabulary", (inputs, targets))
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+  assert inputs.vocab_size == targets.vocab_size == 600
+
+
+def test_missing_vocabulary_names_parameter_value_and_remedy():
+  bind("vocabulary.sentencepiece_model", "/no/such.model")
+  with pytest.raises(ValueError) as error:
+    _ = vocabulary.TaskVocabulary().vocab_size
+  for part in (vocabulary.PARAMETER, "'/no/such.model'", "cannot be read",
+               "SYNTHESIZER_MTF_VOCAB"):
+    assert part in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no model at all"])
+def test_file_that_is_no_vocabulary_is_named(content, tmp_path, monkeypatch):
+  path = tmp_path / "spm.model"
+  path.write_bytes(content)
+  monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", str(path))
+  with pytest.raises(ValueError, match="spm.model.*not a SentencePiece model"):
+    _ = vocabulary.TaskVocabulary().vocab_size
+
+
+def test_vocabulary_with_other_special_ids_is_refused(
+    sentencepiece_model, tmp_path):
+  from sentencepiece import sentencepiece_model_pb2
+  model = sentencepiece_model_pb2.ModelProto()
+  with open(sentencepiece_model, "rb") as f:
+    model.ParseFromString(f.read())
+  model.trainer_spec.eos_piece = model.pieces[7].piece
+  model.trainer_spec.eos_id = 7
+  path = tmp_path / "other.model"
+  path.write_bytes(model.SerializeToString())
+  bind("vocabulary.sentencepiece_model", str(path))
+  with pytest.raises(ValueError, match="T5 needs .0, 1, 2.; train the model"):
+    _ = vocabulary.TaskVocabulary().vocab_size
+
+
+def test_c4_is_t5s_span_corruption_on_another_version():
+  ours = seqio.TaskRegistry.get("synth_c4_span_corruption")
+  theirs = seqio.TaskRegistry.get("c4_v220_span_corruption")
+  name = lambda p: getattr(getattr(p, "func", p), "__name__", type(p).__name__)
+  assert [name(p) for p in ours.preprocessors] == [
+      name(p) for p in theirs.preprocessors]
+  assert ours.source.tfds_dataset.name == "c4/en:3.1.0"
+
+
+def test_boolq_has_the_text_and_labels_of_t5():
+  import tensorflow as tf
+  row = {"question": "is it", "passage": "It is.", "idx": 0, "label": 1}
+  found = []
+  for name in ("synth_super_glue_boolq", "super_glue_boolq_v102"):
+    task = seqio.TaskRegistry.get(name)
+    dataset = task.preprocessors[0](tf.data.Dataset.from_tensors(row))
+    found.append(next(dataset.as_numpy_iterator()))
+    assert task.postprocess_fn("True") == 1
+  assert found[0] == found[1]
+  assert found[0]["inputs"].startswith(b"boolq ")
+
+
+def test_span_corruption_of_own_text_reads_plain_and_gzip_files(
+    sentencepiece_model, tmp_path):
+  (tmp_path / "a.txt").write_text("\ufeff" + TEXT[0] + "\r\n\n")
+  with gzip.open(tmp_path / "b.txt.gz", "wt") as f:
+    f.write(TEXT[1])
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+  bind("text.train", [str(tmp_path / "*.txt"), str(tmp_path / "b.*")])
+  found = examples("synth_text_span_corruption")
+  sentinels = np.concatenate([e["inputs"] for e in found]) >= 500
+  assert found and sentinels.any()
+  source = seqio.TaskRegistry.get("synth_text_span_corruption").source
+  assert source.num_input_examples("train") == 2
+
+
+def test_lm_joins_the_documents_with_an_end_after_each(
+    sentencepiece_model, tmp_path, monkeypatch):
+  (tmp_path / "a.txt").write_text("\n".join(TEXT))
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+  monkeypatch.setenv("SYNTHESIZER_MTF_TEXT_TRAIN", str(tmp_path / "a.txt"))
+  found = examples("synth_text_lm", lengths={"targets": 50})
+  tokens = np.concatenate([e["targets"] for e in found]).tolist()
+  assert tokens.count(1) == 2 and tokens[-1] == 1
+  assert all(list(e) == ["targets"] for e in found)
+
+
+@pytest.mark.parametrize("name, lines", [
+    ("p.tsv", ["one\tun", "two\tdeux"]),
+    ("p.jsonl", [json.dumps({"inputs": "one", "targets": "un"}),
+                 json.dumps({"inputs": "two", "targets": "deux"})]),
+])
+def test_pairs_come_from_columns_or_json_lines(
+    name, lines, sentencepiece_model, tmp_path):
+  (tmp_path / name).write_text("\n".join(lines) + "\n\n")
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+  bind("pairs.validation", str(tmp_path / name))
+  found = examples("synth_text_pairs", split="validation")
+  assert [(e["inputs_pretokenized"], e["targets_pretokenized"])
+          for e in found] == [(b"one", b"un"), (b"two", b"deux")]
+  assert all(e["inputs"][-1] == e["targets"][-1] == 1 for e in found)
+
+
+def test_pairs_are_measured_by_bleu_and_sequence_accuracy():
+  task = seqio.TaskRegistry.get("synth_text_pairs")
+  scores = {}
+  for metric in task.metric_fns:
+    scores.update(metric(["a b c d", "e f g h"], ["a b c d", "e f g x"]))
+  assert scores["sequence_accuracy"] == 50 and 50 < scores["bleu"] < 100
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"a\tb\nc\n", "line 2: 1 columns, but a pair needs 2"),
+    (b"a\tb\nc\td\te\n", "line 2: 3 columns"),
+    (b"a\tb\n\xff\xfe\tc\n", "line 2: byte 0 is not UTF-8"),
+    (b"a\t \n", "line 1: the input or the target is empty"),
+    (b"\n\n", "holds no text"),
+    (b"", "holds no text"),
+])
+def test_bad_columns_are_named_with_file_and_line(content, message, tmp_path):
+  path = tmp_path / "bad.tsv"
+  path.write_bytes(content)
+  bind("pairs.train", str(path))
+  with pytest.raises(ValueError, match=message) as error:
+    examples("synth_text_pairs")
+  assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("line, message", [
+    ("{", "line 1: not JSON"),
+    ('{"inputs": "a"}', '"inputs" and "targets" is needed'),
+    ('["inputs", "targets"]', '"inputs" and "targets" is needed'),
+])
+def test_bad_json_is_named_with_its_line(line, message, tmp_path):
+  path = tmp_path / "bad.jsonl"
+  path.write_text(line + "\n")
+  bind("pairs.train", str(path))
+  with pytest.raises(ValueError, match=message):
+    examples("synth_text_pairs")
+
+
+def test_file_that_is_no_gzip_is_named(tmp_path):
+  path = tmp_path / "bad.txt.gz"
+  path.write_bytes(b"plain")
+  bind("text.train", str(path))
+  with pytest.raises(ValueError, match="bad.txt.gz.*not a whole gzip file"):
+    examples("synth_text_lm")
+
+
+@pytest.mark.parametrize("task, parameter", [
+    ("synth_text_span_corruption", "text.train"),
+    ("synth_text_lm", "text.train"), ("synth_text_pairs", "pairs.train")])
+def test_unnamed_files_are_an_error_that_names_the_parameter(task, parameter):
+  with pytest.raises(ValueError, match=f"synthesizer_mtf.tasks.{parameter}"):
+    examples(task)
+
+
+def test_glob_without_a_file_is_an_error():
+  bind("text.train", "/no/such/*.txt")
+  with pytest.raises(ValueError, match="text.train.*'/no/such/.*no such file"):
+    examples("synth_text_lm")
+
+
+def test_skipped_blank_lines_are_counted_in_the_log(tmp_path, caplog):
+  path = tmp_path / "a.txt"
+  path.write_text("one\n\n \ntwo\n")
+  bind("text.train", str(path))
+  with caplog.at_level(std_logging.INFO, logger="absl"):
+    count = seqio.TaskRegistry.get("synth_text_lm").source.num_input_examples(
+        "train")
+  assert count == 2
+  assert "2 examples, 2 blank lines skipped" in caplog.text

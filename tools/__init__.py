@@ -1,0 +1,1 @@
+"""Small commands; each runs as `python -m synthesizer_mtf.tools.NAME`."""
