@@ -67,7 +67,8 @@ class LayerGraph:
     devices = [""] * self._mesh_shape.size
     mesh_impl = mtf.placement_mesh_impl.PlacementMeshImpl(
         self._mesh_shape, self._layout, devices)
-    lowering = mtf.Lowering(self.graph, {self.mesh: mesh_impl})
+    lowering = mtf.Lowering(
+        self.graph, {self.mesh: mesh_impl}, autostack=False)
     fetches = [tf.cast(lowering.export_to_tf_tensor(t), tf.float32)
                for t in tensors]
     copy = lowering.copy_masters_to_slices()

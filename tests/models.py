@@ -1,0 +1,91 @@
+"""Small T5 models, built by gin as the trainer builds them."""
+
+import os
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import utils
+import numpy as np
+import pkg_resources
+import tensorflow.compat.v1 as tf
+
+VOCABULARY = 32
+
+TINY = [
+    "d_model = 10",
+    "d_ff = 14",
+    "num_layers = 2",
+    "num_heads = 2",
+    "d_kv = 6",
+    "dropout_rate = 0.0",
+    "Unitransformer.max_length = 16",
+]
+
+
+def parse_gin(files=(), bindings=()):
+  """Parses Mesh's defaults, gin files and bindings as T5's main does."""
+  gin.clear_config()
+  for module, folder in (("t5.models", "gin"),):
+    gin.add_config_file_search_path(
+        pkg_resources.resource_filename(module, folder))
+  defaults = pkg_resources.resource_filename(
+      "mesh_tensorflow.transformer", os.path.join("gin", "defaults.gin"))
+  gin.parse_config_files_and_bindings(
+      [defaults, *files], list(bindings), skip_unknown=["run"])
+
+
+def build(model_type="bitransformer", vocabulary=VOCABULARY):
+  return utils.build_model(
+      model_type, input_vocab_size=vocabulary, output_vocab_size=vocabulary)
+
+
+class Model:
+  """A model in a graph and session of its own, with float32 everywhere."""
+
+  def __init__(self, model_type="bitransformer", vocabulary=VOCABULARY):
+    self.tf_graph = tf.Graph()
+    with self.tf_graph.as_default():
+      self.graph = mtf.Graph()
+      self.mesh = mtf.Mesh(self.graph, "mesh")
+      self.model = build(model_type, vocabulary)
+
+  def ids(self, array):
+    """An int32 tensor [batch, length]."""
+    array = np.asarray(array)
+    shape = mtf.Shape([mtf.Dimension("batch", array.shape[0]),
+                       mtf.Dimension("length", array.shape[1])])
+    return mtf.import_fully_replicated(
+        self.mesh, tf.constant(array, tf.int32), shape)
+
+  def run(self, *tensors, updates=(), steps=1, seed=0, scale=None):
+    """The values of tensors; with updates, after each of `steps` runs of them.
+
+    Args:
+      *tensors: Mesh tensors.
+      updates: Mesh operations that change variables.
+      steps: how often to run all.
+      seed: of the variables, where scale is given.
+      scale: standard deviation of the variables; None keeps the initial ones.
+
+    Returns:
+      a list with the values for each step, and the variables by name.
+    """
+    lowering = mtf.Lowering(self.graph, {
+        self.mesh: mtf.placement_mesh_impl.PlacementMeshImpl("", "", [""])},
+                            autostack=False)
+    fetches = [lowering.export_to_tf_tensor(t) for t in tensors]
+    update = [lowering.lowered_operation(op) for op in updates]
+    copy = lowering.copy_masters_to_slices()
+    back = lowering.copy_slices_to_masters()
+    with tf.Session() as session:
+      session.run(tf.global_variables_initializer())
+      generator = np.random.RandomState(seed)
+      for variable in self.graph.all_variables if scale else ():
+        variable.get_master().load(
+            scale * generator.randn(*variable.shape.to_integer_list), session)
+      session.run(copy)
+      values = [session.run([fetches, update])[0] for _ in range(steps)]
+      session.run(back)
+      variables = {v.name: session.run(v.get_master())
+                   for v in self.graph.all_variables}
+    return values, variables
