@@ -1,0 +1,170 @@
+"""The commands that users type, in subprocesses, on a tiny model and real text."""
+
+import pathlib
+import pydoc_data.topics
+import re
+import subprocess
+import sys
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
+STEPS = "utils.run.train_steps = {}"
+
+
+class Launcher:
+  """Runs the launcher with a tiny R+V model on pairs of words."""
+
+  def __init__(self, folder, vocabulary):
+    self.folder = folder
+    self.vocabulary = vocabulary
+    self.model_dir = folder / "model"
+    words = sorted(set(re.findall(
+        r"\b[a-z]{3,9}\b", pydoc_data.topics.topics["naming"])))
+    rows = [f"{word}\t{word[::-1]}" for word in words]
+    (folder / "train.tsv").write_text("\n".join(rows[8:]) + "\n")
+    (folder / "dev.tsv").write_text("\n".join(rows[:8]) + "\n")
+    self.words = words[:8]
+
+  def bindings(self):
+    return [
+        "MIXTURE_NAME = 'synth_text_pairs'",
+        f"synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
+        f"'{self.vocabulary}'",
+        f"synthesizer_mtf.tasks.pairs.train = '{self.folder}/train.tsv'",
+        f"synthesizer_mtf.tasks.pairs.validation = '{self.folder}/dev.tsv'",
+        "d_model = 16", "d_ff = 24", "num_heads = 2", "d_kv = 6",
+        "num_layers = 2", "utils.run.batch_size = 4",
+        "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
+        "Bitransformer.decode.max_decode_length = 8",
+        "utils.run.save_checkpoints_steps = 4"]
+
+  def __call__(self, *gin_files, bindings=(), flags=(), timeout=240):
+    files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
+             "learning_rate_schedules/constant_0_001.gin", *gin_files, "cpu.gin"]
+    command = [str(COMMAND), f"--model_dir={self.model_dir}", *flags]
+    command += [f"--gin_file={name}" for name in files]
+    command += [f"--gin_param={b}" for b in [*self.bindings(), *bindings]]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, check=False,
+        cwd=self.folder)
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory, sentencepiece_model):
+  """A launcher whose model directory holds a model trained for 4 steps."""
+  run = Launcher(tmp_path_factory.mktemp("launcher"), sentencepiece_model)
+  done = run(bindings=[STEPS.format(4)])
+  assert done.returncode == 0, done.stderr[-3000:]
+  return run
+
+
+def steps(launcher):
+  return sorted(int(p.stem.split("-")[1])
+                for p in launcher.model_dir.glob("model.ckpt-*.index"))
+
+
+def test_train_saves_checkpoints_and_resumes_from_the_last(launcher):
+  assert 4 in steps(launcher)
+  done = launcher(bindings=[STEPS.format(6)])
+  assert done.returncode == 0, done.stderr[-3000:]
+  assert 6 in steps(launcher)
+  assert "Restoring parameters from" in done.stderr
+  names = [name for name, _ in tf.train.list_variables(
+      str(launcher.model_dir / "model.ckpt-6"))]
+  for name in ("q", "k", "v", "o", "R", "alpha"):
+    assert (f"encoder/block_001/layer_000/SyntheticAttention/{name}"
+            in names), names
+
+
+def scalars(folder):
+  """The last value of each scalar in the event files of a folder."""
+  values = {}
+  for path in sorted(folder.glob("events*")):
+    for event in tf.train.summary_iterator(str(path)):
+      for value in event.summary.value:
+        values[value.tag] = value.simple_value
+  return values
+
+
+def test_perplexity_eval_writes_the_log_perplexity(launcher):
+  done = launcher("perplexity_eval.gin", bindings=[
+      "mesh_eval_dataset_fn.num_eval_examples = 8",
+      "utils.run.dataset_split = 'validation'",
+      "utils.run.perplexity_eval_steps = 2", "eval_checkpoint_step = 4"])
+  assert done.returncode == 0, done.stderr[-3000:]
+  folder, = launcher.model_dir.glob("eval_*")
+  assert -10 < scalars(folder)["neg_log_perplexity"] < -1
+
+
+def test_eval_writes_predictions_and_metrics(launcher):
+  done = launcher("eval.gin", bindings=[
+      "eval_checkpoint_step = 4", "utils.run.batch_size = 4",
+      "utils.run.dataset_split = 'validation'"])
+  assert done.returncode == 0, done.stderr[-3000:]
+  folder = launcher.model_dir / "validation_eval"
+  metrics = scalars(folder)
+  assert {"eval/synth_text_pairs/bleu",
+          "eval/synth_text_pairs/sequence_accuracy"} <= set(metrics)
+  predictions = (folder / "synth_text_pairs_4_predictions").read_text()
+  assert len(predictions.splitlines()) == 8
+
+
+@pytest.mark.parametrize("how", ["greedy_decode", "beam_search", "sample_decode"])
+def test_infer_decodes_a_file(launcher, how):
+  source = launcher.folder / "words.txt"
+  source.write_text("\n".join(launcher.words[:3]) + "\n")
+  output = launcher.folder / f"{how}.txt"
+  done = launcher("infer.gin", f"{how}.gin", bindings=[
+      "infer_checkpoint_step = 4", f"input_filename = '{source}'",
+      f"output_filename = '{output}'", "utils.run.batch_size = 4"])
+  assert done.returncode == 0, done.stderr[-3000:]
+  assert len(output.with_name(f"{how}.txt-4").read_text().splitlines()) == 3
+
+
+def test_an_exported_model_decodes_as_the_trainer(launcher):
+  source = launcher.folder / "words.txt"
+  source.write_text("\n".join(launcher.words) + "\n")
+  export = launcher.folder / "export"
+  common = ["utils.run.batch_size = 8"]
+  done = launcher("greedy_decode.gin", bindings=common + [
+      "utils.run.mode = 'export_infer'", "utils.run.export_checkpoint_step = 4",
+      f"utils.run.export_path = '{export}'"])
+  assert done.returncode == 0, done.stderr[-3000:]
+  output = launcher.folder / "trainer.txt"
+  done = launcher("infer.gin", "greedy_decode.gin", bindings=common + [
+      "infer_checkpoint_step = 4", f"input_filename = '{source}'",
+      f"output_filename = '{output}'"])
+  assert done.returncode == 0, done.stderr[-3000:]
+  expected = output.with_name("trainer.txt-4").read_text().splitlines()
+  saved, = export.iterdir()
+  script = (
+      "import tensorflow as tf, tensorflow_text, sys\n"
+      "m = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
+      "for o in m(tf.constant(sys.argv[2:]))['outputs'].numpy():\n"
+      "  print('>' + o.decode())\n")
+  loaded = subprocess.run(
+      [sys.executable, "-c", script, str(saved), *launcher.words],
+      capture_output=True, text=True, check=False)
+  assert loaded.returncode == 0, loaded.stderr[-3000:]
+  decoded = [line[1:] for line in loaded.stdout.splitlines() if line[:1] == ">"]
+  assert decoded == expected
+
+
+@pytest.mark.parametrize("bindings, message", [
+    (["synthesizer_stack.attention = 'R+W'"],
+     "`synthesizer_stack.attention` names 'R+W', but 'W' is not an attention"),
+    (["decoder/synthesizer_stack.attention = ['R', 'R', 'V']"],
+     "`decoder/synthesizer_stack.attention` has 3 entries"),
+    (["RandomLogits.max_length = 10"],
+     "`RandomLogits.max_length` is 10 but the sequence has length 16"),
+])
+def test_bad_input_ends_in_one_sentence_before_any_step(
+    launcher, bindings, message):
+  before = steps(launcher)
+  done = launcher(bindings=[STEPS.format(50), *bindings])
+  assert done.returncode != 0
+  assert message in done.stderr.strip().splitlines()[-1]
+  assert "Traceback" not in done.stderr
+  assert steps(launcher) == before
