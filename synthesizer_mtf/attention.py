@@ -65,11 +65,8 @@ class SyntheticAttention(transformer.TransformerLayer):
       ValueError: a parameter is missing or out of range.
     """
     self.mixture = mixture.Mixture(synthesizers)
-    self.num_heads = _positive(
-        "num_heads", _or_macro(num_heads, "num_heads"))
-    self.key_value_size = _positive(
-        "key_value_size", _or_macro(key_value_size, "d_kv"))
-    self.dropout_rate = _rate(_or_macro(dropout_rate, "dropout_rate") or 0.0)
+    self.sizes = HeadSizes(
+        "SyntheticAttention", num_heads, key_value_size, dropout_rate)
     if relative_attention_type not in (None, "bias", "bias_shared"):
       raise ValueError(
           "`SyntheticAttention.relative_attention_type` is "
@@ -94,22 +91,18 @@ class SyntheticAttention(transformer.TransformerLayer):
       ValueError: the sequences are longer than a part's `max_length`.
     """
     del losses
-    packed = positions.is_packed(context) and self.packed is not False
+    self.sizes.check_layout(context.model)
     inputs = attention_inputs.AttentionInputs(
-        context, x, self.num_heads, self.key_value_size, packed)
+        context, x, self.sizes.num_heads, self.sizes.key_value_size,
+        positions.is_packed(context, self.packed))
     logits = self.mixture.logits(inputs)
     if self.relative_attention_type:
       logits.append(base.Table(self._relative_bias(inputs)))
-    values = self._dropout(inputs, inputs.remember(inputs.project("v")))
+    values = self.sizes.dropout(
+        inputs.remember(inputs.project("v")), inputs)
     mean = weighted_mean.weighted_mean(
         logits, values, visibility.visibility(inputs), inputs)
     return inputs.project_back(mean)
-
-  def _dropout(self, inputs, values):
-    """T5's attention dropout, on the values: one mask for all queries."""
-    return mtf.dropout(
-        values, inputs.context.train, rate=self.dropout_rate,
-        noise_shape=values.shape - inputs.d_kv)
 
   def _relative_bias(self, inputs):
     """T5's relative bias by stock `SelfAttention`, without its masks.
@@ -128,13 +121,80 @@ class SyntheticAttention(transformer.TransformerLayer):
     key = "synthesizer_mtf/relative_bias", inputs.heads
     if self.relative_attention_type == "bias" or key not in context.cache:
       stock = transformer_layers.SelfAttention(
-          num_heads=self.num_heads,
+          num_heads=inputs.heads.size,
           relative_attention_type=self.relative_attention_type,
           relative_attention_num_buckets=self.relative_attention_num_buckets)
       context.cache[key] = stock.compute_bias(
           context, mtf.range(context.mesh, inputs.memory_length, tf.int32),
           inputs.x, [inputs.heads], None)
     return context.cache[key]
+
+
+class HeadSizes:
+  """The parameters which all attention layers take from T5's macros.
+
+  Attributes:
+    num_heads: an integer.
+    key_value_size: an integer, d_kv.
+    dropout_rate: a float.
+  """
+
+  def __init__(self, layer, num_heads, key_value_size, dropout_rate):
+    """Takes what is None from the macros `num_heads`, `d_kv`, `dropout_rate`.
+
+    Args:
+      layer: the gin name of the layer, for messages.
+      num_heads: an integer or None.
+      key_value_size: an integer or None.
+      dropout_rate: a float or None; 0 if there is no macro either.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
+    self._layer = layer
+    self.num_heads = check_positive(
+        f"{layer}.num_heads", _or_macro(num_heads, "num_heads"))
+    self.key_value_size = check_positive(
+        f"{layer}.key_value_size", _or_macro(key_value_size, "d_kv"))
+    self.dropout_rate = _or_macro(dropout_rate, "dropout_rate") or 0.0
+    if not 0.0 <= self.dropout_rate < 1.0:
+      raise ValueError(
+          f"`{layer}.dropout_rate` is {self.dropout_rate!r} but must be at least "
+          "0 and below 1; change it, or the macro `dropout_rate`.")
+
+  def check_layout(self, model):
+    """Raises a ValueError if the layout splits heads that do not divide.
+
+    Args:
+      model: a `transformer.Unitransformer`, which knows mesh and layout in T5.
+    """
+    if model.layout is None or model.mesh_shape is None:
+      return
+    mesh_shape = mtf.convert_to_shape(model.mesh_shape)
+    axis = mtf.convert_to_layout_rules(
+        model.layout).tensor_dimension_to_mesh_axis(
+            mtf.Dimension("heads", self.num_heads), mesh_shape)
+    if axis is not None and self.num_heads % mesh_shape.dims[axis].size:
+      mesh_dim = mesh_shape.dims[axis]
+      raise ValueError(
+          f"`{self._layer}.num_heads` is {self.num_heads} but "
+          f"`utils.run.layout_rules` splits heads over the {mesh_dim.size} parts "
+          f"of the mesh dimension {mesh_dim.name!r}; make num_heads a multiple "
+          f"of {mesh_dim.size}, or change `utils.run.mesh_shape`.")
+
+  def dropout(self, values, inputs):
+    """T5's attention dropout, on the values: one mask for all queries."""
+    return mtf.dropout(values, inputs.context.train, rate=self.dropout_rate,
+                       noise_shape=values.shape - inputs.d_kv)
+
+
+def check_positive(name, value):
+  """Returns `value`, or raises a ValueError that names the gin parameter."""
+  if not isinstance(value, int) or value < 1:
+    raise ValueError(
+        f"`{name}` is {value!r} but must be a whole number of at least 1; change "
+        f"`{name}`, or the macro of T5's model files that it is taken from.")
+  return value
 
 
 def _or_macro(value, macro):
@@ -145,20 +205,3 @@ def _or_macro(value, macro):
     return gin.get_configurable(f"{macro}/gin.macro")()
   except TypeError:  # The macro is not defined.
     return None
-
-
-def _positive(name, value):
-  if not isinstance(value, int) or value < 1:
-    raise ValueError(
-        f"`SyntheticAttention.{name}` is {value!r} but must be a whole number of "
-        f"at least 1; change `SyntheticAttention.{name}`, or the macro of T5's "
-        "model files that it is taken from.")
-  return value
-
-
-def _rate(value):
-  if not 0.0 <= value < 1.0:
-    raise ValueError(
-        f"`SyntheticAttention.dropout_rate` is {value!r} but must be at least 0 "
-        "and below 1; change it, or the macro `dropout_rate`.")
-  return value

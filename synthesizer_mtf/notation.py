@@ -6,6 +6,7 @@ This is the one place that knows the names. A new variant is one line here.
 import inspect
 
 from synthesizer_mtf import attention
+from synthesizer_mtf import linformer
 from synthesizer_mtf import synthesizers
 
 SYNTHESIZING_FUNCTIONS = {
@@ -18,7 +19,9 @@ SYNTHESIZING_FUNCTIONS = {
 }
 
 # Whole layers, which do not mix.
-LAYERS = {}
+LAYERS = {
+    "Linformer": linformer.Linformer,
+}
 
 
 def attention_layer(notation, **kwargs):

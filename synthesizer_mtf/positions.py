@@ -24,7 +24,7 @@ def segment_id(context):
   return None
 
 
-def is_packed(context):
+def is_packed(context, declared=None):
   """Whether rows of the batch may hold several examples.
 
   This is decided while the graph is built. Mesh TensorFlow makes the ids up as
@@ -33,13 +33,17 @@ def is_packed(context):
 
   Args:
     context: a `transformer.Context`.
+    declared: the user's word for it, True or False; or None.
 
   Returns:
-    a boolean.
+    a boolean; always False where nothing is marked.
   """
   ids = segment_id(context)
-  return ids is not None and not isinstance(
-      ids.operation, mtf.ops.MinMaxOperation)
+  if ids is None:
+    return False
+  if declared is not None:
+    return declared
+  return not isinstance(ids.operation, mtf.ops.MinMaxOperation)
 
 
 def segment_position(context):

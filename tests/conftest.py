@@ -4,6 +4,7 @@ import pydoc_data.topics
 
 import pytest
 import sentencepiece
+import synthesizer_mtf  # first: it makes mesh_tensorflow importable
 
 
 @pytest.fixture(scope="session")

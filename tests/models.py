@@ -34,20 +34,26 @@ def parse_gin(files=(), bindings=()):
       [defaults, *files], list(bindings), skip_unknown=["run"])
 
 
-def build(model_type="bitransformer", vocabulary=VOCABULARY):
+def build(model_type="bitransformer", vocabulary=VOCABULARY, mesh_shape=None,
+          layout=None):
   return utils.build_model(
-      model_type, input_vocab_size=vocabulary, output_vocab_size=vocabulary)
+      model_type, input_vocab_size=vocabulary, output_vocab_size=vocabulary,
+      mesh_shape=mesh_shape, layout_rules=layout)
 
 
 class Model:
   """A model in a graph and session of its own, with float32 everywhere."""
 
-  def __init__(self, model_type="bitransformer", vocabulary=VOCABULARY):
+  def __init__(self, model_type="bitransformer", vocabulary=VOCABULARY,
+               mesh_shape="", layout=""):
+    self.mesh_shape = mtf.convert_to_shape(mesh_shape)
+    self.layout = mtf.convert_to_layout_rules(layout)
     self.tf_graph = tf.Graph()
     with self.tf_graph.as_default():
       self.graph = mtf.Graph()
       self.mesh = mtf.Mesh(self.graph, "mesh")
-      self.model = build(model_type, vocabulary)
+      self.model = build(
+          model_type, vocabulary, self.mesh_shape, self.layout)
 
   def ids(self, array):
     """An int32 tensor [batch, length]."""
@@ -71,7 +77,8 @@ class Model:
       a list with the values for each step, and the variables by name.
     """
     lowering = mtf.Lowering(self.graph, {
-        self.mesh: mtf.placement_mesh_impl.PlacementMeshImpl("", "", [""])},
+        self.mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
+            self.mesh_shape, self.layout, [""] * self.mesh_shape.size)},
                             autostack=False)
     fetches = [lowering.export_to_tf_tensor(t) for t in tensors]
     update = [lowering.lowered_operation(op) for op in updates]

@@ -20,6 +20,11 @@ def notations(layers):
           if isinstance(layer, synthesizer_mtf.SyntheticAttention)]
 
 
+def sizes(layer):
+  s = layer.sizes
+  return s.num_heads, s.key_value_size, s.dropout_rate
+
+
 def test_without_a_choice_t5_stays_as_it_is():
   layers = encoder_layers()
   assert [type(l).__name__ for l in layers] == [
@@ -69,14 +74,12 @@ def test_synthesizing_functions_can_be_composed_in_gin():
 def test_sizes_come_from_the_macros_of_t5_unless_told_otherwise():
   layer = encoder_layers('synthesizer_stack.attention = "R"',
                          "dropout_rate = 0.25")[0]
-  assert (layer.num_heads, layer.key_value_size, layer.dropout_rate) == (
-      2, 6, 0.25)
+  assert sizes(layer) == (2, 6, 0.25)
   layer = encoder_layers('synthesizer_stack.attention = "R"',
                          "encoder/SyntheticAttention.num_heads = 5",
                          "SyntheticAttention.key_value_size = 3",
                          "SyntheticAttention.dropout_rate = 0.0")[0]
-  assert (layer.num_heads, layer.key_value_size, layer.dropout_rate) == (
-      5, 3, 0.0)
+  assert sizes(layer) == (5, 3, 0.0)
 
 
 def test_without_macros_the_sizes_are_asked_for():

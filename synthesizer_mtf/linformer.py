@@ -1,0 +1,122 @@
+"""Linformer: attention to a fixed number of projections of all positions."""
+
+import copy
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import attention
+from synthesizer_mtf import inputs as attention_inputs
+from synthesizer_mtf import positions
+from synthesizer_mtf import visibility
+from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.synthesizers import base
+
+
+@gin.configurable(module="synthesizer_mtf")
+class Linformer(transformer.TransformerLayer):
+  """softmax(Q (E K)^T) F V with E, F: length -> k (arXiv:2006.04768).
+
+  Each query sees k mixtures of all positions, so the layer cannot hide later
+  tokens: it is for encoders only, as the Synthesizer paper says (section 4.2).
+  Padding is zeroed before it is mixed. Rows with several examples are refused.
+
+  Variables: `q`, `k`, `v`, `o` as T5 stores them; `E` and `F`
+  [heads, memory_length, rank], without `heads` if shared between heads, and
+  without `F` if shared between keys and values.
+  """
+
+  def __init__(self, num_heads=None, key_value_size=None, dropout_rate=None,
+               max_length=512, rank=32, share_heads=False, share_kv=False,
+               share_layers=False):
+    """Declares the parameters.
+
+    Args:
+      num_heads: an integer; the gin macro `%num_heads` if None.
+      key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
+      dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
+      max_length: the longest sequence, in tokens.
+      rank: the number of projections, k; 32 in the Synthesizer paper's Table 7.
+      share_heads: one projection for all heads of a layer.
+      share_kv: one projection for keys and values.
+      share_layers: one projection for all layers, heads, keys and values of a
+        stack. It is stored with the first of them.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
+    self.sizes = attention.HeadSizes(
+        "Linformer", num_heads, key_value_size, dropout_rate)
+    for name, value in (("max_length", max_length), ("rank", rank)):
+      attention.check_positive(f"Linformer.{name}", value)
+    self.max_length = max_length
+    self.rank = mtf.Dimension("memory_length", rank)
+    self.share_heads = share_heads or share_layers
+    self.share_kv = share_kv or share_layers
+    self.share_layers = share_layers
+
+  def call(self, context, x, losses=None):
+    """Calls the layer.
+
+    Args:
+      context: a `transformer.Context`.
+      x: <float>[batch, length, d_model]
+      losses: ignored.
+
+    Returns:
+      a tensor with the shape and dtype of x.
+
+    Raises:
+      ValueError: in a decoder, with packed rows or too long sequences.
+    """
+    del losses
+    self._check(context)
+    inputs = attention_inputs.AttentionInputs(
+        context, x, self.sizes.num_heads, self.sizes.key_value_size, packed=False)
+    seen = visibility.visibility(inputs).keys
+    query = inputs.project_query()
+    key = self._mix("E", inputs.remember(inputs.project("k")), seen, inputs)
+    values = self._mix("E" if self.share_kv else "F",
+                       inputs.remember(inputs.project("v")), seen, inputs)
+    values = self.sizes.dropout(values, inputs)
+    mixed = copy.copy(inputs)
+    mixed.memory_length = self.rank
+    return inputs.project_back(weighted_mean.weighted_mean(
+        [base.InnerProduct(query, key)], values,
+        visibility.Visibility(None, None), mixed))
+
+  def _check(self, context):
+    self.sizes.check_layout(context.model)
+    if context.model.autoregressive:
+      raise ValueError(
+          "`synthesizer_stack.attention` is Linformer in a decoder, but it mixes "
+          "all positions before it attends, so that later tokens would be seen; "
+          "choose another attention for `decoder/synthesizer_stack.attention`.")
+    if positions.is_packed(context):
+      raise ValueError(
+          "`mesh_train_dataset_fn.pack` is True, but Linformer would mix the "
+          "examples of a packed row; bind `mesh_train_dataset_fn.pack = False`.")
+    if context.length_dim.size > self.max_length:
+      raise ValueError(
+          f"`Linformer.max_length` is {self.max_length} but the sequence has "
+          f"length {context.length_dim.size}; raise `Linformer.max_length` to "
+          f"{context.length_dim.size} or more, or shorten the task's sequences "
+          "with `utils.run.sequence_length`.")
+
+  def _mix(self, name, tensor, seen, inputs):
+    """[batch, heads, memory_length, d_kv] with `rank` for `memory_length`."""
+    if seen is not None:
+      tensor *= mtf.cast(seen, tensor.dtype)
+    cache = inputs.context.cache if self.share_layers else {}
+    if ("linformer", name) not in cache:
+      cache["linformer", name] = inputs.variable(
+          name, ([] if self.share_heads else [inputs.heads]) + [
+              mtf.Dimension("table_length", self.max_length),
+              mtf.Dimension("rank", self.rank.size)],
+          self.max_length ** -0.5)
+    table = positions.cut(
+        cache["linformer", name], "table_length", inputs.memory_length.size)
+    table = mtf.rename_dimension(table, "table_length", "memory_length")
+    mixed = mtf.einsum([tensor, table], output_shape=inputs.batch_dims + [
+        inputs.heads, mtf.Dimension("rank", self.rank.size), inputs.d_kv])
+    return mtf.rename_dimension(mixed, "rank", "memory_length")

@@ -1,0 +1,91 @@
+"""Whole models on CPU meshes: the same loss and gradients however they are split."""
+
+import cases
+import mesh_tensorflow as mtf
+import models
+import numpy as np
+import pytest
+from test_decoding import parse
+
+LAYOUT = "batch:batch,heads:model,d_ff:model,vocab:model"
+MESHES = [(n, "batch:2,model:2") for n in cases.NOTATIONS] + [
+    ("R", "batch:2"), ("R", "model:2"), ("FR+D+V", "model:4"),
+    ("FD", "batch:4")]
+
+
+def loss_and_gradients(notation, mesh_shape, packed):
+  parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1",
+        "SyntheticAttention.relative_attention_type = 'bias_shared'")
+  m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT)
+  generator = np.random.RandomState(0)
+  with m.tf_graph.as_default():
+    inputs, targets = [
+        m.ids(generator.randint(2, models.VOCABULARY, (4, n))) for n in (9, 7)]
+    kwargs = {}
+    if packed:
+      kwargs = {"encoder_sequence_id": m.ids([[1, 1, 1, 2, 2, 2, 2, 3, 0]] * 4),
+                "decoder_sequence_id": m.ids([[1, 1, 2, 2, 2, 3, 0]] * 4)}
+    _, loss = m.model.call_simple(inputs, targets, True, mode="train", **kwargs)
+    variables = m.graph.trainable_variables
+    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+    (values,), _ = m.run(loss, *grads, scale=0.3)
+  return dict(zip(["loss"] + [v.name for v in variables], values))
+
+
+@pytest.fixture(scope="module")
+def one_device():
+  """The loss and gradients on one device, computed once for each notation."""
+  known = {}
+
+  def get(notation, packed):
+    if (notation, packed) not in known:
+      known[notation, packed] = loss_and_gradients(notation, "", packed)
+    return known[notation, packed]
+
+  return get
+
+
+@pytest.mark.parametrize("notation, mesh_shape", MESHES)
+def test_loss_and_gradients_do_not_depend_on_the_mesh(
+    notation, mesh_shape, one_device):
+  expected = one_device(notation, packed=True)
+  split = loss_and_gradients(notation, mesh_shape, packed=True)
+  for name, value in expected.items():
+    np.testing.assert_allclose(split[name], value, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("notation", ["R", "D+V"])
+def test_unpacked_rows_do_not_depend_on_the_mesh_either(notation, one_device):
+  expected = one_device(notation, packed=False)
+  split = loss_and_gradients(notation, "batch:2,model:2", packed=False)
+  for name, value in expected.items():
+    np.testing.assert_allclose(split[name], value, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("notation", ["R", "Fix+FD+V"])
+def test_decoding_does_not_depend_on_the_mesh(notation):
+  results = []
+  for mesh_shape in ("", "batch:2,model:2"):
+    parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1")
+    m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT)
+    with m.tf_graph.as_default():
+      outputs = m.model.decode(
+          m.ids([[5, 9, 3, 1], [8, 4, 1, 0]]), max_decode_length=6)
+      (values,), _ = m.run(outputs, scale=1.0)
+    results.append(values[0])
+  np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("notation, parameter", [
+    ("R", "SyntheticAttention"), ("Linformer", "Linformer")])
+def test_heads_that_do_not_divide_over_the_mesh_are_an_error(
+    notation, parameter):
+  models.parse_gin([], models.TINY + [
+      "num_heads = 3", f"encoder/synthesizer_stack.attention = '{notation}'"])
+  m = models.Model(mesh_shape="model:2", layout=LAYOUT)
+  with m.tf_graph.as_default(), pytest.raises(ValueError) as error:
+    ids = m.ids(np.ones((2, 5), int))
+    m.model.call_simple(ids, ids, True, mode="train")
+  assert (f"`{parameter}.num_heads` is 3 but `utils.run.layout_rules` splits "
+          "heads over the 2 parts of the mesh dimension 'model'"
+          ) in str(error.value)
