@@ -92,6 +92,7 @@ class SyntheticAttention(transformer.TransformerLayer):
     """
     del losses
     self.sizes.check_layout(context.model)
+    self._warn_if_blind_to_order(context)
     inputs = attention_inputs.AttentionInputs(
         context, x, self.sizes.num_heads, self.sizes.key_value_size,
         positions.is_packed(context, self.packed))
@@ -103,6 +104,21 @@ class SyntheticAttention(transformer.TransformerLayer):
     mean = weighted_mean.weighted_mean(
         logits, values, visibility.visibility(inputs), inputs)
     return inputs.project_back(mean)
+
+  def _warn_if_blind_to_order(self, context):
+    """Says so, once per stack, where nothing tells the order of the tokens."""
+    key = "synthesizer_mtf/warned_of_order"
+    if (self.relative_attention_type or context.model.positional_embedding or
+        context.model.autoregressive or key in context.cache or any(
+            isinstance(s, base.LengthTables)
+            for s in self.mixture.synthesizers)):
+      return
+    context.cache[key] = True
+    tf.logging.warning(
+        "The encoder has no positional embedding and its dot-product attention "
+        "no relative bias, so that it cannot tell the order of the tokens; bind "
+        "`SyntheticAttention.relative_attention_type = \"bias_shared\"`, as T5's "
+        "model files do for `SelfAttention`.")
 
   def _relative_bias(self, inputs):
     """T5's relative bias by stock `SelfAttention`, without its masks.
