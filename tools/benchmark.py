@@ -1,0 +1,192 @@
+"""Compares the speed and size of attentions on T5 models, in one run.
+
+  python tools/benchmark.py --rows=V,R,D+V,floor --steps=20 --png=speed.png
+
+All rows take turns: step i of each, then step i + 1. Each is compared with
+mesh_tensorflow's `SelfAttention` of the same round, which always takes part.
+Other work on the machine makes the quartiles wide: run it alone.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+
+from synthesizer_mtf.tools import benchmark_measure
+from synthesizer_mtf.tools import benchmark_model
+from synthesizer_mtf.tools import benchmark_plot
+from synthesizer_mtf.tools import benchmark_report
+from synthesizer_mtf.tools import benchmark_rows
+import tensorflow.compat.v1 as tf
+import tqdm
+
+_SIZES = {
+    "inputs": "tokens of the inputs",
+    "targets": "tokens of the targets, and of the decoded output",
+    "batch": "examples of a training or evaluation step",
+    "decode_batch": "examples decoded at once",
+    "num_layers": "blocks of the encoder, and of the decoder",
+    "d_model": "channels of the tokens",
+    "num_heads": "attention heads",
+    "d_kv": "channels of a head",
+    "d_ff": "channels of the feed-forward layers",
+    "vocabulary": "tokens of the vocabulary",
+}
+
+
+def benchmark(rows, configs, rounds, memory_repeats=0):
+  """Measures rows with each configuration.
+
+  Args:
+    rows: a list of `benchmark_rows.Row`. `SelfAttention` is added where it is
+      missing, and the floor if memory is measured.
+    configs: a list of `benchmark_model.Configuration`.
+    rounds: a dict from the keys of `benchmark_model.MEASURES` that are wanted to
+      (rounds of warm-up, rounds that count).
+    memory_repeats: processes per row that measure memory; 0 for none.
+
+  Returns:
+    a list of dicts, one for each row, configuration and measure.
+  """
+  given = {row.name: row for row in rows}
+  needed = [benchmark_rows.STOCK] + [benchmark_rows.FLOOR] * bool(memory_repeats)
+  rows = [benchmark_rows.ROWS[n] for n in needed if n not in given]
+  rows += given.values()
+  state = {"machine": benchmark_report.machine(),
+           "versions": benchmark_report.versions()}
+  results = []
+  for config in configs:
+    lengths = f"{config.inputs}/{config.targets}"
+    for measure, (warmup, repeats) in rounds.items():
+      total = len(rows) * (warmup + repeats)
+      with _Progress(f"{measure} {lengths}", total) as p:
+        results += benchmark_measure.measure_time(
+            rows, config, measure, warmup, repeats, progress=p)
+    if memory_repeats:
+      with _Progress(f"memory {lengths}", len(rows) * memory_repeats) as p:
+        results += benchmark_measure.measure_memory(
+            rows, config, memory_repeats, progress=p)
+  return [{**result, **state} for result in results]
+
+
+class _Progress(tqdm.tqdm):
+  """A progress bar on standard error that also says what runs now."""
+
+  def __init__(self, title, total):
+    super().__init__(desc=title, total=total, unit="run")
+
+  def __call__(self, done, what):
+    self.set_postfix_str(what, refresh=not done)
+    self.update(done)
+
+
+def main(argv=None):
+  """Parses flags, measures, prints the table and writes the files."""
+  args = _parser().parse_args(argv)
+  memory_repeats = args.memory_repeats if args.memory else 0
+  try:
+    rows = [benchmark_rows.find_row(name) for name in args.rows]
+    rounds = _rounds(args)
+    _check_folders(args.json, args.csv, args.png)
+  except ValueError as error:
+    sys.exit(f"benchmark: {error}")
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  tf.disable_v2_behavior()
+  results = benchmark(rows, _configurations(args), rounds, memory_repeats)
+  print(benchmark_report.header(results[0]))
+  print()
+  print(benchmark_report.table(results))
+  _write(results, args)
+
+
+def _check_folders(*paths):
+  """Raises a ValueError before hours of work whose results cannot be written."""
+  for path in filter(None, paths):
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+      raise ValueError(
+          f"cannot write {path!r}: there is no folder {folder!r}; make it first.")
+
+
+def _write(results, args):
+  writers = ((args.json, benchmark_report.write_json),
+             (args.csv, benchmark_report.write_csv),
+             (args.png, benchmark_plot.plot))
+  for path, write in writers:
+    if path:
+      write(results, path)
+
+
+def _configurations(args):
+  sizes = {name: getattr(args, name) for name in _SIZES}
+  config = benchmark_model.Configuration(
+      **sizes, dropout_rate=args.dropout_rate, relative_bias=args.relative_bias)
+  return [dataclasses.replace(config, inputs=length)
+          for length in args.lengths or [config.inputs]]
+
+
+def _rounds(args):
+  rounds = {"train": (args.warmup, args.steps), "eval": (args.warmup, args.steps),
+            "decode": (1, args.decode_steps)}
+  rounds = {measure: counts for measure, counts in rounds.items()
+            if not getattr(args, f"skip_{measure}")}
+  if not rounds and not args.memory:
+    raise ValueError("nothing is left to measure; leave out one of --skip_train, "
+                     "--skip_eval and --skip_decode, or give --memory.")
+  return rounds
+
+
+def _parser():
+  parser = argparse.ArgumentParser(
+      prog="benchmark", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument(
+      "--rows", type=lambda text: text.split(","),
+      default=list(benchmark_rows.ROWS), metavar="A,B,...",
+      help=f"what to measure: {', '.join(benchmark_rows.ROWS)}, or any notation; "
+      "all of these by default")
+  default = benchmark_model.Configuration()
+  for name, text in _SIZES.items():
+    parser.add_argument(f"--{name}", type=_positive, metavar="N",
+                        default=getattr(default, name),
+                        help=f"{text} (default: %(default)s)")
+  parser.add_argument("--dropout_rate", type=float, metavar="RATE",
+                      default=default.dropout_rate,
+                      help="T5's dropout (default: %(default)s)")
+  parser.add_argument("--relative_bias", action="store_true",
+                      help="T5's relative bias instead of position embeddings")
+  parser.add_argument(
+      "--lengths", type=lambda text: [_positive(n) for n in text.split(",")],
+      metavar="N,N,...", help="measure at each of these lengths of the inputs")
+  _add_measures(parser)
+  parser.add_argument("--json", metavar="FILE", help="write JSON lines")
+  parser.add_argument("--csv", metavar="FILE", help="write CSV")
+  parser.add_argument(
+      "--png", metavar="FILE",
+      help="draw the ratios, or with --lengths how the time grows")
+  return parser
+
+
+def _add_measures(parser):
+  counts = {"steps": (20, "rounds that count, in training and evaluation"),
+            "warmup": (3, "rounds before them"),
+            "decode_steps": (5, "rounds of decoding, after one of warm-up"),
+            "memory_repeats": (3, "processes per row with --memory")}
+  for name, (number, text) in counts.items():
+    parser.add_argument(f"--{name}", type=_positive, default=number, metavar="N",
+                        help=f"{text} (default: %(default)s)")
+  for measure in benchmark_model.MEASURES:
+    parser.add_argument(f"--skip_{measure}", action="store_true")
+  parser.add_argument("--memory", action="store_true", help=(
+      "also the peak memory of a process that trains, for each row"))
+
+
+def _positive(text):
+  number = int(text)
+  if number < 1:
+    raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+  return number
+
+
+if __name__ == "__main__":
+  main()
