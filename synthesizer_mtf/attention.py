@@ -107,18 +107,17 @@ class SyntheticAttention(transformer.TransformerLayer):
 
   def _warn_if_blind_to_order(self, context):
     """Says so, once per stack, where nothing tells the order of the tokens."""
-    key = "synthesizer_mtf/warned_of_order"
     if (self.relative_attention_type or context.model.positional_embedding or
-        context.model.autoregressive or key in context.cache or any(
+        context.model.autoregressive or any(
             isinstance(s, base.LengthTables)
             for s in self.mixture.synthesizers)):
       return
-    context.cache[key] = True
-    tf.logging.warning(
-        "The encoder has no positional embedding and its dot-product attention "
-        "no relative bias, so that it cannot tell the order of the tokens; bind "
-        "`SyntheticAttention.relative_attention_type = \"bias_shared\"`, as T5's "
-        "model files do for `SelfAttention`.")
+    positions.once_per_stack(context, "warning of order", lambda: (
+        tf.logging.warning(
+            "The encoder has no positional embedding and its dot-product "
+            "attention no relative bias, so that it cannot tell the order of the "
+            "tokens; bind `SyntheticAttention.relative_attention_type = "
+            "\"bias_shared\"`, as T5's model files do for `SelfAttention`.")))
 
   def _relative_bias(self, inputs):
     """T5's relative bias by stock `SelfAttention`, without its masks.
@@ -134,16 +133,19 @@ class SyntheticAttention(transformer.TransformerLayer):
     context.read_priority = context.sequence_id = context.subsequence_id = None
     if not inputs.incremental:
       context.position = mtf.range(context.mesh, inputs.length, tf.int32)
-    key = "synthesizer_mtf/relative_bias", inputs.heads
-    if self.relative_attention_type == "bias" or key not in context.cache:
+    def make():
       stock = transformer_layers.SelfAttention(
           num_heads=inputs.heads.size,
           relative_attention_type=self.relative_attention_type,
           relative_attention_num_buckets=self.relative_attention_num_buckets)
-      context.cache[key] = stock.compute_bias(
+      return stock.compute_bias(
           context, mtf.range(context.mesh, inputs.memory_length, tf.int32),
           inputs.x, [inputs.heads], None)
-    return context.cache[key]
+
+    if self.relative_attention_type == "bias":
+      return make()
+    return positions.once_per_stack(
+        inputs.context, ("relative_bias", inputs.heads), make)
 
 
 class HeadSizes:

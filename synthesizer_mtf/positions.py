@@ -6,6 +6,7 @@ packed rows and decoding unpacked ones read the same weights.
 """
 
 import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
 import tensorflow.compat.v1 as tf
 
 
@@ -52,15 +53,39 @@ def segment_position(context):
   Mesh TensorFlow drops the positions of packed rows where the model has no
   positional embedding, so they are counted from the ids, once per stack.
   """
-  key = "synthesizer_mtf/segment_position"
-  if key not in context.cache:
+  def count():
     ids = segment_id(context)
     slot = mtf.range(context.mesh, context.length_dim, tf.int32)
     other = mtf.Dimension("memory_length", context.length_dim.size)
     earlier = mtf.greater(slot, mtf.range(context.mesh, other, tf.int32))
     same = mtf.equal(ids, mtf.replace_dimensions(ids, context.length_dim, other))
-    context.cache[key] = mtf.reduce_sum(
+    return mtf.reduce_sum(
         mtf.cast(mtf.logical_and(earlier, same), tf.int32), reduced_dim=other)
+
+  return once_per_stack(context, "segment_position", count)
+
+
+def once_per_stack(context, key, make):
+  """What `make` returns, made once for all layers of a stack.
+
+  Layers that run again in the backward pass cannot share tensors, so there each
+  makes its own.
+
+  Args:
+    context: a `transformer.Context`.
+    key: a hashable name.
+    make: a function without arguments.
+
+  Returns:
+    the return value of `make`.
+  """
+  stack = context.model.layer_stack
+  if (isinstance(stack, transformer.ReversibleLayerStack) or
+      getattr(stack, "_recompute_grads", False)):
+    return make()
+  key = "synthesizer_mtf", key
+  if key not in context.cache:
+    context.cache[key] = make()
   return context.cache[key]
 
 

@@ -31,11 +31,9 @@ def visibility(inputs):
   Returns:
     a `Visibility`.
   """
-  key = "synthesizer_mtf/visibility", inputs.packed
-  cache = inputs.context.cache
-  if key not in cache:
-    cache[key] = _from_context(inputs)
-  return cache[key]
+  return positions.once_per_stack(
+      inputs.context, ("visibility", inputs.packed),
+      lambda: _from_context(inputs))
 
 
 def _from_context(inputs):

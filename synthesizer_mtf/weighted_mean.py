@@ -101,36 +101,55 @@ def _with_batch(products, tables, values, keys, inputs):
     features = [
         _concat_channels([p.query for p in products], inputs.query_dims),
         _concat_channels([p.key for p in products], inputs.key_dims)]
+  table = [_sum(tables)] if tables else []
   bias = None if keys is None else visibility.bias(keys)
+  weights = mtf.cast(
+      _softmax(_logits(features, table, bias, inputs), inputs), values.dtype)
+  mean = mtf.einsum(
+      [weights, values], output_shape=inputs.query_dims + [inputs.d_kv])
+  return WeightedMeanOperation(
+      weights, mean, values, features, table).outputs[0]
 
-  def forward(values, *rest):
-    weights = _softmax(
-        _logits(rest[:len(features)], rest[len(features):], bias, inputs),
-        inputs)
-    weights = mtf.cast(weights, values.dtype)
-    return weights, mtf.einsum(
-        [weights, values], output_shape=inputs.query_dims + [inputs.d_kv])
 
-  def backward(explicit_inputs, all_inputs, forward_operations, outputs,
-               output_grads):
-    del all_inputs, forward_operations
-    values, *rest = explicit_inputs
-    weights, mean = outputs
-    grad_mean = output_grads[1]
+class WeightedMeanOperation(mtf.Operation):
+  """Passes the mean on and has the gradient of all that made it.
+
+  `mtf.custom_gradient` would do, but layers that run again in the backward pass
+  (`LayerStack.recompute_grads`) cannot hold one.
+  """
+
+  def __init__(self, weights, mean, values, features, table):
+    """Declares the inputs.
+
+    Args:
+      weights: <float>[batch, heads, length, memory_length]
+      mean: <float>[batch, heads, length, d_kv]
+      values: <float>[batch, heads, memory_length, d_kv]
+      features: [] or [query, key], <float32>[batch, heads, length, channels] and
+        <float32>[batch, heads, memory_length, channels].
+      table: [] or [what was added to their products, with any dimensions].
+    """
+    super().__init__([weights, mean, values] + features + table,
+                     name="weighted_mean")
+    self._outputs = [mtf.Tensor(self, mean.shape, mean.dtype)]
+    self._has_features = bool(features)
+
+  def lower(self, lowering):
+    lowering.set_tensor_lowering(
+        self.outputs[0], lowering.tensors[self.inputs[1]])
+
+  def gradient(self, grad_ys):
+    grad_mean, = grad_ys
+    weights, mean, values, *rest = self.inputs
     grad_logits = _grad_logits(weights, values, mean, grad_mean)
-    grads = [mtf.einsum([weights, grad_mean], output_shape=values.shape)]
-    if features:
+    grads = [None, None,
+             mtf.einsum([weights, grad_mean], output_shape=values.shape)]
+    if self._has_features:
       query, key, *rest = rest
       grads += [mtf.einsum([grad_logits, key], output_shape=query.shape),
                 mtf.einsum([grad_logits, query], output_shape=key.shape)]
-    grads += [mtf.reduce_sum(grad_logits, output_shape=t.shape) for t in rest]
-    if bias is not None:
-      grads.append(None)
-    return grads
-
-  table = [_sum(tables)] if tables else []
-  return mtf.custom_gradient(
-      forward, backward, [values] + features + table)[1]
+    return grads + [
+        mtf.reduce_sum(grad_logits, output_shape=t.shape) for t in rest]
 
 
 def _logits(features, table, bias, inputs):

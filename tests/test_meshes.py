@@ -13,9 +13,9 @@ MESHES = [(n, "batch:2,model:2") for n in cases.NOTATIONS] + [
     ("FD", "batch:4")]
 
 
-def loss_and_gradients(notation, mesh_shape, packed):
+def loss_and_gradients(notation, mesh_shape, packed, *bindings):
   parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1",
-        "SyntheticAttention.relative_attention_type = 'bias_shared'")
+        "SyntheticAttention.relative_attention_type = 'bias_shared'", *bindings)
   m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT)
   generator = np.random.RandomState(0)
   with m.tf_graph.as_default():
@@ -60,6 +60,44 @@ def test_unpacked_rows_do_not_depend_on_the_mesh_either(notation, one_device):
   split = loss_and_gradients(notation, "batch:2,model:2", packed=False)
   for name, value in expected.items():
     np.testing.assert_allclose(split[name], value, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("notation", ["R", "FR+D+V"])
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+def test_layers_can_run_again_in_the_backward_pass(notation, packed):
+  once, again = [
+      loss_and_gradients(notation, "", packed, "num_layers = 2",
+                         f"LayerStack.recompute_grads = {recompute}")
+      for recompute in (False, True)]
+  for name, value in once.items():
+    np.testing.assert_allclose(again[name], value, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+def test_steps_can_be_split_into_microbatches(packed):
+  losses = []
+  for splits in (1, 2):
+    parse("R+V", "num_layers = 1")
+    m = models.Model()
+    with m.tf_graph.as_default():
+      batch = m.ids([[5, 9, 3, 1, 0, 0], [8, 4, 7, 1, 5, 1]])
+      features = {"inputs": batch, "targets": batch}
+      if packed:
+        features["ids"] = m.ids([[1, 1, 2, 2, 0, 0], [1, 1, 1, 1, 2, 2]])
+
+      def model_fn(f):
+        ids = f.get("ids")
+        return {"loss": m.model.call_simple(
+            f["inputs"], f["targets"], True, mode="train",
+            encoder_sequence_id=ids, decoder_sequence_id=ids,
+            num_microbatches=splits)[1]}
+
+      grads, results = mtf.serialize_training_step(
+          features, model_fn, batch.shape.dims[0], splits)
+      (values,), _ = m.run(results["loss"], *grads, scale=0.3)
+    losses.append(values)
+  for one, two in zip(*losses):
+    np.testing.assert_allclose(two, one, atol=1e-4)
 
 
 @pytest.mark.parametrize("notation", ["R", "Fix+FD+V"])

@@ -1,0 +1,129 @@
+"""The command `python -m synthesizer_mtf.demo`; see the package."""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import sys
+import time
+
+from synthesizer_mtf.demo import data
+from synthesizer_mtf.demo import process
+from synthesizer_mtf.demo import report
+from synthesizer_mtf.demo import stages
+import tensorflow.compat.v1 as tf
+
+
+def main(argv=None):
+  """Runs the demo; returns the exit status."""
+  args = _parse(argv)
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  try:
+    plan = stages.Plan(args.output_dir, args.attention,
+                       stages.SCALES[args.scale])
+    _check_settings(plan)
+    ran = _run(plan)
+  except (ValueError, process.CommandError) as error:
+    print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
+    return 1
+  except KeyboardInterrupt:
+    print("\nStopped. The same command goes on from the last checkpoint.",
+          file=sys.stderr)
+    return 130
+  _show(plan, ran)
+  return 0
+
+
+def _parse(argv):
+  parser = argparse.ArgumentParser(
+      prog="python -m synthesizer_mtf.demo",
+      description="Pre-trains, fine-tunes, evaluates and decodes Synthesizers "
+      "on text that is on every machine. Example: python -m "
+      "synthesizer_mtf.demo --attention V D+V --output_dir /tmp/dense")
+  parser.add_argument("--output_dir", type=pathlib.Path,
+                      default=pathlib.Path("demo_output"),
+                      help="where all files go (default: %(default)s)")
+  parser.add_argument("--attention", nargs="+", default=["V", "R", "R+V"],
+                      metavar="NAME", help="what to compare, in the paper's "
+                      "notation; the last one decodes (default: V R R+V)")
+  parser.add_argument("--scale", choices=sorted(stages.SCALES), default="full",
+                      help="'test' only sees whether everything runs, in a few "
+                      "steps (default: %(default)s)")
+  return parser.parse_args(argv)
+
+
+def _check_settings(plan):
+  """Raises ValueError where the folder holds a run of another size."""
+  path = plan.folder / "settings.json"
+  settings = dataclasses.asdict(plan.scale)
+  plan.folder.mkdir(parents=True, exist_ok=True)
+  if not path.exists():
+    path.write_text(json.dumps(settings) + "\n", encoding="utf-8")
+  found = json.loads(path.read_text(encoding="utf-8"))
+  if found != settings:
+    raise ValueError(
+        f"--output_dir={plan.folder} holds a run with {found}, not {settings}; "
+        "remove it or name another directory.")
+
+
+def _run(plan):
+  """Runs the stages that are not done; returns how many those were."""
+  print("Text: CPython's documentation. Pairs: names in babel's CLDR tables.",
+        flush=True)
+  counts = data.make(plan.data)
+  print("  {characters:,} characters in {paragraphs:,} paragraphs, "
+        "{held_out_paragraphs} more held out\n"
+        "  {pairs:,} pairs of names, {held_out_pairs} more held out\n"
+        "  a SentencePiece vocabulary of {vocabulary:,}".format(**counts))
+  everything = plan.stages()
+  waiting = [stage for stage in everything if not stage.is_done()]
+  if waiting and len(waiting) < len(everything):
+    print(f"{len(everything) - len(waiting)} of {len(everything)} stages are "
+          "done already.")
+  for stage in waiting:
+    print(f"\n{_shown(stage.command)}", flush=True)
+    process.run(stage.command, stage.log, stage.title, stage.steps)
+    if not stage.is_done():
+      raise process.CommandError(
+          f"{stage.title} left no result. The last lines of {stage.log}:\n\n"
+          f"{process.tail(stage.log)}")
+  return len(waiting)
+
+
+def _shown(command):
+  """Returns a command as one would type it, on lines of about 80 columns."""
+  lines = ["$"]
+  for word in map(shlex.quote, command):
+    if len(lines[-1]) + len(word) > 77 and lines[-1].strip("$ "):
+      lines.append("   ")
+    lines[-1] += " " + word
+  return " \\\n".join(lines)
+
+
+def _show(plan, ran):
+  """Prints the predictions, the table, and where everything lies."""
+  figures = report.rows(plan)
+  lines, picture = plan.folder / "results.jsonl", plan.folder / "loss.png"
+  report.write_json(figures, lines)
+  report.draw(plan, picture)
+  print(f"\n{plan.attentions[-1]}, asked for German names held out:\n")
+  for question, answer in report.predictions(plan):
+    print(f"  {question:<28} -> {answer}")
+  print(f"\n{report.table(figures)}\n")
+  print("steps/sec: pre-training, median. Log perplexity: text held out.\n"
+        "BLEU and accuracy: names held out, after fine-tuning.\n")
+  print(f"Checkpoints          {plan.folder}/*/pretrain, "
+        f"{plan.folder}/*/finetune\n"
+        f"Logs of commands     {plan.folder}/*/*.log\n"
+        f"TensorBoard          tensorboard --logdir {plan.folder}\n"
+        f"Loss curves          {picture}\n"
+        f"Table as JSON lines  {lines}\n"
+        f"Predictions          {plan.predictions}")
+  if not ran:
+    print(f"\nEverything was done before. To start again: rm -r {plan.folder}")
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,88 @@
+"""The demo's files: text, pairs, a vocabulary, and the gin file naming them.
+
+This is what a user does for text of their own: one document per line, pairs in
+two columns, a SentencePiece model with T5's ids, and five lines of gin.
+"""
+
+import json
+import pathlib
+
+import sentencepiece
+from synthesizer_mtf.demo import english
+from synthesizer_mtf.demo import names
+
+VOCABULARY_SIZE = 2000
+
+# Asked in the end; none of them is in the training pairs.
+_NUM_QUESTIONS = 12
+
+# Kept free of what the machine is: SentencePiece's result depends on the number
+# of threads.
+_TRAINER = dict(
+    model_type="unigram", character_coverage=1.0, num_threads=1, pad_id=0,
+    eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)
+
+
+def make(folder):
+  """Writes everything into a folder, or leaves it if it is complete.
+
+  Args:
+    folder: a `pathlib.Path`.
+
+  Returns:
+    a dict of counts, the same whether the files are new or not.
+  """
+  summary = folder / "summary.json"
+  if not summary.exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    counts = _write_files(folder)
+    # The last file: where it is, the others are complete.
+    summary.write_text(json.dumps(counts) + "\n", encoding="utf-8")
+  _write_gin(folder)  # Always, as the folder may have moved.
+  return json.loads(summary.read_text(encoding="utf-8"))
+
+
+def _write_files(folder):
+  text = dict(zip(("train", "validation"), english.split()))
+  pairs = dict(zip(("train", "validation"), names.split()))
+  for split in text:
+    _write_lines(folder / f"text.{split}.txt", text[split])
+    _write_lines(folder / f"pairs.{split}.tsv", map("\t".join, pairs[split]))
+  step = len(pairs["validation"]) // _NUM_QUESTIONS
+  questions = pairs["validation"][::step][:_NUM_QUESTIONS]
+  _write_lines(folder / "questions.txt", [source for source, _ in questions])
+  _train_vocabulary(folder, text["train"] + [
+      side for pair in pairs["train"] for side in pair])
+  return {
+      "paragraphs": len(text["train"]),
+      "held_out_paragraphs": len(text["validation"]),
+      "characters": sum(map(len, text["train"])),
+      "pairs": len(pairs["train"]),
+      "held_out_pairs": len(pairs["validation"]),
+      "vocabulary": VOCABULARY_SIZE,
+  }
+
+
+def _write_lines(path, lines):
+  path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _train_vocabulary(folder, lines):
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(lines), model_prefix=str(folder / "vocabulary"),
+      vocab_size=VOCABULARY_SIZE, **_TRAINER)
+
+
+def _write_gin(folder):
+  """Writes data.gin, which points the package's tasks at these files."""
+  here = pathlib.Path(folder).resolve()
+  bindings = {
+      "vocabulary.sentencepiece_model": here / "vocabulary.model",
+      "text.train": here / "text.train.txt",
+      "text.validation": here / "text.validation.txt",
+      "pairs.train": here / "pairs.train.tsv",
+      "pairs.validation": here / "pairs.validation.tsv",
+  }
+  _write_lines(folder / "data.gin", [
+      f"synthesizer_mtf.tasks.{name} = {str(path)!r}"
+      for name, path in bindings.items()])

@@ -1,0 +1,107 @@
+"""En-De pairs from babel's CLDR tables: names of countries, languages, dates.
+
+Single names are learned by heart, so most of what can be right on names held
+out are those made of parts: languages of countries, amounts and dates.
+"""
+
+import datetime
+import itertools
+
+import babel
+from babel import dates
+from babel import units
+from synthesizer_mtf.demo import english
+
+ENGLISH, GERMAN = babel.Locale("en"), babel.Locale("de")
+
+_TABLES = ("territories", "languages", "scripts", "currencies", "variants")
+_AMOUNTS = (1, 2, 3, 5, 10, 12, 20, 50, 100)
+_DATES = range(0, 20000, 13)
+
+
+def pairs():
+  """Returns all pairs (English, German), sorted, each English name once.
+
+  Names which are the same in both languages are left out: copying scores 0.
+  """
+  found = {}
+  for source, target in itertools.chain(
+      _table_names(), _locale_names(), _calendar_names(), _zone_names(),
+      _amounts(), _dates()):
+    found.setdefault(_clean(source), _clean(target))
+  return sorted(pair for pair in found.items() if pair[0] != pair[1])
+
+
+def split(held_out_percent=10):
+  """Splits the pairs by their English side.
+
+  Args:
+    held_out_percent: the share of pairs to hold out.
+
+  Returns:
+    (train, validation): lists of (English, German).
+  """
+  train, validation = [], []
+  for pair in pairs():
+    held_out = english.is_held_out(pair[0], held_out_percent)
+    (validation if held_out else train).append(pair)
+  return train, validation
+
+
+def _table_names():
+  for table in _TABLES:
+    sources, targets = getattr(ENGLISH, table), getattr(GERMAN, table)
+    for code in sorted(set(sources) & set(targets)):
+      yield sources[code], targets[code]
+
+
+def _locale_names():
+  """Languages of countries, such as "German (Austria)"."""
+  for name in sorted(babel.localedata.locale_identifiers()):
+    locale = babel.Locale.parse(name)
+    source = locale.get_display_name(ENGLISH)
+    target = locale.get_display_name(GERMAN)
+    if source and target:
+      yield source, target
+
+
+def _calendar_names():
+  for table in ("months", "days", "quarters"):
+    sources = getattr(ENGLISH, table)["format"]["wide"]
+    targets = getattr(GERMAN, table)["format"]["wide"]
+    for code in sorted(sources):
+      yield sources[code], targets[code]
+
+
+def _zone_names():
+  for zone in sorted(set(ENGLISH.meta_zones) & set(GERMAN.meta_zones)):
+    sources = ENGLISH.meta_zones[zone].get("long", {})
+    targets = GERMAN.meta_zones[zone].get("long", {})
+    for kind in sorted(set(sources) & set(targets)):
+      yield sources[kind], targets[kind]
+
+
+def _amounts():
+  """Amounts of units, such as "3 kilometers per hour"."""
+  for unit in sorted(ENGLISH.unit_display_names):
+    for amount in _AMOUNTS:
+      try:
+        source = units.format_unit(amount, unit, locale=ENGLISH)
+        target = units.format_unit(amount, unit, locale=GERMAN)
+      except units.UnknownUnitError:
+        break
+      if unit not in source + target:  # babel's stopgap for want of a pattern.
+        yield source, target
+
+
+def _dates():
+  """Dates, such as "Monday, January 5, 2015"."""
+  for day in _DATES:
+    date = datetime.date(1970, 1, 1) + datetime.timedelta(days=day)
+    yield (dates.format_date(date, "full", locale=ENGLISH),
+           dates.format_date(date, "full", locale=GERMAN))
+
+
+def _clean(name):
+  """Plain spaces: CLDR writes narrow and no-break spaces and soft hyphens."""
+  return " ".join(name.replace("\u00ad", "").split())

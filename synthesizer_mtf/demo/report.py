@@ -1,0 +1,94 @@
+"""The table, its JSON lines, and the picture of the losses."""
+
+import itertools
+import json
+
+import matplotlib
+import numpy as np
+from synthesizer_mtf.demo import results
+
+# (key, heading, format) of each column.
+_COLUMNS = (
+    ("attention", "attention", "{}"),
+    ("params", "params", "{:,}"),
+    ("steps_per_sec", "steps/sec", "{:.2f}"),
+    ("log_perplexity", "log perplexity", "{:.3f}"),
+    ("bleu", "BLEU", "{:.1f}"),
+    ("accuracy", "accuracy %", "{:.1f}"),
+)
+
+
+def rows(plan):
+  """Returns one dict of figures for each attention of a plan that is done."""
+  found = []
+  for notation in plan.attentions:
+    pretrained = plan.model_dir(notation, "pretrain")
+    finetuned = plan.model_dir(notation, "finetune")
+    scores = results.scores(finetuned, plan.finetuned_step)
+    found.append({
+        "attention": notation,
+        "params": results.num_parameters(pretrained),
+        "pretrain_steps": plan.pretrained_step,
+        "finetune_steps": plan.finetuned_step - plan.pretrained_step,
+        "steps_per_sec": results.steps_per_second(pretrained),
+        "log_perplexity": results.log_perplexity(
+            pretrained, plan.pretrained_step),
+        "bleu": scores["bleu"],
+        "accuracy": scores["sequence_accuracy"],
+    })
+  return found
+
+
+def table(figures):
+  """Returns the rows as text, the first column to the left, others right."""
+  cells = [[heading for _, heading, _ in _COLUMNS]] + [
+      [form.format(row[key]) for key, _, form in _COLUMNS] for row in figures]
+  widths = [max(map(len, column)) for column in zip(*cells)]
+  lines = ["  ".join([row[0].ljust(widths[0])] + [
+      cell.rjust(width) for cell, width in zip(row[1:], widths[1:])])
+           for row in cells]
+  lines.insert(1, "-" * len(lines[0]))
+  return "\n".join(lines)
+
+
+def write_json(figures, path):
+  """Writes the rows as JSON lines."""
+  path.write_text("".join(json.dumps(row) + "\n" for row in figures),
+                  encoding="utf-8")
+
+
+def predictions(plan):
+  """Returns [(question, prediction)] of the file that was decoded."""
+  def lines(path):
+    return path.read_text(encoding="utf-8").splitlines()
+  return list(itertools.zip_longest(
+      lines(plan.questions), lines(plan.predictions), fillvalue=""))
+
+
+def draw(plan, path):
+  """Draws the training losses, pre-training and fine-tuning side by side."""
+  matplotlib.use("Agg")
+  from matplotlib import pyplot  # pylint: disable=g-import-not-at-top
+  figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), dpi=120)
+  titles = {"pretrain": "Pre-training: span corruption of English text",
+            "finetune": "Fine-tuning: names, English to German"}
+  for panel, (name, title) in zip(panels, titles.items()):
+    for notation in plan.attentions:
+      curve = results.losses(plan.model_dir(notation, name).with_suffix(".log"))
+      steps, values = zip(*curve)
+      panel.plot(steps, smoothed(values), label=notation, linewidth=1.5)
+    panel.set(title=title, xlabel="step",
+              ylabel="training loss (mean over positions)")
+    panel.grid(alpha=0.3)
+    panel.legend(title="attention")
+  figure.tight_layout()
+  figure.savefig(path)
+  pyplot.close(figure)
+
+
+def smoothed(values, window=15):
+  """Returns the means of each value and up to `window` - 1 before it."""
+  total = np.cumsum(np.insert(np.asarray(values, np.float64), 0, 0.0))
+  end = np.arange(1, len(total))
+  start = np.maximum(end - window, 0)
+  return (total[end] - total[start]) / (end - start)

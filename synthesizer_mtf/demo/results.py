@@ -1,0 +1,80 @@
+"""Figures of a run, read from its checkpoints, event files and logs."""
+
+import glob
+import math
+import os
+import re
+import statistics
+
+import tensorflow.compat.v1 as tf
+
+_LOSS = re.compile(r"tf_loss\[([^\]]+)\]\[(\d+)\]")
+
+
+def latest_step(model_dir):
+  """Returns the step of the newest checkpoint, or -1 if there is none."""
+  path = tf.train.latest_checkpoint(str(model_dir))
+  return int(path.rsplit("-", 1)[1]) if path else -1
+
+
+def num_parameters(model_dir):
+  """Returns how many numbers are trained.
+
+  They are those which Adafactor keeps slots for; a fixed table has none.
+  """
+  path = tf.train.latest_checkpoint(str(model_dir))
+  shapes = dict(tf.train.list_variables(path))
+  slots = (re.fullmatch(r"(.*)_slot_v[rc]?", name) for name in shapes)
+  return sum(math.prod(shapes[name])
+             for name in {slot[1] for slot in slots if slot})
+
+
+def scalars(folder):
+  """Yields (tag, step, value) from the event files of one folder."""
+  for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
+    try:
+      for event in tf.train.summary_iterator(path):
+        for value in event.summary.value:
+          if value.HasField("simple_value"):
+            yield value.tag, event.step, value.simple_value
+    except tf.errors.DataLossError:
+      continue  # A process was stopped while it wrote; the rest is whole.
+
+
+def steps_per_second(model_dir):
+  """Returns the median speed of training.
+
+  The first steps are left out: there the graph is still being optimized.
+  """
+  rates = [v for tag, _, v in scalars(model_dir) if tag == "global_step/sec"]
+  return statistics.median(rates[min(10, len(rates) - 1):])
+
+
+def log_perplexity(model_dir, step):
+  """Returns the log perplexity on the text held out, or None."""
+  for folder in sorted(glob.glob(os.path.join(model_dir, "eval_*"))):
+    for tag, at, value in scalars(folder):
+      if tag == "neg_log_perplexity" and at == step:
+        return -value
+  return None
+
+
+def scores(model_dir, step):
+  """Returns {"bleu": ..., "sequence_accuracy": ...}, or None."""
+  found = {}
+  for tag, at, value in scalars(os.path.join(model_dir, "validation_eval")):
+    if at == step:
+      found[tag.rsplit("/", 1)[1]] = value
+  if not {"bleu", "sequence_accuracy"} <= set(found):
+    return None
+  return {name: found[name] for name in ("bleu", "sequence_accuracy")}
+
+
+def losses(log):
+  """Returns [(step, loss)] from the log of a training run, sorted.
+
+  The event files have the loss of every hundredth step only. A step done twice,
+  before and after an interruption, counts as it was the last time.
+  """
+  text = log.read_text(encoding="utf-8", errors="replace")
+  return sorted({int(s): float(v) for v, s in _LOSS.findall(text)}.items())
