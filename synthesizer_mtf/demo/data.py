@@ -4,6 +4,7 @@ This is what a user does for text of their own: one document per line, pairs in
 two columns, a SentencePiece model with T5's ids, and five lines of gin.
 """
 
+import io
 import json
 import pathlib
 
@@ -68,9 +69,12 @@ def _write_lines(path, lines):
 
 
 def _train_vocabulary(folder, lines):
+  # Through memory: a model that is written to a file holds the file's name.
+  model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(lines), model_prefix=str(folder / "vocabulary"),
+      sentence_iterator=iter(lines), model_writer=model,
       vocab_size=VOCABULARY_SIZE, **_TRAINER)
+  (folder / "vocabulary.model").write_bytes(model.getvalue())
 
 
 def _write_gin(folder):

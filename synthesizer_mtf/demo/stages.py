@@ -26,7 +26,7 @@ class Scale:
 
 
 SCALES = {
-    "full": Scale(400, 300, 20, -1),
+    "full": Scale(300, 250, 20, -1),
     "test": Scale(4, 4, 1, 8),  # Whether everything runs.
 }
 
