@@ -16,7 +16,7 @@ CHECK := import sys; v = sys.version_info[:2]; \
 .PHONY: demo test install clean
 
 demo: $(STAMP)
-	@$(VENV)/bin/python -m synthesizer_mtf.demo
+	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
 
 test: $(STAMP)
 	@$(VENV)/bin/python -m pytest -q --durations=15 tests

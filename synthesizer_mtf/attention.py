@@ -1,18 +1,9 @@
 """The attention layer: masks, dropout, values and decoding state.
 
-The synthesizing functions make logits; everything else happens here, once. The
-softmax is computed in an order that reads and writes the large tensors
-[batch, heads, length, memory_length] as rarely as possible:
-
-* exp(logits - maximum) is not divided by its sum. The values are weighted first
-  and the division happens on [batch, heads, length, d_kv].
-* The sum comes from the same matrix product, as one more column of the values.
-* Inner products are concatenated: any mixture of V, D and FR is one matrix
-  product, with the padding mask as one more channel.
-* Logits which no part computes from the tokens have no batch: exp is computed
-  once for all examples, and padding is masked in the values.
-* T5's attention dropout is constant along `length`, so that it equals dropout on
-  the values.
+The synthesizing functions make logits; everything else happens here, once. How
+the mean of the values is computed fast is in `weighted_mean.py`. T5's attention
+dropout is constant along `length`, so that it equals dropout on the values, and no
+large tensor is masked for it.
 """
 
 import copy

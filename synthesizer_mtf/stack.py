@@ -3,7 +3,6 @@
 import gin
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
-from synthesizer_mtf import attention as attention_lib
 from synthesizer_mtf import notation
 
 _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"

@@ -8,8 +8,8 @@ arranged to read and write them as rarely as possible:
 * The gradient is written by hand: it keeps the weights alone, and gets
   (gradient of the weights - its weighted mean) from one matrix product.
 * Logits which no part computes from the tokens have no batch: exp is computed
-  once for all examples. Padding is then masked in the values, and the sum of the
-  weights is a product with the mask.
+  once for all examples. Padding is then masked in the values, the sum of the
+  weights is a product with the mask, and the division comes last.
 * No layout that a matrix product needs makes it transpose a large tensor.
 """
 

@@ -3,11 +3,9 @@
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import shlex
 import sys
-import time
 
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import process
@@ -112,7 +110,8 @@ def _show(plan, ran):
   for question, answer in report.predictions(plan):
     print(f"  {question:<28} -> {answer}")
   print(f"\n{report.table(figures)}\n")
-  print("steps/sec: pre-training, median. Log perplexity: text held out.\n"
+  print("steps/sec: pre-training, median; what else the machine does counts.\n"
+        "Log perplexity: text held out.\n"
         "BLEU and accuracy: names held out, after fine-tuning.\n")
   print(f"Checkpoints          {plan.folder}/*/pretrain, "
         f"{plan.folder}/*/finetune\n"
