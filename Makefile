@@ -19,7 +19,7 @@ demo: $(STAMP)
 	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
 
 test: $(STAMP)
-	@$(VENV)/bin/python -m pytest -q --durations=15 tests
+	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --durations=15 tests
 
 install: $(STAMP)
 

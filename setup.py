@@ -80,8 +80,8 @@ INSTALL_REQUIRES = [
 TEST_REQUIRES = [
     # Runs the tests.
     "pytest>=7,<10",
-    # Finds counter-examples to the stated properties.
-    "hypothesis>=6,<7",
+    # Runs them on two cores.
+    "pytest-xdist>=3,<4",
 ]
 
 setup(

@@ -104,8 +104,9 @@ def test_sees_what_stock_self_attention_sees(notation, kind):
   np.testing.assert_allclose(y[real], expected[real], atol=2e-5)
 
 
-MESHES = [(notation, "b:2,m:3") for notation in cases.NOTATIONS] + [
-    (notation, mesh) for notation in ("R", "FR+D+V") for mesh in ("b:2", "m:3")]
+# Whole models, and gradients of all notations, are in test_meshes.py.
+MESHES = [(notation, "b:2,m:3") for notation in ("R", "Fix", "FD", "FR+D+V")] + [
+    ("R", "b:2"), ("R", "m:3")]
 
 
 @pytest.mark.parametrize("notation, mesh_shape", MESHES)

@@ -44,8 +44,9 @@ def check_greedy(generated, argmax, start=(0, 0)):
   assert compared > 3
 
 
-@every_notation
-@pytest.mark.parametrize("bias", ["None", "'bias_shared'"], ids=["", "relative"])
+@pytest.mark.parametrize("notation, bias", [
+    (n, "None") for n in cases.NOTATIONS] + [
+        (n, "'bias_shared'") for n in ("V", "R", "FR+D+V")])
 def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation, bias):
   parse(notation, f"SyntheticAttention.relative_attention_type = {bias}")
   m = models.Model()
