@@ -96,12 +96,8 @@ class Linformer(transformer.TransformerLayer):
       raise ValueError(
           "`mesh_train_dataset_fn.pack` is True, but Linformer would mix the "
           "examples of a packed row; bind `mesh_train_dataset_fn.pack = False`.")
-    if context.length_dim.size > self.max_length:
-      raise ValueError(
-          f"`Linformer.max_length` is {self.max_length} but the sequence has "
-          f"length {context.length_dim.size}; raise `Linformer.max_length` to "
-          f"{context.length_dim.size} or more, or shorten the task's sequences "
-          "with `utils.run.sequence_length`.")
+    base.check_length(
+        "Linformer.max_length", self.max_length, context.length_dim.size)
 
   def _mix(self, name, tensor, seen, inputs):
     """[batch, heads, memory_length, d_kv] with `rank` for `memory_length`."""

@@ -25,9 +25,8 @@ TINY = [
 def parse_gin(files=(), bindings=()):
   """Parses Mesh's defaults, gin files and bindings as T5's main does."""
   gin.clear_config()
-  for module, folder in (("t5.models", "gin"),):
-    gin.add_config_file_search_path(
-        pkg_resources.resource_filename(module, folder))
+  gin.add_config_file_search_path(
+      pkg_resources.resource_filename("t5.models", "gin"))
   defaults = pkg_resources.resource_filename(
       "mesh_tensorflow.transformer", os.path.join("gin", "defaults.gin"))
   gin.parse_config_files_and_bindings(

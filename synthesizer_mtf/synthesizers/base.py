@@ -107,13 +107,9 @@ class LengthTables(SynthesizingFunction):
 
   def check_length(self, inputs):
     """Raises a ValueError if the sequences are longer than `max_length`."""
-    needed = inputs.memory_length.size
-    if not self.tile_length and needed > self.max_length:
-      name = self.parameter("max_length")
-      raise ValueError(
-          f"`{name}` is {self.max_length} but the sequence has length {needed}; "
-          f"raise `{name}` to {needed} or more, or shorten the task's sequences "
-          "with `utils.run.sequence_length`.")
+    if not self.tile_length:
+      check_length(self.parameter("max_length"), self.max_length,
+                   inputs.memory_length.size)
 
   def fit(self, table, inputs, *dim_names):
     """Checks, and tiles if asked to, the dimensions of `table` in `dim_names`.
@@ -134,3 +130,12 @@ class LengthTables(SynthesizingFunction):
       for name in dim_names:
         table = positions.tile(table, name, inputs.memory_length.size)
     return table
+
+
+def check_length(name, max_length, length):
+  """Raises a ValueError, naming the gin parameter, if length > max_length."""
+  if length > max_length:
+    raise ValueError(
+        f"`{name}` is {max_length} but the sequence has length {length}; raise "
+        f"`{name}` to {length} or more, or shorten the task's sequences with "
+        "`utils.run.sequence_length`.")
