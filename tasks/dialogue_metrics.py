@@ -4,9 +4,9 @@ All are percentages, as in the paper's table of dialogue generation: BLEU-4,
 ROUGE-L, METEOR and CIDEr (arXiv:2005.00743, Table 3), and in its first version
 BLEU-1 and the embedding average too. The paper names no implementation. BLEU,
 ROUGE-L (F with beta 1.2) and CIDEr are those of pycocoevalcap, on words between
-spaces, which is how PersonaChat's files separate them. METEOR is nltk's, with
-the weights of Lavie and Agarwal (2007); those of the Java program METEOR 1.5
-are tuned otherwise, so its scores are lower, and the two are not comparable.
+spaces, which is how PersonaChat's files separate them. METEOR is nltk's: its
+weights are not those of the Java program METEOR 1.5, and it looks up stems in
+WordNet. The two are not comparable.
 
 The packages are an extra: pip install 'synthesizer-mtf[dialogue]'. METEOR needs
 WordNet, and the embedding average needs word vectors in GloVe's text format:

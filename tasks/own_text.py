@@ -116,7 +116,9 @@ def _json_pair(line):
 def _read_pairs(path):
   """Returns a tf.data.Dataset of the pairs of a file.
 
-  JSON needs Python, which the hosts of a pod cannot call; columns do not.
+  TensorFlow splits columns; JSON is left to Python, which runs in the process
+  of the trainer only: where hosts of a pod read the data, cache the task first
+  (`seqio_cache_tasks`).
 
   Args:
     path: <string>[].

@@ -158,7 +158,7 @@ def _raw_lines(path):
 def read_lines(path):
   """Reads what `Lines` yields, in TensorFlow alone.
 
-  So it runs on the hosts of a pod as well, which cannot call Python.
+  So it does not need Python where the data is read, as on the hosts of a pod.
 
   Args:
     path: <string>[].
