@@ -8,8 +8,8 @@ import tensorflow.compat.v2 as tf
 def report(dataset, sequence_length, output_features):
   """Counts the examples that `append_eos_after_trim` is about to cut.
 
-  Nothing else tells: seqio cuts in silence. The count goes to standard error
-  whenever it reaches 1, 10, 100, ... in one pass through the data.
+  Nothing else tells: seqio cuts in silence. The count, over all passes through
+  the data, goes to standard error when it reaches 1, 10, 100, ...
 
   Args:
     dataset: a tf.data.Dataset of tokenized examples.
