@@ -1,17 +1,18 @@
-"""Metrics of generated replies: BLEU-1 and 4, ROUGE-L, CIDEr, METEOR, embeddings.
+"""Metrics of replies: BLEU-1 and 4, ROUGE-L, CIDEr, METEOR, embedding average.
 
 All are percentages, as in the paper's table of dialogue generation: BLEU-4,
-ROUGE-L, METEOR and CIDEr (arXiv:2005.00743, Table 3), and in its first version
+ROUGE-L, METEOR and CIDEr (arXiv:2005.00743, Table 3), and in an earlier version
 BLEU-1 and the embedding average too. The paper names no implementation. BLEU,
 ROUGE-L (F with beta 1.2) and CIDEr are those of pycocoevalcap, on words between
 spaces, which is how PersonaChat's files separate them. METEOR is nltk's: its
 weights are not those of the Java program METEOR 1.5, and it looks up stems in
 WordNet. The two are not comparable.
 
-The packages are an extra: pip install 'synthesizer-mtf[dialogue]'. METEOR needs
-WordNet, and the embedding average needs word vectors in GloVe's text format:
+The packages are an extra: pip install '.[dialogue]' in the checkout of this
+package. METEOR needs WordNet, and the embedding average needs word vectors in
+GloVe's text format:
 
-  synthesizer_mtf.tasks.dialogue_metrics.word_vectors = "/data/glove.6B.300d.txt"
+  synthesizer_mtf.tasks.dialogue_metrics.word_vectors = "/data/glove.6B.txt"
   SYNTHESIZER_MTF_WORD_VECTORS
 
 Without them these two are left out, and a warning says so.
@@ -123,13 +124,13 @@ def _package(name):
   except ModuleNotFoundError as error:
     raise ValueError(
         f"The metrics of synth_personachat need {name.split('.')[0]}, which is "
-        "not installed; pip install 'synthesizer-mtf[dialogue]', or in a "
-        "checkout pip install -e '.[dialogue]'.") from error
+        "not installed; install synthesizer-mtf's extra named dialogue, by "
+        "pip install '.[dialogue]' in its checkout.") from error
 
 
 @functools.lru_cache(maxsize=None)
 def _wordnet():
-  """Returns nltk's WordNet, or None, with one warning, if its data is missing."""
+  """Returns nltk's WordNet, or None, with one warning, without its data."""
   wordnet = _package("nltk.corpus").wordnet
   try:
     wordnet.synsets("word")

@@ -78,8 +78,8 @@ def parse_pairs(lines):
     except ValueError as error:
       raise lines.error(str(error)) from None
     if not all(text.strip() for text in pair):
-      raise lines.error("the input or the target is empty; fill it in or remove "
-                        "the line.")
+      raise lines.error("the input or the target is empty; fill it in or "
+                        "remove the line.")
     yield pair
 
 
@@ -102,7 +102,8 @@ def _json_pair(line):
   try:
     row = json.loads(line)
   except ValueError as error:
-    raise ValueError(f"not JSON ({error}); write one object per line.") from None
+    raise ValueError(
+        f"not JSON ({error}); write one object per line.") from None
   pair = tuple(row.get(k) for k in _KEYS) if isinstance(row, dict) else ()
   if len(pair) != 2 or not all(isinstance(text, str) for text in pair):
     raise ValueError('an object with the strings "inputs" and "targets" is '

@@ -25,9 +25,9 @@ on one line. The newest comes first, since a sequence that is too long is cut at
 its end. `personachat.history` is how many utterances before the last one are
 kept, all by default.
 
-The paper (section 4.1) does not say what its inputs are. Tensor2Tensor, which
-was at hand, trains on the last utterance alone: persona "none_original_no_cands"
-and history 0, but on the replies of both speakers.
+The paper (section 4.1) does not say what its inputs are. Tensor2Tensor's
+DialogPersonachat16k trains on the last utterance alone, as do the persona
+"none_original_no_cands" and history 0, but on the replies of both speakers.
 """
 
 import re
@@ -114,8 +114,8 @@ def _numbered(line, lines):
   """Returns (number, text) of a line."""
   match = _NUMBER.fullmatch(line)
   if not match:
-    raise lines.error(f"{line[:40]!r} does not begin with a number and a space; "
-                      "ParlAI's format numbers the lines of each dialogue.")
+    raise lines.error(f"{line[:40]!r} does not begin with a number and a "
+                      "space; ParlAI's format numbers the lines of each dialogue.")
   return int(match[1]), match[2] or ""
 
 

@@ -103,8 +103,8 @@ class Lines:
       else:
         self.blank += 1
     if self.blank == self.number:
-      raise ValueError(f"{self.path!r} holds no text; give a file with some, or "
-                       "leave it out.")
+      raise ValueError(f"{self.path!r} holds no text; give a file with some, "
+                       "or leave it out.")
 
   def error(self, message):
     """Returns a ValueError that says where this line is."""

@@ -20,5 +20,6 @@ def examples(name, split="train", lengths=None):
 
 def texts(name, split="train"):
   """Returns the (inputs, targets) of a task's examples, as strings."""
-  return [(e["inputs_pretokenized"].decode(), e["targets_pretokenized"].decode())
-          for e in examples(name, split)]
+  keys = ("inputs_pretokenized", "targets_pretokenized")
+  return [tuple(example[key].decode() for key in keys)
+          for example in examples(name, split)]

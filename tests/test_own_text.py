@@ -1,4 +1,4 @@
-"""Tests of tasks on the user's own files; see test_tasks.py for the plain ones."""
+"""Tests of tasks on the user's own files; test_tasks.py has the plain ones."""
 
 import gzip
 import json
@@ -24,7 +24,8 @@ def documents(split="train"):
 
 
 def count(split="train"):
-  return seqio.TaskRegistry.get("synth_text_lm").source.num_input_examples(split)
+  source = seqio.TaskRegistry.get("synth_text_lm").source
+  return source.num_input_examples(split)
 
 
 @pytest.mark.parametrize("content, expected", [
@@ -72,7 +73,7 @@ def test_truncated_gzip_is_named(tmp_path):
   whole = gzip.compress("\n".join(map(str, range(10000))).encode())
   (tmp_path / "a.txt.gz").write_bytes(whole[:len(whole) // 2])
   bind("text.train", str(tmp_path / "a.txt.gz"))
-  with pytest.raises(ValueError, match="a.txt.gz' ends in .gz but is not a whole"):
+  with pytest.raises(ValueError, match="a.txt.gz' ends in .gz but is not a w"):
     documents()
 
 
@@ -116,9 +117,9 @@ def test_columns_and_json_lines_mix_in_one_split(tmp_path):
 
 
 @pytest.mark.parametrize("line, message", [
-    ('{"inputs": "a", "targets": "\\ud800"}', "line 1: half of a surrogate pair"),
+    ('{"inputs": "a", "targets": "\\ud800"}', "line 1: half of a surrogate"),
     ('{"inputs": "a", "targets": 3}', "line 1: an object with the strings"),
-    ('{"inputs": "a", "targets": ""}', "line 1: the input or the target is empty"),
+    ('{"inputs": "a", "targets": ""}', "line 1: the input or the target is e"),
     ("null", "line 1: an object with the strings"),
 ])
 def test_bad_json_is_named(line, message, tmp_path):

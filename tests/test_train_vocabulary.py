@@ -110,7 +110,7 @@ def test_existing_file_is_kept_unless_told(text, tmp_path):
 
 @pytest.mark.parametrize("flags, message", [
     ({"input": "/no/such*.txt"}, "--input is '/no/such*.txt', but there is no"),
-    ({"character_coverage": 0.5}, "--character_coverage is 0.5; give 0.98 to 1"),
+    ({"character_coverage": 0.5}, "--character_coverage is 0.5; give 0.98"),
     ({"vocab_size": 2}, "--vocab_size is 2; give 4 or more"),
     ({"sample_lines": 7}, "--sample_lines is 7; give 101 or"),
     ({"output": "/"}, "--output is '/', a folder"),
@@ -124,7 +124,7 @@ def test_bad_flags_are_named(flags, message, text, tmp_path):
     ("a.txt", b"\n\n", "a.txt' holds no text"),
     ("a.tsv", b"one\n", "a.tsv', line 1: 1 columns"),
 ])
-def test_bad_input_is_named_with_file_and_line(name, content, message, tmp_path):
+def test_bad_input_is_named_with_its_line(name, content, message, tmp_path):
   (tmp_path / name).write_bytes(content)
   assert message in failure(tmp_path, input=tmp_path / name)
   assert not (tmp_path / "spm.model").exists()

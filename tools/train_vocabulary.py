@@ -89,7 +89,7 @@ def _explain(message, vocab_size):
   if most:
     return (f"--vocab_size is {vocab_size}, but this text yields no more than "
             f"{most[1]} pieces; ask for fewer, or give more text.")
-  least = re.search(r"smaller than required_chars\. [0-9]+ vs ([0-9]+)", message)
+  least = re.search(r"than required_chars\. [0-9]+ vs ([0-9]+)", message)
   if least:
     return (f"--vocab_size is {vocab_size}, but the characters of this text "
             f"alone take {least[1]}; ask for more, or lower "
@@ -127,9 +127,9 @@ def read(paths):
     for text in _with_bar(_texts(lines), f"Checking {lines.path}"):
       examples, characters = examples + 1, characters + len(text)
     blank += lines.blank
-  print(f"{examples:,} texts, {characters:,} characters, in {len(paths)} files; "
-        f"{blank:,} blank lines skipped. After reading, training takes a while.",
-        file=sys.stderr)
+  print(f"{examples:,} texts, {characters:,} characters, in {len(paths)} "
+        f"files; {blank:,} blank lines skipped. After reading, training takes "
+        "a while.", file=sys.stderr)
   return _with_bar(
       (text for path in paths for text in _texts(text_source.Lines(path))),
       "Reading", examples)
