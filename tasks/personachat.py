@@ -115,7 +115,7 @@ def _numbered(line, lines):
   match = _NUMBER.fullmatch(line)
   if not match:
     raise lines.error(f"{line[:40]!r} does not begin with a number and a "
-                      "space; ParlAI's format numbers the lines of each dialogue.")
+                      "space; ParlAI's format numbers each dialogue's lines.")
   return int(match[1]), match[2] or ""
 
 
