@@ -95,6 +95,24 @@ def test_missing_vocabulary_names_parameter_value_and_remedy():
     assert part in str(error.value)
 
 
+@pytest.mark.parametrize("path, reason", [
+    ("/", "Is a directory"), ("/no/such.model", "No such file or directory"),
+    ("gs://no-such-bucket/a.model", "no network")])
+def test_vocabulary_that_cannot_be_read_says_why(path, reason, monkeypatch):
+  monkeypatch.setattr(vocabulary.tf.io.gfile, "GFile", _no_cloud)
+  bind("vocabulary.sentencepiece_model", path)
+  with pytest.raises(ValueError, match=fr"is '{path}', which cannot be read "
+                                       fr"\({reason}"):
+    _ = vocabulary.TaskVocabulary().vocab_size
+
+
+def _no_cloud(path, mode, open_file=vocabulary.tf.io.gfile.GFile):
+  """Opens a file; fails as the cloud does without a network."""
+  if path.startswith("gs://"):
+    raise vocabulary.tf.errors.UnavailableError(None, None, "no network")
+  return open_file(path, mode)
+
+
 @pytest.mark.parametrize("content", [b"", b"no model at all"])
 def test_file_that_is_no_vocabulary_is_named(content, tmp_path, monkeypatch):
   path = tmp_path / "spm.model"
