@@ -4,10 +4,11 @@ T5's trainer builds it in the place of an encoder-decoder where gin says
 
   make_bitransformer.bitransformer_cls = @EncoderClassifier
 
-as `gin/classifier.gin` does. Its targets are one id, the class, from a vocabulary
-such as `tasks.labels.LabelVocabulary`; the decoder that T5 makes beside the
-encoder only tells the size of that vocabulary, and has no variables. This is how
-section 4.2 of the Synthesizer paper compares with Linformers, which cannot decode.
+as `gin/classifier.gin` does. Its targets are one id, the class, from a
+vocabulary such as `tasks.labels.LabelVocabulary`; the decoder that T5 makes
+beside the encoder only tells the size of that vocabulary, and has no variables.
+So can models be compared that do not decode, such as Linformers in section 4.2
+of the Synthesizer paper.
 """
 
 import gin
@@ -40,14 +41,14 @@ _POOLINGS = {"mean": _mean, "first": _first}
 class EncoderClassifier(transformer.Bitransformer):
   """softmax(W pooled), with W: d_model -> classes (arXiv:1810.04805, 4.1).
 
-  Variables: `classifier/kernel` [d_model, vocab]; those of the encoder are named
-  as in T5 (`shared/embedding`, `encoder/block_000/...`), so that
-  `utils.run.init_checkpoint` can start from a pre-trained encoder-decoder. As in
-  T5 the ids of the vocabulary are rounded up, so that W splits over `vocab`; ids
-  that are no class, such as padding, have no probability.
+  Variables: `classifier/kernel` [d_model, vocab]; those of the encoder are
+  named as in T5 (`shared/embedding`, `encoder/block_000/...`), so that
+  `utils.run.init_checkpoint` can start from a pre-trained encoder-decoder. As
+  in T5 the size of the vocabulary is rounded up, so that W splits over `vocab`;
+  ids that are no class, such as padding, have no probability.
 
-  Of `decoder/Unitransformer`, label_smoothing (here over the classes alone),
-  z_loss and loss_denominator apply; T5 calls them so.
+  label_smoothing (over the classes alone), z_loss and loss_denominator are
+  those of T5's `decoder/Unitransformer`.
   """
 
   def __init__(self, encoder, decoder, pooling="mean"):
@@ -109,7 +110,7 @@ class EncoderClassifier(transformer.Bitransformer):
         loss / self.loss_denominator(targets, num_microbatches))
 
   def decode(self, inputs, variable_dtype=mtf.VariableDType(tf.float32)):
-    """The most probable class, as T5 asks for it in modes eval, infer and export.
+    """The most probable class, which T5 asks for in modes eval, infer and export.
 
     Args:
       inputs: <int32>[batch, length], 0 for padding.
@@ -124,13 +125,15 @@ class EncoderClassifier(transformer.Bitransformer):
     return mtf.reshape(best, best.shape + mtf.Dimension("length", 1))
 
   def _shared_params(self, mesh, variable_dtype):
-    """The embeddings, which are the encoder's alone but named as T5 names them."""
+    """The embeddings: the encoder's alone, but named as T5 names them."""
     twins = transformer.Bitransformer(self.encoder, self.encoder)
-    return twins._shared_params(mesh, variable_dtype)  # pylint: disable=protected-access
+    # pylint: disable-next=protected-access
+    return twins._shared_params(mesh, variable_dtype)
 
-  def _logits(self, inputs, compute_loss, mode, variable_dtype, num_microbatches):
+  def _logits(self, inputs, compute_loss, mode, variable_dtype,
+              num_microbatches):
     """<float32>[batch, vocab], and what the encoder's layers add to the loss."""
-    # Mesh TensorFlow makes such ids, by which layers know that nothing is packed.
+    # As Mesh TensorFlow makes them, which tells layers that nothing is packed.
     seen = mtf.minimum(inputs, 1)
     x, loss = self.encoder.call_simple(
         inputs, None, compute_loss, mode=mode, variable_dtype=variable_dtype,
@@ -173,8 +176,8 @@ class EncoderClassifier(transformer.Bitransformer):
 def _check_unpacked(segmentation):
   if segmentation is not None:
     raise ValueError(
-        "`mesh_train_dataset_fn.pack` is True, but EncoderClassifier gives each "
-        "row one class; bind `mesh_train_dataset_fn.pack = False`.")
+        "`mesh_train_dataset_fn.pack` is True, but EncoderClassifier gives "
+        "each row one class; bind `mesh_train_dataset_fn.pack = False`.")
 
 
 def _check_one_class(inputs, targets):

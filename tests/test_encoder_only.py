@@ -118,7 +118,8 @@ class Launcher:
     bindings = [
         VOCABULARY.format(self.vocabulary),
         "MIXTURE_NAME = 'synth_ag_news_encoder'", "d_model = 16", "d_ff = 24",
-        "num_heads = 2", "d_kv = 6", "num_layers = 1", "utils.run.batch_size = 4",
+        "num_heads = 2", "d_kv = 6", "num_layers = 1",
+        "utils.run.batch_size = 4",
         "utils.run.sequence_length = {'inputs': 12, 'targets': 1}",
         "Linformer.rank = 3", *bindings]
     done = subprocess.run(
@@ -134,7 +135,8 @@ class Launcher:
 def write(name, folder, splits):
   """Writes rows as the data set `name` of TFDS, by its own builder."""
   builder = tfds.builder(name, data_dir=str(folder))
-  builder._split_generators = lambda dl_manager: {  # pylint: disable=protected-access
+  # pylint: disable-next=protected-access
+  builder._split_generators = lambda dl_manager: {
       split: list(enumerate(rows)) for split, rows in splits.items()}
   builder.download_and_prepare(download_config=tfds.download.DownloadConfig(
       try_download_gcs=False, register_checksums=False))

@@ -86,7 +86,8 @@ def test_bfloat16_stays_within_its_error_and_has_a_float32_softmax(monkeypatch):
 
 def test_dropout_is_for_training_alone_and_keeps_the_mean():
   layer, x = make(dropout_rate=0.5), tokens(batch=40)
-  plain, graph = harness.forward(layer, x, False, values={"q": np.zeros((11, 15))})
+  plain, graph = harness.forward(
+      layer, x, False, values={"q": np.zeros((11, 15))})
   dropped, _ = harness.forward(layer, x, False, mode="train",
                                values=graph.variables)
   same, _ = harness.forward(make(), x, False, values=graph.variables)
