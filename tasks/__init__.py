@@ -5,6 +5,7 @@ up when a task is first used, after gin has been parsed.
 """
 
 from synthesizer_mtf.tasks import c4
+from synthesizer_mtf.tasks import encoder_only
 from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.tasks import personachat
 from synthesizer_mtf.tasks import super_glue

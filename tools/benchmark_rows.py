@@ -16,6 +16,7 @@ from synthesizer_mtf import notation
 STOCK = "SelfAttention"
 FLOOR = "floor"
 OURS = ["V", "R", "Fix", "FR", "D", "FD", "R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
+ENCODER_ONLY = ["Linformer"]
 
 # mesh_tensorflow's attention.synthetic_attention writes this number into the
 # modes that mix with the dot product.
@@ -117,6 +118,16 @@ def _ours(name):
   return Row(name, "ours", bindings, paper if paper in TABLE_4 else None)
 
 
+def _encoder_only(name):
+  """A row for a layer that cannot decode: the decoder keeps `SelfAttention`."""
+  in_both = _ours(name).stack_bindings
+
+  def bindings(stack, length):
+    return in_both(stack, length) if stack == "encoder" else []
+
+  return Row(name, "ours", bindings)
+
+
 def _authors(mode, paper):
   """A row for a `synthesize_mode` of mesh_tensorflow's `Synthesizer`.
 
@@ -164,6 +175,7 @@ def _floor_bindings(stack, length):
 ROWS = {row.name: row for row in (
     Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
     *map(_ours, OURS),
+    *map(_encoder_only, ENCODER_ONLY),
     _authors("random", "R"),
     _authors("dense_minus", "D"),
     _authors("random_plus_alpha", "R+V"),
