@@ -2,9 +2,18 @@
 
 import pydoc_data.topics
 
+import gin
 import pytest
 import sentencepiece
 import synthesizer_mtf  # first: it makes mesh_tensorflow importable
+
+
+@pytest.fixture
+def clean_gin():
+  """No configuration of other tests, and none left to them."""
+  gin.clear_config()
+  yield
+  gin.clear_config()
 
 
 @pytest.fixture(scope="session")

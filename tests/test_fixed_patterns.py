@@ -1,7 +1,6 @@
 """The hand-written heads of arXiv:2002.10260 against NumPy."""
 
 import cases
-import gin
 import harness
 import mesh_tensorflow as mtf
 import models
@@ -16,6 +15,8 @@ from test_decoding import parse
 from test_synthesizers import PACKED
 from test_synthesizers import PADDED
 from test_synthesizers import tokens
+
+pytestmark = pytest.mark.usefixtures("clean_gin")
 
 NAMES = ["current", "previous", "next", "left_context", "right_context", "end",
          "start", "uniform"]
@@ -187,7 +188,6 @@ def test_a_wrong_list_is_named(patterns, message):
 
 
 def test_the_default_is_the_papers_seven_patterns():
-  gin.clear_config()
   function, = synthesizer_mtf.attention_layer(
       "Pattern", num_heads=2, key_value_size=4).mixture.synthesizers
   assert list(function.patterns) == NAMES[:-1]

@@ -117,6 +117,41 @@ def _ours(name):
   return Row(name, "ours", bindings, paper if paper in TABLE_4 else None)
 
 
+def _mixer():
+  """R without its softmax, with the initial scale of a linear layer."""
+  random = _ours("R")
+
+  def bindings(stack, length):
+    return random.stack_bindings(stack, length) + [
+        "SyntheticAttention.softmax = False",
+        f"{stack}/RandomLogits.stddev = {length ** -0.5}"]
+
+  return Row("Mixer", "ours", bindings)
+
+
+def _pattern():
+  """The hand-written heads; in the decoder those that look left."""
+  pattern = _ours("Pattern")
+
+  def bindings(stack, length):
+    return pattern.stack_bindings(stack, length) + [
+        "decoder/FixedPatterns.patterns = ['current', 'previous', "
+        "'left_context', 'start']"]
+
+  return Row("Pattern", "ours", bindings)
+
+
+def _universal():
+  """V in a Universal Transformer: one block in each stack, called many times."""
+  dot_product = _ours("V")
+
+  def bindings(stack, length):
+    return dot_product.stack_bindings(stack, length) + [
+        "include 'stacks/universal.gin'"]
+
+  return Row("UT:V", "ours", bindings)
+
+
 def _authors(mode, paper):
   """A row for a `synthesize_mode` of mesh_tensorflow's `Synthesizer`.
 
@@ -164,6 +199,9 @@ def _floor_bindings(stack, length):
 ROWS = {row.name: row for row in (
     Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
     *map(_ours, OURS),
+    _mixer(),
+    _pattern(),
+    _universal(),
     _authors("random", "R"),
     _authors("dense_minus", "D"),
     _authors("random_plus_alpha", "R+V"),
