@@ -1,6 +1,7 @@
 """The rows of the benchmark: attentions, as gin bindings on one T5 model.
 
-A row changes nothing but the self-attention. Ours are named by their notation;
+A row changes nothing but the self-attention; `UT:V` also makes the blocks of a
+stack one, which is called many times. Ours are named by their notation;
 `SelfAttention`, the authors' `Synthesizer` and `LocalConvAttnBlock` are those of
 mesh_tensorflow; the floor mixes no positions at all.
 """

@@ -76,14 +76,14 @@ class FixedPatterns(base.SynthesizingFunction):
         repeated, a longer one cut.
 
     Raises:
-      ValueError: the list is empty or has an unknown name.
+      ValueError: `patterns` is no list, is empty or has an unknown name.
     """
     name = self.parameter("patterns")
     if not isinstance(patterns, (list, tuple)) or not patterns:
       raise ValueError(
           f"`{name}` is {patterns!r} but must be a list of at least one name; use "
           f"some of {', '.join(WINDOWS)}.")
-    unknown = [p for p in patterns if p not in WINDOWS]
+    unknown = [p for p in patterns if p not in tuple(WINDOWS)]
     if unknown:
       raise ValueError(
           f"`{name}` names {unknown[0]!r}, which is not a pattern; use some of "
