@@ -16,6 +16,7 @@ SYNTHESIZING_FUNCTIONS = {
     "FR": synthesizers.FactorizedRandomLogits,
     "D": synthesizers.DenseLogits,
     "FD": synthesizers.FactorizedDenseLogits,
+    "Pattern": synthesizers.FixedPatterns,
 }
 
 # Whole layers, which do not mix.

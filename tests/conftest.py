@@ -9,6 +9,14 @@ import synthesizer_mtf  # first: it makes mesh_tensorflow importable
 from synthesizer_mtf.tools import train_vocabulary
 
 
+@pytest.fixture
+def clean_gin():
+  """No configuration of other tests, and none left to them."""
+  gin.clear_config()
+  yield
+  gin.clear_config()
+
+
 @pytest.fixture(scope="session")
 def sentencepiece_model(tmp_path_factory):
   """Path of a SentencePiece model of 500 pieces, made from Python's manual."""

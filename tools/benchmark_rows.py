@@ -1,6 +1,7 @@
 """The rows of the benchmark: attentions, as gin bindings on one T5 model.
 
-A row changes nothing but the self-attention. Ours are named by their notation;
+A row changes nothing but the self-attention; `UT:V` also makes the blocks of a
+stack one, which is called many times. Ours are named by their notation;
 `SelfAttention`, the authors' `Synthesizer` and `LocalConvAttnBlock` are those of
 mesh_tensorflow; the floor mixes no positions at all.
 """
@@ -128,6 +129,41 @@ def _encoder_only(name):
   return Row(name, "ours", bindings)
 
 
+def _mixer():
+  """R without its softmax, with the initial scale of a linear layer."""
+  random = _ours("R")
+
+  def bindings(stack, length):
+    return random.stack_bindings(stack, length) + [
+        "SyntheticAttention.softmax = False",
+        f"{stack}/RandomLogits.stddev = {length ** -0.5}"]
+
+  return Row("Mixer", "ours", bindings)
+
+
+def _pattern():
+  """The hand-written heads; in the decoder those that look left."""
+  pattern = _ours("Pattern")
+
+  def bindings(stack, length):
+    return pattern.stack_bindings(stack, length) + [
+        "decoder/FixedPatterns.patterns = ['current', 'previous', "
+        "'left_context', 'start']"]
+
+  return Row("Pattern", "ours", bindings)
+
+
+def _universal():
+  """V in a Universal Transformer: one block in each stack, called many times."""
+  dot_product = _ours("V")
+
+  def bindings(stack, length):
+    return dot_product.stack_bindings(stack, length) + [
+        "include 'stacks/universal.gin'"]
+
+  return Row("UT:V", "ours", bindings)
+
+
 def _authors(mode, paper):
   """A row for a `synthesize_mode` of mesh_tensorflow's `Synthesizer`.
 
@@ -176,6 +212,9 @@ ROWS = {row.name: row for row in (
     Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
     *map(_ours, OURS),
     *map(_encoder_only, ENCODER_ONLY),
+    _mixer(),
+    _pattern(),
+    _universal(),
     _authors("random", "R"),
     _authors("dense_minus", "D"),
     _authors("random_plus_alpha", "R+V"),
