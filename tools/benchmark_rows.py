@@ -154,6 +154,23 @@ def _convolution(name, attention_type, paper):
   return Row(f"LocalConvAttnBlock:{name}", "stock", bindings, paper)
 
 
+def _our_convolution(name):
+  """A row for LightConv or DyConv with the layers that the paper's sizes imply.
+
+  They have the parameters of `LocalConvAttnBlock`, with its kernels for each
+  channel. The layer's own default, one kernel for each head, is smaller and faster.
+  """
+  def bindings(stack, length):
+    del length
+    return [f"{stack}/synthesizer_stack.attention = '{name}'",
+            f"{name}.kernel_size = 9",
+            f"{name}.kernels = 'per_channel'",
+            f"{name}.pointwise = True",
+            f"{name}.use_bias = True"]
+
+  return Row(name, "ours", bindings, name)
+
+
 def _floor_bindings(stack, length):
   del length
   return [f"{stack}/synthesizer_stack.attention = @ValuesOnly",
@@ -164,6 +181,7 @@ def _floor_bindings(stack, length):
 ROWS = {row.name: row for row in (
     Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
     *map(_ours, OURS),
+    *map(_our_convolution, ["LightConv", "DyConv"]),
     _authors("random", "R"),
     _authors("dense_minus", "D"),
     _authors("random_plus_alpha", "R+V"),
