@@ -69,7 +69,9 @@ def predicted_kernel(values, logits, first, noise=None, same=None):
     weights = _softmax(*_entries(_float32(logits)[..., None]))
     return _local_sum(values, weights, first, _per_entry(noise, same))
 
-  return _slicewise(add, [values, logits], noise=noise, same=same)
+  # Mesh TensorFlow would follow the gradient of `values` through the logits that
+  # were made from them, and count that path twice; they are not made from a copy.
+  return _slicewise(add, [mtf.identity(values), logits], noise=noise, same=same)
 
 
 def same_segment(ids, kernel_dim, first):
