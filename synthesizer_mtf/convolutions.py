@@ -1,8 +1,8 @@
 """LightConv and DyConv: convolutions in the place of attention.
 
 Wu et al. 2019, "Pay less attention with lightweight and dynamic convolutions"
-(arXiv:1901.10430): each token is a mean over its neighbours, with weights that are
-learned for each distance (LightConv) or predicted from the token (DyConv).
+(arXiv:1901.10430): each token is a mean over its neighbours, with weights that
+are learned for each distance (LightConv) or predicted from the token (DyConv).
 """
 
 import gin
@@ -20,22 +20,24 @@ _KERNELS = "per_head", "per_channel"
 class Convolution(transformer.TransformerLayer):
   """What both convolutions share: all but the kernel.
 
-  X = (x v) * sigmoid(x gate), a gated linear unit (GLU); the convolution of X; an
-  output projection. The softmax over the kernel is in float32. The convolution is
-  causal in a decoder, also over the inputs of a prefix language model, and centred
-  in an encoder, where an even kernel reaches one token further to the right, as in
-  the authors' code. A kernel may be longer than the sequence.
+  X = (x v) * sigmoid(x gate), a gated linear unit (GLU); the convolution of X;
+  an output projection. The softmax over the kernel is in float32. The
+  convolution is causal in a decoder, also over the inputs of a prefix language
+  model, and centred in an encoder, where an even kernel reaches one token
+  further to the right, as in the authors' code. A kernel may be longer than the
+  sequence.
 
-  Beyond the ends of a sequence, on padding, and on the other examples of a packed
-  row there are zeros, and the kernel is not normalized again, as in the authors'
-  code.
+  Beyond the ends of a sequence, on padding, and on the other examples of a
+  packed row there are zeros, and the kernel is not normalized again, as in the
+  authors' code.
 
-  Variables: `v`, `gate` [d_model, heads * d_kv] and `o` [heads * d_kv, d_model]; `W`
-  makes the kernel; `pointwise` [heads * d_kv, heads * d_kv]; with biases `v_bias`,
-  `gate_bias`, `bias` (of the convolution), `pointwise_bias` and `o_bias`.
+  Variables: `v`, `gate` [d_model, heads * d_kv] and `o` [heads * d_kv,
+  d_model]; `W` makes the kernel; `pointwise` [heads * d_kv, heads * d_kv]; with
+  biases `v_bias`, `gate_bias`, `bias` (of the convolution), `pointwise_bias`
+  and `o_bias`.
 
-  Departures from the paper: no biases unless asked for, as in T5; DropConnect is
-  constant along `length`, as T5's attention dropout is.
+  Departures from the paper: no biases unless asked for, as in T5; DropConnect
+  is constant along `length`, as T5's attention dropout is.
   """
 
   def __init__(self, num_heads=None, key_value_size=None, dropout_rate=None,
@@ -44,38 +46,40 @@ class Convolution(transformer.TransformerLayer):
     """Declares the parameters.
 
     Args:
-      num_heads: an integer, the number of kernels; the gin macro `%num_heads` if
-        None.
-      key_value_size: an integer, the channels that share a kernel; the gin macro
-        `%d_kv` if None, or d_model / num_heads without that macro.
+      num_heads: an integer, the number of kernels; the gin macro `%num_heads`
+        if None.
+      key_value_size: an integer, the channels that share a kernel; the gin
+        macro `%d_kv` if None, or d_model / num_heads without that macro.
       dropout_rate: a float, the share of the normalized kernel's entries which
         are dropped in training (DropConnect); the gin macro `%dropout_rate` if
         None, or 0 without that macro.
-      kernel_size: an integer, or a list with one for each block of the stack. 9 is
-        what the sizes in the Synthesizer paper's Table 4 imply; Wu et al. have
-        [3, 7, 15, 31, 31, 31, 31] in the encoder.
+      kernel_size: an integer, or a list with one for each block of the stack. 9
+        is what the sizes in the Synthesizer paper's Table 4 imply; Wu et al.
+        have [3, 7, 15, 31, 31, 31, 31] in the encoder.
       kernels: "per_head", or "per_channel" for one kernel for each of the
         num_heads * key_value_size channels, as Table 4's sizes imply.
-      pointwise: whether a projection mixes the channels after the convolution, as
-        Table 4's sizes imply.
-      use_bias: whether projections, convolution and predicted kernels have biases.
+      pointwise: whether a projection mixes the channels after the convolution,
+        as Table 4's sizes imply.
+      use_bias: whether projections, convolution and predicted kernels have
+        biases.
       packed: whether rows may hold several examples. None finds out (see
-        `positions.is_packed`); False promises that none does, and is faster where
-        rows carry ids anyway.
+        `positions.is_packed`); False promises that none does, and is faster
+        where rows carry ids anyway.
 
     Raises:
       ValueError: a parameter is missing or out of range.
     """
     self._name_in_gin = type(self).__name__
     # Without either, a head's share of d_model, which only the model knows.
-    self._divide_d_model = key_value_size is None and not _macro_is_bound("d_kv")
+    self._divide_d_model = (
+        key_value_size is None and not _macro_is_bound("d_kv"))
     self.sizes = attention.HeadSizes(
-        self._name_in_gin, num_heads, 1 if self._divide_d_model else key_value_size,
-        dropout_rate)
+        self._name_in_gin, num_heads,
+        1 if self._divide_d_model else key_value_size, dropout_rate)
     if kernel_size in ([], ()):
       raise ValueError(
-          f"`{self._name_in_gin}.kernel_size` is an empty list; give one number, "
-          "or one for each block.")
+          f"`{self._name_in_gin}.kernel_size` is an empty list; give one "
+          "number, or one for each block.")
     for size in _as_list(kernel_size):
       attention.check_positive(f"{self._name_in_gin}.kernel_size", size)
     if kernels not in _KERNELS:
@@ -104,9 +108,9 @@ class Convolution(transformer.TransformerLayer):
     if len(sizes) != num_blocks:
       scope = gin.current_scope_str()
       raise ValueError(
-          f"`{scope + '/' if scope else ''}{self._name_in_gin}.kernel_size` has "
-          f"{len(sizes)} entries, {sizes!r}, but the stack has {num_blocks} "
-          "blocks; give one entry for each block, or one number for all.")
+          f"`{scope + '/' if scope else ''}{self._name_in_gin}.kernel_size` "
+          f"has {len(sizes)} entries, {sizes!r}, but the stack has "
+          f"{num_blocks} blocks; give one entry for each block, or one number for all.")
     self.kernel_size = sizes[block]
 
   def call(self, context, x, losses=None):
@@ -114,17 +118,21 @@ class Convolution(transformer.TransformerLayer):
 
     Args:
       context: a `transformer.Context`.
-      x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
+      x: <float>[batch, length, d_model]; `length` is absent in incremental
+        mode.
       losses: ignored.
 
     Returns:
       a tensor with the shape and dtype of x.
 
     Raises:
-      ValueError: heads do not divide d_model, or the layout cannot be.
+      ValueError: `kernel_size` is a list but the block is not known, heads do
+        not divide d_model, or the layout splits heads or length as it cannot
+        be.
     """
     del losses
-    self._check(context)
+    self._check_sizes(context.model)
+    self._check_layout(context)
     inputs = self._inputs(context, x)
     values = self._gated_values(inputs)
     if inputs.incremental:
@@ -137,32 +145,36 @@ class Convolution(transformer.TransformerLayer):
       mean = self._project("pointwise", _gather(mean), inputs.combined, inputs)
     return self._project("o", mean, context.model.model_dim, inputs)
 
-  def _check(self, context):
-    """Raises a ValueError for a list of kernels or a layout that cannot be."""
-    model, name = context.model, self._name_in_gin
+  def _check_sizes(self, model):
+    name = self._name_in_gin
     if not isinstance(self.kernel_size, int):
       raise ValueError(
-          f"`{name}.kernel_size` is {self.kernel_size!r}, with one entry for each "
-          f"block, but only `synthesizer_stack` tells {name} its block; bind "
-          f"`synthesizer_stack.attention = \"{name}\"` in the place of a layer in "
-          "`make_layer_stack.layers`, or give one number.")
+          f"`{name}.kernel_size` is {self.kernel_size!r}, with one entry for "
+          f"each block, but only `synthesizer_stack` tells {name} its block; "
+          f"bind `synthesizer_stack.attention = \"{name}\"` in the place of a "
+          "layer in `make_layer_stack.layers`, or give one number.")
     if self._divide_d_model and model.model_dim.size % self.sizes.num_heads:
       raise ValueError(
           f"`{name}.num_heads` is {self.sizes.num_heads} but must divide the "
           f"{model.model_dim.size} channels of `d_model`; change it, or bind "
           f"`{name}.key_value_size`.")
+
+  def _check_layout(self, context):
+    model = context.model
     self.sizes.check_layout(model)
-    if model.layout is not None and model.mesh_shape is not None:
-      axis = mtf.convert_to_layout_rules(
-          model.layout).tensor_dimension_to_mesh_axis(
-              context.length_dim, mtf.convert_to_shape(model.mesh_shape))
-      if axis is not None:
-        raise ValueError(
-            f"`utils.run.layout_rules` splits length over the mesh, but {name} "
-            "needs the neighbours of each token; take `length` out of the rules.")
+    if model.layout is None or model.mesh_shape is None:
+      return
+    axis = mtf.convert_to_layout_rules(
+        model.layout).tensor_dimension_to_mesh_axis(
+            context.length_dim, mtf.convert_to_shape(model.mesh_shape))
+    if axis is not None:
+      raise ValueError(
+          "`utils.run.layout_rules` splits length over the mesh, but "
+          f"{self._name_in_gin} needs the neighbours of each token; take "
+          "`length` out of the rules.")
 
   def _inputs(self, context, x):
-    """The `AttentionInputs`; with kernels per channel, each is a head of one."""
+    """The `AttentionInputs`; per channel, each channel is a head."""
     d_kv = self.sizes.key_value_size
     if self._divide_d_model:
       d_kv = context.model.model_dim.size // self.sizes.num_heads
@@ -174,8 +186,9 @@ class Convolution(transformer.TransformerLayer):
 
   def _gated_values(self, inputs):
     """The gated linear unit: <float>[batch, length, heads, d_kv]."""
-    values = (self._project("v", inputs.x, inputs.combined, inputs) *
-              mtf.sigmoid(self._project("gate", inputs.x, inputs.combined, inputs)))
+    values, gate = [self._project(name, inputs.x, inputs.combined, inputs)
+                    for name in ("v", "gate")]
+    values *= mtf.sigmoid(gate)
     ids = positions.segment_id(inputs.context)
     if ids is not None and not inputs.packed:
       values *= mtf.cast(mtf.not_equal(ids, 0), values.dtype)
@@ -236,7 +249,8 @@ class Convolution(transformer.TransformerLayer):
     context, kernel = inputs.context, self._kernel_dim
     last, = context.get_states(1)
     newest = mtf.one_hot(mtf.constant(
-        values.mesh, kernel.size - 1, dtype=tf.int32), kernel, dtype=values.dtype)
+        values.mesh, kernel.size - 1, dtype=tf.int32), kernel,
+        dtype=values.dtype)
     last = mtf.shift(last, -1, kernel, wrap=False) + mtf.einsum(
         [values, newest], output_shape=last.shape)
     context.record_new_states([last])
@@ -273,10 +287,10 @@ class Convolution(transformer.TransformerLayer):
 
 @gin.configurable(module="synthesizer_mtf")
 class LightConv(Convolution):
-  """A lightweight convolution (arXiv:1901.10430, section 3.1); see `Convolution`.
+  """A lightweight convolution (arXiv:1901.10430), LightConv.
 
-  The kernel is softmax(W), with W [kernel, heads] drawn as in the authors' code
-  (Glorot).
+  See `Convolution`. The kernel is softmax(W), with W [kernel, heads] drawn as
+  in the authors' code (Glorot).
   """
 
   def _weighted_sum(self, values, first, same, inputs):
@@ -293,10 +307,10 @@ class LightConv(Convolution):
 
 @gin.configurable(module="synthesizer_mtf")
 class DyConv(Convolution):
-  """A dynamic convolution (arXiv:1901.10430, section 3.2); see `Convolution`.
+  """A dynamic convolution (arXiv:1901.10430), DynamicConv.
 
-  The kernel of a token is softmax(X_i W), with X_i its gated linear unit and W
-  [heads * d_kv, kernel, heads].
+  See `Convolution`. The kernel of a token is softmax(X_i W), with X_i its gated
+  linear unit and W [heads * d_kv, kernel, heads].
   """
 
   def _weighted_sum(self, values, first, same, inputs):

@@ -1,14 +1,14 @@
 """Weighted sums over the neighbours of each token, as convolutions need them.
 
-[batch, length, kernel, channels] is the large tensor here, and none of it is made
-but the kernels that a layer predicts for every channel: sums run over the entries
-of the kernel, one [batch, length, channels] at a time, and so do their gradients.
-A kernel that all tokens share is TensorFlow's depthwise convolution where nothing
-separates the tokens of a row.
+[batch, length, kernel, channels] is the large tensor here, and none of it is
+made but the kernels that a layer predicts for every channel: sums run over the
+entries of the kernel, one [batch, length, channels] at a time, and so do their
+gradients. A kernel that all tokens share is TensorFlow's depthwise convolution
+where nothing separates the tokens of a row.
 
-`first` is where the first entry of a kernel lies relative to its token: -(kernel -
-1) looks at earlier tokens only, -((kernel - 1) // 2) is centred. Beyond the ends of
-a row there are zeros. `length` cannot be split.
+`first` is where the first entry of a kernel lies relative to its token:
+-(kernel - 1) looks at earlier tokens only, -((kernel - 1) // 2) is centred.
+Beyond the ends of a row there are zeros. `length` cannot be split.
 """
 
 import functools
@@ -25,8 +25,8 @@ def shared_kernel(values, kernel, first, same=None):
     values: <float>[batch, length, heads, d_kv]
     kernel: <float>[kernel, heads], or with some dimensions of the batch first.
     first: an integer.
-    same: <float32>[batch, length, kernel], 0 where a kernel reaches into another
-      example; or None.
+    same: <float32>[batch, length, kernel], 0 where a kernel reaches into
+      another example; or None.
 
   Returns:
     a tensor with the shape and dtype of values.
@@ -59,8 +59,8 @@ def predicted_kernel(values, logits, first, noise=None, same=None):
     first: an integer.
     noise: <float32>[batch, kernel, heads], factors of the normalized kernel; or
       None.
-    same: <float32>[batch, length, kernel], 0 where a kernel reaches into another
-      example; or None.
+    same: <float32>[batch, length, kernel], 0 where a kernel reaches into
+      another example; or None.
 
   Returns:
     a tensor with the shape and dtype of values.
@@ -69,8 +69,9 @@ def predicted_kernel(values, logits, first, noise=None, same=None):
     weights = _softmax(*_entries(_float32(logits)[..., None]))
     return _local_sum(values, weights, first, _per_entry(noise, same))
 
-  # Mesh TensorFlow would follow the gradient of `values` through the logits that
-  # were made from them, and count that path twice; they are not made from a copy.
+  # Mesh TensorFlow would follow the gradient of `values` through the logits,
+  # which were made from them, and count that path twice. None are made from a
+  # copy.
   return _slicewise(add, [mtf.identity(values), logits], noise=noise, same=same)
 
 
@@ -139,8 +140,8 @@ def _local_sum(values, weights, first, factors=None):
 
   Args:
     values: <float>[..., length, heads, d_kv]
-    weights: a list of <float32>[..., length, heads, 1], one for each entry of the
-      kernel; a `length` of 1 is for all tokens.
+    weights: a list of <float32>[..., length, heads, 1], one for each entry of
+      the kernel; a `length` of 1 is for all tokens.
     first: an integer.
     factors: None or a list of <float32>[..., length, heads, 1], constant, where
       `length` and `heads` can be 1.
@@ -176,7 +177,7 @@ def _local_sum(values, weights, first, factors=None):
 
 @tf.custom_gradient
 def _softmax(*logits):
-  """The softmax over a list of tensors; the gradient keeps the weights alone."""
+  """The softmax over a list of tensors; its gradient keeps the weights."""
   maximum = functools.reduce(tf.maximum, logits)
   weights = [tf.exp(x - maximum) for x in logits]
   scale = 1 / _total(weights)
@@ -192,8 +193,8 @@ def _softmax(*logits):
 def _entries(tensor):
   """The entries of the third dimension from the end.
 
-  TensorFlow 2.15's graph optimizer makes `tf.unstack` of a broadcast tensor give
-  its first entry twice.
+  TensorFlow 2.15's graph optimizer makes `tf.unstack` of a broadcast tensor
+  give its first entry twice.
   """
   size = tensor.shape.as_list()[-3]
   return [tf.squeeze(t, -3) for t in tf.split(tensor, size, axis=-3)]

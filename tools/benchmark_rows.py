@@ -158,7 +158,7 @@ def _our_convolution(name):
   """A row for LightConv or DyConv with the layers that the paper's sizes imply.
 
   They have the parameters of `LocalConvAttnBlock`, with its kernels for each
-  channel. The layer's own default, one kernel for each head, is smaller and faster.
+  channel. The layer's default, one kernel for each head, is smaller.
   """
   def bindings(stack, length):
     del length
