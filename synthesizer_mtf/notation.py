@@ -6,6 +6,7 @@ This is the one place that knows the names. A new variant is one line here.
 import inspect
 
 from synthesizer_mtf import attention
+from synthesizer_mtf import convolutions
 from synthesizer_mtf import linformer
 from synthesizer_mtf import synthesizers
 
@@ -21,6 +22,8 @@ SYNTHESIZING_FUNCTIONS = {
 
 # Whole layers, which do not mix.
 LAYERS = {
+    "LightConv": convolutions.LightConv,
+    "DyConv": convolutions.DyConv,
     "Linformer": linformer.Linformer,
 }
 

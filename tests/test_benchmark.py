@@ -9,6 +9,7 @@ import gin
 import matplotlib.image
 import numpy as np
 import pytest
+from synthesizer_mtf import notation
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools import benchmark_measure
 from synthesizer_mtf.tools import benchmark_model
@@ -172,13 +173,26 @@ def test_every_row_builds_the_attention_that_it_names(name):
   program.close()
   assert ids.shape == (3, 6)
   assert not np.any(ids == 1)  # Decoding never ends early.
-  self_attention = {
+  self_attention = name if name in notation.LAYERS else {
       "ours": "SyntheticAttention", "authors": "Synthesizer",
       "floor": "ValuesOnly"}.get(row.family, name.split(":", maxsplit=1)[0])
   expected = [self_attention] * 2
   if name in benchmark_rows.ENCODER_ONLY:
     expected = [name, "SelfAttention"]
   assert program.attention == expected
+
+
+@pytest.mark.parametrize("ours, stock", [
+    ("LightConv", "LocalConvAttnBlock:lightweight"),
+    ("DyConv", "LocalConvAttnBlock:dynamic")])
+def test_convolutions_have_the_parameters_of_stock_ones(ours, stock):
+  parameters = []
+  for name in (ours, stock):
+    program = benchmark_model.build(
+        benchmark_rows.find_row(name), CONFIG, "eval")
+    parameters.append(program.parameters)
+    program.close()
+  assert parameters[0] == parameters[1]
 
 
 @pytest.mark.parametrize("name", ["SelfAttention", "R", "Synthesizer:random"])

@@ -201,6 +201,23 @@ def _convolution(name, attention_type, paper):
   return Row(f"LocalConvAttnBlock:{name}", "stock", bindings, paper)
 
 
+def _our_convolution(name):
+  """A row for LightConv or DyConv with the layers that the paper's sizes imply.
+
+  They have the parameters of `LocalConvAttnBlock`, with its kernels for each
+  channel. The layer's default, one kernel for each head, is smaller.
+  """
+  def bindings(stack, length):
+    del length
+    return [f"{stack}/synthesizer_stack.attention = '{name}'",
+            f"{name}.kernel_size = 9",
+            f"{name}.kernels = 'per_channel'",
+            f"{name}.pointwise = True",
+            f"{name}.use_bias = True"]
+
+  return Row(name, "ours", bindings, name)
+
+
 def _floor_bindings(stack, length):
   del length
   return [f"{stack}/synthesizer_stack.attention = @ValuesOnly",
@@ -215,6 +232,7 @@ ROWS = {row.name: row for row in (
     _mixer(),
     _pattern(),
     _universal(),
+    *map(_our_convolution, ["LightConv", "DyConv"]),
     _authors("random", "R"),
     _authors("dense_minus", "D"),
     _authors("random_plus_alpha", "R+V"),
