@@ -13,6 +13,7 @@ import gin
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import tensorflow.compat.v1 as tf
+import tensorflow_datasets as tfds
 
 _WORD = "\u2581"  # SentencePiece's mark in the first piece of a word.
 _EOS = 1
@@ -105,12 +106,7 @@ def count(ids, vocabulary):
 
 def _count_all(input_fn, vocabulary):
   """Returns the tokens and words of every example, in the estimator's order."""
-  with tf.Graph().as_default(), tf.Session() as session:
-    batch = tf.data.make_one_shot_iterator(input_fn({})).get_next()["targets"]
-    counts = []
-    while True:
-      try:
-        counts.append(count(session.run(batch), vocabulary))
-      except tf.errors.OutOfRangeError:
-        break
+  with tf.Graph().as_default():
+    counts = [count(batch["targets"], vocabulary)
+              for batch in tfds.as_numpy(input_fn({}))]
   return [np.concatenate(each) for each in zip(*counts)]

@@ -2,9 +2,13 @@
 
 import pydoc_data.topics
 
+import synthesizer_mtf  # first: it makes mesh_tensorflow importable
+
+import gin
+import prepared
 import pytest
 import sentencepiece
-import synthesizer_mtf  # first: it makes mesh_tensorflow importable
+import seqio
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +21,21 @@ def sentencepiece_model(tmp_path_factory):
       vocab_size=500, model_type="bpe", character_coverage=1.0, pad_id=0,
       eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)
   return f"{prefix}.model"
+
+
+@pytest.fixture(scope="session")
+def tfds_data_dir(tmp_path_factory):
+  """A TFDS directory with a few rows of every data set, which tasks read."""
+  folder = str(tmp_path_factory.mktemp("tfds"))
+  prepared.write_all(folder)
+  seqio.set_tfds_data_dir_override(folder)
+  yield folder
+  seqio.set_tfds_data_dir_override(None)
+
+
+@pytest.fixture
+def tasks_to_read(tfds_data_dir, sentencepiece_model, monkeypatch):
+  """Lets a test read tasks; gives the TFDS directory."""
+  gin.clear_config()
+  monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", sentencepiece_model)
+  return tfds_data_dir
