@@ -34,12 +34,19 @@ def test_bleu_punishes_what_is_missing():
 
 
 def test_tokenized_bleu_splits_compounds_and_punctuation():
-  found = scores("synth_wmt14_ende", ["ein gut-gemeinter Rat, ja ."],
-                 ["ein gut-gemeintes Rat, ja ."])
-  # Of the tokens: ein gut ##AT##-##AT## gemeintes Rat , ja . the fourth is wrong.
-  split = 100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** 0.25
-  assert found["tokenized_bleu"] == pytest.approx(split)
-  assert found["bleu"] != pytest.approx(split)
+  found = scores("synth_wmt14_ende", ["ein gut-gemeinter Rat, ja ja ."],
+                 ["ein gut-gemeintes Rat, ja ja ."])
+  # ein gut ##AT##-##AT## gemeintes Rat , ja ja . -- of 9 tokens the 4th is wrong.
+  assert found["tokenized_bleu"] == pytest.approx(
+      100 * (8 / 9 * 6 / 8 * 4 / 7 * 2 / 6) ** 0.25)
+
+
+def test_the_two_bleus_tokenize_differently():
+  found = scores("synth_wmt14_enfr", ["a b c d l'an"], ["a b c d l'or"])
+  assert found["tokenized_bleu"] == pytest.approx(  # l'or is one token
+      100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+  assert found["bleu"] == pytest.approx(  # and three
+      100 * (6 / 7 * 5 / 6 * 4 / 5 * 3 / 4) ** 0.25)
 
 
 def test_empty_predictions_score_nothing():
