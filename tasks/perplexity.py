@@ -96,10 +96,10 @@ def count(ids, vocabulary):
   Returns:
     two <int>[batch].
   """
-  tokenizer = vocabulary.tokenizer
-  begins = np.zeros(max(vocabulary.vocab_size, int(ids.max()) + 1), np.int64)
-  for i in range(tokenizer.get_piece_size()):
-    begins[i] = tokenizer.id_to_piece(i).startswith(_WORD)
+  begins = np.zeros(vocabulary.vocab_size, np.int64)
+  # The last ids are sentinels, which seqio adds as pieces that begin a word.
+  for i in range(vocabulary.vocab_size - vocabulary.extra_ids):
+    begins[i] = vocabulary.tokenizer.id_to_piece(i).startswith(_WORD)
   begins[_EOS] = 1
   return (ids > 0).sum(axis=1), begins[ids].sum(axis=1)
 
