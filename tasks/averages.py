@@ -1,4 +1,4 @@
-r"""The columns and averages of the paper's Tables 5 and 6, from T5's `eval` mode.
+r"""Columns and averages of the paper's Tables 5 and 6, from T5's `eval` mode.
 
   python -m synthesizer_mtf.tasks.averages MODEL_DIR/validation_eval
 

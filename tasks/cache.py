@@ -17,7 +17,8 @@ from absl import flags
 def main():
   """Runs seqio's command; without apache-beam, says how to get it."""
   try:
-    from seqio.scripts import cache_tasks_main  # pylint: disable=g-import-not-at-top
+    # pylint: disable-next=g-import-not-at-top
+    from seqio.scripts import cache_tasks_main
   except ModuleNotFoundError as error:
     if error.name != "apache_beam":
       raise

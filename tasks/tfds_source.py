@@ -47,7 +47,7 @@ class PreparedDataSource(seqio.TfdsDataSource):
       return
     try:
       builder.download_and_prepare()
-    except Exception as error:  # Builders raise whatever their servers make of it.
+    except Exception as error:  # Builders raise what their servers make of it.
       name = self.tfds_dataset.name
       folder = self.tfds_dataset.data_dir or tfds.core.constants.DATA_DIR
       raise ValueError(

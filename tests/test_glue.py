@@ -1,4 +1,4 @@
-"""GLUE, SuperGLUE and SQuAD: metrics, mixtures and the averages of the paper."""
+"""GLUE, SuperGLUE and SQuAD: metrics, mixtures and the paper's averages."""
 
 import json
 import re
@@ -46,10 +46,13 @@ def test_accuracy_counts_nonsense_as_wrong(name):
 
 def test_cola_has_matthews_correlation():
   yes, no = "acceptable", "unacceptable"
-  # 1 true positive, 1 false negative, 2 true negatives: 2 / sqrt(1 * 2 * 2 * 3).
-  scores = evaluate("synth_glue_cola", (yes, yes), (yes, no), (no, no), (no, no))
+  # 1 true positive, 1 false negative and 2 true negatives:
+  # 2 / sqrt(1 * 2 * 2 * 3).
+  scores = evaluate("synth_glue_cola", (yes, yes), (yes, no), (no, no),
+                    (no, no))
   assert scores == {"matthews_corrcoef": pytest.approx(57.735, abs=1e-3)}
-  assert seqio.TaskRegistry.get("synth_glue_cola").postprocess_fn(NONSENSE) == -1
+  task = seqio.TaskRegistry.get("synth_glue_cola")
+  assert task.postprocess_fn(NONSENSE) == -1
 
 
 @pytest.mark.parametrize("name, yes, no", [
@@ -131,8 +134,10 @@ def test_wsc_trains_on_right_referents_and_evaluates_all(tmp_path):
 
 
 def test_mixtures_have_the_weights_of_t5():
-  rates = lambda name: {task.name: seqio.MixtureRegistry.get(name).get_rate(task)
-                        for task in seqio.MixtureRegistry.get(name).tasks}
+  def rates(name):
+    mixture = seqio.MixtureRegistry.get(name)
+    return {task.name: mixture.get_rate(task) for task in mixture.tasks}
+
   ours = rates("synth_glue")
   for theirs, rate in glue_utils.GLUE_WEIGHT_MAPPING.items():
     if "_ax_" not in theirs:

@@ -1,4 +1,4 @@
-"""Commands on prepared data sets, where every way into the network is watched."""
+"""Commands on prepared data sets, with every way into the network watched."""
 
 import math
 import os
@@ -150,6 +150,7 @@ def test_a_missing_data_set_is_prepared_where_that_works(tmp_path):
   row = prepared.BY_TASK["synth_ag_news"].row
   with prepared.without_cloud_storage():
     builder = source.tfds_dataset.builder
-    builder._split_generators = lambda _: {"train": iter([(0, row), (1, row)])}  # pylint: disable=protected-access
+    builder._split_generators = (  # pylint: disable=protected-access
+        lambda _: {"train": iter([(0, row), (1, row)])})
     assert source.num_input_examples("train") == 2
   assert len(list(source.get_dataset("train"))) == 2

@@ -36,7 +36,7 @@ def test_bleu_punishes_what_is_missing():
 def test_tokenized_bleu_splits_compounds_and_punctuation():
   found = scores("synth_wmt14_ende", ["ein gut-gemeinter Rat, ja ja ."],
                  ["ein gut-gemeintes Rat, ja ja ."])
-  # ein gut ##AT##-##AT## gemeintes Rat , ja ja . -- of 9 tokens the 4th is wrong.
+  # ein gut ##AT##-##AT## gemeintes Rat , ja ja . has one wrong token of 9.
   assert found["tokenized_bleu"] == pytest.approx(
       100 * (8 / 9 * 6 / 8 * 4 / 7 * 2 / 6) ** 0.25)
 
