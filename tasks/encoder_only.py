@@ -9,6 +9,7 @@ import functools
 
 import seqio
 from synthesizer_mtf.tasks import labels
+from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import postprocessors
 from t5.evaluation import metrics
@@ -40,7 +41,7 @@ def _add(name, tfds_name, texts, classes):
   """
   seqio.TaskRegistry.add(
       name,
-      source=seqio.TfdsDataSource(tfds_name=tfds_name),
+      source=tfds_source.PreparedDataSource(tfds_name),
       preprocessors=[
           functools.partial(_text_and_class, texts=texts, classes=classes),
           seqio.preprocessors.tokenize,

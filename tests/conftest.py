@@ -3,13 +3,16 @@
 import os
 import pydoc_data.topics
 
-import gin
-import pytest
 import synthesizer_mtf  # first: it makes mesh_tensorflow importable
+
+import gin
+import prepared
+import pytest
+import seqio
 from synthesizer_mtf.tools import train_vocabulary
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def clean_gin():
   """No configuration of other tests, and none left to them."""
   gin.clear_config()
@@ -32,6 +35,20 @@ def clean_tasks(monkeypatch):
   """Starts without bindings and without the variables of our tasks."""
   for name in [n for n in os.environ if n.startswith("SYNTHESIZER_MTF_")]:
     monkeypatch.delenv(name)
-  gin.clear_config()
-  yield
-  gin.clear_config()
+
+
+@pytest.fixture(scope="session")
+def tfds_data_dir(tmp_path_factory):
+  """A TFDS directory with a few rows of every data set, which tasks read."""
+  folder = str(tmp_path_factory.mktemp("tfds"))
+  prepared.write_all(folder)
+  seqio.set_tfds_data_dir_override(folder)
+  yield folder
+  seqio.set_tfds_data_dir_override(None)
+
+
+@pytest.fixture
+def tasks_to_read(tfds_data_dir, sentencepiece_model, monkeypatch):
+  """Lets a test read tasks; gives the TFDS directory."""
+  monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", sentencepiece_model)
+  return tfds_data_dir

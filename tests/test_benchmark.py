@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 
-import gin
 import matplotlib.image
 import numpy as np
 import pytest
@@ -21,13 +20,6 @@ TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3,
         "num_layers": 1, "d_model": 8, "num_heads": 2, "d_kv": 4, "d_ff": 16,
         "vocabulary": 64}
 CONFIG = benchmark_model.Configuration(**TINY)
-
-
-@pytest.fixture(autouse=True)
-def fixture_clean_gin():
-  """Leaves no configuration, and no lock on it, to other tests."""
-  yield
-  gin.clear_config()
 
 
 def tiny_flags(**changes):

@@ -16,7 +16,6 @@ from test_synthesizers import PACKED
 from test_synthesizers import PADDED
 from test_synthesizers import tokens
 
-pytestmark = pytest.mark.usefixtures("clean_gin")
 
 NAMES = ["current", "previous", "next", "left_context", "right_context", "end",
          "start", "uniform"]

@@ -17,7 +17,6 @@ from test_synthesizers import PADDED
 from test_synthesizers import both_stacks
 from test_synthesizers import tokens
 
-pytestmark = pytest.mark.usefixtures("clean_gin")
 
 # One for each kind of logits: without and with batch, inner products, both.
 NOTATIONS = ["R", "FR", "D", "FD", "V", "FR+D+V", "Fix+FD+V"]

@@ -20,15 +20,7 @@ TEXT = ["The cat sat on the mat. " * 8, "A dog and a bird went home. " * 8]
 LENGTHS = {"inputs": 32, "targets": 16}
 
 
-@pytest.fixture(autouse=True)
-def clean_gin(monkeypatch):
-  """Each test starts without bindings and without our variables."""
-  for name in ("VOCAB", "TEXT_TRAIN", "TEXT_VALIDATION", "PAIRS_TRAIN",
-               "PAIRS_VALIDATION"):
-    monkeypatch.delenv(f"SYNTHESIZER_MTF_{name}", raising=False)
-  gin.clear_config()
-  yield
-  gin.clear_config()
+pytestmark = pytest.mark.usefixtures("clean_tasks")
 
 
 def bind(parameter, value):

@@ -14,7 +14,6 @@ from test_decoding import parse
 from test_tpu_lowering import LAYOUT
 from test_tpu_lowering import tpu_mesh
 
-pytestmark = pytest.mark.usefixtures("clean_gin")
 
 FILE = "stacks/universal.gin"
 ACT = "UTLayerStack.recurrence_type = 'act'"
