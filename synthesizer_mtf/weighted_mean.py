@@ -10,13 +10,19 @@ arranged to read and write them as rarely as possible:
 * Logits which no part computes from the tokens have no batch: their softmax is
   computed once for all examples. Padding is then masked in the values, the sum of the
   weights is a product with the mask, and the division comes last.
+* Many queries take turns, so that of the tensors which the gradient does not need
+  only a part exists at any time.
 * No layout that a matrix product needs makes it transpose a large tensor.
 """
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf import in_turns
 from synthesizer_mtf import visibility
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
+
+# How many queries are computed at a time, where there are more.
+_QUERIES = 256
 
 
 def weighted_mean(logits, values, visible, inputs):
@@ -42,11 +48,10 @@ def weighted_mean(logits, values, visible, inputs):
             for t in tables]
   if any(inputs.has_batch(t) for t in sum(map(list, products), tables)):
     return _with_batch(products, tables, values, visible.keys, inputs)
-  tables += [_inner_product(*product, inputs) for product in products]
-  return _without_batch(_sum(tables), values, visible.keys, inputs)
+  return _without_batch(products, tables, values, visible.keys, inputs)
 
 
-def _without_batch(logits, values, keys, inputs):
+def _without_batch(products, tables, values, keys, inputs):
   """The weighted mean for logits that all examples share.
 
   The maximum of a row is taken over padding, too. A row is exact as long as no
@@ -54,7 +59,9 @@ def _without_batch(logits, values, keys, inputs):
   comes near the smallest float32.
 
   Args:
-    logits: <float32>[heads, length, memory_length]
+    products: a list of `InnerProduct`.
+    tables: a list of tensors with any of the dimensions heads, length and
+      memory_length.
     values: <float>[batch, heads, memory_length, d_kv]
     keys: <bool>[batch, memory_length], False for padding; or None.
     inputs: an `AttentionInputs`.
@@ -62,26 +69,48 @@ def _without_batch(logits, values, keys, inputs):
   Returns:
     <float>[heads, length, batch, d_kv]
   """
-  # What follows does not change with the scale of a row of weights, so that the
-  # gradient of the exponential alone is enough.
-  weights = mtf.cast(
-      _softmax(logits, inputs, lambda op, grad: [grad * op.outputs[0]]),
-      values.dtype)
-  if keys is None:
-    total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
-  else:
-    seen = mtf.cast(keys, values.dtype)
-    values *= seen
-    total = mtf.einsum([weights, seen], output_shape=(
-        logits.shape - inputs.memory_length) + seen.shape.dims[:-1])
-    total += mtf.cast(mtf.equal(total, 0), total.dtype)
-  lead = [d for d in logits.shape.dims
-          if d not in (inputs.length, inputs.memory_length)]
+  known = [d for t in sum(map(list, products), tables) for d in t.shape.dims]
+  lead = [d for d in inputs.batch_dims + [inputs.heads] if d in known]
   batch = [d for d in inputs.batch_dims if d not in lead]
+  seen = None if keys is None else mtf.cast(keys, values.dtype)
+  if seen is not None:
+    values *= seen
   values = mtf.transpose(
       values, lead + [inputs.memory_length] + batch + [inputs.d_kv])
-  return mtf.einsum([weights, values], output_shape=(
-      lead + inputs.length_dims + batch + [inputs.d_kv])) / total
+
+  def mean(length_dims, rows):
+    logits = _sum(rows[len(products):] + [
+        _inner_product(query, product.key, inputs)
+        for query, product in zip(rows, products)])
+    # What follows does not change with the scale of a row of weights, so that
+    # the gradient of the exponential alone is enough.
+    weights = mtf.cast(
+        _softmax(logits, inputs, lambda op, grad: [grad * op.outputs[0]]),
+        values.dtype)
+    return mtf.einsum([weights, values], output_shape=(
+        lead + length_dims + batch + [inputs.d_kv])) / _total(
+            weights, seen, inputs)
+
+  return in_turns.in_turns(
+      mean, [p.query for p in products] + tables, inputs.length_dims, _QUERIES)
+
+
+def _total(weights, seen, inputs):
+  """The sums of rows of weights; 1 for rows which see nothing.
+
+  Args:
+    weights: <float>[heads, length, memory_length]
+    seen: <float>[batch, memory_length], 0 for padding and 1 elsewhere; or None.
+    inputs: an `AttentionInputs`.
+
+  Returns:
+    <float>[heads, length, batch], without `batch` if all is seen.
+  """
+  if seen is None:
+    return mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
+  total = mtf.einsum([weights, seen], output_shape=(
+      weights.shape - inputs.memory_length) + seen.shape.dims[:-1])
+  return total + mtf.cast(mtf.equal(total, 0), total.dtype)
 
 
 def _with_batch(products, tables, values, keys, inputs):
@@ -98,19 +127,29 @@ def _with_batch(products, tables, values, keys, inputs):
   Returns:
     <float>[batch, heads, length, d_kv]
   """
-  features = []
+  bias = [] if keys is None else [visibility.bias(keys)]
+  query, key = [], []
   if products:
-    features = [
-        _concat_channels([p.query for p in products], inputs.query_dims),
-        _concat_channels([p.key for p in products], inputs.key_dims)]
-  table = [_sum(tables)] if tables else []
-  bias = None if keys is None else visibility.bias(keys)
-  weights = mtf.cast(
-      _softmax(_logits(features, table, bias, inputs), inputs), values.dtype)
-  mean = mtf.einsum(
-      [weights, values], output_shape=inputs.query_dims + [inputs.d_kv])
-  return WeightedMeanOperation(
-      weights, mean, values, features, table).outputs[0]
+    query = [_concat_channels([p.query for p in products], inputs.query_dims)]
+    key = [_concat_channels([p.key for p in products], inputs.key_dims)]
+    if bias:
+      query, key = _with_padding_channel(*query, *key, *bias)
+      bias = []
+
+  def mean(length_dims, rows):
+    dims = inputs.batch_dims + [inputs.heads] + length_dims
+    table = rows[len(query):]
+    table = [_sum(table)] if table else []
+    product = [mtf.einsum([rows[0], *key], output_shape=(
+        dims + [inputs.memory_length]))] if query else []
+    weights = mtf.cast(
+        _softmax(_sum(table + product + bias), inputs), values.dtype)
+    mean = mtf.einsum([weights, values], output_shape=dims + [inputs.d_kv])
+    return WeightedMeanOperation(
+        weights, mean, values, rows[:len(query)] + key, table).outputs[0]
+
+  return in_turns.in_turns(
+      mean, query + tables, inputs.length_dims, _QUERIES)
 
 
 class WeightedMeanOperation(mtf.Operation):
@@ -154,21 +193,6 @@ class WeightedMeanOperation(mtf.Operation):
         mtf.reduce_sum(grad_logits, output_shape=t.shape) for t in rest]
 
 
-def _logits(features, table, bias, inputs):
-  """Sum of the inner product of features, the table and the padding's bias."""
-  total = list(table)
-  if features:
-    query, key = features
-    if bias is not None:
-      query, key = _with_padding_channel(query, key, bias)
-      bias = None
-    total.append(mtf.einsum(
-        [query, key], output_shape=inputs.query_dims + [inputs.memory_length]))
-  if bias is not None:
-    total.append(bias)
-  return _sum(total)
-
-
 def _with_padding_channel(query, key, bias):
   """Adds a channel whose product is the bias."""
   channel = mtf.Dimension(query.shape.dims[-1].name, 1)
@@ -178,7 +202,7 @@ def _with_padding_channel(query, key, bias):
     values = mtf.broadcast(mtf.reshape(values, values.shape + channel), dims)
     return mtf.concat([features, values], channel.name)
 
-  return append(query, mtf.ones(query.mesh, [])), append(key, bias)
+  return [append(query, mtf.ones(query.mesh, []))], [append(key, bias)]
 
 
 def _grad_logits(weights, values, mean, grad_mean):
