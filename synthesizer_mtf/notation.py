@@ -7,6 +7,8 @@ import inspect
 
 from synthesizer_mtf import attention
 from synthesizer_mtf import linformer
+from synthesizer_mtf import sparse_fixed
+from synthesizer_mtf import sparse_strided
 from synthesizer_mtf import synthesizers
 
 SYNTHESIZING_FUNCTIONS = {
@@ -21,6 +23,8 @@ SYNTHESIZING_FUNCTIONS = {
 # Whole layers, which do not mix.
 LAYERS = {
     "Linformer": linformer.Linformer,
+    "SparseFixed": sparse_fixed.SparseFixed,
+    "SparseStrided": sparse_strided.SparseStrided,
 }
 
 
