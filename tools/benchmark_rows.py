@@ -6,6 +6,7 @@ mesh_tensorflow; the floor mixes no positions at all.
 """
 
 import inspect
+import math
 from typing import NamedTuple, Optional
 
 import gin
@@ -117,6 +118,23 @@ def _ours(name):
   return Row(name, "ours", bindings, paper if paper in TABLE_4 else None)
 
 
+def _sparse(name, **parameters):
+  """A row for an attention of the Sparse Transformer.
+
+  Its time grows as length * (stride + columns * length / stride), which the
+  stride of these rows makes least: it is the power of two that is nearest to the
+  square root of columns * length. `SparseStrided` has one column.
+  """
+  def bindings(stack, length):
+    product = parameters.get("columns", 1) * length
+    stride = 2 ** round(math.log2(product) / 2)
+    values = {"stride": stride, **parameters}
+    return [f"{stack}/synthesizer_stack.attention = '{name}'"] + [
+        f"{stack}/{name}.{key} = {value}" for key, value in values.items()]
+
+  return Row(name, "ours", bindings)
+
+
 def _authors(mode, paper):
   """A row for a `synthesize_mode` of mesh_tensorflow's `Synthesizer`.
 
@@ -164,6 +182,8 @@ def _floor_bindings(stack, length):
 ROWS = {row.name: row for row in (
     Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
     *map(_ours, OURS),
+    _sparse("SparseFixed", columns=8),
+    _sparse("SparseStrided"),
     _authors("random", "R"),
     _authors("dense_minus", "D"),
     _authors("random_plus_alpha", "R+V"),
