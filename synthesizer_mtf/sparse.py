@@ -401,8 +401,14 @@ def _logits(query, part, queries):
 def _softmax(logits):
   """TensorFlow's softmax over all the tensors' last dimensions together."""
   joined = logits[0] if len(logits) == 1 else mtf.concat(logits, "keys")
+
+  def softmax(x):
+    # TensorFlow's kernel for CPUs takes at most five dimensions.
+    shape = x.shape.as_list()
+    return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)
+
   weights = mtf.slicewise(
-      tf.nn.softmax, [joined], splittable_dims=joined.shape.dims[:-1])
+      softmax, [joined], splittable_dims=joined.shape.dims[:-1])
   if len(logits) == 1:
     return [weights]
   return mtf.split(weights, weights.shape.dims[-1],

@@ -9,6 +9,7 @@ import gin
 import matplotlib.image
 import numpy as np
 import pytest
+from synthesizer_mtf import notation
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools import benchmark_measure
 from synthesizer_mtf.tools import benchmark_model
@@ -172,13 +173,14 @@ def test_every_row_builds_the_attention_that_it_names(name):
   program.close()
   assert ids.shape == (3, 6)
   assert not np.any(ids == 1)  # Decoding never ends early.
-  self_attention = {
+  self_attention = name if name in notation.LAYERS else {
       "ours": "SyntheticAttention", "authors": "Synthesizer",
       "floor": "ValuesOnly"}.get(row.family, name.split(":", maxsplit=1)[0])
   assert set(program.attention) == {self_attention}
 
 
-@pytest.mark.parametrize("name", ["SelfAttention", "R", "Synthesizer:random"])
+@pytest.mark.parametrize(
+    "name", ["SelfAttention", "R", "SparseStrided", "Synthesizer:random"])
 def test_the_relative_bias_replaces_position_embeddings(name):
   row = benchmark_rows.find_row(name)
 
@@ -190,6 +192,15 @@ def test_the_relative_bias_replaces_position_embeddings(name):
 
   # A table of 32 distances and 2 heads in each stack; 12 positions.
   assert parameters(True) - parameters(False) == 2 * 32 * 2 - 12 * 8
+
+
+def test_strides_of_the_sparse_rows_balance_the_two_parts_of_their_cost():
+  fixed, strided = [
+      " ".join(benchmark_rows.find_row(name).bindings(4096, 128))
+      for name in ("SparseFixed", "SparseStrided")]
+  assert "encoder/SparseStrided.stride = 64" in strided
+  assert "decoder/SparseFixed.stride = 32" in fixed
+  assert "encoder/SparseFixed.columns = 8" in fixed
 
 
 def test_notations_beyond_the_default_rows_are_rows():

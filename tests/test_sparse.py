@@ -403,6 +403,27 @@ def test_dropout_drops_a_key_for_all_queries_alike(name, kwargs):
   assert set(factor.round(3).ravel()) == {-1.0, 0.0, 2.0}
 
 
+@each(FEW)
+@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
+def test_further_batch_dimensions_change_nothing(name, kwargs, ids):
+  """T5's trainer has `outer_batch` before `batch`, and beam search `beam`."""
+  layer = make(name, relative_attention_type="bias", **kwargs)
+  expected, plain = harness.forward(
+      layer, tokens(), True, ids, packed=ids is PACKED)
+  graph = harness.LayerGraph(layer, True, 2, LENGTH, values=plain.variables)
+  with graph.tf_graph.as_default():
+    dims = [mtf.Dimension("outer_batch", 1), graph.batch_dim,
+            mtf.Dimension("beam", 1)]
+    segments = graph.constant(ids[None, :, None], *dims, graph.length_dim)
+    context = graph.context(
+        sequence_id=segments if ids is PACKED else mtf.minimum(segments, 1))
+    context.batch_dims = dims
+    y, = graph.run(graph.call(context, graph.constant(
+        tokens()[None, :, None], *dims, graph.length_dim,
+        mtf.Dimension("d_model", harness.D_MODEL))))
+  np.testing.assert_allclose(y[0, :, 0], expected, atol=1e-5)
+
+
 @each([("SparseFixed", {"stride": 4, "columns": 1, "pattern": "summary",
                         "distinct_columns": False})])
 def test_a_query_with_an_empty_set_gets_zeros_and_sees_no_later_token(

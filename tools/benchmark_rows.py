@@ -121,13 +121,13 @@ def _ours(name):
 def _sparse(name, **parameters):
   """A row for an attention of the Sparse Transformer.
 
-  Its time grows as length * (stride + columns * length / stride), which the
-  stride of these rows makes least: it is the power of two that is nearest to the
-  square root of columns * length. `SparseStrided` has one column.
+  Its time grows as length * (stride + columns * length / stride), which is least
+  near the stride of these rows: the power of two nearest to the square root of
+  columns * length. `SparseStrided` reads one column of each block.
   """
   def bindings(stack, length):
-    product = parameters.get("columns", 1) * length
-    stride = 2 ** round(math.log2(product) / 2)
+    columns = parameters.get("columns", 1)
+    stride = max(columns, 2 ** round(math.log2(columns * length) / 2))
     values = {"stride": stride, **parameters}
     return [f"{stack}/synthesizer_stack.attention = '{name}'"] + [
         f"{stack}/{name}.{key} = {value}" for key, value in values.items()]
