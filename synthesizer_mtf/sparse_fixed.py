@@ -39,14 +39,14 @@ class SparseFixed(sparse.SparseAttention):
       num_heads: an integer; the gin macro `%num_heads` if None.
       key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
       dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
-      stride: l, the length of a block. The source uses 128 for text.
+      stride: l, the length of a block; 128 or 256 in the source.
       columns: c; 8, 16 or 32 in the source.
       distinct_columns: each head has c columns of its own, as the source prefers:
         the first the last c of the block, the next those before, and so on, and
         again from the end where no c are left. If False, all have the last c.
       pattern: what the heads see: "merged", the union; "local", A(1);
         "summary", A(2); or "alternate", A(1) and A(2) in turn. They are the
-        source's section 5.2; its blocks of A(1) and A(2) in turn are a list of
+        source's section 5.1; its blocks of A(1) and A(2) in turn are a list of
         layers in gin. A query with an empty A(2) gets zeros.
       relative_attention_type: None, "bias" or "bias_shared", as in
         `SyntheticAttention`.

@@ -36,7 +36,7 @@ class SparseStrided(sparse.SparseAttention):
       stride: l; the source wants it near the square root of the length.
       pattern: what the heads see: "merged", the union; "local", A(1);
         "summary", A(2); or "alternate", A(1) and A(2) in turn. They are the
-        source's section 5.2; its blocks of A(1) and A(2) in turn are a list of
+        source's section 5.1; its blocks of A(1) and A(2) in turn are a list of
         layers in gin.
       relative_attention_type: None, "bias" or "bias_shared", as in
         `SyntheticAttention`.
