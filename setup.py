@@ -77,7 +77,19 @@ INSTALL_REQUIRES = [
     "babel>=2.12,<3",
 ]
 
-TEST_REQUIRES = [
+DIALOGUE_REQUIRES = [
+    # METEOR; since 3.9 its data is read without unpickling.
+    "nltk>=3.9,<4",
+    # BLEU, ROUGE-L and CIDEr; the only version on PyPI since 2020.
+    "pycocoevalcap==1.2",
+]
+
+CACHE_REQUIRES = [
+    # Runs seqio_cache_tasks; the last one whose protobuf TensorFlow 2.15 takes.
+    "apache-beam==2.61.0",
+]
+
+TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + [
     # Runs the tests.
     "pytest>=7,<10",
     # Runs them on two cores.
@@ -105,7 +117,11 @@ setup(
     python_requires=PYTHON_REQUIRES,
     # Else pip complains of a missing TensorFlow, and not of the Python.
     install_requires=INSTALL_REQUIRES if SUPPORTED else [],
-    extras_require={"test": TEST_REQUIRES},
+    extras_require={
+        "cache": CACHE_REQUIRES,
+        "dialogue": DIALOGUE_REQUIRES,
+        "test": TEST_REQUIRES,
+    },
     entry_points={
         "console_scripts": [
             "synthesizer_mesh_transformer = "

@@ -16,7 +16,9 @@ from synthesizer_mtf import inputs as attention_inputs
 from synthesizer_mtf import positions
 from synthesizer_mtf import visibility
 from synthesizer_mtf import weighted_mean
+from synthesizer_mtf import weighted_sum
 from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.synthesizers import fixed_patterns
 from synthesizer_mtf.synthesizers import mixture
 import tensorflow.compat.v1 as tf
 
@@ -36,7 +38,8 @@ class SyntheticAttention(transformer.TransformerLayer):
                dropout_rate=None,
                relative_attention_type=None,
                relative_attention_num_buckets=32,
-               packed=None):
+               packed=None,
+               softmax=True):
     """Declares the parameters.
 
     Args:
@@ -51,6 +54,9 @@ class SyntheticAttention(transformer.TransformerLayer):
       packed: whether rows may hold several examples. None finds out (see
         `positions.is_packed`); True is always right; False promises that no row
         holds more than one example, and is faster where rows carry ids anyway.
+      softmax: False makes the mixed logits themselves the weights, and those of
+        hidden keys 0. R is then the token mixing of an MLP-Mixer (section 2);
+        its `stddev` should be near max_length^-0.5 to keep the scale.
 
     Raises:
       ValueError: a parameter is missing or out of range.
@@ -63,9 +69,14 @@ class SyntheticAttention(transformer.TransformerLayer):
           "`SyntheticAttention.relative_attention_type` is "
           f"{relative_attention_type!r} but must be None, \"bias\" or "
           "\"bias_shared\"; change it.")
+    if not isinstance(softmax, bool):
+      raise ValueError(
+          f"`SyntheticAttention.softmax` is {softmax!r} but must be True or "
+          "False; change it.")
     self.relative_attention_type = relative_attention_type
     self.relative_attention_num_buckets = relative_attention_num_buckets
     self.packed = packed
+    self.softmax = softmax
 
   def call(self, context, x, losses=None):
     """Calls the layer.
@@ -92,15 +103,16 @@ class SyntheticAttention(transformer.TransformerLayer):
       logits.append(base.Table(self._relative_bias(inputs)))
     values = self.sizes.dropout(
         inputs.remember(inputs.project("v")), inputs)
-    mean = weighted_mean.weighted_mean(
-        logits, values, visibility.visibility(inputs), inputs)
-    return inputs.project_back(mean)
+    combine = (weighted_mean.weighted_mean if self.softmax
+               else weighted_sum.weighted_sum)
+    return inputs.project_back(combine(
+        logits, values, visibility.visibility(inputs), inputs))
 
   def _warn_if_blind_to_order(self, context):
     """Says so, once per stack, where nothing tells the order of the tokens."""
     if (self.relative_attention_type or context.model.positional_embedding or
         context.model.autoregressive or any(
-            isinstance(s, base.LengthTables)
+            isinstance(s, (base.LengthTables, fixed_patterns.FixedPatterns))
             for s in self.mixture.synthesizers)):
       return
     positions.once_per_stack(context, "warning of order", lambda: (

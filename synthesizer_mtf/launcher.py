@@ -45,12 +45,14 @@ def is_mistake(error):
   """Tells whether the user, not the program, has to mend this exception."""
   if isinstance(error, _MISTAKES):
     return True
-  # gin has no exceptions of its own for these two.
+  # gin has no exceptions of its own for these two, and seqio none for a task
+  # that is not cached.
   missing_file = isinstance(error, OSError) and "Unable to open file" in str(
       error)
   unbound = isinstance(error, RuntimeError) and str(error).startswith(
       "Required bindings")
-  return missing_file or unbound
+  not_cached = isinstance(error, AssertionError) and "cache dir" in str(error)
+  return missing_file or unbound or not_cached
 
 
 def report(error):

@@ -6,6 +6,7 @@ This is the one place that knows the names. A new variant is one line here.
 import inspect
 
 from synthesizer_mtf import attention
+from synthesizer_mtf import convolutions
 from synthesizer_mtf import linformer
 from synthesizer_mtf import sparse_fixed
 from synthesizer_mtf import sparse_strided
@@ -18,10 +19,13 @@ SYNTHESIZING_FUNCTIONS = {
     "FR": synthesizers.FactorizedRandomLogits,
     "D": synthesizers.DenseLogits,
     "FD": synthesizers.FactorizedDenseLogits,
+    "Pattern": synthesizers.FixedPatterns,
 }
 
 # Whole layers, which do not mix.
 LAYERS = {
+    "LightConv": convolutions.LightConv,
+    "DyConv": convolutions.DyConv,
     "Linformer": linformer.Linformer,
     "SparseFixed": sparse_fixed.SparseFixed,
     "SparseStrided": sparse_strided.SparseStrided,

@@ -54,15 +54,48 @@ def segment_position(context):
   positional embedding, so they are counted from the ids, once per stack.
   """
   def count():
-    ids = segment_id(context)
     slot = mtf.range(context.mesh, context.length_dim, tf.int32)
     other = mtf.Dimension("memory_length", context.length_dim.size)
     earlier = mtf.greater(slot, mtf.range(context.mesh, other, tf.int32))
-    same = mtf.equal(ids, mtf.replace_dimensions(ids, context.length_dim, other))
-    return mtf.reduce_sum(
-        mtf.cast(mtf.logical_and(earlier, same), tf.int32), reduced_dim=other)
+    same = mtf.logical_and(earlier, _same_segment(context, other))
+    return mtf.reduce_sum(mtf.cast(same, tf.int32), reduced_dim=other)
 
   return once_per_stack(context, "segment_position", count)
+
+
+def segment_length(context, packed):
+  """The number of tokens in the example of each token, without padding.
+
+  Args:
+    context: a `transformer.Context`.
+    packed: whether rows may hold several examples.
+
+  Returns:
+    <int32>[batch, length] if packed, else <int32>[batch] or, where nothing is
+    marked, <int32>[].
+  """
+  def count():
+    ids = segment_id(context)
+    if ids is None:
+      return mtf.constant(
+          context.mesh, context.length_dim.size, dtype=tf.int32)
+    if packed:
+      other = mtf.Dimension("memory_length", context.length_dim.size)
+      return mtf.reduce_sum(mtf.cast(
+          _same_segment(context, other), tf.int32), reduced_dim=other)
+    slot = mtf.range(context.mesh, context.length_dim, tf.int32)
+    seen = mtf.cast(mtf.not_equal(ids, 0), tf.int32)
+    # An example of padding alone counts as one token, so that nothing is empty.
+    return mtf.maximum(mtf.reduce_max(
+        (slot + 1) * seen, reduced_dim=context.length_dim), 1)
+
+  return once_per_stack(context, ("segment_length", packed), count)
+
+
+def _same_segment(context, other):
+  """<bool>[batch, length, other]: whether two slots have the same id."""
+  ids = segment_id(context)
+  return mtf.equal(ids, mtf.replace_dimensions(ids, context.length_dim, other))
 
 
 def once_per_stack(context, key, make):

@@ -3,6 +3,7 @@
 import gin
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf import convolutions
 from synthesizer_mtf import notation
 
 _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
@@ -33,8 +34,11 @@ def synthesizer_stack(layers, attention=None,
     return layer_stack_cls(layers)
   layers = list(layers)
   places = [i for i, layer in enumerate(layers) if _is_self_attention(layer)]
-  for place, choice in zip(places, _per_block(attention, len(places))):
+  choices = _per_block(attention, len(places))
+  for block, (place, choice) in enumerate(zip(places, choices)):
     layer = _make(choice)
+    if isinstance(layer, convolutions.Convolution):
+      layer.choose_block(block, len(places))
     layer.set_name(layers[place].name)
     layers[place] = layer
   return layer_stack_cls(layers)

@@ -7,8 +7,8 @@ arranged to read and write them as rarely as possible:
   product. The padding mask is one more channel of it.
 * The gradient is written by hand: it keeps the weights alone, and gets
   (gradient of the weights - its weighted mean) from one matrix product.
-* Logits which no part computes from the tokens have no batch: exp is computed
-  once for all examples. Padding is then masked in the values, the sum of the
+* Logits which no part computes from the tokens have no batch: their softmax is
+  computed once for all examples. Padding is then masked in the values, the sum of the
   weights is a product with the mask, and the division comes last.
 * No layout that a matrix product needs makes it transpose a large tensor.
 """
@@ -62,9 +62,11 @@ def _without_batch(logits, values, keys, inputs):
   Returns:
     <float>[heads, length, batch, d_kv]
   """
-  maximum = mtf.reduce_max(
-      mtf.stop_gradient(logits), reduced_dim=inputs.memory_length)
-  weights = mtf.cast(mtf.exp(logits - maximum), values.dtype)
+  # What follows does not change with the scale of a row of weights, so that the
+  # gradient of the exponential alone is enough.
+  weights = mtf.cast(
+      _softmax(logits, inputs, lambda op, grad: [grad * op.outputs[0]]),
+      values.dtype)
   if keys is None:
     total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
   else:
@@ -197,11 +199,12 @@ def _grad_logits(weights, values, mean, grad_mean):
   return mtf.cast(weights, tf.float32) * mtf.cast(centered, tf.float32)
 
 
-def _softmax(logits, inputs):
-  """TensorFlow's fused softmax over the last dimension."""
+def _softmax(logits, inputs, gradient=0):
+  """TensorFlow's fused softmax over the last dimension; 0 is no gradient."""
   splittable = [d for d in logits.shape.dims if d != inputs.memory_length]
   return mtf.slicewise(
-      tf.nn.softmax, [logits], splittable_dims=splittable, grad_function=0)
+      tf.nn.softmax, [logits], splittable_dims=splittable,
+      grad_function=gradient)
 
 
 def _inner_product(query, key, inputs):

@@ -5,6 +5,15 @@ up when a task is first used, after gin has been parsed.
 """
 
 from synthesizer_mtf.tasks import c4
+from synthesizer_mtf.tasks import classification
+from synthesizer_mtf.tasks import co_training
+from synthesizer_mtf.tasks import encoder_only
+from synthesizer_mtf.tasks import glue
+from synthesizer_mtf.tasks import lm1b
 from synthesizer_mtf.tasks import own_text
+from synthesizer_mtf.tasks import personachat
+from synthesizer_mtf.tasks import squad
+from synthesizer_mtf.tasks import summarization
 from synthesizer_mtf.tasks import super_glue
+from synthesizer_mtf.tasks import translation
 from synthesizer_mtf.tasks import vocabulary

@@ -3,6 +3,7 @@
 import functools
 
 import seqio
+from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
 
@@ -19,7 +20,7 @@ SPAN_CORRUPTION = [
 
 seqio.TaskRegistry.add(
     "synth_c4_span_corruption",
-    source=seqio.TfdsDataSource(tfds_name="c4/en:3.1.0"),
+    source=tfds_source.PreparedDataSource("c4/en:3.1.0"),
     preprocessors=SPAN_CORRUPTION,
     output_features=vocabulary.features(),
     metric_fns=[])

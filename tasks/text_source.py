@@ -1,13 +1,12 @@
 """A seqio source of the user's own files, checked before they are used.
 
-A line is a document. Files may be gzip-compressed (`.gz`) and are named by
-globs. Every file is read once before training starts: a bad line stops the run
-with its file and number, and the log gives the counts. Blank lines are skipped
-and counted.
+Files may be gzip-compressed (`.gz`) and are named by globs. Every file is read
+once before training starts: a bad line stops the run with its file and number,
+and the log gives the counts. Blank lines are skipped and counted.
 """
 
-import collections
 import gzip
+import io
 import os
 import zlib
 
@@ -16,34 +15,37 @@ import seqio
 import tensorflow.compat.v2 as tf
 
 _BOM = "\ufeff"
+_BLANK = r"[\s\v\p{Z}\x{1c}-\x{1f}\x{85}]*"  # What str.isspace() is true for.
+_GZIP = b"\x1f\x8b"
 
 
 class FilesDataSource(seqio.FileDataSource):
   """Examples from the lines of files that gin or the environment names."""
 
-  def __init__(self, choose_fn, parse_fn, keys):
-    """Makes a source with the splits "train" and "validation".
+  def __init__(self, choose_fn, parse_fn, read_fn,
+               splits=("train", "validation")):
+    """Makes a source.
 
     Args:
       choose_fn: a function from a split to (what names its files, globs);
         called at each use, since gin is parsed after tasks are registered.
-      parse_fn: a function from (line, path), both strings, to a tuple of
-        strings, one for each of `keys`; it raises ValueError for a bad line.
-      keys: the features of an example.
+      parse_fn: a function from the `Lines` of a file to an iterable over its
+        examples; it raises `lines.error(...)` for a bad line.
+      read_fn: a function from a path, <string>[], to a tf.data.Dataset of the
+        same examples.
+      splits: names of the splits.
     """
     self._choose_fn = choose_fn
     self._parse_fn = parse_fn
-    self._keys = keys
     self._counts = {}
     super().__init__(
-        read_file_fn=self._read,
-        split_to_filepattern={"train": (), "validation": ()})
+        read_file_fn=read_fn, split_to_filepattern={s: () for s in splits})
 
   def list_shards(self, split):
     """Returns the paths of a split's files, sorted, all of them checked."""
     paths = self._paths(split)
-    for path in paths:
-      self._check(path)
+    examples = sum(self._check(path) for path in paths)
+    logging.info("%s: %d examples in %d files.", split, examples, len(paths))
     return paths
 
   def num_input_examples(self, split):
@@ -52,15 +54,7 @@ class FilesDataSource(seqio.FileDataSource):
   def _paths(self, split):
     """Returns the sorted paths of a split's files, which all exist."""
     origin, globs = self._choose_fn(split)
-    paths = set()
-    for pattern in globs:
-      found = tf.io.gfile.glob(pattern)
-      if not found:
-        raise ValueError(
-            f"{origin} is {pattern!r}, but there is no such file; give paths "
-            "or globs of files that exist.")
-      paths.update(found)
-    return sorted(paths)
+    return find_files(origin, globs)
 
   def _check(self, path):
     """Returns how many examples a file holds, having read all of it once."""
@@ -72,66 +66,138 @@ class FilesDataSource(seqio.FileDataSource):
 
   def _count(self, path):
     """Reads a file; raises ValueError with the number of the first bad line."""
-    counts = collections.Counter()
-    for number, line in enumerate(_lines(path), start=1):
-      try:
-        text = _decode(line)
-        if text.strip():
-          self._parse_fn(text, path)
-        counts[bool(text.strip())] += 1
-      except ValueError as error:
-        raise ValueError(f"{path!r}, line {number}: {error}") from error
-    if not counts[True]:
-      raise ValueError(f"{path!r} holds no text; give a file with one document "
-                       "on each line.")
-    logging.info("%s: %d examples, %d blank lines skipped.", path, counts[True],
-                 counts[False])
-    return counts[True]
+    lines = Lines(path)
+    examples = sum(1 for _ in self._parse_fn(lines))
+    logging.info("%s: %d examples, %d blank lines skipped, longest line %d "
+                 "characters.", path, examples, lines.blank, lines.longest)
+    return examples
 
-  def _read(self, path):
-    """Returns a tf.data.Dataset of the examples of one file.
 
-    Args:
-      path: <string>[], a tensor.
+class Lines:
+  """The lines of a file that hold text, to be read through once.
+
+  Attributes:
+    path: the file, a string; read through gzip if it ends in `.gz`.
+    number: how many lines were read, and so the number of the last one.
+    blank: how many of them were blank.
+    longest: the number of characters of the longest one.
+  """
+
+  def __init__(self, path):
+    self.path = path
+    self.number = self.blank = self.longest = 0
+
+  def __iter__(self):
+    """Yields strings, without line end and byte order mark.
+
+    Raises:
+      ValueError: a line is not UTF-8 or has a stray carriage return, or the
+        file is not what its name says, or all of it is blank.
     """
-    compression = tf.where(tf.strings.regex_full_match(path, r".*\.gz"),
-                           "GZIP", "")
-    lines = tf.data.TextLineDataset(path, compression_type=compression)
-    lines = lines.filter(
-        lambda line: tf.strings.regex_full_match(line, r"(?s).*\S.*"))
+    for line in _raw_lines(self.path):
+      self.number += 1
+      text = self._decode(line)
+      self.longest = max(self.longest, len(text))
+      if text.strip():
+        yield text
+      else:
+        self.blank += 1
+    if self.blank == self.number:
+      raise ValueError(f"{self.path!r} holds no text; give a file with some, "
+                       "or leave it out.")
 
-    def parse(line, path):
-      return tuple(self._parse_fn(_decode(line), path.decode("utf-8")))
+  def error(self, message):
+    """Returns a ValueError that says where this line is."""
+    return ValueError(f"{self.path!r}, line {self.number}: {message}")
 
-    def example(line):
-      values = tf.numpy_function(
-          parse, [line, path], [tf.string] * len(self._keys), stateful=False)
-      return {key: tf.ensure_shape(value, ())
-              for key, value in zip(self._keys, values)}
+  def _decode(self, line):
+    """Returns the text of a line."""
+    if self.number == 1 and line.startswith(_GZIP):
+      raise self.error("this is compressed by gzip; let the name end in .gz.")
+    try:
+      text = line.decode("utf-8").rstrip("\r\n").removeprefix(_BOM)
+    except UnicodeDecodeError as error:
+      raise self.error(f"byte {error.start} is not UTF-8; convert the file to "
+                       "UTF-8.") from None
+    if "\r" in text:  # TensorFlow would leave it out and join the words.
+      raise self.error("a carriage return within the line; end lines with "
+                       "\\n or \\r\\n, as by tr '\\r' '\\n'.")
+    return text
 
-    return lines.map(example, num_parallel_calls=tf.data.AUTOTUNE)
+
+class _RawFile(io.RawIOBase):
+  """A GFile for Python's io; GFile's own `readline` drops carriage returns."""
+
+  def __init__(self, file):
+    super().__init__()
+    self._file = file
+
+  def readable(self):
+    return True
+
+  def readinto(self, buffer):
+    data = self._file.read(len(buffer))
+    buffer[:len(data)] = data
+    return len(data)
 
 
-def _lines(path):
+def _raw_lines(path):
   """Yields the lines of a file as bytes."""
   with tf.io.gfile.GFile(path, "rb") as f:
+    raw = io.BufferedReader(_RawFile(f), 1 << 20)
     if not path.endswith(".gz"):
-      yield from f
+      yield from raw
       return
     try:
-      yield from gzip.GzipFile(fileobj=f)
+      yield from gzip.GzipFile(fileobj=raw)
     except (OSError, EOFError, zlib.error) as error:
       raise ValueError(f"{path!r} ends in .gz but is not a whole gzip file "
                        f"({error}); rename or compress it again.") from error
 
 
-def _decode(line):
-  """Returns the text of a line, without its end and a byte order mark."""
-  try:
-    return line.decode("utf-8").rstrip("\r\n").removeprefix(_BOM)
-  except UnicodeDecodeError as error:
-    raise ValueError(
-        f"byte {error.start} is not UTF-8; convert the file to UTF-8.") from None
+def read_lines(path):
+  """Reads what `Lines` yields, in TensorFlow alone.
+
+  So it does not need Python where the data is read, as on the hosts of a pod.
+
+  Args:
+    path: <string>[].
+
+  Returns:
+    a tf.data.Dataset of <string>[].
+  """
+  compression = tf.where(tf.strings.regex_full_match(path, r".*\.gz"),
+                         "GZIP", "")
+  lines = tf.data.TextLineDataset(path, compression_type=compression)
+  lines = lines.map(
+      lambda line: tf.strings.regex_replace(line, f"^{_BOM}", ""))
+  return lines.filter(
+      lambda line: tf.logical_not(tf.strings.regex_full_match(line, _BLANK)))
+
+
+def find_files(origin, globs):
+  """Returns the sorted paths of all files that match.
+
+  Args:
+    origin: what names the globs, for the message.
+    globs: an iterable of strings.
+
+  Raises:
+    ValueError: a glob matches no file, or a folder.
+  """
+  paths = set()
+  for pattern in globs:
+    found = tf.io.gfile.glob(pattern)
+    if not found:
+      raise ValueError(
+          f"{origin} is {pattern!r}, but there is no such file; give paths "
+          "or globs of files that exist.")
+    paths.update(found)
+  for path in sorted(paths):
+    if tf.io.gfile.isdir(path):
+      raise ValueError(f"{origin} names {path!r}, which is a folder; name its "
+                       f"files, as in {os.path.join(path, '*.txt')!r}.")
+  return sorted(paths)
 
 
 def chosen_globs(parameter, variable, value):
@@ -152,7 +218,7 @@ def chosen_globs(parameter, variable, value):
     origin = f"{origin} or the environment variable {variable}"
   globs = [value] if isinstance(value, str) else value
   if not globs or not isinstance(globs, (list, tuple)) or not all(
-      isinstance(v, str) for v in globs):
+      v and isinstance(v, str) for v in globs):
     raise ValueError(f"{origin} is {value or None!r}; set it to the path, "
                      "the glob or a list of globs of your files.")
   return origin, globs

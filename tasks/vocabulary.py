@@ -8,7 +8,8 @@ or in the environment, which the gin file overrides:
 
   SYNTHESIZER_MTF_VOCAB=/path/of/spm.model
 
-or neither, for T5's own vocabulary, which lies in cloud storage.
+or neither, for T5's own vocabulary, which lies in cloud storage. One of one's
+own is made by `python -m synthesizer_mtf.tools.train_vocabulary`.
 """
 
 import functools
@@ -95,7 +96,7 @@ def _load(origin, path):
   except tf.errors.OpError as error:
     raise ValueError(
         f"{origin} is {path!r}, which cannot be read "
-        f"({type(error).__name__}); {_remedy()}") from error
+        f"({_reason(error)}); {_remedy()}") from error
   except Exception as error:  # protobuf and sentencepiece raise their own kinds
     raise ValueError(
         f"{origin} is {path!r}, which is not a SentencePiece model; "
@@ -105,8 +106,15 @@ def _load(origin, path):
     raise ValueError(
         f"{origin} is {path!r}, whose ids of padding, end of sequence and "
         f"unknown are {ids}, but T5 needs (0, 1, 2); train the model with "
-        "pad_id=0, eos_id=1, unk_id=2, bos_id=-1.")
+        "pad_id=0, eos_id=1, unk_id=2, bos_id=-1, as "
+        "python -m synthesizer_mtf.tools.train_vocabulary does.")
   return loaded
+
+
+def _reason(error):
+  """Returns the first line of an error of a file system, without the path."""
+  first = (error.message or type(error).__name__).splitlines()[0]
+  return first.rpartition("; ")[2]
 
 
 def _remedy():

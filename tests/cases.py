@@ -17,6 +17,7 @@ CASES = {
     "D": ({"max_length": 12}, {"W1": [11, 15], "W2": [3, 5, 12]}),
     "FD": ({"max_length": 12, "a": 6},
            {"W1": [11, 15], "WA": [3, 5, 6], "WB": [3, 5, 2]}),
+    "Pattern": ({"patterns": ["left_context", "previous", "current"]}, {}),
     "R+V": ({"max_length": 12},
             {"q": [11, 15], "k": [11, 15], "R": [3, 12, 12], "alpha": [3, 2]}),
     "D+V": ({"max_length": 12},

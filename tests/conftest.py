@@ -1,19 +1,54 @@
 """What several tests share."""
 
+import os
 import pydoc_data.topics
 
-import pytest
-import sentencepiece
 import synthesizer_mtf  # first: it makes mesh_tensorflow importable
+
+import gin
+import prepared
+import pytest
+import seqio
+from synthesizer_mtf.tools import train_vocabulary
+
+
+@pytest.fixture(autouse=True)
+def clean_gin():
+  """No configuration of other tests, and none left to them."""
+  gin.clear_config()
+  yield
+  gin.clear_config()
 
 
 @pytest.fixture(scope="session")
 def sentencepiece_model(tmp_path_factory):
   """Path of a SentencePiece model of 500 pieces, made from Python's manual."""
   lines = "\n".join(pydoc_data.topics.topics.values()).splitlines()
-  prefix = tmp_path_factory.mktemp("vocabulary") / "spm"
-  sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(lines[:2000]), model_prefix=str(prefix),
-      vocab_size=500, model_type="bpe", character_coverage=1.0, pad_id=0,
-      eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)
-  return f"{prefix}.model"
+  path = tmp_path_factory.mktemp("vocabulary") / "spm.model"
+  path.write_bytes(train_vocabulary.train(
+      lines[:2000], 500, model_type="bpe", character_coverage=1.))
+  return str(path)
+
+
+@pytest.fixture
+def clean_tasks(monkeypatch):
+  """Starts without bindings and without the variables of our tasks."""
+  for name in [n for n in os.environ if n.startswith("SYNTHESIZER_MTF_")]:
+    monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def tfds_data_dir(tmp_path_factory):
+  """A TFDS directory with a few rows of every data set, which tasks read."""
+  folder = str(tmp_path_factory.mktemp("tfds"))
+  prepared.write_all(folder)
+  seqio.set_tfds_data_dir_override(folder)
+  yield folder
+  seqio.set_tfds_data_dir_override(None)
+
+
+@pytest.fixture
+def tasks_to_read(tfds_data_dir, sentencepiece_model, monkeypatch):
+  """Lets a test read tasks; gives the TFDS directory."""
+  monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", sentencepiece_model)
+  return tfds_data_dir

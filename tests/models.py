@@ -34,9 +34,10 @@ def parse_gin(files=(), bindings=()):
 
 
 def build(model_type="bitransformer", vocabulary=VOCABULARY, mesh_shape=None,
-          layout=None):
+          layout=None, targets_vocabulary=None):
   return utils.build_model(
-      model_type, input_vocab_size=vocabulary, output_vocab_size=vocabulary,
+      model_type, input_vocab_size=vocabulary,
+      output_vocab_size=targets_vocabulary or vocabulary,
       mesh_shape=mesh_shape, layout_rules=layout)
 
 
@@ -44,7 +45,7 @@ class Model:
   """A model in a graph and session of its own, with float32 everywhere."""
 
   def __init__(self, model_type="bitransformer", vocabulary=VOCABULARY,
-               mesh_shape="", layout=""):
+               mesh_shape="", layout="", targets_vocabulary=None):
     self.mesh_shape = mtf.convert_to_shape(mesh_shape)
     self.layout = mtf.convert_to_layout_rules(layout)
     self.tf_graph = tf.Graph()
@@ -52,7 +53,8 @@ class Model:
       self.graph = mtf.Graph()
       self.mesh = mtf.Mesh(self.graph, "mesh")
       self.model = build(
-          model_type, vocabulary, self.mesh_shape, self.layout)
+          model_type, vocabulary, self.mesh_shape, self.layout,
+          targets_vocabulary)
 
   def ids(self, array):
     """An int32 tensor [batch, length]."""

@@ -40,8 +40,26 @@ def factorized_dense(p, x, position, heads):
   return np.stack([c[i][..., columns] for i, columns in enumerate(position)])
 
 
+def left_patterns(p, x, position, heads):
+  """Three heads of arXiv:2002.10260, left context, previous and current token.
+
+  Their weights depend on nothing to the right. Zeros are 1e-13 in the logarithm.
+  """
+  del p, x
+  assert heads in (1, 3)
+  n = position.shape[1]
+  weights = np.zeros([len(position), 3, n, n])
+  for b, i, j in np.ndindex(len(position), n, n):
+    query, key = position[b, i], position[b, j]
+    weights[b, 0, i, j] = (key + 1)**3 * (key <= max(query - 2, 0)) / sum(
+        (k + 1)**3 for k in range(max(query - 2, 0) + 1))
+    weights[b, 1, i, j] = key == max(query - 1, 0)
+    weights[b, 2, i, j] = key == query
+  return np.log(np.maximum(weights, 1e-13))[:, :heads]
+
+
 LOGITS = {"V": dot_product, "R": random, "Fix": random, "FR": factorized_random,
-          "D": dense, "FD": factorized_dense}
+          "D": dense, "FD": factorized_dense, "Pattern": left_patterns}
 
 
 def softmax(logits):

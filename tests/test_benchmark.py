@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 
-import gin
 import matplotlib.image
 import numpy as np
 import pytest
@@ -21,13 +20,6 @@ TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3,
         "num_layers": 1, "d_model": 8, "num_heads": 2, "d_kv": 4, "d_ff": 16,
         "vocabulary": 64}
 CONFIG = benchmark_model.Configuration(**TINY)
-
-
-@pytest.fixture(autouse=True)
-def fixture_clean_gin():
-  """Leaves no configuration, and no lock on it, to other tests."""
-  yield
-  gin.clear_config()
 
 
 def tiny_flags(**changes):
@@ -176,7 +168,23 @@ def test_every_row_builds_the_attention_that_it_names(name):
   self_attention = name if name in notation.LAYERS else {
       "ours": "SyntheticAttention", "authors": "Synthesizer",
       "floor": "ValuesOnly"}.get(row.family, name.split(":", maxsplit=1)[0])
-  assert set(program.attention) == {self_attention}
+  expected = [self_attention] * 2
+  if name in benchmark_rows.ENCODER_ONLY:
+    expected = [name, "SelfAttention"]
+  assert program.attention == expected
+
+
+@pytest.mark.parametrize("ours, stock", [
+    ("LightConv", "LocalConvAttnBlock:lightweight"),
+    ("DyConv", "LocalConvAttnBlock:dynamic")])
+def test_convolutions_have_the_parameters_of_stock_ones(ours, stock):
+  parameters = []
+  for name in (ours, stock):
+    program = benchmark_model.build(
+        benchmark_rows.find_row(name), CONFIG, "eval")
+    parameters.append(program.parameters)
+    program.close()
+  assert parameters[0] == parameters[1]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ SIZES = {
     "FR": ["FactorizedRandomLogits.max_length = 12"],
     "D": ["DenseLogits.max_length = 12"],
     "FD": ["FactorizedDenseLogits.max_length = 12"],
+    "Pattern": ["FixedPatterns.patterns = ['left_context', 'previous', "
+                "'current']"],
 }
 
 

@@ -162,9 +162,21 @@ def test_an_exported_model_decodes_as_the_trainer(launcher):
 ])
 def test_bad_input_ends_in_one_sentence_before_any_step(
     launcher, bindings, message):
+  assert_one_sentence(launcher, bindings, message)
+
+
+def assert_one_sentence(launcher, bindings, message):
   before = steps(launcher)
   done = launcher(bindings=[STEPS.format(50), *bindings])
-  assert done.returncode != 0
+  assert done.returncode == 1
   assert message in done.stderr.strip().splitlines()[-1]
   assert "Traceback" not in done.stderr
   assert steps(launcher) == before
+
+
+def test_bad_file_of_ones_own_ends_in_one_sentence_with_its_line(launcher):
+  path = launcher.folder / "bad.tsv"
+  path.write_text("one\teno\ntwo three\n")
+  assert_one_sentence(
+      launcher, [f"synthesizer_mtf.tasks.pairs.train = '{path}'"],
+      f"synthesizer_mesh_transformer: '{path}', line 2: 1 columns, but a pair")

@@ -1,13 +1,18 @@
-"""Linformer against NumPy, and where it is refused."""
+"""Linformer against NumPy, on meshes, and where it is refused."""
 
 import harness
+import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 import reference
 import synthesizer_mtf
+from synthesizer_mtf import weighted_mean
+import tensorflow.compat.v1 as tf
+import test_classifier
 from test_synthesizers import PACKED
 from test_synthesizers import PADDED
 from test_synthesizers import tokens
+from test_tpu_lowering import tpu_mesh
 
 
 def make(**kwargs):
@@ -44,8 +49,6 @@ def test_layers_can_share_one_projection():
   layer = make(share_layers=True)
   graph = harness.LayerGraph(layer, False, 2, 7)
   with graph.tf_graph.as_default():
-    import mesh_tensorflow as mtf  # pylint: disable=g-import-not-at-top
-    import tensorflow.compat.v1 as tf  # pylint: disable=g-import-not-at-top
     x = graph.constant(tokens(), graph.batch_dim, graph.length_dim,
                        mtf.Dimension("d_model", harness.D_MODEL))
     context = graph.context()
@@ -54,6 +57,92 @@ def test_layers_can_share_one_projection():
         x = layer.call(context, x)
   names = [v.name for v in graph.graph.all_variables if v.name[-2:] == "/E"]
   assert names == ["a/E"]
+
+
+def test_what_stands_in_the_padding_and_how_much_changes_nothing():
+  x = tokens(length=9)
+  ids = np.array([[1] * 6 + [0] * 3, [1] * 4 + [0] * 5])
+  y, graph = harness.forward(make(), x, False, ids)
+  noise = x + 100 * (ids == 0)[..., None]
+  for other, other_ids in ((noise, ids), (x[:, :6], ids[:, :6])):
+    z, _ = harness.forward(make(), other.astype(np.float32), False, other_ids,
+                           values=graph.variables)
+    seen = other_ids > 0
+    np.testing.assert_allclose(z[seen], y[:, :z.shape[1]][seen], atol=1e-5)
+
+
+def test_bfloat16_stays_within_its_error_and_has_a_float32_softmax(monkeypatch):
+  seen = []
+  softmax = weighted_mean._softmax  # pylint: disable=protected-access
+  monkeypatch.setattr(weighted_mean, "_softmax", lambda logits, inputs: (
+      seen.append(logits.dtype), softmax(logits, inputs))[1])
+  x = tokens()
+  y, graph = harness.forward(make(), x, False, PADDED)
+  z, _ = harness.forward(make(), x, False, PADDED, activation="bfloat16",
+                         values=graph.variables)
+  assert np.abs(z - y)[PADDED > 0].max() < 0.04 * np.abs(y).max()
+  assert seen == [tf.float32, tf.float32]
+
+
+def test_dropout_is_for_training_alone_and_keeps_the_mean():
+  layer, x = make(dropout_rate=0.5), tokens(batch=40)
+  plain, graph = harness.forward(
+      layer, x, False, values={"q": np.zeros((11, 15))})
+  dropped, _ = harness.forward(layer, x, False, mode="train",
+                               values=graph.variables)
+  same, _ = harness.forward(make(), x, False, values=graph.variables)
+  np.testing.assert_allclose(same, plain, atol=1e-5)
+  assert np.abs(dropped - plain).max() > 0.1
+  # Of the projection on the plain output itself, over all examples.
+  slope = (dropped * plain).sum() / np.square(plain).sum()
+  assert 0.8 < slope < 1.2
+
+
+SMALL = ["Linformer.max_length = 16", "Linformer.rank = 3"]
+
+
+def step(*bindings, **kwargs):
+  """The loss and gradients of a classifier with two layers."""
+  return test_classifier.loss_and_gradients(
+      *SMALL, *bindings, attention="Linformer", **kwargs)
+
+
+@pytest.fixture(scope="module", name="shared_by_layers")
+def fixture_shared_by_layers():
+  return step("Linformer.share_layers = True")
+
+
+def test_loss_and_gradients_do_not_depend_on_the_mesh():
+  test_classifier.assert_same(
+      step("num_layers = 1", mesh_shape="batch:2,model:2"),
+      step("num_layers = 1"))
+
+
+def test_a_projection_of_all_layers_does_not_depend_on_the_mesh(
+    shared_by_layers):
+  test_classifier.assert_same(
+      step("Linformer.share_layers = True", mesh_shape="model:2"),
+      shared_by_layers)
+
+
+def test_layers_with_one_projection_can_run_again_in_the_backward_pass(
+    shared_by_layers):
+  assert len([n for n in shared_by_layers if n.endswith("/E")]) == 1
+  test_classifier.assert_same(
+      step("Linformer.share_layers = True", "LayerStack.recompute_grads = True"),
+      shared_by_layers)
+
+
+def test_a_training_step_lowers_to_eight_cores_and_projections_split():
+  m = test_classifier.make(*SMALL, "num_layers = 1", attention="Linformer",
+                           mesh_shape="batch:2,model:4")
+  with m.tf_graph.as_default():
+    test_classifier.step(m)
+    mesh_impl = tpu_mesh("batch:2,model:4")
+    mtf.Lowering(m.graph, {m.mesh: mesh_impl}, autostack=False)
+  shapes = {v.name[-2:]: mesh_impl.slice_shape(v.shape)
+            for v in m.graph.all_variables}
+  assert shapes["/E"] == shapes["/F"] == [1, 16, 3]
 
 
 def test_a_decoder_refuses_it_and_says_why():

@@ -62,7 +62,7 @@ def test_unpacked_rows_do_not_depend_on_the_mesh_either(notation, one_device):
     np.testing.assert_allclose(split[name], value, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("notation", ["R", "FR+D+V"])
+@pytest.mark.parametrize("notation", ["R", "FR+D+V", "Pattern+R"])
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 def test_layers_can_run_again_in_the_backward_pass(notation, packed):
   once, again = [

@@ -1,6 +1,7 @@
 """The rows of the benchmark: attentions, as gin bindings on one T5 model.
 
-A row changes nothing but the self-attention. Ours are named by their notation;
+A row changes nothing but the self-attention; `UT:V` also makes the blocks of a
+stack one, which is called many times. Ours are named by their notation;
 `SelfAttention`, the authors' `Synthesizer` and `LocalConvAttnBlock` are those of
 mesh_tensorflow; the floor mixes no positions at all.
 """
@@ -17,6 +18,7 @@ from synthesizer_mtf import notation
 STOCK = "SelfAttention"
 FLOOR = "floor"
 OURS = ["V", "R", "Fix", "FR", "D", "FD", "R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
+ENCODER_ONLY = ["Linformer"]
 
 # mesh_tensorflow's attention.synthetic_attention writes this number into the
 # modes that mix with the dot product.
@@ -118,6 +120,51 @@ def _ours(name):
   return Row(name, "ours", bindings, paper if paper in TABLE_4 else None)
 
 
+def _encoder_only(name):
+  """A row for a layer that cannot decode: the decoder keeps `SelfAttention`."""
+  in_both = _ours(name).stack_bindings
+
+  def bindings(stack, length):
+    return in_both(stack, length) if stack == "encoder" else []
+
+  return Row(name, "ours", bindings)
+
+
+def _mixer():
+  """R without its softmax, with the initial scale of a linear layer."""
+  random = _ours("R")
+
+  def bindings(stack, length):
+    return random.stack_bindings(stack, length) + [
+        "SyntheticAttention.softmax = False",
+        f"{stack}/RandomLogits.stddev = {length ** -0.5}"]
+
+  return Row("Mixer", "ours", bindings)
+
+
+def _pattern():
+  """The hand-written heads; in the decoder those that look left."""
+  pattern = _ours("Pattern")
+
+  def bindings(stack, length):
+    return pattern.stack_bindings(stack, length) + [
+        "decoder/FixedPatterns.patterns = ['current', 'previous', "
+        "'left_context', 'start']"]
+
+  return Row("Pattern", "ours", bindings)
+
+
+def _universal():
+  """V in a Universal Transformer: one block in each stack, called many times."""
+  dot_product = _ours("V")
+
+  def bindings(stack, length):
+    return dot_product.stack_bindings(stack, length) + [
+        "include 'stacks/universal.gin'"]
+
+  return Row("UT:V", "ours", bindings)
+
+
 def _sparse(name, **parameters):
   """A row for an attention of the Sparse Transformer.
 
@@ -172,6 +219,23 @@ def _convolution(name, attention_type, paper):
   return Row(f"LocalConvAttnBlock:{name}", "stock", bindings, paper)
 
 
+def _our_convolution(name):
+  """A row for LightConv or DyConv with the layers that the paper's sizes imply.
+
+  They have the parameters of `LocalConvAttnBlock`, with its kernels for each
+  channel. The layer's default, one kernel for each head, is smaller.
+  """
+  def bindings(stack, length):
+    del length
+    return [f"{stack}/synthesizer_stack.attention = '{name}'",
+            f"{name}.kernel_size = 9",
+            f"{name}.kernels = 'per_channel'",
+            f"{name}.pointwise = True",
+            f"{name}.use_bias = True"]
+
+  return Row(name, "ours", bindings, name)
+
+
 def _floor_bindings(stack, length):
   del length
   return [f"{stack}/synthesizer_stack.attention = @ValuesOnly",
@@ -182,6 +246,11 @@ def _floor_bindings(stack, length):
 ROWS = {row.name: row for row in (
     Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
     *map(_ours, OURS),
+    *map(_encoder_only, ENCODER_ONLY),
+    _mixer(),
+    _pattern(),
+    _universal(),
+    *map(_our_convolution, ["LightConv", "DyConv"]),
     _sparse("SparseFixed", columns=8),
     _sparse("SparseStrided"),
     _authors("random", "R"),

@@ -4,24 +4,17 @@ This is what a user does for text of their own: one document per line, pairs in
 two columns, a SentencePiece model with T5's ids, and five lines of gin.
 """
 
-import io
 import json
 import pathlib
 
-import sentencepiece
 from synthesizer_mtf.demo import english
 from synthesizer_mtf.demo import names
+from synthesizer_mtf.tools import train_vocabulary
 
 VOCABULARY_SIZE = 2000
 
 # Asked in the end; none of them is in the training pairs.
 _NUM_QUESTIONS = 12
-
-# Kept free of what the machine is: SentencePiece's result depends on the number
-# of threads.
-_TRAINER = dict(
-    model_type="unigram", character_coverage=1.0, num_threads=1, pad_id=0,
-    eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)
 
 
 def make(folder):
@@ -52,8 +45,9 @@ def _write_files(folder):
   step = len(pairs["validation"]) // _NUM_QUESTIONS
   questions = pairs["validation"][::step][:_NUM_QUESTIONS]
   _write_lines(folder / "questions.txt", [source for source, _ in questions])
-  _train_vocabulary(folder, text["train"] + [
-      side for pair in pairs["train"] for side in pair])
+  (folder / "vocabulary.model").write_bytes(train_vocabulary.train(
+      text["train"] + [side for pair in pairs["train"] for side in pair],
+      VOCABULARY_SIZE, character_coverage=1.))
   return {
       "paragraphs": len(text["train"]),
       "held_out_paragraphs": len(text["validation"]),
@@ -66,15 +60,6 @@ def _write_files(folder):
 
 def _write_lines(path, lines):
   path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def _train_vocabulary(folder, lines):
-  # Through memory: a model that is written to a file holds the file's name.
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(lines), model_writer=model,
-      vocab_size=VOCABULARY_SIZE, **_TRAINER)
-  (folder / "vocabulary.model").write_bytes(model.getvalue())
 
 
 def _write_gin(folder):

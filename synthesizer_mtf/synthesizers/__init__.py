@@ -7,6 +7,7 @@ from synthesizer_mtf.synthesizers.dense import DenseLogits
 from synthesizer_mtf.synthesizers.dense import FactorizedDenseLogits
 from synthesizer_mtf.synthesizers.dot_product import DotProductLogits
 from synthesizer_mtf.synthesizers.factorized_random import FactorizedRandomLogits
+from synthesizer_mtf.synthesizers.fixed_patterns import FixedPatterns
 from synthesizer_mtf.synthesizers.mixture import Mixture
 from synthesizer_mtf.synthesizers.random_logits import FixedRandomLogits
 from synthesizer_mtf.synthesizers.random_logits import RandomLogits

@@ -1,0 +1,362 @@
+"""LightConv and DyConv: convolutions in the place of attention.
+
+Wu et al. 2019, "Pay less attention with lightweight and dynamic convolutions"
+(arXiv:1901.10430): each token is a mean over its neighbours, with weights that
+are learned for each distance (LightConv) or predicted from the token (DyConv).
+"""
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import attention
+from synthesizer_mtf import inputs as attention_inputs
+from synthesizer_mtf import local_sum
+from synthesizer_mtf import positions
+import tensorflow.compat.v1 as tf
+
+_KERNELS = "per_head", "per_channel"
+
+
+class Convolution(transformer.TransformerLayer):
+  """What both convolutions share: all but the kernel.
+
+  X = (x v) * sigmoid(x gate), a gated linear unit (GLU); the convolution of X;
+  an output projection. The softmax over the kernel is in float32. The
+  convolution is causal in a decoder, also over the inputs of a prefix language
+  model, and centred in an encoder, where an even kernel reaches one token
+  further to the right, as in the authors' code. A kernel may be longer than the
+  sequence.
+
+  Beyond the ends of a sequence, on padding, and on the other examples of a
+  packed row there are zeros, and the kernel is not normalized again, as in the
+  authors' code.
+
+  Variables: `v`, `gate` [d_model, heads * d_kv] and `o` [heads * d_kv,
+  d_model]; `W` makes the kernel; `pointwise` [heads * d_kv, heads * d_kv]; with
+  biases `v_bias`, `gate_bias`, `bias` (of the convolution), `pointwise_bias`
+  and `o_bias`.
+
+  Departures from the paper: no biases unless asked for, as in T5; DropConnect
+  is constant along `length`, as T5's attention dropout is.
+  """
+
+  def __init__(self, num_heads=None, key_value_size=None, dropout_rate=None,
+               kernel_size=9, kernels="per_head", pointwise=False,
+               use_bias=False, packed=None):
+    """Declares the parameters.
+
+    Args:
+      num_heads: an integer, the number of kernels; the gin macro `%num_heads`
+        if None.
+      key_value_size: an integer, the channels that share a kernel; the gin
+        macro `%d_kv` if None, or d_model / num_heads without that macro.
+      dropout_rate: a float, the share of the normalized kernel's entries which
+        are dropped in training (DropConnect); the gin macro `%dropout_rate` if
+        None, or 0 without that macro.
+      kernel_size: an integer, or a list with one for each block of the stack. 9
+        is what the sizes in the Synthesizer paper's Table 4 imply; Wu et al.
+        have [3, 7, 15, 31, 31, 31, 31] in the encoder.
+      kernels: "per_head", or "per_channel" for one kernel for each of the
+        num_heads * key_value_size channels, as Table 4's sizes imply.
+      pointwise: whether a projection mixes the channels after the convolution,
+        as Table 4's sizes imply.
+      use_bias: whether projections, convolution and predicted kernels have
+        biases.
+      packed: whether rows may hold several examples. None finds out (see
+        `positions.is_packed`); False promises that none does, and is faster
+        where rows carry ids anyway.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
+    self._name_in_gin = type(self).__name__
+    # Without either, a head's share of d_model, which only the model knows.
+    self._divide_d_model = (
+        key_value_size is None and not _macro_is_bound("d_kv"))
+    self.sizes = attention.HeadSizes(
+        self._name_in_gin, num_heads,
+        1 if self._divide_d_model else key_value_size, dropout_rate)
+    if kernel_size in ([], ()):
+      raise ValueError(
+          f"`{self._name_in_gin}.kernel_size` is an empty list; give one "
+          "number, or one for each block.")
+    for size in _as_list(kernel_size):
+      attention.check_positive(f"{self._name_in_gin}.kernel_size", size)
+    if kernels not in _KERNELS:
+      raise ValueError(
+          f"`{self._name_in_gin}.kernels` is {kernels!r} but must be "
+          f"{' or '.join(map(repr, _KERNELS))}; change it.")
+    self.kernel_size = kernel_size
+    self.kernels = kernels
+    self.pointwise = pointwise
+    self.use_bias = use_bias
+    self.packed = packed
+
+  def choose_block(self, block, num_blocks):
+    """Takes the block's entry of a list of kernel sizes.
+
+    Args:
+      block: an integer, counted from 0.
+      num_blocks: an integer.
+
+    Raises:
+      ValueError: the list is of another length.
+    """
+    sizes = self.kernel_size
+    if not isinstance(sizes, (list, tuple)):
+      return
+    if len(sizes) != num_blocks:
+      scope = gin.current_scope_str()
+      raise ValueError(
+          f"`{scope + '/' if scope else ''}{self._name_in_gin}.kernel_size` "
+          f"has {len(sizes)} entries, {sizes!r}, but the stack has "
+          f"{num_blocks} blocks; give one entry for each block, or one number for all.")
+    self.kernel_size = sizes[block]
+
+  def call(self, context, x, losses=None):
+    """Calls the layer.
+
+    Args:
+      context: a `transformer.Context`.
+      x: <float>[batch, length, d_model]; `length` is absent in incremental
+        mode.
+      losses: ignored.
+
+    Returns:
+      a tensor with the shape and dtype of x.
+
+    Raises:
+      ValueError: `kernel_size` is a list but the block is not known, heads do
+        not divide d_model, or the layout splits heads or length as it cannot
+        be.
+    """
+    del losses
+    self._check_sizes(context.model)
+    self._check_layout(context)
+    inputs = self._inputs(context, x)
+    values = self._gated_values(inputs)
+    if inputs.incremental:
+      mean = self._step(values, inputs)
+    else:
+      mean = self._convolve(values, inputs)
+    mean = self._add_bias("bias", mtf.replace_dimensions(
+        mean, [inputs.heads, inputs.d_kv], inputs.combined), inputs)
+    if self.pointwise:
+      mean = self._project("pointwise", _gather(mean), inputs.combined, inputs)
+    return self._project("o", mean, context.model.model_dim, inputs)
+
+  def _check_sizes(self, model):
+    name = self._name_in_gin
+    if not isinstance(self.kernel_size, int):
+      raise ValueError(
+          f"`{name}.kernel_size` is {self.kernel_size!r}, with one entry for "
+          f"each block, but only `synthesizer_stack` tells {name} its block; "
+          f"bind `synthesizer_stack.attention = \"{name}\"` in the place of a "
+          "layer in `make_layer_stack.layers`, or give one number.")
+    if self._divide_d_model and model.model_dim.size % self.sizes.num_heads:
+      raise ValueError(
+          f"`{name}.num_heads` is {self.sizes.num_heads} but must divide the "
+          f"{model.model_dim.size} channels of `d_model`; change it, or bind "
+          f"`{name}.key_value_size`.")
+
+  def _check_layout(self, context):
+    model = context.model
+    self.sizes.check_layout(model)
+    if model.layout is None or model.mesh_shape is None:
+      return
+    axis = mtf.convert_to_layout_rules(
+        model.layout).tensor_dimension_to_mesh_axis(
+            context.length_dim, mtf.convert_to_shape(model.mesh_shape))
+    if axis is not None:
+      raise ValueError(
+          "`utils.run.layout_rules` splits length over the mesh, but "
+          f"{self._name_in_gin} needs the neighbours of each token; take "
+          "`length` out of the rules.")
+
+  def _inputs(self, context, x):
+    """The `AttentionInputs`; per channel, each channel is a head."""
+    d_kv = self.sizes.key_value_size
+    if self._divide_d_model:
+      d_kv = context.model.model_dim.size // self.sizes.num_heads
+    heads = self.sizes.num_heads
+    if self.kernels == "per_channel":
+      heads, d_kv = heads * d_kv, 1
+    return attention_inputs.AttentionInputs(
+        context, x, heads, d_kv, positions.is_packed(context, self.packed))
+
+  def _gated_values(self, inputs):
+    """The gated linear unit: <float>[batch, length, heads, d_kv]."""
+    values, gate = [self._project(name, inputs.x, inputs.combined, inputs)
+                    for name in ("v", "gate")]
+    values *= mtf.sigmoid(gate)
+    ids = positions.segment_id(inputs.context)
+    if ids is not None and not inputs.packed:
+      values *= mtf.cast(mtf.not_equal(ids, 0), values.dtype)
+    return mtf.replace_dimensions(
+        values, inputs.combined, [inputs.heads, inputs.d_kv])
+
+  def _convolve(self, values, inputs):
+    """The convolution of whole sequences; records the decoding state.
+
+    Args:
+      values: <float>[batch, length, heads, d_kv]
+      inputs: an `AttentionInputs`.
+
+    Returns:
+      a tensor with the shape and dtype of values.
+    """
+    context, kernel = inputs.context, self._kernel_dim
+    reach = kernel.size - 1
+    first = -reach if context.model.autoregressive else -(reach // 2)
+    if context.mode == "first_part":
+      context.record_new_states([self._last(values, inputs)])
+    same = None
+    if inputs.packed:
+      same = positions.once_per_stack(
+          context, ("same_segment", kernel, first), lambda: mtf.broadcast(
+              local_sum.same_segment(
+                  positions.segment_id(context), kernel, first),
+              inputs.batch_dims + [inputs.length, kernel]))
+    return self._weighted_sum(values, first, same, inputs)
+
+  @property
+  def _kernel_dim(self):
+    return mtf.Dimension("kernel", self.kernel_size)
+
+  def _last(self, values, inputs):
+    """The values of the last tokens before decoding begins; zeros before them.
+
+    Returns:
+      <float>[batch, kernel, heads, d_kv]
+    """
+    kernel = self._kernel_dim
+    slots = inputs.context.initial_position - kernel.size + mtf.range(
+        values.mesh, kernel, tf.int32)
+    return mtf.einsum(
+        [values, mtf.one_hot(slots, inputs.length, dtype=values.dtype)],
+        output_shape=inputs.batch_dims + [kernel] + values.shape.dims[-2:])
+
+  def _step(self, values, inputs):
+    """The convolution at one position; updates the decoding state.
+
+    Args:
+      values: <float>[batch, heads, d_kv]
+      inputs: an `AttentionInputs`.
+
+    Returns:
+      a tensor with the shape and dtype of values.
+    """
+    context, kernel = inputs.context, self._kernel_dim
+    last, = context.get_states(1)
+    newest = mtf.one_hot(mtf.constant(
+        values.mesh, kernel.size - 1, dtype=tf.int32), kernel,
+        dtype=values.dtype)
+    last = mtf.shift(last, -1, kernel, wrap=False) + mtf.einsum(
+        [values, newest], output_shape=last.shape)
+    context.record_new_states([last])
+    weights = mtf.cast(self._weights(values, inputs), values.dtype)
+    return mtf.einsum([last, weights], output_shape=values.shape)
+
+  def _weighted_sum(self, values, first, same, inputs):
+    """The sum over the kernel; see `local_sum` for the arguments."""
+    raise NotImplementedError
+
+  def _weights(self, values, inputs):
+    """<float32>[kernel, heads], with `batch` first where it is predicted."""
+    raise NotImplementedError
+
+  def _dropout(self, kernel, inputs):
+    """DropConnect on <float>[..., kernel, heads]."""
+    return mtf.dropout(
+        kernel, inputs.context.train, rate=self.sizes.dropout_rate)
+
+  def _project(self, name, x, new_dim, inputs):
+    """x times a variable [last dimension of x, new_dim], and its bias."""
+    old_dim = x.shape.dims[-1]
+    weights = inputs.variable(name, [old_dim, new_dim], old_dim.size ** -0.5)
+    projected = mtf.einsum(
+        [x, weights], output_shape=x.shape.dims[:-1] + [new_dim])
+    return self._add_bias(f"{name}_bias", projected, inputs)
+
+  def _add_bias(self, name, x, inputs, num_dims=1):
+    """Adds a bias with the last dimensions of x, zero at first."""
+    if not self.use_bias:
+      return x
+    return x + inputs.variable(name, x.shape.dims[-num_dims:], 0.0)
+
+
+@gin.configurable(module="synthesizer_mtf")
+class LightConv(Convolution):
+  """A lightweight convolution (arXiv:1901.10430), LightConv.
+
+  See `Convolution`. The kernel is softmax(W), with W [kernel, heads] drawn as
+  in the authors' code (Glorot).
+  """
+
+  def _weighted_sum(self, values, first, same, inputs):
+    kernel = self._dropout(self._weights(values, inputs), inputs)
+    return local_sum.shared_kernel(
+        values, mtf.cast(kernel, values.dtype), first, same)
+
+  def _weights(self, values, inputs):
+    kernel, heads = self._kernel_dim, inputs.heads
+    logits = inputs.variable(
+        "W", [kernel, heads], _glorot(kernel.size, kernel.size * heads.size))
+    return mtf.softmax(mtf.cast(logits, tf.float32), reduced_dim=kernel)
+
+
+@gin.configurable(module="synthesizer_mtf")
+class DyConv(Convolution):
+  """A dynamic convolution (arXiv:1901.10430), DynamicConv.
+
+  See `Convolution`. The kernel of a token is softmax(X_i W), with X_i its gated
+  linear unit and W [heads * d_kv, kernel, heads].
+  """
+
+  def _weighted_sum(self, values, first, same, inputs):
+    noise = None
+    if inputs.context.train and self.sizes.dropout_rate:
+      noise = self._dropout(mtf.ones(values.mesh, inputs.batch_dims + [
+          self._kernel_dim, inputs.heads]), inputs)
+    return local_sum.predicted_kernel(
+        values, self._logits(values, inputs), first, noise, same)
+
+  def _weights(self, values, inputs):
+    return mtf.softmax(mtf.cast(self._logits(values, inputs), tf.float32),
+                       reduced_dim=self._kernel_dim)
+
+  def _logits(self, values, inputs):
+    """<float>[batch, length, kernel, heads], without `length` in one step."""
+    tokens = _gather(mtf.replace_dimensions(
+        values, [inputs.heads, inputs.d_kv], inputs.combined))
+    channels = tokens.shape.dims[-1]
+    new_dims = [self._kernel_dim, inputs.heads]
+    weights = inputs.variable(
+        "W", [channels] + new_dims,
+        _glorot(channels.size, self.kernel_size * inputs.heads.size))
+    logits = mtf.einsum(
+        [tokens, weights], output_shape=tokens.shape.dims[:-1] + new_dims)
+    return self._add_bias("W_bias", logits, inputs, num_dims=2)
+
+
+def _gather(x):
+  """Puts the channels of all heads together on each core."""
+  return mtf.rename_dimension(x, x.shape.dims[-1].name, "channels")
+
+
+def _glorot(inputs, outputs):
+  """The standard deviation of Glorot's initializer."""
+  return (2.0 / (inputs + outputs)) ** 0.5
+
+
+def _as_list(value):
+  return value if isinstance(value, (list, tuple)) else [value]
+
+
+def _macro_is_bound(macro):
+  """Whether gin knows a macro such as T5's `d_kv`."""
+  try:
+    gin.query_parameter(f"{macro}/gin.macro.value")
+  except ValueError:
+    return False
+  return True

@@ -1,0 +1,216 @@
+"""Pattern: heads written by hand, such as "the previous token"."""
+
+import math
+from typing import NamedTuple
+
+import gin
+import mesh_tensorflow as mtf
+from synthesizer_mtf import positions
+from synthesizer_mtf import visibility
+from synthesizer_mtf.synthesizers import base
+import tensorflow.compat.v1 as tf
+
+_FAR = 1 << 20  # longer than any sequence
+
+# Stands for the logarithm of a weight of zero. Beside weights that sum to 1,
+# float32 cannot tell 1e-13 from 0, and learned logits can still outweigh it.
+_LOG_OF_ZERO = math.log(1e-13)
+
+
+class Window(NamedTuple):
+  """The keys that a pattern weighs, and how.
+
+  Attributes:
+    first: where the keys begin, counted from the query.
+    last: where they end. Both are cut to the example, so that at its border one
+      key is left, that at the border.
+    slope: 1 if weights grow from first to last as 1, 8, 27, ...; -1 if from last
+      to first; 0 if they are equal.
+  """
+  first: int
+  last: int
+  slope: int = 0
+
+
+WINDOWS = {
+    "current": Window(0, 0),
+    "previous": Window(-1, -1),
+    "next": Window(1, 1),
+    "left_context": Window(-_FAR, -2, slope=1),
+    "right_context": Window(2, _FAR, slope=-1),
+    "end": Window(-_FAR, _FAR, slope=1),
+    "start": Window(-_FAR, _FAR, slope=-1),
+    "uniform": Window(-_FAR, _FAR),
+}
+PAPER = tuple(name for name in WINDOWS if name != "uniform")
+_LOOK_RIGHT = ("next", "right_context", "end")
+
+
+@gin.configurable(module="synthesizer_mtf")
+class FixedPatterns(base.SynthesizingFunction):
+  """S(X) = log P with P chosen by hand for each head (arXiv:2002.10260).
+
+  The weights P[i, j] of query i and key j, in an example of n tokens:
+    current, previous, next: 1 for j = i, i - 1 and i + 1;
+    left_context: (j + 1)^3 / Z for j from 0 to i - 2;
+    right_context: the mirror image, (n - j)^3 / Z for j from i + 2 to n - 1;
+    end: (j + 1)^3 / Z for all j; start: its mirror image;
+    uniform: 1 / n for all j. It is not of that paper. In a mixture it leaves the
+      head to the other parts, as the paper leaves one head to the dot product.
+
+  Z makes a row sum to 1. Departures: at the border of the example, where no key
+  is left, the token at the border gets the weight 1. The paper has patterns in
+  encoders only. In a decoder the example ends with the query, so that `start`
+  and `uniform` weigh the tokens so far, and the other patterns that need later
+  tokens are refused. The paper's variant over words is left out: T5 does not
+  know the words of its pieces.
+
+  There are no variables, and no longest sequence.
+  """
+
+  def __init__(self, patterns=PAPER):
+    """Declares the parameters.
+
+    Args:
+      patterns: a list of names of patterns, one for each head. A shorter list is
+        repeated, a longer one cut.
+
+    Raises:
+      ValueError: `patterns` is no list, is empty or has an unknown name.
+    """
+    name = self.parameter("patterns")
+    if not isinstance(patterns, (list, tuple)) or not patterns:
+      raise ValueError(
+          f"`{name}` is {patterns!r} but must be a list of at least one name; use "
+          f"some of {', '.join(WINDOWS)}.")
+    unknown = [p for p in patterns if p not in tuple(WINDOWS)]
+    if unknown:
+      raise ValueError(
+          f"`{name}` names {unknown[0]!r}, which is not a pattern; use some of "
+          f"{', '.join(WINDOWS)}.")
+    self.patterns = tuple(patterns)
+
+  def logits(self, inputs):
+    """See the base class.
+
+    Args:
+      inputs: an `AttentionInputs`.
+
+    Returns:
+      a list of one `Table`, with `batch` only where the length or the packing of
+      the examples is needed.
+
+    Raises:
+      ValueError: a pattern needs later tokens and the stack is a decoder.
+    """
+    used = self.patterns[:inputs.heads.size]
+    if inputs.context.model.autoregressive:
+      self._check_decoder(used)
+    key = "fixed_patterns", used, inputs.heads, inputs.packed
+    return [base.Table(positions.once_per_stack(
+        inputs.context, key, lambda: _log_weights(used, inputs)))]
+
+  def _check_decoder(self, used):
+    later = [p for p in used if p in _LOOK_RIGHT]
+    if later:
+      name = self.parameter("patterns")
+      raise ValueError(
+          f"`{name}` names {later[0]!r} in a decoder, but it needs tokens after "
+          f"the query, which a decoder has not made yet; bind `decoder/{name}` to "
+          f"some of {', '.join(p for p in WINDOWS if p not in _LOOK_RIGHT)}, or "
+          "choose another attention for `decoder/synthesizer_stack.attention`.")
+
+
+def _log_weights(patterns, inputs):
+  """log P, as <float32>[batch, heads, length, memory_length].
+
+  Args:
+    patterns: a list of names; one for each head, or repeated over the heads.
+    inputs: an `AttentionInputs`.
+
+  Returns:
+    a tensor without `batch` if all examples have the same; in incremental mode
+    without `length`.
+  """
+  query, key, length = _positions(inputs)
+  first, last, slope = (
+      _per_head(values, inputs)
+      for values in zip(*(WINDOWS[name] for name in patterns)))
+  first, last = (
+      _cut(query, offset, length, inputs) for offset in (first, last))
+  dims = _dims(inputs.query_dims + [inputs.memory_length], first, key)
+  inside = mtf.logical_and(
+      mtf.greater_equal(key, first, output_shape=dims),
+      mtf.less_equal(key, last, output_shape=dims))
+  cubic = mtf.cast(mtf.not_equal(slope, 0), tf.float32)
+  log_weights = mtf.sub(
+      _log(_rank(key, first, last, slope, dims)) * (3 * cubic),
+      _log_sum(last - first + 1, cubic), output_shape=dims)
+  return mtf.maximum(log_weights + visibility.bias(inside), _LOG_OF_ZERO)
+
+
+def _cut(query, offset, length, inputs):
+  """query + offset, or the border of the example: <int32>[..., heads, ...]."""
+  order = inputs.query_dims
+  place = mtf.add(query, offset, output_shape=_dims(order, query, offset))
+  return mtf.minimum(mtf.maximum(place, 0), length - 1,
+                     output_shape=_dims(order, place, length))
+
+
+def _rank(key, first, last, slope, dims):
+  """1, 2, 3, ... from `first` on or, where the slope is not 1, from `last` back.
+
+  It is at least 1 outside of the window, too, so that it has a logarithm.
+  """
+  rising = mtf.cast(mtf.equal(slope, 1), tf.int32)
+  steps = mtf.multiply(
+      key, 2 * rising - 1, output_shape=_dims(dims, key, slope))
+  start = rising * (1 - first) + (1 - rising) * (last + 1)
+  return mtf.maximum(mtf.add(steps, start, output_shape=dims), 1)
+
+
+def _positions(inputs):
+  """Positions of queries and keys, and the length of the query's example.
+
+  Args:
+    inputs: an `AttentionInputs`.
+
+  Returns:
+    <int32>[batch, length], <int32>[batch, memory_length] and
+    <int32>[batch, length], each with fewer dimensions where that is enough.
+  """
+  context = inputs.context
+  if inputs.packed:
+    query, key = positions.segment_position(context), inputs.memory_position()
+  else:
+    key = mtf.range(context.mesh, inputs.memory_length, tf.int32)
+    query = context.position if inputs.incremental else mtf.range(
+        context.mesh, inputs.length, tf.int32)
+  if context.model.autoregressive:
+    return query, key, query + 1
+  return query, key, positions.segment_length(context, inputs.packed)
+
+
+def _per_head(values, inputs):
+  """<int32>[heads]: one of `values` for each head, repeated or cut."""
+  which = mtf.mod(
+      mtf.range(inputs.context.mesh, inputs.heads, tf.int32), len(values))
+  return sum(mtf.cast(mtf.equal(which, i), tf.int32) * value
+             for i, value in enumerate(values))
+
+
+def _log_sum(count, cubic):
+  """log(1 + 8 + ... + count^3) if `cubic` is 1, or log(count) if it is 0."""
+  log_count = _log(count)
+  # The sum of cubes is (count (count + 1) / 2)^2.
+  triangle = log_count + _log(count + 1) - math.log(2)
+  return triangle * (2 * cubic) + log_count * (1 - cubic)
+
+
+def _log(integers):
+  return mtf.log(mtf.cast(integers, tf.float32))
+
+
+def _dims(order, *tensors):
+  """The dimensions of all tensors, in this order."""
+  return [d for d in order if any(d in t.shape.dims for t in tensors)]

@@ -1,0 +1,57 @@
+"""The sum of the values, weighted by the logits themselves: no softmax.
+
+The Random Synthesizer without its softmax is the token mixing of an MLP-Mixer
+(arXiv:2005.00743, section 2, "MLP-Mixers are Random Synthesizers"): one linear
+map over the positions, with one map for each head.
+"""
+
+import functools
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf.synthesizers import base
+import tensorflow.compat.v1 as tf
+
+
+def weighted_sum(logits, values, visible, inputs):
+  """The sum of the values, weighted by the sum of the logits.
+
+  Args:
+    logits: a list of `InnerProduct` and `Table`.
+    values: <float>[batch, heads, memory_length, d_kv]
+    visible: a `Visibility`. Keys that may not be seen have the weight 0.
+    inputs: an `AttentionInputs`.
+
+  Returns:
+    <float>[batch, heads, length, d_kv] in the dtype of the values; `length` is
+    absent in incremental mode. The weights are computed in float32. A query
+    which may see nothing gets zeros.
+  """
+  order = inputs.query_dims + [inputs.memory_length]
+  terms = [_values(term, order) for term in logits]
+  dims = _dims(order, terms)
+  weights = functools.reduce(
+      lambda a, b: mtf.add(a, b, output_shape=dims), terms)
+  if visible.pairs is not None:
+    seen = mtf.cast(visible.pairs, tf.float32)
+    weights = mtf.multiply(
+        weights, seen, output_shape=_dims(order, [weights, seen]))
+  if visible.keys is not None:
+    # The same for all queries, so it goes to the smaller tensor.
+    values *= mtf.cast(visible.keys, values.dtype)
+  return mtf.einsum([mtf.cast(weights, values.dtype), values],
+                    output_shape=inputs.query_dims + values.shape.dims[-1:])
+
+
+def _values(term, order):
+  """One term as <float32> with some of the dimensions in `order`."""
+  if isinstance(term, base.Table):
+    return mtf.cast(term.values, tf.float32)
+  query, key = (mtf.cast(t, tf.float32) for t in term)
+  channels = query.shape.dims[-1]
+  key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
+  return mtf.einsum([query, key], output_shape=_dims(order, [query, key]))
+
+
+def _dims(order, tensors):
+  """The dimensions of all tensors, in this order."""
+  return [d for d in order if any(d in t.shape.dims for t in tensors)]

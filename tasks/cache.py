@@ -1,0 +1,32 @@
+r"""seqio's `seqio_cache_tasks` with the tasks of this package.
+
+  python -m synthesizer_mtf.tasks.cache --tasks=synth_glue_.* \
+    --tfds_data_dir=TFDS --output_cache_dir=CACHE
+
+tokenizes once and for all. The environment names the vocabulary, as
+SYNTHESIZER_MTF_VOCAB=/path/of/spm.model, since this command reads no gin file.
+Training then reads the cache by `--additional_task_cache_dirs=CACHE` and
+`mesh_train_dataset_fn.use_cached = True`. All flags are seqio's.
+"""
+
+import sys
+
+from absl import flags
+
+
+def main():
+  """Runs seqio's command; without apache-beam, says how to get it."""
+  try:
+    # pylint: disable-next=g-import-not-at-top
+    from seqio.scripts import cache_tasks_main
+  except ModuleNotFoundError as error:
+    if error.name != "apache_beam":
+      raise
+    sys.exit("synthesizer_mtf.tasks.cache: caching needs apache-beam, which is "
+             "not installed: pip install 'synthesizer-mtf[cache]'.")
+  flags.FLAGS.set_default("module_import", ["synthesizer_mtf"])
+  cache_tasks_main.console_entry_point()
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,49 @@
+"""A preprocessor that says how many examples are longer than their place."""
+
+import sys
+
+import tensorflow.compat.v2 as tf
+
+
+def report(dataset, sequence_length, output_features):
+  """Counts the examples that `append_eos_after_trim` is about to cut.
+
+  Nothing else tells: seqio cuts in silence. The count, over all passes through
+  the data, goes to standard error when it reaches 1, 10, 100, ...
+
+  Args:
+    dataset: a tf.data.Dataset of tokenized examples.
+    sequence_length: a dict from feature to its length, or None for no limit.
+    output_features: a dict from feature to `seqio.Feature`.
+
+  Returns:
+    a tf.data.Dataset of the same examples.
+  """
+  room = {name: sequence_length[name] - int(feature.add_eos)
+          for name, feature in output_features.items()
+          if (sequence_length or {}).get(name) is not None}
+  if not room:
+    return dataset
+
+  def count(state, example):
+    seen, cut = state
+    sizes = [tf.size(example[name]) > room[name]
+             for name in room if name in example]
+    is_cut = tf.reduce_any(sizes)
+    seen, cut = seen + 1, cut + tf.cast(is_cut, tf.int64)
+    tf.cond(is_cut & tf.reduce_any(tf.equal(cut, _TENS)),
+            lambda: _print(cut, seen, sequence_length), tf.no_op)
+    return (seen, cut), example
+
+  zero = tf.constant(0, tf.int64)
+  return dataset.scan((zero, zero), count)
+
+
+_TENS = [10 ** power for power in range(18)]
+
+
+def _print(cut, seen, sequence_length):
+  return tf.print(
+      "Cut to sequence_length", str(dict(sequence_length)) + ":", cut, "of",
+      seen, "examples so far; raise `utils.run.sequence_length` to keep all.",
+      output_stream=sys.stderr)

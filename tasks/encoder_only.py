@@ -1,0 +1,69 @@
+"""Text classification for `EncoderClassifier`: the target is one class.
+
+AG News and IMDb are those of the paper's Table 7; `utils.run.dataset_split` is
+"test" for them, which have no validation split. Texts are as they are, without
+a prefix; one that is longer than `utils.run.sequence_length` is cut.
+"""
+
+import functools
+
+import seqio
+from synthesizer_mtf.tasks import labels
+from synthesizer_mtf.tasks import tfds_source
+from synthesizer_mtf.tasks import vocabulary
+from t5.data import postprocessors
+from t5.evaluation import metrics
+import tensorflow.compat.v2 as tf
+import tensorflow_datasets as tfds
+
+# What T5's tasks write where a test set keeps its labels, -1, to itself.
+_UNKNOWN = "<unk>"
+
+
+@seqio.map_over_dataset
+def _text_and_class(row, texts, classes):
+  """{"inputs": the texts with spaces between, "targets": the class's name}."""
+  label = tf.cast(row["label"], tf.int32)
+  return {
+      "inputs": tf.strings.join([row[key] for key in texts], separator=" "),
+      "targets": tf.gather((_UNKNOWN, *classes), label + 1),
+  }
+
+
+def _add(name, tfds_name, texts, classes):
+  """Registers a task.
+
+  Args:
+    name: a string.
+    tfds_name: a data set with the integer feature "label".
+    texts: the names of the features to read, in this order.
+    classes: the names of the labels 0, 1, ...
+  """
+  seqio.TaskRegistry.add(
+      name,
+      source=tfds_source.PreparedDataSource(tfds_name),
+      preprocessors=[
+          functools.partial(_text_and_class, texts=texts, classes=classes),
+          seqio.preprocessors.tokenize,
+          seqio.CacheDatasetPlaceholder(),
+          seqio.preprocessors.append_eos_after_trim,
+      ],
+      postprocess_fn=functools.partial(
+          postprocessors.string_label_to_class_id, label_classes=classes),
+      metric_fns=[metrics.accuracy],
+      output_features={
+          "inputs": vocabulary.features()["inputs"],
+          "targets": seqio.Feature(
+              labels.LabelVocabulary(classes), add_eos=False),
+      })
+
+
+_add("synth_ag_news_encoder", "ag_news_subset:1.0.0",
+     texts=["title", "description"],
+     classes=["World", "Sports", "Business", "Sci/Tech"])
+
+_add("synth_imdb_reviews_encoder", "imdb_reviews/plain_text:1.0.0",
+     texts=["text"], classes=["neg", "pos"])
+
+_add("synth_glue_sst2_encoder", "glue/sst2:2.0.0", texts=["sentence"],
+     classes=tfds.text.glue.Glue.builder_configs["sst2"].label_classes)

@@ -1,0 +1,50 @@
+"""Class labels as a vocabulary: one id for each class."""
+
+import seqio
+import tensorflow.compat.v2 as tf
+
+
+class LabelVocabulary(seqio.Vocabulary):
+  """Ids 1, 2, ... for labels; 0 for padding and for what is not among them.
+
+  seqio's own `UnigramVocabulary` makes tensors when it is constructed, which a
+  module of tasks must not do, and decodes no batches.
+  """
+
+  def __init__(self, labels):
+    """Makes a vocabulary.
+
+    Args:
+      labels: a list of strings.
+    """
+    super().__init__()
+    self.labels = tuple(labels)
+
+  @property
+  def eos_id(self):
+    return None
+
+  @property
+  def unk_id(self):
+    return self.pad_id
+
+  @property
+  def _base_vocab_size(self):
+    return 1 + len(self.labels)
+
+  def _encode(self, s):
+    return [self.labels.index(s) + 1 if s in self.labels else self.unk_id]
+
+  def _decode(self, ids):
+    return ("", *self.labels)[ids[0]]
+
+  def _encode_tf(self, s):
+    found = tf.cast(tf.equal(s, self.labels), tf.int32)
+    ids = tf.range(1, self._base_vocab_size)
+    return tf.reduce_sum(found * ids, keepdims=True)
+
+  def _decode_tf(self, ids):
+    return tf.gather(("", *self.labels), ids[..., 0])
+
+  def __eq__(self, other):
+    return isinstance(other, LabelVocabulary) and self.labels == other.labels

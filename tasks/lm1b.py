@@ -1,0 +1,25 @@
+"""The One Billion Word benchmark, for decoder-only language models."""
+
+import functools
+
+import seqio
+from synthesizer_mtf.tasks import tfds_source
+from synthesizer_mtf.tasks import vocabulary
+from t5.data import preprocessors
+
+# Each sentence is an example, since the benchmark has shuffled them. Its splits
+# are "train" and "test". No metric needs decoding: perplexity_eval.gin gives
+# the perplexity per token, and word_perplexity_eval.gin that per word as well.
+seqio.TaskRegistry.add(
+    "synth_lm1b",
+    source=tfds_source.PreparedDataSource("lm1b:1.1.0"),
+    preprocessors=[
+        functools.partial(preprocessors.rekey, key_map={"targets": "text"}),
+        seqio.preprocessors.tokenize,
+        seqio.CacheDatasetPlaceholder(),
+        seqio.preprocessors.append_eos_after_trim,
+    ],
+    output_features={
+        "targets": seqio.Feature(vocabulary.TaskVocabulary(), add_eos=True)
+    },
+    metric_fns=[])

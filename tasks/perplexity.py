@@ -1,0 +1,112 @@
+"""Perplexity per token and per word of a language model.
+
+T5's `perplexity_eval` gives the logarithm of the perplexity per token, which
+depends on the vocabulary. The benchmarks of language models count words, and
+the end of a sentence as one of them. With `word_perplexity_eval.gin`, T5's mode
+`score_from_dataset` computes both.
+"""
+
+import os
+
+from absl import logging
+import gin
+from mesh_tensorflow.transformer import utils
+import numpy as np
+import tensorflow.compat.v1 as tf
+import tensorflow_datasets as tfds
+
+_WORD = "\u2581"  # SentencePiece's mark in the first piece of a word.
+_EOS = 1
+
+
+@gin.configurable(module="synthesizer_mtf.tasks")
+def word_perplexity(estimator, input_fn, eval_checkpoint_step, model_dir,
+                    vocabulary, score_postprocess_fn=None, folder="perplexity",
+                    num_examples=None):
+  """Evaluates checkpoints; logs the results and writes them as summaries.
+
+  Takes the place of Mesh's `score_with_estimator`, whose arguments it has.
+
+  Args:
+    estimator: a TPUEstimator that predicts "scores", log-likelihoods.
+    input_fn: a function from a dict to a tf.data.Dataset of "targets",
+      <int>[batch, length], 0 where padded.
+    eval_checkpoint_step: an int, a list of ints, or "all"; -1 is the last.
+    model_dir: a string.
+    vocabulary: a seqio vocabulary, or one for inputs and one for targets.
+    score_postprocess_fn: not used.
+    folder: a string, where in `model_dir` the summaries go.
+    num_examples: not used.
+
+  Returns:
+    a dict from steps to those of `perplexities`.
+  """
+  del score_postprocess_fn, num_examples
+  tokens, words = _count_all(input_fn, utils.targets_vocabulary(vocabulary))
+  writer = tf.summary.FileWriter(os.path.join(model_dir, folder))
+  results = {}
+  for path in utils.get_checkpoint_iterator(eval_checkpoint_step, model_dir):
+    step = int(utils.get_step_from_checkpoint_path(path))
+    scores = [row["scores"] for row in estimator.predict(
+        input_fn, checkpoint_path=path)]
+    results[step] = perplexities(scores, tokens, words)
+    summary = tf.Summary()
+    for name, value in results[step].items():
+      summary.value.add(tag=f"eval/{name}", simple_value=value)
+      logging.info("eval/%s at step %d: %.3f", name, step, value)
+    writer.add_summary(summary, step)
+    writer.flush()
+  return results
+
+
+def perplexities(scores, tokens, words):
+  """Returns a dict with the perplexities, and the numbers they come from.
+
+  Args:
+    scores: <float>[examples], the log-likelihood of each example.
+    tokens: <int>[examples], 0 for an example that is only padding.
+    words: <int>[examples], the ends of sequence among them.
+
+  Raises:
+    ValueError: there is no token.
+  """
+  tokens, words = np.asarray(tokens), np.asarray(words)
+  if not tokens.sum():
+    raise ValueError("the examples of this evaluation have no tokens; choose "
+                     "another `utils.run.dataset_split`.")
+  loss = -np.asarray(scores, np.float64)[tokens > 0].sum()
+  return {
+      "perplexity_per_token": float(np.exp(loss / tokens.sum())),
+      "perplexity_per_word": float(np.exp(loss / words.sum())),
+      "tokens": int(tokens.sum()),
+      "words": int(words.sum()),
+  }
+
+
+def count(ids, vocabulary):
+  """Returns (tokens, words) of each example.
+
+  Words are what spaces separate: those that SentencePiece marks in a word's
+  first piece. An end of sequence is one word. Sentinels are none.
+
+  Args:
+    ids: <int>[batch, length], 0 where padded.
+    vocabulary: a seqio.SentencePieceVocabulary.
+
+  Returns:
+    two <int>[batch].
+  """
+  begins = np.zeros(vocabulary.vocab_size, np.int64)
+  # The last ids are sentinels, which seqio adds as pieces that begin a word.
+  for i in range(vocabulary.vocab_size - vocabulary.extra_ids):
+    begins[i] = vocabulary.tokenizer.id_to_piece(i).startswith(_WORD)
+  begins[_EOS] = 1
+  return (ids > 0).sum(axis=1), begins[ids].sum(axis=1)
+
+
+def _count_all(input_fn, vocabulary):
+  """Returns the tokens and words of every example, in the estimator's order."""
+  with tf.Graph().as_default():
+    counts = [count(batch["targets"], vocabulary)
+              for batch in tfds.as_numpy(input_fn({}))]
+  return [np.concatenate(each) for each in zip(*counts)]

@@ -1,0 +1,183 @@
+"""Dialogue generation on PersonaChat (Zhang et al., arXiv:1801.07243).
+
+The files are those of ParlAI, in one folder, which gin names, or the
+environment where gin says nothing:
+
+  synthesizer_mtf.tasks.personachat.directory = "/data/personachat"
+  SYNTHESIZER_MTF_PERSONACHAT
+
+`personachat.persona` chooses among them: the default "self_original" reads
+train_self_original.txt, valid_self_original.txt and test_self_original.txt
+(or the same with `.gz`); "none_original" has no personas, and so on. A number
+opens each line and starts at 1 again with each dialogue:
+
+  1 your persona: i like to ski .
+  2 hi , how are you ?<TAB>great , just back from the slopes .<TAB><TAB>a|b|c
+  3 lucky you .<TAB>where do you live ?<TAB><TAB>a|b|c
+
+Each reply is an example; candidates (a|b|c) are for ranking and not read. The
+third line above becomes
+
+  personachat utterance: lucky you . persona: i like to ski .
+    history: great , just back from the slopes . | hi , how are you ?
+
+on one line. The newest comes first, since a sequence that is too long is cut at
+its end. `personachat.history` is how many utterances before the last one are
+kept, all by default.
+
+The paper (section 4.1) does not say what its inputs are. Tensor2Tensor's
+DialogPersonachat16k trains on the last utterance alone, as do the persona
+"none_original_no_cands" and history 0, but on the replies of both speakers.
+"""
+
+import re
+
+import gin
+import numpy as np
+import seqio
+from synthesizer_mtf.tasks import cut_examples
+from synthesizer_mtf.tasks import dialogue_metrics
+from synthesizer_mtf.tasks import text_source
+from synthesizer_mtf.tasks import vocabulary
+import tensorflow.compat.v2 as tf
+
+_PARAMETER = "synthesizer_mtf.tasks.personachat"
+_VARIABLE = "SYNTHESIZER_MTF_PERSONACHAT"
+_FILE_NAMES = {"train": "train", "validation": "valid", "test": "test"}
+_NUMBER = re.compile(r"([0-9]+)(?: (.*))?")
+_PERSONA = re.compile(r"(your|partner's) persona:\s*(.*)")
+
+
+@gin.configurable("personachat", module="synthesizer_mtf.tasks")
+def _chosen(directory=None, persona="self_original", history=None):
+  """Returns (directory, persona, history); gin passes the arguments."""
+  if history is not None and (not isinstance(history, int) or history < 0):
+    raise ValueError(f"`{_PARAMETER}.history` is {history!r}; it must be a "
+                     "number of utterances, 0 or more, or None for all.")
+  return directory, persona, history
+
+
+def _files(split):
+  """Returns (what names the file, [its path])."""
+  directory, persona, _ = _chosen()
+  origin, folders = text_source.chosen_globs(
+      f"{_PARAMETER}.directory", _VARIABLE, directory)
+  if len(folders) != 1 or not tf.io.gfile.isdir(folders[0]):
+    raise ValueError(f"{origin} is {', '.join(folders)!r}, which is not a "
+                     "folder; name the one folder with the files of ParlAI's "
+                     "PersonaChat.")
+  name = f"{_FILE_NAMES[split]}_{persona}.txt"
+  path = f"{folders[0].rstrip('/')}/{name}"
+  for candidate in (path, path + ".gz"):
+    if tf.io.gfile.exists(candidate):
+      return origin, [candidate]
+  raise ValueError(
+      f"{origin} is {folders[0]!r}, which has no {name!r}; put it there, or "
+      f"choose others by `{_PARAMETER}.persona`, which is {persona!r}.")
+
+
+def parse(lines):
+  """Yields (inputs, targets), one pair for each reply.
+
+  Args:
+    lines: `text_source.Lines` of a file in ParlAI's format.
+
+  Raises:
+    ValueError: a line without number, an empty utterance or reply, or a file
+      without any reply.
+  """
+  last, found = None, False
+  for line in lines:
+    number, text = _numbered(line, lines)
+    if last is None or number <= last:
+      personas, said = {}, []
+    last = number
+    columns = [column.strip() for column in text.split("\t")]
+    persona = _PERSONA.fullmatch(columns[0])
+    if persona:
+      personas.setdefault(persona[1], []).append(persona[2])
+    elif not all(columns[:2]):
+      raise lines.error("the utterance or the reply is empty; a line needs a "
+                        "number, a space, an utterance, a tab and a reply.")
+    else:
+      said.append(columns[0])  # ParlAI lets a line without reply be context.
+      if len(columns) > 1:
+        found = True
+        yield _inputs(said, personas), columns[1]
+        said.append(columns[1])
+  if not found:
+    raise ValueError(f"{lines.path!r} has no replies; they follow the "
+                     "utterance after a tab.")
+
+
+def _numbered(line, lines):
+  """Returns (number, text) of a line."""
+  match = _NUMBER.fullmatch(line)
+  if not match:
+    raise lines.error(f"{line[:40]!r} does not begin with a number and a "
+                      "space; ParlAI's format numbers each dialogue's lines.")
+  return int(match[1]), match[2] or ""
+
+
+def _inputs(said, personas):
+  """Returns the text of an example.
+
+  Args:
+    said: the utterances so far, a list of strings, the newest last.
+    personas: a dict from "your" and "partner's" to lists of strings.
+  """
+  history = _chosen()[-1]
+  before = said[-2::-1] if len(said) > 1 else []
+  before = before[:history]
+  parts = [f"personachat utterance: {said[-1]}"]
+  for whose, title in (("your", "persona"), ("partner's", "partner's persona")):
+    if whose in personas:
+      parts.append(f"{title}: {' '.join(personas[whose])}")
+  if before:
+    parts.append(f"history: {' | '.join(before)}")
+  return " ".join(parts)
+
+
+def _read(path):
+  """Returns a tf.data.Dataset of the examples of one file.
+
+  A dialogue spans lines, which needs Python; where the hosts of a pod cannot
+  call it, cache the task first (`seqio_cache_tasks`).
+
+  Args:
+    path: <string>[].
+  """
+  def rows(name):
+    pairs = parse(text_source.Lines(name.decode("utf-8")))
+    return np.array([[text.encode("utf-8") for text in pair]
+                     for pair in pairs], object)
+
+  table = tf.ensure_shape(
+      tf.numpy_function(rows, [path], tf.string, stateful=False), (None, 2))
+  return tf.data.Dataset.from_tensor_slices(
+      {"inputs": table[:, 0], "targets": table[:, 1]})
+
+
+def _postprocess(text, is_target=False, **unused_kwargs):
+  """Returns a reply on one line, with single spaces between words."""
+  if is_target:  # Known before the hours of decoding, unlike predictions.
+    dialogue_metrics.check()
+  return " ".join(text.split())
+
+
+# A large buffer, since the replies of a dialogue lie side by side.
+seqio.TaskRegistry.add(
+    "synth_personachat",
+    source=text_source.FilesDataSource(
+        _files, parse, _read, splits=tuple(_FILE_NAMES)),
+    preprocessors=[
+        seqio.preprocessors.tokenize,
+        seqio.CacheDatasetPlaceholder(),
+        cut_examples.report,
+        seqio.preprocessors.append_eos_after_trim,
+    ],
+    output_features=vocabulary.features(),
+    postprocess_fn=_postprocess,
+    metric_fns=[dialogue_metrics.overlap, dialogue_metrics.meteor,
+                dialogue_metrics.embedding_average],
+    shuffle_buffer_size=100_000)

@@ -1,0 +1,34 @@
+"""How a TFDS data set becomes a task with inputs and targets."""
+
+import seqio
+from synthesizer_mtf.tasks import tfds_source
+from synthesizer_mtf.tasks import vocabulary
+
+
+def add(name, tfds_name, preprocessor, metric_fns, postprocess_fn=None,
+        source_cls=tfds_source.PreparedDataSource):
+  """Registers a task whose steps are those of T5's supervised tasks.
+
+  Inputs and targets that are too long are cut, and end in an end of sequence.
+
+  Args:
+    name: of the task.
+    tfds_name: of the data set, with its configuration and version.
+    preprocessor: a function from a tf.data.Dataset of the data set's features
+      to one of strings, "inputs" and "targets".
+    metric_fns: a list of functions from (targets, predictions) to a dict.
+    postprocess_fn: what makes targets and predictions of decoded strings.
+    source_cls: a class of sources, called with `tfds_name`.
+  """
+  seqio.TaskRegistry.add(
+      name,
+      source=source_cls(tfds_name),
+      preprocessors=[
+          preprocessor,
+          seqio.preprocessors.tokenize,
+          seqio.CacheDatasetPlaceholder(),
+          seqio.preprocessors.append_eos_after_trim,
+      ],
+      postprocess_fn=postprocess_fn,
+      metric_fns=metric_fns,
+      output_features=vocabulary.features())

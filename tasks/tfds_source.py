@@ -1,0 +1,61 @@
+"""Data sets of TFDS, read without asking the network for what is at hand."""
+
+import seqio
+import tensorflow_datasets as tfds
+
+
+class PreparedDataSource(seqio.TfdsDataSource):
+  """A `seqio.TfdsDataSource` that stays off the network where it can.
+
+  seqio's own looks into TFDS's bucket in cloud storage each time it reads, even
+  for a data set that lies prepared in the directory of `--t5_tfds_data_dir`.
+  This one prepares what is missing, and reads what is there. Where preparing
+  fails, as it does without a network, the error says what to do.
+  """
+
+  def __init__(self, tfds_name, splits=None):
+    """Makes a source.
+
+    Args:
+      tfds_name: name, configuration and version, such as "glue/cola:2.0.0".
+      splits: a list of the splits to use; None for all of them.
+    """
+    super().__init__(tfds_name=tfds_name, splits=splits, read_only=True)
+
+  @property
+  def splits(self):
+    if not self._splits:
+      self._prepare()
+    return super().splits
+
+  def get_dataset(self, *args, **kwargs):
+    self._prepare()
+    return super().get_dataset(*args, **kwargs)
+
+  def num_input_examples(self, split):
+    self._prepare()
+    return super().num_input_examples(split)
+
+  def list_shards(self, split):
+    self._prepare()
+    return super().list_shards(split)
+
+  def _prepare(self):
+    """Prepares a missing data set; raises ValueError where that fails."""
+    builder = self.tfds_dataset.builder
+    if builder.is_prepared():
+      return
+    try:
+      builder.download_and_prepare()
+    except Exception as error:  # Builders raise what their servers make of it.
+      name = self.tfds_dataset.name
+      folder = self.tfds_dataset.data_dir or tfds.core.constants.DATA_DIR
+      raise ValueError(
+          f"TFDS data set {name!r} is not in {str(folder)!r} and cannot be "
+          f"prepared there ({type(error).__name__}: {_first_line(error)}); "
+          "name the directory that has it by --t5_tfds_data_dir, or run `tfds "
+          f"build {name} --data_dir=DIR` where there is a network.") from error
+
+
+def _first_line(error):
+  return (str(error).splitlines() or [""])[0]

@@ -1,0 +1,25 @@
+"""Shared by the tests of tasks on one's own files."""
+
+import gin
+import seqio
+
+LENGTHS = {"inputs": 32, "targets": 16}
+
+
+def bind(parameter, value):
+  """Binds a parameter of the tasks in gin."""
+  gin.parse_config(f"synthesizer_mtf.tasks.{parameter} = {value!r}")
+
+
+def examples(name, split="train", lengths=None):
+  """Returns the examples of a task, in order, as dicts of NumPy arrays."""
+  task = seqio.get_mixture_or_task(name)
+  dataset = task.get_dataset(lengths or LENGTHS, split, shuffle=False)
+  return list(dataset.as_numpy_iterator())
+
+
+def texts(name, split="train"):
+  """Returns the (inputs, targets) of a task's examples, as strings."""
+  keys = ("inputs_pretokenized", "targets_pretokenized")
+  return [tuple(example[key].decode() for key in keys)
+          for example in examples(name, split)]

@@ -1,0 +1,216 @@
+r"""Trains a SentencePiece vocabulary on one's own text, with the ids of T5.
+
+  python tools/train_vocabulary.py --input='/data/*.txt.gz' \
+    --vocab_size=32000 --output=/data/spm.model
+
+It reads what the tasks read: plain text, one document per line, or pairs in
+columns (`.tsv`) or JSON lines (`.jsonl`), of which both sides count. Padding is
+0, the end of a sequence 1, unknown 2; T5's 100 sentinels are not in the model,
+the tasks add them. Name the result in gin:
+
+  synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "/data/spm.model"
+"""
+
+import argparse
+import io
+import os
+import re
+import sys
+
+import sentencepiece
+from synthesizer_mtf.tasks import own_text
+from synthesizer_mtf.tasks import text_source
+import tensorflow as tf
+import tqdm
+
+MODEL_TYPES = ("unigram", "bpe", "char", "word")
+
+# SentencePiece leaves out what is longer than 4192 bytes; a character has at
+# most 4.
+_MAX_CHARACTERS = 1000
+
+# What it refuses to train with.
+_MIN_COVERAGE = 0.98
+_MIN_SAMPLE = 101
+
+
+def train(lines, vocab_size, model_type="unigram", character_coverage=0.9995,
+          sample_lines=0, verbose=False):
+  """Trains a vocabulary.
+
+  Args:
+    lines: an iterable of strings; longer ones are split at spaces.
+    vocab_size: the number of pieces, an integer.
+    model_type: one of `MODEL_TYPES`.
+    character_coverage: the share of the text's characters to have pieces for;
+      rarer ones become unknown.
+    sample_lines: train on as many lines, chosen at random, 101 or more; 0 for
+      all.
+    verbose: whether SentencePiece writes its log to standard error.
+
+  Returns:
+    the model as bytes. They are the same on every machine: one thread, since
+    the result depends on their number, and a fixed seed.
+
+  Raises:
+    ValueError: the text does not suit the parameters.
+    Exception: what `lines` raises.
+  """
+  # Through memory: a model that is written to a file holds the file's name.
+  model, raised = io.BytesIO(), []
+  sentencepiece.set_random_generator_seed(0)
+  try:
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=_short_lines(_keep_error(lines, raised)),
+        model_writer=model,
+        vocab_size=vocab_size, model_type=model_type,
+        character_coverage=character_coverage, input_sentence_size=sample_lines,
+        num_threads=1, pad_id=0, eos_id=1, unk_id=2, bos_id=-1,
+        minloglevel=0 if verbose else 2)
+  except RuntimeError as error:
+    if not raised:
+      raise ValueError(_explain(str(error), vocab_size)) from error
+  if raised:
+    raise raised[0]
+  return model.getvalue()
+
+
+def _keep_error(lines, raised):
+  """Yields lines; SentencePiece would take an exception for their end."""
+  try:
+    yield from lines
+  except Exception as error:  # pylint: disable=broad-except
+    raised.append(error)
+
+
+def _explain(message, vocab_size):
+  """Returns what SentencePiece's message means for our flags."""
+  most = re.search(r"size too high.* value <= ([0-9]+)", message)
+  if most:
+    return (f"--vocab_size is {vocab_size}, but this text yields no more than "
+            f"{most[1]} pieces; ask for fewer, or give more text.")
+  least = re.search(r"than required_chars\. [0-9]+ vs ([0-9]+)", message)
+  if least:
+    return (f"--vocab_size is {vocab_size}, but the characters of this text "
+            f"alone take {least[1]}; ask for more, or lower "
+            "--character_coverage.")
+  if "sentences_.empty()" in message:
+    return "there is no text to train on."
+  return f"SentencePiece stopped: {message}"
+
+
+def _short_lines(lines):
+  """Yields lines in pieces that SentencePiece takes, cut at spaces if any."""
+  for line in lines:
+    start = 0
+    while len(line) - start > _MAX_CHARACTERS:
+      end = line.rfind(" ", start + 1, start + _MAX_CHARACTERS)
+      end = end if end > 0 else start + _MAX_CHARACTERS
+      yield line[start:end]
+      start = end
+    yield line[start:]
+
+
+def read(paths):
+  """Checks files, then returns an iterator over their texts.
+
+  They are read twice, so that a bad line costs no training.
+
+  Args:
+    paths: a list of strings.
+
+  Raises:
+    ValueError: a file or line is not what its name says.
+  """
+  examples = blank = characters = 0
+  for lines in map(text_source.Lines, paths):
+    for text in _with_bar(_texts(lines), f"Checking {lines.path}"):
+      examples, characters = examples + 1, characters + len(text)
+    blank += lines.blank
+  print(f"{examples:,} texts, {characters:,} characters, in {len(paths)} "
+        f"files; {blank:,} blank lines skipped. After reading, training takes "
+        "a while.", file=sys.stderr)
+  return _with_bar(
+      (text for path in paths for text in _texts(text_source.Lines(path))),
+      "Reading", examples)
+
+
+def _with_bar(texts, title, total=None):
+  return tqdm.tqdm(texts, title, total, unit=" texts", file=sys.stderr)
+
+
+def _texts(lines):
+  """Returns an iterable of the texts of a file."""
+  is_columns = lines.path.removesuffix(".gz").endswith(".tsv")
+  if is_columns or own_text.is_json(lines.path):
+    return (side for pair in own_text.parse_pairs(lines) for side in pair)
+  return lines
+
+
+def main(argv=None):
+  """Parses flags, trains, and writes the model."""
+  args = _parser().parse_args(argv)
+  try:
+    _check(args)
+    paths = text_source.find_files("--input", args.input)
+    model = train(read(paths), args.vocab_size, args.model_type,
+                  args.character_coverage, args.sample_lines,
+                  verbose=not args.quiet)
+    _write(args.output, model)
+  except (ValueError, OSError, tf.errors.OpError) as error:
+    sys.exit(f"train_vocabulary: {error}")
+  size = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
+  print(f"Wrote {args.output}: {size:,} pieces. Name it in gin:\n"
+        "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
+        f"{os.path.abspath(args.output)!r}")
+
+
+def _check(args):
+  """Raises a ValueError before the text is read."""
+  if not _MIN_COVERAGE <= args.character_coverage <= 1:
+    raise ValueError(f"--character_coverage is {args.character_coverage}; give "
+                     f"{_MIN_COVERAGE} to 1, the share of characters to cover.")
+  if args.vocab_size < 4:
+    raise ValueError(f"--vocab_size is {args.vocab_size}; give 4 or more, as "
+                     "padding, end, unknown and the space take 4.")
+  if args.sample_lines and args.sample_lines < _MIN_SAMPLE:
+    raise ValueError(f"--sample_lines is {args.sample_lines}; give "
+                     f"{_MIN_SAMPLE} or more, or 0 for all.")
+  if tf.io.gfile.isdir(args.output):
+    raise ValueError(f"--output is {args.output!r}, a folder; name a file in "
+                     "it, as spm.model.")
+  if tf.io.gfile.exists(args.output) and not args.overwrite:
+    raise ValueError(f"--output is {args.output!r}, which exists already; name "
+                     "another file, or add --overwrite.")
+  tf.io.gfile.makedirs(os.path.dirname(args.output) or ".")
+
+
+def _write(path, model):
+  with tf.io.gfile.GFile(path, "wb") as f:
+    f.write(model)
+
+
+def _parser():
+  parser = argparse.ArgumentParser(
+      description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  add = parser.add_argument
+  add("--input", nargs="+", required=True, metavar="GLOB",
+      help="text files; .gz works")
+  add("--output", required=True, metavar="FILE", help="the model to write")
+  add("--vocab_size", type=int, default=32000, help="pieces (default: T5's "
+      "%(default)s)")
+  add("--model_type", choices=MODEL_TYPES, default="unigram",
+      help="default: %(default)s, as T5's")
+  add("--character_coverage", type=float, default=0.9995, metavar="SHARE",
+      help="characters to have pieces for; 1 for small alphabets (default: "
+      "%(default)s)")
+  add("--sample_lines", type=int, default=0, metavar="N",
+      help="train on N lines chosen at random, as memory and time grow with "
+      "the text (default: all)")
+  add("--overwrite", action="store_true", help="replace an existing --output")
+  add("--quiet", action="store_true", help="without SentencePiece's log")
+  return parser
+
+
+if __name__ == "__main__":
+  main()
