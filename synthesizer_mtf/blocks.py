@@ -38,8 +38,8 @@ class Blocks:
 
     Args:
       tensor: a tensor with `memory_length`.
-      sides: 0 if a window is a block; 1 if it begins with the block before; 2 if
-        it also ends with the block after it.
+      sides: 0 if a window is a block; 1 if it begins with the block before it;
+        2 if it also ends with the block after it.
 
     Returns:
       a tensor.

@@ -1,9 +1,10 @@
 """What the two attentions of the Sparse Transformer (arXiv:1904.10509) share.
 
-Both let query i see the union of two sets of keys, A(1) and A(2), or give one of
-the two to each head. The sets are laid out in blocks of `stride` positions: `near`
-keys, around the block of the query, hold A(1), and `far` keys hold the rest of
-A(2). One softmax goes over both, and a pair that is in both sets counts once.
+Both let query i see the union of two sets of keys, A(1) and A(2), or give one
+of the two to each head. The sets are laid out in blocks of `stride` positions:
+`near` keys, around the block of the query, hold A(1), and `far` keys hold the
+rest of A(2). One softmax goes over both, and a pair that is in both sets counts
+once.
 """
 
 import copy
@@ -132,7 +133,7 @@ class SparseAttention(transformer.TransformerLayer):
 
     Args:
       context: a `transformer.Context`.
-      x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
+      x: <float>[batch, length, d_model]; without `length` in incremental mode.
       losses: ignored.
 
     Returns:
@@ -369,8 +370,8 @@ def masked_mean(query, parts, may_see_nothing):
       zeros, the sum over no keys.
 
   Returns:
-    a tensor with the shape of `query`, in the dtype of the values. The softmax is
-    computed in float32.
+    a tensor with the shape of `query`, in the dtype of the values. The softmax
+    is computed in float32.
   """
   queries = query.shape - query.shape.dims[-1]
   logits = [_logits(query, part, queries) for part in parts]

@@ -16,14 +16,15 @@ class SparseFixed(sparse.SparseAttention):
   With the stride l and c summary columns, query i sees the keys j <= i with
     A(1): floor(j / l) = floor(i / l), and
     A(2): t <= j mod l < t + c, where t = l - c.
-  (The source lets j mod l run to l, which it never is.) Our extension to encoders
-  leaves out j <= i. A prefix language model sees these sets as far as its
-  priorities allow. i and j are positions within an example, in packed rows too.
+  (The source lets j mod l run to l, which it never is.) Our extension to
+  encoders leaves out j <= i. A prefix language model sees these sets as far as
+  its priorities allow. i and j are positions within an example, in packed rows
+  too.
 
-  Queries see their block, and the columns of all blocks are gathered for them, so
-  that time and memory grow as length * (stride + columns * length / stride). In
-  packed rows a block can begin anywhere: the window then spans two blocks (three
-  in encoders), and each row gathers columns of its own.
+  Queries see their block, and the columns of all blocks are gathered for them,
+  so that time and memory grow as length * (stride + columns * length / stride).
+  In packed rows a block can begin anywhere: the window then spans two blocks
+  (three in encoders), and each row gathers columns of its own.
 
   Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's
   `relative_attention_bias` on demand.
@@ -41,9 +42,10 @@ class SparseFixed(sparse.SparseAttention):
       dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
       stride: l, the length of a block; 128 or 256 in the source.
       columns: c; 8, 16 or 32 in the source.
-      distinct_columns: each head has c columns of its own, as the source prefers:
-        the first the last c of the block, the next those before, and so on, and
-        again from the end where no c are left. If False, all have the last c.
+      distinct_columns: each head has c columns of its own, as the source
+        prefers: the first the last c of the block, the next those before, and
+        so on, and again from the end where no c are left. If False, all heads
+        have the last c.
       pattern: what the heads see: "merged", the union; "local", A(1);
         "summary", A(2); or "alternate", A(1) and A(2) in turn. They are the
         source's section 5.1; its blocks of A(1) and A(2) in turn are a list of
@@ -51,7 +53,8 @@ class SparseFixed(sparse.SparseAttention):
       relative_attention_type: None, "bias" or "bias_shared", as in
         `SyntheticAttention`.
       relative_attention_num_buckets: an integer.
-      packed: whether rows may hold several examples, as in `SyntheticAttention`.
+      packed: whether rows may hold several examples, as in
+        `SyntheticAttention`.
 
     Raises:
       ValueError: a parameter is missing or out of range.
@@ -143,8 +146,9 @@ class SparseFixed(sparse.SparseAttention):
   def _packed_index(self, inputs):
     """The slots of the columns that other blocks of their segments see.
 
-    A segment with one block has none, so that all segments together have at most
-    one block of them per `stride` slots, or two if later blocks are seen, too.
+    A segment with one block has none, so that all segments together have at
+    most one block of them per `stride` slots, or two if later blocks are seen,
+    too.
 
     Returns:
       <int32>[batch, summary] or [batch, heads, summary], with the length for no

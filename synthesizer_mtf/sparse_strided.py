@@ -12,13 +12,14 @@ class SparseStrided(sparse.SparseAttention):
   With the stride l, query i sees the keys j <= i with
     A(1): i - j <= l, and
     A(2): (i - j) mod l = 0.
-  Our extension to encoders leaves out j <= i: |i - j| <= l, and (i - j) mod l = 0
-  on both sides. A prefix language model sees these, as far as its priorities
-  allow. As only distances count, packed rows need no other positions.
+  Our extension to encoders leaves out j <= i: |i - j| <= l, and
+  (i - j) mod l = 0 on both sides. A prefix language model sees these, as far as
+  its priorities allow. As only distances count, packed rows need no other
+  positions.
 
   Queries of a block see a window of two blocks (three in encoders), and those
-  with the same place in their blocks see each other, so that time and memory grow
-  as length * (stride + length / stride).
+  with the same place in their blocks see each other, so that time and memory
+  grow as length * (stride + length / stride).
 
   Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's
   `relative_attention_bias` on demand.
@@ -41,7 +42,8 @@ class SparseStrided(sparse.SparseAttention):
       relative_attention_type: None, "bias" or "bias_shared", as in
         `SyntheticAttention`.
       relative_attention_num_buckets: an integer.
-      packed: whether rows may hold several examples, as in `SyntheticAttention`.
+      packed: whether rows may hold several examples, as in
+        `SyntheticAttention`.
 
     Raises:
       ValueError: a parameter is missing or out of range.

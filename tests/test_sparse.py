@@ -53,7 +53,8 @@ both_stacks = pytest.mark.parametrize(
 
 def make(name, **kwargs):
   return synthesizer_mtf.attention_layer(name, **{
-      "num_heads": HEADS, "key_value_size": D_KV, "dropout_rate": 0.0, **kwargs})
+      "num_heads": HEADS, "key_value_size": D_KV, "dropout_rate": 0.0,
+      **kwargs})
 
 
 def tokens(batch=2, length=LENGTH, seed=1):
@@ -474,11 +475,11 @@ def test_layers_of_a_stack_share_their_masks_if_their_sets_agree():
 
 
 def test_blocks_of_a_model_can_take_the_two_sets_in_turn():
-  test_decoding.parse("SparseFixed", "num_layers = 2")
   models.parse_gin([], models.TINY + [
-      "synthesizer_stack.attention = [@local/SparseFixed, @summary/SparseFixed]",
-      "local/SparseFixed.pattern = 'local'",
-      "summary/SparseFixed.pattern = 'summary'"])
+      "decoder/synthesizer_stack.attention = "
+      "[@decoder/a/SparseFixed, @decoder/b/SparseFixed]",
+      "decoder/a/SparseFixed.pattern = 'local'",
+      "decoder/b/SparseFixed.pattern = 'summary'"])
   m = models.Model()
   layers = [l for l in m.model.decoder.layer_stack.layers
             if isinstance(l, sparse_fixed.SparseFixed)]
@@ -490,7 +491,8 @@ def test_blocks_of_a_model_can_take_the_two_sets_in_turn():
     ("SparseStrided", {"stride": 2.5}, "`SparseStrided.stride` is 2.5 but"),
     ("SparseFixed", {"columns": 0}, "`SparseFixed.columns` is 0 but"),
     ("SparseFixed", {"stride": 8, "columns": 9},
-     "`SparseFixed.columns` is 9 but a block has only `SparseFixed.stride` = 8"),
+     "`SparseFixed.columns` is 9 but a block has only `SparseFixed.stride` = 8"
+     ),
     ("SparseStrided", {"pattern": "both"},
      "`SparseStrided.pattern` is 'both' but must be one of 'merged', 'local'"),
     ("SparseFixed", {"relative_attention_type": "contextual"},

@@ -168,9 +168,9 @@ def _universal():
 def _sparse(name, **parameters):
   """A row for an attention of the Sparse Transformer.
 
-  Its time grows as length * (stride + columns * length / stride), which is least
-  near the stride of these rows: the power of two nearest to the square root of
-  columns * length. `SparseStrided` reads one column of each block.
+  Its time grows as length * (stride + columns * length / stride), which is
+  least near the stride of these rows: the power of two nearest to the square
+  root of columns * length. `SparseStrided` reads one column of each block.
   """
   def bindings(stack, length):
     columns = parameters.get("columns", 1)
