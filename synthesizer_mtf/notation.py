@@ -8,6 +8,8 @@ import inspect
 from synthesizer_mtf import attention
 from synthesizer_mtf import convolutions
 from synthesizer_mtf import linformer
+from synthesizer_mtf import sparse_fixed
+from synthesizer_mtf import sparse_strided
 from synthesizer_mtf import synthesizers
 
 SYNTHESIZING_FUNCTIONS = {
@@ -25,6 +27,8 @@ LAYERS = {
     "LightConv": convolutions.LightConv,
     "DyConv": convolutions.DyConv,
     "Linformer": linformer.Linformer,
+    "SparseFixed": sparse_fixed.SparseFixed,
+    "SparseStrided": sparse_strided.SparseStrided,
 }
 
 

@@ -187,7 +187,8 @@ def test_convolutions_have_the_parameters_of_stock_ones(ours, stock):
   assert parameters[0] == parameters[1]
 
 
-@pytest.mark.parametrize("name", ["SelfAttention", "R", "Synthesizer:random"])
+@pytest.mark.parametrize(
+    "name", ["SelfAttention", "R", "SparseStrided", "Synthesizer:random"])
 def test_the_relative_bias_replaces_position_embeddings(name):
   row = benchmark_rows.find_row(name)
 
@@ -199,6 +200,15 @@ def test_the_relative_bias_replaces_position_embeddings(name):
 
   # A table of 32 distances and 2 heads in each stack; 12 positions.
   assert parameters(True) - parameters(False) == 2 * 32 * 2 - 12 * 8
+
+
+def test_strides_of_the_sparse_rows_balance_the_two_parts_of_their_cost():
+  fixed, strided = [
+      " ".join(benchmark_rows.find_row(name).bindings(4096, 128))
+      for name in ("SparseFixed", "SparseStrided")]
+  assert "encoder/SparseStrided.stride = 64" in strided
+  assert "decoder/SparseFixed.stride = 32" in fixed
+  assert "encoder/SparseFixed.columns = 8" in fixed
 
 
 def test_notations_beyond_the_default_rows_are_rows():

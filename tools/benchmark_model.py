@@ -55,7 +55,8 @@ class Configuration:
     ]
     if self.relative_bias:
       common += [f"{layer}.relative_attention_type = 'bias_shared'" for layer in (
-          "SyntheticAttention", "transformer_layers.Synthesizer")]
+          "SyntheticAttention", "SparseFixed", "SparseStrided",
+          "transformer_layers.Synthesizer")]
     return common
 
 

@@ -7,6 +7,7 @@ mesh_tensorflow; the floor mixes no positions at all.
 """
 
 import inspect
+import math
 from typing import NamedTuple, Optional
 
 import gin
@@ -164,6 +165,23 @@ def _universal():
   return Row("UT:V", "ours", bindings)
 
 
+def _sparse(name, **parameters):
+  """A row for an attention of the Sparse Transformer.
+
+  Its time grows as length * (stride + columns * length / stride), which is
+  least near the stride of these rows: the power of two nearest to the square
+  root of columns * length. `SparseStrided` reads one column of each block.
+  """
+  def bindings(stack, length):
+    columns = parameters.get("columns", 1)
+    stride = max(columns, 2 ** round(math.log2(columns * length) / 2))
+    values = {"stride": stride, **parameters}
+    return [f"{stack}/synthesizer_stack.attention = '{name}'"] + [
+        f"{stack}/{name}.{key} = {value}" for key, value in values.items()]
+
+  return Row(name, "ours", bindings)
+
+
 def _authors(mode, paper):
   """A row for a `synthesize_mode` of mesh_tensorflow's `Synthesizer`.
 
@@ -233,6 +251,8 @@ ROWS = {row.name: row for row in (
     _pattern(),
     _universal(),
     *map(_our_convolution, ["LightConv", "DyConv"]),
+    _sparse("SparseFixed", columns=8),
+    _sparse("SparseStrided"),
     _authors("random", "R"),
     _authors("dense_minus", "D"),
     _authors("random_plus_alpha", "R+V"),

@@ -1,0 +1,416 @@
+"""What the two attentions of the Sparse Transformer (arXiv:1904.10509) share.
+
+Both let query i see the union of two sets of keys, A(1) and A(2), or give one
+of the two to each head. The sets are laid out in blocks of `stride` positions:
+`near` keys, around the block of the query, hold A(1), and `far` keys hold the
+rest of A(2). One softmax goes over both, and a pair that is in both sets counts
+once.
+"""
+
+import copy
+from typing import Callable, NamedTuple, Optional
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf import attention
+from synthesizer_mtf import blocks as attention_blocks
+from synthesizer_mtf import inputs as attention_inputs
+from synthesizer_mtf import positions
+from synthesizer_mtf import visibility
+import tensorflow.compat.v1 as tf
+
+PATTERNS = ("merged", "local", "summary", "alternate")
+
+
+class Tokens(NamedTuple):
+  """What the masks compare, of queries or of keys; laid out as they are.
+
+  Attributes:
+    place: <int32>, one more than the position; 0 where there is no token.
+    segment: <int32>[batch, ...], see `positions.segment_id`; or None.
+    priority: <int32>[batch, ...], of a prefix language model; or None.
+  """
+  place: mtf.Tensor
+  segment: Optional[mtf.Tensor]
+  priority: Optional[mtf.Tensor]
+
+  def each(self, function):
+    """`function` of each of the tensors."""
+    return Tokens(*(None if t is None else function(t) for t in self))
+
+
+class View(NamedTuple):
+  """A choice of keys for each query.
+
+  Attributes:
+    name: "near", "far" or "all".
+    lay_out: a function [..., memory_length, ...] -> [..., keys, ...].
+  """
+  name: str
+  lay_out: Callable[[mtf.Tensor], mtf.Tensor]
+
+
+class Part(NamedTuple):
+  """The keys of a view, ready to be attended to.
+
+  Attributes:
+    key: <float>[batch, heads, ..., d_kv]
+    values: <float>[batch, heads, ..., d_kv]
+    biases: tensors to be added to the logits, with any of their dimensions.
+    keys: the dimension which the queries do not have.
+  """
+  key: mtf.Tensor
+  values: mtf.Tensor
+  biases: list
+  keys: mtf.Dimension
+
+
+class SparseAttention(transformer.TransformerLayer):
+  """Base class: dot-product attention to A(1) and A(2).
+
+  Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's
+  `relative_attention_bias` on demand.
+  """
+
+  def __init__(self, num_heads, key_value_size, dropout_rate, stride, pattern,
+               relative_attention_type, relative_attention_num_buckets, packed):
+    """Declares the parameters, which the layers' own docstrings explain."""
+    name = type(self).__name__
+    self.sizes = attention.HeadSizes(
+        name, num_heads, key_value_size, dropout_rate)
+    attention.check_positive(f"{name}.stride", stride)
+    _check_choice(f"{name}.pattern", pattern, PATTERNS)
+    _check_choice(f"{name}.relative_attention_type", relative_attention_type,
+                  (None, "bias", "bias_shared"))
+    self.stride = stride
+    self.pattern = pattern
+    self._sets = name, stride, pattern
+    self.relative_attention_type = relative_attention_type
+    self.relative_attention_num_buckets = relative_attention_num_buckets
+    self.packed = packed
+
+  def first(self, queries, keys, inputs):
+    """Whether each key is in A(1) of each query, apart from the order.
+
+    Args:
+      queries: <int32>, places of the queries.
+      keys: <int32>, places of the keys.
+      inputs: an `AttentionInputs`.
+
+    Returns:
+      <bool>, with the dimensions of both, and maybe `heads`.
+    """
+    raise NotImplementedError
+
+  def second(self, queries, keys, inputs):
+    """Whether each key is in A(2) of each query, as `first` does."""
+    raise NotImplementedError
+
+  def near(self, blocks, inputs):
+    """The `View` that holds A(1)."""
+    raise NotImplementedError
+
+  def far(self, blocks, inputs):
+    """The `View` that holds what `near` lacks of A(2); all of it, if alone."""
+    raise NotImplementedError
+
+  def place(self, inputs):
+    """<int32>[length] or [batch, length]: one more than each position."""
+    return mtf.range(inputs.context.mesh, inputs.length, tf.int32) + 1
+
+  def far_alone(self, inputs):
+    """Whether `far` holds all that the heads may see."""
+    return self.pattern == "summary" and inputs.length.size > self.stride
+
+  def once_per_stack(self, key, make, inputs):
+    """What `make` returns, made once for all layers with the same sets."""
+    return positions.once_per_stack(
+        inputs.context, (key, self._sets, inputs.heads, inputs.packed), make)
+
+  def call(self, context, x, losses=None):
+    """Calls the layer.
+
+    Args:
+      context: a `transformer.Context`.
+      x: <float>[batch, length, d_model]; without `length` in incremental mode.
+      losses: ignored.
+
+    Returns:
+      a tensor with the shape and dtype of x.
+    """
+    del losses
+    self.sizes.check_layout(context.model)
+    self._warn_if_blind_to_order(context)
+    inputs = attention_inputs.AttentionInputs(
+        context, x, self.sizes.num_heads, self.sizes.key_value_size,
+        positions.is_packed(context, self.packed))
+    query = inputs.project_query()
+    key = inputs.remember(inputs.project("k"))
+    values = self.sizes.dropout(inputs.remember(inputs.project("v")), inputs)
+    attend = self._one_step if inputs.incremental else self._all_blocks
+    return inputs.project_back(attend(query, key, values, inputs))
+
+  def _warn_if_blind_to_order(self, context):
+    """Says so, once per stack, where only the sets tell the order of tokens."""
+    if (self.relative_attention_type or context.model.positional_embedding or
+        context.model.autoregressive):
+      return
+    name = f"{type(self).__name__}.relative_attention_type"
+    positions.once_per_stack(context, "warning of order", lambda: (
+        tf.logging.warning(
+            "The encoder has no positional embedding and its attention no "
+            "relative bias, so that it hardly knows the order of the tokens; "
+            f"bind `{name} = \"bias_shared\"` or "
+            "`Unitransformer.positional_embedding = True`.")))
+
+  def _all_blocks(self, query, key, values, inputs):
+    """The mean of the values for all queries, block by block.
+
+    Args:
+      query: <float>[batch, heads, length, d_kv]
+      key: <float>[batch, heads, memory_length, d_kv]
+      values: <float>[batch, heads, memory_length, d_kv]
+      inputs: an `AttentionInputs`.
+
+    Returns:
+      <float>[batch, heads, length, d_kv]
+    """
+    blocks = attention_blocks.Blocks(inputs.length, self.stride)
+    query = blocks.queries(query)
+    parts = []
+    for view in self._views(blocks, inputs):
+      laid_out = view.lay_out(key)
+      keys, = [d for d in laid_out.shape.dims if d not in query.shape.dims]
+      parts.append(Part(laid_out, view.lay_out(values),
+                        self._biases(view, blocks, inputs), keys))
+    return blocks.join(masked_mean(query, parts, self._may_see_nothing))
+
+  def _one_step(self, query, key, values, inputs):
+    """The mean of the values for one query, over the whole memory.
+
+    What follows the query is not visible, so that A(1) and A(2) need not know
+    the order.
+
+    Args:
+      query: <float>[batch, heads, d_kv]
+      key: <float>[batch, heads, memory_length, d_kv]
+      values: <float>[batch, heads, memory_length, d_kv]
+      inputs: an `AttentionInputs`.
+
+    Returns:
+      <float>[batch, heads, d_kv]
+    """
+    context = inputs.context
+    query_place = context.position + 1
+    place = mtf.range(context.mesh, inputs.memory_length, tf.int32) + 1
+    sees = self._in_set(query_place, place, inputs)
+    for other in visibility.visibility(inputs):
+      if other is not None:
+        sees = mtf.logical_and(sees, other)
+    biases = [visibility.bias(sees)]
+    if self.relative_attention_type:
+      biases.append(self._relative_bias(query_place, place, inputs))
+    part = Part(key, values, biases, inputs.memory_length)
+    return masked_mean(query, [part], self._may_see_nothing)
+
+  @property
+  def _may_see_nothing(self):
+    """Whether a head can have queries whose set is empty."""
+    return self.pattern in ("summary", "alternate")
+
+  def _views(self, blocks, inputs):
+    if self.far_alone(inputs):
+      return [self.far(blocks, inputs)]
+    views = [self.near(blocks, inputs)]
+    if self.pattern != "local" and blocks.blocks.size > 1:
+      views.append(self.far(blocks, inputs))
+    return views
+
+  def _tokens(self, inputs):
+    """The `Tokens` of queries [..., length] and keys [..., memory_length]."""
+    context = inputs.context
+    place, segment = self.place(inputs), positions.segment_id(context)
+    read = write = None
+    if _has_prefix(inputs):
+      read, write = context.read_priority, context.write_priority
+    keys = Tokens(place, segment, write).each(
+        lambda t: mtf.rename_dimension(t, inputs.length.name, "memory_length"))
+    return Tokens(place, segment, read), keys
+
+  def _biases(self, view, blocks, inputs):
+    """What to add to the logits of a view."""
+    def places():
+      queries, keys = self._tokens(inputs)
+      return queries.each(blocks.queries), keys.each(view.lay_out)
+
+    def mask():
+      queries, keys = places()
+      return visibility.bias(mtf.logical_and(
+          self._in_view(view, queries.place, keys.place, inputs),
+          _seen(queries, keys, inputs)))
+
+    def relative():
+      queries, keys = places()
+      return self._relative_bias(queries.place, keys.place, inputs)
+
+    biases = [self.once_per_stack("mask " + view.name, mask, inputs)]
+    if self.relative_attention_type == "bias":
+      biases.append(relative())
+    elif self.relative_attention_type:
+      biases.append(
+          self.once_per_stack("relative " + view.name, relative, inputs))
+    return biases
+
+  def _in_view(self, view, queries, keys, inputs):
+    """Whether a pair is in the heads' sets, and in no other view."""
+    in_set = self._in_set(queries, keys, inputs)
+    if self.far_alone(inputs):
+      return in_set
+    near = self.first(queries, keys, inputs)
+    return mtf.logical_and(
+        near if view.name == "near" else mtf.logical_not(near), in_set)
+
+  def _in_set(self, queries, keys, inputs):
+    """A(1), A(2) or their union, as the pattern gives them to the heads."""
+    if self.pattern == "local":
+      return self.first(queries, keys, inputs)
+    second = self.second(queries, keys, inputs)
+    if self.pattern == "summary":
+      return second
+    first = self.first(queries, keys, inputs)
+    if self.pattern == "alternate":
+      head = mtf.range(inputs.context.mesh, inputs.heads, tf.int32)
+      odd = mtf.equal(mtf.mod(head, 2), 1)
+      first = mtf.logical_and(first, mtf.logical_not(odd))
+      second = mtf.logical_and(second, odd)
+    return mtf.logical_or(first, second)
+
+  def _relative_bias(self, queries, keys, inputs):
+    """T5's relative bias by stock `SelfAttention`, for any layout.
+
+    Args:
+      queries: <int32>, places of the queries.
+      keys: <int32>, places of the keys.
+      inputs: an `AttentionInputs`.
+
+    Returns:
+      <float>[heads, ...] with the dimensions of both.
+    """
+    farthest = inputs.length.size
+    # Sequences that have reached their end move on until all have.
+    index = mtf.maximum(keys - queries + farthest, 0)
+    lead = [d for d in index.shape.dims
+            if d in inputs.batch_dims + [inputs.heads]]
+    flat = [d for d in index.shape.dims if d not in lead]
+    entries = mtf.Dimension("pairs", mtf.Shape(flat).size)
+    index = mtf.reshape(mtf.transpose(index, lead + flat), lead + [entries])
+    bias = attention_blocks.take(
+        self._bias_of_distances(farthest, inputs), "distance", index)
+    return mtf.replace_dimensions(bias, entries, flat)
+
+  def _bias_of_distances(self, farthest, inputs):
+    """<float>[heads, distance]: from -farthest to farthest."""
+    context = copy.copy(inputs.context)
+    context.read_priority = context.sequence_id = context.subsequence_id = None
+    context.position = 0
+    distance = mtf.Dimension("distance", 2 * farthest + 1)
+    stock = transformer_layers.SelfAttention(
+        num_heads=inputs.heads.size,
+        relative_attention_type=self.relative_attention_type,
+        relative_attention_num_buckets=self.relative_attention_num_buckets)
+    bias = stock.compute_bias(
+        context, mtf.range(context.mesh, distance, tf.int32) - farthest,
+        inputs.x, [inputs.heads], None)
+    return mtf.transpose(bias, [inputs.heads, distance])
+
+
+def _check_choice(name, value, choices):
+  if value not in choices:
+    raise ValueError(
+        f"`{name}` is {value!r} but must be one of "
+        f"{', '.join(map(repr, choices))}; change `{name}`.")
+
+
+def _has_prefix(inputs):
+  """Whether priorities differ between examples, as in a prefix model."""
+  priority = inputs.context.read_priority
+  return priority is not None and inputs.has_batch(priority)
+
+
+def only_earlier(inputs):
+  """Whether each query sees only what precedes it: a decoder without prefix."""
+  return inputs.context.read_priority is not None and not _has_prefix(inputs)
+
+
+def _seen(queries, keys, inputs):
+  """Whether the context lets queries see keys; both are `Tokens`."""
+  seen = [mtf.greater(keys.place, 0)]
+  if only_earlier(inputs):
+    seen.append(mtf.greater_equal(queries.place, keys.place))
+  if queries.priority is not None:
+    seen.append(mtf.greater_equal(queries.priority, keys.priority))
+  if inputs.packed:
+    seen.append(mtf.equal(queries.segment, keys.segment))
+  elif keys.segment is not None:
+    seen.append(mtf.not_equal(keys.segment, 0))
+  result = seen[0]
+  for other in seen[1:]:
+    result = mtf.logical_and(result, other)
+  return result
+
+
+def masked_mean(query, parts, may_see_nothing):
+  """The mean of all parts' values, weighted by one softmax of their logits.
+
+  Args:
+    query: <float>[..., d_kv]
+    parts: a list of `Part`.
+    may_see_nothing: whether biases may hide all keys from a query. It then gets
+      zeros, the sum over no keys.
+
+  Returns:
+    a tensor with the shape of `query`, in the dtype of the values. The softmax
+    is computed in float32.
+  """
+  queries = query.shape - query.shape.dims[-1]
+  logits = [_logits(query, part, queries) for part in parts]
+  if may_see_nothing:
+    # One more key, which is heavier than hidden ones, takes their weight.
+    logits.append(mtf.constant(
+        query.mesh, visibility.HIDDEN / 2, queries + mtf.Dimension("keys", 1)))
+  weights = _softmax(logits)
+  means = []
+  for part, weight in zip(parts, weights):
+    weight = mtf.rename_dimension(
+        mtf.cast(weight, part.values.dtype), "keys", part.keys.name)
+    means.append(mtf.einsum([weight, part.values], output_shape=query.shape))
+  return mtf.add_n(means)
+
+
+def _logits(query, part, queries):
+  """<float32>[..., keys]"""
+  logits = mtf.einsum(
+      [mtf.cast(query, tf.float32), mtf.cast(part.key, tf.float32)],
+      output_shape=queries + part.keys)
+  for bias in part.biases:
+    logits = mtf.add(
+        logits, mtf.cast(bias, tf.float32), output_shape=logits.shape)
+  return mtf.rename_dimension(logits, part.keys.name, "keys")
+
+
+def _softmax(logits):
+  """TensorFlow's softmax over all the tensors' last dimensions together."""
+  joined = logits[0] if len(logits) == 1 else mtf.concat(logits, "keys")
+
+  def softmax(x):
+    # TensorFlow's kernel for CPUs takes at most five dimensions.
+    shape = x.shape.as_list()
+    return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)
+
+  weights = mtf.slicewise(
+      softmax, [joined], splittable_dims=joined.shape.dims[:-1])
+  if len(logits) == 1:
+    return [weights]
+  return mtf.split(weights, weights.shape.dims[-1],
+                   [t.shape.dims[-1].size for t in logits])

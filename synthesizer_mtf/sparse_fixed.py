@@ -1,0 +1,202 @@
+"""Fixed attention: the own block, and the columns that sum up other blocks."""
+
+import gin
+import mesh_tensorflow as mtf
+from synthesizer_mtf import attention
+from synthesizer_mtf import blocks as attention_blocks
+from synthesizer_mtf import positions
+from synthesizer_mtf import sparse
+import tensorflow.compat.v1 as tf
+
+
+@gin.configurable(module="synthesizer_mtf")
+class SparseFixed(sparse.SparseAttention):
+  """Fixed factorized attention (arXiv:1904.10509, section 4.3).
+
+  With the stride l and c summary columns, query i sees the keys j <= i with
+    A(1): floor(j / l) = floor(i / l), and
+    A(2): t <= j mod l < t + c, where t = l - c.
+  (The source lets j mod l run to l, which it never is.) Our extension to
+  encoders leaves out j <= i. A prefix language model sees these sets as far as
+  its priorities allow. i and j are positions within an example, in packed rows
+  too.
+
+  Queries see their block, and the columns of all blocks are gathered for them,
+  so that time and memory grow as length * (stride + columns * length / stride).
+  In packed rows a block can begin anywhere: the window then spans two blocks
+  (three in encoders), and each row gathers columns of its own.
+
+  Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's
+  `relative_attention_bias` on demand.
+  """
+
+  def __init__(self, num_heads=None, key_value_size=None, dropout_rate=None,
+               stride=128, columns=32, distinct_columns=True, pattern="merged",
+               relative_attention_type=None, relative_attention_num_buckets=32,
+               packed=None):
+    """Declares the parameters.
+
+    Args:
+      num_heads: an integer; the gin macro `%num_heads` if None.
+      key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
+      dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
+      stride: l, the length of a block; 128 or 256 in the source.
+      columns: c; 8, 16 or 32 in the source.
+      distinct_columns: each head has c columns of its own, as the source
+        prefers: the first the last c of the block, the next those before, and
+        so on, and again from the end where no c are left. If False, all heads
+        have the last c.
+      pattern: what the heads see: "merged", the union; "local", A(1);
+        "summary", A(2); or "alternate", A(1) and A(2) in turn. They are the
+        source's section 5.1; its blocks of A(1) and A(2) in turn are a list of
+        layers in gin. A query with an empty A(2) gets zeros.
+      relative_attention_type: None, "bias" or "bias_shared", as in
+        `SyntheticAttention`.
+      relative_attention_num_buckets: an integer.
+      packed: whether rows may hold several examples, as in
+        `SyntheticAttention`.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
+    super().__init__(num_heads, key_value_size, dropout_rate, stride, pattern,
+                     relative_attention_type, relative_attention_num_buckets,
+                     packed)
+    attention.check_positive("SparseFixed.columns", columns)
+    if columns > stride:
+      raise ValueError(
+          f"`SparseFixed.columns` is {columns} but a block has only "
+          f"`SparseFixed.stride` = {stride}; lower the one or raise the other.")
+    self.columns = columns
+    self.distinct_columns = distinct_columns
+    self._sets += columns, distinct_columns
+
+  def place(self, inputs):
+    if not inputs.packed:
+      return super().place(inputs)
+    return _segment_span(inputs)[0] + 1
+
+  def far_alone(self, inputs):
+    # Many short segments of a packed row hold more columns than are gathered.
+    return super().far_alone(inputs) and not inputs.packed
+
+  def first(self, queries, keys, inputs):
+    return mtf.equal(self._block(queries - 1), self._block(keys - 1))
+
+  def second(self, queries, keys, inputs):
+    return self._is_summary(keys - 1, inputs)
+
+  def near(self, blocks, inputs):
+    sides = 0
+    if inputs.packed and blocks.blocks.size > 1:
+      sides = 1 if sparse.only_earlier(inputs) else 2
+    return sparse.View("near", lambda tensor: blocks.windows(tensor, sides))
+
+  def far(self, blocks, inputs):
+    index = self.once_per_stack("index", lambda: (
+        self._packed_index(inputs) if inputs.packed else
+        self._index(blocks, inputs)), inputs)
+
+    def lay_out(tensor):
+      end = mtf.pad(tensor, [0, 1], "memory_length")
+      return attention_blocks.take(end, "memory_length", index)
+
+    return sparse.View("far", lay_out)
+
+  def _block(self, position):
+    return mtf.floordiv(position, self.stride)
+
+  def _is_summary(self, position, inputs):
+    column = mtf.mod(position, self.stride)
+    start = self._first_column(inputs)
+    return mtf.logical_and(mtf.greater_equal(column, start),
+                           mtf.less(column, start + self.columns))
+
+  def _first_column(self, inputs):
+    """t, an integer; or <int32>[heads] where each head has its own."""
+    if not self.distinct_columns:
+      return self.stride - self.columns
+    head = mtf.range(inputs.context.mesh, inputs.heads, tf.int32)
+    if self.pattern == "alternate":
+      head = mtf.floordiv(head, 2)
+    turn = mtf.mod(head, self.stride // self.columns)
+    return (turn + 1) * -self.columns + self.stride
+
+  def _index(self, blocks, inputs):
+    """The slots of all columns, of which no other block sees the last's.
+
+    Returns:
+      <int32>[summary] or [heads, summary], with the length for no slot.
+    """
+    count = blocks.blocks.size
+    if sparse.only_earlier(inputs) and not self.far_alone(inputs):
+      count -= 1
+    entry = mtf.range(
+        inputs.context.mesh, mtf.Dimension("summary", count * self.columns),
+        tf.int32)
+    slot = (mtf.floordiv(entry, self.columns) * self.stride +
+            mtf.mod(entry, self.columns))
+    start = self._first_column(inputs)
+    if isinstance(start, mtf.Tensor):
+      slot = mtf.add(start, slot, output_shape=start.shape + slot.shape)
+    else:
+      slot += start
+    return mtf.minimum(slot, inputs.length.size)
+
+  def _packed_index(self, inputs):
+    """The slots of the columns that other blocks of their segments see.
+
+    A segment with one block has none, so that all segments together have at
+    most one block of them per `stride` slots, or two if later blocks are seen,
+    too.
+
+    Returns:
+      <int32>[batch, summary] or [batch, heads, summary], with the length for no
+      slot.
+    """
+    position, last = _segment_span(inputs)
+    block, last_block = self._block(position), self._block(last)
+    length = inputs.length.size
+    if sparse.only_earlier(inputs):
+      seen = mtf.less(block, last_block)
+      count = (length - 1) // self.stride
+    else:
+      seen = mtf.greater(last_block, 0)
+      count = (2 * length - 1) // self.stride
+    marked = mtf.logical_and(seen, self._is_summary(position, inputs))
+    lead = [d for d in inputs.batch_dims + [inputs.heads]
+            if d in marked.shape.dims]
+    entries = mtf.Dimension("summary", min(count * self.columns, length))
+    return attention_blocks.index_of(
+        mtf.transpose(marked, lead + [inputs.length]), inputs.length, entries)
+
+
+def _segment_span(inputs):
+  """Each token's position in its segment, and that of the segment's last token.
+
+  `positions.segment_position` compares all pairs of slots; this does not.
+
+  Args:
+    inputs: an `AttentionInputs` with packed rows.
+
+  Returns:
+    two tensors <int32>[batch, length].
+  """
+  length = inputs.length
+
+  def count():
+    ids = positions.segment_id(inputs.context)
+    slot = mtf.range(inputs.context.mesh, length, tf.int32)
+
+    def edges(offset, distance):
+      """For each slot, the distance of the nearest edge from the row's end."""
+      edge = mtf.not_equal(ids, mtf.shift(ids, offset, length, wrap=False))
+      return attention_blocks.running(
+          mtf.cast(edge, tf.int32) * distance, length, mtf.maximum,
+          backwards=offset < 0)
+
+    start = edges(1, slot)
+    end = length.size - 1 - edges(-1, length.size - 1 - slot)
+    return slot - start, end - start
+
+  return positions.once_per_stack(inputs.context, "segment_span", count)

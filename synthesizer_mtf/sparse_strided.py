@@ -1,0 +1,67 @@
+"""Strided attention: the positions just before, and every l-th position."""
+
+import gin
+import mesh_tensorflow as mtf
+from synthesizer_mtf import sparse
+
+
+@gin.configurable(module="synthesizer_mtf")
+class SparseStrided(sparse.SparseAttention):
+  """Strided factorized attention (arXiv:1904.10509, section 4.3).
+
+  With the stride l, query i sees the keys j <= i with
+    A(1): i - j <= l, and
+    A(2): (i - j) mod l = 0.
+  Our extension to encoders leaves out j <= i: |i - j| <= l, and
+  (i - j) mod l = 0 on both sides. A prefix language model sees these, as far as
+  its priorities allow. As only distances count, packed rows need no other
+  positions.
+
+  Queries of a block see a window of two blocks (three in encoders), and those
+  with the same place in their blocks see each other, so that time and memory
+  grow as length * (stride + length / stride).
+
+  Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's
+  `relative_attention_bias` on demand.
+  """
+
+  def __init__(self, num_heads=None, key_value_size=None, dropout_rate=None,
+               stride=128, pattern="merged", relative_attention_type=None,
+               relative_attention_num_buckets=32, packed=None):
+    """Declares the parameters.
+
+    Args:
+      num_heads: an integer; the gin macro `%num_heads` if None.
+      key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
+      dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
+      stride: l; the source wants it near the square root of the length.
+      pattern: what the heads see: "merged", the union; "local", A(1);
+        "summary", A(2); or "alternate", A(1) and A(2) in turn. They are the
+        source's section 5.1; its blocks of A(1) and A(2) in turn are a list of
+        layers in gin.
+      relative_attention_type: None, "bias" or "bias_shared", as in
+        `SyntheticAttention`.
+      relative_attention_num_buckets: an integer.
+      packed: whether rows may hold several examples, as in
+        `SyntheticAttention`.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
+    super().__init__(num_heads, key_value_size, dropout_rate, stride, pattern,
+                     relative_attention_type, relative_attention_num_buckets,
+                     packed)
+
+  def first(self, queries, keys, inputs):
+    return mtf.less_equal(mtf.abs(queries - keys), self.stride)
+
+  def second(self, queries, keys, inputs):
+    return mtf.equal(mtf.mod(queries - keys, self.stride), 0)
+
+  def near(self, blocks, inputs):
+    sides = 1 if sparse.only_earlier(inputs) else 2
+    return sparse.View("near", lambda tensor: blocks.windows(
+        tensor, sides if blocks.blocks.size > 1 else 0))
+
+  def far(self, blocks, inputs):
+    return sparse.View("far", blocks.columns)
