@@ -18,6 +18,7 @@ from synthesizer_mtf import blocks as attention_blocks
 from synthesizer_mtf import inputs as attention_inputs
 from synthesizer_mtf import positions
 from synthesizer_mtf import visibility
+from synthesizer_mtf import weighted_mean
 import tensorflow.compat.v1 as tf
 
 PATTERNS = ("merged", "local", "summary", "alternate")
@@ -402,14 +403,7 @@ def _logits(query, part, queries):
 def _softmax(logits):
   """TensorFlow's softmax over all the tensors' last dimensions together."""
   joined = logits[0] if len(logits) == 1 else mtf.concat(logits, "keys")
-
-  def softmax(x):
-    # TensorFlow's kernel for CPUs takes at most five dimensions.
-    shape = x.shape.as_list()
-    return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)
-
-  weights = mtf.slicewise(
-      softmax, [joined], splittable_dims=joined.shape.dims[:-1])
+  weights = weighted_mean.softmax(joined)
   if len(logits) == 1:
     return [weights]
   return mtf.split(weights, weights.shape.dims[-1],

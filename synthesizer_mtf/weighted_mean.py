@@ -85,7 +85,7 @@ def _without_batch(products, tables, values, keys, inputs):
     # What follows does not change with the scale of a row of weights, so that
     # the gradient of the exponential alone is enough.
     weights = mtf.cast(
-        _softmax(logits, inputs, lambda op, grad: [grad * op.outputs[0]]),
+        softmax(logits, lambda op, grad: [grad * op.outputs[0]]),
         values.dtype)
     return mtf.einsum([weights, values], output_shape=(
         lead + length_dims + batch + [inputs.d_kv])) / _total(
@@ -143,7 +143,7 @@ def _with_batch(products, tables, values, keys, inputs):
     product = [mtf.einsum([rows[0], *key], output_shape=(
         dims + [inputs.memory_length]))] if query else []
     weights = mtf.cast(
-        _softmax(_sum(table + product + bias), inputs), values.dtype)
+        softmax(_sum(table + product + bias), gradient=0), values.dtype)
     mean = mtf.einsum([weights, values], output_shape=dims + [inputs.d_kv])
     return WeightedMeanOperation(
         weights, mean, values, rows[:len(query)] + key, table).outputs[0]
@@ -223,11 +223,24 @@ def _grad_logits(weights, values, mean, grad_mean):
   return mtf.cast(weights, tf.float32) * mtf.cast(centered, tf.float32)
 
 
-def _softmax(logits, inputs, gradient=0):
-  """TensorFlow's fused softmax over the last dimension; 0 is no gradient."""
-  splittable = [d for d in logits.shape.dims if d != inputs.memory_length]
+def softmax(logits, gradient=None):
+  """TensorFlow's fused softmax over the last dimension.
+
+  Args:
+    logits: <float32>[..., memory_length]
+    gradient: as of `mtf.slicewise`: a function, 0 for none, or None for
+      TensorFlow's own.
+
+  Returns:
+    a tensor with the shape and dtype of logits.
+  """
+  def of_slice(x):
+    # TensorFlow's kernel for CPUs takes at most five dimensions.
+    shape = x.shape.as_list()
+    return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)
+
   return mtf.slicewise(
-      tf.nn.softmax, [logits], splittable_dims=splittable,
+      of_slice, [logits], splittable_dims=logits.shape.dims[:-1],
       grad_function=gradient)
 
 
