@@ -37,7 +37,7 @@ _KERNELS = frozenset((
     "DepthwiseConv2dNative", "Einsum", "LogSoftmax", "MatMul", "Max", "Mean",
     "Min", "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt",
     "Softmax", "Sort", "StatelessRandomUniform", "Sum", "TopKV2",
-    "TruncatedNormal")) | frozenset(_COLLECTIVES)
+    "TruncatedNormal", "UnsortedSegmentSum")) | frozenset(_COLLECTIVES)
 
 
 class Kernel(NamedTuple):
@@ -110,7 +110,11 @@ def count(fetches, collectives, microbatches=1):
 
 
 def _live(fetches):
-  """The operations that the fetches need, in the order of their creation."""
+  """The operations that the fetches need, each after those it reads.
+
+  Otherwise they come in the order of their creation. (An operation in a loop is
+  older than the `Enter` that brings it something from outside.)
+  """
   graph = fetches[0].graph
   needed, stack = set(fetches), list(fetches)
   while stack:
@@ -119,7 +123,17 @@ def _live(fetches):
       if other not in needed:
         needed.add(other)
         stack.append(other)
-  return [op for op in graph.get_operations() if op in needed]
+  ordered = {}
+  for op in graph.get_operations():
+    stack = [op] if op in needed else []
+    while stack:
+      missing = [t.op for t in stack[-1].inputs if t.op not in ordered and
+                 t.op.type != "NextIteration"]
+      if missing:
+        stack.append(missing[0])
+      else:
+        ordered[stack.pop()] = None
+  return list(ordered)
 
 
 def tensor_bytes(tensor):
