@@ -6,7 +6,10 @@ count as often as it runs, and shapes are those of the core's slices.
 
 XLA's fusion is stood in for by one rule: an elementwise operation whose result is
 used once becomes part of its user; every other result is written to memory once,
-and read by each of its users. mesh_tensorflow.auto_mtf has an estimator of
+and read by each of its users. Operations run in the order in which Mesh made
+them, updates of variables and of sums over microbatches as soon as they can.
+
+mesh_tensorflow.auto_mtf has an estimator of
 memory, too; it takes the whole Mesh graph without fusion, does not look into
 loops, and needs time quadratic in the size of the graph.
 """
@@ -202,8 +205,11 @@ class _Walk:
     if self._is_fused(op):
       self._reads[_key(op.outputs[0])] = read
       return None
+    if op.type in _UPDATES:  # As soon as all is there, so as to free it.
+      place = max((self._born[key][0] for key in read if key in self._born),
+                  default=place)
     for key in read:
-      self._last[key] = place
+      self._last[key] = max(place, self._last.get(key, 0))
     moved = sum(read.values()) + _UPDATES.get(op.type, 0) * (
         tensor_bytes(op.inputs[-1]) if op.inputs else 0)
     for t in op.outputs:

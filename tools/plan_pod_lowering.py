@@ -9,6 +9,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import logging
 import os
 from typing import NamedTuple
 
@@ -67,10 +68,15 @@ def parse_gin(files, params, prefixes, topology):
     _add_search_path(folder)
   gin.clear_config()
   unknown = mesh_transformer.DEPRECATED_GIN_REFERENCES
-  gin.parse_config_file(
-      os.path.join(transformer, "gin", "defaults.gin"), skip_unknown=unknown)
-  gin.parse_config_files_and_bindings(
-      files, params, skip_unknown=unknown, finalize_config=False)
+  defaults = os.path.join(transformer, "gin", "defaults.gin")
+  # gin logs an error for each folder that it searches in vain.
+  logging.disable(logging.ERROR)
+  try:
+    gin.parse_config_file(defaults, skip_unknown=unknown)
+    gin.parse_config_files_and_bindings(
+        files, params, skip_unknown=unknown, finalize_config=False)
+  finally:
+    logging.disable(logging.NOTSET)
   gin.bind_parameter("utils.tpu_mesh_shape.tpu_topology", topology)
   gin.finalize()
 
