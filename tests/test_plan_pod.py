@@ -149,17 +149,31 @@ def test_variables_per_core_are_slices():
       "parameters": 4 * D_IN * D_OUT // 2, "optimizer": 0, "constants": 0}
 
 
-def test_the_bytes_of_a_lone_product_are_those_of_its_operands():
+def test_elementwise_operations_join_products_and_their_users():
   with tf.Graph().as_default():
     a = tf.placeholder(tf.float32, [3, 5])
     b = tf.placeholder(tf.bfloat16, [5, 7])
     product = tf.einsum("ij,jk->ik", a, tf.cast(b, tf.float32))
-    counts = plan_pod_counts.count([(product + 1.).op], {})
-  # The cast is part of the product, the sum a kernel of its own with a scalar.
+    shifted = product + tf.placeholder(tf.float32, [7])
+    total = tf.reduce_sum(shifted * shifted)
+    counts = plan_pod_counts.count([total.op, tf.exp(shifted).op], {})
+  # The cast and the sum with 7 numbers are part of the product; the square is
+  # part of its reduction; the exponential stands alone.
   assert counts.kernels == {
-      plan_pod_counts.Kernel(3 * 5 * 7, 4 * 15 + 2 * 35 + 4 * 21): 1,
-      plan_pod_counts.Kernel(0, 4 * 21 + 4 + 4 * 21): 1}
-  assert counts.activation_bytes == 2 * 4 * 21
+      plan_pod_counts.Kernel(3 * 5 * 7, 4 * 15 + 2 * 35 + 4 * 7 + 4 * 21): 1,
+      plan_pod_counts.Kernel(0, 4 * 21 + 8 + 4): 1,  # And the axes, two int32.
+      plan_pod_counts.Kernel(0, 4 * 21 + 4 * 21): 1}
+  assert counts.activation_bytes == 2 * 4 * 21 + 4
+
+
+def test_a_product_that_is_used_twice_is_written():
+  with tf.Graph().as_default():
+    a = tf.placeholder(tf.float32, [3, 5])
+    product = tf.einsum("ij,kj->ik", a, tf.placeholder(tf.float32, [7, 5]))
+    counts = plan_pod_counts.count([tf.exp(product).op, tf.tanh(product).op], {})
+  assert counts.kernels == {
+      plan_pod_counts.Kernel(3 * 5 * 7, 4 * (15 + 35 + 21)): 1,
+      plan_pod_counts.Kernel(0, 2 * 4 * 21): 2}
 
 
 def test_the_counts_are_those_of_mesh_tensorflows_own_implementation():
@@ -276,7 +290,8 @@ def test_parameters_per_core_follow_the_layout():
   # relative bias where they are, is whole or halved with heads.
   table, d, heads, d_kv, d_ff = 4 * 12 * 12, 16, 4, 6, 24
   projection = d * heads * d_kv
-  split = (32 * d + 2 * (table + 2 * projection + 2 * d * d_ff) +
+  padded_vocabulary = 128  # As Mesh pads the 32 tokens.
+  split = (padded_vocabulary * d + 2 * (table + 2 * projection + 2 * d * d_ff) +
            4 * projection)
   whole = d * (2 + 1) + d * (3 + 1)
   assert result["parameters"] == split + whole
@@ -300,9 +315,9 @@ def test_microbatches_are_those_of_the_trainer():
   assert (whole["microbatches"], split["microbatches"]) == (1, 2)
   assert (split["per_core"]["activation_bytes"] <
           whole["per_core"]["activation_bytes"])
+  # Gradients are reduced once for both, whatever else is reduced in each.
   for axis, size in whole["per_core"]["allreduce_bytes"].items():
-    assert split["per_core"]["allreduce_bytes"][axis] == pytest.approx(
-        size, rel=0.05)
+    assert size <= split["per_core"]["allreduce_bytes"][axis] < 1.5 * size
 
 
 def test_the_table_4_models_are_those_with_gin_files():
@@ -360,7 +375,7 @@ def check_fields(result):
     (["--gin_file=models/none.gin"], "models/none.gin"),
     (["--gin_file=models/bi_v1.gin", "--vocabulary_size=32",
       *(f"--gin_param={p}" for p in TINY + ["num_heads = 3"])],
-     "heads = 3 of tensor"),
+     "heads = 3 of variable encoder/block_*/"),
     (["--json=/nowhere/plans.json"], "there is no folder '/nowhere'"),
 ], ids=["topology", "gin_file", "layout", "folder"])
 def test_a_mistake_ends_in_one_sentence(flags, message, capsys):

@@ -4,9 +4,10 @@ The graph of a core is what XLA would compile, so everything is read from it:
 operations that no fetch needs are left out, those in the loop over microbatches
 count as often as it runs, and shapes are those of the core's slices.
 
-XLA's fusion is stood in for by one rule: an elementwise operation whose result is
-used once becomes part of its user; every other result is written to memory once,
-and read by each of its users. Operations run in the order in which Mesh made
+XLA's fusion is stood in for by two rules: an elementwise operation whose result
+is used once becomes part of its user; and one that is the only user of a matrix
+product of its size becomes part of that. Every other result is written to memory
+once, and read by each of its users. Operations run in the order in which Mesh made
 them, updates of variables and of sums over microbatches as soon as they can.
 
 mesh_tensorflow.auto_mtf has an estimator of
@@ -33,6 +34,8 @@ _GIVEN = frozenset(("Const", "NoOp", "Placeholder", "PlaceholderWithDefault",
 # over it.
 _UPDATES = {"AssignVariableOp": 1, "AssignAddVariableOp": 2,
             "AssignSubVariableOp": 2, "NextIteration": 1}
+# Read no more than they return.
+_PICKS = frozenset(("GatherV2", "Slice", "StridedSlice"))
 _COLLECTIVES = ("CrossReplicaSum", "AllToAll", "CollectivePermute")
 # Compute a result that XLA does not fuse into its user.
 _KERNELS = frozenset((
@@ -156,6 +159,7 @@ class _Walk:
     self._reads = {}  # root key -> what a user of it reads, a dict by key
     self._last = {}  # root key -> place of the last kernel that reads it
     self._born = {}  # root key -> (place, bytes)
+    self._kernels = {}  # operation -> its Kernel
     inside = [i for i, op in enumerate(ops) if _in_loop(op)]
     self._loop = (inside[0], inside[-1]) if inside else (0, -1)
 
@@ -163,15 +167,20 @@ class _Walk:
     """Returns the `Counts`."""
     for op in self._ops:
       self._find_roots(op)
-    kernels, groups = collections.Counter(), collections.Counter()
+    groups = collections.Counter()
     for place, op in enumerate(self._ops):
-      times = self._microbatches if _in_loop(op) else 1
+      self._visit(place, op)
       if op.type in _COLLECTIVES:
-        groups[self._collective(op)] += times * tensor_bytes(op.inputs[0])
-      kernel = self._visit(place, op)
-      if kernel is not None and op.type not in _COLLECTIVES:
-        kernels[kernel] += times
+        groups[self._collective(op)] += (
+            self._times(op) * tensor_bytes(op.inputs[0]))
+    kernels = collections.Counter()
+    for op, kernel in self._kernels.items():
+      if op.type not in _COLLECTIVES:
+        kernels[kernel] += self._times(op)
     return Counts(kernels, groups, self._peak(), len(self._ops))
+
+  def _times(self, op):
+    return self._microbatches if _in_loop(op) else 1
 
   def _find_roots(self, op):
     if op.type in _ALIASES and op.inputs:
@@ -192,33 +201,57 @@ class _Walk:
     return Collective(kind, *self._collectives[op.name])
 
   def _visit(self, place, op):
-    """Notes what op reads and writes; its `Kernel`, or None if it has none."""
+    """Notes what op reads and writes."""
     if op.type in _ALIASES:
-      return None
+      return
     if op.type in _GIVEN:
       for t in op.outputs:
         self._reads[_key(t)] = {_key(t): tensor_bytes(t)}
-      return None
+      return
     read = {}
     for t in op.inputs:
       read.update(self._reads.get(_key(self._root[_key(t)]), {}))
+    if op.type in _PICKS:
+      most = tensor_bytes(op.outputs[0])
+      read = {key: min(size, most) for key, size in read.items()}
     if self._is_fused(op):
       self._reads[_key(op.outputs[0])] = read
-      return None
+      return
     if op.type in _UPDATES:  # As soon as all is there, so as to free it.
       place = max((self._born[key][0] for key in read if key in self._born),
                   default=place)
     for key in read:
       self._last[key] = max(place, self._last.get(key, 0))
-    moved = sum(read.values()) + _UPDATES.get(op.type, 0) * (
-        tensor_bytes(op.inputs[-1]) if op.inputs else 0)
+    self._kernels[op] = Kernel(
+        multiply_adds(op), sum(read.values()) + self._written(place, op))
+    self._join_product(op, read)
+
+  def _written(self, place, op):
+    """The bytes that op writes, or passes over in a variable."""
+    if op.type in _UPDATES:
+      return _UPDATES[op.type] * tensor_bytes(op.inputs[-1])
     for t in op.outputs:
-      if op.type not in _UPDATES:
-        size = tensor_bytes(t)
-        moved += size
-        self._reads[_key(t)] = {_key(t): size}
-        self._born[_key(t)] = place, size
-    return Kernel(multiply_adds(op), moved)
+      self._reads[_key(t)] = {_key(t): tensor_bytes(t)}
+      self._born[_key(t)] = place, tensor_bytes(t)
+    return sum(map(tensor_bytes, op.outputs))
+
+  def _join_product(self, op, read):
+    """Makes an elementwise op part of a product that it alone reads."""
+    if op.type in _KERNELS or op.type in _UPDATES or len(op.outputs) != 1:
+      return
+    for key in read:
+      product = self._kernels.get(key[0])
+      if (product is None or not product.multiply_adds or self._uses[key] > 1 or
+          self._times(key[0]) != self._times(op) or
+          key[0].outputs[0].shape.num_elements() !=
+          op.outputs[0].shape.num_elements()):
+        continue
+      own = self._kernels.pop(op)
+      self._kernels[key[0]] = Kernel(
+          product.multiply_adds,
+          product.hbm_bytes + own.hbm_bytes - 2 * read[key])
+      del self._born[key]
+      return
 
   def _is_fused(self, op):
     return (op.type not in _KERNELS and op.type not in _UPDATES and

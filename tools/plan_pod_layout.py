@@ -114,9 +114,9 @@ def propose(tensors, dimension_names, layout, cores, batch_size):
   Returns:
     a list of strings such as "batch:4,model:2".
   """
-  shapes = {mtf.Shape([d for d in shape.dims if d.name != "batch"])
+  shapes = {tuple(d for d in shape.dims if d.name != "batch")
             for _, shape, _ in tensors}
-  shapes = [("", shape, False) for shape in shapes]
+  shapes = [("", mtf.Shape(list(dims)), False) for dims in shapes]
   fitting = []
   for sizes in _factors(cores, len(dimension_names)):
     mesh_shape = mtf.Shape([

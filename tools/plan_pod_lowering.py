@@ -93,8 +93,7 @@ def read_run(topology):
   Raises:
     ValueError: the mesh of `utils.run.mesh_shape` has another number of cores.
   """
-  if not flags.FLAGS.is_parsed():  # tpu_mesh_shape asks for the cores of a chip.
-    flags.FLAGS.mark_as_parsed()
+  _use_default_flags()
   lengths = _bound("utils.run", utils.run, "sequence_length")
   if isinstance(lengths, int):
     lengths = {"inputs": lengths, "targets": lengths}
@@ -114,6 +113,12 @@ def read_run(topology):
       batch_size(mesh_shape), lengths, _bound("utils.run", utils.run, "optimizer"),
       _bound("mesh_train_dataset_fn", mesh_transformer.mesh_train_dataset_fn,
              "pack")), batch_size
+
+
+def _use_default_flags():
+  """Keeps mesh_tensorflow from parsing our command line for its own flags."""
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
 
 
 def _bound(name, configurable, parameter):
@@ -220,6 +225,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
 
 def _mapping(shape, topology):
   """Where T5's trainer would put each core of the mesh."""
+  _use_default_flags()
   return simd_mesh_impl.auto_logical_to_physical_tpu(
       shape.to_integer_list, topology.physical_shape)
 
@@ -260,14 +266,15 @@ def lower(run, topology, batch_size, vocabulary_size, progress=lambda what: None
   progress("building")
   graph = mtf.Graph()
   mesh = mtf.Mesh(graph, "mesh")
-  explain = functools.partial(_explain, graph, run, topology, batch_size)
   with _loops_in_one_graph():
     try:
       loss, updates, microbatches = _build(run, mesh, vocabulary_size)
     except ValueError as error:
-      explain(error)
+      whole = _build_without_mesh(run, vocabulary_size)
+      if whole is not None:
+        _explain(whole, run, topology, batch_size, error)
       raise
-    explain()
+    _explain(graph, run, topology, batch_size)
     progress("lowering")
     mesh_impl = OneCoreMeshImpl(run.mesh_shape, run.layout, topology)
     lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
@@ -288,8 +295,20 @@ def _loops_in_one_graph():
       tf.enable_control_flow_v2()
 
 
+def _build_without_mesh(run, vocabulary_size):
+  """The Mesh graph of a loss that is not split, or None if that fails, too."""
+  run = run._replace(mesh_shape=mtf.Shape([]))
+  with tf.Graph().as_default():
+    mesh = mtf.Mesh(mtf.Graph(), "mesh")
+    try:
+      _loss(run, _model(run, vocabulary_size), 1, _features(run, mesh))
+    except ValueError:
+      return None
+  return mesh.graph
+
+
 def _explain(graph, run, topology, batch_size, cause=None):
-  """Raises a LayoutError if tensors built so far do not fit the mesh."""
+  """Raises a LayoutError if tensors of the graph do not fit the mesh."""
   tensors = [(t.name, t.shape, False) for t in _tensors(graph)]
   tensors = [(v.name, v.shape, True) for v in graph.all_variables] + tensors
   problems = plan_pod_layout.find_problems(tensors, run.mesh_shape, run.layout)
@@ -309,14 +328,18 @@ def _tensors(graph):
       yield from inner.outputs
 
 
-def _build(run, mesh, vocabulary_size):
-  """The loss, the updates of a step, and the number of microbatches."""
-  model = utils.build_model(
+def _model(run, vocabulary_size):
+  return utils.build_model(
       run.model_type, input_vocab_size=vocabulary_size,
       output_vocab_size=vocabulary_size, layout_rules=run.layout,
       mesh_shape=run.mesh_shape)
+
+
+def _build(run, mesh, vocabulary_size):
+  """The loss, the updates of a step, and the number of microbatches."""
+  model = _model(run, vocabulary_size)
   batch_dim = mtf.Dimension("batch", run.batch_size)
-  features = _features(run, mesh, batch_dim)
+  features = _features(run, mesh)
   microbatches = utils.serialize_num_microbatches(
       batch_dim, run.sequence_length, run.mesh_shape, run.layout)
   loss_of = functools.partial(_loss, run, model, microbatches)
@@ -335,13 +358,14 @@ def _build(run, mesh, vocabulary_size):
   return loss, updates, microbatches
 
 
-def _features(run, mesh, batch_dim):
+def _features(run, mesh):
   """<int32>[outer_batch, batch, length] of each feature, as the trainer feeds."""
   names = ["targets"] if run.model_type == "lm" else ["inputs", "targets"]
   suffixes = ["", "_segmentation", "_position"] if run.packed else [""]
   features = {}
   for name in names:
-    shape = mtf.Shape([mtf.Dimension("outer_batch", 1), batch_dim,
+    shape = mtf.Shape([mtf.Dimension("outer_batch", 1),
+                       mtf.Dimension("batch", run.batch_size),
                        mtf.Dimension("length", run.sequence_length[name])])
     for suffix in suffixes:
       features[name + suffix] = mtf.import_fully_replicated(
