@@ -163,7 +163,7 @@ def test_elementwise_operations_join_products_and_their_users():
       plan_pod_counts.Kernel(3 * 5 * 7, 4 * 15 + 2 * 35 + 4 * 7 + 4 * 21): 1,
       plan_pod_counts.Kernel(0, 4 * 21 + 8 + 4): 1,  # And the axes, two int32.
       plan_pod_counts.Kernel(0, 4 * 21 + 4 * 21): 1}
-  assert counts.activation_bytes == 2 * 4 * 21 + 4
+  assert counts.activation_bytes == 2 * 4 * 21  # The number comes and goes first.
 
 
 def test_a_product_that_is_used_twice_is_written():
