@@ -207,7 +207,7 @@ def test_kernels_take_the_longer_of_computing_and_moving():
   kernels = {plan_pod_counts.Kernel(10**12, 10): 3,  # 2 s each at 1 TFLOPS
              plan_pod_counts.Kernel(10, 10**9): 2}  # 0.5 s each at 2 GB/s
   ring = plan_pod_counts.Collective("allreduce", ("batch",), 8, 4)
-  counts = plan_pod_counts.Counts(kernels, {ring: 10**9}, 0, 0)
+  counts = plan_pod_counts.Counts(kernels, {ring: 10**9}, {}, 0, 0)
   seconds = plan_pod_roofline.estimate(counts, chip)
   assert seconds["matmul"] == pytest.approx(6)
   assert seconds["memory"] == pytest.approx(1)
@@ -320,6 +320,24 @@ def test_microbatches_are_those_of_the_trainer():
     assert size <= split["per_core"]["allreduce_bytes"][axis] < 1.5 * size
 
 
+def test_all_reduces_in_each_microbatch_are_told_apart():
+  result = plan(
+      "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 12")
+  largest = result["largest_allreduces"]
+  assert {e["times_per_step"] for e in largest} <= {1, 2}
+  repeated = [e for e in largest if e["times_per_step"] == 2]
+  # The sum over heads after the output projection, in float32 or bfloat16.
+  assert any(e["mesh_dimensions"] == ["model"] for e in repeated)
+  sizes = [e["bytes_per_core"] for e in largest]
+  assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("variables, total, answer", [
+    (3, 10, "yes"), (3, 11, "perhaps"), (11, 12, "no")])
+def test_memory_fits_if_even_the_upper_estimate_does(variables, total, answer):
+  assert plan_pod._fits(variables, total, 10) == answer  # pylint: disable=protected-access
+
+
 def test_the_table_4_models_are_those_with_gin_files():
   rows = {v.paper: v.files for v in plan_pod.table_4()}
   assert rows["R+V"] == ["models/table4/r+v.gin"]
@@ -361,7 +379,7 @@ def check_fields(result):
       "parameter", "optimizer", "constant", "activation"))
   assert core["optimizer_bytes"] > 0 and core["activation_bytes"] > 0
   assert set(core["allreduce_bytes"]) >= {"batch", "model"}
-  assert result["fits"] and result["hbm_bytes"] == 16 * 2**30
+  assert result["fits"] == "yes" and result["hbm_bytes"] == 16 * 2**30
   assert seconds["step"] == pytest.approx(
       seconds["matmul"] + seconds["memory"] + seconds["communication"])
   assert result["steps_per_second"] == pytest.approx(1 / seconds["step"])

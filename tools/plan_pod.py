@@ -127,9 +127,10 @@ def _measure(step, chip):
       "collectives": [
           {**c._asdict(), "bytes_per_core": size}
           for c, size in counts.collectives.items()],
+      "largest_allreduces": counts.largest_allreduces(),
       "operations": counts.operations,
       "hbm_bytes": memory,
-      "fits": total <= memory,
+      "fits": _fits(sum(sizes.values()), total, memory),
       "replicated": plan_pod_counts.replicated_variables(
           step.graph, step.mesh_impl, _LEAST_REPLICATED_BYTES),
       "repeated_einsum_share": plan_pod_counts.repeated_share(step.lowering),
@@ -137,6 +138,17 @@ def _measure(step, chip):
       "steps_per_second": 1 / seconds["step"],
       "tflops": 2e-12 * counts.multiply_adds / seconds["step"],
   }
+
+
+def _fits(variables, total, memory):
+  """Whether a core's memory is large enough, as far as can be said.
+
+  XLA computes cheap results again where memory is short, so the estimate of what
+  is kept is an upper one, and only too many variables are a plain no.
+  """
+  if total <= memory:
+    return "yes"
+  return "no" if variables > memory else "perhaps"
 
 
 def table_4():

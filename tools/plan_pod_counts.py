@@ -17,6 +17,7 @@ loops, and needs time quadratic in the size of the graph.
 
 import collections
 import math
+import re
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
@@ -73,11 +74,14 @@ class Counts(NamedTuple):
   Attributes:
     kernels: a Counter from `Kernel` to how often it runs.
     collectives: a Counter from `Collective` to the bytes that a core puts in.
+    allreduces: a Counter from (operation with numbers as *, mesh dimensions, how
+      often it runs in a step) to the bytes that a core puts in.
     activation_bytes: the most that is kept at once besides variables.
     operations: TensorFlow operations in the graph of a core.
   """
   kernels: collections.Counter
   collectives: collections.Counter
+  allreduces: collections.Counter
   activation_bytes: int
   operations: int
 
@@ -98,6 +102,13 @@ class Counts(NamedTuple):
       if collective.kind == "allreduce":
         found["+".join(collective.mesh_dimensions)] += size
     return dict(found)
+
+  def largest_allreduces(self, most=5):
+    """A list of dicts, the largest first."""
+    return [{"operation": name, "mesh_dimensions": list(dimensions),
+             "times_per_step": times, "bytes_per_core": size}
+            for (name, dimensions, times), size in
+            self.allreduces.most_common(most)]
 
 
 def count(fetches, collectives, microbatches=1):
@@ -167,17 +178,22 @@ class _Walk:
     """Returns the `Counts`."""
     for op in self._ops:
       self._find_roots(op)
-    groups = collections.Counter()
+    groups, allreduces = collections.Counter(), collections.Counter()
     for place, op in enumerate(self._ops):
       self._visit(place, op)
       if op.type in _COLLECTIVES:
-        groups[self._collective(op)] += (
-            self._times(op) * tensor_bytes(op.inputs[0]))
+        collective, size = self._collective(op), tensor_bytes(op.inputs[0])
+        groups[collective] += self._times(op) * size
+        if collective.kind == "allreduce":
+          name = re.sub(r"_\d+", "_*", op.name.rpartition("/")[0])
+          allreduces[name, collective.mesh_dimensions, self._times(op)] += (
+              self._times(op) * size)
     kernels = collections.Counter()
     for op, kernel in self._kernels.items():
       if op.type not in _COLLECTIVES:
         kernels[kernel] += self._times(op)
-    return Counts(kernels, groups, self._peak(), len(self._ops))
+    return Counts(
+        kernels, groups, allreduces, self._peak(), len(self._ops))
 
   def _times(self, op):
     return self._microbatches if _in_loop(op) else 1

@@ -14,7 +14,7 @@ _COLUMNS = (
     ("param MiB", lambda p: _mib(p["per_core"]["parameter_bytes"])),
     ("optim MiB", lambda p: _mib(p["per_core"]["optimizer_bytes"])),
     ("activ MiB", lambda p: _mib(p["per_core"]["activation_bytes"])),
-    ("fits", lambda p: "yes" if p["fits"] else "no"),
+    ("fits", lambda p: p["fits"]),
     ("G mult-adds", lambda p: f"{p['per_core']['multiply_adds'] / 1e9:,.1f}"),
     ("all-reduce MiB", lambda p: ", ".join(
         f"{axis} {_mib(size)}" for axis, size in
@@ -28,12 +28,18 @@ _COLUMNS = (
 
 _LEGEND = """\
 All of one core. param, optim: slices of the variables; activ: the most results
-  kept at once; fits: whether the three fit into the core's memory.
+  kept at once, an upper estimate; fits: whether the three fit into the core's
+  memory, "perhaps" where XLA would have to compute some results again.
 G mult-adds: of matrix products, 10^9 in a step. all-reduce: bytes that a core
   puts in, by mesh dimension.
 ms/step: the time of the roofline; of it matmul, memory and links are the parts
   that the matrix units, the memory and the links bound.
-Rates ({chips}) from {sources}."""
+Rates: {chips};
+  from {sources}."""
+
+
+# Of all bytes that are reduced; smaller all-reduces go without mention.
+_LARGE_SHARE = 0.1
 
 
 def _mib(size):
@@ -57,7 +63,7 @@ def table(plans):
             for p in plans if p["status"] != "ok"]
   if valid:
     parts.append(_legend(valid))
-  parts += _replicated(valid)
+  parts += _repeated(valid) + _replicated(valid)
   return "\n\n".join(parts)
 
 
@@ -67,6 +73,18 @@ def _legend(plans):
       "{} chip: {tflops} TFLOPS, {hbm_gbps} GB/s, {hbm_gib} GiB, {link_gbps} "
       "Gbit/s per link".format(name, **r) for name, r in rates.items())
   return _LEGEND.format(chips=chips, sources=plan_pod_topology.SOURCES)
+
+
+def _repeated(plans):
+  """A line for each large all-reduce that every microbatch does."""
+  return [
+      f"{p['name']} on {p['topology']}: each of the {e['times_per_step']} "
+      f"microbatches reduces over {'+'.join(e['mesh_dimensions'])}, in all "
+      f"{_mib(e['bytes_per_core'])} MiB a step: {e['operation']}"
+      for p in plans for e in p["largest_allreduces"][:2]
+      if e["times_per_step"] > 1 and
+      e["bytes_per_core"] > _LARGE_SHARE * sum(
+          p["per_core"]["allreduce_bytes"].values())]
 
 
 def _replicated(plans):

@@ -27,9 +27,9 @@ class Chip(NamedTuple):
 
 
 SOURCES = """\
-https://cloud.google.com/tpu/docs/v3 (peak, memory) and Jouppi et al., "A
-domain-specific supercomputer for training deep neural networks", CACM 63(7),
-2020 (v2, and the links of both)"""
+https://cloud.google.com/tpu/docs/v3 (v3: peak, memory) and Jouppi et al.,
+  "A domain-specific supercomputer for training deep neural networks", CACM
+  63(7), 2020 (v2, and the links of both)"""
 
 CHIPS = {"v2": Chip(46, 700, 16, 496), "v3": Chip(123, 900, 32, 656)}
 
