@@ -62,8 +62,8 @@ def plan(variant, topology, chip, vocabulary_size=32128, prefixes=(),
     progress: called with the name of each stage when it begins.
 
   Returns:
-    a dict, ready for JSON: see `_describe` and `_measure`. A layout that does not
-    fit gives "status" "invalid", with "reason" and "mesh_shapes_that_fit".
+    a dict, ready for JSON: see `_describe` and `_measure`. A layout that does
+    not fit gives "status" "invalid", "reason" and "mesh_shapes_that_fit".
   """
   start = time.time()
   result = {"name": variant.name, "gin_files": variant.files,
@@ -114,6 +114,9 @@ def _measure(step, chip):
   return {
       "parameters": sum(v.size for v in step.graph.trainable_variables),
       "microbatches": step.microbatches,
+      "model_parallel_dimensions": [
+          step.mesh_impl.shape[i].name
+          for i in plan_pod_counts.model_axes(step.mesh_impl)],
       "per_core": {
           "parameter_bytes": sizes["parameters"],
           "optimizer_bytes": sizes["optimizer"],
@@ -143,8 +146,8 @@ def _measure(step, chip):
 def _fits(variables, total, memory):
   """Whether a core's memory is large enough, as far as can be said.
 
-  XLA computes cheap results again where memory is short, so the estimate of what
-  is kept is an upper one, and only too many variables are a plain no.
+  XLA computes cheap results again where memory is short, so the estimate of
+  what is kept is an upper one, and only too many variables are a plain no.
   """
   if total <= memory:
     return "yes"
@@ -172,7 +175,8 @@ def _variants(args):
     name = (os.path.splitext(os.path.basename(args.gin_file[-1]))[0]
             if args.gin_file else "defaults")
     found = [Variant(name, [], [])]
-  attentions = [[f"synthesizer_stack.attention = '{a}'"] for a in args.attention]
+  attentions = [
+      [f"synthesizer_stack.attention = '{a}'"] for a in args.attention]
   common = _TABLE_4_PARAMS if args.table4 else []
   return [
       Variant(v.name if not a else " ".join(
@@ -250,8 +254,8 @@ def _parser():
                       metavar="DIR,...", help="more folders of gin files")
   parser.add_argument(
       "--topology", type=_split, default=["2x2"], metavar="NAME,...",
-      help="v2-8 ... v2-512, v3-8 ... v3-2048, or chips such as 4x4; several make "
-      "a sweep (default: 2x2)")
+      help="v2-8 ... v2-512, v3-8 ... v3-2048, or chips such as 4x4; several "
+      "make a sweep (default: 2x2)")
   parser.add_argument("--attention", type=_split, default=[], metavar="A,B,...",
                       help="compare these, such as V,R,R+V")
   parser.add_argument("--compare", type=_split, default=[], metavar="FILE,...",
@@ -259,7 +263,8 @@ def _parser():
   parser.add_argument("--table4", action="store_true", help=(
       "the models of the paper's Table 4, beside its figures"))
   parser.add_argument("--vocabulary_size", type=int, default=32128, metavar="N",
-                      help="tokens (default: %(default)s, T5's; no file is read)")
+                      help="tokens (default: %(default)s, T5's; no file "
+                      "is read)")
   _add_rates(parser)
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")
   parser.add_argument("--png", metavar="FILE", help="draw the plans")

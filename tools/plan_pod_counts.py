@@ -4,11 +4,12 @@ The graph of a core is what XLA would compile, so everything is read from it:
 operations that no fetch needs are left out, those in the loop over microbatches
 count as often as it runs, and shapes are those of the core's slices.
 
-XLA's fusion is stood in for by two rules: an elementwise operation whose result
-is used once becomes part of its user; and one that is the only user of a matrix
-product of its size becomes part of that. Every other result is written to memory
-once, and read by each of its users. Operations run in the order in which Mesh made
-them, updates of variables and of sums over microbatches as soon as they can.
+XLA's fusion is stood in for by two rules: an elementwise operation whose
+result is used once becomes part of its user; and one that is the only user of a
+matrix product of its size becomes part of that. Every other result is written
+to memory once, and read by each of its users. Operations run in the order in
+which Mesh made them, updates of variables and of sums over microbatches as soon
+as they can.
 
 mesh_tensorflow.auto_mtf has an estimator of
 memory, too; it takes the whole Mesh graph without fusion, does not look into
@@ -74,8 +75,8 @@ class Counts(NamedTuple):
   Attributes:
     kernels: a Counter from `Kernel` to how often it runs.
     collectives: a Counter from `Collective` to the bytes that a core puts in.
-    allreduces: a Counter from (operation with numbers as *, mesh dimensions, how
-      often it runs in a step) to the bytes that a core puts in.
+    allreduces: a Counter from (operation with numbers as *, mesh dimensions,
+      how often it runs in a step) to the bytes that a core puts in.
     activation_bytes: the most that is kept at once besides variables.
     operations: TensorFlow operations in the graph of a core.
   """
@@ -96,7 +97,7 @@ class Counts(NamedTuple):
     return sum(k.hbm_bytes * n for k, n in self.kernels.items())
 
   def allreduce_bytes(self):
-    """A dict from mesh dimensions, joined by +, to bytes put into all-reduces."""
+    """A dict from mesh dimensions, joined by +, to all-reduced bytes."""
     found = collections.Counter()
     for collective, size in self.collectives.items():
       if collective.kind == "allreduce":
@@ -295,7 +296,8 @@ def _key(tensor):
 
 
 def _in_loop(op):
-  return op._get_control_flow_context() is not None  # pylint: disable=protected-access
+  # pylint: disable-next=protected-access
+  return op._get_control_flow_context() is not None
 
 
 def multiply_adds(op):
@@ -361,14 +363,14 @@ def replicated_variables(graph, mesh_impl, least_bytes):
     least_bytes: smaller slices are left out.
 
   Returns:
-    a list of dicts: variable (blocks as *), shape, count, bytes_per_core (of all),
-    mesh_dimension, and could_split, the dimensions that would divide.
+    a list of dicts: variable (blocks as *), shape, count, bytes_per_core (of
+    all), mesh_dimension, and could_split, the dimensions that would divide.
   """
   found = {}
   for v in graph.all_variables:
     axes = mesh_impl.tensor_layout(v.shape).tensor_axis_to_mesh_axis
     size = mesh_impl.slice_size(v.shape) * v.slice_dtype.size
-    for axis in _model_axes(mesh_impl):
+    for axis in model_axes(mesh_impl):
       if axis in axes or size < least_bytes:
         continue
       name = plan_pod_layout.collapse(v.name)
@@ -383,7 +385,7 @@ def replicated_variables(graph, mesh_impl, least_bytes):
   return sorted(found.values(), key=lambda e: -e["bytes_per_core"])
 
 
-def _model_axes(mesh_impl):
+def model_axes(mesh_impl):
   """The mesh axes, longer than 1, over which no batch is split."""
   data = {mesh_impl.tensor_dimension_to_mesh_axis(mtf.Dimension(name, 1))
           for name in ("batch", "outer_batch")}

@@ -106,11 +106,13 @@ def read_run(topology):
       return method
     return utils.compute_batch_size(lengths, mesh_shape, layout, method)
 
-  mesh_shape = mtf.convert_to_shape(_bound("utils.run", utils.run, "mesh_shape"))
+  mesh_shape = mtf.convert_to_shape(
+      _bound("utils.run", utils.run, "mesh_shape"))
   _check_cores(mesh_shape, topology, layout, batch_size)
   return Run(
       _bound("utils.run", utils.run, "model_type"), mesh_shape, layout,
-      batch_size(mesh_shape), lengths, _bound("utils.run", utils.run, "optimizer"),
+      batch_size(mesh_shape), lengths,
+      _bound("utils.run", utils.run, "optimizer"),
       _bound("mesh_train_dataset_fn", mesh_transformer.mesh_train_dataset_fn,
              "pack")), batch_size
 
@@ -158,20 +160,22 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
   size of the graph then does not depend on the number of cores.
 
   Attributes:
-    collectives: a dict from the name of a TensorFlow operation that communicates
-      to (names of its mesh dimensions, cores of a group, chips of a group).
+    collectives: a dict from the name of a TensorFlow operation that
+      communicates to (names of its mesh dimensions, cores of a group, chips of a group).
   """
 
   def __init__(self, shape, layout, topology):
     super().__init__(
-        shape, layout, None, topology.device_assignment(), _mapping(shape, topology))
+        shape, layout, None, topology.device_assignment(),
+        _mapping(shape, topology))
     self.collectives = {}
     self._groups = {}
 
   class LaidOutVariable(simd_mesh_impl.SimdMeshImpl.LaidOutVariable):
     """The slice of one core; it is never copied from or to a checkpoint."""
 
-    def __init__(self, variable, mesh_impl):  # pylint: disable=super-init-not-called
+    # pylint: disable-next=super-init-not-called
+    def __init__(self, variable, mesh_impl):
       self._variable = variable
       self._mesh_impl = mesh_impl
       with mtf.utils.outside_all_rewrites():
@@ -247,7 +251,8 @@ class Step(NamedTuple):
   microbatches: int
 
 
-def lower(run, topology, batch_size, vocabulary_size, progress=lambda what: None):
+def lower(run, topology, batch_size, vocabulary_size,
+          progress=lambda what: None):
   """Builds and lowers the training step.
 
   Args:
@@ -266,7 +271,7 @@ def lower(run, topology, batch_size, vocabulary_size, progress=lambda what: None
   progress("building")
   graph = mtf.Graph()
   mesh = mtf.Mesh(graph, "mesh")
-  with _loops_in_one_graph():
+  with loops_in_one_graph():
     try:
       loss, updates, microbatches = _build(run, mesh, vocabulary_size)
     except ValueError as error:
@@ -284,7 +289,7 @@ def lower(run, topology, batch_size, vocabulary_size, progress=lambda what: None
 
 
 @contextlib.contextmanager
-def _loops_in_one_graph():
+def loops_in_one_graph():
   """The loop over microbatches stays in this graph, as for T5's trainer."""
   enabled = tf.control_flow_v2_enabled()
   tf.disable_control_flow_v2()
@@ -359,7 +364,7 @@ def _build(run, mesh, vocabulary_size):
 
 
 def _features(run, mesh):
-  """<int32>[outer_batch, batch, length] of each feature, as the trainer feeds."""
+  """<int32>[outer_batch, batch, length] of each feature, as in the trainer."""
   names = ["targets"] if run.model_type == "lm" else ["inputs", "targets"]
   suffixes = ["", "_segmentation", "_position"] if run.packed else [""]
   features = {}
@@ -372,7 +377,8 @@ def _features(run, mesh):
           mesh, tf.placeholder(tf.int32, shape.to_integer_list), shape,
           name=name + suffix)
   if run.model_type == "delimited_lm":
-    return utils._dynamic_text2self(features)  # pylint: disable=protected-access
+    # pylint: disable-next=protected-access
+    return utils._dynamic_text2self(features)
   return features
 
 

@@ -41,7 +41,8 @@ def plot(plans, path):
           "GiB per core")
   _memory_limit(axes[1], plans, sweep)
   for axis in axes:
-    axis.legend(frameon=False, fontsize="small")
+    axis.legend(frameon=False, fontsize="small", loc="upper center", ncols=4,
+                bbox_to_anchor=(0.5, -0.15 if sweep else -0.55 / height - 0.05))
   title = "" if sweep else f"{plans[0]['topology']}, {plans[0]['mesh_shape']}, "
   figure.suptitle(f"{title}roofline without a TPU", fontsize="small")
   figure.savefig(path, dpi=120)

@@ -58,7 +58,8 @@ def table(plans):
   valid = [p for p in plans if p["status"] == "ok"]
   parts = []
   if valid:
-    parts.append(aligned([(t, [text(p) for p in valid]) for t, text in _COLUMNS]))
+    parts.append(aligned(
+        [(title, [text(p) for p in valid]) for title, text in _COLUMNS]))
   parts += [f"{p['name']} on {p['topology']} is not possible: {p['reason']}"
             for p in plans if p["status"] != "ok"]
   if valid:
@@ -76,13 +77,17 @@ def _legend(plans):
 
 
 def _repeated(plans):
-  """A line for each large all-reduce that every microbatch does."""
+  """A line for each large all-reduce of data that every microbatch does.
+
+  Over the dimensions that split the batch, gradients are to be reduced once.
+  """
   return [
       f"{p['name']} on {p['topology']}: each of the {e['times_per_step']} "
       f"microbatches reduces over {'+'.join(e['mesh_dimensions'])}, in all "
       f"{_mib(e['bytes_per_core'])} MiB a step: {e['operation']}"
       for p in plans for e in p["largest_allreduces"][:2]
       if e["times_per_step"] > 1 and
+      not set(e["mesh_dimensions"]) & set(p["model_parallel_dimensions"]) and
       e["bytes_per_core"] > _LARGE_SHARE * sum(
           p["per_core"]["allreduce_bytes"].values())]
 
@@ -122,7 +127,8 @@ def paper_table(plans):
       ("model", lambda p: p["paper"]["row"]),
       ("steps/s", lambda p: f"{p['steps_per_second']:.2f}"),
       ("paper", lambda p: f"{p['paper']['steps_per_second']:.2f}"),
-      ("ratio", lambda p: f"{p['steps_per_second'] / base['steps_per_second']:.2f}"),
+      ("ratio", lambda p: "{:.2f}".format(
+          p["steps_per_second"] / base["steps_per_second"])),
       ("paper", lambda p: f"{p['paper']['ratio']:.2f}"),
       ("T mult-adds", lambda p: f"{p['per_core']['multiply_adds'] / 1e12:.2f}"),
       ("paper TFLOPS", lambda p: f"{p['paper']['tflops']:.2f}"),
@@ -147,7 +153,8 @@ def _paper_steps(plan):
 
 
 def _order(plans, key):
-  return ", ".join(p["paper"]["row"] for p in sorted(plans, key=key, reverse=True))
+  ordered = sorted(plans, key=key, reverse=True)
+  return ", ".join(p["paper"]["row"] for p in ordered)
 
 
 def aligned(columns):

@@ -1,7 +1,7 @@
 """The time of a step if every kernel ran at a published rate.
 
-A kernel takes as long as its matrix products at the peak of the matrix units, or
-its bytes at the rate of the memory, whichever is longer. Kernels and
+A kernel takes as long as its matrix products at the peak of the matrix units,
+or its bytes at the rate of the memory, whichever is longer. Kernels and
 communication follow each other without overlap. An all-reduce goes both ways
 around a ring of the chips of its group: 2 (k - 1) / k times its bytes pass each
 of k chips over two links, and groups that have a core on the same chip share

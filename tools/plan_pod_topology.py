@@ -17,8 +17,8 @@ class Chip(NamedTuple):
     tflops: peak of its matrix units in bfloat16, 10^12 operations per second.
     hbm_gbps: 10^9 bytes per second from and to its memory.
     hbm_gib: its memory in GiB.
-    link_gbps: 10^9 bits per second of one link in one direction; a chip has four
-      links, two for each dimension of the torus.
+    link_gbps: 10^9 bits per second of one link in one direction; a chip has
+      four links, two for each dimension of the torus.
   """
   tflops: float
   hbm_gbps: float
@@ -96,5 +96,5 @@ def parse_topology(name, generation="v3"):
       ", ".join(f"{version}-{n}" for n in sizes)
       for version, sizes in _OFFERED.items())
   raise ValueError(
-      f"unknown topology {name!r} in --topology; use one of {offered}, or chips "
-      "such as 2x2 or 4x8.")
+      f"unknown topology {name!r} in --topology; use one of {offered}, or "
+      "chips such as 2x2 or 4x8.")
