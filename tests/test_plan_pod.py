@@ -284,8 +284,7 @@ def test_a_mesh_of_another_size_than_the_topology_is_an_error():
 def test_parameters_per_core_follow_the_layout():
   result = plan("synthesizer_stack.attention = 'R'")
   # By hand: R, v and o in both stacks, cross-attention, feed-forward layers
-  # with the split dimensions halved; what has d_model alone, and the buckets of the
-  # relative bias where they are, is whole or halved with heads.
+  # with the split dimensions halved; what has d_model alone is whole.
   table, d, heads, d_kv, d_ff = 4 * 12 * 12, 16, 4, 6, 24
   projection = d * heads * d_kv
   padded_vocabulary = 128  # As Mesh pads the 32 tokens.

@@ -161,7 +161,8 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
 
   Attributes:
     collectives: a dict from the name of a TensorFlow operation that
-      communicates to (names of its mesh dimensions, cores of a group, chips of a group).
+      communicates to (names of its mesh dimensions, cores of a group, chips of
+      a group).
   """
 
   def __init__(self, shape, layout, topology):
