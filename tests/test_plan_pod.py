@@ -1,0 +1,403 @@
+"""The planner counts what a core of a TPU does, and says why a layout fails."""
+
+import json
+import math
+import subprocess
+import sys
+
+import gin
+import matplotlib.image
+import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
+from mesh_tensorflow import simd_mesh_impl
+import pytest
+from synthesizer_mtf.tools import plan_pod
+from synthesizer_mtf.tools import plan_pod_counts
+from synthesizer_mtf.tools import plan_pod_layout
+from synthesizer_mtf.tools import plan_pod_lowering
+from synthesizer_mtf.tools import plan_pod_roofline
+from synthesizer_mtf.tools import plan_pod_topology
+import tensorflow.compat.v1 as tf
+
+TWO_BY_TWO = plan_pod_topology.parse_topology("2x2")
+CHIP = plan_pod_topology.CHIPS["v3"]
+TINY = [
+    "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",
+    "RandomLogits.max_length = 12", "dropout_rate = 0.0",
+    "utils.run.sequence_length = {'inputs': 12, 'targets': 8}",
+    "utils.run.batch_size = 8", "utils.tpu_mesh_shape.model_parallelism = 2",
+]
+
+
+@pytest.fixture(autouse=True)
+def fixture_clean_gin():
+  yield
+  gin.clear_config()
+
+
+def variant(*params, files=("models/bi_v1.gin",)):
+  return plan_pod.Variant("tiny", files, TINY + list(params))
+
+
+def plan(*params, topology=TWO_BY_TWO):
+  return plan_pod.plan(variant(*params), topology, CHIP, vocabulary_size=32)
+
+
+# Topologies.
+
+
+@pytest.mark.parametrize("name, cores, shape", [
+    ("2x2", 8, [2, 2, 1, 2]), ("4x8", 64, [4, 8, 1, 2]),
+    ("v2-8", 8, [2, 2, 1, 2]), ("v2-512", 512, [16, 16, 1, 2]),
+    ("v3-32", 32, [4, 4, 1, 2]), ("v3-1024", 1024, [16, 32, 1, 2]),
+    ("v3-2048", 2048, [32, 32, 1, 2])])
+def test_a_topology_has_these_cores(name, cores, shape):
+  topology = plan_pod_topology.parse_topology(name)
+  assert (topology.cores, topology.physical_shape) == (cores, shape)
+  assert topology.device_assignment().num_replicas == cores
+  assert topology.generation == ("v2" if name.startswith("v2") else "v3")
+
+
+@pytest.mark.parametrize(
+    "name", ["v2-1024", "v3-12", "v9-8", "2x0", "x2", "big"])
+def test_an_unknown_topology_is_an_error_that_names_those_known(name):
+  with pytest.raises(ValueError, match="unknown topology") as error:
+    plan_pod_topology.parse_topology(name)
+  assert repr(name) in str(error.value) and "v3-2048" in str(error.value)
+
+
+# Counts, against those by hand.
+
+BATCH, D_IN, D_OUT = 16, 12, 20
+
+
+def linear_step(mesh_impl_of, layout="batch:batch,d_out:model",
+                mesh_shape="batch:4,model:2", loop=1):
+  """Loss sum((x w)^2), lowered with its gradient and SGD."""
+  graph = mtf.Graph()
+  mesh = mtf.Mesh(graph, "mesh")
+  batch, d_in, d_out = [
+      mtf.Dimension(n, s) for n, s in (
+          ("batch", BATCH), ("d_in", D_IN), ("d_out", D_OUT))]
+  x = mtf.import_fully_replicated(
+      mesh, tf.placeholder(tf.float32, [BATCH, D_IN]), mtf.Shape([batch, d_in]),
+      name="x")
+
+  def model(features):
+    w = mtf.get_variable(mesh, "w", mtf.Shape([d_in, d_out]))
+    y = mtf.einsum([features["x"], w], reduced_dims=[d_in])
+    return {"loss": mtf.reduce_sum(mtf.square(y))}
+
+  if loop > 1:
+    grads, _ = mtf.serialize_training_step({"x": x}, model, batch, loop)
+  else:
+    grads = mtf.gradients(
+        [model({"x": x})["loss"]], [graph.trainable_variables[0].outputs[0]])
+  updates = optimize.SgdOptimizer(0.1).apply_grads(
+      grads, graph.trainable_variables)
+  mesh_impl = mesh_impl_of(mtf.convert_to_shape(mesh_shape),
+                           mtf.convert_to_layout_rules(layout))
+  lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
+  fetches = [lowering.lowered_operation(op) for op in updates]
+  return fetches, graph, mesh_impl, lowering
+
+
+def one_core(shape, layout):
+  return plan_pod_lowering.OneCoreMeshImpl(shape, layout, TWO_BY_TWO)
+
+
+def linear_counts(**kwargs):
+  with tf.Graph().as_default(), plan_pod_lowering.loops_in_one_graph():
+    fetches, graph, mesh_impl, _ = linear_step(one_core, **kwargs)
+    counts = plan_pod_counts.count(
+        fetches, mesh_impl.collectives, kwargs.get("loop", 1))
+    return counts, graph, mesh_impl
+
+
+def test_multiply_adds_are_those_of_the_two_products_on_slices():
+  counts, _, _ = linear_counts()
+  # x w and x^T dy: a core has a quarter of the batch and half of d_out. Nothing
+  # needs the gradient of x.
+  assert counts.multiply_adds == 2 * (BATCH // 4) * D_IN * (D_OUT // 2)
+
+
+def test_the_gradient_is_reduced_over_the_batch_and_only_there():
+  counts, _, _ = linear_counts()
+  assert counts.allreduce_bytes() == {"batch": 4 * D_IN * (D_OUT // 2)}
+  (collective,) = counts.collectives
+  assert (collective.cores, collective.kind) == (4, "allreduce")
+
+
+def test_a_split_contraction_is_reduced_over_the_model_dimension():
+  counts, _, _ = linear_counts(layout="batch:batch,d_in:model")
+  assert counts.allreduce_bytes() == {
+      "batch": 4 * (D_IN // 2) * D_OUT, "model": 4 * (BATCH // 4) * D_OUT}
+
+
+def test_loops_count_as_often_as_they_run_and_reduce_the_gradient_once():
+  counts, _, _ = linear_counts(loop=2)
+  assert counts.multiply_adds == 2 * (BATCH // 4) * D_IN * (D_OUT // 2)
+  assert counts.allreduce_bytes() == {"batch": 4 * D_IN * (D_OUT // 2)}
+
+
+def test_variables_per_core_are_slices():
+  _, graph, mesh_impl = linear_counts()
+  assert plan_pod_counts.variable_bytes(graph, mesh_impl) == {
+      "parameters": 4 * D_IN * D_OUT // 2, "optimizer": 0, "constants": 0}
+
+
+def test_elementwise_operations_join_products_and_their_users():
+  with tf.Graph().as_default():
+    a = tf.placeholder(tf.float32, [3, 5])
+    b = tf.placeholder(tf.bfloat16, [5, 7])
+    product = tf.einsum("ij,jk->ik", a, tf.cast(b, tf.float32))
+    shifted = product + tf.placeholder(tf.float32, [7])
+    total = tf.reduce_sum(shifted * shifted)
+    counts = plan_pod_counts.count([total.op, tf.exp(shifted).op], {})
+  # The cast and the sum with 7 numbers are part of the product; the square is
+  # part of its reduction; the exponential stands alone.
+  assert counts.kernels == {
+      plan_pod_counts.Kernel(3 * 5 * 7, 4 * 15 + 2 * 35 + 4 * 7 + 4 * 21): 1,
+      plan_pod_counts.Kernel(0, 4 * 21 + 8 + 4): 1,  # And the axes, two int32.
+      plan_pod_counts.Kernel(0, 4 * 21 + 4 * 21): 1}
+  assert counts.activation_bytes == 2 * 4 * 21  # The total is gone by then.
+
+
+def test_a_product_that_is_used_twice_is_written():
+  with tf.Graph().as_default():
+    a = tf.placeholder(tf.float32, [3, 5])
+    product = tf.einsum("ij,kj->ik", a, tf.placeholder(tf.float32, [7, 5]))
+    counts = plan_pod_counts.count(
+        [tf.exp(product).op, tf.tanh(product).op], {})
+  assert counts.kernels == {
+      plan_pod_counts.Kernel(3 * 5 * 7, 4 * (15 + 35 + 21)): 1,
+      plan_pod_counts.Kernel(0, 2 * 4 * 21): 2}
+
+
+def test_the_counts_are_those_of_mesh_tensorflows_own_implementation():
+  lowered = []
+  for make in (one_core, lambda shape, layout: simd_mesh_impl.SimdMeshImpl(
+      shape, layout, None, TWO_BY_TWO.device_assignment())):
+    with tf.Graph().as_default():
+      lowered.append(linear_step(make)[3].counters)
+  assert lowered[0] == lowered[1]
+  assert sum(n for key, n in lowered[0] if key.startswith("allreduce/[0]")) == (
+      8 * D_IN * D_OUT // 2)
+
+
+def test_variables_that_the_model_dimension_should_split_are_found():
+  _, graph, mesh_impl = linear_counts(layout="batch:batch")
+  (found,) = plan_pod_counts.replicated_variables(graph, mesh_impl, 1)
+  assert found == {
+      "variable": "w", "shape": f"[d_in={D_IN}, d_out={D_OUT}]",
+      "mesh_dimension": "model", "count": 1, "bytes_per_core": 4 * D_IN * D_OUT,
+      "could_split": ["d_in", "d_out"]}
+  assert not plan_pod_counts.replicated_variables(graph, mesh_impl, 2**20)
+  _, graph, mesh_impl = linear_counts()
+  assert not plan_pod_counts.replicated_variables(graph, mesh_impl, 1)
+
+
+# The roofline.
+
+
+def test_kernels_take_the_longer_of_computing_and_moving():
+  chip = CHIP._replace(tflops=2., hbm_gbps=4., link_gbps=8.)
+  kernels = {plan_pod_counts.Kernel(10**12, 10): 3,  # 2 s each at 1 TFLOPS
+             plan_pod_counts.Kernel(10, 10**9): 2}  # 0.5 s each at 2 GB/s
+  ring = plan_pod_counts.Collective("allreduce", ("batch",), 8, 4)
+  counts = plan_pod_counts.Counts(kernels, {ring: 10**9}, {}, 0, 0)
+  seconds = plan_pod_roofline.estimate(counts, chip)
+  assert seconds["matmul"] == pytest.approx(6)
+  assert seconds["memory"] == pytest.approx(1)
+  # 3/2 of 10^9 bytes, over two links of 10^9 bytes per second.
+  assert seconds["communication"] == pytest.approx(0.75)
+  assert seconds["step"] == pytest.approx(7.75)
+
+
+def test_groups_that_share_chips_share_their_links():
+  whole = plan_pod_counts.Collective("allreduce", ("batch",), 8, 4)
+  half = plan_pod_counts.Collective("allreduce", ("batch",), 4, 4)
+  on_chip = plan_pod_counts.Collective("allreduce", ("model",), 2, 1)
+  times = [plan_pod_roofline.communication_seconds(c, 1000, CHIP)
+           for c in (whole, half, on_chip)]
+  assert times[1] == pytest.approx(2 * times[0])
+  assert times[2] == pytest.approx(2 * 1000 / (CHIP.hbm_gbps * 1e9 / 2))
+
+
+# Layouts.
+
+
+def test_heads_that_do_not_divide_name_variable_dimension_and_mesh():
+  result = plan("num_heads = 3", "utils.tpu_mesh_shape.model_parallelism = 4",
+                "synthesizer_stack.attention = 'R'")
+  assert result["status"] == "invalid"
+  assert ("heads = 3 of variable encoder/block_*/layer_000/"
+          in result["reason"])
+  assert "does not divide by mesh dimension model = 4" in result["reason"]
+  assert result["mesh_shapes_that_fit"] == ["batch:8"]
+  assert "mesh shapes for 8 cores that fit: batch:8." in result["reason"]
+
+
+def test_a_feed_forward_layer_that_does_not_divide_is_named():
+  result = plan("d_ff = 10", "utils.tpu_mesh_shape.model_parallelism = 4")
+  assert "d_ff = 10 of variable encoder/block_*/" in result["reason"]
+  assert result["mesh_shapes_that_fit"] == ["batch:8", "batch:4,model:2"]
+
+
+def test_a_batch_that_does_not_divide_is_named():
+  result = plan("utils.run.batch_size = 6")
+  assert "batch = 6 of tensor" in result["reason"]
+  assert "does not divide by mesh dimension batch = 4" in result["reason"]
+  assert result["mesh_shapes_that_fit"] == ["batch:2,model:4"]
+
+
+def test_two_dimensions_on_one_mesh_dimension_are_named():
+  shape = mtf.Shape([mtf.Dimension("heads", 4), mtf.Dimension("length", 8)])
+  (problem,) = plan_pod_layout.find_problems(
+      [("x/block_003/R", shape, True)], mtf.convert_to_shape("model:2"),
+      mtf.convert_to_layout_rules("heads:model,length:model"))
+  assert str(problem) == (
+      "length and heads of variable x/block_*/R [heads=4, length=8] are both "
+      "split over mesh dimension model")
+
+
+def test_proposals_are_all_shapes_that_divide():
+  heads = mtf.Shape([mtf.Dimension("heads", 12)])
+  fits = plan_pod_layout.propose(
+      [("q", heads, True)], ["batch", "model"],
+      mtf.convert_to_layout_rules("batch:batch,heads:model"), 32,
+      lambda mesh_shape: 16)
+  assert fits == ["batch:16,model:2", "batch:8,model:4"]
+
+
+def test_a_mesh_of_another_size_than_the_topology_is_an_error():
+  with pytest.raises(ValueError) as error:
+    plan("utils.run.mesh_shape = 'batch:4'")
+  assert "`utils.run.mesh_shape` is 'batch:4', of 4 cores" in str(error.value)
+  assert "the topology 2x2 has 8" in str(error.value)
+  assert "batch:8, batch:4,model:2" in str(error.value)
+
+
+# Whole plans.
+
+
+def test_parameters_per_core_follow_the_layout():
+  result = plan("synthesizer_stack.attention = 'R'")
+  # By hand: R, v and o in both stacks, cross-attention, feed-forward layers
+  # with the split dimensions halved; what has d_model alone is whole.
+  table, d, heads, d_kv, d_ff = 4 * 12 * 12, 16, 4, 6, 24
+  projection = d * heads * d_kv
+  padded_vocabulary = 128  # As Mesh pads the 32 tokens.
+  split = (padded_vocabulary * d + 2 * (table + 2 * projection + 2 * d * d_ff) +
+           4 * projection)
+  whole = d * (2 + 1) + d * (3 + 1)
+  assert result["parameters"] == split + whole
+  assert result["per_core"]["parameter_bytes"] == 4 * (split // 2 + whole)
+  assert result["mesh_shape"] == "batch:4,model:2"
+
+
+def test_the_graph_does_not_grow_with_the_cores():
+  plans = [
+      plan("utils.run.batch_size = ('sequences_per_replica', 2)",
+           "utils.tpu_mesh_shape.model_parallelism = 4",
+           topology=plan_pod_topology.parse_topology(name))
+      for name in ("v3-128", "v3-512")]
+  assert plans[0]["operations"] == plans[1]["operations"]
+  assert plans[0]["per_core"] == plans[1]["per_core"]
+
+
+def test_microbatches_are_those_of_the_trainer():
+  bind = "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = "
+  whole, split = [plan(bind + tokens) for tokens in ("None", "12")]
+  assert (whole["microbatches"], split["microbatches"]) == (1, 2)
+  assert (split["per_core"]["activation_bytes"] <
+          whole["per_core"]["activation_bytes"])
+  # Gradients are reduced once for both, whatever else is reduced in each.
+  for axis, size in whole["per_core"]["allreduce_bytes"].items():
+    assert size <= split["per_core"]["allreduce_bytes"][axis] < 1.5 * size
+
+
+def test_all_reduces_in_each_microbatch_are_told_apart():
+  result = plan(
+      "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 12")
+  largest = result["largest_allreduces"]
+  assert {e["times_per_step"] for e in largest} <= {1, 2}
+  repeated = [e for e in largest if e["times_per_step"] == 2]
+  # The sum over heads after the output projection, in float32 or bfloat16.
+  assert any(e["mesh_dimensions"] == ["model"] for e in repeated)
+  sizes = [e["bytes_per_core"] for e in largest]
+  assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("variables, total, answer", [
+    (3, 10, "yes"), (3, 11, "perhaps"), (11, 12, "no")])
+def test_memory_fits_if_even_the_upper_estimate_does(variables, total, answer):
+  # pylint: disable-next=protected-access
+  assert plan_pod._fits(variables, total, 10) == answer
+
+
+def test_the_table_4_models_are_those_with_gin_files():
+  rows = {v.paper: v.files for v in plan_pod.table_4()}
+  assert rows["R+V"] == ["models/table4/r+v.gin"]
+  assert {"Transformer", "D", "R", "R+V", "D+V"} <= set(rows)
+
+
+# The command.
+
+
+def run_command(*flags):
+  return subprocess.run(
+      [sys.executable, "-m", "synthesizer_mtf.tools.plan_pod", *flags],
+      capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_the_command_compares_sweeps_and_writes_files(tmp_path):
+  files = {kind: tmp_path / f"plans.{kind}" for kind in ("json", "png")}
+  process = run_command(
+      "--gin_file=models/bi_v1.gin", *(f"--gin_param={p}" for p in TINY),
+      "--attention=V,R", "--topology=2x2,v3-32", "--vocabulary_size=32",
+      "--link_gbps=100", *(f"--{k}={path}" for k, path in files.items()))
+  assert process.returncode == 0, process.stderr
+  plans = [json.loads(line) for line in files["json"].read_text().splitlines()]
+  assert [(p["name"], p["topology"], p["status"]) for p in plans] == [
+      ("V", "2x2", "ok"), ("R", "2x2", "ok"),
+      ("V", "v3-32", "invalid"), ("R", "v3-32", "invalid")]
+  check_fields(plans[0])
+  assert "R on v3-32 is not possible: batch = 8" in process.stdout
+  assert "| V    | 2x2      | batch:4,model:2 |" in process.stdout
+  assert "plan: 100%" in process.stderr
+  assert "Path not found" not in process.stderr
+  assert matplotlib.image.imread(files["png"]).std() > 0
+
+
+def check_fields(result):
+  assert result["rates"] == {
+      "tflops": 123, "hbm_gbps": 900, "hbm_gib": 32, "link_gbps": 100}
+  core, seconds = result["per_core"], result["seconds"]
+  assert core["total_bytes"] == sum(core[f"{k}_bytes"] for k in (
+      "parameter", "optimizer", "constant", "activation"))
+  assert core["optimizer_bytes"] > 0 and core["activation_bytes"] > 0
+  assert set(core["allreduce_bytes"]) >= {"batch", "model"}
+  assert result["fits"] == "yes" and result["hbm_bytes"] == 16 * 2**30
+  assert seconds["step"] == pytest.approx(
+      seconds["matmul"] + seconds["memory"] + seconds["communication"])
+  assert result["steps_per_second"] == pytest.approx(1 / seconds["step"])
+  assert math.isclose(
+      result["tokens_per_second"], 8 * 12 * result["steps_per_second"])
+  assert result["versions"]["tensorflow"]
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--topology=v7-8"], "unknown topology 'v7-8'"),
+    (["--gin_file=models/none.gin"], "models/none.gin"),
+    (["--gin_file=models/bi_v1.gin", "--vocabulary_size=32",
+      *(f"--gin_param={p}" for p in TINY + ["num_heads = 3"])],
+     "heads = 3 of variable encoder/block_*/"),
+    (["--json=/nowhere/plans.json"], "there is no folder '/nowhere'"),
+], ids=["topology", "gin_file", "layout", "folder"])
+def test_a_mistake_ends_in_one_sentence(flags, message, capsys):
+  with pytest.raises(SystemExit) as error:
+    plan_pod.main(flags)
+  capsys.readouterr()
+  assert str(error.value).startswith("plan_pod: ")
+  assert message in str(error.value) and "\n" not in str(error.value)
