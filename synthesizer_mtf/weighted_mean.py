@@ -15,6 +15,7 @@ arranged to read and write them as rarely as possible:
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import visibility
+from synthesizer_mtf import watch
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
@@ -41,12 +42,12 @@ def weighted_mean(logits, values, visible, inputs):
   tables = [mtf.transpose(t, [d for d in order if d in t.shape.dims])
             for t in tables]
   if any(inputs.has_batch(t) for t in sum(map(list, products), tables)):
-    return _with_batch(products, tables, values, visible.keys, inputs)
+    return _with_batch(products, tables, values, visible, inputs)
   tables += [_inner_product(*product, inputs) for product in products]
-  return _without_batch(_sum(tables), values, visible.keys, inputs)
+  return _without_batch(_sum(tables), values, visible, inputs)
 
 
-def _without_batch(logits, values, keys, inputs):
+def _without_batch(logits, values, visible, inputs):
   """The weighted mean for logits that all examples share.
 
   The maximum of a row is taken over padding, too. A row is exact as long as no
@@ -56,7 +57,7 @@ def _without_batch(logits, values, keys, inputs):
   Args:
     logits: <float32>[heads, length, memory_length]
     values: <float>[batch, heads, memory_length, d_kv]
-    keys: <bool>[batch, memory_length], False for padding; or None.
+    visible: a `Visibility`, of which the pairs are in the logits already.
     inputs: an `AttentionInputs`.
 
   Returns:
@@ -67,10 +68,11 @@ def _without_batch(logits, values, keys, inputs):
   weights = mtf.cast(
       _softmax(logits, inputs, lambda op, grad: [grad * op.outputs[0]]),
       values.dtype)
-  if keys is None:
+  watch.show_weights(weights, visible, inputs)
+  if visible.keys is None:
     total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
   else:
-    seen = mtf.cast(keys, values.dtype)
+    seen = mtf.cast(visible.keys, values.dtype)
     values *= seen
     total = mtf.einsum([weights, seen], output_shape=(
         logits.shape - inputs.memory_length) + seen.shape.dims[:-1])
@@ -84,7 +86,7 @@ def _without_batch(logits, values, keys, inputs):
       lead + inputs.length_dims + batch + [inputs.d_kv])) / total
 
 
-def _with_batch(products, tables, values, keys, inputs):
+def _with_batch(products, tables, values, visible, inputs):
   """The weighted mean for logits that differ between examples.
 
   Args:
@@ -92,7 +94,7 @@ def _with_batch(products, tables, values, keys, inputs):
     tables: a list of tensors with any of the dimensions batch, heads, length and
       memory_length.
     values: <float>[batch, heads, memory_length, d_kv]
-    keys: <bool>[batch, memory_length], False for padding; or None.
+    visible: a `Visibility`, of which the pairs are in the tables already.
     inputs: an `AttentionInputs`.
 
   Returns:
@@ -104,9 +106,10 @@ def _with_batch(products, tables, values, keys, inputs):
         _concat_channels([p.query for p in products], inputs.query_dims),
         _concat_channels([p.key for p in products], inputs.key_dims)]
   table = [_sum(tables)] if tables else []
-  bias = None if keys is None else visibility.bias(keys)
+  bias = None if visible.keys is None else visibility.bias(visible.keys)
   weights = mtf.cast(
       _softmax(_logits(features, table, bias, inputs), inputs), values.dtype)
+  watch.show_weights(weights, visible, inputs)
   mean = mtf.einsum(
       [weights, values], output_shape=inputs.query_dims + [inputs.d_kv])
   return WeightedMeanOperation(

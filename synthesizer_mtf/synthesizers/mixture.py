@@ -5,6 +5,7 @@ import contextlib
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf import watch
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
@@ -58,7 +59,9 @@ class Mixture(base.SynthesizingFunction):
     dim = mtf.Dimension("parts", len(self.synthesizers))
     heads = [inputs.heads] if self.weights == "per_head" else []
     alpha = mtf.cast(inputs.variable("alpha", heads + [dim], 0.0), tf.float32)
-    return mtf.unstack(mtf.softmax(alpha, dim), dim)
+    alpha = mtf.softmax(alpha, dim)
+    watch.show_alpha(alpha, self.synthesizers, inputs)
+    return mtf.unstack(alpha, dim)
 
   def _scopes(self):
     """A context manager for each part: its own scope where names would clash."""
