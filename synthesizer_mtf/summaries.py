@@ -147,12 +147,9 @@ def _mean(values, queries):
   """The mean over all but padding, a scalar."""
   if queries is None:
     return mtf.reduce_mean(values)
-  # Values lack `batch` where the batch holds no padding that could tell rows.
-  dims = [d for d in queries.shape.dims if d in values.shape.dims]
-  queries = mtf.reduce_mean(queries, output_shape=dims)
-  values = mtf.reduce_mean(values, output_shape=dims)
+  values = mtf.reduce_mean(values, output_shape=queries.shape)
   return mtf.reduce_sum(values * queries) / mtf.maximum(
-      mtf.reduce_sum(queries), 1e-30)
+      mtf.reduce_sum(queries), 1)
 
 
 def _scalar(name, value):
