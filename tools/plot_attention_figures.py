@@ -169,6 +169,10 @@ def windows(layers, attention, states, window):
       below.plot(gathered.offsets, gathered.profile.mean(0), linewidth=1.2,
                  color=_COLORS[state], label=state)
     below.axvspan(-window, window, color="black", alpha=0.08, linewidth=0)
+    size = len(mean.visible)
+    # A decoder looks back only.
+    below.set_xlim(-size, size if np.triu(mean.visible, 1).any() else 1)
+    above.set_xlabel("key")
     below.set_xlabel("key's position - query's")
   axes[0][0].set_ylabel("query")
   axes[1][0].set_ylabel("mean weight")

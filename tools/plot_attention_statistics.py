@@ -14,7 +14,9 @@ class Statistics:
   """Gathers the weights of one layer over examples.
 
   All results have one number, or one list, for each head. Weights of keys which
-  a query may not see count nowhere.
+  a query may not see count nowhere; and in the distribution of weights neither
+  does a query that sees one key alone, as the first of a decoder, whose weight is
+  always 1.
   """
 
   def __init__(self):
@@ -32,14 +34,16 @@ class Statistics:
     """
     weights = np.asarray(weights, np.float64) * visible
     self._rows += len(visible)
-    self._pairs += visible.sum()
+    free = visible & (visible.sum(-1, keepdims=True) > 1)
+    free = free if free.any() else visible
+    self._pairs += free.sum()
     self._profile = _add_centered(self._profile, _by_offset(weights))
     self._entropy += -(weights * np.log(np.maximum(weights, 1e-30))).sum((1, 2))
-    self._sum += weights.sum((1, 2))
-    self._squares += (weights ** 2).sum((1, 2))
-    self._max = np.maximum(self._max, weights.max((1, 2)))
-    self._counts += np.stack([
-        np.histogram(np.minimum(head[visible], 1), BINS)[0] for head in weights])
+    weights = np.minimum(weights[:, free], 1)
+    self._sum += weights.sum(-1)
+    self._squares += (weights ** 2).sum(-1)
+    self._max = np.maximum(self._max, weights.max(-1))
+    self._counts += np.stack([np.histogram(head, BINS)[0] for head in weights])
 
   @property
   def histogram(self):
