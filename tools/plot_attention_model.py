@@ -90,11 +90,8 @@ def parse_gin(model_dir, gin_files=(), gin_params=()):
   gin.add_config_file_search_path(
       os.path.join(os.path.dirname(t5.models.__file__), "gin"))
   defaults = os.path.join(os.path.dirname(utils.__file__), "gin", "defaults.gin")
-  # As T5 does without a TPU.
-  float32 = [f"utils.get_variable_dtype.{name}_dtype = 'float32'"
-             for name in ("slice", "activation")]
   gin.parse_config_files_and_bindings(
-      [defaults, *gin_files], [*gin_params, *float32],
+      [defaults, *gin_files], list(gin_params),
       skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
 
 
@@ -215,7 +212,9 @@ class Model:
   def _call(self, features):
     """Calls the model as the trainer does, without dropout."""
     kwargs = {"compute_loss": False, "mode": tf.estimator.ModeKeys.EVAL,
-              "variable_dtype": utils.get_variable_dtype()}
+              # As T5 does without a TPU; gin says how variables are saved.
+              "variable_dtype": utils.get_variable_dtype(
+                  slice_dtype="float32", activation_dtype="float32")}
     inputs, targets = features.get("inputs"), features.get("targets")
     if isinstance(self._model, synthesizer_mtf.EncoderClassifier):
       targets = mtf.ones(inputs.mesh, mtf.Shape(
