@@ -102,7 +102,8 @@ class AttentionSummaries(watch.Watcher):
                      constant_values=1.)
       with tf.name_scope(None):
         tf.summary.image(
-            tag, tf.concat(tf.unstack(array), axis=-1)[None, ..., None])
+            tag, tf.concat(tf.unstack(array), axis=-1)[None, ..., None],
+            max_outputs=1)
 
     watch.WatchOperation([weights], write, on_tpu=False)
 
@@ -136,9 +137,9 @@ def _distance(weights, inputs):
   def slots(dim):
     return mtf.range(weights.mesh, dim, tf.float32)
 
-  shape = mtf.Shape([inputs.length, inputs.memory_length])
-  distance = mtf.abs(mtf.subtract(
-      slots(inputs.length), slots(inputs.memory_length), output_shape=shape))
+  distance = mtf.abs(mtf.add(
+      slots(inputs.length), -slots(inputs.memory_length),
+      output_shape=[inputs.length, inputs.memory_length]))
   return mtf.einsum([weights, distance], output_shape=(
       weights.shape - inputs.memory_length))
 
