@@ -29,7 +29,7 @@ def train_with_attention_summaries(
   It takes the place of `train_model` as `utils.run.train_model_fn`. What a
   summary needs is computed in the steps that write it and in no others. On a
   TPU scalars are written where `tpu_estimator_model_fn.tpu_summaries` is True,
-  in each step, and images never: Mesh TensorFlow hands only scalars to the host.
+  in each step, and images never: Mesh TensorFlow hands the host scalars only.
 
   Args:
     estimator: a `TPUEstimator`.
@@ -98,8 +98,8 @@ class AttentionSummaries(watch.Watcher):
     def write(array, is_tpu):
       del is_tpu
       # A line that is bright keeps the heads apart.
-      array = tf.pad(tf.sqrt(array[:self._image_heads]), [[0, 0], [0, 0], [0, 1]],
-                     constant_values=1.)
+      array = tf.pad(tf.sqrt(array[:self._image_heads]),
+                     [[0, 0], [0, 0], [0, 1]], constant_values=1.)
       with tf.name_scope(None):
         tf.summary.image(
             tag, tf.concat(tf.unstack(array), axis=-1)[None, ..., None],

@@ -71,8 +71,8 @@ def normalized(weights, visible):
     visible: a `Visibility`.
 
   Returns:
-    <float32>[batch, heads, length, memory_length]; without `batch` where neither
-    argument has it.
+    <float32>[batch, heads, length, memory_length]; without `batch` where
+    neither argument has it.
   """
   weights = mtf.cast(weights, tf.float32)
   if visible.keys is None:
@@ -86,7 +86,7 @@ def normalized(weights, visible):
 
 
 def is_query(inputs):
-  """<float32>[batch, length]: 0 for padding; or None where nothing is marked."""
+  """<float32>[batch, length]: 0 for padding; None where nothing is marked."""
   ids = positions.segment_id(inputs.context)
   if ids is None:
     return None

@@ -4,9 +4,9 @@
     --input='The house is wonderful.' --target='Das Haus ist wunderbar.'
 
 It writes, each as PNG and SVG: `contact_sheet`, all heads of all layers;
-`STACK_N`, each head of layer N; `histograms`, the weights at initialization and
-now; `windows_STACK`, the weight by distance; and for mixtures `alpha`. R, FR and
-Fix need no text. The model is that of MODEL_DIR/operative_config.gin.
+`STACK_N`, each head of layer N; `histograms`, the weights at initialization
+and now; `windows_STACK`, the weight by distance; and for mixtures `alpha`.
+R, FR and Fix need no text. The model is that of MODEL_DIR/operative_config.gin.
 
 --json writes one line for each head of each layer.
 """
@@ -38,16 +38,17 @@ class Analysis:
 
   Attributes:
     layers: a list of `plot_attention_model.Layer`.
-    attention: a dict from their names to the `plot_attention_model.Attention` of
-      the example that is drawn.
+    attention: a dict from their names to the `Attention` of the example that is
+      drawn.
     initial_alpha: a dict from their names to <float32>[heads, parts] or None.
-    states: a dict from "initial", "trained" and "uniform" to dicts from names of
-      layers to `Statistics` over all examples.
+    states: a dict from "initial", "trained" and "uniform" to dicts from names
+      of layers to `Statistics` over all examples.
     step: of the checkpoint.
     initial_step: of the one before training; None for newly drawn variables.
   """
 
-  def __init__(self, model, model_dir, names, step=None, drawn=0, progress=iter):
+  def __init__(self, model, model_dir, names, step=None, drawn=0,
+               progress=iter):
     """Runs the model.
 
     Args:
@@ -67,9 +68,11 @@ class Analysis:
     try:
       initial, self.initial_step = plot_attention_model.find_checkpoint(
           model_dir, 0)
-      model.restore(initial)
     except ValueError:
-      self.initial_step = None
+      initial = self.initial_step = None
+    if initial:
+      model.restore(initial)
+    else:
       model.initialize()
     before = self._gather("initial", model, names, drawn, progress)
     self.initial_alpha = {name: a.alpha for name, a in before.items()}
@@ -100,7 +103,8 @@ class Analysis:
       for head in range(len(self.attention[layer.name].weights)):
         row = {"layer": layer.name, "head": head, "attention": layer.attention,
                "step": self.step, "initial_step": self.initial_step,
-               "windows": _WINDOWS, "bins": np.round(statistics.BINS, 6).tolist()}
+               "windows": _WINDOWS,
+               "bins": np.round(statistics.BINS, 6).tolist()}
         for state, summary in summaries.items():
           row[state] = {key: np.broadcast_to(value, (
               max(len(value), head + 1),) + value.shape[1:])[head].tolist()
@@ -126,8 +130,8 @@ def table(rows, window):
   place = rows[0]["windows"].index(window)
 
   def mean(members, state, key):
-    return np.mean([np.asarray(m[state][key])[..., place] if key == "window_mass"
-                    else m[state][key] for m in members])
+    values = [m[state][key] for m in members]
+    return np.mean([v[place] for v in values] if key == "window_mass" else values)
 
   lines = [["layer", "attention", "state", "entropy", "distance",
             f"within {window}", "half within", "stddev", "max", "0.1-0.2",
@@ -175,8 +179,8 @@ def _aligned(lines):
 LEGEND = """\
 Means over the heads of a layer, over all queries. entropy: of the weights of a
   query, in nats. distance: tokens between query and key, weighted. within: the
-  weight that lies within so many tokens. half within: the least such number that
-  holds half the weight. stddev, max and shares: of the weights themselves.
+  weight that lies within so many tokens. half within: the least such number
+  that holds half the weight. stddev, max and shares: of the weights themselves.
 uniform: the same weight for all keys that may be seen.
 alpha weighs logits, and a head leans on a part whose alpha exceeds an equal
   share by 0.01. A part with small logits matters less than its alpha says."""
@@ -210,7 +214,8 @@ def draw(analysis, folder, window):
                             "windows_" + stack.replace("/", "_"))
   mixtures = [layer for layer in layers if layer.parts]
   if mixtures:
-    written += figures.save(figures.alphas(mixtures, attention), folder, "alpha")
+    written += figures.save(
+        figures.alphas(mixtures, attention), folder, "alpha")
   return written
 
 
@@ -232,8 +237,8 @@ def choose_layers(model, wanted):
   for name in wanted:
     if not any(name in (layer.name, layer.stack)
                for layer in model.layers.values()):
-      skipped = (f" ({', '.join(model.skipped)} cannot be drawn: Linformer has no "
-                 "weights of positions)") if model.skipped else ""
+      skipped = (f" ({', '.join(model.skipped)} cannot be drawn: Linformer has "
+                 "no weights of positions)") if model.skipped else ""
       raise ValueError(f"--layers names {name!r}, but the model has "
                        f"{', '.join(known)}{skipped}; choose among them.")
   return [name for name, layer in model.layers.items()
@@ -252,8 +257,8 @@ def _examples(args):
   for feature, lines in texts.items():
     if lines and len(lines) != count:
       raise ValueError(f"there are {len(texts['inputs'])} inputs but "
-                       f"{len(texts['targets'])} targets; give as many of both, "
-                       "or only one kind.")
+                       f"{len(texts['targets'])} targets; give as many of "
+                       "both, or only one kind.")
     if not lines:
       texts[feature] = [None] * count
   if args.example >= count or args.example < 0:
@@ -271,8 +276,8 @@ def _texts(given, path):
     raise ValueError(f"{path!r} holds no text.")
   blank = [i for i, line in enumerate(lines) if not line.strip()]
   if blank:
-    raise ValueError(f"{path!r}, line {blank[0] + 1} is blank; give one text per "
-                     "line.")
+    raise ValueError(f"{path!r}, line {blank[0] + 1} is blank; give one text "
+                     "per line.")
   return given + lines
 
 

@@ -50,8 +50,9 @@ def histograms(layers, states):
   for layer, axis in zip(layers, axes):
     for state, by_layer in states.items():
       share = by_layer[layer.name].histogram.mean(0)
+      fill = state == "trained"
       axis.stairs(share, statistics.BINS, label=state, color=_COLORS[state],
-                  fill=state == "trained", alpha=.6 if state == "trained" else 1)
+                  fill=fill, alpha=.6 if fill else 1)
     axis.set_yscale("log")
     axis.set_xlim(0, right)
     axis.set_title(_title(layer), fontsize="medium")
@@ -129,7 +130,8 @@ def contact_sheet(layers, attention):
     axis.set_yticks((np.arange(len(tiles)) + .5) * step,
                     [f"{layer.name.rpartition('/')[2]}  {layer.attention}"
                      for layer in members])
-    axis.set_xticks((np.arange(width // step) + .5) * step, range(width // step))
+    count = width // step
+    axis.set_xticks((np.arange(count) + .5) * step, range(count))
     axis.tick_params(length=0)
     for spine in axis.spines.values():
       spine.set_visible(False)
@@ -146,8 +148,8 @@ def windows(layers, attention, states, window):
   Args:
     layers: a list of `plot_attention_model.Layer`.
     attention: a dict from their names to `plot_attention_model.Attention`.
-    states: a dict from "initial", "trained" and "uniform" to dicts from names of
-      layers to `Statistics`.
+    states: a dict from "initial", "trained" and "uniform" to dicts from names
+      of layers to `Statistics`.
     window: an integer, whose borders are drawn.
 
   Returns:
@@ -292,7 +294,7 @@ def _mean_over_heads(attention):
 
 
 def _top(attentions):
-  """The end of the colour scale: few weights, as of the first tokens, exceed it."""
+  """The end of the colour scale, which few weights exceed."""
   seen = np.concatenate([a.weights[:, a.visible].ravel() for a in attentions])
   return max(np.quantile(seen, 0.995), 1e-6)
 

@@ -84,12 +84,13 @@ def parse_gin(model_dir, gin_files=(), gin_params=()):
     gin_files = [os.path.join(model_dir, "operative_config.gin")]
     if not tf.io.gfile.exists(gin_files[0]):
       raise ValueError(
-          f"--model_dir is {model_dir!r} but holds no operative_config.gin; name "
-          "the folder that the trainer wrote, or its gin files with --gin_file.")
+          f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
+          "name the folder that the trainer wrote, or gin files with --gin_file.")
   gin.clear_config()
   gin.add_config_file_search_path(
       os.path.join(os.path.dirname(t5.models.__file__), "gin"))
-  defaults = os.path.join(os.path.dirname(utils.__file__), "gin", "defaults.gin")
+  defaults = os.path.join(
+      os.path.dirname(utils.__file__), "gin", "defaults.gin")
   gin.parse_config_files_and_bindings(
       [defaults, *gin_files], list(gin_params),
       skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
@@ -113,7 +114,7 @@ def find_checkpoint(model_dir, step=None):
            for path in paths}
   if not found:
     raise ValueError(f"--model_dir is {model_dir!r} but holds no checkpoint, "
-                     "model.ckpt-*.index; name a folder that the trainer wrote.")
+                     "model.ckpt-*.index; name one that the trainer wrote.")
   step = max(found) if step is None else step
   if step not in found:
     raise ValueError(f"--step is {step} but {model_dir!r} holds the steps "
@@ -167,8 +168,8 @@ class Model:
     self.layers = {layer.name: layer for layer in self._watcher.layers}
     if not self.layers:
       raise ValueError(
-          "the model has no layer whose weights can be drawn; its gin must bind "
-          "`synthesizer_stack.attention`, and Linformer has no weights of "
+          "the model has no layer whose weights can be drawn; its gin must "
+          "bind `synthesizer_stack.attention`, and Linformer has no weights of "
           "positions.")
 
   def _encode(self, example, length):
@@ -249,8 +250,9 @@ class Model:
       if saved.get(name) != shape:
         found = f"with shape {saved[name]}" if name in saved else "nowhere"
         raise ValueError(
-            f"gin makes a variable {name!r} with shape {shape}, but {path!r} has "
-            f"it {found}; give the gin files that the model was trained with.")
+            f"gin makes a variable {name!r} with shape {shape}, but {path!r} "
+            f"has it {found}; give the gin files that the model was trained "
+            "with.")
     self._saver.restore(self._session, path)
     self._session.run(self._copy)
 

@@ -15,8 +15,8 @@ class Statistics:
 
   All results have one number, or one list, for each head. Weights of keys which
   a query may not see count nowhere; and in the distribution of weights neither
-  does a query that sees one key alone, as the first of a decoder, whose weight is
-  always 1.
+  does a query that sees one key alone, as the first of a decoder, whose weight
+  is always 1.
   """
 
   def __init__(self):
