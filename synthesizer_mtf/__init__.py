@@ -25,5 +25,6 @@ from synthesizer_mtf.attention import SyntheticAttention
 from synthesizer_mtf.classifier import EncoderClassifier
 from synthesizer_mtf.notation import attention_layer
 from synthesizer_mtf.stack import synthesizer_stack
+from synthesizer_mtf.summaries import train_with_attention_summaries
 
 gin_files.add_search_path()

@@ -57,12 +57,12 @@ class AttentionInputs:
   def has_batch(self, tensor):
     return any(d in tensor.shape.dims for d in self.context.batch_dims)
 
-  def variable(self, name, dims, stddev, trainable=True):
+  def variable(self, name, dims, stddev, trainable=True, mean=0.0):
     """A normally initialized variable, in the layer's scope."""
     return mtf.get_variable(
         self.context.mesh, name,
         mtf.Shape(self.context.model.ensemble_dims + dims),
-        initializer=tf.random_normal_initializer(stddev=stddev),
+        initializer=tf.random_normal_initializer(mean, stddev),
         dtype=self.context.variable_dtype, trainable=trainable)
 
   @property

@@ -59,6 +59,13 @@ def attention_layer(notation, **kwargs):
                     synthesizers=functions)
 
 
+def part_name(synthesizer):
+  """The name of a synthesizing function in the notation, or of its class."""
+  cls = type(synthesizer)
+  return next((name for name, known in SYNTHESIZING_FUNCTIONS.items()
+               if known is cls), cls.__name__)
+
+
 def _names(notation):
   names = notation.split("+") if isinstance(notation, str) else [notation]
   names = [n.strip() if isinstance(n, str) else n for n in names]

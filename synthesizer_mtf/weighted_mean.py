@@ -18,6 +18,7 @@ arranged to read and write them as rarely as possible:
 import mesh_tensorflow as mtf
 from synthesizer_mtf import in_turns
 from synthesizer_mtf import visibility
+from synthesizer_mtf import watch
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
@@ -47,11 +48,16 @@ def weighted_mean(logits, values, visible, inputs):
   tables = [mtf.transpose(t, [d for d in order if d in t.shape.dims])
             for t in tables]
   if any(inputs.has_batch(t) for t in sum(map(list, products), tables)):
-    return _with_batch(products, tables, values, visible.keys, inputs)
-  return _without_batch(products, tables, values, visible.keys, inputs)
+    return _with_batch(products, tables, values, visible, inputs)
+  return _without_batch(products, tables, values, visible, inputs)
 
 
-def _without_batch(products, tables, values, keys, inputs):
+def _turn(inputs):
+  """How many queries to compute at a time: all where weights are watched."""
+  return inputs.length.size if watch.is_on() else _QUERIES
+
+
+def _without_batch(products, tables, values, visible, inputs):
   """The weighted mean for logits that all examples share.
 
   The maximum of a row is taken over padding, too. A row is exact as long as no
@@ -63,7 +69,7 @@ def _without_batch(products, tables, values, keys, inputs):
     tables: a list of tensors with any of the dimensions heads, length and
       memory_length.
     values: <float>[batch, heads, memory_length, d_kv]
-    keys: <bool>[batch, memory_length], False for padding; or None.
+    visible: a `Visibility`, of which the pairs are in the tables already.
     inputs: an `AttentionInputs`.
 
   Returns:
@@ -72,8 +78,9 @@ def _without_batch(products, tables, values, keys, inputs):
   known = [d for t in sum(map(list, products), tables) for d in t.shape.dims]
   lead = [d for d in inputs.batch_dims + [inputs.heads] if d in known]
   batch = [d for d in inputs.batch_dims if d not in lead]
-  seen = None if keys is None else mtf.cast(keys, values.dtype)
-  if seen is not None:
+  seen = None
+  if visible.keys is not None:
+    seen = mtf.cast(visible.keys, values.dtype)
     values *= seen
   values = mtf.transpose(
       values, lead + [inputs.memory_length] + batch + [inputs.d_kv])
@@ -87,12 +94,14 @@ def _without_batch(products, tables, values, keys, inputs):
     weights = mtf.cast(
         softmax(logits, lambda op, grad: [grad * op.outputs[0]]),
         values.dtype)
+    watch.show_weights(weights, visible, inputs)
     return mtf.einsum([weights, values], output_shape=(
         lead + length_dims + batch + [inputs.d_kv])) / _total(
             weights, seen, inputs)
 
   return in_turns.in_turns(
-      mean, [p.query for p in products] + tables, inputs.length_dims, _QUERIES)
+      mean, [p.query for p in products] + tables, inputs.length_dims,
+      _turn(inputs))
 
 
 def _total(weights, seen, inputs):
@@ -113,7 +122,7 @@ def _total(weights, seen, inputs):
   return total + mtf.cast(mtf.equal(total, 0), total.dtype)
 
 
-def _with_batch(products, tables, values, keys, inputs):
+def _with_batch(products, tables, values, visible, inputs):
   """The weighted mean for logits that differ between examples.
 
   Args:
@@ -121,13 +130,13 @@ def _with_batch(products, tables, values, keys, inputs):
     tables: a list of tensors with any of the dimensions batch, heads, length and
       memory_length.
     values: <float>[batch, heads, memory_length, d_kv]
-    keys: <bool>[batch, memory_length], False for padding; or None.
+    visible: a `Visibility`, of which the pairs are in the tables already.
     inputs: an `AttentionInputs`.
 
   Returns:
     <float>[batch, heads, length, d_kv]
   """
-  bias = [] if keys is None else [visibility.bias(keys)]
+  bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
   query, key = [], []
   if products:
     query = [_concat_channels([p.query for p in products], inputs.query_dims)]
@@ -144,12 +153,13 @@ def _with_batch(products, tables, values, keys, inputs):
         dims + [inputs.memory_length]))] if query else []
     weights = mtf.cast(
         softmax(_sum(table + product + bias), gradient=0), values.dtype)
+    watch.show_weights(weights, visible, inputs)
     mean = mtf.einsum([weights, values], output_shape=dims + [inputs.d_kv])
     return WeightedMeanOperation(
         weights, mean, values, rows[:len(query)] + key, table).outputs[0]
 
   return in_turns.in_turns(
-      mean, query + tables, inputs.length_dims, _QUERIES)
+      mean, query + tables, inputs.length_dims, _turn(inputs))
 
 
 class WeightedMeanOperation(mtf.Operation):

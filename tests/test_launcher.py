@@ -55,7 +55,8 @@ class Launcher:
 def launcher(tmp_path_factory, sentencepiece_model):
   """A launcher whose model directory holds a model trained for 4 steps."""
   run = Launcher(tmp_path_factory.mktemp("launcher"), sentencepiece_model)
-  done = run(bindings=[STEPS.format(4)])
+  done = run("attention_summaries.gin", bindings=[
+      STEPS.format(4), "train_with_attention_summaries.every_steps = 2"])
   assert done.returncode == 0, done.stderr[-3000:]
   return run
 
@@ -86,6 +87,17 @@ def scalars(folder):
       for value in event.summary.value:
         values[value.tag] = value.simple_value
   return values
+
+
+def test_training_writes_summaries_of_the_attention(launcher):
+  written = {}
+  for path in launcher.model_dir.glob("events*"):
+    for event in tf.train.summary_iterator(str(path)):
+      for value in event.summary.value:
+        written.setdefault(value.tag, []).append(event.step)
+  for name in ("alpha/R", "entropy", "distance", "heads/image"):
+    first, second = written[f"attention/decoder/block_001/{name}"][:2]
+    assert second - first == 2
 
 
 def test_perplexity_eval_writes_the_log_perplexity(launcher):

@@ -5,6 +5,7 @@ import contextlib
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf import watch
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
@@ -57,8 +58,13 @@ class Mixture(base.SynthesizingFunction):
     """The weight of each part: a list of <float32>[heads] or <float32>[]."""
     dim = mtf.Dimension("parts", len(self.synthesizers))
     heads = [inputs.heads] if self.weights == "per_head" else []
-    alpha = mtf.cast(inputs.variable("alpha", heads + [dim], 0.0), tf.float32)
-    return mtf.unstack(mtf.softmax(alpha, dim), dim)
+    # Adafactor's steps are relative to the size of a variable, so that from 0
+    # the weights would hardly move. The softmax of ones is that of zeros.
+    alpha = mtf.cast(
+        inputs.variable("alpha", heads + [dim], 0.0, mean=1.0), tf.float32)
+    alpha = mtf.softmax(alpha, dim)
+    watch.show_alpha(alpha, self.synthesizers, inputs)
+    return mtf.unstack(alpha, dim)
 
   def _scopes(self):
     """A context manager for each part: its own scope where names would clash."""

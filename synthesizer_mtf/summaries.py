@@ -1,0 +1,168 @@
+"""Summaries for TensorBoard, of the attention of each layer while it trains.
+
+The name of each begins with `attention/` and the place of the layer, such as
+`encoder/block_000`. The scalars are means over the batch and the heads:
+
+  alpha/NAME: the weight of this part of a mixture.
+  entropy: of the weights of a query, in nats.
+  distance: how many tokens lie between a query and its keys, on the average.
+
+The image shows the weights of the first heads, side by side, for the first
+example of the batch; the brightness is the square root of the weight.
+"""
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow import utils as mtf_utils
+from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import attention
+from synthesizer_mtf import notation
+from synthesizer_mtf import watch
+import tensorflow.compat.v1 as tf
+
+
+@gin.configurable(module="synthesizer_mtf")
+def train_with_attention_summaries(
+    estimator, *args, every_steps=100, images=True, image_heads=4, **kwargs):
+  """Trains as Mesh TensorFlow's `train_model`, and writes summaries.
+
+  It takes the place of `train_model` as `utils.run.train_model_fn`. What a
+  summary needs is computed in the steps that write it and in no others. On a
+  TPU scalars are written where `tpu_estimator_model_fn.tpu_summaries` is True,
+  in each step, and images never: Mesh TensorFlow hands the host scalars only.
+
+  Args:
+    estimator: a `TPUEstimator`.
+    *args: of `train_model`.
+    every_steps: write summaries every this many steps, an integer. It is that
+      of all summaries, such as the learning rate's.
+    images: whether to write images.
+    image_heads: how many heads an image shows.
+    **kwargs: of `train_model`.
+
+  Returns:
+    what `train_model` returns.
+
+  Raises:
+    ValueError: a parameter is out of range, or the steps are split into
+      microbatches, from whose loop no tensor leaves.
+  """
+  name = "train_with_attention_summaries"
+  attention.check_positive(f"{name}.every_steps", every_steps)
+  attention.check_positive(f"{name}.image_heads", image_heads)
+  # Mesh TensorFlow does not pass it on.
+  # pylint: disable-next=protected-access
+  estimator._config = estimator.config.replace(save_summary_steps=every_steps)
+  with watch.watching(AttentionSummaries(image_heads if images else 0)):
+    return utils.train_model(estimator, *args, **kwargs)
+
+
+class AttentionSummaries(watch.Watcher):
+  """Makes the summaries of all layers that are called in training."""
+
+  def __init__(self, image_heads=4):
+    """Declares the parameters.
+
+    Args:
+      image_heads: how many heads an image shows; 0 for no images.
+    """
+    self._image_heads = image_heads
+
+  def see_alpha(self, alpha, synthesizers):
+    parts = alpha.shape.dims[-1]
+    alpha = mtf.reduce_mean(alpha, output_shape=[parts])
+    names = _unique(map(notation.part_name, synthesizers))
+    for name, value in zip(names, mtf.unstack(alpha, parts)):
+      _scalar(f"alpha/{name}", value)
+
+  def see_weights(self, weights, visible, inputs):
+    if not inputs.context.train:
+      return
+    _check_microbatches(inputs.context.num_microbatches)
+    weights = watch.normalized(weights, visible)
+    queries = watch.is_query(inputs)
+    _scalar("entropy", _mean(_entropy(weights, inputs), queries))
+    _scalar("distance", _mean(_distance(weights, inputs), queries))
+    if self._image_heads:
+      self._image(weights, inputs)
+
+  def _image(self, weights, inputs):
+    for dim in inputs.batch_dims:
+      if dim in weights.shape.dims:
+        first = mtf.zeros(weights.mesh, [], tf.int32)
+        weights = mtf.gather(weights, first, dim)
+    weights = mtf.transpose(
+        weights, [inputs.heads, inputs.length, inputs.memory_length])
+    tag = f"attention/{watch.layer_name()}/heads"
+
+    def write(array, is_tpu):
+      del is_tpu
+      # A line that is bright keeps the heads apart.
+      array = tf.pad(tf.sqrt(array[:self._image_heads]),
+                     [[0, 0], [0, 0], [0, 1]], constant_values=1.)
+      with tf.name_scope(None):
+        tf.summary.image(
+            tag, tf.concat(tf.unstack(array), axis=-1)[None, ..., None],
+            max_outputs=1)
+
+    watch.WatchOperation([weights], write, on_tpu=False)
+
+
+def _check_microbatches(number):
+  if number > 1:
+    parameter = "serialize_num_microbatches.tokens_per_microbatch_per_replica"
+    raise ValueError(
+        f"`{parameter}` splits each step into {number} microbatches, whose "
+        "attention cannot be summarized; raise it, or leave out "
+        "`utils.run.train_model_fn = @train_with_attention_summaries`.")
+
+
+def _unique(names):
+  """Adds the place to names that occur more than once, as in R, R.1."""
+  seen = []
+  for place, name in enumerate(names):
+    seen.append(f"{name}.{place}" if name in seen else name)
+  return seen
+
+
+def _entropy(weights, inputs):
+  """<float32>[batch, heads, length]"""
+  return -mtf.reduce_sum(
+      weights * mtf.log(mtf.maximum(weights, 1e-30)),
+      reduced_dim=inputs.memory_length)
+
+
+def _distance(weights, inputs):
+  """<float32>[batch, heads, length]"""
+  def slots(dim):
+    return mtf.range(weights.mesh, dim, tf.float32)
+
+  distance = mtf.abs(mtf.add(
+      slots(inputs.length), -slots(inputs.memory_length),
+      output_shape=[inputs.length, inputs.memory_length]))
+  return mtf.einsum([weights, distance], output_shape=(
+      weights.shape - inputs.memory_length))
+
+
+def _mean(values, queries):
+  """The mean over all but padding, a scalar."""
+  if queries is None:
+    return mtf.reduce_mean(values)
+  values = mtf.reduce_mean(values, output_shape=queries.shape)
+  return mtf.reduce_sum(values * queries) / mtf.maximum(
+      mtf.reduce_sum(queries), 1)
+
+
+def _scalar(name, value):
+  """Summarizes a scalar of the layer that is being called."""
+  tag = f"attention/{watch.layer_name()}/{name}"
+
+  def write(scalar, is_tpu):
+    if is_tpu:
+      tf.add_to_collection(
+          mtf_utils.SCALAR_SUMMARIES_COLLECTION_KEY, (tag, scalar))
+      return
+    with tf.name_scope(None):
+      tf.summary.scalar(tag, scalar)
+
+  watch.WatchOperation([value], write)

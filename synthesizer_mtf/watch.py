@@ -1,0 +1,129 @@
+"""Lets a tool or the trainer see the attention weights of each layer.
+
+The layers hand out the very tensors they compute with, while they are called
+inside `watching`. Otherwise nothing is made.
+"""
+
+import contextlib
+import re
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow import simd_mesh_impl
+from synthesizer_mtf import positions
+import tensorflow.compat.v1 as tf
+
+_watchers = []
+
+
+class Watcher:
+  """Base class of what can be given to `watching`."""
+
+  def see_weights(self, weights, visible, inputs):
+    """Called once by each layer, in its variable scope.
+
+    Args:
+      weights: <float>[batch, heads, length, memory_length]; may lack `batch`,
+        and is then a softmax over padding, too (see `normalized`).
+      visible: a `Visibility`.
+      inputs: an `AttentionInputs`.
+    """
+
+  def see_alpha(self, alpha, synthesizers):
+    """Called before that by each mixture that has weights.
+
+    Args:
+      alpha: <float32>[heads, parts], or [parts] if they are per layer.
+      synthesizers: a list of the parts.
+    """
+
+
+@contextlib.contextmanager
+def watching(watcher):
+  """Layers that are called inside show their weights to a `Watcher`."""
+  _watchers.append(watcher)
+  try:
+    yield watcher
+  finally:
+    _watchers.remove(watcher)
+
+
+def is_on():
+  """Whether somebody watches."""
+  return bool(_watchers)
+
+
+def show_weights(weights, visible, inputs):
+  for watcher in [] if inputs.incremental else _watchers:
+    watcher.see_weights(weights, visible, inputs)
+
+
+def show_alpha(alpha, synthesizers, inputs):
+  for watcher in [] if inputs.incremental else _watchers:
+    watcher.see_alpha(alpha, synthesizers)
+
+
+def layer_name():
+  """The place of the layer that is being called, as "encoder/block_000"."""
+  scope = tf.get_variable_scope().name
+  return re.sub(r"/layer_\d+/[^/]*$", "", scope)
+
+
+def normalized(weights, visible):
+  """Weights without padding, whose rows sum to 1 or, if nothing is seen, to 0.
+
+  Args:
+    weights: what `Watcher.see_weights` gets.
+    visible: a `Visibility`.
+
+  Returns:
+    <float32>[batch, heads, length, memory_length]; without `batch` where
+    neither argument has it.
+  """
+  weights = mtf.cast(weights, tf.float32)
+  if visible.keys is None:
+    return weights
+  seen = mtf.cast(visible.keys, tf.float32)
+  batch = [d for d in seen.shape.dims[:-1] if d not in weights.shape.dims]
+  weights = mtf.multiply(
+      weights, seen, output_shape=batch + weights.shape.dims)
+  total = mtf.reduce_sum(weights, reduced_dim=seen.shape.dims[-1])
+  return weights / (total + mtf.cast(mtf.equal(total, 0), tf.float32))
+
+
+def is_query(inputs):
+  """<float32>[batch, length]: 0 for padding; None where nothing is marked."""
+  ids = positions.segment_id(inputs.context)
+  if ids is None:
+    return None
+  return mtf.cast(mtf.not_equal(ids, 0), tf.float32)
+
+
+class WatchOperation(mtf.Operation):
+  """Gives tensors, once they are lowered, to a function.
+
+  It has no outputs. Where a layer runs again in the backward pass, only the
+  forward pass is seen: tensors there must not be used from outside, but an
+  operation inside may.
+  """
+
+  def __init__(self, tensors, receive, on_tpu=True):
+    """Declares the inputs.
+
+    Args:
+      tensors: a list of Mesh tensors.
+      receive: a function of as many `tf.Tensor`, and of the boolean `is_tpu`.
+      on_tpu: whether it works inside a TPU's program; if not it is left out.
+    """
+    super().__init__(tensors, name="watch")
+    self._receive = receive
+    self._on_tpu = on_tpu
+    self._lowered = []  # Shared with the clones that the backward pass makes.
+
+  def lower(self, lowering):
+    mesh_impl = lowering.mesh_impl(self)
+    is_tpu = isinstance(mesh_impl, simd_mesh_impl.SimdMeshImpl)
+    if self._lowered or (is_tpu and not self._on_tpu):
+      return
+    self._lowered.append(True)
+    self._receive(*map(lowering.export_to_tf_tensor, self.inputs),
+                  is_tpu=is_tpu)

@@ -1,0 +1,364 @@
+"""Draws the attention of a trained model, and says in numbers what it does.
+
+  python tools/plot_attention.py --model_dir=MODEL_DIR --output=pictures \\
+    --input='The house is wonderful.' --target='Das Haus ist wunderbar.'
+
+It writes, each as PNG and SVG: `contact_sheet`, all heads of all layers;
+`STACK_N`, each head of layer N; `histograms`, the weights at initialization
+and now; `windows_STACK`, the weight by distance; and for mixtures `alpha`.
+R, FR and Fix need no text. The model is that of MODEL_DIR/operative_config.gin.
+
+--json writes one line for each head of each layer.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+import tqdm
+
+# pylint: disable=g-import-not-at-top,wrong-import-position
+from synthesizer_mtf import launcher
+from synthesizer_mtf.tools import plot_attention_figures as figures
+from synthesizer_mtf.tools import plot_attention_model
+from synthesizer_mtf.tools import plot_attention_statistics as statistics
+
+_WINDOWS = [1, 2, 4, 8, 16]
+
+# By how much alpha must exceed an equal share before it is worth a word.
+_LEANING = 0.01
+
+
+class Analysis:
+  """What a checkpoint does with some examples, before and after training.
+
+  Attributes:
+    layers: a list of `plot_attention_model.Layer`.
+    attention: a dict from their names to the `Attention` of the example that is
+      drawn.
+    initial_alpha: a dict from their names to <float32>[heads, parts] or None.
+    states: a dict from "initial", "trained" and "uniform" to dicts from names
+      of layers to `Statistics` over all examples.
+    step: of the checkpoint.
+    initial_step: of the one before training; None for newly drawn variables.
+  """
+
+  def __init__(self, model, model_dir, names, step=None, drawn=0,
+               progress=iter):
+    """Runs the model.
+
+    Args:
+      model: a `plot_attention_model.Model`.
+      model_dir: the folder of the checkpoints.
+      names: which layers, keys of `model.layers`.
+      step: of the checkpoint; the last if None.
+      drawn: the place of the example that is drawn.
+      progress: what wraps the iterable of examples.
+
+    Raises:
+      ValueError: a checkpoint or a text is missing.
+    """
+    self.layers = [model.layers[name] for name in names]
+    path, self.step = plot_attention_model.find_checkpoint(model_dir, step)
+    self.states = {}
+    try:
+      initial, self.initial_step = plot_attention_model.find_checkpoint(
+          model_dir, 0)
+    except ValueError:
+      initial = self.initial_step = None
+    if initial:
+      model.restore(initial)
+    else:
+      model.initialize()
+    before = self._gather("initial", model, names, drawn, progress)
+    self.initial_alpha = {name: a.alpha for name, a in before.items()}
+    model.restore(path)
+    self.attention = self._gather("trained", model, names, drawn, progress)
+
+  def _gather(self, state, model, names, drawn, progress):
+    """Fills `states`; returns the `Attention` of the example that is drawn."""
+    gathered = {name: statistics.Statistics() for name in names}
+    even = {name: statistics.Statistics() for name in names}
+    for i in progress(range(len(model.examples))):
+      attention = model.attend(names, i)
+      for name, a in attention.items():
+        gathered[name].add(a.weights, a.visible)
+        even[name].add(statistics.uniform(a.visible), a.visible)
+      if i == drawn:
+        kept = attention
+    self.states.update({state: gathered, "uniform": even})
+    return kept
+
+  def rows(self):
+    """A dict for each head of each layer, ready for JSON."""
+    rows = []
+    for layer in self.layers:
+      summaries = {state: by_layer[layer.name].summary(_WINDOWS)
+                   for state, by_layer in self.states.items()}
+      alpha = self.attention[layer.name].alpha
+      for head in range(len(self.attention[layer.name].weights)):
+        row = {"layer": layer.name, "head": head, "attention": layer.attention,
+               "step": self.step, "initial_step": self.initial_step,
+               "windows": _WINDOWS,
+               "bins": np.round(statistics.BINS, 6).tolist()}
+        for state, summary in summaries.items():
+          row[state] = {key: np.broadcast_to(value, (
+              max(len(value), head + 1),) + value.shape[1:])[head].tolist()
+                        for key, value in summary.items()}
+        if alpha is not None:
+          row["alpha"] = dict(zip(layer.parts, map(float, alpha[head])))
+          row["initial_alpha"] = dict(zip(
+              layer.parts, map(float, self.initial_alpha[layer.name][head])))
+        rows.append(row)
+    return rows
+
+
+def table(rows, window):
+  """Two tables for people: what weights do, and what mixtures lean on.
+
+  Args:
+    rows: what `Analysis.rows` returns.
+    window: one of their windows.
+
+  Returns:
+    a string.
+  """
+  place = rows[0]["windows"].index(window)
+
+  def mean(members, state, key):
+    values = [m[state][key] for m in members]
+    return np.mean([v[place] for v in values] if key == "window_mass" else values)
+
+  lines = [["layer", "attention", "state", "entropy", "distance",
+            f"within {window}", "half within", "stddev", "max", "0.1-0.2",
+            "above 0.2"]]
+  keys = ("entropy", "distance", "window_mass", "half_mass_window", "stddev",
+          "max", "share_0.1_to_0.2", "share_above_0.2")
+  layers = {}
+  for row in rows:
+    layers.setdefault(row["layer"], []).append(row)
+  for name, members in layers.items():
+    for state in ("trained", "initial", "uniform"):
+      lines.append([name, members[0]["attention"], state] + [
+          f"{mean(members, state, key):.{1 if key[0] == 'h' else 3}f}"
+          for key in keys])
+  text = _aligned(lines)
+  leaning = _leaning(layers)
+  return text + ("\n\n" + _aligned(leaning) if len(leaning) > 1 else "")
+
+
+def _leaning(layers):
+  """Lines that say which part each head of a mixture weighs most."""
+  lines = [["layer", "part", "alpha", "at the start", "least", "most",
+            "heads that lean on it"]]
+  for name, members in layers.items():
+    for part in members[0].get("alpha", {}):
+      alpha = [member["alpha"][part] for member in members]
+      start = np.mean([member["initial_alpha"][part] for member in members])
+      even = 1 / len(members[0]["alpha"])
+      leaning = [str(m["head"]) for m in members
+                 if m["alpha"][part] > even + _LEANING]
+      lines.append([name, part] + [f"{x:.3f}" for x in (
+          np.mean(alpha), start, min(alpha), max(alpha))] + [
+              " ".join(leaning) or "none"])
+  return lines
+
+
+def _aligned(lines):
+  widths = [max(map(len, column)) for column in zip(*lines)]
+  lines = [lines[0], ["-" * width for width in widths], *lines[1:]]
+  return "\n".join("| " + " | ".join(
+      cell.ljust(width) for cell, width in zip(line, widths)) + " |"
+                   for line in lines)
+
+
+LEGEND = """\
+Means over the heads of a layer, over all queries. entropy: of the weights of a
+  query, in nats. distance: tokens between query and key, weighted. within: the
+  weight that lies within so many tokens. half within: the least such number
+  that holds half the weight. stddev, max and shares: of the weights themselves.
+uniform: the same weight for all keys that may be seen.
+alpha weighs logits, and a head leans on a part whose alpha exceeds an equal
+  share by 0.01. A part with small logits matters less than its alpha says."""
+
+
+def draw(analysis, folder, window):
+  """Writes all figures.
+
+  Args:
+    analysis: an `Analysis`.
+    folder: where to write; made if missing.
+    window: an integer, the border that is drawn.
+
+  Returns:
+    the paths.
+  """
+  tf.io.gfile.makedirs(folder)
+  layers, attention = analysis.layers, analysis.attention
+  written = figures.save(
+      figures.contact_sheet(layers, attention), folder, "contact_sheet")
+  trained = {k: analysis.states[k] for k in ("trained", "initial")}
+  written += figures.save(
+      figures.histograms(layers, trained), folder, "histograms")
+  for layer in tqdm.tqdm(layers, "Drawing", unit=" layers"):
+    written += figures.save(figures.heads(layer, attention[layer.name]), folder,
+                            layer.name.replace("/", "_"))
+  for stack in dict.fromkeys(layer.stack for layer in layers):
+    members = [layer for layer in layers if layer.stack == stack]
+    written += figures.save(figures.windows(
+        members, attention, analysis.states, window), folder,
+                            "windows_" + stack.replace("/", "_"))
+  mixtures = [layer for layer in layers if layer.parts]
+  if mixtures:
+    written += figures.save(
+        figures.alphas(mixtures, attention), folder, "alpha")
+  return written
+
+
+def choose_layers(model, wanted):
+  """The names of layers that a user asked for.
+
+  Args:
+    model: a `plot_attention_model.Model`.
+    wanted: a list of names such as "encoder/0" or of stacks such as "encoder";
+      empty for all.
+
+  Returns:
+    a list of keys of `model.layers`.
+
+  Raises:
+    ValueError: a name is unknown.
+  """
+  known = list(model.layers)
+  for name in wanted:
+    if not any(name in (layer.name, layer.stack)
+               for layer in model.layers.values()):
+      skipped = (f" ({', '.join(model.skipped)} cannot be drawn: Linformer has "
+                 "no weights of positions)") if model.skipped else ""
+      raise ValueError(f"--layers names {name!r}, but the model has "
+                       f"{', '.join(known)}{skipped}; choose among them.")
+  return [name for name, layer in model.layers.items()
+          if not wanted or name in wanted or layer.stack in wanted]
+
+
+def _examples(args):
+  """Dicts from "inputs" and "targets" to texts.
+
+  Raises:
+    ValueError: there are not as many targets as inputs.
+  """
+  texts = {"inputs": _texts(args.input, args.input_file),
+           "targets": _texts(args.target, args.target_file)}
+  count = max(1, *map(len, texts.values()))
+  for feature, lines in texts.items():
+    if lines and len(lines) != count:
+      raise ValueError(f"there are {len(texts['inputs'])} inputs but "
+                       f"{len(texts['targets'])} targets; give as many of "
+                       "both, or only one kind.")
+    if not lines:
+      texts[feature] = [None] * count
+  if args.example >= count or args.example < 0:
+    raise ValueError(f"--example is {args.example} but there are {count} "
+                     f"examples; give 0 to {count - 1}.")
+  return [dict(zip(texts, pair)) for pair in zip(*texts.values())]
+
+
+def _texts(given, path):
+  if not path:
+    return given
+  with tf.io.gfile.GFile(path) as f:
+    lines = [line.rstrip("\n") for line in f]
+  if not any(map(str.strip, lines)):
+    raise ValueError(f"{path!r} holds no text.")
+  blank = [i for i, line in enumerate(lines) if not line.strip()]
+  if blank:
+    raise ValueError(f"{path!r}, line {blank[0] + 1} is blank; give one text "
+                     "per line.")
+  return given + lines
+
+
+def main(argv=None):
+  """Parses flags, draws, prints the tables and writes the JSON."""
+  args = _parser().parse_args(argv)
+  tf.disable_v2_behavior()
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  try:
+    _run(args)
+  except Exception as error:  # pylint: disable=broad-except
+    if not (launcher.is_mistake(error) or isinstance(error, OSError)):
+      raise
+    sys.exit(f"plot_attention: {launcher.split_message(error)[0]}")
+
+
+def _run(args):
+  examples = _examples(args)
+  for module in args.module_import:
+    importlib.import_module(module)
+  plot_attention_model.find_checkpoint(args.model_dir, args.step)
+  plot_attention_model.parse_gin(args.model_dir, args.gin_file, args.gin_param)
+  model = plot_attention_model.Model(examples, args.length)
+  names = choose_layers(model, args.layers)
+  analysis = Analysis(
+      model, args.model_dir, names, args.step, args.example,
+      lambda items: tqdm.tqdm(items, "Reading", unit=" texts"))
+  rows = analysis.rows()
+  print(table(rows, args.window))
+  print()
+  print(LEGEND)
+  where = ("new initial values" if analysis.initial_step is None
+           else f"step {analysis.initial_step}")
+  print(f"trained: step {analysis.step}; initial: {where}; {len(examples)} "
+        "examples.")
+  if args.json:
+    with tf.io.gfile.GFile(args.json, "w") as f:
+      f.write("".join(json.dumps(row) + "\n" for row in rows))
+  written = draw(analysis, args.output, args.window)
+  print(f"Wrote {len(written)} pictures; begin with {written[0]}.")
+
+
+def _parser():
+  parser = argparse.ArgumentParser(
+      prog="plot_attention", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  add = parser.add_argument
+  add("--model_dir", required=True, help="the folder of the checkpoints")
+  add("--output", required=True, metavar="FOLDER", help="where to write")
+  add("--input", action="append", default=[], metavar="TEXT",
+      help="a text for the encoder; may be repeated")
+  add("--target", action="append", default=[], metavar="TEXT",
+      help="a text for the decoder, or for a language model")
+  add("--input_file", metavar="FILE", help="texts, one per line")
+  add("--target_file", metavar="FILE", help="texts, one per line")
+  add("--example", type=int, default=0, metavar="N",
+      help="which text is drawn; numbers are over all (default: %(default)s)")
+  add("--length", type=_positive, metavar="N",
+      help="the most tokens of a text, and how many there are without text "
+      "(default: utils.run.sequence_length)")
+  add("--layers", type=lambda text: text.split(","), default=[], metavar="A,B",
+      help="as encoder/0,decoder (default: all)")
+  add("--window", type=int, default=4, choices=_WINDOWS,
+      help="the local window that is drawn and printed (default: %(default)s)")
+  add("--step", type=int, metavar="N", help="of the checkpoint (default: last)")
+  add("--gin_file", action="append", default=[], metavar="FILE",
+      help="instead of operative_config.gin")
+  add("--gin_param", action="append", default=[], metavar="BINDING",
+      help="more bindings, as for the trainer")
+  add("--module_import", action="append", default=[], metavar="MODULE",
+      help="a module that registers tasks or layers")
+  add("--json", metavar="FILE", help="write JSON lines")
+  return parser
+
+
+def _positive(text):
+  value = int(text)
+  if value < 1:
+    raise argparse.ArgumentTypeError(f"{value} is not 1 or more")
+  return value
+
+
+if __name__ == "__main__":
+  main()
