@@ -23,7 +23,7 @@ from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
 # How many queries are computed at a time, where there are more.
-_QUERIES = 256
+_QUERIES = 512
 
 
 def weighted_mean(logits, values, visible, inputs):
