@@ -138,7 +138,10 @@ def _with_batch(products, tables, values, visible, inputs):
   """
   bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
   query, key = [], []
-  if products:
+  if inputs.incremental:
+    # For one query it costs more to concatenate the keys than to use them.
+    tables = tables + [_inner_product(*product, inputs) for product in products]
+  elif products:
     query = [_concat_channels([p.query for p in products], inputs.query_dims)]
     key = [_concat_channels([p.key for p in products], inputs.key_dims)]
     if bias:
@@ -255,12 +258,14 @@ def softmax(logits, gradient=None):
 
 
 def _inner_product(query, key, inputs):
-  """<float32>[heads, length, memory_length] of features without `batch`."""
+  """<float32>[batch, heads, length, memory_length]; `batch` if either has it."""
   query, key = mtf.cast(query, tf.float32), mtf.cast(key, tf.float32)
-  key = mtf.rename_dimension(
-      key, key.shape.dims[-1].name, query.shape.dims[-1].name)
+  channels = query.shape.dims[-1]
+  key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
+  alone = [d for d in key.shape.dims
+           if d not in query.shape.dims and d != inputs.memory_length]
   return mtf.einsum([query, key], output_shape=(
-      (query.shape - query.shape.dims[-1]) + inputs.memory_length))
+      alone + query.shape.dims[:-1] + [inputs.memory_length]))
 
 
 def _concat_channels(features, dims):
