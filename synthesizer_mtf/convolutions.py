@@ -110,7 +110,8 @@ class Convolution(transformer.TransformerLayer):
       raise ValueError(
           f"`{scope + '/' if scope else ''}{self._name_in_gin}.kernel_size` "
           f"has {len(sizes)} entries, {sizes!r}, but the stack has "
-          f"{num_blocks} blocks; give one entry for each block, or one number for all.")
+          f"{num_blocks} blocks; give one entry for each block, or one number "
+          "for all.")
     self.kernel_size = sizes[block]
 
   def call(self, context, x, losses=None):

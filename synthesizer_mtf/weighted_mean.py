@@ -8,10 +8,10 @@ arranged to read and write them as rarely as possible:
 * The gradient is written by hand: it keeps the weights alone, and gets
   (gradient of the weights - its weighted mean) from one matrix product.
 * Logits which no part computes from the tokens have no batch: their softmax is
-  computed once for all examples. Padding is then masked in the values, the sum of the
-  weights is a product with the mask, and the division comes last.
-* Many queries take turns, so that of the tensors which the gradient does not need
-  only a part exists at any time.
+  computed once for all examples. Padding is then masked in the values, the sum
+  of the weights is a product with the mask, and the division comes last.
+* Many queries take turns, so that of the tensors which the gradient does not
+  need only a part exists at any time.
 * No layout that a matrix product needs makes it transpose a large tensor.
 """
 
