@@ -10,6 +10,7 @@ import prepared
 import pytest
 import seqio
 from synthesizer_mtf.tools import train_vocabulary
+import tensorflow.compat.v1 as tf
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +19,12 @@ def clean_gin():
   gin.clear_config()
   yield
   gin.clear_config()
+
+
+@pytest.fixture(autouse=True)
+def same_tensorflow(monkeypatch):
+  """Commands switch TensorFlow for their whole process, which tests share."""
+  monkeypatch.setattr(tf, "disable_v2_behavior", lambda: None)
 
 
 @pytest.fixture(scope="session")

@@ -73,9 +73,9 @@ def test_what_stands_in_the_padding_and_how_much_changes_nothing():
 
 def test_bfloat16_stays_within_its_error_and_has_a_float32_softmax(monkeypatch):
   seen = []
-  softmax = weighted_mean._softmax  # pylint: disable=protected-access
-  monkeypatch.setattr(weighted_mean, "_softmax", lambda logits, inputs: (
-      seen.append(logits.dtype), softmax(logits, inputs))[1])
+  softmax = weighted_mean.softmax
+  monkeypatch.setattr(weighted_mean, "softmax", lambda logits, gradient: (
+      seen.append(logits.dtype), softmax(logits, gradient))[1])
   x = tokens()
   y, graph = harness.forward(make(), x, False, PADDED)
   z, _ = harness.forward(make(), x, False, PADDED, activation="bfloat16",

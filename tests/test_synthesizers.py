@@ -166,7 +166,7 @@ def test_mixture_weights_sum_to_one_or_are_absent(weights):
 def test_mixture_weights_start_equal():
   layer = cases.make_layer("FR+D+V")
   _, graph = harness.forward(layer, tokens(), False, scale=None)
-  assert np.all(graph.variables["alpha"] == 0)
+  assert np.all(graph.variables["alpha"] == 1)
 
 
 def test_parts_with_the_same_variable_names_have_their_own_scopes():
