@@ -23,8 +23,15 @@ def clean_gin():
 
 @pytest.fixture(autouse=True)
 def same_tensorflow(monkeypatch):
-  """Commands switch TensorFlow for their whole process, which tests share."""
-  monkeypatch.setattr(tf, "disable_v2_behavior", lambda: None)
+  """Commands switch TensorFlow for their whole process, which tests share.
+
+  Of what they switch off only eager execution could not be switched on again,
+  and it does not matter inside of a graph.
+  """
+  monkeypatch.setattr(
+      tf, "disable_v2_behavior", tf.disable_resource_variables)
+  yield
+  tf.enable_resource_variables()
 
 
 @pytest.fixture(scope="session")

@@ -253,7 +253,8 @@ class Model:
             f"gin makes a variable {name!r} with shape {shape}, but {path!r} "
             f"has it {found}; give the gin files that the model was trained "
             "with.")
-    self._saver.restore(self._session, path)
+    with self._session.graph.as_default():
+      self._saver.restore(self._session, path)
     self._session.run(self._copy)
 
   def attend(self, names, example=0):
