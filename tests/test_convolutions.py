@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import reference
 import synthesizer_mtf
-from test_decoding import check_greedy
+from test_decoding import check_continuation
+from test_decoding import check_greedy_decoding
 from test_decoding import EOS
 from test_decoding import until_eos
 from test_meshes import LAYOUT
@@ -194,15 +195,7 @@ def full(name):
 @pytest.mark.parametrize("name, wide", [("LightConv", True), ("DyConv", False)])
 def test_greedy_decoding_gives_the_argmax_of_the_full_pass(name, wide):
   parse(name, *(full(name) if wide else []))
-  m = models.Model()
-  with m.tf_graph.as_default():
-    inputs = m.ids([[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]])
-    outputs = m.model.decode(inputs, max_decode_length=10)
-    with tf.variable_scope("", reuse=True):
-      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
-    best = mtf.argmax(logits, logits.shape.dims[-1])
-    (values,), _ = m.run(outputs, best, scale=1.0)
-  check_greedy(*values)
+  check_greedy_decoding()
 
 
 @both
@@ -213,22 +206,7 @@ def test_a_language_model_continues_as_the_full_pass(name, kernel_size, prefix):
         f"Unitransformer.input_full_attention = {prefix}")
   m = models.Model("lm")
   start = np.array([[5, 9, EOS, 0, 0, 0, 0, 0], [8, EOS, 0, 0, 0, 0, 0, 0]])
-  with m.tf_graph.as_default():
-    outputs = m.model.sample_autoregressive(m.ids(start))
-    with tf.variable_scope("", reuse=True):
-      logits, _ = m.model.call_simple(
-          transformer.autoregressive_inputs(outputs), outputs, False,
-          mode="eval")
-    best = mtf.argmax(logits, logits.shape.dims[-1])
-    ((generated, argmax),), _ = m.run(outputs, best, scale=1.0)
-  compared = 0
-  for row, expected, first in zip(generated, argmax, (start > 0).sum(1)):
-    for i in range(first, len(row)):
-      assert row[i] == expected[i]
-      compared += 1
-      if row[i] in (EOS, 0):
-        break
-  assert compared >= 2
+  check_continuation(m, start)
 
 
 @both

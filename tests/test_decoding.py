@@ -51,15 +51,7 @@ def check_greedy(generated, argmax, start=(0, 0)):
         (n, "'bias_shared'") for n in ("V", "R", "FR+D+V")])
 def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation, bias):
   parse(notation, f"SyntheticAttention.relative_attention_type = {bias}")
-  m = models.Model()
-  with m.tf_graph.as_default():
-    inputs = m.ids([[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]])
-    outputs = m.model.decode(inputs, max_decode_length=10)
-    with tf.variable_scope("", reuse=True):
-      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
-    best = mtf.argmax(logits, logits.shape.dims[-1])
-    (values,), _ = m.run(outputs, best, scale=1.0)
-  check_greedy(*values)
+  check_greedy_decoding()
 
 
 @every_notation
@@ -90,12 +82,8 @@ def test_beam_search_scores_its_result_as_the_full_pass_does(notation):
     assert total[1] >= total[0] - 1e-3
 
 
-@every_notation
-@pytest.mark.parametrize("prefix", [False, True], ids=["causal", "prefix"])
-def test_a_language_model_continues_as_the_full_pass(notation, prefix):
-  parse(notation, f"Unitransformer.input_full_attention = {prefix}")
-  m = models.Model("lm")
-  start = np.array([[5, 9, EOS, 0, 0, 0, 0, 0], [8, EOS, 0, 0, 0, 0, 0, 0]])
+def check_continuation(m, start):
+  """What a language model adds to `start` is the argmax of the full pass."""
   with m.tf_graph.as_default():
     outputs = m.model.sample_autoregressive(m.ids(start))
     with tf.variable_scope("", reuse=True):
@@ -112,6 +100,28 @@ def test_a_language_model_continues_as_the_full_pass(notation, prefix):
       if row[i] in (EOS, 0):  # a second EOS would end the targets
         break
   assert compared >= 2
+
+
+def check_greedy_decoding():
+  """What the parsed model decodes is the argmax of the full pass."""
+  m = models.Model()
+  with m.tf_graph.as_default():
+    inputs = m.ids([[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]])
+    outputs = m.model.decode(inputs, max_decode_length=10)
+    with tf.variable_scope("", reuse=True):
+      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
+    best = mtf.argmax(logits, logits.shape.dims[-1])
+    (values,), _ = m.run(outputs, best, scale=1.0)
+  check_greedy(*values)
+
+
+@every_notation
+@pytest.mark.parametrize("prefix", [False, True], ids=["causal", "prefix"])
+def test_a_language_model_continues_as_the_full_pass(notation, prefix):
+  parse(notation, f"Unitransformer.input_full_attention = {prefix}")
+  m = models.Model("lm")
+  start = np.array([[5, 9, EOS, 0, 0, 0, 0, 0], [8, EOS, 0, 0, 0, 0, 0, 0]])
+  check_continuation(m, start)
 
 
 def test_only_values_and_keys_that_are_needed_are_cached():

@@ -2,15 +2,11 @@
 
 import cases
 import harness
-import mesh_tensorflow as mtf
-import models
 import numpy as np
 import pytest
 import reference
 import synthesizer_mtf
-import tensorflow.compat.v1 as tf
-from test_decoding import EOS
-from test_decoding import check_greedy
+from test_decoding import check_greedy_decoding
 from test_decoding import parse
 from test_synthesizers import PACKED
 from test_synthesizers import PADDED
@@ -147,15 +143,7 @@ def test_heads_and_batch_can_be_split(ids):
 def test_decoding_gives_the_argmax_of_the_full_pass():
   parse("Pattern+V", f"FixedPatterns.patterns = {LEFT}", "num_heads = 5",
         "encoder/FixedPatterns.patterns = ['next', 'end', 'start']")
-  m = models.Model()
-  with m.tf_graph.as_default():
-    inputs = m.ids([[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]])
-    outputs = m.model.decode(inputs, max_decode_length=10)
-    with tf.variable_scope("", reuse=True):
-      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
-    best = mtf.argmax(logits, logits.shape.dims[-1])
-    (values,), _ = m.run(outputs, best, scale=1.0)
-  check_greedy(*values)
+  check_greedy_decoding()
 
 
 @pytest.mark.parametrize("name", ["next", "right_context", "end"])

@@ -9,8 +9,7 @@ import pytest
 import reference
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
-from test_decoding import EOS
-from test_decoding import check_greedy
+from test_decoding import check_greedy_decoding
 from test_decoding import parse
 from test_synthesizers import PACKED
 from test_synthesizers import PADDED
@@ -152,15 +151,7 @@ def test_output_and_gradients_are_the_same_on_a_mesh(notation, ids):
 @pytest.mark.parametrize("notation", ["R", "D+V"])
 def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation):
   parse(notation, "SyntheticAttention.softmax = False")
-  m = models.Model()
-  with m.tf_graph.as_default():
-    inputs = m.ids([[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]])
-    outputs = m.model.decode(inputs, max_decode_length=10)
-    with tf.variable_scope("", reuse=True):
-      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
-    best = mtf.argmax(logits, logits.shape.dims[-1])
-    (values,), _ = m.run(outputs, best, scale=1.0)
-  check_greedy(*values)
+  check_greedy_decoding()
 
 
 def test_recomputed_layers_have_the_same_gradients():

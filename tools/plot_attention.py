@@ -14,7 +14,6 @@ R, FR and Fix need no text. The model is that of MODEL_DIR/operative_config.gin.
 import argparse
 import importlib
 import json
-import os
 import sys
 
 import numpy as np

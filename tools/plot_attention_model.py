@@ -18,7 +18,6 @@ import numpy as np
 import synthesizer_mtf  # pylint: disable=unused-import
 from synthesizer_mtf import linformer
 from synthesizer_mtf import notation
-from synthesizer_mtf import visibility
 from synthesizer_mtf import watch
 import t5.models
 from t5.models import mesh_transformer
