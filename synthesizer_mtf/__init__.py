@@ -24,6 +24,7 @@ from synthesizer_mtf import tasks
 from synthesizer_mtf.attention import SyntheticAttention
 from synthesizer_mtf.classifier import EncoderClassifier
 from synthesizer_mtf.notation import attention_layer
+from synthesizer_mtf.seed import train_with_seed
 from synthesizer_mtf.stack import synthesizer_stack
 from synthesizer_mtf.summaries import train_with_attention_summaries
 

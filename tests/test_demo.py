@@ -12,10 +12,11 @@ from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import english
 from synthesizer_mtf.demo import names
-from synthesizer_mtf.demo import process
 from synthesizer_mtf.demo import report
-from synthesizer_mtf.demo import results
 from synthesizer_mtf.demo import stages
+from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import process
+from synthesizer_mtf.runs import results
 import tensorflow.compat.v1 as tf
 
 ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,
@@ -143,7 +144,7 @@ def test_stages_that_are_done_are_skipped(tmp_path, monkeypatch):
     ran.append(title)
     done.add(title)
 
-  found = [stages.Stage(s.title, s.command, s.log,
+  found = [commands.Stage(s.title, s.command, s.log,
                         lambda s=s: s.title in done, s.steps)
            for s in plan.stages()]
   monkeypatch.setattr(plan, "stages", lambda: found)
@@ -157,7 +158,7 @@ def test_stages_that_are_done_are_skipped(tmp_path, monkeypatch):
 
 
 def test_stage_without_a_result_is_an_error(tmp_path, monkeypatch):
-  stage = stages.Stage("does nothing", [sys.executable, "-c", ""],
+  stage = commands.Stage("does nothing", [sys.executable, "-c", ""],
                        tmp_path / "log", lambda: False)
   plan = stages.Plan(tmp_path, ["V"], stages.SCALES["test"])
   monkeypatch.setattr(plan, "stages", lambda: [stage])

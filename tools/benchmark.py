@@ -59,17 +59,17 @@ def benchmark(rows, configs, rounds, memory_repeats=0):
     lengths = f"{config.inputs}/{config.targets}"
     for measure, (warmup, repeats) in rounds.items():
       total = len(rows) * (warmup + repeats)
-      with _Progress(f"{measure} {lengths}", total) as p:
+      with Progress(f"{measure} {lengths}", total) as p:
         results += benchmark_measure.measure_time(
             rows, config, measure, warmup, repeats, progress=p)
     if memory_repeats:
-      with _Progress(f"memory {lengths}", len(rows) * memory_repeats) as p:
+      with Progress(f"memory {lengths}", len(rows) * memory_repeats) as p:
         results += benchmark_measure.measure_memory(
             rows, config, memory_repeats, progress=p)
   return [{**result, **state} for result in results]
 
 
-class _Progress(tqdm.tqdm):
+class Progress(tqdm.tqdm):
   """A progress bar on standard error that also says what runs now."""
 
   def __init__(self, title, total):

@@ -7,6 +7,7 @@ file, so that several can be held at once and run in turns.
 import dataclasses
 import functools
 import os
+from typing import Optional
 
 import gin
 import mesh_tensorflow as mtf
@@ -33,6 +34,7 @@ class Configuration:
   d_kv: int = 64
   d_ff: int = 1024
   vocabulary: int = 1024
+  targets_vocabulary: Optional[int] = None  # None for the same.
   dropout_rate: float = 0.1
   relative_bias: bool = False
   device: str = "cpu:0"
@@ -136,8 +138,9 @@ def build(row, config, measure):
     tf.set_random_seed(0)
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
-    model = utils.build_model(input_vocab_size=config.vocabulary,
-                              output_vocab_size=config.vocabulary)
+    model = utils.build_model(
+        input_vocab_size=config.vocabulary,
+        output_vocab_size=config.targets_vocabulary or config.vocabulary)
     result, updates = MEASURES[measure](model, mesh, config)
     lowering = mtf.Lowering(
         graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
@@ -157,9 +160,9 @@ def _attention(model):
           if layer.name.endswith("layer_000")]
 
 
-def _tokens(mesh, config, batch, length):
+def _tokens(mesh, vocabulary, batch, length):
   """<int32>[batch, length]: random tokens; the first row ends in padding."""
-  ids = np.random.RandomState(0).randint(2, config.vocabulary, (batch, length))
+  ids = np.random.RandomState(0).randint(2, vocabulary, (batch, length))
   ids[0, length * 3 // 4:] = 0
   # TensorFlow would compute whatever depends on constants alone only once.
   fed = tf.placeholder_with_default(tf.constant(ids, tf.int32), ids.shape)
@@ -169,8 +172,9 @@ def _tokens(mesh, config, batch, length):
 
 def _loss(model, mesh, config, mode):
   _, loss = model.call_simple(
-      _tokens(mesh, config, config.batch, config.inputs),
-      _tokens(mesh, config, config.batch, config.targets),
+      _tokens(mesh, config.vocabulary, config.batch, config.inputs),
+      _tokens(mesh, config.targets_vocabulary or config.vocabulary,
+              config.batch, config.targets),
       compute_loss=True, mode=mode)
   return loss
 
@@ -193,7 +197,7 @@ def _evaluate(model, mesh, config):
 def _decode(model, mesh, config):
   """The output ids of greedy decoding, `targets` tokens for each example."""
   ids = model.decode(
-      _tokens(mesh, config, config.decode_batch, config.inputs),
+      _tokens(mesh, config.vocabulary, config.decode_batch, config.inputs),
       max_decode_length=config.targets)
   return ids, []
 

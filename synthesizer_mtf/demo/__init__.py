@@ -7,8 +7,6 @@ type it; the commands are printed. Started again, it goes on where it stopped.
   english.py   English text: CPython's own documentation
   names.py     En-De pairs: the names in babel's CLDR tables
   data.py      their files, a vocabulary, and the gin file which names them
-  stages.py    what is run, in which order, and what is done already
-  process.py   one command: its log and its progress bar
-  results.py   figures, read from checkpoints, event files and logs
+  stages.py    what is run, and in which order
   report.py    the table, the JSON lines and the picture
 """

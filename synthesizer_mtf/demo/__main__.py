@@ -2,15 +2,14 @@
 
 import argparse
 import dataclasses
-import json
 import pathlib
-import shlex
 import sys
 
 from synthesizer_mtf.demo import data
-from synthesizer_mtf.demo import process
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
+from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import process
 import tensorflow.compat.v1 as tf
 
 
@@ -21,7 +20,7 @@ def main(argv=None):
   try:
     plan = stages.Plan(args.output_dir, args.attention,
                        stages.SCALES[args.scale])
-    _check_settings(plan)
+    commands.check_settings(plan.folder, dataclasses.asdict(plan.scale))
     ran = _run(plan)
   except (ValueError, process.CommandError) as error:
     print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
@@ -52,20 +51,6 @@ def _parse(argv):
   return parser.parse_args(argv)
 
 
-def _check_settings(plan):
-  """Raises ValueError where the folder holds a run of another size."""
-  path = plan.folder / "settings.json"
-  settings = dataclasses.asdict(plan.scale)
-  plan.folder.mkdir(parents=True, exist_ok=True)
-  if not path.exists():
-    path.write_text(json.dumps(settings) + "\n", encoding="utf-8")
-  found = json.loads(path.read_text(encoding="utf-8"))
-  if found != settings:
-    raise ValueError(
-        f"--output_dir={plan.folder} holds a run with {found}, not {settings}; "
-        "remove it or name another directory.")
-
-
 def _run(plan):
   """Runs the stages that are not done; returns how many those were."""
   print("Text: CPython's documentation. Pairs: names in babel's CLDR tables.",
@@ -81,23 +66,8 @@ def _run(plan):
     print(f"{len(everything) - len(waiting)} of {len(everything)} stages are "
           "done already.")
   for stage in waiting:
-    print(f"\n{_shown(stage.command)}", flush=True)
-    process.run(stage.command, stage.log, stage.title, stage.steps)
-    if not stage.is_done():
-      raise process.CommandError(
-          f"{stage.title} left no result. The last lines of {stage.log}:\n\n"
-          f"{process.tail(stage.log)}")
+    stage.run()
   return len(waiting)
-
-
-def _shown(command):
-  """Returns a command as one would type it, on lines of about 80 columns."""
-  lines = ["$"]
-  for word in map(shlex.quote, command):
-    if len(lines[-1]) + len(word) > 77 and lines[-1].strip("$ "):
-      lines.append("   ")
-    lines[-1] += " " + word
-  return " \\\n".join(lines)
 
 
 def _show(plan, ran):

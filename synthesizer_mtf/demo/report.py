@@ -5,7 +5,7 @@ import json
 
 import matplotlib
 import numpy as np
-from synthesizer_mtf.demo import results
+from synthesizer_mtf.runs import results
 
 # (key, heading, format) of each column.
 _COLUMNS = (
@@ -33,8 +33,8 @@ def rows(plan):
         "steps_per_sec": results.steps_per_second(pretrained),
         "log_perplexity": results.log_perplexity(
             pretrained, plan.pretrained_step),
-        "bleu": scores["bleu"],
-        "accuracy": scores["sequence_accuracy"],
+        "bleu": scores["eval/synth_text_pairs/bleu"],
+        "accuracy": scores["eval/synth_text_pairs/sequence_accuracy"],
     })
   return found
 

@@ -1,19 +1,11 @@
-"""What the demo runs, in which order, and what of it is done already.
-
-Whether a stage is done is read from what it leaves: checkpoints, event files
-and predictions. So a demo that was stopped at any place goes on from there.
-"""
+"""What the demo runs, and in which order."""
 
 import dataclasses
-import json
-import os
 import pathlib
-import shutil
-import sys
-from typing import Callable, List, Optional
 
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.demo import results
+from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import results
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,24 +21,6 @@ SCALES = {
     "full": Scale(300, 250, 20, -1),
     "test": Scale(4, 4, 1, 8),  # Whether everything runs.
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-  """One command.
-
-  Attributes:
-    title: a string, e.g. "pre-train R+V".
-    command: a list of strings.
-    log: the file for its output.
-    is_done: a function without arguments.
-    steps: a range, or None if it does not count steps.
-  """
-  title: str
-  command: List[str]
-  log: pathlib.Path
-  is_done: Callable[[], bool]
-  steps: Optional[range] = None
 
 
 class Plan:
@@ -82,7 +56,7 @@ class Plan:
     """Trains on span corruption of the text, from scratch."""
     model_dir = self.model_dir(notation, "pretrain")
     steps = self.pretrained_step
-    return Stage(
+    return commands.Stage(
         f"pre-train {notation}",
         self._command(model_dir, [
             "dataset.gin", "models/laptop.gin", _gin_file(notation), "cpu.gin",
@@ -96,7 +70,7 @@ class Plan:
     model_dir = self.model_dir(notation, "pretrain")
     files = self._trained(model_dir, "perplexity_eval.gin")
     step = self.pretrained_step
-    return Stage(
+    return commands.Stage(
         f"perplexity {notation}",
         self._command(model_dir, files, {
             "eval_checkpoint_step": step,
@@ -113,7 +87,7 @@ class Plan:
     source = self.model_dir(notation, "pretrain")
     model_dir = self.model_dir(notation, "finetune")
     checkpoint = source / f"model.ckpt-{self.pretrained_step}"
-    return Stage(
+    return commands.Stage(
         f"fine-tune {notation}",
         self._command(model_dir, self._trained(source, "demo/finetune.gin"), {
             "utils.run.init_checkpoint": str(checkpoint),
@@ -126,7 +100,7 @@ class Plan:
   def evaluate(self, notation):
     """Decodes the names held out, and scores them."""
     model_dir = self.model_dir(notation, "finetune")
-    return Stage(
+    return commands.Stage(
         f"evaluate {notation}",
         self._command(model_dir, self._trained(model_dir, "eval.gin"), {
             "eval_checkpoint_step": self.finetuned_step,
@@ -134,12 +108,12 @@ class Plan:
             "utils.run.dataset_split": "validation",
             **_DECODING}),
         model_dir.with_name("evaluate.log"),
-        lambda: results.scores(model_dir, self.finetuned_step) is not None)
+        lambda: bool(results.scores(model_dir, self.finetuned_step)))
 
   def decode(self, notation):
     """Asks for the German names of a file of English ones."""
     model_dir = self.model_dir(notation, "finetune")
-    return Stage(
+    return commands.Stage(
         f"decode {notation}",
         self._command(model_dir, self._trained(model_dir, "infer.gin"), {
             "infer_checkpoint_step": self.finetuned_step,
@@ -178,11 +152,8 @@ class Plan:
             self.data / "data.gin"]
 
   def _command(self, model_dir, gin_files_, params):
-    return launcher() + [
-        f"--model_dir={model_dir}",
-        *(f"--gin_file={path}" for path in gin_files_),
-        *(f"--gin_param={name} = {json.dumps(value)}"
-          for name, value in params.items())]
+    return commands.launcher() + [
+        f"--model_dir={model_dir}", *commands.flags(gin_files_, params)]
 
 
 _DECODING = {"utils.run.batch_size": 64,
@@ -191,13 +162,3 @@ _DECODING = {"utils.run.batch_size": 64,
 
 def _gin_file(notation):
   return f"attention/{notation.lower()}.gin"
-
-
-def launcher():
-  """Returns the command that a user types, as found beside this Python."""
-  name = "synthesizer_mesh_transformer"
-  script = shutil.which(os.path.join(os.path.dirname(sys.executable), name))
-  if script is None:
-    return [sys.executable, "-m", "synthesizer_mtf.launcher"]
-  shorter = os.path.relpath(script)
-  return [script if shorter.startswith(os.pardir) else shorter]

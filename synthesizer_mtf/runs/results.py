@@ -60,14 +60,18 @@ def log_perplexity(model_dir, step):
 
 
 def scores(model_dir, step):
-  """Returns {"bleu": ..., "sequence_accuracy": ...}, or None."""
-  found = {}
-  for tag, at, value in scalars(os.path.join(model_dir, "validation_eval")):
-    if at == step:
-      found[tag.rsplit("/", 1)[1]] = value
-  if not {"bleu", "sequence_accuracy"} <= set(found):
-    return None
-  return {name: found[name] for name in ("bleu", "sequence_accuracy")}
+  """Returns what evaluations of one step have left, a dict from names to floats.
+
+  "eval/TASK/METRIC" is of T5's mode `eval`, "eval/perplexity_per_word" and the
+  like of `tasks.word_perplexity`, and "log_perplexity" of `perplexity_eval`.
+  """
+  folders = (glob.glob(os.path.join(model_dir, "*_eval")) +
+             glob.glob(os.path.join(model_dir, "perplexity")))
+  found = {tag: value for folder in sorted(folders)
+           for tag, at, value in scalars(folder)
+           if at == step and tag.startswith("eval/")}
+  loss = log_perplexity(model_dir, step)
+  return found if loss is None else {**found, "log_perplexity": loss}
 
 
 def losses(log):

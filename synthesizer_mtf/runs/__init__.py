@@ -1,0 +1,9 @@
+"""Runs the launcher in stages, and reads what it leaves.
+
+`make demo` and `tools/reproduce` stand on it: both are lists of commands that a
+user could type, and both go on where they were stopped.
+
+  commands.py  commands as stages, each of which knows whether it is done
+  process.py   one command: its log and its progress bar
+  results.py   figures, read from checkpoints, event files and logs
+"""

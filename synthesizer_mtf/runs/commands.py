@@ -1,0 +1,107 @@
+"""Commands to run one after another, and which of them are done already.
+
+Whether a stage is done is read from what it leaves: checkpoints, event files
+and predictions. So what was stopped at any place goes on from there.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import sys
+from typing import Callable, List, Optional
+
+from synthesizer_mtf.runs import process
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+  """One command.
+
+  Attributes:
+    title: a string, e.g. "pre-train R+V".
+    command: a list of strings.
+    log: the file for its output.
+    is_done: a function without arguments.
+    steps: a range, or None if it does not count steps.
+  """
+  title: str
+  command: List[str]
+  log: pathlib.Path
+  is_done: Callable[[], bool]
+  steps: Optional[range] = None
+
+  def run(self):
+    """Runs the command.
+
+    Raises:
+      process.CommandError: it fails, or leaves no result.
+    """
+    print(f"\n{shown(self.command)}", flush=True)
+    process.run(self.command, self.log, self.title, self.steps)
+    if not self.is_done():
+      raise process.CommandError(
+          f"{self.title} left no result. The last lines of {self.log}:\n\n"
+          f"{process.tail(self.log)}")
+
+
+def launcher():
+  """Returns the command that a user types, as found beside this Python."""
+  name = "synthesizer_mesh_transformer"
+  script = shutil.which(os.path.join(os.path.dirname(sys.executable), name))
+  if script is None:
+    return [sys.executable, "-m", "synthesizer_mtf.launcher"]
+  shorter = os.path.relpath(script)
+  return [script if shorter.startswith(os.pardir) else shorter]
+
+
+def flags(gin_files, params):
+  """Returns flags of the launcher.
+
+  Args:
+    gin_files: a list of paths.
+    params: a dict from gin's parameters to values that JSON can write, or to
+      strings that begin with "@" or "%", which gin is to read as such.
+  """
+  return [*(f"--gin_file={path}" for path in gin_files),
+          *(f"--gin_param={name} = {_gin_value(value)}"
+            for name, value in params.items())]
+
+
+def _gin_value(value):
+  if isinstance(value, str) and value[:1] in ("@", "%"):
+    return value
+  return json.dumps(value)
+
+
+def shown(command):
+  """Returns a command as one would type it, on lines of about 80 columns."""
+  lines = ["$"]
+  for word in map(shlex.quote, command):
+    if len(lines[-1]) + len(word) > 77 and lines[-1].strip("$ "):
+      lines.append("   ")
+    lines[-1] += " " + word
+  return " \\\n".join(lines)
+
+
+def check_settings(folder, settings):
+  """Remembers the settings of a folder.
+
+  Args:
+    folder: a `pathlib.Path`, which is made where it is missing.
+    settings: a dict that JSON can write.
+
+  Raises:
+    ValueError: the folder holds a run with others.
+  """
+  path = folder / "settings.json"
+  folder.mkdir(parents=True, exist_ok=True)
+  if not path.exists():
+    path.write_text(json.dumps(settings) + "\n", encoding="utf-8")
+  found = json.loads(path.read_text(encoding="utf-8"))
+  if found != settings:
+    raise ValueError(
+        f"--output_dir={folder} holds a run with {found}, not {settings}; "
+        "remove it or name another directory.")

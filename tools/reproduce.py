@@ -1,0 +1,198 @@
+"""Reproduces Tables 2 to 7 of arXiv:2005.00743, small here or large elsewhere.
+
+  python tools/reproduce.py --table=4 --scale=paper
+
+prints the commands that train and evaluate each row on TPUs.
+
+  SYNTHESIZER_MTF_VOCAB=spm.model python tools/reproduce.py --table=4 \\
+    --scale=laptop --t5_tfds_data_dir=TFDS --seeds=1,2
+
+runs each row at a small size, prints the commands, and writes a report with the
+paper's figures beside ours: `TABLE.md`, JSON lines and a picture. Stopped and
+started again, it goes on from the last checkpoint. --task=TASK runs the rows on
+another task than the table's own.
+"""
+
+import argparse
+import json
+import logging
+import pathlib
+import re
+import sys
+
+from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import process
+from synthesizer_mtf.tools import benchmark
+from synthesizer_mtf.tools import benchmark_report
+from synthesizer_mtf.tools import reproduce_plan
+from synthesizer_mtf.tools import reproduce_plot
+from synthesizer_mtf.tools import reproduce_report
+from synthesizer_mtf.tools import reproduce_speed
+from synthesizer_mtf.tools import reproduce_tables
+import tensorflow.compat.v1 as tf
+
+# Lengths and batch of the speed at laptop scale: those of the recipes.
+_SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
+
+
+def main(argv=None):
+  """Reads the flags and prints or runs the commands; returns the status."""
+  args = _parser().parse_args(argv)
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  table = reproduce_tables.TABLES[args.table]
+  try:
+    rows = _rows(table, args.rows)
+    settings = reproduce_plan.Settings(
+        args.steps, args.finetune_steps, args.task, _flags(args),
+        args.gin_param)
+    if args.scale == "paper":
+      _print_commands(table, rows, args, settings)
+      return 0
+    return _run(table, rows, args, settings)
+  except ValueError as error:
+    sys.exit(f"reproduce: {error}")
+  except KeyboardInterrupt:
+    print("\nStopped. The same command goes on from the last checkpoint.",
+          file=sys.stderr)
+    return 130
+
+
+def _rows(table, names):
+  known = {row.name: row for row in table.rows}
+  for name in names or ():
+    if name not in known:
+      raise ValueError(f"--rows names {name!r}, but the rows of Table "
+                       f"{table.number} are {', '.join(known)}; use these.")
+  return [known[name] for name in names or known]
+
+
+def _flags(args):
+  """The launcher's flags that all commands have."""
+  tpu = [f"--tpu={args.tpu}"] if args.scale == "paper" else []
+  data_dir = args.t5_tfds_data_dir or (
+      f"{args.bucket}/tfds" if args.scale == "paper" else None)
+  return tpu + ([f"--t5_tfds_data_dir={data_dir}"] if data_dir else [])
+
+
+def _print_commands(table, rows, args, settings):
+  """Prints the commands of the paper's scale, and writes them as JSON lines."""
+  lines = []
+  for title, command in reproduce_plan.paper_commands(
+      table, rows, f"{args.bucket}/reproduce", settings):
+    print(f"# Table {table.number}, {title}\n"
+          f"{reproduce_plan.shown(command)[2:]}\n")
+    lines.append({"table": table.number, "title": title, "command": command})
+  if args.json:
+    reproduce_report.write_json(lines, args.json)
+
+
+def _run(table, rows, args, settings):
+  """Runs what is not done of a table at laptop scale; returns the status."""
+  folder = reproduce_plan.folder_of(table, args.output_dir)
+  commands.check_settings(folder, {
+      "steps": settings.steps, "finetune_steps": settings.finetune_steps,
+      "gin_params": settings.gin_params})
+  runs = reproduce_plan.runs(
+      table, rows, args.seeds, args.output_dir, settings)
+  report = reproduce_report.Report(
+      table, rows, runs, settings,
+      {"machine": benchmark_report.machine(),
+       "versions": benchmark_report.versions()})
+  if table.speed and args.speed_rounds:
+    report.speed = _speed(table, rows, args, settings, folder)
+  for number, run in enumerate(runs, 1):
+    print(f"\n{run.name} on {run.task}: run {number} of {len(runs)}", flush=True)
+    _finish(run, report)
+    _write(report, folder / f"table{table.number}", args.json)
+  print(f"\n{report.markdown()}\n\nReport, JSON lines and picture: "
+        f"{folder / f'table{table.number}'}.{{md,jsonl,png}}")
+  return 1 if report.failures else 0
+
+
+def _finish(run, report):
+  """Runs the stages of one run that are not done, and notes a failure."""
+  try:
+    for stage in run.stages():
+      if stage.is_done():
+        print(f"{stage.title}: done before", flush=True)
+      else:
+        stage.run()
+  except process.CommandError as error:
+    print(error, file=sys.stderr)
+    report.failures[run] = _reason(str(error))
+
+
+def _reason(message):
+  """The last line of a log that says something."""
+  lines = [line for line in message.splitlines() if re.search(r"\w", line)]
+  return lines[-1].strip()
+
+
+def _write(report, path, json_path):
+  """Writes the report so far; what is there is replaced at once or not at all."""
+  for suffix, text in ((".md", report.markdown()), (".jsonl", report.lines())):
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(text + "\n", encoding="utf-8")
+    unfinished.replace(path.with_suffix(suffix))
+  reproduce_plot.plot(report, path.with_suffix(".png"))
+  if json_path:
+    pathlib.Path(json_path).write_text(report.lines() + "\n", encoding="utf-8")
+
+
+def _speed(table, rows, args, settings, folder):
+  """The rows' speed and size, measured once and remembered."""
+  path = folder / "speed.json"
+  if path.exists():
+    known = json.loads(path.read_text(encoding="utf-8"))
+    if set(known) == {row.name for row in rows}:
+      return known
+  lengths, batch = _SPEED[table.number]
+  # gin says as an error that a file is not in the first folder it looks into.
+  logging.getLogger().setLevel(logging.CRITICAL)
+  with benchmark.Progress("speed", len(rows) * (2 + args.speed_rounds)) as p:
+    speed = reproduce_speed.measure(
+        table, rows, settings, lengths, batch, args.speed_rounds, p)
+  path.write_text(json.dumps(speed) + "\n", encoding="utf-8")
+  return speed
+
+
+def _parser():
+  parser = argparse.ArgumentParser(
+      prog="reproduce", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--table", type=int, required=True,
+                      choices=sorted(reproduce_tables.TABLES))
+  parser.add_argument("--scale", required=True, choices=("paper", "laptop"))
+  parser.add_argument("--rows", type=lambda text: text.split(","),
+                      metavar="A,B,...", help="some rows; all by default")
+  parser.add_argument("--task", metavar="TASK",
+                      help="train and evaluate on this one")
+  parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
+                      help="where the data sets lie, prepared")
+  parser.add_argument("--gin_param", action="append", default=[],
+                      metavar="BINDING", help="for all commands; many are fine")
+  parser.add_argument("--json", metavar="FILE", help="write JSON lines there")
+  _add_laptop_flags(parser.add_argument_group("laptop scale"))
+  group = parser.add_argument_group("paper scale")
+  group.add_argument("--tpu", default="NAME", help="default: %(default)s")
+  group.add_argument("--bucket", default="gs://BUCKET",
+                     help="of data and models (default: %(default)s)")
+  return parser
+
+
+def _add_laptop_flags(group):
+  group.add_argument("--seeds", default=[1, 2], metavar="N,N,...",
+                     type=lambda text: [int(seed) for seed in text.split(",")],
+                     help="of variables and data (default: 1,2)")
+  group.add_argument("--output_dir", default="reproduce_output", metavar="DIR",
+                     help="where all files go (default: %(default)s)")
+  for name, number, text in (
+      ("steps", 1000, "of training, or of pre-training"),
+      ("finetune_steps", 1000, "after pre-training, in Tables 5 and 6"),
+      ("speed_rounds", 20, "training steps timed for each row; 0 for none")):
+    group.add_argument(f"--{name}", type=int, default=number, metavar="N",
+                       help=f"{text} (default: %(default)s)")
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,50 @@
+"""A picture of a reproduced table: our figure over the paper's, row by row."""
+
+import statistics
+
+import matplotlib
+
+
+def plot(report, path):
+  """Draws a panel for each column that both have.
+
+  A row is a cross at its mean, with a dot for each seed and its name beside it.
+  Where the order is the paper's, the crosses rise from left to right.
+
+  Args:
+    report: a `reproduce_report.Report`.
+    path: of a PNG. Without any column it is not written.
+  """
+  panels = {column.title: list(report.pairs(column))
+            for column in report.columns()}
+  panels = {title: pairs for title, pairs in panels.items() if pairs}
+  if not panels:
+    return
+  matplotlib.use("Agg")
+  from matplotlib import pyplot  # pylint: disable=g-import-not-at-top
+  across = min(len(panels), 4)
+  down = -(-len(panels) // across)
+  figure, axes = pyplot.subplots(
+      down, across, figsize=(4.2 * across, 3.8 * down), dpi=110, squeeze=False)
+  for axis in axes.flat[len(panels):]:
+    axis.set_axis_off()
+  for axis, (title, pairs) in zip(axes.flat, panels.items()):
+    _draw(axis, title, pairs)
+  figure.suptitle(f"Table {report.table.number}: {report.table.title}, laptop "
+                  f"scale, {report.settings.steps} steps")
+  figure.tight_layout()
+  figure.savefig(path)
+  pyplot.close(figure)
+
+
+def _draw(axis, title, pairs):
+  for name, paper, ours in pairs:
+    mean = statistics.mean(ours)
+    dots = axis.plot([paper] * len(ours), ours, "o", markersize=4, alpha=0.5)
+    axis.plot(paper, mean, "x", markersize=9, color=dots[0].get_color())
+    axis.annotate(name, (paper, mean), xytext=(6, 4),
+                  textcoords="offset points", fontsize=9)
+  axis.set(title=title, xlabel="paper", ylabel="ours")
+  axis.margins(x=0.18, y=0.12)
+  axis.ticklabel_format(useOffset=False, style="plain")
+  axis.grid(alpha=0.3)
