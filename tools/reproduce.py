@@ -188,7 +188,7 @@ def _add_laptop_flags(group):
                      help="where all files go (default: %(default)s)")
   for name, number, text in (
       ("steps", 1000, "of training, or of pre-training"),
-      ("finetune_steps", 1000, "after pre-training, in Tables 5 and 6"),
+      ("finetune_steps", 1000, "after pre-training, where there is one"),
       ("speed_rounds", 20, "training steps timed for each row; 0 for none")):
     group.add_argument(f"--{name}", type=int, default=number, metavar="N",
                        help=f"{text} (default: %(default)s)")

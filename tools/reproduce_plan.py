@@ -38,7 +38,7 @@ class Settings:
 
   Attributes:
     steps: of training, or of pre-training.
-    finetune_steps: of the training after it, in Tables 5 and 6.
+    finetune_steps: of the training after pre-training.
     task: trains and evaluates this one; None for those of the table.
     flags: more flags of the launcher, for all commands.
     gin_params: more gin bindings, for all commands.
@@ -72,6 +72,8 @@ class Commands:
     self.row = row
     self.task = task
     self.laptop = scale == "laptop"
+    self.pretrained = table.is_pretrained(task)
+    self.model = self.pretrained and row.pretrained_model or row.model
     self.settings = settings
 
   def pretrain(self, model_dir, params):
@@ -101,26 +103,26 @@ class Commands:
     folder = "recipes/laptop" if self.laptop else "recipes/pod"
     if self.encoder_only:
       small = ["models/table7/laptop.gin", "cpu.gin"] if self.laptop else []
-      return ["dataset.gin", self.row.model, *small,
+      return ["dataset.gin", self.model, *small,
               "learning_rate_schedules/rsqrt_no_ramp_down.gin"]
-    recipe = [f"{folder}/{_recipe(task, self.table.pretrained)}.gin"]
-    if self.row.model.startswith("models/"):
+    recipe = [f"{folder}/{_recipe(task, self.pretrained)}.gin"]
+    if self.model.startswith("models/"):
       small = ["models/table4/laptop.gin"] if self.laptop else []
-      return [self.row.model, *recipe, *small]
+      return [self.model, *recipe, *small]
     model = [] if self.laptop else ["models/t5.1.0.small.gin"]
-    return [*model, self.row.model, *recipe]
+    return [*model, self.model, *recipe]
 
   def params(self, task):
     """The gin bindings that go with them, a dict."""
     params = {"MIXTURE_NAME": task}
     if self.laptop:
       params.update(self.row.laptop_params)
-    elif not self.row.model.startswith("models/"):
+    elif not self.model.startswith("models/"):
       params["SyntheticAttention.relative_attention_type"] = "bias_shared"
     if self.encoder_only:
       params["utils.run.batch_size"] = 32 if self.laptop else 128
+      params["utils.run.train_steps"] = 10000
       if not self.laptop:
-        params["utils.run.train_steps"] = 10000
         params["utils.tpu_mesh_shape.tpu_topology"] = "2x2"
     return params
 
@@ -188,10 +190,11 @@ class Run:
     """See `Commands` and the attributes; `folder` is that of the table."""
     self.row, self.task, self.seed = row, task, seed
     self._settings = settings
-    self._pretrained = folder / row.name.lower() / f"seed_{seed}" / "c4" if (
-        table.pretrained) else None
-    self.model_dir = folder / row.name.lower() / f"seed_{seed}" / task
-    self.step = settings.steps + settings.finetune_steps * table.pretrained
+    folder = folder / row.name.lower() / f"seed_{seed}"
+    self._pretrained = folder / "c4" if table.is_pretrained(task) else None
+    self.model_dir = folder / task
+    self.step = settings.steps + (
+        settings.finetune_steps if self._pretrained else 0)
     self._columns = [c for c in table.columns if c.task == task]
     self._commands = Commands(table, row, task, "laptop", settings)
 
@@ -286,10 +289,10 @@ def paper_commands(table, rows, bucket, settings):
   """
   for row in rows:
     folder = f"{bucket}/{row.name.lower()}"
-    start = {}
     for task in trained_tasks(table, settings):
       of_row = Commands(table, row, task, "paper", settings)
-      if table.pretrained:
+      start = {}
+      if of_row.pretrained:
         c4 = f"{folder}/{_C4}"
         yield f"{row.name}: pre-train", of_row.pretrain(c4, {})
         start = {"utils.run.init_checkpoint":

@@ -58,7 +58,8 @@ class Report:
   def _setting(self):
     sizes = f"{self.settings.steps} steps"
     if self.table.pretrained:
-      sizes += f" on C4, {self.settings.finetune_steps} more on the task"
+      sizes += (f", or as many on C4 and {self.settings.finetune_steps} more "
+                "on the task")
     tasks = ", ".join(dict.fromkeys(run.task for run in self.runs))
     seeds = ", ".join(str(s) for s in dict.fromkeys(r.seed for r in self.runs))
     place, versions = self.state["machine"], self.state["versions"]
@@ -162,8 +163,7 @@ class Report:
   def _common(self):
     return {"table": self.table.number, "scale": "laptop",
             "steps": self.settings.steps,
-            "finetune_steps": self.settings.finetune_steps *
-                              self.table.pretrained,
+            "finetune_steps": self.settings.finetune_steps,
             "gin_params": self.settings.gin_params, **self.state}
 
   def _run_line(self, run):

@@ -51,6 +51,7 @@ def _row(table, row, settings):
   bindings = [f"include '{path}'" for path in of_row.files(task)]
   bindings += [flag.split("=", 1)[1]
                for flag in commands.flags([], of_row.params(task))]
+  bindings += settings.gin_params
   return benchmark_rows.Row(
       row.name, "ours", lambda stack, length: bindings * (stack == "encoder"))
 

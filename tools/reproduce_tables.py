@@ -42,12 +42,12 @@ class Column(NamedTuple):
   def _names(self):
     """What an evaluation calls the scores."""
     for name in self.scores:
-      if "/" in name:
+      if name.startswith("eval/") or name == "log_perplexity":
+        yield name
+      elif "/" in name:
         yield f"eval/synth_{name}"
       elif name == "perplexity_per_word":
         yield f"eval/{name}"
-      elif name == "log_perplexity" or self.task is None:
-        yield name
       else:
         yield f"eval/{self.task}/{name}"
 
@@ -58,6 +58,7 @@ class Row(NamedTuple):
   Attributes:
     name: in the notation of the paper.
     model: its gin file, for both scales.
+    pretrained_model: its gin file for tasks that start from C4; None for `model`.
     paper: the paper's figures, a dict from titles of columns to tuples.
     laptop_params: gin bindings of this row alone at laptop scale.
   """
@@ -65,6 +66,7 @@ class Row(NamedTuple):
   model: str
   paper: Mapping[str, Tuple[float, ...]]
   laptop_params: Mapping[str, object] = {}
+  pretrained_model: Optional[str] = None
 
 
 class Table(NamedTuple):
@@ -75,7 +77,7 @@ class Table(NamedTuple):
     title: a string.
     columns: a list of `Column`; the scores of one task may be several.
     rows: a list of `Row`; the first is the Transformer.
-    pretrained: whether models train on C4 first.
+    pretrained: the tasks or mixtures that go on from a training on C4.
     mixture: what is trained, if it is not each column's task by itself.
     speed: whether speed and size are compared.
   """
@@ -83,7 +85,7 @@ class Table(NamedTuple):
   title: str
   columns: Tuple[Column, ...]
   rows: Tuple[Row, ...]
-  pretrained: bool = False
+  pretrained: Tuple[str, ...] = ()
   mixture: Optional[str] = None
   speed: bool = False
 
@@ -91,6 +93,10 @@ class Table(NamedTuple):
     """The tasks or mixtures that a model is trained on, each by itself."""
     tasks = dict.fromkeys(c.task for c in self.columns if c.task)
     return [self.mixture] if self.mixture else list(tasks)
+
+  def is_pretrained(self, task):
+    """Whether training on a task goes on from C4."""
+    return task in self.pretrained or self.mixture in self.pretrained
 
 
 STEPS_PER_SECOND = Column("Steps/Sec", None, ("steps_per_second",))
@@ -178,7 +184,10 @@ def _table_3():
       D    33.70 4.02 15.22 6.61 20.54
       D+V  36.02 3.57 14.22 6.32 18.87
       R+V  35.95 2.28 14.79 6.39 19.09""")
-  return Table(3, "Summarization and dialogue", columns, rows)
+  rows = tuple(
+      row._replace(pretrained_model=_table4_model(row.name)) for row in rows)
+  return Table(3, "Summarization and dialogue", columns, rows,
+               pretrained=("synth_cnn_dailymail",))
 
 
 def _table_4():
@@ -216,7 +225,7 @@ def _table_5():
       D+V    82.6 48.6 92.4 91.2/87.7 88.9/89.0 88.6/91.5 84.3/84.8 91.7 75.1
       R+V    84.1 53.3 92.2 91.2/87.7 89.3/88.9 88.6/91.4 85.0/84.6 92.3 81.2
       """)
-  return Table(5, "GLUE after pre-training", columns, rows, pretrained=True,
+  return Table(5, "GLUE after pre-training", columns, rows, pretrained=("synth_en_mix",),
                mixture="synth_en_mix")
 
 
@@ -232,7 +241,7 @@ def _table_6():
       R+V    72.2 79.3 82.7/91.1 64.0 74.3/34.9 70.8/69.9 82.7 64.6 75.0
       """)
   return Table(6, "SuperGLUE after pre-training", columns, rows,
-               pretrained=True, mixture="synth_en_mix")
+               pretrained=("synth_en_mix",), mixture="synth_en_mix")
 
 
 def _table_7():

@@ -1,6 +1,8 @@
 """Runs one command with its output in a log file and its steps as a bar."""
 
+import ctypes
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -33,7 +35,8 @@ def run(command, log, title, steps=None):
   with open(log, "ab") as out, open(log, "rb") as lines:
     lines.seek(0, 2)
     process = subprocess.Popen(
-        command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None)
     try:
       with _bar(title, steps) as bar:
         _follow(process, lines, bar, steps)
@@ -43,6 +46,15 @@ def run(command, log, title, steps=None):
     raise CommandError(
         f"{title} ended with status {process.returncode}. The last lines of "
         f"{log}:\n\n{tail(log)}")
+
+
+def _end_with_parent():
+  """Asks Linux to end this process when the one that started it is killed.
+
+  Else a killed command would go on beside the one that is started again.
+  """
+  set_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
+  ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
 def _bar(title, steps):
