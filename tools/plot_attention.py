@@ -17,14 +17,12 @@ import json
 import sys
 
 import numpy as np
-import tensorflow.compat.v1 as tf
-import tqdm
-
-# pylint: disable=g-import-not-at-top,wrong-import-position
 from synthesizer_mtf import launcher
 from synthesizer_mtf.tools import plot_attention_figures as figures
 from synthesizer_mtf.tools import plot_attention_model
 from synthesizer_mtf.tools import plot_attention_statistics as statistics
+import tensorflow.compat.v1 as tf
+import tqdm
 
 _WINDOWS = [1, 2, 4, 8, 16]
 
