@@ -1,7 +1,6 @@
 """Exported models, loaded by TensorFlow alone, decode as the trainer does."""
 
 import json
-import pathlib
 import subprocess
 import sys
 
@@ -11,20 +10,34 @@ from mesh_tensorflow.transformer import utils
 import models
 import numpy as np
 import pytest
+import seqio
+from synthesizer_mtf import notation
 import tensorflow.compat.v1 as tf
 from test_decoding import SIZES
-from test_gin_files import ATTENTIONS
 
-BATCH = 2
 STEP = 3
-TEXTS = ["the statement", "a list of names"]
 
-# Reads a folder and strings from each line, and writes what the model returns.
+# Three variants share a model, in turn, to build few graphs.
+NAMES = [*cases.NOTATIONS, *notation.LAYERS]
+GROUPS = [NAMES[i:i + 3] for i in range(0, len(NAMES), 3)]
+DECODER = {"Linformer": "V"}  # For encoders only.
+
+TINY = sum(SIZES.values(), []) + [
+    "Linformer.max_length = 12", "Linformer.rank = 2", "SparseFixed.stride = 3",
+    "SparseFixed.columns = 1", "SparseStrided.stride = 3", "d_model = 8",
+    "num_layers = 1", "d_ff = 12", "num_heads = 3", "d_kv = 5", "dropout_rate = 0.0",
+    "Unitransformer.max_length = 16",
+    "Unitransformer.shared_embedding_and_softmax_weights = False",
+    "Bitransformer.decode.max_decode_length = 6",
+    "utils.run.batch_size = 2", f"infer_checkpoint_step = {STEP}"] + [
+        f"utils.get_variable_dtype.{name}_dtype = 'float32'"
+        for name in ("master", "slice", "activation")]
+
+# Reads a folder and strings from each line, and writes what its model returns.
 SERVER = """
 import json, sys
 import tensorflow as tf
 import tensorflow_text
-print(json.dumps(None), flush=True)
 for line in sys.stdin:
   folder, *strings = json.loads(line)
   decode = tf.saved_model.load(folder).signatures["serving_default"]
@@ -37,58 +50,28 @@ for line in sys.stdin:
   print(json.dumps([answer, sorted(ours)]), flush=True)
 """
 
-# Names of gin files of whole layers, and what else they need to be tiny.
-LAYERS = [name for name in ATTENTIONS
-          if pathlib.Path(name).stem.upper() not in map(
-              str.upper, cases.NOTATIONS)]
-
-SMALL = sum(SIZES.values(), []) + [
-    "d_model = 8", "d_ff = 12", "num_heads = 3", "d_kv = 5", "num_layers = 1",
-    "dropout_rate = 0.0", "Unitransformer.max_length = 16",
-    "Unitransformer.shared_embedding_and_softmax_weights = False",
-    "Bitransformer.decode.max_decode_length = 6",
-    "utils.get_variable_dtype.master_dtype = 'float32'",
-    "utils.get_variable_dtype.slice_dtype = 'float32'",
-    "utils.get_variable_dtype.activation_dtype = 'float32'",
-    f"utils.run.batch_size = {BATCH}",
-    "utils.run.sequence_length = {'inputs': 10, 'targets': 6}",
-    "MIXTURE_NAME = 'synth_text_pairs'",
-    f"infer_checkpoint_step = {STEP}"]
-
-
-class Server:
-  """A process that knows TensorFlow and not this package."""
-
-  def __init__(self, folder):
-    self._process = subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, cwd=folder,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-
-  def __call__(self, saved, strings):
-    self._process.stdin.write(json.dumps([str(saved), *strings]) + "\n")
-    self._process.stdin.flush()
-    answer = None
-    while answer is None:
-      answer = json.loads(self._process.stdout.readline())
-    found, ours = answer
-    assert not ours
-    return found
-
-  def close(self):
-    self._process.stdin.close()
-    self._process.wait()
-
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-  process = Server(tmp_path_factory.mktemp("server"))
-  yield process
-  process.close()
+def served(tmp_path_factory):
+  """A function that runs strings through a SavedModel in another process."""
+  process = subprocess.Popen(
+      [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, text=True,
+      stdout=subprocess.PIPE, cwd=tmp_path_factory.mktemp("server"))
+
+  def ask(saved, strings):
+    process.stdin.write(json.dumps([saved, *strings]) + "\n")
+    process.stdin.flush()
+    answer, modules_of_trainers = json.loads(process.stdout.readline())
+    assert not modules_of_trainers
+    return answer
+
+  yield ask
+  process.communicate()
 
 
 @pytest.fixture(autouse=True)
-def as_the_launcher():
-  """What else `tf.disable_v2_behavior` switches, and can be switched back."""
+def tensorflow_as_the_launcher_has_it():
+  """With v1 variables and control flow; conftest restores the variables."""
   tf.disable_resource_variables()
   tf.disable_control_flow_v2()
   yield
@@ -96,19 +79,27 @@ def as_the_launcher():
 
 
 class Trainer:
+  """Runs T5's trainer on a tiny model with random variables."""
+
   def __init__(self, folder, vocabulary):
     self.folder = folder
-    self.vocabulary = vocabulary
+    self._paths = [
+        f"input_filename = '{folder}/inputs'",
+        f"output_filename = '{folder}/outputs'",
+        f"synthesizer_mtf.tasks.vocabulary.sentencepiece_model = '{vocabulary}'"]
 
-  def parse(self, *bindings, files=()):
+  def make(self, *bindings, files=(), task="synth_text_pairs", targets=4,
+           model_type="bitransformer"):
+    """Parses gin's bindings and writes a checkpoint."""
     models.parse_gin(["dataset.gin", "infer.gin", *files, "cpu.gin"], [
-        *SMALL, f"input_filename = '{self.folder}/inputs'",
-        f"output_filename = '{self.folder}/outputs'",
-        "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
-        f"'{self.vocabulary}'", *bindings])
-
-  def save(self, model_type="bitransformer", targets_vocabulary=None):
-    m = models.Model(model_type, 600, targets_vocabulary=targets_vocabulary)
+        *TINY, *self._paths, f"MIXTURE_NAME = '{task}'",
+        f"utils.run.model_type = '{model_type}'",
+        f"utils.run.sequence_length = {{'inputs': 8, 'targets': {targets}}}",
+        *bindings])
+    features = seqio.get_mixture_or_task(task).output_features
+    sizes = [features[name].vocabulary.vocab_size
+             for name in ("inputs", "targets") if name in features]
+    m = models.Model(model_type, sizes[0], targets_vocabulary=sizes[-1])
     with m.tf_graph.as_default():
       ids = m.ids(np.ones((1, 1), int))
       logits, _ = m.model.call_simple(ids, ids, False)
@@ -119,20 +110,25 @@ class Trainer:
       tf.get_variable("global_step", initializer=np.int64(STEP))
       session.run(tf.global_variables_initializer())
       tf.train.Saver().save(session, f"{self.folder}/model.ckpt", STEP)
+    return self
 
-  def run(self, mode):
-    utils.run(tpu_job_name=None, tpu=None, gcp_project=None, tpu_zone=None,
-              model_dir=str(self.folder), mode=mode,
-              export_path=str(self.folder / "export"))
+  def _run(self, mode):
+    with gin.unlock_config():
+      utils.run(tpu_job_name=None, tpu=None, gcp_project=None, tpu_zone=None,
+                model_dir=str(self.folder), mode=mode,
+                export_path=str(self.folder / "exported"))
 
   def infer(self, texts):
+    """The trainer's decodes of texts."""
     (self.folder / "inputs").write_text("\n".join(texts) + "\n")
-    self.run("infer")
+    self._run("infer")
     return (self.folder / f"outputs-{STEP}").read_text().splitlines()
 
   def export(self):
-    self.run("export_infer")
-    return next((self.folder / "export").iterdir())
+    """The folder of the SavedModel."""
+    self._run("export_infer")
+    saved, = (self.folder / "exported").iterdir()
+    return str(saved)
 
 
 @pytest.fixture
@@ -140,22 +136,56 @@ def trainer(tmp_path, sentencepiece_model):
   return Trainer(tmp_path, sentencepiece_model)
 
 
-@pytest.mark.parametrize("variant", cases.NOTATIONS + LAYERS)
-def test_an_exported_variant_decodes_as_the_trainer(variant, trainer, server):
-  if variant in cases.NOTATIONS:
-    trainer.parse(f"synthesizer_stack.attention = '{variant}'")
-  else:
-    trainer.parse(files=[variant])
-  import time
-  t=[time.time()]
-  trainer.save()
-  t.append(time.time())
-  expected = trainer.infer(TEXTS)
-  t.append(time.time())
+def attentions(names):
+  """Bindings of a block with an attention for each name."""
+  layers = ", ".join(["@transformer_layers.SelfAttention"] * len(names))
+  return [f"encoder/transformer.make_layer_stack.layers = [{layers}]",
+          "decoder/transformer.make_layer_stack.layers = "
+          f"[@transformer_layers.EncDecAttention, {layers}]",
+          f"encoder/synthesizer_stack.attention = {names}",
+          "decoder/synthesizer_stack.attention = "
+          f"{[DECODER.get(name, name) for name in names]}"]
+
+
+def check(trainer, served, texts=("the statement", "a list of names")):
+  """Compares the exported model with the trainer; returns the decodes."""
+  expected = trainer.infer(texts)
+  assert served(trainer.export(), texts) == {
+      "inputs": list(texts), "outputs": expected}
+  assert len(set(expected)) == len(texts)
+  return expected
+
+
+@pytest.mark.parametrize("names", GROUPS, ids=",".join)
+def test_exported_variants_decode_as_the_trainer(names, trainer, served):
+  check(trainer.make(*attentions(names)), served)
+
+
+def test_an_exported_mixer_decodes_as_the_trainer(trainer, served):
+  check(trainer.make(*attentions(["R"]), files=["attention/mixer.gin"]), served)
+
+
+def test_a_language_model_continues_its_inputs_as_the_trainer(trainer, served):
+  check(trainer.make("synthesizer_stack.attention = 'R+V'",
+                     task="synth_text_lm", model_type="lm"), served)
+
+
+def test_a_classifier_gives_the_names_of_the_classes(trainer, served):
+  trainer.make(*attentions(["FR+D+V"]), files=["classifier.gin"], targets=1,
+               task="synth_ag_news_encoder")
+  found = check(trainer, served, ["the statement", "so good"])
+  assert set(found) <= {"World", "Sports", "Business", "Sci/Tech"}
+
+
+def test_beam_search_answers_or_refuses_requests_of_any_size(trainer, served):
+  trainer.make(*attentions(["D+V"]), "Bitransformer.decode.beam_size = 3")
   saved = trainer.export()
-  t.append(time.time())
-  got = server(saved, TEXTS)
-  t.append(time.time())
-  print(variant, np.diff(t).round(2), expected)
-  assert got == {"inputs": TEXTS, "outputs": expected}
-  assert len(set(expected)) == 2
+  texts = ["", "a list of names and of all the other statements"]
+  both = served(saved, texts)
+  assert both["outputs"] == trainer.infer(texts)
+  assert len(set(both["outputs"])) == 2
+  assert served(saved, texts[1:]) == {k: v[1:] for k, v in both.items()}
+  read = both["inputs"][1]
+  assert texts[1].startswith(read) and 0 < len(read) < len(texts[1])
+  assert "Dataset had more than one element" in served(saved, ["a"] * 3)
+  assert "Dataset was empty" in served(saved, [])
