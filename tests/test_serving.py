@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import cases
-import gin
 from mesh_tensorflow.transformer import utils
 import models
 import numpy as np
@@ -86,12 +85,13 @@ class Trainer:
     self._paths = [
         f"input_filename = '{folder}/inputs'",
         f"output_filename = '{folder}/outputs'",
+        f"export_path = '{folder}/exported'",
         f"synthesizer_mtf.tasks.vocabulary.sentencepiece_model = '{vocabulary}'"]
 
   def make(self, *bindings, files=(), task="synth_text_pairs", targets=4,
            model_type="bitransformer"):
     """Parses gin's bindings and writes a checkpoint."""
-    models.parse_gin(["dataset.gin", "infer.gin", *files, "cpu.gin"], [
+    models.parse_gin(["dataset.gin", "infer.gin", *files, "export.gin"], [
         *TINY, *self._paths, f"MIXTURE_NAME = '{task}'",
         f"utils.run.model_type = '{model_type}'",
         f"utils.run.sequence_length = {{'inputs': 8, 'targets': {targets}}}",
@@ -112,21 +112,19 @@ class Trainer:
       tf.train.Saver().save(session, f"{self.folder}/model.ckpt", STEP)
     return self
 
-  def _run(self, mode):
-    with gin.unlock_config():
-      utils.run(tpu_job_name=None, tpu=None, gcp_project=None, tpu_zone=None,
-                model_dir=str(self.folder), mode=mode,
-                export_path=str(self.folder / "exported"))
+  def _run(self, **mode):
+    utils.run(tpu_job_name=None, tpu=None, gcp_project=None, tpu_zone=None,
+              model_dir=str(self.folder), **mode)
 
   def infer(self, texts):
     """The trainer's decodes of texts."""
     (self.folder / "inputs").write_text("\n".join(texts) + "\n")
-    self._run("infer")
+    self._run(mode="infer")
     return (self.folder / f"outputs-{STEP}").read_text().splitlines()
 
   def export(self):
     """The folder of the SavedModel."""
-    self._run("export_infer")
+    self._run()
     saved, = (self.folder / "exported").iterdir()
     return str(saved)
 
