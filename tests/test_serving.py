@@ -23,9 +23,9 @@ DECODER = {"Linformer": "V"}  # For encoders only.
 
 TINY = sum(SIZES.values(), []) + [
     "Linformer.max_length = 12", "Linformer.rank = 2", "SparseFixed.stride = 3",
-    "SparseFixed.columns = 1", "SparseStrided.stride = 3", "d_model = 8",
-    "num_layers = 1", "d_ff = 12", "num_heads = 3", "d_kv = 5", "dropout_rate = 0.0",
-    "Unitransformer.max_length = 16",
+    "SparseFixed.columns = 1", "SparseStrided.stride = 3", "num_layers = 1",
+    "d_model = 8", "d_ff = 12", "num_heads = 3", "d_kv = 5",
+    "dropout_rate = 0.0", "Unitransformer.max_length = 16",
     "Unitransformer.shared_embedding_and_softmax_weights = False",
     "Bitransformer.decode.max_decode_length = 6",
     "utils.run.batch_size = 2", f"infer_checkpoint_step = {STEP}"] + [
@@ -45,8 +45,8 @@ for line in sys.stdin:
     answer = {k: [s.decode() for s in v.numpy().tolist()] for k, v in found}
   except tf.errors.InvalidArgumentError as error:
     answer = str(error)
-  ours = {"mesh_tensorflow", "seqio", "synthesizer_mtf", "t5"} & set(sys.modules)
-  print(json.dumps([answer, sorted(ours)]), flush=True)
+  trainers = {"mesh_tensorflow", "seqio", "synthesizer_mtf", "t5"}
+  print(json.dumps([answer, sorted(trainers & set(sys.modules))]), flush=True)
 """
 
 
@@ -86,7 +86,8 @@ class Trainer:
         f"input_filename = '{folder}/inputs'",
         f"output_filename = '{folder}/outputs'",
         f"export_path = '{folder}/exported'",
-        f"synthesizer_mtf.tasks.vocabulary.sentencepiece_model = '{vocabulary}'"]
+        "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
+        f"'{vocabulary}'"]
 
   def make(self, *bindings, files=(), task="synth_text_pairs", targets=4,
            model_type="bitransformer"):
