@@ -10,6 +10,9 @@ torch, keeps its own.
    TensorFlow side of t5 uses neither.
 3. mesh_tensorflow's `decode_from_file` hands bytes to `write_lines_to_file`,
    which writes `b'M\xc3\xbcnchen'` in the place of `München`.
+4. mesh_tensorflow's `export_model` ends the inputs of a language model (model
+   type `lm`) with an end of sequence, after which the exported model goes on;
+   mode `infer` continues the inputs themselves.
 
 Two conveniences go with them. Both are environment variables, and one that the
 user has set stays: TensorFlow's start-up notices are silenced, and its cloud
@@ -33,6 +36,7 @@ def apply():
   _restore_register_tensor_conversion_function()
   _stand_in_for_hf_model()
   _write_decoded_bytes_as_text()
+  _export_language_models_that_continue_their_inputs()
 
 
 def _quiet_imports():
@@ -103,3 +107,31 @@ def _write_decoded_bytes_as_text():
               else line for line in lines], filename)
 
   utils.write_lines_to_file = write_lines_to_file
+
+
+def _export_language_models_that_continue_their_inputs():
+  """Lets mode `export_infer` encode inputs as mode `infer` does."""
+  from mesh_tensorflow.transformer import dataset as transformer_dataset  # pylint: disable=g-import-not-at-top
+  from mesh_tensorflow.transformer import utils  # pylint: disable=g-import-not-at-top
+  original = utils.export_model
+  if hasattr(original, "__wrapped__"):
+    return
+  encode = transformer_dataset.encode_all_features
+
+  def encode_without_end(dataset, vocabulary):
+    return encode(dataset, vocabulary).map(
+        lambda features: {key: ids[:-1] for key, ids in features.items()})
+
+  @functools.wraps(original)
+  def export_model(estimator, export_dir, vocabulary, sequence_length,
+                   model_type, eval_with_score=False, batch_size=1,
+                   checkpoint_path=None):
+    if model_type == "lm" and not eval_with_score:
+      transformer_dataset.encode_all_features = encode_without_end
+    try:
+      return original(estimator, export_dir, vocabulary, sequence_length,
+                      model_type, eval_with_score, batch_size, checkpoint_path)
+    finally:
+      transformer_dataset.encode_all_features = encode
+
+  utils.export_model = export_model

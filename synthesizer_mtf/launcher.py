@@ -68,7 +68,8 @@ def split_message(error):
   """Separates what an exception says from where gin was.
 
   gin appends the configurable, its scope and the line of the gin file to the
-  message of an exception, each on lines of its own.
+  message of an exception, each on lines of its own; for a macro without a value
+  the whole configuration, which is left out.
 
   Args:
     error: an exception.
@@ -79,7 +80,8 @@ def split_message(error):
   if isinstance(error, SyntaxError):
     where = error.filename or "--gin_param"
     return f"{where}: {error.msg} {(error.text or '').strip()}".strip(), []
-  lines = [line for line in str(error).splitlines() if line.strip()]
+  text, _, _ = str(error).partition(" in config string: \n")
+  lines = [line for line in text.splitlines() if line.strip()]
   first = next((i for i, line in enumerate(lines)
                 if line.startswith(("  In call to configurable", "  In file",
                                     "  In bindings string"))), len(lines))

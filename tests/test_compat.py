@@ -24,10 +24,11 @@ def test_an_existing_register_function_is_kept(monkeypatch):
 def test_second_apply_changes_nothing():
   from mesh_tensorflow.transformer import utils
   compat.apply()
-  before = sys.modules.get("t5.models.hf_model"), utils.write_lines_to_file
+  before = (sys.modules.get("t5.models.hf_model"), utils.write_lines_to_file,
+            utils.export_model)
   compat.apply()
-  assert (sys.modules.get("t5.models.hf_model"),
-          utils.write_lines_to_file) == before
+  assert (sys.modules.get("t5.models.hf_model"), utils.write_lines_to_file,
+          utils.export_model) == before
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is not None,

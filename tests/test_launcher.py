@@ -140,9 +140,8 @@ def test_an_exported_model_decodes_as_the_trainer(launcher):
   source.write_text("\n".join(launcher.words) + "\n")
   export = launcher.folder / "export"
   common = ["utils.run.batch_size = 8"]
-  done = launcher("greedy_decode.gin", bindings=common + [
-      "utils.run.mode = 'export_infer'", "utils.run.export_checkpoint_step = 4",
-      f"utils.run.export_path = '{export}'"])
+  done = launcher("greedy_decode.gin", "export.gin", bindings=common + [
+      "utils.run.export_checkpoint_step = 4", f"export_path = '{export}'"])
   assert done.returncode == 0, done.stderr[-3000:]
   output = launcher.folder / "trainer.txt"
   done = launcher("infer.gin", "greedy_decode.gin", bindings=common + [

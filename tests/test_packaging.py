@@ -72,6 +72,8 @@ def test_every_pinned_dependency_has_a_reason():
     (ValueError("`a.b` is 3;\n raise it."), "`a.b` is 3; raise it."),
     (ValueError("No.\n  In call to configurable 'run' (<x>)"), "No."),
     (SyntaxError("bad", ("f.gin", 3, 1, "a = =\n")), "f.gin: bad a = ="),
+    (ValueError("No bindings for 'x/gin.macro' in config string: \na = 3\n."),
+     "No bindings for 'x/gin.macro'"),
 ])
 def test_last_line_of_a_mistake_is_its_message(error, sentence, capsys):
   launcher.report(error)
