@@ -46,6 +46,8 @@ class Mixture(base.SynthesizingFunction):
 
   def logits(self, inputs):
     parts = []
+    if _shares_query(self.synthesizers):
+      inputs.share_query()
     for synthesizer, scope in zip(self.synthesizers, self._scopes()):
       with scope:
         parts.append(synthesizer.logits(inputs))
