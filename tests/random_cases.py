@@ -19,7 +19,7 @@ CLASSES = {"V": "DotProductLogits", "R": "RandomLogits",
 SETTINGS = (
     [("eval", "")] * 6 + [("train", "")] * 4 + [("steps", "")] * 3 +
     [("train", "model:2"), ("train", "batch:2"), ("train", "batch:2,model:2"),
-     ("steps", "batch:2,model:2")])
+     ("steps", "model:2")])
 
 
 class Layer(NamedTuple):
@@ -97,10 +97,11 @@ def cases(draw):
   if decoder and mode != "steps" and draw(st.booleans()):
     prefix = draw(st.lists(
         st.integers(0, length), min_size=batch, max_size=batch))
-  layer = _layer(length, decoder, mode, mesh_shape, max(map(len, rows)) < 2)
-  layers = draw(st.lists(
-      layer, min_size=1, max_size=1 if mesh_shape or mode == "steps" else 2))
-  if len(layers) == 2:  # what a stack shares is of one size
+  two = not mesh_shape and mode != "steps" and draw(st.booleans())
+  layer = _layer(2 if two else 4, length, decoder, mode, mesh_shape,
+                 max(map(len, rows)) < 2)
+  layers = draw(st.lists(layer, min_size=1 + two, max_size=1 + two))
+  if two:  # what a stack shares is of one size
     buckets = "SyntheticAttention.relative_attention_num_buckets"
     layers[1].parameters[buckets] = layers[0].parameters[buckets]
   beams = draw(st.integers(0, 3)) if mode == "steps" else 0
@@ -134,10 +135,10 @@ def _fitting(examples, length):
 
 
 @st.composite
-def _layer(draw, length, decoder, mode, mesh_shape, one_example):
+def _layer(draw, max_parts, length, decoder, mode, mesh_shape, one_example):
   """Draws a `Layer` that takes `length` tokens in this mode, on this mesh."""
   parts = draw(st.lists(
-      st.sampled_from(list(CLASSES)), min_size=1, max_size=4))
+      st.sampled_from(list(CLASSES)), min_size=1, max_size=max_parts))
   heads = st.sampled_from([2, 4]) if "model" in mesh_shape else st.integers(1, 4)
   parameters = {f"SyntheticAttention.{name}": draw(values) for name, values in {
       "num_heads": heads,

@@ -15,7 +15,6 @@ import gin
 import harness
 from hypothesis import example
 from hypothesis import given
-from hypothesis import strategies as st
 import mesh_tensorflow as mtf
 import numpy as np
 from random_cases import Case
@@ -29,6 +28,17 @@ import tensorflow.compat.v1 as tf
 
 
 @given(case=cases())
+@example(case=Case(  # a second V had the q of the first
+    [Layer("V+V", {"SyntheticAttention.num_heads": 2,
+                   "SyntheticAttention.key_value_size": 3,
+                   "SyntheticAttention.softmax": True})], [[2]], 2))
+@example(case=Case(  # without a softmax, parts before the first with a batch
+    [Layer("Fix+R+D", {"SyntheticAttention.num_heads": 1,
+                       "SyntheticAttention.key_value_size": 3,
+                       "SyntheticAttention.softmax": False,
+                       "FixedRandomLogits.max_length": 4,
+                       "RandomLogits.max_length": 3,
+                       "DenseLogits.max_length": 2})], [[2], [2]], 2))
 def test_any_layer_equals_the_papers_formulas(case):
   check(case)
 
@@ -243,7 +253,7 @@ def shapes(case, layer):
   for part, names in zip(layer.parts, scoped(case, layer)):
     own = variables_of(case, layer, part)
     found.update({names[name]: own[name] for name in own})
-  weights = layer.get("Mixture.weights")
+  weights = layer.get("Mixture.weights", "per_head")
   if len(layer.parts) > 1 and weights != "sum":
     found["alpha"] = [heads] * (weights == "per_head") + [len(layer.parts)]
   if layer.get("relative_attention_type"):
