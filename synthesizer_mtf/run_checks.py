@@ -194,8 +194,8 @@ def _check_devices(run):
 
 def _check_task(task, model):
   """Tasks of classifiers have other targets than those of an encoder-decoder."""
-  classifies = "EncoderClassifier" in repr(model)
-  if isinstance(task, str) and task.endswith("_encoder") and not classifies:
+  ours = isinstance(task, str) and re.fullmatch("synth_.*_encoder", task)
+  if ours and model is None:
     raise ValueError(
         f"`MIXTURE_NAME` is {task!r}, whose targets are classes, but the model "
         "is no classifier; add --gin_file=classifier.gin after the model file, "

@@ -17,6 +17,7 @@ from hypothesis import example
 from hypothesis import given
 import mesh_tensorflow as mtf
 import numpy as np
+import pytest
 from random_cases import Case
 from random_cases import Layer
 from random_cases import cases
@@ -25,6 +26,15 @@ import synthesizer_mtf
 from synthesizer_mtf import weighted_mean
 import test_fixed_patterns
 import tensorflow.compat.v1 as tf
+
+
+@pytest.fixture(autouse=True)
+def few_words():
+  """Else the warnings of all cases would hide the one that fails."""
+  verbosity = tf.logging.get_verbosity()
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  yield
+  tf.logging.set_verbosity(verbosity)
 
 
 @given(case=cases())
