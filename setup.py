@@ -94,6 +94,9 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + [
     "pytest>=7,<10",
     # Runs them on two cores.
     "pytest-xdist>=3,<4",
+    # Draws configurations at random, the same with the same version; the last
+    # for Python 3.9.
+    "hypothesis==6.141.1",
 ]
 
 setup(

@@ -20,6 +20,7 @@ compat.apply()
 
 # pylint: disable=g-import-not-at-top,wrong-import-position
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import run_checks
 from synthesizer_mtf import tasks
 from synthesizer_mtf.attention import SyntheticAttention
 from synthesizer_mtf.classifier import EncoderClassifier

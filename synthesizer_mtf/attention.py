@@ -12,6 +12,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf import checks
 from synthesizer_mtf import inputs as attention_inputs
 from synthesizer_mtf import positions
 from synthesizer_mtf import visibility
@@ -64,15 +65,10 @@ class SyntheticAttention(transformer.TransformerLayer):
     self.mixture = mixture.Mixture(synthesizers)
     self.sizes = HeadSizes(
         "SyntheticAttention", num_heads, key_value_size, dropout_rate)
-    if relative_attention_type not in (None, "bias", "bias_shared"):
-      raise ValueError(
-          "`SyntheticAttention.relative_attention_type` is "
-          f"{relative_attention_type!r} but must be None, \"bias\" or "
-          "\"bias_shared\"; change it.")
-    if not isinstance(softmax, bool):
-      raise ValueError(
-          f"`SyntheticAttention.softmax` is {softmax!r} but must be True or "
-          "False; change it.")
+    checks.check_relative_bias("SyntheticAttention", relative_attention_type,
+                               relative_attention_num_buckets)
+    checks.check_boolean("SyntheticAttention.softmax", softmax)
+    checks.check_boolean("SyntheticAttention.packed", packed, or_none=True)
     self.relative_attention_type = relative_attention_type
     self.relative_attention_num_buckets = relative_attention_num_buckets
     self.packed = packed
@@ -178,10 +174,11 @@ class HeadSizes:
     self.key_value_size = check_positive(
         f"{layer}.key_value_size", _or_macro(key_value_size, "d_kv"))
     self.dropout_rate = _or_macro(dropout_rate, "dropout_rate") or 0.0
-    if not 0.0 <= self.dropout_rate < 1.0:
+    if not isinstance(self.dropout_rate, (int, float)) or not (
+        0 <= self.dropout_rate < 1):
       raise ValueError(
-          f"`{layer}.dropout_rate` is {self.dropout_rate!r} but must be at least "
-          "0 and below 1; change it, or the macro `dropout_rate`.")
+          f"`{layer}.dropout_rate` is {self.dropout_rate!r} but must be a number "
+          "of at least 0 and below 1; change it, or the macro `dropout_rate`.")
 
   def check_layout(self, model):
     """Raises a ValueError if the layout splits heads that do not divide.
@@ -211,7 +208,7 @@ class HeadSizes:
 
 def check_positive(name, value):
   """Returns `value`, or raises a ValueError that names the gin parameter."""
-  if not isinstance(value, int) or value < 1:
+  if not isinstance(value, int) or isinstance(value, bool) or value < 1:
     raise ValueError(
         f"`{name}` is {value!r} but must be a whole number of at least 1; change "
         f"`{name}`, or the macro of T5's model files that it is taken from.")

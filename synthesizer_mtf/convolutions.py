@@ -9,6 +9,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import attention
+from synthesizer_mtf import checks
 from synthesizer_mtf import inputs as attention_inputs
 from synthesizer_mtf import local_sum
 from synthesizer_mtf import positions
@@ -86,6 +87,9 @@ class Convolution(transformer.TransformerLayer):
       raise ValueError(
           f"`{self._name_in_gin}.kernels` is {kernels!r} but must be "
           f"{' or '.join(map(repr, _KERNELS))}; change it.")
+    for name, value in (("pointwise", pointwise), ("use_bias", use_bias)):
+      checks.check_boolean(f"{self._name_in_gin}.{name}", value)
+    checks.check_boolean(f"{self._name_in_gin}.packed", packed, or_none=True)
     self.kernel_size = kernel_size
     self.kernels = kernels
     self.pointwise = pointwise

@@ -32,7 +32,7 @@ class AttentionInputs:
     self.memory_length = mtf.Dimension("memory_length", context.length_dim.size)
     self.packed = packed
     self.incremental = context.mode == "incremental"
-    self._scope = tf.get_variable_scope()
+    self._query_scope = None
     self._projections = {}
 
   @property
@@ -94,12 +94,16 @@ class AttentionInputs:
           projected, self.query_dims + [self.d_kv])
     return self._projections[key]
 
+  def share_query(self):
+    """Gives all parts the projection `q` of this scope, the layer's."""
+    self._query_scope = tf.get_variable_scope()
+
   def project_query(self):
-    """The layer's projection `q`, which V and D can share.
+    """The projection `q`, which V and D can share.
 
     T5 makes 1/sqrt(d_kv) a part of its initializer.
     """
-    with tf.variable_scope(self._scope):
+    with tf.variable_scope(self._query_scope or tf.get_variable_scope()):
       return self.project(
           "q", (self.context.model.model_dim.size * self.d_kv.size) ** -0.5)
 

@@ -9,6 +9,7 @@ import sys
 import traceback
 
 from absl import app
+from absl import flags
 from absl import logging
 import gin
 from synthesizer_mtf import compat
@@ -18,6 +19,8 @@ compat.apply()
 # pylint: disable=g-import-not-at-top,wrong-import-position
 import synthesizer_mtf  # pylint: disable=unused-import
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import remedies
+from synthesizer_mtf import run_checks
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -33,7 +36,8 @@ def main(argv):
   """Runs T5's main; `argv` as absl hands it on."""
   gin_files.add_search_path()
   try:
-    mesh_transformer_main.main(argv)
+    with run_checks.running(flags.FLAGS.model_dir):
+      mesh_transformer_main.main(argv)
   except Exception as error:  # pylint: disable=broad-except
     if not is_mistake(error):
       raise
@@ -52,7 +56,8 @@ def is_mistake(error):
   unbound = isinstance(error, RuntimeError) and str(error).startswith(
       "Required bindings")
   not_cached = isinstance(error, AssertionError) and "cache dir" in str(error)
-  return missing_file or unbound or not_cached
+  no_network = isinstance(error, tf.errors.OpError) and "HTTP" in str(error)
+  return missing_file or unbound or not_cached or no_network
 
 
 def report(error):
@@ -61,7 +66,8 @@ def report(error):
     traceback.print_exception(type(error), error, error.__traceback__)
   sentence, places = split_message(error)
   print("\n".join(places), file=sys.stderr)
-  print(f"{_NAME}: {sentence}{_bindings_in(sentence)}", file=sys.stderr)
+  print(f"{_NAME}: {sentence}{_bindings_in(sentence)}{remedies.remedy(sentence)}",
+        file=sys.stderr)
 
 
 def split_message(error):
@@ -80,7 +86,7 @@ def split_message(error):
   if isinstance(error, SyntaxError):
     where = error.filename or "--gin_param"
     return f"{where}: {error.msg} {(error.text or '').strip()}".strip(), []
-  text, _, _ = str(error).partition(" in config string: \n")
+  text, _, _ = str(error).partition(" in config string:")
   lines = [line for line in text.splitlines() if line.strip()]
   first = next((i for i, line in enumerate(lines)
                 if line.startswith(("  In call to configurable", "  In file",

@@ -6,6 +6,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import attention
+from synthesizer_mtf import checks
 from synthesizer_mtf import inputs as attention_inputs
 from synthesizer_mtf import positions
 from synthesizer_mtf import visibility
@@ -50,6 +51,9 @@ class Linformer(transformer.TransformerLayer):
         "Linformer", num_heads, key_value_size, dropout_rate)
     for name, value in (("max_length", max_length), ("rank", rank)):
       attention.check_positive(f"Linformer.{name}", value)
+    for name, value in (("share_heads", share_heads), ("share_kv", share_kv),
+                        ("share_layers", share_layers)):
+      checks.check_boolean(f"Linformer.{name}", value)
     self.max_length = max_length
     self.rank = mtf.Dimension("memory_length", rank)
     self.share_heads = share_heads or share_layers

@@ -70,6 +70,11 @@ def _names(notation):
   names = notation.split("+") if isinstance(notation, str) else [notation]
   names = [n.strip() if isinstance(n, str) else n for n in names]
   unknown = [n for n in names if n not in SYNTHESIZING_FUNCTIONS]
+  if unknown and unknown[0] in LAYERS:
+    raise ValueError(
+        f"`synthesizer_stack.attention` names {notation!r}, but {unknown[0]!r} is "
+        "a whole layer, which does not mix with others; name it alone, or mix "
+        f"some of {', '.join(SYNTHESIZING_FUNCTIONS)}.")
   if unknown:
     raise ValueError(
         f"`synthesizer_stack.attention` names {notation!r}, but "

@@ -15,6 +15,7 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf import attention
 from synthesizer_mtf import blocks as attention_blocks
+from synthesizer_mtf import checks
 from synthesizer_mtf import inputs as attention_inputs
 from synthesizer_mtf import positions
 from synthesizer_mtf import visibility
@@ -82,8 +83,9 @@ class SparseAttention(transformer.TransformerLayer):
         name, num_heads, key_value_size, dropout_rate)
     attention.check_positive(f"{name}.stride", stride)
     _check_choice(f"{name}.pattern", pattern, PATTERNS)
-    _check_choice(f"{name}.relative_attention_type", relative_attention_type,
-                  (None, "bias", "bias_shared"))
+    checks.check_relative_bias(
+        name, relative_attention_type, relative_attention_num_buckets)
+    checks.check_boolean(f"{name}.packed", packed, or_none=True)
     self.stride = stride
     self.pattern = pattern
     self._sets = name, stride, pattern

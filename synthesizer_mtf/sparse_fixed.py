@@ -4,6 +4,7 @@ import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import attention
 from synthesizer_mtf import blocks as attention_blocks
+from synthesizer_mtf import checks
 from synthesizer_mtf import positions
 from synthesizer_mtf import sparse
 import tensorflow.compat.v1 as tf
@@ -67,6 +68,7 @@ class SparseFixed(sparse.SparseAttention):
       raise ValueError(
           f"`SparseFixed.columns` is {columns} but a block has only "
           f"`SparseFixed.stride` = {stride}; lower the one or raise the other.")
+    checks.check_boolean("SparseFixed.distinct_columns", distinct_columns)
     self.columns = columns
     self.distinct_columns = distinct_columns
     self._sets += columns, distinct_columns

@@ -68,7 +68,13 @@ def _per_block(attention, num_blocks):
 
 def _make(choice):
   if callable(choice):
-    return choice()
+    layer = choice()
+    if not isinstance(layer, transformer.TransformerLayer):
+      raise ValueError(
+          f"`synthesizer_stack.attention` is {choice!r}, which is not an "
+          "attention layer; name a notation such as \"R+V\", or a layer such as "
+          "@SyntheticAttention.")
+    return layer
   return notation.attention_layer(choice)
 
 

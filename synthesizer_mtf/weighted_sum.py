@@ -28,9 +28,8 @@ def weighted_sum(logits, values, visible, inputs):
   """
   order = inputs.query_dims + [inputs.memory_length]
   terms = [_values(term, order) for term in logits]
-  dims = _dims(order, terms)
-  weights = functools.reduce(
-      lambda a, b: mtf.add(a, b, output_shape=dims), terms)
+  weights = functools.reduce(lambda a, b: mtf.add(
+      a, b, output_shape=_dims(order, [a, b])), terms)
   if visible.pairs is not None:
     seen = mtf.cast(visible.pairs, tf.float32)
     weights = mtf.multiply(

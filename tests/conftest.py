@@ -6,11 +6,20 @@ import pydoc_data.topics
 import synthesizer_mtf  # first: it makes mesh_tensorflow importable
 
 import gin
+import hypothesis
 import prepared
 import pytest
 import seqio
 from synthesizer_mtf.tools import train_vocabulary
 import tensorflow.compat.v1 as tf
+
+# Everywhere the same cases, and none written to the repository.
+hypothesis.settings.register_profile(
+    "suite", derandomize=True, deadline=None, database=None, max_examples=200)
+hypothesis.settings.register_profile(
+    "many", deadline=None, database=None,
+    max_examples=int(os.environ.get("HYPOTHESIS_CASES", "2000")))
+hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)

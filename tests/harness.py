@@ -4,13 +4,20 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
 
 D_MODEL = 11
 
+# To optimize so small a graph takes longer than to run it.
+_NOT_OPTIMIZED = tf.GraphOptions(
+    rewrite_options=rewriter_config_pb2.RewriterConfig(
+        disable_meta_optimizer=True))
 
-def _model(length, autoregressive, input_full_attention=False):
+
+def _model(length, autoregressive, input_full_attention=False,
+           d_model=D_MODEL):
   return transformer.Unitransformer(
-      layer_stack=transformer.LayerStack(layers=[]), d_model=D_MODEL,
+      layer_stack=transformer.LayerStack(layers=[]), d_model=d_model,
       input_vocab_size=10, output_vocab_size=10 if autoregressive else None,
       autoregressive=autoregressive, max_length=length,
       input_full_attention=input_full_attention, positional_embedding=False)
@@ -25,12 +32,14 @@ class LayerGraph:
   """
 
   def __init__(self, layer, decoder, batch, length, seed=0, values=None,
-               scale=0.5, mesh_shape="", layout="", activation="float32"):
+               scale=0.5, mesh_shape="", layout="", activation="float32",
+               d_model=D_MODEL):
     self.layer = layer
     self.decoder = decoder
     self.batch = batch
     self.length_dim = mtf.Dimension("length", length)
     self.batch_dim = mtf.Dimension("batch", batch)
+    self.d_model = mtf.Dimension("d_model", d_model)
     self.dtype = mtf.VariableDType(activation_dtype=tf.as_dtype(activation))
     self._seed, self._scale, self._values = seed, scale, values or {}
     self._mesh_shape = mtf.convert_to_shape(mesh_shape)
@@ -53,10 +62,12 @@ class LayerGraph:
       kwargs.setdefault("read_priority", slots)
       kwargs.setdefault("write_priority", slots)
     kwargs.setdefault("position", slots)
+    kwargs.setdefault("batch_dims", [self.batch_dim])
     return transformer.Context(
-        model=_model(self.length_dim.size, self.decoder), mesh=self.mesh,
-        batch_dims=[self.batch_dim], length_dim=self.length_dim,
-        variable_dtype=self.dtype, mode=mode, **kwargs)
+        model=_model(self.length_dim.size, self.decoder,
+                     d_model=self.d_model.size),
+        mesh=self.mesh, length_dim=self.length_dim, variable_dtype=self.dtype,
+        mode=mode, **kwargs)
 
   def call(self, context, x):
     with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
@@ -72,22 +83,31 @@ class LayerGraph:
     fetches = [tf.cast(lowering.export_to_tf_tensor(t), tf.float32)
                for t in tensors]
     copy = lowering.copy_masters_to_slices()
-    with tf.Session() as session:
+    with tf.Session(config=tf.ConfigProto(
+        graph_options=_NOT_OPTIMIZED)) as session:
+      # Few runs, for each of them costs more than all that a layer computes.
+      masters = {v.name[len("layer/"):]: v.get_master()
+                 for v in self.graph.all_variables}
       session.run(tf.global_variables_initializer())
-      self.variables = {}
-      for variable in self.graph.all_variables:
-        name = variable.name[len("layer/"):]
-        value = self._values.get(name)
-        if value is None:
-          generator = np.random.RandomState(
-              (self._seed + sum(map(ord, name))) % 2**32)
-          shape = variable.shape.to_integer_list
-          value = (session.run(variable.get_master()) if self._scale is None
-                   else self._scale * generator.randn(*shape))
-        self.variables[name] = value.astype(np.float32)
-        variable.get_master().load(self.variables[name], session)
+      initial = session.run(masters) if self._scale is None else {}
+      self.variables = {
+          name: self._value(name, master, initial).astype(np.float32)
+          for name, master in masters.items()}
+      session.run([m.initializer for m in masters.values()], {
+          m.initializer.inputs[1]: self.variables[name]
+          for name, m in masters.items()})
       session.run(copy)
       return session.run(fetches)
+
+  def _value(self, name, master, initial):
+    """The value of a variable: a given one, its initial or a random one."""
+    if name in self._values:
+      return self._values[name]
+    if name in initial:
+      return initial[name]
+    generator = np.random.RandomState(
+        (self._seed + sum(map(ord, name))) % 2**32)
+    return self._scale * generator.randn(*master.shape.as_list())
 
 
 def forward(layer, x, decoder, sequence_id=None, packed=False, gradients=False,

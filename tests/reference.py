@@ -32,6 +32,17 @@ def dense(p, x, position, heads):
   return np.stack([f[b][..., columns] for b, columns in enumerate(position)])
 
 
+def dense_with_options(p, x, position, heads):
+  """relu(X W1 + b1) W2 + b2, where W1 may be V's q, W2 have no heads, b be 0."""
+  weights = per_head(p["W1"] if "W1" in p else p["q"], heads)
+  b1 = p.get("b1", np.zeros(weights.shape[1:]))
+  hidden = np.einsum("bnd,dhk->bhnk", x, weights) + b1[:, None]
+  w2 = np.broadcast_to(p["W2"], weights.shape[1:] + p["W2"].shape[-1:])
+  f = np.einsum("bhnk,hkm->bhnm", np.maximum(0, hidden), w2)
+  f += p.get("b2", np.zeros([heads, f.shape[-1]]))[:, None]
+  return np.stack([f[b][..., columns] for b, columns in enumerate(position)])
+
+
 def factorized_dense(p, x, position, heads):
   hidden = _hidden(p, x, heads)
   a = np.einsum("bhnk,hka->bhna", hidden, p["WA"])
@@ -76,11 +87,31 @@ def mixed_logits(notation, p, x, position, heads):
   return sum(alpha[:, i, None, None] * part for i, part in enumerate(parts))
 
 
-def output(logits, p, x, visible, heads):
+def relative_bias(table, length, decoder):
+  """T5's bias (arXiv:1910.10683, section 2.1), by table [heads, buckets].
+
+  "We use 32 embeddings for all of our models with ranges that increase in size
+  logarithmically up to an offset of 128". Half of the buckets hold one offset
+  each; encoders have as many for keys after the query, after those before it.
+  """
+  buckets = table.shape[1] // (1 if decoder else 2)
+  single = buckets // 2
+  bias = np.zeros([len(table), length, length])
+  for i, j in np.ndindex(length, length):
+    n = max(i - j, 0) if decoder else abs(i - j)
+    bucket = n if n < single else min(buckets - 1, single + int(
+        np.log(n / single) / np.log(128 / single) * (buckets - single)))
+    bias[:, i, j] = table[:, bucket + (0 if decoder or j <= i else buckets)]
+  return bias
+
+
+def output(logits, p, x, visible, heads, use_softmax=True):
   """softmax(logits) G(X), projected: logits [b, h, i, j], visible [b, i, j]."""
-  logits = np.where(visible[:, None], logits, -1e30)
+  visible = visible[:, None]
+  weights = (softmax(np.where(visible, logits, -1e30)) if use_softmax
+             else np.where(visible, logits, 0))
   values = np.einsum("bnd,dhk->bhnk", x, per_head(p["v"], heads))
-  mean = np.einsum("bhij,bhjk->bhik", softmax(logits), values)
+  mean = np.einsum("bhij,bhjk->bhik", weights, values)
   return np.einsum("bhik,hkd->bid", mean,
                    p["o"].reshape(heads, -1, x.shape[-1]))
 

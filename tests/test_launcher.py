@@ -163,17 +163,11 @@ def test_an_exported_model_decodes_as_the_trainer(launcher):
   assert decoded == expected
 
 
-@pytest.mark.parametrize("bindings, message", [
-    (["synthesizer_stack.attention = 'R+W'"],
-     "`synthesizer_stack.attention` names 'R+W', but 'W' is not an attention"),
-    (["decoder/synthesizer_stack.attention = ['R', 'R', 'V']"],
-     "`decoder/synthesizer_stack.attention` has 3 entries"),
-    (["RandomLogits.max_length = 10"],
-     "`RandomLogits.max_length` is 10 but the sequence has length 16"),
-])
-def test_bad_input_ends_in_one_sentence_before_any_step(
-    launcher, bindings, message):
-  assert_one_sentence(launcher, bindings, message)
+def test_bad_input_ends_in_one_sentence_before_any_step(launcher):
+  """Others, in the process of the tests, are in test_wrong_configurations.py."""
+  assert_one_sentence(
+      launcher, ["RandomLogits.max_length = 10"],
+      "`RandomLogits.max_length` is 10 but the sequence has length 16")
 
 
 def assert_one_sentence(launcher, bindings, message):

@@ -157,16 +157,6 @@ def test_packed_rows_are_refused():
     harness.forward(make(), tokens(), False, PACKED, packed=True)
 
 
-@pytest.mark.parametrize("kwargs, message", [
-    ({"rank": 0}, "`Linformer.rank` is 0"),
-    ({"max_length": 0}, "`Linformer.max_length` is 0"),
-    ({"num_heads": 0}, "`Linformer.num_heads` is 0")])
-def test_a_bad_parameter_is_named(kwargs, message):
-  with pytest.raises(ValueError, match=message):
-    synthesizer_mtf.attention_layer(
-        "Linformer", **{"num_heads": 2, "key_value_size": 4, **kwargs})
-
-
 def test_a_longer_sequence_names_max_length():
   with pytest.raises(ValueError, match="`Linformer.max_length` is 9 but the "
                      "sequence has length 10"):

@@ -180,10 +180,3 @@ def test_the_gin_files_scale_keeps_that_of_the_values():
   y, _ = harness.forward(layer, x, False, scale=None,
                          values={"v": eye, "o": eye})
   assert 0.8 < y.std() / x.std() < 1.25
-
-
-def test_a_wrong_value_is_named():
-  with pytest.raises(ValueError, match="`SyntheticAttention.softmax` is 'no' but "
-                     "must be True or False"):
-    synthesizer_mtf.attention_layer(
-        "R", num_heads=2, key_value_size=4, softmax="no")

@@ -470,25 +470,6 @@ def test_blocks_of_a_model_can_take_the_two_sets_in_turn():
   assert [l.pattern for l in layers] == ["local", "summary"]
 
 
-@pytest.mark.parametrize("name, kwargs, message", [
-    ("SparseFixed", {"stride": 0}, "`SparseFixed.stride` is 0 but"),
-    ("SparseStrided", {"stride": 2.5}, "`SparseStrided.stride` is 2.5 but"),
-    ("SparseFixed", {"columns": 0}, "`SparseFixed.columns` is 0 but"),
-    ("SparseFixed", {"stride": 8, "columns": 9},
-     "`SparseFixed.columns` is 9 but a block has only `SparseFixed.stride` = 8"
-     ),
-    ("SparseStrided", {"pattern": "both"},
-     "`SparseStrided.pattern` is 'both' but must be one of 'merged', 'local'"),
-    ("SparseFixed", {"relative_attention_type": "contextual"},
-     "`SparseFixed.relative_attention_type` is 'contextual'"),
-    ("SparseStrided", {"num_heads": 0}, "`SparseStrided.num_heads` is 0"),
-    ("SparseStrided", {"columns": 4}, "has no parameter `columns`")])
-def test_a_bad_parameter_is_named(name, kwargs, message):
-  with pytest.raises(ValueError) as error:
-    make(name, **kwargs)
-  assert message in str(error.value)
-
-
 @pytest.mark.parametrize("name", ["SparseFixed", "SparseStrided"])
 def test_heads_that_do_not_divide_over_the_mesh_are_an_error(name):
   test_decoding.parse(name, "num_heads = 3")

@@ -4,7 +4,6 @@ import gin
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 import models
-import pytest
 import synthesizer_mtf
 
 
@@ -82,12 +81,6 @@ def test_sizes_come_from_the_macros_of_t5_unless_told_otherwise():
   assert sizes(layer) == (5, 3, 0.0)
 
 
-def test_without_macros_the_sizes_are_asked_for():
-  gin.clear_config()
-  with pytest.raises(ValueError, match="SyntheticAttention.num_heads` is None"):
-    synthesizer_mtf.attention_layer("R")
-
-
 def test_another_layer_stack_class_is_kept():
   models.parse_gin([], models.TINY + [
       'synthesizer_stack.attention = "R"',
@@ -95,34 +88,3 @@ def test_another_layer_stack_class_is_kept():
   stack = models.build().encoder.layer_stack
   assert isinstance(stack, transformer.ReversibleLayerStack)
   assert notations(stack.layers)
-
-
-@pytest.mark.parametrize("bindings, message", [
-    (['encoder/synthesizer_stack.attention = ["R", "D", "V"]'],
-     "`encoder/synthesizer_stack.attention` has 3 entries, ['R', 'D', 'V'], but "
-     "the stack has 2 blocks; give one entry for each block"),
-    (['encoder/synthesizer_stack.attention = []'],
-     "`encoder/synthesizer_stack.attention` has 0 entries"),
-    (['synthesizer_stack.attention = "Q+V"'],
-     "`synthesizer_stack.attention` names 'Q+V', but 'Q' is not an attention"),
-    (['synthesizer_stack.attention = ""'], "'' is not an attention"),
-    (['synthesizer_stack.attention = 3'], "3 is not an attention"),
-    (["synthesizer_stack.attention = @SyntheticAttention",
-      "SyntheticAttention.synthesizers = []"],
-     "`SyntheticAttention.synthesizers` is empty"),
-    (['synthesizer_stack.attention = "R"', "num_heads = 0"],
-     "`SyntheticAttention.num_heads` is 0"),
-    (['synthesizer_stack.attention = "R+V"', "Mixture.weights = 'mean'"],
-     "`Mixture.weights` is 'mean' but must be"),
-    (['synthesizer_stack.attention = "R"',
-      "make_layer_stack.layers = [@DenseReluDense]",
-      "encoder/make_layer_stack.layers = [@DenseReluDense]"],
-     "the stack has no SelfAttention to replace"),
-    (['synthesizer_stack.attention = "R"',
-      "make_layer_stack.layer_stack_cls = @ReversibleLayerStack"],
-     "bind `synthesizer_stack.layer_stack_cls = @"),
-])
-def test_a_wrong_choice_raises_and_the_message_names_it(bindings, message):
-  with pytest.raises(ValueError) as error:
-    encoder_layers(*bindings)
-  assert message in str(error.value)

@@ -201,34 +201,6 @@ def test_dense_biases_are_the_formulas_of_the_papers_first_version():
   np.testing.assert_allclose(y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
 
 
-@pytest.mark.parametrize("notation, kwargs, message", [
-    ("FD", {"max_length": 12, "a": 5, "b": 2},
-     "`FactorizedDenseLogits.a` is 5 and `FactorizedDenseLogits.b` is 2 but "
-     "their product must be `FactorizedDenseLogits.max_length`, which is 12"),
-    ("FD", {"max_length": 12, "a": 5}, "`FactorizedDenseLogits.a` is 5"),
-    ("FR", {"rank": 0}, "`FactorizedRandomLogits.rank` is 0 but must be a whole "
-     "number of at least 1; change `FactorizedRandomLogits.rank`"),
-    ("R", {"max_length": 0}, "`RandomLogits.max_length` is 0"),
-    ("D", {"tile_length": -1}, "`DenseLogits.tile_length` is -1"),
-    ("R", {"num_heads": 0}, "`SyntheticAttention.num_heads` is 0 but must be"),
-    ("R", {"key_value_size": 2.5}, "`SyntheticAttention.key_value_size` is 2.5"),
-    ("V", {"dropout_rate": 1.0}, "`SyntheticAttention.dropout_rate` is 1.0"),
-    ("V", {"relative_attention_type": "contextual"},
-     "`SyntheticAttention.relative_attention_type` is 'contextual'"),
-    ("R+X", {}, "'X' is not an attention; use one of"),
-    ("", {}, "'' is not an attention"),
-    ("R+", {}, "'' is not an attention"),
-    ("r", {}, "'r' is not an attention"),
-    ("V", {"rank": 2}, "'V' has no parameter `rank`"),
-])
-def test_a_bad_parameter_raises_and_the_message_names_it(
-    notation, kwargs, message):
-  kwargs = {"num_heads": 2, "key_value_size": 4, **kwargs}
-  with pytest.raises(ValueError) as error:
-    cases.synthesizer_mtf.attention_layer(notation, **kwargs)
-  assert message in str(error.value)
-
-
 @pytest.mark.parametrize("notation, name", [
     ("R", "RandomLogits"), ("Fix", "FixedRandomLogits"),
     ("FR", "FactorizedRandomLogits"), ("D", "DenseLogits"),

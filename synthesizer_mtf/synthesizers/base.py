@@ -8,6 +8,7 @@ the attention layer decides how to compute with them.
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf import positions
 import tensorflow.compat.v1 as tf
 
@@ -79,10 +80,16 @@ class SynthesizingFunction:
   def check_at_least(self, minimum, **values):
     """Raises a ValueError for a value that is not a whole number >= minimum."""
     for name, value in values.items():
-      if not isinstance(value, int) or value < minimum:
+      if (not isinstance(value, int) or isinstance(value, bool) or
+          value < minimum):
         raise ValueError(
             f"`{self.parameter(name)}` is {value!r} but must be a whole number "
             f"of at least {minimum}; change `{self.parameter(name)}`.")
+
+  def check_boolean(self, **values):
+    """Raises a ValueError for a value that is neither True nor False."""
+    for name, value in values.items():
+      checks.check_boolean(self.parameter(name), value)
 
 
 class LengthTables(SynthesizingFunction):

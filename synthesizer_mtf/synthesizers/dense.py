@@ -53,9 +53,11 @@ class DenseLogits(base.LengthTables):
       use_bias: the biases b1 and b2 of the paper's first version. T5 has none.
 
     Raises:
-      ValueError: a length is below 1.
+      ValueError: a length is below 1, or an option neither True nor False.
     """
     super().__init__(max_length, tile_length)
+    self.check_boolean(share_heads=share_heads, share_query=share_query,
+                       use_bias=use_bias)
     self.share_heads = share_heads
     self.share_query = share_query
     self.use_bias = use_bias

@@ -2,6 +2,7 @@
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf.synthesizers import base
 
 
@@ -25,11 +26,12 @@ class FactorizedRandomLogits(base.LengthTables):
       stddev: standard deviation of the initial logits, the products.
 
     Raises:
-      ValueError: a length or the rank is below 1.
+      ValueError: a length or the rank is below 1, or `stddev` below 0.
     """
     super().__init__(max_length, tile_length)
     self.check_at_least(1, rank=rank)
     self.rank = rank
+    checks.check_not_negative(self.parameter("stddev"), stddev)
     self.stddev = stddev
 
   def logits(self, inputs):

@@ -31,12 +31,19 @@ class Mixture(base.SynthesizingFunction):
         "sum", the plain sum without weights.
 
     Raises:
-      ValueError: there is no part, or `weights` is not one of the three.
+      ValueError: there is no part, one of them is something else, or `weights`
+        is not one of the three.
     """
     if not synthesizers:
       raise ValueError(
           "`SyntheticAttention.synthesizers` is empty but needs at least one "
           "synthesizing function; name one, for example @RandomLogits().")
+    for part in synthesizers:
+      if not isinstance(part, base.SynthesizingFunction):
+        raise ValueError(
+            f"`SyntheticAttention.synthesizers` has the entry {part!r}, which is "
+            "no synthesizing function; write it as @RandomLogits(), with the "
+            "parentheses, or bind `synthesizer_stack.attention = \"R+V\"`.")
     if weights not in ("per_head", "per_layer", "sum"):
       raise ValueError(
           f"`Mixture.weights` is {weights!r} but must be \"per_head\", "
@@ -46,6 +53,8 @@ class Mixture(base.SynthesizingFunction):
 
   def logits(self, inputs):
     parts = []
+    if _shares_query(self.synthesizers):
+      inputs.share_query()
     for synthesizer, scope in zip(self.synthesizers, self._scopes()):
       with scope:
         parts.append(synthesizer.logits(inputs))

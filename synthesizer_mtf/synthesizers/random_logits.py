@@ -2,6 +2,7 @@
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf.synthesizers import base
 
 
@@ -29,9 +30,10 @@ class RandomLogits(base.LengthTables):
       stddev: standard deviation of the initial logits.
 
     Raises:
-      ValueError: a length is below 1.
+      ValueError: a length is below 1, or `stddev` below 0.
     """
     super().__init__(max_length, tile_length)
+    checks.check_not_negative(self.parameter("stddev"), stddev)
     self.stddev = stddev
 
   def logits(self, inputs):

@@ -1,0 +1,275 @@
+"""Checks of T5's own parameters, when gin has read them all.
+
+T5 and Mesh TensorFlow take whatever gin gives them, and a wrong value ends in a
+message about something else, late or never. Only what is bound is checked, and
+what a reference such as @FUNCTION will give is not.
+"""
+
+import contextlib
+import re
+
+import gin
+import mesh_tensorflow as mtf
+import tensorflow.compat.v1 as tf
+
+_RUN = "utils.run"
+_MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
+          "score_from_strings", "score_from_dataset", "export_score",
+          "export_infer", "export")
+_BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
+            "tokens_per_replica")
+_SIZES = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers")
+
+# The folder of the model, while the trainer runs.
+_model_dir = None
+
+
+@contextlib.contextmanager
+def running(model_dir):
+  """Also checks what a run needs, such as checkpoints, in its `with` block."""
+  global _model_dir
+  _model_dir = model_dir
+  try:
+    if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
+      raise ValueError(f"--model_dir is {model_dir!r}, which is a file; name a "
+                       "folder, which need not exist yet.")
+    yield
+  finally:
+    _model_dir = None
+
+
+@gin.config.register_finalize_hook
+def check(config):
+  """Raises a ValueError for the first wrong parameter.
+
+  Args:
+    config: gin's parsed configuration.
+  """
+  for name in _SIZES:
+    value = _macro(config, name)
+    if value is not None and not _is_whole(value):
+      raise ValueError(f"the gin macro `{name}` is {value!r} but must be a whole "
+                       "number of at least 1; change it.")
+  _check_dropout(_macro(config, "dropout_rate"))
+  run = _bound(config, _RUN)
+  for name, check_value in _CHECKS.items():
+    if run.get(name) is not None and not _is_reference(run[name]):
+      check_value(f"`{_RUN}.{name}`", run[name])
+  _check_mode(run)
+  _check_devices(run)
+  _check_task(_macro(config, "MIXTURE_NAME"),
+              _bound(config, "make_bitransformer").get("bitransformer_cls"))
+  if _model_dir is not None:
+    _check_run(config, run)
+
+
+def _macro(config, name):
+  """The value of a gin macro; None if it has none, or a reference for one."""
+  return _known(config, config.get((name, "gin.macro"), {}).get("value"))
+
+
+def _bound(config, selector):
+  """The parameters of a configurable, without a scope, as a dict."""
+  found = {}
+  for (scope, name), values in config.items():
+    if not scope and ("." + name).endswith("." + selector):
+      found.update({k: _known(config, v) for k, v in values.items()})
+  return found
+
+
+def _known(config, value):
+  """The value itself, or that of the macro that it names."""
+  if not isinstance(value, gin.config.ConfigurableReference):
+    return value
+  scope, _, name = value.scoped_selector.rpartition("/")
+  return _macro(config, scope) if name in ("macro", "gin.macro") else value
+
+
+def _is_reference(value):
+  return isinstance(value, gin.config.ConfigurableReference)
+
+
+def _is_whole(value):
+  """Whether it is a whole number of at least 1, or not known yet."""
+  return _is_reference(value) or (
+      isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+
+
+def _check_dropout(rate):
+  if rate is None or _is_reference(rate):
+    return
+  if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+    raise ValueError(f"the gin macro `dropout_rate` is {rate!r} but must be a "
+                     "number of at least 0 and below 1; change it.")
+
+
+def _check_lengths(name, value):
+  lengths = value if isinstance(value, dict) else {"inputs": value}
+  if not lengths or not all(map(_is_whole, lengths.values())):
+    raise ValueError(
+        f"{name} is {value!r} but must be a whole number of at least 1, or one "
+        "for each feature; write it as {'inputs': 512, 'targets': 114}.")
+  if isinstance(value, dict) and "targets" not in value:
+    raise ValueError(f"{name} is {value!r}, without the targets; add their "
+                     "length, as in {'inputs': 512, 'targets': 114}.")
+
+
+def _check_batch_size(name, value):
+  pair = (isinstance(value, (list, tuple)) and len(value) == 2 and
+          value[0] in _BATCHES and _is_whole(value[1]))
+  if not _is_whole(value) and not pair:
+    raise ValueError(
+        f"{name} is {value!r} but must be a whole number of at least 1, or a "
+        f"pair such as ('tokens_per_batch', 65536), whose first is one of "
+        f"{', '.join(_BATCHES)}; change it.")
+
+
+def _check_steps(name, value):
+  if not _is_whole(value):
+    raise ValueError(f"{name} is {value!r} but must be a whole number of at "
+                     "least 1; change it.")
+
+
+def _check_function(name, value):
+  if isinstance(value, str):
+    raise ValueError(f"{name} is the text {value!r} but must be a function or a "
+                     "class; name it with an @, as the gin files of T5 do.")
+
+
+def _check_mesh_shape(name, value):
+  try:
+    mtf.convert_to_shape(value)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+        f"{name} is {value!r} but must name mesh dimensions and their sizes; "
+        "write it as 'model:2,batch:4'.") from error
+
+
+def _check_layout(name, value):
+  try:
+    mtf.convert_to_layout_rules(value)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+        f"{name} is {value!r} but must be pairs of a tensor dimension and a mesh "
+        "dimension; write it as 'batch:batch,heads:model'.") from error
+
+
+_CHECKS = {"sequence_length": _check_lengths, "batch_size": _check_batch_size,
+           "train_steps": _check_steps, "optimizer": _check_function,
+           "learning_rate_schedule": _check_function,
+           "mesh_shape": _check_mesh_shape, "layout_rules": _check_layout}
+
+
+def _check_mode(run):
+  mode, split = run.get("mode", "train"), run.get("dataset_split", "train")
+  if _is_reference(mode) or _is_reference(split):
+    return
+  if mode not in _MODES:
+    raise ValueError(f"`{_RUN}.mode` is {mode!r} but must be one of "
+                     f"{', '.join(_MODES)}; change it.")
+  if mode == "train" and split != "train":
+    raise ValueError(
+        f"`{_RUN}.dataset_split` is {split!r} but a model trains on 'train'; "
+        f"leave it out, or bind `{_RUN}.mode`, for example by eval.gin.")
+
+
+def _check_devices(run):
+  """One device for each part of the mesh; TPUs bring their own."""
+  devices, shape = run.get("mesh_devices"), run.get("mesh_shape")
+  if devices is None or _is_reference(devices):
+    return
+  if not isinstance(devices, (list, tuple)) or not all(
+      isinstance(device, str) for device in devices):
+    raise ValueError(f"`{_RUN}.mesh_devices` is {devices!r} but must be a list "
+                     "of names; write it as ['cpu:0'].")
+  if shape is None or _is_reference(shape):
+    return
+  size = mtf.convert_to_shape(shape).size
+  if len(devices) != size:
+    raise ValueError(
+        f"`{_RUN}.mesh_devices` names {len(devices)} devices, {devices!r}, but "
+        f"`{_RUN}.mesh_shape` is {shape!r} and needs {size}; name one for each "
+        "part of the mesh, or change its shape.")
+
+
+def _check_task(task, model):
+  """Tasks of classifiers have other targets than those of an encoder-decoder."""
+  ours = isinstance(task, str) and re.fullmatch("synth_.*_encoder", task)
+  if ours and model is None:
+    raise ValueError(
+        f"`MIXTURE_NAME` is {task!r}, whose targets are classes, but the model "
+        "is no classifier; add --gin_file=classifier.gin after the model file, "
+        f"or choose {task[:-len('_encoder')]!r}.")
+
+
+def _check_run(config, run):
+  """Checks what a run needs, beyond what tools that only read gin need."""
+  mode = run.get("mode", "train")
+  if not run.get("sequence_length") and mode not in ("eval", "score_eval"):
+    raise ValueError(f"`{_RUN}.sequence_length` is missing; bind it, as in "
+                     "{'inputs': 512, 'targets': 114}.")
+  _check_division(config, run)
+  if mode == "train":
+    _check_train_steps(run)
+  elif mode.startswith("export") or run.get("eval_checkpoint_step") is not None:
+    if not _checkpoints(_model_dir):
+      raise ValueError(
+          f"--model_dir is {_model_dir!r}, where there is no checkpoint, but "
+          f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
+  source = _macro(config, "input_filename")
+  if mode == "infer" and source and not tf.io.gfile.exists(source):
+    raise ValueError(f"`input_filename` is {source!r}, but there is no such file; "
+                     "name the one whose lines shall be decoded.")
+
+
+def _check_division(config, run):
+  """Sizes that the layout splits must be multiples of the mesh dimensions."""
+  shape, rules = run.get("mesh_shape"), run.get("layout_rules")
+  if shape is None or rules is None or any(map(_is_reference, (shape, rules))):
+    return
+  shape, rules = mtf.convert_to_shape(shape), mtf.convert_to_layout_rules(rules)
+  for dimension, name, size in (
+      ("batch", f"{_RUN}.batch_size", run.get("batch_size")),
+      ("d_ff", "d_ff", _macro(config, "d_ff")),
+      ("heads", "num_heads", _macro(config, "num_heads"))):
+    if not isinstance(size, int):
+      continue
+    axis = rules.tensor_dimension_to_mesh_axis(
+        mtf.Dimension(dimension, size), shape)
+    if axis is not None and size % shape.dims[axis].size:
+      raise ValueError(
+          f"`{name}` is {size} but `{_RUN}.layout_rules` splits {dimension} over "
+          f"the {shape.dims[axis].size} parts of the mesh dimension "
+          f"{shape.dims[axis].name!r}; make it a multiple of "
+          f"{shape.dims[axis].size}, or change `{_RUN}.mesh_shape`.")
+
+
+def _check_train_steps(run):
+  """Steps that have been trained already count."""
+  steps, start = run.get("train_steps"), run.get("init_checkpoint")
+  done = max(map(_step, _checkpoints(_model_dir)), default=None)
+  if isinstance(steps, int) and done is not None and steps < done:
+    raise ValueError(
+        f"`{_RUN}.train_steps` is {steps} but the model in --model_dir "
+        f"{_model_dir!r} has been trained for {done} steps; raise it above "
+        "these, or name another folder.")
+  if not isinstance(start, str) or done is not None:
+    return
+  if not tf.io.gfile.isdir(start) and not tf.train.checkpoint_exists(start):
+    raise ValueError(
+        f"`{_RUN}.init_checkpoint` is {start!r}, but there is no such checkpoint; "
+        "name one without its suffix, as in DIR/model.ckpt-1000.")
+  if isinstance(steps, int) and steps <= _step(start):
+    raise ValueError(
+        f"`{_RUN}.train_steps` is {steps} but `{_RUN}.init_checkpoint` is "
+        f"{start!r}, whose steps count; raise it above {_step(start)}.")
+
+
+def _checkpoints(folder):
+  return tf.io.gfile.glob(f"{folder}/model.ckpt-*.index")
+
+
+def _step(path):
+  """The step in the name of a checkpoint; 0 if there is none."""
+  found = re.search(r"model\.ckpt-(\d+)", path)
+  return int(found.group(1)) if found else 0
