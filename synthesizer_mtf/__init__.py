@@ -21,6 +21,7 @@ compat.apply()
 # pylint: disable=g-import-not-at-top,wrong-import-position
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import tasks
+from synthesizer_mtf import warm_start
 from synthesizer_mtf.attention import SyntheticAttention
 from synthesizer_mtf.classifier import EncoderClassifier
 from synthesizer_mtf.notation import attention_layer

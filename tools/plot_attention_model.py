@@ -200,12 +200,15 @@ class Model:
       features[name] = mtf.import_fully_replicated(
           mesh, self._fed[name],
           mtf.Shape([batch, mtf.Dimension("length", length)]))
+    step = tf.train.create_global_step()
     with watch.watching(self._watcher):
       self._call(features)
     self._lowering = mtf.Lowering(
         graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
             "", "", ["cpu:0"])}, autostack=False)
     self._masters = {v.name: v.get_master() for v in graph.all_variables}
+    # Weights that are annealed depend on the step.
+    self._masters[step.op.name] = step
     self._copy = self._lowering.copy_masters_to_slices()
     self._initialize = tf.global_variables_initializer()
     self._saver = tf.train.Saver(self._masters)
