@@ -5,9 +5,9 @@ import contextlib
 
 import gin
 import mesh_tensorflow as mtf
-import numpy as np
 from synthesizer_mtf import watch
 from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.synthesizers import mixture_weights
 import tensorflow.compat.v1 as tf
 
 
@@ -21,7 +21,7 @@ class Mixture(base.SynthesizingFunction):
   Beyond the paper, they can start unequal, so that one part dominates, and move
   to given ones while the model trains. Between the two steps of
   `annealing_steps` the learned weights fade out linearly, and after them the
-  given ones are exact: a part whose weight is 0 is no longer used nor trained.
+  given ones are exact: a part whose weight is 0 has no effect and is not trained.
 
   Variables: `alpha` [heads, parts], [parts] if weights are per layer, or none;
   and those of the parts. Parts which would share a variable's name each have a
@@ -57,10 +57,16 @@ class Mixture(base.SynthesizingFunction):
           "\"per_layer\" or \"sum\"; change `Mixture.weights`.")
     self.synthesizers = list(synthesizers)
     self.weights = weights
-    self.initial_weights = self._numbers("initial_weights", initial_weights)
-    self.final_weights = self._numbers("final_weights", final_weights)
+    self.initial_weights = self._given("initial_weights", initial_weights)
+    self.final_weights = self._given("final_weights", final_weights, zero=True)
     self.annealing_steps = annealing_steps
-    self._check_annealing(final_weights)
+    if final_weights is not None:
+      mixture_weights.check_steps(annealing_steps)
+    elif annealing_steps is not None:
+      raise ValueError(
+          f"`Mixture.annealing_steps` is {annealing_steps!r} but "
+          "`Mixture.final_weights` is missing; bind it to what the weights "
+          "become, such as {'R': 1.0}.")
 
   def logits(self, inputs):
     parts = []
@@ -76,93 +82,31 @@ class Mixture(base.SynthesizingFunction):
     """The weight of each part: a list of <float32>[heads] or <float32>[]."""
     dim = mtf.Dimension("parts", len(self.synthesizers))
     heads = [inputs.heads] if self.weights == "per_head" else []
-    alpha = mtf.softmax(mtf.cast(inputs.variable(
-        "alpha", heads + [dim], 0.0, mean=self._initial_logits()),
-                                 tf.float32), dim)
+    initial = self.initial_weights
+    # The softmax of ones is that of zeros, but see `mixture_weights.logits`.
+    mean = 1.0 if initial is None else mixture_weights.logits(initial)
+    alpha = mtf.cast(
+        inputs.variable("alpha", heads + [dim], 0.0, mean=mean), tf.float32)
+    alpha = mtf.softmax(alpha, dim)
     if self.final_weights is not None:
-      alpha = self._annealed(alpha)
+      alpha = mixture_weights.annealed(
+          alpha, self.final_weights, self.annealing_steps)
     watch.show_alpha(alpha, self.synthesizers, inputs)
     return mtf.unstack(alpha, dim)
 
-  def _initial_logits(self):
-    """The values of `alpha` before training, a number for each part.
-
-    Adafactor's steps are relative to the size of a variable, so that from 0 the
-    weights would hardly move. The softmax of ones is that of zeros.
-    """
-    if self.initial_weights is None:
-      return 1.0
-    logits = np.log(self.initial_weights)
-    return (1.0 + logits - logits.mean()).tolist()
-
-  def _annealed(self, alpha):
-    """The weights at the present step, <float32>[heads, parts]."""
-    step = tf.train.get_global_step()
-    if step is None:
-      raise ValueError(
-          "`Mixture.annealing_steps` needs the training step, but the graph has "
-          "none; call `tf.train.create_global_step()` before the model.")
-    first, last = map(float, self.annealing_steps)
-    progress = tf.clip_by_value(
-        (tf.cast(step, tf.float32) - first) / (last - first), 0.0, 1.0)
-    final = self.final_weights.astype(np.float32)
-    return mtf.slicewise(
-        lambda weights: weights * (1 - progress) + final * progress, [alpha],
-        splittable_dims=alpha.shape.dims[:-1],
-        grad_function=lambda op, grad: [grad * (1 - progress)])
-
-  def _numbers(self, name, given):
-    """The weights of all parts as an array, from a dict or a list, or None."""
+  def _given(self, name, given, zero=False):
+    """The weights of a parameter, or None."""
+    from synthesizer_mtf import notation  # pylint: disable=g-import-not-at-top
     if given is None or len(self.synthesizers) == 1:
       return None
     if self.weights == "sum":
       raise ValueError(
           f"`Mixture.{name}` is {given!r} but `Mixture.weights` is \"sum\", which "
-          "has no weights; leave one of them out. In a sum a part starts with "
-          "no effect if its own `stddev` is 0.")
-    names = self._names()
-    if isinstance(given, dict):
-      unknown = set(given) - set(names)
-      if unknown:
-        raise ValueError(
-            f"`Mixture.{name}` is {given!r} but the mixture is "
-            f"{'+'.join(names)}; name parts of it, or bind "
-            f"`Mixture.{name} = None`.")
-      others = [n for n in names if n not in given]
-      rest = 1 - sum(given.get(n, 0) for n in names)
-      weights = [given[n] if n in given else rest / len(others) for n in names]
-    else:
-      weights = list(given)
-    self._check_numbers(name, given, weights)
-    return np.array(weights, float)
-
-  def _check_numbers(self, name, given, weights):
-    lowest = "above" if name == "initial_weights" else "at least"
-    low = [w for w in weights if w < 0 or (w == 0 and lowest == "above")]
-    if (low or len(weights) != len(self.synthesizers) or
-        abs(sum(weights) - 1) > 1e-6):
-      raise ValueError(
-          f"`Mixture.{name}` is {given!r} but needs a weight {lowest} 0 for each "
-          f"of {'+'.join(self._names())}, and they must sum to 1; change it.")
-
-  def _check_annealing(self, final_weights):
-    steps = self.annealing_steps
-    if final_weights is None and steps is None:
-      return
-    if final_weights is None:
-      raise ValueError(
-          f"`Mixture.annealing_steps` is {steps!r} but `Mixture.final_weights` is "
-          "missing; bind it to what the weights become, such as {'R': 1.0}.")
-    if not (isinstance(steps, (list, tuple)) and len(steps) == 2 and
-            all(isinstance(s, int) for s in steps) and 0 <= steps[0] < steps[1]):
-      raise ValueError(
-          f"`Mixture.annealing_steps` is {steps!r} but must be two training "
-          "steps, the second after the first, such as (1000, 10000); change it.")
-
-  def _names(self):
-    """The names of the parts in the notation."""
-    from synthesizer_mtf import notation  # pylint: disable=g-import-not-at-top
-    return [notation.part_name(s) for s in self.synthesizers]
+          "has no weights; leave one of them out. In a sum a part starts without "
+          "effect if its own `stddev` is 0.")
+    return mixture_weights.given_weights(
+        f"Mixture.{name}", given,
+        [notation.part_name(s) for s in self.synthesizers], zero)
 
   def _scopes(self):
     """A context manager for each part: its own scope where names would clash."""
