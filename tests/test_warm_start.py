@@ -14,6 +14,7 @@ from synthesizer_mtf.synthesizers import mixture
 import tensorflow.compat.v1 as tf
 import test_decoding
 import test_launcher
+import test_tpu_lowering
 
 LENGTH = 9
 T5 = ["transformer_layers.SelfAttention.relative_attention_type = 'bias_shared'",
@@ -159,6 +160,23 @@ def test_decoding_reads_the_weights_of_the_step():
   test_decoding.check_greedy(outputs, best)
 
 
+def test_annealing_trains_on_a_tpu_mesh_where_layers_run_again():
+  parse("R+V", *ANNEALING, "num_layers = 1", "num_heads = 4", "d_ff = 12",
+        "LayerStack.recompute_grads = True")
+  mesh_shape = "batch:2,model:4"
+  m = models.Model(mesh_shape=mesh_shape, layout=test_tpu_lowering.LAYOUT)
+  with m.tf_graph.as_default():
+    tf.train.create_global_step()
+    ids = m.ids(np.ones((4, 7), int))
+    _, loss = m.model.call_simple(ids, ids, True, mode="train")
+    alphas = [v for v in m.graph.trainable_variables if "alpha" in v.name]
+    grads = mtf.gradients([loss], [v.outputs[0] for v in alphas])
+    lowering = mtf.Lowering(m.graph, {
+        m.mesh: test_tpu_lowering.tpu_mesh(mesh_shape)}, autostack=False)
+  assert len(alphas) == 2
+  assert all(g in lowering.tensors for g in grads)
+
+
 def test_annealing_without_a_step_is_an_error():
   parse("R+V", *ANNEALING)
   m = models.Model()
@@ -233,7 +251,7 @@ def test_new_variables_start_fresh_and_what_is_left_over_is_told():
   assert plan.unused == [SELF + "k", SELF + "k2"]
   assert plan.optimizer == 2
   text = "\n".join(warm_start_plan.describe("CKPT", plan, model, checkpoint))
-  assert f"5 variables start from CKPT" in text
+  assert "5 variables start from CKPT" in text
   assert "fresh: encoder/block_*/layer_000/SyntheticAttention/R, " in text
   assert "not in the model: encoder/block_*/layer_000/SelfAttention/k, " in text
   assert "the step counts from 0" in text
@@ -250,6 +268,15 @@ def test_training_goes_on_with_the_step_and_the_optimizer_where_shapes_agree():
   assert plan.taken[OURS + "q_slot_v"] == OURS + "q_slot_v"
   assert plan.taken["global_step"] == "global_step"
   assert plan.optimizer == 1
+
+
+@pytest.mark.parametrize("name, old, new", [
+    ("shared/positional_embedding", (16, 10), (32, 10)),
+    (ENCODER + "Linformer/E", (2, 16, 4), (2, 32, 4)),
+    (OURS + "b2", (2, 32), (2, 16))])  # A smaller one takes the first entries.
+def test_all_that_depends_on_max_length_can_be_resized(name, old, new):
+  plan = make_plan({name: new}, {name: old})
+  assert plan.resized == [name]
 
 
 def test_one_shared_bias_serves_the_first_layer_that_wants_it():
