@@ -207,11 +207,10 @@ class Model:
         graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
             "", "", ["cpu:0"])}, autostack=False)
     self._masters = {v.name: v.get_master() for v in graph.all_variables}
-    # Weights that are annealed depend on the step.
-    self._masters[step.op.name] = step
     self._copy = self._lowering.copy_masters_to_slices()
     self._initialize = tf.global_variables_initializer()
-    self._saver = tf.train.Saver(self._masters)
+    # Weights that are annealed depend on the step.
+    self._saver = tf.train.Saver({**self._masters, step.op.name: step})
 
   def _call(self, features):
     """Calls the model as the trainer does, without dropout."""
