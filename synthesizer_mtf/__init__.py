@@ -22,6 +22,7 @@ compat.apply()
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import run_checks
 from synthesizer_mtf import tasks
+from synthesizer_mtf import warm_start
 from synthesizer_mtf.attention import SyntheticAttention
 from synthesizer_mtf.classifier import EncoderClassifier
 from synthesizer_mtf.notation import attention_layer

@@ -58,7 +58,10 @@ class AttentionInputs:
     return any(d in tensor.shape.dims for d in self.context.batch_dims)
 
   def variable(self, name, dims, stddev, trainable=True, mean=0.0):
-    """A normally initialized variable, in the layer's scope."""
+    """A normally initialized variable, in the layer's scope.
+
+    The mean is a number, or a list with one for each entry of the last dimension.
+    """
     return mtf.get_variable(
         self.context.mesh, name,
         mtf.Shape(self.context.model.ensemble_dims + dims),

@@ -136,6 +136,7 @@ def build(row, config, measure):
   tf_graph = tf.Graph()
   with tf_graph.as_default():
     tf.set_random_seed(0)
+    step = tf.train.create_global_step()
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
     model = utils.build_model(
@@ -146,7 +147,7 @@ def build(row, config, measure):
         graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
             "", "", [config.device])})
     fetch = lowering.export_to_tf_tensor(result)
-    count = [tf.train.get_or_create_global_step().assign_add(1)]
+    count = [step.assign_add(1)]
     with tf.control_dependencies(
         count + [lowering.lowered_operation(op) for op in updates]):
       fetch = tf.identity(fetch)

@@ -343,6 +343,7 @@ def _model(run, vocabulary_size):
 
 def _build(run, mesh, vocabulary_size):
   """The loss, the updates of a step, and the number of microbatches."""
+  tf.train.get_or_create_global_step()
   model = _model(run, vocabulary_size)
   batch_dim = mtf.Dimension("batch", run.batch_size)
   features = _features(run, mesh)
@@ -357,7 +358,6 @@ def _build(run, mesh, vocabulary_size):
     loss = loss_of(features)
     grads = mtf.gradients(
         [loss], [v.outputs[0] for v in mesh.graph.trainable_variables])
-  tf.train.get_or_create_global_step()
   # Its value, a scalar, changes nothing that is counted here.
   updates = run.optimizer(learning_rate=0.01).apply_grads(
       grads, mesh.graph.trainable_variables)

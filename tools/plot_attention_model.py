@@ -199,6 +199,7 @@ class Model:
       features[name] = mtf.import_fully_replicated(
           mesh, self._fed[name],
           mtf.Shape([batch, mtf.Dimension("length", length)]))
+    step = tf.train.create_global_step()
     with watch.watching(self._watcher):
       self._call(features)
     self._lowering = mtf.Lowering(
@@ -207,7 +208,8 @@ class Model:
     self._masters = {v.name: v.get_master() for v in graph.all_variables}
     self._copy = self._lowering.copy_masters_to_slices()
     self._initialize = tf.global_variables_initializer()
-    self._saver = tf.train.Saver(self._masters)
+    # Weights that are annealed depend on the step.
+    self._saver = tf.train.Saver({**self._masters, step.op.name: step})
 
   def _call(self, features):
     """Calls the model as the trainer does, without dropout."""

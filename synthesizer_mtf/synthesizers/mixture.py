@@ -7,6 +7,7 @@ import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import watch
 from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.synthesizers import mixture_weights
 import tensorflow.compat.v1 as tf
 
 
@@ -14,25 +15,38 @@ import tensorflow.compat.v1 as tf
 class Mixture(base.SynthesizingFunction):
   """alpha_1 S_1(X) + ... + alpha_N S_N(X) (arXiv:2005.00743, section 3.1).
 
-  The weights are a softmax over the parts, so that they sum to 1, and start
-  equal. The paper writes them per head and layer.
+  The weights are a softmax over the parts, so that they sum to 1. The paper
+  writes them per head and layer, and learns them from equal ones.
+
+  Beyond the paper, they can start unequal, so that one part dominates, and move
+  to given ones while the model trains. Between the two steps of
+  `annealing_steps` the learned weights fade out linearly, and after them the
+  given ones are exact: a part whose weight is 0 has no effect and is not trained.
 
   Variables: `alpha` [heads, parts], [parts] if weights are per layer, or none;
   and those of the parts. Parts which would share a variable's name each have a
   scope, `part_0`, `part_1`, and so on; V and D share `q` if D asks for it.
   """
 
-  def __init__(self, synthesizers, weights="per_head"):
+  def __init__(self, synthesizers, weights="per_head", initial_weights=None,
+               final_weights=None, annealing_steps=None):
     """Declares the parameters.
 
     Args:
       synthesizers: a list of at least one synthesizing function.
       weights: "per_head"; "per_layer", one weight for all heads of a layer; or
         "sum", the plain sum without weights.
+      initial_weights: the weights before training, a dict from names of the
+        notation, such as {"V": 0.99}, where the other parts share the rest; or a
+        list with one for each part. All must be above 0. None for equal ones.
+      final_weights: the weights at the end of `annealing_steps`, given in the
+        same way, such as {"R": 1.0}; 0 is possible. None for learned ones.
+      annealing_steps: (first, last), training steps. The step is that of the
+        checkpoint where the model is evaluated or decodes.
 
     Raises:
-      ValueError: there is no part, one of them is something else, or `weights`
-        is not one of the three.
+      ValueError: there is no part, one of them is something else, or a
+        parameter is out of range.
     """
     if not synthesizers:
       raise ValueError(
@@ -50,6 +64,16 @@ class Mixture(base.SynthesizingFunction):
           "\"per_layer\" or \"sum\"; change `Mixture.weights`.")
     self.synthesizers = list(synthesizers)
     self.weights = weights
+    self.initial_weights = self._given("initial_weights", initial_weights)
+    self.final_weights = self._given("final_weights", final_weights, zero=True)
+    self.annealing_steps = annealing_steps
+    if final_weights is not None:
+      mixture_weights.check_steps(annealing_steps)
+    elif annealing_steps is not None:
+      raise ValueError(
+          f"`Mixture.annealing_steps` is {annealing_steps!r} but "
+          "`Mixture.final_weights` is missing; bind it to what the weights "
+          "become, such as {'R': 1.0}.")
 
   def logits(self, inputs):
     parts = []
@@ -67,13 +91,31 @@ class Mixture(base.SynthesizingFunction):
     """The weight of each part: a list of <float32>[heads] or <float32>[]."""
     dim = mtf.Dimension("parts", len(self.synthesizers))
     heads = [inputs.heads] if self.weights == "per_head" else []
-    # Adafactor's steps are relative to the size of a variable, so that from 0
-    # the weights would hardly move. The softmax of ones is that of zeros.
+    initial = self.initial_weights
+    # The softmax of ones is that of zeros, but see `mixture_weights.logits`.
+    mean = 1.0 if initial is None else mixture_weights.logits(initial)
     alpha = mtf.cast(
-        inputs.variable("alpha", heads + [dim], 0.0, mean=1.0), tf.float32)
+        inputs.variable("alpha", heads + [dim], 0.0, mean=mean), tf.float32)
     alpha = mtf.softmax(alpha, dim)
+    if self.final_weights is not None:
+      alpha = mixture_weights.annealed(
+          alpha, self.final_weights, self.annealing_steps)
     watch.show_alpha(alpha, self.synthesizers, inputs)
     return mtf.unstack(alpha, dim)
+
+  def _given(self, name, given, zero=False):
+    """The weights of a parameter, or None."""
+    from synthesizer_mtf import notation  # pylint: disable=g-import-not-at-top
+    if given is None or len(self.synthesizers) == 1:
+      return None
+    if self.weights == "sum":
+      raise ValueError(
+          f"`Mixture.{name}` is {given!r} but `Mixture.weights` is \"sum\", which "
+          "has no weights; leave one of them out. In a sum a part starts without "
+          "effect if its own `stddev` is 0.")
+    return mixture_weights.given_weights(
+        f"Mixture.{name}", given,
+        [notation.part_name(s) for s in self.synthesizers], zero)
 
   def _scopes(self):
     """A context manager for each part: its own scope where names would clash."""

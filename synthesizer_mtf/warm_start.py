@@ -1,0 +1,180 @@
+"""Starts a model from a checkpoint with another attention, or another length.
+
+One binding, `warm_start.checkpoint`, makes T5's trainer do it:
+
+  --gin_param="warm_start.checkpoint = 'gs://.../model.ckpt-999900'"
+
+T5's own `utils.run.init_checkpoint` takes variables of the same name only, wants
+them in the same shape and dtype, and leaves out what it does not find. Here the
+self-attention may be of another class, tables may grow, and what is missing but
+not new is an error.
+"""
+
+import gin
+from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import warm_start_plan
+import tensorflow.compat.v1 as tf
+
+_RUN = "mesh_tensorflow.transformer.utils.run"
+_SELECTOR = "synthesizer_mtf.warm_start"
+
+
+@gin.configurable("warm_start", module="synthesizer_mtf")
+def train(estimator, *args, checkpoint=gin.REQUIRED, fresh=None, renames=(),
+          continue_training=False, train_model_fn=utils.train_model, **kwargs):
+  """Trains as `train_model_fn`, from the variables of a checkpoint.
+
+  The variables are found by `warm_start_plan.make_plan`, cast to the model's
+  dtype, and the log says which are taken, resized, fresh and unused. New
+  positions of a table that grows keep their own initial values. A model that has
+  checkpoints of its own in `model_dir` goes on from the last of these.
+
+  It is not used with T5's `--use_model_api`, which trains in another way.
+
+  Args:
+    estimator: a `TPUEstimator`.
+    *args: of `train_model_fn`.
+    checkpoint: the path of a checkpoint, as "DIR/model.ckpt-999900", or of a
+      folder, for its last.
+    fresh: a regular expression; variables whose names it matches start fresh,
+      whatever the checkpoint holds.
+    renames: pairs (regular expression, replacement) which make the name in the
+      checkpoint of a name in the model, where names do not tell.
+    continue_training: the step and the optimizer's variables go on, as with
+      `utils.run.init_checkpoint`; `utils.run.train_steps` is then the sum. If
+      False, the step counts from 0 and the optimizer starts fresh: at step 0
+      Adafactor would forget its variables anyway.
+    train_model_fn: what trains. What is bound to `utils.run.train_model_fn`
+      comes here by itself.
+    **kwargs: of `train_model_fn`.
+
+  Returns:
+    what `train_model_fn` returns.
+
+  Raises:
+    ValueError: there is no such checkpoint, or it does not fit.
+  """
+  last = estimator.latest_checkpoint()
+  if last:
+    tf.logging.info("Warm start: not again, the model goes on from %s.", last)
+    return train_model_fn(estimator, *args, **kwargs)
+  path = find_checkpoint(checkpoint)
+
+  def make_plan(model, saved):
+    return warm_start_plan.make_plan(
+        path, model, saved, fresh, renames, continue_training)
+
+  _add_start(estimator, path, make_plan)
+  return train_model_fn(estimator, *args, **kwargs)
+
+
+def find_checkpoint(path):
+  """The path of a checkpoint, or of the last in a folder.
+
+  Args:
+    path: a string, with or without ".index".
+
+  Returns:
+    a string, without ".index".
+
+  Raises:
+    ValueError: there is none.
+  """
+  if tf.io.gfile.isdir(path):
+    found = tf.train.latest_checkpoint(path)
+  else:
+    path = path[:-len(".index")] if path.endswith(".index") else path
+    found = path if tf.io.gfile.exists(path + ".index") else None
+  if not found:
+    raise ValueError(
+        f"`warm_start.checkpoint` is {path!r} but there is no checkpoint; name "
+        "a file such as DIR/model.ckpt-999900.index, without .index, or DIR.")
+  return found
+
+
+def _add_start(estimator, path, make_plan):
+  """Makes an estimator's new sessions start from a checkpoint."""
+  # The Estimator has no hook for this between the model and its session.
+  original = estimator._model_fn  # pylint: disable=protected-access
+
+  def model_fn(features, labels, mode, config, params):
+    spec = original(features=features, labels=labels, mode=mode, config=config,
+                    params=params)
+    if mode != tf.estimator.ModeKeys.TRAIN:
+      return spec
+    assign = assignments(path, make_plan)
+    return spec._replace(scaffold=tf.train.Scaffold(
+        init_fn=lambda scaffold, session: session.run(assign),
+        copy_from_scaffold=spec.scaffold))
+
+  estimator._model_fn = model_fn  # pylint: disable=protected-access
+
+
+def assignments(path, make_plan):
+  """Assigns the variables of the graph what a checkpoint holds for them.
+
+  Args:
+    path: that of the checkpoint.
+    make_plan: a function of the shapes of the graph's variables and of those of
+      the checkpoint, dicts by name, which returns a `warm_start_plan.Plan`.
+
+  Returns:
+    an operation, to be run after the initializers.
+  """
+  reader = tf.train.load_checkpoint(path)
+  saved = {name: tuple(shape) for name, shape in
+           sorted(reader.get_variable_to_shape_map().items())}
+  variables = {v.op.name: v for v in tf.global_variables()}
+  model = {name: tuple(v.shape.as_list()) for name, v in variables.items()}
+  plan = make_plan(model, saved)
+  for line in warm_start_plan.describe(path, plan, model, saved):
+    tf.logging.info("%s", line)
+  dtypes = reader.get_variable_to_dtype_map()
+  return tf.group(*[
+      _assign(variables[name], path, source, saved[source], dtypes[source])
+      for name, source in plan.taken.items()])
+
+
+def _assign(variable, path, source, shape, dtype):
+  """Assigns a variable what it shares with one of a checkpoint."""
+  with tf.device(variable.device), tf.device("/cpu:0"):
+    value, = tf.raw_ops.RestoreV2(
+        prefix=path, tensor_names=[source], shape_and_slices=[""],
+        dtypes=[dtype])
+    value = tf.cast(tf.reshape(value, shape), variable.dtype.base_dtype)
+    new = variable.shape.as_list()
+    if new != list(shape):
+      part = warm_start_plan.common_part(shape, new)
+      rest = [[0, n - p] for n, p in zip(new, part)]
+      old = tf.slice(value, [0] * len(part), part)
+      value = tf.where(tf.pad(tf.ones(part, tf.bool), rest), tf.pad(old, rest),
+                       tf.identity(variable))
+    return tf.assign(variable, value)
+
+
+@gin.config.register_finalize_hook
+def bind_training(config):
+  """Makes T5's trainer start warm where a checkpoint is bound.
+
+  Args:
+    config: gin's parsed configuration.
+
+  Returns:
+    a dict of bindings to add.
+
+  Raises:
+    ValueError: `utils.run.init_checkpoint` is bound as well.
+  """
+  if config.get(("", _SELECTOR), {}).get("checkpoint") is None:
+    return None
+  run = config.get(("", _RUN), {})
+  if run.get("init_checkpoint") is not None:
+    raise ValueError(
+        "`utils.run.init_checkpoint` and `warm_start.checkpoint` are both bound; "
+        "leave out the first, or bind the second to None.")
+  bindings = {f"{_RUN}.train_model_fn": gin.config.ConfigurableReference(
+      _SELECTOR, evaluate=False)}
+  other = run.get("train_model_fn")
+  if other is not None and getattr(other, "selector", None) != _SELECTOR:
+    bindings[f"{_SELECTOR}.train_model_fn"] = other
+  return bindings

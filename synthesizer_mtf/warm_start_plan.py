@@ -1,0 +1,247 @@
+"""Which variable of a model starts from which of a checkpoint, by names alone.
+
+The self-attention layers of all kinds are variants of one: the variables `q`, `k`,
+`v`, `o` and `relative_attention_bias` mean the same in each, although T5 names
+the scope by the class of the layer (`layer_000/SelfAttention/q`). All others of
+our layers are new to a checkpoint of T5 and may start fresh.
+"""
+
+import collections
+import re
+from typing import Dict, List, NamedTuple
+
+import numpy as np
+from synthesizer_mtf import notation
+
+GLOBAL_STEP = "global_step"
+
+_OURS = "|".join(["SyntheticAttention", *sorted(
+    cls.__name__ for cls in notation.LAYERS.values())])
+_LAYER = re.compile(rf"(^|/)({_OURS}|SelfAttention)/(part_\d+/)?")
+_NEW = re.compile(
+    rf"(^|/)({_OURS})/(?!(q|k|v|o|relative_attention_bias)$)")
+_BIAS = "relative_attention_bias"
+
+# What Mesh TensorFlow's optimizers append to the name of a variable.
+_SLOT = re.compile(r"(_slot_(vr|vc|v|m)|_momentum_v|/adam_[mv])$")
+
+# The axes which grow with `max_length`, from the last, and that of the heads.
+_LENGTH_AXES = {
+    "R": (-2, -1), "R1": (-2,), "R2": (-2,), "W2": (-1,), "b2": (-1,),
+    "WA": (-1,), "E": (-2,), "F": (-2,), "positional_embedding": (-2,)}
+_HEADS_AXIS = {"R": -3, "R1": -3, "R2": -3, "WA": -3, "WB": -3, _BIAS: -2}
+
+
+class Plan(NamedTuple):
+  """What a model takes from a checkpoint.
+
+  Attributes:
+    taken: from names of the model's variables to names in the checkpoint.
+    resized: those of `taken` whose lengths differ.
+    fresh: names of the model's variables that start fresh.
+    optimizer: how many of the optimizer's variables start fresh.
+    unused: names of the checkpoint's variables that are not used, without those
+      of the optimizer.
+  """
+  taken: Dict[str, str]
+  resized: List[str]
+  fresh: List[str]
+  optimizer: int
+  unused: List[str]
+
+
+def make_plan(path, model, saved, fresh=None, renames=(),
+              continue_training=False):
+  """Finds for each variable of a model where it starts from.
+
+  Args:
+    path: that of the checkpoint, for messages.
+    model: from the names of the model's variables to their shapes, tuples.
+    saved: the same of the checkpoint.
+    fresh: a regular expression; variables whose names it matches start fresh.
+    renames: pairs (regular expression, replacement) which make the name in the
+      checkpoint of a name in the model; the first that matches counts.
+    continue_training: also take the step and the optimizer's variables.
+
+  Returns:
+    a `Plan`.
+
+  Raises:
+    ValueError: a variable is missing in the checkpoint and not new, or could be
+      several, or has another shape.
+  """
+  variables = [n for n in model if not _SLOT.search(n) and n != GLOBAL_STEP]
+  wanted = [n for n in variables if not (fresh and re.search(fresh, n))]
+  taken = _find(path, wanted, model, saved, renames)
+  _check_heads(path, taken, model, saved)
+  resized = [n for n, source in taken.items()
+             if _is_resized(path, n, model[n], source, saved)]
+  others = [n for n in model if n not in variables]
+  if continue_training:
+    taken.update(_optimizer(others, taken, resized, model, saved))
+  used = set(taken.values())
+  return Plan(
+      taken, resized, [n for n in variables if n not in taken],
+      sum(n not in taken for n in others),
+      [n for n in saved if n not in used and not _SLOT.search(n) and
+       n != GLOBAL_STEP])
+
+
+def _find(path, wanted, model, saved, renames):
+  """From names of variables to their names in the checkpoint."""
+  candidates = collections.defaultdict(list)
+  for name in saved:
+    candidates[_key(name)].append(name)
+  rivals = collections.Counter(_key(n) for n in wanted if n not in saved)
+  taken, missing = {}, []
+  for name in wanted:
+    renamed = _rename(name, renames)
+    found = [renamed] if renamed in saved else candidates[_key(renamed)]
+    if not found and name.endswith("/" + _BIAS):
+      found = _shared_bias(name, saved)
+    if len(found) > 1 or found and renamed not in saved and (
+        rivals[_key(name)] > 1):
+      raise ValueError(
+          f"{name!r} could start from any of {', '.join(found)} of the "
+          f"checkpoint {path!r}, and others could, too; say which with "
+          "`warm_start.renames`, or let it start fresh with `warm_start.fresh`.")
+    if found and _means_the_same(name, found[0], model, saved):
+      taken[name] = found[0]
+    elif not _NEW.search(name):
+      missing.append(name)
+  if missing:
+    raise ValueError(
+        f"the checkpoint {path!r} has no variable for {_listed(missing)}, which "
+        "are not new in our layers; give the model file that it was trained "
+        "with, name them with `warm_start.renames`, or let them start fresh with "
+        "`warm_start.fresh`, a regular expression.")
+  return taken
+
+
+def _key(name):
+  """The name without the class of the layer and the part of the mixture."""
+  return _LAYER.sub(r"\1self_attention/", name)
+
+
+def _rename(name, renames):
+  for pattern, replacement in renames:
+    if re.search(pattern, name):
+      return re.sub(pattern, replacement, name)
+  return name
+
+
+def _shared_bias(name, saved):
+  """T5's one relative bias of a stack, wherever its first layer is."""
+  stack = name.partition("block_")[0]
+  found = [n for n in saved if n.startswith(stack) and n.endswith("/" + _BIAS)]
+  return found if len(found) == 1 else []
+
+
+def _means_the_same(name, source, model, saved):
+  """Whether `alpha` weighs the same parts, as far as the variables tell."""
+  if not name.endswith("/alpha"):
+    return True
+  return _names_beside(name, model) == _names_beside(source, saved)
+
+
+def _names_beside(name, names):
+  scope = name[:-len("alpha")]
+  return {n[len(scope):] for n in names
+          if n.startswith(scope) and not _SLOT.search(n)}
+
+
+def _check_heads(path, taken, model, saved):
+  """Heads and d_kv can differ where their product, the shape of q, does not."""
+  def heads(names, shapes):
+    return {(name.partition("block_")[0], shapes[name][axis])
+            for name in names if (_LAYER.search(name) and not _SLOT.search(name))
+            for axis in [_HEADS_AXIS.get(name.rpartition("/")[2])] if axis}
+
+  ours, theirs = heads(model, model), heads(saved, saved)
+  for stack, number in sorted(ours):
+    others = {n for s, n in theirs if s == stack}
+    if others and number not in others and any(
+        _LAYER.search(n) and n.startswith(stack) for n in taken):
+      raise ValueError(
+          f"the checkpoint {path!r} has {others.pop()} heads in {stack!r}, but "
+          f"the model has {number}; bind `SyntheticAttention.num_heads` and "
+          "`SyntheticAttention.key_value_size`, or the macros num_heads and "
+          "d_kv, to those of the checkpoint.")
+
+
+def _is_resized(path, name, shape, source, saved):
+  """Whether lengths differ; raises a ValueError if anything else does."""
+  old, leaf = saved[source], name.rpartition("/")[2]
+  if old == shape:
+    return False
+  axes = {a % len(shape) for a in _LENGTH_AXES.get(leaf, ())} if shape else ()
+  if len(old) == len(shape) and all(
+      a == b or i in axes for i, (a, b) in enumerate(zip(old, shape))):
+    return True
+  raise ValueError(
+      f"{source!r} has the shape {list(old)} in the checkpoint {path!r}, but the "
+      f"model's {name!r} has {list(shape)}; {_remedy(leaf, old)}.")
+
+
+def _remedy(leaf, old):
+  """What to do where a shape differs."""
+  if leaf in ("q", "k", "v", "o", _BIAS):
+    return ("bind `SyntheticAttention.num_heads` and "
+            "`SyntheticAttention.key_value_size`, or the macros num_heads and "
+            "d_kv, to those of the checkpoint")
+  if leaf in ("WA", "WB"):
+    return ("FD's products stay where they are only if b, the size of WB, does: "
+            f"bind `FactorizedDenseLogits.b = {old[-1]}`" if leaf == "WB" else
+            "the sizes beside a must agree")
+  return ("change the model's sizes, or let it start fresh with "
+          "`warm_start.fresh`")
+
+
+def _optimizer(others, taken, resized, model, saved):
+  """The step, and the slots of variables whose shape is the same."""
+  found = {}
+  for name in others:
+    source = name
+    slot = _SLOT.search(name)
+    if slot:
+      variable = name[:slot.start()]
+      if variable not in taken or variable in resized:
+        continue
+      source = taken[variable] + slot[0]
+    if saved.get(source) == model[name]:
+      found[name] = source
+  return found
+
+
+def describe(path, plan, model, saved):
+  """The lines of a summary of a plan, for the log."""
+  groups = [
+      (f"{len(plan.taken)} variables start from {path}", []),
+      ("resized to `max_length`, new positions fresh", [
+          f"{n} {list(saved[plan.taken[n]])} -> {list(model[n])}"
+          for n in plan.resized]),
+      ("fresh", plan.fresh),
+      ("in the checkpoint but not in the model", plan.unused)]
+  lines = [f"Warm start: {groups[0][0]}."]
+  lines += [f"Warm start: {title}: {_listed(names, 1000)}."
+            for title, names in groups[1:] if names]
+  return lines + [
+      "Warm start: the step counts from 0, and the optimizer starts fresh."
+      if GLOBAL_STEP not in plan.taken else
+      f"Warm start: the step goes on; {plan.optimizer} of the optimizer's "
+      "variables start fresh."]
+
+
+def _listed(names, most=3):
+  """Names with their blocks summed up, as `block_* ... (12)`."""
+  count = collections.Counter(
+      re.sub(r"block_\d+", "block_*", name) for name in names)
+  shown = [f"{name} ({n})" if n > 1 else name
+           for name, n in list(count.items())[:most]]
+  more = len(count) - len(shown)
+  return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def common_part(old, shape):
+  """The shape that two shapes share, from the first entry of each axis."""
+  return [int(n) for n in np.minimum(old, shape)]
