@@ -26,7 +26,8 @@ import tensorflow.compat.v1 as tf
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 
 # What TensorFlow writes before it renames it.
-_PARTIAL = re.compile(r".+(_temp_|\.tmp)[0-9a-f]{32}|.+\.tempstate\d+")
+_PARTIAL = re.compile(
+    r"model\.ckpt-\d+_temp(_[0-9a-f]{32})?|.+\.tmp[0-9a-f]{32}|.+\.tempstate\d+")
 
 
 class DamagedError(ValueError):
@@ -241,13 +242,13 @@ def check_variables(path, variables):
   saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
   ours = {v.op.name: v.shape.as_list() for v in variables}
   missing = [name for name in ours if name not in saved]
-  extra = [name for name in saved if name not in ours
-           and not any(name.startswith(f"{v}_") or name.startswith(f"{v}/")
-                       for v in ours)]
-  shapes = [f"{name} {saved[name]} instead of {ours[name]}" for name in ours
-            if name in saved and saved[name] != ours[name]]
-  found = [_few("it lacks", missing), _few("it also has", extra),
-           _few("other shapes have", shapes)]
+  extra = [name for name in saved
+           if name not in ours and not _belongs_to(name, ours)]
+  shapes = {name: f"{name} {saved[name]} instead of {ours[name]}"
+            for name in ours if saved.get(name, ours[name]) != ours[name]}
+  found = [_few("it lacks", _without_slots(missing)),
+           _few("it also has", _without_slots(extra)),
+           _few("other shapes have", map(shapes.get, _without_slots(shapes)))]
   if any(found):
     raise ValueError(
         f"{path} is of another model: {'; '.join(filter(None, found))}. Train "
@@ -255,11 +256,21 @@ def check_variables(path, variables):
         "bindings of this one, which are in its operative_config.gin.")
 
 
+def _belongs_to(name, others):
+  """Whether an optimizer keeps this for another variable."""
+  return any(name.startswith((f"{other}_", f"{other}/")) for other in others)
+
+
+def _without_slots(names):
+  """Leaves out what an optimizer keeps for variables that are named, too."""
+  return [name for name in names if not _belongs_to(name, names)]
+
+
 def _few(title, names, most=4):
   """Returns a title and the first few names, or None if there are none."""
+  names = sorted(names)
   if not names:
     return None
-  names = sorted(names)
   more = f" and {len(names) - most} more" if len(names) > most else ""
   noun = "variable" if len(names) == 1 else "variables"
   return f"{title} {len(names)} {noun} ({', '.join(names[:most])}{more})"
