@@ -17,6 +17,7 @@ import math
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -55,7 +56,7 @@ def run(kills, seed, folder):
     training = crash_test_trainer.Training(
         model_dir, folder / f"{kill}.log", {
             **bindings, "utils.run.save_checkpoints_steps": 5,
-            "utils.run.train_steps": newest + 10 if last else 10**6})
+            "utils.run.train_steps": newest + (10 if last else 10_000)})
     aim = None if last else moments.choice(("step", "save", "first save"))
     _strike(training, aim, moments)
     if row:
@@ -133,6 +134,8 @@ def main(argv=None):
     sys.exit(f"crash_test: --folder is {args.folder!r}, which has a model "
              "already; name a new folder.")
   rows = []
+  # Ends the training with it.
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
   try:
     for row in tqdm.tqdm(run(args.kills, args.seed, folder), "Kills",
                          args.kills, file=sys.stderr):

@@ -1,6 +1,5 @@
 """A tiny model in training, for `crash_test.py` to kill."""
 
-import itertools
 import multiprocessing
 import os
 import pydoc_data.topics
@@ -14,14 +13,16 @@ import tensorflow.compat.v1 as tf
 
 _STEP = re.compile(r"tf_loss\[([^\]]*)\]\[(\d+)\]")
 _RESTORED = re.compile(r"Restoring parameters from \S*model\.ckpt-(\d+)")
-_POLL_SECONDS = 0.001
+# A save takes a few hundredths of a second, a start many seconds.
+_POLL_SAVES = 0.001
+_POLL_STEPS = 0.05
 # One batch, or the building of the graph, on a machine under load.
 _PATIENCE_SECONDS = 300
 
 _TINY = {
-    "MIXTURE_NAME": "synth_text_span_corruption",
+    "MIXTURE_NAME": "synth_text_lm", "utils.run.model_type": "lm",
     "d_model": 64, "d_ff": 64, "num_heads": 2, "d_kv": 32, "num_layers": 1,
-    "utils.run.sequence_length": {"inputs": 32, "targets": 16},
+    "utils.run.sequence_length": {"inputs": 1, "targets": 32},
     "utils.run.batch_size": 4,
     "utils.run.keep_checkpoint_max": 3,
 }
@@ -72,19 +73,20 @@ class Training:
              for name, value in {**_TINY, **bindings}.items()]
     log.write_text("")
     self._process = multiprocessing.get_context("fork").Process(
-        target=_launch, args=(argv, str(log)))
+        target=_launch, args=(argv, str(log)), daemon=True)
     self._process.start()
 
   def wait_for_step(self):
     """Waits until it has done a step; returns whether it has."""
-    return self._wait(lambda: self.steps())
+    return self._wait(self.steps, _POLL_STEPS)
 
   def wait_for_save(self):
     """Waits until the next save is under way; returns whether it is."""
     before = self._saves()
     # The kill before this process may have left partial files, too.
     return self._wait(
-        lambda: partial(self._model_dir) and self._saves() > before)
+        lambda: partial(self._model_dir) and self._saves() > before,
+        _POLL_SAVES)
 
   def wait_for_end(self):
     """Returns the exit status."""
@@ -109,15 +111,14 @@ class Training:
   def _saves(self):
     return self.log.read_text(errors="replace").count("Saving checkpoints for")
 
-  def _wait(self, condition):
+  def _wait(self, condition, seconds):
     started = time.monotonic()
-    for _ in itertools.count():
-      if condition():
-        return True
+    while not condition():
       late = time.monotonic() - started > _PATIENCE_SECONDS
       if late or not self._process.is_alive():
         return False
-      time.sleep(_POLL_SECONDS)
+      time.sleep(seconds)
+    return True
 
 
 def _launch(argv, log):
