@@ -27,7 +27,8 @@ _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 
 # What TensorFlow writes before it renames it.
 _PARTIAL = re.compile(
-    r"model\.ckpt-\d+_temp(_[0-9a-f]{32})?|.+\.tmp[0-9a-f]{32}|.+\.tempstate\d+")
+    r"model\.ckpt-\d+_temp(_[0-9a-f]{32})?|.+\.tmp[0-9a-f]{32}"
+    r"|.+\.tempstate\d+")
 
 
 class DamagedError(ValueError):
@@ -102,8 +103,7 @@ def latest(model_dir):
   state = _read_state(model_dir)
   found = find(model_dir)
   named = state and state.model_checkpoint_path
-  if named and os.path.dirname(named) != os.path.dirname(
-      os.path.join(model_dir, "checkpoint")):
+  if named and named not in found and tf.train.checkpoint_exists(named):
     newest = named  # In another directory, on purpose.
   elif named in found and found[-1] in state.all_model_checkpoint_paths:
     newest = named
@@ -111,9 +111,9 @@ def latest(model_dir):
     newest = found[-1]
   elif named:
     raise ValueError(
-        f"`checkpoint` in {model_dir} names {named}, which is not there, nor is "
-        "any other checkpoint; bring it back, or remove `checkpoint` to begin "
-        "at step 0.")
+        f"`checkpoint` in {model_dir} names {named}, which is not there, nor "
+        "is any other checkpoint; bring it back, or remove `checkpoint` to "
+        "begin at step 0.")
   else:
     return None
   try:
@@ -135,7 +135,7 @@ def explain_damage(path, error):
 
 
 def _read_state(model_dir):
-  """Returns what `checkpoint` says, or None if there is no such (whole) file."""
+  """Returns what `checkpoint` says; None if it is not there, or torn."""
   try:
     return tf.train.get_checkpoint_state(model_dir)
   except ValueError as error:  # It is empty.

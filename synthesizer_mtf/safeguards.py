@@ -142,7 +142,8 @@ def explained_damage(path):
   try:
     yield
   except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-    if error.op is None or error.op.type != "RestoreV2":
+    # Without a path it was that of `utils.run.init_checkpoint`, or data.
+    if path is None or error.op is None or error.op.type != "RestoreV2":
       raise
     try:
       checkpoints.check(path, checksums=True)
@@ -214,7 +215,7 @@ class StopWhereNotFinite(tf.train.SessionRunHook):
 
   def after_run(self, run_context, run_values):
     if np.isnan(run_values.results):
-      self._stop("the loss", run_context.session)
+      self._stop("the loss is NaN", run_context.session)
 
   def _after_check(self, save):
     @functools.wraps(save)
@@ -223,7 +224,7 @@ class StopWhereNotFinite(tf.train.SessionRunHook):
         session.run(self._check)
       except tf.errors.InvalidArgumentError as error:
         name = error.op.get_attr("message").decode()
-        self._stop(f"the variable {name}", session)
+        self._stop(f"the variable {name} is NaN or infinite", session)
       return save(session, *args, **kwargs)
 
     return wrapped
@@ -231,9 +232,9 @@ class StopWhereNotFinite(tf.train.SessionRunHook):
   def _stop(self, what, session):
     step = session.run(self._step)
     raise TrainingStopped(
-        f"{what} is not finite after step {step}, and training has stopped "
-        f"without a checkpoint of it. {_go_on(self._model_dir)}: try a lower "
-        "learning rate or a longer warm-up, and look for bad examples.")
+        f"{what} after step {step}, and training has stopped without a new "
+        f"checkpoint. {_go_on(self._model_dir)}: try a lower learning rate or "
+        "a longer warm-up, or an older checkpoint, and look for bad examples.")
 
 
 class ExplainFailedSaves(tf.train.SessionRunHook):

@@ -200,7 +200,8 @@ def test_variables_of_another_size_are_named(tmp_path):
 def test_of_many_variables_a_few_are_named(tmp_path):
   ours = {f"layer_{number}": [2] for number in range(9)}
   message = differences(tmp_path, {"layer_0": [2]}, ours)
-  assert "8 variables (layer_1, layer_2, layer_3, layer_4 and 4 more)" in message
+  assert ("8 variables (layer_1, layer_2, layer_3, layer_4 and 4 more)"
+          in message)
 
 
 def test_a_model_without_the_optimizer_may_read_its_checkpoint(tmp_path):

@@ -24,7 +24,8 @@ def make_model_fn(model_dir, nan_at, save_steps, variable):
 
   def model_fn(features, labels, mode, params):
     del labels, params
-    weights = tf.get_variable(variable, [SIZE], initializer=tf.ones_initializer())
+    weights = tf.get_variable(
+        variable, [SIZE], initializer=tf.ones_initializer())
     loss = tf.reduce_mean(weights * features["x"])
     if mode == "infer":
       return tpu_estimator.TPUEstimatorSpec(
@@ -101,7 +102,7 @@ def test_training_resumes_and_ends(tmp_path, make_estimator):
 def test_weights_that_are_nan_are_not_saved(tmp_path, make_estimator):
   # The loss is finite still: it was computed before the update.
   message = stopped(make_estimator(nan_at=4), 9)
-  assert "the variable weights is not finite after step 4" in message
+  assert "the variable weights is NaN or infinite after step 4" in message
   assert "Training goes on from model.ckpt-2" in message
   assert latest(tmp_path) == (2, 3.)
   assert not list(tmp_path.glob("model.ckpt-4*"))
@@ -115,7 +116,7 @@ def test_weights_that_are_nan_are_not_saved_at_the_end(
 
 def test_a_loss_that_is_nan_stops_training(tmp_path, make_estimator):
   message = stopped(make_estimator(nan_at=3, save_steps=100), 9)
-  assert "the loss is not finite after step 4" in message
+  assert "the loss is NaN after step 4" in message
   assert "learning rate" in message
   assert latest(tmp_path) == (0, 1.)
 
@@ -178,8 +179,22 @@ def test_an_error_of_the_disk_is_explained(tmp_path, reason):
   assert "begins at step 0" in str(stop.value)
 
 
+def test_a_damaged_initial_checkpoint_is_not_taken_for_ours(tmp_path):
+  checkpoint_files.save(tmp_path, 4)
+  path = str(tmp_path / "model.ckpt-4")
+  checkpoint_files.flip(checkpoint_files.largest_data_file(tmp_path, 4))
+  with tf.Graph().as_default(), tf.Session() as session:
+    restored = tf.raw_ops.RestoreV2(
+        prefix=path, tensor_names=["encoder/q", "encoder/R"],
+        shape_and_slices=["", ""], dtypes=[tf.float32] * 2)
+    with pytest.raises(tf.errors.DataLossError):
+      with safeguards.explained_damage(None):
+        session.run(restored)
+
+
 def test_other_errors_are_not_taken_for_one_of_the_disk(tmp_path):
-  error = tf.errors.PermissionDeniedError(None, None, "a.tsv; Permission denied")
+  error = tf.errors.PermissionDeniedError(
+      None, None, "a.tsv; Permission denied")
   with pytest.raises(tf.errors.PermissionDeniedError):
     with safeguards.explained_writes(str(tmp_path)):
       raise error

@@ -2,13 +2,12 @@ r"""Kills training at random moments and checks that it goes on rightly.
 
   python tools/crash_test.py --kills 20 --seed 0 --json kills.jsonl
 
-It trains a tiny R+V model on Python's manual, kills it with SIGKILL, half of
-the times while a checkpoint is being written, and starts it again. Each restart
-must go on from the newest checkpoint that was complete when the kill struck,
-which is found by reading all of them to the last byte, and all losses must be
-finite. After the last kill training runs to its end. Exit status 1 if not.
-
-A kill takes about 20 seconds on an idle core.
+It trains a tiny R+V model on Python's manual, kills it with SIGKILL, aiming at
+a step or at the moment when a checkpoint is written, and starts it again. Each
+restart must go on from the newest checkpoint that was complete when the kill
+struck, which is found by reading all of them to the last byte, and all losses
+must be finite. After the last kill training runs to its end. Exit status 1 if
+not.
 """
 
 import argparse

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pydoc_data.topics
 import re
+import signal
 import sys
 import time
 
@@ -17,7 +18,7 @@ _RESTORED = re.compile(r"Restoring parameters from \S*model\.ckpt-(\d+)")
 _POLL_SAVES = 0.001
 _POLL_STEPS = 0.05
 # One batch, or the building of the graph, on a machine under load.
-_PATIENCE_SECONDS = 300
+_PATIENCE_SECONDS = 600
 
 _TINY = {
     "MIXTURE_NAME": "synth_text_lm", "utils.run.model_type": "lm",
@@ -122,6 +123,7 @@ class Training:
 
 
 def _launch(argv, log):
+  signal.signal(signal.SIGTERM, signal.SIG_DFL)
   out = os.open(log, os.O_WRONLY | os.O_APPEND)
   os.dup2(out, 1)
   os.dup2(out, 2)
