@@ -17,7 +17,7 @@ def killed(tmp_path_factory):
   folder = tmp_path_factory.mktemp("crash") / "new"
   rows = folder.with_suffix(".jsonl")
   done = subprocess.run(
-      [sys.executable, "-m", "synthesizer_mtf.tools.crash_test", "--seed=3",
+      [sys.executable, "-m", "synthesizer_mtf.tools.crash_test", "--seed=0",
        f"--kills={KILLS}", f"--folder={folder}", f"--json={rows}"],
       capture_output=True, text=True, timeout=900, check=False)
   assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
