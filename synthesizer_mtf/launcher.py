@@ -18,24 +18,29 @@ compat.apply()
 
 # pylint: disable=g-import-not-at-top,wrong-import-position
 import synthesizer_mtf  # pylint: disable=unused-import
+from synthesizer_mtf import checkpoints
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import remedies
 from synthesizer_mtf import run_checks
+from synthesizer_mtf import safeguards
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
 _NAME = "synthesizer_mesh_transformer"
 
 # What gin, seqio, Mesh and this package raise for a user's mistake: a wrong
-# value, a gin file with a wrong syntax, and a file or module that is not there.
+# value, a gin file with a wrong syntax, and a file or module that is not there;
+# and what stops training.
 _MISTAKES = (ValueError, SyntaxError, FileNotFoundError, ModuleNotFoundError,
-             tf.errors.NotFoundError)
+             tf.errors.NotFoundError, safeguards.TrainingStopped)
 
 
 def main(argv):
   """Runs T5's main; `argv` as absl hands it on."""
   gin_files.add_search_path()
+  safeguards.apply()
   try:
+    checkpoints.check_folder(flags.FLAGS.model_dir)
     with run_checks.running(flags.FLAGS.model_dir):
       mesh_transformer_main.main(argv)
   except Exception as error:  # pylint: disable=broad-except

@@ -1,0 +1,276 @@
+"""Which checkpoints of a model directory are complete, and which one to resume.
+
+TensorFlow writes `model.ckpt-STEP` in this order: files with other names, the
+data files, the `.index`, and the line in the file `checkpoint`. So a process
+that is killed leaves no index, or a complete checkpoint that `checkpoint` does
+not name yet. Left to itself TensorFlow resumes from what `checkpoint` names,
+and begins at step 0 where that file is missing.
+
+A checkpoint with an index but without all of its data was never left behind by
+a kill. The files were damaged later, and to train on from an older checkpoint
+would write over them: that is an error, which leaves the choice to the user.
+
+Whether data files have their size is looked up before training. Their checksums
+are compared by TensorFlow as it restores each variable, at no further cost.
+
+All of it works on local and on `gs://` directories.
+"""
+
+import collections
+import os
+import re
+
+from absl import logging
+import tensorflow.compat.v1 as tf
+
+_INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
+
+# What TensorFlow writes before it renames it.
+_PARTIAL = re.compile(
+    r"model\.ckpt-\d+_temp(_[0-9a-f]{32})?|.+\.tmp[0-9a-f]{32}"
+    r"|.+\.tempstate\d+")
+
+
+class DamagedError(ValueError):
+  """A checkpoint cannot be read; the message says what was found."""
+
+
+def find(model_dir):
+  """Returns the checkpoints that have an index, as paths, oldest first."""
+  if not tf.io.gfile.isdir(model_dir):
+    return []
+  matches = map(_INDEX.fullmatch, tf.io.gfile.listdir(model_dir))
+  steps = sorted(int(match[1]) for match in matches if match)
+  return [os.path.join(model_dir, f"model.ckpt-{step}") for step in steps]
+
+
+def check(path, checksums=False):
+  """Checks that a checkpoint is complete.
+
+  Args:
+    path: a string, without the suffix `.index`.
+    checksums: whether to read all of it and compare its checksums.
+
+  Raises:
+    DamagedError: it is not.
+  """
+  if not tf.io.gfile.exists(f"{path}.index"):
+    raise DamagedError(f"{path}.index is not there")
+  try:
+    reader = tf.train.load_checkpoint(path)
+  except tf.errors.OpError as error:
+    raise DamagedError(f"{path}.index is damaged") from error
+  shapes = reader.get_variable_to_shape_map()
+  _check_size(path, shapes, reader.get_variable_to_dtype_map())
+  for name in sorted(shapes) if checksums else ():
+    try:
+      reader.get_tensor(name)
+    except tf.errors.OpError as error:
+      raise DamagedError(
+          f"the variable {name} in {path} is damaged") from error
+
+
+def _check_size(path, shapes, dtypes):
+  """The index alone knows which file holds what; their sum must be enough."""
+  needed = sum(tf.TensorShape(shapes[name]).num_elements() * dtypes[name].size
+               for name in shapes)
+  # Other shardings of the same step may lie beside it: `-of-00002`.
+  found = collections.Counter({"none": 0})
+  for name in tf.io.gfile.glob(f"{path}.data-?????-of-?????"):
+    found[name.rpartition("-of-")[-1]] += tf.io.gfile.stat(name).length
+  size = max(found.values())
+  if size < needed:
+    raise DamagedError(
+        f"the files {path}.data-* have {size:,} bytes, of {needed:,}")
+
+
+def latest(model_dir):
+  """Finds the newest complete checkpoint.
+
+  Where `checkpoint` lists a newer one but names this one to resume from, the
+  user has gone back on purpose, and the older one is returned.
+
+  Args:
+    model_dir: a string.
+
+  Returns:
+    a path, or None where there is no checkpoint.
+
+  Raises:
+    ValueError: the newest is damaged, or `checkpoint` names one and there is
+      none.
+  """
+  state = _read_state(model_dir)
+  found = find(model_dir)
+  named = state and state.model_checkpoint_path
+  if named and named not in found and tf.train.checkpoint_exists(named):
+    newest = named  # In another directory, on purpose.
+  elif named in found and found[-1] in state.all_model_checkpoint_paths:
+    newest = named
+  elif found:
+    newest = found[-1]
+  elif named:
+    raise ValueError(
+        f"`checkpoint` in {model_dir} names {named}, which is not there, nor "
+        "is any other checkpoint; bring it back, or remove `checkpoint` to "
+        "begin at step 0.")
+  else:
+    return None
+  try:
+    check(newest)
+  except DamagedError as error:
+    raise ValueError(explain_damage(newest, error)) from error
+  return newest
+
+
+def explain_damage(path, error):
+  """Returns a sentence that says what is damaged and what to do."""
+  model_dir, name = os.path.split(path)
+  others = [os.path.basename(other) for other in find(model_dir)
+            if other != path]
+  older = f" to go on from {others[-1]}" if others else (
+      " and remove `checkpoint` to begin at step 0")
+  return (f"{name} in {model_dir} cannot be used: {error}; bring it back, or "
+          f"move {name}.* away{older}. Nothing was changed.")
+
+
+def _read_state(model_dir):
+  """Returns what `checkpoint` says; None if it is not there, or torn."""
+  try:
+    return tf.train.get_checkpoint_state(model_dir)
+  except ValueError as error:  # It is empty.
+    logging.warning("%s", error)
+    return None
+
+
+def prepare(model_dir):
+  """Makes a model directory ready for training.
+
+  Call it in one process only, the chief's. It removes what a killed process was
+  writing under other names, and has `checkpoint` name the newest complete
+  checkpoint. It removes and changes no checkpoint.
+
+  Args:
+    model_dir: a string.
+
+  Returns:
+    what `latest` does.
+
+  Raises:
+    ValueError: the directory cannot be written, or see `latest`.
+  """
+  check_writable(model_dir)
+  newest = latest(model_dir)
+  remove_partial(model_dir)
+  state = _read_state(model_dir)
+  if newest and (not state or state.model_checkpoint_path != newest):
+    logging.warning(
+        "`checkpoint` in %s does not name the newest complete checkpoint, as "
+        "happens when a process is killed: training goes on from %s. (To go "
+        "back to an older one, move the newer ones away.)", model_dir, newest)
+    name = os.path.basename(newest)
+    listed = [path for path in state.all_model_checkpoint_paths
+              if path in find(model_dir)] if state else []
+    tf.train.update_checkpoint_state(model_dir, name, [
+        *map(os.path.basename, listed), name])
+  return newest
+
+
+def remove_partial(model_dir):
+  """Removes what was being written when a process was killed, or failed."""
+  for name in tf.io.gfile.listdir(model_dir):
+    if not _PARTIAL.fullmatch(name.rstrip("/")):
+      continue
+    logging.warning("Removing %s in %s, which was left unfinished.",
+                    name, model_dir)
+    path = os.path.join(model_dir, name)
+    if tf.io.gfile.isdir(path):
+      tf.io.gfile.rmtree(path)
+    else:
+      tf.io.gfile.remove(path)
+
+
+def remove_without_index(path):
+  """Removes the data files of a checkpoint whose index was never written."""
+  if not tf.io.gfile.exists(f"{path}.index"):
+    for name in tf.io.gfile.glob(f"{path}.data-?????-of-?????"):
+      tf.io.gfile.remove(name)
+
+
+def check_folder(model_dir):
+  """Raises a ValueError if a model directory is no directory, nor can be."""
+  try:
+    tf.io.gfile.makedirs(model_dir)
+  except tf.errors.OpError as error:
+    if not tf.io.gfile.isdir(model_dir):
+      raise ValueError(
+          f"`--model_dir` is {model_dir!r}, which cannot be made: "
+          f"{error.message}. Name another.") from error
+
+
+def check_writable(model_dir):
+  """Raises a ValueError if nothing can be written to a model directory."""
+  check_folder(model_dir)
+  probe = os.path.join(model_dir, "write_test.tmp" + 32 * "0")
+  try:
+    with tf.io.gfile.GFile(probe, "w") as f:
+      f.write("training can write here")
+    tf.io.gfile.remove(probe)
+  except tf.errors.OpError as error:
+    raise ValueError(
+        f"`--model_dir` is {model_dir!r}, where checkpoints cannot be written: "
+        f"{error.message}. Make room or give permission, or name another."
+        ) from error
+
+
+def check_variables(path, variables):
+  """Checks that a checkpoint is of the model that restores it.
+
+  TensorFlow would ignore what the model does not have, as when R+V goes on
+  as V, and write over the checkpoint without it.
+
+  What an optimizer keeps has the name of its variable, and more after it. The
+  checkpoint may have more of that than the model, as in evaluation.
+
+  Args:
+    path: of the checkpoint.
+    variables: a list of `tf.Variable`, those of the model.
+
+  Raises:
+    ValueError: names the variables that differ.
+  """
+  saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+  ours = {v.op.name: v.shape.as_list() for v in variables}
+  missing = [name for name in ours if name not in saved]
+  extra = [name for name in saved
+           if name not in ours and not _belongs_to(name, ours)]
+  shapes = {name: f"{name} {saved[name]} instead of {ours[name]}"
+            for name in ours if saved.get(name, ours[name]) != ours[name]}
+  found = [_few("it lacks", _without_slots(missing)),
+           _few("it also has", _without_slots(extra)),
+           _few("other shapes have", map(shapes.get, _without_slots(shapes)))]
+  if any(found):
+    raise ValueError(
+        f"{path} is of another model: {'; '.join(filter(None, found))}. Train "
+        "another model in another `--model_dir`, or give the gin files and "
+        "bindings of this one, which are in its operative_config.gin.")
+
+
+def _belongs_to(name, others):
+  """Whether an optimizer keeps this for another variable."""
+  return any(name.startswith((f"{other}_", f"{other}/")) for other in others)
+
+
+def _without_slots(names):
+  """Leaves out what an optimizer keeps for variables that are named, too."""
+  return [name for name in names if not _belongs_to(name, names)]
+
+
+def _few(title, names, most=4):
+  """Returns a title and the first few names, or None if there are none."""
+  names = sorted(names)
+  if not names:
+    return None
+  more = f" and {len(names) - most} more" if len(names) > most else ""
+  noun = "variable" if len(names) == 1 else "variables"
+  return f"{title} {len(names)} {noun} ({', '.join(names[:most])}{more})"

@@ -1,0 +1,266 @@
+"""Training that stops with one sentence, and evaluation of what is there.
+
+`apply` lets Mesh TensorFlow's estimators look at the checkpoints of
+`checkpoints.py` before they use them, and stops training before a model that
+is not finite, or only half written, becomes the newest checkpoint.
+"""
+
+import contextlib
+import functools
+import os
+import re
+
+from absl import logging
+from mesh_tensorflow.transformer import utils
+import numpy as np
+from synthesizer_mtf import checkpoints
+import tensorflow.compat.v1 as tf
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+# What the operating system says of a file that cannot be written.
+_UNWRITTEN = ("No space left on device", "Disk quota exceeded",
+              "File too large", "Read-only file system", "Permission denied",
+              "Input/output error")
+
+
+class TrainingStopped(Exception):
+  """Training cannot go on; the message says why, and what to do."""
+
+
+def apply():
+  """Makes all of Mesh TensorFlow's estimators careful; once is enough."""
+  if hasattr(utils.get_estimator, "__wrapped__"):
+    return
+  utils.get_estimator = _careful(utils.get_estimator)
+  utils.get_checkpoint_iterator = _existing(utils.get_checkpoint_iterator)
+
+
+def _careful(get_estimator):
+  @functools.wraps(get_estimator)
+  def wrapped(*args, **kwargs):
+    estimator = get_estimator(*args, **kwargs)
+    # Mesh TensorFlow names the class, and has no hook for another.
+    estimator.__class__ = CarefulEstimator
+    return estimator
+
+  return wrapped
+
+
+def _existing(get_checkpoint_iterator):
+  """Where there is no checkpoint Mesh TensorFlow yields None."""
+  @functools.wraps(get_checkpoint_iterator)
+  def wrapped(checkpoint_step, model_dir, *args, **kwargs):
+    for path in get_checkpoint_iterator(
+        checkpoint_step, model_dir, *args, **kwargs):
+      if path is None:
+        raise ValueError(_nothing_in(model_dir))
+      if checkpoint_step == "all" and not tf.train.checkpoint_exists(path):
+        logging.warning("Skipping %s, which is not complete.", path)
+        continue
+      yield path
+
+  return wrapped
+
+
+class CarefulEstimator(tpu_estimator.TPUEstimator):
+  """Checks the checkpoints that it restores and writes."""
+
+  def train(self, input_fn, hooks=None, *args, **kwargs):
+    """As the base class.
+
+    Args:
+      input_fn: as there.
+      hooks: as there.
+      *args: as there.
+      **kwargs: as there.
+
+    Returns:
+      itself.
+
+    Raises:
+      ValueError: there is no usable checkpoint to resume from.
+      TrainingStopped: the loss or a variable is not finite, or a file cannot
+        be written.
+    """
+    newest = None
+    if self.config.is_chief:
+      newest = checkpoints.prepare(self.model_dir)
+    hooks = [*(hooks or ()), CheckVariables(newest),
+             StopWhereNotFinite(self.model_dir),
+             ExplainFailedSaves(self.model_dir)]
+    with explained_damage(newest), explained_writes(self.model_dir):
+      return super().train(input_fn, hooks, *args, **kwargs)
+
+  def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None,
+               name=None):
+    """As the base class; raises a ValueError without a usable checkpoint."""
+    path = self._usable(checkpoint_path)
+    with explained_damage(path):
+      return super().evaluate(
+          input_fn, steps, [*(hooks or ()), CheckVariables(path)], path, name)
+
+  def predict(self, input_fn, predict_keys=None, hooks=None,
+              checkpoint_path=None, yield_single_examples=True):
+    """As the base class; raises a ValueError without a usable checkpoint."""
+    path = self._usable(checkpoint_path)
+    with explained_damage(path):
+      yield from super().predict(
+          input_fn, predict_keys, [*(hooks or ()), CheckVariables(path)], path,
+          yield_single_examples)
+
+  def export_saved_model(self, *args, checkpoint_path=None, **kwargs):
+    """As the base class; raises a ValueError without a usable checkpoint."""
+    path = self._usable(checkpoint_path)
+    with explained_damage(path):
+      return super().export_saved_model(
+          *args, checkpoint_path=path, **kwargs)
+
+  def _usable(self, path):
+    """Returns the path of a complete checkpoint, by default of the latest."""
+    path = path or self.latest_checkpoint()
+    if path is None:
+      raise ValueError(_nothing_in(self.model_dir))
+    try:
+      checkpoints.check(path)
+    except checkpoints.DamagedError as error:
+      names = map(os.path.basename, checkpoints.find(os.path.dirname(path)))
+      raise ValueError(
+          f"{path} cannot be read: {error}. The directory holds "
+          f"{', '.join(names) or 'no checkpoint'}.") from error
+    return path
+
+
+def _nothing_in(model_dir):
+  return (f"`--model_dir` is {model_dir!r}, where no checkpoint is that "
+          "`checkpoint` names; train first, or name the directory or the step "
+          "of a trained model.")
+
+
+@contextlib.contextmanager
+def explained_damage(path):
+  """Says what is damaged in a checkpoint that TensorFlow fails to restore."""
+  try:
+    yield
+  except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+    # Without a path it was that of `utils.run.init_checkpoint`, or data.
+    if path is None or error.op is None or error.op.type != "RestoreV2":
+      raise
+    try:
+      checkpoints.check(path, checksums=True)
+    except checkpoints.DamagedError as damage:
+      raise ValueError(checkpoints.explain_damage(path, damage)) from error
+    raise
+
+
+@contextlib.contextmanager
+def explained_writes(model_dir, what="a file"):
+  """Says what cannot be written, and where training will go on."""
+  try:
+    yield
+  except tf.errors.OpError as error:
+    reason = re.search("|".join(_UNWRITTEN), error.message)
+    if not reason or model_dir not in error.message:
+      raise
+    checkpoints.remove_partial(model_dir)
+    raise TrainingStopped(
+        f"{what} could not be written in {model_dir}: {reason[0]}. "
+        f"{_go_on(model_dir)}, once there is room and permission.") from error
+
+
+def _go_on(model_dir):
+  """Tells what a restart does."""
+  found = checkpoints.find(model_dir)
+  if not found:
+    return "There is no checkpoint yet: training begins at step 0"
+  return f"Training goes on from {os.path.basename(found[-1])}"
+
+
+class CheckVariables(tf.train.SessionRunHook):
+  """Compares the model with a checkpoint before the latter is restored."""
+
+  def __init__(self, path):
+    """Declares the checkpoint; None for no comparison."""
+    self._path = path
+
+  def begin(self):
+    if self._path:
+      checkpoints.check_variables(self._path, tf.global_variables())
+
+
+class StopWhereNotFinite(tf.train.SessionRunHook):
+  """Stops before a loss that is NaN, or such a variable, reaches a checkpoint.
+
+  The estimator has a hook for the loss. But that runs after the saver's, which
+  may already have written what the step has left, and a gradient that is NaN
+  shows in the variables one step before it shows in the loss.
+  """
+
+  def __init__(self, model_dir):
+    """See the class."""
+    self._model_dir = model_dir
+
+  def begin(self):
+    self._step = tf.train.get_global_step()
+    # The estimator puts it there.
+    self._loss = tf.get_collection(tf.GraphKeys.LOSSES)[-1]
+    # No copies: each hands on its input.
+    self._check = tf.group([
+        tf.debugging.check_numerics(v, v.op.name)
+        for v in tf.global_variables() if v.dtype.base_dtype.is_floating])
+    saver, = tf.get_collection(tf.GraphKeys.SAVERS)
+    saver.save = self._after_check(saver.save)
+
+  def before_run(self, run_context):
+    return tf.train.SessionRunArgs(self._loss)
+
+  def after_run(self, run_context, run_values):
+    if np.isnan(run_values.results):
+      self._stop("the loss is NaN", run_context.session)
+
+  def _after_check(self, save):
+    @functools.wraps(save)
+    def wrapped(session, *args, **kwargs):
+      try:
+        session.run(self._check)
+      except tf.errors.InvalidArgumentError as error:
+        name = error.op.get_attr("message").decode()
+        self._stop(f"the variable {name} is NaN or infinite", session)
+      return save(session, *args, **kwargs)
+
+    return wrapped
+
+  def _stop(self, what, session):
+    step = session.run(self._step)
+    raise TrainingStopped(
+        f"{what} after step {step}, and training has stopped without a new "
+        f"checkpoint. {_go_on(self._model_dir)}: try a lower learning rate or "
+        "a longer warm-up, or an older checkpoint, and look for bad examples.")
+
+
+class ExplainFailedSaves(tf.train.SessionRunHook):
+  """Raises `TrainingStopped` where a checkpoint cannot be written.
+
+  A file that is too large would otherwise look like the end of the data, and
+  training would end there without an error.
+  """
+
+  def __init__(self, model_dir):
+    """See the class."""
+    self._model_dir = model_dir
+
+  def begin(self):
+    saver, = tf.get_collection(tf.GraphKeys.SAVERS)
+    saver.save = self._explained(saver.save)
+
+  def _explained(self, save):
+    @functools.wraps(save)
+    def wrapped(session, path, global_step=None, **kwargs):
+      full = f"{path}-{global_step}"
+      try:
+        with explained_writes(self._model_dir, os.path.basename(full)):
+          return save(session, path, global_step=global_step, **kwargs)
+      except TrainingStopped:
+        checkpoints.remove_without_index(full)
+        raise
+
+    return wrapped
