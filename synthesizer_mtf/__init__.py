@@ -23,6 +23,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import tasks
 from synthesizer_mtf.attention import SyntheticAttention
 from synthesizer_mtf.classifier import EncoderClassifier
+from synthesizer_mtf.cluster import Cluster
 from synthesizer_mtf.notation import attention_layer
 from synthesizer_mtf.stack import synthesizer_stack
 from synthesizer_mtf.summaries import train_with_attention_summaries

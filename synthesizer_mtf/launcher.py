@@ -5,6 +5,7 @@ gin files from any directory. A mistake in a flag, a gin file or a data file
 ends in one sentence and exit status 1; `--verbosity=1` adds the traceback.
 """
 
+import os
 import sys
 import traceback
 
@@ -17,6 +18,7 @@ compat.apply()
 
 # pylint: disable=g-import-not-at-top,wrong-import-position
 import synthesizer_mtf  # pylint: disable=unused-import
+from synthesizer_mtf import cluster
 from synthesizer_mtf import gin_files
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
@@ -24,16 +26,18 @@ import tensorflow.compat.v1 as tf
 _NAME = "synthesizer_mesh_transformer"
 
 # What gin, seqio, Mesh and this package raise for a user's mistake: a wrong
-# value, a gin file with a wrong syntax, and a file or module that is not there.
+# value, a gin file with a wrong syntax, and a file, a module or a process of a
+# cluster that is not there.
 _MISTAKES = (ValueError, SyntaxError, FileNotFoundError, ModuleNotFoundError,
-             tf.errors.NotFoundError)
+             tf.errors.NotFoundError, cluster.LostProcess)
 
 
 def main(argv):
   """Runs T5's main; `argv` as absl hands it on."""
   gin_files.add_search_path()
   try:
-    mesh_transformer_main.main(argv)
+    with cluster.joined(on_loss=_end):
+      mesh_transformer_main.main(argv)
   except Exception as error:  # pylint: disable=broad-except
     if not is_mistake(error):
       raise
@@ -62,6 +66,13 @@ def report(error):
   sentence, places = split_message(error)
   print("\n".join(places), file=sys.stderr)
   print(f"{_NAME}: {sentence}{_bindings_in(sentence)}", file=sys.stderr)
+
+
+def _end(error):
+  """Ends the process while another thread waits within TensorFlow."""
+  report(error)
+  sys.stderr.flush()
+  os._exit(1)  # sys.exit would end this thread only.
 
 
 def split_message(error):
