@@ -357,14 +357,15 @@ class Peer:
 
     Args:
       task: a `Task`.
-      timeout: the longest time that one call may take, in seconds; a call
-        takes `_CALL` seconds at most in any case.
+      timeout: the longest time without answer, in seconds; one call takes
+        half of it or `_CALL` seconds at most.
     """
     self.task = task
     # With this filter the server asks no other process of the cluster.
     self._config = tf.ConfigProto(
         device_filters=[task.device],
-        operation_timeout_in_ms=int(1000 * min(timeout, _CALL)))
+        operation_timeout_in_ms=int(1000 * min(timeout / 2, _CALL)))
+    self.silent_since = None  # The time of the first question without answer.
     self._probe = None
     self._mailbox = None
 
@@ -377,14 +378,15 @@ class Peer:
     except OSError:
       return False
 
-  def answers(self):
-    """Tells whether the server of this process answers."""
+  def ask(self):
+    """Asks the server of this process for a sign of life."""
+    asked = time.monotonic()
     try:
       self._devices()
-      return True
+      self.silent_since = None
     except tf.errors.OpError:
       self._probe = None  # A server that came back knows no old sessions.
-      return False
+      self.silent_since = self.silent_since or asked
 
   def check_devices(self, devices):
     """Raises a ValueError if a device of the mesh is missing there."""
@@ -408,6 +410,8 @@ class Peer:
 
   def tell(self, number):
     """Leaves a number for this process, if it still answers."""
+    if self.silent_since is not None:
+      return
     try:
       self._open_mailbox().put(number)
     except tf.errors.OpError:
@@ -464,17 +468,13 @@ class Watch:
     """
     self._peers = peers
     self._timeout = timeout
-    self._silent = {}  # Since when, by the peer's task.
 
   def poll(self):
     """Asks each peer once; raises LostProcess if one was silent too long."""
     for peer in self._peers:
-      asked = time.monotonic()
-      if peer.answers():
-        self._silent.pop(peer.task, None)
-        continue
-      since = self._silent.setdefault(peer.task, asked)
-      if time.monotonic() - since >= self._timeout:
+      peer.ask()
+      silent = peer.silent_since is not None
+      if silent and time.monotonic() - peer.silent_since >= self._timeout:
         raise LostProcess(
             f"the {peer.task} has not answered for {self._timeout} seconds "
             "(`Cluster.timeout_seconds`): start all processes again, and "
@@ -483,7 +483,7 @@ class Watch:
   def check(self):
     """Returns when all peers have answered; else raises LostProcess."""
     self.poll()
-    while self._silent:
+    while any(peer.silent_since is not None for peer in self._peers):
       time.sleep(_PERIOD)
       self.poll()
 
