@@ -36,7 +36,7 @@ import tensorflow.compat.v1 as tf
 VARIABLE = "TF_CONFIG"
 _DONE, _FAILED = 0, 1  # What the chief tells the workers.
 _PERIOD = 1.  # Seconds between two signs of life.
-_CALL = 5.  # Seconds that one call to another process may take.
+_CALL = 5.  # Seconds after which a question has no answer.
 _EXAMPLE = ('{"cluster": {"chief": ["a:2222"], "worker": ["b:2222"]}, '
             '"task": {"type": "chief", "index": 0}}')
 _ALONE = f"; for one process unset {VARIABLE}"
@@ -265,11 +265,12 @@ class Cluster:
       self._follow()
 
   def _lead(self, job, devices):
-    peers = [Peer(t, self._timeout) for t in self._tasks if t != self._own]
+    own, *peers = [Peer(t, self._timeout) for t in self._tasks]
     told = _FAILED
     try:
       self._wait_for_start(peers)
-      for peer in [Peer(self._own, self._timeout), *peers]:
+      Watch([own, *peers], self._timeout).check()
+      for peer in [own, *peers]:
         peer.check_devices(devices)
       watch = Watch(peers, self._timeout)
       try:
@@ -291,14 +292,14 @@ class Cluster:
 
   def _follow(self):
     chief = Peer(self._tasks[0], self._timeout)
-    own = Peer(self._own, self._timeout)
     self._wait_for_start([chief])
     watch = Watch([chief], self._timeout)
-    told = own.told()
+    mailbox = Mailbox(self._own)
+    told = mailbox.get()
     while told is None:
       time.sleep(_PERIOD)
       watch.poll()
-      told = own.told()
+      told = mailbox.get()
     if told != _DONE:
       raise LostProcess(f"the {chief.task} ended with an error, which its own "
                         "output tells.")
@@ -350,24 +351,20 @@ def start_server(tasks, own, devices):
 
 
 class Peer:
-  """A process of the cluster, as seen from this one or another."""
+  """A process of the cluster that is asked and told."""
 
   def __init__(self, task, timeout):
     """Connects to nothing yet.
 
     Args:
       task: a `Task`.
-      timeout: the longest time without answer, in seconds; one call takes
-        half of it or `_CALL` seconds at most.
+      timeout: the longest time without answer, in seconds.
     """
     self.task = task
-    # With this filter the server asks no other process of the cluster.
-    self._config = tf.ConfigProto(
-        device_filters=[task.device],
-        operation_timeout_in_ms=int(1000 * min(timeout / 2, _CALL)))
     self.silent_since = None  # The time of the first question without answer.
+    self._timeout = timeout
+    self._devices = []
     self._probe = None
-    self._mailbox = None
 
   def listens(self):
     """Tells whether anything listens at the address."""
@@ -379,72 +376,57 @@ class Peer:
       return False
 
   def ask(self):
-    """Asks the server of this process for a sign of life."""
+    """Asks the server of this process for a sign of life: its devices."""
     asked = time.monotonic()
     try:
-      self._devices()
+      if self._probe is None:
+        self._probe = open_session(
+            self.task, tf.Graph(), min(self._timeout / 2, _CALL))
+      self._devices = [d.name.replace("/replica:0", "")
+                       for d in self._probe.list_devices()]
       self.silent_since = None
     except tf.errors.OpError:
       self._probe = None  # A server that came back knows no old sessions.
       self.silent_since = self.silent_since or asked
 
   def check_devices(self, devices):
-    """Raises a ValueError if a device of the mesh is missing there."""
-    found = self._devices()
+    """Raises a ValueError if a device of the mesh was missing when asked."""
     for spec in devices:
       name = spec.to_string()
-      if name.startswith(self.task.device + "/") and name not in found:
+      here = name.startswith(self.task.device + "/")
+      if here and name not in self._devices:
         raise ValueError(
             f"`utils.run.mesh_devices` names {name!r}, but the {self.task} has "
-            f"only {', '.join(found)}; name one of these.")
-
-  def _devices(self):
-    if self._probe is None:
-      self._probe = self._session(tf.Graph())
-    names = [d.name for d in self._probe.list_devices()]
-    return [n.replace("/replica:0", "") for n in names]
-
-  def _session(self, graph):
-    return tf.Session(
-        f"grpc://{self.task.address}", graph=graph, config=self._config)
+            f"only {', '.join(self._devices)}; name one of these.")
 
   def tell(self, number):
-    """Leaves a number for this process, if it still answers."""
+    """Leaves a number in the mailbox of this process, if it answers."""
     if self.silent_since is not None:
       return
     try:
-      self._open_mailbox().put(number)
+      Mailbox(self.task, self._timeout).put(number)
     except tf.errors.OpError:
       logging.warning("The %s cannot be told that the job ended.", self.task)
 
-  def told(self):
-    """Returns the number that the chief left for this process, or None."""
-    return self._open_mailbox().get()
-
-  def _open_mailbox(self):
-    if self._mailbox is None:
-      self._mailbox = Mailbox(self.task.device, self._session)
-    return self._mailbox
-
 
 class Mailbox:
-  """A queue in the memory of a server, for any process that has a session."""
+  """A queue in the memory of a worker's server, for any process."""
 
-  def __init__(self, device, session):
-    """Opens the mailbox; the first to do so creates it.
+  def __init__(self, task, timeout=0):
+    """Opens the mailbox; it is there as soon as anybody uses it.
 
     Args:
-      device: where it is, such as "/job:worker/task:0".
-      session: a function from a `tf.Graph` to a session on this server.
+      task: the `Task` that it belongs to.
+      timeout: how long a call may take, in seconds; 0 for any time.
     """
-    with tf.Graph().as_default() as graph, tf.device(f"{device}/cpu:0"):
+    with tf.Graph().as_default() as graph, tf.device(f"{task.device}/cpu:0"):
       queue = tf.FIFOQueue(
           8, tf.int32, shapes=[[]], shared_name="synthesizer_mtf_cluster")
       self._number = tf.placeholder(tf.int32, [])
       self._put = queue.enqueue(self._number)
       self._size = queue.size()
       self._get = queue.dequeue()
-    self._session = session(graph)
+    self._session = open_session(task, graph, timeout)
 
   def put(self, number):
     self._session.run(self._put, {self._number: number})
@@ -454,6 +436,19 @@ class Mailbox:
     if self._session.run(self._size):
       return self._session.run(self._get)
     return None
+
+
+def open_session(task, graph, timeout):
+  """Returns a session on the server of a task, which uses no other task.
+
+  Args:
+    task: a `Task`.
+    graph: a `tf.Graph`.
+    timeout: how long a call may take, in seconds; 0 for any time.
+  """
+  config = tf.ConfigProto(device_filters=[task.device],
+                          operation_timeout_in_ms=int(1000 * timeout))
+  return tf.Session(f"grpc://{task.address}", graph=graph, config=config)
 
 
 class Watch:

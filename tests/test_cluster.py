@@ -1,6 +1,7 @@
 """One job over several processes: real ones on loopback, and mistakes."""
 
 import json
+import os
 import pathlib
 import pydoc_data.topics
 import re
@@ -22,7 +23,7 @@ from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
 COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
-LIMIT = 240  # Seconds, for what takes 20 on an idle machine.
+LIMIT = 600  # Seconds, for what takes 20 on an idle machine.
 FOUR_DEVICES = [f"/job:{job}/task:0/cpu:{i}" for job in ("chief", "worker")
                 for i in (0, 1)]
 
@@ -58,7 +59,8 @@ class Processes:
         "num_layers = 1", "dropout_rate = 0.0", "utils.run.batch_size = 4",
         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
         "utils.run.save_checkpoints_steps = 3",
-        "mesh_train_dataset_fn.shuffle = False"]
+        "mesh_train_dataset_fn.shuffle = False",
+        "utils.get_variable_dtype.master_dtype = 'float32'"]
     self._started = []
 
   def start(self, model_dir, task, gin_file, bindings):
@@ -68,7 +70,7 @@ class Processes:
     command = [str(COMMAND), f"--model_dir={model_dir}"]
     command += [f"--gin_file={name}" for name in files]
     command += [f"--gin_param={b}" for b in [*self._bindings, *bindings]]
-    variables = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
+    variables = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
     name = "alone"
     if task:
       name = task[0].job
@@ -125,7 +127,7 @@ def killed(processes, alone):
       model_dir, "utils.run.train_steps = 1000000",
       "utils.run.mesh_shape = 'model:2,batch:2'",
       f"utils.run.mesh_devices = {FOUR_DEVICES}",
-      "Cluster.timeout_seconds = 10")
+      "Cluster.timeout_seconds = 15")
   wait_for_line(chief, "tf_loss.*\\[5\\]")
   worker.kill()
   began = time.monotonic()
@@ -175,11 +177,11 @@ def test_two_processes_train_the_variables_of_one(alone, killed):
 
 def test_a_killed_worker_ends_the_chief_with_one_sentence(killed):
   assert killed.chief.returncode == 1
-  assert killed.seconds < 60
+  assert killed.seconds < 90
   last = killed.chief.log.read_text().strip().splitlines()[-1]
   assert last == (
       f"synthesizer_mesh_transformer: the {killed.tasks[1]} has not answered "
-      "for 10 seconds (`Cluster.timeout_seconds`): start all processes again, "
+      "for 15 seconds (`Cluster.timeout_seconds`): start all processes again, "
       "and training goes on from the newest checkpoint.")
 
 
@@ -189,7 +191,8 @@ def test_the_job_resumes_from_its_checkpoint_and_all_end(processes, killed):
   both, _ = processes.start_two(
       killed.model_dir, f"utils.run.train_steps = {saved + 2}",
       "utils.run.mesh_shape = 'model:2'")
-  assert [p.wait(LIMIT) for p in both] == [0, 0], both[0].log.read_text()[-3000:]
+  codes = [p.wait(LIMIT) for p in both]
+  assert codes == [0, 0], both[0].log.read_text()[-3000:]
   assert sorted(losses(both[0])) == [saved + 1, saved + 2]
   assert (killed.model_dir / f"model.ckpt-{saved + 2}.index").exists()
 
@@ -252,7 +255,9 @@ def test_a_device_that_a_process_lacks_is_named():
     serve(tasks, own)
   gpu = tf.DeviceSpec.from_string("/job:worker/task:0/gpu:3")
   with pytest.raises(ValueError) as error:
-    cluster.Peer(tasks[1], 20).check_devices([gpu])
+    peer = cluster.Peer(tasks[1], 20)
+    peer.ask()
+    peer.check_devices([gpu])
   assert ("names '/job:worker/task:0/device:GPU:3', but the worker 0" in
           str(error.value))
   assert "/job:worker/task:0/device:CPU:0" in str(error.value)
