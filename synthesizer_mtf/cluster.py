@@ -307,16 +307,19 @@ class Cluster:
 
   def _wait_for_start(self, peers):
     deadline = time.monotonic() + self._start_timeout
-    for peer in peers:
-      logging.info("This is %s, waiting for %s.", self._own, peer.task)
-      while not peer.listens():
-        if time.monotonic() > deadline:
-          raise LostProcess(
-              f"the {peer.task} has not started within {self._start_timeout} "
-              "seconds (`Cluster.start_timeout_seconds`): start the same "
-              f"command there, with \"task\": {{\"type\": \"{peer.task.job}\", "
-              f"\"index\": {peer.task.index}}} in {VARIABLE}.")
-        time.sleep(_PERIOD)
+    logging.info("This is %s, waiting for %s.", self._own,
+                 ", ".join(str(peer.task) for peer in peers))
+    while True:
+      missing = [peer.task for peer in peers if not peer.listens()]
+      if not missing:
+        return
+      if time.monotonic() > deadline:
+        raise LostProcess(
+            f"the {missing[0]} has not started within {self._start_timeout} "
+            "seconds (`Cluster.start_timeout_seconds`): start the same command "
+            f"there, with \"task\": {{\"type\": \"{missing[0].job}\", "
+            f"\"index\": {missing[0].index}}} in {VARIABLE}.")
+      time.sleep(_PERIOD)
 
 
 def start_server(tasks, own, devices):
@@ -361,7 +364,7 @@ class Peer:
       timeout: the longest time without answer, in seconds.
     """
     self.task = task
-    self.silent_since = None  # The time of the first question without answer.
+    self.silent_since = None  # When a call without answer began, or None.
     self._timeout = timeout
     self._devices = []
     self._probe = None
@@ -371,9 +374,10 @@ class Peer:
     host, port = self.task.address.split(":")
     try:
       with socket.create_connection((host, int(port)), timeout=_CALL):
-        return True
+        self.silent_since = None
     except OSError:
-      return False
+      self.silent_since = time.monotonic()
+    return self.silent_since is None
 
   def ask(self):
     """Asks the server of this process for a sign of life: its devices."""
