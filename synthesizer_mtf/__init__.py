@@ -25,6 +25,7 @@ from synthesizer_mtf import tasks
 from synthesizer_mtf import warm_start
 from synthesizer_mtf.attention import SyntheticAttention
 from synthesizer_mtf.classifier import EncoderClassifier
+from synthesizer_mtf.cluster import Cluster
 from synthesizer_mtf.notation import attention_layer
 from synthesizer_mtf.seed import train_with_seed
 from synthesizer_mtf.stack import synthesizer_stack

@@ -5,6 +5,7 @@ gin files from any directory. A mistake in a flag, a gin file or a data file
 ends in one sentence and exit status 1; `--verbosity=1` adds the traceback.
 """
 
+import os
 import sys
 import traceback
 
@@ -19,6 +20,7 @@ compat.apply()
 # pylint: disable=g-import-not-at-top,wrong-import-position
 import synthesizer_mtf  # pylint: disable=unused-import
 from synthesizer_mtf import checkpoints
+from synthesizer_mtf import cluster
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import remedies
 from synthesizer_mtf import run_checks
@@ -29,10 +31,11 @@ import tensorflow.compat.v1 as tf
 _NAME = "synthesizer_mesh_transformer"
 
 # What gin, seqio, Mesh and this package raise for a user's mistake: a wrong
-# value, a gin file with a wrong syntax, and a file or module that is not there;
-# and what stops training.
+# value, a gin file with a wrong syntax, and a file, a module or a process of a
+# cluster that is not there; and what stops training.
 _MISTAKES = (ValueError, SyntaxError, FileNotFoundError, ModuleNotFoundError,
-             tf.errors.NotFoundError, safeguards.TrainingStopped)
+             tf.errors.NotFoundError, cluster.LostProcess,
+             safeguards.TrainingStopped)
 
 
 def main(argv):
@@ -40,8 +43,8 @@ def main(argv):
   gin_files.add_search_path()
   safeguards.apply()
   try:
-    checkpoints.check_folder(flags.FLAGS.model_dir)
-    with run_checks.running(flags.FLAGS.model_dir):
+    with run_checks.running(flags.FLAGS.model_dir), cluster.joined(on_loss=_end):
+      checkpoints.check_folder(flags.FLAGS.model_dir)
       mesh_transformer_main.main(argv)
   except Exception as error:  # pylint: disable=broad-except
     if not is_mistake(error):
@@ -73,6 +76,13 @@ def report(error):
   print("\n".join(places), file=sys.stderr)
   print(f"{_NAME}: {sentence}{_bindings_in(sentence)}{remedies.remedy(sentence)}",
         file=sys.stderr)
+
+
+def _end(error):
+  """Ends the process while another thread waits within TensorFlow."""
+  report(error)
+  sys.stderr.flush()
+  os._exit(1)  # sys.exit would end this thread only.
 
 
 def split_message(error):

@@ -10,6 +10,7 @@ import re
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checkpoints
 import tensorflow.compat.v1 as tf
 
 _RUN = "utils.run"
@@ -212,7 +213,7 @@ def _check_run(config, run):
   if mode == "train":
     _check_train_steps(run)
   elif mode.startswith("export") or run.get("eval_checkpoint_step") is not None:
-    if not _checkpoints(_model_dir):
+    if not checkpoints.find(_model_dir):
       raise ValueError(
           f"--model_dir is {_model_dir!r}, where there is no checkpoint, but "
           f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
@@ -247,7 +248,7 @@ def _check_division(config, run):
 def _check_train_steps(run):
   """Steps that have been trained already count."""
   steps, start = run.get("train_steps"), run.get("init_checkpoint")
-  done = max(map(_step, _checkpoints(_model_dir)), default=None)
+  done = max(map(_step, checkpoints.find(_model_dir)), default=None)
   if isinstance(steps, int) and done is not None and steps < done:
     raise ValueError(
         f"`{_RUN}.train_steps` is {steps} but the model in --model_dir "
@@ -263,10 +264,6 @@ def _check_train_steps(run):
     raise ValueError(
         f"`{_RUN}.train_steps` is {steps} but `{_RUN}.init_checkpoint` is "
         f"{start!r}, whose steps count; raise it above {_step(start)}.")
-
-
-def _checkpoints(folder):
-  return tf.io.gfile.glob(f"{folder}/model.ckpt-*.index")
 
 
 def _step(path):
