@@ -1,6 +1,5 @@
 """The choice of an attention per stack and block, by gin."""
 
-import gin
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 import models
