@@ -170,10 +170,10 @@ class HeadSizes:
     """
     self._layer = layer
     self.num_heads = check_positive(
-        f"{layer}.num_heads", _or_macro(num_heads, "num_heads"))
+        f"{layer}.num_heads", or_macro(num_heads, "num_heads"))
     self.key_value_size = check_positive(
-        f"{layer}.key_value_size", _or_macro(key_value_size, "d_kv"))
-    self.dropout_rate = _or_macro(dropout_rate, "dropout_rate") or 0.0
+        f"{layer}.key_value_size", or_macro(key_value_size, "d_kv"))
+    self.dropout_rate = or_macro(dropout_rate, "dropout_rate") or 0.0
     if not isinstance(self.dropout_rate, (int, float)) or not (
         0 <= self.dropout_rate < 1):
       raise ValueError(
@@ -215,7 +215,7 @@ def check_positive(name, value):
   return value
 
 
-def _or_macro(value, macro):
+def or_macro(value, macro):
   """`value`, or that of a gin macro such as T5's `d_kv`, or None."""
   if value is not None:
     return value

@@ -73,7 +73,7 @@ class Convolution(transformer.TransformerLayer):
     self._name_in_gin = type(self).__name__
     # Without either, a head's share of d_model, which only the model knows.
     self._divide_d_model = (
-        key_value_size is None and not _macro_is_bound("d_kv"))
+        attention.or_macro(key_value_size, "d_kv") is None)
     self.sizes = attention.HeadSizes(
         self._name_in_gin, num_heads,
         1 if self._divide_d_model else key_value_size, dropout_rate)
@@ -356,12 +356,3 @@ def _glorot(inputs, outputs):
 
 def _as_list(value):
   return value if isinstance(value, (list, tuple)) else [value]
-
-
-def _macro_is_bound(macro):
-  """Whether gin knows a macro such as T5's `d_kv`."""
-  try:
-    gin.query_parameter(f"{macro}/gin.macro.value")
-  except ValueError:
-    return False
-  return True
