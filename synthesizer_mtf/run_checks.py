@@ -19,7 +19,8 @@ _MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
           "export_infer", "export")
 _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
-_SIZES = ("d_model", "d_ff", "d_kv", "num_heads", "num_layers")
+# The least of each; without layers a model is a bag of words.
+_SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 
 # The folder of the model, while the trainer runs.
 _model_dir = None
@@ -46,11 +47,11 @@ def check(config):
   Args:
     config: gin's parsed configuration.
   """
-  for name in _SIZES:
+  for name, least in _SIZES.items():
     value = _macro(config, name)
-    if value is not None and not _is_whole(value):
+    if value is not None and not _is_whole(value, least):
       raise ValueError(f"the gin macro `{name}` is {value!r} but must be a whole "
-                       "number of at least 1; change it.")
+                       f"number of at least {least}; change it.")
   _check_dropout(_macro(config, "dropout_rate"))
   run = _bound(config, _RUN)
   for name, check_value in _CHECKS.items():
@@ -90,10 +91,10 @@ def _is_reference(value):
   return isinstance(value, gin.config.ConfigurableReference)
 
 
-def _is_whole(value):
-  """Whether it is a whole number of at least 1, or not known yet."""
+def _is_whole(value, least=1):
+  """Whether it is a whole number of at least `least`, or not known yet."""
   return _is_reference(value) or (
-      isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+      isinstance(value, int) and not isinstance(value, bool) and value >= least)
 
 
 def _check_dropout(rate):

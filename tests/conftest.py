@@ -39,7 +39,9 @@ def same_tensorflow(monkeypatch):
   """
   monkeypatch.setattr(
       tf, "disable_v2_behavior", tf.disable_resource_variables)
+  verbosity = tf.logging.get_verbosity()
   yield
+  tf.logging.set_verbosity(verbosity)
   tf.enable_resource_variables()
 
 

@@ -154,8 +154,9 @@ def nobody():
 
 def test_a_read_only_directory_is_an_error(tmp_path, request):
   tmp_path.chmod(0o555)
-  for parent in list(tmp_path.parents)[:2]:
-    parent.chmod(0o755)
+  for parent in tmp_path.parents:
+    if parent.name.startswith(("pytest-", "popen-")):
+      parent.chmod(0o755)
   request.getfixturevalue("nobody")
   with pytest.raises(ValueError, match="`--model_dir` is .* cannot be written"):
     checkpoints.prepare(str(tmp_path))

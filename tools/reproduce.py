@@ -104,8 +104,8 @@ def _run(table, rows, args, settings):
     print(f"\n{run.name} on {run.task}: run {number} of {len(runs)}", flush=True)
     _finish(run, report)
     _write(report, folder / f"table{table.number}", args.json)
-  print(f"\n{report.markdown()}\n\nReport, JSON lines and picture: "
-        f"{folder / f'table{table.number}'}.{{md,jsonl,png}}")
+  written = sorted(map(str, folder.glob(f"table{table.number}.*")))
+  print(f"\n{report.markdown()}\n\nWrote {', '.join(written)}")
   return 1 if report.failures else 0
 
 
