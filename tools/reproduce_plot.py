@@ -3,6 +3,7 @@
 import statistics
 
 import matplotlib
+from matplotlib import ticker
 
 
 def plot(report, path):
@@ -45,6 +46,9 @@ def _draw(axis, title, pairs):
     axis.annotate(name, (paper, mean), xytext=(6, 4),
                   textcoords="offset points", fontsize=9)
   axis.set(title=title, xlabel="paper", ylabel="ours")
-  axis.margins(x=0.18, y=0.12)
-  axis.ticklabel_format(useOffset=False, style="plain")
+  axis.margins(x=0.25, y=0.12)
+  for scale in (axis.xaxis, axis.yaxis):
+    if max(paper for _, paper, _ in pairs) > 1e5:  # Parameters.
+      scale.set_major_formatter(ticker.EngFormatter(sep=""))
+    scale.set_major_locator(ticker.MaxNLocator(5))
   axis.grid(alpha=0.3)
