@@ -208,7 +208,7 @@ class HeadSizes:
 
 def check_positive(name, value):
   """Returns `value`, or raises a ValueError that names the gin parameter."""
-  if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+  if not checks.is_whole(value):
     raise ValueError(
         f"`{name}` is {value!r} but must be a whole number of at least 1; change "
         f"`{name}`, or the macro of T5's model files that it is taken from.")

@@ -1,6 +1,12 @@
 """Checks of parameters, with messages that name the parameter in gin."""
 
 
+def is_whole(value, least=1):
+  """Whether `value` is a whole number of at least `least`; True is none."""
+  return (isinstance(value, int) and not isinstance(value, bool) and
+          value >= least)
+
+
 def check_boolean(name, value, or_none=False):
   """Raises a ValueError unless `value` is True or False, or None if allowed."""
   if isinstance(value, bool) or (or_none and value is None):

@@ -11,6 +11,7 @@ import re
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checkpoints
+from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
 
 _RUN = "utils.run"
@@ -93,8 +94,7 @@ def _is_reference(value):
 
 def _is_whole(value, least=1):
   """Whether it is a whole number of at least `least`, or not known yet."""
-  return _is_reference(value) or (
-      isinstance(value, int) and not isinstance(value, bool) and value >= least)
+  return _is_reference(value) or checks.is_whole(value, least)
 
 
 def _check_dropout(rate):
@@ -138,22 +138,22 @@ def _check_function(name, value):
                      "class; name it with an @, as the gin files of T5 do.")
 
 
-def _check_mesh_shape(name, value):
-  try:
-    mtf.convert_to_shape(value)
-  except (TypeError, ValueError) as error:
-    raise ValueError(
-        f"{name} is {value!r} but must name mesh dimensions and their sizes; "
-        "write it as 'model:2,batch:4'.") from error
+def _check_conversion(convert, needed):
+  """A check that Mesh TensorFlow can read a value; `needed` ends the message."""
+  def check_value(name, value):
+    try:
+      convert(value)
+    except (TypeError, ValueError) as error:
+      raise ValueError(f"{name} is {value!r} but must {needed}") from error
+
+  return check_value
 
 
-def _check_layout(name, value):
-  try:
-    mtf.convert_to_layout_rules(value)
-  except (TypeError, ValueError) as error:
-    raise ValueError(
-        f"{name} is {value!r} but must be pairs of a tensor dimension and a mesh "
-        "dimension; write it as 'batch:batch,heads:model'.") from error
+_check_mesh_shape = _check_conversion(mtf.convert_to_shape, (
+    "name mesh dimensions and their sizes; write it as 'model:2,batch:4'."))
+_check_layout = _check_conversion(mtf.convert_to_layout_rules, (
+    "be pairs of a tensor dimension and a mesh dimension; write it as "
+    "'batch:batch,heads:model'."))
 
 
 _CHECKS = {"sequence_length": _check_lengths, "batch_size": _check_batch_size,

@@ -12,6 +12,7 @@ import dataclasses
 import os
 import sys
 
+from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark_measure
 from synthesizer_mtf.tools import benchmark_model
 from synthesizer_mtf.tools import benchmark_plot
@@ -147,7 +148,7 @@ def _parser():
       "all of these by default")
   default = benchmark_model.Configuration()
   for name, text in _SIZES.items():
-    parser.add_argument(f"--{name}", type=_positive, metavar="N",
+    parser.add_argument(f"--{name}", type=arguments.positive, metavar="N",
                         default=getattr(default, name),
                         help=f"{text} (default: %(default)s)")
   parser.add_argument("--dropout_rate", type=float, metavar="RATE",
@@ -156,7 +157,8 @@ def _parser():
   parser.add_argument("--relative_bias", action="store_true",
                       help="T5's relative bias instead of position embeddings")
   parser.add_argument(
-      "--lengths", type=lambda text: [_positive(n) for n in text.split(",")],
+      "--lengths",
+      type=lambda text: [arguments.positive(n) for n in text.split(",")],
       metavar="N,N,...", help="measure at each of these lengths of the inputs")
   _add_measures(parser)
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")
@@ -173,19 +175,12 @@ def _add_measures(parser):
             "decode_steps": (5, "rounds of decoding, after one of warm-up"),
             "memory_repeats": (3, "processes per row with --memory")}
   for name, (number, text) in counts.items():
-    parser.add_argument(f"--{name}", type=_positive, default=number, metavar="N",
-                        help=f"{text} (default: %(default)s)")
+    parser.add_argument(f"--{name}", type=arguments.positive, default=number,
+                        metavar="N", help=f"{text} (default: %(default)s)")
   for measure in benchmark_model.MEASURES:
     parser.add_argument(f"--skip_{measure}", action="store_true")
   parser.add_argument("--memory", action="store_true", help=(
       "also the peak memory of a process that trains, for each row"))
-
-
-def _positive(text):
-  number = int(text)
-  if number < 1:
-    raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-  return number
 
 
 if __name__ == "__main__":

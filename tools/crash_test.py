@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import crash_test_trainer
 import tqdm
 
@@ -157,7 +158,7 @@ def _parser():
       prog="crash_test", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   add = parser.add_argument
-  add("--kills", type=_positive, default=20, metavar="N",
+  add("--kills", type=arguments.positive, default=20, metavar="N",
       help="how many times (default: %(default)s)")
   add("--seed", type=int, default=0, metavar="N",
       help="of the random moments (default: %(default)s)")
@@ -165,13 +166,6 @@ def _parser():
       help="keep data, model and logs here (default: a temporary folder)")
   add("--json", metavar="FILE", help="write JSON lines, one for each kill")
   return parser
-
-
-def _positive(text):
-  number = int(text)
-  if number < 1:
-    raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-  return number
 
 
 if __name__ == "__main__":

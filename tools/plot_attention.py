@@ -18,6 +18,7 @@ import sys
 
 import numpy as np
 from synthesizer_mtf import launcher
+from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import plot_attention_figures as figures
 from synthesizer_mtf.tools import plot_attention_model
 from synthesizer_mtf.tools import plot_attention_statistics as statistics
@@ -332,7 +333,7 @@ def _parser():
   add("--target_file", metavar="FILE", help="texts, one per line")
   add("--example", type=int, default=0, metavar="N",
       help="which text is drawn; numbers are over all (default: %(default)s)")
-  add("--length", type=_positive, metavar="N",
+  add("--length", type=arguments.positive, metavar="N",
       help="the most tokens of a text, and how many there are without text "
       "(default: utils.run.sequence_length)")
   add("--layers", type=lambda text: text.split(","), default=[], metavar="A,B",
@@ -348,13 +349,6 @@ def _parser():
       help="a module that registers tasks or layers")
   add("--json", metavar="FILE", help="write JSON lines")
   return parser
-
-
-def _positive(text):
-  value = int(text)
-  if value < 1:
-    raise argparse.ArgumentTypeError(f"{value} is not 1 or more")
-  return value
 
 
 if __name__ == "__main__":

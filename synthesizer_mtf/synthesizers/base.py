@@ -80,8 +80,7 @@ class SynthesizingFunction:
   def check_at_least(self, minimum, **values):
     """Raises a ValueError for a value that is not a whole number >= minimum."""
     for name, value in values.items():
-      if (not isinstance(value, int) or isinstance(value, bool) or
-          value < minimum):
+      if not checks.is_whole(value, minimum):
         raise ValueError(
             f"`{self.parameter(name)}` is {value!r} but must be a whole number "
             f"of at least {minimum}; change `{self.parameter(name)}`.")

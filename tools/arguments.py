@@ -1,0 +1,11 @@
+"""Types of the tools' arguments, for argparse."""
+
+import argparse
+
+
+def positive(text):
+  """A whole number of at least 1."""
+  number = int(text)
+  if number < 1:
+    raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+  return number
