@@ -3,7 +3,9 @@
 import gin
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf import checks
 from synthesizer_mtf import convolutions
+from synthesizer_mtf import cross_attention
 from synthesizer_mtf import notation
 
 _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
@@ -11,25 +13,31 @@ _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
 
 @gin.configurable(module="synthesizer_mtf")
 def synthesizer_stack(layers, attention=None,
-                      layer_stack_cls=transformer.LayerStack):
+                      layer_stack_cls=transformer.LayerStack,
+                      fast_cross_attention=True):
   """Replaces the self-attention of each block and makes the layer stack.
 
   T5's `make_layer_stack` calls this in the place of `LayerStack`, so that a gin
   file of T5 keeps its blocks, their other layers and their names, and only
-  `SelfAttention` is replaced. Cross-attention stays, as in the paper.
+  `SelfAttention` is replaced. Cross-attention stays what it is, as in the paper;
+  it is only computed faster (see `cross_attention.py`).
 
   Args:
     layers: a list of `transformer.TransformerLayer`, of all blocks.
     attention: a notation such as "R+V", or a layer class; or a list of these
       with one entry for each block. None leaves the layers as they are.
     layer_stack_cls: a class, e.g. LayerStack or ReversibleLayerStack.
+    fast_cross_attention: False leaves Mesh TensorFlow's `EncDecAttention`.
 
   Returns:
     an instance of `layer_stack_cls`.
 
   Raises:
-    ValueError: the notation is unknown, or the list is of the wrong length.
+    ValueError: the notation is unknown, the list is of the wrong length, or a
+      parameter is out of range.
   """
+  checks.check_boolean(
+      "synthesizer_stack.fast_cross_attention", fast_cross_attention)
   if attention is None:
     return layer_stack_cls(layers)
   layers = list(layers)
@@ -41,6 +49,8 @@ def synthesizer_stack(layers, attention=None,
       layer.choose_block(block, len(places))
     layer.set_name(layers[place].name)
     layers[place] = layer
+  if fast_cross_attention:
+    layers = [cross_attention.faster(layer) for layer in layers]
   return layer_stack_cls(layers)
 
 

@@ -47,6 +47,16 @@ def watching(watcher):
     _watchers.remove(watcher)
 
 
+@contextlib.contextmanager
+def unwatched():
+  """Layers that are called inside show nothing: they are no self-attention."""
+  watchers, _watchers[:] = _watchers[:], []
+  try:
+    yield
+  finally:
+    _watchers[:] = watchers
+
+
 def is_on():
   """Whether somebody watches."""
   return bool(_watchers)

@@ -4,7 +4,7 @@ The tensors [batch, heads, length, memory_length] are the large ones, and all is
 arranged to read and write them as rarely as possible:
 
 * Inner products are concatenated: any mixture of V, D and FR is one matrix
-  product. The padding mask is one more channel of it.
+  product. The padding mask is one more channel of it, which has no gradient.
 * The gradient is written by hand: it keeps the weights alone, and gets
   (gradient of the weights - its weighted mean) from one matrix product.
 * Logits which no part computes from the tokens have no batch: their softmax is
@@ -144,22 +144,24 @@ def _with_batch(products, tables, values, visible, inputs):
   elif products:
     query = [_concat_channels([p.query for p in products], inputs.query_dims)]
     key = [_concat_channels([p.key for p in products], inputs.key_dims)]
+  biased_key = [_append_channel(*key, *bias)] if key and bias else key
+
+  def product(query):
     if bias:
-      query, key = _with_padding_channel(*query, *key, *bias)
-      bias = []
+      query = _append_channel(query, mtf.ones(query.mesh, []))
+    return mtf.einsum([query, *biased_key], output_shape=(
+        query.shape.dims[:-1] + [inputs.memory_length]))
 
   def mean(length_dims, rows):
     dims = inputs.batch_dims + [inputs.heads] + length_dims
-    table = rows[len(query):]
-    table = [_sum(table)] if table else []
-    product = [mtf.einsum([rows[0], *key], output_shape=(
-        dims + [inputs.memory_length]))] if query else []
-    weights = mtf.cast(
-        softmax(_sum(table + product + bias), gradient=0), values.dtype)
+    features, tables = rows[:len(query)] + key, rows[len(query):]
+    table = [_sum(tables)] if tables else []
+    added = table + ([product(features[0])] if features else bias)
+    weights = mtf.cast(softmax(_sum(added), gradient=0), values.dtype)
     watch.show_weights(weights, visible, inputs)
     mean = mtf.einsum([weights, values], output_shape=dims + [inputs.d_kv])
     return WeightedMeanOperation(
-        weights, mean, values, rows[:len(query)] + key, table).outputs[0]
+        weights, mean, values, features, table).outputs[0]
 
   return in_turns.in_turns(
       mean, query + tables, inputs.length_dims, _turn(inputs))
@@ -206,16 +208,12 @@ class WeightedMeanOperation(mtf.Operation):
         mtf.reduce_sum(grad_logits, output_shape=t.shape) for t in rest]
 
 
-def _with_padding_channel(query, key, bias):
-  """Adds a channel whose product is the bias."""
-  channel = mtf.Dimension(query.shape.dims[-1].name, 1)
-
-  def append(features, values):
-    dims = features.shape.dims[:-1] + [channel]
-    values = mtf.broadcast(mtf.reshape(values, values.shape + channel), dims)
-    return mtf.concat([features, values], channel.name)
-
-  return [append(query, mtf.ones(query.mesh, []))], [append(key, bias)]
+def _append_channel(features, values):
+  """One more channel, <float>[batch, heads, positions, channels + 1]."""
+  channel = mtf.Dimension(features.shape.dims[-1].name, 1)
+  values = mtf.broadcast(mtf.reshape(values, values.shape + channel),
+                         features.shape.dims[:-1] + [channel])
+  return mtf.concat([features, values], channel.name)
 
 
 def _grad_logits(weights, values, mean, grad_mean):

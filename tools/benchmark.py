@@ -121,7 +121,8 @@ def _write(results, args):
 def _configurations(args):
   sizes = {name: getattr(args, name) for name in _SIZES}
   config = benchmark_model.Configuration(
-      **sizes, dropout_rate=args.dropout_rate, relative_bias=args.relative_bias)
+      **sizes, dropout_rate=args.dropout_rate, relative_bias=args.relative_bias,
+      stock_cross_attention=args.stock_cross_attention)
   return [dataclasses.replace(config, inputs=length)
           for length in args.lengths or [config.inputs]]
 
@@ -156,6 +157,8 @@ def _parser():
                       help="T5's dropout (default: %(default)s)")
   parser.add_argument("--relative_bias", action="store_true",
                       help="T5's relative bias instead of position embeddings")
+  parser.add_argument("--stock_cross_attention", action="store_true",
+                      help="our rows, too, use Mesh TensorFlow's EncDecAttention")
   parser.add_argument(
       "--lengths",
       type=lambda text: [arguments.positive(n) for n in text.split(",")],

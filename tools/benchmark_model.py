@@ -37,6 +37,7 @@ class Configuration:
   targets_vocabulary: Optional[int] = None  # None for the same.
   dropout_rate: float = 0.1
   relative_bias: bool = False
+  stock_cross_attention: bool = False
   device: str = "cpu:0"
 
   @property
@@ -55,6 +56,8 @@ class Configuration:
         # Else the length of the output depends on the random weights.
         "sample_autoregressive.never_end = True",
     ]
+    if self.stock_cross_attention:
+      common.append("synthesizer_stack.fast_cross_attention = False")
     if self.relative_bias:
       common += [f"{layer}.relative_attention_type = 'bias_shared'" for layer in (
           "SyntheticAttention", "SparseFixed", "SparseStrided",

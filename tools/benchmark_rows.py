@@ -1,9 +1,11 @@
 """The rows of the benchmark: attentions, as gin bindings on one T5 model.
 
-A row changes nothing but the self-attention; `UT:V` also makes the blocks of a
-stack one, which is called many times. Ours are named by their notation;
-`SelfAttention`, the authors' `Synthesizer` and `LocalConvAttnBlock` are those of
-mesh_tensorflow; the floor mixes no positions at all.
+Ours are named by their notation. They and the floor, which mixes no positions at
+all, come with the fast cross-attention of `synthesizer_stack`, unless the
+configuration says otherwise; nothing else of the model differs, but that `UT:V`
+makes the blocks of a stack one, which is called many times. `SelfAttention`, the
+authors' `Synthesizer` and `LocalConvAttnBlock` are those of mesh_tensorflow, with
+its cross-attention.
 """
 
 import inspect
@@ -68,8 +70,10 @@ class Row(NamedTuple):
 
   def bindings(self, inputs, targets):
     """The gin bindings of this row, for these lengths of the two stacks."""
+    theirs = self.family in ("authors", "stock")
     return (self.stack_bindings("encoder", inputs) +
-            self.stack_bindings("decoder", targets))
+            self.stack_bindings("decoder", targets) +
+            theirs * ["synthesizer_stack.fast_cross_attention = False"])
 
   def obstacle(self, inputs, targets):
     """Why the row is not possible at these lengths, or None."""

@@ -1,0 +1,101 @@
+"""T5's attention of the decoder to the encoder's output, computed fast.
+
+It is stock `EncDecAttention`: the same variables, function and dropout. Only the
+way to compute it is that of `weighted_mean.py`, and decoding keeps keys and values
+in the order of dimensions in which each step reads them.
+"""
+
+import copy
+
+from mesh_tensorflow import layers
+from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf import attention
+from synthesizer_mtf import inputs as attention_inputs
+from synthesizer_mtf import visibility
+from synthesizer_mtf import watch
+from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.synthesizers import base
+
+# Options of stock attention which change its variables or its function, with the
+# values that `CrossAttention` knows.
+_KNOWN_OPTIONS = {
+    "num_memory_heads": (0, None), "shared_kv": (False,), "combine_dims": (True,),
+    "keep_query_heads_dims": (False, None), "z_loss_coeff": (None,),
+    "fold_scaling_into_initializer": (True,), "attention_kwargs": ({},),
+}
+
+
+def faster(layer):
+  """The layer itself, or the fast one that takes its place.
+
+  Args:
+    layer: a `transformer.TransformerLayer`.
+
+  Returns:
+    a `CrossAttention` for an `EncDecAttention` whose options it knows; `layer`
+    for all others.
+  """
+  known = type(layer) is transformer_layers.EncDecAttention and all(
+      getattr(layer, name) in values for name, values in _KNOWN_OPTIONS.items())
+  if not known or layer.num_heads == 1 or layers.unit_scaling_convention():
+    return layer
+  fast = CrossAttention(layer)
+  fast.set_name(layer.name)
+  return fast
+
+
+class CrossAttention(transformer.TransformerLayer):
+  """Multi-head dot-product attention to the encoder's output (T5).
+
+  Variables: `q`, `k`, `v`, `o` and `enc_dec_relative_attention_bias` as stock
+  `EncDecAttention` stores them.
+  """
+
+  def __init__(self, stock):
+    """Takes over the parameters of `stock`, an `EncDecAttention`."""
+    self._stock = stock
+    self.sizes = attention.HeadSizes(
+        "EncDecAttention", stock.num_heads, stock.key_value_size,
+        stock.dropout_rate)
+
+  def call(self, context, x, losses=None):
+    """Calls the layer.
+
+    Args:
+      context: a `transformer.Context` of the decoder.
+      x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
+      losses: ignored.
+
+    Returns:
+      a tensor with the shape and dtype of x.
+    """
+    del losses
+    self.sizes.check_layout(context.model)
+    inputs = attention_inputs.AttentionInputs(
+        context, x, self.sizes.num_heads, self.sizes.key_value_size, packed=False)
+    query = inputs.project_query()
+    key, values = self._memory(inputs)
+    inputs.memory_length = key.shape.get_dim_by_name("memory_length")
+    logits = [base.InnerProduct(query, key)]
+    bias = transformer_layers.enc_dec_attention_bias(
+        self._stock, context, [inputs.heads])
+    if bias is not None:
+      logits.append(base.Table(bias))
+    with watch.unwatched():
+      return inputs.project_back(weighted_mean.weighted_mean(
+          logits, self.sizes.dropout(values, inputs),
+          visibility.Visibility(None, None), inputs))
+
+  def _memory(self, inputs):
+    """Keys and values, <float>[batch, heads, memory_length, d_kv]."""
+    context = inputs.context
+    if inputs.incremental:
+      return context.get_constant_state()
+    memory = copy.copy(inputs)
+    memory.x = context.encoder_output
+    memory.length = memory.x.shape.get_dim_by_name("memory_length")
+    made = memory.project("k"), memory.project("v")
+    if context.mode == "first_part":
+      context.record_constant_state(made)
+    return made
