@@ -18,7 +18,7 @@ from synthesizer_mtf import weighted_mean
 from synthesizer_mtf.synthesizers import base
 
 # Options of stock attention which change its variables or its function, with the
-# values that `CrossAttention` knows.
+# values that are known here.
 _KNOWN_OPTIONS = {
     "num_memory_heads": (0, None), "shared_kv": (False,), "combine_dims": (True,),
     "keep_query_heads_dims": (False, None), "z_loss_coeff": (None,),
@@ -33,27 +33,28 @@ def faster(layer):
     layer: a `transformer.TransformerLayer`.
 
   Returns:
-    a `CrossAttention` for an `EncDecAttention` whose options it knows; `layer`
-    for all others.
+    an `EncDecAttention` of this module for a stock one whose options it knows;
+    `layer` for all others.
   """
   known = type(layer) is transformer_layers.EncDecAttention and all(
       getattr(layer, name) in values for name, values in _KNOWN_OPTIONS.items())
   if not known or layer.num_heads == 1 or layers.unit_scaling_convention():
     return layer
-  fast = CrossAttention(layer)
+  fast = EncDecAttention(layer)
   fast.set_name(layer.name)
   return fast
 
 
-class CrossAttention(transformer.TransformerLayer):
+class EncDecAttention(transformer.TransformerLayer):
   """Multi-head dot-product attention to the encoder's output (T5).
 
   Variables: `q`, `k`, `v`, `o` and `enc_dec_relative_attention_bias` as stock
-  `EncDecAttention` stores them.
+  `EncDecAttention` stores them. Their scope is the name of the class, so that it
+  has to be the same.
   """
 
   def __init__(self, stock):
-    """Takes over the parameters of `stock`, an `EncDecAttention`."""
+    """Takes over the parameters of a stock `EncDecAttention`."""
     self._stock = stock
     self.sizes = attention.HeadSizes(
         "EncDecAttention", stock.num_heads, stock.key_value_size,

@@ -84,24 +84,26 @@ def _without_batch(products, tables, values, visible, inputs):
     values *= seen
   values = mtf.transpose(
       values, lead + [inputs.memory_length] + batch + [inputs.d_kv])
+  features = _concat_features(
+      products, lead + inputs.length_dims, lead + [inputs.memory_length])
+  query, key = features[:1], features[1:]
 
   def mean(length_dims, rows):
-    logits = _sum(rows[len(products):] + [
-        _inner_product(query, product.key, inputs)
-        for query, product in zip(rows, products)])
-    # What follows does not change with the scale of a row of weights, so that
-    # the gradient of the exponential alone is enough.
+    features, tables = rows[:len(query)] + key, rows[len(query):]
+    table = [_sum(tables)] if tables else []
+    product = [_inner_product(*features, inputs)] if features else []
     weights = mtf.cast(
-        softmax(logits, lambda op, grad: [grad * op.outputs[0]]),
-        values.dtype)
+        softmax(_sum(table + product), gradient=0), values.dtype)
     watch.show_weights(weights, visible, inputs)
-    return mtf.einsum([weights, values], output_shape=(
-        lead + length_dims + batch + [inputs.d_kv])) / _total(
-            weights, seen, inputs)
+    mean = mtf.einsum([weights, values], output_shape=(
+        lead + length_dims + batch + [inputs.d_kv]))
+    total = [] if seen is None else [_total(weights, seen, inputs)]
+    return WeightedMeanOperation(
+        weights, mean / total[0] if total else mean, values, features, table,
+        total + [seen] if total else []).outputs[0]
 
   return in_turns.in_turns(
-      mean, [p.query for p in products] + tables, inputs.length_dims,
-      _turn(inputs))
+      mean, query + tables, inputs.length_dims, _turn(inputs))
 
 
 def _total(weights, seen, inputs):
@@ -109,14 +111,12 @@ def _total(weights, seen, inputs):
 
   Args:
     weights: <float>[heads, length, memory_length]
-    seen: <float>[batch, memory_length], 0 for padding and 1 elsewhere; or None.
+    seen: <float>[batch, memory_length], 0 for padding and 1 elsewhere.
     inputs: an `AttentionInputs`.
 
   Returns:
-    <float>[heads, length, batch], without `batch` if all is seen.
+    <float>[heads, length, batch]
   """
-  if seen is None:
-    return mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
   total = mtf.einsum([weights, seen], output_shape=(
       weights.shape - inputs.memory_length) + seen.shape.dims[:-1])
   return total + mtf.cast(mtf.equal(total, 0), total.dtype)
@@ -137,13 +137,12 @@ def _with_batch(products, tables, values, visible, inputs):
     <float>[batch, heads, length, d_kv]
   """
   bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
-  query, key = [], []
   if inputs.incremental:
     # For one query it costs more to concatenate the keys than to use them.
     tables = tables + [_inner_product(*product, inputs) for product in products]
-  elif products:
-    query = [_concat_channels([p.query for p in products], inputs.query_dims)]
-    key = [_concat_channels([p.key for p in products], inputs.key_dims)]
+    products = []
+  features = _concat_features(products, inputs.query_dims, inputs.key_dims)
+  query, key = features[:1], features[1:]
   biased_key = [_append_channel(*key, *bias)] if key and bias else key
 
   def product(query):
@@ -174,21 +173,24 @@ class WeightedMeanOperation(mtf.Operation):
   (`LayerStack.recompute_grads`) cannot hold one.
   """
 
-  def __init__(self, weights, mean, values, features, table):
-    """Declares the inputs.
+  def __init__(self, weights, mean, values, features, table, padding=()):
+    """Declares the inputs, where all but `table` may lack `batch`.
 
     Args:
       weights: <float>[batch, heads, length, memory_length]
       mean: <float>[batch, heads, length, d_kv]
-      values: <float>[batch, heads, memory_length, d_kv]
+      values: <float>[batch, heads, memory_length, d_kv], 0 where not seen.
       features: [] or [query, key], <float32>[batch, heads, length, channels] and
         <float32>[batch, heads, memory_length, channels].
       table: [] or [what was added to their products, with any dimensions].
+      padding: (), where weights are 0 for padding, or [total, seen]: the sums
+        of weights, <float>[batch, heads, length], which the mean was divided by,
+        and <float>[batch, memory_length], which tells what they count.
     """
-    super().__init__([weights, mean, values] + features + table,
+    super().__init__([weights, mean, values, *features, *table, *padding],
                      name="weighted_mean")
     self._outputs = [mtf.Tensor(self, mean.shape, mean.dtype)]
-    self._has_features = bool(features)
+    self._sizes = [len(features), len(table), len(padding)]
 
   def lower(self, lowering):
     lowering.set_tensor_lowering(
@@ -197,15 +199,17 @@ class WeightedMeanOperation(mtf.Operation):
   def gradient(self, grad_ys):
     grad_mean, = grad_ys
     weights, mean, values, *rest = self.inputs
-    grad_logits = _grad_logits(weights, values, mean, grad_mean)
+    features, table, padding = (
+        [rest.pop(0) for _ in range(size)] for size in self._sizes)
+    if padding:
+      grad_mean /= padding[0]
+    grad_logits = _grad_logits(weights, values, mean, grad_mean, padding[1:])
     grads = [None, None,
              mtf.einsum([weights, grad_mean], output_shape=values.shape)]
-    if self._has_features:
-      query, key, *rest = rest
-      grads += [mtf.einsum([grad_logits, key], output_shape=query.shape),
-                mtf.einsum([grad_logits, query], output_shape=key.shape)]
-    return grads + [
-        mtf.reduce_sum(grad_logits, output_shape=t.shape) for t in rest]
+    grads += [mtf.einsum([grad_logits, other], output_shape=feature.shape)
+              for feature, other in zip(features, reversed(features))]
+    grads += [mtf.reduce_sum(grad_logits, output_shape=t.shape) for t in table]
+    return grads + [None] * len(padding)
 
 
 def _append_channel(features, values):
@@ -216,21 +220,17 @@ def _append_channel(features, values):
   return mtf.concat([features, values], channel.name)
 
 
-def _grad_logits(weights, values, mean, grad_mean):
+def _grad_logits(weights, values, mean, grad_mean, seen):
   """weights * (G - sum(weights * G)) with G the gradient of the weights.
 
   G is grad_mean . values, and sum(weights * G) is grad_mean . mean, which is
-  subtracted by one more channel of the same product.
+  subtracted, from what is seen, by one more channel of the same product.
   """
-  d_kv = values.shape.dims[-1]
-  one = mtf.Dimension(d_kv.name, 1)
-  delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=d_kv)
-  left = mtf.concat(
-      [grad_mean, mtf.reshape(-delta, delta.shape + one)], d_kv.name)
-  right = mtf.concat(
-      [values, mtf.ones(values.mesh, (values.shape - d_kv) + one, values.dtype)],
-      d_kv.name)
-  centered = mtf.einsum([left, right], output_shape=weights.shape)
+  delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=values.shape.dims[-1])
+  seen, = seen or [mtf.ones(values.mesh, [], values.dtype)]
+  centered = mtf.einsum([_append_channel(grad_mean, -delta),
+                         _append_channel(values, seen)],
+                        output_shape=weights.shape)
   return mtf.cast(weights, tf.float32) * mtf.cast(centered, tf.float32)
 
 
@@ -266,18 +266,23 @@ def _inner_product(query, key, inputs):
       alone + query.shape.dims[:-1] + [inputs.memory_length]))
 
 
-def _concat_channels(features, dims):
-  """Concatenates features along their last dimensions, as float32.
+def _concat_features(products, query_dims, key_dims):
+  """Makes several inner products one.
 
   Args:
-    features: a list of <float>[batch, heads, positions, channels] with any order
-      of dimensions but for the channels, and any but the channels absent.
-    dims: [batch, heads, positions]
+    products: a list of `InnerProduct`, whose features may lack any dimension but
+      for the channels.
+    query_dims: [batch, heads, length]
+    key_dims: [batch, heads, memory_length]
 
   Returns:
-    <float32>[batch, heads, positions, channels]
+    [query, key], <float32>[batch, heads, length, channels] and
+    <float32>[batch, heads, memory_length, channels]; [] without products.
   """
-  def conform(feature):
+  if not products:
+    return []
+
+  def conform(feature, dims):
     feature = mtf.cast(
         mtf.rename_dimension(feature, feature.shape.dims[-1].name, "channels"),
         tf.float32)
@@ -285,8 +290,11 @@ def _concat_channels(features, dims):
     feature = mtf.transpose(feature, ordered + feature.shape.dims[-1:])
     return mtf.broadcast(feature, dims + feature.shape.dims[-1:])
 
-  features = [conform(feature) for feature in features]
-  return features[0] if len(features) == 1 else mtf.concat(features, "channels")
+  def concat(features):
+    return features[0] if len(features) == 1 else mtf.concat(features, "channels")
+
+  return [concat([conform(p.query, query_dims) for p in products]),
+          concat([conform(p.key, key_dims) for p in products])]
 
 
 def _sum(tables):

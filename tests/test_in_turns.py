@@ -47,7 +47,7 @@ def test_each_turn_waits_for_its_neighbour_forward_and_backward(notation, turns)
     m.run(*mtf.gradients(
         [loss], [v.outputs[0] for v in m.graph.trainable_variables]))
   waiting = [op for op in m.tf_graph.get_operations()
-             if "turn" in op.name and op.control_inputs]
+             if "SyntheticAttention/turn" in op.name and op.control_inputs]
   later_turns = 2
   queries_and_causal_masks, means = 2 + 1, 2
   assert len(waiting) == later_turns * (queries_and_causal_masks + means)

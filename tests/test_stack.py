@@ -44,7 +44,7 @@ def test_encoder_and_decoder_choose_for_themselves():
       ["DenseLogits"], ["FactorizedRandomLogits", "DotProductLogits"]]
 
 
-def test_cross_attention_and_names_stay():
+def test_other_layers_and_names_stay():
   layers = encoder_layers('synthesizer_stack.attention = "D"', decoder=True)
   assert [type(l).__name__ for l in layers] == [
       "SyntheticAttention", "EncDecAttention", "DenseReluDense"] * 2
