@@ -141,10 +141,8 @@ class AttentionInputs:
     context = self.context
     if self.incremental:
       old, = context.get_states(1)
-      here = mtf.one_hot(
-          context.position, self.memory_length, dtype=tensor.dtype)
-      tensor = old * (1 - here) + mtf.einsum(
-          [tensor, here], output_shape=old.shape)
+      slots = mtf.range(context.mesh, self.memory_length, tf.int32)
+      tensor = _where(mtf.equal(slots, context.position), tensor, old)
     else:
       tensor = mtf.replace_dimensions(tensor, self.length, self.memory_length)
     if context.mode in ("first_part", "incremental"):
@@ -202,3 +200,35 @@ class AttentionInputs:
     return mtf.rename_dimension(
         positions.segment_position(self.context), self.length.name,
         self.memory_length.name)
+
+
+def _where(condition, new, old):
+  """`new` where the condition holds and `old` elsewhere, in one pass.
+
+  `mtf.where` multiplies and adds, which are four passes over `old`.
+
+  Args:
+    condition: <bool> with any of the dimensions of `old`.
+    new: a tensor with any of the dimensions of `old`.
+    old: a tensor.
+
+  Returns:
+    a tensor with the shape and dtype of `old`.
+  """
+  dims = old.shape.dims
+  picked = [mtf.transpose(x, [d for d in dims if d in x.shape.dims])
+            for x in (condition, new)]
+  missing = [[i for i, d in enumerate(dims) if d not in x.shape.dims]
+             for x in picked]
+
+  def where(*slices):
+    aligned = []
+    for x, axes in zip(slices, missing):
+      for axis in axes:
+        x = tf.expand_dims(x, axis)
+      aligned.append(x)
+    return tf.where_v2(*aligned, slices[-1])
+
+  return mtf.slicewise(where, [*picked, old], output_shape=dims,
+                       output_dtype=old.dtype, splittable_dims=dims,
+                       grad_function=0)

@@ -102,8 +102,10 @@ def _without_batch(products, tables, values, visible, inputs):
         weights, mean / total[0] if total else mean, values, features, table,
         total + [seen] if total else []).outputs[0]
 
+  # To cut a table and to join its gradient would cost more than it saves.
   return in_turns.in_turns(
-      mean, query + tables, inputs.length_dims, _turn(inputs))
+      mean, query + tables, inputs.length_dims,
+      _turn(inputs) if query else inputs.length.size)
 
 
 def _total(weights, seen, inputs):

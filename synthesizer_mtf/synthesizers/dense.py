@@ -23,7 +23,14 @@ def hidden_layer(inputs, share_query=False, use_bias=False):
     hidden = inputs.project("W1")
   if use_bias:
     hidden += inputs.variable("b1", [inputs.heads, inputs.d_kv], 0.0)
-  return mtf.relu(hidden)
+  return mtf.cwise(tf.nn.relu, [hidden], grad_function=_relu_gradient)
+
+
+def _relu_gradient(operation, grad):
+  """That of `mtf.relu`, which would keep the input and a mask."""
+  return [mtf.cwise(
+      lambda dy, y: tf.raw_ops.ReluGrad(gradients=dy, features=y),
+      [grad, operation.outputs[0]], grad_function=0)]
 
 
 @gin.configurable(module="synthesizer_mtf")
