@@ -47,9 +47,36 @@ def weighted_mean(logits, values, visible, inputs):
   order = inputs.query_dims + [inputs.memory_length]
   tables = [mtf.transpose(t, [d for d in order if d in t.shape.dims])
             for t in tables]
+  if inputs.incremental:
+    return _of_one_query(products, tables, values, visible, inputs)
   if any(inputs.has_batch(t) for t in sum(map(list, products), tables)):
     return _with_batch(products, tables, values, visible, inputs)
   return _without_batch(products, tables, values, visible, inputs)
+
+
+def _of_one_query(products, tables, values, visible, inputs):
+  """The weighted mean while decoding: <float>[batch, heads, d_kv].
+
+  For the arguments see `_with_batch`; the queries and tables have no `length`.
+  It gets one of size 1, since Mesh TensorFlow makes of a product without it an
+  element-wise one, as large as all keys or values.
+  """
+  one = mtf.Dimension(inputs.length.name, 1)
+
+  def with_length(tensor):
+    *dims, last = tensor.shape.dims
+    return mtf.reshape(tensor, dims + [one, last])
+
+  bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
+  # To concatenate the keys would cost more than to use them.
+  weights = mtf.cast(softmax(_sum(
+      list(map(with_length, tables)) + bias +
+      [_inner_product(with_length(query), key, inputs)
+       for query, key in products])), values.dtype)
+  dims = inputs.query_dims + [inputs.d_kv]
+  mean = mtf.einsum([weights, values],
+                    output_shape=dims[:-1] + [one, inputs.d_kv])
+  return mtf.reshape(mean, dims)
 
 
 def _turn(inputs):
@@ -139,10 +166,6 @@ def _with_batch(products, tables, values, visible, inputs):
     <float>[batch, heads, length, d_kv]
   """
   bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
-  if inputs.incremental:
-    # For one query it costs more to concatenate the keys than to use them.
-    tables = tables + [_inner_product(*product, inputs) for product in products]
-    products = []
   features = _concat_features(products, inputs.query_dims, inputs.key_dims)
   query, key = features[:1], features[1:]
   biased_key = [_append_channel(*key, *bias)] if key and bias else key
