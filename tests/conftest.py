@@ -5,6 +5,7 @@ import pydoc_data.topics
 
 import synthesizer_mtf  # first: it makes mesh_tensorflow importable
 
+from absl import flags
 import gin
 import hypothesis
 import prepared
@@ -43,6 +44,13 @@ def same_tensorflow(monkeypatch):
   yield
   tf.logging.set_verbosity(verbosity)
   tf.enable_resource_variables()
+
+
+@pytest.fixture
+def parsed_flags():
+  """As `app.run` leaves them, for the trainer's command in this process."""
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,7 @@ class Model:
 
     Args:
       *tensors: Mesh tensors.
-      updates: Mesh operations that change variables.
+      updates: Mesh operations that change variables, after the tensors are read.
       steps: how often to run all.
       seed: of the variables, where scale is given.
       scale: standard deviation of the variables; None keeps the initial ones.
@@ -92,7 +92,10 @@ class Model:
         variable.get_master().load(
             scale * generator.randn(*variable.shape.to_integer_list), session)
       session.run(copy)
-      values = [session.run([fetches, update])[0] for _ in range(steps)]
+      values = []
+      for _ in range(steps):
+        values.append(session.run(fetches))
+        session.run(update)
       session.run(back)
       variables = {v.name: session.run(v.get_master())
                    for v in self.graph.all_variables}

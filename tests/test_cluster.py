@@ -147,18 +147,19 @@ def wait_for_line(process, pattern):
 
 
 def losses(process):
-  """The loss of each step, by its number, as Mesh TensorFlow prints them."""
-  found = re.findall(r"tf_loss\[([^]]+)\]\[(\d+)\]", process.log.read_text())
-  return {int(step): float(loss) for loss, step in found}
+  """The losses of all steps, as Mesh TensorFlow prints them.
+
+  It prints the number of the step, too, but while that is counted up.
+  """
+  found = re.findall(r"tf_loss\[([^]]+)\]\[\d+\]", process.log.read_text())
+  return list(map(float, found))
 
 
 def test_two_processes_have_the_losses_of_one(alone, killed):
   expected, found = alone[1], losses(killed.chief)
-  assert sorted(expected) == [1, 2, 3]
-  np.testing.assert_allclose(
-      [found[step] for step in (1, 2, 3)],
-      [expected[step] for step in (1, 2, 3)], atol=1e-4)
-  assert found[3] != found[1]
+  assert len(expected) == 3
+  np.testing.assert_allclose(found[:3], expected, atol=1e-4)
+  assert found[2] != found[0]
 
 
 def test_two_processes_have_the_gradients_of_one(alone, killed):
@@ -198,7 +199,7 @@ def test_the_job_resumes_from_its_checkpoint_and_all_end(processes, killed):
       "utils.run.mesh_shape = 'model:2'")
   codes = [p.wait(LIMIT) for p in both]
   assert codes == [0, 0], both[0].log.read_text()[-3000:]
-  assert sorted(losses(both[0])) == [saved + 1, saved + 2]
+  assert len(losses(both[0])) == 2
   assert (killed.model_dir / f"model.ckpt-{saved + 2}.index").exists()
 
 

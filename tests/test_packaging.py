@@ -88,6 +88,7 @@ def test_last_line_names_the_binding_that_a_message_only_cites(capsys):
       "/no/such.txt; No such file (FILE = '/no/such.txt')")
 
 
+@pytest.mark.usefixtures("parsed_flags")
 def test_unexpected_errors_keep_their_traceback(monkeypatch):
   def fail(_):
     raise KeyError("ours")
@@ -96,6 +97,7 @@ def test_unexpected_errors_keep_their_traceback(monkeypatch):
     launcher.main([])
 
 
+@pytest.mark.usefixtures("parsed_flags")
 def test_a_mistake_exits_with_status_1(monkeypatch):
   def fail(_):
     raise ValueError("theirs")

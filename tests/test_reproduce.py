@@ -128,6 +128,15 @@ def test_mistakes_end_in_one_sentence(flags, message, tmp_path):
     reproduce.main([*flags, f"--output_dir={tmp_path}"])
 
 
+@pytest.mark.parametrize(
+    "flag", ["--steps=0", "--finetune_steps=-1", "--speed_rounds=-1"])
+def test_numbers_of_steps_are_checked(flag, capsys):
+  with pytest.raises(SystemExit) as exit_info:
+    reproduce.main(["--table=4", "--scale=laptop", flag])
+  assert exit_info.value.code == 2
+  assert flag.split("=")[0] in capsys.readouterr().err
+
+
 def report_of(number, folder, seeds=(1, 2), rows=None, **settings):
   table = TABLES[number]
   rows = [row for row in table.rows if rows is None or row.name in rows]

@@ -6,7 +6,6 @@ files of data are in test_own_text.py and test_tasks.py.
 """
 
 
-from absl import flags
 from absl.testing import flagsaver
 import models
 import numpy as np
@@ -132,6 +131,11 @@ MODELS = {
         ["'W' is not an attention; use one of"]),
     "no attention": (['synthesizer_stack.attention = ""'], [
         "'' is not an attention; use one of"]),
+    "fast as text": ([
+        'synthesizer_stack.attention = "R"',
+        'synthesizer_stack.fast_cross_attention = "no"'], [
+            "`synthesizer_stack.fast_cross_attention` is 'no' but must be True "
+            "or False; change it"]),
     "number": (['synthesizer_stack.attention = 3'], [
         "`synthesizer_stack.attention` names 3, but 3 is not an attention"]),
     "part in the place of a layer": (
@@ -400,11 +404,10 @@ def run_flags(trainer, change):
           "gin_param": bindings + change.get("gin_param", [])}
 
 
+@pytest.mark.usefixtures("parsed_flags")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_wrong_run_ends_in_one_sentence(name, trainer, capsys):
   change, pieces = RUNS[name]
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
   with flagsaver.flagsaver(**run_flags(trainer, change)), (
       tf.Graph().as_default()), pytest.raises(SystemExit) as end:
     launcher.main([])

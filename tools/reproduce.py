@@ -22,6 +22,7 @@ import sys
 
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import process
+from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools import benchmark_report
 from synthesizer_mtf.tools import reproduce_plan
@@ -186,11 +187,13 @@ def _add_laptop_flags(group):
                      help="of variables and data (default: 1,2)")
   group.add_argument("--output_dir", default="reproduce_output", metavar="DIR",
                      help="where all files go (default: %(default)s)")
-  for name, number, text in (
-      ("steps", 1000, "of training, or of pre-training"),
-      ("finetune_steps", 1000, "after pre-training, where there is one"),
-      ("speed_rounds", 20, "training steps timed for each row; 0 for none")):
-    group.add_argument(f"--{name}", type=int, default=number, metavar="N",
+  for name, kind, number, text in (
+      ("steps", arguments.positive, 1000, "of training, or of pre-training"),
+      ("finetune_steps", arguments.positive, 1000,
+       "after pre-training, where there is one"),
+      ("speed_rounds", arguments.not_negative, 20,
+       "training steps timed for each row; 0 for none")):
+    group.add_argument(f"--{name}", type=kind, default=number, metavar="N",
                        help=f"{text} (default: %(default)s)")
 
 
