@@ -4,31 +4,30 @@ import mesh_tensorflow as mtf
 import tensorflow.compat.v1 as tf
 
 
-def in_turns(make, rows, length_dims, size):
+def in_turns(make, rows, length, size):
   """Calls `make` for `size` queries at a time, one turn after the other.
 
   TensorFlow runs whatever is ready, which would be all turns at once. So each
   turn waits for the one before it, and its gradient for the one after it.
 
   Args:
-    make: a function (length_dims, rows) -> a tensor with `length_dims`.
-    rows: a list of tensors with `length_dims`.
-    length_dims: a list of the dimension `length`, or [] in incremental mode.
+    make: a function (length, rows) -> a tensor with `length`.
+    rows: a list of tensors with `length`.
+    length: the dimension of the queries.
     size: an integer, the queries of a turn.
 
   Returns:
     what `make` returns for all of `rows`; several turns are concatenated.
   """
-  if not length_dims or length_dims[0].size <= size:
-    return make(length_dims, rows)
-  length, = length_dims
+  if length.size <= size:
+    return make(length, rows)
   sizes = [min(size, length.size - start)
            for start in range(0, length.size, size)]
   turns, results = _Turns(), []
   for turn in zip(*[mtf.split(row, length, sizes) for row in rows]):
     entered = [turns.enter(row) for row in turn]
     part = mtf.Dimension(length.name, sizes[len(results)])
-    results.append(turns.leave(make([part], entered)))
+    results.append(turns.leave(make(part, entered)))
   return mtf.concat(results, length.name)
 
 

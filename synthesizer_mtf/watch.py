@@ -63,7 +63,7 @@ def is_on():
 
 
 def show_weights(weights, visible, inputs):
-  for watcher in [] if inputs.incremental else _watchers:
+  for watcher in _watchers:
     watcher.see_weights(weights, visible, inputs)
 
 

@@ -112,10 +112,10 @@ def _without_batch(products, tables, values, visible, inputs):
   values = mtf.transpose(
       values, lead + [inputs.memory_length] + batch + [inputs.d_kv])
   features = _concat_features(
-      products, lead + inputs.length_dims, lead + [inputs.memory_length])
+      products, lead + [inputs.length], lead + [inputs.memory_length])
   query, key = features[:1], features[1:]
 
-  def mean(length_dims, rows):
+  def mean(length, rows):
     features, tables = rows[:len(query)] + key, rows[len(query):]
     table = [_sum(tables)] if tables else []
     product = [_inner_product(*features, inputs)] if features else []
@@ -123,7 +123,7 @@ def _without_batch(products, tables, values, visible, inputs):
         softmax(_sum(table + product), gradient=0), values.dtype)
     watch.show_weights(weights, visible, inputs)
     mean = mtf.einsum([weights, values], output_shape=(
-        lead + length_dims + batch + [inputs.d_kv]))
+        lead + [length] + batch + [inputs.d_kv]))
     total = [] if seen is None else [_total(weights, seen, inputs)]
     return WeightedMeanOperation(
         weights, mean / total[0] if total else mean, values, features, table,
@@ -131,7 +131,7 @@ def _without_batch(products, tables, values, visible, inputs):
 
   # To cut a table and to join its gradient would cost more than it saves.
   return in_turns.in_turns(
-      mean, query + tables, inputs.length_dims,
+      mean, query + tables, inputs.length,
       _turn(inputs) if query else inputs.length.size)
 
 
@@ -173,11 +173,10 @@ def _with_batch(products, tables, values, visible, inputs):
   def product(query):
     if bias:
       query = _append_channel(query, mtf.ones(query.mesh, []))
-    return mtf.einsum([query, *biased_key], output_shape=(
-        query.shape.dims[:-1] + [inputs.memory_length]))
+    return _inner_product(query, *biased_key, inputs)
 
-  def mean(length_dims, rows):
-    dims = inputs.batch_dims + [inputs.heads] + length_dims
+  def mean(length, rows):
+    dims = inputs.batch_dims + [inputs.heads, length]
     features, tables = rows[:len(query)] + key, rows[len(query):]
     table = [_sum(tables)] if tables else []
     added = table + ([product(features[0])] if features else bias)
@@ -188,7 +187,7 @@ def _with_batch(products, tables, values, visible, inputs):
         weights, mean, values, features, table).outputs[0]
 
   return in_turns.in_turns(
-      mean, query + tables, inputs.length_dims, _turn(inputs))
+      mean, query + tables, inputs.length, _turn(inputs))
 
 
 class WeightedMeanOperation(mtf.Operation):
@@ -264,8 +263,7 @@ def softmax(logits, gradient=None):
 
   Args:
     logits: <float32>[..., memory_length]
-    gradient: as of `mtf.slicewise`: a function, 0 for none, or None for
-      TensorFlow's own.
+    gradient: as of `mtf.slicewise`: 0 for none, or None for TensorFlow's own.
 
   Returns:
     a tensor with the shape and dtype of logits.
