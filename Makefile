@@ -1,6 +1,7 @@
 # make demo     trains, fine-tunes, evaluates and decodes on embedded text
 # make test     runs the tests
-# make install  makes .venv, with the newest of Python 3.9 to 3.11 at hand as
+# make lint     looks for mistakes that need no run
+# make install  makes .venv, with the newest of Python 3.10 and 3.11 at hand as
 #               PYTHON=python3.11; the two above call it when setup.py changed
 # make clean    removes .venv and what tests and builds left behind
 
@@ -9,24 +10,27 @@ VENV := .venv
 STAMP := $(VENV)/.installed
 # One sentence on standard error, and exit status 1.
 CHECK := import sys; v = sys.version_info[:2]; \
-  (3, 9) <= v < (3, 12) or sys.exit("synthesizer_mtf needs Python 3.9, 3.10 \
+  (3, 10) <= v < (3, 12) or sys.exit("synthesizer_mtf needs Python 3.10 \
   or 3.11, because TensorFlow 2.15 supports no other, but $(PYTHON) is Python \
   %d.%d: name one of those, as in make PYTHON=python3.11." % v)
 
-.PHONY: demo test install clean
+.PHONY: demo lint test install clean
 
 demo: $(STAMP)
 	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
+
+lint: $(STAMP)
+	@$(VENV)/bin/python -m ruff check .
 
 test: $(STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --durations=15 tests
 
 install: $(STAMP)
 
-# pip is renewed first: that of Python 3.9 takes minutes to resolve this stack.
+# pip is renewed first: that of older Pythons takes minutes to resolve this stack.
 $(STAMP): setup.py pyproject.toml
 	@test -x $(VENV)/bin/python || command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): name a \
-	Python 3.9, 3.10 or 3.11, as in make PYTHON=/path/of/python3.11." >&2; exit 1; }
+	Python 3.10 or 3.11, as in make PYTHON=/path/of/python3.11." >&2; exit 1; }
 	@test -x $(VENV)/bin/python || $(PYTHON) -c '$(CHECK)'
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV): 3 GB, about three minutes."

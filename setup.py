@@ -12,10 +12,10 @@ import sys
 from setuptools import find_packages
 from setuptools import setup
 
-PYTHON_REQUIRES = ">=3.9,<3.12"
+PYTHON_REQUIRES = ">=3.10,<3.12"
 
 
-SUPPORTED = (3, 9) <= sys.version_info[:2] < (3, 12)
+SUPPORTED = (3, 10) <= sys.version_info[:2] < (3, 12)
 
 
 def check_python():
@@ -25,7 +25,7 @@ def check_python():
   an exit from here would bury in a build log: so pip's hooks are left alone.
   """
   if not SUPPORTED and "setuptools.build_meta" not in sys.modules:
-    sys.exit("synthesizer_mtf needs Python 3.9, 3.10 or 3.11, because "
+    sys.exit("synthesizer_mtf needs Python 3.10 or 3.11, because "
              "TensorFlow 2.15 supports no other, but this is Python %d.%d: "
              "use one of those." % sys.version_info[:2])
 
@@ -67,7 +67,7 @@ INSTALL_REQUIRES = [
     "setuptools<81",
     # TensorFlow 2.15 was compiled against NumPy 1.
     "numpy>=1.23,<2",
-    # Draws loss curves and attention maps; 3.9 is the last for Python 3.9.
+    # Draws loss curves and attention maps.
     "matplotlib>=3.7,<4",
     # Progress bars.
     "tqdm>=4.60,<5",
@@ -94,9 +94,10 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + [
     "pytest>=7,<10",
     # Runs them on two cores.
     "pytest-xdist>=3,<4",
-    # Draws configurations at random, the same with the same version; the last
-    # for Python 3.9.
+    # Draws configurations at random, the same with the same version.
     "hypothesis==6.141.1",
+    # Finds mistakes that need no run; its rules change between versions.
+    "ruff==0.17.6",
 ]
 
 setup(

@@ -18,7 +18,6 @@ from synthesizer_mtf import compat
 
 compat.apply()
 
-# pylint: disable=g-import-not-at-top,wrong-import-position
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import run_checks
 from synthesizer_mtf import tasks

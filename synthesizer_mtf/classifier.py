@@ -76,7 +76,7 @@ class EncoderClassifier(transformer.Bitransformer):
 
   def call_simple(self, inputs, targets, compute_loss,
                   mode=tf.estimator.ModeKeys.TRAIN,
-                  variable_dtype=mtf.VariableDType(tf.float32),
+                  variable_dtype=mtf.VariableDType(tf.float32),  # noqa: B008
                   encoder_sequence_id=None, num_microbatches=1, **of_decoder):
     """Computes the logits of the classes, and the loss.
 
@@ -109,7 +109,8 @@ class EncoderClassifier(transformer.Bitransformer):
     return logits, encoder_loss + (
         loss / self.loss_denominator(targets, num_microbatches))
 
-  def decode(self, inputs, variable_dtype=mtf.VariableDType(tf.float32)):
+  def decode(self, inputs,
+             variable_dtype=mtf.VariableDType(tf.float32)):  # noqa: B008
     """The most probable class, which T5 asks for in modes eval, infer and export.
 
     Args:
@@ -127,7 +128,6 @@ class EncoderClassifier(transformer.Bitransformer):
   def _shared_params(self, mesh, variable_dtype):
     """The embeddings: the encoder's alone, but named as T5 names them."""
     twins = transformer.Bitransformer(self.encoder, self.encoder)
-    # pylint: disable-next=protected-access
     return twins._shared_params(mesh, variable_dtype)
 
   def _logits(self, inputs, compute_loss, mode, variable_dtype,

@@ -66,10 +66,10 @@ def _skip_metadata_server(product="/sys/class/dmi/id/product_name"):
 
 def _restore_register_tensor_conversion_function():
   """Puts the function back where mesh_tensorflow looks for it."""
-  from tensorflow.python.framework import ops  # pylint: disable=g-import-not-at-top
+  from tensorflow.python.framework import ops
   if hasattr(ops, "register_tensor_conversion_function"):
     return
-  from tensorflow.python.framework import tensor_conversion_registry  # pylint: disable=g-import-not-at-top
+  from tensorflow.python.framework import tensor_conversion_registry
   ops.register_tensor_conversion_function = (
       tensor_conversion_registry.register_tensor_conversion_function)
 
@@ -96,7 +96,7 @@ class _HfPyTorchModel:
 
 def _write_decoded_bytes_as_text():
   """Lets mode `infer` write its predictions as text."""
-  from mesh_tensorflow.transformer import utils  # pylint: disable=g-import-not-at-top
+  from mesh_tensorflow.transformer import utils
   original = utils.write_lines_to_file
   if hasattr(original, "__wrapped__"):
     return
@@ -111,8 +111,8 @@ def _write_decoded_bytes_as_text():
 
 def _export_language_models_that_continue_their_inputs():
   """Lets mode `export_infer` encode inputs as mode `infer` does."""
-  from mesh_tensorflow.transformer import dataset as transformer_dataset  # pylint: disable=g-import-not-at-top
-  from mesh_tensorflow.transformer import utils  # pylint: disable=g-import-not-at-top
+  from mesh_tensorflow.transformer import dataset as transformer_dataset
+  from mesh_tensorflow.transformer import utils
   original = utils.export_model
   if hasattr(original, "__wrapped__"):
     return

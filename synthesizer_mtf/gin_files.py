@@ -16,7 +16,7 @@ def folder():
   return str(inside if inside.is_dir() else package.parent / "gin")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def add_search_path():
   """Lets `--gin_file=attention/r.gin` be found from any directory."""
   gin.add_config_file_search_path(folder())

@@ -17,8 +17,7 @@ from synthesizer_mtf import compat
 
 compat.apply()
 
-# pylint: disable=g-import-not-at-top,wrong-import-position
-import synthesizer_mtf  # pylint: disable=unused-import
+import synthesizer_mtf  # noqa: F401
 from synthesizer_mtf import checkpoints
 from synthesizer_mtf import cluster
 from synthesizer_mtf import gin_files
@@ -46,7 +45,7 @@ def main(argv):
     with run_checks.running(flags.FLAGS.model_dir), cluster.joined(on_loss=_end):
       checkpoints.check_folder(flags.FLAGS.model_dir)
       mesh_transformer_main.main(argv)
-  except Exception as error:  # pylint: disable=broad-except
+  except Exception as error:
     if not is_mistake(error):
       raise
     report(error)

@@ -37,7 +37,7 @@ def _suggest(wrong, names):
 
 def _configurables(match):
   del match
-  registry = gin.config._REGISTRY  # pylint: disable=protected-access
+  registry = gin.config._REGISTRY
   return [selector.rpartition(".")[2] for selector, _ in registry.items()]
 
 

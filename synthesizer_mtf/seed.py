@@ -26,6 +26,5 @@ def train_with_seed(estimator, *args, seed=1, train_model_fn=utils.train_model,
     what `train_model_fn` returns.
   """
   # Mesh TensorFlow does not pass it on.
-  # pylint: disable-next=protected-access
   estimator._config = estimator.config.replace(tf_random_seed=seed)
   return train_model_fn(estimator, *args, **kwargs)

@@ -7,8 +7,9 @@ rest of A(2). One softmax goes over both, and a pair that is in both sets counts
 once.
 """
 
+from collections.abc import Callable
 import copy
-from typing import Callable, NamedTuple, Optional
+from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -34,8 +35,8 @@ class Tokens(NamedTuple):
     priority: <int32>[batch, ...], of a prefix language model; or None.
   """
   place: mtf.Tensor
-  segment: Optional[mtf.Tensor]
-  priority: Optional[mtf.Tensor]
+  segment: mtf.Tensor | None
+  priority: mtf.Tensor | None
 
   def each(self, function):
     """`function` of each of the tensors."""

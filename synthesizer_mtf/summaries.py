@@ -51,7 +51,6 @@ def train_with_attention_summaries(
   attention.check_positive(f"{name}.every_steps", every_steps)
   attention.check_positive(f"{name}.image_heads", image_heads)
   # Mesh TensorFlow does not pass it on.
-  # pylint: disable-next=protected-access
   estimator._config = estimator.config.replace(save_summary_steps=every_steps)
   with watch.watching(AttentionSummaries(image_heads if images else 0)):
     return utils.train_model(estimator, *args, **kwargs)

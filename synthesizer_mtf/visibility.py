@@ -1,6 +1,6 @@
 """Which keys a query may see, as the `transformer.Context` says."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import positions
@@ -18,8 +18,8 @@ class Visibility(NamedTuple):
     pairs: <bool>[batch, length, memory_length], <bool>[length, memory_length]
       or, in incremental mode, <bool>[batch, memory_length]; or None.
   """
-  keys: Optional[mtf.Tensor]
-  pairs: Optional[mtf.Tensor]
+  keys: mtf.Tensor | None
+  pairs: mtf.Tensor | None
 
 
 def visibility(inputs):

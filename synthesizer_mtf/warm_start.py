@@ -95,7 +95,7 @@ def find_checkpoint(path):
 def _add_start(estimator, path, make_plan):
   """Makes an estimator's new sessions start from a checkpoint."""
   # The Estimator has no hook for this between the model and its session.
-  original = estimator._model_fn  # pylint: disable=protected-access
+  original = estimator._model_fn
 
   def model_fn(features, labels, mode, config, params):
     spec = original(features=features, labels=labels, mode=mode, config=config,
@@ -107,7 +107,7 @@ def _add_start(estimator, path, make_plan):
         init_fn=lambda scaffold, session: session.run(assign),
         copy_from_scaffold=spec.scaffold))
 
-  estimator._model_fn = model_fn  # pylint: disable=protected-access
+  estimator._model_fn = model_fn
 
 
 def assignments(path, make_plan):

@@ -8,7 +8,7 @@ our layers are new to a checkpoint of T5 and may start fresh.
 
 import collections
 import re
-from typing import Dict, List, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from synthesizer_mtf import notation
@@ -43,11 +43,11 @@ class Plan(NamedTuple):
     unused: names of the checkpoint's variables that are not used, without those
       of the optimizer.
   """
-  taken: Dict[str, str]
-  resized: List[str]
-  fresh: List[str]
+  taken: dict[str, str]
+  resized: list[str]
+  fresh: list[str]
   optimizer: int
-  unused: List[str]
+  unused: list[str]
 
 
 def make_plan(path, model, saved, fresh=None, renames=(),

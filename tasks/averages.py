@@ -120,7 +120,8 @@ def text(row):
     head.append(column)
     cells.append("/".join(f"{score:.1f}" for score in scores))
   widths = [max(map(len, pair)) for pair in zip(head, cells)]
-  line = lambda words: "  ".join(w.rjust(n) for w, n in zip(words, widths))
+  def line(words):
+    return "  ".join(w.rjust(n) for w, n in zip(words, widths))
   return f"step {row['step']}\n{line(head)}\n{line(cells)}\n"
 
 

@@ -17,7 +17,6 @@ from absl import flags
 def main():
   """Runs seqio's command; without apache-beam, says how to get it."""
   try:
-    # pylint: disable-next=g-import-not-at-top
     from seqio.scripts import cache_tasks_main
   except ModuleNotFoundError as error:
     if error.name != "apache_beam":

@@ -128,7 +128,7 @@ def _package(name):
         "pip install '.[dialogue]' in its checkout.") from error
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _wordnet():
   """Returns nltk's WordNet, or None, with one warning, without its data."""
   wordnet = _package("nltk.corpus").wordnet
@@ -163,7 +163,7 @@ def _word_vectors_path():
   return paths[0]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _warn_of_no_vectors():
   logging.warning(
       "The embedding average is left out: name a file of word vectors in "

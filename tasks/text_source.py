@@ -39,7 +39,7 @@ class FilesDataSource(seqio.FileDataSource):
     self._parse_fn = parse_fn
     self._counts = {}
     super().__init__(
-        read_file_fn=read_fn, split_to_filepattern={s: () for s in splits})
+        read_file_fn=read_fn, split_to_filepattern=dict.fromkeys(splits, ()))
 
   def list_shards(self, split):
     """Returns the paths of a split's files, sorted, all of them checked."""

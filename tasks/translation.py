@@ -27,8 +27,9 @@ def tokenized_bleu(targets, predictions):
   Returns:
     a dict with "tokenized_bleu", from 0 to 100.
   """
-  split = lambda text: re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2",
-                              _tokenize(text))
+  def split(text):
+    return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", _tokenize(text))
+
   score = sacrebleu.corpus_bleu(
       [split(text) for text in predictions],
       [[split(text) for text in targets]],

@@ -76,7 +76,7 @@ def features():
   }
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _load(origin, path):
   """Returns the loaded seqio vocabulary.
 

@@ -1,6 +1,5 @@
 """The shared table of attentions under test. A new variant is one more row."""
 
-import reference  # pylint: disable=unused-import
 import synthesizer_mtf
 
 HEADS = 3

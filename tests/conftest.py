@@ -3,7 +3,8 @@
 import os
 import pydoc_data.topics
 
-import synthesizer_mtf  # first: it makes mesh_tensorflow importable
+# First: it makes mesh_tensorflow importable.
+import synthesizer_mtf  # noqa: F401, I001  # isort: skip
 
 from absl import flags
 import gin

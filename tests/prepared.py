@@ -152,7 +152,7 @@ def write(tfds_name, rows, data_dir):
       yield i, {name: row.get(name, _empty(feature))
                 for name, feature in features.items()}
 
-  builder._split_generators = (  # pylint: disable=protected-access
+  builder._split_generators = (
       lambda dl_manager: {split: generate(split) for split in rows})
   with without_cloud_storage():
     builder.download_and_prepare()

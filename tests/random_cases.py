@@ -5,7 +5,7 @@ parameter of the synthesizing functions, of mixtures and of `SyntheticAttention`
 is drawn here.
 """
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 import test_fixed_patterns
@@ -73,7 +73,7 @@ class Case(NamedTuple):
   mode: str = "eval"
   decoder: bool = False
   ids: str = "none"
-  prefix: Optional[list] = None
+  prefix: list | None = None
   beams: int = 0
   mesh_shape: str = ""
   queries_at_a_time: int = 512

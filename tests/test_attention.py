@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from synthesizer_mtf import weighted_mean
 import tensorflow.compat.v1 as tf
-from test_synthesizers import PACKED
-from test_synthesizers import PADDED
 from test_synthesizers import both_stacks
 from test_synthesizers import every_notation
+from test_synthesizers import PACKED
+from test_synthesizers import PADDED
 from test_synthesizers import tokens
 
 
@@ -151,7 +151,7 @@ def test_bfloat16_stays_within_its_error_of_float32(notation):
 def test_logits_and_softmax_are_float32_with_bfloat16_activations(
     notation, monkeypatch):
   seen = []
-  original = weighted_mean._sum  # pylint: disable=protected-access
+  original = weighted_mean._sum
 
   def spy(tables):
     total = original(tables)
@@ -189,7 +189,7 @@ def test_relative_bias_is_that_of_stock_self_attention(notation, kind, decoder):
     g = mtf.Graph()
     mesh = mtf.Mesh(g, "mesh")
     a, b = mtf.Dimension("a", 7), mtf.Dimension("b", 7)
-    bucket = transformer_layers._relative_position_bucket(  # pylint: disable=protected-access
+    bucket = transformer_layers._relative_position_bucket(
         mtf.import_fully_replicated(mesh, tf.constant(distance, tf.int32), [a, b]),
         bidirectional=not decoder)
     lowering = mtf.Lowering(g, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
@@ -243,9 +243,9 @@ def test_the_fast_paths_equal_the_plain_one():
           np.where(keys[:, None, None], table[None], -1e30)), v)
   graph = harness.LayerGraph(None, False, 2, 7)
   with graph.tf_graph.as_default():
-    from synthesizer_mtf import inputs as inputs_lib  # pylint: disable=g-import-not-at-top
-    from synthesizer_mtf import visibility  # pylint: disable=g-import-not-at-top
-    from synthesizer_mtf.synthesizers import base  # pylint: disable=g-import-not-at-top
+    from synthesizer_mtf import inputs as inputs_lib
+    from synthesizer_mtf import visibility
+    from synthesizer_mtf.synthesizers import base
     heads, d_kv = mtf.Dimension("heads", 3), mtf.Dimension("d_kv", 5)
     memory = mtf.Dimension("memory_length", 7)
     d_model = mtf.Dimension("d_model", harness.D_MODEL)

@@ -211,11 +211,11 @@ def serve(tasks, own, **parameters):
 
 
 def lead(member, job):
-  member._lead(job, [])  # pylint: disable=protected-access
+  member._lead(job, [])
 
 
 def follow(member):
-  member._follow()  # pylint: disable=protected-access
+  member._follow()
 
 
 def test_a_worker_ends_as_the_chief_did():

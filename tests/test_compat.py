@@ -15,7 +15,8 @@ def test_mesh_finds_register_tensor_conversion_function():
 
 def test_an_existing_register_function_is_kept(monkeypatch):
   from tensorflow.python.framework import ops
-  mine = lambda *args: None
+  def mine(*args):
+    return None
   monkeypatch.setattr(ops, "register_tensor_conversion_function", mine)
   compat.apply()
   assert ops.register_tensor_conversion_function is mine
@@ -43,7 +44,7 @@ def test_hf_model_without_torch_raises_only_when_used():
 def test_predictions_are_written_as_text(tmp_path):
   from mesh_tensorflow.transformer import utils
   path = tmp_path / "predictions"
-  utils.write_lines_to_file(["München".encode("utf-8"), "Köln"], str(path))
+  utils.write_lines_to_file(["München".encode(), "Köln"], str(path))
   assert path.read_text(encoding="utf-8") == "München\nKöln\n"
 
 
@@ -55,12 +56,12 @@ def test_metadata_server_is_asked_on_google_machines_only(
   path = tmp_path / "product_name"
   if product:
     path.write_text(product)
-  compat._skip_metadata_server(str(path))  # pylint: disable=protected-access
+  compat._skip_metadata_server(str(path))
   assert (compat.os.environ.pop("NO_GCE_CHECK", None) is None) == asks
 
 
 def test_a_choice_of_the_user_for_the_metadata_server_is_kept(
     tmp_path, monkeypatch):
   monkeypatch.setenv("NO_GCE_CHECK", "false")
-  compat._skip_metadata_server(str(tmp_path / "none"))  # pylint: disable=protected-access
+  compat._skip_metadata_server(str(tmp_path / "none"))
   assert compat.os.environ["NO_GCE_CHECK"] == "false"

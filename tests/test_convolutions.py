@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import reference
 import synthesizer_mtf
+import tensorflow.compat.v1 as tf
 from test_decoding import check_continuation
 from test_decoding import check_greedy_decoding
 from test_decoding import EOS
 from test_decoding import until_eos
 from test_meshes import LAYOUT
 from test_tpu_lowering import tpu_mesh
-import tensorflow.compat.v1 as tf
 
 NAMES = ["LightConv", "DyConv"]
 both = pytest.mark.parametrize("name", NAMES)
@@ -224,7 +224,7 @@ def test_the_decoding_state_holds_the_kernels_tokens_only(name):
         initial_position=mtf.constant(
             m.mesh, 5, mtf.Shape([mtf.Dimension("batch", 1)]), tf.int32))
     with tf.variable_scope("decoder"):
-      m.model._call_internal(context, m.ids([[2, 3, 4, 5, 6, 0, 0, 0, 0]]))  # pylint: disable=protected-access
+      m.model._call_internal(context, m.ids([[2, 3, 4, 5, 6, 0, 0, 0, 0]]))
   assert [s.shape.to_integer_list for s in context.new_states] == [
       [1, 4, 2, 6]] * 2
 

@@ -137,6 +137,6 @@ def test_only_values_and_keys_that_are_needed_are_cached():
           position=mtf.range(m.mesh, mtf.Dimension("length", 4), tf.int32),
           position_is_default=True)
       with tf.variable_scope("decoder"):
-        m.model._call_internal(context, m.ids([[2, 3, 4, 5]]))  # pylint: disable=protected-access
+        m.model._call_internal(context, m.ids([[2, 3, 4, 5]]))
     states[notation] = len(context.new_states) / 2  # two blocks
   assert states == {"R": 1, "D": 1, "FD": 1, "V": 2, "R+V": 2}

@@ -135,7 +135,6 @@ class Launcher:
 def write(name, folder, splits):
   """Writes rows as the data set `name` of TFDS, by its own builder."""
   builder = tfds.builder(name, data_dir=str(folder))
-  # pylint: disable-next=protected-access
   builder._split_generators = lambda dl_manager: {
       split: list(enumerate(rows)) for split, rows in splits.items()}
   builder.download_and_prepare(download_config=tfds.download.DownloadConfig(

@@ -12,7 +12,6 @@ from test_synthesizers import PACKED
 from test_synthesizers import PADDED
 from test_synthesizers import tokens
 
-
 NAMES = ["current", "previous", "next", "left_context", "right_context", "end",
          "start", "uniform"]
 LEFT = ["current", "previous", "left_context", "start", "uniform"]

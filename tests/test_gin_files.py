@@ -62,7 +62,8 @@ def test_every_model_file_runs_a_step_at_a_tiny_size(name):
 
 
 def test_each_notation_of_the_tables_has_a_file():
-  for notation in ("v r fix fr d fd r+d fr+d d+v r+v fr+v".split()):
+  for notation in ("v", "r", "fix", "fr", "d", "fd", "r+d", "fr+d", "d+v",
+                   "r+v", "fr+v"):
     assert f"attention/{notation}.gin" in ATTENTIONS
 
 

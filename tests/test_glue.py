@@ -10,7 +10,7 @@ import seqio
 from synthesizer_mtf.tasks import averages
 from synthesizer_mtf.tasks import super_glue
 from t5.data import glue_utils
-from t5.data import mixtures  # pylint: disable=unused-import
+from t5.data import mixtures  # noqa: F401
 import tensorflow.compat.v1 as tf
 
 NONSENSE = "banana"
@@ -95,9 +95,10 @@ def test_multirc_has_f1_of_answers_and_exact_match_of_questions():
 
 
 def test_record_has_the_best_answer_and_counts_a_query_once():
-  query = lambda number, *answers: {
-      "idx/passage": 1, "idx/query": number,
-      "answers": [answer.encode() for answer in answers]}
+  def query(number, *answers):
+    return {
+        "idx/passage": 1, "idx/query": number,
+        "answers": [answer.encode() for answer in answers]}
   first = query(1, "Y", "X")
   scores = evaluate(
       "synth_super_glue_record", ("Y", "x", first), ("X", "x", first),
@@ -129,7 +130,8 @@ def test_wsc_trains_on_right_referents_and_evaluates_all(tmp_path):
   prepared.write(name, {"train": rows, "validation": rows}, str(tmp_path))
   source = super_glue.RightReferents(name)
   source.tfds_dataset.override_data_dir(str(tmp_path))
-  count = lambda split: len(list(source.get_dataset(split, shuffle=False)))
+  def count(split):
+    return len(list(source.get_dataset(split, shuffle=False)))
   assert (count("train"), count("validation")) == (2, 3)
 
 

@@ -103,7 +103,8 @@ def test_every_checkpoint_is_evaluated_and_written(tasks_to_read, tmp_path):
   chosen = vocabulary.TaskVocabulary()
   ids = chosen.encode("the statement") + [EOS]
   batch = np.array([ids, [0] * len(ids)])
-  input_fn = lambda params: tf.data.Dataset.from_tensors({"targets": batch})
+  def input_fn(params):
+    return tf.data.Dataset.from_tensors({"targets": batch})
   with tf.Graph().as_default():
     found = perplexity.word_perplexity(
         Estimator(), input_fn, "all", str(tmp_path), chosen)

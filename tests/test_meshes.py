@@ -85,7 +85,7 @@ def test_steps_can_be_split_into_microbatches(packed):
       if packed:
         features["ids"] = m.ids([[1, 1, 2, 2, 0, 0], [1, 1, 1, 1, 2, 2]])
 
-      def model_fn(f):
+      def model_fn(f, m=m, splits=splits):
         ids = f.get("ids")
         return {"loss": m.model.call_simple(
             f["inputs"], f["targets"], True, mode="train",

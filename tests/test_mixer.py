@@ -11,11 +11,10 @@ import synthesizer_mtf
 import tensorflow.compat.v1 as tf
 from test_decoding import check_greedy_decoding
 from test_decoding import parse
+from test_synthesizers import both_stacks
 from test_synthesizers import PACKED
 from test_synthesizers import PADDED
-from test_synthesizers import both_stacks
 from test_synthesizers import tokens
-
 
 # One for each kind of logits: without and with batch, inner products, both.
 NOTATIONS = ["R", "FR", "D", "FD", "V", "FR+D+V", "Fix+FD+V"]

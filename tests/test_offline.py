@@ -42,7 +42,7 @@ class Watched:
   def __call__(self, command, **environment):
     proxy = f"http://127.0.0.1:{self.server.server_address[1]}"
     names = ("http_proxy", "https_proxy", "all_proxy")
-    environment.update({name: proxy for name in names})
+    environment.update(dict.fromkeys(names, proxy))
     environment.update({name.upper(): proxy for name in names}, no_proxy="")
     return subprocess.run(
         [str(word) for word in command], capture_output=True, text=True,
@@ -100,12 +100,13 @@ def test_a_cached_task_yields_the_examples_of_the_uncached_one(
   assert not watched.calls
   seqio.add_global_cache_dirs([str(tmp_path)])
   task = seqio.TaskRegistry.get("synth_super_glue_wsc")
-  read = lambda cached: [
-      {key: value.tolist() for key, value in example.items()
-       if key in ("inputs", "targets")}
-      for example in task.get_dataset(
-          {"inputs": 64, "targets": 9}, "validation", use_cached=cached,
-          shuffle=False).as_numpy_iterator()]
+  def read(cached):
+    return [
+        {key: value.tolist() for key, value in example.items()
+         if key in ("inputs", "targets")}
+        for example in task.get_dataset(
+            {"inputs": 64, "targets": 9}, "validation", use_cached=cached,
+            shuffle=False).as_numpy_iterator()]
   assert read(True) == read(False) != []
 
 
@@ -150,7 +151,7 @@ def test_a_missing_data_set_is_prepared_where_that_works(tmp_path):
   row = prepared.BY_TASK["synth_ag_news"].row
   with prepared.without_cloud_storage():
     builder = source.tfds_dataset.builder
-    builder._split_generators = (  # pylint: disable=protected-access
+    builder._split_generators = (
         lambda _: {"train": iter([(0, row), (1, row)])})
     assert source.num_input_examples("train") == 2
   assert len(list(source.get_dataset("train"))) == 2

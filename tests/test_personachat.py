@@ -9,7 +9,9 @@ import nltk.corpus
 import pytest
 import seqio
 from synthesizer_mtf.tasks import dialogue_metrics
-from task_files import bind, examples, texts
+from task_files import bind
+from task_files import examples
+from task_files import texts
 
 pytestmark = pytest.mark.usefixtures("clean_tasks")
 

@@ -332,7 +332,6 @@ def test_all_reduces_in_each_microbatch_are_told_apart():
 @pytest.mark.parametrize("variables, total, answer", [
     (3, 10, "yes"), (3, 11, "perhaps"), (11, 12, "no")])
 def test_memory_fits_if_even_the_upper_estimate_does(variables, total, answer):
-  # pylint: disable-next=protected-access
   assert plan_pod._fits(variables, total, 10) == answer
 
 

@@ -44,9 +44,8 @@ def load(model, seed=0):
   """Gives all variables large random values; returns them by name."""
   model.initialize()
   generator = np.random.RandomState(seed)
-  # pylint: disable=protected-access
   with model._tf_graph.as_default():
-    for name, master in sorted(model._masters.items()):
+    for _, master in sorted(model._masters.items()):
       value = 0.7 * generator.randn(*master.shape.as_list())
       master.load(value.astype(np.float32), model._session)
     model._session.run(model._copy)
@@ -211,9 +210,7 @@ def trained(tmp_path_factory, sentencepiece_model):
   model = plot_attention_model.Model()
   for step in (0, 5):
     load(model, step)
-    # pylint: disable-next=protected-access
     with model._tf_graph.as_default():
-      # pylint: disable-next=protected-access
       model._saver.save(model._session, str(folder / "model.ckpt"), step)
   model.close()
   gin.clear_config()

@@ -19,13 +19,13 @@ import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from random_cases import Case
-from random_cases import Layer
 from random_cases import cases
+from random_cases import Layer
 import reference
 import synthesizer_mtf
 from synthesizer_mtf import weighted_mean
-import test_fixed_patterns
 import tensorflow.compat.v1 as tf
+import test_fixed_patterns
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def run(case, layers, ids, x):
       Stack(layers), case.decoder, len(case.rows), case.length, seed=case.seed,
       scale=None if case.initial else 0.5, mesh_shape=case.mesh_shape,
       layout="batch:batch,heads:model", d_model=case.d_model)
-  at_once = weighted_mean._QUERIES  # pylint: disable=protected-access
+  at_once = weighted_mean._QUERIES
   weighted_mean._QUERIES = case.queries_at_a_time
   try:
     with graph.tf_graph.as_default():

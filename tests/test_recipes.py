@@ -52,8 +52,9 @@ def parse(command, *bindings):
 
 
 def test_every_data_set_has_a_recipe_of_both_scales():
-  assert RECIPES == sorted(f"recipes/{scale}/{name}.gin"
-                           for scale in ("laptop", "pod") for name in DATA_SETS)
+  assert RECIPES == sorted(
+      f"recipes/{scale}/{name}.gin" for scale in ("laptop", "pod")
+      for name in DATA_SETS)
 
 
 @pytest.mark.parametrize("name", RECIPES + [
@@ -96,7 +97,7 @@ def model_bindings():
                            for name in ("dropout_rate", "num_layers")])
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def loss_of_a_step(model_type, bindings):
   """The loss of a training step; recipes with the same model share it."""
   del bindings  # gin has parsed them

@@ -71,7 +71,7 @@ def test_commands_parse_and_name_registered_tasks(table, row, scale):
           mixture.output_features)
       assert gin.query_parameter("utils.run.train_steps") > 0
   expected = {"V": "V", "Base+": "V"}.get(row.name, row.name)
-  found = gin.config._CONFIG  # pylint: disable=protected-access
+  found = gin.config._CONFIG
   chosen = {values["attention"] for (_, name), values in found.items()
             if name.endswith("synthesizer_stack") and "attention" in values}
   assert chosen == {expected}

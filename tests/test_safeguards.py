@@ -187,9 +187,8 @@ def test_a_damaged_initial_checkpoint_is_not_taken_for_ours(tmp_path):
     restored = tf.raw_ops.RestoreV2(
         prefix=path, tensor_names=["encoder/q", "encoder/R"],
         shape_and_slices=["", ""], dtypes=[tf.float32] * 2)
-    with pytest.raises(tf.errors.DataLossError):
-      with safeguards.explained_damage(None):
-        session.run(restored)
+    with pytest.raises(tf.errors.DataLossError), safeguards.explained_damage(None):
+      session.run(restored)
 
 
 def test_other_errors_are_not_taken_for_one_of_the_disk(tmp_path):

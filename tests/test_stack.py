@@ -25,7 +25,7 @@ def sizes(layer):
 
 def test_without_a_choice_t5_stays_as_it_is():
   layers = encoder_layers()
-  assert [type(l).__name__ for l in layers] == [
+  assert [type(layer).__name__ for layer in layers] == [
       "SelfAttention", "DenseReluDense"] * 2
 
 
@@ -46,9 +46,9 @@ def test_encoder_and_decoder_choose_for_themselves():
 
 def test_other_layers_and_names_stay():
   layers = encoder_layers('synthesizer_stack.attention = "D"', decoder=True)
-  assert [type(l).__name__ for l in layers] == [
+  assert [type(layer).__name__ for layer in layers] == [
       "SyntheticAttention", "EncDecAttention", "DenseReluDense"] * 2
-  assert [l.name for l in layers] == [
+  assert [layer.name for layer in layers] == [
       f"block_{b:03d}/layer_{n:03d}" for b in range(2) for n in range(3)]
 
 

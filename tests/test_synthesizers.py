@@ -132,8 +132,9 @@ def test_tiled_tables_repeat_to_any_length(notation, decoder, ids):
         if size == 4:
           p[name] = np.concatenate([p[name]] * 2, axis)
   if notation == "FD":
-    p_logits = lambda: reference.factorized_dense(
-        p, x, reference.positions(ids) % 4, cases.HEADS)
+    def p_logits():
+      return reference.factorized_dense(
+            p, x, reference.positions(ids) % 4, cases.HEADS)
     expected = reference.output(
         p_logits(), p, x, reference.visible(ids, decoder), cases.HEADS)
   else:

@@ -13,7 +13,7 @@ from synthesizer_mtf import tasks
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import vocabulary
 import t5.data
-from t5.data import mixtures  # pylint: disable=unused-import
+from t5.data import mixtures  # noqa: F401
 from t5.models import mesh_transformer
 
 TEXT = ["The cat sat on the mat. " * 8, "A dog and a bird went home. " * 8]
@@ -134,7 +134,8 @@ def test_vocabulary_with_other_special_ids_is_refused(
 def test_c4_is_t5s_span_corruption_on_another_version():
   ours = seqio.TaskRegistry.get("synth_c4_span_corruption")
   theirs = seqio.TaskRegistry.get("c4_v220_span_corruption")
-  name = lambda p: getattr(getattr(p, "func", p), "__name__", type(p).__name__)
+  def name(p):
+    return getattr(getattr(p, "func", p), "__name__", type(p).__name__)
   assert [name(p) for p in ours.preprocessors] == [
       name(p) for p in theirs.preprocessors]
   assert ours.source.tfds_dataset.name == "c4/en:3.1.0"

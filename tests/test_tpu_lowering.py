@@ -6,10 +6,10 @@ from mesh_tensorflow import simd_mesh_impl
 import models
 import numpy as np
 import pytest
-from test_decoding import parse
 import tensorflow.compat.v1 as tf
 from tensorflow.python.tpu import device_assignment
 from tensorflow.python.tpu import topology
+from test_decoding import parse
 
 LAYOUT = "batch:batch,heads:model,d_ff:model,vocab:model"
 

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
-from test_decoding import EOS
 from test_decoding import check_greedy
+from test_decoding import EOS
 from test_decoding import parse
 from test_tpu_lowering import LAYOUT
 from test_tpu_lowering import tpu_mesh
-
 
 FILE = "stacks/universal.gin"
 ACT = "UTLayerStack.recurrence_type = 'act'"
@@ -33,13 +32,13 @@ def test_the_file_replaces_the_stack_and_keeps_the_choice_of_attention():
     assert isinstance(stack, universal_transformer.UTLayerStack)
     assert isinstance(stack.layers[0], synthesizer_mtf.SyntheticAttention)
     assert stack.num_rec_steps == 5
-    assert {l.name.split("/")[0] for l in stack.layers} == {"block_000"}
+    assert {layer.name.split("/")[0] for layer in stack.layers} == {"block_000"}
 
 
 def test_without_an_attention_t5_keeps_its_own():
   models.parse_gin([FILE], models.TINY)
   layers = models.build().encoder.layer_stack.layers
-  assert [type(l).__name__ for l in layers] == ["SelfAttention",
+  assert [type(layer).__name__ for layer in layers] == ["SelfAttention",
                                                 "DenseReluDense"]
 
 

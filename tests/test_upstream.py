@@ -5,8 +5,8 @@ import harness
 from mesh_tensorflow.transformer import transformer_layers
 import numpy as np
 import pytest
-from test_synthesizers import PADDED
 from test_synthesizers import both_stacks
+from test_synthesizers import PADDED
 from test_synthesizers import tokens
 
 

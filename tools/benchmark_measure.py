@@ -86,7 +86,7 @@ def _build(row, config, measure, result):
     return None
   try:
     return benchmark_model.build(row, config, measure)
-  except Exception as error:  # pylint: disable=broad-except
+  except Exception as error:
     _note_failure(result, error)
     return None
 
@@ -113,7 +113,7 @@ def take_turns(programs, results, warmup, repeats, progress):
       began = time.perf_counter()
       try:
         programs[name].run()
-      except Exception as error:  # pylint: disable=broad-except
+      except Exception as error:
         _note_failure(results[name], error)
         del seconds[name]
         continue
@@ -190,7 +190,7 @@ def _measure_process(row, config, result):
   process = subprocess.run(
       [sys.executable, "-m", "synthesizer_mtf.tools.benchmark_memory", row.name,
        json.dumps(dataclasses.asdict(config))],
-      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+      capture_output=True, text=True, check=False,
       env=os.environ)
   if process.returncode:
     lines = process.stderr.strip().splitlines() or ["no message"]

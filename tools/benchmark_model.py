@@ -7,14 +7,13 @@ file, so that several can be held at once and run in turns.
 import dataclasses
 import functools
 import os
-from typing import Optional
 
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import utils
 import numpy as np
-import synthesizer_mtf  # pylint: disable=unused-import
+import synthesizer_mtf  # noqa: F401
 import t5.models
 import tensorflow.compat.v1 as tf
 
@@ -34,7 +33,7 @@ class Configuration:
   d_kv: int = 64
   d_ff: int = 1024
   vocabulary: int = 1024
-  targets_vocabulary: Optional[int] = None  # None for the same.
+  targets_vocabulary: int | None = None  # None for the same.
   dropout_rate: float = 0.1
   relative_bias: bool = False
   stock_cross_attention: bool = False
@@ -107,7 +106,7 @@ class Program:
     self._session.close()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _t5_folder():
   """T5's folder of gin files, which they include each other from."""
   folder = os.path.join(os.path.dirname(t5.models.__file__), "gin")

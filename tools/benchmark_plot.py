@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-# pylint: disable=g-import-not-at-top,wrong-import-position
 from matplotlib import pyplot as plt
 
 _COLORS = {"ours": "#1f77b4", "authors": "#ff7f0e", "stock": "#7f7f7f",

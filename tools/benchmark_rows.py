@@ -10,7 +10,7 @@ its cross-attention.
 
 import inspect
 import math
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import gin
 import mesh_tensorflow as mtf
@@ -65,8 +65,8 @@ class Row(NamedTuple):
   name: str
   family: str
   stack_bindings: object
-  paper: Optional[str] = None
-  longest: Optional[int] = None
+  paper: str | None = None
+  longest: int | None = None
 
   def bindings(self, inputs, targets):
     """The gin bindings of this row, for these lengths of the two stacks."""

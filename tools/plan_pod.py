@@ -199,7 +199,7 @@ def main(argv=None):
   tf.logging.set_verbosity(tf.logging.ERROR)
   try:
     plans = _plan_all(args)
-  except Exception as error:  # pylint: disable=broad-except
+  except Exception as error:
     if not launcher.is_mistake(error):
       raise
     sys.exit(f"plan_pod: {launcher.split_message(error)[0]}")

@@ -296,7 +296,6 @@ def _key(tensor):
 
 
 def _in_loop(op):
-  # pylint: disable-next=protected-access
   return op._get_control_flow_context() is not None
 
 

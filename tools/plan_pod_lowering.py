@@ -47,7 +47,7 @@ class Run(NamedTuple):
   packed: bool
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _add_search_path(folder):
   gin.add_config_file_search_path(folder)
 
@@ -175,7 +175,6 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
   class LaidOutVariable(simd_mesh_impl.SimdMeshImpl.LaidOutVariable):
     """The slice of one core; it is never copied from or to a checkpoint."""
 
-    # pylint: disable-next=super-init-not-called
     def __init__(self, variable, mesh_impl):
       self._variable = variable
       self._mesh_impl = mesh_impl
@@ -378,7 +377,6 @@ def _features(run, mesh):
           mesh, tf.placeholder(tf.int32, shape.to_integer_list), shape,
           name=name + suffix)
   if run.model_type == "delimited_lm":
-    # pylint: disable-next=protected-access
     return utils._dynamic_text2self(features)
   return features
 

@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-# pylint: disable=g-import-not-at-top,wrong-import-position
 from matplotlib import pyplot as plt
 
 _PARTS = {"matmul": "#1f77b4", "memory": "#ff7f0e", "communication": "#2ca02c"}

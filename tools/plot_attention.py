@@ -286,7 +286,7 @@ def main(argv=None):
   tf.logging.set_verbosity(tf.logging.ERROR)
   try:
     _run(args)
-  except Exception as error:  # pylint: disable=broad-except
+  except Exception as error:
     if not (launcher.is_mistake(error) or isinstance(error, OSError)):
       raise
     sys.exit(f"plot_attention: {launcher.split_message(error)[0]}")

@@ -6,7 +6,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-# pylint: disable=g-import-not-at-top,wrong-import-position
 from matplotlib import pyplot as plt
 import numpy as np
 from synthesizer_mtf.tools import plot_attention_statistics as statistics

@@ -8,14 +8,13 @@ import collections
 import dataclasses
 import os
 import re
-from typing import List, Optional
 
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 import numpy as np
-import synthesizer_mtf  # pylint: disable=unused-import
+import synthesizer_mtf  # noqa: F401
 from synthesizer_mtf import linformer
 from synthesizer_mtf import notation
 from synthesizer_mtf import watch
@@ -44,8 +43,8 @@ class Attention:
   """
   weights: np.ndarray
   visible: np.ndarray
-  tokens: List[Optional[str]]
-  alpha: Optional[np.ndarray]
+  tokens: list[str | None]
+  alpha: np.ndarray | None
 
 
 @dataclasses.dataclass
@@ -60,7 +59,7 @@ class Layer:
   """
   name: str
   attention: str
-  parts: List[str]
+  parts: list[str]
   needs_text: bool
 
   @property
@@ -224,7 +223,6 @@ class Model:
     elif self._type == "aligned":
       kwargs["sequence_id"] = mtf.minimum(inputs, 1)
     elif self._type == "delimited_lm":
-      # pylint: disable-next=protected-access
       targets = utils._dynamic_text2self(features)["targets"]
     if isinstance(self._model, transformer.Unitransformer) and (
         self._type != "aligned"):

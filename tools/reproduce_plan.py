@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import os
 import pathlib
-from typing import List, Optional
 
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import results
@@ -45,9 +44,9 @@ class Settings:
   """
   steps: int = 1000
   finetune_steps: int = 1000
-  task: Optional[str] = None
-  flags: List[str] = dataclasses.field(default_factory=list)
-  gin_params: List[str] = dataclasses.field(default_factory=list)
+  task: str | None = None
+  flags: list[str] = dataclasses.field(default_factory=list)
+  gin_params: list[str] = dataclasses.field(default_factory=list)
 
 
 def trained_tasks(table, settings):

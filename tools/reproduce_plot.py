@@ -22,7 +22,7 @@ def plot(report, path):
   if not panels:
     return
   matplotlib.use("Agg")
-  from matplotlib import pyplot  # pylint: disable=g-import-not-at-top
+  from matplotlib import pyplot
   across = min(len(panels), 4)
   down = -(-len(panels) // across)
   figure, axes = pyplot.subplots(

@@ -5,8 +5,9 @@ A row names gin files of `gin/`; a column names a task and a score of it, as
 `benchmark_rows.TABLE_4`.
 """
 
+from collections.abc import Mapping
 import math
-from typing import Mapping, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from synthesizer_mtf.tasks import averages
 from synthesizer_mtf.tools import benchmark_rows
@@ -22,8 +23,8 @@ class Column(NamedTuple):
     lower_is_better: of the score.
   """
   title: str
-  task: Optional[str]
-  scores: Tuple[str, ...]
+  task: str | None
+  scores: tuple[str, ...]
   lower_is_better: bool = False
 
   def cell(self, scores):
@@ -64,9 +65,9 @@ class Row(NamedTuple):
   """
   name: str
   model: str
-  paper: Mapping[str, Tuple[float, ...]]
+  paper: Mapping[str, tuple[float, ...]]
   laptop_params: Mapping[str, object] = {}
-  pretrained_model: Optional[str] = None
+  pretrained_model: str | None = None
 
 
 class Table(NamedTuple):
@@ -83,10 +84,10 @@ class Table(NamedTuple):
   """
   number: int
   title: str
-  columns: Tuple[Column, ...]
-  rows: Tuple[Row, ...]
-  pretrained: Tuple[str, ...] = ()
-  mixture: Optional[str] = None
+  columns: tuple[Column, ...]
+  rows: tuple[Row, ...]
+  pretrained: tuple[str, ...] = ()
+  mixture: str | None = None
   speed: bool = False
 
   def trained(self):
@@ -225,8 +226,8 @@ def _table_5():
       D+V    82.6 48.6 92.4 91.2/87.7 88.9/89.0 88.6/91.5 84.3/84.8 91.7 75.1
       R+V    84.1 53.3 92.2 91.2/87.7 89.3/88.9 88.6/91.4 85.0/84.6 92.3 81.2
       """)
-  return Table(5, "GLUE after pre-training", columns, rows, pretrained=("synth_en_mix",),
-               mixture="synth_en_mix")
+  return Table(5, "GLUE after pre-training", columns, rows,
+               pretrained=("synth_en_mix",), mixture="synth_en_mix")
 
 
 def _table_6():

@@ -79,7 +79,7 @@ def _keep_error(lines, raised):
   """Yields lines; SentencePiece would take an exception for their end."""
   try:
     yield from lines
-  except Exception as error:  # pylint: disable=broad-except
+  except Exception as error:
     raised.append(error)
 
 

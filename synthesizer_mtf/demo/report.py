@@ -68,7 +68,7 @@ def predictions(plan):
 def draw(plan, path):
   """Draws the training losses, pre-training and fine-tuning side by side."""
   matplotlib.use("Agg")
-  from matplotlib import pyplot  # pylint: disable=g-import-not-at-top
+  from matplotlib import pyplot
   figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), dpi=120)
   titles = {"pretrain": "Pre-training: span corruption of English text",
             "finetune": "Fine-tuning: names, English to German"}

@@ -4,6 +4,7 @@ Whether a stage is done is read from what it leaves: checkpoints, event files
 and predictions. So what was stopped at any place goes on from there.
 """
 
+from collections.abc import Callable
 import dataclasses
 import json
 import os
@@ -11,7 +12,6 @@ import pathlib
 import shlex
 import shutil
 import sys
-from typing import Callable, List, Optional
 
 from synthesizer_mtf.runs import process
 
@@ -28,10 +28,10 @@ class Stage:
     steps: a range, or None if it does not count steps.
   """
   title: str
-  command: List[str]
+  command: list[str]
   log: pathlib.Path
   is_done: Callable[[], bool]
-  steps: Optional[range] = None
+  steps: range | None = None
 
   def run(self):
     """Runs the command.

@@ -105,7 +105,7 @@ class Mixture(base.SynthesizingFunction):
 
   def _given(self, name, given, zero=False):
     """The weights of a parameter, or None."""
-    from synthesizer_mtf import notation  # pylint: disable=g-import-not-at-top
+    from synthesizer_mtf import notation
     if given is None or len(self.synthesizers) == 1:
       return None
     if self.weights == "sum":
