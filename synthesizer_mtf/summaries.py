@@ -15,9 +15,9 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import utils as mtf_utils
 from mesh_tensorflow.transformer import utils
-from synthesizer_mtf import attention
-from synthesizer_mtf import notation
+from synthesizer_mtf import checks
 from synthesizer_mtf import watch
+from synthesizer_mtf.synthesizers import names as synthesizer_names
 import tensorflow.compat.v1 as tf
 
 
@@ -48,8 +48,8 @@ def train_with_attention_summaries(
       microbatches, from whose loop no tensor leaves.
   """
   name = "train_with_attention_summaries"
-  attention.check_positive(f"{name}.every_steps", every_steps)
-  attention.check_positive(f"{name}.image_heads", image_heads)
+  checks.check_whole(f"{name}.every_steps", every_steps)
+  checks.check_whole(f"{name}.image_heads", image_heads)
   # Mesh TensorFlow does not pass it on.
   estimator._config = estimator.config.replace(save_summary_steps=every_steps)
   with watch.watching(AttentionSummaries(image_heads if images else 0)):
@@ -70,7 +70,7 @@ class AttentionSummaries(watch.Watcher):
   def see_alpha(self, alpha, synthesizers):
     parts = alpha.shape.dims[-1]
     alpha = mtf.reduce_mean(alpha, output_shape=[parts])
-    names = _unique(map(notation.part_name, synthesizers))
+    names = _unique(map(synthesizer_names.part_name, synthesizers))
     for name, value in zip(names, mtf.unstack(alpha, parts)):
       _scalar(f"alpha/{name}", value)
 

@@ -19,7 +19,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf import in_turns
 from synthesizer_mtf import visibility
 from synthesizer_mtf import watch
-from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
 
 # How many queries are computed at a time, where there are more.
@@ -40,8 +40,8 @@ def weighted_mean(logits, values, visible, inputs):
     dtype of the values. The softmax is computed in float32. A query which may
     see nothing gets finite values.
   """
-  products = [term for term in logits if isinstance(term, base.InnerProduct)]
-  tables = [term.values for term in logits if isinstance(term, base.Table)]
+  products = [term for term in logits if isinstance(term, logit_forms.InnerProduct)]
+  tables = [term.values for term in logits if isinstance(term, logit_forms.Table)]
   if visible.pairs is not None:
     tables.append(visibility.bias(visible.pairs))
   order = inputs.query_dims + [inputs.memory_length]

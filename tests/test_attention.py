@@ -245,7 +245,7 @@ def test_the_fast_paths_equal_the_plain_one():
   with graph.tf_graph.as_default():
     from synthesizer_mtf import inputs as inputs_lib
     from synthesizer_mtf import visibility
-    from synthesizer_mtf.synthesizers import base
+    from synthesizer_mtf.ops import logit_forms
     heads, d_kv = mtf.Dimension("heads", 3), mtf.Dimension("d_kv", 5)
     memory = mtf.Dimension("memory_length", 7)
     d_model = mtf.Dimension("d_model", harness.D_MODEL)
@@ -256,9 +256,9 @@ def test_the_fast_paths_equal_the_plain_one():
         3, 5, packed=False)
     visible = visibility.visibility(inputs)
     values = graph.constant(v, b, heads, memory, d_kv)
-    terms = [base.InnerProduct(graph.constant(q, b, heads, n, d_kv),
+    terms = [logit_forms.InnerProduct(graph.constant(q, b, heads, n, d_kv),
                                graph.constant(k, b, heads, memory, d_kv)),
-             base.Table(graph.constant(table, heads, n, memory))]
+             logit_forms.Table(graph.constant(table, heads, n, memory))]
     order = mtf.Shape([b, heads, n, d_kv])
     with_batch, without = graph.run(*[
         mtf.transpose(weighted_mean.weighted_mean(t, values, visible, inputs),

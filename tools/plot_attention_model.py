@@ -16,8 +16,8 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import synthesizer_mtf  # noqa: F401
 from synthesizer_mtf import linformer
-from synthesizer_mtf import notation
 from synthesizer_mtf import watch
+from synthesizer_mtf.synthesizers import names as synthesizer_names
 import t5.models
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -329,7 +329,7 @@ class _Collector(watch.Watcher):
 
   def see_alpha(self, alpha, synthesizers):
     name = _short_name()
-    self._parts[name] = [notation.part_name(s) for s in synthesizers]
+    self._parts[name] = [synthesizer_names.part_name(s) for s in synthesizers]
     self._keep(name, "alpha", alpha)
 
   def see_weights(self, weights, visible, inputs):
@@ -339,7 +339,7 @@ class _Collector(watch.Watcher):
       self.skipped.append(name)
       return
     self.layers.append(Layer(
-        name, "+".join(map(notation.part_name, layer.mixture.synthesizers)),
+        name, "+".join(map(synthesizer_names.part_name, layer.mixture.synthesizers)),
         self._parts.get(name, []), inputs.has_batch(weights)))
     weights = watch.normalized(weights, visible)
     ends = [inputs.length, inputs.memory_length]
