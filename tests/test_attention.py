@@ -1,18 +1,18 @@
 """What the attention layer owns: masks, dropout, dtypes, meshes, relative bias."""
 
-import cases
-import harness
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
 import numpy as np
 import pytest
+from support import cases
+from support import harness
+from support.examples import both_stacks
+from support.examples import every_notation
+from support.examples import PACKED
+from support.examples import PADDED
+from support.examples import tokens
 from synthesizer_mtf import weighted_mean
 import tensorflow.compat.v1 as tf
-from test_synthesizers import both_stacks
-from test_synthesizers import every_notation
-from test_synthesizers import PACKED
-from test_synthesizers import PADDED
-from test_synthesizers import tokens
 
 
 @every_notation

@@ -2,8 +2,8 @@
 
 import os
 
-import checkpoint_files
 import pytest
+from support import checkpoint_files
 from synthesizer_mtf import checkpoints
 import tensorflow.compat.v1 as tf
 

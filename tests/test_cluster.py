@@ -14,9 +14,9 @@ import types
 
 import gin
 from mesh_tensorflow.transformer import utils
-import models
 import numpy as np
 import pytest
+from support import models
 from synthesizer_mtf import cluster
 from synthesizer_mtf import launcher
 from t5.models import mesh_transformer_main

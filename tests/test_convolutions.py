@@ -1,22 +1,22 @@
 """LightConv and DyConv against NumPy, in each mode, on meshes, and refused."""
 
 import gin
-import harness
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import transformer
-import models
 import numpy as np
 import pytest
-import reference
+from support import harness
+from support import models
+from support import reference
+from support.decoding import check_continuation
+from support.decoding import check_greedy_decoding
+from support.decoding import EOS
+from support.decoding import until_eos
+from support.meshes import LAYOUT
+from support.meshes import tpu_mesh
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
-from test_decoding import check_continuation
-from test_decoding import check_greedy_decoding
-from test_decoding import EOS
-from test_decoding import until_eos
-from test_meshes import LAYOUT
-from test_tpu_lowering import tpu_mesh
 
 NAMES = ["LightConv", "DyConv"]
 both = pytest.mark.parametrize("name", NAMES)

@@ -5,8 +5,8 @@ import pathlib
 import subprocess
 import sys
 
-import checkpoint_files
 import pytest
+from support import checkpoint_files
 
 KILLS = 2
 

@@ -1,11 +1,11 @@
 """The fast cross-attention is T5's, to the rounding error."""
 
-import harness
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
-import models
 import numpy as np
 import pytest
+from support import harness
+from support import models
 from synthesizer_mtf import cross_attention
 import tensorflow.compat.v1 as tf
 

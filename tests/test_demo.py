@@ -8,6 +8,7 @@ import sys
 
 from matplotlib import image
 import pytest
+from support.events import write_events
 from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import english
@@ -17,7 +18,6 @@ from synthesizer_mtf.demo import stages
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import results
-import tensorflow.compat.v1 as tf
 
 ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,
        "log_perplexity": 4.25, "bleu": 31.46, "accuracy": 12.5}
@@ -95,16 +95,6 @@ def test_losses_of_a_step_done_twice_are_the_later_ones(tmp_path):
   log.write_text("step, tf_loss[7.5][1]\nother\nstep, tf_loss[7][2]\n"
                  "step, tf_loss[6.5][2]\nstep, tf_loss[6][3]\n")
   assert results.losses(log) == [(1, 7.5), (2, 6.5), (3, 6.0)]
-
-
-def write_events(folder, tag, values):
-  """Writes an event file with a value for each step, {step: value}."""
-  with tf.Graph().as_default():
-    writer = tf.summary.FileWriter(str(folder))
-    for step, value in values.items():
-      writer.add_summary(tf.Summary(
-          value=[tf.Summary.Value(tag=tag, simple_value=value)]), step)
-    writer.close()
 
 
 def test_log_perplexity_is_that_of_the_step_with_its_sign_turned(tmp_path):

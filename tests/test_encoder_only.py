@@ -8,10 +8,10 @@ import gin
 import numpy as np
 import pytest
 import seqio
+from support.events import scalars
 from synthesizer_mtf.tasks import labels
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from test_launcher import scalars
 
 COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
 VOCABULARY = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = '{}'"

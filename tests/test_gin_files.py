@@ -4,9 +4,9 @@ import pathlib
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
-import models
 import numpy as np
 import pytest
+from support import models
 from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 

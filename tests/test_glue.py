@@ -4,9 +4,9 @@ import json
 import re
 
 import gin
-import prepared
 import pytest
 import seqio
+from support import prepared
 from synthesizer_mtf.tasks import averages
 from synthesizer_mtf.tasks import super_glue
 from t5.data import glue_utils

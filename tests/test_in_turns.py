@@ -1,12 +1,12 @@
 """Queries that take turns give what all of them give at once."""
 
 import mesh_tensorflow as mtf
-import models
 import numpy as np
 import pytest
+from support import models
+from support.decoding import parse
+from support.meshes import loss_and_gradients
 from synthesizer_mtf import weighted_mean
-from test_decoding import parse
-from test_meshes import loss_and_gradients
 
 
 @pytest.fixture

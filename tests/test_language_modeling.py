@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-import prepared
 import pytest
 import seqio
+from support import prepared
 from synthesizer_mtf.tasks import perplexity
 from synthesizer_mtf.tasks import vocabulary
 import tensorflow.compat.v1 as tf

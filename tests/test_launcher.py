@@ -1,54 +1,14 @@
 """The commands that users type, in subprocesses, on a tiny model and real text."""
 
-import pathlib
-import pydoc_data.topics
-import re
 import subprocess
 import sys
 
 import pytest
+from support.events import scalars
+from support.launching import Launcher
+from support.launching import STEPS
+from support.launching import steps
 import tensorflow.compat.v1 as tf
-
-COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
-STEPS = "utils.run.train_steps = {}"
-
-
-class Launcher:
-  """Runs the launcher with a tiny R+V model on pairs of words."""
-
-  def __init__(self, folder, vocabulary):
-    self.folder = folder
-    self.vocabulary = vocabulary
-    self.model_dir = folder / "model"
-    words = sorted(set(re.findall(
-        r"\b[a-z]{3,9}\b", pydoc_data.topics.topics["naming"])))
-    rows = [f"{word}\t{word[::-1]}" for word in words]
-    (folder / "train.tsv").write_text("\n".join(rows[8:]) + "\n")
-    (folder / "dev.tsv").write_text("\n".join(rows[:8]) + "\n")
-    self.words = words[:8]
-
-  def bindings(self):
-    return [
-        "MIXTURE_NAME = 'synth_text_pairs'",
-        f"synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
-        f"'{self.vocabulary}'",
-        f"synthesizer_mtf.tasks.pairs.train = '{self.folder}/train.tsv'",
-        f"synthesizer_mtf.tasks.pairs.validation = '{self.folder}/dev.tsv'",
-        "d_model = 16", "d_ff = 24", "num_heads = 2", "d_kv = 6",
-        "num_layers = 2", "utils.run.batch_size = 4",
-        "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
-        "Bitransformer.decode.max_decode_length = 8",
-        "utils.run.save_checkpoints_steps = 4"]
-
-  def __call__(self, *gin_files, bindings=(), flags=(), timeout=240):
-    files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
-             "learning_rate_schedules/constant_0_001.gin", *gin_files, "cpu.gin"]
-    command = [str(COMMAND), f"--model_dir={self.model_dir}", *flags]
-    command += [f"--gin_file={name}" for name in files]
-    command += [f"--gin_param={b}" for b in [*self.bindings(), *bindings]]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, check=False,
-        cwd=self.folder)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +19,6 @@ def launcher(tmp_path_factory, sentencepiece_model):
       STEPS.format(4), "train_with_attention_summaries.every_steps = 2"])
   assert done.returncode == 0, done.stderr[-3000:]
   return run
-
-
-def steps(launcher):
-  return sorted(int(p.stem.split("-")[1])
-                for p in launcher.model_dir.glob("model.ckpt-*.index"))
 
 
 def test_train_saves_checkpoints_and_resumes_from_the_last(launcher):
@@ -77,16 +32,6 @@ def test_train_saves_checkpoints_and_resumes_from_the_last(launcher):
   for name in ("q", "k", "v", "o", "R", "alpha"):
     assert (f"encoder/block_001/layer_000/SyntheticAttention/{name}"
             in names), names
-
-
-def scalars(folder):
-  """The last value of each scalar in the event files of a folder."""
-  values = {}
-  for path in sorted(folder.glob("events*")):
-    for event in tf.train.summary_iterator(str(path)):
-      for value in event.summary.value:
-        values[value.tag] = value.simple_value
-  return values
 
 
 def test_training_writes_summaries_of_the_attention(launcher):

@@ -1,18 +1,18 @@
 """Linformer against NumPy, on meshes, and where it is refused."""
 
-import harness
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
-import reference
+from support import classifiers
+from support import harness
+from support import reference
+from support.examples import PACKED
+from support.examples import PADDED
+from support.examples import tokens
+from support.meshes import tpu_mesh
 import synthesizer_mtf
 from synthesizer_mtf import weighted_mean
 import tensorflow.compat.v1 as tf
-import test_classifier
-from test_synthesizers import PACKED
-from test_synthesizers import PADDED
-from test_synthesizers import tokens
-from test_tpu_lowering import tpu_mesh
 
 
 def make(**kwargs):
@@ -103,7 +103,7 @@ SMALL = ["Linformer.max_length = 16", "Linformer.rank = 3"]
 
 def step(*bindings, **kwargs):
   """The loss and gradients of a classifier with two layers."""
-  return test_classifier.loss_and_gradients(
+  return classifiers.loss_and_gradients(
       *SMALL, *bindings, attention="Linformer", **kwargs)
 
 
@@ -113,14 +113,14 @@ def fixture_shared_by_layers():
 
 
 def test_loss_and_gradients_do_not_depend_on_the_mesh():
-  test_classifier.assert_same(
+  classifiers.assert_same(
       step("num_layers = 1", mesh_shape="batch:2,model:2"),
       step("num_layers = 1"))
 
 
 def test_a_projection_of_all_layers_does_not_depend_on_the_mesh(
     shared_by_layers):
-  test_classifier.assert_same(
+  classifiers.assert_same(
       step("Linformer.share_layers = True", mesh_shape="model:2"),
       shared_by_layers)
 
@@ -128,16 +128,16 @@ def test_a_projection_of_all_layers_does_not_depend_on_the_mesh(
 def test_layers_with_one_projection_can_run_again_in_the_backward_pass(
     shared_by_layers):
   assert len([n for n in shared_by_layers if n.endswith("/E")]) == 1
-  test_classifier.assert_same(
+  classifiers.assert_same(
       step("Linformer.share_layers = True", "LayerStack.recompute_grads = True"),
       shared_by_layers)
 
 
 def test_a_training_step_lowers_to_eight_cores_and_projections_split():
-  m = test_classifier.make(*SMALL, "num_layers = 1", attention="Linformer",
-                           mesh_shape="batch:2,model:4")
+  m = classifiers.make(*SMALL, "num_layers = 1", attention="Linformer",
+                       mesh_shape="batch:2,model:4")
   with m.tf_graph.as_default():
-    test_classifier.step(m)
+    classifiers.step(m)
     mesh_impl = tpu_mesh("batch:2,model:4")
     mtf.Lowering(m.graph, {m.mesh: mesh_impl}, autostack=False)
   shapes = {v.name[-2:]: mesh_impl.slice_shape(v.shape)

@@ -1,35 +1,17 @@
 """Whole models on CPU meshes: the same loss and gradients however they are split."""
 
-import cases
 import mesh_tensorflow as mtf
-import models
 import numpy as np
 import pytest
-from test_decoding import parse
+from support import cases
+from support import models
+from support.decoding import parse
+from support.meshes import LAYOUT
+from support.meshes import loss_and_gradients
 
-LAYOUT = "batch:batch,heads:model,d_ff:model,vocab:model"
 MESHES = [(n, "batch:2,model:2") for n in cases.NOTATIONS] + [
     ("R", "batch:2"), ("R", "model:2"), ("FR+D+V", "model:4"),
     ("FD", "batch:4")]
-
-
-def loss_and_gradients(notation, mesh_shape, packed, *bindings):
-  parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1",
-        "SyntheticAttention.relative_attention_type = 'bias_shared'", *bindings)
-  m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT)
-  generator = np.random.RandomState(0)
-  with m.tf_graph.as_default():
-    inputs, targets = [
-        m.ids(generator.randint(2, models.VOCABULARY, (4, n))) for n in (9, 7)]
-    kwargs = {}
-    if packed:
-      kwargs = {"encoder_sequence_id": m.ids([[1, 1, 1, 2, 2, 2, 2, 3, 0]] * 4),
-                "decoder_sequence_id": m.ids([[1, 1, 2, 2, 2, 3, 0]] * 4)}
-    _, loss = m.model.call_simple(inputs, targets, True, mode="train", **kwargs)
-    variables = m.graph.trainable_variables
-    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
-    (values,), _ = m.run(loss, *grads, scale=0.3)
-  return dict(zip(["loss"] + [v.name for v in variables], values))
 
 
 @pytest.fixture(scope="module")

@@ -1,20 +1,20 @@
 """Attention without its softmax, and R as an MLP-Mixer's token mixing."""
 
-import cases
-import harness
 import mesh_tensorflow as mtf
-import models
 import numpy as np
 import pytest
-import reference
+from support import cases
+from support import harness
+from support import models
+from support import reference
+from support.decoding import check_greedy_decoding
+from support.decoding import parse
+from support.examples import both_stacks
+from support.examples import PACKED
+from support.examples import PADDED
+from support.examples import tokens
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
-from test_decoding import check_greedy_decoding
-from test_decoding import parse
-from test_synthesizers import both_stacks
-from test_synthesizers import PACKED
-from test_synthesizers import PADDED
-from test_synthesizers import tokens
 
 # One for each kind of logits: without and with batch, inner products, both.
 NOTATIONS = ["R", "FR", "D", "FD", "V", "FR+D+V", "Fix+FD+V"]

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import threading
 
-import prepared
 import pytest
 import seqio
+from support import prepared
 from synthesizer_mtf import launcher
 from synthesizer_mtf.tasks import cache
 from synthesizer_mtf.tasks import tfds_source

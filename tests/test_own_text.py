@@ -6,9 +6,9 @@ import logging
 
 import pytest
 import seqio
-from task_files import bind
-from task_files import examples
-from task_files import texts
+from support.task_files import bind
+from support.task_files import examples
+from support.task_files import texts
 import tensorflow.compat.v2 as tf
 
 pytestmark = pytest.mark.usefixtures("clean_tasks")

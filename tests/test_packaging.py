@@ -2,18 +2,16 @@
 
 import ast
 import os
-import pathlib
 import subprocess
 import sys
 
 from absl import flags
 import gin
 import pytest
+from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
 from t5.models import mesh_transformer_main
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def _user_flags(module):

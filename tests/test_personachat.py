@@ -8,10 +8,10 @@ import types
 import nltk.corpus
 import pytest
 import seqio
+from support.task_files import bind
+from support.task_files import examples
+from support.task_files import texts
 from synthesizer_mtf.tasks import dialogue_metrics
-from task_files import bind
-from task_files import examples
-from task_files import texts
 
 pytestmark = pytest.mark.usefixtures("clean_tasks")
 

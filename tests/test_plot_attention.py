@@ -5,16 +5,16 @@ import os
 
 import gin
 from matplotlib import image as mpl_image
-import models
 import numpy as np
 import pytest
-import reference
 import seqio
+from support import models
+from support import reference
+from support.decoding import SIZES
 from synthesizer_mtf.tools import plot_attention
 from synthesizer_mtf.tools import plot_attention_model
 from synthesizer_mtf.tools import plot_attention_statistics as statistics
 import tensorflow.compat.v1 as tf
-from test_decoding import SIZES
 
 BYTES = (seqio.ByteVocabulary(),) * 2
 TEXTS = [{"inputs": "a bird", "targets": "zwei"},

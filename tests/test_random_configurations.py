@@ -3,7 +3,7 @@
 Two hundred cases, the same on every machine, are part of the suite. For others,
 and for more of them:
 
-  HYPOTHESIS_CASES=2000 python -m pytest tests/test_random_configurations.py \
+  HYPOTHESIS_CASES=2000 python -m pytest tests/models/test_random_configurations.py \
     --hypothesis-profile=many --hypothesis-seed=1
 
 A case that fails is shrunk and printed as Python; put it into an `@example`.
@@ -12,20 +12,20 @@ A case that fails is shrunk and printed as Python; put it into an `@example`.
 import collections
 
 import gin
-import harness
 from hypothesis import example
 from hypothesis import given
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
-from random_cases import Case
-from random_cases import cases
-from random_cases import Layer
-import reference
+from support import harness
+from support import patterns
+from support import reference
+from support.random_cases import Case
+from support.random_cases import cases
+from support.random_cases import Layer
 import synthesizer_mtf
 from synthesizer_mtf import weighted_mean
 import tensorflow.compat.v1 as tf
-import test_fixed_patterns
 
 
 @pytest.fixture(autouse=True)
@@ -301,7 +301,7 @@ def part_logits(case, layer, part, p, x, ids):
     position = position % layer.of_part(part, "tile_length")
   if part == "Pattern":
     names = layer.of_part(part, "patterns")
-    weights = test_fixed_patterns.expected_weights(
+    weights = patterns.expected_weights(
         [names[h % len(names)] for h in range(heads)], ids, case.decoder)
     return np.log(np.maximum(weights, 1e-13))
   if part == "D":

@@ -8,11 +8,11 @@ import shlex
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import utils
-import models
 import numpy as np
 import pkg_resources
 import pytest
 import seqio
+from support import models
 from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 

@@ -11,9 +11,10 @@ import time
 
 import gin
 from matplotlib import image
-import models
 import pytest
 import seqio
+from support import models
+from support.events import write_events
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools import reproduce
@@ -22,7 +23,6 @@ from synthesizer_mtf.tools import reproduce_plot
 from synthesizer_mtf.tools import reproduce_report
 from synthesizer_mtf.tools import reproduce_speed
 from synthesizer_mtf.tools import reproduce_tables
-from test_demo import write_events
 
 TABLES = reproduce_tables.TABLES
 STATE = {"machine": {"cpu": "abacus", "cores": 3}, "versions": {"t5": "0.9.4"}}

@@ -6,10 +6,10 @@ Its model is one variable; hooks, saver and session are those of Mesh.
 import resource
 import signal
 
-import checkpoint_files
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
+from support import checkpoint_files
 from synthesizer_mtf import launcher
 from synthesizer_mtf import safeguards
 import tensorflow.compat.v1 as tf

@@ -4,15 +4,15 @@ import json
 import subprocess
 import sys
 
-import cases
 from mesh_tensorflow.transformer import utils
-import models
 import numpy as np
 import pytest
 import seqio
+from support import cases
+from support import models
+from support.decoding import SIZES
 from synthesizer_mtf import notation
 import tensorflow.compat.v1 as tf
-from test_decoding import SIZES
 
 STEP = 3
 

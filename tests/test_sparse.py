@@ -2,18 +2,17 @@
 
 import itertools
 
-import harness
 import mesh_tensorflow as mtf
-import models
 import numpy as np
 import pytest
-import reference
+from support import decoding
+from support import harness
+from support import meshes
+from support import models
+from support import reference
 import synthesizer_mtf
 from synthesizer_mtf import sparse_fixed
 import tensorflow.compat.v1 as tf
-import test_decoding
-import test_meshes
-import test_tpu_lowering
 
 HEADS, D_KV = 3, 5
 LENGTH = 13
@@ -229,8 +228,8 @@ def test_step_by_step_decoding_equals_the_full_pass(name, kwargs, position):
 @each(FEW)
 def test_greedy_decoding_of_a_model_gives_the_argmax_of_the_full_pass(
     name, kwargs):
-  test_decoding.parse(name, "num_layers = 1",
-                      *[f"{name}.{k} = {v}" for k, v in kwargs.items()])
+  decoding.parse(name, "num_layers = 1",
+                 *[f"{name}.{k} = {v}" for k, v in kwargs.items()])
   m = models.Model()
   with m.tf_graph.as_default():
     inputs = m.ids([[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0]])
@@ -239,24 +238,24 @@ def test_greedy_decoding_of_a_model_gives_the_argmax_of_the_full_pass(
       logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
     best = mtf.argmax(logits, logits.shape.dims[-1])
     (values,), _ = m.run(outputs, best, scale=1.0)
-  test_decoding.check_greedy(*values)
+  decoding.check_greedy(*values)
 
 
 def test_beam_search_scores_its_result_as_the_full_pass_does(monkeypatch):
-  monkeypatch.setitem(test_decoding.SIZES, "SparseFixed", [
+  monkeypatch.setitem(decoding.SIZES, "SparseFixed", [
       "num_layers = 1", "SparseFixed.stride = 3", "SparseFixed.columns = 1"])
-  test_decoding.test_beam_search_scores_its_result_as_the_full_pass_does(
-      "SparseFixed")
+  decoding.parse("SparseFixed")
+  decoding.check_beam_search()
 
 
 @each(FEW)
 def test_a_prefix_language_model_continues_as_the_full_pass(name, kwargs):
   bind = [f"{name}.{k} = {v}" for k, v in kwargs.items()]
-  test_decoding.parse(name, "Unitransformer.input_full_attention = True",
-                      "num_layers = 1", *bind)
+  decoding.parse(name, "Unitransformer.input_full_attention = True",
+                 "num_layers = 1", *bind)
   m = models.Model("lm")
   start = np.array([[5, 9, 1] + [0] * 9, [8, 3, 7, 2, 4, 6, 1] + [0] * 5])
-  test_decoding.check_continuation(m, start)
+  decoding.check_continuation(m, start)
 
 
 def largest(name, length, packed, decoder, **kwargs):
@@ -320,7 +319,7 @@ def test_layers_can_run_again_in_the_backward_pass(name, packed):
   ids = np.array([[5, 9, 3, 1, 7, 8, 2, 4, 1, 6, 0], [3] * 11])
   segments = np.array([[1] * 7 + [2] * 3 + [0], [1] * 11])
   for recompute in (False, True):
-    test_decoding.parse(
+    decoding.parse(
         name, f"{name}.stride = 3", "SparseFixed.columns = 1", "num_layers = 1",
         f"{name}.relative_attention_type = 'bias_shared'",
         f"LayerStack.recompute_grads = {recompute}")
@@ -340,19 +339,18 @@ def test_layers_can_run_again_in_the_backward_pass(name, packed):
 @pytest.mark.parametrize("name, packed", [
     ("SparseFixed", True), ("SparseFixed", False), ("SparseStrided", False)])
 def test_a_training_step_lowers_to_eight_cores(name, packed):
-  test_decoding.parse(
+  decoding.parse(
       name, "num_heads = 4", "d_ff = 12", "num_layers = 1",
       f"{name}.stride = 3", "SparseFixed.columns = 1",
       f"{name}.relative_attention_type = 'bias_shared'")
-  m = models.Model("lm", mesh_shape="batch:2,model:4",
-                   layout=test_tpu_lowering.LAYOUT)
+  m = models.Model("lm", mesh_shape="batch:2,model:4", layout=meshes.LAYOUT)
   with m.tf_graph.as_default():
     ids = m.ids(np.ones((4, 9), int))
     _, loss = m.model.call_simple(
         ids, ids, True, mode="train", sequence_id=ids if packed else None)
     grads = mtf.gradients(
         [loss], [v.outputs[0] for v in m.graph.trainable_variables])
-    mesh_impl = test_tpu_lowering.tpu_mesh("batch:2,model:4")
+    mesh_impl = meshes.tpu_mesh("batch:2,model:4")
     lowering = mtf.Lowering(m.graph, {m.mesh: mesh_impl}, autostack=False)
   assert all(lowering.tensors[g] is not None for g in grads)
   projections = [v for v in m.graph.all_variables
@@ -472,8 +470,8 @@ def test_blocks_of_a_model_can_take_the_two_sets_in_turn():
 
 @pytest.mark.parametrize("name", ["SparseFixed", "SparseStrided"])
 def test_heads_that_do_not_divide_over_the_mesh_are_an_error(name):
-  test_decoding.parse(name, "num_heads = 3")
-  m = models.Model(mesh_shape="model:2", layout=test_meshes.LAYOUT)
+  decoding.parse(name, "num_heads = 3")
+  m = models.Model(mesh_shape="model:2", layout=meshes.LAYOUT)
   with m.tf_graph.as_default(), pytest.raises(ValueError) as error:
     ids = m.ids(np.ones((2, 5), int))
     m.model.call_simple(ids, ids, True, mode="train")

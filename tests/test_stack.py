@@ -2,7 +2,7 @@
 
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
-import models
+from support import models
 import synthesizer_mtf
 
 

@@ -2,16 +2,16 @@
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import utils as mtf_utils
-import models
 import numpy as np
 import pytest
-import reference
+from support import models
+from support import reference
+from support.decoding import parse
+from support.meshes import LAYOUT
+from support.meshes import tpu_mesh
 from synthesizer_mtf import summaries
 from synthesizer_mtf import watch
 import tensorflow.compat.v1 as tf
-from test_decoding import parse
-from test_tpu_lowering import LAYOUT
-from test_tpu_lowering import tpu_mesh
 
 IDS = [[5, 9, 3, 7, 1], [8, 4, 1, 0, 0]]
 

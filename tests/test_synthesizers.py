@@ -1,22 +1,15 @@
 """Every synthesizing function and mixture against NumPy, from the paper."""
 
-import cases
-import harness
 import numpy as np
 import pytest
-import reference
-
-PADDED = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
-PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 1, 2, 2, 2, 2, 2]])
-
-every_notation = pytest.mark.parametrize("notation", cases.NOTATIONS)
-both_stacks = pytest.mark.parametrize(
-    "decoder", [False, True], ids=["encoder", "decoder"])
-
-
-def tokens(batch=2, length=7, seed=1):
-  generator = np.random.RandomState(seed)
-  return generator.randn(batch, length, harness.D_MODEL).astype(np.float32)
+from support import cases
+from support import harness
+from support import reference
+from support.examples import both_stacks
+from support.examples import every_notation
+from support.examples import PACKED
+from support.examples import PADDED
+from support.examples import tokens
 
 
 @every_notation

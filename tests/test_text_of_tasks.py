@@ -1,8 +1,8 @@
 """The text that every task makes of a row of its data set."""
 
-import prepared
 import pytest
 import seqio
+from support import prepared
 
 LENGTHS = {"inputs": 5, "targets": 16}
 EOS = 1

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 import sentencepiece
+from support.task_files import bind
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import train_vocabulary
-from task_files import bind
 
 pytestmark = pytest.mark.usefixtures("clean_tasks")
 

@@ -1,8 +1,8 @@
 """The metrics of translation, summarisation and classification."""
 
-import prepared
 import pytest
 import seqio
+from support import prepared
 
 NONSENSE = "banana"
 

@@ -3,16 +3,16 @@
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import universal_transformer
-import models
 import numpy as np
 import pytest
+from support import models
+from support.decoding import check_greedy
+from support.decoding import EOS
+from support.decoding import parse
+from support.meshes import LAYOUT
+from support.meshes import tpu_mesh
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
-from test_decoding import check_greedy
-from test_decoding import EOS
-from test_decoding import parse
-from test_tpu_lowering import LAYOUT
-from test_tpu_lowering import tpu_mesh
 
 FILE = "stacks/universal.gin"
 ACT = "UTLayerStack.recurrence_type = 'act'"

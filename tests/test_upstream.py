@@ -1,13 +1,13 @@
 """Agreement with mesh_tensorflow's own layers, and the defects not inherited."""
 
-import cases
-import harness
 from mesh_tensorflow.transformer import transformer_layers
 import numpy as np
 import pytest
-from test_synthesizers import both_stacks
-from test_synthesizers import PADDED
-from test_synthesizers import tokens
+from support import cases
+from support import harness
+from support.examples import both_stacks
+from support.examples import PADDED
+from support.examples import tokens
 
 
 def authors(mode):

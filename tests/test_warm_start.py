@@ -3,18 +3,18 @@
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
-import models
 import numpy as np
 import pytest
+from support import decoding
+from support import launching
+from support import meshes
+from support import models
 from synthesizer_mtf import summaries
 from synthesizer_mtf import synthesizers
 from synthesizer_mtf import warm_start
 from synthesizer_mtf import warm_start_plan
 from synthesizer_mtf.synthesizers import mixture
 import tensorflow.compat.v1 as tf
-import test_decoding
-import test_launcher
-import test_tpu_lowering
 
 LENGTH = 9
 T5 = ["transformer_layers.SelfAttention.relative_attention_type = 'bias_shared'",
@@ -144,8 +144,8 @@ def test_weights_anneal_until_r_alone_is_left(mixed):
 
 
 def test_decoding_reads_the_weights_of_the_step():
-  test_decoding.parse("R+V", "Mixture.final_weights = {'R': 1.0}",
-                      "Mixture.annealing_steps = (0, 4)", "num_layers = 1")
+  decoding.parse("R+V", "Mixture.final_weights = {'R': 1.0}",
+                 "Mixture.annealing_steps = (0, 4)", "num_layers = 1")
   m = models.Model()
   with m.tf_graph.as_default():
     tf.Variable(3, name="global_step", dtype=tf.int64, trainable=False,
@@ -157,14 +157,14 @@ def test_decoding_reads_the_weights_of_the_step():
       logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
     best = mtf.argmax(logits, logits.shape.dims[-1])
     ((outputs, best),), _ = m.run(outputs, best, scale=0.5)
-  test_decoding.check_greedy(outputs, best)
+  decoding.check_greedy(outputs, best)
 
 
 def test_annealing_trains_on_a_tpu_mesh_where_layers_run_again():
   parse("R+V", *ANNEALING, "num_layers = 1", "num_heads = 4", "d_ff = 12",
         "LayerStack.recompute_grads = True")
   mesh_shape = "batch:2,model:4"
-  m = models.Model(mesh_shape=mesh_shape, layout=test_tpu_lowering.LAYOUT)
+  m = models.Model(mesh_shape=mesh_shape, layout=meshes.LAYOUT)
   with m.tf_graph.as_default():
     tf.train.create_global_step()
     ids = m.ids(np.ones((4, 7), int))
@@ -172,7 +172,7 @@ def test_annealing_trains_on_a_tpu_mesh_where_layers_run_again():
     alphas = [v for v in m.graph.trainable_variables if "alpha" in v.name]
     grads = mtf.gradients([loss], [v.outputs[0] for v in alphas])
     lowering = mtf.Lowering(m.graph, {
-        m.mesh: test_tpu_lowering.tpu_mesh(mesh_shape)}, autostack=False)
+        m.mesh: meshes.tpu_mesh(mesh_shape)}, autostack=False)
   assert len(alphas) == 2
   assert all(g in lowering.tensors for g in grads)
 
@@ -396,16 +396,16 @@ def test_weights_out_of_range_are_errors(parameters, message):
 
 def test_the_launcher_starts_r_plus_v_from_the_stock_layers_checkpoint(
     tmp_path, sentencepiece_model):
-  launch = test_launcher.Launcher(tmp_path, sentencepiece_model)
+  launch = launching.Launcher(tmp_path, sentencepiece_model)
   common = ["num_layers = 1"]
   done = launch(bindings=common + [
-      "synthesizer_stack.attention = None", test_launcher.STEPS.format(3)])
+      "synthesizer_stack.attention = None", launching.STEPS.format(3)])
   assert done.returncode == 0, done.stderr[-3000:]
   old = tf.train.load_checkpoint(str(tmp_path / "model"))
   launch.model_dir = tmp_path / "warm"
   done = launch(FROM_T5, bindings=common + [
       f"warm_start.checkpoint = '{tmp_path}/model'",
-      test_launcher.STEPS.format(2)])
+      launching.STEPS.format(2)])
   assert done.returncode == 0, done.stderr[-3000:]
   assert "Warm start: fresh: encoder/block_*/layer_000/SyntheticAttention/R, " in (
       done.stderr)
@@ -414,4 +414,4 @@ def test_the_launcher_starts_r_plus_v_from_the_stock_layers_checkpoint(
   for name in ("q", "relative_attention_bias"):
     np.testing.assert_array_equal(
         new.get_tensor(OURS + name), old.get_tensor(SELF + name))
-  assert test_launcher.steps(launch)[-1] == 2
+  assert launching.steps(launch)[-1] == 2

@@ -7,9 +7,9 @@ files of data are in test_own_text.py and test_tasks.py.
 
 
 from absl.testing import flagsaver
-import models
 import numpy as np
 import pytest
+from support import models
 import synthesizer_mtf
 from synthesizer_mtf import launcher
 import tensorflow.compat.v1 as tf

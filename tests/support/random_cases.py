@@ -8,7 +8,7 @@ is drawn here.
 from typing import NamedTuple
 
 from hypothesis import strategies as st
-import test_fixed_patterns
+from support import patterns
 
 CLASSES = {"V": "DotProductLogits", "R": "RandomLogits",
            "Fix": "FixedRandomLogits", "FR": "FactorizedRandomLogits",
@@ -164,7 +164,7 @@ def _part(draw, part, length, decoder):
   if part == "V":
     return {}
   if part == "Pattern":
-    names = test_fixed_patterns.LEFT if decoder else test_fixed_patterns.NAMES
+    names = patterns.LEFT if decoder else patterns.NAMES
     return {"patterns": draw(st.lists(
         st.sampled_from(names), min_size=1, max_size=5))}
   chosen = {"tile_length": draw(st.none() | st.integers(1, 9))}
