@@ -9,11 +9,11 @@ from typing import Any
 
 from absl import logging
 from mesh_tensorflow.transformer import transformer
-from synthesizer_mtf import attention
-from synthesizer_mtf import convolutions
-from synthesizer_mtf import linformer
-from synthesizer_mtf import sparse_fixed
-from synthesizer_mtf import sparse_strided
+from synthesizer_mtf.layers import attention
+from synthesizer_mtf.layers import convolutions
+from synthesizer_mtf.layers import linformer
+from synthesizer_mtf.layers import sparse_fixed
+from synthesizer_mtf.layers import sparse_strided
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers.names import SYNTHESIZING_FUNCTIONS
 

@@ -6,7 +6,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf import inputs as attention_inputs
+from synthesizer_mtf.context import attention_inputs
 
 
 class HeadSizes:

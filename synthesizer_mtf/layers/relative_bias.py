@@ -5,7 +5,7 @@ import copy
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
-from synthesizer_mtf import inputs as attention_inputs
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import stack_cache
 import tensorflow.compat.v1 as tf
 

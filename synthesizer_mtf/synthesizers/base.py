@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
-from synthesizer_mtf import inputs as attention_inputs
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.ops import logit_forms
 

@@ -2,7 +2,7 @@
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import inputs as attention_inputs
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf

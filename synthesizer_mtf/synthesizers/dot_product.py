@@ -1,7 +1,7 @@
 """V: the dot product of the Transformer, as a synthesizing function."""
 
 import gin
-from synthesizer_mtf import inputs as attention_inputs
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 

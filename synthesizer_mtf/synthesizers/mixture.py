@@ -5,8 +5,8 @@ import contextlib
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import inputs as attention_inputs
-from synthesizer_mtf import watch
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import mixture_weights
@@ -114,7 +114,7 @@ class Mixture(base.SynthesizingFunction):
     if self.final_weights is not None:
       alpha = mixture_weights.annealed(
           alpha, self.final_weights, self.annealing_steps)
-    watch.show_alpha(alpha, self.synthesizers, inputs)
+    watchers.show_alpha(alpha, self.synthesizers, inputs)
     return mtf.unstack(alpha, dim)
 
   def _given(self, name, given, zero=False):

@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
-from synthesizer_mtf import blocks as attention_blocks
 from synthesizer_mtf import checks
-from synthesizer_mtf import inputs as attention_inputs
-from synthesizer_mtf import visibility
-from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
+from synthesizer_mtf.context import visibility
 from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.layers import relative_bias
+from synthesizer_mtf.ops import sequence_blocks
+from synthesizer_mtf.ops import weighted_mean
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
@@ -178,7 +178,7 @@ class SparseAttention(transformer.TransformerLayer):
     Returns:
       <float>[batch, heads, length, d_kv]
     """
-    blocks = attention_blocks.SequenceBlocks(inputs.length, self.stride)
+    blocks = sequence_blocks.SequenceBlocks(inputs.length, self.stride)
     query = blocks.queries(query)
     parts = []
     for view in self._views(blocks, inputs):

@@ -2,12 +2,12 @@
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import blocks as attention_blocks
 from synthesizer_mtf import checks
-from synthesizer_mtf import sparse
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
+from synthesizer_mtf.layers import sparse
+from synthesizer_mtf.ops import sequence_blocks
 import tensorflow.compat.v1 as tf
 
 
@@ -170,7 +170,7 @@ class SparseFixed(sparse.SparseAttention):
     lead = [d for d in inputs.batch_dims + [inputs.heads]
             if d in marked.shape.dims]
     entries = mtf.Dimension("summary", min(count * self.columns, length))
-    return attention_blocks.index_of(
+    return sequence_blocks.index_of(
         mtf.transpose(marked, lead + [inputs.length]), inputs.length, entries)
 
 
@@ -194,7 +194,7 @@ def _segment_span(inputs):
     def edges(offset, distance):
       """For each slot, the distance of the nearest edge from the row's end."""
       edge = mtf.not_equal(ids, mtf.shift(ids, offset, length, wrap=False))
-      return attention_blocks.running(
+      return sequence_blocks.running(
           mtf.cast(edge, tf.int32) * distance, length, mtf.maximum,
           backwards=offset < 0)
 

@@ -12,11 +12,11 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf import inputs as attention_inputs
-from synthesizer_mtf import local_sum
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.layers import head_sizes
+from synthesizer_mtf.ops import local_sum
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 

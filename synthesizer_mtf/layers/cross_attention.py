@@ -9,12 +9,12 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import layers
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
-from synthesizer_mtf import inputs as attention_inputs
-from synthesizer_mtf import visibility
-from synthesizer_mtf import watch
-from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import visibility
+from synthesizer_mtf.context import watchers
 from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.ops import logit_forms
+from synthesizer_mtf.ops import weighted_mean
 
 # Options of stock attention which change its variables or its function, with the
 # values that are known here.
@@ -83,6 +83,6 @@ class EncDecAttention(transformer.TransformerLayer):
         self._stock, context, [inputs.heads])
     if bias is not None:
       logits.append(logit_forms.Table(bias))
-    with watch.unwatched():
+    with watchers.unwatched():
       return inputs.project_back(weighted_mean.weighted_mean(
           logits, values, visibility.Visibility(None, None), inputs))

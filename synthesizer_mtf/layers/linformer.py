@@ -4,13 +4,13 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf import inputs as attention_inputs
-from synthesizer_mtf import visibility
-from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import tables
+from synthesizer_mtf.context import visibility
 from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.ops import logit_forms
+from synthesizer_mtf.ops import weighted_mean
 from synthesizer_mtf.synthesizers import base
 
 
