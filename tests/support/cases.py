@@ -139,6 +139,25 @@ def factorized_random_variables(parameters, sizes):
   return {"R1": factor, "R2": factor}
 
 
+# T
+
+
+def toeplitz(p, call):
+  distance = call.position[:, :, None] - call.position[:, None, :]
+  before, after = p["T"], p.get("T_after", np.zeros([call.heads, 1]))
+  logits = np.where(
+      distance >= 0, before[:, distance % before.shape[-1]],
+      after[:, (-distance - 1) % after.shape[-1]])
+  return logits.transpose(1, 0, 2, 3)
+
+
+def toeplitz_variables(parameters, sizes):
+  shapes = {"T": [sizes.heads, table_length(parameters)]}
+  after = parameters.get("tile_length") or parameters["max_length"] - 1
+  return {**shapes, "T_after": [sizes.heads, after]} if (
+      sizes.sees_later and after) else shapes
+
+
 # D
 
 
@@ -225,6 +244,8 @@ VARIANTS = {
         factorized_random, lambda draw, length, decoder: {
             **draw_random(draw, length, decoder),
             "rank": draw(st.integers(1, 4))}),
+    "T": Variant(
+        {"max_length": 12}, toeplitz_variables, toeplitz, draw_random),
     "D": Variant(
         {"max_length": 12}, dense_variables, dense,
         lambda draw, length, decoder: {
