@@ -11,7 +11,7 @@ from support.examples import every_notation
 from support.examples import PACKED
 from support.examples import PADDED
 from support.examples import tokens
-from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.ops import weighted_mean
 import tensorflow.compat.v1 as tf
 
 
@@ -243,22 +243,22 @@ def test_the_fast_paths_equal_the_plain_one():
           np.where(keys[:, None, None], table[None], -1e30)), v)
   graph = harness.LayerGraph(None, False, 2, 7)
   with graph.tf_graph.as_default():
-    from synthesizer_mtf import inputs as inputs_lib
-    from synthesizer_mtf import visibility
-    from synthesizer_mtf.synthesizers import base
+    from synthesizer_mtf.context import attention_inputs
+    from synthesizer_mtf.context import visibility
+    from synthesizer_mtf.ops import logit_forms
     heads, d_kv = mtf.Dimension("heads", 3), mtf.Dimension("d_kv", 5)
     memory = mtf.Dimension("memory_length", 7)
     d_model = mtf.Dimension("d_model", harness.D_MODEL)
     b, n = graph.batch_dim, graph.length_dim
     ids = mtf.minimum(graph.constant(PADDED, b, n), 1)
-    inputs = inputs_lib.AttentionInputs(
+    inputs = attention_inputs.AttentionInputs(
         graph.context(sequence_id=ids), graph.constant(tokens(), b, n, d_model),
         3, 5, packed=False)
     visible = visibility.visibility(inputs)
     values = graph.constant(v, b, heads, memory, d_kv)
-    terms = [base.InnerProduct(graph.constant(q, b, heads, n, d_kv),
+    terms = [logit_forms.InnerProduct(graph.constant(q, b, heads, n, d_kv),
                                graph.constant(k, b, heads, memory, d_kv)),
-             base.Table(graph.constant(table, heads, n, memory))]
+             logit_forms.Table(graph.constant(table, heads, n, memory))]
     order = mtf.Shape([b, heads, n, d_kv])
     with_batch, without = graph.run(*[
         mtf.transpose(weighted_mean.weighted_mean(t, values, visible, inputs),

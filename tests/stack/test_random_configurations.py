@@ -24,7 +24,7 @@ from support.random_cases import Case
 from support.random_cases import cases
 from support.random_cases import Layer
 import synthesizer_mtf
-from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.ops import weighted_mean
 import tensorflow.compat.v1 as tf
 
 
