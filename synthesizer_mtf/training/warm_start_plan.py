@@ -7,6 +7,7 @@ our layers are new to a checkpoint of T5 and may start fresh.
 """
 
 import collections
+from collections.abc import Iterable
 import re
 from typing import NamedTuple
 
@@ -35,6 +36,10 @@ for _cls in (*names.SYNTHESIZING_FUNCTIONS.values(), *notation.LAYERS.values()):
 _UNKNOWN = base.Axes()
 
 
+# Shapes of variables by their names.
+Shapes = dict[str, tuple[int, ...]]
+
+
 class Plan(NamedTuple):
   """What a model takes from a checkpoint.
 
@@ -53,8 +58,9 @@ class Plan(NamedTuple):
   unused: list[str]
 
 
-def make_plan(path, model, saved, fresh=None, renames=(),
-              continue_training=False):
+def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
+              renames: Iterable[tuple[str, str]] = (),
+              continue_training: bool = False) -> Plan:
   """Finds for each variable of a model where it starts from.
 
   Args:
@@ -219,7 +225,7 @@ def _optimizer(others, taken, resized, model, saved):
   return found
 
 
-def describe(path, plan, model, saved):
+def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
   """The lines of a summary of a plan, for the log."""
   groups = [
       (f"{len(plan.taken)} variables start from {path}", []),
@@ -248,6 +254,6 @@ def _listed(names, most=3):
   return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def common_part(old, shape):
+def common_part(old: Iterable[int], shape: Iterable[int]) -> list[int]:
   """The shape that two shapes share, from the first entry of each axis."""
   return [int(n) for n in np.minimum(old, shape)]
