@@ -9,9 +9,9 @@ import synthesizer_mtf  # noqa: F401, I001  # isort: skip
 from absl import flags
 import gin
 import hypothesis
-import prepared
 import pytest
 import seqio
+from support import prepared
 from synthesizer_mtf.tools import train_vocabulary
 import tensorflow.compat.v1 as tf
 

@@ -1,0 +1,215 @@
+"""Tests of which checkpoint is resumed, on files as crashes leave them."""
+
+import os
+
+import pytest
+from support import checkpoint_files
+from synthesizer_mtf import checkpoints
+import tensorflow.compat.v1 as tf
+
+
+def remove_index(model_dir):
+  (model_dir / "model.ckpt-8.index").unlink()
+
+
+def remove_all_of_the_newest(model_dir):
+  for path in model_dir.glob("model.ckpt-8*"):
+    path.unlink()
+
+
+def name_the_older(model_dir):
+  checkpoint_files.name_in_state(model_dir, 4)
+
+
+def remove_state(model_dir):
+  (model_dir / "checkpoint").unlink()
+
+
+def empty_state(model_dir):
+  (model_dir / "checkpoint").write_text("")
+
+
+def tear_state(model_dir):
+  checkpoint_files.truncate(model_dir / "checkpoint")
+
+
+def keep(model_dir):
+  del model_dir
+
+
+@pytest.mark.parametrize("harm, step", [
+    (keep, 8), (remove_index, 4), (remove_all_of_the_newest, 4),
+    (name_the_older, 8), (remove_state, 8), (empty_state, 8), (tear_state, 8)])
+def test_training_resumes_from_the_newest_complete_checkpoint(
+    tmp_path, harm, step):
+  checkpoint_files.save(tmp_path)
+  harm(tmp_path)
+  before = checkpoint_files.contents(tmp_path)
+  expected = str(tmp_path / f"model.ckpt-{step}")
+  assert checkpoints.prepare(str(tmp_path)) == expected
+  # What the estimator goes by.
+  assert tf.train.latest_checkpoint(str(tmp_path)) == expected
+  assert checkpoint_files.contents(tmp_path) == before
+
+
+def test_steps_are_compared_as_numbers(tmp_path):
+  checkpoint_files.save(tmp_path, 8, 10)
+  remove_state(tmp_path)
+  assert checkpoints.latest(str(tmp_path)).endswith("model.ckpt-10")
+
+
+def test_an_older_checkpoint_named_on_purpose_stays(tmp_path):
+  checkpoint_files.save(tmp_path)
+  checkpoint_files.name_in_state(tmp_path, 4, 8)
+  assert checkpoints.prepare(str(tmp_path)).endswith("model.ckpt-4")
+
+
+def test_a_checkpoint_named_in_another_directory_stays(tmp_path):
+  other = tmp_path / "other"
+  other.mkdir()
+  checkpoint_files.save(other, 3)
+  path = other / "model.ckpt-3"
+  (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{path}"\n')
+  assert checkpoints.prepare(str(tmp_path)) == str(path)
+
+
+def test_relative_directory_resumes(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  checkpoint_files.save(tmp_path)
+  checkpoint_files.name_in_state(tmp_path, 4)
+  for model_dir in (".", "../" + tmp_path.name + "/"):
+    checkpoints.prepare(model_dir)
+    path = tf.train.latest_checkpoint(model_dir)
+    assert os.path.samefile(f"{path}.index", "model.ckpt-8.index")
+
+
+def test_an_empty_directory_begins_at_step_0(tmp_path):
+  assert checkpoints.prepare(str(tmp_path / "new")) is None
+
+
+def test_a_named_checkpoint_with_nothing_else_there_is_an_error(tmp_path):
+  checkpoint_files.name_in_state(tmp_path, 8)
+  with pytest.raises(ValueError, match="model.ckpt-8, which is not there"):
+    checkpoints.prepare(str(tmp_path))
+
+
+@pytest.mark.parametrize("suffix, harm, message", [
+    ("data", checkpoint_files.truncate, r"have [\d,]+ bytes, of [\d,]+"),
+    ("data", os.remove, "have 8 bytes, of"),
+    ("index", checkpoint_files.truncate, "8.index is damaged")])
+def test_a_damaged_newest_checkpoint_is_an_error_that_changes_nothing(
+    tmp_path, suffix, harm, message):
+  checkpoint_files.save(tmp_path)
+  harm(tmp_path / "model.ckpt-8.index" if suffix == "index"
+       else checkpoint_files.largest_data_file(tmp_path, 8))
+  before = checkpoint_files.contents(tmp_path)
+  with pytest.raises(ValueError, match=message) as error:
+    checkpoints.prepare(str(tmp_path))
+  assert "move model.ckpt-8.* away to go on from model.ckpt-4" in str(
+      error.value)
+  assert checkpoint_files.contents(tmp_path) == before
+  remove_all_of_the_newest(tmp_path)  # As it says.
+  assert checkpoints.prepare(str(tmp_path)).endswith("model.ckpt-4")
+
+
+def test_checksums_find_the_variable_whose_bytes_have_changed(tmp_path):
+  checkpoint_files.save(tmp_path)
+  path = str(tmp_path / "model.ckpt-8")
+  checkpoints.check(path, checksums=True)
+  checkpoint_files.flip(checkpoint_files.largest_data_file(tmp_path, 8))
+  checkpoints.check(path)
+  with pytest.raises(checkpoints.DamagedError, match="encoder/"):
+    checkpoints.check(path, checksums=True)
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path):
+  checkpoint_files.save(tmp_path)
+  (tmp_path / "model.ckpt-12_temp").mkdir()
+  leftovers = [
+      tmp_path / "model.ckpt-12_temp" / "part-00000-of-00001.index",
+      tmp_path / f"model.ckpt-8.meta.tmp{'0a' * 16}",
+      tmp_path / f"checkpoint.tmp{'1b' * 16}",
+      tmp_path / "model.ckpt-12.index.tempstate123"]
+  others = [tmp_path / "model.ckpt-12.data-00000-of-00001",
+            tmp_path / "notes_temp", tmp_path / "notes.tmp"]
+  for path in leftovers + others:
+    path.write_text("half")
+  checkpoints.prepare(str(tmp_path))
+  assert not any(path.exists() for path in leftovers)
+  assert not (tmp_path / "model.ckpt-12_temp").exists()
+  assert all(path.exists() for path in others)
+  assert len(checkpoints.find(str(tmp_path))) == 2
+
+
+@pytest.fixture
+def nobody():
+  """Gives up root's rights, before which no directory is read-only."""
+  if os.geteuid():
+    yield
+    return
+  os.seteuid(65534)
+  yield
+  os.seteuid(0)
+
+
+def test_a_read_only_directory_is_an_error(tmp_path, request):
+  tmp_path.chmod(0o555)
+  for parent in tmp_path.parents:
+    if parent.name.startswith(("pytest-", "popen-")):
+      parent.chmod(0o755)
+  request.getfixturevalue("nobody")
+  with pytest.raises(ValueError, match="`--model_dir` is .* cannot be written"):
+    checkpoints.prepare(str(tmp_path))
+  with pytest.raises(ValueError, match="`--model_dir` is .* cannot be made"):
+    checkpoints.check_folder(str(tmp_path / "new"))
+  checkpoints.check_folder(str(tmp_path))  # To evaluate what is there.
+
+
+def test_a_directory_below_a_file_is_an_error(tmp_path):
+  (tmp_path / "file").write_text("")
+  with pytest.raises(ValueError, match="`--model_dir` is .*file/model"):
+    checkpoints.check_folder(str(tmp_path / "file" / "model"))
+
+
+def differences(tmp_path, saved, ours):
+  """Returns what is said of a checkpoint and a model of other shapes."""
+  checkpoint_files.save(tmp_path, 4, shapes=saved)
+  with tf.Graph().as_default():
+    tf.train.create_global_step()
+    for name, shape in ours.items():
+      tf.get_variable(name, shape)
+    variables = tf.global_variables()
+  with pytest.raises(ValueError) as error:
+    checkpoints.check_variables(str(tmp_path / "model.ckpt-4"), variables)
+  return str(error.value)
+
+
+def test_variables_of_another_model_are_named(tmp_path):
+  ours = {"encoder/q": [7, 11], "encoder/k": [7, 11], "encoder/R1": [2, 3]}
+  message = differences(tmp_path, checkpoint_files.SHAPES, ours)
+  assert "it lacks 2 variables (encoder/R1, encoder/k)" in message
+  assert "it also has 1 variable (encoder/R)" in message
+
+
+def test_variables_of_another_size_are_named(tmp_path):
+  ours = {**checkpoint_files.SHAPES, "encoder/R": [2, 6, 3],
+          "encoder/R_slot_vr": [2, 6]}
+  assert ("other shapes have 1 variable (encoder/R [2, 5, 3] instead of "
+          "[2, 6, 3])") in differences(tmp_path, checkpoint_files.SHAPES, ours)
+
+
+def test_of_many_variables_a_few_are_named(tmp_path):
+  ours = {f"layer_{number}": [2] for number in range(9)}
+  message = differences(tmp_path, {"layer_0": [2]}, ours)
+  assert ("8 variables (layer_1, layer_2, layer_3, layer_4 and 4 more)"
+          in message)
+
+
+def test_a_model_without_the_optimizer_may_read_its_checkpoint(tmp_path):
+  checkpoint_files.save(tmp_path, 4)
+  with tf.Graph().as_default():
+    for name in ("encoder/q", "encoder/R"):
+      tf.get_variable(name, checkpoint_files.SHAPES[name])
+    tf.train.create_global_step()
+    checkpoints.check_variables(
+        str(tmp_path / "model.ckpt-4"), tf.global_variables())

@@ -1,0 +1,269 @@
+"""Tests of training that fails, on an estimator as Mesh TensorFlow makes them.
+
+Its model is one variable; hooks, saver and session are those of Mesh.
+"""
+
+import resource
+import signal
+
+from mesh_tensorflow.transformer import utils
+import numpy as np
+import pytest
+from support import checkpoint_files
+from synthesizer_mtf import launcher
+from synthesizer_mtf import safeguards
+import tensorflow.compat.v1 as tf
+from tensorflow_estimator.python.estimator.tpu import tpu_config
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+SIZE = 1000
+
+
+def make_model_fn(model_dir, nan_at, save_steps, variable):
+  """A model whose weights become NaN in the step `nan_at`."""
+
+  def model_fn(features, labels, mode, params):
+    del labels, params
+    weights = tf.get_variable(
+        variable, [SIZE], initializer=tf.ones_initializer())
+    loss = tf.reduce_mean(weights * features["x"])
+    if mode == "infer":
+      return tpu_estimator.TPUEstimatorSpec(
+          mode, predictions={"y": weights[:1] * features["x"]})
+    if mode == "eval":
+      return tpu_estimator.TPUEstimatorSpec(mode, loss=loss)
+    step = tf.train.get_global_step()
+    with tf.control_dependencies([loss]):
+      broken = tf.equal(step + 1, nan_at)
+      update = weights.assign(weights + tf.where(broken, np.nan, 1.))
+      with tf.control_dependencies([update]):
+        train_op = tf.assign_add(step, 1)
+    saver = tf.train.Saver(sharded=True, save_relative_paths=True)
+    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
+    return tf.estimator.EstimatorSpec(
+        mode, loss=loss, train_op=tf.group(train_op), training_chief_hooks=[
+            tf.train.CheckpointSaverHook(
+                model_dir, save_steps=save_steps, saver=saver)])
+
+  return model_fn
+
+
+def input_fn(params):
+  del params
+  return tf.data.Dataset.from_tensors({"x": tf.ones([1])}).repeat()
+
+
+@pytest.fixture
+def make_estimator(tmp_path, monkeypatch):
+  """Makes estimators for `tmp_path`, by the function that `apply` changes."""
+
+  def get_estimator(nan_at=-1, save_steps=2, variable="weights"):
+    return tpu_estimator.TPUEstimator(
+        make_model_fn(str(tmp_path), nan_at, save_steps, variable),
+        config=tpu_config.RunConfig(model_dir=str(tmp_path)),
+        use_tpu=False, train_batch_size=1, eval_batch_size=1,
+        predict_batch_size=1, params={}, export_to_tpu=False)
+
+  monkeypatch.setattr(utils, "get_estimator", get_estimator)
+  monkeypatch.setattr(utils, "get_checkpoint_iterator",
+                      getattr(utils.get_checkpoint_iterator, "__wrapped__",
+                              utils.get_checkpoint_iterator))
+  safeguards.apply()
+  safeguards.apply()  # A second call changes nothing.
+  return utils.get_estimator
+
+
+def train(estimator, steps):
+  with tf.Graph().as_default():
+    estimator.train(input_fn, max_steps=steps)
+
+
+def latest(tmp_path):
+  """The step of what would be resumed, and its weights."""
+  path = tf.train.latest_checkpoint(str(tmp_path))
+  return (int(path.rpartition("-")[-1]),
+          tf.train.load_variable(path, "weights")[0])
+
+
+def stopped(estimator, steps):
+  """Trains until it stops; returns the sentence that a user gets."""
+  with pytest.raises(safeguards.TrainingStopped) as error:
+    train(estimator, steps)
+  assert launcher.is_mistake(error.value)
+  return str(error.value)
+
+
+def test_training_resumes_and_ends(tmp_path, make_estimator):
+  train(make_estimator(), 3)
+  train(make_estimator(), 5)
+  assert latest(tmp_path) == (5, 6.)
+
+
+def test_weights_that_are_nan_are_not_saved(tmp_path, make_estimator):
+  # The loss is finite still: it was computed before the update.
+  message = stopped(make_estimator(nan_at=4), 9)
+  assert "the variable weights is NaN or infinite after step 4" in message
+  assert "Training goes on from model.ckpt-2" in message
+  assert latest(tmp_path) == (2, 3.)
+  assert not list(tmp_path.glob("model.ckpt-4*"))
+
+
+def test_weights_that_are_nan_are_not_saved_at_the_end(
+    tmp_path, make_estimator):
+  assert "the variable weights" in stopped(make_estimator(nan_at=3), 3)
+  assert latest(tmp_path) == (2, 3.)
+
+
+def test_a_loss_that_is_nan_stops_training(tmp_path, make_estimator):
+  message = stopped(make_estimator(nan_at=3, save_steps=100), 9)
+  assert "the loss is NaN after step 4" in message
+  assert "learning rate" in message
+  assert latest(tmp_path) == (0, 1.)
+
+
+@pytest.fixture
+def small_files():
+  """Lets no file grow beyond a few bytes, as a full disk does."""
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+  def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+
+  yield limit
+  limit(before[0])
+  signal.signal(signal.SIGXFSZ, handler)
+
+
+class LimitAt(tf.train.SessionRunHook):
+  """Fills the disk after some steps."""
+
+  def __init__(self, limit, steps):
+    self._limit, self._steps = limit, steps
+
+  def after_run(self, run_context, run_values):
+    self._steps -= 1
+    if not self._steps:
+      self._limit(SIZE)
+
+
+def test_a_disk_that_is_full_leaves_older_checkpoints_whole(
+    tmp_path, make_estimator, small_files):
+  estimator = make_estimator()
+  before = {}
+
+  def fill(size):
+    before.update(checkpoint_files.contents(tmp_path))
+    small_files(size)
+
+  with tf.Graph().as_default(), pytest.raises(
+      safeguards.TrainingStopped) as error:
+    estimator.train(input_fn, max_steps=9, hooks=[LimitAt(fill, 3)])
+  small_files(resource.RLIM_INFINITY)
+  assert str(error.value) == (
+      f"model.ckpt-4 could not be written in {tmp_path}: File too large. "
+      "Training goes on from model.ckpt-2, once there is room and permission.")
+  assert checkpoint_files.contents(tmp_path) == before
+  assert not list(tmp_path.glob("*temp*"))
+  train(make_estimator(), 5)
+  assert latest(tmp_path) == (5, 6.)
+
+
+@pytest.mark.parametrize("reason", safeguards._UNWRITTEN)
+def test_an_error_of_the_disk_is_explained(tmp_path, reason):
+  error = tf.errors.ResourceExhaustedError(
+      None, None, f"{tmp_path}/graph.pbtxt.tmp; {reason}")
+  with pytest.raises(safeguards.TrainingStopped, match=reason) as stop:
+    with safeguards.explained_writes(str(tmp_path)):
+      raise error
+  assert "begins at step 0" in str(stop.value)
+
+
+def test_a_damaged_initial_checkpoint_is_not_taken_for_ours(tmp_path):
+  checkpoint_files.save(tmp_path, 4)
+  path = str(tmp_path / "model.ckpt-4")
+  checkpoint_files.flip(checkpoint_files.largest_data_file(tmp_path, 4))
+  with tf.Graph().as_default(), tf.Session() as session:
+    restored = tf.raw_ops.RestoreV2(
+        prefix=path, tensor_names=["encoder/q", "encoder/R"],
+        shape_and_slices=["", ""], dtypes=[tf.float32] * 2)
+    with pytest.raises(tf.errors.DataLossError), safeguards.explained_damage(None):
+      session.run(restored)
+
+
+def test_other_errors_are_not_taken_for_one_of_the_disk(tmp_path):
+  error = tf.errors.PermissionDeniedError(
+      None, None, "a.tsv; Permission denied")
+  with pytest.raises(tf.errors.PermissionDeniedError):
+    with safeguards.explained_writes(str(tmp_path)):
+      raise error
+
+
+def test_a_changed_byte_is_an_error_that_changes_nothing(
+    tmp_path, make_estimator):
+  train(make_estimator(), 4)
+  checkpoint_files.flip(checkpoint_files.largest_data_file(tmp_path, 4))
+  before = checkpoint_files.contents(tmp_path)
+  with pytest.raises(ValueError, match="variable weights in .* is damaged; .*"
+                     "move model.ckpt-4.* away to go on from model.ckpt-2"):
+    train(make_estimator(), 6)
+  with tf.Graph().as_default(), pytest.raises(ValueError, match="is damaged"):
+    make_estimator().evaluate(input_fn, steps=1)
+  assert checkpoint_files.contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("use", [
+    lambda e: e.train(input_fn, max_steps=9),
+    lambda e: e.evaluate(input_fn, steps=1),
+    lambda e: next(e.predict(input_fn))])
+def test_another_model_is_told_which_variables_differ(
+    tmp_path, make_estimator, use):
+  train(make_estimator(), 2)
+  before = checkpoint_files.contents(tmp_path)
+  with tf.Graph().as_default(), pytest.raises(
+      ValueError, match=r"it lacks 1 variable \(R\); it also has 1 variable "
+      r"\(weights\)"):
+    use(make_estimator(variable="R"))
+  assert checkpoint_files.contents(tmp_path) == before
+
+
+def test_evaluation_and_prediction_read_a_checkpoint(tmp_path, make_estimator):
+  train(make_estimator(), 3)
+  with tf.Graph().as_default():
+    assert make_estimator().evaluate(input_fn, steps=1)["loss"] == 4
+    path = str(tmp_path / "model.ckpt-2")
+    assert next(make_estimator().predict(
+        input_fn, checkpoint_path=path))["y"] == 3
+
+
+@pytest.mark.parametrize("use", [
+    lambda e: e.evaluate(input_fn, steps=1),
+    lambda e: next(e.predict(input_fn)),
+    lambda e: e.export_saved_model("export", None)])
+def test_nothing_is_evaluated_without_a_checkpoint(make_estimator, use):
+  with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
+    use(make_estimator())
+
+
+def test_a_torn_checkpoint_is_not_evaluated(tmp_path, make_estimator):
+  train(make_estimator(), 3)
+  (tmp_path / "model.ckpt-2.index").unlink()
+  with pytest.raises(ValueError, match="model.ckpt-2.index is not there. The "
+                     "directory holds model.ckpt-0, model.ckpt-3"):
+    make_estimator().evaluate(
+        input_fn, checkpoint_path=str(tmp_path / "model.ckpt-2"))
+
+
+@pytest.mark.usefixtures("make_estimator")
+def test_torn_checkpoints_are_not_among_all(tmp_path):
+  checkpoint_files.save(tmp_path, 4, 8)
+  (tmp_path / "model.ckpt-8.index").unlink()
+  (tmp_path / "model.ckpt-12_temp").mkdir()
+  assert list(utils.get_checkpoint_iterator("all", str(tmp_path))) == [
+      str(tmp_path / "model.ckpt-4")]
+
+
+@pytest.mark.usefixtures("make_estimator")
+def test_the_last_checkpoint_of_none_is_an_error(tmp_path):
+  with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
+    list(utils.get_checkpoint_iterator(-1, str(tmp_path)))

@@ -1,0 +1,196 @@
+"""Tests of `make demo`."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+from matplotlib import image
+import pytest
+from support.events import write_events
+from synthesizer_mtf.demo import __main__ as demo
+from synthesizer_mtf.demo import data
+from synthesizer_mtf.demo import english
+from synthesizer_mtf.demo import names
+from synthesizer_mtf.demo import report
+from synthesizer_mtf.demo import stages
+from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import process
+from synthesizer_mtf.runs import results
+
+ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,
+       "log_perplexity": 4.25, "bleu": 31.46, "accuracy": 12.5}
+
+
+@pytest.fixture(scope="module")
+def text():
+  return english.split()
+
+
+def test_text_is_the_same_each_time(text):
+  assert english.split() == text
+
+
+def test_held_out_paragraphs_are_not_in_the_training_text(text):
+  train, validation = text
+  assert len(train) > 3000 and len(validation) > 200
+  assert not set(train) & set(validation)
+  assert len(set(train)) == len(train)
+
+
+def test_text_is_english_prose_on_single_lines(text):
+  words = " ".join(text[0]).lower().split()
+  assert not any("\n" in paragraph for paragraph in text[0])
+  assert words.count("the") > len(words) / 30
+
+
+def test_pairs_are_the_same_each_time_and_held_out_names_are_new():
+  train, validation = names.split()
+  assert names.split() == (train, validation)
+  assert len(train) > 3000 and len(validation) > 300
+  assert not {s for s, _ in train} & {s for s, _ in validation}
+
+
+def test_pairs_hold_names_in_two_languages():
+  pairs = dict(names.pairs())
+  assert pairs["Germany"] == "Deutschland"
+  assert pairs["German (Austria)"] == "Deutsch (Österreich)"
+  assert pairs["Monday"] == "Montag"
+  assert not any(source == target for source, target in pairs.items())
+  assert not any(re.search("\t|\n|\u00a0|\u202f", side)
+                 for pair in pairs.items() for side in pair)
+
+
+def test_data_is_the_same_each_time_and_complete_files_are_left(tmp_path):
+  counts = data.make(tmp_path / "a")
+  assert data.make(tmp_path / "b") == counts
+  for path in (tmp_path / "a").iterdir():
+    other = tmp_path / "b" / path.name
+    assert path.name == "data.gin" or path.read_bytes() == other.read_bytes()
+  asked = set((tmp_path / "a" / "questions.txt").read_text().splitlines())
+  assert asked and not asked & {source for source, _ in names.split()[0]}
+  (tmp_path / "a" / "questions.txt").write_text("kept\n")
+  assert data.make(tmp_path / "a") == counts
+  assert (tmp_path / "a" / "questions.txt").read_text() == "kept\n"
+
+
+def test_table_has_a_line_for_each_row_and_columns_in_line():
+  other = {**ROW, "attention": "R+V", "bleu": 5.0}
+  lines = report.table([ROW, other]).split("\n")
+  assert len(lines) == 4 and len({len(line) for line in lines}) == 1
+  assert lines[0].split() == ["attention", "params", "steps/sec", "log",
+                              "perplexity", "BLEU", "accuracy", "%"]
+  assert lines[2].split() == ["V", "1,197,824", "7.12", "4.250", "31.5", "12.5"]
+  assert lines[3].split()[0] == "R+V" and lines[3].split()[4] == "5.0"
+
+
+def test_smoothing_takes_the_mean_of_the_last_values():
+  smoothed = report.smoothed([4.0, 2.0, 0.0, 6.0], window=2)
+  assert smoothed.tolist() == [4, 3, 1, 3]
+
+
+def test_losses_of_a_step_done_twice_are_the_later_ones(tmp_path):
+  log = tmp_path / "log"
+  log.write_text("step, tf_loss[7.5][1]\nother\nstep, tf_loss[7][2]\n"
+                 "step, tf_loss[6.5][2]\nstep, tf_loss[6][3]\n")
+  assert results.losses(log) == [(1, 7.5), (2, 6.5), (3, 6.0)]
+
+
+def test_log_perplexity_is_that_of_the_step_with_its_sign_turned(tmp_path):
+  write_events(tmp_path / "eval_text", "neg_log_perplexity", {6: -5.0, 7: -4.5})
+  assert results.log_perplexity(tmp_path, 7) == 4.5
+  assert results.log_perplexity(tmp_path, 8) is None
+
+
+def test_speed_is_the_median_without_the_first_steps(tmp_path):
+  rates = dict(enumerate([1.0] * 10 + [5.0, 6.0, 30.0]))
+  write_events(tmp_path, "global_step/sec", rates)
+  assert results.steps_per_second(tmp_path) == 6.0
+
+
+def test_failing_command_shows_the_end_of_its_log(tmp_path):
+  command = [sys.executable, "-c", "print('why'); raise SystemExit(3)"]
+  with pytest.raises(process.CommandError, match="(?s)status 3.*why"):
+    process.run(command, tmp_path / "log", "breaks")
+
+
+def test_plan_has_the_stages_in_order(tmp_path):
+  plan = stages.Plan(tmp_path, ["V", "R+V"], stages.SCALES["test"])
+  assert [stage.title for stage in plan.stages()] == [
+      "pre-train V", "perplexity V", "fine-tune V", "evaluate V",
+      "pre-train R+V", "perplexity R+V", "fine-tune R+V", "evaluate R+V",
+      "decode R+V"]
+  assert not any(stage.is_done() for stage in plan.stages())
+
+
+def test_stages_that_are_done_are_skipped(tmp_path, monkeypatch):
+  plan = stages.Plan(tmp_path, ["V"], stages.SCALES["test"])
+  ran = []
+  done = {"pre-train V", "perplexity V"}
+
+  def run(command, log, title, steps):
+    del command, log, steps
+    ran.append(title)
+    done.add(title)
+
+  found = [commands.Stage(s.title, s.command, s.log,
+                        lambda s=s: s.title in done, s.steps)
+           for s in plan.stages()]
+  monkeypatch.setattr(plan, "stages", lambda: found)
+  monkeypatch.setattr(process, "run", run)
+  monkeypatch.setattr(data, "make", lambda folder: dict.fromkeys(
+      ("paragraphs", "held_out_paragraphs", "characters", "pairs",
+       "held_out_pairs", "vocabulary"), 1))
+  assert demo._run(plan) == 3
+  assert ran == ["fine-tune V", "evaluate V", "decode V"]
+  assert demo._run(plan) == 0
+
+
+def test_stage_without_a_result_is_an_error(tmp_path, monkeypatch):
+  stage = commands.Stage("does nothing", [sys.executable, "-c", ""],
+                       tmp_path / "log", lambda: False)
+  plan = stages.Plan(tmp_path, ["V"], stages.SCALES["test"])
+  monkeypatch.setattr(plan, "stages", lambda: [stage])
+  with pytest.raises(process.CommandError, match="does nothing left no result"):
+    demo._run(plan)
+
+
+def test_unknown_attention_is_named_with_those_there_are(tmp_path, capsys):
+  assert demo.main(["--attention", "Q", f"--output_dir={tmp_path}"]) == 1
+  message = capsys.readouterr().err
+  assert "--attention names 'Q'" in message and "r+v" in message
+
+
+def test_directory_of_another_size_is_refused(tmp_path, capsys):
+  (tmp_path / "settings.json").write_text('{"pretrain_steps": 1}')
+  assert demo.main(["--scale=test", f"--output_dir={tmp_path}"]) == 1
+  assert "remove it or name another" in capsys.readouterr().err
+
+
+def run_demo(folder):
+  return subprocess.run(
+      [sys.executable, "-m", "synthesizer_mtf.demo", "--scale=test",
+       "--attention", "R+V", f"--output_dir={folder}"],
+      capture_output=True, text=True, check=False,
+      cwd=pathlib.Path(__file__).parent)
+
+
+def test_demo_runs_and_a_second_run_says_that_it_is_done(tmp_path):
+  first = run_demo(tmp_path)
+  assert first.returncode == 0, first.stdout + first.stderr
+  row, = map(json.loads, (tmp_path / "results.jsonl").read_text().splitlines())
+  assert row["attention"] == "R+V" and row["params"] > 1_000_000
+  assert row["steps_per_sec"] > 0 and 5 < row["log_perplexity"] < 10
+  assert 0 <= row["bleu"] <= 100 and 0 <= row["accuracy"] <= 100
+  assert report.table([row]) in first.stdout
+  assert "tensorboard --logdir" in first.stdout
+  assert first.stdout.count("--model_dir=") == 5
+  assert image.imread(tmp_path / "loss.png").std() > 0.05
+  assert "100%" in first.stdout and first.stdout.count("%|") <= 2 * 3
+
+  second = run_demo(tmp_path)
+  assert second.returncode == 0, second.stdout + second.stderr
+  assert "Everything was done before" in second.stdout
+  assert report.table([row]) in second.stdout
+  assert "--gin_file" not in second.stdout

@@ -1,0 +1,190 @@
+"""Exported models, loaded by TensorFlow alone, decode as the trainer does."""
+
+import json
+import subprocess
+import sys
+
+from mesh_tensorflow.transformer import utils
+import numpy as np
+import pytest
+import seqio
+from support import cases
+from support import models
+from support.decoding import SIZES
+from synthesizer_mtf import notation
+import tensorflow.compat.v1 as tf
+
+STEP = 3
+
+# Three variants share a model, in turn, to build few graphs.
+NAMES = [*cases.NOTATIONS, *notation.LAYERS]
+GROUPS = [NAMES[i:i + 3] for i in range(0, len(NAMES), 3)]
+DECODER = {"Linformer": "V"}  # For encoders only.
+
+TINY = sum(SIZES.values(), []) + [
+    "Linformer.max_length = 12", "Linformer.rank = 2", "SparseFixed.stride = 3",
+    "SparseFixed.columns = 1", "SparseStrided.stride = 3", "num_layers = 1",
+    "d_model = 8", "d_ff = 12", "num_heads = 3", "d_kv = 5",
+    "dropout_rate = 0.0", "Unitransformer.max_length = 16",
+    "Unitransformer.shared_embedding_and_softmax_weights = False",
+    "Bitransformer.decode.max_decode_length = 6",
+    "utils.run.batch_size = 2", f"infer_checkpoint_step = {STEP}"] + [
+        f"utils.get_variable_dtype.{name}_dtype = 'float32'"
+        for name in ("master", "slice", "activation")]
+
+# Reads a folder and strings from each line, and writes what its model returns.
+SERVER = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+for line in sys.stdin:
+  folder, *strings = json.loads(line)
+  decode = tf.saved_model.load(folder).signatures["serving_default"]
+  try:
+    found = decode(inputs=tf.constant(strings, tf.string)).items()
+    answer = {k: [s.decode() for s in v.numpy().tolist()] for k, v in found}
+  except tf.errors.InvalidArgumentError as error:
+    answer = str(error)
+  trainers = {"mesh_tensorflow", "seqio", "synthesizer_mtf", "t5"}
+  print(json.dumps([answer, sorted(trainers & set(sys.modules))]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+  """A function that runs strings through a SavedModel in another process."""
+  process = subprocess.Popen(
+      [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, text=True,
+      stdout=subprocess.PIPE, cwd=tmp_path_factory.mktemp("server"))
+
+  def ask(saved, strings):
+    process.stdin.write(json.dumps([saved, *strings]) + "\n")
+    process.stdin.flush()
+    answer, modules_of_trainers = json.loads(process.stdout.readline())
+    assert not modules_of_trainers
+    return answer
+
+  yield ask
+  process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def tensorflow_as_the_launcher_has_it():
+  """With v1 variables and control flow; conftest restores the variables."""
+  tf.disable_resource_variables()
+  tf.disable_control_flow_v2()
+  yield
+  tf.enable_control_flow_v2()
+
+
+class Trainer:
+  """Runs T5's trainer on a tiny model with random variables."""
+
+  def __init__(self, folder, vocabulary):
+    self.folder = folder
+    self._paths = [
+        f"input_filename = '{folder}/inputs'",
+        f"output_filename = '{folder}/outputs'",
+        f"export_path = '{folder}/exported'",
+        "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
+        f"'{vocabulary}'"]
+
+  def make(self, *bindings, files=(), task="synth_text_pairs", targets=4,
+           model_type="bitransformer"):
+    """Parses gin's bindings and writes a checkpoint."""
+    models.parse_gin(["dataset.gin", "infer.gin", *files, "export.gin"], [
+        *TINY, *self._paths, f"MIXTURE_NAME = '{task}'",
+        f"utils.run.model_type = '{model_type}'",
+        f"utils.run.sequence_length = {{'inputs': 8, 'targets': {targets}}}",
+        *bindings])
+    features = seqio.get_mixture_or_task(task).output_features
+    sizes = [features[name].vocabulary.vocab_size
+             for name in ("inputs", "targets") if name in features]
+    m = models.Model(model_type, sizes[0], targets_vocabulary=sizes[-1])
+    with m.tf_graph.as_default():
+      ids = m.ids(np.ones((1, 1), int))
+      logits, _ = m.model.call_simple(ids, ids, False)
+      _, variables = m.run(logits, scale=1.0)
+    with tf.Graph().as_default(), tf.Session() as session:
+      for name, value in variables.items():
+        tf.get_variable(name, initializer=value)
+      tf.get_variable("global_step", initializer=np.int64(STEP))
+      session.run(tf.global_variables_initializer())
+      tf.train.Saver().save(session, f"{self.folder}/model.ckpt", STEP)
+    return self
+
+  def _run(self, **mode):
+    utils.run(tpu_job_name=None, tpu=None, gcp_project=None, tpu_zone=None,
+              model_dir=str(self.folder), **mode)
+
+  def infer(self, texts):
+    """The trainer's decodes of texts."""
+    (self.folder / "inputs").write_text("\n".join(texts) + "\n")
+    self._run(mode="infer")
+    return (self.folder / f"outputs-{STEP}").read_text().splitlines()
+
+  def export(self):
+    """The folder of the SavedModel."""
+    self._run()
+    saved, = (self.folder / "exported").iterdir()
+    return str(saved)
+
+
+@pytest.fixture
+def trainer(tmp_path, sentencepiece_model):
+  return Trainer(tmp_path, sentencepiece_model)
+
+
+def attentions(names):
+  """Bindings of a block with an attention for each name."""
+  layers = ", ".join(["@transformer_layers.SelfAttention"] * len(names))
+  return [f"encoder/transformer.make_layer_stack.layers = [{layers}]",
+          "decoder/transformer.make_layer_stack.layers = "
+          f"[@transformer_layers.EncDecAttention, {layers}]",
+          f"encoder/synthesizer_stack.attention = {names}",
+          "decoder/synthesizer_stack.attention = "
+          f"{[DECODER.get(name, name) for name in names]}"]
+
+
+def check(trainer, served, texts=("the statement", "a list of names")):
+  """Compares the exported model with the trainer; returns the decodes."""
+  expected = trainer.infer(texts)
+  assert served(trainer.export(), texts) == {
+      "inputs": list(texts), "outputs": expected}
+  assert len(set(expected)) == len(texts)
+  return expected
+
+
+@pytest.mark.parametrize("names", GROUPS, ids=",".join)
+def test_exported_variants_decode_as_the_trainer(names, trainer, served):
+  check(trainer.make(*attentions(names)), served)
+
+
+def test_an_exported_mixer_decodes_as_the_trainer(trainer, served):
+  check(trainer.make(*attentions(["R"]), files=["attention/mixer.gin"]), served)
+
+
+def test_a_language_model_continues_its_inputs_as_the_trainer(trainer, served):
+  check(trainer.make("synthesizer_stack.attention = 'R+V'",
+                     task="synth_text_lm", model_type="lm"), served)
+
+
+def test_a_classifier_gives_the_names_of_the_classes(trainer, served):
+  trainer.make(*attentions(["FR+D+V"]), files=["classifier.gin"], targets=1,
+               task="synth_ag_news_encoder")
+  found = check(trainer, served, ["the statement", "so good"])
+  assert set(found) <= {"World", "Sports", "Business", "Sci/Tech"}
+
+
+def test_beam_search_answers_or_refuses_requests_of_any_size(trainer, served):
+  trainer.make(*attentions(["D+V"]), "Bitransformer.decode.beam_size = 3")
+  saved = trainer.export()
+  texts = ["", "a list of names and of all the other statements"]
+  both = served(saved, texts)
+  assert both["outputs"] == trainer.infer(texts)
+  assert len(set(both["outputs"])) == 2
+  assert served(saved, texts[1:]) == {k: v[1:] for k, v in both.items()}
+  read = both["inputs"][1]
+  assert texts[1].startswith(read) and 0 < len(read) < len(texts[1])
+  assert "Dataset had more than one element" in served(saved, ["a"] * 3)
+  assert "Dataset was empty" in served(saved, [])

@@ -1,0 +1,138 @@
+"""Every recipe: its command, its mixture, and a step of its model."""
+
+import functools
+import pathlib
+import re
+import shlex
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import utils
+import numpy as np
+import pkg_resources
+import pytest
+import seqio
+from support import models
+from synthesizer_mtf import gin_files
+import tensorflow.compat.v1 as tf
+
+FOLDER = pathlib.Path(gin_files.folder())
+SHARED = ("common", "from_scratch", "pretraining", "finetuning", "eval",
+          "perplexity_eval")
+RECIPES = sorted(
+    str(path.relative_to(FOLDER)) for path in FOLDER.glob("recipes/*/*.gin")
+    if path.stem not in SHARED)
+DATA_SETS = ("ag_news", "c4", "cnn_dailymail", "en_mix", "glue", "imdb_reviews",
+             "lm1b", "personachat", "super_glue", "wmt14_ende", "wmt14_enfr")
+SMALL = ["d_model = 10", "d_ff = 14", "num_layers = 1", "num_heads = 2",
+         "d_kv = 6", "SyntheticAttention.num_heads = 3",
+         "SyntheticAttention.key_value_size = 4"]
+
+
+def commands(name):
+  """The commands in the comment that a gin file begins with, as words."""
+  lines = []
+  for line in (FOLDER / name).read_text().splitlines():
+    if not line.startswith("#"):
+      break
+    lines.append(line.removeprefix("#").strip())
+  text = "\n".join(lines).replace("\\\n", " ")
+  return [shlex.split(line) for line in text.splitlines()
+          if line.startswith("synthesizer_mesh_transformer")]
+
+
+def values(command, flag):
+  return [word.partition("=")[2] for word in command
+          if word.startswith(f"--{flag}=")]
+
+
+def parse(command, *bindings):
+  models.parse_gin(values(command, "gin_file"),
+                   values(command, "gin_param") + list(bindings))
+
+
+def test_every_data_set_has_a_recipe_of_both_scales():
+  assert RECIPES == sorted(
+      f"recipes/{scale}/{name}.gin" for scale in ("laptop", "pod")
+      for name in DATA_SETS)
+
+
+@pytest.mark.parametrize("name", RECIPES + [
+    "word_perplexity_eval.gin", "recipes/laptop/eval.gin",
+    "recipes/laptop/perplexity_eval.gin"])
+def test_commands_name_files_that_exist(name):
+  theirs = pathlib.Path(pkg_resources.resource_filename("t5.models", "gin"))
+  assert commands(name)
+  for command in commands(name):
+    files = values(command, "gin_file")
+    assert name in files
+    for file in files:
+      assert (FOLDER / file).is_file() or (theirs / file).is_file() or (
+          file == "DIR/operative_config.gin")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_both_commands_parse_and_name_a_registered_mixture(name):
+  training, evaluation = commands(name)
+  parse(training)
+  mixture = gin.query_parameter("%MIXTURE_NAME")
+  assert isinstance(gin.query_parameter("utils.run.train_steps"), int)
+  features = seqio.get_mixture_or_task(mixture).output_features
+  assert set(gin.query_parameter("utils.run.sequence_length")) == set(features)
+  parse(evaluation)
+  assert gin.query_parameter("utils.run.mode") != "train"
+  assert gin.query_parameter("utils.run.dataset_split") in (
+      "validation", "test")
+  assert gin.query_parameter("%MIXTURE_NAME") == mixture
+
+
+def model_bindings():
+  """All that gin has bound, but for the data set and the training loop."""
+  kept = []
+  for section in gin.config_str().split("\n\n"):
+    if not re.match(r"# (Parameters for (\w+/)?(run|mesh_\w+|get_vocabulary|"
+                    r"tpu_mesh_shape|\w*learning_rate\w*):|Macros)", section):
+      kept.append(section)
+  return "\n".join(kept + [str(gin.query_parameter(f"%{name}"))
+                           for name in ("dropout_rate", "num_layers")])
+
+
+@functools.cache
+def loss_of_a_step(model_type, bindings):
+  """The loss of a training step; recipes with the same model share it."""
+  del bindings  # gin has parsed them
+  m = models.Model(model_type)
+  generator = np.random.RandomState(0)
+  with m.tf_graph.as_default():
+    tf.set_random_seed(1)
+    inputs, targets = (m.ids(generator.randint(2, models.VOCABULARY, (1, 8)))
+                       for _ in range(2))
+    if model_type == "lm":
+      inputs = mtf.shift(targets, 1, targets.shape.dims[-1], wrap=False)
+    _, loss = m.model.call_simple(inputs, targets, True, mode="train")
+    grads = mtf.gradients([loss], [v.outputs[0]
+                                   for v in m.graph.trainable_variables])
+    assert all(grad is not None for grad in grads)
+    [[value, *_]], _ = m.run(loss, *grads)
+  return value
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_takes_a_step_at_a_small_size(name):
+  parse(commands(name)[0], *SMALL)
+  value = loss_of_a_step(gin.query_parameter("utils.run.model_type"),
+                         model_bindings())
+  assert np.isfinite(value)
+
+
+@pytest.mark.parametrize("name", [
+    n for n in RECIPES if n.startswith("recipes/pod/")])
+def test_a_pods_batch_divides_among_its_cores(name):
+  parse(commands(name)[0])
+  assert gin.query_parameter("tpu_mesh_shape.tpu_topology") == "2x2"
+  cores = 2 * 2 * 2  # Two to a chip.
+  batch = utils.compute_batch_size(
+      gin.query_parameter("utils.run.sequence_length"), f"batch:{cores}",
+      gin.query_parameter("utils.run.layout_rules"),
+      gin.query_parameter("utils.run.batch_size"))
+  assert batch and batch % cores == 0

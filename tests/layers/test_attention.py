@@ -1,0 +1,267 @@
+"""What the attention layer owns: masks, dropout, dtypes, meshes, relative bias."""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer_layers
+import numpy as np
+import pytest
+from support import cases
+from support import harness
+from support.examples import both_stacks
+from support.examples import every_notation
+from support.examples import PACKED
+from support.examples import PADDED
+from support.examples import tokens
+from synthesizer_mtf import weighted_mean
+import tensorflow.compat.v1 as tf
+
+
+@every_notation
+@both_stacks
+def test_what_stands_in_padding_never_matters(notation, decoder):
+  x = tokens()
+  y, _ = harness.forward(cases.make_layer(notation), x, decoder, PADDED)
+  x[PADDED == 0] = 7.0
+  z, _ = harness.forward(cases.make_layer(notation), x, decoder, PADDED)
+  np.testing.assert_allclose(z[PADDED > 0], y[PADDED > 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("notation, name", [
+    ("R", "R"), ("Fix", "R"), ("FR", "R2"), ("D", "W2"), ("R+V", "R"),
+    ("R+D", "R"), ("FR+V", "R2")])
+def test_logits_of_padding_50_larger_than_the_rest_never_matter(notation, name):
+  x = tokens()
+  y, graph = harness.forward(cases.make_layer(notation), x, False, PADDED)
+  table = graph.variables[name].copy()
+  columns = {"R": np.s_[..., 4:7], "R2": np.s_[:, 4:7], "W2": np.s_[..., 4:7]}
+  larger = table.copy()
+  larger[columns[name]] += 50 if name == "R" else 20 * np.sign(
+      table[columns[name]])
+  z, _ = harness.forward(cases.make_layer(notation), x, False, PADDED,
+                         values={name: larger})
+  np.testing.assert_allclose(z[1, :4], y[1, :4], atol=1e-5)
+
+
+@every_notation
+@both_stacks
+def test_an_example_of_padding_alone_is_finite_with_finite_gradients(
+    notation, decoder):
+  ids = np.array([[1] * 7, [0] * 7])
+  y, _, grads = harness.forward(
+      cases.make_layer(notation), tokens(), decoder, ids, gradients=True)
+  assert np.isfinite(y).all()
+  assert all(np.isfinite(grad).all() for grad in grads.values())
+
+
+@every_notation
+def test_a_decoder_never_sees_later_tokens(notation):
+  x = tokens()
+  y, _ = harness.forward(cases.make_layer(notation), x, True)
+  x[:, 4:] += 3
+  z, _ = harness.forward(cases.make_layer(notation), x, True)
+  np.testing.assert_allclose(z[:, :4], y[:, :4], atol=1e-5)
+  assert np.abs(z[:, 4:] - y[:, 4:]).max() > 1e-2
+
+
+def stock_visibility(context):
+  """Attention weights of stock SelfAttention under a context, by its bias."""
+  layer = transformer_layers.SelfAttention(num_heads=1, key_value_size=5)
+  slots = mtf.range(context.mesh, context.length_dim, tf.int32)
+  return layer.compute_bias(
+      context, mtf.rename_dimension(slots, "length", "memory_length"),
+      slots, [], None)
+
+
+@every_notation
+@pytest.mark.parametrize("kind", ["prefix", "subsequence"])
+def test_sees_what_stock_self_attention_sees(notation, kind):
+  x = tokens()
+  if kind == "prefix":
+    prefix = np.array([[1, 1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]])
+    priority = np.arange(7) * (1 - prefix)
+    more = {"read_priority": priority, "write_priority": priority}
+    ids, expected_ids = np.ones((2, 7), int), np.ones((2, 7), int)
+    visible = priority[:, :, None] >= priority[:, None, :]
+  else:
+    ids = np.array([[1] * 7, [1, 1, 1, 1, 2, 2, 2]])
+    sub = np.array([[1, 1, 2, 2, 3, 3, 3], [1, 1, 2, 2, 3, 3, 0]])
+    more = {"subsequence_id": sub}
+    expected_ids = sub
+    visible = cases.reference.visible(sub, True)
+  graph = harness.LayerGraph(None, True, 2, 7)
+  with graph.tf_graph.as_default():
+    tensors = {k: graph.constant(v, graph.batch_dim, graph.length_dim)
+               for k, v in dict(more, sequence_id=ids).items()}
+    bias, = graph.run(stock_visibility(graph.context(**tensors)))
+  stock = np.broadcast_to(bias > -1e8, (2, 7, 7)) if bias.ndim == 3 else bias
+  np.testing.assert_array_equal(np.sort(stock.ravel()), np.sort(visible.ravel()))
+  y, graph = harness.forward(
+      cases.make_layer(notation), x, True, ids, context=more)
+  p = {k: v.astype(np.float64) for k, v in graph.variables.items()}
+  logits = cases.reference.mixed_logits(
+      notation, p, x, cases.reference.positions(expected_ids), cases.HEADS)
+  expected = cases.reference.output(logits, p, x, visible, cases.HEADS)
+  real = expected_ids > 0
+  np.testing.assert_allclose(y[real], expected[real], atol=2e-5)
+
+
+# Whole models, and gradients of all notations, are in test_meshes.py.
+MESHES = [(notation, "b:2,m:3") for notation in ("R", "Fix", "FD", "FR+D+V")] + [
+    ("R", "b:2"), ("R", "m:3")]
+
+
+@pytest.mark.parametrize("notation, mesh_shape", MESHES)
+@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
+def test_output_and_gradients_are_the_same_on_any_mesh(
+    notation, mesh_shape, ids):
+  layout = [rule for rule in ("batch:b", "heads:m")
+            if rule[-1] in mesh_shape.replace(":2", "").replace(":3", "")]
+  one = harness.forward(cases.make_layer(notation), tokens(), True, ids,
+                        packed=ids is PACKED, gradients=True)
+  many = harness.forward(cases.make_layer(notation), tokens(), True, ids,
+                         packed=ids is PACKED, gradients=True,
+                         mesh_shape=mesh_shape, layout=",".join(layout))
+  np.testing.assert_allclose(many[0], one[0], atol=1e-5)
+  for name, grad in one[2].items():
+    np.testing.assert_allclose(many[2][name], grad, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("notation", ["R", "FR", "D", "FD", "R+V"])
+def test_large_variables_are_split_over_heads(notation):
+  graph = harness.LayerGraph(cases.make_layer(notation), False, 2, 7)
+  with graph.tf_graph.as_default():
+    d_model = mtf.Dimension("d_model", harness.D_MODEL)
+    graph.call(graph.context(), graph.constant(
+        tokens(), graph.batch_dim, graph.length_dim, d_model))
+  for variable in graph.graph.all_variables:
+    name = variable.name.split("/")[-1]
+    assert name == "alpha" or "heads" in variable.shape.dimension_names, name
+
+
+@every_notation
+def test_bfloat16_stays_within_its_error_of_float32(notation):
+  x = tokens()
+  y, graph = harness.forward(cases.make_layer(notation), x, False, PADDED)
+  z, _ = harness.forward(cases.make_layer(notation), x, False, PADDED,
+                         activation="bfloat16", values=graph.variables)
+  scale = np.abs(y).max()
+  assert np.abs(z - y)[PADDED > 0].max() < 0.04 * scale
+
+
+@every_notation
+def test_logits_and_softmax_are_float32_with_bfloat16_activations(
+    notation, monkeypatch):
+  seen = []
+  original = weighted_mean._sum
+
+  def spy(tables):
+    total = original(tables)
+    seen.append(total.dtype)
+    return total
+
+  monkeypatch.setattr(weighted_mean, "_sum", spy)
+  harness.forward(cases.make_layer(notation), tokens(), False, PADDED,
+                  activation="bfloat16")
+  assert seen and set(seen) == {tf.float32}
+
+
+@every_notation
+def test_one_head_works(notation):
+  layer = cases.make_layer(notation, num_heads=1)
+  x = tokens()
+  y, graph = harness.forward(layer, x, True, PADDED)
+  expected = cases.reference.attention(
+      notation, graph.variables, x, PADDED, True, 1)
+  np.testing.assert_allclose(
+      y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
+
+
+@pytest.mark.parametrize("notation", ["V", "R", "FD", "R+V"])
+@pytest.mark.parametrize("kind", ["bias", "bias_shared"])
+@both_stacks
+def test_relative_bias_is_that_of_stock_self_attention(notation, kind, decoder):
+  x = tokens()
+  y, graph = harness.forward(
+      cases.make_layer(notation, relative_attention_type=kind), x, decoder,
+      PADDED)
+  p = graph.variables
+  distance = np.arange(7)[None, :] - np.arange(7)[:, None]
+  with tf.Graph().as_default(), tf.Session() as session:
+    g = mtf.Graph()
+    mesh = mtf.Mesh(g, "mesh")
+    a, b = mtf.Dimension("a", 7), mtf.Dimension("b", 7)
+    bucket = transformer_layers._relative_position_bucket(
+        mtf.import_fully_replicated(mesh, tf.constant(distance, tf.int32), [a, b]),
+        bidirectional=not decoder)
+    lowering = mtf.Lowering(g, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
+        "", "", [""])})
+    bucket = session.run(lowering.export_to_tf_tensor(bucket))
+  bias = p["relative_attention_bias"][:, bucket]
+  logits = bias + cases.reference.mixed_logits(
+      notation, p, x, cases.reference.positions(PADDED), 3)
+  expected = cases.reference.output(
+      logits, p, x, cases.reference.visible(PADDED, decoder), 3)
+  np.testing.assert_allclose(y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
+
+
+@pytest.mark.parametrize("notation", ["V", "R"])
+def test_dropout_drops_a_key_for_all_queries_alike(notation):
+  layer = cases.make_layer(
+      notation, num_heads=1, key_value_size=11, dropout_rate=0.5)
+  eye = np.eye(11, dtype=np.float32)
+  x = np.stack([eye[:7]] * 40)  # the output shows the weight of each key
+  kept, graph = harness.forward(layer, x, False, values={"v": eye, "o": eye})
+  y, _ = harness.forward(
+      layer, x, False, mode="train", values=graph.variables)
+  factor = y[..., :7] / kept[..., :7]
+  np.testing.assert_allclose(factor, np.broadcast_to(factor[:, :1], factor.shape),
+                             rtol=1e-4, atol=1e-4)
+  assert set(factor.round(3).ravel()) == {0.0, 2.0}
+  assert 0.3 < (factor == 0).mean() < 0.7
+
+
+def test_packed_false_promises_unpacked_rows_and_equals_them():
+  x = tokens()
+  promised, _ = harness.forward(
+      cases.make_layer("R", packed=False), x, False, PADDED, packed=True)
+  unpacked, _ = harness.forward(cases.make_layer("R"), x, False, PADDED)
+  np.testing.assert_allclose(
+      promised[PADDED > 0], unpacked[PADDED > 0], atol=1e-6)
+
+
+def test_the_fast_paths_equal_the_plain_one():
+  """softmax(logits + masks) times values, in that order, for random logits."""
+  generator = np.random.RandomState(0)
+  q, k, v = generator.randn(3, 2, 3, 7, 5).astype(np.float32)
+  table = generator.randn(3, 7, 7).astype(np.float32)
+  logits = np.einsum("bhik,bhjk->bhij", q, k) + table
+  keys = PADDED > 0
+  plain = np.einsum(
+      "bhij,bhjk->bhik", cases.reference.softmax(
+          np.where(keys[:, None, None], logits, -1e30)), v)
+  shared = np.einsum(
+      "bhij,bhjk->bhik", cases.reference.softmax(
+          np.where(keys[:, None, None], table[None], -1e30)), v)
+  graph = harness.LayerGraph(None, False, 2, 7)
+  with graph.tf_graph.as_default():
+    from synthesizer_mtf import inputs as inputs_lib
+    from synthesizer_mtf import visibility
+    from synthesizer_mtf.synthesizers import base
+    heads, d_kv = mtf.Dimension("heads", 3), mtf.Dimension("d_kv", 5)
+    memory = mtf.Dimension("memory_length", 7)
+    d_model = mtf.Dimension("d_model", harness.D_MODEL)
+    b, n = graph.batch_dim, graph.length_dim
+    ids = mtf.minimum(graph.constant(PADDED, b, n), 1)
+    inputs = inputs_lib.AttentionInputs(
+        graph.context(sequence_id=ids), graph.constant(tokens(), b, n, d_model),
+        3, 5, packed=False)
+    visible = visibility.visibility(inputs)
+    values = graph.constant(v, b, heads, memory, d_kv)
+    terms = [base.InnerProduct(graph.constant(q, b, heads, n, d_kv),
+                               graph.constant(k, b, heads, memory, d_kv)),
+             base.Table(graph.constant(table, heads, n, memory))]
+    order = mtf.Shape([b, heads, n, d_kv])
+    with_batch, without = graph.run(*[
+        mtf.transpose(weighted_mean.weighted_mean(t, values, visible, inputs),
+                      order) for t in (terms, terms[1:])])
+  np.testing.assert_allclose(with_batch, plain, atol=2e-6)
+  np.testing.assert_allclose(without, shared, atol=2e-6)

@@ -1,0 +1,208 @@
+"""The encoder-only classifier against NumPy, and the models of Table 7."""
+
+import pathlib
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
+import numpy as np
+import pytest
+from support import models
+from support.classifiers import assert_same
+from support.classifiers import IDS
+from support.classifiers import INPUTS
+from support.classifiers import loss_and_gradients
+from support.classifiers import make
+from support.classifiers import step
+from support.classifiers import TARGETS
+from support.meshes import tpu_mesh
+from synthesizer_mtf import gin_files
+import tensorflow.compat.v1 as tf
+
+TABLE7 = ["transformer", "linformer", "fr", "fr+v"]
+
+
+@pytest.fixture(name="without_blocks")
+def fixture_without_blocks():
+  """Bindings of an encoder that is T5's embedding and its last norm alone."""
+  return ["encoder/synthesizer_stack.attention = None", "num_layers = 0"]
+
+
+def numpy_scores(variables, pooling):
+  """The log-probability of each class, [batch, classes], without any block."""
+  x = variables["shared/embedding"][INPUTS]
+  x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6)
+  x = x * variables["encoder/rms_norm/scale"] * (INPUTS > 0)[..., None]
+  count = np.maximum((INPUTS > 0).sum(-1, keepdims=True), 1)
+  pooled = x[:, 0] if pooling == "first" else x.sum(1) / count
+  scores = pooled @ variables["classifier/kernel"][:, 1:IDS]
+  return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("pooling, smoothing, mode", [
+    ("mean", 0.0, "train"), ("mean", 0.3, "eval"), ("first", 0.0, "eval")])
+def test_loss_and_class_equal_pooling_and_softmax(
+    pooling, smoothing, mode, without_blocks):
+  m = make(*without_blocks, f"EncoderClassifier.pooling = '{pooling}'",
+           "decoder/Unitransformer.z_loss = 0.02",
+           f"decoder/Unitransformer.label_smoothing = {smoothing}")
+  with m.tf_graph.as_default():
+    logits, loss, _ = step(m, mode=mode)
+    ((scores, value, best),), p = m.run(
+        logits, loss, m.model.decode(m.ids(INPUTS)), scale=1.0)
+  expected = numpy_scores(p, pooling)
+  assert scores.shape == (4, 1, 128) and scores.dtype == np.float32
+  chosen = np.eye(3)[[0, 2, 1]] * (1 - smoothing) + smoothing / 3
+  losses = -(chosen * expected[:3]).sum(-1)
+  if mode == "train":
+    log_z = np.log(np.exp(scores[:3, 0].astype(float)).sum(-1))
+    losses += 0.02 * log_z ** 2
+  np.testing.assert_allclose(value, losses.sum() / 4, rtol=1e-4)
+  probability = np.exp(scores[:, 0]) / np.exp(scores[:, 0]).sum(-1)[:, None]
+  np.testing.assert_allclose(
+      probability[:, 1:IDS], np.exp(expected), atol=1e-5)
+  assert (probability[:, [0, *range(IDS, 128)]] == 0).all()
+  assert (best == expected.argmax(-1)[:, None] + 1)[:3].all()
+
+
+@pytest.mark.parametrize("name", TABLE7)
+def test_models_of_table_7_train_and_more_padding_changes_nothing(name):
+  files = [f"models/table7/{n}.gin" for n in (name, "laptop")]
+  models.parse_gin(files, ["num_layers = 1", "d_model = 10", "d_ff = 12"])
+  m = models.Model(targets_vocabulary=IDS)
+  with m.tf_graph.as_default():
+    logits, loss, grads = step(m, mode="eval")
+    longer, _ = m.model.call_simple(
+        m.ids(np.pad(INPUTS, [(0, 0), (0, 4)])), m.ids(TARGETS), False,
+        mode="eval")
+    variables = m.graph.trainable_variables
+    tf.train.get_or_create_global_step()
+    updates = optimize.AdafactorOptimizer(learning_rate=0.05).apply_grads(
+        list(grads.values()), variables)
+    steps, _ = m.run(loss, logits, longer, updates=updates, steps=6)
+  for _, short, padded in steps:
+    np.testing.assert_allclose(short, padded, atol=1e-4)
+  losses = [loss for loss, _, _ in steps]
+  assert np.isfinite(losses).all() and losses[-1] < losses[0]
+  assert any(v.name.startswith("encoder/block_000/layer_000/") and
+             v.name.endswith({"transformer": "/q", "linformer": "/E",
+                              "fr": "/R1", "fr+v": "/alpha"}[name])
+             for v in variables)
+
+
+@pytest.mark.parametrize("name, rank", [("fr", "R1"), ("linformer", "E")])
+def test_factorized_models_of_table_7_have_the_papers_rank(name, rank):
+  models.parse_gin([f"models/table7/{name}.gin"], ["num_layers = 1"])
+  m = models.Model(targets_vocabulary=IDS)
+  with m.tf_graph.as_default():
+    m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True)
+  shape, = [v.shape.to_integer_list for v in m.graph.trainable_variables
+            if v.name.endswith(f"/{rank}")]
+  assert shape == [8, 512, 32]
+
+
+def test_the_encoder_is_named_as_that_of_an_encoder_decoder():
+  names = []
+  for cls in ("EncoderClassifier", "Bitransformer"):
+    m = make(f"make_bitransformer.bitransformer_cls = @{cls}")
+    with m.tf_graph.as_default():
+      m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True)
+    names.append({v.name: v.shape for v in m.graph.all_variables})
+  ours, theirs = names
+  kernel = ours.pop("classifier/kernel")
+  assert [d.name for d in kernel.dims] == ["d_model", "vocab"]
+  assert ours == {name: shape for name, shape in theirs.items()
+                  if name.startswith(("shared/", "encoder/"))}
+
+
+def test_loss_and_gradients_do_not_depend_on_the_mesh():
+  expected = loss_and_gradients("num_layers = 1")
+  assert_same(loss_and_gradients("num_layers = 1", mesh_shape="batch:2,model:2"),
+              expected)
+
+
+def test_classes_do_not_depend_on_the_mesh():
+  found = []
+  for mesh_shape in ("", "batch:2,model:2"):
+    m = make("num_layers = 1", mesh_shape=mesh_shape)
+    with m.tf_graph.as_default():
+      ((best,),), _ = m.run(m.model.decode(m.ids(INPUTS)), scale=1.0)
+    found.append(best)
+  np.testing.assert_array_equal(*found)
+  assert len(set(found[0].flat)) > 1
+
+
+def test_a_training_step_lowers_to_eight_cores_and_the_head_splits():
+  m = make("num_layers = 1", mesh_shape="batch:2,model:4")
+  with m.tf_graph.as_default():
+    step(m)
+    mesh_impl = tpu_mesh("batch:2,model:4")
+    mtf.Lowering(m.graph, {m.mesh: mesh_impl}, autostack=False)
+  kernel, = [v for v in m.graph.all_variables if v.name == "classifier/kernel"]
+  assert mesh_impl.slice_shape(kernel.shape) == [10, 32]
+
+
+def test_bfloat16_stays_within_its_error_of_float32():
+  found = []
+  for activation in (tf.float32, tf.bfloat16):
+    m = make("num_layers = 1")
+    with m.tf_graph.as_default():
+      logits, loss, _ = step(m, variable_dtype=mtf.VariableDType(
+          activation_dtype=activation))
+      assert logits.dtype == loss.dtype == tf.float32
+      ((value, _),), _ = m.run(logits, loss, scale=0.3)
+    found.append(value[..., 1:IDS])
+  np.testing.assert_allclose(
+      found[1], found[0], atol=0.04 * np.abs(found[0]).max())
+
+
+def test_steps_can_be_split_into_microbatches(without_blocks):
+  losses = []
+  for splits in (1, 2):
+    m = make(*without_blocks)
+    with m.tf_graph.as_default():
+      features = {"inputs": m.ids(INPUTS), "targets": m.ids(TARGETS)}
+
+      def model_fn(f, model=m.model, splits=splits):
+        return {"loss": model.call_simple(
+            f["inputs"], f["targets"], True, num_microbatches=splits)[1]}
+
+      grads, results = mtf.serialize_training_step(
+          features, model_fn, features["inputs"].shape.dims[0], splits)
+      (values,), _ = m.run(results["loss"], *grads, scale=0.3)
+    losses.append(values)
+  for one, two in zip(*losses):
+    np.testing.assert_allclose(two, one, atol=1e-4)
+
+
+@pytest.mark.parametrize("binding, message", [
+    ("EncoderClassifier.pooling = 'max'",
+     "`EncoderClassifier.pooling` is 'max' but must be one of 'mean', 'first'"),
+    ("Unitransformer.ensemble = 2", "`Unitransformer.ensemble` is 2"),
+])
+def test_a_bad_parameter_is_named(binding, message):
+  with pytest.raises(ValueError, match=message):
+    make(binding)
+
+
+def test_packed_rows_are_refused():
+  m = make()
+  with m.tf_graph.as_default(), pytest.raises(
+      ValueError, match="bind `mesh_train_dataset_fn.pack = False`"):
+    step(m, encoder_sequence_id=m.ids(INPUTS), encoder_position=m.ids(INPUTS),
+         decoder_sequence_id=m.ids(TARGETS), decoder_position=m.ids(TARGETS))
+
+
+def test_targets_of_several_ids_are_refused():
+  m = make()
+  with m.tf_graph.as_default(), pytest.raises(
+      ValueError, match="gives the targets 7 ids.*bind `utils.run.sequence_"
+      "length = {'inputs': 7, 'targets': 1}`"):
+    step(m, targets=INPUTS)
+
+
+@pytest.mark.parametrize("name", TABLE7)
+def test_each_model_file_begins_with_its_command(name):
+  path = pathlib.Path(gin_files.folder()) / "models" / "table7" / f"{name}.gin"
+  head, _ = path.read_text().split("include", 1)
+  assert "# synthesizer_mesh_transformer" in head
+  assert f"--gin_file=models/table7/{name}.gin" in head

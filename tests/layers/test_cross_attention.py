@@ -1,0 +1,174 @@
+"""The fast cross-attention is T5's, to the rounding error."""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer_layers
+import numpy as np
+import pytest
+from support import harness
+from support import models
+from synthesizer_mtf import cross_attention
+import tensorflow.compat.v1 as tf
+
+BATCH, LENGTH, MEMORY_LENGTH, HEADS, D_KV = 2, 5, 7, 3, 4
+MEMORY = mtf.Dimension("memory_length", MEMORY_LENGTH)
+IDS = {
+    "unmarked": {},
+    "padded": {"sequence_id": [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]],
+               "encoder_sequence_id": [[1] * 7, [1, 1, 1, 0, 0, 0, 0]]},
+    "packed": {"sequence_id": [[1, 1, 2, 2, 0], [1, 2, 3, 3, 3]],
+               "encoder_sequence_id": [[1, 2, 2, 2, 2, 2, 0],
+                                       [1, 1, 1, 2, 3, 3, 3]]},
+}
+
+
+@pytest.fixture(autouse=True)
+def no_gin():
+  models.parse_gin()
+
+
+def stock(dropout_rate=0.0, **kwargs):
+  return transformer_layers.EncDecAttention(
+      num_heads=HEADS, key_value_size=D_KV, dropout_rate=dropout_rate, **kwargs)
+
+
+def run(layer, ids=(), activation="float32", mode="train", more=()):
+  """The output and the gradients of all that makes it, by name."""
+  generator = np.random.RandomState(0)
+  graph = harness.LayerGraph(layer, True, BATCH, LENGTH, activation=activation)
+  dims = {"sequence_id": graph.length_dim, "encoder_sequence_id": MEMORY,
+          "inputs": graph.length_dim, "encoder_inputs": MEMORY}
+  with graph.tf_graph.as_default():
+    x, memory, weights = [
+        graph.constant(generator.randn(BATCH, dim.size, harness.D_MODEL),
+                       graph.batch_dim, dim, graph.d_model)
+        for dim in (graph.length_dim, MEMORY, graph.length_dim)]
+    marks = {name: graph.constant(array, graph.batch_dim, dims[name])
+             for name, array in {**dict(ids), **dict(more)}.items()}
+    y = graph.call(graph.context(mode, encoder_output=memory, **marks), x)
+    if mode == "eval":
+      return {"y": graph.run(y)[0]}
+    variables = graph.graph.trainable_variables
+    names = ["y", "x", "memory"] + [v.name for v in variables]
+    loss = mtf.reduce_sum(mtf.cast(y * weights, tf.float32))
+    grads = mtf.gradients(
+        [loss], [x, memory] + [v.outputs[0] for v in variables])
+    return dict(zip(names, graph.run(y, *grads)))
+
+
+def check_equal(one, other, atol=1e-4):
+  assert one.keys() == other.keys()
+  for name, value in one.items():
+    np.testing.assert_allclose(other[name], value, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize("ids", IDS)
+def test_output_and_gradients_are_those_of_stock(ids):
+  expected = run(stock(), IDS[ids])
+  assert len(expected) == 3 + 4 and all(
+      np.abs(value).max() > 0.01 for value in expected.values())
+  check_equal(expected, run(cross_attention.faster(stock()), IDS[ids]))
+
+
+def test_the_relative_bias_is_that_of_stock():
+  models.parse_gin(bindings=["relative_position_spans.num_sentinels = 3"])
+  tokens = {"inputs": [[9, 4, 5, 8, 3], [9, 2, 8, 4, 0]],
+            "encoder_inputs": [[2, 3, 9, 4, 5, 8, 6], [9, 2, 3, 4, 8, 1, 0]]}
+  expected, fast = [
+      run(layer, IDS["padded"], more=tokens) for layer in (
+          stock(relative_attention_type="bias"),
+          cross_attention.faster(stock(relative_attention_type="bias")))]
+  bias = "layer/enc_dec_relative_attention_bias"
+  assert np.abs(expected[bias]).max() > 0.01
+  check_equal(expected, fast)
+
+
+def test_with_bfloat16_the_output_is_near_that_of_float32():
+  exact, rounded = [
+      run(cross_attention.faster(stock()), IDS["padded"], activation, "eval")
+      for activation in ("float32", "bfloat16")]
+  scale = np.abs(exact["y"]).max()
+  check_equal(exact, rounded, atol=0.03 * scale)
+
+
+def test_dropout_hides_whole_keys_at_t5s_rate():
+  """Uniform attention to equal values: each query gets what is left of them."""
+  ones = {name: np.ones((harness.D_MODEL, HEADS * D_KV)) / harness.D_MODEL
+          for name in ("k", "v")}
+  for make in (lambda layer: layer, cross_attention.faster):
+    layer = make(stock(dropout_rate=0.25))
+    graph = harness.LayerGraph(layer, True, 50, LENGTH, values={
+        **ones, "q": 0 * ones["k"], "o": np.ones((HEADS * D_KV, harness.D_MODEL))
+        / (HEADS * D_KV)})
+    with graph.tf_graph.as_default():
+      tf.set_random_seed(0)
+      memory = mtf.ones(graph.mesh, [graph.batch_dim, MEMORY, graph.d_model])
+      x = mtf.ones(
+          graph.mesh, [graph.batch_dim, graph.length_dim, graph.d_model])
+      y, = graph.run(
+          graph.call(graph.context("train", encoder_output=memory), x))
+    # Each row has HEADS * MEMORY_LENGTH keys, of which some are left.
+    left = y[:, 0, 0] * 0.75 * HEADS * MEMORY_LENGTH
+    np.testing.assert_allclose(left, np.round(left), atol=1e-3)
+    np.testing.assert_allclose(
+        y, np.broadcast_to(y[:, :1, :1], y.shape), atol=1e-5)
+    assert 0.9 < y.mean() < 1.1 and left.std() > 1
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_decoding_gives_the_ids_of_stock(beam_size):
+  results = []
+  for fast in (True, False):
+    models.parse_gin([], models.TINY + [
+        "synthesizer_stack.attention = 'V'",
+        f"synthesizer_stack.fast_cross_attention = {fast}"])
+    m = models.Model()
+    with m.tf_graph.as_default():
+      outputs = m.model.decode(
+          m.ids([[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0]]),
+          beam_size=beam_size, max_decode_length=9, decode_length_constant=20)
+      ((ids,),), _ = m.run(outputs, scale=0.7)
+    results.append(ids)
+  assert len(set(results[0].flatten())) > 2
+  np.testing.assert_array_equal(*results)
+
+
+def are_fast(*bindings):
+  models.parse_gin([], models.TINY + [
+      "decoder/synthesizer_stack.attention = 'R'", *bindings])
+  layers = models.build().decoder.layer_stack.layers[1::3]
+  assert [type(layer).__name__ for layer in layers] == ["EncDecAttention"] * 2
+  return [isinstance(layer, cross_attention.EncDecAttention) for layer in layers]
+
+
+def test_the_fast_one_is_the_default_where_an_attention_is_chosen():
+  assert are_fast() == [True, True]
+
+
+@pytest.mark.parametrize("binding", [
+    "synthesizer_stack.fast_cross_attention = False",
+    "EncDecAttention.shared_kv = True",
+    "EncDecAttention.num_memory_heads = 1",
+    "EncDecAttention.num_heads = 1",
+    "EncDecAttention.combine_dims = False",
+    "EncDecAttention.keep_query_heads_dims = True",
+    "EncDecAttention.fold_scaling_into_initializer = False",
+    "EncDecAttention.z_loss_coeff = 0.001",
+    "EncDecAttention.attention_kwargs = {'float32_logits': False}",
+    "mesh_tensorflow.layers.unit_scaling_convention.value = True",
+])
+def test_stock_stays_where_it_is_asked_for_or_has_other_options(binding):
+  assert are_fast(binding) == [False, False]
+
+
+def test_variables_have_the_names_and_shapes_that_t5_gives_them():
+  def variables(fast):
+    models.parse_gin([], models.TINY + [
+        "synthesizer_stack.attention = 'R'",
+        f"synthesizer_stack.fast_cross_attention = {fast}"])
+    m = models.Model()
+    with m.tf_graph.as_default():
+      m.model.call_simple(*[m.ids(np.ones((2, 5), int))] * 2, True, mode="train")
+    return {v.name: v.shape.to_integer_list for v in m.graph.all_variables}
+
+  assert "decoder/block_001/layer_001/EncDecAttention/q" in variables(True)
+  assert variables(True) == variables(False)

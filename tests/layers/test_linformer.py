@@ -1,0 +1,163 @@
+"""Linformer against NumPy, on meshes, and where it is refused."""
+
+import mesh_tensorflow as mtf
+import numpy as np
+import pytest
+from support import classifiers
+from support import harness
+from support import reference
+from support.examples import PACKED
+from support.examples import PADDED
+from support.examples import tokens
+from support.meshes import tpu_mesh
+import synthesizer_mtf
+from synthesizer_mtf import weighted_mean
+import tensorflow.compat.v1 as tf
+
+
+def make(**kwargs):
+  return synthesizer_mtf.attention_layer(
+      "Linformer", num_heads=3, key_value_size=5, max_length=9, rank=4, **kwargs)
+
+
+@pytest.mark.parametrize("share, names", [
+    ({}, {"E": (3, 9, 4), "F": (3, 9, 4)}),
+    ({"share_heads": True}, {"E": (9, 4), "F": (9, 4)}),
+    ({"share_kv": True}, {"E": (3, 9, 4)}),
+    ({"share_layers": True}, {"E": (9, 4)})])
+def test_equals_the_papers_formula_with_padding_zeroed(share, names):
+  x = tokens()
+  y, graph, grads = harness.forward(make(**share), x, False, PADDED,
+                                    gradients=True)
+  p = graph.variables
+  assert {k: v.shape for k, v in p.items() if k in "EF"} == names
+  assert all(np.abs(grads[name]).max() > 0 for name in names)
+  e = np.broadcast_to(p["E"], (3, 9, 4))[:, :7]
+  f = np.broadcast_to(p.get("F", p["E"]), (3, 9, 4))[:, :7]
+  q, k, v = [np.einsum("bnd,dhk->bhnk", x, reference.per_head(p[name], 3))
+             for name in "qkv"]
+  seen = (PADDED > 0)[:, None, :, None]
+  k = np.einsum("bhjc,hjr->bhrc", k * seen, e)
+  v = np.einsum("bhjc,hjr->bhrc", v * seen, f)
+  weights = reference.softmax(np.einsum("bhic,bhrc->bhir", q, k))
+  mean = np.einsum("bhir,bhrc->bhic", weights, v)
+  expected = np.einsum("bhic,hcd->bid", mean, p["o"].reshape(3, 5, -1))
+  np.testing.assert_allclose(y, expected, atol=2e-5)
+
+
+def test_layers_can_share_one_projection():
+  layer = make(share_layers=True)
+  graph = harness.LayerGraph(layer, False, 2, 7)
+  with graph.tf_graph.as_default():
+    x = graph.constant(tokens(), graph.batch_dim, graph.length_dim,
+                       mtf.Dimension("d_model", harness.D_MODEL))
+    context = graph.context()
+    for block in ("a", "b"):
+      with tf.variable_scope(block):
+        x = layer.call(context, x)
+  names = [v.name for v in graph.graph.all_variables if v.name[-2:] == "/E"]
+  assert names == ["a/E"]
+
+
+def test_what_stands_in_the_padding_and_how_much_changes_nothing():
+  x = tokens(length=9)
+  ids = np.array([[1] * 6 + [0] * 3, [1] * 4 + [0] * 5])
+  y, graph = harness.forward(make(), x, False, ids)
+  noise = x + 100 * (ids == 0)[..., None]
+  for other, other_ids in ((noise, ids), (x[:, :6], ids[:, :6])):
+    z, _ = harness.forward(make(), other.astype(np.float32), False, other_ids,
+                           values=graph.variables)
+    seen = other_ids > 0
+    np.testing.assert_allclose(z[seen], y[:, :z.shape[1]][seen], atol=1e-5)
+
+
+def test_bfloat16_stays_within_its_error_and_has_a_float32_softmax(monkeypatch):
+  seen = []
+  softmax = weighted_mean.softmax
+  monkeypatch.setattr(weighted_mean, "softmax", lambda logits, gradient: (
+      seen.append(logits.dtype), softmax(logits, gradient))[1])
+  x = tokens()
+  y, graph = harness.forward(make(), x, False, PADDED)
+  z, _ = harness.forward(make(), x, False, PADDED, activation="bfloat16",
+                         values=graph.variables)
+  assert np.abs(z - y)[PADDED > 0].max() < 0.04 * np.abs(y).max()
+  assert seen == [tf.float32, tf.float32]
+
+
+def test_dropout_is_for_training_alone_and_keeps_the_mean():
+  layer, x = make(dropout_rate=0.5), tokens(batch=40)
+  plain, graph = harness.forward(
+      layer, x, False, values={"q": np.zeros((11, 15))})
+  dropped, _ = harness.forward(layer, x, False, mode="train",
+                               values=graph.variables)
+  same, _ = harness.forward(make(), x, False, values=graph.variables)
+  np.testing.assert_allclose(same, plain, atol=1e-5)
+  assert np.abs(dropped - plain).max() > 0.1
+  # Of the projection on the plain output itself, over all examples.
+  slope = (dropped * plain).sum() / np.square(plain).sum()
+  assert 0.8 < slope < 1.2
+
+
+SMALL = ["Linformer.max_length = 16", "Linformer.rank = 3"]
+
+
+def step(*bindings, **kwargs):
+  """The loss and gradients of a classifier with two layers."""
+  return classifiers.loss_and_gradients(
+      *SMALL, *bindings, attention="Linformer", **kwargs)
+
+
+@pytest.fixture(scope="module", name="shared_by_layers")
+def fixture_shared_by_layers():
+  return step("Linformer.share_layers = True")
+
+
+def test_loss_and_gradients_do_not_depend_on_the_mesh():
+  classifiers.assert_same(
+      step("num_layers = 1", mesh_shape="batch:2,model:2"),
+      step("num_layers = 1"))
+
+
+def test_a_projection_of_all_layers_does_not_depend_on_the_mesh(
+    shared_by_layers):
+  classifiers.assert_same(
+      step("Linformer.share_layers = True", mesh_shape="model:2"),
+      shared_by_layers)
+
+
+def test_layers_with_one_projection_can_run_again_in_the_backward_pass(
+    shared_by_layers):
+  assert len([n for n in shared_by_layers if n.endswith("/E")]) == 1
+  classifiers.assert_same(
+      step("Linformer.share_layers = True", "LayerStack.recompute_grads = True"),
+      shared_by_layers)
+
+
+def test_a_training_step_lowers_to_eight_cores_and_projections_split():
+  m = classifiers.make(*SMALL, "num_layers = 1", attention="Linformer",
+                       mesh_shape="batch:2,model:4")
+  with m.tf_graph.as_default():
+    classifiers.step(m)
+    mesh_impl = tpu_mesh("batch:2,model:4")
+    mtf.Lowering(m.graph, {m.mesh: mesh_impl}, autostack=False)
+  shapes = {v.name[-2:]: mesh_impl.slice_shape(v.shape)
+            for v in m.graph.all_variables}
+  assert shapes["/E"] == shapes["/F"] == [1, 16, 3]
+
+
+def test_a_decoder_refuses_it_and_says_why():
+  with pytest.raises(ValueError, match="is Linformer in a decoder, but it mixes "
+                     "all positions.*`decoder/synthesizer_stack.attention`"):
+    harness.forward(make(), tokens(), True)
+
+
+def test_packed_rows_are_refused():
+  with pytest.raises(ValueError, match="bind `mesh_train_dataset_fn.pack = "
+                     "False`"):
+    harness.forward(make(), tokens(), False, PACKED, packed=True)
+
+
+def test_a_longer_sequence_names_max_length():
+  with pytest.raises(ValueError, match="`Linformer.max_length` is 9 but the "
+                     "sequence has length 10"):
+    harness.forward(make(), tokens(length=10), False)

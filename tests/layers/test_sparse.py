@@ -1,0 +1,478 @@
+"""Fixed and strided attention against dense attention under the same sets."""
+
+import itertools
+
+import mesh_tensorflow as mtf
+import numpy as np
+import pytest
+from support import decoding
+from support import harness
+from support import meshes
+from support import models
+from support import reference
+import synthesizer_mtf
+from synthesizer_mtf import sparse_fixed
+import tensorflow.compat.v1 as tf
+
+HEADS, D_KV = 3, 5
+LENGTH = 13
+PADDED = np.array([[1] * 13, [1] * 8 + [0] * 5])
+PACKED = np.array([[1] * 7 + [2] * 4 + [3] + [0], [1] * 2 + [2] * 11])
+PREFIX = np.array([[0] * 6 + list(range(6, 13)), [0] * 2 + list(range(2, 13))])
+
+# name, parameters: the length is a multiple of few of the strides.
+CASES = [
+    ("SparseFixed", {"stride": 4, "columns": 2}),
+    ("SparseFixed", {"stride": 5, "columns": 2, "distinct_columns": False}),
+    ("SparseFixed", {"stride": 13, "columns": 3}),
+    ("SparseFixed", {"stride": 17, "columns": 8}),
+    ("SparseFixed", {"stride": 1, "columns": 1}),
+    ("SparseStrided", {"stride": 4}),
+    ("SparseStrided", {"stride": 13}),
+    ("SparseStrided", {"stride": 17}),
+    ("SparseStrided", {"stride": 1}),
+]
+FEW = [CASES[0], CASES[5]]
+PATTERNS = ["merged", "local", "summary", "alternate"]
+
+
+def ids_of(cases):
+  return ["-".join([name] + [str(v) for v in kwargs.values()])
+          for name, kwargs in cases]
+
+
+def each(cases):
+  return pytest.mark.parametrize("name, kwargs", cases, ids=ids_of(cases))
+
+
+both_stacks = pytest.mark.parametrize(
+    "decoder", [False, True], ids=["encoder", "decoder"])
+
+
+def make(name, **kwargs):
+  return synthesizer_mtf.attention_layer(name, **{
+      "num_heads": HEADS, "key_value_size": D_KV, "dropout_rate": 0.0,
+      **kwargs})
+
+
+def tokens(batch=2, length=LENGTH, seed=1):
+  generator = np.random.RandomState(seed)
+  return generator.randn(batch, length, harness.D_MODEL).astype(np.float32)
+
+
+def in_set(name, i, j, head, stride, columns=None, distinct_columns=True,
+           pattern="merged"):
+  """Whether j is in the set of i, as arXiv:1904.10509, section 4.3, has it."""
+  if name == "SparseStrided":
+    a1, a2 = abs(i - j) <= stride, (i - j) % stride == 0
+  else:
+    a1 = i // stride == j // stride
+    turn = head // 2 if pattern == "alternate" else head
+    turn = turn % (stride // columns) if distinct_columns else 0
+    t = stride - columns * (turn + 1)
+    a2 = j % stride in range(t, t + columns)
+  if pattern == "alternate":
+    pattern = ["local", "summary"][head % 2]
+  return {"merged": a1 or a2, "local": a1, "summary": a2}[pattern]
+
+
+def visible(name, kwargs, ids, decoder, priority=None, heads=HEADS):
+  """<bool>[batch, heads, length, memory_length], pair by pair."""
+  batch, length = ids.shape
+  position = reference.positions(ids)
+  result = np.zeros((batch, heads, length, length), bool)
+  for b, h, i, j in itertools.product(
+      range(batch), range(heads), range(length), range(length)):
+    seen = ids[b, i] == ids[b, j] and in_set(
+        name, position[b, i], position[b, j], h, **kwargs)
+    if priority is not None:
+      seen = seen and priority[b, i] >= priority[b, j]
+    elif decoder:
+      seen = seen and j <= i
+    result[b, h, i, j] = seen
+  return result
+
+
+def dense(p, x, seen, heads=HEADS):
+  """Dot-product attention to what is seen: [batch, length, d_model]."""
+  q, k, v = [np.einsum("bnd,dhk->bhnk", x, reference.per_head(p[name], heads))
+             for name in "qkv"]
+  weights = np.exp(np.einsum("bhik,bhjk->bhij", q, k)) * seen
+  total = weights.sum(-1, keepdims=True)
+  mean = np.einsum("bhij,bhjk->bhik", weights / np.where(total, total, 1), v)
+  return np.einsum("bhik,hkd->bid", mean,
+                   p["o"].reshape(heads, -1, x.shape[-1]))
+
+
+def check(name, kwargs, ids, decoder, priority=None, **more):
+  """Compares a layer with dense attention, where there is no padding."""
+  x = tokens(*ids.shape)
+  y, graph = harness.forward(
+      make(name, **kwargs), x, decoder, ids, scale=0.3, **more)
+  expected = dense(graph.variables, x,
+                   visible(name, kwargs, ids, decoder, priority))
+  np.testing.assert_allclose(y[ids > 0], expected[ids > 0], atol=2e-5)
+
+
+@each(CASES)
+@both_stacks
+def test_equals_dense_attention_under_the_same_sets(name, kwargs, decoder):
+  check(name, kwargs, PADDED, decoder)
+
+
+@each(CASES)
+@both_stacks
+def test_sets_follow_the_positions_within_packed_examples(
+    name, kwargs, decoder):
+  check(name, kwargs, PACKED, decoder, packed=True)
+
+
+@each(FEW)
+@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
+@both_stacks
+@pytest.mark.parametrize("pattern", PATTERNS[1:])
+def test_heads_see_what_the_pattern_gives_them(
+    name, kwargs, ids, decoder, pattern):
+  check(name, {**kwargs, "pattern": pattern}, ids, decoder,
+        packed=ids is PACKED)
+
+
+@each(CASES)
+def test_a_prefix_is_seen_from_both_sides(name, kwargs):
+  check(name, kwargs, np.ones((2, LENGTH), int), True, PREFIX,
+        context={"read_priority": PREFIX, "write_priority": PREFIX})
+
+
+@each(FEW)
+@pytest.mark.parametrize("ids, pattern", [
+    (PADDED, "merged"), (PACKED, "merged"), (PADDED, "alternate")],
+                         ids=["padded", "packed", "alternate"])
+def test_every_gradient_equals_a_finite_difference(name, kwargs, ids, pattern):
+  x = tokens()
+  kwargs = {**kwargs, "pattern": pattern}
+  weights = np.arange(x.size).reshape(x.shape) / x.size * (ids > 0)[..., None]
+  _, graph, grads = harness.forward(
+      make(name, **kwargs), x, True, ids, packed=ids is PACKED, scale=0.3,
+      gradients=True, loss_weights=weights)
+  values = {k: v.astype(np.float64) for k, v in graph.variables.items()}
+  assert set(grads) == set(values) == set("qkvo")
+  seen = visible(name, kwargs, ids, True)
+  for key, grad in grads.items():
+    assert np.abs(grad).max() > 0, key
+    direction = np.random.RandomState(3).randn(*grad.shape)
+    ends = [(dense({**values, key: values[key] + step * direction}, x, seen) *
+             weights).sum() for step in (1e-5, -1e-5)]
+    np.testing.assert_allclose((grad * direction).sum(),
+                               (ends[0] - ends[1]) / 2e-5,
+                               rtol=2e-3, atol=1e-3, err_msg=key)
+
+
+# Sets that hold all pairs: in one block, in the window, or by far keys alone.
+COMPLETE = [
+    ("SparseFixed", {"stride": 20, "columns": 3}),
+    ("SparseFixed", {"stride": 4, "columns": 4}),
+    ("SparseFixed", {"stride": 4, "columns": 4, "pattern": "summary"}),
+    ("SparseStrided", {"stride": 12}),
+    ("SparseStrided", {"stride": 1, "pattern": "summary"}),
+]
+
+
+@each(COMPLETE)
+@pytest.mark.parametrize("ids, decoder", [(PADDED, True), (PACKED, False)],
+                         ids=["decoder-padded", "encoder-packed"])
+def test_with_all_pairs_and_relative_bias_it_is_the_transformers_attention(
+    name, kwargs, ids, decoder):
+  results = []
+  for notation, parameters in (("V", {}), (name, kwargs)):
+    y, _, grads = harness.forward(
+        make(notation, relative_attention_type="bias_shared", **parameters),
+        tokens(), decoder, ids, packed=ids is PACKED, gradients=True,
+        loss_weights=tokens(seed=2) * (ids > 0)[..., None], scale=0.3)
+    results.append({**grads, "output": y[ids > 0]})
+  assert "relative_attention_bias" in results[0]
+  assert results[0].keys() == results[1].keys()
+  for key, value in results[0].items():
+    np.testing.assert_allclose(
+        results[1][key], value, rtol=1e-3, atol=1e-4, err_msg=key)
+
+
+@each([(name, {**kwargs, "pattern": pattern})
+       for name, kwargs in FEW for pattern in ("merged", "alternate")])
+@pytest.mark.parametrize("position", ["scalar", "of each example"])
+def test_step_by_step_decoding_equals_the_full_pass(name, kwargs, position):
+  graph = harness.LayerGraph(
+      make(name, relative_attention_type="bias", **kwargs), True, 2, LENGTH,
+      scale=0.3)
+  x = tokens()
+  with graph.tf_graph.as_default():
+    d_model = mtf.Dimension("d_model", harness.D_MODEL)
+    full = graph.call(graph.context(), graph.constant(
+        x, graph.batch_dim, graph.length_dim, d_model))
+    memory = mtf.Dimension("memory_length", LENGTH)
+    states = [mtf.zeros(graph.mesh, [
+        graph.batch_dim, mtf.Dimension("heads", HEADS), memory,
+        mtf.Dimension("d_kv", D_KV)])] * 2
+    steps = []
+    for i in range(LENGTH):
+      place = (graph.constant(i) if position == "scalar" else
+               graph.constant([i, i], graph.batch_dim))
+      context = graph.context("incremental", position=place,
+                              read_priority=place, states=states, new_states=[])
+      steps.append(graph.call(
+          context, graph.constant(x[:, i], graph.batch_dim, d_model)))
+      states = context.new_states
+    y, *steps = graph.run(full, *steps)
+  np.testing.assert_allclose(np.stack(steps, 1), y, atol=2e-5)
+
+
+@each(FEW)
+def test_greedy_decoding_of_a_model_gives_the_argmax_of_the_full_pass(
+    name, kwargs):
+  decoding.parse(name, "num_layers = 1",
+                 *[f"{name}.{k} = {v}" for k, v in kwargs.items()])
+  m = models.Model()
+  with m.tf_graph.as_default():
+    inputs = m.ids([[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0]])
+    outputs = m.model.decode(inputs, max_decode_length=10)
+    with tf.variable_scope("", reuse=True):
+      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
+    best = mtf.argmax(logits, logits.shape.dims[-1])
+    (values,), _ = m.run(outputs, best, scale=1.0)
+  decoding.check_greedy(*values)
+
+
+def test_beam_search_scores_its_result_as_the_full_pass_does(monkeypatch):
+  monkeypatch.setitem(decoding.SIZES, "SparseFixed", [
+      "num_layers = 1", "SparseFixed.stride = 3", "SparseFixed.columns = 1"])
+  decoding.parse("SparseFixed")
+  decoding.check_beam_search()
+
+
+@each(FEW)
+def test_a_prefix_language_model_continues_as_the_full_pass(name, kwargs):
+  bind = [f"{name}.{k} = {v}" for k, v in kwargs.items()]
+  decoding.parse(name, "Unitransformer.input_full_attention = True",
+                 "num_layers = 1", *bind)
+  m = models.Model("lm")
+  start = np.array([[5, 9, 1] + [0] * 9, [8, 3, 7, 2, 4, 6, 1] + [0] * 5])
+  decoding.check_continuation(m, start)
+
+
+def largest(name, length, packed, decoder, **kwargs):
+  """Numbers of the largest tensor, and multiply-adds of all matrix products."""
+  layer = make(name, relative_attention_type="bias", **kwargs)
+  graph = harness.LayerGraph(layer, decoder, 2, length)
+  with graph.tf_graph.as_default():
+    batch = graph.batch_dim, graph.length_dim
+    ids = graph.constant(np.ones((2, length), int), *batch)
+    x = graph.constant(tokens(2, length), *batch,
+                       mtf.Dimension("d_model", harness.D_MODEL))
+    y = graph.call(graph.context(
+        sequence_id=ids if packed else mtf.minimum(ids, 1)), x)
+    mtf.gradients([mtf.reduce_sum(y)], [
+        v.outputs[0] for v in graph.graph.trainable_variables])
+  sizes, products = [], 0
+  for operation in graph.graph.operations:
+    sizes += [t.size for t in operation.outputs]
+    if isinstance(operation, mtf.ops.EinsumOperation):
+      dims = {d for t in operation.inputs + operation.outputs
+              for d in t.shape.dims}
+      products += mtf.Shape(list(dims)).size
+  return max(sizes), products
+
+
+@pytest.mark.parametrize("name, packed, decoder", [
+    ("SparseFixed", False, True), ("SparseFixed", True, False),
+    ("SparseStrided", False, True), ("SparseStrided", True, False)])
+def test_cost_grows_with_the_root_of_the_length_times_the_length(
+    name, packed, decoder):
+  """n = 64, l = 8 and n = 1024, l = 32: 64 and not 256 times as much."""
+  columns = {"columns": 2} if name == "SparseFixed" else {}
+  small = largest(name, 64, packed, decoder, stride=8, **columns)
+  large = largest(name, 1024, packed, decoder, stride=32, **columns)
+  for few, many in zip(small, large):
+    assert many / few < 80
+  assert large[0] < 2 * HEADS * 1024 * 1024 / 4
+
+
+@pytest.mark.parametrize("name, kwargs, ids", [
+    (*FEW[0], PACKED), (*FEW[0], PADDED), (*FEW[1], PACKED)],
+                         ids=["fixed-packed", "fixed-padded", "strided-packed"])
+def test_output_and_gradients_do_not_depend_on_the_mesh(name, kwargs, ids):
+  results = []
+  for mesh_shape in ("", "batch:2", "model:2"):
+    layer = make(name, num_heads=4, pattern="alternate",
+                 relative_attention_type="bias", **kwargs)
+    y, _, grads = harness.forward(
+        layer, tokens(), False, ids, packed=ids is PACKED, gradients=True,
+        mesh_shape=mesh_shape, layout="batch:batch,heads:model")
+    results.append({"output": y, **grads})
+  for split in results[1:]:
+    for key, value in results[0].items():
+      np.testing.assert_allclose(split[key], value, atol=1e-4, err_msg=key)
+
+
+@pytest.mark.parametrize("name, packed", [
+    ("SparseFixed", True), ("SparseStrided", False)])
+def test_layers_can_run_again_in_the_backward_pass(name, packed):
+  results = []
+  ids = np.array([[5, 9, 3, 1, 7, 8, 2, 4, 1, 6, 0], [3] * 11])
+  segments = np.array([[1] * 7 + [2] * 3 + [0], [1] * 11])
+  for recompute in (False, True):
+    decoding.parse(
+        name, f"{name}.stride = 3", "SparseFixed.columns = 1", "num_layers = 1",
+        f"{name}.relative_attention_type = 'bias_shared'",
+        f"LayerStack.recompute_grads = {recompute}")
+    m = models.Model("lm")
+    with m.tf_graph.as_default():
+      _, loss = m.model.call_simple(
+          m.ids(ids), m.ids(ids), True, mode="train",
+          sequence_id=m.ids(segments) if packed else None)
+      variables = m.graph.trainable_variables
+      (values,), _ = m.run(loss, *mtf.gradients(
+          [loss], [v.outputs[0] for v in variables]), scale=0.3)
+    results.append(dict(zip(["loss"] + [v.name for v in variables], values)))
+  for key, value in results[0].items():
+    np.testing.assert_allclose(results[1][key], value, atol=1e-5, err_msg=key)
+
+
+@pytest.mark.parametrize("name, packed", [
+    ("SparseFixed", True), ("SparseFixed", False), ("SparseStrided", False)])
+def test_a_training_step_lowers_to_eight_cores(name, packed):
+  decoding.parse(
+      name, "num_heads = 4", "d_ff = 12", "num_layers = 1",
+      f"{name}.stride = 3", "SparseFixed.columns = 1",
+      f"{name}.relative_attention_type = 'bias_shared'")
+  m = models.Model("lm", mesh_shape="batch:2,model:4", layout=meshes.LAYOUT)
+  with m.tf_graph.as_default():
+    ids = m.ids(np.ones((4, 9), int))
+    _, loss = m.model.call_simple(
+        ids, ids, True, mode="train", sequence_id=ids if packed else None)
+    grads = mtf.gradients(
+        [loss], [v.outputs[0] for v in m.graph.trainable_variables])
+    mesh_impl = meshes.tpu_mesh("batch:2,model:4")
+    lowering = mtf.Lowering(m.graph, {m.mesh: mesh_impl}, autostack=False)
+  assert all(lowering.tensors[g] is not None for g in grads)
+  projections = [v for v in m.graph.all_variables
+                 if v.name.split("/")[-2:] in ([name, k] for k in "qkvo")]
+  assert len(projections) == 4
+  for variable in projections:
+    assert np.prod(mesh_impl.slice_shape(variable.shape)) * 4 == variable.size
+
+
+@each(FEW)
+def test_bfloat16_stays_within_its_error_of_float32(name, kwargs):
+  x = tokens()
+  y, graph = harness.forward(make(name, **kwargs), x, False, PADDED, scale=0.3)
+  z, _ = harness.forward(make(name, **kwargs), x, False, PADDED,
+                         activation="bfloat16", values=graph.variables)
+  scale = np.abs(y).max()
+  assert 0 < np.abs(z - y)[PADDED > 0].max() < 0.04 * scale
+
+
+@each(FEW)
+def test_dropout_drops_a_key_for_all_queries_alike(name, kwargs):
+  layer = make(name, num_heads=1, key_value_size=11, dropout_rate=0.5, **kwargs)
+  eye = np.eye(11, dtype=np.float32)
+  x = np.stack([eye] * 20)  # the output shows the weight of each key
+  kept, graph = harness.forward(layer, x, False, values={"v": eye, "o": eye})
+  y, _ = harness.forward(
+      layer, x, False, mode="train", values=graph.variables)
+  seen = visible(name, kwargs, np.ones((20, 11), int), False, heads=1)[:, 0]
+  np.testing.assert_array_equal(kept > 0, seen)
+  factor = np.where(seen, y / np.where(seen, kept, 1), -1)
+  for key in np.moveaxis(factor, 2, 1).reshape(-1, 11):
+    assert len(set(key[key >= 0].round(3))) == 1
+  assert set(factor.round(3).ravel()) == {-1.0, 0.0, 2.0}
+
+
+@each(FEW)
+@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
+def test_further_batch_dimensions_change_nothing(name, kwargs, ids):
+  """T5's trainer has `outer_batch` before `batch`, and beam search `beam`."""
+  layer = make(name, relative_attention_type="bias", **kwargs)
+  expected, plain = harness.forward(
+      layer, tokens(), True, ids, packed=ids is PACKED)
+  graph = harness.LayerGraph(layer, True, 2, LENGTH, values=plain.variables)
+  with graph.tf_graph.as_default():
+    dims = [mtf.Dimension("outer_batch", 1), graph.batch_dim,
+            mtf.Dimension("beam", 1)]
+    segments = graph.constant(ids[None, :, None], *dims, graph.length_dim)
+    context = graph.context(
+        sequence_id=segments if ids is PACKED else mtf.minimum(segments, 1))
+    context.batch_dims = dims
+    y, = graph.run(graph.call(context, graph.constant(
+        tokens()[None, :, None], *dims, graph.length_dim,
+        mtf.Dimension("d_model", harness.D_MODEL))))
+  np.testing.assert_allclose(y[0, :, 0], expected, atol=1e-5)
+
+
+@each([("SparseFixed", {"stride": 4, "columns": 1, "pattern": "summary",
+                        "distinct_columns": False})])
+def test_a_query_with_an_empty_set_gets_zeros_and_sees_no_later_token(
+    name, kwargs):
+  y, _ = harness.forward(make(name, **kwargs), tokens(), True)
+  assert not y[:, :3].any() and y[:, 3].all()
+
+
+def test_heads_have_columns_of_their_own_unless_told_otherwise():
+  """Where the sets agree, heads with equal variables agree."""
+  values = {name: np.tile(np.random.RandomState(n).randn(11, 5) * 0.3, HEADS)
+            for n, name in enumerate("qkv")}
+  values["o"] = np.eye(15)[:, :11]
+  rows = []
+  for distinct in (False, True):
+    y, _ = harness.forward(
+        make("SparseFixed", stride=4, columns=1, distinct_columns=distinct),
+        tokens(), True, values=values)
+    rows.append(np.abs(y[..., :5] - y[..., 5:10]).max(-1).max(0))
+  assert rows[0].max() < 1e-6
+  assert rows[1][:4].max() < 1e-6 < rows[1][4:].min()
+
+
+def test_packed_false_promises_unpacked_rows():
+  promised, _ = harness.forward(
+      make("SparseFixed", packed=False, **CASES[0][1]), tokens(), False, PADDED,
+      packed=True)
+  unpacked, _ = harness.forward(
+      make("SparseFixed", **CASES[0][1]), tokens(), False, PADDED)
+  np.testing.assert_allclose(
+      promised[PADDED > 0], unpacked[PADDED > 0], atol=1e-6)
+
+
+def test_layers_of_a_stack_share_their_masks_if_their_sets_agree():
+  counts = []
+  for strides in ([4, 4], [4, 5]):
+    graph = harness.LayerGraph(None, True, 2, LENGTH)
+    with graph.tf_graph.as_default():
+      context = graph.context()
+      x = graph.constant(tokens(), graph.batch_dim, graph.length_dim,
+                         mtf.Dimension("d_model", harness.D_MODEL))
+      for n, stride in enumerate(strides):
+        with tf.variable_scope(f"block_{n}"):
+          x = make("SparseStrided", stride=stride).call(context, x)
+    counts.append(sum(isinstance(key, tuple) and "mask near" in str(key)
+                      for key in context.cache))
+  assert counts == [1, 2]
+
+
+def test_blocks_of_a_model_can_take_the_two_sets_in_turn():
+  models.parse_gin([], models.TINY + [
+      "decoder/synthesizer_stack.attention = "
+      "[@decoder/a/SparseFixed, @decoder/b/SparseFixed]",
+      "decoder/a/SparseFixed.pattern = 'local'",
+      "decoder/b/SparseFixed.pattern = 'summary'"])
+  m = models.Model()
+  layers = [l for l in m.model.decoder.layer_stack.layers
+            if isinstance(l, sparse_fixed.SparseFixed)]
+  assert [l.pattern for l in layers] == ["local", "summary"]
+
+
+@pytest.mark.parametrize("name", ["SparseFixed", "SparseStrided"])
+def test_heads_that_do_not_divide_over_the_mesh_are_an_error(name):
+  decoding.parse(name, "num_heads = 3")
+  m = models.Model(mesh_shape="model:2", layout=meshes.LAYOUT)
+  with m.tf_graph.as_default(), pytest.raises(ValueError) as error:
+    ids = m.ids(np.ones((2, 5), int))
+    m.model.call_simple(ids, ids, True, mode="train")
+  assert f"`{name}.num_heads` is 3 but" in str(error.value)

@@ -1,0 +1,309 @@
+"""Attention layers with random parameters against NumPy, from the paper.
+
+Two hundred cases, the same on every machine, are part of the suite. For others,
+and for more of them:
+
+  HYPOTHESIS_CASES=2000 python -m pytest tests/models/test_random_configurations.py \
+    --hypothesis-profile=many --hypothesis-seed=1
+
+A case that fails is shrunk and printed as Python; put it into an `@example`.
+"""
+
+import collections
+
+import gin
+from hypothesis import example
+from hypothesis import given
+import mesh_tensorflow as mtf
+import numpy as np
+import pytest
+from support import harness
+from support import patterns
+from support import reference
+from support.random_cases import Case
+from support.random_cases import cases
+from support.random_cases import Layer
+import synthesizer_mtf
+from synthesizer_mtf import weighted_mean
+import tensorflow.compat.v1 as tf
+
+
+@pytest.fixture(autouse=True)
+def few_words():
+  """Else the warnings of all cases would hide the one that fails."""
+  verbosity = tf.logging.get_verbosity()
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  yield
+  tf.logging.set_verbosity(verbosity)
+
+
+@given(case=cases())
+@example(case=Case(  # a second V had the q of the first
+    [Layer("V+V", {"SyntheticAttention.num_heads": 2,
+                   "SyntheticAttention.key_value_size": 3,
+                   "SyntheticAttention.softmax": True})], [[2]], 2))
+@example(case=Case(  # without a softmax, parts before the first with a batch
+    [Layer("Fix+R+D", {"SyntheticAttention.num_heads": 1,
+                       "SyntheticAttention.key_value_size": 3,
+                       "SyntheticAttention.softmax": False,
+                       "FixedRandomLogits.max_length": 4,
+                       "RandomLogits.max_length": 3,
+                       "DenseLogits.max_length": 2})], [[2], [2]], 2))
+def test_any_layer_equals_the_papers_formulas(case):
+  check(case)
+
+
+def check(case):
+  """Runs the layers of a case in one graph and compares their outputs."""
+  layers = [make(layer) for layer in case.layers]
+  ids = segments(case)
+  rows = len(ids)
+  x = np.random.RandomState(case.seed).randn(
+      rows, case.length, case.d_model).astype(np.float32)
+  outputs, variables = run(case, layers, ids, x)
+  real = ids > 0
+  shared_bias = {}
+  for i, (layer, y) in enumerate(zip(case.layers, outputs)):
+    p = {name[2:]: value.astype(np.float64) for name, value in variables.items()
+         if name.startswith(f"{i}/")}
+    heads = layer.get("num_heads")
+    if layer.get("relative_attention_type") == "bias_shared":
+      # The first layer of the stack that has as many heads holds it.
+      p["relative_attention_bias"] = shared_bias.setdefault(
+          heads, p.get("relative_attention_bias"))
+    assert {name: list(v.shape) for name, v in p.items()} == shapes(case, layer)
+    expected = formula(case, layer, p, x.astype(np.float64), ids)
+    assert np.isfinite(y).all()
+    scale = max(1, np.abs(expected[real]).max(initial=0))
+    np.testing.assert_allclose(
+        y[real], expected[real], rtol=0, atol=5e-5 * scale)
+
+
+def make(layer):
+  """Makes a layer as a gin file does."""
+  gin.clear_config()
+  for name, value in layer.parameters.items():
+    gin.bind_parameter(name, value)
+  return synthesizer_mtf.attention_layer(layer.notation)
+
+
+# What is given to the layer.
+
+
+def segments(case):
+  """The ids of the examples, 0 for padding: [batch, length]."""
+  ids = np.zeros([len(case.rows) * max(1, case.beams), case.length], int)
+  if case.mode == "steps":
+    return ids + 1
+  for row, examples in zip(ids, case.rows):
+    row[:sum(examples)] = np.repeat(range(1, len(examples) + 1), examples)
+  return ids
+
+
+def priority(case):
+  """Later tokens have a higher one and see those with a lower one."""
+  slots = np.arange(case.length)[None]
+  if case.prefix is None:
+    return slots
+  return slots * (slots >= np.array(case.prefix)[:, None])
+
+
+class Stack:
+  """Calls several layers with the same tokens, each in a scope of its own."""
+
+  def __init__(self, layers):
+    self._layers = layers
+
+  def call(self, context, x):
+    outputs = []
+    for i, layer in enumerate(self._layers):
+      with tf.variable_scope(str(i)):
+        outputs.append(layer.call(context, x))
+    return outputs
+
+
+def run(case, layers, ids, x):
+  """The outputs of all layers [batch, length, d_model], and the variables."""
+  graph = harness.LayerGraph(
+      Stack(layers), case.decoder, len(case.rows), case.length, seed=case.seed,
+      scale=None if case.initial else 0.5, mesh_shape=case.mesh_shape,
+      layout="batch:batch,heads:model", d_model=case.d_model)
+  at_once = weighted_mean._QUERIES
+  weighted_mean._QUERIES = case.queries_at_a_time
+  try:
+    with graph.tf_graph.as_default():
+      if case.mode == "steps":
+        return decode(case, graph, x)
+      dims = graph.batch_dim, graph.length_dim
+      context = graph.context(case.mode, **marks(case, graph, ids))
+      outputs = graph.call(context, graph.constant(x, *dims, graph.d_model))
+      return graph.run(*outputs), graph.variables
+  finally:
+    weighted_mean._QUERIES = at_once
+
+
+def marks(case, graph, ids):
+  """What the context says about examples and priorities."""
+  dims = graph.batch_dim, graph.length_dim
+  found = {}
+  if case.prefix is not None:
+    order = graph.constant(priority(case), *dims)
+    found = {"read_priority": order, "write_priority": order}
+  if case.ids == "made up":
+    found["sequence_id"] = mtf.minimum(graph.constant(ids * 9, *dims), 1)
+  elif case.ids == "features":
+    found["sequence_id"] = graph.constant(ids, *dims)
+  elif case.ids == "subsequences":  # two targets of each input
+    found["sequence_id"] = graph.constant((ids + 1) // 2, *dims)
+    found["subsequence_id"] = graph.constant(ids, *dims)
+  return found
+
+
+def decode(case, graph, x):
+  """Reads a prefix at once and then one token in each step, as Mesh does."""
+  start = np.array(case.rows)[:, 0]
+  batch_dims = [graph.batch_dim]
+  if case.beams:
+    batch_dims.append(mtf.Dimension("beam", case.beams))
+  shape = [d.size for d in batch_dims]
+  x = x.reshape(shape + [case.length, case.d_model])
+  reached = start.reshape([-1] + [1] * len(shape))
+  slots = np.arange(case.length)
+  # What the prefix does not reach must never matter.
+  known = np.where((slots < reached)[..., None], x, 7.0)
+  context = graph.context("first_part", batch_dims=batch_dims, new_states=[],
+                          position_is_default=True)
+  outputs = graph.call(context, graph.constant(
+      known, *batch_dims, graph.length_dim, graph.d_model))
+  turns = [(slots < reached, outputs)]
+  for step in range(case.length - start.min()):
+    position = start + step
+    here = np.minimum(position, case.length - 1)
+    tokens = np.stack([row[..., i, :] for row, i in zip(x, here)])
+    scalar = bool(case.beams)
+    context = graph.context(
+        "incremental", batch_dims=batch_dims, states=context.new_states,
+        new_states=[], position=graph.constant(
+            position[0] if scalar else position,
+            *(() if scalar else batch_dims)))
+    context.read_priority = context.position
+    turns.append((slots == position.reshape(reached.shape), graph.call(
+        context, graph.constant(tokens, *batch_dims, graph.d_model))))
+  return join(turns, graph, x)
+
+
+def join(turns, graph, x):
+  """Puts together what the turns of a decoding say about each position."""
+  values = iter(graph.run(*[y for _, outputs in turns for y in outputs]))
+  results = [np.zeros_like(x) for _ in turns[0][1]]
+  for where, outputs in turns:
+    for result in results:
+      y = next(values)
+      y = y if y.ndim == x.ndim else y[..., None, :]
+      np.copyto(result, y, where=where[..., None])
+    del outputs
+  return [r.reshape((-1,) + x.shape[-2:]) for r in results], graph.variables
+
+
+# What is expected.
+
+
+def variables_of(case, layer, part):
+  """The variables of one part, and their shapes."""
+  heads, d_kv = layer.get("num_heads"), layer.get("key_value_size")
+  projection = [case.d_model, heads * d_kv]
+  size = (layer.of_part(part, "tile_length") or
+          layer.of_part(part, "max_length"))
+  if part == "V":
+    return {"q": projection, "k": projection}
+  if part in ("R", "Fix"):
+    return {"R": [heads, size, size]}
+  if part == "FR":
+    factor = [heads, size, layer.of_part(part, "rank")]
+    return {"R1": factor, "R2": factor}
+  if part == "D":
+    found = {"q" if layer.of_part(part, "share_query") else "W1": projection}
+    found["W2"] = [heads, d_kv, size]
+    if layer.of_part(part, "share_heads"):
+      found["W2"] = [d_kv, size]
+    if layer.of_part(part, "use_bias"):
+      found.update(b1=[heads, d_kv], b2=[heads, size])
+    return found
+  if part == "FD":
+    a, b = layer.of_part(part, "a"), layer.of_part(part, "b")
+    if not a and not b:  # the divisor nearest to the root, from below
+      a = max(n for n in range(1, size + 1) if not size % n and n * n <= size)
+    a = a or size // b
+    return {"W1": projection, "WA": [heads, d_kv, a],
+            "WB": [heads, d_kv, size // a]}
+  return {}
+
+
+def scoped(case, layer):
+  """For each part, its variables' names in the layer by their own names.
+
+  Parts which would share a name have scopes; only `q` is shared, if D asks.
+  """
+  parts = [variables_of(case, layer, part) for part in layer.parts]
+  count = collections.Counter(name for part in parts for name in part)
+  shared = "q" if layer.get("DenseLogits.share_query") else None
+  result = []
+  for i, part in enumerate(parts):
+    clash = any(count[name] > 1 for name in part if name != shared)
+    result.append({name: f"part_{i}/{name}" if clash and name != shared else name
+                   for name in part})
+  return result
+
+
+def shapes(case, layer):
+  """All variables of a layer, and their shapes."""
+  heads, width = layer.get("num_heads"), (
+      layer.get("num_heads") * layer.get("key_value_size"))
+  found = {"v": [case.d_model, width], "o": [width, case.d_model]}
+  for part, names in zip(layer.parts, scoped(case, layer)):
+    own = variables_of(case, layer, part)
+    found.update({names[name]: own[name] for name in own})
+  weights = layer.get("Mixture.weights", "per_head")
+  if len(layer.parts) > 1 and weights != "sum":
+    found["alpha"] = [heads] * (weights == "per_head") + [len(layer.parts)]
+  if layer.get("relative_attention_type"):
+    found["relative_attention_bias"] = [
+        heads, layer.get("relative_attention_num_buckets")]
+  return found
+
+
+def formula(case, layer, p, x, ids):
+  """The output of a layer by the formulas: [batch, length, d_model]."""
+  heads = layer.get("num_heads")
+  logits = [part_logits(case, layer, part, {n: p[k] for n, k in names.items()},
+                        x, ids)
+            for part, names in zip(layer.parts, scoped(case, layer))]
+  alpha = np.ones([heads, len(logits)])
+  if "alpha" in p:
+    alpha *= reference.softmax(p["alpha"])
+  total = np.einsum("hp,pbhij->bhij", alpha, logits)
+  if layer.get("relative_attention_type"):
+    total += reference.relative_bias(
+        p["relative_attention_bias"], case.length, case.decoder)
+  visible = ids[:, :, None] == ids[:, None, :]
+  if case.decoder:
+    order = priority(case)
+    visible = visible & (order[:, :, None] >= order[:, None, :])
+  return reference.output(
+      total, p, x, visible, heads, use_softmax=layer.get("softmax"))
+
+
+def part_logits(case, layer, part, p, x, ids):
+  """[batch, heads, length, memory_length]"""
+  heads = layer.get("num_heads")
+  position = reference.positions(ids)
+  if layer.of_part(part, "tile_length"):
+    position = position % layer.of_part(part, "tile_length")
+  if part == "Pattern":
+    names = layer.of_part(part, "patterns")
+    weights = patterns.expected_weights(
+        [names[h % len(names)] for h in range(heads)], ids, case.decoder)
+    return np.log(np.maximum(weights, 1e-13))
+  if part == "D":
+    return reference.dense_with_options(p, x, position, heads)
+  return reference.LOGITS[part](p, x, position, heads)

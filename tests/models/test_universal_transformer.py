@@ -1,0 +1,144 @@
+"""Universal Transformers, by Mesh TensorFlow's UTLayerStack, with our layers."""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
+from mesh_tensorflow.transformer import universal_transformer
+import numpy as np
+import pytest
+from support import models
+from support.decoding import check_greedy
+from support.decoding import EOS
+from support.decoding import parse
+from support.meshes import LAYOUT
+from support.meshes import tpu_mesh
+import synthesizer_mtf
+import tensorflow.compat.v1 as tf
+
+FILE = "stacks/universal.gin"
+ACT = "UTLayerStack.recurrence_type = 'act'"
+INPUTS = [[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]]
+TARGETS = [[4, 6, 2, 9, EOS], [3, EOS, 0, 0, 0]]
+
+
+def parse_universal(notation, *bindings):
+  parse(notation, "SyntheticAttention.relative_attention_type = 'bias_shared'",
+        *bindings, files=[FILE])
+
+
+def test_the_file_replaces_the_stack_and_keeps_the_choice_of_attention():
+  parse_universal("R", "num_layers = 5")
+  model = models.build()
+  for stack in (model.encoder.layer_stack, model.decoder.layer_stack):
+    assert isinstance(stack, universal_transformer.UTLayerStack)
+    assert isinstance(stack.layers[0], synthesizer_mtf.SyntheticAttention)
+    assert stack.num_rec_steps == 5
+    assert {layer.name.split("/")[0] for layer in stack.layers} == {"block_000"}
+
+
+def test_without_an_attention_t5_keeps_its_own():
+  models.parse_gin([FILE], models.TINY)
+  layers = models.build().encoder.layer_stack.layers
+  assert [type(layer).__name__ for layer in layers] == ["SelfAttention",
+                                                "DenseReluDense"]
+
+
+@pytest.mark.parametrize("more", [[], [ACT]], ids=["steps", "act"])
+def test_all_steps_share_one_block_and_only_the_steps_embedding_grows(more):
+  shapes = []
+  for steps in (1, 3):
+    parse_universal("R+V", f"num_layers = {steps}", *more)
+    m = models.Model()
+    with m.tf_graph.as_default():
+      m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
+    shapes.append({v.name: v.shape.to_integer_list
+                   for v in m.graph.trainable_variables})
+  assert set(shapes[0]) == set(shapes[1])
+  differ = [name for name in shapes[0] if shapes[0][name] != shapes[1][name]]
+  assert sorted(differ) == ["decoder/layer_embedding", "encoder/layer_embedding"]
+  assert [shapes[1][name][0] for name in differ] == [3, 3]
+
+
+def train(m, **kwargs):
+  """The loss and updates of Adafactor; every variable must have a gradient."""
+  tf.set_random_seed(1)
+  _, loss = m.model.call_simple(
+      m.ids(INPUTS), m.ids(TARGETS), True, mode="train", **kwargs)
+  variables = m.graph.trainable_variables
+  grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+  assert not [v.name for v, g in zip(variables, grads) if g is None]
+  tf.train.get_or_create_global_step()
+  return loss, optimize.AdafactorOptimizer(learning_rate=0.05).apply_grads(
+      grads, variables)
+
+
+# The relative bias and, if packed, positions and masks are made once for all
+# calls of the block.
+@pytest.mark.parametrize("notation, more", [
+    ("D+V", []), ("R", [ACT])])
+def test_it_trains_on_packed_rows(notation, more):
+  parse_universal(notation, *more)
+  m = models.Model()
+  with m.tf_graph.as_default():
+    loss, updates = train(
+        m, encoder_sequence_id=m.ids([[1, 1, 1, 2, 2, 2, 2],
+                                         [1, 1, 1, 0, 0, 0, 0]]),
+        decoder_sequence_id=m.ids([[1, 1, 2, 2, 2], [1, 1, 0, 0, 0]]))
+    losses, _ = m.run(loss, updates=updates, steps=6)
+  assert np.isfinite(losses).all() and losses[-1][0] < losses[0][0]
+
+
+@pytest.mark.parametrize("notation, more", [
+    ("Pattern+V", []), ("R", [ACT])])
+def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation, more):
+  parse_universal(notation, *more)
+  m = models.Model()
+  with m.tf_graph.as_default():
+    outputs = m.model.decode(m.ids(INPUTS), max_decode_length=6)
+    with tf.variable_scope("", reuse=True):
+      logits, _ = m.model.call_simple(m.ids(INPUTS), outputs, False, mode="eval")
+    best = mtf.argmax(logits, logits.shape.dims[-1])
+    (values,), _ = m.run(outputs, best, scale=1.0)
+  check_greedy(*values)
+
+
+def test_neither_more_padding_nor_a_second_device_changes_anything():
+  results = []
+  for padding, mesh in ((0, {}), (3, {"mesh_shape": "model:2",
+                                      "layout": LAYOUT})):
+    parse_universal("Pattern+R", ACT,
+                    "encoder/FixedPatterns.patterns = ['end', 'start']")
+    m = models.Model(**mesh)
+    with m.tf_graph.as_default():
+      inputs = m.ids(np.pad(INPUTS, [(0, 0), (0, padding)]))
+      logits, _ = m.model.call_simple(
+          inputs, m.ids(TARGETS), False, mode="eval")
+      (values,), _ = m.run(logits, scale=0.5)
+    results.append(values[0])
+  np.testing.assert_allclose(*results, atol=1e-4)
+  assert np.abs(results[0]).max() > 1
+
+
+def test_layers_that_share_a_projection_share_it_between_steps():
+  models.parse_gin([FILE], models.TINY + [
+      "encoder/synthesizer_stack.attention = 'Linformer'",
+      "Linformer.share_layers = True"])
+  m = models.Model()
+  with m.tf_graph.as_default():
+    train(m)
+  names = [v.name for v in m.graph.all_variables if v.name.endswith("/E")]
+  assert names == ["encoder/block_000/layer_000/Linformer/E"]
+
+
+@pytest.mark.parametrize("notation, more", [
+    ("R+V", [ACT]), ("Pattern+V", []),
+    ("R", ["SyntheticAttention.softmax = False"])])
+def test_a_training_step_lowers_to_eight_cores(notation, more):
+  parse_universal(
+      notation, "num_heads = 4", "d_ff = 12", "num_layers = 1",
+      "decoder/FixedPatterns.patterns = ['start']", *more)
+  m = models.Model(mesh_shape="batch:2,model:4", layout=LAYOUT)
+  with m.tf_graph.as_default():
+    train(m)
+    lowering = mtf.Lowering(
+        m.graph, {m.mesh: tpu_mesh("batch:2,model:4")}, autostack=False)
+  assert any("einsum" in str(name) for name in lowering.counters)

@@ -1,0 +1,18 @@
+"""Tokens and rows to try layers on, and what is tried on all of them."""
+
+import numpy as np
+import pytest
+from support import cases
+from support import harness
+
+PADDED = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
+PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 1, 2, 2, 2, 2, 2]])
+
+every_notation = pytest.mark.parametrize("notation", cases.NOTATIONS)
+both_stacks = pytest.mark.parametrize(
+    "decoder", [False, True], ids=["encoder", "decoder"])
+
+
+def tokens(batch=2, length=7, seed=1):
+  generator = np.random.RandomState(seed)
+  return generator.randn(batch, length, harness.D_MODEL).astype(np.float32)

@@ -1,0 +1,53 @@
+"""The launcher's command on a tiny model and real text, in a process."""
+
+import pathlib
+import pydoc_data.topics
+import re
+import subprocess
+import sys
+
+COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
+STEPS = "utils.run.train_steps = {}"
+
+
+class Launcher:
+  """Runs the launcher with a tiny R+V model on pairs of words."""
+
+  def __init__(self, folder, vocabulary):
+    self.folder = folder
+    self.vocabulary = vocabulary
+    self.model_dir = folder / "model"
+    words = sorted(set(re.findall(
+        r"\b[a-z]{3,9}\b", pydoc_data.topics.topics["naming"])))
+    rows = [f"{word}\t{word[::-1]}" for word in words]
+    (folder / "train.tsv").write_text("\n".join(rows[8:]) + "\n")
+    (folder / "dev.tsv").write_text("\n".join(rows[:8]) + "\n")
+    self.words = words[:8]
+
+  def bindings(self):
+    return [
+        "MIXTURE_NAME = 'synth_text_pairs'",
+        f"synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
+        f"'{self.vocabulary}'",
+        f"synthesizer_mtf.tasks.pairs.train = '{self.folder}/train.tsv'",
+        f"synthesizer_mtf.tasks.pairs.validation = '{self.folder}/dev.tsv'",
+        "d_model = 16", "d_ff = 24", "num_heads = 2", "d_kv = 6",
+        "num_layers = 2", "utils.run.batch_size = 4",
+        "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
+        "Bitransformer.decode.max_decode_length = 8",
+        "utils.run.save_checkpoints_steps = 4"]
+
+  def __call__(self, *gin_files, bindings=(), flags=(), timeout=240):
+    files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
+             "learning_rate_schedules/constant_0_001.gin", *gin_files, "cpu.gin"]
+    command = [str(COMMAND), f"--model_dir={self.model_dir}", *flags]
+    command += [f"--gin_file={name}" for name in files]
+    command += [f"--gin_param={b}" for b in [*self.bindings(), *bindings]]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, check=False,
+        cwd=self.folder)
+
+
+def steps(launcher):
+  return sorted(int(p.stem.split("-")[1])
+                for p in launcher.model_dir.glob("model.ckpt-*.index"))

@@ -1,0 +1,42 @@
+"""How tests lay models out, on CPU devices and on a TPU that is not there."""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow import simd_mesh_impl
+import numpy as np
+from support import models
+from support.decoding import parse
+from tensorflow.python.tpu import device_assignment
+from tensorflow.python.tpu import topology
+
+LAYOUT = "batch:batch,heads:model,d_ff:model,vocab:model"
+
+
+def tpu_mesh(shape):
+  """A mesh on a made-up 2x2 topology of 8 cores."""
+  coordinates = np.array([[[x, y, 0, core] for x in range(2) for y in range(2)
+                           for core in range(2)]], np.int32)
+  devices = device_assignment.DeviceAssignment(
+      topology.Topology(mesh_shape=[2, 2, 1, 2], device_coordinates=coordinates),
+      core_assignment=coordinates.reshape(8, 1, 4))
+  return simd_mesh_impl.SimdMeshImpl(
+      mtf.convert_to_shape(shape), mtf.convert_to_layout_rules(LAYOUT), None,
+      devices)
+
+
+def loss_and_gradients(notation, mesh_shape, packed, *bindings):
+  parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1",
+        "SyntheticAttention.relative_attention_type = 'bias_shared'", *bindings)
+  m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT)
+  generator = np.random.RandomState(0)
+  with m.tf_graph.as_default():
+    inputs, targets = [
+        m.ids(generator.randint(2, models.VOCABULARY, (4, n))) for n in (9, 7)]
+    kwargs = {}
+    if packed:
+      kwargs = {"encoder_sequence_id": m.ids([[1, 1, 1, 2, 2, 2, 2, 3, 0]] * 4),
+                "decoder_sequence_id": m.ids([[1, 1, 2, 2, 2, 3, 0]] * 4)}
+    _, loss = m.model.call_simple(inputs, targets, True, mode="train", **kwargs)
+    variables = m.graph.trainable_variables
+    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+    (values,), _ = m.run(loss, *grads, scale=0.3)
+  return dict(zip(["loss"] + [v.name for v in variables], values))

@@ -1,0 +1,6 @@
+"""Where the repository is."""
+
+import pathlib
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent

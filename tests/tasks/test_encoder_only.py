@@ -1,0 +1,173 @@
+"""The encoder-only tasks, and the commands that train and run a classifier."""
+
+import pathlib
+import subprocess
+import sys
+
+import gin
+import numpy as np
+import pytest
+import seqio
+from support.events import scalars
+from synthesizer_mtf.tasks import labels
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
+VOCABULARY = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = '{}'"
+
+ROWS = {
+    "synth_ag_news_encoder": (
+        {"title": "A title", "description": "Its text", "label": 3},
+        b"A title Its text", b"Sci/Tech"),
+    "synth_imdb_reviews_encoder": (
+        {"text": "Not good.", "label": 0}, b"Not good.", b"neg"),
+    "synth_glue_sst2_encoder": (
+        {"sentence": "so good", "label": 1, "idx": 5}, b"so good", b"positive"),
+}
+
+
+@pytest.fixture(name="vocabulary")
+def fixture_vocabulary(sentencepiece_model):
+  gin.clear_config()
+  gin.parse_config(VOCABULARY.format(sentencepiece_model))
+  yield
+  gin.clear_config()
+
+
+def preprocess(name, row, length):
+  """The task, and what the model reads of a row of its data set."""
+  task = seqio.TaskRegistry.get(name)
+  alone = seqio.Task(
+      name, output_features=task.output_features,
+      preprocessors=task.preprocessors, source=seqio.FunctionDataSource(
+          lambda split, shuffle_files, seed=None: (
+              tf.data.Dataset.from_tensors(row)), splits=["train"]))
+  example, = alone.get_dataset(
+      {"inputs": length, "targets": 1}, "train",
+      shuffle=False).as_numpy_iterator()
+  return task, example
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_text_is_the_input_and_the_class_the_only_target(name, vocabulary):
+  row, text, label = ROWS[name]
+  task, example = preprocess(name, row, 64)
+  assert example["inputs_pretokenized"] == text
+  assert example["targets_pretokenized"] == label
+  assert example["targets"].tolist() == [row["label"] + 1]
+  assert example["inputs"][-1] == 1
+  assert task.postprocess_fn(label.decode()) == row["label"]
+  assert [m([1, 0, 1, 1], [1, 0, 0, 1]) for m in task.metric_fns] == [
+      {"accuracy": 75.0}]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_long_text_is_cut_and_not_dropped(name, vocabulary):
+  row = {k: v * 100 if isinstance(v, str) else v
+         for k, v in ROWS[name][0].items()}
+  _, example = preprocess(name, row, 9)
+  assert example["inputs"].shape == (9,) and example["inputs"][-1] == 1
+  assert example["targets"].tolist() == [row["label"] + 1]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_without_a_label_has_no_class(name, vocabulary):
+  _, example = preprocess(name, {**ROWS[name][0], "label": -1}, 64)
+  assert example["targets"].tolist() == [0]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_classes_are_those_of_the_data_set(name, tmp_path):
+  task = seqio.TaskRegistry.get(name)
+  builder = tfds.builder(task.source.tfds_dataset.name, data_dir=str(tmp_path))
+  classes = builder.info.features["label"].names
+  found = task.output_features["targets"].vocabulary
+  # TFDS writes the names of GLUE into the prepared directory only.
+  assert list(found.labels) == (
+      classes if "glue" not in name else builder.builder_config.label_classes)
+
+
+def test_label_vocabulary_decodes_what_it_encodes():
+  found = labels.LabelVocabulary(["no", "yes"])
+  assert found.vocab_size == 3
+  assert [found.encode(s) for s in ("no", "yes", "else")] == [[1], [2], [0]]
+  assert [found.decode([i]) for i in (0, 1, 2, 9)] == ["", "no", "yes", ""]
+  ids = tf.stack([found.encode_tf(s) for s in ("no", "yes", "else")])
+  np.testing.assert_array_equal(ids, [[1], [2], [0]])
+  assert found.decode_tf(ids).numpy().tolist() == [b"no", b"yes", b""]
+  assert found == labels.LabelVocabulary(("no", "yes"))
+  assert found != labels.LabelVocabulary(["yes", "no"])
+
+
+class Launcher:
+  """Trains a tiny Linformer on news of one's own, as TFDS `ag_news_subset`."""
+
+  def __init__(self, folder, vocabulary):
+    self.folder = folder
+    self.vocabulary = vocabulary
+    words = ["war", "goal", "money", "computer"]
+    rows = [{"title": f"{words[i % 4]} {i}", "description": words[i % 4] * 2,
+             "label": i % 4} for i in range(24)]
+    write("ag_news_subset:1.0.0", folder, {"train": rows, "test": rows[:6]})
+
+  def __call__(self, *gin_files, bindings=()):
+    files = ["dataset.gin", "models/table7/linformer.gin",
+             "models/table7/laptop.gin",
+             "learning_rate_schedules/constant_0_001.gin", *gin_files, "cpu.gin"]
+    bindings = [
+        VOCABULARY.format(self.vocabulary),
+        "MIXTURE_NAME = 'synth_ag_news_encoder'", "d_model = 16", "d_ff = 24",
+        "num_heads = 2", "d_kv = 6", "num_layers = 1",
+        "utils.run.batch_size = 4",
+        "utils.run.sequence_length = {'inputs': 12, 'targets': 1}",
+        "Linformer.rank = 3", *bindings]
+    done = subprocess.run(
+        [str(COMMAND), f"--model_dir={self.folder}/model",
+         f"--t5_tfds_data_dir={self.folder}"] + [
+             f"--gin_file={name}" for name in files] + [
+                 f"--gin_param={b}" for b in bindings],
+        capture_output=True, text=True, timeout=240, check=False,
+        cwd=self.folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def write(name, folder, splits):
+  """Writes rows as the data set `name` of TFDS, by its own builder."""
+  builder = tfds.builder(name, data_dir=str(folder))
+  builder._split_generators = lambda dl_manager: {
+      split: list(enumerate(rows)) for split, rows in splits.items()}
+  builder.download_and_prepare(download_config=tfds.download.DownloadConfig(
+      try_download_gcs=False, register_checksums=False))
+
+
+@pytest.fixture(scope="module", name="launcher")
+def fixture_launcher(tmp_path_factory, sentencepiece_model):
+  """A launcher that has trained for 3 steps."""
+  run = Launcher(tmp_path_factory.mktemp("classifier"), sentencepiece_model)
+  run(bindings=["utils.run.train_steps = 3"])
+  return run
+
+
+def test_eval_writes_classes_and_their_accuracy(launcher):
+  launcher("eval.gin", bindings=[
+      "utils.run.dataset_split = 'test'", "utils.run.batch_size = 4",
+      "eval_checkpoint_step = 3"])
+  folder = launcher.folder / "model" / "test_eval"
+  predictions, targets = [
+      (folder / f"synth_ag_news_encoder_{n}").read_text().split()
+      for n in ("3_predictions", "targets")]
+  assert sorted(targets) == list("001123") and set(predictions) <= set("0123")
+  right = sum(p == t for p, t in zip(predictions, targets))
+  assert scalars(folder)["eval/synth_ag_news_encoder/accuracy"] == (
+      pytest.approx(100 * right / 6))
+
+
+def test_infer_writes_the_names_of_classes(launcher):
+  (launcher.folder / "texts").write_text("war in the north\na late goal\n")
+  launcher("infer.gin", bindings=[
+      "infer_checkpoint_step = 3", "input_filename = 'texts'",
+      f"output_filename = '{launcher.folder}/classes'"])
+  found = (launcher.folder / "classes-3").read_text().splitlines()
+  assert len(found) == 2
+  assert set(found) <= {"World", "Sports", "Business", "Sci/Tech"}

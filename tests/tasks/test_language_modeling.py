@@ -1,0 +1,118 @@
+"""C4, LM1B and their perplexities."""
+
+import math
+
+import numpy as np
+import pytest
+import seqio
+from support import prepared
+from synthesizer_mtf.tasks import perplexity
+from synthesizer_mtf.tasks import vocabulary
+import tensorflow.compat.v1 as tf
+
+EOS = 1
+PIECES = 500  # of the vocabulary; sentinels follow
+
+
+def examples(name, lengths, split="train"):
+  dataset = seqio.TaskRegistry.get(name).get_dataset(lengths, split,
+                                                     shuffle=False)
+  return list(dataset.as_numpy_iterator())
+
+
+def test_c4_is_cut_into_512_inputs_and_114_targets_with_15_percent_of_noise(
+    tasks_to_read):
+  example, *_ = examples("synth_c4_span_corruption",
+                         {"inputs": 512, "targets": 114})
+  inputs, targets = example["inputs"], example["targets"]
+  assert (len(inputs), len(targets)) == (512, 114)
+  sentinels = [ids[ids >= PIECES].tolist() for ids in (inputs, targets)]
+  # 568 tokens, of which 85 are noise, in 28 spans of 3 on average.
+  assert sentinels[0] == sentinels[1] == list(range(599, 599 - 28, -1))
+  assert sum((inputs < PIECES) & (inputs != EOS)) == 568 - 85
+  assert sum((targets < PIECES) & (targets != EOS)) == 85
+  assert inputs[-1] == targets[-1] == EOS
+
+
+def test_c4_needs_targets_that_are_long_enough(tasks_to_read):
+  with pytest.raises(ValueError, match=r"\(114\) is greater than"):
+    examples("synth_c4_span_corruption", {"inputs": 512, "targets": 113})
+
+
+def test_lm1b_has_a_sentence_in_each_example_and_no_inputs(tasks_to_read):
+  found = examples("synth_lm1b", {"targets": 64}, "test")
+  assert len(found) == 3
+  text = prepared.SENTENCE["text"]
+  ids = vocabulary.TaskVocabulary().encode(text) + [EOS]
+  for example in found:
+    assert set(example) == {"targets", "targets_pretokenized"}
+    assert example["targets"].tolist() == ids
+
+
+def test_a_long_sentence_is_cut_and_not_dropped(tasks_to_read):
+  found = examples("synth_lm1b", {"targets": 4})
+  ids = vocabulary.TaskVocabulary().encode(prepared.SENTENCE["text"])
+  assert [e["targets"].tolist() for e in found] == [ids[:3] + [EOS]] * 3
+
+
+def test_words_are_counted_as_spaces_separate_them(tasks_to_read):
+  chosen = vocabulary.TaskVocabulary()
+  lines = ["The statement is evaluated .", "one", "\u4e2d\u6587 x\u4e2dx",
+           "a-b c.d, e"]
+  ids = [chosen.encode(line) + [EOS] for line in lines]
+  batch = np.zeros((len(ids) + 1, max(map(len, ids)) + 2), np.int32)
+  for row, each in zip(batch, ids):
+    row[:len(each)] = each
+  tokens, words = perplexity.count(batch, chosen)
+  assert tokens.tolist() == [len(each) for each in ids] + [0]
+  assert words.tolist() == [len(line.split()) + 1 for line in lines] + [0]
+
+
+def test_a_cut_word_is_a_word_and_a_sentinel_is_none(tasks_to_read):
+  chosen = vocabulary.TaskVocabulary()
+  ids = chosen.encode("the zxqv")[:-1]  # "the", "z", "x", "q"
+  assert len(ids) > 2
+  tokens, words = perplexity.count(np.array([ids + [599, 598, EOS]]), chosen)
+  assert (tokens[0], words[0]) == (len(ids) + 3, 2 + 1)
+
+
+def test_perplexities_divide_the_loss_by_tokens_and_by_words():
+  found = perplexity.perplexities([-6.0, -4.0, -99.0], [3, 2, 0], [2, 2, 0])
+  assert found == {"perplexity_per_token": pytest.approx(math.exp(10 / 5)),
+                   "perplexity_per_word": pytest.approx(math.exp(10 / 4)),
+                   "tokens": 5, "words": 4}
+
+
+def test_nothing_to_measure_is_an_error():
+  with pytest.raises(ValueError, match="utils.run.dataset_split"):
+    perplexity.perplexities([0.0], [0], [0])
+
+
+class Estimator:
+  """Predicts a score for each example, as a TPUEstimator does."""
+
+  def predict(self, input_fn, checkpoint_path):
+    del input_fn
+    step = int(checkpoint_path.split("-")[-1])
+    return iter([{"scores": -step * 1.0}, {"scores": 0.0}])
+
+
+def test_every_checkpoint_is_evaluated_and_written(tasks_to_read, tmp_path):
+  for step in (5, 10):
+    (tmp_path / f"model.ckpt-{step}.index").touch()
+  chosen = vocabulary.TaskVocabulary()
+  ids = chosen.encode("the statement") + [EOS]
+  batch = np.array([ids, [0] * len(ids)])
+  def input_fn(params):
+    return tf.data.Dataset.from_tensors({"targets": batch})
+  with tf.Graph().as_default():
+    found = perplexity.word_perplexity(
+        Estimator(), input_fn, "all", str(tmp_path), chosen)
+  assert set(found) == {5, 10}
+  for step, each in found.items():  # Two words and the end.
+    assert each["perplexity_per_word"] == pytest.approx(math.exp(step / 3))
+  path, = (tmp_path / "perplexity").iterdir()
+  tags = [(event.step, value.tag)
+          for event in tf.train.summary_iterator(str(path))
+          for value in event.summary.value]
+  assert (10, "eval/perplexity_per_token") in tags and len(tags) == 8

@@ -1,0 +1,179 @@
+"""Tests of tasks on the user's own files; test_tasks.py has the plain ones."""
+
+import gzip
+import json
+import logging
+
+import pytest
+import seqio
+from support.task_files import bind
+from support.task_files import examples
+from support.task_files import texts
+import tensorflow.compat.v2 as tf
+
+pytestmark = pytest.mark.usefixtures("clean_tasks")
+
+
+@pytest.fixture(autouse=True)
+def vocabulary(clean_tasks, sentencepiece_model):
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+
+
+def documents(split="train"):
+  source = seqio.TaskRegistry.get("synth_text_lm").source
+  return [e["text"].decode() for e in source.get_dataset(
+      split, shuffle=False).as_numpy_iterator()]
+
+
+def count(split="train"):
+  source = seqio.TaskRegistry.get("synth_text_lm").source
+  return source.num_input_examples(split)
+
+
+@pytest.mark.parametrize("content, expected", [
+    (b"\xef\xbb\xbfone\ntwo\n", ["one", "two"]),  # A byte order mark.
+    (b"one\r\n\r\ntwo\r\n", ["one", "two"]),
+    (b"one\n \xe3\x80\x80\t\n\xc2\x85\n\x1c\ntwo", ["one", "two"]),  # Blanks.
+    (b"  one \n\ttwo", ["  one ", "\ttwo"]),
+    ("α β\n語\n".encode(), ["α β", "語"]),
+    (b"a" * 3_000_000 + b"\nb", ["a" * 3_000_000, "b"]),
+    (b"one\xe2\x80\xa8two\x0bthree\n", ["one\u2028two\x0bthree"]),
+], ids=["bom", "crlf", "blank", "spaces", "utf8", "long", "separators"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_what_is_checked_and_counted_is_what_is_read(
+    content, expected, suffix, tmp_path):
+  path = tmp_path / f"a.txt{suffix}"
+  path.write_bytes(gzip.compress(content) if suffix else content)
+  bind("text.train", str(path))
+  assert documents() == expected
+  assert count() == len(expected)
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"one\nt\rwo\n", "'.*a.txt', line 2: a carriage return within the line"),
+    (b"one\r\nt\xe4wo\n", "'.*a.txt', line 2: byte 1 is not UTF-8"),
+    ("one".encode("utf-16"), "'.*a.txt', line 1: byte 0 is not UTF-8"),
+    (gzip.compress(b"one", mtime=0),  # the same in all processes that test
+     "line 1: this is compressed by gzip; let the name"),
+    (b"\xef\xbb\xbf\r\n", "'.*a.txt' holds no text"),
+])
+def test_bad_text_is_named_with_file_and_line(content, message, tmp_path):
+  (tmp_path / "a.txt").write_bytes(content)
+  bind("text.train", str(tmp_path / "*.txt"))
+  with pytest.raises(ValueError, match=message):
+    documents()
+
+
+def test_one_empty_file_among_others_is_named(tmp_path):
+  (tmp_path / "a.txt").write_text("one\n")
+  (tmp_path / "b.txt").write_text("")
+  bind("text.train", str(tmp_path / "*.txt"))
+  with pytest.raises(ValueError, match="b.txt' holds no text"):
+    documents()
+
+
+def test_truncated_gzip_is_named(tmp_path):
+  whole = gzip.compress("\n".join(map(str, range(10000))).encode())
+  (tmp_path / "a.txt.gz").write_bytes(whole[:len(whole) // 2])
+  bind("text.train", str(tmp_path / "a.txt.gz"))
+  with pytest.raises(ValueError, match="a.txt.gz' ends in .gz but is not a w"):
+    documents()
+
+
+def test_folder_is_refused_with_the_glob_to_write_instead(tmp_path):
+  bind("text.train", str(tmp_path))
+  with pytest.raises(ValueError) as error:
+    documents()
+  assert "`synthesizer_mtf.tasks.text.train` names" in str(error.value)
+  assert f"which is a folder; name its files, as in '{tmp_path}/*.txt'" in str(
+      error.value)
+
+
+@pytest.mark.parametrize("value", [3, ["a.txt", 4], [], "", [""], {"a": 1}])
+def test_globs_of_a_wrong_kind_are_refused(value):
+  bind("text.train", value)
+  with pytest.raises(ValueError, match="text.train.*set it to the path"):
+    documents()
+
+
+def test_log_counts_examples_blank_lines_and_the_longest_line(tmp_path, caplog):
+  (tmp_path / "a.txt").write_text("one\n\nfour five\n")
+  (tmp_path / "b.txt").write_text("two\n")
+  bind("text.train", str(tmp_path / "*.txt"))
+  with caplog.at_level(logging.INFO, logger="absl"):
+    documents()
+  assert ("a.txt: 2 examples, 1 blank lines skipped, longest line 9 characters"
+          in caplog.text)
+  assert "train: 3 examples in 2 files." in caplog.text
+
+
+def test_columns_and_json_lines_mix_in_one_split(tmp_path):
+  row = {"inputs": "tab\tand\nline", "targets": "zwei", "more": 1}
+  with gzip.open(tmp_path / "a.jsonl.gz", "wt") as f:
+    f.write(json.dumps(row) + "\r\n")
+  (tmp_path / "b.tsv").write_text('"one"\t eins \n')
+  (tmp_path / "c.json").write_text(
+      json.dumps({"targets": "\U0001f600", "inputs": "é"}))  # As \ud83d\ude00.
+  bind("pairs.train", str(tmp_path / "*"))
+  assert texts("synth_text_pairs") == [
+      ("tab\tand\nline", "zwei"), ('"one"', " eins "), ("é", "\U0001f600")]
+
+
+@pytest.mark.parametrize("line, message", [
+    ('{"inputs": "a", "targets": "\\ud800"}', "line 1: half of a surrogate"),
+    ('{"inputs": "a", "targets": 3}', "line 1: an object with the strings"),
+    ('{"inputs": "a", "targets": ""}', "line 1: the input or the target is e"),
+    ("null", "line 1: an object with the strings"),
+])
+def test_bad_json_is_named(line, message, tmp_path):
+  (tmp_path / "a.jsonl").write_text(line + "\n")
+  bind("pairs.train", str(tmp_path / "a.jsonl"))
+  with pytest.raises(ValueError, match=message):
+    texts("synth_text_pairs")
+
+
+def test_reading_text_needs_no_python(tmp_path):
+  """Hosts of a pod may read it, where the trainer's Python does not run."""
+  (tmp_path / "a.txt").write_text("one\n")
+  bind("text.train", str(tmp_path / "a.txt"))
+  source = seqio.TaskRegistry.get("synth_text_lm").source
+  with tf.Graph().as_default() as graph:
+    source.get_dataset("train", shuffle=False)
+    functions = graph.as_graph_def().library.function
+  nodes = {node.op for f in functions for node in f.node_def}
+  assert "StaticRegexFullMatch" in nodes
+  assert not [op for op in nodes if "PyFunc" in op]
+
+
+def test_long_pairs_are_cut_and_counted_not_dropped(tmp_path, capfd):
+  rows = [f"{'long ' * 40}\tt{i}" for i in range(12)] + ["short\tt12"]
+  (tmp_path / "a.tsv").write_text("\n".join(rows))
+  bind("pairs.train", str(tmp_path / "a.tsv"))
+  found = examples("synth_text_pairs")
+  assert [e["targets_pretokenized"].decode() for e in found] == [
+      f"t{i}" for i in range(13)]
+  assert all(len(e["inputs"]) == 32 and e["inputs"][-1] == 1
+             for e in found[:12])
+  printed = [line for line in capfd.readouterr().err.splitlines()
+             if line.startswith("Cut to sequence_length {'inputs': 32")]
+  assert ["1 of 1 examples" in printed[0], "10 of 10 examples" in printed[1],
+          len(printed)] == [True, True, 2]
+
+
+def test_nothing_is_said_of_pairs_that_fit(tmp_path, capfd):
+  (tmp_path / "a.tsv").write_text("one\teins\n")
+  bind("pairs.train", str(tmp_path / "a.tsv"))
+  assert len(examples("synth_text_pairs")) == 1
+  assert "Cut to" not in capfd.readouterr().err
+
+
+def test_long_documents_are_split_over_lm_examples_not_cut(tmp_path):
+  words = [f"word{i}" for i in range(300)]
+  (tmp_path / "a.txt").write_text(" ".join(words))
+  bind("text.train", str(tmp_path / "a.txt"))
+  found = examples("synth_text_lm", lengths={"targets": 50})
+  vocabulary = seqio.TaskRegistry.get("synth_text_lm").output_features[
+      "targets"].vocabulary
+  tokens = [t for e in found for t in e["targets"].tolist()]
+  assert len(found) > 10
+  assert vocabulary.decode(tokens[:-1]).split() == words

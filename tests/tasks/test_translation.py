@@ -1,0 +1,79 @@
+"""The metrics of translation, summarisation and classification."""
+
+import pytest
+import seqio
+from support import prepared
+
+NONSENSE = "banana"
+
+
+def scores(name, targets, predictions):
+  task = seqio.TaskRegistry.get(name)
+  found = {}
+  for metric in task.metric_fns:
+    found.update(metric([task.postprocess_fn(t, example={}, is_target=True)
+                         for t in targets],
+                        [task.postprocess_fn(p, example={})
+                         for p in predictions]))
+  return found
+
+
+@pytest.mark.parametrize("name", ["synth_wmt14_ende", "synth_wmt14_enfr"])
+def test_bleu_of_a_sentence_with_one_wrong_word(name):
+  found = scores(name, ["a b c d e f"], ["a b c d e x"])
+  # Precisions 5/6, 4/5, 3/4, 2/3; the lengths agree.
+  expected = 100 * (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25
+  assert found == {"bleu": pytest.approx(expected),
+                   "tokenized_bleu": pytest.approx(expected)}
+
+
+def test_bleu_punishes_what_is_missing():
+  # A brevity penalty of exp(1 - 8 / 4), and all precisions 1.
+  found = scores("synth_wmt14_ende", ["a b c d e f g h"], ["a b c d"])
+  assert found["bleu"] == found["tokenized_bleu"] == pytest.approx(36.788, 1e-4)
+
+
+def test_tokenized_bleu_splits_compounds_and_punctuation():
+  found = scores("synth_wmt14_ende", ["ein gut-gemeinter Rat, ja ja ."],
+                 ["ein gut-gemeintes Rat, ja ja ."])
+  # ein gut ##AT##-##AT## gemeintes Rat , ja ja . has one wrong token of 9.
+  assert found["tokenized_bleu"] == pytest.approx(
+      100 * (8 / 9 * 6 / 8 * 4 / 7 * 2 / 6) ** 0.25)
+
+
+def test_the_two_bleus_tokenize_differently():
+  found = scores("synth_wmt14_enfr", ["a b c d l'an"], ["a b c d l'or"])
+  assert found["tokenized_bleu"] == pytest.approx(  # l'or is one token
+      100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+  assert found["bleu"] == pytest.approx(  # and three
+      100 * (6 / 7 * 5 / 6 * 4 / 5 * 3 / 4) ** 0.25)
+
+
+def test_empty_predictions_score_nothing():
+  assert scores("synth_wmt14_ende", ["a b c d e"], [""]) == {
+      "bleu": 0, "tokenized_bleu": 0}
+  assert set(scores("synth_cnn_dailymail", ["a b"], [""]).values()) == {0}
+
+
+def test_rouge_counts_words_pairs_and_the_longest_common_subsequence():
+  found = scores("synth_cnn_dailymail", ["a b c d"], ["a c b d"])
+  # No pair of neighbours is common; the longest common subsequence has 3 words.
+  assert found["rouge1"] == pytest.approx(100)
+  assert found["rouge2"] == pytest.approx(0)
+  assert found["rougeL"] == found["rougeLsum"] == pytest.approx(75)
+
+
+@pytest.mark.parametrize("name", ["synth_ag_news", "synth_imdb_reviews"])
+def test_classes_are_read_from_text(name):
+  label = prepared.BY_TASK[name].targets
+  found = scores(name, [label] * 4, [label, NONSENSE, "", label])
+  assert found == {"accuracy": 50}
+
+
+def test_labels_are_in_the_order_of_tfds(tasks_to_read):
+  task = seqio.TaskRegistry.get("synth_ag_news")
+  names = task.source.tfds_dataset.info.features["label"].names
+  assert [task.postprocess_fn(name) for name in names] == [0, 1, 2, 3]
+  task = seqio.TaskRegistry.get("synth_imdb_reviews")
+  assert task.source.tfds_dataset.info.features["label"].names == ["neg", "pos"]
+  assert [task.postprocess_fn(x) for x in ("negative", "positive")] == [0, 1]

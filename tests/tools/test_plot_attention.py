@@ -1,0 +1,301 @@
+"""The attention that `plot_attention` reads, counts and draws."""
+
+import json
+import os
+
+import gin
+from matplotlib import image as mpl_image
+import numpy as np
+import pytest
+import seqio
+from support import models
+from support import reference
+from support.decoding import SIZES
+from synthesizer_mtf.tools import plot_attention
+from synthesizer_mtf.tools import plot_attention_model
+from synthesizer_mtf.tools import plot_attention_statistics as statistics
+import tensorflow.compat.v1 as tf
+
+BYTES = (seqio.ByteVocabulary(),) * 2
+TEXTS = [{"inputs": "a bird", "targets": "zwei"},
+         {"inputs": "fly", "targets": "Vogel"}]
+
+
+@pytest.fixture(autouse=True)
+def clean_gin():
+  yield
+  gin.clear_config()
+
+
+def bindings(notation, *more):
+  lengths = sum([SIZES.get(part, []) for part in notation.split("+")], [])
+  return models.TINY + lengths + [
+      f"synthesizer_stack.attention = '{notation}'",
+      "Unitransformer.positional_embedding = False", *more]
+
+
+def build(notation, *more, examples=({},), length=None, **kwargs):
+  models.parse_gin([], bindings(notation, *more))
+  return plot_attention_model.Model(
+      examples, length, vocabulary=BYTES, **kwargs)
+
+
+def load(model, seed=0):
+  """Gives all variables large random values; returns them by name."""
+  model.initialize()
+  generator = np.random.RandomState(seed)
+  with model._tf_graph.as_default():
+    for _, master in sorted(model._masters.items()):
+      value = 0.7 * generator.randn(*master.shape.as_list())
+      master.load(value.astype(np.float32), model._session)
+    model._session.run(model._copy)
+    # Those of checkpoints are bfloat16, T5's default.
+    return {name: value.astype(np.float64) for name, value in
+            model._session.run(model._masters).items()}
+
+
+def expected_weights(notation, variables, stack, ids):
+  """The first layer's weights, from the formulas: [heads, length, length]."""
+  block = f"{stack}/block_000/layer_000/"
+  x = variables["shared/embedding"][ids][None]
+  x = x / np.sqrt((x ** 2).mean(-1, keepdims=True) + 1e-6)
+  x = x * variables[block + "rms_norm/scale"]
+  inside = block + "SyntheticAttention/"
+  p = {name[len(inside):]: value for name, value in variables.items()
+       if name.startswith(inside)}
+  segment = np.ones((1, len(ids)), int)
+  logits = reference.mixed_logits(
+      notation, p, x, reference.positions(segment), heads=2)
+  visible = reference.visible(segment, stack == "decoder")
+  return reference.softmax(np.where(visible[:, None], logits, -1e30))[0]
+
+
+@pytest.mark.parametrize("notation", [
+    "V", "R", "FR", "D", "FD", "R+V", "FR+D+V"])
+def test_weights_are_those_of_the_formulas(notation):
+  model = build(notation, "num_layers = 1", examples=TEXTS, length=12)
+  variables = load(model)
+  for i, example in enumerate(TEXTS):
+    attention = model.attend(["encoder/0", "decoder/0"], i)
+    inputs = [byte + 3 for byte in example["inputs"].encode()] + [1]
+    targets = [byte + 3 for byte in example["targets"].encode()] + [1]
+    for stack, ids in (("encoder", inputs), ("decoder", [0] + targets[:-1])):
+      found = attention[f"{stack}/0"]
+      np.testing.assert_allclose(
+          found.weights, expected_weights(notation, variables, stack, ids),
+          atol=2e-5)
+    alpha = variables.get("encoder/block_000/layer_000/SyntheticAttention/alpha")
+    if alpha is None:
+      assert attention["encoder/0"].alpha is None
+    else:
+      np.testing.assert_allclose(
+          attention["encoder/0"].alpha, reference.softmax(alpha), atol=1e-6)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_rows_sum_to_1_and_decoders_look_back_only(recompute):
+  model = build("R+V", f"LayerStack.recompute_grads = {recompute}",
+                examples=TEXTS, length=12)
+  load(model)
+  for attention in (model.attend(list(model.layers), i) for i in range(2)):
+    assert list(attention) == ["encoder/0", "encoder/1", "decoder/0", "decoder/1"]
+    for name, found in attention.items():
+      np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
+      later = np.triu(np.ones(found.visible.shape, bool), 1)
+      assert found.visible[later].all() == (name[0] == "e")
+      assert (found.weights[:, later].max() == 0) == (name[0] == "d")
+
+
+def test_tokens_of_a_decoder_are_those_that_it_reads():
+  attention = build("R", examples=TEXTS[:1], length=12)
+  attention.initialize()
+  found = attention.attend(["encoder/0", "decoder/0"])
+  assert found["encoder/0"].tokens == list("a bird") + ["</s>"]
+  assert found["decoder/0"].tokens == ["<start>"] + list("zwei")
+
+
+@pytest.mark.parametrize("notation", ["Fix", "FR"])
+def test_layers_that_ignore_tokens_need_no_text(notation):
+  model = build(notation, "num_layers = 1", length=9)
+  variables = load(model)
+  found = model.attend(["encoder/0", "decoder/0"])
+  for stack in ("encoder", "decoder"):
+    np.testing.assert_allclose(
+        found[f"{stack}/0"].weights,
+        expected_weights(notation, variables, stack, [2] * 9), atol=2e-5)
+
+
+@pytest.mark.parametrize("notation", ["V", "D", "R+V"])
+def test_layers_that_depend_on_tokens_ask_for_text(notation):
+  model = build(notation, examples=[{"inputs": "a bird"}], length=9)
+  model.initialize()
+  model.attend(["encoder/1"])
+  with pytest.raises(ValueError) as error:
+    model.attend(["decoder/0"])
+  assert str(error.value).startswith(
+      f"decoder/0 is {notation}, whose attention depends on the tokens; give a "
+      "text with --target")
+
+
+@pytest.mark.parametrize("model_type, text", [
+    ("lm", {"targets": "zwei"}),
+    ("delimited_lm", {"inputs": "a", "targets": "zwei"}),
+    ("aligned", {"inputs": "a bird"})])
+def test_models_of_one_stack(model_type, text):
+  model = build("D+V", examples=[text], length=12, model_type=model_type)
+  load(model)
+  found = model.attend(["transformer/1"])["transformer/1"]
+  tokens = {"lm": "zwei", "delimited_lm": "a zwei", "aligned": "a bird"}
+  assert len(found.tokens) == len(tokens[model_type]) + 1
+  assert found.weights.shape == (2,) + (len(found.tokens),) * 2
+  np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
+  assert found.visible.all() == (model_type == "aligned")
+
+
+def test_statistics_of_a_local_window():
+  length = 9
+  near = np.abs(np.subtract.outer(range(length), range(length))) <= 1
+  gathered = statistics.Statistics()
+  gathered.add(statistics.uniform(near), np.ones((length, length), bool))
+  found = gathered.summary([0, 1, 2])
+  # Each of the 7 inner queries has 3 keys, the outer ones 2.
+  np.testing.assert_allclose(
+      found["window_mass"], [[(7 / 3 + 2 / 2) / length, 1, 1]])
+  np.testing.assert_allclose(found["distance"], [(7 * 2 / 3 + 2 / 2) / length])
+  np.testing.assert_allclose(
+      found["entropy"], [(7 * np.log(3) + 2 * np.log(2)) / length])
+  np.testing.assert_array_equal(found["half_mass_window"], [1])
+  weights = statistics.uniform(near)
+  np.testing.assert_allclose(found["stddev"], [weights.std()])
+  np.testing.assert_allclose(found["max"], [0.5])
+  np.testing.assert_allclose(found["share_below_0.1"], [(81 - 25) / 81])
+  np.testing.assert_allclose(found["share_above_0.2"], [25 / 81])
+  np.testing.assert_allclose(found["histogram"].sum(), 1)
+
+
+def test_statistics_of_two_examples_are_means_over_their_queries():
+  generator = np.random.RandomState(0)
+  gathered = statistics.Statistics()
+  distance = rows = 0
+  for length in (4, 7):
+    weights = reference.softmax(generator.randn(2, length, length))
+    gathered.add(weights, np.ones((length, length), bool))
+    distance += np.einsum("hij,ij->h", weights, np.abs(
+        np.subtract.outer(range(length), range(length))))
+    rows += length
+  np.testing.assert_allclose(gathered.summary([1])["distance"], distance / rows)
+
+
+def test_weights_that_are_forced_count_in_no_histogram():
+  visible = np.tril(np.ones((5, 5), bool))
+  gathered = statistics.Statistics()
+  gathered.add(statistics.uniform(visible), visible)
+  np.testing.assert_allclose(gathered.summary([1])["max"], [0.5])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, sentencepiece_model):
+  """A folder as the trainer leaves it, with an R+V and R model at steps 0, 5."""
+  folder = tmp_path_factory.mktemp("trained")
+  config = bindings(
+      "R+V", "decoder/synthesizer_stack.attention = ['R', 'R+V']",
+      "utils.run.sequence_length = {'inputs': 16, 'targets': 10}",
+      "RandomLogits.max_length = 16",
+      "get_vocabulary.mixture_or_task_name = 'synth_text_pairs'",
+      "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
+      f"'{sentencepiece_model}'")
+  (folder / "operative_config.gin").write_text("\n".join(
+      ["import synthesizer_mtf", "import t5.models.mesh_transformer", *config]))
+  plot_attention_model.parse_gin(str(folder))
+  model = plot_attention_model.Model()
+  for step in (0, 5):
+    load(model, step)
+    with model._tf_graph.as_default():
+      model._saver.save(model._session, str(folder / "model.ckpt"), step)
+  model.close()
+  gin.clear_config()
+  return folder
+
+
+def test_all_pictures_are_written_and_none_is_blank(trained, tmp_path, capsys):
+  output, rows = tmp_path / "pictures", tmp_path / "rows.jsonl"
+  plot_attention.main([
+      f"--model_dir={trained}", f"--output={output}", f"--json={rows}",
+      "--input=names and values", "--target=values $ and names", "--window=2",
+      "--input=statements", "--target=a name"])
+  names = ["contact_sheet", "histograms", "alpha", "windows_encoder",
+           "windows_decoder"] + [f"{stack}_{i}" for stack in (
+               "encoder", "decoder") for i in (0, 1)]
+  assert sorted(os.listdir(output)) == sorted(
+      f"{name}.{suffix}" for name in names for suffix in ("png", "svg"))
+  for name in names:
+    assert len(np.unique(mpl_image.imread(output / f"{name}.png"))) > 20
+    assert "<svg" in (output / f"{name}.svg").read_text()[:2000]
+  check_rows([json.loads(line) for line in rows.read_text().splitlines()])
+  printed = capsys.readouterr().out
+  assert "trained: step 5; initial: step 0; 2 examples." in printed
+  assert "heads that lean on it" in printed
+
+
+def check_rows(rows):
+  assert [(r["layer"], r["head"]) for r in rows] == [
+      (f"{stack}/{i}", head) for stack in ("encoder", "decoder")
+      for i in (0, 1) for head in (0, 1)]
+  for row in rows:
+    assert row["attention"] == ("R" if row["layer"] == "decoder/0" else "R+V")
+    assert ("alpha" in row) == (row["attention"] == "R+V")
+    if "alpha" in row:
+      assert abs(sum(row["alpha"].values()) - 1) < 1e-5
+      assert row["alpha"] != row["initial_alpha"]
+    assert row["trained"]["distance"] != row["initial"]["distance"]
+    for state in ("trained", "initial", "uniform"):
+      assert len(row[state]["window_mass"]) == len(row["windows"])
+      assert len(row[state]["histogram"]) == len(row["bins"]) - 1
+      assert abs(sum(row[state]["histogram"]) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("flags, message", [
+    ([], "encoder/0 is R+V, whose attention depends on the tokens; give a text "
+     "with --input"),
+    (["--layers=encoder/2"], "--layers names 'encoder/2', but the model has "
+     "encoder/0, encoder/1, decoder/0, decoder/1; choose"),
+    (["--step=3"], "--step is 3 but"),
+    (["--input=a", "--input=b", "--target=c"], "there are 2 inputs but 1 targets"),
+    (["--input=a", "--example=1"], "--example is 1 but there are 1 examples"),
+    (["--layers=decoder/0", "--length=17"],
+     "`RandomLogits.max_length` is 16 but the sequence has length 17"),
+    (["--layers=decoder/0", "--gin_param=d_model = 12"], "gin makes a variable '"),
+    (["--input_file=blank"], "line 2 is blank"),
+])
+def test_a_mistake_ends_in_one_sentence(
+    trained, tmp_path, flags, message, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "blank").write_text("one\n\ntwo\n")
+  with pytest.raises(SystemExit) as stop:
+    plot_attention.main([f"--model_dir={trained}", "--output=out", *flags])
+  assert str(stop.value).startswith("plot_attention: ")
+  assert message in str(stop.value)
+
+
+def test_a_folder_without_checkpoint_or_gin_is_named(trained, tmp_path):
+  with pytest.raises(SystemExit) as stop:
+    plot_attention.main([f"--model_dir={tmp_path}", "--output=out"])
+  assert "holds no checkpoint" in str(stop.value)
+  for path in trained.glob("model.ckpt-5*"):
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+  with pytest.raises(SystemExit) as stop:
+    plot_attention.main([f"--model_dir={tmp_path}", "--output=out"])
+  assert "holds no operative_config.gin" in str(stop.value)
+
+
+def test_a_restored_model_has_the_values_of_the_checkpoint(trained):
+  plot_attention_model.parse_gin(str(trained))
+  model = plot_attention_model.Model(length=7)
+  path, step = plot_attention_model.find_checkpoint(str(trained))
+  assert step == 5
+  model.restore(path)
+  r = tf.train.load_variable(
+      path, "decoder/block_000/layer_000/SyntheticAttention/R")[:, :7, :7]
+  found = model.attend(["decoder/0"])["decoder/0"].weights
+  np.testing.assert_allclose(found, reference.softmax(
+      np.where(np.tril(np.ones((7, 7))), r, -1e30)), atol=1e-5)

@@ -1,0 +1,277 @@
+"""`tools/reproduce`: its tables, commands, runs and reports."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+import gin
+from matplotlib import image
+import pytest
+import seqio
+from support import models
+from support.events import write_events
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.runs import results
+from synthesizer_mtf.tools import reproduce
+from synthesizer_mtf.tools import reproduce_plan
+from synthesizer_mtf.tools import reproduce_plot
+from synthesizer_mtf.tools import reproduce_report
+from synthesizer_mtf.tools import reproduce_speed
+from synthesizer_mtf.tools import reproduce_tables
+
+TABLES = reproduce_tables.TABLES
+STATE = {"machine": {"cpu": "abacus", "cores": 3}, "versions": {"t5": "0.9.4"}}
+TINY = ["d_model = 8", "d_ff = 12", "num_layers = 1", "num_heads = 2",
+        "d_kv = 4"]
+EVERY_ROW = [(table, row) for table in TABLES.values() for row in table.rows]
+every_row = pytest.mark.parametrize(
+    "table, row", EVERY_ROW, ids=[f"{t.number}-{r.name}" for t, r in EVERY_ROW])
+
+
+@every_row
+def test_every_row_has_all_the_figures_of_the_paper(table, row):
+  assert set(row.paper) == {column.title for column in table.columns}
+  for column in table.columns:
+    assert len(row.paper[column.title]) == len(column.scores)
+
+
+@pytest.mark.parametrize("number", [5, 6])
+def test_the_papers_average_is_that_of_its_cells(number):
+  table = TABLES[number]
+  for row in table.rows:
+    cells = [reproduce_tables.value(row.paper[column.title])
+             for column in table.columns]
+    if row.name != "DyConv":  # The paper's own average differs by more.
+      assert cells[0] == pytest.approx(sum(cells[1:]) / 8, abs=0.16), row.name
+
+
+def flag_values(command, flag):
+  return [word.partition("=")[2] for word in command
+          if word.startswith(f"--{flag}=")]
+
+
+@every_row
+@pytest.mark.parametrize("scale", ["paper", "laptop"])
+def test_commands_parse_and_name_registered_tasks(table, row, scale):
+  for task in table.trained():
+    of_row = reproduce_plan.Commands(table, row, task, scale)
+    made = [of_row.train("DIR", {}), of_row.evaluate("DIR", {})]
+    if of_row.pretrained:
+      made.append(of_row.pretrain("DIR", {}))
+    for command in made:
+      models.parse_gin(flag_values(command, "gin_file"),
+                       flag_values(command, "gin_param"))
+      mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_NAME"))
+      assert set(gin.query_parameter("utils.run.sequence_length")) == set(
+          mixture.output_features)
+      assert gin.query_parameter("utils.run.train_steps") > 0
+  expected = {"V": "V", "Base+": "V"}.get(row.name, row.name)
+  found = gin.config._CONFIG
+  chosen = {values["attention"] for (_, name), values in found.items()
+            if name.endswith("synthesizer_stack") and "attention" in values}
+  assert chosen == {expected}
+
+
+@pytest.mark.parametrize("number, row, task", [
+    (2, "R+V", "synth_wmt14_ende"), (2, "R+V", "synth_wmt14_enfr"),
+    (2, "R+V", "synth_lm1b"), (3, "R+V", "synth_cnn_dailymail"),
+    (3, "R+V", "synth_personachat"), (4, "R+V", "synth_c4_span_corruption"),
+    (5, "R+V", "synth_en_mix")])
+def test_commands_of_the_papers_scale_are_those_of_the_recipes(
+    number, row, task):
+  table = TABLES[number]
+  row = next(r for r in table.rows if r.name == row)
+  of_row = reproduce_plan.Commands(table, row, task, "paper")
+  path = pathlib.Path(gin_files.folder(), "recipes", "pod",
+                      f"{reproduce_tables.RECIPES[task]}.gin")
+  text = re.sub(r"\\\n# *", "", path.read_text())
+  recipe = [shlex.split(line[2:]) for line in text.splitlines()
+            if line.startswith("# synthesizer_mesh_transformer")]
+  for command, theirs in zip(
+      (of_row.train("DIR", {}), of_row.evaluate("DIR", {})), recipe):
+    assert set(flag_values(command, "gin_file")) == set(
+        flag_values(theirs, "gin_file"))
+    ours = {p.replace('"', "'") for p in flag_values(command, "gin_param")}
+    for param in flag_values(theirs, "gin_param"):
+      if "init_checkpoint" not in param and "dataset_split = 'test'" not in (
+          param) and "max_decode_length" not in param:
+        assert param in ours
+
+
+def test_paper_scale_prints_pre_training_before_what_starts_from_it(capsys):
+  assert reproduce.main(["--table=6", "--scale=paper", "--rows=D",
+                         "--bucket=gs://mine"]) == 0
+  printed = capsys.readouterr().out
+  titles = re.findall(r"# Table 6, D: ([\w-]+)", printed)
+  assert titles == ["pre-train", "train", "evaluate"]
+  words = shlex.split(re.sub(r"\\\n|^#.*", "", printed, flags=re.M))
+  pretrained = flag_values(words, "model_dir")[0]
+  start, = [w for w in words if "init_checkpoint" in w]
+  assert pretrained.startswith("gs://mine/") and pretrained in start
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--table=7", "--scale=paper", "--rows=FR,D"],
+     "--rows names 'D', but the rows of Table 7 are V, Linformer, FR, FR+V"),
+    (["--table=4", "--scale=laptop", "--steps=9"], "holds a run with .*: 8"),
+])
+def test_mistakes_end_in_one_sentence(flags, message, tmp_path):
+  folder = tmp_path / "table4"
+  folder.mkdir()
+  (folder / "settings.json").write_text('{"steps": 8}')
+  with pytest.raises(SystemExit, match=message.replace("+", r"\+")):
+    reproduce.main([*flags, f"--output_dir={tmp_path}"])
+
+
+@pytest.mark.parametrize(
+    "flag", ["--steps=0", "--finetune_steps=-1", "--speed_rounds=-1"])
+def test_numbers_of_steps_are_checked(flag, capsys):
+  with pytest.raises(SystemExit) as exit_info:
+    reproduce.main(["--table=4", "--scale=laptop", flag])
+  assert exit_info.value.code == 2
+  assert flag.split("=")[0] in capsys.readouterr().err
+
+
+def report_of(number, folder, seeds=(1, 2), rows=None, **settings):
+  table = TABLES[number]
+  rows = [row for row in table.rows if rows is None or row.name in rows]
+  settings = reproduce_plan.Settings(**settings)
+  found = reproduce_plan.runs(table, rows, seeds, folder, settings)
+  return reproduce_report.Report(table, rows, found, settings, STATE)
+
+
+def test_report_has_means_spreads_ratios_orders_and_failures(tmp_path):
+  report = report_of(4, tmp_path, rows=("V", "R", "D"), steps=7)
+  losses = {("V", 1): 4.0, ("V", 2): 4.5, ("R", 1): 3.5, ("R", 2): 3.5}
+  for run in report.runs:
+    if (run.row.name, run.seed) in losses:
+      write_events(run.model_dir / "eval_x", "neg_log_perplexity",
+                   {7: -losses[run.row.name, run.seed], 5: -99.0})
+  report.failures = {report.runs[1]: "it was too hot"}
+  report.speed = {
+      "V": {"status": "ok", "steps_per_second": 2.0, "parameters": 5e6,
+            "tflops": 0.25},
+      "R": {"status": "ok", "steps_per_second": 3.0, "parameters": 4e6,
+            "tflops": 0.125},
+      "D": {"status": "failed", "reason": "no memory"}}
+  text = report.markdown()
+  lines = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:]
+           for line in text.splitlines() if line.startswith("| ")}
+  assert lines["V"] == ["1.865", "4.250 ± 0.354", "3.90 (1.00)", "2.00 (1.00)",
+                        "223.0M", "5.0M", "3.700 (1.00)", "0.250 (1.00) |"]
+  assert lines["R"][:4] == ["1.972", "3.500 ± 0.000", "4.26 (1.09)",
+                            "3.00 (1.50)"]
+  assert lines["D"][1::2] == ["failed", "failed", "failed", "failed |"]
+  assert "- paper: V > D > R\n- ours: R > V" in text
+  assert f"{report.runs[1].name} on" in text and "it was too hot" in text
+  assert "The speed of D failed: no memory" in text
+  assert "laptop, 7 steps" in text and "seeds 1, 2" in text
+  reproduce_plot.plot(report, tmp_path / "a.png")
+  assert image.imread(tmp_path / "a.png").std() > 0.05
+
+  rows = [json.loads(line) for line in report.lines().splitlines()]
+  kinds = [row["kind"] for row in rows]
+  assert kinds == ["run"] * 6 + ["row"] * 3
+  assert [row["status"] for row in rows[:6]] == [
+      "ok", "failed", "ok", "ok", "not run", "ok"]
+  assert rows[0]["scores"] == {"log_perplexity": 4.0}
+  assert rows[0]["seed"] == 1 and rows[0]["steps"] == 7
+  assert rows[6]["ours"]["Log PPL"] == [[4.0], [4.5]]
+  assert rows[6]["paper"]["Log PPL"] == [1.865]
+
+
+def test_scores_of_another_task_stand_beside_the_papers(tmp_path):
+  task = "synth_glue_sst2_encoder"
+  report = report_of(7, tmp_path, (3,), ("V",), steps=4, task=task)
+  write_events(report.runs[0].model_dir / "validation_eval",
+               f"eval/{task}/accuracy", {4: 77.0})
+  head, _, row = [line for line in report.markdown().splitlines()
+                  if line.startswith("| ")]
+  assert head.split(" | ")[1] == f"{task}/accuracy, ours"
+  assert row.split(" | ")[1] == "77.00" and "News, paper" in head
+
+
+def test_cells_of_glue_need_all_their_scores(tmp_path):
+  report = report_of(5, tmp_path, (1,), ("V",), steps=2, finetune_steps=2)
+  run, = report.runs
+  for column in report.table.columns[1:]:
+    for name in column.scores:
+      assert not run.is_done()
+      folder = run.model_dir / f"{name.replace('/', '_')}_eval"
+      write_events(folder, f"eval/synth_{name}",
+                   {4: 50.0 if column.title == "CoLA" else 58.0})
+  assert run.is_done()
+  cells = dict(zip((c.title for c in report.table.columns), [
+      report.cells(c, run.row) for c in report.table.columns]))
+  assert cells["Glue"] == [(57.0,)] and cells["MRPC"] == [(58.0, 58.0)]
+
+
+@pytest.mark.parametrize("number, rows, lengths", [
+    (4, ("V", "R", "LightConv"), (12, 6)), (7, ("V", "Linformer"), (12, 1))])
+def test_speed_compares_rows_with_the_first(number, rows, lengths):
+  table = TABLES[number]
+  rows = [row for row in table.rows if row.name in rows]
+  calls = []
+  speed = reproduce_speed.measure(
+      table, rows, reproduce_plan.Settings(gin_params=TINY), lengths, 2, 1,
+      lambda done, what: calls.append(done), vocabulary=30)
+  assert list(speed) == [row.name for row in rows]
+  for name, result in speed.items():
+    assert result["status"] == "ok", result["reason"]
+    assert result["steps_per_second"] > 0 and result["tflops"] > 0
+    assert (result["ratio"] == 1) == (name == "V")
+  assert len({result["parameters"] for result in speed.values()}) == len(rows)
+  assert sum(calls) == 3 * len(rows)
+
+
+def start(folder, text, vocabulary):
+  sizes = [*TINY, "RandomLogits.max_length = 4", "DenseLogits.max_length = 16",
+           "utils.run.sequence_length = {'inputs': 16, 'targets': 8}",
+           f"synthesizer_mtf.tasks.text.train = '{text}'",
+           f"synthesizer_mtf.tasks.text.validation = '{text}'"]
+  return subprocess.Popen(
+      [sys.executable, "-m", "synthesizer_mtf.tools.reproduce", "--table=4",
+       "--scale=laptop", "--rows=R,V", "--task=synth_text_span_corruption",
+       "--seeds=5", "--steps=600", "--speed_rounds=0",
+       f"--output_dir={folder}", *(f"--gin_param={size}" for size in sizes)],
+      env={**os.environ, "SYNTHESIZER_MTF_VOCAB": vocabulary},
+      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_a_killed_run_goes_on_and_a_row_that_fails_says_so(
+    tmp_path, sentencepiece_model):
+  text = tmp_path / "a.txt"
+  text.write_text("The quick brown fox jumps over the lazy dog again.\n" * 40)
+  folder = tmp_path / "out"
+  first = start(folder, text, sentencepiece_model)
+  model_dir = folder / "table4" / "v" / "seed_5" / "synth_text_span_corruption"
+  deadline = time.time() + 300
+  while results.latest_step(model_dir) < 1 and time.time() < deadline:
+    assert first.poll() is None, first.stdout.read()
+    time.sleep(0.1)
+  first.kill()
+  first.communicate()  # Ends when the command that it ran has ended, too.
+  step = results.latest_step(model_dir)
+  assert 0 < step < 600
+
+  second = start(folder, text, sentencepiece_model)
+  output, _ = second.communicate(timeout=400)
+  assert second.returncode == 1, output
+  log = model_dir.with_suffix(".log").read_text()
+  assert f"Restoring parameters from {model_dir}/model.ckpt-{step}" in log
+  rows = {}
+  lines = (folder / "table4" / "table4.jsonl").read_text().splitlines()
+  for line in map(json.loads, lines):
+    rows[line["kind"], line["row"]] = line
+  assert rows["run", "V"]["status"] == "ok"
+  assert 0 < rows["run", "V"]["scores"]["log_perplexity"] < 10
+  assert rows["run", "R"]["status"] == "failed"
+  assert "`RandomLogits.max_length` is 4" in rows["run", "R"]["reason"]
+  assert "RandomLogits.max_length" in output and "not run" not in output
+  markdown = (folder / "table4" / "table4.md").read_text()
+  assert "R seed 5 on synth_text_span_corruption failed" in markdown

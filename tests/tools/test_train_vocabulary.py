@@ -1,0 +1,145 @@
+"""Tests of the command that trains a vocabulary."""
+
+import gzip
+import json
+import pydoc_data.topics
+import subprocess
+import sys
+
+import pytest
+import sentencepiece
+from support.task_files import bind
+from synthesizer_mtf.tasks import vocabulary
+from synthesizer_mtf.tools import train_vocabulary
+
+pytestmark = pytest.mark.usefixtures("clean_tasks")
+
+
+@pytest.fixture
+def text(tmp_path):
+  path = tmp_path / "text.txt"
+  path.write_text(pydoc_data.topics.topics["naming"])
+  return path
+
+
+def train(tmp_path, **flags):
+  """Runs the command in this process; returns the path of its model."""
+  values = {"output": tmp_path / "spm.model", "vocab_size": 200, **flags}
+  train_vocabulary.main(["--quiet"] + [
+      f"--{name}={value}" for name, value in values.items()])
+  return values["output"]
+
+
+def failure(tmp_path, **flags):
+  """Returns the one sentence with which the command ends."""
+  with pytest.raises(SystemExit) as exit_info:
+    train(tmp_path, **flags)
+  message = exit_info.value.code
+  assert message.startswith("train_vocabulary: ") and "\n" not in message
+  return message
+
+
+def test_command_writes_a_model_that_the_tasks_take(text, tmp_path):
+  """All kinds of files, in a process of its own, as a user types it."""
+  with gzip.open(tmp_path / "a.tsv.gz", "wt") as f:
+    f.write("ß ß ß\tæ æ æ\n\n")
+  (tmp_path / "a.jsonl").write_text(
+      json.dumps({"inputs": "ø ø ø", "targets": "é é é"}))
+  output = tmp_path / "new" / "spm.model"
+  done = subprocess.run(
+      [sys.executable, "-m", "synthesizer_mtf.tools.train_vocabulary",
+       "--input", str(text), str(tmp_path / "a.*"), f"--output={output}",
+       "--vocab_size=300", "--character_coverage=1"],
+      capture_output=True, text=True, check=False, cwd=tmp_path)
+  assert done.returncode == 0, done.stderr[-3000:]
+  assert "in 3 files" in done.stderr and "Reading" in done.stderr
+  binding = done.stdout.strip().splitlines()[-1]
+  assert binding == f"{vocabulary.PARAMETER} = '{output}'"
+  bind("vocabulary.sentencepiece_model", str(output))
+  chosen = vocabulary.TaskVocabulary()
+  assert chosen.vocab_size == 300 + 100
+  for word in ("namespace", "ß", "æ", "ø", "é"):
+    assert chosen.decode(chosen.encode(word)) == word
+
+
+def test_model_is_the_same_each_time(text, tmp_path):
+  first = train(tmp_path, input=text).read_bytes()
+  second = train(tmp_path, input=text, output=tmp_path / "b.model")
+  assert second.read_bytes() == first
+
+
+@pytest.mark.parametrize("model_type", train_vocabulary.MODEL_TYPES)
+def test_every_model_type_has_t5s_ids(model_type, text, tmp_path):
+  path = train(tmp_path, input=text, model_type=model_type, vocab_size=70,
+               character_coverage=0.98)
+  model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+  assert (model.pad_id(), model.eos_id(), model.unk_id(), model.bos_id()) == (
+      0, 1, 2, -1)
+
+
+def test_text_of_long_lines_is_used_whole():
+  """SentencePiece alone leaves out lines of more than 4192 bytes."""
+  lines = [("x" * 99 + " ") * 60 + "rareword " * 9, "ü" * 5000]
+  model = sentencepiece.SentencePieceProcessor(
+      model_proto=train_vocabulary.train(lines, 16, character_coverage=1.))
+  ids = model.encode("rareword ü")
+  assert model.unk_id() not in ids
+
+
+def test_too_little_text_says_what_it_yields(tmp_path):
+  (tmp_path / "few.txt").write_text("a few words\n")
+  message = failure(tmp_path, input=tmp_path / "few.txt")
+  assert "--vocab_size is 200, but this text yields no more than" in message
+
+
+def test_too_small_a_vocabulary_says_what_the_characters_take(text, tmp_path):
+  message = failure(tmp_path, input=text, vocab_size=20)
+  assert "--vocab_size is 20, but the characters of this text alone take" in (
+      message)
+
+
+def test_existing_file_is_kept_unless_told(text, tmp_path):
+  output = tmp_path / "spm.model"
+  output.write_bytes(b"mine")
+  assert "exists already" in failure(tmp_path, input=text)
+  assert output.read_bytes() == b"mine"
+  train_vocabulary.main(["--overwrite", "--quiet", "--vocab_size=200",
+                         f"--input={text}", f"--output={output}"])
+  assert len(output.read_bytes()) > 1000
+
+
+@pytest.mark.parametrize("flags, message", [
+    ({"input": "/no/such*.txt"}, "--input is '/no/such*.txt', but there is no"),
+    ({"character_coverage": 0.5}, "--character_coverage is 0.5; give 0.98"),
+    ({"vocab_size": 2}, "--vocab_size is 2; give 4 or more"),
+    ({"sample_lines": 7}, "--sample_lines is 7; give 101 or"),
+    ({"output": "/"}, "--output is '/', a folder"),
+])
+def test_bad_flags_are_named(flags, message, text, tmp_path):
+  assert message in failure(tmp_path, **{"input": text, **flags})
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("a.txt", b"one\nt\xe4wo\n", "a.txt', line 2: byte 1 is not UTF-8"),
+    ("a.txt", b"\n\n", "a.txt' holds no text"),
+    ("a.tsv", b"one\n", "a.tsv', line 1: 1 columns"),
+])
+def test_bad_input_is_named_with_its_line(name, content, message, tmp_path):
+  (tmp_path / name).write_bytes(content)
+  assert message in failure(tmp_path, input=tmp_path / name)
+  assert not (tmp_path / "spm.model").exists()
+
+
+def test_error_while_reading_is_not_taken_for_the_end_of_the_text():
+  def lines():
+    yield "some words " * 50
+    raise OSError("the disk is gone")
+  with pytest.raises(OSError, match="the disk is gone"):
+    train_vocabulary.train(lines(), 10, character_coverage=1.)
+
+
+def test_sample_of_lines_trains(text, tmp_path):
+  path = train(tmp_path, input=text, sample_lines=101, vocab_size=60,
+               character_coverage=0.98)
+  assert sentencepiece.SentencePieceProcessor(
+      model_file=str(path)).vocab_size() == 60

@@ -1,0 +1,144 @@
+"""What TensorBoard gets to see of the attention while a model trains."""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow import utils as mtf_utils
+import numpy as np
+import pytest
+from support import models
+from support import reference
+from support.decoding import parse
+from support.meshes import LAYOUT
+from support.meshes import tpu_mesh
+from synthesizer_mtf import summaries
+from synthesizer_mtf import watch
+import tensorflow.compat.v1 as tf
+
+IDS = [[5, 9, 3, 7, 1], [8, 4, 1, 0, 0]]
+
+
+def loss_and_gradients(m, **kwargs):
+  ids = m.ids(IDS * 2)
+  with watch.watching(summaries.AttentionSummaries(image_heads=2)):
+    _, loss = m.model.call_simple(ids, ids, True, mode="train", **kwargs)
+    return [loss, *mtf.gradients(
+        [loss], [v.outputs[0] for v in m.graph.trainable_variables])]
+
+
+def lower(m, mesh_shape="", layout="", mesh_impl=None):
+  return mtf.Lowering(m.graph, {
+      m.mesh: mesh_impl or mtf.placement_mesh_impl.PlacementMeshImpl(
+          mtf.convert_to_shape(mesh_shape), mtf.convert_to_layout_rules(layout),
+          [""] * mtf.convert_to_shape(mesh_shape).size)}, autostack=True)
+
+
+def written(notation, *bindings, mesh_shape="", layout=""):
+  """The summaries of one step by tag, and the variables by name."""
+  parse(notation, "num_heads = 2", "d_ff = 12", *bindings)
+  m = models.Model(mesh_shape=mesh_shape, layout=layout)
+  with m.tf_graph.as_default():
+    loss_and_gradients(m)
+    lowering = lower(m, mesh_shape, layout)
+    merged = tf.summary.merge_all()
+    generator = np.random.RandomState(0)
+    with tf.Session() as session:
+      session.run(tf.global_variables_initializer())
+      for name, variable in sorted(
+          (v.op.name, v) for v in tf.global_variables()):
+        if name.split("/")[-1] in ("R", "alpha"):
+          variable.load(generator.randn(*variable.shape.as_list()), session)
+      session.run(lowering.copy_masters_to_slices())
+      summary = tf.Summary.FromString(session.run(merged))
+      variables = {v.op.name: v.eval(session) for v in tf.global_variables()
+                   if v.op.name.split("/")[-1] in ("R", "alpha")}
+  tags = [value.tag for value in summary.value]
+  assert len(set(tags)) == len(tags)
+  return {value.tag: value for value in summary.value}, variables
+
+
+def expected(r, decoder):
+  """The mean entropy and distance of R over the queries of `IDS`."""
+  entropy, distance = [], []
+  for row in np.array(IDS):
+    size = (row > 0).sum()
+    visible = np.tril(np.ones((size, size))) if decoder else np.ones((size, size))
+    weights = reference.softmax(
+        np.where(visible, r[:, :size, :size].astype(float), -1e30))
+    entropy.append(-(weights * np.log(np.maximum(weights, 1e-30))).sum(-1))
+    distance.append((weights * np.abs(np.subtract.outer(
+        range(size), range(size)))).sum(-1))
+  return [np.concatenate(x, -1).mean() for x in (entropy, distance)]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_entropy_and_distance_are_those_of_the_formulas(recompute):
+  values, variables = written("R", f"LayerStack.recompute_grads = {recompute}")
+  for stack in ("encoder", "decoder"):
+    for block in (0, 1):
+      place = f"{stack}/block_00{block}"
+      entropy, distance = expected(
+          variables[f"{place}/layer_000/SyntheticAttention/R"],
+          stack == "decoder")
+      prefix = f"attention/{place}"
+      np.testing.assert_allclose(
+          values[f"{prefix}/entropy"].simple_value, entropy, rtol=1e-4)
+      np.testing.assert_allclose(
+          values[f"{prefix}/distance"].simple_value, distance, rtol=1e-4)
+
+
+def test_alpha_and_an_image_of_each_layer_are_written():
+  values, variables = written("R+V")
+  layers = [f"attention/{stack}/block_00{block}" for stack in (
+      "encoder", "decoder") for block in (0, 1)]
+  assert set(values) == {f"{layer}/{name}" for layer in layers for name in (
+      "alpha/R", "alpha/V", "entropy", "distance", "heads/image")}
+  for layer in layers:
+    alpha = reference.softmax(variables[
+        layer[len("attention/"):] + "/layer_000/SyntheticAttention/alpha"
+    ].astype(float)).mean(0)
+    for name, value in zip("RV", alpha):
+      np.testing.assert_allclose(
+          values[f"{layer}/alpha/{name}"].simple_value, value, atol=1e-4)
+    image = values[f"{layer}/heads/image"].image
+    assert (image.height, image.width) == (5, 2 * (5 + 1))
+
+
+def test_summaries_do_not_depend_on_the_mesh():
+  one, _ = written("R")
+  split, _ = written("R", mesh_shape="batch:2,model:2", layout=LAYOUT)
+  assert set(one) == set(split)
+  for tag, value in one.items():
+    np.testing.assert_allclose(
+        split[tag].simple_value, value.simple_value, rtol=1e-4)
+
+
+def test_nothing_is_made_without_a_watcher():
+  parse("R+V")
+  m = models.Model()
+  with m.tf_graph.as_default():
+    ids = m.ids(IDS)
+    m.model.call_simple(ids, ids, True, mode="train")
+  assert not any(isinstance(op, watch.WatchOperation)
+                 for op in m.graph.operations)
+
+
+def test_on_a_tpu_there_are_scalars_for_the_host_and_no_images():
+  parse("R+V", "num_heads = 4", "d_ff = 12", "num_layers = 1")
+  m = models.Model(mesh_shape="batch:2,model:4", layout=LAYOUT)
+  with m.tf_graph.as_default():
+    loss_and_gradients(m)
+    lower(m, mesh_impl=tpu_mesh("batch:2,model:4"))
+    scalars = tf.get_collection(mtf_utils.SCALAR_SUMMARIES_COLLECTION_KEY)
+    assert sorted(tag for tag, _ in scalars) == sorted(
+        f"attention/{stack}/block_000/{name}" for stack in ("encoder", "decoder")
+        for name in ("alpha/R", "alpha/V", "entropy", "distance"))
+    assert all(tensor.shape.rank == 0 for _, tensor in scalars)
+    assert not tf.get_collection(tf.GraphKeys.SUMMARIES)
+
+
+def test_microbatches_are_an_error_that_names_the_parameter():
+  parse("R", "num_layers = 1")
+  m = models.Model()
+  with m.tf_graph.as_default(), pytest.raises(ValueError) as error:
+    loss_and_gradients(m, num_microbatches=2)
+  assert "`serialize_num_microbatches.tokens_per_microbatch_per_replica` splits" in (
+      str(error.value))

@@ -1,0 +1,417 @@
+"""Models that start from a checkpoint with another attention or length."""
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
+import numpy as np
+import pytest
+from support import decoding
+from support import launching
+from support import meshes
+from support import models
+from synthesizer_mtf import summaries
+from synthesizer_mtf import synthesizers
+from synthesizer_mtf import warm_start
+from synthesizer_mtf import warm_start_plan
+from synthesizer_mtf.synthesizers import mixture
+import tensorflow.compat.v1 as tf
+
+LENGTH = 9
+T5 = ["transformer_layers.SelfAttention.relative_attention_type = 'bias_shared'",
+      "Unitransformer.positional_embedding = False"]
+FROM_T5 = "warm_start/from_t5.gin"
+CHECKPOINT = "warm_start.checkpoint = 'DIR'"
+TABLES = ("RandomLogits", "FactorizedRandomLogits", "DenseLogits",
+          "FactorizedDenseLogits")
+
+
+def parse(attention, *bindings, files=(FROM_T5,), max_length=16):
+  """Configures the small model; `attention` is a notation, or None for T5's."""
+  models.parse_gin(files, models.TINY + T5 + [
+      f"synthesizer_stack.attention = {attention!r}",
+      *[f"{name}.max_length = {max_length}" for name in TABLES],
+      CHECKPOINT, *bindings])
+
+
+def train_op(m, loss):
+  variables = m.graph.trainable_variables
+  return optimize.AdafactorOptimizer(learning_rate=0.1).apply_grads(
+      mtf.gradients([loss], [v.outputs[0] for v in variables]), variables)
+
+
+def run(path=None, save=None, train=0, steps=(0,), **plan):
+  """Builds the model that gin describes, starts it, and perhaps trains it.
+
+  Args:
+    path: the checkpoint to start from; None for fresh variables.
+    save: where to save it at the end.
+    train: for how many steps to train it.
+    steps: the training steps at which to measure the loss.
+    **plan: of `warm_start_plan.make_plan`.
+
+  Returns:
+    the loss at each of `steps`, and the variables by name.
+  """
+  m = models.Model()
+  ids = np.random.RandomState(0).randint(2, models.VOCABULARY, (4, LENGTH))
+  with m.tf_graph.as_default():
+    tf.set_random_seed(1)
+    step = tf.train.create_global_step()
+    _, loss = m.model.call_simple(
+        m.ids(ids), m.ids(ids[:, ::-1]), True, mode="train")
+    updates = train_op(m, loss) if train else []
+    lowering = mtf.Lowering(m.graph, {
+        m.mesh: mtf.placement_mesh_impl.PlacementMeshImpl("", "", [""])},
+                            autostack=False)
+    loss = lowering.export_to_tf_tensor(loss)
+    updates = [lowering.lowered_operation(op) for op in updates]
+    start = path and warm_start.assignments(path, lambda *shapes: (
+        warm_start_plan.make_plan(path, *shapes, **plan)))
+    with tf.Session() as session:
+      session.run(tf.global_variables_initializer())
+      if path:
+        session.run(start)
+      session.run(lowering.copy_masters_to_slices())
+      for _ in range(train):
+        session.run(updates)
+      session.run(lowering.copy_slices_to_masters())
+      if save:
+        tf.train.Saver().save(session, save)
+      variables = {v.op.name: session.run(v) for v in tf.global_variables()}
+      losses = []
+      for number in steps:
+        step.load(number, session)
+        losses.append(session.run(loss))
+      return losses, variables
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory):
+  """A checkpoint trained with T5's own layer: its path, loss and variables."""
+  path = str(tmp_path_factory.mktemp("stock") / "model.ckpt")
+  parse(None)
+  (loss,), variables = run(save=path, train=40)
+  assert loss < 1  # Of log(32) at first: what is tested depends on the weights.
+  return path, loss, variables
+
+
+def test_v_starts_as_the_transformer(stock):
+  path, loss, variables = stock
+  parse("V")
+  (started,), ours = run(path)
+  np.testing.assert_allclose(started, loss, rtol=1e-6)
+  for name in ("q", "k", "v", "o", "relative_attention_bias"):
+    np.testing.assert_array_equal(
+        ours[f"decoder/block_000/layer_000/SyntheticAttention/{name}"],
+        variables[f"decoder/block_000/layer_000/SelfAttention/{name}"])
+
+
+def test_a_mixture_in_which_v_dominates_starts_near_the_transformer(
+    stock, mixed):
+  path, loss, _ = stock
+  parse("R+V")
+  (started,), _ = run(path)
+  near, equal = (abs(x - loss) / loss for x in (started, mixed[1]))
+  assert near < 2e-3
+  assert equal > 20 * near
+
+
+@pytest.fixture(scope="module")
+def mixed(stock, tmp_path_factory):
+  """A checkpoint of R+V with equal weights: its path and loss."""
+  path = str(tmp_path_factory.mktemp("mixed") / "model.ckpt")
+  parse("R+V", "Mixture.initial_weights = None")
+  (loss,), _ = run(stock[0], save=path)
+  return path, loss
+
+
+ANNEALING = ["Mixture.final_weights = {'R': 1.0}",
+             "Mixture.annealing_steps = (10, 20)"]
+
+
+def test_weights_anneal_until_r_alone_is_left(mixed):
+  path, loss = mixed
+  parse("R+V", *ANNEALING)
+  (before, middle, after), _ = run(path, steps=(10, 15, 30))
+  np.testing.assert_allclose(before, loss, rtol=1e-6)
+  parse("R+V", "Mixture.initial_weights = {'R': 0.75}")
+  (expected,), _ = run(path, fresh="/alpha$")
+  np.testing.assert_allclose(middle, expected, rtol=1e-6)
+  parse("R")
+  (expected,), _ = run(path)
+  np.testing.assert_allclose(after, expected, rtol=1e-6)
+  assert abs(after - before) > 0.01
+
+
+def test_decoding_reads_the_weights_of_the_step():
+  decoding.parse("R+V", "Mixture.final_weights = {'R': 1.0}",
+                 "Mixture.annealing_steps = (0, 4)", "num_layers = 1")
+  m = models.Model()
+  with m.tf_graph.as_default():
+    tf.Variable(3, name="global_step", dtype=tf.int64, trainable=False,
+                collections=[tf.GraphKeys.GLOBAL_VARIABLES,
+                             tf.GraphKeys.GLOBAL_STEP])
+    inputs = m.ids([[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0]])
+    outputs = m.model.decode(inputs, max_decode_length=10)
+    with tf.variable_scope("", reuse=True):
+      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
+    best = mtf.argmax(logits, logits.shape.dims[-1])
+    ((outputs, best),), _ = m.run(outputs, best, scale=0.5)
+  decoding.check_greedy(outputs, best)
+
+
+def test_annealing_trains_on_a_tpu_mesh_where_layers_run_again():
+  parse("R+V", *ANNEALING, "num_layers = 1", "num_heads = 4", "d_ff = 12",
+        "LayerStack.recompute_grads = True")
+  mesh_shape = "batch:2,model:4"
+  m = models.Model(mesh_shape=mesh_shape, layout=meshes.LAYOUT)
+  with m.tf_graph.as_default():
+    tf.train.create_global_step()
+    ids = m.ids(np.ones((4, 7), int))
+    _, loss = m.model.call_simple(ids, ids, True, mode="train")
+    alphas = [v for v in m.graph.trainable_variables if "alpha" in v.name]
+    grads = mtf.gradients([loss], [v.outputs[0] for v in alphas])
+    lowering = mtf.Lowering(m.graph, {
+        m.mesh: meshes.tpu_mesh(mesh_shape)}, autostack=False)
+  assert len(alphas) == 2
+  assert all(g in lowering.tensors for g in grads)
+
+
+def test_annealing_without_a_step_is_an_error():
+  parse("R+V", *ANNEALING)
+  m = models.Model()
+  with m.tf_graph.as_default(), pytest.raises(ValueError) as error:
+    m.model.call_simple(m.ids([[2]]), m.ids([[2]]), True, mode="train")
+  assert "`Mixture.annealing_steps` needs the training step" in str(error.value)
+
+
+def test_a_model_with_a_greater_max_length_computes_the_same(tmp_path):
+  path = str(tmp_path / "model.ckpt")
+  equal = "Mixture.initial_weights = None"
+  parse("R+FR+D+FD+V", equal, "num_layers = 1", max_length=10)
+  (loss,), old = run(save=path)
+  parse("R+FR+D+FD+V", equal, "num_layers = 1",
+        "FactorizedDenseLogits.b = 5", max_length=20)
+  (grown,), new = run(path)
+  np.testing.assert_allclose(grown, loss, rtol=1e-6)
+  scope = "encoder/block_000/layer_000/SyntheticAttention/"
+  for name, shape in {"R": (2, 20, 20), "R1": (2, 20, 8), "part_2/W2": (2, 6, 20),
+                      "part_3/WA": (2, 6, 4), "part_3/WB": (2, 6, 5)}.items():
+    before, after = old[scope + name], new[scope + name]
+    assert after.shape == shape
+    lead = tuple(slice(n) for n in before.shape)
+    np.testing.assert_array_equal(after[lead], before)
+    rest = np.ones(shape, bool)
+    rest[lead] = False
+    assert (after[rest] != 0).all()  # Fresh, not padded.
+
+
+def test_values_are_cast_to_the_models_dtype(tmp_path):
+  path = str(tmp_path / "model.ckpt")
+  values = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+  with tf.Graph().as_default(), tf.Session() as session:
+    tf.get_variable("shared/embedding", initializer=values)
+    session.run(tf.global_variables_initializer())
+    tf.train.Saver().save(session, path)
+  with tf.Graph().as_default(), tf.Session() as session:
+    variable = tf.get_variable("shared/embedding", [2, 3], tf.bfloat16)
+    start = warm_start.assignments(path, lambda *shapes: (
+        warm_start_plan.make_plan(path, *shapes)))
+    session.run(tf.global_variables_initializer())
+    session.run(start)
+    np.testing.assert_allclose(
+        session.run(tf.cast(variable, tf.float32)), values, atol=0.01)
+
+
+ENCODER = "encoder/block_000/layer_000/"
+SELF = ENCODER + "SelfAttention/"
+OURS = ENCODER + "SyntheticAttention/"
+
+
+def saved(scope=SELF, bias=(2, 32), **more):
+  """Names and shapes of a layer with 2 heads of 6, and of an embedding."""
+  shapes = {"shared/embedding": (32, 10), scope + "relative_attention_bias": bias,
+            **{scope + name: (10, 12) for name in "qkv"}, scope + "o": (12, 10)}
+  shapes.update((scope + name, shape) for name, shape in more.items())
+  return shapes
+
+
+def make_plan(model, checkpoint, **kwargs):
+  return warm_start_plan.make_plan("CKPT", model, checkpoint, **kwargs)
+
+
+def test_new_variables_start_fresh_and_what_is_left_over_is_told():
+  checkpoint = saved(k_slot_v=(10, 12), k2=(3,))
+  model = {**saved(OURS, R=(2, 16, 16), alpha=(2, 2), v_slot_v=(10, 12)),
+           "global_step": ()}
+  del model[OURS + "k"]
+  plan = make_plan(model, checkpoint)
+  assert plan.taken[OURS + "q"] == SELF + "q"
+  assert plan.fresh == [OURS + "R", OURS + "alpha"]
+  assert plan.unused == [SELF + "k", SELF + "k2"]
+  assert plan.optimizer == 2
+  text = "\n".join(warm_start_plan.describe("CKPT", plan, model, checkpoint))
+  assert "5 variables start from CKPT" in text
+  assert "fresh: encoder/block_*/layer_000/SyntheticAttention/R, " in text
+  assert "not in the model: encoder/block_*/layer_000/SelfAttention/k, " in text
+  assert "the step counts from 0" in text
+
+
+def test_training_goes_on_with_the_step_and_the_optimizer_where_shapes_agree():
+  old = {**saved(OURS, R=(2, 8, 8), R_slot_v=(2, 8, 8), q_slot_v=(10, 12)),
+         "global_step": ()}
+  new = {**saved(OURS, R=(2, 16, 16), R_slot_v=(2, 16, 16), q_slot_v=(10, 12)),
+         "global_step": ()}
+  plan = make_plan(new, old, continue_training=True)
+  assert plan.resized == [OURS + "R"]
+  assert OURS + "R_slot_v" not in plan.taken
+  assert plan.taken[OURS + "q_slot_v"] == OURS + "q_slot_v"
+  assert plan.taken["global_step"] == "global_step"
+  assert plan.optimizer == 1
+
+
+@pytest.mark.parametrize("name, old, new", [
+    ("shared/positional_embedding", (16, 10), (32, 10)),
+    (ENCODER + "Linformer/E", (2, 16, 4), (2, 32, 4)),
+    (OURS + "b2", (2, 32), (2, 16))])  # A smaller one takes the first entries.
+def test_all_that_depends_on_max_length_can_be_resized(name, old, new):
+  plan = make_plan({name: new}, {name: old})
+  assert plan.resized == [name]
+
+
+def test_one_shared_bias_serves_the_first_layer_that_wants_it():
+  model = saved(OURS)
+  del model[OURS + "relative_attention_bias"]
+  name = "encoder/block_003/layer_000/SyntheticAttention/relative_attention_bias"
+  plan = make_plan({**model, name: (2, 32)}, saved())
+  assert plan.taken[name] == SELF + "relative_attention_bias"
+
+
+def test_alpha_is_taken_for_the_same_parts_only():
+  old = saved(OURS, R=(2, 16, 16), alpha=(2, 2))
+  assert OURS + "alpha" in make_plan(old, old).taken
+  dense = saved(OURS, W1=(10, 12), W2=(2, 6, 16), alpha=(2, 2))
+  assert OURS + "alpha" in make_plan(dense, old).fresh
+
+
+def test_a_part_of_a_mixture_is_found_by_its_name_or_told_by_the_user():
+  one = saved(OURS, **{"part_0/W1": (10, 12), "part_0/W2": (2, 6, 16)})
+  alone = saved(OURS, W1=(10, 12), W2=(2, 6, 16))
+  assert make_plan(alone, one).taken[OURS + "W1"] == OURS + "part_0/W1"
+  two = {**one, OURS + "part_1/W1": (10, 12)}
+  for model, checkpoint in ((alone, two), (two, alone)):
+    with pytest.raises(ValueError, match="say which with `warm_start.renames`"):
+      make_plan(model, checkpoint)
+  plan = make_plan(alone, two, renames=[("/W1$", "/part_1/W1")])
+  assert plan.taken[OURS + "W1"] == OURS + "part_1/W1"
+
+
+@pytest.mark.parametrize("model, checkpoint, message", [
+    ({**saved(OURS), "decoder/layer_norm/scale": (10,)}, saved(),
+     "has no variable for decoder/layer_norm/scale, which are not new"),
+    (saved(OURS), saved(OURS, R=(2, 9, 9), q=(10, 16)), f"'{OURS}q' has the "
+     r"shape \[10, 16\] in the checkpoint 'CKPT', but .* `SyntheticAttention.num"),
+    (saved(OURS, bias=(4, 32)), saved(), "has 2 heads in 'encoder/', but the "
+     "model has 4; bind `SyntheticAttention.num_heads`"),
+    (saved(OURS, R=(4, 16, 16), bias=(4, 32)), saved(bias=(2, 32)),
+     "has 2 heads in 'encoder/', but the model has 4"),
+    (saved(OURS, W1=(10, 12), WA=(2, 6, 4), WB=(2, 6, 8)),
+     saved(OURS, W1=(10, 12), WA=(2, 6, 4), WB=(2, 6, 5)),
+     "bind `FactorizedDenseLogits.b = 5`"),
+    (saved(OURS, R1=(2, 16, 8)), saved(OURS, R1=(2, 16, 4)),
+     "let it start fresh with `warm_start.fresh`"),
+])
+def test_what_does_not_fit_is_an_error_with_a_remedy(
+    model, checkpoint, message):
+  with pytest.raises(ValueError, match=message):
+    make_plan(model, checkpoint)
+
+
+def test_what_the_user_names_starts_fresh():
+  model = {**saved(OURS), "shared/embedding": (64, 10)}
+  plan = make_plan(model, saved(), fresh="embedding")
+  assert plan.fresh == ["shared/embedding"]
+
+
+class Estimator:
+  """Knows its last checkpoint, as an Estimator does."""
+
+  def __init__(self, last):
+    self._last = last
+
+  def latest_checkpoint(self):
+    return self._last
+
+
+def test_a_model_with_a_checkpoint_of_its_own_goes_on_from_it():
+  estimator = Estimator("model.ckpt-4")
+  calls = []
+  warm_start.train(estimator, 5, checkpoint="/nowhere", batch_size=6,
+                   train_model_fn=lambda *args, **kwargs: calls.append(
+                       (args, kwargs)))
+  assert calls == [((estimator, 5), {"batch_size": 6})]
+  assert not hasattr(estimator, "_model_fn")
+
+
+def test_a_missing_checkpoint_is_an_error():
+  with pytest.raises(ValueError) as error:
+    warm_start.train(Estimator(None), checkpoint="/nowhere/model.ckpt-1")
+  assert "`warm_start.checkpoint` is '/nowhere/model.ckpt-1' but" in str(
+      error.value)
+
+
+def test_the_binding_reaches_the_trainer_and_keeps_what_else_trains():
+  parse("R+V", "utils.run.train_model_fn = @train_with_attention_summaries")
+  assert gin.query_parameter("utils.run.train_model_fn").configurable.wrapped is (
+      warm_start.train.__wrapped__)
+  assert gin.query_parameter("warm_start.train_model_fn").configurable.wrapped is (
+      summaries.train_with_attention_summaries.__wrapped__)
+
+
+@pytest.mark.parametrize("bindings, message", [
+    (["utils.run.init_checkpoint = 'other'"],
+     "`utils.run.init_checkpoint` and `warm_start.checkpoint` are both bound"),
+    (["warm_start.checkpoint = %gin.REQUIRED"], "warm_start.checkpoint set to"),
+])
+def test_contradictory_and_missing_bindings_are_errors(bindings, message):
+  with pytest.raises(ValueError, match=message):
+    parse("R+V", *bindings)
+
+
+@pytest.mark.parametrize("parameters, message", [
+    ({"initial_weights": {"D": 0.5}}, "but the mixture is R.V; name parts"),
+    ({"initial_weights": {"V": 1.0}}, "needs a weight above 0 for each of R.V"),
+    ({"initial_weights": [0.5, 0.4]}, "and they must sum to 1"),
+    ({"initial_weights": {"V": 0.9}, "weights": "sum"}, "has no weights"),
+    ({"final_weights": {"R": 1.0}}, "`Mixture.annealing_steps` is None"),
+    ({"final_weights": {"R": 1.0}, "annealing_steps": (9, 9)},
+     "`Mixture.annealing_steps` is .9, 9. but must be two"),
+    ({"annealing_steps": (0, 9)}, "`Mixture.final_weights` is missing"),
+])
+def test_weights_out_of_range_are_errors(parameters, message):
+  parts = [synthesizers.RandomLogits(), synthesizers.DotProductLogits()]
+  with pytest.raises(ValueError, match=message):
+    mixture.Mixture(parts, **parameters)
+
+
+def test_the_launcher_starts_r_plus_v_from_the_stock_layers_checkpoint(
+    tmp_path, sentencepiece_model):
+  launch = launching.Launcher(tmp_path, sentencepiece_model)
+  common = ["num_layers = 1"]
+  done = launch(bindings=common + [
+      "synthesizer_stack.attention = None", launching.STEPS.format(3)])
+  assert done.returncode == 0, done.stderr[-3000:]
+  old = tf.train.load_checkpoint(str(tmp_path / "model"))
+  launch.model_dir = tmp_path / "warm"
+  done = launch(FROM_T5, bindings=common + [
+      f"warm_start.checkpoint = '{tmp_path}/model'",
+      launching.STEPS.format(2)])
+  assert done.returncode == 0, done.stderr[-3000:]
+  assert "Warm start: fresh: encoder/block_*/layer_000/SyntheticAttention/R, " in (
+      done.stderr)
+  new = tf.train.load_checkpoint(str(tmp_path / "warm" / "model.ckpt-0"))
+  assert new.get_tensor("global_step") == 0
+  for name in ("q", "relative_attention_bias"):
+    np.testing.assert_array_equal(
+        new.get_tensor(OURS + name), old.get_tensor(SELF + name))
+  assert launching.steps(launch)[-1] == 2
