@@ -19,15 +19,15 @@ from synthesizer_mtf import compat
 compat.apply()
 
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import run_checks
 from synthesizer_mtf import tasks
-from synthesizer_mtf import warm_start
-from synthesizer_mtf.attention import SyntheticAttention
-from synthesizer_mtf.classifier import EncoderClassifier
-from synthesizer_mtf.cluster import Cluster
+from synthesizer_mtf.command import gin_checks
+from synthesizer_mtf.command.cluster import Cluster
+from synthesizer_mtf.layers.attention import SyntheticAttention
+from synthesizer_mtf.layers.classifier import EncoderClassifier
 from synthesizer_mtf.notation import attention_layer
-from synthesizer_mtf.seed import train_with_seed
 from synthesizer_mtf.stack import synthesizer_stack
-from synthesizer_mtf.summaries import train_with_attention_summaries
+from synthesizer_mtf.training import warm_start
+from synthesizer_mtf.training.seed import train_with_seed
+from synthesizer_mtf.training.summaries import train_with_attention_summaries
 
 gin_files.add_search_path()

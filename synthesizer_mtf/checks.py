@@ -1,13 +1,31 @@
 """Checks of parameters, with messages that name the parameter in gin."""
 
+from typing import Any
 
-def is_whole(value, least=1):
+
+def is_whole(value: Any, least: int = 1) -> bool:
   """Whether `value` is a whole number of at least `least`; True is none."""
   return (isinstance(value, int) and not isinstance(value, bool) and
           value >= least)
 
 
-def check_boolean(name, value, or_none=False):
+def check_whole(name: str, value: Any, least: int = 1,
+                remedy: str | None = None) -> None:
+  """Raises a ValueError unless `value` is a whole number of at least `least`.
+
+  Args:
+    name: that of the parameter in gin.
+    value: what it is bound to.
+    least: an integer.
+    remedy: what to do, if it is more than to change the parameter.
+  """
+  if not is_whole(value, least):
+    raise ValueError(
+        f"`{name}` is {value!r} but must be a whole number of at least {least}; "
+        f"{remedy or f'change `{name}`'}.")
+
+
+def check_boolean(name: str, value: Any, or_none: bool = False) -> None:
   """Raises a ValueError unless `value` is True or False, or None if allowed."""
   if isinstance(value, bool) or (or_none and value is None):
     return
@@ -16,7 +34,7 @@ def check_boolean(name, value, or_none=False):
       f"`{name}` is {value!r} but must be {choices}; change it.")
 
 
-def check_not_negative(name, value):
+def check_not_negative(name: str, value: Any) -> None:
   """Raises a ValueError unless `value` is a number of at least 0."""
   number = isinstance(value, (int, float)) and not isinstance(value, bool)
   if not number or not value >= 0:
@@ -25,14 +43,10 @@ def check_not_negative(name, value):
         f"`{name}`.")
 
 
-def check_relative_bias(layer, kind, num_buckets):
-  """Raises a ValueError for parameters that T5's relative bias cannot have."""
-  if kind not in (None, "bias", "bias_shared"):
+def check_length(name: str, max_length: int, length: int) -> None:
+  """Raises a ValueError, naming the gin parameter, if length > max_length."""
+  if length > max_length:
     raise ValueError(
-        f"`{layer}.relative_attention_type` is {kind!r} but must be None, "
-        "\"bias\" or \"bias_shared\"; change it.")
-  # With fewer a direction of an encoder has none for its nearest keys.
-  if not isinstance(num_buckets, int) or num_buckets < 4:
-    raise ValueError(
-        f"`{layer}.relative_attention_num_buckets` is {num_buckets!r} but must "
-        "be a whole number of at least 4; change it.")
+        f"`{name}` is {max_length} but the sequence has length {length}; raise "
+        f"`{name}` to {length} or more, or shorten the task's sequences with "
+        "`utils.run.sequence_length`.")

@@ -18,12 +18,12 @@ from synthesizer_mtf import compat
 compat.apply()
 
 import synthesizer_mtf  # noqa: F401
-from synthesizer_mtf import checkpoints
-from synthesizer_mtf import cluster
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import remedies
-from synthesizer_mtf import run_checks
-from synthesizer_mtf import safeguards
+from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.command import cluster
+from synthesizer_mtf.command import estimators
+from synthesizer_mtf.command import gin_checks
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -34,15 +34,15 @@ _NAME = "synthesizer_mesh_transformer"
 # cluster that is not there; and what stops training.
 _MISTAKES = (ValueError, SyntaxError, FileNotFoundError, ModuleNotFoundError,
              tf.errors.NotFoundError, cluster.LostProcess,
-             safeguards.TrainingStopped)
+             estimators.TrainingStopped)
 
 
 def main(argv):
   """Runs T5's main; `argv` as absl hands it on."""
   gin_files.add_search_path()
-  safeguards.apply()
+  estimators.apply()
   try:
-    with run_checks.running(flags.FLAGS.model_dir), cluster.joined(on_loss=_end):
+    with gin_checks.running(flags.FLAGS.model_dir), cluster.joined(on_loss=_end):
       checkpoints.check_folder(flags.FLAGS.model_dir)
       mesh_transformer_main.main(argv)
   except Exception as error:

@@ -1,26 +1,21 @@
 """The paper's notation: names of synthesizing functions, mixtures and layers.
 
-This is the one place that knows the names. A new variant is one line here.
+The synthesizing functions have their names in `synthesizers/names.py`, the layers,
+which do not mix, here.
 """
 
 import inspect
+from typing import Any
 
-from synthesizer_mtf import attention
-from synthesizer_mtf import convolutions
-from synthesizer_mtf import linformer
-from synthesizer_mtf import sparse_fixed
-from synthesizer_mtf import sparse_strided
-from synthesizer_mtf import synthesizers
-
-SYNTHESIZING_FUNCTIONS = {
-    "V": synthesizers.DotProductLogits,
-    "R": synthesizers.RandomLogits,
-    "Fix": synthesizers.FixedRandomLogits,
-    "FR": synthesizers.FactorizedRandomLogits,
-    "D": synthesizers.DenseLogits,
-    "FD": synthesizers.FactorizedDenseLogits,
-    "Pattern": synthesizers.FixedPatterns,
-}
+from absl import logging
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf.layers import attention
+from synthesizer_mtf.layers import convolutions
+from synthesizer_mtf.layers import linformer
+from synthesizer_mtf.layers import sparse_fixed
+from synthesizer_mtf.layers import sparse_strided
+from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.synthesizers.names import SYNTHESIZING_FUNCTIONS
 
 # Whole layers, which do not mix.
 LAYERS = {
@@ -32,15 +27,18 @@ LAYERS = {
 }
 
 
-def attention_layer(notation, **kwargs):
+def attention_layer(
+    notation: str, **kwargs: Any) -> transformer.TransformerLayer:
   """Makes the attention layer that a notation names.
 
   Args:
     notation: "R", "FR+D+V", ...: names of `SYNTHESIZING_FUNCTIONS` joined by
       "+", or one name of `LAYERS`.
     **kwargs: parameters of the layer, such as num_heads, key_value_size and
-      dropout_rate, and of the synthesizing functions, such as max_length. A
-      parameter is given to all of them that have it.
+      dropout_rate, and of the synthesizing functions, such as rank. A parameter is
+      given to all of them that have it. Those of positions, max_length and
+      tile_length, can be passed alike to all notations: where nothing depends on
+      the longest sequence, as in V, they are not used, which the log says.
 
   Returns:
     a `transformer.TransformerLayer`.
@@ -49,21 +47,16 @@ def attention_layer(notation, **kwargs):
     ValueError: the notation or a parameter is unknown, or a value out of range.
   """
   if notation in LAYERS:
+    kwargs = _without_positions(notation, [LAYERS[notation]], kwargs)
     return _construct(notation, LAYERS[notation], [], kwargs)
   parts = [SYNTHESIZING_FUNCTIONS[name] for name in _names(notation)]
+  kwargs = _without_positions(notation, parts, kwargs)
   taken = {name: value for name, value in kwargs.items()
            if any(name in _parameters(part) for part in parts)}
   functions = [_call(part, taken) for part in parts]
   rest = {k: v for k, v in kwargs.items() if k not in taken}
   return _construct(notation, attention.SyntheticAttention, parts, rest,
                     synthesizers=functions)
-
-
-def part_name(synthesizer):
-  """The name of a synthesizing function in the notation, or of its class."""
-  cls = type(synthesizer)
-  return next((name for name, known in SYNTHESIZING_FUNCTIONS.items()
-               if known is cls), cls.__name__)
 
 
 def _names(notation):
@@ -85,6 +78,17 @@ def _names(notation):
   return names
 
 
+def _without_positions(notation, classes, kwargs):
+  """Leaves out parameters of positions that none of the classes has."""
+  known = set().union(*map(_parameters, classes))
+  unused = [name for name in kwargs
+            if name in _parameters(base.LengthTables) and name not in known]
+  if unused:
+    logging.info("%s has no %s, which is not used.", notation,
+                 " and no ".join(unused))
+  return {k: v for k, v in kwargs.items() if k not in unused}
+
+
 def _construct(notation, layer_cls, parts, kwargs, **fixed):
   allowed = _parameters(layer_cls) - set(fixed)
   for name in kwargs:
@@ -100,4 +104,6 @@ def _call(cls, kwargs):
 
 
 def _parameters(cls):
-  return set(inspect.signature(cls.__init__).parameters) - {"self"}
+  """The names of a constructor's parameters."""
+  return {p.name for p in inspect.signature(cls).parameters.values()
+          if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

@@ -4,9 +4,9 @@ import gin
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf import checks
-from synthesizer_mtf import convolutions
-from synthesizer_mtf import cross_attention
 from synthesizer_mtf import notation
+from synthesizer_mtf.layers import convolutions
+from synthesizer_mtf.layers import cross_attention
 
 _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
 

@@ -1,7 +1,7 @@
 """Runs a checkpoint on text and gets the attention weights of its layers.
 
 The model is built by gin as the trainer builds it, and the weights are those
-that the layers themselves compute with (see `synthesizer_mtf.watch`).
+that the layers themselves compute with (see `synthesizer_mtf.context.watchers`).
 """
 
 import collections
@@ -15,9 +15,9 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import synthesizer_mtf  # noqa: F401
-from synthesizer_mtf import linformer
-from synthesizer_mtf import notation
-from synthesizer_mtf import watch
+from synthesizer_mtf.context import watchers
+from synthesizer_mtf.layers import linformer
+from synthesizer_mtf.synthesizers import names as synthesizer_names
 import t5.models
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -199,7 +199,7 @@ class Model:
           mesh, self._fed[name],
           mtf.Shape([batch, mtf.Dimension("length", length)]))
     step = tf.train.create_global_step()
-    with watch.watching(self._watcher):
+    with watchers.watching(self._watcher):
       self._call(features)
     self._lowering = mtf.Lowering(
         graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
@@ -319,7 +319,7 @@ class Model:
     self._session.close()
 
 
-class _Collector(watch.Watcher):
+class _Collector(watchers.Watcher):
   """Remembers what each layer shows, as tensors of TensorFlow."""
 
   def __init__(self):
@@ -329,7 +329,7 @@ class _Collector(watch.Watcher):
 
   def see_alpha(self, alpha, synthesizers):
     name = _short_name()
-    self._parts[name] = [notation.part_name(s) for s in synthesizers]
+    self._parts[name] = [synthesizer_names.part_name(s) for s in synthesizers]
     self._keep(name, "alpha", alpha)
 
   def see_weights(self, weights, visible, inputs):
@@ -339,9 +339,9 @@ class _Collector(watch.Watcher):
       self.skipped.append(name)
       return
     self.layers.append(Layer(
-        name, "+".join(map(notation.part_name, layer.mixture.synthesizers)),
+        name, "+".join(map(synthesizer_names.part_name, layer.mixture.synthesizers)),
         self._parts.get(name, []), inputs.has_batch(weights)))
-    weights = watch.normalized(weights, visible)
+    weights = watchers.normalized(weights, visible)
     ends = [inputs.length, inputs.memory_length]
     self._keep(name, "weights", mtf.transpose(weights, [
         d for d in weights.shape.dims
@@ -357,13 +357,13 @@ class _Collector(watch.Watcher):
       del is_tpu
       self.tensors[name][kind] = array
 
-    watch.WatchOperation([tensor], receive)
+    watchers.WatchOperation([tensor], receive)
 
 
 def _short_name():
   """The place of the layer that is being called, as "encoder/0"."""
-  stack, _, block = watch.layer_name().rpartition("/block_")
-  return f"{stack}/{int(block)}" if block.isdigit() else watch.layer_name()
+  stack, _, block = watchers.layer_name().rpartition("/block_")
+  return f"{stack}/{int(block)}" if block.isdigit() else watchers.layer_name()
 
 
 def _without_padding(tokens, weights, visible, alpha=None):

@@ -1,91 +1,80 @@
-"""What the synthesizing functions share: two forms of logits, and their checks.
+"""What the synthesizing functions share: their declarations and checks.
 
 A synthesizing function declares its parameters in the constructor and makes
-logits in one method. It returns them in the form in which they are cheapest, and
-the attention layer decides how to compute with them.
+logits in one method. It returns them in the form in which they are cheapest (see
+`ops/logit_forms.py`), and the attention layer decides how to compute with them.
+What others need to know about a function it declares by attributes of its class.
 """
 
+from collections.abc import Mapping
+from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
-from synthesizer_mtf import positions
-import tensorflow.compat.v1 as tf
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import tables
+from synthesizer_mtf.ops import logit_forms
 
 
-class InnerProduct(NamedTuple):
-  """Logits that are inner products over `channels`.
-
-  Attributes:
-    query: <float>[batch, heads, length, channels]
-    key: <float>[batch, heads, memory_length, channels]
-    Each may lack `batch`; `length` is absent in incremental mode. The dimension
-    `channels` may have any name but must be the last of both.
-  """
-  query: mtf.Tensor
-  key: mtf.Tensor
-
-  def scaled(self, scale):
-    """These logits times `scale` [heads], on the smaller of the two sides."""
-    if self.key.shape.size < self.query.shape.size:
-      return self._replace(key=_scaled(self.key, scale))
-    return self._replace(query=_scaled(self.query, scale))
-
-
-class Table(NamedTuple):
-  """Logits given one by one.
+class Axes(NamedTuple):
+  """What the axes of a variable mean to one that starts from a checkpoint.
 
   Attributes:
-    values: <float>[batch, heads, length, memory_length]; may lack `batch`.
-      `length` is absent in incremental mode.
+    heads: the axis of the heads, counted from the last, -1; None without one, or
+      where an option takes it away.
+    positions: the axes that grow with the longest sequence, at their ends.
+    remedy: what to do where another size differs; `{size}` stands for that of the
+      last axis in the checkpoint.
   """
-  values: mtf.Tensor
-
-  def scaled(self, scale):
-    """These logits times `scale` [heads]."""
-    return self._replace(values=_scaled(self.values, scale))
-
-
-def _scaled(tensor, scale):
-  """tensor * scale as float32, with new dimensions first."""
-  new = [d for d in scale.shape.dims if d not in tensor.shape.dims]
-  return mtf.multiply(mtf.cast(tensor, tf.float32), scale,
-                      output_shape=new + tensor.shape.dims)
+  heads: int | None = None
+  positions: tuple[int, ...] = ()
+  remedy: str | None = None
 
 
 class SynthesizingFunction:
   """Base class: makes the logits of one attention layer.
 
   Attributes:
-    variable_names: the names of the variables that `logits` creates.
+    variables: the names of the variables that `logits` can create, and their
+      axes.
+    tells_order: whether the logits depend on where queries and keys stand, so that
+      a model needs nothing else to know the order of its tokens.
+    share_query: whether it wants the projection `q` of V to be its own, too.
   """
 
-  variable_names = ()
+  variables: ClassVar[Mapping[str, Axes]] = {}
+  tells_order: ClassVar[bool] = False
+  share_query: bool = False
 
-  def logits(self, inputs):
+  @property
+  def variable_names(self) -> tuple[str, ...]:
+    """The names of the variables that `logits` creates with these parameters."""
+    return tuple(self.variables)
+
+  def logits(
+      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
     """Makes the logits.
 
     Args:
-      inputs: an `AttentionInputs`.
+      inputs: what this call of the layer sees.
 
     Returns:
       a list of `InnerProduct` and `Table`, to be added.
     """
     raise NotImplementedError
 
-  def parameter(self, name):
+  def parameter(self, name: str) -> str:
     """The gin name of a constructor's parameter, for messages."""
     return f"{type(self).__name__}.{name}"
 
-  def check_at_least(self, minimum, **values):
+  def check_at_least(self, minimum: int, **values: Any) -> None:
     """Raises a ValueError for a value that is not a whole number >= minimum."""
     for name, value in values.items():
-      if not checks.is_whole(value, minimum):
-        raise ValueError(
-            f"`{self.parameter(name)}` is {value!r} but must be a whole number "
-            f"of at least {minimum}; change `{self.parameter(name)}`.")
+      checks.check_whole(self.parameter(name), value, minimum)
 
-  def check_boolean(self, **values):
+  def check_boolean(self, **values: Any) -> None:
     """Raises a ValueError for a value that is neither True nor False."""
     for name, value in values.items():
       checks.check_boolean(self.parameter(name), value)
@@ -100,7 +89,9 @@ class LengthTables(SynthesizingFunction):
   Parameters Depending on Sequence Length").
   """
 
-  def __init__(self, max_length=512, tile_length=None):
+  tells_order = True
+
+  def __init__(self, max_length: int = 512, tile_length: int | None = None):
     self.max_length = max_length
     self.tile_length = tile_length
     self.check_at_least(1, max_length=max_length)
@@ -108,21 +99,23 @@ class LengthTables(SynthesizingFunction):
       self.check_at_least(1, tile_length=tile_length)
 
   @property
-  def table_length(self):
+  def table_length(self) -> int:
+    """The positions that tables are made for."""
     return self.tile_length or self.max_length
 
-  def check_length(self, inputs):
+  def check_length(self, inputs: attention_inputs.AttentionInputs) -> None:
     """Raises a ValueError if the sequences are longer than `max_length`."""
     if not self.tile_length:
-      check_length(self.parameter("max_length"), self.max_length,
-                   inputs.memory_length.size)
+      checks.check_length(self.parameter("max_length"), self.max_length,
+                          inputs.memory_length.size)
 
-  def fit(self, table, inputs, *dim_names):
+  def fit(self, table: mtf.Tensor, inputs: attention_inputs.AttentionInputs,
+          *dim_names: str) -> mtf.Tensor:
     """Checks, and tiles if asked to, the dimensions of `table` in `dim_names`.
 
     Args:
       table: a tensor with `table_length` entries in each of `dim_names`.
-      inputs: an `AttentionInputs`.
+      inputs: what this call of the layer sees.
       *dim_names: "length", "memory_length" or both.
 
     Returns:
@@ -134,14 +127,5 @@ class LengthTables(SynthesizingFunction):
     self.check_length(inputs)
     if self.tile_length:
       for name in dim_names:
-        table = positions.tile(table, name, inputs.memory_length.size)
+        table = tables.tile(table, name, inputs.memory_length.size)
     return table
-
-
-def check_length(name, max_length, length):
-  """Raises a ValueError, naming the gin parameter, if length > max_length."""
-  if length > max_length:
-    raise ValueError(
-        f"`{name}` is {max_length} but the sequence has length {length}; raise "
-        f"`{name}` to {length} or more, or shorten the task's sequences with "
-        "`utils.run.sequence_length`.")

@@ -2,11 +2,14 @@
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
 
-def hidden_layer(inputs, share_query=False, use_bias=False):
+def hidden_layer(inputs: attention_inputs.AttentionInputs,
+                 share_query: bool = False, use_bias: bool = False) -> mtf.Tensor:
   """relu(X W1 + b1), the first layer of both dense functions.
 
   Args:
@@ -45,8 +48,13 @@ class DenseLogits(base.LengthTables):
   [heads, memory_length] on demand.
   """
 
-  def __init__(self, max_length=512, tile_length=None, share_heads=False,
-               share_query=False, use_bias=False):
+  variables = {
+      "W1": base.Axes(), "W2": base.Axes(positions=(-1,)),
+      "b1": base.Axes(), "b2": base.Axes(positions=(-1,))}
+
+  def __init__(self, max_length: int = 512, tile_length: int | None = None,
+               share_heads: bool = False, share_query: bool = False,
+               use_bias: bool = False):
     """Declares the parameters.
 
     Args:
@@ -70,18 +78,19 @@ class DenseLogits(base.LengthTables):
     self.use_bias = use_bias
 
   @property
-  def variable_names(self):
+  def variable_names(self) -> tuple[str, ...]:
     biases = ("b1", "b2") if self.use_bias else ()
     return ("q" if self.share_query else "W1", "W2") + biases
 
-  def logits(self, inputs):
+  def logits(
+      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
     hidden = hidden_layer(inputs, self.share_query, self.use_bias)
     columns = mtf.Dimension("memory_length", self.table_length)
     per_head = [] if self.share_heads else [inputs.heads]
     table = inputs.variable("W2", per_head + [inputs.d_kv, columns],
                             inputs.d_kv.size ** -0.5)
     key = inputs.memory_columns(self.fit(table, inputs, "memory_length"))
-    terms = [base.InnerProduct(hidden, _channels_last(key, inputs.d_kv))]
+    terms = [logit_forms.InnerProduct(hidden, _channels_last(key, inputs.d_kv))]
     if self.use_bias:
       terms.append(self._bias(inputs, columns))
     return terms
@@ -92,7 +101,7 @@ class DenseLogits(base.LengthTables):
     one = mtf.Dimension("bias", 1)
     ones = mtf.ones(inputs.context.mesh,
                     [inputs.heads] + inputs.length_dims + [one], key.dtype)
-    return base.InnerProduct(ones, mtf.reshape(key, key.shape + one))
+    return logit_forms.InnerProduct(ones, mtf.reshape(key, key.shape + one))
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -108,9 +117,15 @@ class FactorizedDenseLogits(base.LengthTables):
   [heads, d_kv, b].
   """
 
-  variable_names = ("W1", "WA", "WB")
+  variables = {
+      "W1": base.Axes(), "WA": base.Axes(
+          heads=-3, positions=(-1,), remedy="the sizes beside a must agree"),
+      "WB": base.Axes(heads=-3, remedy=(
+          "FD's products stay where they are only if b, the size of WB, does: "
+          "bind `FactorizedDenseLogits.b = {size}`"))}
 
-  def __init__(self, max_length=512, a=None, b=None, tile_length=None):
+  def __init__(self, max_length: int = 512, a: int | None = None,
+               b: int | None = None, tile_length: int | None = None):
     """Declares the parameters.
 
     Args:
@@ -144,9 +159,9 @@ class FactorizedDenseLogits(base.LengthTables):
           "of the three, or leave a and b out.")
     return a, b
 
-  def logits(self, inputs):
+  def logits(
+      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
     hidden = hidden_layer(inputs)
-    a_dim, b_dim = mtf.Dimension("a", self.a), mtf.Dimension("b", self.b)
 
     def operand(name, dim):
       weights = inputs.variable(name, [inputs.heads, inputs.d_kv, dim],
@@ -155,24 +170,10 @@ class FactorizedDenseLogits(base.LengthTables):
                                  output_shape=inputs.query_dims + [dim]),
                       tf.float32)
 
-    a, b = operand("WA", a_dim), operand("WB", b_dim)
-    if inputs.packed:
-      self.check_length(inputs)
-      return [base.Table(_packed_product(inputs, a, b, self.table_length))]
-    columns = mtf.Dimension("memory_length", self.table_length)
-    product = mtf.replace_dimensions(a * b, [a_dim, b_dim], columns)
-    product = self.fit(product, inputs, "memory_length")
-    return [base.Table(inputs.memory_columns(product))]
-
-
-def _packed_product(inputs, a, b, table_length):
-  """A[p // b] * B[p mod b] with p each key's position within its segment."""
-  a_dim, b_dim = a.shape.dims[-1], b.shape.dims[-1]
-  column = mtf.mod(inputs.memory_position(), table_length)
-  shape = inputs.query_dims + [inputs.memory_length]
-  return (
-      mtf.gather(a, mtf.floordiv(column, b_dim.size), a_dim, shape) *
-      mtf.gather(b, mtf.mod(column, b_dim.size), b_dim, shape))
+    self.check_length(inputs)
+    return [logit_forms.Table(inputs.columns_of_products(
+        operand("WA", mtf.Dimension("a", self.a)),
+        operand("WB", mtf.Dimension("b", self.b))))]
 
 
 def _channels_last(key, channels):

@@ -1,6 +1,8 @@
 """V: the dot product of the Transformer, as a synthesizing function."""
 
 import gin
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 
 
@@ -14,9 +16,10 @@ class DotProductLogits(base.SynthesizingFunction):
   Variables: `q` and `k`, [d_model, heads * d_kv].
   """
 
-  variable_names = ("q", "k")
+  variables = {"q": base.Axes(), "k": base.Axes()}
 
-  def logits(self, inputs):
-    return [base.InnerProduct(
-        inputs.project_query(), inputs.remember(inputs.project("k")))]
+  def logits(
+      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+    return [logit_forms.InnerProduct(
+        inputs.project_query(), inputs.project_memory("k"))]
 

@@ -3,6 +3,8 @@
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 
 
@@ -13,9 +15,11 @@ class FactorizedRandomLogits(base.LengthTables):
   Variables: `R1` [heads, length, rank], `R2` [heads, memory_length, rank].
   """
 
-  variable_names = ("R1", "R2")
+  variables = {"R1": base.Axes(heads=-3, positions=(-2,)),
+               "R2": base.Axes(heads=-3, positions=(-2,))}
 
-  def __init__(self, max_length=512, rank=8, tile_length=None, stddev=1.0):
+  def __init__(self, max_length: int = 512, rank: int = 8,
+               tile_length: int | None = None, stddev: float = 1.0):
     """Declares the parameters.
 
     Args:
@@ -34,7 +38,8 @@ class FactorizedRandomLogits(base.LengthTables):
     checks.check_not_negative(self.parameter("stddev"), stddev)
     self.stddev = stddev
 
-  def logits(self, inputs):
+  def logits(
+      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
     rank = mtf.Dimension("rank", self.rank)
     stddev = self.stddev ** 0.5 * self.rank ** -0.25
 
@@ -44,6 +49,6 @@ class FactorizedRandomLogits(base.LengthTables):
           stddev)
       return self.fit(table, inputs, dim_name)
 
-    return [base.InnerProduct(
+    return [logit_forms.InnerProduct(
         inputs.query_rows(factor("R1", "length")),
         inputs.memory_columns(factor("R2", "memory_length")))]

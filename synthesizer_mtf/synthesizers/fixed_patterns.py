@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import positions
-from synthesizer_mtf import visibility
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import visibility
+from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
@@ -68,7 +69,9 @@ class FixedPatterns(base.SynthesizingFunction):
   There are no variables, and no longest sequence.
   """
 
-  def __init__(self, patterns=PAPER):
+  tells_order = True
+
+  def __init__(self, patterns: list[str] | tuple[str, ...] = PAPER):
     """Declares the parameters.
 
     Args:
@@ -90,7 +93,8 @@ class FixedPatterns(base.SynthesizingFunction):
           f"{', '.join(WINDOWS)}.")
     self.patterns = tuple(patterns)
 
-  def logits(self, inputs):
+  def logits(
+      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
     """See the base class.
 
     Args:
@@ -104,11 +108,10 @@ class FixedPatterns(base.SynthesizingFunction):
       ValueError: a pattern needs later tokens and the stack is a decoder.
     """
     used = self.patterns[:inputs.heads.size]
-    if inputs.context.model.autoregressive:
+    if inputs.in_decoder:
       self._check_decoder(used)
-    key = "fixed_patterns", used, inputs.heads, inputs.packed
-    return [base.Table(positions.once_per_stack(
-        inputs.context, key, lambda: _log_weights(used, inputs)))]
+    return [logit_forms.Table(inputs.once_per_stack(
+        ("fixed_patterns", used), lambda: _log_weights(used, inputs)))]
 
   def _check_decoder(self, used):
     later = [p for p in used if p in _LOOK_RIGHT]
@@ -132,7 +135,8 @@ def _log_weights(patterns, inputs):
     a tensor without `batch` if all examples have the same; in incremental mode
     without `length`.
   """
-  query, key, length = _positions(inputs)
+  query, key = inputs.query_position, inputs.memory_position
+  length = inputs.example_length
   first, last, slope = (
       _per_head(values, inputs)
       for values in zip(*(WINDOWS[name] for name in patterns)))
@@ -167,28 +171,6 @@ def _rank(key, first, last, slope, dims):
       key, 2 * rising - 1, output_shape=_dims(dims, key, slope))
   start = rising * (1 - first) + (1 - rising) * (last + 1)
   return mtf.maximum(mtf.add(steps, start, output_shape=dims), 1)
-
-
-def _positions(inputs):
-  """Positions of queries and keys, and the length of the query's example.
-
-  Args:
-    inputs: an `AttentionInputs`.
-
-  Returns:
-    <int32>[batch, length], <int32>[batch, memory_length] and
-    <int32>[batch, length], each with fewer dimensions where that is enough.
-  """
-  context = inputs.context
-  if inputs.packed:
-    query, key = positions.segment_position(context), inputs.memory_position()
-  else:
-    key = mtf.range(context.mesh, inputs.memory_length, tf.int32)
-    query = context.position if inputs.incremental else mtf.range(
-        context.mesh, inputs.length, tf.int32)
-  if context.model.autoregressive:
-    return query, key, query + 1
-  return query, key, positions.segment_length(context, inputs.packed)
 
 
 def _per_head(values, inputs):

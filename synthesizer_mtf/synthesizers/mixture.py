@@ -5,9 +5,12 @@ import contextlib
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import watch
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import watchers
+from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import mixture_weights
+from synthesizer_mtf.synthesizers import names
 import tensorflow.compat.v1 as tf
 
 
@@ -28,8 +31,13 @@ class Mixture(base.SynthesizingFunction):
   scope, `part_0`, `part_1`, and so on; V and D share `q` if D asks for it.
   """
 
-  def __init__(self, synthesizers, weights="per_head", initial_weights=None,
-               final_weights=None, annealing_steps=None):
+  variables = {"alpha": base.Axes()}
+
+  def __init__(self, synthesizers: list[base.SynthesizingFunction],
+               weights: str = "per_head",
+               initial_weights: dict[str, float] | list[float] | None = None,
+               final_weights: dict[str, float] | list[float] | None = None,
+               annealing_steps: tuple[int, int] | None = None):
     """Declares the parameters.
 
     Args:
@@ -75,7 +83,13 @@ class Mixture(base.SynthesizingFunction):
           "`Mixture.final_weights` is missing; bind it to what the weights "
           "become, such as {'R': 1.0}.")
 
-  def logits(self, inputs):
+  @property
+  def tells_order(self) -> bool:
+    """Whether any of the parts does."""
+    return any(s.tells_order for s in self.synthesizers)
+
+  def logits(
+      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
     parts = []
     if _shares_query(self.synthesizers):
       inputs.share_query()
@@ -87,7 +101,7 @@ class Mixture(base.SynthesizingFunction):
                for terms, alpha in zip(parts, self.alphas(inputs))]
     return sum(parts, [])
 
-  def alphas(self, inputs):
+  def alphas(self, inputs: attention_inputs.AttentionInputs) -> list[mtf.Tensor]:
     """The weight of each part: a list of <float32>[heads] or <float32>[]."""
     dim = mtf.Dimension("parts", len(self.synthesizers))
     heads = [inputs.heads] if self.weights == "per_head" else []
@@ -100,12 +114,11 @@ class Mixture(base.SynthesizingFunction):
     if self.final_weights is not None:
       alpha = mixture_weights.annealed(
           alpha, self.final_weights, self.annealing_steps)
-    watch.show_alpha(alpha, self.synthesizers, inputs)
+    watchers.show_alpha(alpha, self.synthesizers, inputs)
     return mtf.unstack(alpha, dim)
 
   def _given(self, name, given, zero=False):
     """The weights of a parameter, or None."""
-    from synthesizer_mtf import notation
     if given is None or len(self.synthesizers) == 1:
       return None
     if self.weights == "sum":
@@ -115,7 +128,7 @@ class Mixture(base.SynthesizingFunction):
           "effect if its own `stddev` is 0.")
     return mixture_weights.given_weights(
         f"Mixture.{name}", given,
-        [notation.part_name(s) for s in self.synthesizers], zero)
+        [names.part_name(s) for s in self.synthesizers], zero)
 
   def _scopes(self):
     """A context manager for each part: its own scope where names would clash."""
@@ -130,4 +143,4 @@ class Mixture(base.SynthesizingFunction):
 
 
 def _shares_query(synthesizers):
-  return any(getattr(s, "share_query", False) for s in synthesizers)
+  return any(s.share_query for s in synthesizers)

@@ -1,11 +1,14 @@
 """Weights of mixtures that start unequal, or move to given ones."""
 
+from typing import Any
+
 import mesh_tensorflow as mtf
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 
-def given_weights(parameter, given, names, zero=False):
+def given_weights(parameter: str, given: dict[str, float] | list[float],
+                  names: list[str], zero: bool = False) -> np.ndarray:
   """The weights which a user gives to the parts of a mixture.
 
   Args:
@@ -40,7 +43,7 @@ def given_weights(parameter, given, names, zero=False):
   return weights
 
 
-def logits(weights):
+def logits(weights: np.ndarray) -> list[float]:
   """The logits whose softmax are the weights, with the mean 1, as a list.
 
   Adafactor's steps are relative to the size of a variable, so that from 0 the
@@ -50,7 +53,7 @@ def logits(weights):
   return (1 + values - values.mean()).tolist()
 
 
-def check_steps(steps):
+def check_steps(steps: Any) -> None:
   """Raises a ValueError if `steps` are not two training steps in order."""
   if not (isinstance(steps, (list, tuple)) and len(steps) == 2 and
           all(isinstance(s, int) for s in steps) and 0 <= steps[0] < steps[1]):
@@ -59,7 +62,8 @@ def check_steps(steps):
         "the second after the first, such as (1000, 10000); change it.")
 
 
-def annealed(learned, final, steps):
+def annealed(learned: mtf.Tensor, final: np.ndarray,
+             steps: tuple[int, int]) -> mtf.Tensor:
   """Weights which move linearly from the learned to the final ones.
 
   Args:

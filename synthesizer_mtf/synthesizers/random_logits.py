@@ -3,6 +3,8 @@
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 
 
@@ -17,10 +19,11 @@ class RandomLogits(base.LengthTables):
   Variables: `R` [heads, length, memory_length].
   """
 
-  variable_names = ("R",)
+  variables = {"R": base.Axes(heads=-3, positions=(-2, -1))}
   trainable = True
 
-  def __init__(self, max_length=512, tile_length=None, stddev=1.0):
+  def __init__(self, max_length: int = 512, tile_length: int | None = None,
+               stddev: float = 1.0):
     """Declares the parameters.
 
     Args:
@@ -36,14 +39,15 @@ class RandomLogits(base.LengthTables):
     checks.check_not_negative(self.parameter("stddev"), stddev)
     self.stddev = stddev
 
-  def logits(self, inputs):
+  def logits(
+      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
     size = self.table_length
     table = inputs.variable(
         "R", [inputs.heads, mtf.Dimension("length", size),
               mtf.Dimension("memory_length", size)],
         self.stddev, trainable=self.trainable)
     table = self.fit(table, inputs, "length", "memory_length")
-    return [base.Table(inputs.rows_and_columns(table))]
+    return [logit_forms.Table(inputs.rows_and_columns(table))]
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -57,6 +61,7 @@ class FixedRandomLogits(RandomLogits):
 
   trainable = False
 
-  def __init__(self, max_length=512, tile_length=None, stddev=1.0):
+  def __init__(self, max_length: int = 512, tile_length: int | None = None,
+               stddev: float = 1.0):
     """See `RandomLogits`."""
     super().__init__(max_length, tile_length, stddev)

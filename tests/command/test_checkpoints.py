@@ -4,7 +4,7 @@ import os
 
 import pytest
 from support import checkpoint_files
-from synthesizer_mtf import checkpoints
+from synthesizer_mtf.command import checkpoints
 import tensorflow.compat.v1 as tf
 
 

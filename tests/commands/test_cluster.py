@@ -17,8 +17,8 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import models
-from synthesizer_mtf import cluster
 from synthesizer_mtf import launcher
+from synthesizer_mtf.command import cluster
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 

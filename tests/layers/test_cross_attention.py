@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support import harness
 from support import models
-from synthesizer_mtf import cross_attention
+from synthesizer_mtf.layers import cross_attention
 import tensorflow.compat.v1 as tf
 
 BATCH, LENGTH, MEMORY_LENGTH, HEADS, D_KV = 2, 5, 7, 3, 4

@@ -11,7 +11,7 @@ from support.examples import PADDED
 from support.examples import tokens
 from support.meshes import tpu_mesh
 import synthesizer_mtf
-from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.ops import weighted_mean
 import tensorflow.compat.v1 as tf
 
 

@@ -11,7 +11,7 @@ from support import meshes
 from support import models
 from support import reference
 import synthesizer_mtf
-from synthesizer_mtf import sparse_fixed
+from synthesizer_mtf.layers import sparse_fixed
 import tensorflow.compat.v1 as tf
 
 HEADS, D_KV = 3, 5

@@ -6,7 +6,7 @@ import pytest
 from support import models
 from support.decoding import parse
 from support.meshes import loss_and_gradients
-from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.ops import weighted_mean
 
 
 @pytest.fixture

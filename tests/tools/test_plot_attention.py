@@ -8,9 +8,9 @@ from matplotlib import image as mpl_image
 import numpy as np
 import pytest
 import seqio
+from support import cases
 from support import models
 from support import reference
-from support.decoding import SIZES
 from synthesizer_mtf.tools import plot_attention
 from synthesizer_mtf.tools import plot_attention_model
 from synthesizer_mtf.tools import plot_attention_statistics as statistics
@@ -28,8 +28,7 @@ def clean_gin():
 
 
 def bindings(notation, *more):
-  lengths = sum([SIZES.get(part, []) for part in notation.split("+")], [])
-  return models.TINY + lengths + [
+  return models.TINY + cases.bindings(notation) + [
       f"synthesizer_stack.attention = '{notation}'",
       "Unitransformer.positional_embedding = False", *more]
 
@@ -64,9 +63,9 @@ def expected_weights(notation, variables, stack, ids):
   p = {name[len(inside):]: value for name, value in variables.items()
        if name.startswith(inside)}
   segment = np.ones((1, len(ids)), int)
-  logits = reference.mixed_logits(
-      notation, p, x, reference.positions(segment), heads=2)
-  visible = reference.visible(segment, stack == "decoder")
+  decoder = stack == "decoder"
+  logits = cases.mixed_logits(notation, p, x, segment, decoder, heads=2)
+  visible = reference.visible(segment, decoder)
   return reference.softmax(np.where(visible[:, None], logits, -1e30))[0]
 
 

@@ -9,8 +9,8 @@ from support import reference
 from support.decoding import parse
 from support.meshes import LAYOUT
 from support.meshes import tpu_mesh
-from synthesizer_mtf import summaries
-from synthesizer_mtf import watch
+from synthesizer_mtf.context import watchers
+from synthesizer_mtf.training import summaries
 import tensorflow.compat.v1 as tf
 
 IDS = [[5, 9, 3, 7, 1], [8, 4, 1, 0, 0]]
@@ -18,7 +18,7 @@ IDS = [[5, 9, 3, 7, 1], [8, 4, 1, 0, 0]]
 
 def loss_and_gradients(m, **kwargs):
   ids = m.ids(IDS * 2)
-  with watch.watching(summaries.AttentionSummaries(image_heads=2)):
+  with watchers.watching(summaries.AttentionSummaries(image_heads=2)):
     _, loss = m.model.call_simple(ids, ids, True, mode="train", **kwargs)
     return [loss, *mtf.gradients(
         [loss], [v.outputs[0] for v in m.graph.trainable_variables])]
@@ -117,7 +117,7 @@ def test_nothing_is_made_without_a_watcher():
   with m.tf_graph.as_default():
     ids = m.ids(IDS)
     m.model.call_simple(ids, ids, True, mode="train")
-  assert not any(isinstance(op, watch.WatchOperation)
+  assert not any(isinstance(op, watchers.WatchOperation)
                  for op in m.graph.operations)
 
 

@@ -9,11 +9,11 @@ from support import decoding
 from support import launching
 from support import meshes
 from support import models
-from synthesizer_mtf import summaries
 from synthesizer_mtf import synthesizers
-from synthesizer_mtf import warm_start
-from synthesizer_mtf import warm_start_plan
 from synthesizer_mtf.synthesizers import mixture
+from synthesizer_mtf.training import summaries
+from synthesizer_mtf.training import warm_start
+from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 LENGTH = 9

@@ -8,20 +8,30 @@ once.
 """
 
 from collections.abc import Callable
-import copy
+from collections.abc import Mapping
+from typing import ClassVar
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
-from mesh_tensorflow.transformer import transformer_layers
-from synthesizer_mtf import attention
-from synthesizer_mtf import blocks as attention_blocks
 from synthesizer_mtf import checks
-from synthesizer_mtf import inputs as attention_inputs
-from synthesizer_mtf import positions
-from synthesizer_mtf import visibility
-from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import stack_cache
+from synthesizer_mtf.context import tables
+from synthesizer_mtf.context import visibility
+from synthesizer_mtf.layers import head_sizes
+from synthesizer_mtf.layers import relative_bias
+from synthesizer_mtf.ops import sequence_blocks
+from synthesizer_mtf.ops import weighted_mean
+from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
+
+_HARDLY_ANY_ORDER = (
+    "The encoder has no positional embedding and its attention no relative bias, so "
+    "that it hardly knows the order of the tokens; bind "
+    "`{}.relative_attention_type = \"bias_shared\"` or "
+    "`Unitransformer.positional_embedding = True`.")
 
 PATTERNS = ("merged", "local", "summary", "alternate")
 
@@ -31,7 +41,7 @@ class Tokens(NamedTuple):
 
   Attributes:
     place: <int32>, one more than the position; 0 where there is no token.
-    segment: <int32>[batch, ...], see `positions.segment_id`; or None.
+    segment: <int32>[batch, ...], see `segments.segment_id`; or None.
     priority: <int32>[batch, ...], of a prefix language model; or None.
   """
   place: mtf.Tensor
@@ -76,22 +86,22 @@ class SparseAttention(transformer.TransformerLayer):
   `relative_attention_bias` on demand.
   """
 
+  variables: ClassVar[Mapping[str, base.Axes]] = {}
+
   def __init__(self, num_heads, key_value_size, dropout_rate, stride, pattern,
                relative_attention_type, relative_attention_num_buckets, packed):
     """Declares the parameters, which the layers' own docstrings explain."""
     name = type(self).__name__
-    self.sizes = attention.HeadSizes(
+    self.sizes = head_sizes.HeadSizes(
         name, num_heads, key_value_size, dropout_rate)
-    attention.check_positive(f"{name}.stride", stride)
+    checks.check_whole(f"{name}.stride", stride)
     _check_choice(f"{name}.pattern", pattern, PATTERNS)
-    checks.check_relative_bias(
+    self.relative_bias = relative_bias.RelativeBias(
         name, relative_attention_type, relative_attention_num_buckets)
     checks.check_boolean(f"{name}.packed", packed, or_none=True)
     self.stride = stride
     self.pattern = pattern
     self._sets = name, stride, pattern
-    self.relative_attention_type = relative_attention_type
-    self.relative_attention_num_buckets = relative_attention_num_buckets
     self.packed = packed
 
   def first(self, queries, keys, inputs):
@@ -129,7 +139,7 @@ class SparseAttention(transformer.TransformerLayer):
 
   def once_per_stack(self, key, make, inputs):
     """What `make` returns, made once for all layers with the same sets."""
-    return positions.once_per_stack(
+    return stack_cache.once_per_stack(
         inputs.context, (key, self._sets, inputs.heads, inputs.packed), make)
 
   def call(self, context, x, losses=None):
@@ -145,28 +155,16 @@ class SparseAttention(transformer.TransformerLayer):
     """
     del losses
     self.sizes.check_layout(context.model)
-    self._warn_if_blind_to_order(context)
+    self.relative_bias.warn_without_order(
+        context, _HARDLY_ANY_ORDER.format(type(self).__name__))
     inputs = attention_inputs.AttentionInputs(
         context, x, self.sizes.num_heads, self.sizes.key_value_size,
-        positions.is_packed(context, self.packed))
+        segments.is_packed(context, self.packed))
     query = inputs.project_query()
-    key = inputs.remember(inputs.project("k"))
-    values = self.sizes.dropout(inputs.remember(inputs.project("v")), inputs)
+    key = inputs.project_memory("k")
+    values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     attend = self._one_step if inputs.incremental else self._all_blocks
     return inputs.project_back(attend(query, key, values, inputs))
-
-  def _warn_if_blind_to_order(self, context):
-    """Says so, once per stack, where only the sets tell the order of tokens."""
-    if (self.relative_attention_type or context.model.positional_embedding or
-        context.model.autoregressive):
-      return
-    name = f"{type(self).__name__}.relative_attention_type"
-    positions.once_per_stack(context, "warning of order", lambda: (
-        tf.logging.warning(
-            "The encoder has no positional embedding and its attention no "
-            "relative bias, so that it hardly knows the order of the tokens; "
-            f"bind `{name} = \"bias_shared\"` or "
-            "`Unitransformer.positional_embedding = True`.")))
 
   def _all_blocks(self, query, key, values, inputs):
     """The mean of the values for all queries, block by block.
@@ -180,7 +178,7 @@ class SparseAttention(transformer.TransformerLayer):
     Returns:
       <float>[batch, heads, length, d_kv]
     """
-    blocks = attention_blocks.Blocks(inputs.length, self.stride)
+    blocks = sequence_blocks.SequenceBlocks(inputs.length, self.stride)
     query = blocks.queries(query)
     parts = []
     for view in self._views(blocks, inputs):
@@ -205,15 +203,13 @@ class SparseAttention(transformer.TransformerLayer):
     Returns:
       <float>[batch, heads, d_kv]
     """
-    context = inputs.context
-    query_place = context.position + 1
-    place = mtf.range(context.mesh, inputs.memory_length, tf.int32) + 1
+    query_place, place = inputs.query_slot + 1, inputs.memory_slot + 1
     sees = self._in_set(query_place, place, inputs)
     for other in visibility.visibility(inputs):
       if other is not None:
         sees = mtf.logical_and(sees, other)
     biases = [visibility.bias(sees)]
-    if self.relative_attention_type:
+    if self.relative_bias:
       biases.append(self._relative_bias(query_place, place, inputs))
     part = Part(key, values, biases, inputs.memory_length)
     return masked_mean(query, [part], self._may_see_nothing)
@@ -234,7 +230,7 @@ class SparseAttention(transformer.TransformerLayer):
   def _tokens(self, inputs):
     """The `Tokens` of queries [..., length] and keys [..., memory_length]."""
     context = inputs.context
-    place, segment = self.place(inputs), positions.segment_id(context)
+    place, segment = self.place(inputs), segments.segment_id(context)
     read = write = None
     if _has_prefix(inputs):
       read, write = context.read_priority, context.write_priority
@@ -259,9 +255,9 @@ class SparseAttention(transformer.TransformerLayer):
       return self._relative_bias(queries.place, keys.place, inputs)
 
     biases = [self.once_per_stack("mask " + view.name, mask, inputs)]
-    if self.relative_attention_type == "bias":
+    if self.relative_bias.kind == "bias":
       biases.append(relative())
-    elif self.relative_attention_type:
+    elif self.relative_bias:
       biases.append(
           self.once_per_stack("relative " + view.name, relative, inputs))
     return biases
@@ -304,28 +300,14 @@ class SparseAttention(transformer.TransformerLayer):
     farthest = inputs.length.size
     # Sequences that have reached their end move on until all have.
     index = mtf.maximum(keys - queries + farthest, 0)
-    lead = [d for d in index.shape.dims
-            if d in inputs.batch_dims + [inputs.heads]]
-    flat = [d for d in index.shape.dims if d not in lead]
-    entries = mtf.Dimension("pairs", mtf.Shape(flat).size)
-    index = mtf.reshape(mtf.transpose(index, lead + flat), lead + [entries])
-    bias = attention_blocks.take(
-        self._bias_of_distances(farthest, inputs), "distance", index)
-    return mtf.replace_dimensions(bias, entries, flat)
+    return tables.take_pairs(self._bias_of_distances(farthest, inputs), "distance",
+                             index, inputs.batch_dims + [inputs.heads])
 
   def _bias_of_distances(self, farthest, inputs):
     """<float>[heads, distance]: from -farthest to farthest."""
-    context = copy.copy(inputs.context)
-    context.read_priority = context.sequence_id = context.subsequence_id = None
-    context.position = 0
     distance = mtf.Dimension("distance", 2 * farthest + 1)
-    stock = transformer_layers.SelfAttention(
-        num_heads=inputs.heads.size,
-        relative_attention_type=self.relative_attention_type,
-        relative_attention_num_buckets=self.relative_attention_num_buckets)
-    bias = stock.compute_bias(
-        context, mtf.range(context.mesh, distance, tf.int32) - farthest,
-        inputs.x, [inputs.heads], None)
+    bias = self.relative_bias.of_positions(
+        inputs, 0, mtf.range(inputs.context.mesh, distance, tf.int32) - farthest)
     return mtf.transpose(bias, [inputs.heads, distance])
 
 

@@ -13,7 +13,7 @@ import re
 from absl import logging
 from mesh_tensorflow.transformer import utils
 import numpy as np
-from synthesizer_mtf import checkpoints
+from synthesizer_mtf.command import checkpoints
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 

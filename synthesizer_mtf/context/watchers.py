@@ -9,7 +9,7 @@ import re
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
-from synthesizer_mtf import positions
+from synthesizer_mtf.context import segments
 import tensorflow.compat.v1 as tf
 
 _watchers = []
@@ -102,7 +102,7 @@ def normalized(weights, visible):
 
 def is_query(inputs):
   """<float32>[batch, length]: 0 for padding; None where nothing is marked."""
-  ids = positions.segment_id(inputs.context)
+  ids = segments.segment_id(inputs.context)
   if ids is None:
     return None
   return mtf.cast(mtf.not_equal(ids, 0), tf.float32)

@@ -10,8 +10,8 @@ import re
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import checkpoints
 from synthesizer_mtf import checks
+from synthesizer_mtf.command import checkpoints
 import tensorflow.compat.v1 as tf
 
 _RUN = "utils.run"

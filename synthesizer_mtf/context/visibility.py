@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf import positions
+from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import stack_cache
 import tensorflow.compat.v1 as tf
 
 # Added to the logits of keys that may not be seen, as Mesh TensorFlow does.
@@ -31,14 +32,14 @@ def visibility(inputs):
   Returns:
     a `Visibility`.
   """
-  return positions.once_per_stack(
+  return stack_cache.once_per_stack(
       inputs.context, ("visibility", inputs.packed),
       lambda: _from_context(inputs))
 
 
 def _from_context(inputs):
   context = inputs.context
-  ids = positions.segment_id(context)
+  ids = segments.segment_id(context)
   keys = pairs = None
   if ids is not None:
     if inputs.packed:

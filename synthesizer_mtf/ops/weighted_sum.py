@@ -8,7 +8,7 @@ map over the positions, with one map for each head.
 import functools
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
 
 
@@ -43,7 +43,7 @@ def weighted_sum(logits, values, visible, inputs):
 
 def _values(term, order):
   """One term as <float32> with some of the dimensions in `order`."""
-  if isinstance(term, base.Table):
+  if isinstance(term, logit_forms.Table):
     return mtf.cast(term.values, tf.float32)
   query, key = (mtf.cast(t, tf.float32) for t in term)
   channels = query.shape.dims[-1]

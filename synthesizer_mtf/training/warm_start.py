@@ -12,7 +12,7 @@ not new is an error.
 
 import gin
 from mesh_tensorflow.transformer import utils
-from synthesizer_mtf import warm_start_plan
+from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 _RUN = "mesh_tensorflow.transformer.utils.run"

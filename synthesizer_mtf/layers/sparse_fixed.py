@@ -2,11 +2,12 @@
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import attention
-from synthesizer_mtf import blocks as attention_blocks
 from synthesizer_mtf import checks
-from synthesizer_mtf import positions
-from synthesizer_mtf import sparse
+from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import stack_cache
+from synthesizer_mtf.context import tables
+from synthesizer_mtf.layers import sparse
+from synthesizer_mtf.ops import sequence_blocks
 import tensorflow.compat.v1 as tf
 
 
@@ -63,7 +64,7 @@ class SparseFixed(sparse.SparseAttention):
     super().__init__(num_heads, key_value_size, dropout_rate, stride, pattern,
                      relative_attention_type, relative_attention_num_buckets,
                      packed)
-    attention.check_positive("SparseFixed.columns", columns)
+    checks.check_whole("SparseFixed.columns", columns)
     if columns > stride:
       raise ValueError(
           f"`SparseFixed.columns` is {columns} but a block has only "
@@ -101,7 +102,7 @@ class SparseFixed(sparse.SparseAttention):
 
     def lay_out(tensor):
       end = mtf.pad(tensor, [0, 1], "memory_length")
-      return attention_blocks.take(end, "memory_length", index)
+      return tables.take(end, "memory_length", index)
 
     return sparse.View("far", lay_out)
 
@@ -169,14 +170,14 @@ class SparseFixed(sparse.SparseAttention):
     lead = [d for d in inputs.batch_dims + [inputs.heads]
             if d in marked.shape.dims]
     entries = mtf.Dimension("summary", min(count * self.columns, length))
-    return attention_blocks.index_of(
+    return sequence_blocks.index_of(
         mtf.transpose(marked, lead + [inputs.length]), inputs.length, entries)
 
 
 def _segment_span(inputs):
   """Each token's position in its segment, and that of the segment's last token.
 
-  `positions.segment_position` compares all pairs of slots; this does not.
+  `segments.segment_position` compares all pairs of slots; this does not.
 
   Args:
     inputs: an `AttentionInputs` with packed rows.
@@ -187,13 +188,13 @@ def _segment_span(inputs):
   length = inputs.length
 
   def count():
-    ids = positions.segment_id(inputs.context)
+    ids = segments.segment_id(inputs.context)
     slot = mtf.range(inputs.context.mesh, length, tf.int32)
 
     def edges(offset, distance):
       """For each slot, the distance of the nearest edge from the row's end."""
       edge = mtf.not_equal(ids, mtf.shift(ids, offset, length, wrap=False))
-      return attention_blocks.running(
+      return sequence_blocks.running(
           mtf.cast(edge, tf.int32) * distance, length, mtf.maximum,
           backwards=offset < 0)
 
@@ -201,4 +202,4 @@ def _segment_span(inputs):
     end = length.size - 1 - edges(-1, length.size - 1 - slot)
     return slot - start, end - start
 
-  return positions.once_per_stack(inputs.context, "segment_span", count)
+  return stack_cache.once_per_stack(inputs.context, "segment_span", count)

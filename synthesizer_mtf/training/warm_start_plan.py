@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 from synthesizer_mtf import notation
+from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.synthesizers import names
 
 GLOBAL_STEP = "global_step"
 
@@ -25,11 +27,12 @@ _BIAS = "relative_attention_bias"
 # What Mesh TensorFlow's optimizers append to the name of a variable.
 _SLOT = re.compile(r"(_slot_(vr|vc|v|m)|_momentum_v|/adam_[mv])$")
 
-# The axes which grow with `max_length`, from the last, and that of the heads.
-_LENGTH_AXES = {
-    "R": (-2, -1), "R1": (-2,), "R2": (-2,), "W2": (-1,), "b2": (-1,),
-    "WA": (-1,), "E": (-2,), "F": (-2,), "positional_embedding": (-2,)}
-_HEADS_AXIS = {"R": -3, "R1": -3, "R2": -3, "WA": -3, "WB": -3, _BIAS: -2}
+# What the axes of variables mean: of T5's own, and as our classes declare it.
+_AXES = {"positional_embedding": base.Axes(positions=(-2,)),
+         _BIAS: base.Axes(heads=-2)}
+for _cls in (*names.SYNTHESIZING_FUNCTIONS.values(), *notation.LAYERS.values()):
+  _AXES.update(_cls.variables)
+_UNKNOWN = base.Axes()
 
 
 class Plan(NamedTuple):
@@ -155,7 +158,7 @@ def _check_heads(path, taken, model, saved):
   def heads(names, shapes):
     return {(name.partition("block_")[0], shapes[name][axis])
             for name in names if (_LAYER.search(name) and not _SLOT.search(name))
-            for axis in [_HEADS_AXIS.get(name.rpartition("/")[2])] if axis}
+            for axis in [_axes(name).heads] if axis}
 
   ours, theirs = heads(model, model), heads(saved, saved)
   for stack, number in sorted(ours):
@@ -171,28 +174,31 @@ def _check_heads(path, taken, model, saved):
 
 def _is_resized(path, name, shape, source, saved):
   """Whether lengths differ; raises a ValueError if anything else does."""
-  old, leaf = saved[source], name.rpartition("/")[2]
+  old = saved[source]
   if old == shape:
     return False
-  axes = {a % len(shape) for a in _LENGTH_AXES.get(leaf, ())} if shape else ()
+  axes = {a % len(shape) for a in _axes(name).positions} if shape else ()
   if len(old) == len(shape) and all(
       a == b or i in axes for i, (a, b) in enumerate(zip(old, shape))):
     return True
   raise ValueError(
       f"{source!r} has the shape {list(old)} in the checkpoint {path!r}, but the "
-      f"model's {name!r} has {list(shape)}; {_remedy(leaf, old)}.")
+      f"model's {name!r} has {list(shape)}; {_remedy(name, old)}.")
 
 
-def _remedy(leaf, old):
+def _axes(name):
+  """The `Axes` of a variable."""
+  return _AXES.get(name.rpartition("/")[2], _UNKNOWN)
+
+
+def _remedy(name, old):
   """What to do where a shape differs."""
-  if leaf in ("q", "k", "v", "o", _BIAS):
+  if name.rpartition("/")[2] in ("q", "k", "v", "o", _BIAS):
     return ("bind `SyntheticAttention.num_heads` and "
             "`SyntheticAttention.key_value_size`, or the macros num_heads and "
             "d_kv, to those of the checkpoint")
-  if leaf in ("WA", "WB"):
-    return ("FD's products stay where they are only if b, the size of WB, does: "
-            f"bind `FactorizedDenseLogits.b = {old[-1]}`" if leaf == "WB" else
-            "the sizes beside a must agree")
+  if _axes(name).remedy:
+    return _axes(name).remedy.format(size=old[-1])
   return ("change the model's sizes, or let it start fresh with "
           "`warm_start.fresh`")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support import checkpoint_files
 from synthesizer_mtf import launcher
-from synthesizer_mtf import safeguards
+from synthesizer_mtf.command import estimators
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
@@ -68,8 +68,8 @@ def make_estimator(tmp_path, monkeypatch):
   monkeypatch.setattr(utils, "get_checkpoint_iterator",
                       getattr(utils.get_checkpoint_iterator, "__wrapped__",
                               utils.get_checkpoint_iterator))
-  safeguards.apply()
-  safeguards.apply()  # A second call changes nothing.
+  estimators.apply()
+  estimators.apply()  # A second call changes nothing.
   return utils.get_estimator
 
 
@@ -87,7 +87,7 @@ def latest(tmp_path):
 
 def stopped(estimator, steps):
   """Trains until it stops; returns the sentence that a user gets."""
-  with pytest.raises(safeguards.TrainingStopped) as error:
+  with pytest.raises(estimators.TrainingStopped) as error:
     train(estimator, steps)
   assert launcher.is_mistake(error.value)
   return str(error.value)
@@ -157,7 +157,7 @@ def test_a_disk_that_is_full_leaves_older_checkpoints_whole(
     small_files(size)
 
   with tf.Graph().as_default(), pytest.raises(
-      safeguards.TrainingStopped) as error:
+      estimators.TrainingStopped) as error:
     estimator.train(input_fn, max_steps=9, hooks=[LimitAt(fill, 3)])
   small_files(resource.RLIM_INFINITY)
   assert str(error.value) == (
@@ -169,12 +169,12 @@ def test_a_disk_that_is_full_leaves_older_checkpoints_whole(
   assert latest(tmp_path) == (5, 6.)
 
 
-@pytest.mark.parametrize("reason", safeguards._UNWRITTEN)
+@pytest.mark.parametrize("reason", estimators._UNWRITTEN)
 def test_an_error_of_the_disk_is_explained(tmp_path, reason):
   error = tf.errors.ResourceExhaustedError(
       None, None, f"{tmp_path}/graph.pbtxt.tmp; {reason}")
-  with pytest.raises(safeguards.TrainingStopped, match=reason) as stop:
-    with safeguards.explained_writes(str(tmp_path)):
+  with pytest.raises(estimators.TrainingStopped, match=reason) as stop:
+    with estimators.explained_writes(str(tmp_path)):
       raise error
   assert "begins at step 0" in str(stop.value)
 
@@ -187,7 +187,7 @@ def test_a_damaged_initial_checkpoint_is_not_taken_for_ours(tmp_path):
     restored = tf.raw_ops.RestoreV2(
         prefix=path, tensor_names=["encoder/q", "encoder/R"],
         shape_and_slices=["", ""], dtypes=[tf.float32] * 2)
-    with pytest.raises(tf.errors.DataLossError), safeguards.explained_damage(None):
+    with pytest.raises(tf.errors.DataLossError), estimators.explained_damage(None):
       session.run(restored)
 
 
@@ -195,7 +195,7 @@ def test_other_errors_are_not_taken_for_one_of_the_disk(tmp_path):
   error = tf.errors.PermissionDeniedError(
       None, None, "a.tsv; Permission denied")
   with pytest.raises(tf.errors.PermissionDeniedError):
-    with safeguards.explained_writes(str(tmp_path)):
+    with estimators.explained_writes(str(tmp_path)):
       raise error
 
 

@@ -5,14 +5,19 @@ Wu et al. 2019, "Pay less attention with lightweight and dynamic convolutions"
 are learned for each distance (LightConv) or predicted from the token (DyConv).
 """
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
-from synthesizer_mtf import attention
 from synthesizer_mtf import checks
-from synthesizer_mtf import inputs as attention_inputs
-from synthesizer_mtf import local_sum
-from synthesizer_mtf import positions
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import stack_cache
+from synthesizer_mtf.layers import head_sizes
+from synthesizer_mtf.ops import local_sum
+from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
 _KERNELS = "per_head", "per_channel"
@@ -41,9 +46,14 @@ class Convolution(transformer.TransformerLayer):
   is constant along `length`, as T5's attention dropout is.
   """
 
-  def __init__(self, num_heads=None, key_value_size=None, dropout_rate=None,
-               kernel_size=9, kernels="per_head", pointwise=False,
-               use_bias=False, packed=None):
+  variables: ClassVar[Mapping[str, base.Axes]] = {}
+
+  def __init__(self, num_heads: int | None = None,
+               key_value_size: int | None = None,
+               dropout_rate: float | None = None,
+               kernel_size: int | list[int] = 9, kernels: str = "per_head",
+               pointwise: bool = False, use_bias: bool = False,
+               packed: bool | None = None):
     """Declares the parameters.
 
     Args:
@@ -64,7 +74,7 @@ class Convolution(transformer.TransformerLayer):
       use_bias: whether projections, convolution and predicted kernels have
         biases.
       packed: whether rows may hold several examples. None finds out (see
-        `positions.is_packed`); False promises that none does, and is faster
+        `segments.is_packed`); False promises that none does, and is faster
         where rows carry ids anyway.
 
     Raises:
@@ -73,8 +83,8 @@ class Convolution(transformer.TransformerLayer):
     self._name_in_gin = type(self).__name__
     # Without either, a head's share of d_model, which only the model knows.
     self._divide_d_model = (
-        attention.or_macro(key_value_size, "d_kv") is None)
-    self.sizes = attention.HeadSizes(
+        head_sizes.or_macro(key_value_size, "d_kv") is None)
+    self.sizes = head_sizes.HeadSizes(
         self._name_in_gin, num_heads,
         1 if self._divide_d_model else key_value_size, dropout_rate)
     if kernel_size in ([], ()):
@@ -82,7 +92,7 @@ class Convolution(transformer.TransformerLayer):
           f"`{self._name_in_gin}.kernel_size` is an empty list; give one "
           "number, or one for each block.")
     for size in _as_list(kernel_size):
-      attention.check_positive(f"{self._name_in_gin}.kernel_size", size)
+      checks.check_whole(f"{self._name_in_gin}.kernel_size", size)
     if kernels not in _KERNELS:
       raise ValueError(
           f"`{self._name_in_gin}.kernels` is {kernels!r} but must be "
@@ -96,7 +106,7 @@ class Convolution(transformer.TransformerLayer):
     self.use_bias = use_bias
     self.packed = packed
 
-  def choose_block(self, block, num_blocks):
+  def choose_block(self, block: int, num_blocks: int) -> None:
     """Takes the block's entry of a list of kernel sizes.
 
     Args:
@@ -118,7 +128,8 @@ class Convolution(transformer.TransformerLayer):
           "for all.")
     self.kernel_size = sizes[block]
 
-  def call(self, context, x, losses=None):
+  def call(self, context: transformer.Context, x: mtf.Tensor,
+           losses: list | None = None) -> mtf.Tensor:
     """Calls the layer.
 
     Args:
@@ -187,14 +198,14 @@ class Convolution(transformer.TransformerLayer):
     if self.kernels == "per_channel":
       heads, d_kv = heads * d_kv, 1
     return attention_inputs.AttentionInputs(
-        context, x, heads, d_kv, positions.is_packed(context, self.packed))
+        context, x, heads, d_kv, segments.is_packed(context, self.packed))
 
   def _gated_values(self, inputs):
     """The gated linear unit: <float>[batch, length, heads, d_kv]."""
     values, gate = [self._project(name, inputs.x, inputs.combined, inputs)
                     for name in ("v", "gate")]
     values *= mtf.sigmoid(gate)
-    ids = positions.segment_id(inputs.context)
+    ids = segments.segment_id(inputs.context)
     if ids is not None and not inputs.packed:
       values *= mtf.cast(mtf.not_equal(ids, 0), values.dtype)
     return mtf.replace_dimensions(
@@ -217,10 +228,10 @@ class Convolution(transformer.TransformerLayer):
       context.record_new_states([self._last(values, inputs)])
     same = None
     if inputs.packed:
-      same = positions.once_per_stack(
+      same = stack_cache.once_per_stack(
           context, ("same_segment", kernel, first), lambda: mtf.broadcast(
               local_sum.same_segment(
-                  positions.segment_id(context), kernel, first),
+                  segments.segment_id(context), kernel, first),
               inputs.batch_dims + [inputs.length, kernel]))
     return self._weighted_sum(values, first, same, inputs)
 

@@ -4,11 +4,10 @@ What stands outside of a sequence is zero in all that this module returns.
 """
 
 import mesh_tensorflow as mtf
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 
-class Blocks:
+class SequenceBlocks:
   """Blocks of `stride` positions, or one block of a shorter sequence.
 
   Attributes:
@@ -70,60 +69,6 @@ def _fold(tensor, name, outer, inner):
     tensor = mtf.pad(tensor, [0, missing], name)
     dim = mtf.Dimension(name, dim.size + missing)
   return mtf.replace_dimensions(tensor, dim, [outer, inner])
-
-
-def take(tensor, name, index):
-  """Reads `tensor` at the places of the dimension `name` that `index` tells.
-
-  `mtf.gather` multiplies with a one-hot matrix; this reads.
-
-  Args:
-    tensor: [lead..., name, rest...]
-    index: <int32>[lead..., entries] below the size of `name`; its leading
-      dimensions and those of the tensor may differ. Only they can be split.
-
-  Returns:
-    [lead..., entries, rest...] with the leading dimensions of both.
-  """
-  dims = tensor.shape.dims
-  axis = dims.index(tensor.shape.get_dim_by_name(name))
-  lead = dims[:axis] + [d for d in index.shape.dims[:-1] if d not in dims]
-  tensor = mtf.broadcast(tensor, lead + dims[axis:])
-  index = mtf.broadcast(index, lead + index.shape.dims[-1:])
-
-  def read(tensor_slice, index_slice):
-    return tf.gather(
-        tensor_slice, index_slice, axis=len(lead), batch_dims=len(lead))
-
-  def gradient(operation, grad):
-    # Mesh TensorFlow's own gradient cannot take a sum that is still to be made
-    # over the mesh. A layer that runs again has an operation of its own.
-    tensor, index = operation.inputs
-    return [_add_back(grad, index, tensor.shape, lead), None]
-
-  return mtf.slicewise(
-      read, [tensor, index],
-      output_shape=index.shape.dims + dims[axis + 1:],
-      splittable_dims=lead + dims[axis + 1:], grad_function=gradient)
-
-
-def _add_back(grad, index, shape, lead):
-  """Adds the gradients of all places which read an entry: [*shape]."""
-  size, *rest = shape.dims[len(lead):]
-
-  def add(grad_slice, index_slice):
-    sizes = index_slice.shape.as_list()[:-1]
-    rows = int(np.prod(sizes))
-    flat = tf.reshape(index_slice, [rows, -1]) + (
-        tf.range(rows) * size.size)[:, None]
-    rest_sizes = grad_slice.shape.as_list()[len(lead) + 1:]
-    total = tf.math.unsorted_segment_sum(
-        tf.reshape(grad_slice, [-1] + rest_sizes), tf.reshape(flat, [-1]),
-        rows * size.size)
-    return tf.reshape(total, sizes + [size.size] + rest_sizes)
-
-  return mtf.slicewise(add, [grad, index], output_shape=shape,
-                       splittable_dims=lead + rest, grad_function=0)
 
 
 def running(tensor, dim, combine, backwards=False):

@@ -14,7 +14,7 @@ of the Synthesizer paper.
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
-from synthesizer_mtf import visibility
+from synthesizer_mtf.context import visibility
 import tensorflow.compat.v1 as tf
 
 

@@ -16,10 +16,10 @@ arranged to read and write them as rarely as possible:
 """
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf import in_turns
-from synthesizer_mtf import visibility
-from synthesizer_mtf import watch
-from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.context import visibility
+from synthesizer_mtf.context import watchers
+from synthesizer_mtf.ops import in_turns
+from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
 
 # How many queries are computed at a time, where there are more.
@@ -40,8 +40,8 @@ def weighted_mean(logits, values, visible, inputs):
     dtype of the values. The softmax is computed in float32. A query which may
     see nothing gets finite values.
   """
-  products = [term for term in logits if isinstance(term, base.InnerProduct)]
-  tables = [term.values for term in logits if isinstance(term, base.Table)]
+  products = [term for term in logits if isinstance(term, logit_forms.InnerProduct)]
+  tables = [term.values for term in logits if isinstance(term, logit_forms.Table)]
   if visible.pairs is not None:
     tables.append(visibility.bias(visible.pairs))
   order = inputs.query_dims + [inputs.memory_length]
@@ -81,7 +81,7 @@ def _of_one_query(products, tables, values, visible, inputs):
 
 def _turn(inputs):
   """How many queries to compute at a time: all where weights are watched."""
-  return inputs.length.size if watch.is_on() else _QUERIES
+  return inputs.length.size if watchers.is_on() else _QUERIES
 
 
 def _without_batch(products, tables, values, visible, inputs):
@@ -121,7 +121,7 @@ def _without_batch(products, tables, values, visible, inputs):
     product = [_inner_product(*features, inputs)] if features else []
     weights = mtf.cast(
         softmax(_sum(table + product), gradient=0), values.dtype)
-    watch.show_weights(weights, visible, inputs)
+    watchers.show_weights(weights, visible, inputs)
     mean = mtf.einsum([weights, values], output_shape=(
         lead + [length] + batch + [inputs.d_kv]))
     total = [] if seen is None else [_total(weights, seen, inputs)]
@@ -181,7 +181,7 @@ def _with_batch(products, tables, values, visible, inputs):
     table = [_sum(tables)] if tables else []
     added = table + ([product(features[0])] if features else bias)
     weights = mtf.cast(softmax(_sum(added), gradient=0), values.dtype)
-    watch.show_weights(weights, visible, inputs)
+    watchers.show_weights(weights, visible, inputs)
     mean = mtf.einsum([weights, values], output_shape=dims + [inputs.d_kv])
     return WeightedMeanOperation(
         weights, mean, values, features, table).outputs[0]

@@ -15,9 +15,9 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import utils as mtf_utils
 from mesh_tensorflow.transformer import utils
-from synthesizer_mtf import attention
-from synthesizer_mtf import notation
-from synthesizer_mtf import watch
+from synthesizer_mtf import checks
+from synthesizer_mtf.context import watchers
+from synthesizer_mtf.synthesizers import names as synthesizer_names
 import tensorflow.compat.v1 as tf
 
 
@@ -48,15 +48,15 @@ def train_with_attention_summaries(
       microbatches, from whose loop no tensor leaves.
   """
   name = "train_with_attention_summaries"
-  attention.check_positive(f"{name}.every_steps", every_steps)
-  attention.check_positive(f"{name}.image_heads", image_heads)
+  checks.check_whole(f"{name}.every_steps", every_steps)
+  checks.check_whole(f"{name}.image_heads", image_heads)
   # Mesh TensorFlow does not pass it on.
   estimator._config = estimator.config.replace(save_summary_steps=every_steps)
-  with watch.watching(AttentionSummaries(image_heads if images else 0)):
+  with watchers.watching(AttentionSummaries(image_heads if images else 0)):
     return utils.train_model(estimator, *args, **kwargs)
 
 
-class AttentionSummaries(watch.Watcher):
+class AttentionSummaries(watchers.Watcher):
   """Makes the summaries of all layers that are called in training."""
 
   def __init__(self, image_heads=4):
@@ -70,7 +70,7 @@ class AttentionSummaries(watch.Watcher):
   def see_alpha(self, alpha, synthesizers):
     parts = alpha.shape.dims[-1]
     alpha = mtf.reduce_mean(alpha, output_shape=[parts])
-    names = _unique(map(notation.part_name, synthesizers))
+    names = _unique(map(synthesizer_names.part_name, synthesizers))
     for name, value in zip(names, mtf.unstack(alpha, parts)):
       _scalar(f"alpha/{name}", value)
 
@@ -78,8 +78,8 @@ class AttentionSummaries(watch.Watcher):
     if not inputs.context.train:
       return
     _check_microbatches(inputs.context.num_microbatches)
-    weights = watch.normalized(weights, visible)
-    queries = watch.is_query(inputs)
+    weights = watchers.normalized(weights, visible)
+    queries = watchers.is_query(inputs)
     _scalar("entropy", _mean(_entropy(weights, inputs), queries))
     _scalar("distance", _mean(_distance(weights, inputs), queries))
     if self._image_heads:
@@ -92,7 +92,7 @@ class AttentionSummaries(watch.Watcher):
         weights = mtf.gather(weights, first, dim)
     weights = mtf.transpose(
         weights, [inputs.heads, inputs.length, inputs.memory_length])
-    tag = f"attention/{watch.layer_name()}/heads"
+    tag = f"attention/{watchers.layer_name()}/heads"
 
     def write(array, is_tpu):
       del is_tpu
@@ -104,7 +104,7 @@ class AttentionSummaries(watch.Watcher):
             tag, tf.concat(tf.unstack(array), axis=-1)[None, ..., None],
             max_outputs=1)
 
-    watch.WatchOperation([weights], write, on_tpu=False)
+    watchers.WatchOperation([weights], write, on_tpu=False)
 
 
 def _check_microbatches(number):
@@ -154,7 +154,7 @@ def _mean(values, queries):
 
 def _scalar(name, value):
   """Summarizes a scalar of the layer that is being called."""
-  tag = f"attention/{watch.layer_name()}/{name}"
+  tag = f"attention/{watchers.layer_name()}/{name}"
 
   def write(scalar, is_tpu):
     if is_tpu:
@@ -164,4 +164,4 @@ def _scalar(name, value):
     with tf.name_scope(None):
       tf.summary.scalar(tag, scalar)
 
-  watch.WatchOperation([value], write)
+  watchers.WatchOperation([value], write)

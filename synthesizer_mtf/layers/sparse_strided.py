@@ -2,7 +2,7 @@
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import sparse
+from synthesizer_mtf.layers import sparse
 
 
 @gin.configurable(module="synthesizer_mtf")

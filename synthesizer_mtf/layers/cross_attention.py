@@ -5,17 +5,16 @@ way to compute it is that of `weighted_mean.py`, and decoding keeps keys and val
 in the order of dimensions in which each step reads them.
 """
 
-import copy
-
+import mesh_tensorflow as mtf
 from mesh_tensorflow import layers
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
-from synthesizer_mtf import attention
-from synthesizer_mtf import inputs as attention_inputs
-from synthesizer_mtf import visibility
-from synthesizer_mtf import watch
-from synthesizer_mtf import weighted_mean
-from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import visibility
+from synthesizer_mtf.context import watchers
+from synthesizer_mtf.layers import head_sizes
+from synthesizer_mtf.ops import logit_forms
+from synthesizer_mtf.ops import weighted_mean
 
 # Options of stock attention which change its variables or its function, with the
 # values that are known here.
@@ -26,7 +25,7 @@ _KNOWN_OPTIONS = {
 }
 
 
-def faster(layer):
+def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
   """The layer itself, or the fast one that takes its place.
 
   Args:
@@ -53,14 +52,15 @@ class EncDecAttention(transformer.TransformerLayer):
   has to be the same.
   """
 
-  def __init__(self, stock):
+  def __init__(self, stock: transformer_layers.EncDecAttention):
     """Takes over the parameters of a stock `EncDecAttention`."""
     self._stock = stock
-    self.sizes = attention.HeadSizes(
+    self.sizes = head_sizes.HeadSizes(
         "EncDecAttention", stock.num_heads, stock.key_value_size,
         stock.dropout_rate)
 
-  def call(self, context, x, losses=None):
+  def call(self, context: transformer.Context, x: mtf.Tensor,
+           losses: list | None = None) -> mtf.Tensor:
     """Calls the layer.
 
     Args:
@@ -74,29 +74,15 @@ class EncDecAttention(transformer.TransformerLayer):
     del losses
     self.sizes.check_layout(context.model)
     inputs = attention_inputs.AttentionInputs(
-        context, x, self.sizes.num_heads, self.sizes.key_value_size, packed=False)
-    query = inputs.project_query()
-    key, values = self._memory(inputs)
-    inputs.memory_length = key.shape.get_dim_by_name("memory_length")
-    logits = [base.InnerProduct(query, key)]
+        context, x, self.sizes.num_heads, self.sizes.key_value_size, packed=False,
+        memory=context.encoder_output)
+    logits = [logit_forms.InnerProduct(
+        inputs.project_query(), inputs.project_memory("k"))]
+    values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     bias = transformer_layers.enc_dec_attention_bias(
         self._stock, context, [inputs.heads])
     if bias is not None:
-      logits.append(base.Table(bias))
-    with watch.unwatched():
+      logits.append(logit_forms.Table(bias))
+    with watchers.unwatched():
       return inputs.project_back(weighted_mean.weighted_mean(
-          logits, self.sizes.dropout(values, inputs),
-          visibility.Visibility(None, None), inputs))
-
-  def _memory(self, inputs):
-    """Keys and values, <float>[batch, heads, memory_length, d_kv]."""
-    context = inputs.context
-    if inputs.incremental:
-      return context.get_constant_state()
-    memory = copy.copy(inputs)
-    memory.x = context.encoder_output
-    memory.length = memory.x.shape.get_dim_by_name("memory_length")
-    made = memory.project("k"), memory.project("v")
-    if context.mode == "first_part":
-      context.record_constant_state(made)
-    return made
+          logits, values, visibility.Visibility(None, None), inputs))

@@ -1,16 +1,16 @@
 """Linformer: attention to a fixed number of projections of all positions."""
 
-import copy
-
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
-from synthesizer_mtf import attention
 from synthesizer_mtf import checks
-from synthesizer_mtf import inputs as attention_inputs
-from synthesizer_mtf import positions
-from synthesizer_mtf import visibility
-from synthesizer_mtf import weighted_mean
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import tables
+from synthesizer_mtf.context import visibility
+from synthesizer_mtf.layers import head_sizes
+from synthesizer_mtf.ops import logit_forms
+from synthesizer_mtf.ops import weighted_mean
 from synthesizer_mtf.synthesizers import base
 
 
@@ -27,9 +27,13 @@ class Linformer(transformer.TransformerLayer):
   without `F` if shared between keys and values.
   """
 
-  def __init__(self, num_heads=None, key_value_size=None, dropout_rate=None,
-               max_length=512, rank=32, share_heads=False, share_kv=False,
-               share_layers=False):
+  variables = {name: base.Axes(positions=(-2,)) for name in ("E", "F")}
+
+  def __init__(self, num_heads: int | None = None,
+               key_value_size: int | None = None,
+               dropout_rate: float | None = None, max_length: int = 512,
+               rank: int = 32, share_heads: bool = False,
+               share_kv: bool = False, share_layers: bool = False):
     """Declares the parameters.
 
     Args:
@@ -47,10 +51,10 @@ class Linformer(transformer.TransformerLayer):
     Raises:
       ValueError: a parameter is missing or out of range.
     """
-    self.sizes = attention.HeadSizes(
+    self.sizes = head_sizes.HeadSizes(
         "Linformer", num_heads, key_value_size, dropout_rate)
     for name, value in (("max_length", max_length), ("rank", rank)):
-      attention.check_positive(f"Linformer.{name}", value)
+      checks.check_whole(f"Linformer.{name}", value)
     for name, value in (("share_heads", share_heads), ("share_kv", share_kv),
                         ("share_layers", share_layers)):
       checks.check_boolean(f"Linformer.{name}", value)
@@ -60,7 +64,8 @@ class Linformer(transformer.TransformerLayer):
     self.share_kv = share_kv or share_layers
     self.share_layers = share_layers
 
-  def call(self, context, x, losses=None):
+  def call(self, context: transformer.Context, x: mtf.Tensor,
+           losses: list | None = None) -> mtf.Tensor:
     """Calls the layer.
 
     Args:
@@ -80,15 +85,14 @@ class Linformer(transformer.TransformerLayer):
         context, x, self.sizes.num_heads, self.sizes.key_value_size, packed=False)
     seen = visibility.visibility(inputs).keys
     query = inputs.project_query()
-    key = self._mix("E", inputs.remember(inputs.project("k")), seen, inputs)
+    key = self._mix("E", inputs.project_memory("k"), seen, inputs)
     values = self._mix("E" if self.share_kv else "F",
-                       inputs.remember(inputs.project("v")), seen, inputs)
+                       inputs.project_memory("v"), seen, inputs)
     values = self.sizes.dropout(values, inputs)
-    mixed = copy.copy(inputs)
-    mixed.memory_length = self.rank
     return inputs.project_back(weighted_mean.weighted_mean(
-        [base.InnerProduct(query, key)], values,
-        visibility.Visibility(None, None), mixed))
+        [logit_forms.InnerProduct(query, key)], values,
+        visibility.Visibility(None, None),
+        inputs.with_memory_length(self.rank)))
 
   def _check(self, context):
     self.sizes.check_layout(context.model)
@@ -97,11 +101,11 @@ class Linformer(transformer.TransformerLayer):
           "`synthesizer_stack.attention` is Linformer in a decoder, but it mixes "
           "all positions before it attends, so that later tokens would be seen; "
           "choose another attention for `decoder/synthesizer_stack.attention`.")
-    if positions.is_packed(context):
+    if segments.is_packed(context):
       raise ValueError(
           "`mesh_train_dataset_fn.pack` is True, but Linformer would mix the "
           "examples of a packed row; bind `mesh_train_dataset_fn.pack = False`.")
-    base.check_length(
+    checks.check_length(
         "Linformer.max_length", self.max_length, context.length_dim.size)
 
   def _mix(self, name, tensor, seen, inputs):
@@ -115,7 +119,7 @@ class Linformer(transformer.TransformerLayer):
               mtf.Dimension("table_length", self.max_length),
               mtf.Dimension("rank", self.rank.size)],
           self.max_length ** -0.5)
-    table = positions.cut(
+    table = tables.cut(
         cache["linformer", name], "table_length", inputs.memory_length.size)
     table = mtf.rename_dimension(table, "table_length", "memory_length")
     mixed = mtf.einsum([tensor, table], output_shape=inputs.batch_dims + [

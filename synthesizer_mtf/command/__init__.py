@@ -1,0 +1,1 @@
+"""Around T5's main: checks, checkpoints, clusters, and messages."""

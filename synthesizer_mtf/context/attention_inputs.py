@@ -1,0 +1,376 @@
+"""What a synthesizing function may look at during one call of its layer.
+
+Synthesizing functions never ask whether the model trains, evaluates or decodes.
+They ask `AttentionInputs` for projections, positions, variables and rows of their
+tables, and it gives the right ones for the mode and the packing of the batch.
+"""
+
+from collections.abc import Callable
+import copy
+from typing import Any
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import stack_cache
+from synthesizer_mtf.context import tables
+import tensorflow.compat.v1 as tf
+
+
+class AttentionInputs:
+  """The tokens, dimensions and positions of one call of an attention layer.
+
+  Attributes:
+    context: the `transformer.Context` of the stack.
+    x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
+    memory: <float>[batch, memory_length, d_model], of which keys and values are
+      made; None in self-attention, where they are made of the tokens.
+    heads: the dimension `heads`.
+    d_kv: the dimension `d_kv`.
+    length: the dimension `length` of the queries.
+    memory_length: the dimension `memory_length` of the keys.
+    packed: whether rows may hold several examples (see `segments.is_packed`).
+    incremental: whether the call decodes one token.
+  """
+
+  def __init__(self, context: transformer.Context, x: mtf.Tensor,
+               num_heads: int, key_value_size: int, packed: bool,
+               memory: mtf.Tensor | None = None):
+    self.context = context
+    self.x = x
+    self.memory = memory
+    self.heads = mtf.Dimension("heads", num_heads)
+    self.d_kv = mtf.Dimension("d_kv", key_value_size)
+    self.length = context.length_dim
+    size = (self.length if memory is None
+            else memory.shape.get_dim_by_name("memory_length")).size
+    self.memory_length = mtf.Dimension("memory_length", size)
+    self.packed = packed
+    self.incremental = context.mode == "incremental"
+    self._query_scope = None
+    self._projections = {}
+
+  def with_memory_length(self, memory_length: mtf.Dimension) -> "AttentionInputs":
+    """The same call with as many keys as a layer has made of its memory."""
+    other = copy.copy(self)
+    other.memory_length = memory_length
+    return other
+
+  @property
+  def batch_dims(self) -> list[mtf.Dimension]:
+    """All dimensions of `x` but `length` and `d_model`."""
+    return self.x.shape.dims[:-1 if self.incremental else -2]
+
+  @property
+  def in_decoder(self) -> bool:
+    """Whether tokens are made one after the other."""
+    return self.context.model.autoregressive
+
+  @property
+  def sees_later(self) -> bool:
+    """Whether queries may see later keys: in encoders and over a prefix."""
+    return not self.context.model.fully_autoregressive
+
+  @property
+  def query_slot(self) -> mtf.Tensor:
+    """<int32>[length]: places in the row; <int32>[batch] in incremental mode."""
+    if self.incremental:
+      return self.context.position
+    return mtf.range(self.context.mesh, self.length, tf.int32)
+
+  @property
+  def memory_slot(self) -> mtf.Tensor:
+    """<int32>[memory_length]: places of the keys in the row."""
+    return mtf.range(self.context.mesh, self.memory_length, tf.int32)
+
+  @property
+  def query_position(self) -> mtf.Tensor:
+    """<int32>[length], <int32>[batch, length] where rows are packed, or
+    <int32>[batch] in incremental mode: each query's position in its example."""
+    if self.packed:
+      return segments.segment_position(self.context)
+    return self.query_slot
+
+  @property
+  def memory_position(self) -> mtf.Tensor:
+    """<int32>[memory_length], or <int32>[batch, memory_length] where rows are
+    packed: each key's position in its example."""
+    if self.packed:
+      return mtf.rename_dimension(
+          self.query_position, self.length.name, self.memory_length.name)
+    return self.memory_slot
+
+  @property
+  def offset(self) -> mtf.Tensor:
+    """<int32>[length, memory_length]: how far each key lies after each query.
+
+    In a packed row slots of an example lie as far from each other as positions, so
+    that there is no batch; in incremental mode it is <int32>[batch, memory_length].
+    """
+    query = self.query_slot
+    return mtf.sub(self.memory_slot, query,
+                   output_shape=query.shape + self.memory_length)
+
+  @property
+  def example_length(self) -> mtf.Tensor:
+    """The tokens of each query's example; in a decoder those up to the query.
+
+    Returns:
+      <int32>[batch, length], with fewer dimensions where that is enough.
+    """
+    if self.in_decoder:
+      return self.query_position + 1
+    return segments.segment_length(self.context, self.packed)
+
+  def once_per_stack(self, key: Any, make: Callable[[], Any]) -> Any:
+    """What `make` returns, made once for the layers of a stack with as many heads.
+
+    Args:
+      key: a hashable name.
+      make: a function without arguments.
+
+    Returns:
+      the return value of `make`.
+    """
+    return stack_cache.once_per_stack(
+        self.context, (key, self.heads, self.packed), make)
+
+  @property
+  def query_dims(self) -> list[mtf.Dimension]:
+    """[batch, heads, length]; `length` is absent in incremental mode."""
+    return self.batch_dims + [self.heads] + self.length_dims
+
+  @property
+  def key_dims(self) -> list[mtf.Dimension]:
+    """[batch, heads, memory_length]"""
+    return self.batch_dims + [self.heads, self.memory_length]
+
+  @property
+  def length_dims(self) -> list[mtf.Dimension]:
+    """[length]; nothing in incremental mode."""
+    return [] if self.incremental else [self.length]
+
+  def has_batch(self, tensor: mtf.Tensor) -> bool:
+    """Whether a tensor has any of the batch dimensions."""
+    return any(d in tensor.shape.dims for d in self.context.batch_dims)
+
+  def variable(self, name: str, dims: list[mtf.Dimension], stddev: float,
+               trainable: bool = True,
+               mean: float | list[float] = 0.0) -> mtf.Tensor:
+    """A normally initialized variable, in the layer's scope.
+
+    The mean is a number, or a list with one for each entry of the last dimension.
+    """
+    return mtf.get_variable(
+        self.context.mesh, name,
+        mtf.Shape(self.context.model.ensemble_dims + dims),
+        initializer=tf.random_normal_initializer(mean, stddev),
+        dtype=self.context.variable_dtype, trainable=trainable)
+
+  @property
+  def combined(self) -> mtf.Dimension:
+    """The dimension in which T5 stores heads and d_kv together."""
+    return mtf.Dimension("heads", self.heads.size * self.d_kv.size)
+
+  def project(self, name: str, stddev: float | None = None) -> mtf.Tensor:
+    """Projects each token to its heads, with a variable stored as T5 stores it.
+
+    Args:
+      name: the variable's name. The same variable is applied only once.
+      stddev: of the initializer; d_model^-0.5 if None.
+
+    Returns:
+      <float>[batch, heads, length, d_kv]
+    """
+    return self._project(name, self.x, self.length_dims, stddev)
+
+  def project_memory(self, name: str) -> mtf.Tensor:
+    """Keys or values: what is attended to, projected to its heads.
+
+    Args:
+      name: the variable's name, stored as T5 stores it.
+
+    Returns:
+      <float>[batch, heads, memory_length, d_kv]. In self-attention the layer's
+      decoding state holds it, as `remember` says; that of another memory is made
+      once, before decoding begins.
+    """
+    if self.memory is None:
+      return self.remember(self.project(name))
+    if self.incremental:
+      return self.context.get_constant_state()
+    made = self._project(name, self.memory, [self.memory_length])
+    if self.context.mode == "first_part":
+      self.context.record_constant_state(made)
+    return made
+
+  def _project(self, name, x, places, stddev=None):
+    """<float>[batch, heads, *places, d_kv], for x [batch, *places, d_model]."""
+    key = tf.get_variable_scope().name, name
+    if key not in self._projections:
+      d_model = self.context.model.model_dim
+      weights = self.variable(
+          name, [d_model, self.combined], stddev or d_model.size ** -0.5)
+      # One plain matrix product and a transposition take less time, forward and
+      # backward, than an einsum which splits the heads.
+      projected = mtf.replace_dimensions(
+          mtf.einsum([x, weights], reduced_dims=[d_model]), self.combined,
+          [self.heads, self.d_kv])
+      # A memory has no beams.
+      batch_dims = x.shape.dims[:-1 - len(places)]
+      self._projections[key] = mtf.transpose(
+          projected, batch_dims + [self.heads] + places + [self.d_kv])
+    return self._projections[key]
+
+  def share_query(self) -> None:
+    """Gives all parts the projection `q` of this scope, the layer's."""
+    self._query_scope = tf.get_variable_scope()
+
+  def project_query(self) -> mtf.Tensor:
+    """The projection `q`, which V and D can share.
+
+    T5 makes 1/sqrt(d_kv) a part of its initializer.
+    """
+    with tf.variable_scope(self._query_scope or tf.get_variable_scope()):
+      return self.project(
+          "q", (self.context.model.model_dim.size * self.d_kv.size) ** -0.5)
+
+  def project_back(self, mean: mtf.Tensor) -> mtf.Tensor:
+    """The layer's output projection `o`, stored as T5 stores it.
+
+    Args:
+      mean: <float>[batch, heads, length, d_kv]
+
+    Returns:
+      <float>[batch, length, d_model]
+    """
+    weights = self.variable(
+        "o", [self.combined, self.context.model.model_dim],
+        self.combined.size ** -0.5)
+    dims = self.batch_dims + self.length_dims
+    mean = mtf.transpose(mean, dims + [self.heads, self.d_kv])
+    return mtf.einsum([mtf.replace_dimensions(
+        mean, [self.heads, self.d_kv], self.combined), weights],
+                      output_shape=self.x.shape)
+
+  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
+    """Turns what each query made into what all keys hold.
+
+    Args:
+      tensor: <float>[batch, heads, length, ...], made from this call's tokens.
+
+    Returns:
+      <float>[batch, heads, memory_length, ...]. While decoding it holds the
+      earlier steps too, and the layer's decoding state is updated.
+    """
+    context = self.context
+    if self.incremental:
+      old, = context.get_states(1)
+      here = mtf.equal(self.memory_slot, context.position)
+      tensor = _where(here, tensor, old)
+    else:
+      tensor = mtf.replace_dimensions(tensor, self.length, self.memory_length)
+    if context.mode in ("first_part", "incremental"):
+      context.record_new_states([tensor])
+    return tensor
+
+  def query_rows(self, table: mtf.Tensor) -> mtf.Tensor:
+    """Rows of `table` at the queries' positions.
+
+    Args:
+      table: <float>[heads, length, ...] for all positions of the table.
+
+    Returns:
+      The rows, with `length` cut to the batch; with `batch` where rows are
+      packed; with `batch` and without `length` in incremental mode.
+    """
+    dim = table.shape.get_dim_by_name("length")
+    if self.incremental:
+      table = tables.cut(table, "length", self.memory_length.size)
+      return tables.gather_rows(table, self.context.position)
+    if self.packed:
+      every = mtf.rename_dimension(table, "length", "table_length")
+      return mtf.gather(every, self.query_position,
+                        mtf.Dimension("table_length", dim.size))
+    return tables.cut(table, "length", self.length.size)
+
+  def memory_columns(self, table: mtf.Tensor) -> mtf.Tensor:
+    """Columns of `table` at the keys' positions.
+
+    Args:
+      table: <float>[heads, ..., memory_length] for all positions of the table.
+
+    Returns:
+      The columns, with `memory_length` cut to the batch, and with `batch` where
+      rows are packed.
+    """
+    if self.packed:
+      dim = table.shape.get_dim_by_name("memory_length")
+      every = mtf.rename_dimension(table, "memory_length", "table_length")
+      return mtf.gather(every, self.memory_position,
+                        mtf.Dimension("table_length", dim.size))
+    return tables.cut(table, "memory_length", self.memory_length.size)
+
+  def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
+    """What `query_rows` and `memory_columns` give together, in one pass."""
+    if self.packed:
+      return tables.gather_table(
+          table, self.query_position, self.memory_position)
+    return self.query_rows(
+        tables.cut(table, "memory_length", self.memory_length.size))
+
+  def columns_of_products(self, a: mtf.Tensor, b: mtf.Tensor) -> mtf.Tensor:
+    """Columns a[j // size of b] * b[j mod size of b] at the keys' positions j.
+
+    Args:
+      a: <float>[batch, heads, length, a], the operand that repeats.
+      b: <float>[batch, heads, length, b], the operand that tiles.
+
+    Returns:
+      <float>[batch, heads, length, memory_length]; columns beyond the products
+      begin again with the first.
+    """
+    a_dim, b_dim = a.shape.dims[-1], b.shape.dims[-1]
+    count = a_dim.size * b_dim.size
+    if not self.packed:
+      product = mtf.replace_dimensions(
+          a * b, [a_dim, b_dim], mtf.Dimension("memory_length", count))
+      return tables.tile(product, "memory_length", self.memory_length.size)
+    # To make all products before columns are gathered would cost more.
+    column = mtf.mod(self.memory_position, count)
+    shape = self.query_dims + [self.memory_length]
+    return (
+        mtf.gather(a, mtf.floordiv(column, b_dim.size), a_dim, shape) *
+        mtf.gather(b, mtf.mod(column, b_dim.size), b_dim, shape))
+
+
+def _where(condition, new, old):
+  """`new` where the condition holds and `old` elsewhere, in one pass.
+
+  `mtf.where` multiplies and adds, which are four passes over `old`.
+
+  Args:
+    condition: <bool> with any of the dimensions of `old`.
+    new: a tensor with any of the dimensions of `old`.
+    old: a tensor.
+
+  Returns:
+    a tensor with the shape and dtype of `old`.
+  """
+  dims = old.shape.dims
+  picked = [mtf.transpose(x, [d for d in dims if d in x.shape.dims])
+            for x in (condition, new)]
+  missing = [[i for i, d in enumerate(dims) if d not in x.shape.dims]
+             for x in picked]
+
+  def where(*slices):
+    aligned = []
+    for x, axes in zip(slices, missing):
+      for axis in axes:
+        x = tf.expand_dims(x, axis)
+      aligned.append(x)
+    return tf.where_v2(*aligned, slices[-1])
+
+  return mtf.slicewise(where, [*picked, old], output_shape=dims,
+                       output_dtype=old.dtype, splittable_dims=dims,
+                       grad_function=0)

@@ -1,0 +1,100 @@
+"""Which tokens of a row belong together: packing, and positions within segments.
+
+T5 packs several examples into one row. A synthesized row or column belongs to a
+position within its example and not to a slot of the row, so that training on
+packed rows and decoding unpacked ones read the same weights.
+"""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf.context import stack_cache
+import tensorflow.compat.v1 as tf
+
+
+def segment_id(context: transformer.Context) -> mtf.Tensor | None:
+  """The ids which separate the examples of a row, as stock attention sees them.
+
+  Args:
+    context: a `transformer.Context`.
+
+  Returns:
+    <int32>[batch, length] with 0 for padding, or None where nothing is marked.
+  """
+  for ids in (context.subsequence_id, context.sequence_id):
+    if isinstance(ids, mtf.Tensor):
+      return ids if context.length_dim in ids.shape.dims else None
+  return None
+
+
+def is_packed(context: transformer.Context,
+              declared: bool | None = None) -> bool:
+  """Whether rows of the batch may hold several examples.
+
+  This is decided while the graph is built. Mesh TensorFlow makes the ids up as
+  `mtf.minimum(inputs, 1)` when the features carry no segmentation; such ids mark
+  padding only. All other ids may separate examples.
+
+  Args:
+    context: a `transformer.Context`.
+    declared: the user's word for it, True or False; or None.
+
+  Returns:
+    a boolean; always False where nothing is marked.
+  """
+  ids = segment_id(context)
+  if ids is None:
+    return False
+  if declared is not None:
+    return declared
+  return not isinstance(ids.operation, mtf.ops.MinMaxOperation)
+
+
+def segment_position(context: transformer.Context) -> mtf.Tensor:
+  """<int32>[batch, length]: each token's position within its segment.
+
+  Mesh TensorFlow drops the positions of packed rows where the model has no
+  positional embedding, so they are counted from the ids, once per stack.
+  """
+  def count():
+    slot = mtf.range(context.mesh, context.length_dim, tf.int32)
+    other = mtf.Dimension("memory_length", context.length_dim.size)
+    earlier = mtf.greater(slot, mtf.range(context.mesh, other, tf.int32))
+    same = mtf.logical_and(earlier, _same_segment(context, other))
+    return mtf.reduce_sum(mtf.cast(same, tf.int32), reduced_dim=other)
+
+  return stack_cache.once_per_stack(context, "segment_position", count)
+
+
+def segment_length(context: transformer.Context, packed: bool) -> mtf.Tensor:
+  """The number of tokens in the example of each token, without padding.
+
+  Args:
+    context: a `transformer.Context`.
+    packed: whether rows may hold several examples.
+
+  Returns:
+    <int32>[batch, length] if packed, else <int32>[batch] or, where nothing is
+    marked, <int32>[].
+  """
+  def count():
+    ids = segment_id(context)
+    if ids is None:
+      return mtf.constant(
+          context.mesh, context.length_dim.size, dtype=tf.int32)
+    if packed:
+      other = mtf.Dimension("memory_length", context.length_dim.size)
+      return mtf.reduce_sum(mtf.cast(
+          _same_segment(context, other), tf.int32), reduced_dim=other)
+    slot = mtf.range(context.mesh, context.length_dim, tf.int32)
+    seen = mtf.cast(mtf.not_equal(ids, 0), tf.int32)
+    # An example of padding alone counts as one token, so that nothing is empty.
+    return mtf.maximum(mtf.reduce_max(
+        (slot + 1) * seen, reduced_dim=context.length_dim), 1)
+
+  return stack_cache.once_per_stack(context, ("segment_length", packed), count)
+
+
+def _same_segment(context, other):
+  """<bool>[batch, length, other]: whether two slots have the same id."""
+  ids = segment_id(context)
+  return mtf.equal(ids, mtf.replace_dimensions(ids, context.length_dim, other))

@@ -1,0 +1,31 @@
+"""What all layers of a stack share, made once."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mesh_tensorflow.transformer import transformer
+
+
+def once_per_stack(context: transformer.Context, key: Any,
+                   make: Callable[[], Any]) -> Any:
+  """What `make` returns, made once for all layers of a stack.
+
+  Layers that run again in the backward pass cannot share tensors, so there each
+  makes its own.
+
+  Args:
+    context: a `transformer.Context`.
+    key: a hashable name.
+    make: a function without arguments.
+
+  Returns:
+    the return value of `make`.
+  """
+  stack = context.model.layer_stack
+  if (isinstance(stack, transformer.ReversibleLayerStack) or
+      getattr(stack, "_recompute_grads", False)):
+    return make()
+  key = "synthesizer_mtf", key
+  if key not in context.cache:
+    context.cache[key] = make()
+  return context.cache[key]

@@ -1,0 +1,215 @@
+"""Tables over positions: cut, repeated, or read at the places that an index tells.
+
+`mtf.gather` multiplies with a one-hot matrix; what is here reads.
+"""
+
+import mesh_tensorflow as mtf
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+
+def cut(table: mtf.Tensor, dim_name: str, size: int) -> mtf.Tensor:
+  """The first `size` entries of `table` along the dimension `dim_name`."""
+  if table.shape.get_dim_by_name(dim_name).size == size:
+    return table
+  return mtf.slice(table, 0, size, dim_name)
+
+
+def tile(table: mtf.Tensor, dim_name: str, size: int) -> mtf.Tensor:
+  """Repeats or cuts `table` along `dim_name` so that it holds `size` entries."""
+  dim = table.shape.get_dim_by_name(dim_name)
+  if dim.size >= size:
+    return cut(table, dim_name, size)
+  times = -(-size // dim.size)
+  axis = table.shape.dims.index(dim)
+  tiles = mtf.Dimension("tiles", times)
+  dims = table.shape.dims[:axis] + [tiles] + table.shape.dims[axis:]
+  tiled = mtf.replace_dimensions(
+      mtf.broadcast(table, dims), [tiles, dim],
+      mtf.Dimension(dim_name, times * dim.size))
+  return cut(tiled, dim_name, size)
+
+
+def take(tensor: mtf.Tensor, name: str, index: mtf.Tensor) -> mtf.Tensor:
+  """Reads `tensor` at the places of the dimension `name` that `index` tells.
+
+  `mtf.gather` multiplies with a one-hot matrix; this reads.
+
+  Args:
+    tensor: [lead..., name, rest...]
+    index: <int32>[lead..., entries] below the size of `name`; its leading
+      dimensions and those of the tensor may differ. Only they can be split.
+
+  Returns:
+    [lead..., entries, rest...] with the leading dimensions of both.
+  """
+  dims = tensor.shape.dims
+  axis = dims.index(tensor.shape.get_dim_by_name(name))
+  lead = dims[:axis] + [d for d in index.shape.dims[:-1] if d not in dims]
+  tensor = mtf.broadcast(tensor, lead + dims[axis:])
+  index = mtf.broadcast(index, lead + index.shape.dims[-1:])
+
+  def read(tensor_slice, index_slice):
+    return tf.gather(
+        tensor_slice, index_slice, axis=len(lead), batch_dims=len(lead))
+
+  def gradient(operation, grad):
+    # Mesh TensorFlow's own gradient cannot take a sum that is still to be made
+    # over the mesh. A layer that runs again has an operation of its own.
+    tensor, index = operation.inputs
+    return [_add_back(grad, index, tensor.shape, lead), None]
+
+  return mtf.slicewise(
+      read, [tensor, index],
+      output_shape=index.shape.dims + dims[axis + 1:],
+      splittable_dims=lead + dims[axis + 1:], grad_function=gradient)
+
+
+def _add_back(grad, index, shape, lead):
+  """Adds the gradients of all places which read an entry: [*shape]."""
+  size, *rest = shape.dims[len(lead):]
+
+  def add(grad_slice, index_slice):
+    sizes = index_slice.shape.as_list()[:-1]
+    rows = int(np.prod(sizes))
+    flat = tf.reshape(index_slice, [rows, -1]) + (
+        tf.range(rows) * size.size)[:, None]
+    rest_sizes = grad_slice.shape.as_list()[len(lead) + 1:]
+    total = tf.math.unsorted_segment_sum(
+        tf.reshape(grad_slice, [-1] + rest_sizes), tf.reshape(flat, [-1]),
+        rows * size.size)
+    return tf.reshape(total, sizes + [size.size] + rest_sizes)
+
+  return mtf.slicewise(add, [grad, index], output_shape=shape,
+                       splittable_dims=lead + rest, grad_function=0)
+
+
+def take_pairs(table: mtf.Tensor, name: str, index: mtf.Tensor,
+               lead: list[mtf.Dimension]) -> mtf.Tensor:
+  """`take` for an index with several dimensions, as of queries and keys.
+
+  Args:
+    table: [lead..., name]
+    index: <int32> with any dimensions, below the size of `name`.
+    lead: the dimensions that can be split, such as batch and heads.
+
+  Returns:
+    [lead..., ...] with the dimensions of both but `name`.
+  """
+  first = [d for d in index.shape.dims if d in lead]
+  pairs = [d for d in index.shape.dims if d not in lead]
+  entries = mtf.Dimension("pairs", mtf.Shape(pairs).size)
+  flat = mtf.reshape(mtf.transpose(index, first + pairs), first + [entries])
+  return mtf.replace_dimensions(take(table, name, flat), entries, pairs)
+
+
+def gather_rows(table: mtf.Tensor, position: mtf.Tensor) -> mtf.Tensor:
+  """Rows of `table` for one decoding step. It has no gradient.
+
+  `mtf.gather` multiplies the table with a one-hot matrix; this reads the rows.
+
+  Args:
+    table: <float>[..., length, ...]
+    position: <int32>[batch]
+
+  Returns:
+    <float>[batch, ...] without `length`.
+  """
+  length = table.shape.get_dim_by_name("length")
+  axis = table.shape.dims.index(length)
+  rank = position.shape.ndims
+
+  def gather(table_slice, position_slice):
+    # Sequences that have reached their end move on until all have.
+    position_slice = tf.minimum(position_slice, length.size - 1)
+    rows = tf.gather(table_slice, position_slice, axis=axis)
+    order = list(range(axis, axis + rank)) + list(range(axis)) + list(
+        range(axis + rank, rows.shape.ndims))
+    return tf.transpose(rows, order)
+
+  rest = table.shape - length
+  return mtf.slicewise(
+      gather, [table, position],
+      output_shape=mtf.Shape(position.shape.dims + rest.dims),
+      output_dtype=table.dtype,
+      splittable_dims=position.shape.dims + rest.dims, grad_function=0)
+
+
+def gather_table(table: mtf.Tensor, rows: mtf.Tensor,
+                 columns: mtf.Tensor) -> mtf.Tensor:
+  """Entries of each head's table at the given rows and columns.
+
+  Args:
+    table: <float>[heads, table_length, table_memory_length]
+    rows: <int32>[batch, length]
+    columns: <int32>[batch, memory_length]
+
+  Returns:
+    <float>[batch, heads, length, memory_length]
+  """
+  return GatherTableOperation(table, rows, columns).outputs[0]
+
+
+def _flat_index(table_shape, rows, columns):
+  """Index of [batch, heads, length, memory_length] into the flattened table."""
+  heads, _, width = table_shape
+  index = rows[..., :, None] * width + columns[..., None, :]
+  offset = tf.range(heads) * table_shape[1] * width
+  return index[..., None, :, :] + offset[:, None, None]
+
+
+class GatherTableOperation(mtf.Operation):
+  """See `gather_table`. `length` and `memory_length` cannot be split."""
+
+  def __init__(self, table, rows, columns):
+    super().__init__([table, rows, columns], name="gather_table")
+    shape = mtf.Shape(rows.shape.dims[:-1] + [table.shape.dims[0]] +
+                      rows.shape.dims[-1:] + columns.shape.dims[-1:])
+    self._outputs = [mtf.Tensor(self, shape, table.dtype)]
+
+  def gradient(self, grad_ys):
+    return [GatherTableGradOperation(self, grad_ys[0]).outputs[0], None, None]
+
+  def lower(self, lowering):
+    def gather(table, rows, columns):
+      index = _flat_index(table.shape.as_list(), rows, columns)
+      return tf.gather(tf.reshape(table, [-1]), index)
+
+    lowering.set_tensor_lowering(
+        self.outputs[0],
+        lowering.mesh_impl(self).slicewise(
+            gather, *[lowering.tensors[x] for x in self.inputs]))
+
+
+class GatherTableGradOperation(mtf.Operation):
+  """Adds the gradients of all places which read an entry of the table."""
+
+  def __init__(self, forward, grad):
+    table, rows, columns = forward.inputs
+    super().__init__([rows, columns, grad], name="gather_table_grad")
+    self._outputs = [mtf.Tensor(self, table.shape, table.dtype)]
+
+  def lower(self, lowering):
+    mesh_impl = lowering.mesh_impl(self)
+    shape = mesh_impl.slice_shape(self.outputs[0].shape)
+
+    def scatter(rows, columns, grad):
+      flat = tf.math.unsorted_segment_sum(
+          tf.reshape(grad, [-1]),
+          tf.reshape(_flat_index(shape, rows, columns), [-1]),
+          shape[0] * shape[1] * shape[2])
+      return tf.reshape(flat, shape)
+
+    grad = mesh_impl.slicewise(
+        scatter, *[lowering.tensors[x] for x in self.inputs])
+    batch_axes = [
+        axis for axis in map(mesh_impl.tensor_dimension_to_mesh_axis,
+                             self.inputs[0].shape.dims[:-1])
+        if axis is not None]
+    if batch_axes:
+      def add_counter():
+        lowering.add_counter(f"allreduce/{batch_axes}/gather_table_grad",
+                             mesh_impl.laid_out_size(self.outputs[0].shape))
+      grad = mtf.LazyAllreduceSum(
+          mesh_impl, grad, batch_axes, add_counter_fn=add_counter)
+    lowering.set_tensor_lowering(self.outputs[0], grad)

@@ -1,0 +1,87 @@
+"""The parameters which all attention layers take from T5's macros."""
+
+from typing import Any
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
+from synthesizer_mtf.context import attention_inputs
+
+
+class HeadSizes:
+  """The number of heads, their size, and the dropout of their values.
+
+  Attributes:
+    num_heads: an integer.
+    key_value_size: an integer, d_kv.
+    dropout_rate: a float.
+  """
+
+  def __init__(self, layer: str, num_heads: int | None,
+               key_value_size: int | None, dropout_rate: float | None):
+    """Takes what is None from the macros `num_heads`, `d_kv`, `dropout_rate`.
+
+    Args:
+      layer: the gin name of the layer, for messages.
+      num_heads: an integer or None.
+      key_value_size: an integer or None.
+      dropout_rate: a float or None; 0 if there is no macro either.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
+    self._layer = layer
+    self.num_heads = _whole(f"{layer}.num_heads", num_heads, "num_heads")
+    self.key_value_size = _whole(
+        f"{layer}.key_value_size", key_value_size, "d_kv")
+    self.dropout_rate = or_macro(dropout_rate, "dropout_rate") or 0.0
+    if not isinstance(self.dropout_rate, (int, float)) or not (
+        0 <= self.dropout_rate < 1):
+      raise ValueError(
+          f"`{layer}.dropout_rate` is {self.dropout_rate!r} but must be a number "
+          "of at least 0 and below 1; change it, or the macro `dropout_rate`.")
+
+  def check_layout(self, model: transformer.Unitransformer) -> None:
+    """Raises a ValueError if the layout splits heads that do not divide.
+
+    Args:
+      model: knows mesh and layout in T5.
+    """
+    if model.layout is None or model.mesh_shape is None:
+      return
+    mesh_shape = mtf.convert_to_shape(model.mesh_shape)
+    axis = mtf.convert_to_layout_rules(
+        model.layout).tensor_dimension_to_mesh_axis(
+            mtf.Dimension("heads", self.num_heads), mesh_shape)
+    if axis is not None and self.num_heads % mesh_shape.dims[axis].size:
+      mesh_dim = mesh_shape.dims[axis]
+      raise ValueError(
+          f"`{self._layer}.num_heads` is {self.num_heads} but "
+          f"`utils.run.layout_rules` splits heads over the {mesh_dim.size} parts "
+          f"of the mesh dimension {mesh_dim.name!r}; make num_heads a multiple "
+          f"of {mesh_dim.size}, or change `utils.run.mesh_shape`.")
+
+  def dropout(self, values: mtf.Tensor,
+              inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+    """T5's attention dropout, on the values: one mask for all queries."""
+    return mtf.dropout(values, inputs.context.train, rate=self.dropout_rate,
+                       noise_shape=values.shape - inputs.d_kv)
+
+
+def or_macro(value: Any, macro: str) -> Any:
+  """`value`, or that of a gin macro such as T5's `d_kv`, or None."""
+  if value is not None:
+    return value
+  try:
+    return gin.get_configurable(f"{macro}/gin.macro")()
+  except TypeError:  # The macro is not defined.
+    return None
+
+
+def _whole(name, value, macro):
+  """The parameter or the macro, a whole number of at least 1."""
+  checks.check_whole(name, or_macro(value, macro), remedy=(
+      f"change `{name}`, or the macro `{macro}` of T5's model files, from which "
+      "it is taken where it is not bound"))
+  return or_macro(value, macro)

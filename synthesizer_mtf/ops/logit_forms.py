@@ -1,0 +1,53 @@
+"""Two forms of logits, each the cheapest for what makes it.
+
+A synthesizing function returns a list of them, and `weighted_mean` decides how to
+compute with their sum.
+"""
+
+from typing import NamedTuple
+
+import mesh_tensorflow as mtf
+import tensorflow.compat.v1 as tf
+
+
+class InnerProduct(NamedTuple):
+  """Logits that are inner products over `channels`.
+
+  Attributes:
+    query: <float>[batch, heads, length, channels]
+    key: <float>[batch, heads, memory_length, channels]
+    Each may lack `batch`; `length` is absent in incremental mode. The dimension
+    `channels` may have any name but must be the last of both.
+  """
+  query: mtf.Tensor
+  key: mtf.Tensor
+
+  def scaled(self, scale: mtf.Tensor) -> "InnerProduct":
+    """These logits times `scale` [heads], on the smaller of the two sides."""
+    if self.key.shape.size < self.query.shape.size:
+      return self._replace(key=_scaled(self.key, scale))
+    return self._replace(query=_scaled(self.query, scale))
+
+
+class Table(NamedTuple):
+  """Logits given one by one.
+
+  Attributes:
+    values: <float>[batch, heads, length, memory_length]; may lack `batch`.
+      `length` is absent in incremental mode.
+  """
+  values: mtf.Tensor
+
+  def scaled(self, scale: mtf.Tensor) -> "Table":
+    """These logits times `scale` [heads]."""
+    return self._replace(values=_scaled(self.values, scale))
+
+
+Logits = InnerProduct | Table
+
+
+def _scaled(tensor, scale):
+  """tensor * scale as float32, with new dimensions first."""
+  new = [d for d in scale.shape.dims if d not in tensor.shape.dims]
+  return mtf.multiply(mtf.cast(tensor, tf.float32), scale,
+                      output_shape=new + tensor.shape.dims)

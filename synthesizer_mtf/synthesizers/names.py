@@ -1,0 +1,28 @@
+"""The registry of synthesizing functions, by their names in the notation.
+
+A new one is its import and its line in the dict.
+"""
+
+from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.synthesizers import dense
+from synthesizer_mtf.synthesizers import dot_product
+from synthesizer_mtf.synthesizers import factorized_random
+from synthesizer_mtf.synthesizers import fixed_patterns
+from synthesizer_mtf.synthesizers import random_logits
+
+SYNTHESIZING_FUNCTIONS: dict[str, type[base.SynthesizingFunction]] = {
+    "V": dot_product.DotProductLogits,
+    "R": random_logits.RandomLogits,
+    "Fix": random_logits.FixedRandomLogits,
+    "FR": factorized_random.FactorizedRandomLogits,
+    "D": dense.DenseLogits,
+    "FD": dense.FactorizedDenseLogits,
+    "Pattern": fixed_patterns.FixedPatterns,
+}
+
+
+def part_name(synthesizer: base.SynthesizingFunction) -> str:
+  """The name of a synthesizing function in the notation, or of its class."""
+  cls = type(synthesizer)
+  return next((name for name, known in SYNTHESIZING_FUNCTIONS.items()
+               if known is cls), cls.__name__)
