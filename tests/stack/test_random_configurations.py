@@ -3,7 +3,7 @@
 Two hundred cases, the same on every machine, are part of the suite. For others,
 and for more of them:
 
-  HYPOTHESIS_CASES=2000 python -m pytest tests/models/test_random_configurations.py \
+  HYPOTHESIS_CASES=2000 python -m pytest tests/stack/test_random_configurations.py \
     --hypothesis-profile=many --hypothesis-seed=1
 
 A case that fails is shrunk and printed as Python; put it into an `@example`.
