@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import functools
 import importlib
 import importlib.util
 import itertools
@@ -27,9 +28,9 @@ MADE = re.compile(
     r"(demo_output|reproduce_output|pictures|exported)/|operative_config\.gin$|"
     r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.")
 FOREIGN = ("cat", "curl", "docker", "pip", "printf", "train", "train()", "}")
-TOOLS = sorted(
-    f"synthesizer_mtf.tools.{path.stem}" for path in (ROOT / "tools").glob("*.py")
-    if "argparse.ArgumentParser" in path.read_text(encoding="utf-8"))
+TOOLS = sorted({f"synthesizer_mtf.tools.{name}" for page in documents.PAGES
+                for name in re.findall(r"\btools[/.]([a-z_]+)\b(?!/)",
+                                       documents.read(page))})
 
 
 def pages_with(language):
@@ -225,7 +226,7 @@ def check_python(arguments):
   elif first == "synthesizer_mtf.tasks.cache":
     check_flags_of_source("seqio.scripts.cache_tasks_main", rest)
   elif first.startswith("synthesizer_mtf."):
-    parse_arguments(first, rest)
+    parser_of(first).parse_args(rest)
   else:
     assert first == "nltk.downloader", first
 
@@ -239,30 +240,26 @@ def check_flags_of_source(module, arguments):
     assert re.search(rf"DEFINE_\w+\(\s*\"{name}\"", text), argument
 
 
-class ParsedError(Exception):
-  """Ends a command when its flags have been parsed; holds the parser."""
+class StopError(Exception):
+  """Ends a command when it has made its parser, which this holds."""
 
 
-def parse_arguments(module, arguments):
-  """Parses arguments by the parser that a command makes; returns the parser."""
-  parse_args = argparse.ArgumentParser.parse_args
-
-  def parse_and_stop(parser, args=None, namespace=None):
-    parse_args(parser, args, namespace)
-    raise ParsedError(parser)
+@functools.cache
+def parser_of(module):
+  """The parser that a command makes for its flags."""
+  def stop(parser, *args, **kwargs):
+    raise StopError(parser)
 
   command = importlib.import_module(module)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
-    with pytest.raises(ParsedError) as stopped:
-      command.main(arguments)
+    patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    with pytest.raises(StopError) as stopped:
+      command.main([])
   return stopped.value.args[0]
 
 
 def known_flags():
-  """Those of the launcher, of the tools and of the tests."""
-  found = {f"--{name}" for name in flags.FLAGS}
-  for module in TOOLS:
-    source = importlib.import_module(module)
-    found |= set(source._parser()._option_string_actions)
-  return found
+  """Those of the launcher and of the tools."""
+  of_tools = "".join(parser_of(module).format_help() for module in TOOLS)
+  return {f"--{name}" for name in flags.FLAGS} | set(
+      re.findall(r"--\w+", of_tools))
