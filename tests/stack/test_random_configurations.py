@@ -213,7 +213,12 @@ def variables_of(case, layer, part):
   """The variables of one part, and their shapes."""
   return table.VARIANTS[part].variables(layer.of_part(part), table.Sizes(
       case.d_model, layer.get("num_heads"), layer.get("key_value_size"),
-      sees_later=not case.decoder or case.prefix is not None))
+      sees_later(case)))
+
+
+def sees_later(case):
+  """Whether queries see later keys, as T5's models of these kinds do."""
+  return not case.decoder or case.prefix is not None
 
 
 def scoped(case, layer):
@@ -263,7 +268,7 @@ def formula(case, layer, p, x, ids):
   total = np.einsum("hp,pbhij->bhij", alpha, logits)
   if layer.get("relative_attention_type"):
     total += reference.relative_bias(
-        p["relative_attention_bias"], case.length, case.decoder)
+        p["relative_attention_bias"], case.length, not sees_later(case))
   visible = ids[:, :, None] == ids[:, None, :]
   if case.decoder:
     order = priority(case)
