@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 
+import checkpoint_files
 from matplotlib import image
 import pytest
+from synthesizer_mtf import checkpoints
 from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import english
@@ -105,6 +107,17 @@ def write_events(folder, tag, values):
       writer.add_summary(tf.Summary(
           value=[tf.Summary.Value(tag=tag, simple_value=value)]), step)
     writer.close()
+
+
+def test_the_latest_step_is_that_of_the_launcher(tmp_path):
+  assert results.latest_step(tmp_path / "new") == -1
+  checkpoint_files.save(tmp_path, 4, 8)
+  assert results.num_parameters(tmp_path) == 7 * 11 + 2 * 5 * 3
+  (tmp_path / "checkpoint").unlink()  # As after a kill.
+  assert results.latest_step(tmp_path) == 8
+  checkpoint_files.truncate(tmp_path / "model.ckpt-8.index")
+  with pytest.raises(checkpoints.DamagedError, match="model.ckpt-8 in .* cannot"):
+    results.latest_step(tmp_path)
 
 
 def test_log_perplexity_is_that_of_the_step_with_its_sign_turned(tmp_path):

@@ -1,6 +1,7 @@
-"""Types of the tools' arguments, for argparse."""
+"""Types and checks of the tools' arguments."""
 
 import argparse
+import os
 
 
 def positive(text):
@@ -17,3 +18,16 @@ def not_negative(text):
   if number < 0:
     raise argparse.ArgumentTypeError(f"{text} is below 0")
   return number
+
+
+def check_folders(*paths):
+  """Raises a ValueError before hours of work whose results cannot be written.
+
+  Args:
+    *paths: of files to write; None for those that nobody asked for.
+  """
+  for path in filter(None, paths):
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+      raise ValueError(
+          f"cannot write {path!r}: there is no folder {folder!r}; make it first.")

@@ -9,9 +9,10 @@ Other work on the machine makes the quartiles wide: run it alone.
 
 import argparse
 import dataclasses
-import os
 import sys
 
+from synthesizer_mtf.runs import machine
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark_measure
 from synthesizer_mtf.tools import benchmark_model
@@ -53,8 +54,7 @@ def benchmark(rows, configs, rounds, memory_repeats=0):
   needed = [benchmark_rows.STOCK] + [benchmark_rows.FLOOR] * bool(memory_repeats)
   rows = [benchmark_rows.ROWS[n] for n in needed if n not in given]
   rows += given.values()
-  state = {"machine": benchmark_report.machine(),
-           "versions": benchmark_report.versions()}
+  state = machine.state()
   results = []
   for config in configs:
     lengths = f"{config.inputs}/{config.targets}"
@@ -88,7 +88,7 @@ def main(argv=None):
   try:
     rows = [benchmark_rows.find_row(name) for name in args.rows]
     rounds = _rounds(args)
-    _check_folders(args.json, args.csv, args.png)
+    arguments.check_folders(args.json, args.csv, args.png)
   except ValueError as error:
     sys.exit(f"benchmark: {error}")
   tf.logging.set_verbosity(tf.logging.ERROR)
@@ -100,17 +100,8 @@ def main(argv=None):
   _write(results, args)
 
 
-def _check_folders(*paths):
-  """Raises a ValueError before hours of work whose results cannot be written."""
-  for path in filter(None, paths):
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-      raise ValueError(
-          f"cannot write {path!r}: there is no folder {folder!r}; make it first.")
-
-
 def _write(results, args):
-  writers = ((args.json, benchmark_report.write_json),
+  writers = ((args.json, tabular.write_json),
              (args.csv, benchmark_report.write_csv),
              (args.png, benchmark_plot.plot))
   for path, write in writers:

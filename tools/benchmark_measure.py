@@ -8,10 +8,10 @@ them.
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 import time
+import traceback
 
 import numpy as np
 from synthesizer_mtf.tools import benchmark_model
@@ -92,6 +92,8 @@ def _build(row, config, measure, result):
 
 
 def _note_failure(result, error):
+  """Notes why a row failed; its traceback goes to standard error."""
+  traceback.print_exception(error)
   lines = str(error).strip().splitlines() or [type(error).__name__]
   result.update(status="failed", reason=f"{type(error).__name__}: {lines[0]}")
 
@@ -190,9 +192,9 @@ def _measure_process(row, config, result):
   process = subprocess.run(
       [sys.executable, "-m", "synthesizer_mtf.tools.benchmark_memory", row.name,
        json.dumps(dataclasses.asdict(config))],
-      capture_output=True, text=True, check=False,
-      env=os.environ)
+      capture_output=True, text=True, check=False)
   if process.returncode:
+    print(process.stderr, file=sys.stderr)
     lines = process.stderr.strip().splitlines() or ["no message"]
     result.update(status="failed", reason=(
         f"exit status {process.returncode}: {lines[-1]}"))

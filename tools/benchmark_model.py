@@ -5,16 +5,13 @@ file, so that several can be held at once and run in turns.
 """
 
 import dataclasses
-import functools
 import os
 
-import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import utils
 import numpy as np
-import synthesizer_mtf  # noqa: F401
-import t5.models
+from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
 _LEARNING_RATE = 0.01
@@ -106,23 +103,6 @@ class Program:
     self._session.close()
 
 
-@functools.cache
-def _t5_folder():
-  """T5's folder of gin files, which they include each other from."""
-  folder = os.path.join(os.path.dirname(t5.models.__file__), "gin")
-  gin.add_config_file_search_path(folder)
-  return folder
-
-
-def parse_gin(row, config):
-  """Makes gin hold the configuration of one row and nothing else."""
-  defaults = os.path.join(os.path.dirname(utils.__file__), "gin", "defaults.gin")
-  gin.clear_config()
-  gin.parse_config_files_and_bindings(
-      [defaults, os.path.join(_t5_folder(), config.gin_file)],
-      config.bindings + row.bindings(config.inputs, config.targets))
-
-
 def build(row, config, measure):
   """Builds what one row runs for one measure.
 
@@ -134,7 +114,9 @@ def build(row, config, measure):
   Returns:
     a `Program`.
   """
-  parse_gin(row, config)
+  gin_files.parse(
+      [config.gin_file],
+      config.bindings + row.bindings(config.inputs, config.targets))
   tf_graph = tf.Graph()
   with tf_graph.as_default():
     tf.set_random_seed(0)

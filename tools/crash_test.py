@@ -11,7 +11,6 @@ not.
 """
 
 import argparse
-import json
 import math
 import pathlib
 import random
@@ -21,6 +20,7 @@ import sys
 import tempfile
 import time
 
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import crash_test_trainer
 import tqdm
@@ -110,12 +110,8 @@ def _failure(message, training):
 
 def table(rows):
   """Returns the rows as lines of text."""
-  lines = [_COLUMNS] + [tuple(str(row[name]) for name in _COLUMNS)
-                        for row in rows]
-  widths = [max(map(len, column)) for column in zip(*lines)]
-  return "\n".join("  ".join(
-      cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
-                   for line in lines)
+  lines = [_COLUMNS] + [[str(row[name]) for name in _COLUMNS] for row in rows]
+  return "\n".join(map(str.rstrip, tabular.plain(lines)))
 
 
 def summary(rows):
@@ -142,9 +138,7 @@ def main(argv=None):
                          args.kills, file=sys.stderr):
       rows.append(row)
       if args.json:
-        with open(args.json, "a" if len(rows) > 1 else "w",
-                  encoding="utf-8") as f:
-          f.write(json.dumps(row) + "\n")
+        tabular.write_json(rows, args.json)
   except CrashTestError as error:
     sys.exit(f"{table(rows)}\ncrash_test: {error}\nAll is left in {folder}.")
   print(table(rows))

@@ -138,7 +138,10 @@ def partial(model_dir):
 
 
 def complete(model_dir):
-  """Returns the steps of the checkpoints that can be read to the last byte."""
+  """Returns the steps of the checkpoints that can be read to the last byte.
+
+  It does not ask `synthesizer_mtf.checkpoints`, whose choice it is to judge.
+  """
   steps = [int(path.stem.rpartition("-")[-1])
            for path in model_dir.glob("model.ckpt-*.index")]
   return sorted(step for step in steps

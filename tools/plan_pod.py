@@ -19,7 +19,9 @@ import time
 
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
-from synthesizer_mtf.tools import benchmark_report
+from synthesizer_mtf.runs import machine
+from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark_rows
 from synthesizer_mtf.tools import plan_pod_counts
 from synthesizer_mtf.tools import plan_pod_layout
@@ -70,8 +72,8 @@ def plan(variant, topology, chip, vocabulary_size=32128, prefixes=(),
             "gin_params": variant.params, "topology": topology.name,
             "chip": topology.generation, "cores": topology.cores,
             "rates": chip._asdict()}
-  plan_pod_lowering.parse_gin(
-      variant.files, variant.params, prefixes, topology.name)
+  gin_files.parse(variant.files, variant.params + [
+      f"utils.tpu_mesh_shape.tpu_topology = {topology.name!r}"], prefixes)
   run, batch_size = plan_pod_lowering.read_run(topology)
   result.update(_describe(run))
   with tf.Graph().as_default():
@@ -208,7 +210,7 @@ def main(argv=None):
   if paper:
     print(f"\n{paper}")
   if args.json:
-    plan_pod_report.write_json(plans, args.json)
+    tabular.write_json(plans, args.json)
   if args.png:
     plan_pod_plot.plot(plans, args.png)
   if all(p["status"] != "ok" for p in plans):
@@ -220,12 +222,8 @@ def _plan_all(args):
   topologies = [plan_pod_topology.parse_topology(name, args.chip)
                 for name in args.topology]
   variants = _variants(args)
-  for path in filter(None, (args.json, args.png)):
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-      raise ValueError(f"cannot write {path!r}: there is no folder {folder!r}; "
-                       "make it first.")
-  versions = benchmark_report.versions()
+  arguments.check_folders(args.json, args.png)
+  versions = machine.versions()
   plans = []
   total = len(topologies) * len(variants) * _STAGES
   with tqdm.tqdm(total=total, desc="plan", unit="stage") as bar:

@@ -22,6 +22,7 @@ import re
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf import optimizer_slots
 from synthesizer_mtf.tools import plan_pod_layout
 
 # Pass on their first input without a copy.
@@ -345,8 +346,7 @@ def variable_bytes(graph, mesh_impl):
 def _role(variable):
   if variable.trainable:
     return "parameters"
-  slot = any(part in variable.name for part in (
-      "_slot_v", "_slot_m", "/adam_", "_momentum_"))
+  slot = optimizer_slots.is_slot(variable.name)
   return "optimizer" if slot else "constants"
 
 

@@ -6,15 +6,11 @@ optimizer. Variables are never materialised: only the graph is made.
 """
 
 import contextlib
-import copy
 import functools
 import inspect
-import logging
-import os
 from typing import NamedTuple
 
 from absl import flags
-import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
 from mesh_tensorflow import tpu_variables
@@ -22,7 +18,6 @@ from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import plan_pod_layout
 from synthesizer_mtf.tools import plan_pod_topology
-from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
 
@@ -47,40 +42,6 @@ class Run(NamedTuple):
   packed: bool
 
 
-@functools.cache
-def _add_search_path(folder):
-  gin.add_config_file_search_path(folder)
-
-
-def parse_gin(files, params, prefixes, topology):
-  """Parses gin as the trainer does, for this topology.
-
-  Args:
-    files: gin files, found as by `synthesizer_mesh_transformer`.
-    params: gin bindings, which come last.
-    prefixes: more folders of gin files.
-    topology: the name that `utils.tpu_mesh_shape.tpu_topology` gets.
-  """
-  transformer = os.path.dirname(utils.__file__)
-  t5_models = os.path.dirname(mesh_transformer.__file__)
-  gin_files.add_search_path()
-  for folder in [os.path.join(t5_models, "gin"), *prefixes]:
-    _add_search_path(folder)
-  gin.clear_config()
-  unknown = mesh_transformer.DEPRECATED_GIN_REFERENCES
-  defaults = os.path.join(transformer, "gin", "defaults.gin")
-  # gin logs an error for each folder that it searches in vain.
-  logging.disable(logging.ERROR)
-  try:
-    gin.parse_config_file(defaults, skip_unknown=unknown)
-    gin.parse_config_files_and_bindings(
-        files, params, skip_unknown=unknown, finalize_config=False)
-  finally:
-    logging.disable(logging.NOTSET)
-  gin.bind_parameter("utils.tpu_mesh_shape.tpu_topology", topology)
-  gin.finalize()
-
-
 def read_run(topology):
   """Reads the run from gin's configuration.
 
@@ -94,27 +55,23 @@ def read_run(topology):
     ValueError: the mesh of `utils.run.mesh_shape` has another number of cores.
   """
   _use_default_flags()
-  lengths = _bound("utils.run", utils.run, "sequence_length")
+  lengths = _bound("sequence_length")
   if isinstance(lengths, int):
     lengths = {"inputs": lengths, "targets": lengths}
-  layout = mtf.convert_to_layout_rules(
-      _bound("utils.run", utils.run, "layout_rules"))
-  method = _bound("utils.run", utils.run, "batch_size")
+  layout = mtf.convert_to_layout_rules(_bound("layout_rules"))
+  method = _bound("batch_size")
 
   def batch_size(mesh_shape):
     if isinstance(method, int):
       return method
     return utils.compute_batch_size(lengths, mesh_shape, layout, method)
 
-  mesh_shape = mtf.convert_to_shape(
-      _bound("utils.run", utils.run, "mesh_shape"))
+  mesh_shape = mtf.convert_to_shape(_bound("mesh_shape"))
   _check_cores(mesh_shape, topology, layout, batch_size)
   return Run(
-      _bound("utils.run", utils.run, "model_type"), mesh_shape, layout,
-      batch_size(mesh_shape), lengths,
-      _bound("utils.run", utils.run, "optimizer"),
-      _bound("mesh_train_dataset_fn", mesh_transformer.mesh_train_dataset_fn,
-             "pack")), batch_size
+      _bound("model_type"), mesh_shape, layout, batch_size(mesh_shape), lengths,
+      _bound("optimizer"), gin_files.bound("mesh_train_dataset_fn.pack", True),
+  ), batch_size
 
 
 def _use_default_flags():
@@ -123,13 +80,10 @@ def _use_default_flags():
     flags.FLAGS.mark_as_parsed()
 
 
-def _bound(name, configurable, parameter):
-  """The value that gin would hand to a parameter, with references resolved."""
-  try:
-    # gin resolves references in the same way when it calls a configurable.
-    return copy.deepcopy(gin.query_parameter(f"{name}.{parameter}"))
-  except ValueError:
-    return inspect.signature(configurable).parameters[parameter].default
+def _bound(parameter):
+  """The value that gin would hand to a parameter of `utils.run`."""
+  default = inspect.signature(utils.run).parameters[parameter].default
+  return gin_files.bound(f"utils.run.{parameter}", default)
 
 
 def _check_cores(mesh_shape, topology, layout, batch_size):

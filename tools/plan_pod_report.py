@@ -1,7 +1,6 @@
-"""Writes plans: tables, reasons and JSON lines."""
+"""Writes plans: tables and reasons."""
 
-import json
-
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import plan_pod_topology
 
 # Title and a function of the plan.
@@ -58,8 +57,7 @@ def table(plans):
   valid = [p for p in plans if p["status"] == "ok"]
   parts = []
   if valid:
-    parts.append(aligned(
-        [(title, [text(p) for p in valid]) for title, text in _COLUMNS]))
+    parts.append(_aligned(_COLUMNS, valid))
   parts += [f"{p['name']} on {p['topology']} is not possible: {p['reason']}"
             for p in plans if p["status"] != "ok"]
   if valid:
@@ -139,8 +137,7 @@ def paper_table(plans):
       ("M parameters", lambda p: f"{p['parameters'] / 1e6:.1f}"),
       ("paper", lambda p: f"{p['paper']['parameters_millions']}"),
   )
-  lines = aligned([(t, [text(p) for p in plans]) for t, text in columns])
-  return (f"{lines}\n\nFastest first: {_order(plans, _steps)}\n"
+  return (f"{_aligned(columns, plans)}\n\nFastest first: {_order(plans, _steps)}\n"
           f"in the paper:  {_order(plans, _paper_steps)}")
 
 
@@ -157,17 +154,7 @@ def _order(plans, key):
   return ", ".join(p["paper"]["row"] for p in ordered)
 
 
-def aligned(columns):
-  """A Markdown table of (title, cells) pairs."""
-  filled = []
-  for title, cells in columns:
-    width = max(map(len, [title, *cells]))
-    filled.append([c.ljust(width) for c in [title, "-" * width, *cells]])
-  return "\n".join("| " + " | ".join(line) + " |" for line in zip(*filled))
-
-
-def write_json(plans, path):
-  """Writes JSON lines, one for each plan."""
-  with open(path, "w", encoding="utf-8") as f:
-    for plan in plans:
-      f.write(json.dumps(plan) + "\n")
+def _aligned(columns, plans):
+  """A Markdown table with a line for each plan."""
+  return tabular.markdown([[title for title, _ in columns]] + [
+      [text(plan) for _, text in columns] for plan in plans])

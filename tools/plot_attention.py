@@ -13,11 +13,11 @@ R, FR and Fix need no text. The model is that of MODEL_DIR/operative_config.gin.
 
 import argparse
 import importlib
-import json
 import sys
 
 import numpy as np
 from synthesizer_mtf import launcher
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import plot_attention_figures as figures
 from synthesizer_mtf.tools import plot_attention_model
@@ -144,9 +144,8 @@ def table(rows, window):
       lines.append([name, members[0]["attention"], state] + [
           f"{mean(members, state, key):.{1 if key[0] == 'h' else 3}f}"
           for key in keys])
-  text = _aligned(lines)
-  leaning = _leaning(layers)
-  return text + ("\n\n" + _aligned(leaning) if len(leaning) > 1 else "")
+  tables = [lines, _leaning(layers)]
+  return "\n\n".join(tabular.markdown(t) for t in tables if len(t) > 1)
 
 
 def _leaning(layers):
@@ -164,14 +163,6 @@ def _leaning(layers):
           np.mean(alpha), start, min(alpha), max(alpha))] + [
               " ".join(leaning) or "none"])
   return lines
-
-
-def _aligned(lines):
-  widths = [max(map(len, column)) for column in zip(*lines)]
-  lines = [lines[0], ["-" * width for width in widths], *lines[1:]]
-  return "\n".join("| " + " | ".join(
-      cell.ljust(width) for cell, width in zip(line, widths)) + " |"
-                   for line in lines)
 
 
 LEGEND = """\
@@ -312,8 +303,7 @@ def _run(args):
   print(f"trained: step {analysis.step}; initial: {where}; {len(examples)} "
         "examples.")
   if args.json:
-    with tf.io.gfile.GFile(args.json, "w") as f:
-      f.write("".join(json.dumps(row) + "\n" for row in rows))
+    tabular.write_json(rows, args.json)
   written = draw(analysis, args.output, args.window)
   print(f"Wrote {len(written)} pictures; begin with {written[0]}.")
 

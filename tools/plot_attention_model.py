@@ -7,18 +7,17 @@ that the layers themselves compute with (see `synthesizer_mtf.watch`).
 import collections
 import dataclasses
 import os
-import re
 
-import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 import numpy as np
-import synthesizer_mtf  # noqa: F401
+import synthesizer_mtf
+from synthesizer_mtf import checkpoints
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import linformer
 from synthesizer_mtf import notation
 from synthesizer_mtf import watch
-import t5.models
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
@@ -67,31 +66,24 @@ class Layer:
     return self.name.rpartition("/")[0]
 
 
-def parse_gin(model_dir, gin_files=(), gin_params=()):
+def parse_gin(model_dir, files=(), params=()):
   """Makes gin hold the configuration of a trained model.
 
   Args:
     model_dir: the folder of the checkpoints.
-    gin_files: a list of paths; [`model_dir`/operative_config.gin] if empty.
-    gin_params: a list of bindings, which win.
+    files: a list of paths; [`model_dir`/operative_config.gin] if empty.
+    params: a list of bindings, which win.
 
   Raises:
     ValueError: there is no gin file.
   """
-  if not gin_files:
-    gin_files = [os.path.join(model_dir, "operative_config.gin")]
-    if not tf.io.gfile.exists(gin_files[0]):
+  if not files:
+    files = [os.path.join(model_dir, "operative_config.gin")]
+    if not tf.io.gfile.exists(files[0]):
       raise ValueError(
           f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
           "name the folder that the trainer wrote, or gin files with --gin_file.")
-  gin.clear_config()
-  gin.add_config_file_search_path(
-      os.path.join(os.path.dirname(t5.models.__file__), "gin"))
-  defaults = os.path.join(
-      os.path.dirname(utils.__file__), "gin", "defaults.gin")
-  gin.parse_config_files_and_bindings(
-      [defaults, *gin_files], list(gin_params),
-      skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
+  gin_files.parse(files, params)
 
 
 def find_checkpoint(model_dir, step=None):
@@ -105,19 +97,18 @@ def find_checkpoint(model_dir, step=None):
     (path, step)
 
   Raises:
-    ValueError: there is none.
+    ValueError: there is none, or the last is damaged.
   """
-  paths = tf.io.gfile.glob(os.path.join(model_dir, "model.ckpt-*.index"))
-  found = {int(re.search(r"-(\d+)\.index$", path)[1]): path[:-len(".index")]
-           for path in paths}
-  if not found:
+  found = {checkpoints.step_of(path): path
+           for path in checkpoints.find(model_dir)}
+  path = checkpoints.latest(model_dir) if step is None else found.get(step)
+  if path is None and not found:
     raise ValueError(f"--model_dir is {model_dir!r} but holds no checkpoint, "
                      "model.ckpt-*.index; name one that the trainer wrote.")
-  step = max(found) if step is None else step
-  if step not in found:
+  if path is None:
     raise ValueError(f"--step is {step} but {model_dir!r} holds the steps "
-                     f"{', '.join(map(str, sorted(found)))}; name one of them.")
-  return found[step], step
+                     f"{', '.join(map(str, found))}; name one of them.")
+  return path, checkpoints.step_of(path)
 
 
 class Model:
@@ -146,7 +137,8 @@ class Model:
     Raises:
       ValueError: the configuration cannot be drawn.
     """
-    self._type = model_type or _bound("run.model_type", "bitransformer")
+    self._type = model_type or gin_files.bound(
+        "utils.run.model_type", "bitransformer")
     if self._type not in _FEATURES:
       raise ValueError(
           f"`utils.run.model_type` is {self._type!r} but only "
@@ -174,7 +166,8 @@ class Model:
     """Token ids with the end of the sequence; without text, any tokens."""
     ids = {}
     for feature in _FEATURES[self._type]:
-      most = length or _bound("run.sequence_length", {}).get(feature)
+      most = length or gin_files.bound(
+          "utils.run.sequence_length", {}).get(feature)
       if not isinstance(most, int) or most < 1:
         raise ValueError(f"`utils.run.sequence_length` gives the {feature} "
                          f"{most!r} tokens; give --length, 1 or more.")
@@ -374,17 +367,6 @@ def _without_padding(tokens, weights, visible, alpha=None):
   if alpha is not None:
     alpha = np.broadcast_to(alpha, (len(weights), alpha.shape[-1]))
   return Attention(weights, visible, tokens, alpha)
-
-
-def _bound(parameter, default):
-  """The value that gin binds to a parameter of Mesh TensorFlow's `utils`."""
-  try:
-    value = gin.query_parameter(f"utils.{parameter}")
-  except ValueError:
-    return default
-  if isinstance(value, gin.config.ConfigurableReference):  # A macro.
-    value = value.scoped_configurable_fn()
-  return value
 
 
 def _pad(ids, length):

@@ -15,16 +15,17 @@ another task than the table's own.
 
 import argparse
 import json
-import logging
 import pathlib
 import re
 import sys
 
+from synthesizer_mtf import checkpoints
 from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import process
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
-from synthesizer_mtf.tools import benchmark_report
 from synthesizer_mtf.tools import reproduce_plan
 from synthesizer_mtf.tools import reproduce_plot
 from synthesizer_mtf.tools import reproduce_report
@@ -46,12 +47,15 @@ def main(argv=None):
     settings = reproduce_plan.Settings(
         args.steps, args.finetune_steps, args.task, _flags(args),
         args.gin_param)
-    if args.scale == "paper":
-      _print_commands(table, rows, args, settings)
-      return 0
-    return _run(table, rows, args, settings)
+    if args.scale == "laptop":
+      _check_folder(table, args, settings)
   except ValueError as error:
     sys.exit(f"reproduce: {error}")
+  if args.scale == "paper":
+    _print_commands(table, rows, args, settings)
+    return 0
+  try:
+    return _run(table, rows, args, settings)
   except KeyboardInterrupt:
     print("\nStopped. The same command goes on from the last checkpoint.",
           file=sys.stderr)
@@ -84,21 +88,24 @@ def _print_commands(table, rows, args, settings):
           f"{reproduce_plan.shown(command)[2:]}\n")
     lines.append({"table": table.number, "title": title, "command": command})
   if args.json:
-    reproduce_report.write_json(lines, args.json)
+    tabular.write_json(lines, args.json)
+
+
+def _check_folder(table, args, settings):
+  """Raises a ValueError if the folder holds a run with other settings."""
+  folder = reproduce_plan.folder_of(table, args.output_dir)
+  commands.check_settings(folder, {
+      "steps": settings.steps, "finetune_steps": settings.finetune_steps,
+      "gin_params": settings.gin_params})
 
 
 def _run(table, rows, args, settings):
   """Runs what is not done of a table at laptop scale; returns the status."""
   folder = reproduce_plan.folder_of(table, args.output_dir)
-  commands.check_settings(folder, {
-      "steps": settings.steps, "finetune_steps": settings.finetune_steps,
-      "gin_params": settings.gin_params})
   runs = reproduce_plan.runs(
       table, rows, args.seeds, args.output_dir, settings)
   report = reproduce_report.Report(
-      table, rows, runs, settings,
-      {"machine": benchmark_report.machine(),
-       "versions": benchmark_report.versions()})
+      table, rows, runs, settings, machine.state())
   if table.speed and args.speed_rounds:
     report.speed = _speed(table, rows, args, settings, folder)
   for number, run in enumerate(runs, 1):
@@ -118,7 +125,7 @@ def _finish(run, report):
         print(f"{stage.title}: done before", flush=True)
       else:
         stage.run()
-  except process.CommandError as error:
+  except (process.CommandError, checkpoints.DamagedError) as error:
     print(error, file=sys.stderr)
     report.failures[run] = _reason(str(error))
 
@@ -131,13 +138,14 @@ def _reason(message):
 
 def _write(report, path, json_path):
   """Writes the report so far; what is there is replaced at once or not at all."""
-  for suffix, text in ((".md", report.markdown()), (".jsonl", report.lines())):
+  for suffix, text in ((".md", report.markdown() + "\n"),
+                       (".jsonl", report.lines())):
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(text + "\n", encoding="utf-8")
+    unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path.with_suffix(suffix))
   reproduce_plot.plot(report, path.with_suffix(".png"))
   if json_path:
-    pathlib.Path(json_path).write_text(report.lines() + "\n", encoding="utf-8")
+    pathlib.Path(json_path).write_text(report.lines(), encoding="utf-8")
 
 
 def _speed(table, rows, args, settings, folder):
@@ -148,8 +156,6 @@ def _speed(table, rows, args, settings, folder):
     if set(known) == {row.name for row in rows}:
       return known
   lengths, batch = _SPEED[table.number]
-  # gin says as an error that a file is not in the first folder it looks into.
-  logging.getLogger().setLevel(logging.CRITICAL)
   with benchmark.Progress("speed", len(rows) * (2 + args.speed_rounds)) as p:
     speed = reproduce_speed.measure(
         table, rows, settings, lengths, batch, args.speed_rounds, p)

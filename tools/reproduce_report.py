@@ -1,8 +1,8 @@
 """The report of `reproduce`: the paper's figures beside ours."""
 
-import json
 import statistics
 
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import reproduce_tables as tables
 
 _SPEED_COLUMNS = {"Steps/Sec": "steps_per_second", "Params": "parameters",
@@ -81,15 +81,16 @@ class Report:
     # A task of the user's has no column in the paper; those it has come last.
     other = [c for c in self.table.columns if c not in columns]
     head += [f"{c.title}, paper" for c in other]
-    yield _line(head)
-    yield _line(["---"] * len(head))
+    yield tabular.markdown_line(head)
+    yield tabular.markdown_line(["---"] * len(head))
     for row in self.rows:
       cells = [row.name]
       for column in columns:
         if column.title in known:
           cells.append(self._paper(column, row))
         cells.append(self._ours(column, row))
-      yield _line(cells + [self._paper(c, row) for c in other])
+      yield tabular.markdown_line(
+          cells + [self._paper(c, row) for c in other])
 
   def _paper(self, column, row):
     cell = row.paper.get(column.title)
@@ -157,8 +158,8 @@ class Report:
 
   def lines(self):
     """The report as JSON lines: one for each run, and one for each row."""
-    return "\n".join(json.dumps(line) for line in (
-        *map(self._run_line, self.runs), *map(self._row_line, self.rows)))
+    return tabular.json_lines([
+        *map(self._run_line, self.runs), *map(self._row_line, self.rows)])
 
   def _common(self):
     return {"table": self.table.number, "scale": "laptop",
@@ -192,13 +193,3 @@ def _ratio(column, cell, first):
   if column.task is not None or column.title == "Params" or not first:
     return ""
   return f" ({cell[0] / first[0]:.2f})"
-
-
-def _line(cells):
-  return "| " + " | ".join(cells) + " |"
-
-
-def write_json(lines, path):
-  """Writes dicts as JSON lines."""
-  with open(path, "w", encoding="utf-8") as f:
-    f.writelines(json.dumps(line) + "\n" for line in lines)

@@ -1,11 +1,11 @@
-"""The table, its JSON lines, and the picture of the losses."""
+"""The table, and the picture of the losses."""
 
 import itertools
-import json
 
 import matplotlib
 import numpy as np
 from synthesizer_mtf.runs import results
+from synthesizer_mtf.runs import tabular
 
 # (key, heading, format) of each column.
 _COLUMNS = (
@@ -43,18 +43,9 @@ def table(figures):
   """Returns the rows as text, the first column to the left, others right."""
   cells = [[heading for _, heading, _ in _COLUMNS]] + [
       [form.format(row[key]) for key, _, form in _COLUMNS] for row in figures]
-  widths = [max(map(len, column)) for column in zip(*cells)]
-  lines = ["  ".join([row[0].ljust(widths[0])] + [
-      cell.rjust(width) for cell, width in zip(row[1:], widths[1:])])
-           for row in cells]
+  lines = tabular.plain(cells, str.rjust)
   lines.insert(1, "-" * len(lines[0]))
   return "\n".join(lines)
-
-
-def write_json(figures, path):
-  """Writes the rows as JSON lines."""
-  path.write_text("".join(json.dumps(row) + "\n" for row in figures),
-                  encoding="utf-8")
 
 
 def predictions(plan):

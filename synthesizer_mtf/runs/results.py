@@ -6,27 +6,33 @@ import os
 import re
 import statistics
 
+from synthesizer_mtf import checkpoints
+from synthesizer_mtf import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 _LOSS = re.compile(r"tf_loss\[([^\]]+)\]\[(\d+)\]")
 
 
 def latest_step(model_dir):
-  """Returns the step of the newest checkpoint, or -1 if there is none."""
-  path = tf.train.latest_checkpoint(str(model_dir))
-  return int(path.rsplit("-", 1)[1]) if path else -1
+  """Returns the step of the newest checkpoint, or -1 if there is none.
+
+  Raises:
+    checkpoints.DamagedError: it cannot be used.
+  """
+  path = checkpoints.latest(str(model_dir))
+  return checkpoints.step_of(path) if path else -1
 
 
 def num_parameters(model_dir):
   """Returns how many numbers are trained.
 
-  They are those which Adafactor keeps slots for; a fixed table has none.
+  They are those which the optimizer keeps slots for; a fixed table has none.
   """
-  path = tf.train.latest_checkpoint(str(model_dir))
+  path = checkpoints.latest(str(model_dir))
   shapes = dict(tf.train.list_variables(path))
-  slots = (re.fullmatch(r"(.*)_slot_v[rc]?", name) for name in shapes)
-  return sum(math.prod(shapes[name])
-             for name in {slot[1] for slot in slots if slot})
+  trained = {optimizer_slots.split(name)[0]
+             for name in filter(optimizer_slots.is_slot, shapes)}
+  return sum(math.prod(shapes[name]) for name in trained)
 
 
 def scalars(folder):
