@@ -174,6 +174,10 @@ def test_every_row_builds_the_attention_that_it_names(name):
   assert program.attention == expected
 
 
+def test_every_synthesizing_function_is_a_row_by_itself():
+  assert set(notation.SYNTHESIZING_FUNCTIONS) < set(benchmark_rows.ROWS)
+
+
 @pytest.mark.parametrize("ours, stock", [
     ("LightConv", "LocalConvAttnBlock:lightweight"),
     ("DyConv", "LocalConvAttnBlock:dynamic")])

@@ -19,7 +19,7 @@ from synthesizer_mtf import notation
 
 STOCK = "SelfAttention"
 FLOOR = "floor"
-OURS = ["V", "R", "Fix", "FR", "D", "FD", "R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
+MIXTURES = ["R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
 ENCODER_ONLY = ["Linformer"]
 
 # mesh_tensorflow's attention.synthetic_attention writes this number into the
@@ -247,12 +247,15 @@ def _floor_bindings(stack, length):
           "ValuesOnly.key_value_size = %d_kv"]
 
 
+_PATTERN = _pattern()
+
 ROWS = {row.name: row for row in (
     Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
-    *map(_ours, OURS),
+    *map(_ours, [name for name in notation.SYNTHESIZING_FUNCTIONS
+                 if name != _PATTERN.name] + MIXTURES),
     *map(_encoder_only, ENCODER_ONLY),
     _mixer(),
-    _pattern(),
+    _PATTERN,
     _universal(),
     *map(_our_convolution, ["LightConv", "DyConv"]),
     _sparse("SparseFixed", columns=8),

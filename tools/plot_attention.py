@@ -6,7 +6,8 @@
 It writes, each as PNG and SVG: `contact_sheet`, all heads of all layers;
 `STACK_N`, each head of layer N; `histograms`, the weights at initialization
 and now; `windows_STACK`, the weight by distance; and for mixtures `alpha`.
-R, FR and Fix need no text. The model is that of MODEL_DIR/operative_config.gin.
+Attention that does not look at tokens, as R, FR and Fix, needs no text. The
+model is that of MODEL_DIR/operative_config.gin.
 
 --json writes one line for each head of each layer.
 """

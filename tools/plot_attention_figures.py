@@ -8,12 +8,14 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 import numpy as np
+from synthesizer_mtf import notation
 from synthesizer_mtf.tools import plot_attention_statistics as statistics
 
 # With more tokens than this their strings would overlap.
 _MOST_LABELS = 40
 _COLORS = {"trained": "#1f77b4", "initial": "#ff7f0e", "uniform": "#7f7f7f"}
 _MAP = "viridis"
+_COLORS_OF_PARTS = 10  # Those of Matplotlib, C0 to C9.
 _FORMATS = ("png", "svg")
 
 
@@ -198,7 +200,7 @@ def alphas(layers, attention):
     alpha = attention[layer.name].alpha
     base = np.zeros(len(alpha))
     for i, part in enumerate(layer.parts):
-      color = plt.get_cmap("tab10")(_place(part))
+      color = f"C{_place(part)}"
       axis.bar(range(len(alpha)), alpha[:, i], bottom=base, color=color,
                label=part)
       base = base + alpha[:, i]
@@ -214,9 +216,15 @@ def alphas(layers, attention):
 
 
 def _place(part):
-  """A colour of its own for each part, the same in all figures."""
-  known = ("V", "R", "Fix", "FR", "D", "FD")
-  return known.index(part) if part in known else 6 + sum(map(ord, part)) % 4
+  """The number of a part's colour, the same in all figures.
+
+  Those of the notation come in its order; a class of the user's has one of the
+  colours that are left.
+  """
+  known = list(notation.SYNTHESIZING_FUNCTIONS)
+  if part in known:
+    return known.index(part)
+  return len(known) + sum(map(ord, part)) % max(1, _COLORS_OF_PARTS - len(known))
 
 
 def _grid(layers, width, height):
