@@ -177,7 +177,7 @@ def _variants(args):
     name = (os.path.splitext(os.path.basename(args.gin_file[-1]))[0]
             if args.gin_file else "defaults")
     found = [Variant(name, [], [])]
-  attentions = [
+  chosen = [
       [f"synthesizer_stack.attention = '{a}'"] for a in args.attention]
   common = _TABLE_4_PARAMS if args.table4 else []
   return [
@@ -185,7 +185,7 @@ def _variants(args):
           ([v.name] if len(found) > 1 else []) + [name]),
               args.gin_file + v.files, common + a + args.gin_param, v.paper)
       for v in found for a, name in zip(
-          attentions or [[]], args.attention or [""])]
+          chosen or [[]], args.attention or [""])]
 
 
 def _chip(topology, args):
