@@ -22,7 +22,7 @@ import time
 
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools import crash_test_trainer
+from synthesizer_mtf.tools.crash_testing import trainer
 import tqdm
 
 _COLUMNS = ("kill", "aim", "struck", "last_step", "newest", "resumed", "loss")
@@ -49,11 +49,11 @@ def run(kills, seed, folder):
     CrashTestError: a restart went wrong.
   """
   moments = random.Random(seed)
-  bindings = crash_test_trainer.write_data(folder / "data")
+  bindings = trainer.write_data(folder / "data")
   model_dir, newest, row = folder / "model", 0, None
   for kill in range(kills + 1):
     last = kill == kills
-    training = crash_test_trainer.Training(
+    training = trainer.Training(
         model_dir, folder / f"{kill}.log", {
             **bindings, "utils.run.save_checkpoints_steps": 5,
             "utils.run.train_steps": newest + (10 if last else 10_000)})
@@ -62,9 +62,9 @@ def run(kills, seed, folder):
     if row:
       yield _checked(row, training)
     row = {"kill": kill + 1, "aim": aim,
-           "struck": crash_test_trainer.where_killed(model_dir),
+           "struck": trainer.where_killed(model_dir),
            "last_step": max(training.steps(), default=None),
-           "newest": max(crash_test_trainer.complete(model_dir), default=None)}
+           "newest": max(trainer.complete(model_dir), default=None)}
     newest = row["newest"] or 0
 
 

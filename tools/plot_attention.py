@@ -20,9 +20,9 @@ import numpy as np
 from synthesizer_mtf import launcher
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools import plot_attention_figures as figures
-from synthesizer_mtf.tools import plot_attention_model
-from synthesizer_mtf.tools import plot_attention_statistics as statistics
+from synthesizer_mtf.tools.attention_plots import figures
+from synthesizer_mtf.tools.attention_plots import reader
+from synthesizer_mtf.tools.attention_plots import statistics
 import tensorflow.compat.v1 as tf
 import tqdm
 
@@ -36,7 +36,7 @@ class Analysis:
   """What a checkpoint does with some examples, before and after training.
 
   Attributes:
-    layers: a list of `plot_attention_model.Layer`.
+    layers: a list of `reader.Layer`.
     attention: a dict from their names to the `Attention` of the example that is
       drawn.
     initial_alpha: a dict from their names to <float32>[heads, parts] or None.
@@ -51,7 +51,7 @@ class Analysis:
     """Runs the model.
 
     Args:
-      model: a `plot_attention_model.Model`.
+      model: a `reader.Model`.
       model_dir: the folder of the checkpoints.
       names: which layers, keys of `model.layers`.
       step: of the checkpoint; the last if None.
@@ -62,10 +62,10 @@ class Analysis:
       ValueError: a checkpoint or a text is missing.
     """
     self.layers = [model.layers[name] for name in names]
-    path, self.step = plot_attention_model.find_checkpoint(model_dir, step)
+    path, self.step = reader.find_checkpoint(model_dir, step)
     self.states = {}
     try:
-      initial, self.initial_step = plot_attention_model.find_checkpoint(
+      initial, self.initial_step = reader.find_checkpoint(
           model_dir, 0)
     except ValueError:
       initial = self.initial_step = None
@@ -213,7 +213,7 @@ def choose_layers(model, wanted):
   """The names of layers that a user asked for.
 
   Args:
-    model: a `plot_attention_model.Model`.
+    model: a `reader.Model`.
     wanted: a list of names such as "encoder/0" or of stacks such as "encoder";
       empty for all.
 
@@ -288,9 +288,9 @@ def _run(args):
   examples = _examples(args)
   for module in args.module_import:
     importlib.import_module(module)
-  plot_attention_model.find_checkpoint(args.model_dir, args.step)
-  plot_attention_model.parse_gin(args.model_dir, args.gin_file, args.gin_param)
-  model = plot_attention_model.Model(examples, args.length)
+  reader.find_checkpoint(args.model_dir, args.step)
+  reader.parse_gin(args.model_dir, args.gin_file, args.gin_param)
+  model = reader.Model(examples, args.length)
   names = choose_layers(model, args.layers)
   analysis = Analysis(
       model, args.model_dir, names, args.step, args.example,

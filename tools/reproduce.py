@@ -26,11 +26,11 @@ from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
-from synthesizer_mtf.tools import reproduce_plan
-from synthesizer_mtf.tools import reproduce_plot
-from synthesizer_mtf.tools import reproduce_report
-from synthesizer_mtf.tools import reproduce_speed
-from synthesizer_mtf.tools import reproduce_tables
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import plot
+from synthesizer_mtf.tools.reproduction import reports
+from synthesizer_mtf.tools.reproduction import speeds
+from synthesizer_mtf.tools.reproduction import tables
 import tensorflow.compat.v1 as tf
 
 # Lengths and batch of the speed at laptop scale: those of the recipes.
@@ -41,10 +41,10 @@ def main(argv=None):
   """Reads the flags and prints or runs the commands; returns the status."""
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
-  table = reproduce_tables.TABLES[args.table]
+  table = tables.TABLES[args.table]
   try:
     rows = _rows(table, args.rows)
-    settings = reproduce_plan.Settings(
+    settings = plan.Settings(
         args.steps, args.finetune_steps, args.task, _flags(args),
         args.gin_param)
     if args.scale == "laptop":
@@ -82,10 +82,10 @@ def _flags(args):
 def _print_commands(table, rows, args, settings):
   """Prints the commands of the paper's scale, and writes them as JSON lines."""
   lines = []
-  for title, command in reproduce_plan.paper_commands(
+  for title, command in plan.paper_commands(
       table, rows, f"{args.bucket}/reproduce", settings):
     print(f"# Table {table.number}, {title}\n"
-          f"{reproduce_plan.shown(command)[2:]}\n")
+          f"{plan.shown(command)[2:]}\n")
     lines.append({"table": table.number, "title": title, "command": command})
   if args.json:
     tabular.write_json(lines, args.json)
@@ -93,7 +93,7 @@ def _print_commands(table, rows, args, settings):
 
 def _check_folder(table, args, settings):
   """Raises a ValueError if the folder holds a run with other settings."""
-  folder = reproduce_plan.folder_of(table, args.output_dir)
+  folder = plan.folder_of(table, args.output_dir)
   commands.check_settings(folder, {
       "steps": settings.steps, "finetune_steps": settings.finetune_steps,
       "gin_params": settings.gin_params})
@@ -101,10 +101,10 @@ def _check_folder(table, args, settings):
 
 def _run(table, rows, args, settings):
   """Runs what is not done of a table at laptop scale; returns the status."""
-  folder = reproduce_plan.folder_of(table, args.output_dir)
-  runs = reproduce_plan.runs(
+  folder = plan.folder_of(table, args.output_dir)
+  runs = plan.runs(
       table, rows, args.seeds, args.output_dir, settings)
-  report = reproduce_report.Report(
+  report = reports.Report(
       table, rows, runs, settings, machine.state())
   if table.speed and args.speed_rounds:
     report.speed = _speed(table, rows, args, settings, folder)
@@ -143,7 +143,7 @@ def _write(report, path, json_path):
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path.with_suffix(suffix))
-  reproduce_plot.plot(report, path.with_suffix(".png"))
+  plot.plot(report, path.with_suffix(".png"))
   if json_path:
     pathlib.Path(json_path).write_text(report.lines(), encoding="utf-8")
 
@@ -157,7 +157,7 @@ def _speed(table, rows, args, settings, folder):
       return known
   lengths, batch = _SPEED[table.number]
   with benchmark.Progress("speed", len(rows) * (2 + args.speed_rounds)) as p:
-    speed = reproduce_speed.measure(
+    speed = speeds.measure(
         table, rows, settings, lengths, batch, args.speed_rounds, p)
   path.write_text(json.dumps(speed) + "\n", encoding="utf-8")
   return speed
@@ -168,7 +168,7 @@ def _parser():
       prog="reproduce", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--table", type=int, required=True,
-                      choices=sorted(reproduce_tables.TABLES))
+                      choices=sorted(tables.TABLES))
   parser.add_argument("--scale", required=True, choices=("paper", "laptop"))
   parser.add_argument("--rows", type=lambda text: text.split(","),
                       metavar="A,B,...", help="some rows; all by default")

@@ -3,7 +3,7 @@
 import statistics
 
 from synthesizer_mtf.runs import tabular
-from synthesizer_mtf.tools import reproduce_tables as tables
+from synthesizer_mtf.tools.reproduction import tables
 
 _SPEED_COLUMNS = {"Steps/Sec": "steps_per_second", "Params": "parameters",
                   "TFLOPS": "tflops"}
@@ -15,9 +15,9 @@ class Report:
   """What is known of a table at laptop scale, while it runs and afterwards.
 
   Attributes:
-    table, rows, runs, settings: see `reproduce_plan`.
+    table, rows, runs, settings: see `plan`.
     state: a dict with "machine" and "versions".
-    speed: what `reproduce_speed.measure` returned, or {}.
+    speed: what `speeds.measure` returned, or {}.
     failures: a dict from runs to the reason, one sentence.
   """
 

@@ -2,15 +2,15 @@
 
 `benchmark --memory` starts it as a fresh process for each row:
 
-  python -m synthesizer_mtf.tools.benchmark_memory R+V '{"inputs": 512}'
+  python -m synthesizer_mtf.tools.benchmarking.memory R+V '{"inputs": 512}'
 """
 
 import json
 import resource
 import sys
 
-from synthesizer_mtf.tools import benchmark_model
-from synthesizer_mtf.tools import benchmark_rows
+from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import model
 import tensorflow.compat.v1 as tf
 
 _STEPS = 3
@@ -34,9 +34,9 @@ def main(argv=None):
   name, configuration = argv or sys.argv[1:]
   tf.disable_v2_behavior()
   tf.logging.set_verbosity(tf.logging.ERROR)
-  program = benchmark_model.build(
-      benchmark_rows.find_row(name),
-      benchmark_model.Configuration(**json.loads(configuration)), "train")
+  program = model.build(
+      attentions.find_row(name),
+      model.Configuration(**json.loads(configuration)), "train")
   for _ in range(_STEPS):
     program.run()
   print(peak_mebibytes())

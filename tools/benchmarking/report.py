@@ -57,7 +57,7 @@ def table(results):
   """A Markdown table with a line for each row and length.
 
   Args:
-    results: the dicts that `benchmark_measure` returns.
+    results: the dicts that `measuring` returns.
 
   Returns:
     a string; below the table, what was not possible or failed, and a legend.

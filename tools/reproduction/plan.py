@@ -11,7 +11,7 @@ import pathlib
 
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import results
-from synthesizer_mtf.tools import reproduce_tables as tables
+from synthesizer_mtf.tools.reproduction import tables
 
 _C4 = "synth_c4_span_corruption"
 # Data sets that have, or of which the paper uses, no validation split. The first
@@ -61,8 +61,8 @@ class Commands:
     """Declares what to run.
 
     Args:
-      table: a `reproduce_tables.Table`.
-      row: a `reproduce_tables.Row` of it.
+      table: a `tables.Table`.
+      row: a `tables.Row` of it.
       task: a task or mixture.
       scale: "paper" or "laptop".
       settings: a `Settings`.
@@ -178,7 +178,7 @@ class Run:
   """One row, one task and one seed at laptop scale.
 
   Attributes:
-    row: a `reproduce_tables.Row`.
+    row: a `tables.Row`.
     task: a task or mixture.
     seed: an integer.
     model_dir: a `pathlib.Path`.
@@ -277,7 +277,7 @@ def paper_commands(table, rows, bucket, settings):
   """The commands of a table at the paper's scale.
 
   Args:
-    table: a `reproduce_tables.Table`.
+    table: a `tables.Table`.
     rows: some of its rows.
     bucket: a folder in cloud storage, such as "gs://BUCKET".
     settings: a `Settings`, of which the steps do not count: those of the

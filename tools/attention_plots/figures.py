@@ -9,7 +9,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 import numpy as np
 from synthesizer_mtf import notation
-from synthesizer_mtf.tools import plot_attention_statistics as statistics
+from synthesizer_mtf.tools.attention_plots import statistics
 
 # With more tokens than this their strings would overlap.
 _MOST_LABELS = 40
@@ -36,7 +36,7 @@ def histograms(layers, states):
   """The distribution of the weights, by layer (the paper's Figures 2 and 3).
 
   Args:
-    layers: a list of `plot_attention_model.Layer`.
+    layers: a list of `reader.Layer`.
     states: a dict from "initial" and "trained" to dicts from names of layers to
       `Statistics`.
 
@@ -68,8 +68,8 @@ def heads(layer, attention):
   """The weights of each head of a layer (Figures 4 and 5).
 
   Args:
-    layer: a `plot_attention_model.Layer`.
-    attention: a `plot_attention_model.Attention`.
+    layer: a `reader.Layer`.
+    attention: a `reader.Attention`.
 
   Returns:
     a figure.
@@ -104,8 +104,8 @@ def contact_sheet(layers, attention):
   """All heads of all layers, each small.
 
   Args:
-    layers: a list of `plot_attention_model.Layer`.
-    attention: a dict from their names to `plot_attention_model.Attention`.
+    layers: a list of `reader.Layer`.
+    attention: a dict from their names to `reader.Attention`.
 
   Returns:
     a figure with an image for each stack: a row per layer, a column per head.
@@ -147,8 +147,8 @@ def windows(layers, attention, states, window):
   """The mean over heads and the weight by distance (Figures 6 and 7).
 
   Args:
-    layers: a list of `plot_attention_model.Layer`.
-    attention: a dict from their names to `plot_attention_model.Attention`.
+    layers: a list of `reader.Layer`.
+    attention: a dict from their names to `reader.Attention`.
     states: a dict from "initial", "trained" and "uniform" to dicts from names
       of layers to `Statistics`.
     window: an integer, whose borders are drawn.
@@ -189,8 +189,8 @@ def alphas(layers, attention):
   """The weights of the parts of mixtures, by layer and head.
 
   Args:
-    layers: a list of `plot_attention_model.Layer` that have such weights.
-    attention: a dict from their names to `plot_attention_model.Attention`.
+    layers: a list of `reader.Layer` that have such weights.
+    attention: a dict from their names to `reader.Attention`.
 
   Returns:
     a figure with bars for each head, a panel for each layer.

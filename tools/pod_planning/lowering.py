@@ -16,8 +16,8 @@ from mesh_tensorflow import simd_mesh_impl
 from mesh_tensorflow import tpu_variables
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.tools import plan_pod_layout
-from synthesizer_mtf.tools import plan_pod_topology
+from synthesizer_mtf.tools.pod_planning import layouts
+from synthesizer_mtf.tools.pod_planning import pods
 import tensorflow.compat.v1 as tf
 
 
@@ -46,7 +46,7 @@ def read_run(topology):
   """Reads the run from gin's configuration.
 
   Args:
-    topology: a `plan_pod_topology.Topology`.
+    topology: a `pods.Topology`.
 
   Returns:
     a `Run`, and a function from a `mtf.Shape` to the batch size on that mesh.
@@ -90,10 +90,10 @@ def _check_cores(mesh_shape, topology, layout, batch_size):
   if mesh_shape.size == topology.cores:
     return
   names = mesh_names(mesh_shape)
-  fits = plan_pod_layout.propose(
+  fits = layouts.propose(
       [], names, layout, topology.cores, batch_size) or ["none"]
   raise ValueError(
-      f"`utils.run.mesh_shape` is {plan_pod_layout.flat(mesh_shape)!r}, of "
+      f"`utils.run.mesh_shape` is {layouts.flat(mesh_shape)!r}, of "
       f"{mesh_shape.size} cores, but the topology {topology.name} has "
       f"{topology.cores}; mesh shapes of that size: {', '.join(fits)} (for "
       "batch and model set `utils.tpu_mesh_shape.model_parallelism`).")
@@ -176,7 +176,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
     op = y.one_slice.op
     op = op.inputs[0].op if op.type == "Cast" else op
     group = self._create_group_assignment(mesh_axes)[0]
-    chips = {core // plan_pod_topology.CORES_PER_CHIP for core in group}
+    chips = {core // pods.CORES_PER_CHIP for core in group}
     self.collectives[op.name] = (
         tuple(self.shape[i].name for i in mesh_axes), len(group), len(chips))
 
@@ -211,7 +211,7 @@ def lower(run, topology, batch_size, vocabulary_size,
 
   Args:
     run: a `Run`.
-    topology: a `plan_pod_topology.Topology`.
+    topology: a `pods.Topology`.
     batch_size: a function from a mesh shape to the sequences of a batch.
     vocabulary_size: an integer.
     progress: called with the name of each stage.
@@ -220,7 +220,7 @@ def lower(run, topology, batch_size, vocabulary_size,
     a `Step`, in the default graph.
 
   Raises:
-    plan_pod_layout.LayoutError: the layout does not divide.
+    layouts.LayoutError: the layout does not divide.
   """
   progress("building")
   graph = mtf.Graph()
@@ -270,12 +270,12 @@ def _explain(graph, run, topology, batch_size, cause=None):
   """Raises a LayoutError if tensors of the graph do not fit the mesh."""
   tensors = [(t.name, t.shape, False) for t in _tensors(graph)]
   tensors = [(v.name, v.shape, True) for v in graph.all_variables] + tensors
-  problems = plan_pod_layout.find_problems(tensors, run.mesh_shape, run.layout)
+  problems = layouts.find_problems(tensors, run.mesh_shape, run.layout)
   if problems:
-    fits = plan_pod_layout.propose(
+    fits = layouts.propose(
         tensors, mesh_names(run.mesh_shape), run.layout,
         topology.cores, batch_size)
-    raise plan_pod_layout.LayoutError(
+    raise layouts.LayoutError(
         problems, fits, topology.cores) from cause
 
 

@@ -1,7 +1,7 @@
 """Writes plans: tables and reasons."""
 
 from synthesizer_mtf.runs import tabular
-from synthesizer_mtf.tools import plan_pod_topology
+from synthesizer_mtf.tools.pod_planning import pods
 
 # Title and a function of the plan.
 _COLUMNS = (
@@ -71,7 +71,7 @@ def _legend(plans):
   chips = "; ".join(
       "{} chip: {tflops} TFLOPS, {hbm_gbps} GB/s, {hbm_gib} GiB, {link_gbps} "
       "Gbit/s per link".format(name, **r) for name, r in rates.items())
-  return _LEGEND.format(chips=chips, sources=plan_pod_topology.SOURCES)
+  return _LEGEND.format(chips=chips, sources=pods.SOURCES)
 
 
 def _repeated(plans):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import optimizer_slots
-from synthesizer_mtf.tools import plan_pod_layout
+from synthesizer_mtf.tools.pod_planning import layouts
 
 # Pass on their first input without a copy.
 _ALIASES = frozenset((
@@ -118,7 +118,7 @@ def count(fetches, collectives, microbatches=1):
 
   Args:
     fetches: TensorFlow operations.
-    collectives: as `plan_pod_lowering.OneCoreMeshImpl.collectives`.
+    collectives: as `lowering.OneCoreMeshImpl.collectives`.
     microbatches: how often the body of a loop runs.
 
   Returns:
@@ -372,8 +372,8 @@ def replicated_variables(graph, mesh_impl, least_bytes):
     for axis in model_axes(mesh_impl):
       if axis in axes or size < least_bytes:
         continue
-      name = plan_pod_layout.collapse(v.name)
-      key = name, plan_pod_layout.describe(v.shape), mesh_impl.shape[axis].name
+      name = layouts.collapse(v.name)
+      key = name, layouts.describe(v.shape), mesh_impl.shape[axis].name
       entry = found.setdefault(key, {
           "variable": name, "shape": key[1], "mesh_dimension": key[2],
           "count": 0, "bytes_per_core": 0, "could_split": [

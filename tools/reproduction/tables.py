@@ -2,7 +2,7 @@
 
 A row names gin files of `gin/`; a column names a task and a score of it, as
 `runs.results.scores` reads it. Speed and size in Table 4 are those of
-`benchmark_rows.TABLE_4`.
+`attentions.TABLE_4`.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 from synthesizer_mtf.tasks import averages
-from synthesizer_mtf.tools import benchmark_rows
+from synthesizer_mtf.tools.benchmarking import attentions
 
 
 class Column(NamedTuple):
@@ -199,7 +199,7 @@ def _table_4():
                     "D": 1.965, "R": 1.972, "R+V": 1.849, "D+V": 1.832}
   rows = []
   for name, value in log_perplexity.items():
-    paper = benchmark_rows.TABLE_4[name]
+    paper = attentions.TABLE_4[name]
     name = "V" if name == "Transformer" else name
     rows.append(Row(name, _table4_model(name), {
         "Log PPL": (value,),

@@ -107,7 +107,7 @@ def build(row, config, measure):
   """Builds what one row runs for one measure.
 
   Args:
-    row: a `benchmark_rows.Row`.
+    row: an `attentions.Row`.
     config: a `Configuration`.
     measure: a key of `MEASURES`.
 

@@ -13,7 +13,7 @@ def plot(report, path):
   Where the order is the paper's, the crosses rise from left to right.
 
   Args:
-    report: a `reproduce_report.Report`.
+    report: a `reports.Report`.
     path: of a PNG. Without any column it is not written.
   """
   panels = {column.title: list(report.pairs(column))

@@ -16,7 +16,7 @@ def plot(results, path):
   """Draws bars of ratios, or with several lengths how the time grows.
 
   Args:
-    results: the dicts that `benchmark_measure` returns.
+    results: the dicts that `measuring` returns.
     path: the PNG file to write.
 
   Returns:
