@@ -1,17 +1,19 @@
 """Where gin files lie, and gin as the trainer sees it."""
 
+from collections.abc import Sequence
 import copy
 import functools
 import logging
 import os
 import pathlib
+from typing import Any
 
 import gin
 from mesh_tensorflow.transformer import utils
 from t5.models import mesh_transformer
 
 
-def folder():
+def folder() -> str:
   """Returns the folder of the gin files, as a string.
 
   Installed, it lies inside the package; in a checkout, beside it.
@@ -31,12 +33,13 @@ def _add(path):
   gin.add_config_file_search_path(path)
 
 
-def add_search_path():
+def add_search_path() -> None:
   """Lets `--gin_file=attention/r.gin` be found from any directory."""
   _add(folder())
 
 
-def parse(files=(), bindings=(), prefixes=()):
+def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
+          prefixes: Sequence[str] = ()) -> None:
   """Makes gin hold Mesh's defaults, gin files and bindings, as T5's main does.
 
   Args:
@@ -58,7 +61,7 @@ def parse(files=(), bindings=(), prefixes=()):
     logging.disable(logging.NOTSET)
 
 
-def bound(parameter, default):
+def bound(parameter: str, default: Any) -> Any:
   """The value that gin would hand to a parameter, with references resolved.
 
   Args:

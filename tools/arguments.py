@@ -4,7 +4,7 @@ import argparse
 import os
 
 
-def positive(text):
+def positive(text: str) -> int:
   """A whole number of at least 1."""
   number = int(text)
   if number < 1:
@@ -12,7 +12,7 @@ def positive(text):
   return number
 
 
-def not_negative(text):
+def not_negative(text: str) -> int:
   """A whole number of at least 0."""
   number = int(text)
   if number < 0:
@@ -20,7 +20,7 @@ def not_negative(text):
   return number
 
 
-def check_folders(*paths):
+def check_folders(*paths: str | None) -> None:
   """Raises a ValueError before hours of work whose results cannot be written.
 
   Args:

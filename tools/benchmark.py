@@ -10,6 +10,7 @@ Other work on the machine makes the quartiles wide: run it alone.
 import argparse
 import dataclasses
 import sys
+from typing import Any
 
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
@@ -36,7 +37,9 @@ _SIZES = {
 }
 
 
-def benchmark(rows, configs, rounds, memory_repeats=0):
+def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
+              rounds: dict[str, tuple[int, int]],
+              memory_repeats: int = 0) -> list[dict[str, Any]]:
   """Measures rows with each configuration.
 
   Args:
@@ -73,15 +76,15 @@ def benchmark(rows, configs, rounds, memory_repeats=0):
 class Progress(tqdm.tqdm):
   """A progress bar on standard error that also says what runs now."""
 
-  def __init__(self, title, total):
+  def __init__(self, title: str, total: int) -> None:
     super().__init__(desc=title, total=total, unit="run")
 
-  def __call__(self, done, what):
+  def __call__(self, done: int, what: str) -> None:
     self.set_postfix_str(what, refresh=not done)
     self.update(done)
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Parses flags, measures, prints the table and writes the files."""
   args = _parser().parse_args(argv)
   memory_repeats = args.memory_repeats if args.memory else 0

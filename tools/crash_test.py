@@ -11,6 +11,7 @@ not.
 """
 
 import argparse
+from collections.abc import Iterator
 import math
 import pathlib
 import random
@@ -19,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+from typing import Any
 
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
@@ -32,7 +34,8 @@ class CrashTestError(Exception):
   """Training did not survive a kill; the message says which, and how."""
 
 
-def run(kills, seed, folder):
+def run(kills: int, seed: int,
+        folder: pathlib.Path) -> Iterator[dict[str, Any]]:
   """Kills and restarts training.
 
   Args:
@@ -108,13 +111,13 @@ def _failure(message, training):
                                    *tail]))
 
 
-def table(rows):
+def table(rows: list[dict[str, Any]]) -> str:
   """Returns the rows as lines of text."""
   lines = [_COLUMNS] + [[str(row[name]) for name in _COLUMNS] for row in rows]
   return "\n".join(map(str.rstrip, tabular.plain(lines)))
 
 
-def summary(rows):
+def summary(rows: list[dict[str, Any]]) -> str:
   """Returns a sentence."""
   saves = sum(row["struck"] != "step" for row in rows)
   return (f"{len(rows)} kills survived: {saves} struck while a checkpoint was "
@@ -123,7 +126,7 @@ def summary(rows):
           "were finite.")
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Parses flags, runs, and prints a table."""
   args = _parser().parse_args(argv)
   folder = pathlib.Path(args.folder or tempfile.mkdtemp(prefix="crash_test_"))

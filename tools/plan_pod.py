@@ -13,9 +13,13 @@ core keeps, computes and sends, and how long a step takes at published rates.
 """
 
 import argparse
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 import os
 import sys
 import time
+from typing import Any
 
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
@@ -46,13 +50,15 @@ _TABLE_4_PARAMS = [
 class Variant:
   """A model to plan: its name, gin files and bindings, and row of the paper."""
 
-  def __init__(self, name, files, params, paper=None):
+  def __init__(self, name: str, files: Iterable[str], params: Iterable[str],
+               paper: str | None = None) -> None:
     self.name, self.files, self.params = name, list(files), list(params)
     self.paper = paper
 
 
-def plan(variant, topology, chip, vocabulary_size=32128, prefixes=(),
-         progress=lambda what: None):
+def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
+         vocabulary_size: int = 32128, prefixes: Sequence[str] = (),
+         progress: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
   """Plans one model on one topology.
 
   Args:
@@ -156,7 +162,7 @@ def _fits(variables, total, memory):
   return "no" if variables > memory else "perhaps"
 
 
-def table_4():
+def table_4() -> list[Variant]:
   """The models of the paper's Table 4 that have a gin file."""
   found = []
   for row in attentions.TABLE_4:
@@ -195,7 +201,7 @@ def _chip(topology, args):
   return pods.CHIPS[topology.generation]._replace(**given)
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Parses flags, plans, prints the tables and writes the files."""
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)

@@ -13,8 +13,11 @@ model is that of MODEL_DIR/operative_config.gin.
 """
 
 import argparse
+from collections.abc import Callable
+from collections.abc import Iterable
 import importlib
 import sys
+from typing import Any
 
 import numpy as np
 from synthesizer_mtf import launcher
@@ -46,8 +49,9 @@ class Analysis:
     initial_step: of the one before training; None for newly drawn variables.
   """
 
-  def __init__(self, model, model_dir, names, step=None, drawn=0,
-               progress=iter):
+  def __init__(self, model: reader.Model, model_dir: str, names: list[str],
+               step: int | None = None, drawn: int = 0,
+               progress: Callable[[Iterable], Iterable] = iter) -> None:
     """Runs the model.
 
     Args:
@@ -92,7 +96,7 @@ class Analysis:
     self.states.update({state: gathered, "uniform": even})
     return kept
 
-  def rows(self):
+  def rows(self) -> list[dict[str, Any]]:
     """A dict for each head of each layer, ready for JSON."""
     rows = []
     for layer in self.layers:
@@ -116,7 +120,7 @@ class Analysis:
     return rows
 
 
-def table(rows, window):
+def table(rows: list[dict[str, Any]], window: int) -> str:
   """Two tables for people: what weights do, and what mixtures lean on.
 
   Args:
@@ -176,7 +180,7 @@ alpha weighs logits, and a head leans on a part whose alpha exceeds an equal
   share by 0.01. A part with small logits matters less than its alpha says."""
 
 
-def draw(analysis, folder, window):
+def draw(analysis: Analysis, folder: str, window: int) -> list[str]:
   """Writes all figures.
 
   Args:
@@ -209,7 +213,7 @@ def draw(analysis, folder, window):
   return written
 
 
-def choose_layers(model, wanted):
+def choose_layers(model: reader.Model, wanted: list[str]) -> list[str]:
   """The names of layers that a user asked for.
 
   Args:
@@ -271,7 +275,7 @@ def _texts(given, path):
   return given + lines
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Parses flags, draws, prints the tables and writes the JSON."""
   args = _parser().parse_args(argv)
   tf.disable_v2_behavior()

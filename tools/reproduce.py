@@ -37,7 +37,7 @@ import tensorflow.compat.v1 as tf
 _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
   """Reads the flags and prints or runs the commands; returns the status."""
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)

@@ -15,7 +15,7 @@ from synthesizer_mtf.runs import tabular
 import tensorflow.compat.v1 as tf
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
   """Runs the demo; returns the exit status."""
   args = _parse(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)

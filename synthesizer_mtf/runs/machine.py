@@ -7,7 +7,7 @@ import platform
 _PACKAGES = ("tensorflow", "mesh-tensorflow", "t5", "synthesizer-mtf", "numpy")
 
 
-def machine():
+def machine() -> dict[str, str | int | float]:
   """The processor's model, the cores that may be used, and how busy they are."""
   try:
     cores = len(os.sched_getaffinity(0))
@@ -28,7 +28,7 @@ def _cpu_model():
   return platform.processor() or platform.machine()
 
 
-def versions():
+def versions() -> dict[str, str]:
   """The versions of Python and of the packages that matter here."""
   found = {"python": platform.python_version()}
   for package in _PACKAGES:
@@ -39,6 +39,6 @@ def versions():
   return found
 
 
-def state():
+def state() -> dict[str, dict]:
   """Both, as a dict with "machine" and "versions"."""
   return {"machine": machine(), "versions": versions()}

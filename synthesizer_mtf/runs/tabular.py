@@ -1,11 +1,16 @@
 """Rows for people and for programs: tables in columns, and JSON lines."""
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 import json
+import pathlib
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 
-def markdown(lines):
+def markdown(lines: Sequence[Sequence[str]]) -> str:
   """Returns a Markdown table whose columns are aligned in plain text, too.
 
   Args:
@@ -17,12 +22,13 @@ def markdown(lines):
                    for line in lines)
 
 
-def markdown_line(cells):
+def markdown_line(cells: Iterable[str]) -> str:
   """Returns one line of a Markdown table."""
   return "| " + " | ".join(cells) + " |"
 
 
-def plain(lines, align=str.ljust):
+def plain(lines: Sequence[Sequence[str]],
+          align: Callable[[str, int], str] = str.ljust) -> list[str]:
   """Returns aligned lines, the first column to the left.
 
   Args:
@@ -38,12 +44,12 @@ def _widths(lines):
   return [max(map(len, column)) for column in zip(*lines)]
 
 
-def json_lines(rows):
+def json_lines(rows: Iterable[Any]) -> str:
   """Returns rows, which JSON can write, as one text with a line for each."""
   return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def write_json(rows, path):
+def write_json(rows: Iterable[Any], path: str | pathlib.Path) -> None:
   """Writes rows as JSON lines.
 
   Args:

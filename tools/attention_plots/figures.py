@@ -3,6 +3,7 @@
 import os
 
 import matplotlib
+from synthesizer_mtf.tools.attention_plots import reader
 
 matplotlib.use("Agg")
 
@@ -18,8 +19,11 @@ _MAP = "viridis"
 _COLORS_OF_PARTS = 10  # Those of Matplotlib, C0 to C9.
 _FORMATS = ("png", "svg")
 
+# From "trained", "initial" and "uniform" to those of each layer, by its name.
+States = dict[str, dict[str, statistics.Statistics]]
 
-def save(figure, folder, name):
+
+def save(figure: plt.Figure, folder: str, name: str) -> list[str]:
   """Writes a figure as PNG and SVG.
 
   Returns:
@@ -32,7 +36,7 @@ def save(figure, folder, name):
   return paths
 
 
-def histograms(layers, states):
+def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
   """The distribution of the weights, by layer (the paper's Figures 2 and 3).
 
   Args:
@@ -64,7 +68,7 @@ def histograms(layers, states):
   return figure
 
 
-def heads(layer, attention):
+def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
   """The weights of each head of a layer (Figures 4 and 5).
 
   Args:
@@ -100,7 +104,8 @@ def heads(layer, attention):
   return figure
 
 
-def contact_sheet(layers, attention):
+def contact_sheet(layers: list[reader.Layer],
+                  attention: dict[str, reader.Attention]) -> plt.Figure:
   """All heads of all layers, each small.
 
   Args:
@@ -143,7 +148,8 @@ def contact_sheet(layers, attention):
   return figure
 
 
-def windows(layers, attention, states, window):
+def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
+            states: States, window: int) -> plt.Figure:
   """The mean over heads and the weight by distance (Figures 6 and 7).
 
   Args:
@@ -185,7 +191,8 @@ def windows(layers, attention, states, window):
   return figure
 
 
-def alphas(layers, attention):
+def alphas(layers: list[reader.Layer],
+           attention: dict[str, reader.Attention]) -> plt.Figure:
   """The weights of the parts of mixtures, by layer and head.
 
   Args:

@@ -5,8 +5,11 @@ that the layers themselves compute with (see `synthesizer_mtf.watch`).
 """
 
 import collections
+from collections.abc import Iterable
+from collections.abc import Sequence
 import dataclasses
 import os
+from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -62,11 +65,12 @@ class Layer:
   needs_text: bool
 
   @property
-  def stack(self):
+  def stack(self) -> str:
     return self.name.rpartition("/")[0]
 
 
-def parse_gin(model_dir, files=(), params=()):
+def parse_gin(model_dir: str, files: Sequence[str] = (),
+              params: Sequence[str] = ()) -> None:
   """Makes gin hold the configuration of a trained model.
 
   Args:
@@ -86,7 +90,7 @@ def parse_gin(model_dir, files=(), params=()):
   gin_files.parse(files, params)
 
 
-def find_checkpoint(model_dir, step=None):
+def find_checkpoint(model_dir: str, step: int | None = None) -> tuple[str, int]:
   """The path of a checkpoint.
 
   Args:
@@ -121,8 +125,9 @@ class Model:
     skipped: the names of layers that have no weights of positions.
   """
 
-  def __init__(self, examples=({},), length=None, model_type=None,
-               vocabulary=None):
+  def __init__(self, examples: Iterable[dict[str, str | None]] = ({},),
+               length: int | None = None, model_type: str | None = None,
+               vocabulary: Any = None) -> None:
     """Builds the model that gin describes.
 
     Args:
@@ -222,12 +227,12 @@ class Model:
       inputs = transformer.autoregressive_inputs(targets)
     self._model.call_simple(inputs, targets, **kwargs)
 
-  def initialize(self):
+  def initialize(self) -> None:
     """Gives all variables new initial values."""
     self._session.run(self._initialize)
     self._session.run(self._copy)
 
-  def restore(self, path):
+  def restore(self, path: str) -> None:
     """Loads a checkpoint.
 
     Args:
@@ -249,7 +254,8 @@ class Model:
       self._saver.restore(self._session, path)
     self._session.run(self._copy)
 
-  def attend(self, names, example=0):
+  def attend(self, names: Iterable[str],
+             example: int = 0) -> dict[str, Attention]:
     """The attention of some layers.
 
     Args:
@@ -308,7 +314,7 @@ class Model:
     special = {vocabulary.eos_id: "</s>", vocabulary.pad_id: "<pad>"}
     return [special.get(i) or vocabulary.decode([i]) or "_" for i in ids]
 
-  def close(self):
+  def close(self) -> None:
     self._session.close()
 
 

@@ -5,19 +5,26 @@ and each is compared with `SelfAttention` of the same round. All results are
 dicts, one for each row and measure; `report` and `plot` read them.
 """
 
+from collections.abc import Callable
 import dataclasses
 import json
 import subprocess
 import sys
 import time
 import traceback
+from typing import Any
 
 import numpy as np
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
 
+# Takes the number of runs done, and what runs now.
+Progress = Callable[[int, str], None]
 
-def measure_time(rows, config, measure, warmup, repeats, progress):
+
+def measure_time(rows: list[attentions.Row], config: model.Configuration,
+                 measure: str, warmup: int, repeats: int,
+                 progress: Progress) -> list[dict[str, Any]]:
   """Times one measure of all rows, in turns.
 
   Args:
@@ -97,7 +104,9 @@ def _note_failure(result, error):
   result.update(status="failed", reason=f"{type(error).__name__}: {lines[0]}")
 
 
-def take_turns(programs, results, warmup, repeats, progress):
+def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
+               warmup: int, repeats: int,
+               progress: Progress) -> dict[str, list[float]]:
   """Runs round i of all programs before round i + 1.
 
   Each round begins with another row, so that no row always follows the same one.
@@ -124,7 +133,8 @@ def take_turns(programs, results, warmup, repeats, progress):
   return seconds
 
 
-def compare(seconds, stock_seconds):
+def compare(seconds: list[float],
+            stock_seconds: list[float] | None) -> dict[str, Any]:
   """Median and quartiles of one row's times and of its ratios to stock.
 
   Args:
@@ -157,7 +167,8 @@ def _sizes_and_rates(program, median, result):
   return rates
 
 
-def measure_memory(rows, config, repeats, progress):
+def measure_memory(rows: list[attentions.Row], config: model.Configuration,
+                   repeats: int, progress: Progress) -> list[dict[str, Any]]:
   """Measures the peak memory of a process that trains, for each row.
 
   Args:
@@ -203,7 +214,7 @@ def _measure_process(row, config, result):
   result["peak_mebibytes"] = min(result["peaks_mebibytes"])
 
 
-def add_shares(results):
+def add_shares(results: dict[str, dict]) -> None:
   """Sets `memory_share` where both ends of the scale are there."""
   if not {attentions.STOCK, attentions.FLOOR} <= set(results):
     return

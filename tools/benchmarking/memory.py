@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 _STEPS = 3
 
 
-def peak_mebibytes():
+def peak_mebibytes() -> float:
   """The largest resident size that this process has had, in MiB."""
   try:
     # Linux lets a process begin with the `ru_maxrss` of the one that started
@@ -29,7 +29,7 @@ def peak_mebibytes():
     return peak / (1024 ** 2 if sys.platform == "darwin" else 1024)
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Runs the row named first, with the configuration given as JSON second."""
   name, configuration = argv or sys.argv[1:]
   tf.disable_v2_behavior()

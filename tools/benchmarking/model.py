@@ -12,6 +12,7 @@ from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.tools.benchmarking import attentions
 import tensorflow.compat.v1 as tf
 
 _LEARNING_RATE = 0.01
@@ -37,13 +38,13 @@ class Configuration:
   device: str = "cpu:0"
 
   @property
-  def gin_file(self):
+  def gin_file(self) -> str:
     """T5's model file, with or without its relative bias."""
     return os.path.join(
         "models", "bi_v1.gin" if self.relative_bias else "bi_bert_base.gin")
 
   @property
-  def bindings(self):
+  def bindings(self) -> list[str]:
     """The gin bindings that all rows have."""
     sizes = "num_layers", "d_model", "num_heads", "d_kv", "d_ff", "dropout_rate"
     common = [f"{name} = {getattr(self, name)}" for name in sizes]
@@ -72,7 +73,9 @@ class Program:
       order of the blocks.
   """
 
-  def __init__(self, tf_graph, fetch, lowering, graph, attention):
+  def __init__(self, tf_graph: tf.Graph, fetch: tf.Tensor,
+               lowering: mtf.Lowering, graph: mtf.Graph,
+               attention: list[str]) -> None:
     self.attention = attention
     self.parameters = sum(v.shape.size for v in graph.trainable_variables)
     self.multiply_adds = sum(
@@ -85,7 +88,7 @@ class Program:
     for step in prepare:
       self._session.run(step)
 
-  def run(self):
+  def run(self) -> np.ndarray:
     """Runs it once.
 
     Returns:
@@ -99,11 +102,11 @@ class Program:
       raise ArithmeticError("the loss is not finite")
     return result
 
-  def close(self):
+  def close(self) -> None:
     self._session.close()
 
 
-def build(row, config, measure):
+def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
   """Builds what one row runs for one measure.
 
   Args:

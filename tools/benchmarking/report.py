@@ -1,11 +1,12 @@
 """Writes what the benchmark measured: a table, and CSV."""
 
 import csv
+from typing import Any
 
 from synthesizer_mtf.runs import tabular
 
 
-def header(result):
+def header(result: dict[str, Any]) -> str:
   """Says in a few lines where and on what a result was measured."""
   place, config = result["machine"], result["configuration"]
   return "\n".join([
@@ -53,7 +54,7 @@ def _spread(value, quartiles, digits=2):
   return f"{value:.{digits}f} [{low:.{digits}f} {high:.{digits}f}]"
 
 
-def table(results):
+def table(results: list[dict[str, Any]]) -> str:
   """A Markdown table with a line for each row and length.
 
   Args:
@@ -99,7 +100,7 @@ def _failures(results):
   return [""] + lines if lines else []
 
 
-def write_csv(results, path):
+def write_csv(results: list[dict[str, Any]], path: str) -> None:
   """Writes the results as CSV: `a.b` for entries of dicts and `a.0` for lists'."""
   flat = [dict(_flatten(result)) for result in results]
   names = list(dict.fromkeys(name for row in flat for name in row))

@@ -5,6 +5,8 @@ mesh_tensorflow.transformer.utils): forward pass, gradients, microbatches,
 optimizer. Variables are never materialised: only the graph is made.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import functools
 import inspect
@@ -19,6 +21,8 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.tools.pod_planning import pods
 import tensorflow.compat.v1 as tf
+
+_Slices = simd_mesh_impl.SimdMeshImpl.LaidOutTensor
 
 
 class Run(NamedTuple):
@@ -37,12 +41,12 @@ class Run(NamedTuple):
   mesh_shape: mtf.Shape
   layout: mtf.LayoutRules
   batch_size: int
-  sequence_length: dict
-  optimizer: object
+  sequence_length: dict[str, int]
+  optimizer: type[mtf.optimize.Optimizer]
   packed: bool
 
 
-def read_run(topology):
+def read_run(topology: pods.Topology) -> tuple[Run, Callable[[mtf.Shape], int]]:
   """Reads the run from gin's configuration.
 
   Args:
@@ -99,7 +103,7 @@ def _check_cores(mesh_shape, topology, layout, batch_size):
       "batch and model set `utils.tpu_mesh_shape.model_parallelism`).")
 
 
-def mesh_names(mesh_shape):
+def mesh_names(mesh_shape: mtf.Shape) -> list[str]:
   """The names of T5's mesh dimensions, and of those in use."""
   return list(dict.fromkeys(
       ["batch", "model"] + [d.name for d in mesh_shape.dims]))
@@ -119,7 +123,8 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
       a group).
   """
 
-  def __init__(self, shape, layout, topology):
+  def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
+               topology: pods.Topology) -> None:
     super().__init__(
         shape, layout, None, topology.device_assignment(),
         _mapping(shape, topology))
@@ -129,7 +134,8 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
   class LaidOutVariable(simd_mesh_impl.SimdMeshImpl.LaidOutVariable):
     """The slice of one core; it is never copied from or to a checkpoint."""
 
-    def __init__(self, variable, mesh_impl):
+    def __init__(self, variable: mtf.Variable,
+                 mesh_impl: "OneCoreMeshImpl") -> None:
       self._variable = variable
       self._mesh_impl = mesh_impl
       with mtf.utils.outside_all_rewrites():
@@ -143,7 +149,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
           [tpu_variables.ReplicatedVariable(variable.name, [one_slice])])
 
   @property
-  def pnum_tensor(self):
+  def pnum_tensor(self) -> tf.Tensor:
     if self._pnum_tensor is None:
       with mtf.utils.outside_all_rewrites():
         self._pnum_tensor = tf.placeholder(tf.int32, [], name="pnum")
@@ -155,18 +161,21 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
       self._groups[key] = super()._create_group_assignment(mesh_axes)
     return self._groups[key]
 
-  def allreduce(self, x, mesh_axes, reduction_fn_string):
+  def allreduce(self, x: _Slices, mesh_axes: list[int],
+                reduction_fn_string: str) -> _Slices:
     y = super().allreduce(x, mesh_axes, reduction_fn_string)
     if mesh_axes and reduction_fn_string == "SUM":  # Others come as such sums.
       self._record(y, mesh_axes)
     return y
 
-  def alltoall(self, x, mesh_axis, split_axis, concat_axis):
+  def alltoall(self, x: _Slices, mesh_axis: int, split_axis: int,
+               concat_axis: int) -> _Slices:
     y = super().alltoall(x, mesh_axis, split_axis, concat_axis)
     self._record(y, [mesh_axis])
     return y
 
-  def receive(self, x, mesh_axis, source_pcoord):
+  def receive(self, x: _Slices, mesh_axis: int,
+              source_pcoord: list[int | None]) -> _Slices:
     y = super().receive(x, mesh_axis, source_pcoord)
     self._record(y, [mesh_axis])
     return y
@@ -198,15 +207,16 @@ class Step(NamedTuple):
     lowering: the `mtf.Lowering`.
     microbatches: how often the body of the loop runs, if there is one.
   """
-  fetches: list
+  fetches: list[tf.Operation]
   graph: mtf.Graph
   mesh_impl: OneCoreMeshImpl
   lowering: mtf.Lowering
   microbatches: int
 
 
-def lower(run, topology, batch_size, vocabulary_size,
-          progress=lambda what: None):
+def lower(run: Run, topology: pods.Topology,
+          batch_size: Callable[[mtf.Shape], int], vocabulary_size: int,
+          progress: Callable[[str], None] = lambda what: None) -> Step:
   """Builds and lowers the training step.
 
   Args:
@@ -243,7 +253,7 @@ def lower(run, topology, batch_size, vocabulary_size,
 
 
 @contextlib.contextmanager
-def loops_in_one_graph():
+def loops_in_one_graph() -> Iterator[None]:
   """The loop over microbatches stays in this graph, as for T5's trainer."""
   enabled = tf.control_flow_v2_enabled()
   tf.disable_control_flow_v2()

@@ -1,5 +1,7 @@
 """Writes plans: tables and reasons."""
 
+from typing import Any
+
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.pod_planning import pods
 
@@ -45,7 +47,7 @@ def _mib(size):
   return f"{size / 2**20:,.0f}" if size >= 2**20 else f"{size / 2**20:.3g}"
 
 
-def table(plans):
+def table(plans: list[dict[str, Any]]) -> str:
   """A Markdown table of the valid plans, with the others' reasons below.
 
   Args:
@@ -108,7 +110,7 @@ def _replicated(plans):
   return parts
 
 
-def paper_table(plans):
+def paper_table(plans: list[dict[str, Any]]) -> str | None:
   """Compares plans with Table 4 of the paper, where they are its models.
 
   Args:

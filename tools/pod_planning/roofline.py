@@ -9,12 +9,13 @@ these. Within one chip it passes through the memory. Latency is left out, and so
 are input, host and whatever a kernel loses below its peak.
 """
 
+from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import pods
 
 _LINKS_OF_A_RING = 2
 
 
-def estimate(counts, chip):
+def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
   """The time of a step.
 
   Args:
@@ -43,7 +44,8 @@ def _memory_rate(chip):
   return 1e9 * chip.hbm_gbps / pods.CORES_PER_CHIP
 
 
-def communication_seconds(collective, size, chip):
+def communication_seconds(collective: counting.Collective, size: int,
+                          chip: pods.Chip) -> float:
   """The time of a collective.
 
   Args:

@@ -4,18 +4,24 @@ All rows take turns in one process, as in `benchmark`, whose model this is: so
 whatever else the machine does slows them alike.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import tables
 
 # Words of T5's vocabulary, which Mesh TensorFlow rounds up to a multiple of 128.
 _VOCABULARY = 32128
 
 
-def measure(table, rows, settings, lengths, batch, rounds, progress,
-            vocabulary=_VOCABULARY):
+def measure(table: tables.Table, rows: Iterable[tables.Row],
+            settings: plan.Settings, lengths: tuple[int, int], batch: int,
+            rounds: int, progress: measuring.Progress,
+            vocabulary: int = _VOCABULARY) -> dict[str, dict[str, Any]]:
   """Times training steps of all rows, in turns, on random tokens.
 
   Args:
