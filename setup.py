@@ -135,7 +135,7 @@ setup(
         "synthesizer_mtf.gin",
         "synthesizer_mtf.tasks",
         "synthesizer_mtf.tools",
-    ],
+    ] + ["synthesizer_mtf.tools." + name for name in find_packages("tools")],
     package_dir={
         "synthesizer_mtf.gin": "gin",
         "synthesizer_mtf.tasks": "tasks",

@@ -21,6 +21,7 @@ import os
 import re
 
 from absl import logging
+from synthesizer_mtf.command import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
@@ -33,6 +34,10 @@ _PARTIAL = re.compile(
 
 class DamagedError(ValueError):
   """A checkpoint cannot be read; the message says what was found."""
+
+
+class MissingError(DamagedError):
+  """`checkpoint` names one that is not there, nor is any other."""
 
 
 def find(model_dir):
@@ -97,8 +102,8 @@ def latest(model_dir):
     a path, or None where there is no checkpoint.
 
   Raises:
-    ValueError: the newest is damaged, or `checkpoint` names one and there is
-      none.
+    DamagedError: the newest is.
+    MissingError: `checkpoint` names one and there is none.
   """
   state = _read_state(model_dir)
   found = find(model_dir)
@@ -110,7 +115,7 @@ def latest(model_dir):
   elif found:
     newest = found[-1]
   elif named:
-    raise ValueError(
+    raise MissingError(
         f"`checkpoint` in {model_dir} names {named}, which is not there, nor "
         "is any other checkpoint; bring it back, or remove `checkpoint` to "
         "begin at step 0.")
@@ -119,8 +124,14 @@ def latest(model_dir):
   try:
     check(newest)
   except DamagedError as error:
-    raise ValueError(explain_damage(newest, error)) from error
+    raise DamagedError(explain_damage(newest, error)) from error
   return newest
+
+
+def step_of(path):
+  """Returns the step that ends the path of a checkpoint; 0 without one."""
+  step = path.rpartition("-")[2]
+  return int(step) if step.isdecimal() else 0
 
 
 def explain_damage(path, error):
@@ -229,8 +240,8 @@ def check_variables(path, variables):
   TensorFlow would ignore what the model does not have, as when R+V goes on
   as V, and write over the checkpoint without it.
 
-  What an optimizer keeps has the name of its variable, and more after it. The
-  checkpoint may have more of that than the model, as in evaluation.
+  The checkpoint may have more than the model of what an optimizer keeps, as in
+  evaluation.
 
   Args:
     path: of the checkpoint.
@@ -243,7 +254,7 @@ def check_variables(path, variables):
   ours = {v.op.name: v.shape.as_list() for v in variables}
   missing = [name for name in ours if name not in saved]
   extra = [name for name in saved
-           if name not in ours and not _belongs_to(name, ours)]
+           if name not in ours and not optimizer_slots.belongs_to_any(name, ours)]
   shapes = {name: f"{name} {saved[name]} instead of {ours[name]}"
             for name in ours if saved.get(name, ours[name]) != ours[name]}
   found = [_few("it lacks", _without_slots(missing)),
@@ -256,14 +267,10 @@ def check_variables(path, variables):
         "bindings of this one, which are in its operative_config.gin.")
 
 
-def _belongs_to(name, others):
-  """Whether an optimizer keeps this for another variable."""
-  return any(name.startswith((f"{other}_", f"{other}/")) for other in others)
-
-
 def _without_slots(names):
   """Leaves out what an optimizer keeps for variables that are named, too."""
-  return [name for name in names if not _belongs_to(name, names)]
+  return [name for name in names
+          if not optimizer_slots.belongs_to_any(name, names)]
 
 
 def _few(title, names, most=4):

@@ -12,6 +12,7 @@ not new is an error.
 
 import gin
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
 
@@ -78,10 +79,13 @@ def find_checkpoint(path):
     a string, without ".index".
 
   Raises:
-    ValueError: there is none.
+    ValueError: there is none, or it is damaged.
   """
   if tf.io.gfile.isdir(path):
-    found = tf.train.latest_checkpoint(path)
+    try:
+      found = checkpoints.latest(path)
+    except checkpoints.MissingError:
+      found = None
   else:
     path = path[:-len(".index")] if path.endswith(".index") else path
     found = path if tf.io.gfile.exists(path + ".index") else None

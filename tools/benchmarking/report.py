@@ -1,47 +1,12 @@
-"""Writes what the benchmark measured: a table, JSON lines, CSV."""
+"""Writes what the benchmark measured: a table, and CSV."""
 
 import csv
-import importlib.metadata
-import json
-import os
-import platform
+from typing import Any
 
-PACKAGES = ("tensorflow", "mesh-tensorflow", "t5", "synthesizer-mtf", "numpy")
+from synthesizer_mtf.runs import tabular
 
 
-def machine():
-  """The processor's model, the cores that may be used, and how busy they are."""
-  try:
-    cores = len(os.sched_getaffinity(0))
-  except AttributeError:  # Linux only.
-    cores = os.cpu_count()
-  return {"cpu": _cpu_model(), "cores": cores, "system": platform.system(),
-          "load": round(os.getloadavg()[0], 2)}
-
-
-def _cpu_model():
-  try:
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-      for line in f:
-        if line.startswith("model name"):
-          return line.split(":", 1)[1].strip()
-  except OSError:
-    pass
-  return platform.processor() or platform.machine()
-
-
-def versions():
-  """The versions of Python and of the packages that matter here."""
-  found = {"python": platform.python_version()}
-  for package in PACKAGES:
-    try:
-      found[package] = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-      found[package] = "not installed"
-  return found
-
-
-def header(result):
+def header(result: dict[str, Any]) -> str:
   """Says in a few lines where and on what a result was measured."""
   place, config = result["machine"], result["configuration"]
   return "\n".join([
@@ -89,11 +54,11 @@ def _spread(value, quartiles, digits=2):
   return f"{value:.{digits}f} [{low:.{digits}f} {high:.{digits}f}]"
 
 
-def table(results):
+def table(results: list[dict[str, Any]]) -> str:
   """A Markdown table with a line for each row and length.
 
   Args:
-    results: the dicts that `benchmark_measure` returns.
+    results: the dicts that `measuring` returns.
 
   Returns:
     a string; below the table, what was not possible or failed, and a legend.
@@ -103,13 +68,14 @@ def table(results):
     key = result["row"], result["inputs"], result["targets"]
     lines.setdefault(key, {})[result["measure"]] = result
   columns = [
-      (title, [_cell(title, line.get(measure), text) for line in lines.values()])
+      [title, *(_cell(title, line.get(measure), text) for line in lines.values())]
       for title, measure, text in _COLUMNS]
-  columns = [("row", [row for row, _, _ in lines]),
-             ("lengths", [f"{i}/{t}" for _, i, t in lines])] + [
-                 column for column in columns if any(column[1])]
+  columns = [["row", *(row for row, _, _ in lines)],
+             ["lengths", *(f"{i}/{t}" for _, i, t in lines)]] + [
+                 column for column in columns if any(column[1:])]
   legend = LEGEND.format(**results[0]["configuration"])
-  return "\n".join([_aligned(columns), *_failures(results), "", legend])
+  return "\n".join([
+      tabular.markdown([*zip(*columns)]), *_failures(results), "", legend])
 
 
 def _cell(title, result, text):
@@ -120,14 +86,6 @@ def _cell(title, result, text):
   except KeyError:  # Not measured.
     shown = title in ("speed", "eval", "decode", "memory")
     return result["status"] if shown and result["status"] != "ok" else ""
-
-
-def _aligned(columns):
-  filled = []
-  for title, cells in columns:
-    width = max(map(len, [title, *cells]))
-    filled.append([c.ljust(width) for c in [title, "-" * width, *cells]])
-  return "\n".join("| " + " | ".join(line) + " |" for line in zip(*filled))
 
 
 def _failures(results):
@@ -142,15 +100,8 @@ def _failures(results):
   return [""] + lines if lines else []
 
 
-def write_json(results, path):
-  """Writes JSON lines, one for each row, length and measure."""
-  with open(path, "w", encoding="utf-8") as f:
-    for result in results:
-      f.write(json.dumps(result) + "\n")
-
-
-def write_csv(results, path):
-  """Writes the same as CSV: `a.b` for entries of dicts and `a.0` for lists'."""
+def write_csv(results: list[dict[str, Any]], path: str) -> None:
+  """Writes the results as CSV: `a.b` for entries of dicts and `a.0` for lists'."""
   flat = [dict(_flatten(result)) for result in results]
   names = list(dict.fromkeys(name for row in flat for name in row))
   with open(path, "w", encoding="utf-8", newline="") as f:

@@ -2,15 +2,16 @@
 
 A row names gin files of `gin/`; a column names a task and a score of it, as
 `runs.results.scores` reads it. Speed and size in Table 4 are those of
-`benchmark_rows.TABLE_4`.
+`attentions.TABLE_4`.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import math
 from typing import NamedTuple
 
 from synthesizer_mtf.tasks import averages
-from synthesizer_mtf.tools import benchmark_rows
+from synthesizer_mtf.tools.benchmarking import attentions
 
 
 class Column(NamedTuple):
@@ -27,7 +28,7 @@ class Column(NamedTuple):
   scores: tuple[str, ...]
   lower_is_better: bool = False
 
-  def cell(self, scores):
+  def cell(self, scores: Mapping[str, float]) -> tuple[float, ...] | None:
     """The figures of this column, a tuple; None where one is missing.
 
     Args:
@@ -90,12 +91,12 @@ class Table(NamedTuple):
   mixture: str | None = None
   speed: bool = False
 
-  def trained(self):
+  def trained(self) -> list[str]:
     """The tasks or mixtures that a model is trained on, each by itself."""
     tasks = dict.fromkeys(c.task for c in self.columns if c.task)
     return [self.mixture] if self.mixture else list(tasks)
 
-  def is_pretrained(self, task):
+  def is_pretrained(self, task: str) -> bool:
     """Whether training on a task goes on from C4."""
     return task in self.pretrained or self.mixture in self.pretrained
 
@@ -199,7 +200,7 @@ def _table_4():
                     "D": 1.965, "R": 1.972, "R+V": 1.849, "D+V": 1.832}
   rows = []
   for name, value in log_perplexity.items():
-    paper = benchmark_rows.TABLE_4[name]
+    paper = attentions.TABLE_4[name]
     name = "V" if name == "Transformer" else name
     rows.append(Row(name, _table4_model(name), {
         "Log PPL": (value,),
@@ -262,6 +263,6 @@ TABLES = {table.number: table for table in (
     _table_2(), _table_3(), _table_4(), _table_5(), _table_6(), _table_7())}
 
 
-def value(cell):
+def value(cell: Iterable[float]) -> float:
   """The number by which a cell is compared: the mean of its scores."""
   return math.fsum(cell) / len(cell)

@@ -2,29 +2,35 @@
 
 Other work on the machine slows all rows of a round alike, so rows run in turns
 and each is compared with `SelfAttention` of the same round. All results are
-dicts, one for each row and measure; `benchmark_report` and `benchmark_plot` read
-them.
+dicts, one for each row and measure; `report` and `plot` read them.
 """
 
+from collections.abc import Callable
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 import time
+import traceback
+from typing import Any
 
 import numpy as np
-from synthesizer_mtf.tools import benchmark_model
-from synthesizer_mtf.tools import benchmark_rows
+from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import model
+
+# Takes the number of runs done, and what runs now.
+Progress = Callable[[int, str], None]
 
 
-def measure_time(rows, config, measure, warmup, repeats, progress):
+def measure_time(rows: list[attentions.Row], config: model.Configuration,
+                 measure: str, warmup: int, repeats: int,
+                 progress: Progress) -> list[dict[str, Any]]:
   """Times one measure of all rows, in turns.
 
   Args:
-    rows: a list of `benchmark_rows.Row`, `SelfAttention` among them.
-    config: a `benchmark_model.Configuration`.
-    measure: a key of `benchmark_model.MEASURES`.
+    rows: a list of `attentions.Row`, `SelfAttention` among them.
+    config: a `model.Configuration`.
+    measure: a key of `model.MEASURES`.
     warmup: rounds that are not counted.
     repeats: rounds that are.
     progress: a function (number of runs done, what runs now).
@@ -47,7 +53,7 @@ def measure_time(rows, config, measure, warmup, repeats, progress):
     program.close()
     if results[name]["status"] == "ok":
       result = results[name]
-      result.update(compare(seconds[name], seconds.get(benchmark_rows.STOCK)))
+      result.update(compare(seconds[name], seconds.get(attentions.STOCK)))
       result.update(_sizes_and_rates(program, result["median_seconds"], result))
   return list(results.values())
 
@@ -69,7 +75,7 @@ def _description(row, config, measure):
 
 
 def _paper(row):
-  paper = benchmark_rows.TABLE_4.get(row.paper)
+  paper = attentions.TABLE_4.get(row.paper)
   if paper is None:
     return {}
   return {"paper_row": paper.name, "paper_ratio": paper.ratio,
@@ -85,18 +91,22 @@ def _build(row, config, measure, result):
     result.update(status="not possible", reason=obstacle)
     return None
   try:
-    return benchmark_model.build(row, config, measure)
+    return model.build(row, config, measure)
   except Exception as error:
     _note_failure(result, error)
     return None
 
 
 def _note_failure(result, error):
+  """Notes why a row failed; its traceback goes to standard error."""
+  traceback.print_exception(error)
   lines = str(error).strip().splitlines() or [type(error).__name__]
   result.update(status="failed", reason=f"{type(error).__name__}: {lines[0]}")
 
 
-def take_turns(programs, results, warmup, repeats, progress):
+def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
+               warmup: int, repeats: int,
+               progress: Progress) -> dict[str, list[float]]:
   """Runs round i of all programs before round i + 1.
 
   Each round begins with another row, so that no row always follows the same one.
@@ -123,7 +133,8 @@ def take_turns(programs, results, warmup, repeats, progress):
   return seconds
 
 
-def compare(seconds, stock_seconds):
+def compare(seconds: list[float],
+            stock_seconds: list[float] | None) -> dict[str, Any]:
   """Median and quartiles of one row's times and of its ratios to stock.
 
   Args:
@@ -156,12 +167,13 @@ def _sizes_and_rates(program, median, result):
   return rates
 
 
-def measure_memory(rows, config, repeats, progress):
+def measure_memory(rows: list[attentions.Row], config: model.Configuration,
+                   repeats: int, progress: Progress) -> list[dict[str, Any]]:
   """Measures the peak memory of a process that trains, for each row.
 
   Args:
-    rows: a list of `benchmark_rows.Row`, stock and floor among them.
-    config: a `benchmark_model.Configuration`.
+    rows: a list of `attentions.Row`, stock and floor among them.
+    config: a `model.Configuration`.
     repeats: processes for each row; the smallest peak counts, since what comes
       on top is chance.
     progress: a function (number of processes done, what runs now).
@@ -188,11 +200,11 @@ def measure_memory(rows, config, repeats, progress):
 def _measure_process(row, config, result):
   """Notes the peak of one fresh process in `result`."""
   process = subprocess.run(
-      [sys.executable, "-m", "synthesizer_mtf.tools.benchmark_memory", row.name,
+      [sys.executable, "-m", "synthesizer_mtf.tools.benchmarking.memory", row.name,
        json.dumps(dataclasses.asdict(config))],
-      capture_output=True, text=True, check=False,
-      env=os.environ)
+      capture_output=True, text=True, check=False)
   if process.returncode:
+    print(process.stderr, file=sys.stderr)
     lines = process.stderr.strip().splitlines() or ["no message"]
     result.update(status="failed", reason=(
         f"exit status {process.returncode}: {lines[-1]}"))
@@ -202,12 +214,12 @@ def _measure_process(row, config, result):
   result["peak_mebibytes"] = min(result["peaks_mebibytes"])
 
 
-def add_shares(results):
+def add_shares(results: dict[str, dict]) -> None:
   """Sets `memory_share` where both ends of the scale are there."""
-  if not {benchmark_rows.STOCK, benchmark_rows.FLOOR} <= set(results):
+  if not {attentions.STOCK, attentions.FLOOR} <= set(results):
     return
-  floor = results[benchmark_rows.FLOOR]["peak_mebibytes"]
-  stock = results[benchmark_rows.STOCK]["peak_mebibytes"] - floor
+  floor = results[attentions.FLOOR]["peak_mebibytes"]
+  stock = results[attentions.STOCK]["peak_mebibytes"] - floor
   for result in results.values():
     if stock > 0:
       result["memory_share"] = (result["peak_mebibytes"] - floor) / stock

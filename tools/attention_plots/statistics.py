@@ -19,13 +19,13 @@ class Statistics:
   is always 1.
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     self._profile = np.zeros((1, 1))
     self._entropy = self._counts = self._sum = self._squares = 0.
     self._max = 0.
     self._rows = self._pairs = 0
 
-  def add(self, weights, visible):
+  def add(self, weights: np.ndarray, visible: np.ndarray) -> None:
     """Adds one example.
 
     Args:
@@ -46,12 +46,12 @@ class Statistics:
     self._counts += np.stack([np.histogram(head, BINS)[0] for head in weights])
 
   @property
-  def histogram(self):
+  def histogram(self) -> np.ndarray:
     """[heads, bins]: the share of all weights in each bin of `BINS`."""
     return self._counts / self._pairs
 
   @property
-  def profile(self):
+  def profile(self) -> np.ndarray:
     """[heads, 2 * length - 1]: the weight of the key at each offset.
 
     Offsets run from 1 - length to length - 1; a key before its query has a
@@ -60,15 +60,15 @@ class Statistics:
     return self._profile / self._rows
 
   @property
-  def offsets(self):
+  def offsets(self) -> np.ndarray:
     size = self._profile.shape[-1] // 2
     return np.arange(-size, size + 1)
 
-  def window_mass(self, window):
+  def window_mass(self, window: int) -> np.ndarray:
     """[heads]: the weight that lies within +-window of the query."""
     return self.profile[:, np.abs(self.offsets) <= window].sum(-1)
 
-  def summary(self, windows):
+  def summary(self, windows: list[int]) -> dict[str, np.ndarray]:
     """All numbers.
 
     Args:
@@ -103,7 +103,7 @@ class Statistics:
     return (masses >= 0.5 * masses[-1] - 1e-9).argmax(0)
 
 
-def uniform(visible):
+def uniform(visible: np.ndarray) -> np.ndarray:
   """<float>[1, length, length]: the same weight for all keys that are seen."""
   return (visible / np.maximum(visible.sum(-1, keepdims=True), 1))[None]
 

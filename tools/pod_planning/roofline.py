@@ -9,23 +9,24 @@ these. Within one chip it passes through the memory. Latency is left out, and so
 are input, host and whatever a kernel loses below its peak.
 """
 
-from synthesizer_mtf.tools import plan_pod_topology
+from synthesizer_mtf.tools.pod_planning import counting
+from synthesizer_mtf.tools.pod_planning import pods
 
 _LINKS_OF_A_RING = 2
 
 
-def estimate(counts, chip):
+def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
   """The time of a step.
 
   Args:
-    counts: a `plan_pod_counts.Counts`.
-    chip: a `plan_pod_topology.Chip`.
+    counts: a `counting.Counts`.
+    chip: a `pods.Chip`.
 
   Returns:
     a dict of seconds: "matmul" (kernels that their matrix products bound),
     "memory" (the other kernels), "communication", and "step", their sum.
   """
-  peak = 1e12 * chip.tflops / plan_pod_topology.CORES_PER_CHIP
+  peak = 1e12 * chip.tflops / pods.CORES_PER_CHIP
   rate = _memory_rate(chip)
   seconds = {"matmul": 0., "memory": 0.}
   for kernel, times in counts.kernels.items():
@@ -40,16 +41,17 @@ def estimate(counts, chip):
 
 def _memory_rate(chip):
   """Bytes per second for each core."""
-  return 1e9 * chip.hbm_gbps / plan_pod_topology.CORES_PER_CHIP
+  return 1e9 * chip.hbm_gbps / pods.CORES_PER_CHIP
 
 
-def communication_seconds(collective, size, chip):
+def communication_seconds(collective: counting.Collective, size: int,
+                          chip: pods.Chip) -> float:
   """The time of a collective.
 
   Args:
-    collective: a `plan_pod_counts.Collective`.
+    collective: a `counting.Collective`.
     size: the bytes that each core puts in.
-    chip: a `plan_pod_topology.Chip`.
+    chip: a `pods.Chip`.
 
   Returns:
     seconds.
@@ -57,7 +59,7 @@ def communication_seconds(collective, size, chip):
   chips = collective.chips
   if chips == 1:
     return 2 * size / _memory_rate(chip)
-  groups = plan_pod_topology.CORES_PER_CHIP * chips / collective.cores
+  groups = pods.CORES_PER_CHIP * chips / collective.cores
   link = 1e9 * chip.link_gbps / 8
   # Times that a byte passes a link, for each chip of the ring.
   hops = {"allreduce": 2 * (chips - 1) / chips, "alltoall": chips / 4,

@@ -4,24 +4,30 @@ All rows take turns in one process, as in `benchmark`, whose model this is: so
 whatever else the machine does slows them alike.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 from synthesizer_mtf.runs import commands
-from synthesizer_mtf.tools import benchmark_measure
-from synthesizer_mtf.tools import benchmark_model
-from synthesizer_mtf.tools import benchmark_rows
-from synthesizer_mtf.tools import reproduce_plan
+from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import measuring
+from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import tables
 
 # Words of T5's vocabulary, which Mesh TensorFlow rounds up to a multiple of 128.
 _VOCABULARY = 32128
 
 
-def measure(table, rows, settings, lengths, batch, rounds, progress,
-            vocabulary=_VOCABULARY):
+def measure(table: tables.Table, rows: Iterable[tables.Row],
+            settings: plan.Settings, lengths: tuple[int, int], batch: int,
+            rounds: int, progress: measuring.Progress,
+            vocabulary: int = _VOCABULARY) -> dict[str, dict[str, Any]]:
   """Times training steps of all rows, in turns, on random tokens.
 
   Args:
-    table: a `reproduce_tables.Table`.
+    table: a `tables.Table`.
     rows: some of its rows.
-    settings: a `reproduce_plan.Settings`.
+    settings: a `plan.Settings`.
     lengths: (tokens of the inputs, tokens of the targets).
     batch: examples of a step.
     rounds: how many rounds count, after two of warm-up.
@@ -33,11 +39,11 @@ def measure(table, rows, settings, lengths, batch, rounds, progress,
     "ok", "steps_per_second", "ratio" and "ratio_quartiles" to the first row,
     "parameters" and "tflops", einsums only.
   """
-  config = benchmark_model.Configuration(
+  config = model.Configuration(
       inputs=lengths[0], targets=lengths[1], batch=batch,
       vocabulary=vocabulary, dropout_rate=0.0, relative_bias=True,
       targets_vocabulary=128 if lengths[1] == 1 else None)
-  timed = benchmark_measure.measure_time(
+  timed = measuring.measure_time(
       [_row(table, row, settings) for row in rows], config, "train", 2, rounds,
       progress)
   first = timed[0].get("seconds")
@@ -46,13 +52,13 @@ def measure(table, rows, settings, lengths, batch, rounds, progress,
 
 def _row(table, row, settings):
   """A row of the benchmark with the gin of a row at laptop scale."""
-  task = reproduce_plan.trained_tasks(table, settings)[0]
-  of_row = reproduce_plan.Commands(table, row, task, "laptop", settings)
+  task = plan.trained_tasks(table, settings)[0]
+  of_row = plan.Commands(table, row, task, "laptop", settings)
   bindings = [f"include '{path}'" for path in of_row.files(task)]
   bindings += [flag.split("=", 1)[1]
                for flag in commands.flags([], of_row.params(task))]
   bindings += settings.gin_params
-  return benchmark_rows.Row(
+  return attentions.Row(
       row.name, "ours", lambda stack, length: bindings * (stack == "encoder"))
 
 
@@ -62,7 +68,7 @@ def _summary(result, first):
   if result["status"] == "ok":
     summary["tflops"] = result["einsum_tflops"]
     if first:
-      compared = benchmark_measure.compare(result["seconds"], first)
+      compared = measuring.compare(result["seconds"], first)
       summary["ratio"] = compared["ratio"]
       summary["ratio_quartiles"] = compared["ratio_quartiles"]
   return summary

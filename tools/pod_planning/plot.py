@@ -1,5 +1,7 @@
 """Draws plans: the parts of a step, or how it changes with the topology."""
 
+from typing import Any
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -11,7 +13,7 @@ _BYTES = {"parameter_bytes": "#9467bd", "optimizer_bytes": "#8c564b",
           "activation_bytes": "#e377c2"}
 
 
-def plot(plans, path):
+def plot(plans: list[dict[str, Any]], path: str) -> bool:
   """Draws the time of a step and the memory of a core.
 
   Args:

@@ -8,6 +8,7 @@ authors' `Synthesizer` and `LocalConvAttnBlock` are those of mesh_tensorflow, wi
 its cross-attention.
 """
 
+from collections.abc import Callable
 import inspect
 import math
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from synthesizer_mtf import notation
 
 STOCK = "SelfAttention"
 FLOOR = "floor"
-OURS = ["V", "R", "Fix", "FR", "D", "FD", "R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
+MIXTURES = ["R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
 ENCODER_ONLY = ["Linformer"]
 
 # mesh_tensorflow's attention.synthetic_attention writes this number into the
@@ -35,7 +36,7 @@ class PaperRow(NamedTuple):
   tflops: float
 
   @property
-  def ratio(self):
+  def ratio(self) -> float:
     """Steps per second relative to the paper's Transformer."""
     return self.steps_per_second / TABLE_4["Transformer"].steps_per_second
 
@@ -64,18 +65,18 @@ class Row(NamedTuple):
   """
   name: str
   family: str
-  stack_bindings: object
+  stack_bindings: Callable[[str, int], list[str]]
   paper: str | None = None
   longest: int | None = None
 
-  def bindings(self, inputs, targets):
+  def bindings(self, inputs: int, targets: int) -> list[str]:
     """The gin bindings of this row, for these lengths of the two stacks."""
     theirs = self.family in ("authors", "stock")
     return (self.stack_bindings("encoder", inputs) +
             self.stack_bindings("decoder", targets) +
             theirs * ["synthesizer_stack.fast_cross_attention = False"])
 
-  def obstacle(self, inputs, targets):
+  def obstacle(self, inputs: int, targets: int) -> str | None:
     """Why the row is not possible at these lengths, or None."""
     length = max(inputs, targets)
     if self.longest is None or length <= self.longest:
@@ -92,10 +93,12 @@ class ValuesOnly(transformer.TransformerLayer):
   an attention layer needs at least these.
   """
 
-  def __init__(self, num_heads=gin.REQUIRED, key_value_size=gin.REQUIRED):
+  def __init__(self, num_heads: int = gin.REQUIRED,
+               key_value_size: int = gin.REQUIRED) -> None:
     self.size = num_heads * key_value_size
 
-  def call(self, context, x, losses=None):
+  def call(self, context: transformer.Context, x: mtf.Tensor,
+           losses: list | None = None) -> mtf.Tensor:
     del losses
     d_model = context.model.model_dim
     heads = mtf.Dimension("heads", self.size)
@@ -247,12 +250,15 @@ def _floor_bindings(stack, length):
           "ValuesOnly.key_value_size = %d_kv"]
 
 
+_PATTERN = _pattern()
+
 ROWS = {row.name: row for row in (
     Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
-    *map(_ours, OURS),
+    *map(_ours, [name for name in notation.SYNTHESIZING_FUNCTIONS
+                 if name != _PATTERN.name] + MIXTURES),
     *map(_encoder_only, ENCODER_ONLY),
     _mixer(),
-    _pattern(),
+    _PATTERN,
     _universal(),
     *map(_our_convolution, ["LightConv", "DyConv"]),
     _sparse("SparseFixed", columns=8),
@@ -267,7 +273,7 @@ ROWS = {row.name: row for row in (
 )}
 
 
-def find_row(name):
+def find_row(name: str) -> Row:
   """The row of this name, or of this notation.
 
   Args:

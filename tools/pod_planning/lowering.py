@@ -5,25 +5,24 @@ mesh_tensorflow.transformer.utils): forward pass, gradients, microbatches,
 optimizer. Variables are never materialised: only the graph is made.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
-import copy
 import functools
 import inspect
-import logging
-import os
 from typing import NamedTuple
 
 from absl import flags
-import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
 from mesh_tensorflow import tpu_variables
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.tools import plan_pod_layout
-from synthesizer_mtf.tools import plan_pod_topology
-from t5.models import mesh_transformer
+from synthesizer_mtf.tools.pod_planning import layouts
+from synthesizer_mtf.tools.pod_planning import pods
 import tensorflow.compat.v1 as tf
+
+_Slices = simd_mesh_impl.SimdMeshImpl.LaidOutTensor
 
 
 class Run(NamedTuple):
@@ -42,50 +41,16 @@ class Run(NamedTuple):
   mesh_shape: mtf.Shape
   layout: mtf.LayoutRules
   batch_size: int
-  sequence_length: dict
-  optimizer: object
+  sequence_length: dict[str, int]
+  optimizer: type[mtf.optimize.Optimizer]
   packed: bool
 
 
-@functools.cache
-def _add_search_path(folder):
-  gin.add_config_file_search_path(folder)
-
-
-def parse_gin(files, params, prefixes, topology):
-  """Parses gin as the trainer does, for this topology.
-
-  Args:
-    files: gin files, found as by `synthesizer_mesh_transformer`.
-    params: gin bindings, which come last.
-    prefixes: more folders of gin files.
-    topology: the name that `utils.tpu_mesh_shape.tpu_topology` gets.
-  """
-  transformer = os.path.dirname(utils.__file__)
-  t5_models = os.path.dirname(mesh_transformer.__file__)
-  gin_files.add_search_path()
-  for folder in [os.path.join(t5_models, "gin"), *prefixes]:
-    _add_search_path(folder)
-  gin.clear_config()
-  unknown = mesh_transformer.DEPRECATED_GIN_REFERENCES
-  defaults = os.path.join(transformer, "gin", "defaults.gin")
-  # gin logs an error for each folder that it searches in vain.
-  logging.disable(logging.ERROR)
-  try:
-    gin.parse_config_file(defaults, skip_unknown=unknown)
-    gin.parse_config_files_and_bindings(
-        files, params, skip_unknown=unknown, finalize_config=False)
-  finally:
-    logging.disable(logging.NOTSET)
-  gin.bind_parameter("utils.tpu_mesh_shape.tpu_topology", topology)
-  gin.finalize()
-
-
-def read_run(topology):
+def read_run(topology: pods.Topology) -> tuple[Run, Callable[[mtf.Shape], int]]:
   """Reads the run from gin's configuration.
 
   Args:
-    topology: a `plan_pod_topology.Topology`.
+    topology: a `pods.Topology`.
 
   Returns:
     a `Run`, and a function from a `mtf.Shape` to the batch size on that mesh.
@@ -94,27 +59,23 @@ def read_run(topology):
     ValueError: the mesh of `utils.run.mesh_shape` has another number of cores.
   """
   _use_default_flags()
-  lengths = _bound("utils.run", utils.run, "sequence_length")
+  lengths = _bound("sequence_length")
   if isinstance(lengths, int):
     lengths = {"inputs": lengths, "targets": lengths}
-  layout = mtf.convert_to_layout_rules(
-      _bound("utils.run", utils.run, "layout_rules"))
-  method = _bound("utils.run", utils.run, "batch_size")
+  layout = mtf.convert_to_layout_rules(_bound("layout_rules"))
+  method = _bound("batch_size")
 
   def batch_size(mesh_shape):
     if isinstance(method, int):
       return method
     return utils.compute_batch_size(lengths, mesh_shape, layout, method)
 
-  mesh_shape = mtf.convert_to_shape(
-      _bound("utils.run", utils.run, "mesh_shape"))
+  mesh_shape = mtf.convert_to_shape(_bound("mesh_shape"))
   _check_cores(mesh_shape, topology, layout, batch_size)
   return Run(
-      _bound("utils.run", utils.run, "model_type"), mesh_shape, layout,
-      batch_size(mesh_shape), lengths,
-      _bound("utils.run", utils.run, "optimizer"),
-      _bound("mesh_train_dataset_fn", mesh_transformer.mesh_train_dataset_fn,
-             "pack")), batch_size
+      _bound("model_type"), mesh_shape, layout, batch_size(mesh_shape), lengths,
+      _bound("optimizer"), gin_files.bound("mesh_train_dataset_fn.pack", True),
+  ), batch_size
 
 
 def _use_default_flags():
@@ -123,29 +84,26 @@ def _use_default_flags():
     flags.FLAGS.mark_as_parsed()
 
 
-def _bound(name, configurable, parameter):
-  """The value that gin would hand to a parameter, with references resolved."""
-  try:
-    # gin resolves references in the same way when it calls a configurable.
-    return copy.deepcopy(gin.query_parameter(f"{name}.{parameter}"))
-  except ValueError:
-    return inspect.signature(configurable).parameters[parameter].default
+def _bound(parameter):
+  """The value that gin would hand to a parameter of `utils.run`."""
+  default = inspect.signature(utils.run).parameters[parameter].default
+  return gin_files.bound(f"utils.run.{parameter}", default)
 
 
 def _check_cores(mesh_shape, topology, layout, batch_size):
   if mesh_shape.size == topology.cores:
     return
   names = mesh_names(mesh_shape)
-  fits = plan_pod_layout.propose(
+  fits = layouts.propose(
       [], names, layout, topology.cores, batch_size) or ["none"]
   raise ValueError(
-      f"`utils.run.mesh_shape` is {plan_pod_layout.flat(mesh_shape)!r}, of "
+      f"`utils.run.mesh_shape` is {layouts.flat(mesh_shape)!r}, of "
       f"{mesh_shape.size} cores, but the topology {topology.name} has "
       f"{topology.cores}; mesh shapes of that size: {', '.join(fits)} (for "
       "batch and model set `utils.tpu_mesh_shape.model_parallelism`).")
 
 
-def mesh_names(mesh_shape):
+def mesh_names(mesh_shape: mtf.Shape) -> list[str]:
   """The names of T5's mesh dimensions, and of those in use."""
   return list(dict.fromkeys(
       ["batch", "model"] + [d.name for d in mesh_shape.dims]))
@@ -165,7 +123,8 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
       a group).
   """
 
-  def __init__(self, shape, layout, topology):
+  def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
+               topology: pods.Topology) -> None:
     super().__init__(
         shape, layout, None, topology.device_assignment(),
         _mapping(shape, topology))
@@ -175,7 +134,8 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
   class LaidOutVariable(simd_mesh_impl.SimdMeshImpl.LaidOutVariable):
     """The slice of one core; it is never copied from or to a checkpoint."""
 
-    def __init__(self, variable, mesh_impl):
+    def __init__(self, variable: mtf.Variable,
+                 mesh_impl: "OneCoreMeshImpl") -> None:
       self._variable = variable
       self._mesh_impl = mesh_impl
       with mtf.utils.outside_all_rewrites():
@@ -189,7 +149,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
           [tpu_variables.ReplicatedVariable(variable.name, [one_slice])])
 
   @property
-  def pnum_tensor(self):
+  def pnum_tensor(self) -> tf.Tensor:
     if self._pnum_tensor is None:
       with mtf.utils.outside_all_rewrites():
         self._pnum_tensor = tf.placeholder(tf.int32, [], name="pnum")
@@ -201,18 +161,21 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
       self._groups[key] = super()._create_group_assignment(mesh_axes)
     return self._groups[key]
 
-  def allreduce(self, x, mesh_axes, reduction_fn_string):
+  def allreduce(self, x: _Slices, mesh_axes: list[int],
+                reduction_fn_string: str) -> _Slices:
     y = super().allreduce(x, mesh_axes, reduction_fn_string)
     if mesh_axes and reduction_fn_string == "SUM":  # Others come as such sums.
       self._record(y, mesh_axes)
     return y
 
-  def alltoall(self, x, mesh_axis, split_axis, concat_axis):
+  def alltoall(self, x: _Slices, mesh_axis: int, split_axis: int,
+               concat_axis: int) -> _Slices:
     y = super().alltoall(x, mesh_axis, split_axis, concat_axis)
     self._record(y, [mesh_axis])
     return y
 
-  def receive(self, x, mesh_axis, source_pcoord):
+  def receive(self, x: _Slices, mesh_axis: int,
+              source_pcoord: list[int | None]) -> _Slices:
     y = super().receive(x, mesh_axis, source_pcoord)
     self._record(y, [mesh_axis])
     return y
@@ -222,7 +185,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
     op = y.one_slice.op
     op = op.inputs[0].op if op.type == "Cast" else op
     group = self._create_group_assignment(mesh_axes)[0]
-    chips = {core // plan_pod_topology.CORES_PER_CHIP for core in group}
+    chips = {core // pods.CORES_PER_CHIP for core in group}
     self.collectives[op.name] = (
         tuple(self.shape[i].name for i in mesh_axes), len(group), len(chips))
 
@@ -244,20 +207,21 @@ class Step(NamedTuple):
     lowering: the `mtf.Lowering`.
     microbatches: how often the body of the loop runs, if there is one.
   """
-  fetches: list
+  fetches: list[tf.Operation]
   graph: mtf.Graph
   mesh_impl: OneCoreMeshImpl
   lowering: mtf.Lowering
   microbatches: int
 
 
-def lower(run, topology, batch_size, vocabulary_size,
-          progress=lambda what: None):
+def lower(run: Run, topology: pods.Topology,
+          batch_size: Callable[[mtf.Shape], int], vocabulary_size: int,
+          progress: Callable[[str], None] = lambda what: None) -> Step:
   """Builds and lowers the training step.
 
   Args:
     run: a `Run`.
-    topology: a `plan_pod_topology.Topology`.
+    topology: a `pods.Topology`.
     batch_size: a function from a mesh shape to the sequences of a batch.
     vocabulary_size: an integer.
     progress: called with the name of each stage.
@@ -266,7 +230,7 @@ def lower(run, topology, batch_size, vocabulary_size,
     a `Step`, in the default graph.
 
   Raises:
-    plan_pod_layout.LayoutError: the layout does not divide.
+    layouts.LayoutError: the layout does not divide.
   """
   progress("building")
   graph = mtf.Graph()
@@ -289,7 +253,7 @@ def lower(run, topology, batch_size, vocabulary_size,
 
 
 @contextlib.contextmanager
-def loops_in_one_graph():
+def loops_in_one_graph() -> Iterator[None]:
   """The loop over microbatches stays in this graph, as for T5's trainer."""
   enabled = tf.control_flow_v2_enabled()
   tf.disable_control_flow_v2()
@@ -316,12 +280,12 @@ def _explain(graph, run, topology, batch_size, cause=None):
   """Raises a LayoutError if tensors of the graph do not fit the mesh."""
   tensors = [(t.name, t.shape, False) for t in _tensors(graph)]
   tensors = [(v.name, v.shape, True) for v in graph.all_variables] + tensors
-  problems = plan_pod_layout.find_problems(tensors, run.mesh_shape, run.layout)
+  problems = layouts.find_problems(tensors, run.mesh_shape, run.layout)
   if problems:
-    fits = plan_pod_layout.propose(
+    fits = layouts.propose(
         tensors, mesh_names(run.mesh_shape), run.layout,
         topology.cores, batch_size)
-    raise plan_pod_layout.LayoutError(
+    raise layouts.LayoutError(
         problems, fits, topology.cores) from cause
 
 

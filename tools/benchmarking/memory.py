@@ -2,21 +2,21 @@
 
 `benchmark --memory` starts it as a fresh process for each row:
 
-  python -m synthesizer_mtf.tools.benchmark_memory R+V '{"inputs": 512}'
+  python -m synthesizer_mtf.tools.benchmarking.memory R+V '{"inputs": 512}'
 """
 
 import json
 import resource
 import sys
 
-from synthesizer_mtf.tools import benchmark_model
-from synthesizer_mtf.tools import benchmark_rows
+from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import model
 import tensorflow.compat.v1 as tf
 
 _STEPS = 3
 
 
-def peak_mebibytes():
+def peak_mebibytes() -> float:
   """The largest resident size that this process has had, in MiB."""
   try:
     # Linux lets a process begin with the `ru_maxrss` of the one that started
@@ -29,14 +29,14 @@ def peak_mebibytes():
     return peak / (1024 ** 2 if sys.platform == "darwin" else 1024)
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Runs the row named first, with the configuration given as JSON second."""
   name, configuration = argv or sys.argv[1:]
   tf.disable_v2_behavior()
   tf.logging.set_verbosity(tf.logging.ERROR)
-  program = benchmark_model.build(
-      benchmark_rows.find_row(name),
-      benchmark_model.Configuration(**json.loads(configuration)), "train")
+  program = model.build(
+      attentions.find_row(name),
+      model.Configuration(**json.loads(configuration)), "train")
   for _ in range(_STEPS):
     program.run()
   print(peak_mebibytes())

@@ -4,14 +4,18 @@ At `paper` scale they are those of gin/recipes/pod, to be typed where the TPU
 is; at `laptop` scale those of gin/recipes/laptop, which `reproduce` runs.
 """
 
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 import functools
 import os
 import pathlib
+from typing import Any
 
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import results
-from synthesizer_mtf.tools import reproduce_tables as tables
+from synthesizer_mtf.tools.reproduction import tables
 
 _C4 = "synth_c4_span_corruption"
 # Data sets that have, or of which the paper uses, no validation split. The first
@@ -29,6 +33,8 @@ _PRETRAINED_STEP = 524288  # gin/recipes/pod/pretraining.gin
 _PERPLEXITY_BATCHES = 200
 _DECODED_TOKENS = {"synth_wmt14_ende": 64, "synth_wmt14_enfr": 64,
                    "synth_cnn_dailymail": 96, "synth_personachat": 32}
+
+Params = dict[str, Any]  # gin bindings.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Settings:
   gin_params: list[str] = dataclasses.field(default_factory=list)
 
 
-def trained_tasks(table, settings):
+def trained_tasks(table: tables.Table, settings: Settings) -> list[str]:
   """The tasks or mixtures that each row of a table is trained on."""
   return [settings.task] if settings.task else table.trained()
 
@@ -57,12 +63,13 @@ def trained_tasks(table, settings):
 class Commands:
   """The commands that train and evaluate one row on one task, at one scale."""
 
-  def __init__(self, table, row, task, scale, settings=Settings()):
+  def __init__(self, table: tables.Table, row: tables.Row, task: str,
+               scale: str, settings: Settings = Settings()) -> None:
     """Declares what to run.
 
     Args:
-      table: a `reproduce_tables.Table`.
-      row: a `reproduce_tables.Row` of it.
+      table: a `tables.Table`.
+      row: a `tables.Row` of it.
       task: a task or mixture.
       scale: "paper" or "laptop".
       settings: a `Settings`.
@@ -75,17 +82,17 @@ class Commands:
     self.model = self.pretrained and row.pretrained_model or row.model
     self.settings = settings
 
-  def pretrain(self, model_dir, params):
+  def pretrain(self, model_dir: results.Folder, params: Params) -> list[str]:
     """Pre-trains on C4."""
     return self._launch(model_dir, self.files(_C4), {
         **self.params(_C4), **params})
 
-  def train(self, model_dir, params):
+  def train(self, model_dir: results.Folder, params: Params) -> list[str]:
     """Trains on the task; `params` may name a checkpoint to start from."""
     return self._launch(model_dir, self.files(self.task), {
         **self.params(self.task), **params})
 
-  def evaluate(self, model_dir, params):
+  def evaluate(self, model_dir: results.Folder, params: Params) -> list[str]:
     """Evaluates on the task."""
     return self._launch(
         model_dir, self.files(self.task) + self._evaluation_files(),
@@ -97,7 +104,7 @@ class Commands:
             *commands.flags(gin_files, params),
             *(f"--gin_param={param}" for param in settings.gin_params)]
 
-  def files(self, task):
+  def files(self, task: str) -> list[str]:
     """The gin files of the model and of its training on a task."""
     folder = "recipes/laptop" if self.laptop else "recipes/pod"
     if self.encoder_only:
@@ -111,7 +118,7 @@ class Commands:
     model = [] if self.laptop else ["models/t5.1.0.small.gin"]
     return [*model, self.model, *recipe]
 
-  def params(self, task):
+  def params(self, task: str) -> Params:
     """The gin bindings that go with them, a dict."""
     params = {"MIXTURE_NAME": task}
     if self.laptop:
@@ -152,11 +159,11 @@ class Commands:
     return params
 
   @property
-  def encoder_only(self):
+  def encoder_only(self) -> bool:
     return self.task.endswith("_encoder")
 
   @property
-  def measure(self):
+  def measure(self) -> str:
     """How the task is evaluated: "log_perplexity", "words" or "scores"."""
     if self.task == "synth_lm1b":
       return "words"
@@ -178,14 +185,15 @@ class Run:
   """One row, one task and one seed at laptop scale.
 
   Attributes:
-    row: a `reproduce_tables.Row`.
+    row: a `tables.Row`.
     task: a task or mixture.
     seed: an integer.
     model_dir: a `pathlib.Path`.
     step: the last of the training.
   """
 
-  def __init__(self, table, row, task, seed, folder, settings):
+  def __init__(self, table: tables.Table, row: tables.Row, task: str, seed: int,
+               folder: pathlib.Path, settings: Settings) -> None:
     """See `Commands` and the attributes; `folder` is that of the table."""
     self.row, self.task, self.seed = row, task, seed
     self._settings = settings
@@ -197,23 +205,23 @@ class Run:
     self._columns = [c for c in table.columns if c.task == task]
     self._commands = Commands(table, row, task, "laptop", settings)
 
-  def stages(self):
+  def stages(self) -> list[commands.Stage]:
     """The `commands.Stage`s, in order."""
     return ([self._pretrain()] if self._pretrained else []) + [
         self._train(), self._evaluate()]
 
-  def scores(self):
+  def scores(self) -> dict[str, float]:
     """What the evaluation has left, a dict from names to floats."""
     return results.scores(self.model_dir, self.step)
 
-  def is_done(self):
+  def is_done(self) -> bool:
     """Whether the evaluation has left all that the table's columns need."""
     scores = self.scores()
     cells = [column.cell(scores) for column in self._columns]
     return bool(scores) and None not in cells
 
   @property
-  def name(self):
+  def name(self) -> str:
     return f"{self.row.name} seed {self.seed}"
 
   def _pretrain(self):
@@ -257,7 +265,8 @@ def _is_trained(model_dir, step):
   return results.latest_step(model_dir) >= step
 
 
-def runs(table, rows, seeds, output_dir, settings):
+def runs(table: tables.Table, rows: Sequence[tables.Row], seeds: Iterable[int],
+         output_dir: results.Folder, settings: Settings) -> list[Run]:
   """All runs of a table at laptop scale, each seed of all rows before the next.
 
   Tables 5 and 6 are two views of the same runs and share their folder.
@@ -268,16 +277,17 @@ def runs(table, rows, seeds, output_dir, settings):
           for row in rows]
 
 
-def folder_of(table, output_dir):
+def folder_of(table: tables.Table, output_dir: results.Folder) -> pathlib.Path:
   """The folder of a table's runs."""
   return pathlib.Path(output_dir) / (table.mixture or f"table{table.number}")
 
 
-def paper_commands(table, rows, bucket, settings):
+def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
+                   settings: Settings) -> Iterator[tuple[str, list[str]]]:
   """The commands of a table at the paper's scale.
 
   Args:
-    table: a `reproduce_tables.Table`.
+    table: a `tables.Table`.
     rows: some of its rows.
     bucket: a folder in cloud storage, such as "gs://BUCKET".
     settings: a `Settings`, of which the steps do not count: those of the
@@ -301,7 +311,7 @@ def paper_commands(table, rows, bucket, settings):
       yield f"{row.name}: evaluate {task}", of_row.evaluate(model_dir, {})
 
 
-def shown(command):
+def shown(command: list[str]) -> str:
   """A command with the launcher's bare name, as one types it elsewhere."""
   name = os.path.basename(command[0])
   return commands.shown([name, *command[1:]])

@@ -55,15 +55,15 @@ class Topology(NamedTuple):
   y: int
 
   @property
-  def cores(self):
+  def cores(self) -> int:
     return self.x * self.y * CORES_PER_CHIP
 
   @property
-  def physical_shape(self):
+  def physical_shape(self) -> list[int]:
     """[x, y, z, cores of a chip], as TensorFlow describes a TPU."""
     return [self.x, self.y, 1, CORES_PER_CHIP]
 
-  def device_assignment(self):
+  def device_assignment(self) -> device_assignment.DeviceAssignment:
     """A `DeviceAssignment` of all cores, on made-up coordinates."""
     coordinates = np.array(
         list(np.ndindex(*self.physical_shape)), np.int32)
@@ -73,7 +73,7 @@ class Topology(NamedTuple):
         core_assignment=coordinates[:, np.newaxis])
 
 
-def parse_topology(name, generation="v3"):
+def parse_topology(name: str, generation: str = "v3") -> Topology:
   """The topology of this name.
 
   Args:

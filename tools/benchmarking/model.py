@@ -5,16 +5,14 @@ file, so that several can be held at once and run in turns.
 """
 
 import dataclasses
-import functools
 import os
 
-import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import utils
 import numpy as np
-import synthesizer_mtf  # noqa: F401
-import t5.models
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.tools.benchmarking import attentions
 import tensorflow.compat.v1 as tf
 
 _LEARNING_RATE = 0.01
@@ -40,13 +38,13 @@ class Configuration:
   device: str = "cpu:0"
 
   @property
-  def gin_file(self):
+  def gin_file(self) -> str:
     """T5's model file, with or without its relative bias."""
     return os.path.join(
         "models", "bi_v1.gin" if self.relative_bias else "bi_bert_base.gin")
 
   @property
-  def bindings(self):
+  def bindings(self) -> list[str]:
     """The gin bindings that all rows have."""
     sizes = "num_layers", "d_model", "num_heads", "d_kv", "d_ff", "dropout_rate"
     common = [f"{name} = {getattr(self, name)}" for name in sizes]
@@ -75,7 +73,9 @@ class Program:
       order of the blocks.
   """
 
-  def __init__(self, tf_graph, fetch, lowering, graph, attention):
+  def __init__(self, tf_graph: tf.Graph, fetch: tf.Tensor,
+               lowering: mtf.Lowering, graph: mtf.Graph,
+               attention: list[str]) -> None:
     self.attention = attention
     self.parameters = sum(v.shape.size for v in graph.trainable_variables)
     self.multiply_adds = sum(
@@ -88,7 +88,7 @@ class Program:
     for step in prepare:
       self._session.run(step)
 
-  def run(self):
+  def run(self) -> np.ndarray:
     """Runs it once.
 
     Returns:
@@ -102,39 +102,24 @@ class Program:
       raise ArithmeticError("the loss is not finite")
     return result
 
-  def close(self):
+  def close(self) -> None:
     self._session.close()
 
 
-@functools.cache
-def _t5_folder():
-  """T5's folder of gin files, which they include each other from."""
-  folder = os.path.join(os.path.dirname(t5.models.__file__), "gin")
-  gin.add_config_file_search_path(folder)
-  return folder
-
-
-def parse_gin(row, config):
-  """Makes gin hold the configuration of one row and nothing else."""
-  defaults = os.path.join(os.path.dirname(utils.__file__), "gin", "defaults.gin")
-  gin.clear_config()
-  gin.parse_config_files_and_bindings(
-      [defaults, os.path.join(_t5_folder(), config.gin_file)],
-      config.bindings + row.bindings(config.inputs, config.targets))
-
-
-def build(row, config, measure):
+def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
   """Builds what one row runs for one measure.
 
   Args:
-    row: a `benchmark_rows.Row`.
+    row: an `attentions.Row`.
     config: a `Configuration`.
     measure: a key of `MEASURES`.
 
   Returns:
     a `Program`.
   """
-  parse_gin(row, config)
+  gin_files.parse(
+      [config.gin_file],
+      config.bindings + row.bindings(config.inputs, config.targets))
   tf_graph = tf.Graph()
   with tf_graph.as_default():
     tf.set_random_seed(0)

@@ -1,9 +1,14 @@
 """Says why a layout does not fit a mesh, and which mesh shapes fit."""
 
+from collections.abc import Callable
+from collections.abc import Iterable
 import re
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+
+# Of a tensor: its name, its shape, and whether it is a variable.
+NamedShape = tuple[str, mtf.Shape, bool]
 
 
 class LayoutError(ValueError):
@@ -14,7 +19,8 @@ class LayoutError(ValueError):
     proposals: a list of mesh shapes, as strings, that fit.
   """
 
-  def __init__(self, problems, proposals, cores):
+  def __init__(self, problems: list["Problem"], proposals: list[str],
+               cores: int) -> None:
     self.problems, self.proposals = problems, proposals
     first = problems[0]
     more = "; ".join(str(p) for p in problems[1:3])
@@ -43,10 +49,10 @@ class Problem(NamedTuple):
   shape: mtf.Shape
   dimension: mtf.Dimension
   mesh_dimension: mtf.Dimension
-  other: object = None
+  other: mtf.Dimension | None = None
   is_variable: bool = False
 
-  def __str__(self):
+  def __str__(self) -> str:
     kind = "variable" if self.is_variable else "tensor"
     where = f"of {kind} {self.tensor} {describe(self.shape)}"
     mesh = f"mesh dimension {self.mesh_dimension.name}"
@@ -57,17 +63,18 @@ class Problem(NamedTuple):
             f"divide by {mesh} = {self.mesh_dimension.size}")
 
 
-def describe(shape):
+def describe(shape: mtf.Shape) -> str:
   """A shape such as [heads=8, length=512]."""
   return "[" + ", ".join(f"{d.name}={d.size}" for d in shape.dims) + "]"
 
 
-def collapse(name):
+def collapse(name: str) -> str:
   """The name with the number of its block replaced by *."""
   return re.sub(r"block_\d+", "block_*", name)
 
 
-def find_problems(tensors, mesh_shape, layout):
+def find_problems(tensors: Iterable[NamedShape], mesh_shape: mtf.Shape,
+                  layout: mtf.LayoutRules) -> list[Problem]:
   """What keeps tensors from being laid out.
 
   Args:
@@ -101,7 +108,9 @@ def find_problems(tensors, mesh_shape, layout):
       if not p.is_variable and (p.dimension, p.mesh_dimension) not in known]
 
 
-def propose(tensors, dimension_names, layout, cores, batch_size):
+def propose(tensors: Iterable[NamedShape], dimension_names: list[str],
+            layout: mtf.LayoutRules, cores: int,
+            batch_size: Callable[[mtf.Shape], int]) -> list[str]:
   """Mesh shapes with this number of cores which divide everything.
 
   Args:
@@ -130,7 +139,7 @@ def propose(tensors, dimension_names, layout, cores, batch_size):
   return fitting
 
 
-def flat(mesh_shape):
+def flat(mesh_shape: mtf.Shape) -> str:
   """A mesh shape as gin takes it, such as "batch:4,model:2"."""
   return ",".join(f"{d.name}:{d.size}" for d in mesh_shape.dims)
 

@@ -3,21 +3,27 @@
 import os
 
 import matplotlib
+from synthesizer_mtf.tools.attention_plots import reader
 
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 import numpy as np
-from synthesizer_mtf.tools import plot_attention_statistics as statistics
+from synthesizer_mtf import notation
+from synthesizer_mtf.tools.attention_plots import statistics
 
 # With more tokens than this their strings would overlap.
 _MOST_LABELS = 40
 _COLORS = {"trained": "#1f77b4", "initial": "#ff7f0e", "uniform": "#7f7f7f"}
 _MAP = "viridis"
+_COLORS_OF_PARTS = 10  # Those of Matplotlib, C0 to C9.
 _FORMATS = ("png", "svg")
 
+# From "trained", "initial" and "uniform" to those of each layer, by its name.
+States = dict[str, dict[str, statistics.Statistics]]
 
-def save(figure, folder, name):
+
+def save(figure: plt.Figure, folder: str, name: str) -> list[str]:
   """Writes a figure as PNG and SVG.
 
   Returns:
@@ -30,11 +36,11 @@ def save(figure, folder, name):
   return paths
 
 
-def histograms(layers, states):
+def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
   """The distribution of the weights, by layer (the paper's Figures 2 and 3).
 
   Args:
-    layers: a list of `plot_attention_model.Layer`.
+    layers: a list of `reader.Layer`.
     states: a dict from "initial" and "trained" to dicts from names of layers to
       `Statistics`.
 
@@ -62,12 +68,12 @@ def histograms(layers, states):
   return figure
 
 
-def heads(layer, attention):
+def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
   """The weights of each head of a layer (Figures 4 and 5).
 
   Args:
-    layer: a `plot_attention_model.Layer`.
-    attention: a `plot_attention_model.Attention`.
+    layer: a `reader.Layer`.
+    attention: a `reader.Attention`.
 
   Returns:
     a figure.
@@ -98,12 +104,13 @@ def heads(layer, attention):
   return figure
 
 
-def contact_sheet(layers, attention):
+def contact_sheet(layers: list[reader.Layer],
+                  attention: dict[str, reader.Attention]) -> plt.Figure:
   """All heads of all layers, each small.
 
   Args:
-    layers: a list of `plot_attention_model.Layer`.
-    attention: a dict from their names to `plot_attention_model.Attention`.
+    layers: a list of `reader.Layer`.
+    attention: a dict from their names to `reader.Attention`.
 
   Returns:
     a figure with an image for each stack: a row per layer, a column per head.
@@ -141,12 +148,13 @@ def contact_sheet(layers, attention):
   return figure
 
 
-def windows(layers, attention, states, window):
+def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
+            states: States, window: int) -> plt.Figure:
   """The mean over heads and the weight by distance (Figures 6 and 7).
 
   Args:
-    layers: a list of `plot_attention_model.Layer`.
-    attention: a dict from their names to `plot_attention_model.Attention`.
+    layers: a list of `reader.Layer`.
+    attention: a dict from their names to `reader.Attention`.
     states: a dict from "initial", "trained" and "uniform" to dicts from names
       of layers to `Statistics`.
     window: an integer, whose borders are drawn.
@@ -183,12 +191,13 @@ def windows(layers, attention, states, window):
   return figure
 
 
-def alphas(layers, attention):
+def alphas(layers: list[reader.Layer],
+           attention: dict[str, reader.Attention]) -> plt.Figure:
   """The weights of the parts of mixtures, by layer and head.
 
   Args:
-    layers: a list of `plot_attention_model.Layer` that have such weights.
-    attention: a dict from their names to `plot_attention_model.Attention`.
+    layers: a list of `reader.Layer` that have such weights.
+    attention: a dict from their names to `reader.Attention`.
 
   Returns:
     a figure with bars for each head, a panel for each layer.
@@ -198,7 +207,7 @@ def alphas(layers, attention):
     alpha = attention[layer.name].alpha
     base = np.zeros(len(alpha))
     for i, part in enumerate(layer.parts):
-      color = plt.get_cmap("tab10")(_place(part))
+      color = f"C{_place(part)}"
       axis.bar(range(len(alpha)), alpha[:, i], bottom=base, color=color,
                label=part)
       base = base + alpha[:, i]
@@ -214,9 +223,15 @@ def alphas(layers, attention):
 
 
 def _place(part):
-  """A colour of its own for each part, the same in all figures."""
-  known = ("V", "R", "Fix", "FR", "D", "FD")
-  return known.index(part) if part in known else 6 + sum(map(ord, part)) % 4
+  """The number of a part's colour, the same in all figures.
+
+  Those of the notation come in its order; a class of the user's has one of the
+  colours that are left.
+  """
+  known = list(notation.SYNTHESIZING_FUNCTIONS)
+  if part in known:
+    return known.index(part)
+  return len(known) + sum(map(ord, part)) % max(1, _COLORS_OF_PARTS - len(known))
 
 
 def _grid(layers, width, height):

@@ -1,8 +1,9 @@
-"""Writes plans: tables, reasons and JSON lines."""
+"""Writes plans: tables and reasons."""
 
-import json
+from typing import Any
 
-from synthesizer_mtf.tools import plan_pod_topology
+from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.pod_planning import pods
 
 # Title and a function of the plan.
 _COLUMNS = (
@@ -46,7 +47,7 @@ def _mib(size):
   return f"{size / 2**20:,.0f}" if size >= 2**20 else f"{size / 2**20:.3g}"
 
 
-def table(plans):
+def table(plans: list[dict[str, Any]]) -> str:
   """A Markdown table of the valid plans, with the others' reasons below.
 
   Args:
@@ -58,8 +59,7 @@ def table(plans):
   valid = [p for p in plans if p["status"] == "ok"]
   parts = []
   if valid:
-    parts.append(aligned(
-        [(title, [text(p) for p in valid]) for title, text in _COLUMNS]))
+    parts.append(_aligned(_COLUMNS, valid))
   parts += [f"{p['name']} on {p['topology']} is not possible: {p['reason']}"
             for p in plans if p["status"] != "ok"]
   if valid:
@@ -73,7 +73,7 @@ def _legend(plans):
   chips = "; ".join(
       "{} chip: {tflops} TFLOPS, {hbm_gbps} GB/s, {hbm_gib} GiB, {link_gbps} "
       "Gbit/s per link".format(name, **r) for name, r in rates.items())
-  return _LEGEND.format(chips=chips, sources=plan_pod_topology.SOURCES)
+  return _LEGEND.format(chips=chips, sources=pods.SOURCES)
 
 
 def _repeated(plans):
@@ -110,7 +110,7 @@ def _replicated(plans):
   return parts
 
 
-def paper_table(plans):
+def paper_table(plans: list[dict[str, Any]]) -> str | None:
   """Compares plans with Table 4 of the paper, where they are its models.
 
   Args:
@@ -139,8 +139,7 @@ def paper_table(plans):
       ("M parameters", lambda p: f"{p['parameters'] / 1e6:.1f}"),
       ("paper", lambda p: f"{p['paper']['parameters_millions']}"),
   )
-  lines = aligned([(t, [text(p) for p in plans]) for t, text in columns])
-  return (f"{lines}\n\nFastest first: {_order(plans, _steps)}\n"
+  return (f"{_aligned(columns, plans)}\n\nFastest first: {_order(plans, _steps)}\n"
           f"in the paper:  {_order(plans, _paper_steps)}")
 
 
@@ -157,17 +156,7 @@ def _order(plans, key):
   return ", ".join(p["paper"]["row"] for p in ordered)
 
 
-def aligned(columns):
-  """A Markdown table of (title, cells) pairs."""
-  filled = []
-  for title, cells in columns:
-    width = max(map(len, [title, *cells]))
-    filled.append([c.ljust(width) for c in [title, "-" * width, *cells]])
-  return "\n".join("| " + " | ".join(line) + " |" for line in zip(*filled))
-
-
-def write_json(plans, path):
-  """Writes JSON lines, one for each plan."""
-  with open(path, "w", encoding="utf-8") as f:
-    for plan in plans:
-      f.write(json.dumps(plan) + "\n")
+def _aligned(columns, plans):
+  """A Markdown table with a line for each plan."""
+  return tabular.markdown([[title for title, _ in columns]] + [
+      [text(plan) for _, text in columns] for plan in plans])

@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import pathlib
 import pydoc_data.topics
 import re
 import signal
 import sys
 import time
+from typing import Any
 
 from synthesizer_mtf import launcher
 from synthesizer_mtf.tools import train_vocabulary
@@ -29,7 +31,7 @@ _TINY = {
 }
 
 
-def write_data(folder):
+def write_data(folder: pathlib.Path) -> dict[str, str]:
   """Writes text and a vocabulary, from Python's manual.
 
   Args:
@@ -56,7 +58,8 @@ class Training:
   since the import takes most of the time until a kill.
   """
 
-  def __init__(self, model_dir, log, bindings):
+  def __init__(self, model_dir: pathlib.Path, log: pathlib.Path,
+               bindings: dict[str, Any]) -> None:
     """Starts it.
 
     Args:
@@ -77,11 +80,11 @@ class Training:
         target=_launch, args=(argv, str(log)), daemon=True)
     self._process.start()
 
-  def wait_for_step(self):
+  def wait_for_step(self) -> bool:
     """Waits until it has done a step; returns whether it has."""
     return self._wait(self.steps, _POLL_STEPS)
 
-  def wait_for_save(self):
+  def wait_for_save(self) -> bool:
     """Waits until the next save is under way; returns whether it is."""
     before = self._saves()
     # The kill before this process may have left partial files, too.
@@ -89,22 +92,22 @@ class Training:
         lambda: partial(self._model_dir) and self._saves() > before,
         _POLL_SAVES)
 
-  def wait_for_end(self):
+  def wait_for_end(self) -> int | None:
     """Returns the exit status."""
     self._process.join(_PATIENCE_SECONDS)
     return self._process.exitcode
 
-  def kill(self):
+  def kill(self) -> None:
     """Kills it with SIGKILL."""
     self._process.kill()
     self._process.join()
 
-  def steps(self):
+  def steps(self) -> dict[int, float]:
     """Returns the steps done so far, as {step: loss}."""
     found = _STEP.findall(self.log.read_text(errors="replace"))
     return {int(step): float(loss) for loss, step in found}
 
-  def restored(self):
+  def restored(self) -> int | None:
     """Returns the step that it started from; None without a checkpoint."""
     found = _RESTORED.search(self.log.read_text(errors="replace"))
     return int(found[1]) if found else None
@@ -131,14 +134,17 @@ def _launch(argv, log):
   launcher.console_entry_point()
 
 
-def partial(model_dir):
+def partial(model_dir: pathlib.Path) -> list[str]:
   """Returns the names of what TensorFlow has not renamed yet."""
   names = os.listdir(model_dir) if model_dir.exists() else []
   return [name for name in names if "_temp" in name or ".tempstate" in name]
 
 
-def complete(model_dir):
-  """Returns the steps of the checkpoints that can be read to the last byte."""
+def complete(model_dir: pathlib.Path) -> list[int]:
+  """Returns the steps of the checkpoints that can be read to the last byte.
+
+  It does not ask `synthesizer_mtf.checkpoints`, whose choice it is to judge.
+  """
   steps = [int(path.stem.rpartition("-")[-1])
            for path in model_dir.glob("model.ckpt-*.index")]
   return sorted(step for step in steps
@@ -155,7 +161,7 @@ def _is_readable(path):
   return True
 
 
-def where_killed(model_dir):
+def where_killed(model_dir: pathlib.Path) -> str:
   """Tells from the files of a model directory what the process was doing."""
   names = {path.name for path in model_dir.glob("*")}
   indexed = {name[:-len(".index")] for name in names if name.endswith(".index")}

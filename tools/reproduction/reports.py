@@ -1,9 +1,11 @@
 """The report of `reproduce`: the paper's figures beside ours."""
 
-import json
+from collections.abc import Iterator
 import statistics
 
-from synthesizer_mtf.tools import reproduce_tables as tables
+from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import tables
 
 _SPEED_COLUMNS = {"Steps/Sec": "steps_per_second", "Params": "parameters",
                   "TFLOPS": "tflops"}
@@ -15,20 +17,22 @@ class Report:
   """What is known of a table at laptop scale, while it runs and afterwards.
 
   Attributes:
-    table, rows, runs, settings: see `reproduce_plan`.
+    table, rows, runs, settings: see `plan`.
     state: a dict with "machine" and "versions".
-    speed: what `reproduce_speed.measure` returned, or {}.
+    speed: what `speeds.measure` returned, or {}.
     failures: a dict from runs to the reason, one sentence.
   """
 
-  def __init__(self, table, rows, runs, settings, state):
+  def __init__(self, table: tables.Table, rows: list[tables.Row],
+               runs: list[plan.Run], settings: plan.Settings,
+               state: dict[str, dict]) -> None:
     """See the attributes."""
     self.table, self.rows, self.runs = table, rows, runs
     self.settings, self.state = settings, state
     self.speed = {}
     self.failures = {}
 
-  def columns(self):
+  def columns(self) -> list[tables.Column]:
     """The table's columns, of which a given task may replace those of tasks."""
     task = self.settings.task
     if task in (None, self.table.mixture) or task in self.table.trained():
@@ -39,7 +43,8 @@ class Report:
             for name in sorted(names)] + [
                 c for c in self.table.columns if c.task is None]
 
-  def cells(self, column, row):
+  def cells(self, column: tables.Column,
+            row: tables.Row) -> list[tuple[float, ...]]:
     """One figure of one row: a list with a tuple for each seed that has it."""
     if column.task is None:
       measured = self.speed.get(row.name, {}).get(_SPEED_COLUMNS[column.title])
@@ -49,7 +54,7 @@ class Report:
                                                 self.settings.task)]
     return [cell for cell in found if cell is not None]
 
-  def markdown(self):
+  def markdown(self) -> str:
     """The report as Markdown."""
     return "\n".join([
         f"# Table {self.table.number}: {self.table.title}", "",
@@ -81,15 +86,16 @@ class Report:
     # A task of the user's has no column in the paper; those it has come last.
     other = [c for c in self.table.columns if c not in columns]
     head += [f"{c.title}, paper" for c in other]
-    yield _line(head)
-    yield _line(["---"] * len(head))
+    yield tabular.markdown_line(head)
+    yield tabular.markdown_line(["---"] * len(head))
     for row in self.rows:
       cells = [row.name]
       for column in columns:
         if column.title in known:
           cells.append(self._paper(column, row))
         cells.append(self._ours(column, row))
-      yield _line(cells + [self._paper(c, row) for c in other])
+      yield tabular.markdown_line(
+          cells + [self._paper(c, row) for c in other])
 
   def _paper(self, column, row):
     cell = row.paper.get(column.title)
@@ -148,17 +154,18 @@ class Report:
     cells = self.cells(column, row)
     return statistics.mean(map(tables.value, cells)) if cells else None
 
-  def pairs(self, column):
+  def pairs(self,
+            column: tables.Column) -> Iterator[tuple[str, float, list[float]]]:
     """For each row with both: (name, the paper's value, [ours by seed])."""
     for row in self.rows:
       paper, ours = self._paper_value(column, row), self.cells(column, row)
       if paper is not None and ours:
         yield row.name, paper, [tables.value(cell) for cell in ours]
 
-  def lines(self):
+  def lines(self) -> str:
     """The report as JSON lines: one for each run, and one for each row."""
-    return "\n".join(json.dumps(line) for line in (
-        *map(self._run_line, self.runs), *map(self._row_line, self.rows)))
+    return tabular.json_lines([
+        *map(self._run_line, self.runs), *map(self._row_line, self.rows)])
 
   def _common(self):
     return {"table": self.table.number, "scale": "laptop",
@@ -192,13 +199,3 @@ def _ratio(column, cell, first):
   if column.task is not None or column.title == "Params" or not first:
     return ""
   return f" ({cell[0] / first[0]:.2f})"
-
-
-def _line(cells):
-  return "| " + " | ".join(cells) + " |"
-
-
-def write_json(lines, path):
-  """Writes dicts as JSON lines."""
-  with open(path, "w", encoding="utf-8") as f:
-    f.writelines(json.dumps(line) + "\n" for line in lines)

@@ -5,20 +5,22 @@ that the layers themselves compute with (see `synthesizer_mtf.context.watchers`)
 """
 
 import collections
+from collections.abc import Iterable
+from collections.abc import Sequence
 import dataclasses
 import os
-import re
+from typing import Any
 
-import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import synthesizer_mtf  # noqa: F401
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.layers import linformer
 from synthesizer_mtf.synthesizers import names as synthesizer_names
-import t5.models
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
@@ -63,38 +65,32 @@ class Layer:
   needs_text: bool
 
   @property
-  def stack(self):
+  def stack(self) -> str:
     return self.name.rpartition("/")[0]
 
 
-def parse_gin(model_dir, gin_files=(), gin_params=()):
+def parse_gin(model_dir: str, files: Sequence[str] = (),
+              params: Sequence[str] = ()) -> None:
   """Makes gin hold the configuration of a trained model.
 
   Args:
     model_dir: the folder of the checkpoints.
-    gin_files: a list of paths; [`model_dir`/operative_config.gin] if empty.
-    gin_params: a list of bindings, which win.
+    files: a list of paths; [`model_dir`/operative_config.gin] if empty.
+    params: a list of bindings, which win.
 
   Raises:
     ValueError: there is no gin file.
   """
-  if not gin_files:
-    gin_files = [os.path.join(model_dir, "operative_config.gin")]
-    if not tf.io.gfile.exists(gin_files[0]):
+  if not files:
+    files = [os.path.join(model_dir, "operative_config.gin")]
+    if not tf.io.gfile.exists(files[0]):
       raise ValueError(
           f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
           "name the folder that the trainer wrote, or gin files with --gin_file.")
-  gin.clear_config()
-  gin.add_config_file_search_path(
-      os.path.join(os.path.dirname(t5.models.__file__), "gin"))
-  defaults = os.path.join(
-      os.path.dirname(utils.__file__), "gin", "defaults.gin")
-  gin.parse_config_files_and_bindings(
-      [defaults, *gin_files], list(gin_params),
-      skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
+  gin_files.parse(files, params)
 
 
-def find_checkpoint(model_dir, step=None):
+def find_checkpoint(model_dir: str, step: int | None = None) -> tuple[str, int]:
   """The path of a checkpoint.
 
   Args:
@@ -105,19 +101,18 @@ def find_checkpoint(model_dir, step=None):
     (path, step)
 
   Raises:
-    ValueError: there is none.
+    ValueError: there is none, or the last is damaged.
   """
-  paths = tf.io.gfile.glob(os.path.join(model_dir, "model.ckpt-*.index"))
-  found = {int(re.search(r"-(\d+)\.index$", path)[1]): path[:-len(".index")]
-           for path in paths}
-  if not found:
+  found = {checkpoints.step_of(path): path
+           for path in checkpoints.find(model_dir)}
+  path = checkpoints.latest(model_dir) if step is None else found.get(step)
+  if path is None and not found:
     raise ValueError(f"--model_dir is {model_dir!r} but holds no checkpoint, "
                      "model.ckpt-*.index; name one that the trainer wrote.")
-  step = max(found) if step is None else step
-  if step not in found:
+  if path is None:
     raise ValueError(f"--step is {step} but {model_dir!r} holds the steps "
-                     f"{', '.join(map(str, sorted(found)))}; name one of them.")
-  return found[step], step
+                     f"{', '.join(map(str, found))}; name one of them.")
+  return path, checkpoints.step_of(path)
 
 
 class Model:
@@ -130,8 +125,9 @@ class Model:
     skipped: the names of layers that have no weights of positions.
   """
 
-  def __init__(self, examples=({},), length=None, model_type=None,
-               vocabulary=None):
+  def __init__(self, examples: Iterable[dict[str, str | None]] = ({},),
+               length: int | None = None, model_type: str | None = None,
+               vocabulary: Any = None) -> None:
     """Builds the model that gin describes.
 
     Args:
@@ -146,7 +142,8 @@ class Model:
     Raises:
       ValueError: the configuration cannot be drawn.
     """
-    self._type = model_type or _bound("run.model_type", "bitransformer")
+    self._type = model_type or gin_files.bound(
+        "utils.run.model_type", "bitransformer")
     if self._type not in _FEATURES:
       raise ValueError(
           f"`utils.run.model_type` is {self._type!r} but only "
@@ -174,7 +171,8 @@ class Model:
     """Token ids with the end of the sequence; without text, any tokens."""
     ids = {}
     for feature in _FEATURES[self._type]:
-      most = length or _bound("run.sequence_length", {}).get(feature)
+      most = length or gin_files.bound(
+          "utils.run.sequence_length", {}).get(feature)
       if not isinstance(most, int) or most < 1:
         raise ValueError(f"`utils.run.sequence_length` gives the {feature} "
                          f"{most!r} tokens; give --length, 1 or more.")
@@ -229,12 +227,12 @@ class Model:
       inputs = transformer.autoregressive_inputs(targets)
     self._model.call_simple(inputs, targets, **kwargs)
 
-  def initialize(self):
+  def initialize(self) -> None:
     """Gives all variables new initial values."""
     self._session.run(self._initialize)
     self._session.run(self._copy)
 
-  def restore(self, path):
+  def restore(self, path: str) -> None:
     """Loads a checkpoint.
 
     Args:
@@ -256,7 +254,8 @@ class Model:
       self._saver.restore(self._session, path)
     self._session.run(self._copy)
 
-  def attend(self, names, example=0):
+  def attend(self, names: Iterable[str],
+             example: int = 0) -> dict[str, Attention]:
     """The attention of some layers.
 
     Args:
@@ -315,7 +314,7 @@ class Model:
     special = {vocabulary.eos_id: "</s>", vocabulary.pad_id: "<pad>"}
     return [special.get(i) or vocabulary.decode([i]) or "_" for i in ids]
 
-  def close(self):
+  def close(self) -> None:
     self._session.close()
 
 
@@ -374,17 +373,6 @@ def _without_padding(tokens, weights, visible, alpha=None):
   if alpha is not None:
     alpha = np.broadcast_to(alpha, (len(weights), alpha.shape[-1]))
   return Attention(weights, visible, tokens, alpha)
-
-
-def _bound(parameter, default):
-  """The value that gin binds to a parameter of Mesh TensorFlow's `utils`."""
-  try:
-    value = gin.query_parameter(f"utils.{parameter}")
-  except ValueError:
-    return default
-  if isinstance(value, gin.config.ConfigurableReference):  # A macro.
-    value = value.scoped_configurable_fn()
-  return value
 
 
 def _pad(ids, length):

@@ -1,19 +1,21 @@
 """A picture of a reproduced table: our figure over the paper's, row by row."""
 
+import pathlib
 import statistics
 
 import matplotlib
 from matplotlib import ticker
+from synthesizer_mtf.tools.reproduction import reports
 
 
-def plot(report, path):
+def plot(report: reports.Report, path: pathlib.Path) -> None:
   """Draws a panel for each column that both have.
 
   A row is a cross at its mean, with a dot for each seed and its name beside it.
   Where the order is the paper's, the crosses rise from left to right.
 
   Args:
-    report: a `reproduce_report.Report`.
+    report: a `reports.Report`.
     path: of a PNG. Without any column it is not written.
   """
   panels = {column.title: list(report.pairs(column))

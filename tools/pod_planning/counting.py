@@ -19,10 +19,13 @@ loops, and needs time quadratic in the size of the graph.
 import collections
 import math
 import re
+from typing import Any
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.tools import plan_pod_layout
+from synthesizer_mtf.command import optimizer_slots
+from synthesizer_mtf.tools.pod_planning import layouts
+import tensorflow.compat.v1 as tf
 
 # Pass on their first input without a copy.
 _ALIASES = frozenset((
@@ -64,7 +67,7 @@ class Collective(NamedTuple):
     chips: of a group.
   """
   kind: str
-  mesh_dimensions: tuple
+  mesh_dimensions: tuple[str, ...]
   cores: int
   chips: int
 
@@ -87,16 +90,16 @@ class Counts(NamedTuple):
   operations: int
 
   @property
-  def multiply_adds(self):
+  def multiply_adds(self) -> int:
     """Those of all matrix products of a step."""
     return sum(k.multiply_adds * n for k, n in self.kernels.items())
 
   @property
-  def hbm_bytes(self):
+  def hbm_bytes(self) -> int:
     """The bytes that all kernels of a step move from and to memory."""
     return sum(k.hbm_bytes * n for k, n in self.kernels.items())
 
-  def allreduce_bytes(self):
+  def allreduce_bytes(self) -> dict[str, int]:
     """A dict from mesh dimensions, joined by +, to all-reduced bytes."""
     found = collections.Counter()
     for collective, size in self.collectives.items():
@@ -104,7 +107,7 @@ class Counts(NamedTuple):
         found["+".join(collective.mesh_dimensions)] += size
     return dict(found)
 
-  def largest_allreduces(self, most=5):
+  def largest_allreduces(self, most: int = 5) -> list[dict[str, Any]]:
     """A list of dicts, the largest first."""
     return [{"operation": name, "mesh_dimensions": list(dimensions),
              "times_per_step": times, "bytes_per_core": size}
@@ -112,12 +115,13 @@ class Counts(NamedTuple):
             self.allreduces.most_common(most)]
 
 
-def count(fetches, collectives, microbatches=1):
+def count(fetches: list[tf.Operation], collectives: dict[str, tuple],
+          microbatches: int = 1) -> Counts:
   """Counts what the fetched operations need.
 
   Args:
     fetches: TensorFlow operations.
-    collectives: as `plan_pod_lowering.OneCoreMeshImpl.collectives`.
+    collectives: as `lowering.OneCoreMeshImpl.collectives`.
     microbatches: how often the body of a loop runs.
 
   Returns:
@@ -154,7 +158,7 @@ def _live(fetches):
   return list(ordered)
 
 
-def tensor_bytes(tensor):
+def tensor_bytes(tensor: tf.Tensor) -> int:
   """The size of a tensor, 0 where its shape is not known."""
   size = tensor.shape.num_elements()
   return (size or 0) * tensor.dtype.base_dtype.size if size else 0
@@ -299,7 +303,7 @@ def _in_loop(op):
   return op._get_control_flow_context() is not None
 
 
-def multiply_adds(op):
+def multiply_adds(op: tf.Operation) -> int:
   """The multiply-adds of a TensorFlow operation if it is a matrix product."""
   if op.type == "Einsum":
     return _einsum_multiply_adds(op)
@@ -324,7 +328,7 @@ def _einsum_multiply_adds(op):
   return math.prod(sizes.values()) if len(op.inputs) > 1 else 0
 
 
-def variable_bytes(graph, mesh_impl):
+def variable_bytes(graph: mtf.Graph, mesh_impl: mtf.MeshImpl) -> dict[str, int]:
   """The bytes of a core's slices of all variables.
 
   Args:
@@ -345,12 +349,12 @@ def variable_bytes(graph, mesh_impl):
 def _role(variable):
   if variable.trainable:
     return "parameters"
-  slot = any(part in variable.name for part in (
-      "_slot_v", "_slot_m", "/adam_", "_momentum_"))
+  slot = optimizer_slots.is_slot(variable.name)
   return "optimizer" if slot else "constants"
 
 
-def replicated_variables(graph, mesh_impl, least_bytes):
+def replicated_variables(graph: mtf.Graph, mesh_impl: mtf.MeshImpl,
+                         least_bytes: int) -> list[dict[str, Any]]:
   """Large variables that a model-parallel mesh dimension does not split.
 
   Over the mesh dimension that splits the batch, variables are replicated by
@@ -372,8 +376,8 @@ def replicated_variables(graph, mesh_impl, least_bytes):
     for axis in model_axes(mesh_impl):
       if axis in axes or size < least_bytes:
         continue
-      name = plan_pod_layout.collapse(v.name)
-      key = name, plan_pod_layout.describe(v.shape), mesh_impl.shape[axis].name
+      name = layouts.collapse(v.name)
+      key = name, layouts.describe(v.shape), mesh_impl.shape[axis].name
       entry = found.setdefault(key, {
           "variable": name, "shape": key[1], "mesh_dimension": key[2],
           "count": 0, "bytes_per_core": 0, "could_split": [
@@ -384,7 +388,7 @@ def replicated_variables(graph, mesh_impl, least_bytes):
   return sorted(found.values(), key=lambda e: -e["bytes_per_core"])
 
 
-def model_axes(mesh_impl):
+def model_axes(mesh_impl: mtf.MeshImpl) -> list[int]:
   """The mesh axes, longer than 1, over which no batch is split."""
   data = {mesh_impl.tensor_dimension_to_mesh_axis(mtf.Dimension(name, 1))
           for name in ("batch", "outer_batch")}
@@ -392,7 +396,7 @@ def model_axes(mesh_impl):
           if i not in data and d.size > 1]
 
 
-def repeated_share(lowering):
+def repeated_share(lowering: mtf.Lowering) -> float:
   """The share of Mesh's einsum multiply-adds that several cores do alike."""
   done = sum(n for key, n in lowering.counters if key == "einsum")
   unique = sum(n for key, n in lowering.counters if key == "einsum_unique")

@@ -1,5 +1,7 @@
 """Draws what the benchmark measured. Reads rows and never measures."""
 
+from typing import Any
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -12,11 +14,11 @@ _LABELS = {"ours": "synthesizer_mtf", "authors": "mesh_tensorflow's Synthesizer"
            "stock": "mesh_tensorflow", "floor": "no mixing of positions"}
 
 
-def plot(results, path):
+def plot(results: list[dict[str, Any]], path: str) -> bool:
   """Draws bars of ratios, or with several lengths how the time grows.
 
   Args:
-    results: the dicts that `benchmark_measure` returns.
+    results: the dicts that `measuring` returns.
     path: the PNG file to write.
 
   Returns:
