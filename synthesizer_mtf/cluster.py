@@ -31,6 +31,7 @@ from absl import logging
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import patches
 import tensorflow.compat.v1 as tf
 
 VARIABLE = "TF_CONFIG"
@@ -86,17 +87,17 @@ def joined(on_loss):
     raise ValueError(f"--use_model_api runs in one process, but {VARIABLE} "
                      f"describes a cluster: leave out the flag{_ALONE}.")
   tasks, own = read(os.environ[VARIABLE])
-  run = utils.run
 
-  def run_in_cluster(**kwargs):
-    # T5's main has parsed the gin files by now.
-    Cluster(tasks, own, on_loss).run(functools.partial(run, **kwargs))
+  def in_cluster(run):
+    @functools.wraps(run)
+    def wrapped(**kwargs):
+      # T5's main has parsed the gin files by now.
+      Cluster(tasks, own, on_loss).run(functools.partial(run, **kwargs))
 
-  utils.run = run_in_cluster
-  try:
+    return wrapped
+
+  with patches.wrapped("run", utils, in_cluster):
     yield
-  finally:
-    utils.run = run
 
 
 def read(text):

@@ -21,6 +21,7 @@ import synthesizer_mtf  # noqa: F401
 from synthesizer_mtf import checkpoints
 from synthesizer_mtf import cluster
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import patches
 from synthesizer_mtf import remedies
 from synthesizer_mtf import run_checks
 from synthesizer_mtf import safeguards
@@ -129,8 +130,7 @@ def console_entry_point():
   """What the installed command calls."""
   tf.disable_v2_behavior()
   tf.logging.set_verbosity(tf.logging.INFO)
-  # absl's root logger would print each of TensorFlow's lines a second time.
-  tf.get_logger().propagate = False
+  patches.assign("propagate", tf.get_logger(), False)
   app.run(main)
 
 

@@ -14,6 +14,7 @@ from absl import logging
 from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import checkpoints
+from synthesizer_mtf import patches
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
@@ -29,18 +30,15 @@ class TrainingStopped(Exception):
 
 def apply():
   """Makes all of Mesh TensorFlow's estimators careful; once is enough."""
-  if hasattr(utils.get_estimator, "__wrapped__"):
-    return
-  utils.get_estimator = _careful(utils.get_estimator)
-  utils.get_checkpoint_iterator = _existing(utils.get_checkpoint_iterator)
+  patches.wrap("get_estimator", utils, _careful)
+  patches.wrap("get_checkpoint_iterator", utils, _existing)
 
 
 def _careful(get_estimator):
   @functools.wraps(get_estimator)
   def wrapped(*args, **kwargs):
     estimator = get_estimator(*args, **kwargs)
-    # Mesh TensorFlow names the class, and has no hook for another.
-    estimator.__class__ = CarefulEstimator
+    patches.assign("__class__", estimator, CarefulEstimator)
     return estimator
 
   return wrapped
@@ -86,8 +84,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     if self.config.is_chief:
       newest = checkpoints.prepare(self.model_dir)
     hooks = [*(hooks or ()), CheckVariables(newest),
-             StopWhereNotFinite(self.model_dir),
-             ExplainFailedSaves(self.model_dir)]
+             GuardSaves(self.model_dir)]
     with explained_damage(newest), explained_writes(self.model_dir):
       return super().train(input_fn, hooks, *args, **kwargs)
 
@@ -187,12 +184,15 @@ class CheckVariables(tf.train.SessionRunHook):
       checkpoints.check_variables(self._path, tf.global_variables())
 
 
-class StopWhereNotFinite(tf.train.SessionRunHook):
-  """Stops before a loss that is NaN, or such a variable, reaches a checkpoint.
+class GuardSaves(tf.train.SessionRunHook):
+  """Stops before NaN reaches a checkpoint, and where none can be written.
 
-  The estimator has a hook for the loss. But that runs after the saver's, which
-  may already have written what the step has left, and a gradient that is NaN
-  shows in the variables one step before it shows in the loss.
+  The estimator has a hook for a loss that is NaN. But that runs after the
+  saver's, which may already have written what the step has left, and a gradient
+  that is NaN shows in the variables one step before it shows in the loss.
+
+  A file that is too large would otherwise look like the end of the data, and
+  training would end there without an error.
   """
 
   def __init__(self, model_dir):
@@ -208,7 +208,7 @@ class StopWhereNotFinite(tf.train.SessionRunHook):
         tf.debugging.check_numerics(v, v.op.name)
         for v in tf.global_variables() if v.dtype.base_dtype.is_floating])
     saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-    saver.save = self._after_check(saver.save)
+    patches.wrap("save", saver, self._guarded)
 
   def before_run(self, run_context):
     return tf.train.SessionRunArgs(self._loss)
@@ -217,17 +217,26 @@ class StopWhereNotFinite(tf.train.SessionRunHook):
     if np.isnan(run_values.results):
       self._stop("the loss is NaN", run_context.session)
 
-  def _after_check(self, save):
+  def _guarded(self, save):
     @functools.wraps(save)
-    def wrapped(session, *args, **kwargs):
+    def wrapped(session, path, global_step=None, **kwargs):
+      full = f"{path}-{global_step}"
       try:
-        session.run(self._check)
-      except tf.errors.InvalidArgumentError as error:
-        name = error.op.get_attr("message").decode()
-        self._stop(f"the variable {name} is NaN or infinite", session)
-      return save(session, *args, **kwargs)
+        with explained_writes(self._model_dir, os.path.basename(full)):
+          self._check_variables(session)
+          return save(session, path, global_step=global_step, **kwargs)
+      except TrainingStopped:
+        checkpoints.remove_without_index(full)
+        raise
 
     return wrapped
+
+  def _check_variables(self, session):
+    try:
+      session.run(self._check)
+    except tf.errors.InvalidArgumentError as error:
+      name = error.op.get_attr("message").decode()
+      self._stop(f"the variable {name} is NaN or infinite", session)
 
   def _stop(self, what, session):
     step = session.run(self._step)
@@ -235,32 +244,3 @@ class StopWhereNotFinite(tf.train.SessionRunHook):
         f"{what} after step {step}, and training has stopped without a new "
         f"checkpoint. {_go_on(self._model_dir)}: try a lower learning rate or "
         "a longer warm-up, or an older checkpoint, and look for bad examples.")
-
-
-class ExplainFailedSaves(tf.train.SessionRunHook):
-  """Raises `TrainingStopped` where a checkpoint cannot be written.
-
-  A file that is too large would otherwise look like the end of the data, and
-  training would end there without an error.
-  """
-
-  def __init__(self, model_dir):
-    """See the class."""
-    self._model_dir = model_dir
-
-  def begin(self):
-    saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-    saver.save = self._explained(saver.save)
-
-  def _explained(self, save):
-    @functools.wraps(save)
-    def wrapped(session, path, global_step=None, **kwargs):
-      full = f"{path}-{global_step}"
-      try:
-        with explained_writes(self._model_dir, os.path.basename(full)):
-          return save(session, path, global_step=global_step, **kwargs)
-      except TrainingStopped:
-        checkpoints.remove_without_index(full)
-        raise
-
-    return wrapped

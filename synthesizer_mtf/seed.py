@@ -5,6 +5,7 @@ Mesh TensorFlow's trainer sets none, so that no run can be repeated.
 
 import gin
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import patches
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -25,6 +26,6 @@ def train_with_seed(estimator, *args, seed=1, train_model_fn=utils.train_model,
   Returns:
     what `train_model_fn` returns.
   """
-  # Mesh TensorFlow does not pass it on.
-  estimator._config = estimator.config.replace(tf_random_seed=seed)
+  patches.assign(
+      "seed", estimator, estimator.config.replace(tf_random_seed=seed))
   return train_model_fn(estimator, *args, **kwargs)

@@ -17,6 +17,7 @@ from mesh_tensorflow import utils as mtf_utils
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import attention
 from synthesizer_mtf import notation
+from synthesizer_mtf import patches
 from synthesizer_mtf import watch
 import tensorflow.compat.v1 as tf
 
@@ -50,8 +51,8 @@ def train_with_attention_summaries(
   name = "train_with_attention_summaries"
   attention.check_positive(f"{name}.every_steps", every_steps)
   attention.check_positive(f"{name}.image_heads", image_heads)
-  # Mesh TensorFlow does not pass it on.
-  estimator._config = estimator.config.replace(save_summary_steps=every_steps)
+  patches.assign("save_summary_steps", estimator, estimator.config.replace(
+      save_summary_steps=every_steps))
   with watch.watching(AttentionSummaries(image_heads if images else 0)):
     return utils.train_model(estimator, *args, **kwargs)
 

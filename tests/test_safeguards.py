@@ -121,6 +121,21 @@ def test_a_loss_that_is_nan_stops_training(tmp_path, make_estimator):
   assert latest(tmp_path) == (0, 1.)
 
 
+class SeeSaver(tf.train.SessionRunHook):
+  """Remembers how the saver saves once all hooks have begun."""
+
+  def after_create_session(self, session, coord):
+    saver, = tf.get_collection(tf.GraphKeys.SAVERS)
+    self.save = saver.save
+
+
+def test_the_saver_is_wrapped_once(make_estimator):
+  hook = SeeSaver()
+  with tf.Graph().as_default():
+    make_estimator().train(input_fn, max_steps=1, hooks=[hook])
+  assert hook.save.__wrapped__.__func__ is tf.train.Saver.save
+
+
 @pytest.fixture
 def small_files():
   """Lets no file grow beyond a few bytes, as a full disk does."""

@@ -20,6 +20,7 @@ from mesh_tensorflow import simd_mesh_impl
 from mesh_tensorflow import tpu_variables
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import patches
 from synthesizer_mtf.tools import plan_pod_layout
 from synthesizer_mtf.tools import plan_pod_topology
 from t5.models import mesh_transformer
@@ -120,7 +121,7 @@ def read_run(topology):
 def _use_default_flags():
   """Keeps mesh_tensorflow from parsing our command line for its own flags."""
   if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
+    patches.call("mark_as_parsed", flags.FLAGS)
 
 
 def _bound(name, configurable, parameter):
@@ -292,12 +293,12 @@ def lower(run, topology, batch_size, vocabulary_size,
 def loops_in_one_graph():
   """The loop over microbatches stays in this graph, as for T5's trainer."""
   enabled = tf.control_flow_v2_enabled()
-  tf.disable_control_flow_v2()
+  patches.call("disable_control_flow_v2", tf)
   try:
     yield
   finally:
     if enabled:
-      tf.enable_control_flow_v2()
+      patches.call("enable_control_flow_v2", tf)
 
 
 def _build_without_mesh(run, vocabulary_size):
