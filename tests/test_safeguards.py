@@ -10,7 +10,7 @@ import checkpoint_files
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
-from synthesizer_mtf import launcher
+from synthesizer_mtf import messages
 from synthesizer_mtf import safeguards
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
@@ -89,7 +89,7 @@ def stopped(estimator, steps):
   """Trains until it stops; returns the sentence that a user gets."""
   with pytest.raises(safeguards.TrainingStopped) as error:
     train(estimator, steps)
-  assert launcher.is_mistake(error.value)
+  assert messages.is_mistake(error.value)
   return str(error.value)
 
 

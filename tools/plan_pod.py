@@ -18,7 +18,7 @@ import sys
 import time
 
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import launcher
+from synthesizer_mtf import messages
 from synthesizer_mtf.tools import benchmark_report
 from synthesizer_mtf.tools import benchmark_rows
 from synthesizer_mtf.tools import plan_pod_counts
@@ -200,9 +200,9 @@ def main(argv=None):
   try:
     plans = _plan_all(args)
   except Exception as error:
-    if not launcher.is_mistake(error):
+    if not messages.is_mistake(error):
       raise
-    sys.exit(f"plan_pod: {launcher.split_message(error)[0]}")
+    sys.exit(f"plan_pod: {messages.split_message(error)[0]}")
   print(plan_pod_report.table(plans))
   paper = plan_pod_report.paper_table(plans)
   if paper:

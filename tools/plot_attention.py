@@ -17,7 +17,7 @@ import json
 import sys
 
 import numpy as np
-from synthesizer_mtf import launcher
+from synthesizer_mtf import messages
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import plot_attention_figures as figures
 from synthesizer_mtf.tools import plot_attention_model
@@ -287,9 +287,9 @@ def main(argv=None):
   try:
     _run(args)
   except Exception as error:
-    if not (launcher.is_mistake(error) or isinstance(error, OSError)):
+    if not (messages.is_mistake(error) or isinstance(error, OSError)):
       raise
-    sys.exit(f"plot_attention: {launcher.split_message(error)[0]}")
+    sys.exit(f"plot_attention: {messages.split_message(error)[0]}")
 
 
 def _run(args):
