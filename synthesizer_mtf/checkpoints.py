@@ -1,5 +1,7 @@
 """Which checkpoints of a model directory are complete, and which one to resume.
 
+This is about files, not about training: nothing here runs a model.
+
 TensorFlow writes `model.ckpt-STEP` in this order: files with other names, the
 data files, the `.index`, and the line in the file `checkpoint`. So a process
 that is killed leaves no index, or a complete checkpoint that `checkpoint` does

@@ -100,7 +100,7 @@ REGISTER = {
         "a cluster",
         "T5's main calls it once gin is parsed, and starts no servers",
         "T5's main or Mesh's run starts the servers of TF_CONFIG"),
-    # safeguards.py
+    # CarefulEstimator
     "get_estimator": Patch(
         _MESH, "get_estimator",
         "returns a CarefulEstimator, by the next entry",

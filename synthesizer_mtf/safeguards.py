@@ -1,8 +1,8 @@
-"""Training that stops with one sentence, and evaluation of what is there.
+"""The estimator that trains, evaluates and exports, made careful.
 
-`apply` lets Mesh TensorFlow's estimators look at the checkpoints of
-`checkpoints.py` before they use them, and stops training before a model that
-is not finite, or only half written, becomes the newest checkpoint.
+`apply` lets Mesh TensorFlow's estimators look at their checkpoints before they
+use them, by `checkpoints.py`, and stops training in one sentence before a model
+that is not finite, or only half written, becomes the newest checkpoint.
 """
 
 import contextlib
