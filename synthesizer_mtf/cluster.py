@@ -13,6 +13,8 @@ of life, because neither TensorFlow's sessions, which wait for a lost worker for
 ever, nor its servers, which do not notice a lost chief, end by themselves.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import functools
 import os
@@ -38,7 +40,7 @@ class LostProcess(Exception):
 
 
 @contextlib.contextmanager
-def joined(on_loss):
+def joined(on_loss: Callable[[LostProcess], None] | None) -> Iterator[None]:
   """Lets T5's main, called within, do its part in the cluster of `TF_CONFIG`.
 
   Without this variable, and with `--tpu`, it changes nothing.
@@ -80,8 +82,9 @@ def joined(on_loss):
 class Cluster:
   """What this process does in the cluster."""
 
-  def __init__(self, tasks, own, on_loss, timeout_seconds=60,
-               start_timeout_seconds=600):
+  def __init__(self, tasks: list[tf_config.Task], own: tf_config.Task,
+               on_loss: Callable[[LostProcess], None] | None,
+               timeout_seconds: float = 60, start_timeout_seconds: float = 600):
     """Declares the parameters.
 
     Args:
@@ -109,7 +112,7 @@ class Cluster:
     self._start_timeout = start_timeout_seconds
     self._server = None
 
-  def run(self, job):
+  def run(self, job: Callable[[], None]) -> None:
     """Leads the job on the chief, and follows it on a worker.
 
     Args:
@@ -191,7 +194,9 @@ class Cluster:
       time.sleep(_PERIOD)
 
 
-def start_server(tasks, own, devices):
+def start_server(
+    tasks: list[tf_config.Task], own: tf_config.Task,
+    devices: list[tf.DeviceSpec]) -> tf.distribute.Server:
   """Starts TensorFlow's server of this process, which ends with it.
 
   Args:
@@ -225,7 +230,7 @@ def start_server(tasks, own, devices):
 class Peer:
   """A process of the cluster that is asked and told."""
 
-  def __init__(self, task, timeout):
+  def __init__(self, task: tf_config.Task, timeout: float):
     """Connects to nothing yet.
 
     Args:
@@ -238,7 +243,7 @@ class Peer:
     self._devices = []
     self._probe = None
 
-  def listens(self):
+  def listens(self) -> bool:
     """Tells whether anything listens at the address."""
     host, port = self.task.address.split(":")
     try:
@@ -248,7 +253,7 @@ class Peer:
       self.silent_since = time.monotonic()
     return self.silent_since is None
 
-  def ask(self):
+  def ask(self) -> None:
     """Asks the server of this process for a sign of life: its devices."""
     asked = time.monotonic()
     try:
@@ -262,7 +267,7 @@ class Peer:
       self._probe = None  # A server that came back knows no old sessions.
       self.silent_since = self.silent_since or asked
 
-  def check_devices(self, devices):
+  def check_devices(self, devices: list[tf.DeviceSpec]) -> None:
     """Raises a ValueError if a device of the mesh was missing when asked."""
     for spec in devices:
       name = spec.to_string()
@@ -272,7 +277,7 @@ class Peer:
             f"`utils.run.mesh_devices` names {name!r}, but the {self.task} has "
             f"only {', '.join(self._devices)}; name one of these.")
 
-  def tell(self, number):
+  def tell(self, number: int) -> None:
     """Leaves a number in the mailbox of this process, if it answers."""
     if self.silent_since is not None:
       return
@@ -285,7 +290,7 @@ class Peer:
 class Mailbox:
   """A queue in the memory of a worker's server, for any process."""
 
-  def __init__(self, task, timeout=0):
+  def __init__(self, task: tf_config.Task, timeout: float = 0):
     """Opens the mailbox; it is there as soon as anybody uses it.
 
     Args:
@@ -301,17 +306,18 @@ class Mailbox:
       self._get = queue.dequeue()
     self._session = open_session(task, graph, timeout)
 
-  def put(self, number):
+  def put(self, number: int) -> None:
     self._session.run(self._put, {self._number: number})
 
-  def get(self):
+  def get(self) -> int | None:
     """Returns the oldest number, or None."""
     if self._session.run(self._size):
       return self._session.run(self._get)
     return None
 
 
-def open_session(task, graph, timeout):
+def open_session(task: tf_config.Task, graph: tf.Graph,
+                 timeout: float) -> tf.Session:
   """Returns a session on the server of a task, which uses no other task.
 
   Args:
@@ -327,7 +333,7 @@ def open_session(task, graph, timeout):
 class Heartbeat:
   """Notices that a process of the cluster does not answer any more."""
 
-  def __init__(self, peers, timeout):
+  def __init__(self, peers: list[Peer], timeout: float):
     """Declares the parameters.
 
     Args:
@@ -337,7 +343,7 @@ class Heartbeat:
     self._peers = peers
     self._timeout = timeout
 
-  def poll(self):
+  def poll(self) -> None:
     """Asks each peer once; raises LostProcess if one was silent too long."""
     for peer in self._peers:
       peer.ask()
@@ -348,7 +354,7 @@ class Heartbeat:
             "(`Cluster.timeout_seconds`): start all processes again, and "
             "training goes on from the newest checkpoint.")
 
-  def check(self):
+  def check(self) -> None:
     """Returns when all peers have answered; else raises LostProcess."""
     self.poll()
     while any(peer.silent_since is not None for peer in self._peers):
@@ -356,7 +362,8 @@ class Heartbeat:
       self.poll()
 
   @contextlib.contextmanager
-  def in_background(self, on_loss):
+  def in_background(
+      self, on_loss: Callable[[LostProcess], None]) -> Iterator[None]:
     """Polls in another thread, and calls `on_loss` there with a LostProcess."""
     stop = threading.Event()
 

@@ -32,7 +32,7 @@ from synthesizer_mtf import patches
 _HF_MODEL = "t5.models.hf_model"
 
 
-def apply():
+def apply() -> None:
   """Applies all of the above; a second call changes nothing."""
   _quiet_imports()
   _skip_metadata_server()

@@ -6,8 +6,10 @@ what a reference such as @FUNCTION will give is not. Layers of this package chec
 their parameters themselves.
 """
 
+from collections.abc import Iterator
 import contextlib
 import re
+from typing import Any
 
 import gin
 import mesh_tensorflow as mtf
@@ -29,7 +31,7 @@ _model_dir = None
 
 
 @contextlib.contextmanager
-def running(model_dir):
+def running(model_dir: str) -> Iterator[None]:
   """Also checks what a run needs, such as checkpoints, in its `with` block."""
   global _model_dir
   _model_dir = model_dir
@@ -43,7 +45,7 @@ def running(model_dir):
 
 
 @gin.config.register_finalize_hook
-def check(config):
+def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
   """Raises a ValueError for the first wrong parameter.
 
   Args:
@@ -190,7 +192,8 @@ def _check_devices(run):
   check_device_count(len(devices), shape, f" {devices!r},")
 
 
-def check_device_count(count, mesh_shape, which=""):
+def check_device_count(count: int, mesh_shape: str | mtf.Shape,
+                       which: str = "") -> None:
   """Checks that there is one device for each part of the mesh.
 
   Args:

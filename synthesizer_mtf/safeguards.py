@@ -5,10 +5,14 @@ use them, by `checkpoints.py`, and stops training in one sentence before a model
 that is not finite, or only half written, becomes the newest checkpoint.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 import contextlib
 import functools
 import os
 import re
+from typing import Any
 
 from absl import logging
 from mesh_tensorflow.transformer import utils
@@ -28,7 +32,7 @@ class TrainingStopped(Exception):
   """Training cannot go on; the message says why, and what to do."""
 
 
-def apply():
+def apply() -> None:
   """Makes all of Mesh TensorFlow's estimators careful; once is enough."""
   patches.wrap("get_estimator", utils, _careful)
   patches.wrap("get_checkpoint_iterator", utils, _existing)
@@ -63,7 +67,9 @@ def _existing(get_checkpoint_iterator):
 class CarefulEstimator(tpu_estimator.TPUEstimator):
   """Checks the checkpoints that it restores and writes."""
 
-  def train(self, input_fn, hooks=None, *args, **kwargs):
+  def train(self, input_fn: Callable[..., Any],
+            hooks: Iterable[tf.train.SessionRunHook] | None = None,
+            *args: Any, **kwargs: Any) -> "CarefulEstimator":
     """As the base class.
 
     Args:
@@ -88,16 +94,21 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     with explained_damage(newest), explained_writes(self.model_dir):
       return super().train(input_fn, hooks, *args, **kwargs)
 
-  def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None,
-               name=None):
+  def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None,
+               hooks: Iterable[tf.train.SessionRunHook] | None = None,
+               checkpoint_path: str | None = None,
+               name: str | None = None) -> dict[str, Any]:
     """As the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
     with explained_damage(path):
       return super().evaluate(
           input_fn, steps, [*(hooks or ()), CheckVariables(path)], path, name)
 
-  def predict(self, input_fn, predict_keys=None, hooks=None,
-              checkpoint_path=None, yield_single_examples=True):
+  def predict(self, input_fn: Callable[..., Any],
+              predict_keys: list[str] | None = None,
+              hooks: Iterable[tf.train.SessionRunHook] | None = None,
+              checkpoint_path: str | None = None,
+              yield_single_examples: bool = True) -> Iterator[dict[str, Any]]:
     """As the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
     with explained_damage(path):
@@ -105,7 +116,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
           input_fn, predict_keys, [*(hooks or ()), CheckVariables(path)], path,
           yield_single_examples)
 
-  def export_saved_model(self, *args, checkpoint_path=None, **kwargs):
+  def export_saved_model(self, *args: Any, checkpoint_path: str | None = None,
+                         **kwargs: Any) -> str:
     """As the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
     with explained_damage(path):
@@ -134,7 +146,7 @@ def _nothing_in(model_dir):
 
 
 @contextlib.contextmanager
-def explained_damage(path):
+def explained_damage(path: str | None) -> Iterator[None]:
   """Says what is damaged in a checkpoint that TensorFlow fails to restore."""
   try:
     yield
@@ -150,7 +162,7 @@ def explained_damage(path):
 
 
 @contextlib.contextmanager
-def explained_writes(model_dir, what="a file"):
+def explained_writes(model_dir: str, what: str = "a file") -> Iterator[None]:
   """Says what cannot be written, and where training will go on."""
   try:
     yield
@@ -175,11 +187,11 @@ def _go_on(model_dir):
 class CheckVariables(tf.train.SessionRunHook):
   """Compares the model with a checkpoint before the latter is restored."""
 
-  def __init__(self, path):
+  def __init__(self, path: str | None):
     """Declares the checkpoint; None for no comparison."""
     self._path = path
 
-  def begin(self):
+  def begin(self) -> None:
     if self._path:
       checkpoints.check_variables(self._path, tf.global_variables())
 
@@ -195,11 +207,11 @@ class GuardSaves(tf.train.SessionRunHook):
   training would end there without an error.
   """
 
-  def __init__(self, model_dir):
+  def __init__(self, model_dir: str):
     """See the class."""
     self._model_dir = model_dir
 
-  def begin(self):
+  def begin(self) -> None:
     self._step = tf.train.get_global_step()
     # The estimator puts it there.
     self._loss = tf.get_collection(tf.GraphKeys.LOSSES)[-1]
@@ -210,10 +222,12 @@ class GuardSaves(tf.train.SessionRunHook):
     saver, = tf.get_collection(tf.GraphKeys.SAVERS)
     patches.wrap("save", saver, self._guarded)
 
-  def before_run(self, run_context):
+  def before_run(
+      self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:
     return tf.train.SessionRunArgs(self._loss)
 
-  def after_run(self, run_context, run_values):
+  def after_run(self, run_context: tf.train.SessionRunContext,
+                run_values: tf.train.SessionRunValues) -> None:
     if np.isnan(run_values.results):
       self._stop("the loss is NaN", run_context.session)
 

@@ -12,6 +12,7 @@ import json
 import re
 from typing import NamedTuple
 
+import mesh_tensorflow as mtf
 from synthesizer_mtf import run_checks
 import tensorflow.compat.v1 as tf
 
@@ -29,14 +30,14 @@ class Task(NamedTuple):
   address: str
 
   @property
-  def device(self):
+  def device(self) -> str:
     return f"/job:{self.job}/task:{self.index}"
 
   def __str__(self):
     return f"{self.job} {self.index} at {self.address}"
 
 
-def read(text):
+def read(text: str) -> tuple[list[Task], Task]:
   """Reads and checks the value of `TF_CONFIG`.
 
   Args:
@@ -97,7 +98,8 @@ def _bad(what):
   return ValueError(f"{VARIABLE} {what}: write it as in '{_EXAMPLE}'{ALONE}.")
 
 
-def check_mesh(tasks, mesh_shape, mesh_devices):
+def check_mesh(tasks: list[Task], mesh_shape: str | mtf.Shape,
+               mesh_devices: list[str] | None) -> list[tf.DeviceSpec]:
   """Checks that the mesh lies on the cluster.
 
   Args:

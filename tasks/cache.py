@@ -15,7 +15,7 @@ from absl import flags
 from synthesizer_mtf import patches
 
 
-def main():
+def main() -> None:
   """Runs seqio's command; without apache-beam, says how to get it."""
   try:
     from seqio.scripts import cache_tasks_main
