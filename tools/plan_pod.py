@@ -22,7 +22,7 @@ import time
 from typing import Any
 
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import launcher
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
@@ -208,9 +208,9 @@ def main(argv: list[str] | None = None) -> None:
   try:
     plans = _plan_all(args)
   except Exception as error:
-    if not launcher.is_mistake(error):
+    if not messages.is_mistake(error):
       raise
-    sys.exit(f"plan_pod: {launcher.split_message(error)[0]}")
+    sys.exit(f"plan_pod: {messages.split_message(error)[0]}")
   print(report.table(plans))
   paper = report.paper_table(plans)
   if paper:

@@ -20,7 +20,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from synthesizer_mtf import launcher
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.attention_plots import figures
@@ -283,9 +283,9 @@ def main(argv: list[str] | None = None) -> None:
   try:
     _run(args)
   except Exception as error:
-    if not (launcher.is_mistake(error) or isinstance(error, OSError)):
+    if not (messages.is_mistake(error) or isinstance(error, OSError)):
       raise
-    sys.exit(f"plot_attention: {launcher.split_message(error)[0]}")
+    sys.exit(f"plot_attention: {messages.split_message(error)[0]}")
 
 
 def _run(args):

@@ -1,5 +1,7 @@
 """Which checkpoints of a model directory are complete, and which one to resume.
 
+This is about files, not about training: nothing here runs a model.
+
 TensorFlow writes `model.ckpt-STEP` in this order: files with other names, the
 data files, the `.index`, and the line in the file `checkpoint`. So a process
 that is killed leaves no index, or a complete checkpoint that `checkpoint` does
@@ -17,6 +19,7 @@ All of it works on local and on `gs://` directories.
 """
 
 import collections
+from collections.abc import Iterable
 import os
 import re
 
@@ -40,7 +43,7 @@ class MissingError(DamagedError):
   """`checkpoint` names one that is not there, nor is any other."""
 
 
-def find(model_dir):
+def find(model_dir: str) -> list[str]:
   """Returns the checkpoints that have an index, as paths, oldest first."""
   if not tf.io.gfile.isdir(model_dir):
     return []
@@ -49,7 +52,7 @@ def find(model_dir):
   return [os.path.join(model_dir, f"model.ckpt-{step}") for step in steps]
 
 
-def check(path, checksums=False):
+def check(path: str, checksums: bool = False) -> None:
   """Checks that a checkpoint is complete.
 
   Args:
@@ -89,7 +92,7 @@ def _check_size(path, shapes, dtypes):
         f"the files {path}.data-* have {size:,} bytes, of {needed:,}")
 
 
-def latest(model_dir):
+def latest(model_dir: str) -> str | None:
   """Finds the newest complete checkpoint.
 
   Where `checkpoint` lists a newer one but names this one to resume from, the
@@ -128,13 +131,13 @@ def latest(model_dir):
   return newest
 
 
-def step_of(path):
+def step_of(path: str) -> int:
   """Returns the step that ends the path of a checkpoint; 0 without one."""
   step = path.rpartition("-")[2]
   return int(step) if step.isdecimal() else 0
 
 
-def explain_damage(path, error):
+def explain_damage(path: str, error: DamagedError) -> str:
   """Returns a sentence that says what is damaged and what to do."""
   model_dir, name = os.path.split(path)
   others = [os.path.basename(other) for other in find(model_dir)
@@ -154,7 +157,7 @@ def _read_state(model_dir):
     return None
 
 
-def prepare(model_dir):
+def prepare(model_dir: str) -> str | None:
   """Makes a model directory ready for training.
 
   Call it in one process only, the chief's. It removes what a killed process was
@@ -187,7 +190,7 @@ def prepare(model_dir):
   return newest
 
 
-def remove_partial(model_dir):
+def remove_partial(model_dir: str) -> None:
   """Removes what was being written when a process was killed, or failed."""
   for name in tf.io.gfile.listdir(model_dir):
     if not _PARTIAL.fullmatch(name.rstrip("/")):
@@ -201,14 +204,14 @@ def remove_partial(model_dir):
       tf.io.gfile.remove(path)
 
 
-def remove_without_index(path):
+def remove_without_index(path: str) -> None:
   """Removes the data files of a checkpoint whose index was never written."""
   if not tf.io.gfile.exists(f"{path}.index"):
     for name in tf.io.gfile.glob(f"{path}.data-?????-of-?????"):
       tf.io.gfile.remove(name)
 
 
-def check_folder(model_dir):
+def check_folder(model_dir: str) -> None:
   """Raises a ValueError if a model directory is no directory, nor can be."""
   try:
     tf.io.gfile.makedirs(model_dir)
@@ -219,7 +222,7 @@ def check_folder(model_dir):
           f"{error.message}. Name another.") from error
 
 
-def check_writable(model_dir):
+def check_writable(model_dir: str) -> None:
   """Raises a ValueError if nothing can be written to a model directory."""
   check_folder(model_dir)
   probe = os.path.join(model_dir, "write_test.tmp" + 32 * "0")
@@ -234,7 +237,7 @@ def check_writable(model_dir):
         ) from error
 
 
-def check_variables(path, variables):
+def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
   """Checks that a checkpoint is of the model that restores it.
 
   TensorFlow would ignore what the model does not have, as when R+V goes on

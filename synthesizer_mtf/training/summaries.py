@@ -16,6 +16,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import utils as mtf_utils
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
+from synthesizer_mtf import patches
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.synthesizers import names as synthesizer_names
 import tensorflow.compat.v1 as tf
@@ -50,8 +51,8 @@ def train_with_attention_summaries(
   name = "train_with_attention_summaries"
   checks.check_whole(f"{name}.every_steps", every_steps)
   checks.check_whole(f"{name}.image_heads", image_heads)
-  # Mesh TensorFlow does not pass it on.
-  estimator._config = estimator.config.replace(save_summary_steps=every_steps)
+  patches.assign("save_summary_steps", estimator, estimator.config.replace(
+      save_summary_steps=every_steps))
   with watchers.watching(AttentionSummaries(image_heads if images else 0)):
     return utils.train_model(estimator, *args, **kwargs)
 

@@ -12,6 +12,7 @@ not new is an error.
 
 import gin
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import patches
 from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
@@ -98,7 +99,6 @@ def find_checkpoint(path):
 
 def _add_start(estimator, path, make_plan):
   """Makes an estimator's new sessions start from a checkpoint."""
-  # The Estimator has no hook for this between the model and its session.
   original = estimator._model_fn
 
   def model_fn(features, labels, mode, config, params):
@@ -111,7 +111,7 @@ def _add_start(estimator, path, make_plan):
         init_fn=lambda scaffold, session: session.run(assign),
         copy_from_scaffold=spec.scaffold))
 
-  estimator._model_fn = model_fn
+  patches.assign("warm start", estimator, model_fn)
 
 
 def assignments(path, make_plan):

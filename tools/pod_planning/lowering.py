@@ -18,6 +18,7 @@ from mesh_tensorflow import simd_mesh_impl
 from mesh_tensorflow import tpu_variables
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import patches
 from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.tools.pod_planning import pods
 import tensorflow.compat.v1 as tf
@@ -81,7 +82,7 @@ def read_run(topology: pods.Topology) -> tuple[Run, Callable[[mtf.Shape], int]]:
 def _use_default_flags():
   """Keeps mesh_tensorflow from parsing our command line for its own flags."""
   if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
+    patches.call("mark_as_parsed", flags.FLAGS)
 
 
 def _bound(parameter):
@@ -256,12 +257,12 @@ def lower(run: Run, topology: pods.Topology,
 def loops_in_one_graph() -> Iterator[None]:
   """The loop over microbatches stays in this graph, as for T5's trainer."""
   enabled = tf.control_flow_v2_enabled()
-  tf.disable_control_flow_v2()
+  patches.call("disable_control_flow_v2", tf)
   try:
     yield
   finally:
     if enabled:
-      tf.enable_control_flow_v2()
+      patches.call("enable_control_flow_v2", tf)
 
 
 def _build_without_mesh(run, vocabulary_size):
