@@ -10,6 +10,10 @@ self-attention may be of another class, tables may grow, and what is missing but
 not new is an error.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+
 import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import patches
@@ -22,8 +26,12 @@ _SELECTOR = "synthesizer_mtf.warm_start"
 
 
 @gin.configurable("warm_start", module="synthesizer_mtf")
-def train(estimator, *args, checkpoint=gin.REQUIRED, fresh=None, renames=(),
-          continue_training=False, train_model_fn=utils.train_model, **kwargs):
+def train(estimator: tf.estimator.Estimator, *args: Any,
+          checkpoint: str = gin.REQUIRED, fresh: str | None = None,
+          renames: Iterable[tuple[str, str]] = (),
+          continue_training: bool = False,
+          train_model_fn: Callable[..., Any] = utils.train_model,
+          **kwargs: Any) -> Any:
   """Trains as `train_model_fn`, from the variables of a checkpoint.
 
   The variables are found by `warm_start_plan.make_plan`, cast to the model's
@@ -70,7 +78,7 @@ def train(estimator, *args, checkpoint=gin.REQUIRED, fresh=None, renames=(),
   return train_model_fn(estimator, *args, **kwargs)
 
 
-def find_checkpoint(path):
+def find_checkpoint(path: str) -> str:
   """The path of a checkpoint, or of the last in a folder.
 
   Args:
@@ -114,7 +122,9 @@ def _add_start(estimator, path, make_plan):
   patches.assign("warm start", estimator, model_fn)
 
 
-def assignments(path, make_plan):
+def assignments(
+    path: str, make_plan: Callable[[warm_start_plan.Shapes, warm_start_plan.Shapes],
+                                   warm_start_plan.Plan]) -> tf.Operation:
   """Assigns the variables of the graph what a checkpoint holds for them.
 
   Args:
@@ -157,7 +167,7 @@ def _assign(variable, path, source, shape, dtype):
 
 
 @gin.config.register_finalize_hook
-def bind_training(config):
+def bind_training(config: dict) -> dict | None:
   """Makes T5's trainer start warm where a checkpoint is bound.
 
   Args:
