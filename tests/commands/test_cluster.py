@@ -7,8 +7,6 @@ import pydoc_data.topics
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import time
 import types
 
@@ -17,13 +15,13 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import models
+from support.processes import LIMIT
+from support.processes import Process
 from synthesizer_mtf import launcher
 from synthesizer_mtf.command import cluster
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
-COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
-LIMIT = 600  # Seconds, for what takes 20 on an idle machine.
 FOUR_DEVICES = [f"/job:{job}/task:0/cpu:{i}" for job in ("chief", "worker")
                 for i in (0, 1)]
 
@@ -67,9 +65,9 @@ class Processes:
     """Starts one process; its output goes to MODEL_DIR.TASK.log."""
     files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
              "learning_rate_schedules/constant_0_001.gin", gin_file]
-    command = [str(COMMAND), f"--model_dir={model_dir}"]
-    command += [f"--gin_file={name}" for name in files]
-    command += [f"--gin_param={b}" for b in [*self._bindings, *bindings]]
+    words = [f"--model_dir={model_dir}"]
+    words += [f"--gin_file={name}" for name in files]
+    words += [f"--gin_param={b}" for b in [*self._bindings, *bindings]]
     variables = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
     name = "alone"
     if task:
@@ -78,10 +76,7 @@ class Processes:
           "cluster": {t.job: [t.address] for t in task[1]},
           "task": {"type": name, "index": 0}})
     log = pathlib.Path(f"{model_dir}.{name}.log")
-    with log.open("w") as output:
-      process = subprocess.Popen(
-          command, stdout=output, stderr=subprocess.STDOUT, cwd=self.folder,
-          env=variables)
+    process = Process(words, self.folder, variables, log, log)
     process.log = log
     self._started.append(process)
     return process
@@ -96,7 +91,6 @@ class Processes:
   def end(self):
     for process in self._started:
       process.kill()
-      process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +105,7 @@ def alone(processes):
   """One process that trains for 3 steps; it saves before and after them."""
   process = processes.start(processes.folder / "one", None, "cpu.gin",
                             ["utils.run.train_steps = 3"])
-  assert process.wait(LIMIT) == 0, process.log.read_text()[-3000:]
+  assert process.wait() == 0, process.log.read_text()[-3000:]
   return processes.folder / "one", losses(process)
 
 
@@ -131,7 +125,7 @@ def killed(processes, alone):
   wait_for_line(chief, "tf_loss.*\\[5\\]")
   worker.kill()
   began = time.monotonic()
-  chief.wait(LIMIT)
+  chief.wait()
   return types.SimpleNamespace(
       model_dir=model_dir, chief=chief, tasks=tasks,
       seconds=time.monotonic() - began)
@@ -197,7 +191,7 @@ def test_the_job_resumes_from_its_checkpoint_and_all_end(processes, killed):
   both, _ = processes.start_two(
       killed.model_dir, f"utils.run.train_steps = {saved + 2}",
       "utils.run.mesh_shape = 'model:2'")
-  codes = [p.wait(LIMIT) for p in both]
+  codes = [p.wait() for p in both]
   assert codes == [0, 0], both[0].log.read_text()[-3000:]
   assert len(losses(both[0])) == 2
   assert (killed.model_dir / f"model.ckpt-{saved + 2}.index").exists()

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from support import processes
 from support.events import scalars
 from support.launching import Launcher
 from support.launching import STEPS
@@ -15,7 +16,7 @@ import tensorflow.compat.v1 as tf
 def launcher(tmp_path_factory, sentencepiece_model):
   """A launcher whose model directory holds a model trained for 4 steps."""
   run = Launcher(tmp_path_factory.mktemp("launcher"), sentencepiece_model)
-  done = run("attention_summaries.gin", bindings=[
+  done = run("attention_summaries.gin", run=processes.run_installed, bindings=[
       STEPS.format(4), "train_with_attention_summaries.every_steps = 2"])
   assert done.returncode == 0, done.stderr[-3000:]
   return run

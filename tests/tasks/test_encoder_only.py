@@ -1,19 +1,15 @@
 """The encoder-only tasks, and the commands that train and run a classifier."""
 
-import pathlib
-import subprocess
-import sys
-
 import gin
 import numpy as np
 import pytest
 import seqio
+from support import processes
 from support.events import scalars
 from synthesizer_mtf.tasks import labels
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
 VOCABULARY = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = '{}'"
 
 ROWS = {
@@ -122,13 +118,10 @@ class Launcher:
         "utils.run.batch_size = 4",
         "utils.run.sequence_length = {'inputs': 12, 'targets': 1}",
         "Linformer.rank = 3", *bindings]
-    done = subprocess.run(
-        [str(COMMAND), f"--model_dir={self.folder}/model",
-         f"--t5_tfds_data_dir={self.folder}"] + [
-             f"--gin_file={name}" for name in files] + [
-                 f"--gin_param={b}" for b in bindings],
-        capture_output=True, text=True, timeout=240, check=False,
-        cwd=self.folder)
+    done = processes.run(
+        [f"--model_dir={self.folder}/model", f"--t5_tfds_data_dir={self.folder}",
+         *(f"--gin_file={name}" for name in files),
+         *(f"--gin_param={b}" for b in bindings)], self.folder)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

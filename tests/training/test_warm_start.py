@@ -9,6 +9,7 @@ from support import decoding
 from support import launching
 from support import meshes
 from support import models
+from support import sessions
 from synthesizer_mtf import synthesizers
 from synthesizer_mtf.synthesizers import mixture
 from synthesizer_mtf.training import summaries
@@ -67,7 +68,7 @@ def run(path=None, save=None, train=0, steps=(0,), **plan):
     updates = [lowering.lowered_operation(op) for op in updates]
     start = path and warm_start.assignments(path, lambda *shapes: (
         warm_start_plan.make_plan(path, *shapes, **plan)))
-    with tf.Session() as session:
+    with sessions.start() as session:
       session.run(tf.global_variables_initializer())
       if path:
         session.run(start)
@@ -77,7 +78,7 @@ def run(path=None, save=None, train=0, steps=(0,), **plan):
       session.run(lowering.copy_slices_to_masters())
       if save:
         tf.train.Saver().save(session, save)
-      variables = {v.op.name: session.run(v) for v in tf.global_variables()}
+      variables = session.run({v.op.name: v for v in tf.global_variables()})
       losses = []
       for number in steps:
         step.load(number, session)
