@@ -7,6 +7,7 @@ for everyone who works from the repository root.
 """
 
 import os
+import re
 import sys
 
 from setuptools import find_packages
@@ -37,6 +38,15 @@ def data_files(folder, suffix):
     found += [os.path.relpath(os.path.join(where, name), folder)
               for name in names if name.endswith(suffix)]
   return sorted(found)
+
+
+def long_description():
+  """Returns README.md with its links to files of the repository as plain text.
+
+  Where the description is shown those files are not.
+  """
+  with open("README.md", encoding="utf-8") as f:
+    return re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]+\)", r"\1", f.read())
 
 
 check_python()
@@ -102,14 +112,30 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + [
 
 setup(
     name="synthesizer-mtf",
-    version="0.1.0",
+    version="0.2.0",
     description="Synthesizer attention (arXiv:2005.00743) for Mesh TensorFlow "
                 "and T5",
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
+    author="the synthesizer_mtf authors",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
     packages=find_packages(include=["synthesizer_mtf", "synthesizer_mtf.*"]) + [
         "synthesizer_mtf.gin",
         "synthesizer_mtf.tasks",
         "synthesizer_mtf.tools",
-    ],
+    ] + ["synthesizer_mtf.tools." + name for name in find_packages("tools")],
     package_dir={
         "synthesizer_mtf.gin": "gin",
         "synthesizer_mtf.tasks": "tasks",

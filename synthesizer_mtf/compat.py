@@ -2,7 +2,7 @@ r"""What mesh_tensorflow 0.1.21 and t5 0.9.4 miss on TensorFlow 2.15.
 
 `import synthesizer_mtf` applies it before it imports either of them. Each patch
 looks first whether it is needed, so an older TensorFlow, or a machine with
-torch, keeps its own.
+torch, keeps its own. `patches.py` says until when each of them is needed.
 
 1. mesh_tensorflow calls `ops.register_tensor_conversion_function`, which moved
    to `tensor_conversion_registry`.
@@ -19,6 +19,7 @@ user has set stays: TensorFlow's start-up notices are silenced, and its cloud
 storage does not look for Google's metadata server where there is none.
 """
 
+import contextlib
 import functools
 import importlib.machinery
 import importlib.util
@@ -26,10 +27,12 @@ import os
 import sys
 import warnings
 
+from synthesizer_mtf import patches
+
 _HF_MODEL = "t5.models.hf_model"
 
 
-def apply():
+def apply() -> None:
   """Applies all of the above; a second call changes nothing."""
   _quiet_imports()
   _skip_metadata_server()
@@ -41,8 +44,9 @@ def apply():
 
 def _quiet_imports():
   """Drops C++ notices below errors, and what setuptools says of t5's imports."""
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-  warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+  patches.fill("TF_CPP_MIN_LOG_LEVEL", os.environ, "2")
+  patches.call("pkg_resources", warnings, "ignore",
+               message="pkg_resources is deprecated")
 
 
 def _skip_metadata_server(product="/sys/class/dmi/id/product_name"):
@@ -61,7 +65,7 @@ def _skip_metadata_server(product="/sys/class/dmi/id/product_name"):
         return
   except OSError:
     pass  # No such file outside Linux, and in some containers.
-  os.environ.setdefault("NO_GCE_CHECK", "true")
+  patches.fill("NO_GCE_CHECK", os.environ, "true")
 
 
 def _restore_register_tensor_conversion_function():
@@ -70,7 +74,8 @@ def _restore_register_tensor_conversion_function():
   if hasattr(ops, "register_tensor_conversion_function"):
     return
   from tensorflow.python.framework import tensor_conversion_registry
-  ops.register_tensor_conversion_function = (
+  patches.assign(
+      "register_tensor_conversion_function", ops,
       tensor_conversion_registry.register_tensor_conversion_function)
 
 
@@ -81,7 +86,7 @@ def _stand_in_for_hf_model():
   module = importlib.util.module_from_spec(
       importlib.machinery.ModuleSpec(_HF_MODEL, loader=None))
   module.HfPyTorchModel = _HfPyTorchModel
-  sys.modules[_HF_MODEL] = module
+  patches.fill("hf_model", sys.modules, module)
 
 
 class _HfPyTorchModel:
@@ -97,41 +102,45 @@ class _HfPyTorchModel:
 def _write_decoded_bytes_as_text():
   """Lets mode `infer` write its predictions as text."""
   from mesh_tensorflow.transformer import utils
-  original = utils.write_lines_to_file
-  if hasattr(original, "__wrapped__"):
-    return
+  patches.wrap("write_lines_to_file", utils, _decoding_lines)
 
-  @functools.wraps(original)
-  def write_lines_to_file(lines, filename):
-    original([line.decode("utf-8", "replace") if isinstance(line, bytes)
-              else line for line in lines], filename)
 
-  utils.write_lines_to_file = write_lines_to_file
+def _decoding_lines(write_lines_to_file):
+  @functools.wraps(write_lines_to_file)
+  def wrapped(lines, filename):
+    write_lines_to_file(
+        [line.decode("utf-8", "replace") if isinstance(line, bytes) else line
+         for line in lines], filename)
+
+  return wrapped
 
 
 def _export_language_models_that_continue_their_inputs():
   """Lets mode `export_infer` encode inputs as mode `infer` does."""
   from mesh_tensorflow.transformer import dataset as transformer_dataset
   from mesh_tensorflow.transformer import utils
-  original = utils.export_model
-  if hasattr(original, "__wrapped__"):
-    return
-  encode = transformer_dataset.encode_all_features
+  patches.wrap("export_model", utils, functools.partial(
+      _continuing_inputs, transformer_dataset))
 
-  def encode_without_end(dataset, vocabulary):
-    return encode(dataset, vocabulary).map(
+
+def _continuing_inputs(transformer_dataset, export_model):
+  @functools.wraps(export_model)
+  def wrapped(estimator, export_dir, vocabulary, sequence_length, model_type,
+              eval_with_score=False, batch_size=1, checkpoint_path=None):
+    continues = model_type == "lm" and not eval_with_score
+    with (patches.wrapped("encode_all_features", transformer_dataset, _without_end)
+          if continues else contextlib.nullcontext()):
+      return export_model(
+          estimator, export_dir, vocabulary, sequence_length, model_type,
+          eval_with_score, batch_size, checkpoint_path)
+
+  return wrapped
+
+
+def _without_end(encode_all_features):
+  @functools.wraps(encode_all_features)
+  def wrapped(dataset, vocabulary):
+    return encode_all_features(dataset, vocabulary).map(
         lambda features: {key: ids[:-1] for key, ids in features.items()})
 
-  @functools.wraps(original)
-  def export_model(estimator, export_dir, vocabulary, sequence_length,
-                   model_type, eval_with_score=False, batch_size=1,
-                   checkpoint_path=None):
-    if model_type == "lm" and not eval_with_score:
-      transformer_dataset.encode_all_features = encode_without_end
-    try:
-      return original(estimator, export_dir, vocabulary, sequence_length,
-                      model_type, eval_with_score, batch_size, checkpoint_path)
-    finally:
-      transformer_dataset.encode_all_features = encode
-
-  utils.export_model = export_model
+  return wrapped

@@ -1,12 +1,19 @@
-"""Where this package's gin files lie."""
+"""Where gin files lie, and gin as the trainer sees it."""
 
+from collections.abc import Sequence
+import copy
 import functools
+import logging
+import os
 import pathlib
+from typing import Any
 
 import gin
+from mesh_tensorflow.transformer import utils
+from t5.models import mesh_transformer
 
 
-def folder():
+def folder() -> str:
   """Returns the folder of the gin files, as a string.
 
   Installed, it lies inside the package; in a checkout, beside it.
@@ -16,7 +23,54 @@ def folder():
   return str(inside if inside.is_dir() else package.parent / "gin")
 
 
+def _beside(module):
+  """The folder of gin files beside a module of Mesh TensorFlow or T5."""
+  return os.path.join(os.path.dirname(module.__file__), "gin")
+
+
 @functools.cache
-def add_search_path():
+def _add(path):
+  gin.add_config_file_search_path(path)
+
+
+def add_search_path() -> None:
   """Lets `--gin_file=attention/r.gin` be found from any directory."""
-  gin.add_config_file_search_path(folder())
+  _add(folder())
+
+
+def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
+          prefixes: Sequence[str] = ()) -> None:
+  """Makes gin hold Mesh's defaults, gin files and bindings, as T5's main does.
+
+  Args:
+    files: paths, found as by `synthesizer_mesh_transformer`.
+    bindings: gin bindings, which win.
+    prefixes: more folders of gin files.
+  """
+  add_search_path()
+  for path in (_beside(mesh_transformer), *prefixes):
+    _add(path)
+  gin.clear_config()
+  # gin logs an error for each folder that it searches in vain.
+  logging.disable(logging.ERROR)
+  try:
+    gin.parse_config_files_and_bindings(
+        [os.path.join(_beside(utils), "defaults.gin"), *files], list(bindings),
+        skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
+  finally:
+    logging.disable(logging.NOTSET)
+
+
+def bound(parameter: str, default: Any) -> Any:
+  """The value that gin would hand to a parameter, with references resolved.
+
+  Args:
+    parameter: such as "utils.run.batch_size".
+    default: what to return where nothing is bound.
+  """
+  try:
+    value = gin.query_parameter(parameter)
+  except ValueError:
+    return default
+  # gin resolves references in the same way when it calls a configurable.
+  return copy.deepcopy(value)

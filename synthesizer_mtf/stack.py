@@ -12,9 +12,11 @@ _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
 
 
 @gin.configurable(module="synthesizer_mtf")
-def synthesizer_stack(layers, attention=None,
-                      layer_stack_cls=transformer.LayerStack,
-                      fast_cross_attention=True):
+def synthesizer_stack(
+    layers: list[transformer.TransformerLayer],
+    attention: str | type | list[str | type] | None = None,
+    layer_stack_cls: type = transformer.LayerStack,
+    fast_cross_attention: bool = True) -> transformer.LayerStack:
   """Replaces the self-attention of each block and makes the layer stack.
 
   T5's `make_layer_stack` calls this in the place of `LayerStack`, so that a gin
@@ -89,7 +91,7 @@ def _make(choice):
 
 
 @gin.config.register_finalize_hook
-def bind_stack(config):
+def bind_stack(config: dict) -> dict | None:
   """Makes T5's `make_layer_stack` use `synthesizer_stack` where it is bound.
 
   Args:

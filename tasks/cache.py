@@ -12,9 +12,10 @@ Training then reads the cache by `--additional_task_cache_dirs=CACHE` and
 import sys
 
 from absl import flags
+from synthesizer_mtf import patches
 
 
-def main():
+def main() -> None:
   """Runs seqio's command; without apache-beam, says how to get it."""
   try:
     from seqio.scripts import cache_tasks_main
@@ -23,7 +24,8 @@ def main():
       raise
     sys.exit("synthesizer_mtf.tasks.cache: caching needs apache-beam, which is "
              "not installed: pip install 'synthesizer-mtf[cache]'.")
-  flags.FLAGS.set_default("module_import", ["synthesizer_mtf"])
+  patches.call(
+      "module_import", flags.FLAGS, "module_import", ["synthesizer_mtf"])
   cache_tasks_main.console_entry_point()
 
 

@@ -1,9 +1,10 @@
-"""Types of the tools' arguments, for argparse."""
+"""Types and checks of the tools' arguments."""
 
 import argparse
+import os
 
 
-def positive(text):
+def positive(text: str) -> int:
   """A whole number of at least 1."""
   number = int(text)
   if number < 1:
@@ -11,9 +12,22 @@ def positive(text):
   return number
 
 
-def not_negative(text):
+def not_negative(text: str) -> int:
   """A whole number of at least 0."""
   number = int(text)
   if number < 0:
     raise argparse.ArgumentTypeError(f"{text} is below 0")
   return number
+
+
+def check_folders(*paths: str | None) -> None:
+  """Raises a ValueError before hours of work whose results cannot be written.
+
+  Args:
+    *paths: of files to write; None for those that nobody asked for.
+  """
+  for path in filter(None, paths):
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+      raise ValueError(
+          f"cannot write {path!r}: there is no folder {folder!r}; make it first.")

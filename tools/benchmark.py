@@ -9,15 +9,17 @@ Other work on the machine makes the quartiles wide: run it alone.
 
 import argparse
 import dataclasses
-import os
 import sys
+from typing import Any
 
+from synthesizer_mtf.runs import machine
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools import benchmark_measure
-from synthesizer_mtf.tools import benchmark_model
-from synthesizer_mtf.tools import benchmark_plot
-from synthesizer_mtf.tools import benchmark_report
-from synthesizer_mtf.tools import benchmark_rows
+from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import measuring
+from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmarking import plot
+from synthesizer_mtf.tools.benchmarking import report
 import tensorflow.compat.v1 as tf
 import tqdm
 
@@ -35,14 +37,16 @@ _SIZES = {
 }
 
 
-def benchmark(rows, configs, rounds, memory_repeats=0):
+def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
+              rounds: dict[str, tuple[int, int]],
+              memory_repeats: int = 0) -> list[dict[str, Any]]:
   """Measures rows with each configuration.
 
   Args:
-    rows: a list of `benchmark_rows.Row`. `SelfAttention` is added where it is
+    rows: a list of `attentions.Row`. `SelfAttention` is added where it is
       missing, and the floor if memory is measured.
-    configs: a list of `benchmark_model.Configuration`.
-    rounds: a dict from the keys of `benchmark_model.MEASURES` that are wanted to
+    configs: a list of `model.Configuration`.
+    rounds: a dict from the keys of `model.MEASURES` that are wanted to
       (rounds of warm-up, rounds that count).
     memory_repeats: processes per row that measure memory; 0 for none.
 
@@ -50,22 +54,21 @@ def benchmark(rows, configs, rounds, memory_repeats=0):
     a list of dicts, one for each row, configuration and measure.
   """
   given = {row.name: row for row in rows}
-  needed = [benchmark_rows.STOCK] + [benchmark_rows.FLOOR] * bool(memory_repeats)
-  rows = [benchmark_rows.ROWS[n] for n in needed if n not in given]
+  needed = [attentions.STOCK] + [attentions.FLOOR] * bool(memory_repeats)
+  rows = [attentions.ROWS[n] for n in needed if n not in given]
   rows += given.values()
-  state = {"machine": benchmark_report.machine(),
-           "versions": benchmark_report.versions()}
+  state = machine.state()
   results = []
   for config in configs:
     lengths = f"{config.inputs}/{config.targets}"
     for measure, (warmup, repeats) in rounds.items():
       total = len(rows) * (warmup + repeats)
       with Progress(f"{measure} {lengths}", total) as p:
-        results += benchmark_measure.measure_time(
+        results += measuring.measure_time(
             rows, config, measure, warmup, repeats, progress=p)
     if memory_repeats:
       with Progress(f"memory {lengths}", len(rows) * memory_repeats) as p:
-        results += benchmark_measure.measure_memory(
+        results += measuring.measure_memory(
             rows, config, memory_repeats, progress=p)
   return [{**result, **state} for result in results]
 
@@ -73,46 +76,37 @@ def benchmark(rows, configs, rounds, memory_repeats=0):
 class Progress(tqdm.tqdm):
   """A progress bar on standard error that also says what runs now."""
 
-  def __init__(self, title, total):
+  def __init__(self, title: str, total: int) -> None:
     super().__init__(desc=title, total=total, unit="run")
 
-  def __call__(self, done, what):
+  def __call__(self, done: int, what: str) -> None:
     self.set_postfix_str(what, refresh=not done)
     self.update(done)
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Parses flags, measures, prints the table and writes the files."""
   args = _parser().parse_args(argv)
   memory_repeats = args.memory_repeats if args.memory else 0
   try:
-    rows = [benchmark_rows.find_row(name) for name in args.rows]
+    rows = [attentions.find_row(name) for name in args.rows]
     rounds = _rounds(args)
-    _check_folders(args.json, args.csv, args.png)
+    arguments.check_folders(args.json, args.csv, args.png)
   except ValueError as error:
     sys.exit(f"benchmark: {error}")
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()
   results = benchmark(rows, _configurations(args), rounds, memory_repeats)
-  print(benchmark_report.header(results[0]))
+  print(report.header(results[0]))
   print()
-  print(benchmark_report.table(results))
+  print(report.table(results))
   _write(results, args)
 
 
-def _check_folders(*paths):
-  """Raises a ValueError before hours of work whose results cannot be written."""
-  for path in filter(None, paths):
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-      raise ValueError(
-          f"cannot write {path!r}: there is no folder {folder!r}; make it first.")
-
-
 def _write(results, args):
-  writers = ((args.json, benchmark_report.write_json),
-             (args.csv, benchmark_report.write_csv),
-             (args.png, benchmark_plot.plot))
+  writers = ((args.json, tabular.write_json),
+             (args.csv, report.write_csv),
+             (args.png, plot.plot))
   for path, write in writers:
     if path:
       write(results, path)
@@ -120,7 +114,7 @@ def _write(results, args):
 
 def _configurations(args):
   sizes = {name: getattr(args, name) for name in _SIZES}
-  config = benchmark_model.Configuration(
+  config = model.Configuration(
       **sizes, dropout_rate=args.dropout_rate, relative_bias=args.relative_bias,
       stock_cross_attention=args.stock_cross_attention)
   return [dataclasses.replace(config, inputs=length)
@@ -144,10 +138,10 @@ def _parser():
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument(
       "--rows", type=lambda text: text.split(","),
-      default=list(benchmark_rows.ROWS), metavar="A,B,...",
-      help=f"what to measure: {', '.join(benchmark_rows.ROWS)}, or any notation; "
+      default=list(attentions.ROWS), metavar="A,B,...",
+      help=f"what to measure: {', '.join(attentions.ROWS)}, or any notation; "
       "all of these by default")
-  default = benchmark_model.Configuration()
+  default = model.Configuration()
   for name, text in _SIZES.items():
     parser.add_argument(f"--{name}", type=arguments.positive, metavar="N",
                         default=getattr(default, name),
@@ -180,7 +174,7 @@ def _add_measures(parser):
   for name, (number, text) in counts.items():
     parser.add_argument(f"--{name}", type=arguments.positive, default=number,
                         metavar="N", help=f"{text} (default: %(default)s)")
-  for measure in benchmark_model.MEASURES:
+  for measure in model.MEASURES:
     parser.add_argument(f"--skip_{measure}", action="store_true")
   parser.add_argument("--memory", action="store_true", help=(
       "also the peak memory of a process that trains, for each row"))

@@ -11,7 +11,7 @@ not.
 """
 
 import argparse
-import json
+from collections.abc import Iterator
 import math
 import pathlib
 import random
@@ -20,9 +20,11 @@ import signal
 import sys
 import tempfile
 import time
+from typing import Any
 
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools import crash_test_trainer
+from synthesizer_mtf.tools.crash_testing import trainer
 import tqdm
 
 _COLUMNS = ("kill", "aim", "struck", "last_step", "newest", "resumed", "loss")
@@ -32,7 +34,8 @@ class CrashTestError(Exception):
   """Training did not survive a kill; the message says which, and how."""
 
 
-def run(kills, seed, folder):
+def run(kills: int, seed: int,
+        folder: pathlib.Path) -> Iterator[dict[str, Any]]:
   """Kills and restarts training.
 
   Args:
@@ -49,11 +52,11 @@ def run(kills, seed, folder):
     CrashTestError: a restart went wrong.
   """
   moments = random.Random(seed)
-  bindings = crash_test_trainer.write_data(folder / "data")
+  bindings = trainer.write_data(folder / "data")
   model_dir, newest, row = folder / "model", 0, None
   for kill in range(kills + 1):
     last = kill == kills
-    training = crash_test_trainer.Training(
+    training = trainer.Training(
         model_dir, folder / f"{kill}.log", {
             **bindings, "utils.run.save_checkpoints_steps": 5,
             "utils.run.train_steps": newest + (10 if last else 10_000)})
@@ -62,9 +65,9 @@ def run(kills, seed, folder):
     if row:
       yield _checked(row, training)
     row = {"kill": kill + 1, "aim": aim,
-           "struck": crash_test_trainer.where_killed(model_dir),
+           "struck": trainer.where_killed(model_dir),
            "last_step": max(training.steps(), default=None),
-           "newest": max(crash_test_trainer.complete(model_dir), default=None)}
+           "newest": max(trainer.complete(model_dir), default=None)}
     newest = row["newest"] or 0
 
 
@@ -108,17 +111,13 @@ def _failure(message, training):
                                    *tail]))
 
 
-def table(rows):
+def table(rows: list[dict[str, Any]]) -> str:
   """Returns the rows as lines of text."""
-  lines = [_COLUMNS] + [tuple(str(row[name]) for name in _COLUMNS)
-                        for row in rows]
-  widths = [max(map(len, column)) for column in zip(*lines)]
-  return "\n".join("  ".join(
-      cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
-                   for line in lines)
+  lines = [_COLUMNS] + [[str(row[name]) for name in _COLUMNS] for row in rows]
+  return "\n".join(map(str.rstrip, tabular.plain(lines)))
 
 
-def summary(rows):
+def summary(rows: list[dict[str, Any]]) -> str:
   """Returns a sentence."""
   saves = sum(row["struck"] != "step" for row in rows)
   return (f"{len(rows)} kills survived: {saves} struck while a checkpoint was "
@@ -127,7 +126,7 @@ def summary(rows):
           "were finite.")
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Parses flags, runs, and prints a table."""
   args = _parser().parse_args(argv)
   folder = pathlib.Path(args.folder or tempfile.mkdtemp(prefix="crash_test_"))
@@ -142,9 +141,7 @@ def main(argv=None):
                          args.kills, file=sys.stderr):
       rows.append(row)
       if args.json:
-        with open(args.json, "a" if len(rows) > 1 else "w",
-                  encoding="utf-8") as f:
-          f.write(json.dumps(row) + "\n")
+        tabular.write_json(rows, args.json)
   except CrashTestError as error:
     sys.exit(f"{table(rows)}\ncrash_test: {error}\nAll is left in {folder}.")
   print(table(rows))

@@ -13,21 +13,27 @@ core keeps, computes and sends, and how long a step takes at published rates.
 """
 
 import argparse
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 import os
 import sys
 import time
+from typing import Any
 
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import launcher
-from synthesizer_mtf.tools import benchmark_report
-from synthesizer_mtf.tools import benchmark_rows
-from synthesizer_mtf.tools import plan_pod_counts
-from synthesizer_mtf.tools import plan_pod_layout
-from synthesizer_mtf.tools import plan_pod_lowering
-from synthesizer_mtf.tools import plan_pod_plot
-from synthesizer_mtf.tools import plan_pod_report
-from synthesizer_mtf.tools import plan_pod_roofline
-from synthesizer_mtf.tools import plan_pod_topology
+from synthesizer_mtf.command import messages
+from synthesizer_mtf.runs import machine
+from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.pod_planning import counting
+from synthesizer_mtf.tools.pod_planning import layouts
+from synthesizer_mtf.tools.pod_planning import lowering
+from synthesizer_mtf.tools.pod_planning import plot
+from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.tools.pod_planning import report
+from synthesizer_mtf.tools.pod_planning import roofline
 import tensorflow.compat.v1 as tf
 import tqdm
 
@@ -44,19 +50,21 @@ _TABLE_4_PARAMS = [
 class Variant:
   """A model to plan: its name, gin files and bindings, and row of the paper."""
 
-  def __init__(self, name, files, params, paper=None):
+  def __init__(self, name: str, files: Iterable[str], params: Iterable[str],
+               paper: str | None = None) -> None:
     self.name, self.files, self.params = name, list(files), list(params)
     self.paper = paper
 
 
-def plan(variant, topology, chip, vocabulary_size=32128, prefixes=(),
-         progress=lambda what: None):
+def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
+         vocabulary_size: int = 32128, prefixes: Sequence[str] = (),
+         progress: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
   """Plans one model on one topology.
 
   Args:
     variant: a `Variant`.
-    topology: a `plan_pod_topology.Topology`.
-    chip: a `plan_pod_topology.Chip` with the rates to use.
+    topology: a `pods.Topology`.
+    chip: a `pods.Chip` with the rates to use.
     vocabulary_size: tokens of the vocabulary.
     prefixes: more folders of gin files.
     progress: called with the name of each stage when it begins.
@@ -70,15 +78,15 @@ def plan(variant, topology, chip, vocabulary_size=32128, prefixes=(),
             "gin_params": variant.params, "topology": topology.name,
             "chip": topology.generation, "cores": topology.cores,
             "rates": chip._asdict()}
-  plan_pod_lowering.parse_gin(
-      variant.files, variant.params, prefixes, topology.name)
-  run, batch_size = plan_pod_lowering.read_run(topology)
+  gin_files.parse(variant.files, variant.params + [
+      f"utils.tpu_mesh_shape.tpu_topology = {topology.name!r}"], prefixes)
+  run, batch_size = lowering.read_run(topology)
   result.update(_describe(run))
   with tf.Graph().as_default():
     try:
-      step = plan_pod_lowering.lower(
+      step = lowering.lower(
           run, topology, batch_size, vocabulary_size, progress)
-    except plan_pod_layout.LayoutError as error:
+    except layouts.LayoutError as error:
       return {**result, "status": "invalid", "reason": str(error),
               "mesh_shapes_that_fit": error.proposals}
     progress("counting")
@@ -87,7 +95,7 @@ def plan(variant, topology, chip, vocabulary_size=32128, prefixes=(),
       run.batch_size * max(run.sequence_length.values()) *
       result["steps_per_second"])
   if variant.paper:
-    row = benchmark_rows.TABLE_4[variant.paper]
+    row = attentions.TABLE_4[variant.paper]
     result["paper"] = {
         "row": row.name, "ratio": row.ratio, "tflops": row.tflops,
         "steps_per_second": row.steps_per_second,
@@ -98,25 +106,25 @@ def plan(variant, topology, chip, vocabulary_size=32128, prefixes=(),
 def _describe(run):
   """The run, as gin and the topology give it."""
   return {"model_type": run.model_type,
-          "mesh_shape": plan_pod_layout.flat(run.mesh_shape),
+          "mesh_shape": layouts.flat(run.mesh_shape),
           "batch_size": run.batch_size,
           "sequence_length": run.sequence_length, "packed": bool(run.packed)}
 
 
 def _measure(step, chip):
   """What a core keeps, does and sends, and the time that it takes."""
-  counts = plan_pod_counts.count(
+  counts = counting.count(
       step.fetches, step.mesh_impl.collectives, step.microbatches)
-  sizes = plan_pod_counts.variable_bytes(step.graph, step.mesh_impl)
-  seconds = plan_pod_roofline.estimate(counts, chip)
+  sizes = counting.variable_bytes(step.graph, step.mesh_impl)
+  seconds = roofline.estimate(counts, chip)
   total = sum(sizes.values()) + counts.activation_bytes
-  memory = chip.hbm_gib * 2**30 // plan_pod_topology.CORES_PER_CHIP
+  memory = chip.hbm_gib * 2**30 // pods.CORES_PER_CHIP
   return {
       "parameters": sum(v.size for v in step.graph.trainable_variables),
       "microbatches": step.microbatches,
       "model_parallel_dimensions": [
           step.mesh_impl.shape[i].name
-          for i in plan_pod_counts.model_axes(step.mesh_impl)],
+          for i in counting.model_axes(step.mesh_impl)],
       "per_core": {
           "parameter_bytes": sizes["parameters"],
           "optimizer_bytes": sizes["optimizer"],
@@ -134,9 +142,9 @@ def _measure(step, chip):
       "operations": counts.operations,
       "hbm_bytes": memory,
       "fits": _fits(sum(sizes.values()), total, memory),
-      "replicated": plan_pod_counts.replicated_variables(
+      "replicated": counting.replicated_variables(
           step.graph, step.mesh_impl, _LEAST_REPLICATED_BYTES),
-      "repeated_einsum_share": plan_pod_counts.repeated_share(step.lowering),
+      "repeated_einsum_share": counting.repeated_share(step.lowering),
       "seconds": seconds,
       "steps_per_second": 1 / seconds["step"],
       "tflops": 2e-12 * counts.multiply_adds / seconds["step"],
@@ -154,10 +162,10 @@ def _fits(variables, total, memory):
   return "no" if variables > memory else "perhaps"
 
 
-def table_4():
+def table_4() -> list[Variant]:
   """The models of the paper's Table 4 that have a gin file."""
   found = []
-  for row in benchmark_rows.TABLE_4:
+  for row in attentions.TABLE_4:
     name = f"models/table4/{row.lower()}.gin"
     if os.path.exists(os.path.join(gin_files.folder(), name)):
       found.append(Variant(row, [name], [], paper=row))
@@ -175,7 +183,7 @@ def _variants(args):
     name = (os.path.splitext(os.path.basename(args.gin_file[-1]))[0]
             if args.gin_file else "defaults")
     found = [Variant(name, [], [])]
-  attentions = [
+  chosen = [
       [f"synthesizer_stack.attention = '{a}'"] for a in args.attention]
   common = _TABLE_4_PARAMS if args.table4 else []
   return [
@@ -183,49 +191,45 @@ def _variants(args):
           ([v.name] if len(found) > 1 else []) + [name]),
               args.gin_file + v.files, common + a + args.gin_param, v.paper)
       for v in found for a, name in zip(
-          attentions or [[]], args.attention or [""])]
+          chosen or [[]], args.attention or [""])]
 
 
 def _chip(topology, args):
   """The rates of the topology's chips, with those that flags replace."""
-  given = {name: getattr(args, name) for name in plan_pod_topology.Chip._fields
+  given = {name: getattr(args, name) for name in pods.Chip._fields
            if getattr(args, name) is not None}
-  return plan_pod_topology.CHIPS[topology.generation]._replace(**given)
+  return pods.CHIPS[topology.generation]._replace(**given)
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Parses flags, plans, prints the tables and writes the files."""
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
   try:
     plans = _plan_all(args)
   except Exception as error:
-    if not launcher.is_mistake(error):
+    if not messages.is_mistake(error):
       raise
-    sys.exit(f"plan_pod: {launcher.split_message(error)[0]}")
-  print(plan_pod_report.table(plans))
-  paper = plan_pod_report.paper_table(plans)
+    sys.exit(f"plan_pod: {messages.split_message(error)[0]}")
+  print(report.table(plans))
+  paper = report.paper_table(plans)
   if paper:
     print(f"\n{paper}")
   if args.json:
-    plan_pod_report.write_json(plans, args.json)
+    tabular.write_json(plans, args.json)
   if args.png:
-    plan_pod_plot.plot(plans, args.png)
+    plot.plot(plans, args.png)
   if all(p["status"] != "ok" for p in plans):
     sys.exit(f"plan_pod: {plans[0]['reason']}")
 
 
 def _plan_all(args):
   """Plans every variant on every topology."""
-  topologies = [plan_pod_topology.parse_topology(name, args.chip)
+  topologies = [pods.parse_topology(name, args.chip)
                 for name in args.topology]
   variants = _variants(args)
-  for path in filter(None, (args.json, args.png)):
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-      raise ValueError(f"cannot write {path!r}: there is no folder {folder!r}; "
-                       "make it first.")
-  versions = benchmark_report.versions()
+  arguments.check_folders(args.json, args.png)
+  versions = machine.versions()
   plans = []
   total = len(topologies) * len(variants) * _STAGES
   with tqdm.tqdm(total=total, desc="plan", unit="stage") as bar:
@@ -272,7 +276,7 @@ def _parser():
 
 
 def _add_rates(parser):
-  chips = plan_pod_topology.CHIPS
+  chips = pods.CHIPS
   parser.add_argument("--chip", choices=sorted(chips), default="v3", help=(
       "the chips of a topology such as 2x2 (default: %(default)s)"))
   texts = {"tflops": "peak of a chip, 10^12 operations/s in bfloat16",

@@ -6,22 +6,26 @@
 It writes, each as PNG and SVG: `contact_sheet`, all heads of all layers;
 `STACK_N`, each head of layer N; `histograms`, the weights at initialization
 and now; `windows_STACK`, the weight by distance; and for mixtures `alpha`.
-R, FR and Fix need no text. The model is that of MODEL_DIR/operative_config.gin.
+Attention that does not look at tokens, as R, FR and Fix, needs no text. The
+model is that of MODEL_DIR/operative_config.gin.
 
 --json writes one line for each head of each layer.
 """
 
 import argparse
+from collections.abc import Callable
+from collections.abc import Iterable
 import importlib
-import json
 import sys
+from typing import Any
 
 import numpy as np
-from synthesizer_mtf import launcher
+from synthesizer_mtf.command import messages
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools import plot_attention_figures as figures
-from synthesizer_mtf.tools import plot_attention_model
-from synthesizer_mtf.tools import plot_attention_statistics as statistics
+from synthesizer_mtf.tools.attention_plots import figures
+from synthesizer_mtf.tools.attention_plots import reader
+from synthesizer_mtf.tools.attention_plots import statistics
 import tensorflow.compat.v1 as tf
 import tqdm
 
@@ -35,7 +39,7 @@ class Analysis:
   """What a checkpoint does with some examples, before and after training.
 
   Attributes:
-    layers: a list of `plot_attention_model.Layer`.
+    layers: a list of `reader.Layer`.
     attention: a dict from their names to the `Attention` of the example that is
       drawn.
     initial_alpha: a dict from their names to <float32>[heads, parts] or None.
@@ -45,12 +49,13 @@ class Analysis:
     initial_step: of the one before training; None for newly drawn variables.
   """
 
-  def __init__(self, model, model_dir, names, step=None, drawn=0,
-               progress=iter):
+  def __init__(self, model: reader.Model, model_dir: str, names: list[str],
+               step: int | None = None, drawn: int = 0,
+               progress: Callable[[Iterable], Iterable] = iter) -> None:
     """Runs the model.
 
     Args:
-      model: a `plot_attention_model.Model`.
+      model: a `reader.Model`.
       model_dir: the folder of the checkpoints.
       names: which layers, keys of `model.layers`.
       step: of the checkpoint; the last if None.
@@ -61,10 +66,10 @@ class Analysis:
       ValueError: a checkpoint or a text is missing.
     """
     self.layers = [model.layers[name] for name in names]
-    path, self.step = plot_attention_model.find_checkpoint(model_dir, step)
+    path, self.step = reader.find_checkpoint(model_dir, step)
     self.states = {}
     try:
-      initial, self.initial_step = plot_attention_model.find_checkpoint(
+      initial, self.initial_step = reader.find_checkpoint(
           model_dir, 0)
     except ValueError:
       initial = self.initial_step = None
@@ -91,7 +96,7 @@ class Analysis:
     self.states.update({state: gathered, "uniform": even})
     return kept
 
-  def rows(self):
+  def rows(self) -> list[dict[str, Any]]:
     """A dict for each head of each layer, ready for JSON."""
     rows = []
     for layer in self.layers:
@@ -115,7 +120,7 @@ class Analysis:
     return rows
 
 
-def table(rows, window):
+def table(rows: list[dict[str, Any]], window: int) -> str:
   """Two tables for people: what weights do, and what mixtures lean on.
 
   Args:
@@ -144,9 +149,8 @@ def table(rows, window):
       lines.append([name, members[0]["attention"], state] + [
           f"{mean(members, state, key):.{1 if key[0] == 'h' else 3}f}"
           for key in keys])
-  text = _aligned(lines)
-  leaning = _leaning(layers)
-  return text + ("\n\n" + _aligned(leaning) if len(leaning) > 1 else "")
+  tables = [lines, _leaning(layers)]
+  return "\n\n".join(tabular.markdown(t) for t in tables if len(t) > 1)
 
 
 def _leaning(layers):
@@ -166,14 +170,6 @@ def _leaning(layers):
   return lines
 
 
-def _aligned(lines):
-  widths = [max(map(len, column)) for column in zip(*lines)]
-  lines = [lines[0], ["-" * width for width in widths], *lines[1:]]
-  return "\n".join("| " + " | ".join(
-      cell.ljust(width) for cell, width in zip(line, widths)) + " |"
-                   for line in lines)
-
-
 LEGEND = """\
 Means over the heads of a layer, over all queries. entropy: of the weights of a
   query, in nats. distance: tokens between query and key, weighted. within: the
@@ -184,7 +180,7 @@ alpha weighs logits, and a head leans on a part whose alpha exceeds an equal
   share by 0.01. A part with small logits matters less than its alpha says."""
 
 
-def draw(analysis, folder, window):
+def draw(analysis: Analysis, folder: str, window: int) -> list[str]:
   """Writes all figures.
 
   Args:
@@ -217,11 +213,11 @@ def draw(analysis, folder, window):
   return written
 
 
-def choose_layers(model, wanted):
+def choose_layers(model: reader.Model, wanted: list[str]) -> list[str]:
   """The names of layers that a user asked for.
 
   Args:
-    model: a `plot_attention_model.Model`.
+    model: a `reader.Model`.
     wanted: a list of names such as "encoder/0" or of stacks such as "encoder";
       empty for all.
 
@@ -279,7 +275,7 @@ def _texts(given, path):
   return given + lines
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Parses flags, draws, prints the tables and writes the JSON."""
   args = _parser().parse_args(argv)
   tf.disable_v2_behavior()
@@ -287,18 +283,18 @@ def main(argv=None):
   try:
     _run(args)
   except Exception as error:
-    if not (launcher.is_mistake(error) or isinstance(error, OSError)):
+    if not (messages.is_mistake(error) or isinstance(error, OSError)):
       raise
-    sys.exit(f"plot_attention: {launcher.split_message(error)[0]}")
+    sys.exit(f"plot_attention: {messages.split_message(error)[0]}")
 
 
 def _run(args):
   examples = _examples(args)
   for module in args.module_import:
     importlib.import_module(module)
-  plot_attention_model.find_checkpoint(args.model_dir, args.step)
-  plot_attention_model.parse_gin(args.model_dir, args.gin_file, args.gin_param)
-  model = plot_attention_model.Model(examples, args.length)
+  reader.find_checkpoint(args.model_dir, args.step)
+  reader.parse_gin(args.model_dir, args.gin_file, args.gin_param)
+  model = reader.Model(examples, args.length)
   names = choose_layers(model, args.layers)
   analysis = Analysis(
       model, args.model_dir, names, args.step, args.example,
@@ -312,8 +308,7 @@ def _run(args):
   print(f"trained: step {analysis.step}; initial: {where}; {len(examples)} "
         "examples.")
   if args.json:
-    with tf.io.gfile.GFile(args.json, "w") as f:
-      f.write("".join(json.dumps(row) + "\n" for row in rows))
+    tabular.write_json(rows, args.json)
   written = draw(analysis, args.output, args.window)
   print(f"Wrote {len(written)} pictures; begin with {written[0]}.")
 

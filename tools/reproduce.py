@@ -15,43 +15,47 @@ another task than the table's own.
 
 import argparse
 import json
-import logging
 import pathlib
 import re
 import sys
 
+from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import process
+from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
-from synthesizer_mtf.tools import benchmark_report
-from synthesizer_mtf.tools import reproduce_plan
-from synthesizer_mtf.tools import reproduce_plot
-from synthesizer_mtf.tools import reproduce_report
-from synthesizer_mtf.tools import reproduce_speed
-from synthesizer_mtf.tools import reproduce_tables
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import plot
+from synthesizer_mtf.tools.reproduction import reports
+from synthesizer_mtf.tools.reproduction import speeds
+from synthesizer_mtf.tools.reproduction import tables
 import tensorflow.compat.v1 as tf
 
 # Lengths and batch of the speed at laptop scale: those of the recipes.
 _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
   """Reads the flags and prints or runs the commands; returns the status."""
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
-  table = reproduce_tables.TABLES[args.table]
+  table = tables.TABLES[args.table]
   try:
     rows = _rows(table, args.rows)
-    settings = reproduce_plan.Settings(
+    settings = plan.Settings(
         args.steps, args.finetune_steps, args.task, _flags(args),
         args.gin_param)
-    if args.scale == "paper":
-      _print_commands(table, rows, args, settings)
-      return 0
-    return _run(table, rows, args, settings)
+    if args.scale == "laptop":
+      _check_folder(table, args, settings)
   except ValueError as error:
     sys.exit(f"reproduce: {error}")
+  if args.scale == "paper":
+    _print_commands(table, rows, args, settings)
+    return 0
+  try:
+    return _run(table, rows, args, settings)
   except KeyboardInterrupt:
     print("\nStopped. The same command goes on from the last checkpoint.",
           file=sys.stderr)
@@ -78,27 +82,30 @@ def _flags(args):
 def _print_commands(table, rows, args, settings):
   """Prints the commands of the paper's scale, and writes them as JSON lines."""
   lines = []
-  for title, command in reproduce_plan.paper_commands(
+  for title, command in plan.paper_commands(
       table, rows, f"{args.bucket}/reproduce", settings):
     print(f"# Table {table.number}, {title}\n"
-          f"{reproduce_plan.shown(command)[2:]}\n")
+          f"{plan.shown(command)[2:]}\n")
     lines.append({"table": table.number, "title": title, "command": command})
   if args.json:
-    reproduce_report.write_json(lines, args.json)
+    tabular.write_json(lines, args.json)
+
+
+def _check_folder(table, args, settings):
+  """Raises a ValueError if the folder holds a run with other settings."""
+  folder = plan.folder_of(table, args.output_dir)
+  commands.check_settings(folder, {
+      "steps": settings.steps, "finetune_steps": settings.finetune_steps,
+      "gin_params": settings.gin_params})
 
 
 def _run(table, rows, args, settings):
   """Runs what is not done of a table at laptop scale; returns the status."""
-  folder = reproduce_plan.folder_of(table, args.output_dir)
-  commands.check_settings(folder, {
-      "steps": settings.steps, "finetune_steps": settings.finetune_steps,
-      "gin_params": settings.gin_params})
-  runs = reproduce_plan.runs(
+  folder = plan.folder_of(table, args.output_dir)
+  runs = plan.runs(
       table, rows, args.seeds, args.output_dir, settings)
-  report = reproduce_report.Report(
-      table, rows, runs, settings,
-      {"machine": benchmark_report.machine(),
-       "versions": benchmark_report.versions()})
+  report = reports.Report(
+      table, rows, runs, settings, machine.state())
   if table.speed and args.speed_rounds:
     report.speed = _speed(table, rows, args, settings, folder)
   for number, run in enumerate(runs, 1):
@@ -118,7 +125,7 @@ def _finish(run, report):
         print(f"{stage.title}: done before", flush=True)
       else:
         stage.run()
-  except process.CommandError as error:
+  except (process.CommandError, checkpoints.DamagedError) as error:
     print(error, file=sys.stderr)
     report.failures[run] = _reason(str(error))
 
@@ -131,13 +138,14 @@ def _reason(message):
 
 def _write(report, path, json_path):
   """Writes the report so far; what is there is replaced at once or not at all."""
-  for suffix, text in ((".md", report.markdown()), (".jsonl", report.lines())):
+  for suffix, text in ((".md", report.markdown() + "\n"),
+                       (".jsonl", report.lines())):
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(text + "\n", encoding="utf-8")
+    unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path.with_suffix(suffix))
-  reproduce_plot.plot(report, path.with_suffix(".png"))
+  plot.plot(report, path.with_suffix(".png"))
   if json_path:
-    pathlib.Path(json_path).write_text(report.lines() + "\n", encoding="utf-8")
+    pathlib.Path(json_path).write_text(report.lines(), encoding="utf-8")
 
 
 def _speed(table, rows, args, settings, folder):
@@ -148,10 +156,8 @@ def _speed(table, rows, args, settings, folder):
     if set(known) == {row.name for row in rows}:
       return known
   lengths, batch = _SPEED[table.number]
-  # gin says as an error that a file is not in the first folder it looks into.
-  logging.getLogger().setLevel(logging.CRITICAL)
   with benchmark.Progress("speed", len(rows) * (2 + args.speed_rounds)) as p:
-    speed = reproduce_speed.measure(
+    speed = speeds.measure(
         table, rows, settings, lengths, batch, args.speed_rounds, p)
   path.write_text(json.dumps(speed) + "\n", encoding="utf-8")
   return speed
@@ -162,7 +168,7 @@ def _parser():
       prog="reproduce", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--table", type=int, required=True,
-                      choices=sorted(reproduce_tables.TABLES))
+                      choices=sorted(tables.TABLES))
   parser.add_argument("--scale", required=True, choices=("paper", "laptop"))
   parser.add_argument("--rows", type=lambda text: text.split(","),
                       metavar="A,B,...", help="some rows; all by default")

@@ -12,6 +12,7 @@ the tasks add them. Name the result in gin:
 """
 
 import argparse
+from collections.abc import Iterable
 import io
 import os
 import re
@@ -34,8 +35,9 @@ _MIN_COVERAGE = 0.98
 _MIN_SAMPLE = 101
 
 
-def train(lines, vocab_size, model_type="unigram", character_coverage=0.9995,
-          sample_lines=0, verbose=False):
+def train(lines: Iterable[str], vocab_size: int, model_type: str = "unigram",
+          character_coverage: float = 0.9995, sample_lines: int = 0,
+          verbose: bool = False) -> bytes:
   """Trains a vocabulary.
 
   Args:
@@ -111,7 +113,7 @@ def _short_lines(lines):
     yield line[start:]
 
 
-def read(paths):
+def read(paths: list[str]) -> Iterable[str]:
   """Checks files, then returns an iterator over their texts.
 
   They are read twice, so that a bad line costs no training.
@@ -147,7 +149,7 @@ def _texts(lines):
   return lines
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
   """Parses flags, trains, and writes the model."""
   args = _parser().parse_args(argv)
   try:

@@ -1,5 +1,7 @@
 """Which checkpoints of a model directory are complete, and which one to resume.
 
+This is about files, not about training: nothing here runs a model.
+
 TensorFlow writes `model.ckpt-STEP` in this order: files with other names, the
 data files, the `.index`, and the line in the file `checkpoint`. So a process
 that is killed leaves no index, or a complete checkpoint that `checkpoint` does
@@ -17,10 +19,12 @@ All of it works on local and on `gs://` directories.
 """
 
 import collections
+from collections.abc import Iterable
 import os
 import re
 
 from absl import logging
+from synthesizer_mtf.command import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
@@ -35,7 +39,11 @@ class DamagedError(ValueError):
   """A checkpoint cannot be read; the message says what was found."""
 
 
-def find(model_dir):
+class MissingError(DamagedError):
+  """`checkpoint` names one that is not there, nor is any other."""
+
+
+def find(model_dir: str) -> list[str]:
   """Returns the checkpoints that have an index, as paths, oldest first."""
   if not tf.io.gfile.isdir(model_dir):
     return []
@@ -44,7 +52,7 @@ def find(model_dir):
   return [os.path.join(model_dir, f"model.ckpt-{step}") for step in steps]
 
 
-def check(path, checksums=False):
+def check(path: str, checksums: bool = False) -> None:
   """Checks that a checkpoint is complete.
 
   Args:
@@ -84,7 +92,7 @@ def _check_size(path, shapes, dtypes):
         f"the files {path}.data-* have {size:,} bytes, of {needed:,}")
 
 
-def latest(model_dir):
+def latest(model_dir: str) -> str | None:
   """Finds the newest complete checkpoint.
 
   Where `checkpoint` lists a newer one but names this one to resume from, the
@@ -97,8 +105,8 @@ def latest(model_dir):
     a path, or None where there is no checkpoint.
 
   Raises:
-    ValueError: the newest is damaged, or `checkpoint` names one and there is
-      none.
+    DamagedError: the newest is.
+    MissingError: `checkpoint` names one and there is none.
   """
   state = _read_state(model_dir)
   found = find(model_dir)
@@ -110,7 +118,7 @@ def latest(model_dir):
   elif found:
     newest = found[-1]
   elif named:
-    raise ValueError(
+    raise MissingError(
         f"`checkpoint` in {model_dir} names {named}, which is not there, nor "
         "is any other checkpoint; bring it back, or remove `checkpoint` to "
         "begin at step 0.")
@@ -119,11 +127,17 @@ def latest(model_dir):
   try:
     check(newest)
   except DamagedError as error:
-    raise ValueError(explain_damage(newest, error)) from error
+    raise DamagedError(explain_damage(newest, error)) from error
   return newest
 
 
-def explain_damage(path, error):
+def step_of(path: str) -> int:
+  """Returns the step that ends the path of a checkpoint; 0 without one."""
+  step = path.rpartition("-")[2]
+  return int(step) if step.isdecimal() else 0
+
+
+def explain_damage(path: str, error: DamagedError) -> str:
   """Returns a sentence that says what is damaged and what to do."""
   model_dir, name = os.path.split(path)
   others = [os.path.basename(other) for other in find(model_dir)
@@ -143,7 +157,7 @@ def _read_state(model_dir):
     return None
 
 
-def prepare(model_dir):
+def prepare(model_dir: str) -> str | None:
   """Makes a model directory ready for training.
 
   Call it in one process only, the chief's. It removes what a killed process was
@@ -176,7 +190,7 @@ def prepare(model_dir):
   return newest
 
 
-def remove_partial(model_dir):
+def remove_partial(model_dir: str) -> None:
   """Removes what was being written when a process was killed, or failed."""
   for name in tf.io.gfile.listdir(model_dir):
     if not _PARTIAL.fullmatch(name.rstrip("/")):
@@ -190,14 +204,14 @@ def remove_partial(model_dir):
       tf.io.gfile.remove(path)
 
 
-def remove_without_index(path):
+def remove_without_index(path: str) -> None:
   """Removes the data files of a checkpoint whose index was never written."""
   if not tf.io.gfile.exists(f"{path}.index"):
     for name in tf.io.gfile.glob(f"{path}.data-?????-of-?????"):
       tf.io.gfile.remove(name)
 
 
-def check_folder(model_dir):
+def check_folder(model_dir: str) -> None:
   """Raises a ValueError if a model directory is no directory, nor can be."""
   try:
     tf.io.gfile.makedirs(model_dir)
@@ -208,7 +222,7 @@ def check_folder(model_dir):
           f"{error.message}. Name another.") from error
 
 
-def check_writable(model_dir):
+def check_writable(model_dir: str) -> None:
   """Raises a ValueError if nothing can be written to a model directory."""
   check_folder(model_dir)
   probe = os.path.join(model_dir, "write_test.tmp" + 32 * "0")
@@ -223,14 +237,14 @@ def check_writable(model_dir):
         ) from error
 
 
-def check_variables(path, variables):
+def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
   """Checks that a checkpoint is of the model that restores it.
 
   TensorFlow would ignore what the model does not have, as when R+V goes on
   as V, and write over the checkpoint without it.
 
-  What an optimizer keeps has the name of its variable, and more after it. The
-  checkpoint may have more of that than the model, as in evaluation.
+  The checkpoint may have more than the model of what an optimizer keeps, as in
+  evaluation.
 
   Args:
     path: of the checkpoint.
@@ -243,7 +257,7 @@ def check_variables(path, variables):
   ours = {v.op.name: v.shape.as_list() for v in variables}
   missing = [name for name in ours if name not in saved]
   extra = [name for name in saved
-           if name not in ours and not _belongs_to(name, ours)]
+           if name not in ours and not optimizer_slots.belongs_to_any(name, ours)]
   shapes = {name: f"{name} {saved[name]} instead of {ours[name]}"
             for name in ours if saved.get(name, ours[name]) != ours[name]}
   found = [_few("it lacks", _without_slots(missing)),
@@ -256,14 +270,10 @@ def check_variables(path, variables):
         "bindings of this one, which are in its operative_config.gin.")
 
 
-def _belongs_to(name, others):
-  """Whether an optimizer keeps this for another variable."""
-  return any(name.startswith((f"{other}_", f"{other}/")) for other in others)
-
-
 def _without_slots(names):
   """Leaves out what an optimizer keeps for variables that are named, too."""
-  return [name for name in names if not _belongs_to(name, names)]
+  return [name for name in names
+          if not optimizer_slots.belongs_to_any(name, names)]
 
 
 def _few(title, names, most=4):

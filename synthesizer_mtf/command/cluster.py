@@ -2,10 +2,7 @@
 
 The launcher is started once for each task of a cluster, with the same command
 and with TensorFlow's own description of it in the environment variable
-`TF_CONFIG`:
-
-  {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"]},
-   "task": {"type": "worker", "index": 1}}
+`TF_CONFIG`, which `tf_config.py` reads.
 
 Each process starts a TensorFlow server. The chief runs the job in a session on
 its own server, reads the data and writes the checkpoints; the workers only
@@ -16,53 +13,34 @@ of life, because neither TensorFlow's sessions, which wait for a lost worker for
 ever, nor its servers, which do not notice a lost chief, end by themselves.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import functools
-import json
 import os
-import re
 import socket
 import threading
 import time
-from typing import NamedTuple
 
 from absl import flags
 from absl import logging
 import gin
-import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import patches
+from synthesizer_mtf.command import tf_config
 import tensorflow.compat.v1 as tf
 
-VARIABLE = "TF_CONFIG"
 _DONE, _FAILED = 0, 1  # What the chief tells the workers.
 _PERIOD = 1.  # Seconds between two signs of life.
 _CALL = 5.  # Seconds after which a question has no answer.
-_EXAMPLE = ('{"cluster": {"chief": ["a:2222"], "worker": ["b:2222"]}, '
-            '"task": {"type": "chief", "index": 0}}')
-_ALONE = f"; for one process unset {VARIABLE}"
 
 
 class LostProcess(Exception):
   """Another process of the cluster failed, does not answer or never started."""
 
 
-class Task(NamedTuple):
-  """One process of the cluster."""
-
-  job: str
-  index: int
-  address: str
-
-  @property
-  def device(self):
-    return f"/job:{self.job}/task:{self.index}"
-
-  def __str__(self):
-    return f"{self.job} {self.index} at {self.address}"
-
-
 @contextlib.contextmanager
-def joined(on_loss):
+def joined(on_loss: Callable[[LostProcess], None] | None) -> Iterator[None]:
   """Lets T5's main, called within, do its part in the cluster of `TF_CONFIG`.
 
   Without this variable, and with `--tpu`, it changes nothing.
@@ -79,140 +57,34 @@ def joined(on_loss):
       that this process can join.
     LostProcess: another process failed, does not answer or never started.
   """
-  if VARIABLE not in os.environ or flags.FLAGS.tpu:
+  if tf_config.VARIABLE not in os.environ or flags.FLAGS.tpu:
     yield
     return
   if flags.FLAGS.use_model_api:
-    raise ValueError(f"--use_model_api runs in one process, but {VARIABLE} "
-                     f"describes a cluster: leave out the flag{_ALONE}.")
-  tasks, own = read(os.environ[VARIABLE])
-  run = utils.run
+    raise ValueError("--use_model_api runs in one process, but "
+                     f"{tf_config.VARIABLE} describes a cluster: leave out the "
+                     f"flag{tf_config.ALONE}.")
+  tasks, own = tf_config.read(os.environ[tf_config.VARIABLE])
 
-  def run_in_cluster(**kwargs):
-    # T5's main has parsed the gin files by now.
-    Cluster(tasks, own, on_loss).run(functools.partial(run, **kwargs))
+  def in_cluster(run):
+    @functools.wraps(run)
+    def wrapped(**kwargs):
+      # T5's main has parsed the gin files by now.
+      Cluster(tasks, own, on_loss).run(functools.partial(run, **kwargs))
 
-  utils.run = run_in_cluster
-  try:
+    return wrapped
+
+  with patches.wrapped("run", utils, in_cluster):
     yield
-  finally:
-    utils.run = run
-
-
-def read(text):
-  """Reads and checks the value of `TF_CONFIG`.
-
-  Args:
-    text: a string, see the module's docstring.
-
-  Returns:
-    (all tasks, that of the chief first; that of this process).
-
-  Raises:
-    ValueError: it describes no cluster with a chief and this process in it.
-  """
-  try:
-    config = json.loads(text)
-  except json.JSONDecodeError as error:
-    raise _bad(f"is not JSON ({error}): {text!r}") from error
-  if not isinstance(config, dict) or not config.get("cluster"):
-    raise _bad("names no cluster")
-  tasks = _read_cluster(config["cluster"])
-  own = config.get("task")
-  if not isinstance(own, dict) or not {"type", "index"} <= set(own):
-    raise _bad("does not say which task this process is")
-  # Both TensorFlow and its users write the index as a string at times.
-  found = [t for t in tasks
-           if (t.job, str(t.index)) == (own["type"], str(own["index"]))]
-  if not found:
-    raise _bad(f"says that this process is task {own}, which is not in its "
-               f"cluster of {', '.join(map(str, tasks))}")
-  return tasks, found[0]
-
-
-def _read_cluster(cluster):
-  """Returns the tasks of the value of `cluster`, that of the chief first."""
-  lists = isinstance(cluster, dict) and all(
-      isinstance(v, list) for v in cluster.values())
-  if not lists:
-    raise _bad(f"has the cluster {cluster!r}, not a list of addresses per job")
-  jobs = sorted(cluster)  # "chief" comes first.
-  unknown = set(jobs) - {"chief", "worker"}
-  if unknown:
-    raise _bad(f"names the jobs {sorted(unknown)}, but a mesh has a chief and "
-               "workers only")
-  if len(cluster.get("chief", [])) != 1:
-    raise _bad(f"names {len(cluster.get('chief', []))} chiefs, not one")
-  tasks = [Task(job, index, address)
-           for job in jobs for index, address in enumerate(cluster[job])]
-  if len(tasks) == 1:
-    raise _bad("names no worker")
-  for task in tasks:
-    if not re.fullmatch(r"[^:/\s]+:\d{1,5}", str(task.address)):
-      raise _bad(f"gives {task.job} {task.index} the address "
-                 f"{task.address!r}, not a host and a port")
-  if len({t.address for t in tasks}) < len(tasks):
-    raise _bad("gives two tasks the same address")
-  return tasks
-
-
-def _bad(what):
-  return ValueError(f"{VARIABLE} {what}: write it as in '{_EXAMPLE}'{_ALONE}.")
-
-
-def check_mesh(tasks, mesh_shape, mesh_devices):
-  """Checks that the mesh lies on the cluster.
-
-  Args:
-    tasks: a list of `Task`.
-    mesh_shape: `utils.run.mesh_shape`.
-    mesh_devices: `utils.run.mesh_devices`.
-
-  Returns:
-    a list of `tf.DeviceSpec`, one for each device of the mesh.
-
-  Raises:
-    ValueError: it does not; the message names the device.
-  """
-  parameter = "`utils.run.mesh_devices`"
-  example = json.dumps([f"{t.device}/cpu:0" for t in tasks])
-  if not mesh_devices:
-    raise ValueError(f"{parameter} is not bound, but {VARIABLE} describes a "
-                     f"cluster: bind it as in {example}.")
-  specs = [_parse_device(d, parameter, example) for d in mesh_devices]
-  processes = {(t.job, t.index) for t in tasks}
-  for name, spec in zip(mesh_devices, specs):
-    if (spec.job, spec.task) not in processes:
-      raise ValueError(f"{parameter} names {name!r}, but the cluster of "
-                       f"{VARIABLE} is {', '.join(map(str, tasks))}; name "
-                       f"devices of these, as in {example}.")
-  shape = mtf.convert_to_shape(mesh_shape)
-  if shape.size != len(specs):
-    raise ValueError(f"{parameter} names {len(specs)} devices, but "
-                     f"`utils.run.mesh_shape` is {mesh_shape!r} and needs "
-                     f"{shape.size}; change one of them.")
-  return specs
-
-
-def _parse_device(name, parameter, example):
-  """Returns the `tf.DeviceSpec` of one entry of `utils.run.mesh_devices`."""
-  try:
-    spec = tf.DeviceSpec.from_string(name)
-  except (AttributeError, ValueError):
-    spec = tf.DeviceSpec()
-  parts = (spec.job, spec.task, spec.device_type, spec.device_index)
-  if None in parts:
-    raise ValueError(f"{parameter} names {name!r}, which is not a device of a "
-                     f"job and a task; write it as in {example}.")
-  return spec
 
 
 @gin.configurable(module="synthesizer_mtf")
 class Cluster:
   """What this process does in the cluster."""
 
-  def __init__(self, tasks, own, on_loss, timeout_seconds=60,
-               start_timeout_seconds=600):
+  def __init__(self, tasks: list[tf_config.Task], own: tf_config.Task,
+               on_loss: Callable[[LostProcess], None] | None,
+               timeout_seconds: float = 60, start_timeout_seconds: float = 600):
     """Declares the parameters.
 
     Args:
@@ -240,7 +112,7 @@ class Cluster:
     self._start_timeout = start_timeout_seconds
     self._server = None
 
-  def run(self, job):
+  def run(self, job: Callable[[], None]) -> None:
     """Leads the job on the chief, and follows it on a worker.
 
     Args:
@@ -252,11 +124,11 @@ class Cluster:
       LostProcess: another process failed, does not answer or never started.
     """
     bindings = gin.get_bindings("utils.run")
-    devices = check_mesh(self._tasks, bindings.get("mesh_shape"),
+    devices = tf_config.check_mesh(self._tasks, bindings.get("mesh_shape"),
                          bindings.get("mesh_devices"))
     if bindings.get("mode", "train").startswith("export"):
       raise ValueError(f"`utils.run.mode` is {bindings['mode']!r}, which runs "
-                       f"in one process: unset {VARIABLE} and add "
+                       f"in one process: unset {tf_config.VARIABLE} and add "
                        "--gin_file=cpu.gin.")
     self._server = start_server(self._tasks, self._own, devices)
     if self._own.job == "chief":
@@ -269,15 +141,15 @@ class Cluster:
     told = _FAILED
     try:
       self._wait_for_start(peers)
-      Watch([own, *peers], self._timeout).check()
+      Heartbeat([own, *peers], self._timeout).check()
       for peer in [own, *peers]:
         peer.check_devices(devices)
-      watch = Watch(peers, self._timeout)
+      heartbeat = Heartbeat(peers, self._timeout)
       try:
-        with watch.in_background(functools.partial(self._give_up, peers)):
+        with heartbeat.in_background(functools.partial(self._give_up, peers)):
           job()
       except tf.errors.OpError:
-        watch.check()  # Was it for want of a worker?
+        heartbeat.check()  # Was it for want of a worker?
         raise
       told = _DONE
     finally:
@@ -293,12 +165,12 @@ class Cluster:
   def _follow(self):
     chief = Peer(self._tasks[0], self._timeout)
     self._wait_for_start([chief])
-    watch = Watch([chief], self._timeout)
+    heartbeat = Heartbeat([chief], self._timeout)
     mailbox = Mailbox(self._own)
     told = mailbox.get()
     while told is None:
       time.sleep(_PERIOD)
-      watch.poll()
+      heartbeat.poll()
       told = mailbox.get()
     if told != _DONE:
       raise LostProcess(f"the {chief.task} ended with an error, which its own "
@@ -318,11 +190,13 @@ class Cluster:
             f"the {missing[0]} has not started within {self._start_timeout} "
             "seconds (`Cluster.start_timeout_seconds`): start the same command "
             f"there, with \"task\": {{\"type\": \"{missing[0].job}\", "
-            f"\"index\": {missing[0].index}}} in {VARIABLE}.")
+            f"\"index\": {missing[0].index}}} in {tf_config.VARIABLE}.")
       time.sleep(_PERIOD)
 
 
-def start_server(tasks, own, devices):
+def start_server(
+    tasks: list[tf_config.Task], own: tf_config.Task,
+    devices: list[tf.DeviceSpec]) -> tf.distribute.Server:
   """Starts TensorFlow's server of this process, which ends with it.
 
   Args:
@@ -348,15 +222,15 @@ def start_server(tasks, own, devices):
         config=tf.ConfigProto(device_count={"CPU": cpus}))
   except tf.errors.OpError as error:
     raise ValueError(
-        f"{VARIABLE} makes this process the {own}, but no server can start at "
-        f"this port ({error.message}): end the process that uses it, or choose "
-        "another port.") from error
+        f"{tf_config.VARIABLE} makes this process the {own}, but no server can "
+        f"start at this port ({error.message}): end the process that uses it, or "
+        "choose another port.") from error
 
 
 class Peer:
   """A process of the cluster that is asked and told."""
 
-  def __init__(self, task, timeout):
+  def __init__(self, task: tf_config.Task, timeout: float):
     """Connects to nothing yet.
 
     Args:
@@ -369,7 +243,7 @@ class Peer:
     self._devices = []
     self._probe = None
 
-  def listens(self):
+  def listens(self) -> bool:
     """Tells whether anything listens at the address."""
     host, port = self.task.address.split(":")
     try:
@@ -379,7 +253,7 @@ class Peer:
       self.silent_since = time.monotonic()
     return self.silent_since is None
 
-  def ask(self):
+  def ask(self) -> None:
     """Asks the server of this process for a sign of life: its devices."""
     asked = time.monotonic()
     try:
@@ -393,7 +267,7 @@ class Peer:
       self._probe = None  # A server that came back knows no old sessions.
       self.silent_since = self.silent_since or asked
 
-  def check_devices(self, devices):
+  def check_devices(self, devices: list[tf.DeviceSpec]) -> None:
     """Raises a ValueError if a device of the mesh was missing when asked."""
     for spec in devices:
       name = spec.to_string()
@@ -403,7 +277,7 @@ class Peer:
             f"`utils.run.mesh_devices` names {name!r}, but the {self.task} has "
             f"only {', '.join(self._devices)}; name one of these.")
 
-  def tell(self, number):
+  def tell(self, number: int) -> None:
     """Leaves a number in the mailbox of this process, if it answers."""
     if self.silent_since is not None:
       return
@@ -416,7 +290,7 @@ class Peer:
 class Mailbox:
   """A queue in the memory of a worker's server, for any process."""
 
-  def __init__(self, task, timeout=0):
+  def __init__(self, task: tf_config.Task, timeout: float = 0):
     """Opens the mailbox; it is there as soon as anybody uses it.
 
     Args:
@@ -432,17 +306,18 @@ class Mailbox:
       self._get = queue.dequeue()
     self._session = open_session(task, graph, timeout)
 
-  def put(self, number):
+  def put(self, number: int) -> None:
     self._session.run(self._put, {self._number: number})
 
-  def get(self):
+  def get(self) -> int | None:
     """Returns the oldest number, or None."""
     if self._session.run(self._size):
       return self._session.run(self._get)
     return None
 
 
-def open_session(task, graph, timeout):
+def open_session(task: tf_config.Task, graph: tf.Graph,
+                 timeout: float) -> tf.Session:
   """Returns a session on the server of a task, which uses no other task.
 
   Args:
@@ -455,10 +330,10 @@ def open_session(task, graph, timeout):
   return tf.Session(f"grpc://{task.address}", graph=graph, config=config)
 
 
-class Watch:
+class Heartbeat:
   """Notices that a process of the cluster does not answer any more."""
 
-  def __init__(self, peers, timeout):
+  def __init__(self, peers: list[Peer], timeout: float):
     """Declares the parameters.
 
     Args:
@@ -468,7 +343,7 @@ class Watch:
     self._peers = peers
     self._timeout = timeout
 
-  def poll(self):
+  def poll(self) -> None:
     """Asks each peer once; raises LostProcess if one was silent too long."""
     for peer in self._peers:
       peer.ask()
@@ -479,7 +354,7 @@ class Watch:
             "(`Cluster.timeout_seconds`): start all processes again, and "
             "training goes on from the newest checkpoint.")
 
-  def check(self):
+  def check(self) -> None:
     """Returns when all peers have answered; else raises LostProcess."""
     self.poll()
     while any(peer.silent_since is not None for peer in self._peers):
@@ -487,7 +362,8 @@ class Watch:
       self.poll()
 
   @contextlib.contextmanager
-  def in_background(self, on_loss):
+  def in_background(
+      self, on_loss: Callable[[LostProcess], None]) -> Iterator[None]:
     """Polls in another thread, and calls `on_loss` there with a LostProcess."""
     stop = threading.Event()
 

@@ -1,18 +1,23 @@
-"""Training that stops with one sentence, and evaluation of what is there.
+"""The estimator that trains, evaluates and exports, made careful.
 
-`apply` lets Mesh TensorFlow's estimators look at the checkpoints of
-`checkpoints.py` before they use them, and stops training before a model that
-is not finite, or only half written, becomes the newest checkpoint.
+`apply` lets Mesh TensorFlow's estimators look at their checkpoints before they
+use them, by `checkpoints.py`, and stops training in one sentence before a model
+that is not finite, or only half written, becomes the newest checkpoint.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 import contextlib
 import functools
 import os
 import re
+from typing import Any
 
 from absl import logging
 from mesh_tensorflow.transformer import utils
 import numpy as np
+from synthesizer_mtf import patches
 from synthesizer_mtf.command import checkpoints
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
@@ -27,20 +32,17 @@ class TrainingStopped(Exception):
   """Training cannot go on; the message says why, and what to do."""
 
 
-def apply():
+def apply() -> None:
   """Makes all of Mesh TensorFlow's estimators careful; once is enough."""
-  if hasattr(utils.get_estimator, "__wrapped__"):
-    return
-  utils.get_estimator = _careful(utils.get_estimator)
-  utils.get_checkpoint_iterator = _existing(utils.get_checkpoint_iterator)
+  patches.wrap("get_estimator", utils, _careful)
+  patches.wrap("get_checkpoint_iterator", utils, _existing)
 
 
 def _careful(get_estimator):
   @functools.wraps(get_estimator)
   def wrapped(*args, **kwargs):
     estimator = get_estimator(*args, **kwargs)
-    # Mesh TensorFlow names the class, and has no hook for another.
-    estimator.__class__ = CarefulEstimator
+    patches.assign("__class__", estimator, CarefulEstimator)
     return estimator
 
   return wrapped
@@ -65,7 +67,9 @@ def _existing(get_checkpoint_iterator):
 class CarefulEstimator(tpu_estimator.TPUEstimator):
   """Checks the checkpoints that it restores and writes."""
 
-  def train(self, input_fn, hooks=None, *args, **kwargs):
+  def train(self, input_fn: Callable[..., Any],
+            hooks: Iterable[tf.train.SessionRunHook] | None = None,
+            *args: Any, **kwargs: Any) -> "CarefulEstimator":
     """As the base class.
 
     Args:
@@ -86,21 +90,25 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     if self.config.is_chief:
       newest = checkpoints.prepare(self.model_dir)
     hooks = [*(hooks or ()), CheckVariables(newest),
-             StopWhereNotFinite(self.model_dir),
-             ExplainFailedSaves(self.model_dir)]
+             GuardSaves(self.model_dir)]
     with explained_damage(newest), explained_writes(self.model_dir):
       return super().train(input_fn, hooks, *args, **kwargs)
 
-  def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None,
-               name=None):
+  def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None,
+               hooks: Iterable[tf.train.SessionRunHook] | None = None,
+               checkpoint_path: str | None = None,
+               name: str | None = None) -> dict[str, Any]:
     """As the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
     with explained_damage(path):
       return super().evaluate(
           input_fn, steps, [*(hooks or ()), CheckVariables(path)], path, name)
 
-  def predict(self, input_fn, predict_keys=None, hooks=None,
-              checkpoint_path=None, yield_single_examples=True):
+  def predict(self, input_fn: Callable[..., Any],
+              predict_keys: list[str] | None = None,
+              hooks: Iterable[tf.train.SessionRunHook] | None = None,
+              checkpoint_path: str | None = None,
+              yield_single_examples: bool = True) -> Iterator[dict[str, Any]]:
     """As the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
     with explained_damage(path):
@@ -108,7 +116,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
           input_fn, predict_keys, [*(hooks or ()), CheckVariables(path)], path,
           yield_single_examples)
 
-  def export_saved_model(self, *args, checkpoint_path=None, **kwargs):
+  def export_saved_model(self, *args: Any, checkpoint_path: str | None = None,
+                         **kwargs: Any) -> str:
     """As the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
     with explained_damage(path):
@@ -137,7 +146,7 @@ def _nothing_in(model_dir):
 
 
 @contextlib.contextmanager
-def explained_damage(path):
+def explained_damage(path: str | None) -> Iterator[None]:
   """Says what is damaged in a checkpoint that TensorFlow fails to restore."""
   try:
     yield
@@ -153,7 +162,7 @@ def explained_damage(path):
 
 
 @contextlib.contextmanager
-def explained_writes(model_dir, what="a file"):
+def explained_writes(model_dir: str, what: str = "a file") -> Iterator[None]:
   """Says what cannot be written, and where training will go on."""
   try:
     yield
@@ -178,28 +187,31 @@ def _go_on(model_dir):
 class CheckVariables(tf.train.SessionRunHook):
   """Compares the model with a checkpoint before the latter is restored."""
 
-  def __init__(self, path):
+  def __init__(self, path: str | None):
     """Declares the checkpoint; None for no comparison."""
     self._path = path
 
-  def begin(self):
+  def begin(self) -> None:
     if self._path:
       checkpoints.check_variables(self._path, tf.global_variables())
 
 
-class StopWhereNotFinite(tf.train.SessionRunHook):
-  """Stops before a loss that is NaN, or such a variable, reaches a checkpoint.
+class GuardSaves(tf.train.SessionRunHook):
+  """Stops before NaN reaches a checkpoint, and where none can be written.
 
-  The estimator has a hook for the loss. But that runs after the saver's, which
-  may already have written what the step has left, and a gradient that is NaN
-  shows in the variables one step before it shows in the loss.
+  The estimator has a hook for a loss that is NaN. But that runs after the
+  saver's, which may already have written what the step has left, and a gradient
+  that is NaN shows in the variables one step before it shows in the loss.
+
+  A file that is too large would otherwise look like the end of the data, and
+  training would end there without an error.
   """
 
-  def __init__(self, model_dir):
+  def __init__(self, model_dir: str):
     """See the class."""
     self._model_dir = model_dir
 
-  def begin(self):
+  def begin(self) -> None:
     self._step = tf.train.get_global_step()
     # The estimator puts it there.
     self._loss = tf.get_collection(tf.GraphKeys.LOSSES)[-1]
@@ -208,26 +220,37 @@ class StopWhereNotFinite(tf.train.SessionRunHook):
         tf.debugging.check_numerics(v, v.op.name)
         for v in tf.global_variables() if v.dtype.base_dtype.is_floating])
     saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-    saver.save = self._after_check(saver.save)
+    patches.wrap("save", saver, self._guarded)
 
-  def before_run(self, run_context):
+  def before_run(
+      self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:
     return tf.train.SessionRunArgs(self._loss)
 
-  def after_run(self, run_context, run_values):
+  def after_run(self, run_context: tf.train.SessionRunContext,
+                run_values: tf.train.SessionRunValues) -> None:
     if np.isnan(run_values.results):
       self._stop("the loss is NaN", run_context.session)
 
-  def _after_check(self, save):
+  def _guarded(self, save):
     @functools.wraps(save)
-    def wrapped(session, *args, **kwargs):
+    def wrapped(session, path, global_step=None, **kwargs):
+      full = f"{path}-{global_step}"
       try:
-        session.run(self._check)
-      except tf.errors.InvalidArgumentError as error:
-        name = error.op.get_attr("message").decode()
-        self._stop(f"the variable {name} is NaN or infinite", session)
-      return save(session, *args, **kwargs)
+        with explained_writes(self._model_dir, os.path.basename(full)):
+          self._check_variables(session)
+          return save(session, path, global_step=global_step, **kwargs)
+      except TrainingStopped:
+        checkpoints.remove_without_index(full)
+        raise
 
     return wrapped
+
+  def _check_variables(self, session):
+    try:
+      session.run(self._check)
+    except tf.errors.InvalidArgumentError as error:
+      name = error.op.get_attr("message").decode()
+      self._stop(f"the variable {name} is NaN or infinite", session)
 
   def _stop(self, what, session):
     step = session.run(self._step)
@@ -235,32 +258,3 @@ class StopWhereNotFinite(tf.train.SessionRunHook):
         f"{what} after step {step}, and training has stopped without a new "
         f"checkpoint. {_go_on(self._model_dir)}: try a lower learning rate or "
         "a longer warm-up, or an older checkpoint, and look for bad examples.")
-
-
-class ExplainFailedSaves(tf.train.SessionRunHook):
-  """Raises `TrainingStopped` where a checkpoint cannot be written.
-
-  A file that is too large would otherwise look like the end of the data, and
-  training would end there without an error.
-  """
-
-  def __init__(self, model_dir):
-    """See the class."""
-    self._model_dir = model_dir
-
-  def begin(self):
-    saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-    saver.save = self._explained(saver.save)
-
-  def _explained(self, save):
-    @functools.wraps(save)
-    def wrapped(session, path, global_step=None, **kwargs):
-      full = f"{path}-{global_step}"
-      try:
-        with explained_writes(self._model_dir, os.path.basename(full)):
-          return save(session, path, global_step=global_step, **kwargs)
-      except TrainingStopped:
-        checkpoints.remove_without_index(full)
-        raise
-
-    return wrapped

@@ -2,11 +2,14 @@
 
 T5 and Mesh TensorFlow take whatever gin gives them, and a wrong value ends in a
 message about something else, late or never. Only what is bound is checked, and
-what a reference such as @FUNCTION will give is not.
+what a reference such as @FUNCTION will give is not. Layers of this package check
+their parameters themselves.
 """
 
+from collections.abc import Iterator
 import contextlib
 import re
+from typing import Any
 
 import gin
 import mesh_tensorflow as mtf
@@ -28,7 +31,7 @@ _model_dir = None
 
 
 @contextlib.contextmanager
-def running(model_dir):
+def running(model_dir: str) -> Iterator[None]:
   """Also checks what a run needs, such as checkpoints, in its `with` block."""
   global _model_dir
   _model_dir = model_dir
@@ -42,7 +45,7 @@ def running(model_dir):
 
 
 @gin.config.register_finalize_hook
-def check(config):
+def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
   """Raises a ValueError for the first wrong parameter.
 
   Args:
@@ -186,12 +189,27 @@ def _check_devices(run):
                      "of names; write it as ['cpu:0'].")
   if shape is None or _is_reference(shape):
     return
-  size = mtf.convert_to_shape(shape).size
-  if len(devices) != size:
+  check_device_count(len(devices), shape, f" {devices!r},")
+
+
+def check_device_count(count: int, mesh_shape: str | mtf.Shape,
+                       which: str = "") -> None:
+  """Checks that there is one device for each part of the mesh.
+
+  Args:
+    count: how many devices `utils.run.mesh_devices` names.
+    mesh_shape: `utils.run.mesh_shape`.
+    which: names the devices in the message.
+
+  Raises:
+    ValueError: there are more or fewer.
+  """
+  size = mtf.convert_to_shape(mesh_shape).size
+  if count != size:
     raise ValueError(
-        f"`{_RUN}.mesh_devices` names {len(devices)} devices, {devices!r}, but "
-        f"`{_RUN}.mesh_shape` is {shape!r} and needs {size}; name one for each "
-        "part of the mesh, or change its shape.")
+        f"`{_RUN}.mesh_devices` names {count} devices,{which} but "
+        f"`{_RUN}.mesh_shape` is {mesh_shape!r} and needs {size}; name one for "
+        "each part of the mesh, or change its shape.")
 
 
 def _check_task(task, model):

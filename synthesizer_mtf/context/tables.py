@@ -161,16 +161,16 @@ def _flat_index(table_shape, rows, columns):
 class GatherTableOperation(mtf.Operation):
   """See `gather_table`. `length` and `memory_length` cannot be split."""
 
-  def __init__(self, table, rows, columns):
+  def __init__(self, table: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor):
     super().__init__([table, rows, columns], name="gather_table")
     shape = mtf.Shape(rows.shape.dims[:-1] + [table.shape.dims[0]] +
                       rows.shape.dims[-1:] + columns.shape.dims[-1:])
     self._outputs = [mtf.Tensor(self, shape, table.dtype)]
 
-  def gradient(self, grad_ys):
+  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
     return [GatherTableGradOperation(self, grad_ys[0]).outputs[0], None, None]
 
-  def lower(self, lowering):
+  def lower(self, lowering: mtf.Lowering) -> None:
     def gather(table, rows, columns):
       index = _flat_index(table.shape.as_list(), rows, columns)
       return tf.gather(tf.reshape(table, [-1]), index)
@@ -184,12 +184,12 @@ class GatherTableOperation(mtf.Operation):
 class GatherTableGradOperation(mtf.Operation):
   """Adds the gradients of all places which read an entry of the table."""
 
-  def __init__(self, forward, grad):
+  def __init__(self, forward: GatherTableOperation, grad: mtf.Tensor):
     table, rows, columns = forward.inputs
     super().__init__([rows, columns, grad], name="gather_table_grad")
     self._outputs = [mtf.Tensor(self, table.shape, table.dtype)]
 
-  def lower(self, lowering):
+  def lower(self, lowering: mtf.Lowering) -> None:
     mesh_impl = lowering.mesh_impl(self)
     shape = mesh_impl.slice_shape(self.outputs[0].shape)
 

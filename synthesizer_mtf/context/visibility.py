@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import stack_cache
 import tensorflow.compat.v1 as tf
@@ -23,7 +24,7 @@ class Visibility(NamedTuple):
   pairs: mtf.Tensor | None
 
 
-def visibility(inputs):
+def visibility(inputs: attention_inputs.AttentionInputs) -> Visibility:
   """The visibility for one stack; computed once in each.
 
   Args:
@@ -57,6 +58,6 @@ def _of_keys(tensor, inputs):
   return mtf.replace_dimensions(tensor, inputs.length, inputs.memory_length)
 
 
-def bias(visible, dtype=tf.float32):
+def bias(visible: mtf.Tensor, dtype: tf.DType = tf.float32) -> mtf.Tensor:
   """0 where `visible` is True and `HIDDEN` elsewhere."""
   return mtf.cast(mtf.logical_not(visible), dtype) * HIDDEN

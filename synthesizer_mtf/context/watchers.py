@@ -4,12 +4,17 @@ The layers hand out the very tensors they compute with, while they are called
 inside `watching`. Otherwise nothing is made.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import re
+from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import visibility
 import tensorflow.compat.v1 as tf
 
 _watchers = []
@@ -18,7 +23,8 @@ _watchers = []
 class Watcher:
   """Base class of what can be given to `watching`."""
 
-  def see_weights(self, weights, visible, inputs):
+  def see_weights(self, weights: mtf.Tensor, visible: visibility.Visibility,
+                  inputs: attention_inputs.AttentionInputs) -> None:
     """Called once by each layer, in its variable scope.
 
     Args:
@@ -28,7 +34,7 @@ class Watcher:
       inputs: an `AttentionInputs`.
     """
 
-  def see_alpha(self, alpha, synthesizers):
+  def see_alpha(self, alpha: mtf.Tensor, synthesizers: list[Any]) -> None:
     """Called before that by each mixture that has weights.
 
     Args:
@@ -38,7 +44,7 @@ class Watcher:
 
 
 @contextlib.contextmanager
-def watching(watcher):
+def watching(watcher: Watcher) -> Iterator[Watcher]:
   """Layers that are called inside show their weights to a `Watcher`."""
   _watchers.append(watcher)
   try:
@@ -48,7 +54,7 @@ def watching(watcher):
 
 
 @contextlib.contextmanager
-def unwatched():
+def unwatched() -> Iterator[None]:
   """Layers that are called inside show nothing: they are no self-attention."""
   watchers, _watchers[:] = _watchers[:], []
   try:
@@ -57,28 +63,33 @@ def unwatched():
     _watchers[:] = watchers
 
 
-def is_on():
+def is_on() -> bool:
   """Whether somebody watches."""
   return bool(_watchers)
 
 
-def show_weights(weights, visible, inputs):
+def show_weights(weights: mtf.Tensor, visible: visibility.Visibility,
+                 inputs: attention_inputs.AttentionInputs) -> None:
+  """Hands out the weights of a layer; see `Watcher.see_weights`."""
   for watcher in _watchers:
     watcher.see_weights(weights, visible, inputs)
 
 
-def show_alpha(alpha, synthesizers, inputs):
+def show_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
+               inputs: attention_inputs.AttentionInputs) -> None:
+  """Hands out the weights of a mixture; see `Watcher.see_alpha`."""
   for watcher in [] if inputs.incremental else _watchers:
     watcher.see_alpha(alpha, synthesizers)
 
 
-def layer_name():
+def layer_name() -> str:
   """The place of the layer that is being called, as "encoder/block_000"."""
   scope = tf.get_variable_scope().name
   return re.sub(r"/layer_\d+/[^/]*$", "", scope)
 
 
-def normalized(weights, visible):
+def normalized(weights: mtf.Tensor,
+               visible: visibility.Visibility) -> mtf.Tensor:
   """Weights without padding, whose rows sum to 1 or, if nothing is seen, to 0.
 
   Args:
@@ -100,7 +111,7 @@ def normalized(weights, visible):
   return weights / (total + mtf.cast(mtf.equal(total, 0), tf.float32))
 
 
-def is_query(inputs):
+def is_query(inputs: attention_inputs.AttentionInputs) -> mtf.Tensor | None:
   """<float32>[batch, length]: 0 for padding; None where nothing is marked."""
   ids = segments.segment_id(inputs.context)
   if ids is None:
@@ -116,7 +127,8 @@ class WatchOperation(mtf.Operation):
   operation inside may.
   """
 
-  def __init__(self, tensors, receive, on_tpu=True):
+  def __init__(self, tensors: list[mtf.Tensor], receive: Callable[..., None],
+               on_tpu: bool = True):
     """Declares the inputs.
 
     Args:
@@ -129,7 +141,7 @@ class WatchOperation(mtf.Operation):
     self._on_tpu = on_tpu
     self._lowered = []  # Shared with the clones that the backward pass makes.
 
-  def lower(self, lowering):
+  def lower(self, lowering: mtf.Lowering) -> None:
     mesh_impl = lowering.mesh_impl(self)
     is_tpu = isinstance(mesh_impl, simd_mesh_impl.SimdMeshImpl)
     if self._lowered or (is_tpu and not self._on_tpu):

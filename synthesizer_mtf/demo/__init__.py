@@ -8,5 +8,5 @@ type it; the commands are printed. Started again, it goes on where it stopped.
   names.py     En-De pairs: the names in babel's CLDR tables
   data.py      their files, a vocabulary, and the gin file which names them
   stages.py    what is run, and in which order
-  report.py    the table, the JSON lines and the picture
+  report.py    the table and the picture
 """

@@ -5,15 +5,17 @@ import dataclasses
 import pathlib
 import sys
 
+from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import process
+from synthesizer_mtf.runs import tabular
 import tensorflow.compat.v1 as tf
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
   """Runs the demo; returns the exit status."""
   args = _parse(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
@@ -21,16 +23,24 @@ def main(argv=None):
     plan = stages.Plan(args.output_dir, args.attention,
                        stages.SCALES[args.scale])
     commands.check_settings(plan.folder, dataclasses.asdict(plan.scale))
+  except ValueError as error:
+    return _failed(error)
+  try:
     ran = _run(plan)
-  except (ValueError, process.CommandError) as error:
-    print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
-    return 1
+  except (process.CommandError, checkpoints.DamagedError) as error:
+    return _failed(error)
   except KeyboardInterrupt:
     print("\nStopped. The same command goes on from the last checkpoint.",
           file=sys.stderr)
     return 130
   _show(plan, ran)
   return 0
+
+
+def _failed(error):
+  """Says why; returns the exit status."""
+  print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
+  return 1
 
 
 def _parse(argv):
@@ -74,7 +84,7 @@ def _show(plan, ran):
   """Prints the predictions, the table, and where everything lies."""
   figures = report.rows(plan)
   lines, picture = plan.folder / "results.jsonl", plan.folder / "loss.png"
-  report.write_json(figures, lines)
+  tabular.write_json(figures, lines)
   report.draw(plan, picture)
   print(f"\n{plan.attentions[-1]}, asked for German names held out:\n")
   for question, answer in report.predictions(plan):

@@ -17,7 +17,7 @@ VOCABULARY_SIZE = 2000
 _NUM_QUESTIONS = 12
 
 
-def make(folder):
+def make(folder: pathlib.Path) -> dict[str, int]:
   """Writes everything into a folder, or leaves it if it is complete.
 
   Args:

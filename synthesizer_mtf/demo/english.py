@@ -20,7 +20,7 @@ _SKIPPED = frozenset([
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def documents():
+def documents() -> dict[str, str]:
   """Returns {name: text}: manual topics and modules, in a fixed order."""
   found = {f"topic {name}": text
            for name, text in sorted(pydoc_data.topics.topics.items())}
@@ -50,13 +50,13 @@ def _docstrings(path):
   return "\n\n".join(filter(None, found))
 
 
-def is_held_out(name, percent):
+def is_held_out(name: str, percent: int) -> bool:
   """Whether a name is one of the given share that is kept for validation."""
   digest = hashlib.sha256(name.encode("utf-8")).digest()
   return int.from_bytes(digest[:4], "big") % 100 < percent
 
 
-def split(held_out_percent=10):
+def split(held_out_percent: int = 10) -> tuple[list[str], list[str]]:
   """Splits the text by document, so that no module is on both sides.
 
   Args:

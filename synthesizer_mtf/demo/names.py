@@ -18,8 +18,10 @@ _TABLES = ("territories", "languages", "scripts", "currencies", "variants")
 _AMOUNTS = (1, 2, 3, 5, 10, 12, 20, 50, 100)
 _DATES = range(0, 20000, 13)
 
+Pair = tuple[str, str]  # English, German.
 
-def pairs():
+
+def pairs() -> list[Pair]:
   """Returns all pairs (English, German), sorted, each English name once.
 
   Names which are the same in both languages are left out: copying scores 0.
@@ -32,7 +34,7 @@ def pairs():
   return sorted(pair for pair in found.items() if pair[0] != pair[1])
 
 
-def split(held_out_percent=10):
+def split(held_out_percent: int = 10) -> tuple[list[Pair], list[Pair]]:
   """Splits the pairs by their English side.
 
   Args:

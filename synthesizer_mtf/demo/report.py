@@ -1,11 +1,15 @@
-"""The table, its JSON lines, and the picture of the losses."""
+"""The table, and the picture of the losses."""
 
+from collections.abc import Sequence
 import itertools
-import json
+import pathlib
+from typing import Any
 
 import matplotlib
 import numpy as np
+from synthesizer_mtf.demo import stages
 from synthesizer_mtf.runs import results
+from synthesizer_mtf.runs import tabular
 
 # (key, heading, format) of each column.
 _COLUMNS = (
@@ -18,7 +22,7 @@ _COLUMNS = (
 )
 
 
-def rows(plan):
+def rows(plan: stages.Plan) -> list[dict[str, Any]]:
   """Returns one dict of figures for each attention of a plan that is done."""
   found = []
   for notation in plan.attentions:
@@ -39,25 +43,16 @@ def rows(plan):
   return found
 
 
-def table(figures):
+def table(figures: list[dict[str, Any]]) -> str:
   """Returns the rows as text, the first column to the left, others right."""
   cells = [[heading for _, heading, _ in _COLUMNS]] + [
       [form.format(row[key]) for key, _, form in _COLUMNS] for row in figures]
-  widths = [max(map(len, column)) for column in zip(*cells)]
-  lines = ["  ".join([row[0].ljust(widths[0])] + [
-      cell.rjust(width) for cell, width in zip(row[1:], widths[1:])])
-           for row in cells]
+  lines = tabular.plain(cells, str.rjust)
   lines.insert(1, "-" * len(lines[0]))
   return "\n".join(lines)
 
 
-def write_json(figures, path):
-  """Writes the rows as JSON lines."""
-  path.write_text("".join(json.dumps(row) + "\n" for row in figures),
-                  encoding="utf-8")
-
-
-def predictions(plan):
+def predictions(plan: stages.Plan) -> list[tuple[str, str]]:
   """Returns [(question, prediction)] of the file that was decoded."""
   def lines(path):
     return path.read_text(encoding="utf-8").splitlines()
@@ -65,7 +60,7 @@ def predictions(plan):
       lines(plan.questions), lines(plan.predictions), fillvalue=""))
 
 
-def draw(plan, path):
+def draw(plan: stages.Plan, path: pathlib.Path) -> None:
   """Draws the training losses, pre-training and fine-tuning side by side."""
   matplotlib.use("Agg")
   from matplotlib import pyplot
@@ -86,7 +81,7 @@ def draw(plan, path):
   pyplot.close(figure)
 
 
-def smoothed(values, window=15):
+def smoothed(values: Sequence[float], window: int = 15) -> np.ndarray:
   """Returns the means of each value and up to `window` - 1 before it."""
   total = np.cumsum(np.insert(np.asarray(values, np.float64), 0, 0.0))
   end = np.arange(1, len(total))

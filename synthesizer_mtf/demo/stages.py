@@ -32,7 +32,8 @@ class Plan:
     scale: a `Scale`.
   """
 
-  def __init__(self, folder, attentions, scale):
+  def __init__(self, folder: pathlib.Path, attentions: list[str],
+               scale: Scale) -> None:
     """See the attributes; an attention without gin file is a ValueError."""
     for notation in attentions:
       path = pathlib.Path(gin_files.folder(), _gin_file(notation))
@@ -44,7 +45,7 @@ class Plan:
     self.attentions = attentions
     self.scale = scale
 
-  def stages(self):
+  def stages(self) -> list[commands.Stage]:
     """Returns all stages, in order."""
     found = []
     for notation in self.attentions:
@@ -52,7 +53,7 @@ class Plan:
                 self.finetune(notation), self.evaluate(notation)]
     return found + [self.decode(self.attentions[-1])]
 
-  def pretrain(self, notation):
+  def pretrain(self, notation: str) -> commands.Stage:
     """Trains on span corruption of the text, from scratch."""
     model_dir = self.model_dir(notation, "pretrain")
     steps = self.pretrained_step
@@ -65,7 +66,7 @@ class Plan:
         model_dir.with_suffix(".log"),
         lambda: results.latest_step(model_dir) >= steps, range(steps))
 
-  def perplexity(self, notation):
+  def perplexity(self, notation: str) -> commands.Stage:
     """Measures the loss on the text held out."""
     model_dir = self.model_dir(notation, "pretrain")
     files = self._trained(model_dir, "perplexity_eval.gin")
@@ -82,7 +83,7 @@ class Plan:
         lambda: results.log_perplexity(model_dir, step) is not None,
         range(self.scale.eval_batches))
 
-  def finetune(self, notation):
+  def finetune(self, notation: str) -> commands.Stage:
     """Goes on with the pairs from the pre-trained checkpoint."""
     source = self.model_dir(notation, "pretrain")
     model_dir = self.model_dir(notation, "finetune")
@@ -97,7 +98,7 @@ class Plan:
         lambda: results.latest_step(model_dir) >= self.finetuned_step,
         range(self.pretrained_step, self.finetuned_step))
 
-  def evaluate(self, notation):
+  def evaluate(self, notation: str) -> commands.Stage:
     """Decodes the names held out, and scores them."""
     model_dir = self.model_dir(notation, "finetune")
     return commands.Stage(
@@ -110,7 +111,7 @@ class Plan:
         model_dir.with_name("evaluate.log"),
         lambda: bool(results.scores(model_dir, self.finetuned_step)))
 
-  def decode(self, notation):
+  def decode(self, notation: str) -> commands.Stage:
     """Asks for the German names of a file of English ones."""
     model_dir = self.model_dir(notation, "finetune")
     return commands.Stage(
@@ -123,27 +124,27 @@ class Plan:
         model_dir.with_name("decode.log"), self.predictions.exists)
 
   @property
-  def data(self):
+  def data(self) -> pathlib.Path:
     return self.folder / "data"
 
   @property
-  def questions(self):
+  def questions(self) -> pathlib.Path:
     return self.data / "questions.txt"
 
   @property
-  def predictions(self):
+  def predictions(self) -> pathlib.Path:
     """What T5 makes of `output_filename`: it adds the step."""
     return self.folder / f"predictions.txt-{self.finetuned_step}"
 
   @property
-  def pretrained_step(self):
+  def pretrained_step(self) -> int:
     return self.scale.pretrain_steps
 
   @property
-  def finetuned_step(self):
+  def finetuned_step(self) -> int:
     return self.scale.pretrain_steps + self.scale.finetune_steps
 
-  def model_dir(self, notation, name):
+  def model_dir(self, notation: str, name: str) -> pathlib.Path:
     return self.folder / notation.lower() / name
 
   def _trained(self, model_dir, gin_file):

@@ -11,6 +11,8 @@ So can models be compared that do not decode, such as Linformers in section 4.2
 of the Synthesizer paper.
 """
 
+from typing import Any
+
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -32,6 +34,8 @@ def _first(seen):
       mtf.zeros(seen.mesh, seen.shape - length, tf.int32), length)
 
 
+_FLOAT32 = mtf.VariableDType(tf.float32)
+
 # Functions from <int32>[batch, length], 1 for tokens and 0 for padding, to the
 # weights of the tokens, <float32>[batch, length].
 _POOLINGS = {"mean": _mean, "first": _first}
@@ -51,7 +55,8 @@ class EncoderClassifier(transformer.Bitransformer):
   those of T5's `decoder/Unitransformer`.
   """
 
-  def __init__(self, encoder, decoder, pooling="mean"):
+  def __init__(self, encoder: transformer.Unitransformer,
+               decoder: transformer.Unitransformer, pooling: str = "mean"):
     """Declares the parameters; T5's `make_bitransformer` passes the first two.
 
     Args:
@@ -74,10 +79,12 @@ class EncoderClassifier(transformer.Bitransformer):
           "EncoderClassifier trains one model; remove that binding.")
     self.pooling = pooling
 
-  def call_simple(self, inputs, targets, compute_loss,
-                  mode=tf.estimator.ModeKeys.TRAIN,
-                  variable_dtype=mtf.VariableDType(tf.float32),  # noqa: B008
-                  encoder_sequence_id=None, num_microbatches=1, **of_decoder):
+  def call_simple(self, inputs: mtf.Tensor, targets: mtf.Tensor,
+                  compute_loss: bool, mode: str = tf.estimator.ModeKeys.TRAIN,
+                  variable_dtype: mtf.VariableDType = _FLOAT32,
+                  encoder_sequence_id: mtf.Tensor | None = None,
+                  num_microbatches: int = 1,
+                  **of_decoder: Any) -> tuple[mtf.Tensor, mtf.Tensor | None]:
     """Computes the logits of the classes, and the loss.
 
     Args:
@@ -109,8 +116,8 @@ class EncoderClassifier(transformer.Bitransformer):
     return logits, encoder_loss + (
         loss / self.loss_denominator(targets, num_microbatches))
 
-  def decode(self, inputs,
-             variable_dtype=mtf.VariableDType(tf.float32)):  # noqa: B008
+  def decode(self, inputs: mtf.Tensor,
+             variable_dtype: mtf.VariableDType = _FLOAT32) -> mtf.Tensor:
     """The most probable class, which T5 asks for in modes eval, infer and export.
 
     Args:

@@ -9,6 +9,7 @@ once.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from typing import Any
 from typing import ClassVar
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ class Tokens(NamedTuple):
   segment: mtf.Tensor | None
   priority: mtf.Tensor | None
 
-  def each(self, function):
+  def each(self, function: Callable[[mtf.Tensor], mtf.Tensor]) -> "Tokens":
     """`function` of each of the tensors."""
     return Tokens(*(None if t is None else function(t) for t in self))
 
@@ -88,8 +89,10 @@ class SparseAttention(transformer.TransformerLayer):
 
   variables: ClassVar[Mapping[str, base.Axes]] = {}
 
-  def __init__(self, num_heads, key_value_size, dropout_rate, stride, pattern,
-               relative_attention_type, relative_attention_num_buckets, packed):
+  def __init__(self, num_heads: int | None, key_value_size: int | None,
+               dropout_rate: float | None, stride: int, pattern: str,
+               relative_attention_type: str | None,
+               relative_attention_num_buckets: int, packed: bool | None):
     """Declares the parameters, which the layers' own docstrings explain."""
     name = type(self).__name__
     self.sizes = head_sizes.HeadSizes(
@@ -104,7 +107,8 @@ class SparseAttention(transformer.TransformerLayer):
     self._sets = name, stride, pattern
     self.packed = packed
 
-  def first(self, queries, keys, inputs):
+  def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
+            inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     """Whether each key is in A(1) of each query, apart from the order.
 
     Args:
@@ -117,32 +121,37 @@ class SparseAttention(transformer.TransformerLayer):
     """
     raise NotImplementedError
 
-  def second(self, queries, keys, inputs):
+  def second(self, queries: mtf.Tensor, keys: mtf.Tensor,
+             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     """Whether each key is in A(2) of each query, as `first` does."""
     raise NotImplementedError
 
-  def near(self, blocks, inputs):
+  def near(self, blocks: sequence_blocks.SequenceBlocks,
+           inputs: attention_inputs.AttentionInputs) -> View:
     """The `View` that holds A(1)."""
     raise NotImplementedError
 
-  def far(self, blocks, inputs):
+  def far(self, blocks: sequence_blocks.SequenceBlocks,
+          inputs: attention_inputs.AttentionInputs) -> View:
     """The `View` that holds what `near` lacks of A(2); all of it, if alone."""
     raise NotImplementedError
 
-  def place(self, inputs):
+  def place(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     """<int32>[length] or [batch, length]: one more than each position."""
     return mtf.range(inputs.context.mesh, inputs.length, tf.int32) + 1
 
-  def far_alone(self, inputs):
+  def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
     """Whether `far` holds all that the heads may see."""
     return self.pattern == "summary" and inputs.length.size > self.stride
 
-  def once_per_stack(self, key, make, inputs):
+  def once_per_stack(self, key: str, make: Callable[[], Any],
+                     inputs: attention_inputs.AttentionInputs) -> Any:
     """What `make` returns, made once for all layers with the same sets."""
     return stack_cache.once_per_stack(
         inputs.context, (key, self._sets, inputs.heads, inputs.packed), make)
 
-  def call(self, context, x, losses=None):
+  def call(self, context: transformer.Context, x: mtf.Tensor,
+           losses: list | None = None) -> mtf.Tensor:
     """Calls the layer.
 
     Args:
@@ -324,7 +333,7 @@ def _has_prefix(inputs):
   return priority is not None and inputs.has_batch(priority)
 
 
-def only_earlier(inputs):
+def only_earlier(inputs: attention_inputs.AttentionInputs) -> bool:
   """Whether each query sees only what precedes it: a decoder without prefix."""
   return inputs.context.read_priority is not None and not _has_prefix(inputs)
 
@@ -346,7 +355,8 @@ def _seen(queries, keys, inputs):
   return result
 
 
-def masked_mean(query, parts, may_see_nothing):
+def masked_mean(query: mtf.Tensor, parts: list[Part],
+                may_see_nothing: bool) -> mtf.Tensor:
   """The mean of all parts' values, weighted by one softmax of their logits.
 
   Args:

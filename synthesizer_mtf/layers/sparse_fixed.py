@@ -3,6 +3,7 @@
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
@@ -32,10 +33,14 @@ class SparseFixed(sparse.SparseAttention):
   `relative_attention_bias` on demand.
   """
 
-  def __init__(self, num_heads=None, key_value_size=None, dropout_rate=None,
-               stride=128, columns=32, distinct_columns=True, pattern="merged",
-               relative_attention_type=None, relative_attention_num_buckets=32,
-               packed=None):
+  def __init__(self, num_heads: int | None = None,
+               key_value_size: int | None = None,
+               dropout_rate: float | None = None, stride: int = 128,
+               columns: int = 32, distinct_columns: bool = True,
+               pattern: str = "merged",
+               relative_attention_type: str | None = None,
+               relative_attention_num_buckets: int = 32,
+               packed: bool | None = None):
     """Declares the parameters.
 
     Args:
@@ -74,28 +79,32 @@ class SparseFixed(sparse.SparseAttention):
     self.distinct_columns = distinct_columns
     self._sets += columns, distinct_columns
 
-  def place(self, inputs):
+  def place(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     if not inputs.packed:
       return super().place(inputs)
     return _segment_span(inputs)[0] + 1
 
-  def far_alone(self, inputs):
+  def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
     # Many short segments of a packed row hold more columns than are gathered.
     return super().far_alone(inputs) and not inputs.packed
 
-  def first(self, queries, keys, inputs):
+  def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
+            inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     return mtf.equal(self._block(queries - 1), self._block(keys - 1))
 
-  def second(self, queries, keys, inputs):
+  def second(self, queries: mtf.Tensor, keys: mtf.Tensor,
+             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     return self._is_summary(keys - 1, inputs)
 
-  def near(self, blocks, inputs):
+  def near(self, blocks: sequence_blocks.SequenceBlocks,
+           inputs: attention_inputs.AttentionInputs) -> sparse.View:
     sides = 0
     if inputs.packed and blocks.blocks.size > 1:
       sides = 1 if sparse.only_earlier(inputs) else 2
     return sparse.View("near", lambda tensor: blocks.windows(tensor, sides))
 
-  def far(self, blocks, inputs):
+  def far(self, blocks: sequence_blocks.SequenceBlocks,
+          inputs: attention_inputs.AttentionInputs) -> sparse.View:
     index = self.once_per_stack("index", lambda: (
         self._packed_index(inputs) if inputs.packed else
         self._index(blocks, inputs)), inputs)

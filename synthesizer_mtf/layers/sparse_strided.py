@@ -2,7 +2,9 @@
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.layers import sparse
+from synthesizer_mtf.ops import sequence_blocks
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -25,9 +27,13 @@ class SparseStrided(sparse.SparseAttention):
   `relative_attention_bias` on demand.
   """
 
-  def __init__(self, num_heads=None, key_value_size=None, dropout_rate=None,
-               stride=128, pattern="merged", relative_attention_type=None,
-               relative_attention_num_buckets=32, packed=None):
+  def __init__(self, num_heads: int | None = None,
+               key_value_size: int | None = None,
+               dropout_rate: float | None = None, stride: int = 128,
+               pattern: str = "merged",
+               relative_attention_type: str | None = None,
+               relative_attention_num_buckets: int = 32,
+               packed: bool | None = None):
     """Declares the parameters.
 
     Args:
@@ -52,16 +58,20 @@ class SparseStrided(sparse.SparseAttention):
                      relative_attention_type, relative_attention_num_buckets,
                      packed)
 
-  def first(self, queries, keys, inputs):
+  def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
+            inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     return mtf.less_equal(mtf.abs(queries - keys), self.stride)
 
-  def second(self, queries, keys, inputs):
+  def second(self, queries: mtf.Tensor, keys: mtf.Tensor,
+             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     return mtf.equal(mtf.mod(queries - keys, self.stride), 0)
 
-  def near(self, blocks, inputs):
+  def near(self, blocks: sequence_blocks.SequenceBlocks,
+           inputs: attention_inputs.AttentionInputs) -> sparse.View:
     sides = 1 if sparse.only_earlier(inputs) else 2
     return sparse.View("near", lambda tensor: blocks.windows(
         tensor, sides if blocks.blocks.size > 1 else 0))
 
-  def far(self, blocks, inputs):
+  def far(self, blocks: sequence_blocks.SequenceBlocks,
+          inputs: attention_inputs.AttentionInputs) -> sparse.View:
     return sparse.View("far", blocks.columns)

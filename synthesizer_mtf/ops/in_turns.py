@@ -1,10 +1,14 @@
 """Some queries at a time, so that few large tensors are held at once."""
 
+from collections.abc import Callable
+
 import mesh_tensorflow as mtf
 import tensorflow.compat.v1 as tf
 
 
-def in_turns(make, rows, length, size):
+def in_turns(
+    make: Callable[[mtf.Dimension, list[mtf.Tensor]], mtf.Tensor],
+    rows: list[mtf.Tensor], length: mtf.Dimension, size: int) -> mtf.Tensor:
   """Calls `make` for `size` queries at a time, one turn after the other.
 
   TensorFlow runs whatever is ready, which would be all turns at once. So each
@@ -56,7 +60,8 @@ class _Turns:
 class TurnOperation(mtf.Operation):
   """Passes a tensor on, once another one has been computed."""
 
-  def __init__(self, x, after, gradient):
+  def __init__(self, x: mtf.Tensor, after: mtf.Tensor | None,
+               gradient: Callable[[mtf.Tensor], mtf.Tensor]):
     """Declares the inputs.
 
     Args:
@@ -68,10 +73,10 @@ class TurnOperation(mtf.Operation):
     self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
     self._gradient = gradient
 
-  def gradient(self, grad_ys):
+  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
     return [self._gradient(grad_ys[0])] + [None] * (len(self.inputs) - 1)
 
-  def lower(self, lowering):
+  def lower(self, lowering: mtf.Lowering) -> None:
     def wait(x, *after):
       with tf.control_dependencies(after):
         return tf.identity(x)

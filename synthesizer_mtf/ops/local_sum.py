@@ -18,7 +18,8 @@ import mesh_tensorflow as mtf
 import tensorflow.compat.v1 as tf
 
 
-def shared_kernel(values, kernel, first, same=None):
+def shared_kernel(values: mtf.Tensor, kernel: mtf.Tensor, first: int,
+                  same: mtf.Tensor | None = None) -> mtf.Tensor:
   """Sums with one kernel for all tokens.
 
   Args:
@@ -50,7 +51,9 @@ def shared_kernel(values, kernel, first, same=None):
   return _slicewise(add, [values, kernel], same=same)
 
 
-def predicted_kernel(values, logits, first, noise=None, same=None):
+def predicted_kernel(values: mtf.Tensor, logits: mtf.Tensor, first: int,
+                     noise: mtf.Tensor | None = None,
+                     same: mtf.Tensor | None = None) -> mtf.Tensor:
   """Sums with the softmax of logits as each token's kernel, in float32.
 
   Args:
@@ -75,7 +78,8 @@ def predicted_kernel(values, logits, first, noise=None, same=None):
   return _slicewise(add, [mtf.identity(values), logits], noise=noise, same=same)
 
 
-def same_segment(ids, kernel_dim, first):
+def same_segment(ids: mtf.Tensor, kernel_dim: mtf.Dimension,
+                 first: int) -> mtf.Tensor:
   """Where the entries of each token's kernel lie in the token's own segment.
 
   Args:

@@ -3,6 +3,8 @@
 What stands outside of a sequence is zero in all that this module returns.
 """
 
+from collections.abc import Callable
+
 import mesh_tensorflow as mtf
 import tensorflow.compat.v1 as tf
 
@@ -15,7 +17,7 @@ class SequenceBlocks:
     block_length: the dimension of the positions in a block.
   """
 
-  def __init__(self, length, stride):
+  def __init__(self, length: mtf.Dimension, stride: int):
     """Cuts the dimension `length`; the last block may end in zeros."""
     size = min(stride, length.size)
     self._length = length
@@ -23,16 +25,16 @@ class SequenceBlocks:
     self.memory_blocks = mtf.Dimension("memory_blocks", self.blocks.size)
     self.block_length = mtf.Dimension("block_length", size)
 
-  def queries(self, tensor):
+  def queries(self, tensor: mtf.Tensor) -> mtf.Tensor:
     """[..., length, ...] as [..., blocks, block_length, ...]"""
     return _fold(tensor, self._length.name, self.blocks, self.block_length)
 
-  def columns(self, tensor):
+  def columns(self, tensor: mtf.Tensor) -> mtf.Tensor:
     """[..., memory_length, ...] as [..., memory_blocks, block_length, ...]"""
     return _fold(
         tensor, "memory_length", self.memory_blocks, self.block_length)
 
-  def windows(self, tensor, sides):
+  def windows(self, tensor: mtf.Tensor, sides: int) -> mtf.Tensor:
     """[..., memory_length, ...] as [..., blocks, window, ...].
 
     Args:
@@ -50,7 +52,7 @@ class SequenceBlocks:
     exchange = mtf.left_halo_exchange if sides == 1 else mtf.halo_exchange
     return exchange(tensor, self.blocks, window, window.size)
 
-  def join(self, tensor):
+  def join(self, tensor: mtf.Tensor) -> mtf.Tensor:
     """The inverse of `queries`."""
     whole = mtf.Dimension(
         self._length.name, self.blocks.size * self.block_length.size)
@@ -71,7 +73,9 @@ def _fold(tensor, name, outer, inner):
   return mtf.replace_dimensions(tensor, dim, [outer, inner])
 
 
-def running(tensor, dim, combine, backwards=False):
+def running(tensor: mtf.Tensor, dim: mtf.Dimension,
+            combine: Callable[[mtf.Tensor, mtf.Tensor], mtf.Tensor],
+            backwards: bool = False) -> mtf.Tensor:
   """What `combine` makes of each entry along `dim` and of all before it.
 
   Args:
@@ -91,7 +95,8 @@ def running(tensor, dim, combine, backwards=False):
   return tensor
 
 
-def index_of(marked, dim, entries):
+def index_of(marked: mtf.Tensor, dim: mtf.Dimension,
+             entries: mtf.Dimension) -> mtf.Tensor:
   """The places of the entries that are marked, in order.
 
   Args:

@@ -15,7 +15,10 @@ arranged to read and write them as rarely as possible:
 * No layout that a matrix product needs makes it transpose a large tensor.
 """
 
+from collections.abc import Sequence
+
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import in_turns
@@ -26,7 +29,9 @@ import tensorflow.compat.v1 as tf
 _QUERIES = 512
 
 
-def weighted_mean(logits, values, visible, inputs):
+def weighted_mean(logits: list[logit_forms.Logits], values: mtf.Tensor,
+                  visible: visibility.Visibility,
+                  inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
@@ -197,7 +202,9 @@ class WeightedMeanOperation(mtf.Operation):
   (`LayerStack.recompute_grads`) cannot hold one.
   """
 
-  def __init__(self, weights, mean, values, features, table, padding=()):
+  def __init__(self, weights: mtf.Tensor, mean: mtf.Tensor, values: mtf.Tensor,
+               features: list[mtf.Tensor], table: list[mtf.Tensor],
+               padding: Sequence[mtf.Tensor] = ()):
     """Declares the inputs, where all but `table` may lack `batch`.
 
     Args:
@@ -216,11 +223,11 @@ class WeightedMeanOperation(mtf.Operation):
     self._outputs = [mtf.Tensor(self, mean.shape, mean.dtype)]
     self._sizes = [len(features), len(table), len(padding)]
 
-  def lower(self, lowering):
+  def lower(self, lowering: mtf.Lowering) -> None:
     lowering.set_tensor_lowering(
         self.outputs[0], lowering.tensors[self.inputs[1]])
 
-  def gradient(self, grad_ys):
+  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
     grad_mean, = grad_ys
     weights, mean, values, *rest = self.inputs
     features, table, padding = (
@@ -258,7 +265,7 @@ def _grad_logits(weights, values, mean, grad_mean, seen):
   return mtf.cast(weights, tf.float32) * mtf.cast(centered, tf.float32)
 
 
-def softmax(logits, gradient=None):
+def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
   """TensorFlow's fused softmax over the last dimension.
 
   Args:

@@ -8,11 +8,15 @@ map over the positions, with one map for each head.
 import functools
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import visibility
 from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
 
 
-def weighted_sum(logits, values, visible, inputs):
+def weighted_sum(logits: list[logit_forms.Logits], values: mtf.Tensor,
+                 visible: visibility.Visibility,
+                 inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
   """The sum of the values, weighted by the sum of the logits.
 
   Args:

@@ -6,4 +6,6 @@ user could type, and both go on where they were stopped.
   commands.py  commands as stages, each of which knows whether it is done
   process.py   one command: its log and its progress bar
   results.py   figures, read from checkpoints, event files and logs
+  machine.py   where figures were measured
+  tabular.py   tables and JSON lines of figures
 """

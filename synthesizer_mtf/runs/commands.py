@@ -5,6 +5,8 @@ and predictions. So what was stopped at any place goes on from there.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import json
 import os
@@ -12,6 +14,7 @@ import pathlib
 import shlex
 import shutil
 import sys
+from typing import Any
 
 from synthesizer_mtf.runs import process
 
@@ -33,7 +36,7 @@ class Stage:
   is_done: Callable[[], bool]
   steps: range | None = None
 
-  def run(self):
+  def run(self) -> None:
     """Runs the command.
 
     Raises:
@@ -47,7 +50,7 @@ class Stage:
           f"{process.tail(self.log)}")
 
 
-def launcher():
+def launcher() -> list[str]:
   """Returns the command that a user types, as found beside this Python."""
   name = "synthesizer_mesh_transformer"
   script = shutil.which(os.path.join(os.path.dirname(sys.executable), name))
@@ -57,7 +60,8 @@ def launcher():
   return [script if shorter.startswith(os.pardir) else shorter]
 
 
-def flags(gin_files, params):
+def flags(gin_files: Iterable[str | pathlib.Path],
+          params: Mapping[str, Any]) -> list[str]:
   """Returns flags of the launcher.
 
   Args:
@@ -76,7 +80,7 @@ def _gin_value(value):
   return json.dumps(value)
 
 
-def shown(command):
+def shown(command: list[str]) -> str:
   """Returns a command as one would type it, on lines of about 80 columns."""
   lines = ["$"]
   for word in map(shlex.quote, command):
@@ -86,7 +90,7 @@ def shown(command):
   return " \\\n".join(lines)
 
 
-def check_settings(folder, settings):
+def check_settings(folder: pathlib.Path, settings: dict[str, Any]) -> None:
   """Remembers the settings of a folder.
 
   Args:

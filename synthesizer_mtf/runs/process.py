@@ -1,6 +1,7 @@
 """Runs one command with its output in a log file and its steps as a bar."""
 
 import ctypes
+import pathlib
 import re
 import signal
 import subprocess
@@ -19,7 +20,8 @@ class CommandError(Exception):
   """A command failed; the message holds the end of its log."""
 
 
-def run(command, log, title, steps=None):
+def run(command: list[str], log: pathlib.Path, title: str,
+        steps: range | None = None) -> None:
   """Runs a command and waits for it, whatever way it ends.
 
   Args:
@@ -102,7 +104,7 @@ def _stop(process):
       process.wait()
 
 
-def tail(log, count=_TAIL_LINES):
+def tail(log: pathlib.Path, count: int = _TAIL_LINES) -> str:
   """Returns the last lines of a log file."""
   text = log.read_text(encoding="utf-8", errors="replace")
   return "\n".join(text.splitlines()[-count:])

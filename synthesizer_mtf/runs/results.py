@@ -1,35 +1,45 @@
 """Figures of a run, read from its checkpoints, event files and logs."""
 
+from collections.abc import Iterator
 import glob
 import math
 import os
+import pathlib
 import re
 import statistics
 
+from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.command import optimizer_slots
 import tensorflow.compat.v1 as tf
+
+Folder = str | pathlib.Path
 
 _LOSS = re.compile(r"tf_loss\[([^\]]+)\]\[(\d+)\]")
 
 
-def latest_step(model_dir):
-  """Returns the step of the newest checkpoint, or -1 if there is none."""
-  path = tf.train.latest_checkpoint(str(model_dir))
-  return int(path.rsplit("-", 1)[1]) if path else -1
+def latest_step(model_dir: Folder) -> int:
+  """Returns the step of the newest checkpoint, or -1 if there is none.
+
+  Raises:
+    checkpoints.DamagedError: it cannot be used.
+  """
+  path = checkpoints.latest(str(model_dir))
+  return checkpoints.step_of(path) if path else -1
 
 
-def num_parameters(model_dir):
+def num_parameters(model_dir: Folder) -> int:
   """Returns how many numbers are trained.
 
-  They are those which Adafactor keeps slots for; a fixed table has none.
+  They are those which the optimizer keeps slots for; a fixed table has none.
   """
-  path = tf.train.latest_checkpoint(str(model_dir))
+  path = checkpoints.latest(str(model_dir))
   shapes = dict(tf.train.list_variables(path))
-  slots = (re.fullmatch(r"(.*)_slot_v[rc]?", name) for name in shapes)
-  return sum(math.prod(shapes[name])
-             for name in {slot[1] for slot in slots if slot})
+  trained = {optimizer_slots.split(name)[0]
+             for name in filter(optimizer_slots.is_slot, shapes)}
+  return sum(math.prod(shapes[name]) for name in trained)
 
 
-def scalars(folder):
+def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:
   """Yields (tag, step, value) from the event files of one folder."""
   for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
     try:
@@ -41,7 +51,7 @@ def scalars(folder):
       continue  # A process was stopped while it wrote; the rest is whole.
 
 
-def steps_per_second(model_dir):
+def steps_per_second(model_dir: Folder) -> float:
   """Returns the median speed of training.
 
   The first steps are left out: there the graph is still being optimized.
@@ -50,7 +60,7 @@ def steps_per_second(model_dir):
   return statistics.median(rates[min(10, len(rates) - 1):])
 
 
-def log_perplexity(model_dir, step):
+def log_perplexity(model_dir: Folder, step: int) -> float | None:
   """Returns the log perplexity on the text held out, or None."""
   for folder in sorted(glob.glob(os.path.join(model_dir, "eval_*"))):
     for tag, at, value in scalars(folder):
@@ -59,7 +69,7 @@ def log_perplexity(model_dir, step):
   return None
 
 
-def scores(model_dir, step):
+def scores(model_dir: Folder, step: int) -> dict[str, float]:
   """Returns what evaluations of one step have left, a dict from names to floats.
 
   "eval/TASK/METRIC" is of T5's mode `eval`, "eval/perplexity_per_word" and the
@@ -74,7 +84,7 @@ def scores(model_dir, step):
   return found if loss is None else {**found, "log_perplexity": loss}
 
 
-def losses(log):
+def losses(log: pathlib.Path) -> list[tuple[int, float]]:
   """Returns [(step, loss)] from the log of a training run, sorted.
 
   The event files have the loss of every hundredth step only. A step done twice,

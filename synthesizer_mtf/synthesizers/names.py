@@ -9,12 +9,14 @@ from synthesizer_mtf.synthesizers import dot_product
 from synthesizer_mtf.synthesizers import factorized_random
 from synthesizer_mtf.synthesizers import fixed_patterns
 from synthesizer_mtf.synthesizers import random_logits
+from synthesizer_mtf.synthesizers import toeplitz
 
 SYNTHESIZING_FUNCTIONS: dict[str, type[base.SynthesizingFunction]] = {
     "V": dot_product.DotProductLogits,
     "R": random_logits.RandomLogits,
     "Fix": random_logits.FixedRandomLogits,
     "FR": factorized_random.FactorizedRandomLogits,
+    "T": toeplitz.ToeplitzLogits,
     "D": dense.DenseLogits,
     "FD": dense.FactorizedDenseLogits,
     "Pattern": fixed_patterns.FixedPatterns,

@@ -11,19 +11,26 @@ The image shows the weights of the first heads, side by side, for the first
 example of the batch; the brightness is the square root of the weight.
 """
 
+from typing import Any
+
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import utils as mtf_utils
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
+from synthesizer_mtf import patches
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import visibility
 from synthesizer_mtf.context import watchers
+from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import names as synthesizer_names
 import tensorflow.compat.v1 as tf
 
 
 @gin.configurable(module="synthesizer_mtf")
 def train_with_attention_summaries(
-    estimator, *args, every_steps=100, images=True, image_heads=4, **kwargs):
+    estimator: tf.estimator.Estimator, *args: Any, every_steps: int = 100,
+    images: bool = True, image_heads: int = 4, **kwargs: Any) -> Any:
   """Trains as Mesh TensorFlow's `train_model`, and writes summaries.
 
   It takes the place of `train_model` as `utils.run.train_model_fn`. What a
@@ -50,8 +57,8 @@ def train_with_attention_summaries(
   name = "train_with_attention_summaries"
   checks.check_whole(f"{name}.every_steps", every_steps)
   checks.check_whole(f"{name}.image_heads", image_heads)
-  # Mesh TensorFlow does not pass it on.
-  estimator._config = estimator.config.replace(save_summary_steps=every_steps)
+  patches.assign("save_summary_steps", estimator, estimator.config.replace(
+      save_summary_steps=every_steps))
   with watchers.watching(AttentionSummaries(image_heads if images else 0)):
     return utils.train_model(estimator, *args, **kwargs)
 
@@ -59,7 +66,7 @@ def train_with_attention_summaries(
 class AttentionSummaries(watchers.Watcher):
   """Makes the summaries of all layers that are called in training."""
 
-  def __init__(self, image_heads=4):
+  def __init__(self, image_heads: int = 4):
     """Declares the parameters.
 
     Args:
@@ -67,14 +74,18 @@ class AttentionSummaries(watchers.Watcher):
     """
     self._image_heads = image_heads
 
-  def see_alpha(self, alpha, synthesizers):
+  def see_alpha(self, alpha: mtf.Tensor,
+                synthesizers: list[base.SynthesizingFunction]) -> None:
+    """See the base class."""
     parts = alpha.shape.dims[-1]
     alpha = mtf.reduce_mean(alpha, output_shape=[parts])
     names = _unique(map(synthesizer_names.part_name, synthesizers))
     for name, value in zip(names, mtf.unstack(alpha, parts)):
       _scalar(f"alpha/{name}", value)
 
-  def see_weights(self, weights, visible, inputs):
+  def see_weights(self, weights: mtf.Tensor, visible: visibility.Visibility,
+                  inputs: attention_inputs.AttentionInputs) -> None:
+    """See the base class."""
     if not inputs.context.train:
       return
     _check_microbatches(inputs.context.num_microbatches)

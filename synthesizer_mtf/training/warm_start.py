@@ -10,8 +10,14 @@ self-attention may be of another class, tables may grow, and what is missing but
 not new is an error.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+
 import gin
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import patches
+from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
 
@@ -20,8 +26,12 @@ _SELECTOR = "synthesizer_mtf.warm_start"
 
 
 @gin.configurable("warm_start", module="synthesizer_mtf")
-def train(estimator, *args, checkpoint=gin.REQUIRED, fresh=None, renames=(),
-          continue_training=False, train_model_fn=utils.train_model, **kwargs):
+def train(estimator: tf.estimator.Estimator, *args: Any,
+          checkpoint: str = gin.REQUIRED, fresh: str | None = None,
+          renames: Iterable[tuple[str, str]] = (),
+          continue_training: bool = False,
+          train_model_fn: Callable[..., Any] = utils.train_model,
+          **kwargs: Any) -> Any:
   """Trains as `train_model_fn`, from the variables of a checkpoint.
 
   The variables are found by `warm_start_plan.make_plan`, cast to the model's
@@ -68,7 +78,7 @@ def train(estimator, *args, checkpoint=gin.REQUIRED, fresh=None, renames=(),
   return train_model_fn(estimator, *args, **kwargs)
 
 
-def find_checkpoint(path):
+def find_checkpoint(path: str) -> str:
   """The path of a checkpoint, or of the last in a folder.
 
   Args:
@@ -78,10 +88,13 @@ def find_checkpoint(path):
     a string, without ".index".
 
   Raises:
-    ValueError: there is none.
+    ValueError: there is none, or it is damaged.
   """
   if tf.io.gfile.isdir(path):
-    found = tf.train.latest_checkpoint(path)
+    try:
+      found = checkpoints.latest(path)
+    except checkpoints.MissingError:
+      found = None
   else:
     path = path[:-len(".index")] if path.endswith(".index") else path
     found = path if tf.io.gfile.exists(path + ".index") else None
@@ -94,7 +107,6 @@ def find_checkpoint(path):
 
 def _add_start(estimator, path, make_plan):
   """Makes an estimator's new sessions start from a checkpoint."""
-  # The Estimator has no hook for this between the model and its session.
   original = estimator._model_fn
 
   def model_fn(features, labels, mode, config, params):
@@ -107,10 +119,12 @@ def _add_start(estimator, path, make_plan):
         init_fn=lambda scaffold, session: session.run(assign),
         copy_from_scaffold=spec.scaffold))
 
-  estimator._model_fn = model_fn
+  patches.assign("warm start", estimator, model_fn)
 
 
-def assignments(path, make_plan):
+def assignments(
+    path: str, make_plan: Callable[[warm_start_plan.Shapes, warm_start_plan.Shapes],
+                                   warm_start_plan.Plan]) -> tf.Operation:
   """Assigns the variables of the graph what a checkpoint holds for them.
 
   Args:
@@ -153,7 +167,7 @@ def _assign(variable, path, source, shape, dtype):
 
 
 @gin.config.register_finalize_hook
-def bind_training(config):
+def bind_training(config: dict) -> dict | None:
   """Makes T5's trainer start warm where a checkpoint is bound.
 
   Args:

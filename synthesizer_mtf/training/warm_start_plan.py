@@ -7,11 +7,13 @@ our layers are new to a checkpoint of T5 and may start fresh.
 """
 
 import collections
+from collections.abc import Iterable
 import re
 from typing import NamedTuple
 
 import numpy as np
 from synthesizer_mtf import notation
+from synthesizer_mtf.command import optimizer_slots
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import names
 
@@ -24,15 +26,16 @@ _NEW = re.compile(
     rf"(^|/)({_OURS})/(?!(q|k|v|o|relative_attention_bias)$)")
 _BIAS = "relative_attention_bias"
 
-# What Mesh TensorFlow's optimizers append to the name of a variable.
-_SLOT = re.compile(r"(_slot_(vr|vc|v|m)|_momentum_v|/adam_[mv])$")
-
 # What the axes of variables mean: of T5's own, and as our classes declare it.
 _AXES = {"positional_embedding": base.Axes(positions=(-2,)),
          _BIAS: base.Axes(heads=-2)}
 for _cls in (*names.SYNTHESIZING_FUNCTIONS.values(), *notation.LAYERS.values()):
   _AXES.update(_cls.variables)
 _UNKNOWN = base.Axes()
+
+
+# Shapes of variables by their names.
+Shapes = dict[str, tuple[int, ...]]
 
 
 class Plan(NamedTuple):
@@ -53,8 +56,9 @@ class Plan(NamedTuple):
   unused: list[str]
 
 
-def make_plan(path, model, saved, fresh=None, renames=(),
-              continue_training=False):
+def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
+              renames: Iterable[tuple[str, str]] = (),
+              continue_training: bool = False) -> Plan:
   """Finds for each variable of a model where it starts from.
 
   Args:
@@ -73,7 +77,7 @@ def make_plan(path, model, saved, fresh=None, renames=(),
     ValueError: a variable is missing in the checkpoint and not new, or could be
       several, or has another shape.
   """
-  variables = [n for n in model if not _SLOT.search(n) and n != GLOBAL_STEP]
+  variables = list(filter(_is_models, model))
   wanted = [n for n in variables if not (fresh and re.search(fresh, n))]
   taken = _find(path, wanted, model, saved, renames)
   _check_heads(path, taken, model, saved)
@@ -86,8 +90,12 @@ def make_plan(path, model, saved, fresh=None, renames=(),
   return Plan(
       taken, resized, [n for n in variables if n not in taken],
       sum(n not in taken for n in others),
-      [n for n in saved if n not in used and not _SLOT.search(n) and
-       n != GLOBAL_STEP])
+      [n for n in saved if n not in used and _is_models(n)])
+
+
+def _is_models(name):
+  """Whether a variable is the model's: no optimizer's, and not the step."""
+  return not optimizer_slots.is_slot(name) and name != GLOBAL_STEP
 
 
 def _find(path, wanted, model, saved, renames):
@@ -150,14 +158,15 @@ def _means_the_same(name, source, model, saved):
 def _names_beside(name, names):
   scope = name[:-len("alpha")]
   return {n[len(scope):] for n in names
-          if n.startswith(scope) and not _SLOT.search(n)}
+          if n.startswith(scope) and not optimizer_slots.is_slot(n)}
 
 
 def _check_heads(path, taken, model, saved):
   """Heads and d_kv can differ where their product, the shape of q, does not."""
   def heads(names, shapes):
     return {(name.partition("block_")[0], shapes[name][axis])
-            for name in names if (_LAYER.search(name) and not _SLOT.search(name))
+            for name in names
+            if _LAYER.search(name) and not optimizer_slots.is_slot(name)
             for axis in [_axes(name).heads] if axis}
 
   ours, theirs = heads(model, model), heads(saved, saved)
@@ -208,18 +217,17 @@ def _optimizer(others, taken, resized, model, saved):
   found = {}
   for name in others:
     source = name
-    slot = _SLOT.search(name)
+    variable, slot = optimizer_slots.split(name)
     if slot:
-      variable = name[:slot.start()]
       if variable not in taken or variable in resized:
         continue
-      source = taken[variable] + slot[0]
+      source = taken[variable] + slot
     if saved.get(source) == model[name]:
       found[name] = source
   return found
 
 
-def describe(path, plan, model, saved):
+def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
   """The lines of a summary of a plan, for the log."""
   groups = [
       (f"{len(plan.taken)} variables start from {path}", []),
@@ -248,6 +256,6 @@ def _listed(names, most=3):
   return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def common_part(old, shape):
+def common_part(old: Iterable[int], shape: Iterable[int]) -> list[int]:
   """The shape that two shapes share, from the first entry of each axis."""
   return [int(n) for n in np.minimum(old, shape)]

@@ -5,6 +5,7 @@ import os
 import pytest
 from support import checkpoint_files
 from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.command import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 
@@ -213,3 +214,13 @@ def test_a_model_without_the_optimizer_may_read_its_checkpoint(tmp_path):
     tf.train.create_global_step()
     checkpoints.check_variables(
         str(tmp_path / "model.ckpt-4"), tf.global_variables())
+
+
+@pytest.mark.parametrize("name, parts", [
+    ("encoder/q_slot_vr", ("encoder/q", "_slot_vr")),
+    ("encoder/q_momentum_v", ("encoder/q", "_momentum_v")),
+    ("encoder/q/adam_m", ("encoder/q", "/adam_m")),
+    ("encoder/adam_model/q", ("encoder/adam_model/q", ""))])
+def test_slots_of_the_optimizers_are_known_by_their_endings(name, parts):
+  assert optimizer_slots.split(name) == parts
+  assert optimizer_slots.is_slot(name) == bool(parts[1])

@@ -10,8 +10,8 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import checkpoint_files
-from synthesizer_mtf import launcher
 from synthesizer_mtf.command import estimators
+from synthesizer_mtf.command import messages
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
@@ -89,7 +89,7 @@ def stopped(estimator, steps):
   """Trains until it stops; returns the sentence that a user gets."""
   with pytest.raises(estimators.TrainingStopped) as error:
     train(estimator, steps)
-  assert launcher.is_mistake(error.value)
+  assert messages.is_mistake(error.value)
   return str(error.value)
 
 
@@ -119,6 +119,21 @@ def test_a_loss_that_is_nan_stops_training(tmp_path, make_estimator):
   assert "the loss is NaN after step 4" in message
   assert "learning rate" in message
   assert latest(tmp_path) == (0, 1.)
+
+
+class SeeSaver(tf.train.SessionRunHook):
+  """Remembers how the saver saves once all hooks have begun."""
+
+  def after_create_session(self, session, coord):
+    saver, = tf.get_collection(tf.GraphKeys.SAVERS)
+    self.save = saver.save
+
+
+def test_the_saver_is_wrapped_once(make_estimator):
+  hook = SeeSaver()
+  with tf.Graph().as_default():
+    make_estimator().train(input_fn, max_steps=1, hooks=[hook])
+  assert hook.save.__wrapped__.__func__ is tf.train.Saver.save
 
 
 @pytest.fixture

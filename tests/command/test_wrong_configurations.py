@@ -12,6 +12,7 @@ import pytest
 from support import models
 import synthesizer_mtf
 from synthesizer_mtf import launcher
+from synthesizer_mtf.command import messages
 import tensorflow.compat.v1 as tf
 
 # By name: a notation, parameters, and pieces of the message, in order.
@@ -413,6 +414,7 @@ def test_a_wrong_run_ends_in_one_sentence(name, trainer, capsys):
     launcher.main([])
   assert end.value.code == 1
   message = capsys.readouterr().err.strip().splitlines()[-1]
+  assert "mistake of the program" not in message
   check_message(
       message, [p.replace("{folder}", str(trainer[0])) for p in pieces])
 
@@ -421,8 +423,8 @@ def test_a_machine_without_a_network_is_told_what_to_use_instead(capsys):
   error = tf.errors.FailedPreconditionError(
       None, None, "Error executing an HTTP request: libcurl code 6\n\t when "
       "reading metadata of gs://t5-data/vocabs/sentencepiece.model")
-  assert launcher.is_mistake(error)
-  launcher.report(error)
+  assert messages.is_mistake(error)
+  messages.report(error)
   check_message(capsys.readouterr().err.strip().splitlines()[-1], [
       "gs://t5-data/vocabs", "; without a network, choose", "`MIXTURE_NAME`",
       "SYNTHESIZER_MTF_VOCAB"])

@@ -19,6 +19,7 @@ from support.processes import LIMIT
 from support.processes import Process
 from synthesizer_mtf import launcher
 from synthesizer_mtf.command import cluster
+from synthesizer_mtf.command import tf_config
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -37,7 +38,7 @@ def free_ports(count):
 
 
 def two_tasks():
-  return [cluster.Task(job, 0, f"localhost:{port}")
+  return [tf_config.Task(job, 0, f"localhost:{port}")
           for job, port in zip(("chief", "worker"), free_ports(2))]
 
 
@@ -277,7 +278,7 @@ def config(**changes):
 
 
 def test_the_tasks_are_those_of_the_variable():
-  tasks, own = cluster.read(config())
+  tasks, own = tf_config.read(config())
   assert [str(t) for t in tasks] == [
       "chief 0 at a:1", "worker 0 at b:2", "worker 1 at c:3"]
   assert own.device == "/job:worker/task:1"
@@ -361,7 +362,7 @@ def test_a_time_has_to_be_a_positive_number(name, value):
 def test_the_shipped_gin_file_suits_two_processes():
   models.parse_gin(["cluster.gin"])
   bound = gin.get_bindings("utils.run")
-  devices = cluster.check_mesh(
+  devices = tf_config.check_mesh(
       two_tasks(), bound["mesh_shape"], bound["mesh_devices"])
   assert [d.job for d in devices] == ["chief", "worker"]
 

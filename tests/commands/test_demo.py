@@ -8,7 +8,9 @@ import sys
 
 from matplotlib import image
 import pytest
+from support import checkpoint_files
 from support.events import write_events
+from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import english
@@ -95,6 +97,17 @@ def test_losses_of_a_step_done_twice_are_the_later_ones(tmp_path):
   log.write_text("step, tf_loss[7.5][1]\nother\nstep, tf_loss[7][2]\n"
                  "step, tf_loss[6.5][2]\nstep, tf_loss[6][3]\n")
   assert results.losses(log) == [(1, 7.5), (2, 6.5), (3, 6.0)]
+
+
+def test_the_latest_step_is_that_of_the_launcher(tmp_path):
+  assert results.latest_step(tmp_path / "new") == -1
+  checkpoint_files.save(tmp_path, 4, 8)
+  assert results.num_parameters(tmp_path) == 7 * 11 + 2 * 5 * 3
+  (tmp_path / "checkpoint").unlink()  # As after a kill.
+  assert results.latest_step(tmp_path) == 8
+  checkpoint_files.truncate(tmp_path / "model.ckpt-8.index")
+  with pytest.raises(checkpoints.DamagedError, match="model.ckpt-8 in .* cannot"):
+    results.latest_step(tmp_path)
 
 
 def test_log_perplexity_is_that_of_the_step_with_its_sign_turned(tmp_path):

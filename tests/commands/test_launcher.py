@@ -122,6 +122,7 @@ def assert_one_sentence(launcher, bindings, message):
   assert done.returncode == 1
   assert message in done.stderr.strip().splitlines()[-1]
   assert "Traceback" not in done.stderr
+  assert "mistake of the program" not in done.stderr
   assert steps(launcher) == before
 
 

@@ -12,7 +12,7 @@ import threading
 import pytest
 import seqio
 from support import prepared
-from synthesizer_mtf import launcher
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.tasks import cache
 from synthesizer_mtf.tasks import tfds_source
 
@@ -122,7 +122,7 @@ def test_a_task_that_is_not_cached_is_the_users_mistake(tasks_to_read):
   task = seqio.TaskRegistry.get("synth_ag_news")
   with pytest.raises(AssertionError) as error:
     task.get_dataset({"inputs": 8, "targets": 8}, "train", use_cached=True)
-  assert launcher.is_mistake(error.value)
+  assert messages.is_mistake(error.value)
 
 
 def test_a_missing_data_set_is_named_with_its_folder_and_remedy(

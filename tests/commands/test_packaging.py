@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+import tempfile
 
 from absl import flags
 import gin
@@ -11,6 +12,7 @@ import pytest
 from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
+from synthesizer_mtf.command import messages
 from t5.models import mesh_transformer_main
 
 
@@ -74,14 +76,14 @@ def test_every_pinned_dependency_has_a_reason():
      "No bindings for 'x/gin.macro'"),
 ])
 def test_last_line_of_a_mistake_is_its_message(error, sentence, capsys):
-  launcher.report(error)
+  messages.report(error)
   assert capsys.readouterr().err.splitlines()[-1] == (
       f"synthesizer_mesh_transformer: {sentence}")
 
 
 def test_last_line_names_the_binding_that_a_message_only_cites(capsys):
   gin.parse_config("FILE = '/no/such.txt'")
-  launcher.report(FileNotFoundError("/no/such.txt; No such file"))
+  messages.report(FileNotFoundError("/no/such.txt; No such file"))
   assert capsys.readouterr().err.splitlines()[-1].endswith(
       "/no/such.txt; No such file (FILE = '/no/such.txt')")
 
@@ -96,7 +98,8 @@ def test_unexpected_errors_keep_their_traceback(monkeypatch):
 
 
 @pytest.mark.usefixtures("parsed_flags")
-def test_a_mistake_exits_with_status_1(monkeypatch):
+def test_a_mistake_exits_with_status_1(monkeypatch, tmp_path):
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
   def fail(_):
     raise ValueError("theirs")
   monkeypatch.setattr(mesh_transformer_main, "main", fail)

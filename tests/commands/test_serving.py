@@ -10,7 +10,6 @@ import pytest
 import seqio
 from support import cases
 from support import models
-from support.decoding import SIZES
 from synthesizer_mtf import notation
 import tensorflow.compat.v1 as tf
 
@@ -21,7 +20,7 @@ NAMES = [*cases.NOTATIONS, *notation.LAYERS]
 GROUPS = [NAMES[i:i + 3] for i in range(0, len(NAMES), 3)]
 DECODER = {"Linformer": "V"}  # For encoders only.
 
-TINY = sum(SIZES.values(), []) + [
+TINY = sum(map(cases.bindings, cases.VARIANTS), []) + [
     "Linformer.max_length = 12", "Linformer.rank = 2", "SparseFixed.stride = 3",
     "SparseFixed.columns = 1", "SparseStrided.stride = 3", "num_layers = 1",
     "d_model = 8", "d_ff = 12", "num_heads = 3", "d_kv = 5",

@@ -13,6 +13,7 @@ import pkg_resources
 import pytest
 import seqio
 from support import models
+from support import shell
 from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
@@ -36,19 +37,13 @@ def commands(name):
     if not line.startswith("#"):
       break
     lines.append(line.removeprefix("#").strip())
-  text = "\n".join(lines).replace("\\\n", " ")
-  return [shlex.split(line) for line in text.splitlines()
+  return [shlex.split(line) for line in shell.lines("\n".join(lines))
           if line.startswith("synthesizer_mesh_transformer")]
 
 
-def values(command, flag):
-  return [word.partition("=")[2] for word in command
-          if word.startswith(f"--{flag}=")]
-
-
 def parse(command, *bindings):
-  models.parse_gin(values(command, "gin_file"),
-                   values(command, "gin_param") + list(bindings))
+  models.parse_gin(shell.values(command, "gin_file"),
+                   shell.values(command, "gin_param") + list(bindings))
 
 
 def test_every_data_set_has_a_recipe_of_both_scales():
@@ -64,7 +59,7 @@ def test_commands_name_files_that_exist(name):
   theirs = pathlib.Path(pkg_resources.resource_filename("t5.models", "gin"))
   assert commands(name)
   for command in commands(name):
-    files = values(command, "gin_file")
+    files = shell.values(command, "gin_file")
     assert name in files
     for file in files:
       assert (FOLDER / file).is_file() or (theirs / file).is_file() or (

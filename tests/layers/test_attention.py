@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import cases
 from support import harness
+from support import reference
 from support.examples import both_stacks
 from support.examples import every_notation
 from support.examples import PACKED
@@ -86,7 +87,7 @@ def test_sees_what_stock_self_attention_sees(notation, kind):
     sub = np.array([[1, 1, 2, 2, 3, 3, 3], [1, 1, 2, 2, 3, 3, 0]])
     more = {"subsequence_id": sub}
     expected_ids = sub
-    visible = cases.reference.visible(sub, True)
+    visible = reference.visible(sub, True)
   graph = harness.LayerGraph(None, True, 2, 7)
   with graph.tf_graph.as_default():
     tensors = {k: graph.constant(v, graph.batch_dim, graph.length_dim)
@@ -95,11 +96,11 @@ def test_sees_what_stock_self_attention_sees(notation, kind):
   stock = np.broadcast_to(bias > -1e8, (2, 7, 7)) if bias.ndim == 3 else bias
   np.testing.assert_array_equal(np.sort(stock.ravel()), np.sort(visible.ravel()))
   y, graph = harness.forward(
-      cases.make_layer(notation), x, True, ids, context=more)
+      cases.make_layer(notation), x, True, ids, context=more,
+      input_full_attention=kind == "prefix")
   p = {k: v.astype(np.float64) for k, v in graph.variables.items()}
-  logits = cases.reference.mixed_logits(
-      notation, p, x, cases.reference.positions(expected_ids), cases.HEADS)
-  expected = cases.reference.output(logits, p, x, visible, cases.HEADS)
+  logits = cases.mixed_logits(notation, p, x, expected_ids, True, cases.HEADS)
+  expected = reference.output(logits, p, x, visible, cases.HEADS)
   real = expected_ids > 0
   np.testing.assert_allclose(y[real], expected[real], atol=2e-5)
 
@@ -169,7 +170,7 @@ def test_one_head_works(notation):
   layer = cases.make_layer(notation, num_heads=1)
   x = tokens()
   y, graph = harness.forward(layer, x, True, PADDED)
-  expected = cases.reference.attention(
+  expected = cases.attention(
       notation, graph.variables, x, PADDED, True, 1)
   np.testing.assert_allclose(
       y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
@@ -196,10 +197,9 @@ def test_relative_bias_is_that_of_stock_self_attention(notation, kind, decoder):
         "", "", [""])})
     bucket = session.run(lowering.export_to_tf_tensor(bucket))
   bias = p["relative_attention_bias"][:, bucket]
-  logits = bias + cases.reference.mixed_logits(
-      notation, p, x, cases.reference.positions(PADDED), 3)
-  expected = cases.reference.output(
-      logits, p, x, cases.reference.visible(PADDED, decoder), 3)
+  logits = bias + cases.mixed_logits(notation, p, x, PADDED, decoder, 3)
+  expected = reference.output(
+      logits, p, x, reference.visible(PADDED, decoder), 3)
   np.testing.assert_allclose(y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
 
 

@@ -29,8 +29,7 @@ def make(notation, **kwargs):
 
 def expected(notation, p, x, ids, decoder):
   """(logits where visible, else 0) G(X), projected."""
-  logits = reference.mixed_logits(
-      notation, p, x, reference.positions(ids), cases.HEADS)
+  logits = cases.mixed_logits(notation, p, x, ids, decoder, cases.HEADS)
   visible = reference.visible(ids, decoder) & (ids > 0)[:, None]
   weights = logits * visible[:, None]
   values = np.einsum("bnd,dhk->bhnk", x, reference.per_head(p["v"], cases.HEADS))

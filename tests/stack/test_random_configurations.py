@@ -17,8 +17,8 @@ from hypothesis import given
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
+from support import cases as table
 from support import harness
-from support import patterns
 from support import reference
 from support.random_cases import Case
 from support.random_cases import cases
@@ -127,7 +127,8 @@ def run(case, layers, ids, x):
   graph = harness.LayerGraph(
       Stack(layers), case.decoder, len(case.rows), case.length, seed=case.seed,
       scale=None if case.initial else 0.5, mesh_shape=case.mesh_shape,
-      layout="batch:batch,heads:model", d_model=case.d_model)
+      layout="batch:batch,heads:model", d_model=case.d_model,
+      input_full_attention=case.prefix is not None)
   at_once = weighted_mean._QUERIES
   weighted_mean._QUERIES = case.queries_at_a_time
   try:
@@ -210,33 +211,14 @@ def join(turns, graph, x):
 
 def variables_of(case, layer, part):
   """The variables of one part, and their shapes."""
-  heads, d_kv = layer.get("num_heads"), layer.get("key_value_size")
-  projection = [case.d_model, heads * d_kv]
-  size = (layer.of_part(part, "tile_length") or
-          layer.of_part(part, "max_length"))
-  if part == "V":
-    return {"q": projection, "k": projection}
-  if part in ("R", "Fix"):
-    return {"R": [heads, size, size]}
-  if part == "FR":
-    factor = [heads, size, layer.of_part(part, "rank")]
-    return {"R1": factor, "R2": factor}
-  if part == "D":
-    found = {"q" if layer.of_part(part, "share_query") else "W1": projection}
-    found["W2"] = [heads, d_kv, size]
-    if layer.of_part(part, "share_heads"):
-      found["W2"] = [d_kv, size]
-    if layer.of_part(part, "use_bias"):
-      found.update(b1=[heads, d_kv], b2=[heads, size])
-    return found
-  if part == "FD":
-    a, b = layer.of_part(part, "a"), layer.of_part(part, "b")
-    if not a and not b:  # the divisor nearest to the root, from below
-      a = max(n for n in range(1, size + 1) if not size % n and n * n <= size)
-    a = a or size // b
-    return {"W1": projection, "WA": [heads, d_kv, a],
-            "WB": [heads, d_kv, size // a]}
-  return {}
+  return table.VARIANTS[part].variables(layer.of_part(part), table.Sizes(
+      case.d_model, layer.get("num_heads"), layer.get("key_value_size"),
+      sees_later(case)))
+
+
+def sees_later(case):
+  """Whether queries see later keys, as T5's models of these kinds do."""
+  return not case.decoder or case.prefix is not None
 
 
 def scoped(case, layer):
@@ -246,7 +228,8 @@ def scoped(case, layer):
   """
   parts = [variables_of(case, layer, part) for part in layer.parts]
   count = collections.Counter(name for part in parts for name in part)
-  shared = "q" if layer.get("DenseLogits.share_query") else None
+  shared = "q" if any(
+      layer.of_part(part).get("share_query") for part in layer.parts) else None
   result = []
   for i, part in enumerate(parts):
     clash = any(count[name] > 1 for name in part if name != shared)
@@ -275,8 +258,9 @@ def shapes(case, layer):
 def formula(case, layer, p, x, ids):
   """The output of a layer by the formulas: [batch, length, d_model]."""
   heads = layer.get("num_heads")
-  logits = [part_logits(case, layer, part, {n: p[k] for n, k in names.items()},
-                        x, ids)
+  logits = [table.VARIANTS[part].logits(
+      {own: p[name] for own, name in names.items()}, table.Call(
+          x, ids, heads, case.decoder, layer.of_part(part)))
             for part, names in zip(layer.parts, scoped(case, layer))]
   alpha = np.ones([heads, len(logits)])
   if "alpha" in p:
@@ -284,26 +268,10 @@ def formula(case, layer, p, x, ids):
   total = np.einsum("hp,pbhij->bhij", alpha, logits)
   if layer.get("relative_attention_type"):
     total += reference.relative_bias(
-        p["relative_attention_bias"], case.length, case.decoder)
+        p["relative_attention_bias"], case.length, not sees_later(case))
   visible = ids[:, :, None] == ids[:, None, :]
   if case.decoder:
     order = priority(case)
     visible = visible & (order[:, :, None] >= order[:, None, :])
   return reference.output(
       total, p, x, visible, heads, use_softmax=layer.get("softmax"))
-
-
-def part_logits(case, layer, part, p, x, ids):
-  """[batch, heads, length, memory_length]"""
-  heads = layer.get("num_heads")
-  position = reference.positions(ids)
-  if layer.of_part(part, "tile_length"):
-    position = position % layer.of_part(part, "tile_length")
-  if part == "Pattern":
-    names = layer.of_part(part, "patterns")
-    weights = patterns.expected_weights(
-        [names[h % len(names)] for h in range(heads)], ids, case.decoder)
-    return np.log(np.maximum(weights, 1e-13))
-  if part == "D":
-    return reference.dense_with_options(p, x, position, heads)
-  return reference.LOGITS[part](p, x, position, heads)

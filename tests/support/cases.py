@@ -1,48 +1,317 @@
-"""The shared table of attentions under test. A new variant is one more row."""
+"""The shared table of attentions under test. A new variant is one more row.
 
+Each row has the variant's formula, written from the paper and not from our code.
+Everything else follows from it: gradients, packed and padded rows, decoding,
+meshes, random configurations, warm starts, and exported models.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+import numpy as np
+from support import patterns
+from support import reference
 import synthesizer_mtf
+from synthesizer_mtf.synthesizers import names
 
 HEADS = 3
 D_KV = 5
+D_MODEL = 11
 MAX_LENGTH = 12
 
-# notation: parameters of its synthesizing functions, and the shapes of their
-# variables. All sizes differ, so that no two dimensions can be confused.
-CASES = {
-    "V": ({}, {"q": [11, 15], "k": [11, 15]}),
-    "R": ({"max_length": 12}, {"R": [3, 12, 12]}),
-    "Fix": ({"max_length": 12}, {"R": [3, 12, 12]}),
-    "FR": ({"max_length": 12, "rank": 2}, {"R1": [3, 12, 2], "R2": [3, 12, 2]}),
-    "D": ({"max_length": 12}, {"W1": [11, 15], "W2": [3, 5, 12]}),
-    "FD": ({"max_length": 12, "a": 6},
-           {"W1": [11, 15], "WA": [3, 5, 6], "WB": [3, 5, 2]}),
-    "Pattern": ({"patterns": ["left_context", "previous", "current"]}, {}),
-    "R+V": ({"max_length": 12},
-            {"q": [11, 15], "k": [11, 15], "R": [3, 12, 12], "alpha": [3, 2]}),
-    "D+V": ({"max_length": 12},
-            {"q": [11, 15], "k": [11, 15], "W1": [11, 15], "W2": [3, 5, 12],
-             "alpha": [3, 2]}),
-    "R+D": ({"max_length": 12},
-            {"R": [3, 12, 12], "W1": [11, 15], "W2": [3, 5, 12],
-             "alpha": [3, 2]}),
-    "FR+V": ({"max_length": 12, "rank": 2},
-             {"q": [11, 15], "k": [11, 15], "R1": [3, 12, 2], "R2": [3, 12, 2],
-              "alpha": [3, 2]}),
-    "FR+D+V": ({"max_length": 12, "rank": 2},
-               {"q": [11, 15], "k": [11, 15], "R1": [3, 12, 2],
-                "R2": [3, 12, 2], "W1": [11, 15], "W2": [3, 5, 12],
-                "alpha": [3, 3]}),
-    "Fix+FD+V": ({"max_length": 12, "a": 3},
-                 {"q": [11, 15], "k": [11, 15], "R": [3, 12, 12],
-                  "W1": [11, 15], "WA": [3, 5, 3], "WB": [3, 5, 4],
-                  "alpha": [3, 3]}),
+
+class Call(NamedTuple):
+  """What a formula may look at.
+
+  Attributes:
+    x: <float64>[batch, length, d_model]
+    ids: <int>[batch, length], those of the examples of each row; 0 for padding.
+    heads: an integer.
+    decoder: whether the stack makes tokens one after the other.
+    parameters: a dict, those of the variant which are not left out.
+  """
+  x: np.ndarray
+  ids: np.ndarray
+  heads: int
+  decoder: bool = False
+  parameters: dict = {}
+
+  @property
+  def position(self):
+    """<int>[batch, length]: that of each token in its example."""
+    return reference.positions(self.ids)
+
+
+class Sizes(NamedTuple):
+  """What shapes of variables depend on, beside the variant's parameters.
+
+  Attributes:
+    sees_later: whether queries see later keys, as in encoders.
+  """
+  d_model: int = D_MODEL
+  heads: int = HEADS
+  d_kv: int = D_KV
+  sees_later: bool = True
+
+  @property
+  def projection(self):
+    return [self.d_model, self.heads * self.d_kv]
+
+
+class Variant(NamedTuple):
+  """A row of the table.
+
+  Attributes:
+    parameters: those of the layer in most tests, with `max_length` 12 if it has
+      one. All sizes differ, so that no two dimensions can be confused.
+    variables: a function of parameters and `Sizes` to shapes by names.
+    logits: a function of variables by names and of a `Call` to <float64>[batch,
+      heads, length, memory_length]. Tables that are too short repeat.
+    draw: a function which draws parameters, of hypothesis's `draw`, the length of
+      the rows and whether they are in a decoder.
+  """
+  parameters: dict
+  variables: Callable[[dict, Sizes], dict]
+  logits: Callable[[dict, Call], np.ndarray]
+  draw: Callable[..., dict]
+
+
+def draw_lengths(draw, length):
+  """Parameters of any class with tables that depend on the longest sequence."""
+  tile_length = draw(st.none() | st.integers(1, 9))
+  # With tile_length the maximum is ignored, however small it is.
+  return {"tile_length": tile_length, "max_length": draw(
+      st.integers(1 if tile_length else length, length + 5))}
+
+
+def table_length(parameters):
+  return parameters.get("tile_length") or parameters["max_length"]
+
+
+def columns_at(table, position):
+  """[batch, ..., columns] -> [batch, ..., length], repeated where too short."""
+  return np.stack([t[..., p % t.shape[-1]] for t, p in zip(table, position)])
+
+
+def heads_of(x, weights, heads):
+  """x times weights: [batch, heads, length, d_kv]"""
+  return np.einsum("bnd,dhk->bhnk", x, reference.per_head(weights, heads))
+
+
+# V
+
+
+def dot_product(p, call):
+  return np.einsum("bhik,bhjk->bhij", heads_of(call.x, p["q"], call.heads),
+                   heads_of(call.x, p["k"], call.heads))
+
+
+# R and Fix
+
+
+def random(p, call):
+  position = call.position % p["R"].shape[-1]
+  return np.stack([p["R"][:, rows[:, None], rows] for rows in position])
+
+
+def random_variables(parameters, sizes):
+  n = table_length(parameters)
+  return {"R": [sizes.heads, n, n]}
+
+
+def draw_random(draw, length, decoder):
+  del decoder
+  return {**draw_lengths(draw, length),
+          "stddev": draw(st.sampled_from([1.0, 0.0, 0.1]))}
+
+
+# FR
+
+
+def factorized_random(p, call):
+  r = np.einsum("hik,hjk->hij", p["R1"], p["R2"])
+  return random({"R": r}, call)
+
+
+def factorized_random_variables(parameters, sizes):
+  factor = [sizes.heads, table_length(parameters), parameters["rank"]]
+  return {"R1": factor, "R2": factor}
+
+
+# T
+
+
+def toeplitz(p, call):
+  distance = call.position[:, :, None] - call.position[:, None, :]
+  before, after = p["T"], p.get("T_after", np.zeros([call.heads, 1]))
+  logits = np.where(
+      distance >= 0, before[:, distance % before.shape[-1]],
+      after[:, (-distance - 1) % after.shape[-1]])
+  return logits.transpose(1, 0, 2, 3)
+
+
+def toeplitz_variables(parameters, sizes):
+  shapes = {"T": [sizes.heads, table_length(parameters)]}
+  after = parameters.get("tile_length") or parameters["max_length"] - 1
+  return {**shapes, "T_after": [sizes.heads, after]} if (
+      sizes.sees_later and after) else shapes
+
+
+# D
+
+
+def dense(p, call):
+  """relu(X W1 + b1) W2 + b2, where W1 may be V's q, W2 have no heads, b be 0."""
+  hidden = heads_of(call.x, p["W1"] if "W1" in p else p["q"], call.heads)
+  d_kv = hidden.shape[-1]
+  hidden = np.maximum(
+      0, hidden + p.get("b1", np.zeros([call.heads, d_kv]))[:, None])
+  w2 = np.broadcast_to(p["W2"], [call.heads, d_kv, p["W2"].shape[-1]])
+  f = np.einsum("bhnk,hkm->bhnm", hidden, w2)
+  f += p.get("b2", np.zeros([call.heads, f.shape[-1]]))[:, None]
+  return columns_at(f, call.position)
+
+
+def dense_variables(parameters, sizes):
+  n = table_length(parameters)
+  shapes = {"q" if parameters.get("share_query") else "W1": sizes.projection}
+  shapes["W2"] = [sizes.d_kv, n]
+  if not parameters.get("share_heads"):
+    shapes["W2"] = [sizes.heads, sizes.d_kv, n]
+  if parameters.get("use_bias"):
+    shapes.update(b1=[sizes.heads, sizes.d_kv], b2=[sizes.heads, n])
+  return shapes
+
+
+# FD
+
+
+def factorized_dense(p, call):
+  hidden = np.maximum(0, heads_of(call.x, p["W1"], call.heads))
+  a = np.einsum("bhnk,hka->bhna", hidden, p["WA"])
+  b = np.einsum("bhnk,hkc->bhnc", hidden, p["WB"])
+  c = np.repeat(a, b.shape[-1], -1) * np.tile(b, a.shape[-1])
+  return columns_at(c, call.position)
+
+
+def factorized_dense_variables(parameters, sizes):
+  n, a, b = table_length(parameters), parameters.get("a"), parameters.get("b")
+  if not a and not b:  # the divisor nearest to the root, from below
+    a = max(k for k in range(1, n + 1) if not n % k and k * k <= n)
+  a = a or n // b
+  return {"W1": sizes.projection, "WA": [sizes.heads, sizes.d_kv, a],
+          "WB": [sizes.heads, sizes.d_kv, n // a]}
+
+
+def draw_factorized_dense(draw, length, decoder):
+  del decoder
+  lengths = draw_lengths(draw, length)
+  n = table_length(lengths)
+  a = draw(st.sampled_from([k for k in range(1, n + 1) if n % k == 0]))
+  a, b = draw(st.sampled_from(
+      [(a, n // a), (a, None), (None, n // a), (None, None)]))
+  return {**lengths, "a": a, "b": b}
+
+
+# Pattern
+
+
+def hand_written(p, call):
+  del p
+  given = call.parameters["patterns"]
+  weights = patterns.expected_weights(
+      [given[h % len(given)] for h in range(call.heads)], call.ids, call.decoder)
+  return np.log(np.maximum(weights, 1e-13))
+
+
+def draw_hand_written(draw, length, decoder):
+  del length
+  return {"patterns": draw(st.lists(
+      st.sampled_from(patterns.LEFT if decoder else patterns.NAMES),
+      min_size=1, max_size=5))}
+
+
+VARIANTS = {
+    "V": Variant(
+        {}, lambda parameters, sizes: {
+            "q": sizes.projection, "k": sizes.projection},
+        dot_product, lambda draw, length, decoder: {}),
+    "R": Variant({"max_length": 12}, random_variables, random, draw_random),
+    "Fix": Variant({"max_length": 12}, random_variables, random, draw_random),
+    "FR": Variant(
+        {"max_length": 12, "rank": 2}, factorized_random_variables,
+        factorized_random, lambda draw, length, decoder: {
+            **draw_random(draw, length, decoder),
+            "rank": draw(st.integers(1, 4))}),
+    "T": Variant(
+        {"max_length": 12}, toeplitz_variables, toeplitz, draw_random),
+    "D": Variant(
+        {"max_length": 12}, dense_variables, dense,
+        lambda draw, length, decoder: {
+            **draw_lengths(draw, length), **{
+                name: draw(st.booleans())
+                for name in ("share_heads", "share_query", "use_bias")}}),
+    "FD": Variant(
+        {"max_length": 12, "b": 2}, factorized_dense_variables,
+        factorized_dense, draw_factorized_dense),
+    "Pattern": Variant(
+        {"patterns": ["left_context", "previous", "current"]},
+        lambda parameters, sizes: {}, hand_written, draw_hand_written),
 }
 
-NOTATIONS = list(CASES)
+# Mixtures under test, and what differs from the parameters of their parts.
+MIXTURES = {"R+V": {}, "D+V": {}, "R+D": {}, "FR+V": {}, "FR+D+V": {},
+            "Fix+FD+V": {"b": 4}}
+
+NOTATIONS = [*VARIANTS, *MIXTURES]
+
+
+def parameters_of(notation):
+  """What the synthesizing functions of a notation get in most tests."""
+  found = {}
+  for part in notation.split("+"):
+    found.update(VARIANTS[part].parameters)
+  return {**found, **MIXTURES.get(notation, {})}
+
+
+def bindings(notation):
+  """The same as gin bindings; none for a notation of a whole layer."""
+  return [f"{names.SYNTHESIZING_FUNCTIONS[part].__name__}.{name} = {value!r}"
+          for part in notation.split("+") if part in VARIANTS
+          for name, value in VARIANTS[part].parameters.items()]
+
+
+def variables_of(notation):
+  """Shapes of the variables of the layer that `make_layer` makes, by names."""
+  shapes = {"v": [D_MODEL, HEADS * D_KV], "o": [HEADS * D_KV, D_MODEL]}
+  parts = notation.split("+")
+  for part in parts:
+    shapes.update(VARIANTS[part].variables(parameters_of(notation), Sizes()))
+  return {**shapes, "alpha": [HEADS, len(parts)]} if len(parts) > 1 else shapes
 
 
 def make_layer(notation, **kwargs):
   """The layer of a row, without dropout unless asked for."""
   kwargs = {"num_heads": HEADS, "key_value_size": D_KV, "dropout_rate": 0.0,
-            **CASES[notation][0], **kwargs}
+            **parameters_of(notation), **kwargs}
   return synthesizer_mtf.attention_layer(notation, **kwargs)
+
+
+def mixed_logits(notation, p, x, ids, decoder, heads):
+  """sum_i alpha_i S_i(X), with alpha a softmax over the parts, per head."""
+  call = Call(x, ids, heads, decoder, parameters_of(notation))
+  parts = [VARIANTS[name].logits(p, call) for name in notation.split("+")]
+  if len(parts) == 1:
+    return parts[0]
+  alpha = reference.softmax(p["alpha"].astype(np.float64))
+  return sum(alpha[:, i, None, None] * part for i, part in enumerate(parts))
+
+
+def attention(notation, p, x, ids, decoder, heads):
+  """A whole layer by the formulas: [batch, length, d_model]."""
+  p = {name: value.astype(np.float64) for name, value in p.items()}
+  logits = mixed_logits(
+      notation, p, x.astype(np.float64), ids, decoder, heads)
+  return reference.output(
+      logits, p, x, reference.visible(ids, decoder), heads)

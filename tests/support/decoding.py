@@ -2,24 +2,15 @@
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
+from support import cases
 from support import models
 import tensorflow.compat.v1 as tf
 
 EOS = 1
-SIZES = {
-    "R": ["RandomLogits.max_length = 12"],
-    "Fix": ["FixedRandomLogits.max_length = 12"],
-    "FR": ["FactorizedRandomLogits.max_length = 12"],
-    "D": ["DenseLogits.max_length = 12"],
-    "FD": ["FactorizedDenseLogits.max_length = 12"],
-    "Pattern": ["FixedPatterns.patterns = ['left_context', 'previous', "
-                "'current']"],
-}
 
 
 def parse(notation, *bindings, files=()):
-  lengths = sum([SIZES.get(part, []) for part in notation.split("+")], [])
-  models.parse_gin(files, models.TINY + lengths + [
+  models.parse_gin(files, models.TINY + cases.bindings(notation) + [
       f"synthesizer_stack.attention = '{notation}'",
       "Unitransformer.shared_embedding_and_softmax_weights = False",
       *bindings])

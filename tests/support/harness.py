@@ -28,7 +28,7 @@ class LayerGraph:
 
   def __init__(self, layer, decoder, batch, length, seed=0, values=None,
                scale=0.5, mesh_shape="", layout="", activation="float32",
-               d_model=D_MODEL):
+               d_model=D_MODEL, input_full_attention=False):
     self.layer = layer
     self.decoder = decoder
     self.batch = batch
@@ -36,6 +36,7 @@ class LayerGraph:
     self.batch_dim = mtf.Dimension("batch", batch)
     self.d_model = mtf.Dimension("d_model", d_model)
     self.dtype = mtf.VariableDType(activation_dtype=tf.as_dtype(activation))
+    self._input_full_attention = input_full_attention
     self._seed, self._scale, self._values = seed, scale, values or {}
     self._mesh_shape = mtf.convert_to_shape(mesh_shape)
     self._layout = mtf.convert_to_layout_rules(layout)
@@ -60,7 +61,7 @@ class LayerGraph:
     kwargs.setdefault("batch_dims", [self.batch_dim])
     return transformer.Context(
         model=_model(self.length_dim.size, self.decoder,
-                     d_model=self.d_model.size),
+                     self._input_full_attention, self.d_model.size),
         mesh=self.mesh, length_dim=self.length_dim, variable_dtype=self.dtype,
         mode=mode, **kwargs)
 

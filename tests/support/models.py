@@ -1,13 +1,10 @@
 """Small T5 models, built by gin as the trainer builds them."""
 
-import os
-
-import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import utils
 import numpy as np
-import pkg_resources
 from support import sessions
+from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
 VOCABULARY = 32
@@ -23,15 +20,7 @@ TINY = [
 ]
 
 
-def parse_gin(files=(), bindings=()):
-  """Parses Mesh's defaults, gin files and bindings as T5's main does."""
-  gin.clear_config()
-  gin.add_config_file_search_path(
-      pkg_resources.resource_filename("t5.models", "gin"))
-  defaults = pkg_resources.resource_filename(
-      "mesh_tensorflow.transformer", os.path.join("gin", "defaults.gin"))
-  gin.parse_config_files_and_bindings(
-      [defaults, *files], list(bindings), skip_unknown=["run"])
+parse_gin = gin_files.parse
 
 
 def build(model_type="bitransformer", vocabulary=VOCABULARY, mesh_shape=None,

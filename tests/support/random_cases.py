@@ -8,12 +8,9 @@ is drawn here.
 from typing import NamedTuple
 
 from hypothesis import strategies as st
-from support import patterns
+from support import cases as table
+from synthesizer_mtf.synthesizers import names
 
-CLASSES = {"V": "DotProductLogits", "R": "RandomLogits",
-           "Fix": "FixedRandomLogits", "FR": "FactorizedRandomLogits",
-           "D": "DenseLogits", "FD": "FactorizedDenseLogits",
-           "Pattern": "FixedPatterns"}
 # Modes and meshes. What takes long is drawn less often: each device and each
 # step is a graph more.
 SETTINGS = (
@@ -41,8 +38,15 @@ class Layer(NamedTuple):
     name = name if "." in name else f"SyntheticAttention.{name}"
     return self.parameters.get(name, default)
 
-  def of_part(self, part, name, default=None):
-    return self.get(f"{CLASSES[part]}.{name}", default)
+  def of_part(self, part):
+    """The parameters of one of the parts which are not None."""
+    prefix = f"{class_name(part)}."
+    return {name[len(prefix):]: value for name, value in self.parameters.items()
+            if name.startswith(prefix) and value is not None}
+
+
+def class_name(part):
+  return names.SYNTHESIZING_FUNCTIONS[part].__name__
 
 
 class Case(NamedTuple):
@@ -139,7 +143,7 @@ def _fitting(examples, length):
 def _layer(draw, max_parts, length, decoder, mode, mesh_shape, one_example):
   """Draws a `Layer` that takes `length` tokens in this mode, on this mesh."""
   parts = draw(st.lists(
-      st.sampled_from(list(CLASSES)), min_size=1, max_size=max_parts))
+      st.sampled_from(list(table.VARIANTS)), min_size=1, max_size=max_parts))
   heads = st.sampled_from([2, 4]) if "model" in mesh_shape else st.integers(1, 4)
   parameters = {f"SyntheticAttention.{name}": draw(values) for name, values in {
       "num_heads": heads,
@@ -152,35 +156,7 @@ def _layer(draw, max_parts, length, decoder, mode, mesh_shape, one_example):
   parameters["Mixture.weights"] = draw(
       st.sampled_from(["per_head", "per_layer", "sum"]))
   for part in dict.fromkeys(parts):
-    chosen = draw(_part(part, length, decoder))
-    parameters.update(
-        {f"{CLASSES[part]}.{name}": value for name, value in chosen.items()})
+    chosen = table.VARIANTS[part].draw(draw, length, decoder)
+    parameters.update({f"{class_name(part)}.{name}": value
+                       for name, value in chosen.items()})
   return Layer("+".join(parts), parameters)
-
-
-@st.composite
-def _part(draw, part, length, decoder):
-  """Draws the parameters of one synthesizing function."""
-  if part == "V":
-    return {}
-  if part == "Pattern":
-    names = patterns.LEFT if decoder else patterns.NAMES
-    return {"patterns": draw(st.lists(
-        st.sampled_from(names), min_size=1, max_size=5))}
-  chosen = {"tile_length": draw(st.none() | st.integers(1, 9))}
-  # With tile_length the maximum is ignored, however small it is.
-  chosen["max_length"] = draw(st.integers(
-      1 if chosen["tile_length"] else length, length + 5))
-  if part in ("R", "Fix", "FR"):
-    chosen["stddev"] = draw(st.sampled_from([1.0, 0.0, 0.1]))
-  if part == "FR":
-    chosen["rank"] = draw(st.integers(1, 4))
-  if part == "D":
-    chosen.update({name: draw(st.booleans()) for name in (
-        "share_heads", "share_query", "use_bias")})
-  if part == "FD":
-    size = chosen["tile_length"] or chosen["max_length"]
-    a = draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
-    chosen["a"], chosen["b"] = draw(st.sampled_from(
-        [(a, size // a), (a, None), (None, size // a), (None, None)]))
-  return chosen

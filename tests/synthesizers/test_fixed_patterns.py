@@ -51,8 +51,8 @@ def test_mixes_with_learned_logits(ids):
   p = graph.variables
   alpha = reference.softmax(p["alpha"].astype(np.float64))[..., None, None]
   patterns = np.log(np.maximum(expected_weights(NAMES, ids, False), 1e-13))
-  logits = alpha[:, 0] * patterns + alpha[:, 1] * reference.dot_product(
-      p, x, None, len(NAMES))
+  logits = alpha[:, 0] * patterns + alpha[:, 1] * cases.dot_product(
+      p, cases.Call(x, ids, len(NAMES)))
   expected = reference.output(
       logits, p, x, reference.visible(ids, False), len(NAMES))
   np.testing.assert_allclose(y[ids > 0], expected[ids > 0], atol=5e-5)

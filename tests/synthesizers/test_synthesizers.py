@@ -1,5 +1,8 @@
 """Every synthesizing function and mixture against NumPy, from the paper."""
 
+import ast
+import pathlib
+
 import numpy as np
 import pytest
 from support import cases
@@ -10,6 +13,12 @@ from support.examples import every_notation
 from support.examples import PACKED
 from support.examples import PADDED
 from support.examples import tokens
+import synthesizer_mtf
+from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.synthesizers import names
+
+WITH_TABLES = [name for name, cls in names.SYNTHESIZING_FUNCTIONS.items()
+               if issubclass(cls, base.LengthTables)]
 
 
 @every_notation
@@ -20,7 +29,7 @@ def test_equals_the_papers_formula(notation, decoder, ids):
   packed = ids is PACKED
   y, graph = harness.forward(
       cases.make_layer(notation), x, decoder, ids, packed=packed)
-  expected = reference.attention(
+  expected = cases.attention(
       notation, graph.variables, x, ids, decoder, cases.HEADS)
   np.testing.assert_allclose(y[ids > 0], expected[ids > 0], atol=2e-5)
 
@@ -44,8 +53,8 @@ def test_a_packed_row_equals_its_examples_one_per_row(notation, decoder):
 @every_notation
 def test_variables_have_the_names_and_shapes_of_the_checkpoint_format(notation):
   _, graph = harness.forward(cases.make_layer(notation), tokens(), False)
-  expected = dict(cases.CASES[notation][1], v=[11, 15], o=[15, 11])
-  assert {k: list(v.shape) for k, v in graph.variables.items()} == expected
+  assert {k: list(v.shape) for k, v in graph.variables.items()} == (
+      cases.variables_of(notation))
 
 
 @every_notation
@@ -62,7 +71,7 @@ def test_every_gradient_equals_a_finite_difference(notation, decoder, ids):
   assert set(grads) == set(values) - fixed
 
   def loss(**change):
-    y = reference.attention(
+    y = cases.attention(
         notation, {**values, **change}, x, ids, decoder, cases.HEADS)
     return (y * weights).sum()
 
@@ -92,8 +101,8 @@ def test_factorized_random_logits_have_the_rank_and_differ_between_rows():
 def test_factorized_dense_makes_all_distinct_products():
   x = tokens(batch=1, length=cases.MAX_LENGTH)
   _, graph = harness.forward(cases.make_layer("FD"), x, False)
-  logits = reference.factorized_dense(
-      graph.variables, x, np.arange(cases.MAX_LENGTH)[None], cases.HEADS)
+  logits = cases.factorized_dense(graph.variables, cases.Call(
+      x, np.ones([1, cases.MAX_LENGTH], int), cases.HEADS))
   rows = logits.reshape(-1, cases.MAX_LENGTH)
   rows = rows[np.abs(rows).min(-1) > 0]  # relu can silence a whole row
   distinct = [len(np.unique(row.round(6))) for row in rows]
@@ -101,37 +110,23 @@ def test_factorized_dense_makes_all_distinct_products():
 
 
 def test_default_factors_of_factorized_dense_are_nearest_the_square_root():
-  layer = cases.synthesizer_mtf.attention_layer(
+  layer = synthesizer_mtf.attention_layer(
       "FD", num_heads=2, key_value_size=4, max_length=512)
   function, = layer.mixture.synthesizers
   assert sorted([function.a, function.b]) == [16, 32]
 
 
-@pytest.mark.parametrize("notation", ["R", "FR", "D", "FD", "R+V", "FR+D+V"])
+@pytest.mark.parametrize("notation", [*WITH_TABLES, "R+V", "FR+D+V"])
 @both_stacks
 @pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
 def test_tiled_tables_repeat_to_any_length(notation, decoder, ids):
-  kwargs = {"tile_length": 4}
-  if "FD" in notation:
-    kwargs["a"] = 2
   x = tokens()
   y, graph = harness.forward(
-      cases.make_layer(notation, **kwargs), x, decoder, ids,
+      cases.make_layer(notation, tile_length=4), x, decoder, ids,
       packed=ids is PACKED)
-  p = dict(graph.variables)
-  for name in ("R", "R1", "R2", "W2"):
-    if name in p:
-      for axis, size in enumerate(p[name].shape):
-        if size == 4:
-          p[name] = np.concatenate([p[name]] * 2, axis)
-  if notation == "FD":
-    def p_logits():
-      return reference.factorized_dense(
-            p, x, reference.positions(ids) % 4, cases.HEADS)
-    expected = reference.output(
-        p_logits(), p, x, reference.visible(ids, decoder), cases.HEADS)
-  else:
-    expected = reference.attention(notation, p, x, ids, decoder, cases.HEADS)
+  assert all(12 not in v.shape for v in graph.variables.values())
+  expected = cases.attention(
+      notation, graph.variables, x, ids, decoder, cases.HEADS)
   np.testing.assert_allclose(y[ids > 0], expected[ids > 0], atol=2e-5)
 
 
@@ -142,8 +137,8 @@ def test_mixture_weights_sum_to_one_or_are_absent(weights):
   x, ids = tokens(), PADDED
   y, graph = harness.forward(layer, x, False, ids)
   p = graph.variables
-  parts = [reference.random(p, x, reference.positions(ids), 3),
-           reference.dot_product(p, x, None, 3)]
+  call = cases.Call(x, ids, 3)
+  parts = [cases.random(p, call), cases.dot_product(p, call)]
   if weights == "sum":
     assert "alpha" not in p
     alpha = np.ones((3, 2))
@@ -164,7 +159,7 @@ def test_mixture_weights_start_equal():
 
 
 def test_parts_with_the_same_variable_names_have_their_own_scopes():
-  layer = cases.synthesizer_mtf.attention_layer(
+  layer = synthesizer_mtf.attention_layer(
       "Fix+R+V", num_heads=3, key_value_size=5, max_length=12)
   _, graph = harness.forward(layer, tokens(), False)
   assert {"part_0/R", "part_1/R", "q", "k", "alpha"} <= set(graph.variables)
@@ -178,7 +173,7 @@ def test_dense_can_share_its_hidden_layer_with_the_query_and_w2_over_heads():
   assert "W1" not in p and p["W2"].shape == (5, 12)
   p["W1"] = p["q"]
   p["W2"] = np.broadcast_to(p["W2"], (3, 5, 12))
-  expected = reference.attention("D+V", p, x, PADDED, False, cases.HEADS)
+  expected = cases.attention("D+V", p, x, PADDED, False, cases.HEADS)
   np.testing.assert_allclose(y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
 
 
@@ -195,12 +190,9 @@ def test_dense_biases_are_the_formulas_of_the_papers_first_version():
   np.testing.assert_allclose(y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
 
 
-@pytest.mark.parametrize("notation, name", [
-    ("R", "RandomLogits"), ("Fix", "FixedRandomLogits"),
-    ("FR", "FactorizedRandomLogits"), ("D", "DenseLogits"),
-    ("FD", "FactorizedDenseLogits")])
-def test_a_sequence_longer_than_max_length_raises_and_names_the_remedy(
-    notation, name):
+@pytest.mark.parametrize("notation", WITH_TABLES)
+def test_a_sequence_longer_than_max_length_raises_and_names_the_remedy(notation):
+  name = names.SYNTHESIZING_FUNCTIONS[notation].__name__
   for packed in (False, True):
     with pytest.raises(ValueError) as error:
       harness.forward(cases.make_layer(notation), tokens(length=13), False,
@@ -208,3 +200,52 @@ def test_a_sequence_longer_than_max_length_raises_and_names_the_remedy(
     assert str(error.value).startswith(
         f"`{name}.max_length` is 12 but the sequence has length 13; raise "
         f"`{name}.max_length` to 13 or more")
+
+
+def test_every_name_of_the_notation_has_a_row():
+  assert set(cases.VARIANTS) == set(names.SYNTHESIZING_FUNCTIONS)
+
+
+every_variant = pytest.mark.parametrize("notation", cases.VARIANTS)
+
+
+def shapes(notation, **kwargs):
+  _, graph = harness.forward(
+      cases.make_layer(notation, **kwargs), tokens(), False)
+  return {name: v.shape for name, v in graph.variables.items()
+          if name not in ("v", "o")}
+
+
+@every_variant
+def test_the_class_declares_its_variables_and_what_their_axes_are(notation):
+  """So that checkpoints with other lengths or heads can be read."""
+  cls = names.SYNTHESIZING_FUNCTIONS[notation]
+  small, heads = shapes(notation), shapes(notation, num_heads=4)
+  longer = shapes(notation, max_length=18)
+  assert set(small) <= set(cls.variables)
+  for name, shape in small.items():
+    axes = cls.variables[name]
+    assert {i - len(shape) for i, n in enumerate(shape)
+            if longer[name][i] != n} == set(axes.positions)
+    if axes.heads is not None:
+      assert (shape[axes.heads], heads[name][axes.heads]) == (3, 4)
+
+
+@every_variant
+def test_the_class_declares_whether_it_tells_the_order_of_tokens(notation):
+  """Without it, tokens in another order give the same outputs in that order."""
+  x = tokens(batch=1)
+  y, _ = harness.forward(cases.make_layer(notation), x, False)
+  order = [3, 0, 5, 1, 6, 2, 4]
+  z, _ = harness.forward(cases.make_layer(notation), x[:, order], False)
+  alike = np.abs(z - y[:, order]).max() < 1e-5
+  assert alike != names.SYNTHESIZING_FUNCTIONS[notation].tells_order
+
+
+def test_synthesizing_functions_ask_for_neither_mode_nor_packing():
+  folder = pathlib.Path(synthesizer_mtf.__file__).parent / "synthesizers"
+  asked = {path.name: {
+      node.attr for node in ast.walk(ast.parse(path.read_text()))
+      if isinstance(node, ast.Attribute)} & {"incremental", "packed", "mode"}
+           for path in folder.glob("*.py")}
+  assert len(asked) > 8 and not any(asked.values()), asked

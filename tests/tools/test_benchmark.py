@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from synthesizer_mtf import notation
 from synthesizer_mtf.tools import benchmark
-from synthesizer_mtf.tools import benchmark_measure
-from synthesizer_mtf.tools import benchmark_model
-from synthesizer_mtf.tools import benchmark_plot
-from synthesizer_mtf.tools import benchmark_report
-from synthesizer_mtf.tools import benchmark_rows
+from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import measuring
+from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmarking import plot
+from synthesizer_mtf.tools.benchmarking import report
 
 TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3,
         "num_layers": 1, "d_model": 8, "num_heads": 2, "d_kv": 4, "d_ff": 16,
         "vocabulary": 64}
-CONFIG = benchmark_model.Configuration(**TINY)
+CONFIG = model.Configuration(**TINY)
 
 
 def tiny_flags(**changes):
@@ -133,14 +133,14 @@ def test_the_picture_is_not_blank(outcome):
 def test_several_lengths_are_drawn_as_growth(outcome, tmp_path):
   rows = outcome[1]
   longer = [{**r, "inputs": 2 * r["inputs"]} for r in rows]
-  assert benchmark_plot.plot(rows + longer, tmp_path / "growth.png")
+  assert plot.plot(rows + longer, tmp_path / "growth.png")
   picture = matplotlib.image.imread(tmp_path / "growth.png")
   assert len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 10
 
 
 def test_nothing_to_draw_writes_no_file(outcome, tmp_path):
   impossible = [r for r in outcome[1] if r["status"] != "ok"]
-  assert not benchmark_plot.plot(impossible, tmp_path / "none.png")
+  assert not plot.plot(impossible, tmp_path / "none.png")
   assert not list(tmp_path.iterdir())
 
 
@@ -157,10 +157,10 @@ def test_a_mistake_is_one_sentence_and_not_success(flags, words):
   assert all(word in message for word in words)
 
 
-@pytest.mark.parametrize("name", benchmark_rows.ROWS)
+@pytest.mark.parametrize("name", attentions.ROWS)
 def test_every_row_builds_the_attention_that_it_names(name):
-  row = benchmark_rows.find_row(name)
-  program = benchmark_model.build(row, CONFIG, "decode")
+  row = attentions.find_row(name)
+  program = model.build(row, CONFIG, "decode")
   ids = program.run()
   program.close()
   assert ids.shape == (3, 6)
@@ -169,9 +169,13 @@ def test_every_row_builds_the_attention_that_it_names(name):
       "ours": "SyntheticAttention", "authors": "Synthesizer",
       "floor": "ValuesOnly"}.get(row.family, name.split(":", maxsplit=1)[0])
   expected = [self_attention] * 2
-  if name in benchmark_rows.ENCODER_ONLY:
+  if name in attentions.ENCODER_ONLY:
     expected = [name, "SelfAttention"]
   assert program.attention == expected
+
+
+def test_every_synthesizing_function_is_a_row_by_itself():
+  assert set(notation.SYNTHESIZING_FUNCTIONS) < set(attentions.ROWS)
 
 
 @pytest.mark.parametrize("ours, stock", [
@@ -180,8 +184,8 @@ def test_every_row_builds_the_attention_that_it_names(name):
 def test_convolutions_have_the_parameters_of_stock_ones(ours, stock):
   parameters = []
   for name in (ours, stock):
-    program = benchmark_model.build(
-        benchmark_rows.find_row(name), CONFIG, "eval")
+    program = model.build(
+        attentions.find_row(name), CONFIG, "eval")
     parameters.append(program.parameters)
     program.close()
   assert parameters[0] == parameters[1]
@@ -190,11 +194,11 @@ def test_convolutions_have_the_parameters_of_stock_ones(ours, stock):
 @pytest.mark.parametrize(
     "name", ["SelfAttention", "R", "SparseStrided", "Synthesizer:random"])
 def test_the_relative_bias_replaces_position_embeddings(name):
-  row = benchmark_rows.find_row(name)
+  row = attentions.find_row(name)
 
   def parameters(relative_bias):
-    config = benchmark_model.Configuration(**TINY, relative_bias=relative_bias)
-    program = benchmark_model.build(row, config, "eval")
+    config = model.Configuration(**TINY, relative_bias=relative_bias)
+    program = model.build(row, config, "eval")
     program.close()
     return program.parameters
 
@@ -204,7 +208,7 @@ def test_the_relative_bias_replaces_position_embeddings(name):
 
 def test_strides_of_the_sparse_rows_balance_the_two_parts_of_their_cost():
   fixed, strided = [
-      " ".join(benchmark_rows.find_row(name).bindings(4096, 128))
+      " ".join(attentions.find_row(name).bindings(4096, 128))
       for name in ("SparseFixed", "SparseStrided")]
   assert "encoder/SparseStrided.stride = 64" in strided
   assert "decoder/SparseFixed.stride = 32" in fixed
@@ -212,11 +216,11 @@ def test_strides_of_the_sparse_rows_balance_the_two_parts_of_their_cost():
 
 
 def test_notations_beyond_the_default_rows_are_rows():
-  assert benchmark_rows.find_row("Fix+FD").family == "ours"
+  assert attentions.find_row("Fix+FD").family == "ours"
 
 
 def test_a_row_that_fails_is_left_out_and_the_others_go_on(monkeypatch):
-  built = benchmark_model.build
+  built = model.build
 
   def build(row, config, measure):
     if row.name == "R":
@@ -226,18 +230,18 @@ def test_a_row_that_fails_is_left_out_and_the_others_go_on(monkeypatch):
       program.close()
     return program
 
-  monkeypatch.setattr(benchmark_model, "build", build)
-  rows = [benchmark_rows.find_row(n) for n in ("SelfAttention", "V", "R", "floor")]
-  results = {r["row"]: r for r in benchmark_measure.measure_time(
+  monkeypatch.setattr(model, "build", build)
+  rows = [attentions.find_row(n) for n in ("SelfAttention", "V", "R", "floor")]
+  results = {r["row"]: r for r in measuring.measure_time(
       rows, CONFIG, "eval", 0, 1, lambda done, what: None)}
   assert results["R"]["reason"] == "RuntimeError: broken"
   assert results["V"]["status"] == "failed"
   assert results["floor"]["status"] == "ok" and "ratio" in results["floor"]
-  assert "failed" in benchmark_report.table(list(results.values()))
+  assert "failed" in report.table(list(results.values()))
 
 
 def test_ratios_are_taken_within_rounds():
-  summary = benchmark_measure.compare([1.0, 2.0, 40.0], [2.0, 4.0, 80.0])
+  summary = measuring.compare([1.0, 2.0, 40.0], [2.0, 4.0, 80.0])
   assert summary["ratio"] == 2 and summary["ratio_quartiles"] == [2, 2]
   assert summary["median_seconds"] == 2
 
@@ -251,7 +255,7 @@ def test_rows_take_turns_and_each_round_begins_with_another():
       self.run = lambda: order.append(name)
 
   names = ["a", "b", "c"]
-  seconds = benchmark_measure.take_turns(
+  seconds = measuring.take_turns(
       {n: Recorder(n) for n in names}, {}, 1, 2, lambda done, what: None)
   assert "".join(order) == "abcbcacab"
   assert all(len(s) == 2 for s in seconds.values())
@@ -260,15 +264,15 @@ def test_rows_take_turns_and_each_round_begins_with_another():
 def test_memory_is_a_share_of_stock_above_the_floor():
   results = {n: {"peak_mebibytes": m} for n, m in (
       ("SelfAttention", 500), ("R", 320), ("floor", 300))}
-  benchmark_measure.add_shares(results)
+  measuring.add_shares(results)
   assert [r["memory_share"] for r in results.values()] == [1, 0.1, 0]
 
 
 def test_memory_is_measured_in_a_process_of_its_own():
-  rows = [benchmark_rows.find_row(n)
+  rows = [attentions.find_row(n)
           for n in ("R", "Synthesizer:random_plus_alpha")]
-  config = benchmark_model.Configuration(**{**TINY, "targets": 513})
-  random, impossible = benchmark_measure.measure_memory(
+  config = model.Configuration(**{**TINY, "targets": 513})
+  random, impossible = measuring.measure_memory(
       rows, config, 1, lambda done, what: None)
   assert random["peak_mebibytes"] > 100 and random["measure"] == "memory"
   assert impossible["status"] == "not possible"

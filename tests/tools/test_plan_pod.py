@@ -12,15 +12,15 @@ from mesh_tensorflow import optimize
 from mesh_tensorflow import simd_mesh_impl
 import pytest
 from synthesizer_mtf.tools import plan_pod
-from synthesizer_mtf.tools import plan_pod_counts
-from synthesizer_mtf.tools import plan_pod_layout
-from synthesizer_mtf.tools import plan_pod_lowering
-from synthesizer_mtf.tools import plan_pod_roofline
-from synthesizer_mtf.tools import plan_pod_topology
+from synthesizer_mtf.tools.pod_planning import counting
+from synthesizer_mtf.tools.pod_planning import layouts
+from synthesizer_mtf.tools.pod_planning import lowering
+from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.tools.pod_planning import roofline
 import tensorflow.compat.v1 as tf
 
-TWO_BY_TWO = plan_pod_topology.parse_topology("2x2")
-CHIP = plan_pod_topology.CHIPS["v3"]
+TWO_BY_TWO = pods.parse_topology("2x2")
+CHIP = pods.CHIPS["v3"]
 TINY = [
     "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",
     "RandomLogits.max_length = 12", "dropout_rate = 0.0",
@@ -52,7 +52,7 @@ def plan(*params, topology=TWO_BY_TWO):
     ("v3-32", 32, [4, 4, 1, 2]), ("v3-1024", 1024, [16, 32, 1, 2]),
     ("v3-2048", 2048, [32, 32, 1, 2])])
 def test_a_topology_has_these_cores(name, cores, shape):
-  topology = plan_pod_topology.parse_topology(name)
+  topology = pods.parse_topology(name)
   assert (topology.cores, topology.physical_shape) == (cores, shape)
   assert topology.device_assignment().num_replicas == cores
   assert topology.generation == ("v2" if name.startswith("v2") else "v3")
@@ -62,7 +62,7 @@ def test_a_topology_has_these_cores(name, cores, shape):
     "name", ["v2-1024", "v3-12", "v9-8", "2x0", "x2", "big"])
 def test_an_unknown_topology_is_an_error_that_names_those_known(name):
   with pytest.raises(ValueError, match="unknown topology") as error:
-    plan_pod_topology.parse_topology(name)
+    pods.parse_topology(name)
   assert repr(name) in str(error.value) and "v3-2048" in str(error.value)
 
 
@@ -103,13 +103,13 @@ def linear_step(mesh_impl_of, layout="batch:batch,d_out:model",
 
 
 def one_core(shape, layout):
-  return plan_pod_lowering.OneCoreMeshImpl(shape, layout, TWO_BY_TWO)
+  return lowering.OneCoreMeshImpl(shape, layout, TWO_BY_TWO)
 
 
 def linear_counts(**kwargs):
-  with tf.Graph().as_default(), plan_pod_lowering.loops_in_one_graph():
+  with tf.Graph().as_default(), lowering.loops_in_one_graph():
     fetches, graph, mesh_impl, _ = linear_step(one_core, **kwargs)
-    counts = plan_pod_counts.count(
+    counts = counting.count(
         fetches, mesh_impl.collectives, kwargs.get("loop", 1))
     return counts, graph, mesh_impl
 
@@ -142,7 +142,7 @@ def test_loops_count_as_often_as_they_run_and_reduce_the_gradient_once():
 
 def test_variables_per_core_are_slices():
   _, graph, mesh_impl = linear_counts()
-  assert plan_pod_counts.variable_bytes(graph, mesh_impl) == {
+  assert counting.variable_bytes(graph, mesh_impl) == {
       "parameters": 4 * D_IN * D_OUT // 2, "optimizer": 0, "constants": 0}
 
 
@@ -153,13 +153,13 @@ def test_elementwise_operations_join_products_and_their_users():
     product = tf.einsum("ij,jk->ik", a, tf.cast(b, tf.float32))
     shifted = product + tf.placeholder(tf.float32, [7])
     total = tf.reduce_sum(shifted * shifted)
-    counts = plan_pod_counts.count([total.op, tf.exp(shifted).op], {})
+    counts = counting.count([total.op, tf.exp(shifted).op], {})
   # The cast and the sum with 7 numbers are part of the product; the square is
   # part of its reduction; the exponential stands alone.
   assert counts.kernels == {
-      plan_pod_counts.Kernel(3 * 5 * 7, 4 * 15 + 2 * 35 + 4 * 7 + 4 * 21): 1,
-      plan_pod_counts.Kernel(0, 4 * 21 + 8 + 4): 1,  # And the axes, two int32.
-      plan_pod_counts.Kernel(0, 4 * 21 + 4 * 21): 1}
+      counting.Kernel(3 * 5 * 7, 4 * 15 + 2 * 35 + 4 * 7 + 4 * 21): 1,
+      counting.Kernel(0, 4 * 21 + 8 + 4): 1,  # And the axes, two int32.
+      counting.Kernel(0, 4 * 21 + 4 * 21): 1}
   assert counts.activation_bytes == 2 * 4 * 21  # The total is gone by then.
 
 
@@ -167,11 +167,11 @@ def test_a_product_that_is_used_twice_is_written():
   with tf.Graph().as_default():
     a = tf.placeholder(tf.float32, [3, 5])
     product = tf.einsum("ij,kj->ik", a, tf.placeholder(tf.float32, [7, 5]))
-    counts = plan_pod_counts.count(
+    counts = counting.count(
         [tf.exp(product).op, tf.tanh(product).op], {})
   assert counts.kernels == {
-      plan_pod_counts.Kernel(3 * 5 * 7, 4 * (15 + 35 + 21)): 1,
-      plan_pod_counts.Kernel(0, 2 * 4 * 21): 2}
+      counting.Kernel(3 * 5 * 7, 4 * (15 + 35 + 21)): 1,
+      counting.Kernel(0, 2 * 4 * 21): 2}
 
 
 def test_the_counts_are_those_of_mesh_tensorflows_own_implementation():
@@ -187,14 +187,14 @@ def test_the_counts_are_those_of_mesh_tensorflows_own_implementation():
 
 def test_variables_that_the_model_dimension_should_split_are_found():
   _, graph, mesh_impl = linear_counts(layout="batch:batch")
-  (found,) = plan_pod_counts.replicated_variables(graph, mesh_impl, 1)
+  (found,) = counting.replicated_variables(graph, mesh_impl, 1)
   assert found == {
       "variable": "w", "shape": f"[d_in={D_IN}, d_out={D_OUT}]",
       "mesh_dimension": "model", "count": 1, "bytes_per_core": 4 * D_IN * D_OUT,
       "could_split": ["d_in", "d_out"]}
-  assert not plan_pod_counts.replicated_variables(graph, mesh_impl, 2**20)
+  assert not counting.replicated_variables(graph, mesh_impl, 2**20)
   _, graph, mesh_impl = linear_counts()
-  assert not plan_pod_counts.replicated_variables(graph, mesh_impl, 1)
+  assert not counting.replicated_variables(graph, mesh_impl, 1)
 
 
 # The roofline.
@@ -202,11 +202,11 @@ def test_variables_that_the_model_dimension_should_split_are_found():
 
 def test_kernels_take_the_longer_of_computing_and_moving():
   chip = CHIP._replace(tflops=2., hbm_gbps=4., link_gbps=8.)
-  kernels = {plan_pod_counts.Kernel(10**12, 10): 3,  # 2 s each at 1 TFLOPS
-             plan_pod_counts.Kernel(10, 10**9): 2}  # 0.5 s each at 2 GB/s
-  ring = plan_pod_counts.Collective("allreduce", ("batch",), 8, 4)
-  counts = plan_pod_counts.Counts(kernels, {ring: 10**9}, {}, 0, 0)
-  seconds = plan_pod_roofline.estimate(counts, chip)
+  kernels = {counting.Kernel(10**12, 10): 3,  # 2 s each at 1 TFLOPS
+             counting.Kernel(10, 10**9): 2}  # 0.5 s each at 2 GB/s
+  ring = counting.Collective("allreduce", ("batch",), 8, 4)
+  counts = counting.Counts(kernels, {ring: 10**9}, {}, 0, 0)
+  seconds = roofline.estimate(counts, chip)
   assert seconds["matmul"] == pytest.approx(6)
   assert seconds["memory"] == pytest.approx(1)
   # 3/2 of 10^9 bytes, over two links of 10^9 bytes per second.
@@ -215,10 +215,10 @@ def test_kernels_take_the_longer_of_computing_and_moving():
 
 
 def test_groups_that_share_chips_share_their_links():
-  whole = plan_pod_counts.Collective("allreduce", ("batch",), 8, 4)
-  half = plan_pod_counts.Collective("allreduce", ("batch",), 4, 4)
-  on_chip = plan_pod_counts.Collective("allreduce", ("model",), 2, 1)
-  times = [plan_pod_roofline.communication_seconds(c, 1000, CHIP)
+  whole = counting.Collective("allreduce", ("batch",), 8, 4)
+  half = counting.Collective("allreduce", ("batch",), 4, 4)
+  on_chip = counting.Collective("allreduce", ("model",), 2, 1)
+  times = [roofline.communication_seconds(c, 1000, CHIP)
            for c in (whole, half, on_chip)]
   assert times[1] == pytest.approx(2 * times[0])
   assert times[2] == pytest.approx(2 * 1000 / (CHIP.hbm_gbps * 1e9 / 2))
@@ -253,7 +253,7 @@ def test_a_batch_that_does_not_divide_is_named():
 
 def test_two_dimensions_on_one_mesh_dimension_are_named():
   shape = mtf.Shape([mtf.Dimension("heads", 4), mtf.Dimension("length", 8)])
-  (problem,) = plan_pod_layout.find_problems(
+  (problem,) = layouts.find_problems(
       [("x/block_003/R", shape, True)], mtf.convert_to_shape("model:2"),
       mtf.convert_to_layout_rules("heads:model,length:model"))
   assert str(problem) == (
@@ -263,7 +263,7 @@ def test_two_dimensions_on_one_mesh_dimension_are_named():
 
 def test_proposals_are_all_shapes_that_divide():
   heads = mtf.Shape([mtf.Dimension("heads", 12)])
-  fits = plan_pod_layout.propose(
+  fits = layouts.propose(
       [("q", heads, True)], ["batch", "model"],
       mtf.convert_to_layout_rules("batch:batch,heads:model"), 32,
       lambda mesh_shape: 16)
@@ -300,7 +300,7 @@ def test_the_graph_does_not_grow_with_the_cores():
   plans = [
       plan("utils.run.batch_size = ('sequences_per_replica', 2)",
            "utils.tpu_mesh_shape.model_parallelism = 4",
-           topology=plan_pod_topology.parse_topology(name))
+           topology=pods.parse_topology(name))
       for name in ("v3-128", "v3-512")]
   assert plans[0]["operations"] == plans[1]["operations"]
   assert plans[0]["per_core"] == plans[1]["per_core"]

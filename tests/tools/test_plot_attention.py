@@ -8,12 +8,12 @@ from matplotlib import image as mpl_image
 import numpy as np
 import pytest
 import seqio
+from support import cases
 from support import models
 from support import reference
-from support.decoding import SIZES
 from synthesizer_mtf.tools import plot_attention
-from synthesizer_mtf.tools import plot_attention_model
-from synthesizer_mtf.tools import plot_attention_statistics as statistics
+from synthesizer_mtf.tools.attention_plots import reader
+from synthesizer_mtf.tools.attention_plots import statistics
 import tensorflow.compat.v1 as tf
 
 BYTES = (seqio.ByteVocabulary(),) * 2
@@ -28,15 +28,14 @@ def clean_gin():
 
 
 def bindings(notation, *more):
-  lengths = sum([SIZES.get(part, []) for part in notation.split("+")], [])
-  return models.TINY + lengths + [
+  return models.TINY + cases.bindings(notation) + [
       f"synthesizer_stack.attention = '{notation}'",
       "Unitransformer.positional_embedding = False", *more]
 
 
 def build(notation, *more, examples=({},), length=None, **kwargs):
   models.parse_gin([], bindings(notation, *more))
-  return plot_attention_model.Model(
+  return reader.Model(
       examples, length, vocabulary=BYTES, **kwargs)
 
 
@@ -64,9 +63,9 @@ def expected_weights(notation, variables, stack, ids):
   p = {name[len(inside):]: value for name, value in variables.items()
        if name.startswith(inside)}
   segment = np.ones((1, len(ids)), int)
-  logits = reference.mixed_logits(
-      notation, p, x, reference.positions(segment), heads=2)
-  visible = reference.visible(segment, stack == "decoder")
+  decoder = stack == "decoder"
+  logits = cases.mixed_logits(notation, p, x, segment, decoder, heads=2)
+  visible = reference.visible(segment, decoder)
   return reference.softmax(np.where(visible[:, None], logits, -1e30))[0]
 
 
@@ -206,8 +205,8 @@ def trained(tmp_path_factory, sentencepiece_model):
       f"'{sentencepiece_model}'")
   (folder / "operative_config.gin").write_text("\n".join(
       ["import synthesizer_mtf", "import t5.models.mesh_transformer", *config]))
-  plot_attention_model.parse_gin(str(folder))
-  model = plot_attention_model.Model()
+  reader.parse_gin(str(folder))
+  model = reader.Model()
   for step in (0, 5):
     load(model, step)
     with model._tf_graph.as_default():
@@ -289,9 +288,9 @@ def test_a_folder_without_checkpoint_or_gin_is_named(trained, tmp_path):
 
 
 def test_a_restored_model_has_the_values_of_the_checkpoint(trained):
-  plot_attention_model.parse_gin(str(trained))
-  model = plot_attention_model.Model(length=7)
-  path, step = plot_attention_model.find_checkpoint(str(trained))
+  reader.parse_gin(str(trained))
+  model = reader.Model(length=7)
+  path, step = reader.find_checkpoint(str(trained))
   assert step == 5
   model.restore(path)
   r = tf.train.load_variable(

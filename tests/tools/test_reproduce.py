@@ -18,13 +18,13 @@ from support.events import write_events
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools import reproduce
-from synthesizer_mtf.tools import reproduce_plan
-from synthesizer_mtf.tools import reproduce_plot
-from synthesizer_mtf.tools import reproduce_report
-from synthesizer_mtf.tools import reproduce_speed
-from synthesizer_mtf.tools import reproduce_tables
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import plot
+from synthesizer_mtf.tools.reproduction import reports
+from synthesizer_mtf.tools.reproduction import speeds
+from synthesizer_mtf.tools.reproduction import tables
 
-TABLES = reproduce_tables.TABLES
+TABLES = tables.TABLES
 STATE = {"machine": {"cpu": "abacus", "cores": 3}, "versions": {"t5": "0.9.4"}}
 TINY = ["d_model = 8", "d_ff = 12", "num_layers = 1", "num_heads = 2",
         "d_kv = 4"]
@@ -44,7 +44,7 @@ def test_every_row_has_all_the_figures_of_the_paper(table, row):
 def test_the_papers_average_is_that_of_its_cells(number):
   table = TABLES[number]
   for row in table.rows:
-    cells = [reproduce_tables.value(row.paper[column.title])
+    cells = [tables.value(row.paper[column.title])
              for column in table.columns]
     if row.name != "DyConv":  # The paper's own average differs by more.
       assert cells[0] == pytest.approx(sum(cells[1:]) / 8, abs=0.16), row.name
@@ -59,7 +59,7 @@ def flag_values(command, flag):
 @pytest.mark.parametrize("scale", ["paper", "laptop"])
 def test_commands_parse_and_name_registered_tasks(table, row, scale):
   for task in table.trained():
-    of_row = reproduce_plan.Commands(table, row, task, scale)
+    of_row = plan.Commands(table, row, task, scale)
     made = [of_row.train("DIR", {}), of_row.evaluate("DIR", {})]
     if of_row.pretrained:
       made.append(of_row.pretrain("DIR", {}))
@@ -86,9 +86,9 @@ def test_commands_of_the_papers_scale_are_those_of_the_recipes(
     number, row, task):
   table = TABLES[number]
   row = next(r for r in table.rows if r.name == row)
-  of_row = reproduce_plan.Commands(table, row, task, "paper")
+  of_row = plan.Commands(table, row, task, "paper")
   path = pathlib.Path(gin_files.folder(), "recipes", "pod",
-                      f"{reproduce_tables.RECIPES[task]}.gin")
+                      f"{tables.RECIPES[task]}.gin")
   text = re.sub(r"\\\n# *", "", path.read_text())
   recipe = [shlex.split(line[2:]) for line in text.splitlines()
             if line.startswith("# synthesizer_mesh_transformer")]
@@ -140,9 +140,9 @@ def test_numbers_of_steps_are_checked(flag, capsys):
 def report_of(number, folder, seeds=(1, 2), rows=None, **settings):
   table = TABLES[number]
   rows = [row for row in table.rows if rows is None or row.name in rows]
-  settings = reproduce_plan.Settings(**settings)
-  found = reproduce_plan.runs(table, rows, seeds, folder, settings)
-  return reproduce_report.Report(table, rows, found, settings, STATE)
+  settings = plan.Settings(**settings)
+  found = plan.runs(table, rows, seeds, folder, settings)
+  return reports.Report(table, rows, found, settings, STATE)
 
 
 def test_report_has_means_spreads_ratios_orders_and_failures(tmp_path):
@@ -171,7 +171,7 @@ def test_report_has_means_spreads_ratios_orders_and_failures(tmp_path):
   assert f"{report.runs[1].name} on" in text and "it was too hot" in text
   assert "The speed of D failed: no memory" in text
   assert "laptop, 7 steps" in text and "seeds 1, 2" in text
-  reproduce_plot.plot(report, tmp_path / "a.png")
+  plot.plot(report, tmp_path / "a.png")
   assert image.imread(tmp_path / "a.png").std() > 0.05
 
   rows = [json.loads(line) for line in report.lines().splitlines()]
@@ -217,8 +217,8 @@ def test_speed_compares_rows_with_the_first(number, rows, lengths):
   table = TABLES[number]
   rows = [row for row in table.rows if row.name in rows]
   calls = []
-  speed = reproduce_speed.measure(
-      table, rows, reproduce_plan.Settings(gin_params=TINY), lengths, 2, 1,
+  speed = speeds.measure(
+      table, rows, plan.Settings(gin_params=TINY), lengths, 2, 1,
       lambda done, what: calls.append(done), vocabulary=30)
   assert list(speed) == [row.name for row in rows]
   for name, result in speed.items():

@@ -5,6 +5,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 import numpy as np
 import pytest
+from support import checkpoint_files
 from support import decoding
 from support import launching
 from support import meshes
@@ -359,6 +360,17 @@ def test_a_missing_checkpoint_is_an_error():
     warm_start.train(Estimator(None), checkpoint="/nowhere/model.ckpt-1")
   assert "`warm_start.checkpoint` is '/nowhere/model.ckpt-1' but" in str(
       error.value)
+
+
+def test_the_last_of_a_folder_needs_no_file_that_names_it(tmp_path):
+  checkpoint_files.save(tmp_path, 4, 8)
+  (tmp_path / "checkpoint").unlink()
+  assert warm_start.find_checkpoint(str(tmp_path)).endswith("model.ckpt-8")
+  checkpoint_files.name_in_state(tmp_path, 12)
+  for path in tmp_path.glob("model.ckpt-*"):
+    path.unlink()
+  with pytest.raises(ValueError, match="but there is no checkpoint; name"):
+    warm_start.find_checkpoint(str(tmp_path))
 
 
 def test_the_binding_reaches_the_trainer_and_keeps_what_else_trains():

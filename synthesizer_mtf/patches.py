@@ -1,0 +1,220 @@
+"""What this package changes in other packages while they run: all of it.
+
+Whatever changes Mesh TensorFlow, T5, seqio, TensorFlow or its Estimator, for
+good or for a while, is an entry of `REGISTER` and is done by a function of this
+module. Not listed is what these packages offer for the purpose: registering
+with gin and seqio, gin's search path, the verbosity of logs and TensorFlow's
+version 1 behavior, which T5's own command sets as well.
+
+It imports nothing but the standard library, for `compat` needs it first.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import MutableMapping
+import contextlib
+from typing import Any
+from typing import NamedTuple
+
+# Where a replacement keeps the keys of the patches in it. `functools.wraps`
+# copies it to whatever others wrap around the replacement.
+_MARK = "_synthesizer_mtf_patches"
+
+
+class Patch(NamedTuple):
+  """One change.
+
+  Attributes:
+    owner: what is changed, or whose instances are, as "MODULE" or
+      "MODULE:CLASS".
+    name: of its attribute, or the key in a mapping.
+    what: what is different.
+    why: why it has to be.
+    until: which change elsewhere makes it unnecessary.
+  """
+  owner: str
+  name: str
+  what: str
+  why: str
+  until: str
+
+
+_MESH = "mesh_tensorflow.transformer.utils"
+_ESTIMATOR = "tensorflow_estimator.python.estimator.estimator:Estimator"
+
+REGISTER = {
+    # compat.py
+    "TF_CPP_MIN_LOG_LEVEL": Patch(
+        "os:environ", "TF_CPP_MIN_LOG_LEVEL",
+        "is 2 unless the user has set it",
+        "TensorFlow prints notices at each start, before any message of ours",
+        "TensorFlow starts without notices"),
+    "NO_GCE_CHECK": Patch(
+        "os:environ", "NO_GCE_CHECK",
+        "is true outside Google's machines, unless the user has set it",
+        "at each look into cloud storage TensorFlow asks Google's metadata "
+        "server for credentials, and without an answer tries for seconds",
+        "TensorFlow remembers that there is no such server"),
+    "pkg_resources": Patch(
+        "warnings", "filterwarnings",
+        "the notice that pkg_resources is deprecated is ignored",
+        "t5 and mesh_tensorflow import it, about which no user can do anything",
+        "both read their files by importlib.resources"),
+    "register_tensor_conversion_function": Patch(
+        "tensorflow.python.framework.ops", "register_tensor_conversion_function",
+        "is there again",
+        "mesh_tensorflow calls it there, and TensorFlow has moved it to "
+        "tensor_conversion_registry",
+        "mesh_tensorflow calls it where it is"),
+    "hf_model": Patch(
+        "sys:modules", "t5.models.hf_model",
+        "is a stand-in where torch is not installed",
+        "t5.models imports it, and it imports torch, which Mesh never uses",
+        "t5.models imports it only where torch is installed"),
+    "write_lines_to_file": Patch(
+        _MESH, "write_lines_to_file",
+        "decodes bytes first",
+        "decode_from_file hands it bytes, which it writes as b'M\\xc3\\xbcnchen'",
+        "mesh_tensorflow decodes what it writes"),
+    "export_model": Patch(
+        _MESH, "export_model",
+        "encodes the inputs of a language model by the next entry",
+        "the exported model would go on after an end of sequence, and mode "
+        "infer continues the inputs themselves",
+        "mesh_tensorflow's export encodes them as its mode infer does"),
+    "encode_all_features": Patch(
+        "mesh_tensorflow.transformer.dataset", "encode_all_features",
+        "leaves out the end of sequence, while a language model is exported",
+        "export_model calls it, and takes no other function",
+        "as export_model"),
+    # launcher.py
+    "propagate": Patch(
+        "logging:Logger", "propagate",
+        "TensorFlow's logger does not hand its lines to absl's",
+        "each line would be printed twice",
+        "absl and TensorFlow share a logger"),
+    # cluster.py
+    "run": Patch(
+        _MESH, "run",
+        "leads or follows a job of several processes, while T5's main runs in "
+        "a cluster",
+        "T5's main calls it once gin is parsed, and starts no servers",
+        "T5's main or Mesh's run starts the servers of TF_CONFIG"),
+    # CarefulEstimator
+    "get_estimator": Patch(
+        _MESH, "get_estimator",
+        "returns a CarefulEstimator, by the next entry",
+        "it names the class of the estimator, and has no parameter for it",
+        "it takes the class as a parameter"),
+    "__class__": Patch(
+        "tensorflow_estimator.python.estimator.tpu.tpu_estimator:TPUEstimator",
+        "__class__",
+        "becomes CarefulEstimator",
+        "checkpoints are checked before they are used",
+        "as get_estimator"),
+    "get_checkpoint_iterator": Patch(
+        _MESH, "get_checkpoint_iterator",
+        "raises where there is no checkpoint, and skips torn ones",
+        "it yields None for no checkpoint, which then fails elsewhere",
+        "it yields complete checkpoints only"),
+    "save": Patch(
+        "tensorflow.python.training.saver:Saver", "save",
+        "refuses a model that is not finite, and explains a failure",
+        "Mesh makes the hook that saves, and takes no listeners for it",
+        "utils.run takes listeners"),
+    # seed.py
+    "seed": Patch(
+        _ESTIMATOR, "_config",
+        "has tf_random_seed",
+        "get_estimator makes the configuration, and takes no seed",
+        "it takes one"),
+    # summaries.py
+    "save_summary_steps": Patch(
+        _ESTIMATOR, "_config",
+        "has save_summary_steps",
+        "get_estimator makes the configuration, and does not pass this on",
+        "it takes this parameter"),
+    # warm_start.py
+    "warm start": Patch(
+        _ESTIMATOR, "_model_fn",
+        "adds a scaffold that assigns the variables of a checkpoint",
+        "the Estimator has no hook between the model and its session, and its "
+        "own warm start can neither cut nor pad variables",
+        "Mesh takes an init_fn for its scaffold"),
+    # tasks/cache.py
+    "module_import": Patch(
+        "absl.flags:FLAGS", "set_default",
+        "seqio's flag --module_import is this package by default",
+        "seqio's command knows only the tasks that a module registers",
+        "its entry point takes the default as an argument"),
+    # tools/plan_pod
+    "disable_control_flow_v2": Patch(
+        "tensorflow.compat.v1", "disable_control_flow_v2",
+        "it is off while a training step is lowered",
+        "T5's trainer has it off, and the loop over microbatches is counted in "
+        "the graph itself",
+        "Mesh's trainer runs with version 2"),
+    "enable_control_flow_v2": Patch(
+        "tensorflow.compat.v1", "enable_control_flow_v2",
+        "it is on again afterwards, if it was",
+        "as disable_control_flow_v2",
+        "as disable_control_flow_v2"),
+    "mark_as_parsed": Patch(
+        "absl.flags:FLAGS", "mark_as_parsed",
+        "flags have their defaults in tools that parse their own",
+        "Mesh's placement of cores reads a flag of its own",
+        "it takes that as a parameter"),
+}
+
+
+def wrap(key: str, owner: Any, make: Callable[[Any], Any]) -> None:
+  """Replaces a function of `owner` for good; once is enough.
+
+  Args:
+    key: of `REGISTER`, which gives the name of the function.
+    owner: a module, or an object.
+    make: a function from the original to its replacement.
+  """
+  name = REGISTER[key].name
+  original = getattr(owner, name)
+  if is_applied(key, original):
+    return
+  replacement = make(original)
+  setattr(replacement, _MARK, {*getattr(original, _MARK, ()), key})
+  setattr(owner, name, replacement)
+
+
+@contextlib.contextmanager
+def wrapped(key: str, owner: Any, make: Callable[[Any], Any]) -> Iterator[None]:
+  """As `wrap`, in its `with` block only."""
+  name = REGISTER[key].name
+  original = getattr(owner, name)
+  wrap(key, owner, make)
+  try:
+    yield
+  finally:
+    setattr(owner, name, original)
+
+
+def is_applied(key: str, function: Any) -> bool:
+  """Whether our replacement is in a function, or in one that it wraps."""
+  while function is not None:
+    if key in getattr(function, _MARK, ()):
+      return True
+    function = getattr(function, "__wrapped__", None)
+  return False
+
+
+def assign(key: str, owner: Any, value: Any) -> None:
+  """Gives the attribute of `owner` that the entry names another value."""
+  setattr(owner, REGISTER[key].name, value)
+
+
+def fill(key: str, mapping: MutableMapping[str, Any], value: Any) -> None:
+  """Adds what the entry names to a mapping, unless it is there already."""
+  mapping.setdefault(REGISTER[key].name, value)
+
+
+def call(key: str, owner: Any, *args: Any, **kwargs: Any) -> Any:
+  """Calls the function of `owner` that the entry names, which changes it."""
+  return getattr(owner, REGISTER[key].name)(*args, **kwargs)

@@ -1,0 +1,44 @@
+"""Where figures were measured: the machine, and the versions of packages."""
+
+import importlib.metadata
+import os
+import platform
+
+_PACKAGES = ("tensorflow", "mesh-tensorflow", "t5", "synthesizer-mtf", "numpy")
+
+
+def machine() -> dict[str, str | int | float]:
+  """The processor's model, the cores that may be used, and how busy they are."""
+  try:
+    cores = len(os.sched_getaffinity(0))
+  except AttributeError:  # Linux only.
+    cores = os.cpu_count()
+  return {"cpu": _cpu_model(), "cores": cores, "system": platform.system(),
+          "load": round(os.getloadavg()[0], 2)}
+
+
+def _cpu_model():
+  try:
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+      for line in f:
+        if line.startswith("model name"):
+          return line.split(":", 1)[1].strip()
+  except OSError:
+    pass
+  return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+  """The versions of Python and of the packages that matter here."""
+  found = {"python": platform.python_version()}
+  for package in _PACKAGES:
+    try:
+      found[package] = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+      found[package] = "not installed"
+  return found
+
+
+def state() -> dict[str, dict]:
+  """Both, as a dict with "machine" and "versions"."""
+  return {"machine": machine(), "versions": versions()}

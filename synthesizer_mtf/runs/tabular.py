@@ -1,0 +1,60 @@
+"""Rows for people and for programs: tables in columns, and JSON lines."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import json
+import pathlib
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+  """Returns a Markdown table whose columns are aligned in plain text, too.
+
+  Args:
+    lines: lists of cells, strings; the first are the titles.
+  """
+  widths = _widths(lines)
+  lines = [lines[0], ["-" * width for width in widths], *lines[1:]]
+  return "\n".join(markdown_line(map(str.ljust, line, widths))
+                   for line in lines)
+
+
+def markdown_line(cells: Iterable[str]) -> str:
+  """Returns one line of a Markdown table."""
+  return "| " + " | ".join(cells) + " |"
+
+
+def plain(lines: Sequence[Sequence[str]],
+          align: Callable[[str, int], str] = str.ljust) -> list[str]:
+  """Returns aligned lines, the first column to the left.
+
+  Args:
+    lines: lists of cells, strings.
+    align: `str.ljust` or `str.rjust`, for the other columns.
+  """
+  widths = _widths(lines)
+  return ["  ".join([line[0].ljust(widths[0]), *map(align, line[1:], widths[1:])])
+          for line in lines]
+
+
+def _widths(lines):
+  return [max(map(len, column)) for column in zip(*lines)]
+
+
+def json_lines(rows: Iterable[Any]) -> str:
+  """Returns rows, which JSON can write, as one text with a line for each."""
+  return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write_json(rows: Iterable[Any], path: str | pathlib.Path) -> None:
+  """Writes rows as JSON lines.
+
+  Args:
+    rows: an iterable of what JSON can write.
+    path: a string or a `pathlib.Path`, also in cloud storage.
+  """
+  with tf.io.gfile.GFile(str(path), "w") as f:
+    f.write(json_lines(rows))

@@ -1,0 +1,63 @@
+"""T: a learned logit for each distance between query and key."""
+
+import gin
+import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import tables
+from synthesizer_mtf.ops import logit_forms
+from synthesizer_mtf.synthesizers import base
+import tensorflow.compat.v1 as tf
+
+
+@gin.configurable(module="synthesizer_mtf")
+class ToeplitzLogits(base.LengthTables):
+  """S(X)[i, j] = T[j - i], learned: a convolution over all offsets.
+
+  It is the Random Synthesizer (arXiv:2005.00743, eq. 4) with the weights along
+  each diagonal of R tied, which the paper does not have.
+
+  Variables: `T` [heads, distance], of keys `distance` places before the query, and
+  where queries see later keys `T_after` [heads, distance], of keys `distance` + 1
+  places after it.
+  """
+
+  variables = {"T": base.Axes(heads=-2, positions=(-1,)),
+               "T_after": base.Axes(heads=-2, positions=(-1,))}
+
+  def __init__(self, max_length: int = 512, tile_length: int | None = None,
+               stddev: float = 1.0):
+    """Declares the parameters.
+
+    Args:
+      max_length: the longest sequence, in tokens.
+      tile_length: learn the logits of this many distances and repeat them to any
+        length; `max_length` is then ignored.
+      stddev: standard deviation of the initial logits.
+
+    Raises:
+      ValueError: a length is below 1, or `stddev` below 0.
+    """
+    super().__init__(max_length, tile_length)
+    checks.check_not_negative(self.parameter("stddev"), stddev)
+    self.stddev = stddev
+
+  def logits(
+      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+    self.check_length(inputs)
+    before, after = self.table_length, self.tile_length or self.max_length - 1
+    offset = inputs.offset
+    table = self._distances("T", before, inputs)
+    index = mtf.mod(mtf.maximum(-offset, 0), before)
+    if inputs.sees_later and after:
+      table = mtf.concat(
+          [table, self._distances("T_after", after, inputs)], "distance")
+      later = mtf.cast(mtf.greater(offset, 0), tf.int32)
+      index += later * (before + mtf.mod(mtf.maximum(offset - 1, 0), after))
+    return [logit_forms.Table(tables.take_pairs(
+        table, "distance", index, inputs.batch_dims))]
+
+  def _distances(self, name, size, inputs):
+    """A variable [heads, distance]."""
+    return inputs.variable(
+        name, [inputs.heads, mtf.Dimension("distance", size)], self.stddev)

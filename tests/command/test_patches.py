@@ -1,0 +1,250 @@
+"""Tests of the register of what is changed in other packages."""
+
+import ast
+import functools
+import importlib
+import inspect
+import pathlib
+import types
+
+import pytest
+from synthesizer_mtf import compat
+from synthesizer_mtf import patches
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SOURCES = sorted(
+    path for folder in ("synthesizer_mtf", "tasks", "tools")
+    for path in (ROOT / folder).rglob("*.py")
+    # In a checkout they may also be linked into the package.
+    if path.resolve() == path and path.name != "patches.py")
+
+# Whose purpose is to change their module for everybody.
+SWITCHES = {
+    "filterwarnings", "simplefilter", "setdefault", "putenv", "set_default",
+    "mark_as_parsed", "disable_control_flow_v2", "enable_control_flow_v2"}
+
+ALLOWED = {
+    "sys.argv",  # Of a process that stands for the command.
+    "warnings.simplefilter('ignore')",  # Within `catch_warnings`.
+    "bar.initial", "bar.n",  # Of a progress bar of ours.
+}
+
+
+def owner_of(patch):
+  """What an entry names, or whose instances."""
+  module, _, name = patch.owner.partition(":")
+  owner = importlib.import_module(module)
+  return getattr(owner, name) if name else owner
+
+
+@pytest.mark.parametrize("key", patches.REGISTER)
+def test_an_entry_says_what_why_and_until_when(key):
+  patch = patches.REGISTER[key]
+  for text in patch:
+    assert text and text == text.strip()
+
+
+@pytest.mark.parametrize("key", patches.REGISTER)
+def test_what_an_entry_changes_exists(key):
+  compat.apply()
+  patch = patches.REGISTER[key]
+  owner = owner_of(patch)
+  if patch.owner in ("os:environ", "sys:modules"):
+    assert patch.name in owner
+  elif not hasattr(owner, patch.name):  # An attribute of its instances.
+    assert f"self.{patch.name} =" in inspect.getsource(owner)
+
+
+def test_every_entry_is_used():
+  used = {
+      call.args[0].value for path in SOURCES
+      for call in ast.walk(ast.parse(path.read_text()))
+      if isinstance(call, ast.Call) and root_of(call.func) == "patches"}
+  assert used == set(patches.REGISTER)
+
+
+def root_of(node):
+  """The name that an expression such as a.b[c].d begins with, or None."""
+  while isinstance(node, (ast.Attribute, ast.Subscript)):
+    node = node.value
+  return node.id if isinstance(node, ast.Name) else None
+
+
+def foreign_modules(tree):
+  """The names by which a file knows modules of others."""
+  found = set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import):
+      found |= {a.asname or a.name.partition(".")[0] for a in node.names}
+    elif isinstance(node, ast.ImportFrom) and not node.module.startswith(
+        "synthesizer_mtf"):
+      found |= {a.asname or a.name for a in node.names}
+  return found
+
+
+def made_here(function):
+  """Names in a function of what it has made or copied itself."""
+  return {
+      node.targets[0].id for node in ast.walk(function)
+      if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and
+      isinstance(node.targets[0], ast.Name)}
+
+
+def targets(node):
+  """What a statement assigns to, or deletes."""
+  if isinstance(node, (ast.Assign, ast.Delete)):
+    found = node.targets
+  elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For)):
+    found = [node.target]
+  else:
+    found = []
+  for target in found:
+    yield from ast.walk(target)
+
+
+def is_private(name):
+  return name.startswith("_")
+
+
+def changes(text):
+  """Finds what a file changes in objects that are not its own.
+
+  Its own are `self`, and what a function has made or copied; of the latter
+  private attributes are not.
+
+  Args:
+    text: a string, Python.
+
+  Returns:
+    a list of strings, the changed expressions.
+  """
+  tree = ast.parse(text)
+  modules = foreign_modules(tree)
+  found = []
+  own = {}
+  for function in ast.walk(tree):  # Inner functions come later, and win.
+    if isinstance(function, ast.FunctionDef):
+      own.update(dict.fromkeys(ast.walk(function), made_here(function)))
+  for node in ast.walk(tree):
+    for target in targets(node):
+      root = root_of(target)
+      if isinstance(target, ast.Subscript) and root in modules:
+        found.append(ast.unparse(target))
+      if not isinstance(target, ast.Attribute) or isinstance(
+          target.ctx, ast.Load) or root in ("self", "cls"):
+        continue
+      if root in own.get(node, ()) and not is_private(target.attr):
+        continue
+      found.append(ast.unparse(target))
+    if isinstance(node, ast.Call):
+      name = getattr(node.func, "attr", getattr(node.func, "id", None))
+      if name in ("setattr", "delattr") or (
+          name in SWITCHES and root_of(node.func) in modules):
+        found.append(ast.unparse(node))
+  return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_nothing_is_changed_but_by_the_register(path):
+  assert not set(changes(path.read_text())) - ALLOWED
+
+
+@pytest.mark.parametrize("text", [
+    "import m\nm.f = 1",
+    "from m import u\nu.f = 1",
+    "import m\nm.modules['a'] = 1",
+    "import m\ndel m.f",
+    "import os\nos.environ['A'] = '1'",
+    "import os\nos.environ.setdefault('A', '1')",
+    "import warnings\nwarnings.filterwarnings('ignore')",
+    "from absl import flags\nflags.FLAGS.set_default('a', 1)",
+    "import m\nm.f += 1",
+    "import m\nm.f, a = 1, 2",
+    "import m\nm.get_logger().propagate = False",
+    "def f(estimator):\n  estimator._config = 1",
+    "def f(saver):\n  saver.save = 1",
+    "def f():\n  saver, = g()\n  saver.save = 1",
+    "def f():\n  estimator = g()\n  estimator.__class__ = 1",
+    "def f():\n  def inner(estimator):\n    estimator.config = 1",
+    "setattr(x, 'f', 1)",
+])
+def test_a_change_past_the_register_is_found(text):
+  assert changes(text)
+
+
+@pytest.mark.parametrize("text", [
+    "class A:\n  def f(self):\n    self._a = self.b = 1",
+    "import copy\ndef f(context):\n  c = copy.copy(context)\n  c.position = 1",
+    "a = {}\na['b'] = 1\na.setdefault('c', 1)",
+    "from synthesizer_mtf import patches\npatches.assign('seed', e, 1)",
+])
+def test_own_objects_may_be_changed(text):
+  assert not changes(text)
+
+
+def greet():
+  return "hello"
+
+
+def loud(function):
+  @functools.wraps(function)
+  def wrapped():
+    return function() + "!"
+
+  return wrapped
+
+
+@pytest.fixture
+def owner(monkeypatch):
+  """A module of somebody else, with a function that the register names."""
+  monkeypatch.setitem(patches.REGISTER, "greet", patches.Patch(
+      "owner", "greet", "is louder", "it is not heard", "it is heard"))
+  return types.SimpleNamespace(greet=greet)
+
+
+def test_a_second_wrap_changes_nothing(owner):
+  patches.wrap("greet", owner, loud)
+  once = owner.greet
+  patches.wrap("greet", owner, loud)
+  assert owner.greet is once
+  assert owner.greet() == "hello!"
+
+
+def test_a_function_that_others_have_wrapped_is_still_replaced(owner):
+  owner.greet = loud(greet)
+  patches.wrap("greet", owner, loud)
+  assert owner.greet() == "hello!!"
+
+
+@pytest.mark.parametrize("updated", [("__dict__",), ()])
+def test_what_others_wrap_around_ours_is_not_replaced(owner, updated):
+  patches.wrap("greet", owner, loud)
+  ours = owner.greet
+  theirs = functools.wraps(ours, updated=updated)(lambda: ours().upper())
+  owner.greet = theirs
+  patches.wrap("greet", owner, loud)
+  assert owner.greet is theirs
+  assert owner.greet() == "HELLO!"
+
+
+def test_two_patches_of_one_function_both_apply(owner, monkeypatch):
+  monkeypatch.setitem(
+      patches.REGISTER, "greet again", patches.REGISTER["greet"])
+  for key in ("greet", "greet again", "greet", "greet again"):
+    patches.wrap(key, owner, loud)
+  assert owner.greet() == "hello!!"
+
+
+def test_a_temporary_patch_ends_with_its_block(owner):
+  with pytest.raises(ZeroDivisionError):
+    with patches.wrapped("greet", owner, loud):
+      assert owner.greet() == "hello!"
+      raise ZeroDivisionError
+  assert owner.greet is greet
+
+
+def test_a_temporary_patch_leaves_a_lasting_one(owner):
+  patches.wrap("greet", owner, loud)
+  with patches.wrapped("greet", owner, loud):
+    assert owner.greet() == "hello!"
+  assert owner.greet() == "hello!"

@@ -1,0 +1,264 @@
+"""The README and the pages of `docs/`: what they name exists, and parses."""
+
+import argparse
+import copy
+import functools
+import importlib
+import importlib.util
+import itertools
+import pathlib
+import re
+
+from absl import flags
+import gin
+import pkg_resources
+import pytest
+import seqio
+from support import documents
+from support import models
+from support import shell
+from support.paths import ROOT
+import synthesizer_mtf.launcher  # noqa: F401  It defines the flags.
+
+GIN_FOLDERS = (
+    ROOT / "gin", pathlib.Path(pkg_resources.resource_filename("t5.models", "gin")))
+
+# What a command leaves behind, or a user brings.
+MADE = re.compile(
+    r"(demo_output|reproduce_output|pictures|exported)/|operative_config\.gin$|"
+    r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.")
+FOREIGN = ("cat", "curl", "docker", "pip", "printf", "train", "train()", "}")
+TOOLS = sorted({f"synthesizer_mtf.tools.{name}" for page in documents.PAGES
+                for name in re.findall(r"\btools[/.]([a-z_]+)\b(?!/)",
+                                       documents.read(page))})
+
+
+def pages_with(language):
+  """Parameters of a test: each block of this language, with its page."""
+  return [pytest.param(page, text, id=f"{page}-{number}")
+          for page in documents.PAGES
+          for number, (named, text) in enumerate(documents.blocks(page))
+          if named == language]
+
+
+def test_the_readme_is_read_in_ten_minutes():
+  assert len(documents.read("README.md").splitlines()) <= 200
+
+
+def test_how_to_contribute_fits_a_page():
+  assert len(documents.read("CONTRIBUTING.md").splitlines()) <= 80
+
+
+def test_the_readme_leads_to_every_page():
+  assert set(documents.PAGES) - {"README.md"} <= set(documents.links("README.md"))
+
+
+def test_the_map_shows_every_room():
+  rooms = {f"synthesizer_mtf/{path.parent.name}/"
+           for path in (ROOT / "synthesizer_mtf").glob("*/*.py")
+           if not path.parent.is_symlink()}
+  assert rooms and rooms <= set(documents.spans("docs/architecture.md"))
+
+
+@pytest.mark.parametrize("page", documents.PAGES)
+def test_links_lead_somewhere(page):
+  for link in documents.links(page):
+    if link.startswith("https://"):
+      continue
+    path, _, anchor = link.partition("#")
+    target = (ROOT / page).parent / path if path else ROOT / page
+    assert target.exists(), link
+    if anchor:
+      there = str(target.resolve().relative_to(ROOT))
+      assert anchor in documents.anchors(there), link
+
+
+@pytest.mark.parametrize("page", documents.PAGES)
+def test_blocks_of_code_tell_their_language(page):
+  languages = {language for language, _ in documents.blocks(page)}
+  assert languages <= {"sh", "gin", "python", "text"}
+
+
+@pytest.mark.parametrize("page", documents.PAGES)
+def test_files_that_a_page_names_exist(page):
+  named = [span for span in documents.spans(page)
+           if is_file_name(span) and not MADE.search(span)]
+  assert not [span for span in named
+              if not all(map(exists, alternatives(span)))]
+
+
+def test_pages_that_files_name_exist():
+  files = [path for folder in ("gin", "synthesizer_mtf", "tasks", "tools")
+           for path in (ROOT / folder).rglob("*.*")
+           if path.suffix in (".gin", ".py")]
+  named = {page for path in files for page in re.findall(
+      r"\bdocs/\w+\.md", path.read_text(encoding="utf-8"))}
+  assert "docs/clusters.md" in named
+  assert named <= set(documents.PAGES)
+
+
+def is_file_name(span):
+  """Whether it looks like a file, or a folder, of the repository."""
+  if not re.fullmatch(r"[\w./+*{},-]+", span) or span.startswith(
+      "synthesizer_mtf."):  # A module.
+    return False
+  folders = [path.name for path in ROOT.iterdir() if path.is_dir()]
+  return (span.endswith(("/", ".gin", ".py", ".md", ".toml", ".png")) or
+          span.partition("/")[0] in folders and "/" in span)
+
+
+def alternatives(span):
+  """The names that `{a,b}` stands for, with a star for words in capitals."""
+  pieces = [piece[1:-1].split(",") if piece[0] == "{" else [piece]
+            for piece in re.findall(r"\{[^}]*\}|[^{]+", span)]
+  return [re.sub(r"\b[A-Z]{3,}(?=\.)", "*", "".join(name))
+          for name in itertools.product(*pieces)]
+
+
+def exists(name):
+  """Whether a file, a folder or a module of this name is where it can be."""
+  roots = [ROOT, ROOT / "synthesizer_mtf"]
+  if name.endswith(".gin"):
+    roots += GIN_FOLDERS
+  if "/" not in name and name.endswith(".py"):
+    name = f"**/{name}"
+  return any(list(root.glob(name.rstrip("/"))) for root in roots)
+
+
+@pytest.mark.parametrize("page, text", pages_with("python"))
+def test_python_compiles(page, text):
+  compile(text, page, "exec")
+
+
+@pytest.mark.parametrize("page, text", pages_with("gin"))
+def test_gin_parses(page, text):
+  models.parse_gin((), [text])
+
+
+@pytest.mark.parametrize("page", documents.PAGES)
+def test_bindings_that_a_page_names_exist(page):
+  for span in documents.spans(page):
+    if re.fullmatch(r"[\w./]+ = [^=]+", span) and "…" not in span:
+      models.parse_gin((), [span])
+    elif re.fullmatch(r"[\w./]+\.\w+", span) and not is_file_name(span):
+      assert_parameter_exists(span)
+
+
+def assert_parameter_exists(span):
+  """Of `X.y`, where gin knows X: y is a parameter, or else an attribute."""
+  selector, _, name = span.rpartition("/")[2].rpartition(".")
+  try:
+    configurable = gin.get_configurable(selector)
+  except ValueError:
+    assert not selector[:1].isupper(), span
+    return
+  if not hasattr(configurable, name):
+    gin.clear_config()
+    gin.bind_parameter(span, None)
+
+
+@pytest.mark.parametrize("page, text", pages_with("sh"))
+def test_commands_parse(page, text):
+  for command in shell.commands(text):
+    check_command(command)
+
+
+@pytest.mark.parametrize("page", documents.PAGES)
+def test_commands_and_flags_within_the_text_parse(page):
+  for span in documents.spans(page):
+    if re.match(r"(make|(\.venv/bin/)?python|synthesizer_mesh_transformer) ", span):
+      check_command(shell.commands(span)[0])
+    elif span.startswith("--"):
+      check_flags(shell.commands(span)[0])
+
+
+def check_command(words):
+  """Fails unless the program takes the arguments, as far as parsing tells."""
+  program, *arguments = words
+  program = program.removeprefix(".venv/bin/")
+  if program == "make":
+    check_targets(arguments)
+  elif program == "synthesizer_mesh_transformer":
+    check_launcher(arguments)
+  elif program == "python":
+    check_python(arguments)
+  else:
+    assert program in FOREIGN, words
+
+
+def check_flags(words):
+  """Flags without their command: some command has them, and gin takes them."""
+  for word in words:
+    assert not word.startswith("--") or word.partition("=")[0] in known_flags()
+  models.parse_gin(shell.values(words, "gin_file"), [
+      "MIXTURE_NAME = None", *shell.values(words, "gin_param")])
+
+
+def check_targets(arguments):
+  makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+  for name in arguments:
+    assert re.search(rf"^{name.partition('=')[0]}( \?=|:)", makefile, re.M), name
+
+
+def check_launcher(arguments):
+  """Flags parse, and gin takes the files that are there and the bindings."""
+  parsed = copy.deepcopy(flags.FLAGS)
+  assert parsed(["", *arguments]) == [""]
+  assert parsed.model_dir
+  files = [file for file in parsed.gin_file if not MADE.search(file)]
+  models.parse_gin(files, parsed.gin_param or ())
+  for module in parsed.module_import:
+    importlib.import_module(module)
+  if "MIXTURE_NAME" in gin.config_str():
+    assert seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_NAME"))
+
+
+def check_python(arguments):
+  """Runs a command of ours up to where it has parsed its flags."""
+  first, *rest = arguments
+  if first == "-m":
+    first, *rest = rest
+  first = re.sub(r"^tools/(\w+)\.py$", r"synthesizer_mtf.tools.\1", first)
+  if first == "pytest":
+    for path in rest:
+      assert not path.startswith("tests") or (ROOT / path).exists(), path
+  elif first == "synthesizer_mtf.tasks.cache":
+    check_flags_of_source("seqio.scripts.cache_tasks_main", rest)
+  elif first.startswith("synthesizer_mtf."):
+    parser_of(first).parse_args(rest)
+  else:
+    assert first == "nltk.downloader", first
+
+
+def check_flags_of_source(module, arguments):
+  """As absl's flags of a module which cannot be imported beside T5's main."""
+  source = importlib.util.find_spec(module).origin
+  text = pathlib.Path(source).read_text(encoding="utf-8")
+  for argument in arguments:
+    name = argument.partition("=")[0].removeprefix("--")
+    assert re.search(rf"DEFINE_\w+\(\s*\"{name}\"", text), argument
+
+
+class StopError(Exception):
+  """Ends a command when it has made its parser, which this holds."""
+
+
+@functools.cache
+def parser_of(module):
+  """The parser that a command makes for its flags."""
+  def stop(parser, *args, **kwargs):
+    raise StopError(parser)
+
+  command = importlib.import_module(module)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    with pytest.raises(StopError) as stopped:
+      command.main([])
+  return stopped.value.args[0]
+
+
+def known_flags():
+  """Those of the launcher and of the tools."""
+  of_tools = "".join(parser_of(module).format_help() for module in TOOLS)
+  return {f"--{name}" for name in flags.FLAGS} | set(
+      re.findall(r"--\w+", of_tools))

@@ -1,0 +1,46 @@
+"""Commands as a user types them, in documents and in comments."""
+
+import re
+import shlex
+
+
+def lines(text):
+  """The lines of a text, those that end in a backslash joined."""
+  return text.replace("\\\n", " ").splitlines()
+
+
+def commands(text):
+  """The commands in lines of shell, each as a list of words.
+
+  Variables that a line sets are filled in below it. What is set for one command
+  only, and `...` for what a user adds, are left out.
+  """
+  variables, found = {}, []
+  for line in lines(text):
+    words = shlex.split(line, comments=True)
+    if len(words) == 1 and _is_assignment(words[0]):
+      name, _, value = words[0].partition("=")
+      variables[name] = value
+      continue
+    words = [word for whole in words for word in _filled(whole, variables)]
+    while words and _is_assignment(words[0]):
+      words = words[1:]
+    found.append([word for word in words if word not in ("...", "…")])
+  return [words for words in found if words]
+
+
+def _is_assignment(word):
+  return re.match(r"[A-Z_]+=", word)
+
+
+def _filled(word, variables):
+  """The words that a word is, once variables are filled in."""
+  if word.startswith("$") and word[1:] in variables:
+    return shlex.split(variables[word[1:]])
+  return [re.sub(r"\$(\w+)", lambda m: variables.get(m[1], m[0]), word)]
+
+
+def values(command, flag):
+  """The values of a flag, in a command as a list of words."""
+  return [word.partition("=")[2] for word in command
+          if word.startswith(f"--{flag}=")]

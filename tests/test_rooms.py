@@ -1,0 +1,122 @@
+"""The rooms of the package: arrows between them, and what each tells its reader."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "synthesizer_mtf"
+
+# From the ground up: a room imports from those before it only, and from its own.
+FLOORS = [
+    ["checks", "compat", "gin_files", "patches"], ["context"], ["ops"],
+    ["synthesizers"], ["layers"], ["notation", "stack"],
+    ["command", "tasks"], ["training"], ["runs", "launcher"], ["tools"], ["demo"]]
+FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
+
+MODULES = {
+    ".".join(path.relative_to(folder).with_suffix("").parts): path
+    for folder, inside in ((PACKAGE, "*.py"), (PACKAGE, "[a-z]*/**/*.py"),
+                           (ROOT, "tasks/*.py"), (ROOT, "tools/**/*.py"))
+    for path in sorted(folder.glob(inside)) if path.parent != ROOT}
+PUBLIC = {name: path for name, path in MODULES.items() if name != "__init__"}
+every_module = pytest.mark.parametrize("name", PUBLIC)
+
+
+def room(module):
+  return module.partition(".")[0]
+
+
+def imports(path):
+  """Yields (names of our modules that a file imports, whether in a function)."""
+  tree = ast.parse(path.read_text(encoding="utf-8"))
+  inside = {id(node) for function in ast.walk(tree)
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+            for node in ast.walk(function)}
+  for node in ast.walk(tree):
+    found = []
+    if isinstance(node, ast.ImportFrom) and node.module:
+      found = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Import):
+      found = [alias.name for alias in node.names]
+    for target in found:
+      if target.startswith("synthesizer_mtf."):
+        yield target.partition(".")[2], id(node) in inside
+
+
+def module_of(target):
+  """The module that an import names: itself, or the one that has the name."""
+  while target and target not in MODULES:
+    target = target.rpartition(".")[0]
+  return target
+
+
+def test_every_module_has_a_floor():
+  assert len(PUBLIC) > 80
+  assert {room(name) for name in PUBLIC} == set(FLOOR)
+
+
+@every_module
+def test_arrows_between_rooms_only_go_down(name):
+  up = [target for target, _ in imports(PUBLIC[name])
+        if FLOOR[room(target)] > FLOOR[room(name)]]
+  assert not up
+
+
+@every_module
+def test_no_function_hides_an_import_of_ours(name):
+  assert not [target for target, hidden in imports(PUBLIC[name]) if hidden]
+
+
+def test_no_circle_of_imports():
+  arrows = {name: {module_of(target) for target, _ in imports(path)} - {name, ""}
+            for name, path in PUBLIC.items()}
+  while arrows:
+    leaves = {name for name, targets in arrows.items()
+              if not targets & set(arrows)}
+    assert leaves, f"a circle is among {sorted(arrows)}"
+    arrows = {name: targets for name, targets in arrows.items()
+              if name not in leaves}
+
+
+def public_functions(body, prefix=""):
+  """Yields (name, definition) of public functions and methods."""
+  for node in body:
+    if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+      yield from public_functions(node.body, f"{node.name}.")
+    elif isinstance(node, ast.FunctionDef) and (
+        node.name == "__init__" or not node.name.startswith("_")):
+      yield prefix + node.name, node
+
+
+def missing_annotations(function, method):
+  """The parameters without annotation, and "return"."""
+  given = function.args
+  parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs,
+                *filter(None, [given.vararg, given.kwarg])]
+  static = any(getattr(d, "id", "") == "staticmethod"
+               for d in function.decorator_list)
+  if method and not static:
+    parameters = parameters[1:]
+  missing = [p.arg for p in parameters if p.annotation is None]
+  if function.returns is None and function.name != "__init__":
+    missing.append("return")
+  return missing
+
+
+@every_module
+def test_public_functions_are_annotated(name):
+  tree = ast.parse(PUBLIC[name].read_text(encoding="utf-8"))
+  missing = {of: names for of, function in public_functions(tree.body)
+             if (names := missing_annotations(function, "." in of))}
+  assert not missing
+
+
+def test_no_test_imports_another():
+  for path in ROOT.glob("tests/**/*.py"):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+      named = ([node.module or ""] if isinstance(node, ast.ImportFrom) else
+               [a.name for a in node.names] if isinstance(node, ast.Import) else
+               [])
+      assert not [n for n in named if n.split(".")[0].startswith("test_")], path

@@ -1,0 +1,6 @@
+"""The parts of `plot_attention`.
+
+  reader.py      runs a checkpoint on text and gets the weights of its layers
+  statistics.py  numbers that say what the weights do
+  figures.py     the pictures
+"""

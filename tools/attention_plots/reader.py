@@ -1,0 +1,379 @@
+"""Runs a checkpoint on text and gets the attention weights of its layers.
+
+The model is built by gin as the trainer builds it, and the weights are those
+that the layers themselves compute with (see `synthesizer_mtf.context.watchers`).
+"""
+
+import collections
+from collections.abc import Iterable
+from collections.abc import Sequence
+import dataclasses
+import os
+from typing import Any
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import utils
+import numpy as np
+import synthesizer_mtf  # noqa: F401
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.context import watchers
+from synthesizer_mtf.layers import linformer
+from synthesizer_mtf.synthesizers import names as synthesizer_names
+from t5.models import mesh_transformer
+import tensorflow.compat.v1 as tf
+
+# What a model is fed, by its type.
+_FEATURES = {"bitransformer": ("inputs", "targets"), "lm": ("targets",),
+             "delimited_lm": ("inputs", "targets"), "aligned": ("inputs",)}
+_FLAGS = {"inputs": "--input", "targets": "--target"}
+
+# A token that is neither padding nor the end of a sequence.
+_ANY_ID = 2
+
+
+@dataclasses.dataclass
+class Attention:
+  """What one layer does with one example.
+
+  Attributes:
+    weights: <float32>[heads, length, memory_length]; rows sum to 1.
+    visible: <bool>[length, memory_length], which keys a query may see.
+    tokens: what the rows and columns stand for, strings, or None without text.
+    alpha: <float32>[heads, parts], or None.
+  """
+  weights: np.ndarray
+  visible: np.ndarray
+  tokens: list[str | None]
+  alpha: np.ndarray | None
+
+
+@dataclasses.dataclass
+class Layer:
+  """A layer whose attention can be drawn.
+
+  Attributes:
+    name: its place, as "encoder/0": the stack, and the number of the block.
+    attention: the notation, as "R+V".
+    parts: the names of the parts with weights of their own, or [].
+    needs_text: whether the weights depend on the tokens.
+  """
+  name: str
+  attention: str
+  parts: list[str]
+  needs_text: bool
+
+  @property
+  def stack(self) -> str:
+    return self.name.rpartition("/")[0]
+
+
+def parse_gin(model_dir: str, files: Sequence[str] = (),
+              params: Sequence[str] = ()) -> None:
+  """Makes gin hold the configuration of a trained model.
+
+  Args:
+    model_dir: the folder of the checkpoints.
+    files: a list of paths; [`model_dir`/operative_config.gin] if empty.
+    params: a list of bindings, which win.
+
+  Raises:
+    ValueError: there is no gin file.
+  """
+  if not files:
+    files = [os.path.join(model_dir, "operative_config.gin")]
+    if not tf.io.gfile.exists(files[0]):
+      raise ValueError(
+          f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
+          "name the folder that the trainer wrote, or gin files with --gin_file.")
+  gin_files.parse(files, params)
+
+
+def find_checkpoint(model_dir: str, step: int | None = None) -> tuple[str, int]:
+  """The path of a checkpoint.
+
+  Args:
+    model_dir: a folder.
+    step: an integer; None for the last.
+
+  Returns:
+    (path, step)
+
+  Raises:
+    ValueError: there is none, or the last is damaged.
+  """
+  found = {checkpoints.step_of(path): path
+           for path in checkpoints.find(model_dir)}
+  path = checkpoints.latest(model_dir) if step is None else found.get(step)
+  if path is None and not found:
+    raise ValueError(f"--model_dir is {model_dir!r} but holds no checkpoint, "
+                     "model.ckpt-*.index; name one that the trainer wrote.")
+  if path is None:
+    raise ValueError(f"--step is {step} but {model_dir!r} holds the steps "
+                     f"{', '.join(map(str, found))}; name one of them.")
+  return path, checkpoints.step_of(path)
+
+
+class Model:
+  """A model in a graph and session of its own, on one CPU.
+
+  Attributes:
+    layers: a dict from names to `Layer`, of all layers that can be drawn.
+    examples: as given.
+    lengths: a dict from the features that the model is fed to their lengths.
+    skipped: the names of layers that have no weights of positions.
+  """
+
+  def __init__(self, examples: Iterable[dict[str, str | None]] = ({},),
+               length: int | None = None, model_type: str | None = None,
+               vocabulary: Any = None) -> None:
+    """Builds the model that gin describes.
+
+    Args:
+      examples: dicts from "inputs" and "targets" to texts, which may be missing
+        where no layer that is looked at depends on them.
+      length: the most tokens of a text, and as many as there are without text;
+        `utils.run.sequence_length` if None.
+      model_type: `utils.run.model_type` if None.
+      vocabulary: T5's, or (that of the inputs, that of the targets); that of
+        `get_vocabulary` if None.
+
+    Raises:
+      ValueError: the configuration cannot be drawn.
+    """
+    self._type = model_type or gin_files.bound(
+        "utils.run.model_type", "bitransformer")
+    if self._type not in _FEATURES:
+      raise ValueError(
+          f"`utils.run.model_type` is {self._type!r} but only "
+          f"{', '.join(_FEATURES)} can be drawn.")
+    self._vocabulary = vocabulary or mesh_transformer.get_vocabulary()
+    self.examples = list(examples)
+    self._ids = [self._encode(example, length) for example in examples]
+    self.lengths = {feature: max(len(ids[feature]) for ids in self._ids)
+                    for feature in _FEATURES[self._type]}
+    self._watcher = _Collector()
+    self._tf_graph = tf.Graph()
+    with self._tf_graph.as_default():
+      tf.set_random_seed(0)
+      self._build()
+      self._session = tf.Session()
+    self.skipped = self._watcher.skipped
+    self.layers = {layer.name: layer for layer in self._watcher.layers}
+    if not self.layers:
+      raise ValueError(
+          "the model has no layer whose weights can be drawn; its gin must "
+          "bind `synthesizer_stack.attention`, and Linformer has no weights of "
+          "positions.")
+
+  def _encode(self, example, length):
+    """Token ids with the end of the sequence; without text, any tokens."""
+    ids = {}
+    for feature in _FEATURES[self._type]:
+      most = length or gin_files.bound(
+          "utils.run.sequence_length", {}).get(feature)
+      if not isinstance(most, int) or most < 1:
+        raise ValueError(f"`utils.run.sequence_length` gives the {feature} "
+                         f"{most!r} tokens; give --length, 1 or more.")
+      text, vocabulary = example.get(feature), self._vocabulary_of(feature)
+      ids[feature] = [_ANY_ID] * most
+      if text:
+        ids[feature] = [*vocabulary.encode(text), vocabulary.eos_id][:most]
+    return ids
+
+  def _build(self):
+    graph = mtf.Graph()
+    mesh = mtf.Mesh(graph, "mesh")
+    self._model = utils.build_model(
+        self._type,
+        input_vocab_size=utils.inputs_vocabulary(self._vocabulary).vocab_size,
+        output_vocab_size=utils.targets_vocabulary(self._vocabulary).vocab_size)
+    batch = mtf.Dimension("batch", 1)
+    self._fed, features = {}, {}
+    for name, length in self.lengths.items():
+      self._fed[name] = tf.placeholder(tf.int32, [1, length])
+      features[name] = mtf.import_fully_replicated(
+          mesh, self._fed[name],
+          mtf.Shape([batch, mtf.Dimension("length", length)]))
+    step = tf.train.create_global_step()
+    with watchers.watching(self._watcher):
+      self._call(features)
+    self._lowering = mtf.Lowering(
+        graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
+            "", "", ["cpu:0"])}, autostack=False)
+    self._masters = {v.name: v.get_master() for v in graph.all_variables}
+    self._copy = self._lowering.copy_masters_to_slices()
+    self._initialize = tf.global_variables_initializer()
+    # Weights that are annealed depend on the step.
+    self._saver = tf.train.Saver({**self._masters, step.op.name: step})
+
+  def _call(self, features):
+    """Calls the model as the trainer does, without dropout."""
+    kwargs = {"compute_loss": False, "mode": tf.estimator.ModeKeys.EVAL,
+              # As T5 does without a TPU; gin says how variables are saved.
+              "variable_dtype": utils.get_variable_dtype(
+                  slice_dtype="float32", activation_dtype="float32")}
+    inputs, targets = features.get("inputs"), features.get("targets")
+    if isinstance(self._model, synthesizer_mtf.EncoderClassifier):
+      targets = mtf.ones(inputs.mesh, mtf.Shape(
+          inputs.shape.dims[:1] + [mtf.Dimension("length", 1)]), tf.int32)
+    elif self._type == "aligned":
+      kwargs["sequence_id"] = mtf.minimum(inputs, 1)
+    elif self._type == "delimited_lm":
+      targets = utils._dynamic_text2self(features)["targets"]
+    if isinstance(self._model, transformer.Unitransformer) and (
+        self._type != "aligned"):
+      inputs = transformer.autoregressive_inputs(targets)
+    self._model.call_simple(inputs, targets, **kwargs)
+
+  def initialize(self) -> None:
+    """Gives all variables new initial values."""
+    self._session.run(self._initialize)
+    self._session.run(self._copy)
+
+  def restore(self, path: str) -> None:
+    """Loads a checkpoint.
+
+    Args:
+      path: the path, without ".index".
+
+    Raises:
+      ValueError: it lacks a variable, or has one with another shape.
+    """
+    saved = dict(tf.train.list_variables(path))
+    for name, master in self._masters.items():
+      shape = master.shape.as_list()
+      if saved.get(name) != shape:
+        found = f"with shape {saved[name]}" if name in saved else "nowhere"
+        raise ValueError(
+            f"gin makes a variable {name!r} with shape {shape}, but {path!r} "
+            f"has it {found}; give the gin files that the model was trained "
+            "with.")
+    with self._session.graph.as_default():
+      self._saver.restore(self._session, path)
+    self._session.run(self._copy)
+
+  def attend(self, names: Iterable[str],
+             example: int = 0) -> dict[str, Attention]:
+    """The attention of some layers.
+
+    Args:
+      names: keys of `layers`.
+      example: the place of the example.
+
+    Returns:
+      a dict from names to `Attention`.
+
+    Raises:
+      ValueError: a text is missing.
+    """
+    for name in names:
+      self._check_text(self.layers[name], self.examples[example])
+    fetches = {name: self._watcher.tensors[name] for name in names}
+    feeds = {self._fed[feature]: [_pad(ids, self.lengths[feature])]
+             for feature, ids in self._ids[example].items()}
+    values = self._session.run(fetches, feeds)
+    return {name: _without_padding(
+        self._tokens(self.layers[name], example), **values[name])
+            for name in names}
+
+  def _check_text(self, layer, example):
+    needed = list(self.lengths) if self._is_decoder(layer) else ["inputs"]
+    missing = [feature for feature in needed if not example.get(feature)]
+    if layer.needs_text and missing:
+      raise ValueError(
+          f"{layer.name} is {layer.attention}, whose attention depends on the "
+          f"tokens; give a text with {' and '.join(map(_FLAGS.get, missing))}, "
+          "or choose other layers with --layers.")
+
+  def _tokens(self, layer, example):
+    """The tokens of the rows and columns; None for each without text."""
+    ids, texts = self._ids[example], self.examples[example]
+    features = ["inputs"] if not self._is_decoder(layer) else (
+        ["inputs", "targets"] if self._type == "delimited_lm" else ["targets"])
+    tokens = sum([
+        self._pieces(feature, ids[feature]) if texts.get(feature)
+        else [None] * len(ids[feature]) for feature in features], [])
+    if self._is_decoder(layer) and tokens[0] is not None:
+      # A decoder reads at each place the token before.
+      tokens = ["<start>"] + tokens[:-1]
+    return tokens
+
+  def _vocabulary_of(self, feature):
+    return {"inputs": utils.inputs_vocabulary,
+            "targets": utils.targets_vocabulary}[feature](self._vocabulary)
+
+  def _is_decoder(self, layer):
+    if isinstance(self._model, transformer.Bitransformer):
+      return not layer.stack.startswith(self._model.encoder.name)
+    return self._type != "aligned"
+
+  def _pieces(self, feature, ids):
+    vocabulary = self._vocabulary_of(feature)
+    special = {vocabulary.eos_id: "</s>", vocabulary.pad_id: "<pad>"}
+    return [special.get(i) or vocabulary.decode([i]) or "_" for i in ids]
+
+  def close(self) -> None:
+    self._session.close()
+
+
+class _Collector(watchers.Watcher):
+  """Remembers what each layer shows, as tensors of TensorFlow."""
+
+  def __init__(self):
+    self.layers, self.skipped = [], []
+    self.tensors = collections.defaultdict(dict)
+    self._parts = {}
+
+  def see_alpha(self, alpha, synthesizers):
+    name = _short_name()
+    self._parts[name] = [synthesizer_names.part_name(s) for s in synthesizers]
+    self._keep(name, "alpha", alpha)
+
+  def see_weights(self, weights, visible, inputs):
+    name = _short_name()
+    layer = inputs.context.current_layer
+    if isinstance(layer, linformer.Linformer):
+      self.skipped.append(name)
+      return
+    self.layers.append(Layer(
+        name, "+".join(map(synthesizer_names.part_name, layer.mixture.synthesizers)),
+        self._parts.get(name, []), inputs.has_batch(weights)))
+    weights = watchers.normalized(weights, visible)
+    ends = [inputs.length, inputs.memory_length]
+    self._keep(name, "weights", mtf.transpose(weights, [
+        d for d in weights.shape.dims
+        if d not in [inputs.heads] + ends] + [inputs.heads] + ends))
+    pairs = visible.pairs
+    pairs = (mtf.ones(weights.mesh, mtf.Shape(ends)) if pairs is None
+             else mtf.cast(pairs, tf.float32))
+    self._keep(name, "visible", mtf.transpose(pairs, [
+        d for d in pairs.shape.dims if d not in ends] + ends))
+
+  def _keep(self, name, kind, tensor):
+    def receive(array, is_tpu):
+      del is_tpu
+      self.tensors[name][kind] = array
+
+    watchers.WatchOperation([tensor], receive)
+
+
+def _short_name():
+  """The place of the layer that is being called, as "encoder/0"."""
+  stack, _, block = watchers.layer_name().rpartition("/block_")
+  return f"{stack}/{int(block)}" if block.isdigit() else watchers.layer_name()
+
+
+def _without_padding(tokens, weights, visible, alpha=None):
+  """An `Attention` of as many positions as there are tokens."""
+  size = len(tokens)
+  weights = weights.reshape(weights.shape[-3:])[:, :size, :size]
+  visible = visible.reshape(visible.shape[-2:])[:size, :size] > 0
+  if alpha is not None:
+    alpha = np.broadcast_to(alpha, (len(weights), alpha.shape[-1]))
+  return Attention(weights, visible, tokens, alpha)
+
+
+def _pad(ids, length):
+  return list(ids) + [0] * (length - len(ids))

@@ -1,0 +1,123 @@
+"""Numbers that say what the paper says in words about attention weights.
+
+Section 5 of arXiv:2005.00743: how the weights are distributed, and whether a
+layer has learned a local window.
+"""
+
+import numpy as np
+
+# The ends of the histogram's bins. The paper speaks of the range 0.1 to 0.2.
+BINS = np.linspace(0, 1, 101)
+
+
+class Statistics:
+  """Gathers the weights of one layer over examples.
+
+  All results have one number, or one list, for each head. Weights of keys which
+  a query may not see count nowhere; and in the distribution of weights neither
+  does a query that sees one key alone, as the first of a decoder, whose weight
+  is always 1.
+  """
+
+  def __init__(self) -> None:
+    self._profile = np.zeros((1, 1))
+    self._entropy = self._counts = self._sum = self._squares = 0.
+    self._max = 0.
+    self._rows = self._pairs = 0
+
+  def add(self, weights: np.ndarray, visible: np.ndarray) -> None:
+    """Adds one example.
+
+    Args:
+      weights: <float>[heads, length, length]; rows sum to 1.
+      visible: <bool>[length, length]
+    """
+    weights = np.asarray(weights, np.float64) * visible
+    self._rows += len(visible)
+    free = visible & (visible.sum(-1, keepdims=True) > 1)
+    free = free if free.any() else visible
+    self._pairs += free.sum()
+    self._profile = _add_centered(self._profile, _by_offset(weights))
+    self._entropy += -(weights * np.log(np.maximum(weights, 1e-30))).sum((1, 2))
+    weights = np.minimum(weights[:, free], 1)
+    self._sum += weights.sum(-1)
+    self._squares += (weights ** 2).sum(-1)
+    self._max = np.maximum(self._max, weights.max(-1))
+    self._counts += np.stack([np.histogram(head, BINS)[0] for head in weights])
+
+  @property
+  def histogram(self) -> np.ndarray:
+    """[heads, bins]: the share of all weights in each bin of `BINS`."""
+    return self._counts / self._pairs
+
+  @property
+  def profile(self) -> np.ndarray:
+    """[heads, 2 * length - 1]: the weight of the key at each offset.
+
+    Offsets run from 1 - length to length - 1; a key before its query has a
+    negative one. Means over queries: those at the ends have fewer keys.
+    """
+    return self._profile / self._rows
+
+  @property
+  def offsets(self) -> np.ndarray:
+    size = self._profile.shape[-1] // 2
+    return np.arange(-size, size + 1)
+
+  def window_mass(self, window: int) -> np.ndarray:
+    """[heads]: the weight that lies within +-window of the query."""
+    return self.profile[:, np.abs(self.offsets) <= window].sum(-1)
+
+  def summary(self, windows: list[int]) -> dict[str, np.ndarray]:
+    """All numbers.
+
+    Args:
+      windows: a list of integers.
+
+    Returns:
+      a dict from names to arrays [heads], [heads, windows] or [heads, bins].
+    """
+    mean = self._sum / self._pairs
+    cuts = np.round(BINS, 6)
+    share = self.histogram
+    return {
+        "entropy": self._entropy / self._rows,
+        "distance": self.profile @ np.abs(self.offsets),
+        "window_mass": np.stack(
+            [self.window_mass(w) for w in windows], axis=-1),
+        "half_mass_window": self._half_mass_window(),
+        "mean": mean,
+        "stddev": np.sqrt(np.maximum(self._squares / self._pairs - mean**2, 0)),
+        "max": self._max * np.ones_like(mean),
+        "share_below_0.1": share[:, cuts[:-1] < 0.1].sum(-1),
+        "share_0.1_to_0.2": share[
+            :, (cuts[:-1] >= 0.1) & (cuts[:-1] < 0.2)].sum(-1),
+        "share_above_0.2": share[:, cuts[:-1] >= 0.2].sum(-1),
+        "histogram": share,
+    }
+
+  def _half_mass_window(self):
+    """[heads]: the least window around the query that holds half the weight."""
+    size = len(self.offsets) // 2
+    masses = np.stack([self.window_mass(w) for w in range(size + 1)])
+    return (masses >= 0.5 * masses[-1] - 1e-9).argmax(0)
+
+
+def uniform(visible: np.ndarray) -> np.ndarray:
+  """<float>[1, length, length]: the same weight for all keys that are seen."""
+  return (visible / np.maximum(visible.sum(-1, keepdims=True), 1))[None]
+
+
+def _by_offset(weights):
+  """[heads, 2 * length - 1]: sums along the diagonals."""
+  length = weights.shape[-1]
+  return np.stack([np.trace(weights, offset, axis1=1, axis2=2)
+                   for offset in range(1 - length, length)], axis=-1)
+
+
+def _add_centered(a, b):
+  """a + b, where the shorter lies in the middle of the longer."""
+  if a.shape[-1] > b.shape[-1]:
+    a, b = b, a
+  pad = (b.shape[-1] - a.shape[-1]) // 2
+  return np.pad(a, [(0, 0), (pad, pad)]) + b

@@ -1,0 +1,295 @@
+"""The rows of the benchmark: attentions, as gin bindings on one T5 model.
+
+Ours are named by their notation. They and the floor, which mixes no positions at
+all, come with the fast cross-attention of `synthesizer_stack`, unless the
+configuration says otherwise; nothing else of the model differs, but that `UT:V`
+makes the blocks of a stack one, which is called many times. `SelfAttention`, the
+authors' `Synthesizer` and `LocalConvAttnBlock` are those of mesh_tensorflow, with
+its cross-attention.
+"""
+
+from collections.abc import Callable
+import inspect
+import math
+from typing import NamedTuple
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import notation
+
+STOCK = "SelfAttention"
+FLOOR = "floor"
+MIXTURES = ["R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
+ENCODER_ONLY = ["Linformer"]
+
+# mesh_tensorflow's attention.synthetic_attention writes this number into the
+# modes that mix with the dot product.
+_AUTHORS_LENGTH = 512
+
+
+class PaperRow(NamedTuple):
+  """A row of Table 4 of arXiv:2005.00743, pre-training on C4."""
+  name: str
+  steps_per_second: float
+  parameters_millions: int
+  tflops: float
+
+  @property
+  def ratio(self) -> float:
+    """Steps per second relative to the paper's Transformer."""
+    return self.steps_per_second / TABLE_4["Transformer"].steps_per_second
+
+
+TABLE_4 = {row.name: row for row in (
+    PaperRow("Transformer", 3.90, 223, 3.70),
+    PaperRow("DyConv", 2.65, 257, 3.93),
+    PaperRow("LightConv", 4.05, 224, 3.50),
+    PaperRow("D", 3.61, 224, 3.80),
+    PaperRow("R", 4.26, 254, 3.36),
+    PaperRow("R+V", 3.79, 292, 4.03),
+    PaperRow("D+V", 3.34, 243, 4.20),
+)}
+
+
+class Row(NamedTuple):
+  """One attention to measure.
+
+  Attributes:
+    name: what `--rows` calls it.
+    family: "ours", "authors", "stock" or "floor".
+    stack_bindings: a function (stack, length) -> list of gin bindings, where
+      stack is "encoder" or "decoder" and length is that of its sequences.
+    paper: the name of its row in `TABLE_4`, or None.
+    longest: the longest sequence that the layer can take, or None.
+  """
+  name: str
+  family: str
+  stack_bindings: Callable[[str, int], list[str]]
+  paper: str | None = None
+  longest: int | None = None
+
+  def bindings(self, inputs: int, targets: int) -> list[str]:
+    """The gin bindings of this row, for these lengths of the two stacks."""
+    theirs = self.family in ("authors", "stock")
+    return (self.stack_bindings("encoder", inputs) +
+            self.stack_bindings("decoder", targets) +
+            theirs * ["synthesizer_stack.fast_cross_attention = False"])
+
+  def obstacle(self, inputs: int, targets: int) -> str | None:
+    """Why the row is not possible at these lengths, or None."""
+    length = max(inputs, targets)
+    if self.longest is None or length <= self.longest:
+      return None
+    return (f"mesh_tensorflow's code for this mode has the length {self.longest} "
+            f"written into it, and the sequences have {length}")
+
+
+@gin.configurable(module="synthesizer_mtf.tools")
+class ValuesOnly(transformer.TransformerLayer):
+  """The floor: each token sees itself only.
+
+  Variables: `v` [d_model, heads * d_kv] and `o` [heads * d_kv, d_model], of which
+  an attention layer needs at least these.
+  """
+
+  def __init__(self, num_heads: int = gin.REQUIRED,
+               key_value_size: int = gin.REQUIRED) -> None:
+    self.size = num_heads * key_value_size
+
+  def call(self, context: transformer.Context, x: mtf.Tensor,
+           losses: list | None = None) -> mtf.Tensor:
+    del losses
+    d_model = context.model.model_dim
+    heads = mtf.Dimension("heads", self.size)
+
+    def project(tensor, name, old, new):
+      return mtf.layers.dense(
+          tensor, [new], reduced_dims=[old], use_bias=False, name=name,
+          variable_dtype=context.variable_dtype)
+
+    return project(project(x, "v", d_model, heads), "o", heads, d_model)
+
+
+def _ours(name):
+  """A row for a notation, with tables as long as the sequences."""
+  classes = {**notation.SYNTHESIZING_FUNCTIONS, **notation.LAYERS}
+  tables = [classes[part] for part in ([name] if name in classes
+                                       else name.split("+"))]
+  tables = [c.__name__ for c in tables
+            if "max_length" in inspect.signature(c.__init__).parameters]
+
+  def bindings(stack, length):
+    return [f"{stack}/synthesizer_stack.attention = '{name}'"] + [
+        f"{stack}/{table}.max_length = {length}" for table in tables]
+
+  paper = {"V": "Transformer"}.get(name, name)
+  return Row(name, "ours", bindings, paper if paper in TABLE_4 else None)
+
+
+def _encoder_only(name):
+  """A row for a layer that cannot decode: the decoder keeps `SelfAttention`."""
+  in_both = _ours(name).stack_bindings
+
+  def bindings(stack, length):
+    return in_both(stack, length) if stack == "encoder" else []
+
+  return Row(name, "ours", bindings)
+
+
+def _mixer():
+  """R without its softmax, with the initial scale of a linear layer."""
+  random = _ours("R")
+
+  def bindings(stack, length):
+    return random.stack_bindings(stack, length) + [
+        "SyntheticAttention.softmax = False",
+        f"{stack}/RandomLogits.stddev = {length ** -0.5}"]
+
+  return Row("Mixer", "ours", bindings)
+
+
+def _pattern():
+  """The hand-written heads; in the decoder those that look left."""
+  pattern = _ours("Pattern")
+
+  def bindings(stack, length):
+    return pattern.stack_bindings(stack, length) + [
+        "decoder/FixedPatterns.patterns = ['current', 'previous', "
+        "'left_context', 'start']"]
+
+  return Row("Pattern", "ours", bindings)
+
+
+def _universal():
+  """V in a Universal Transformer: one block in each stack, called many times."""
+  dot_product = _ours("V")
+
+  def bindings(stack, length):
+    return dot_product.stack_bindings(stack, length) + [
+        "include 'stacks/universal.gin'"]
+
+  return Row("UT:V", "ours", bindings)
+
+
+def _sparse(name, **parameters):
+  """A row for an attention of the Sparse Transformer.
+
+  Its time grows as length * (stride + columns * length / stride), which is
+  least near the stride of these rows: the power of two nearest to the square
+  root of columns * length. `SparseStrided` reads one column of each block.
+  """
+  def bindings(stack, length):
+    columns = parameters.get("columns", 1)
+    stride = max(columns, 2 ** round(math.log2(columns * length) / 2))
+    values = {"stride": stride, **parameters}
+    return [f"{stack}/synthesizer_stack.attention = '{name}'"] + [
+        f"{stack}/{name}.{key} = {value}" for key, value in values.items()]
+
+  return Row(name, "ours", bindings)
+
+
+def _authors(mode, paper):
+  """A row for a `synthesize_mode` of mesh_tensorflow's `Synthesizer`.
+
+  `defaults.gin` binds nothing for this class. Two modes take the length of their
+  tables from `attention_kwargs`; the others always have 512.
+  """
+  def bindings(stack, length):
+    return [
+        f"{stack}/synthesizer_stack.attention = @transformer_layers.Synthesizer",
+        "transformer_layers.Synthesizer.num_heads = %num_heads",
+        "transformer_layers.Synthesizer.key_value_size = %d_kv",
+        "transformer_layers.Synthesizer.dropout_rate = %dropout_rate",
+        f"transformer_layers.Synthesizer.synthesize_mode = '{mode}'",
+        f"{stack}/transformer_layers.Synthesizer.attention_kwargs = "
+        f"{{'max_length': {length}}}",
+    ]
+
+  return Row(f"Synthesizer:{mode}", "authors", bindings, paper,
+             _AUTHORS_LENGTH if "plus" in mode else None)
+
+
+def _convolution(name, attention_type, paper):
+  """A row for `LocalConvAttnBlock`, with the 9 positions of the paper's sizes."""
+  def bindings(stack, length):
+    del length
+    first, last = (-4, 4) if stack == "encoder" else (-8, 0)
+    return [
+        f"{stack}/synthesizer_stack.attention = @LocalConvAttnBlock",
+        f"{stack}/LocalConvAttnBlock.min_relative_pos = {first}",
+        f"{stack}/LocalConvAttnBlock.max_relative_pos = {last}",
+        "LocalConvAttnBlock.output_size = %d_model",
+        f"LocalConvAttnBlock.attention_type = '{attention_type}'",
+    ]
+
+  return Row(f"LocalConvAttnBlock:{name}", "stock", bindings, paper)
+
+
+def _our_convolution(name):
+  """A row for LightConv or DyConv with the layers that the paper's sizes imply.
+
+  They have the parameters of `LocalConvAttnBlock`, with its kernels for each
+  channel. The layer's default, one kernel for each head, is smaller.
+  """
+  def bindings(stack, length):
+    del length
+    return [f"{stack}/synthesizer_stack.attention = '{name}'",
+            f"{name}.kernel_size = 9",
+            f"{name}.kernels = 'per_channel'",
+            f"{name}.pointwise = True",
+            f"{name}.use_bias = True"]
+
+  return Row(name, "ours", bindings, name)
+
+
+def _floor_bindings(stack, length):
+  del length
+  return [f"{stack}/synthesizer_stack.attention = @ValuesOnly",
+          "ValuesOnly.num_heads = %num_heads",
+          "ValuesOnly.key_value_size = %d_kv"]
+
+
+_PATTERN = _pattern()
+
+ROWS = {row.name: row for row in (
+    Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
+    *map(_ours, [name for name in notation.SYNTHESIZING_FUNCTIONS
+                 if name != _PATTERN.name] + MIXTURES),
+    *map(_encoder_only, ENCODER_ONLY),
+    _mixer(),
+    _PATTERN,
+    _universal(),
+    *map(_our_convolution, ["LightConv", "DyConv"]),
+    _sparse("SparseFixed", columns=8),
+    _sparse("SparseStrided"),
+    _authors("random", "R"),
+    _authors("dense_minus", "D"),
+    _authors("random_plus_alpha", "R+V"),
+    _authors("dense_plus_alpha", "D+V"),
+    _convolution("lightweight", "lightweight_conv", "LightConv"),
+    _convolution("dynamic", "dynamic_conv", "DyConv"),
+    Row(FLOOR, "floor", _floor_bindings),
+)}
+
+
+def find_row(name: str) -> Row:
+  """The row of this name, or of this notation.
+
+  Args:
+    name: a key of `ROWS`, or any notation of `notation.attention_layer`.
+
+  Returns:
+    a `Row`.
+
+  Raises:
+    ValueError: there is none.
+  """
+  if name in ROWS:
+    return ROWS[name]
+  known = notation.SYNTHESIZING_FUNCTIONS
+  if name in notation.LAYERS or all(part in known for part in name.split("+")):
+    return _ours(name)
+  raise ValueError(
+      f"unknown row {name!r} in --rows; use some of {', '.join(ROWS)}, or any "
+      "mixture in the paper's notation.")

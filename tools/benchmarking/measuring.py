@@ -1,0 +1,225 @@
+"""How the benchmark measures: rows in turns, medians, ratios in pairs.
+
+Other work on the machine slows all rows of a round alike, so rows run in turns
+and each is compared with `SelfAttention` of the same round. All results are
+dicts, one for each row and measure; `report` and `plot` read them.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+import traceback
+from typing import Any
+
+import numpy as np
+from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import model
+
+# Takes the number of runs done, and what runs now.
+Progress = Callable[[int, str], None]
+
+
+def measure_time(rows: list[attentions.Row], config: model.Configuration,
+                 measure: str, warmup: int, repeats: int,
+                 progress: Progress) -> list[dict[str, Any]]:
+  """Times one measure of all rows, in turns.
+
+  Args:
+    rows: a list of `attentions.Row`, `SelfAttention` among them.
+    config: a `model.Configuration`.
+    measure: a key of `model.MEASURES`.
+    warmup: rounds that are not counted.
+    repeats: rounds that are.
+    progress: a function (number of runs done, what runs now).
+
+  Returns:
+    a list with a dict for each row, with its `status`: "ok", "not possible" or
+    "failed", with a `reason`. Times are in seconds.
+  """
+  results = {row.name: _description(row, config, measure) for row in rows}
+  programs = {}
+  for row in rows:
+    progress(0, f"building {row.name}")
+    program = _build(row, config, measure, results[row.name])
+    if program:
+      programs[row.name] = program
+  for result in results.values():
+    result.update(warmup=warmup, repeats=repeats)
+  seconds = take_turns(programs, results, warmup, repeats, progress)
+  for name, program in programs.items():
+    program.close()
+    if results[name]["status"] == "ok":
+      result = results[name]
+      result.update(compare(seconds[name], seconds.get(attentions.STOCK)))
+      result.update(_sizes_and_rates(program, result["median_seconds"], result))
+  return list(results.values())
+
+
+def _description(row, config, measure):
+  return {
+      "row": row.name,
+      "family": row.family,
+      "measure": measure,
+      "inputs": config.inputs,
+      "targets": config.targets,
+      "configuration": dataclasses.asdict(config),
+      "gin": row.bindings(config.inputs, config.targets),
+      "device": config.device,
+      "status": "ok",
+      "reason": None,
+      **_paper(row),
+  }
+
+
+def _paper(row):
+  paper = attentions.TABLE_4.get(row.paper)
+  if paper is None:
+    return {}
+  return {"paper_row": paper.name, "paper_ratio": paper.ratio,
+          "paper_steps_per_second": paper.steps_per_second,
+          "paper_parameters_millions": paper.parameters_millions,
+          "paper_tflops": paper.tflops}
+
+
+def _build(row, config, measure, result):
+  """The row's program, or None with the reason noted in `result`."""
+  obstacle = row.obstacle(config.inputs, config.targets)
+  if obstacle:
+    result.update(status="not possible", reason=obstacle)
+    return None
+  try:
+    return model.build(row, config, measure)
+  except Exception as error:
+    _note_failure(result, error)
+    return None
+
+
+def _note_failure(result, error):
+  """Notes why a row failed; its traceback goes to standard error."""
+  traceback.print_exception(error)
+  lines = str(error).strip().splitlines() or [type(error).__name__]
+  result.update(status="failed", reason=f"{type(error).__name__}: {lines[0]}")
+
+
+def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
+               warmup: int, repeats: int,
+               progress: Progress) -> dict[str, list[float]]:
+  """Runs round i of all programs before round i + 1.
+
+  Each round begins with another row, so that no row always follows the same one.
+  A program that fails is left out from then on.
+
+  Returns:
+    a dict from names to lists of seconds, without the programs that failed.
+  """
+  seconds = {name: [] for name in programs}
+  for i in range(warmup + repeats):
+    names = list(seconds)
+    start = i % max(len(names), 1)
+    for name in names[start:] + names[:start]:
+      began = time.perf_counter()
+      try:
+        programs[name].run()
+      except Exception as error:
+        _note_failure(results[name], error)
+        del seconds[name]
+        continue
+      if i >= warmup:
+        seconds[name].append(time.perf_counter() - began)
+      progress(1, name)
+  return seconds
+
+
+def compare(seconds: list[float],
+            stock_seconds: list[float] | None) -> dict[str, Any]:
+  """Median and quartiles of one row's times and of its ratios to stock.
+
+  Args:
+    seconds: a list, one time for each round.
+    stock_seconds: the times of `SelfAttention` in the same rounds, or None.
+
+  Returns:
+    a dict; `ratio` is how many times as fast as stock the row is.
+  """
+  low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
+  summary = {"median_seconds": median, "quartiles_seconds": [low, high],
+             "seconds": seconds}
+  if stock_seconds:
+    low, ratio, high = np.percentile(
+        np.divide(stock_seconds, seconds), [25, 50, 75]).tolist()
+    summary.update(ratio=ratio, ratio_quartiles=[low, high])
+  return summary
+
+
+def _sizes_and_rates(program, median, result):
+  """What follows from one row's median time in seconds."""
+  rates = {"parameters": program.parameters, "steps_per_second": 1 / median}
+  if result["measure"] == "decode":
+    config = result["configuration"]
+    tokens = config["decode_batch"] * config["targets"]
+    rates["tokens_per_second"] = tokens / median
+  else:  # Mesh does not count how often the loop of decoding runs.
+    rates["multiply_adds"] = program.multiply_adds
+    rates["einsum_tflops"] = 2 * program.multiply_adds / median / 1e12
+  return rates
+
+
+def measure_memory(rows: list[attentions.Row], config: model.Configuration,
+                   repeats: int, progress: Progress) -> list[dict[str, Any]]:
+  """Measures the peak memory of a process that trains, for each row.
+
+  Args:
+    rows: a list of `attentions.Row`, stock and floor among them.
+    config: a `model.Configuration`.
+    repeats: processes for each row; the smallest peak counts, since what comes
+      on top is chance.
+    progress: a function (number of processes done, what runs now).
+
+  Returns:
+    a list with a dict for each row; `memory_share` is its peak above the floor's
+    as a share of stock's above the floor's.
+  """
+  results = [_description(row, config, "memory") for row in rows]
+  for result in results:
+    result.update(warmup=0, repeats=repeats)
+  for _ in range(repeats):
+    for row, result in zip(rows, results):
+      obstacle = row.obstacle(config.inputs, config.targets)
+      if obstacle:
+        result.update(status="not possible", reason=obstacle)
+      elif result["status"] == "ok":
+        _measure_process(row, config, result)
+      progress(1, row.name)
+  add_shares({r["row"]: r for r in results if r["status"] == "ok"})
+  return results
+
+
+def _measure_process(row, config, result):
+  """Notes the peak of one fresh process in `result`."""
+  process = subprocess.run(
+      [sys.executable, "-m", "synthesizer_mtf.tools.benchmarking.memory", row.name,
+       json.dumps(dataclasses.asdict(config))],
+      capture_output=True, text=True, check=False)
+  if process.returncode:
+    print(process.stderr, file=sys.stderr)
+    lines = process.stderr.strip().splitlines() or ["no message"]
+    result.update(status="failed", reason=(
+        f"exit status {process.returncode}: {lines[-1]}"))
+    return
+  peak = float(process.stdout.split()[-1])
+  result.setdefault("peaks_mebibytes", []).append(peak)
+  result["peak_mebibytes"] = min(result["peaks_mebibytes"])
+
+
+def add_shares(results: dict[str, dict]) -> None:
+  """Sets `memory_share` where both ends of the scale are there."""
+  if not {attentions.STOCK, attentions.FLOOR} <= set(results):
+    return
+  floor = results[attentions.FLOOR]["peak_mebibytes"]
+  stock = results[attentions.STOCK]["peak_mebibytes"] - floor
+  for result in results.values():
+    if stock > 0:
+      result["memory_share"] = (result["peak_mebibytes"] - floor) / stock

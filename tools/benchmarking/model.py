@@ -1,0 +1,193 @@
+"""What the benchmark runs: T5 models that train, evaluate or decode.
+
+Each program has a graph and a session of its own, built by gin from T5's model
+file, so that several can be held at once and run in turns.
+"""
+
+import dataclasses
+import os
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
+from mesh_tensorflow.transformer import utils
+import numpy as np
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.tools.benchmarking import attentions
+import tensorflow.compat.v1 as tf
+
+_LEARNING_RATE = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+  """Sizes of the model and of the batch; lengths are in tokens."""
+  inputs: int = 512
+  targets: int = 128
+  batch: int = 4
+  decode_batch: int = 16
+  num_layers: int = 3
+  d_model: int = 256
+  num_heads: int = 4
+  d_kv: int = 64
+  d_ff: int = 1024
+  vocabulary: int = 1024
+  targets_vocabulary: int | None = None  # None for the same.
+  dropout_rate: float = 0.1
+  relative_bias: bool = False
+  stock_cross_attention: bool = False
+  device: str = "cpu:0"
+
+  @property
+  def gin_file(self) -> str:
+    """T5's model file, with or without its relative bias."""
+    return os.path.join(
+        "models", "bi_v1.gin" if self.relative_bias else "bi_bert_base.gin")
+
+  @property
+  def bindings(self) -> list[str]:
+    """The gin bindings that all rows have."""
+    sizes = "num_layers", "d_model", "num_heads", "d_kv", "d_ff", "dropout_rate"
+    common = [f"{name} = {getattr(self, name)}" for name in sizes]
+    common += [
+        f"Unitransformer.max_length = {max(self.inputs, self.targets)}",
+        # Else the length of the output depends on the random weights.
+        "sample_autoregressive.never_end = True",
+    ]
+    if self.stock_cross_attention:
+      common.append("synthesizer_stack.fast_cross_attention = False")
+    if self.relative_bias:
+      common += [f"{layer}.relative_attention_type = 'bias_shared'" for layer in (
+          "SyntheticAttention", "SparseFixed", "SparseStrided",
+          "transformer_layers.Synthesizer")]
+    return common
+
+
+class Program:
+  """A lowered model in a session, ready to run.
+
+  Attributes:
+    parameters: how many numbers are trained.
+    multiply_adds: of one run, in all einsums; these are the matrix products and
+      those element-wise products that Mesh TensorFlow writes as einsums.
+    attention: the names of the classes which the row put into the model, in the
+      order of the blocks.
+  """
+
+  def __init__(self, tf_graph: tf.Graph, fetch: tf.Tensor,
+               lowering: mtf.Lowering, graph: mtf.Graph,
+               attention: list[str]) -> None:
+    self.attention = attention
+    self.parameters = sum(v.shape.size for v in graph.trainable_variables)
+    self.multiply_adds = sum(
+        value for key, value in lowering.counters if key == "einsum")
+    self._fetch = fetch
+    with tf_graph.as_default():
+      prepare = [tf.global_variables_initializer(),
+                 lowering.copy_masters_to_slices()]
+    self._session = tf.Session(graph=tf_graph)
+    for step in prepare:
+      self._session.run(step)
+
+  def run(self) -> np.ndarray:
+    """Runs it once.
+
+    Returns:
+      the loss, or of decoding <int32>[batch, length], as NumPy arrays.
+
+    Raises:
+      ArithmeticError: the loss is not finite.
+    """
+    result = self._session.run(self._fetch)
+    if not np.all(np.isfinite(result)):
+      raise ArithmeticError("the loss is not finite")
+    return result
+
+  def close(self) -> None:
+    self._session.close()
+
+
+def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
+  """Builds what one row runs for one measure.
+
+  Args:
+    row: an `attentions.Row`.
+    config: a `Configuration`.
+    measure: a key of `MEASURES`.
+
+  Returns:
+    a `Program`.
+  """
+  gin_files.parse(
+      [config.gin_file],
+      config.bindings + row.bindings(config.inputs, config.targets))
+  tf_graph = tf.Graph()
+  with tf_graph.as_default():
+    tf.set_random_seed(0)
+    step = tf.train.create_global_step()
+    graph = mtf.Graph()
+    mesh = mtf.Mesh(graph, "mesh")
+    model = utils.build_model(
+        input_vocab_size=config.vocabulary,
+        output_vocab_size=config.targets_vocabulary or config.vocabulary)
+    result, updates = MEASURES[measure](model, mesh, config)
+    lowering = mtf.Lowering(
+        graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
+            "", "", [config.device])})
+    fetch = lowering.export_to_tf_tensor(result)
+    count = [step.assign_add(1)]
+    with tf.control_dependencies(
+        count + [lowering.lowered_operation(op) for op in updates]):
+      fetch = tf.identity(fetch)
+    return Program(tf_graph, fetch, lowering, graph, _attention(model))
+
+
+def _attention(model):
+  """The classes of the first layer of each block, by name."""
+  layers = model.encoder.layer_stack.layers + model.decoder.layer_stack.layers
+  return [type(layer).__name__ for layer in layers
+          if layer.name.endswith("layer_000")]
+
+
+def _tokens(mesh, vocabulary, batch, length):
+  """<int32>[batch, length]: random tokens; the first row ends in padding."""
+  ids = np.random.RandomState(0).randint(2, vocabulary, (batch, length))
+  ids[0, length * 3 // 4:] = 0
+  # TensorFlow would compute whatever depends on constants alone only once.
+  fed = tf.placeholder_with_default(tf.constant(ids, tf.int32), ids.shape)
+  return mtf.import_fully_replicated(mesh, fed, mtf.Shape(
+      [mtf.Dimension("batch", batch), mtf.Dimension("length", length)]))
+
+
+def _loss(model, mesh, config, mode):
+  _, loss = model.call_simple(
+      _tokens(mesh, config.vocabulary, config.batch, config.inputs),
+      _tokens(mesh, config.targets_vocabulary or config.vocabulary,
+              config.batch, config.targets),
+      compute_loss=True, mode=mode)
+  return loss
+
+
+def _train(model, mesh, config):
+  """The loss, and one step of Adafactor."""
+  loss = _loss(model, mesh, config, tf.estimator.ModeKeys.TRAIN)
+  variables = mesh.graph.trainable_variables
+  grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+  updates = optimize.AdafactorOptimizer(
+      learning_rate=_LEARNING_RATE).apply_grads(grads, variables)
+  return loss, updates
+
+
+def _evaluate(model, mesh, config):
+  """The loss."""
+  return _loss(model, mesh, config, tf.estimator.ModeKeys.EVAL), []
+
+
+def _decode(model, mesh, config):
+  """The output ids of greedy decoding, `targets` tokens for each example."""
+  ids = model.decode(
+      _tokens(mesh, config.vocabulary, config.decode_batch, config.inputs),
+      max_decode_length=config.targets)
+  return ids, []
+
+
+MEASURES = {"train": _train, "eval": _evaluate, "decode": _decode}

@@ -1,0 +1,110 @@
+"""Draws what the benchmark measured. Reads rows and never measures."""
+
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt
+
+_COLORS = {"ours": "#1f77b4", "authors": "#ff7f0e", "stock": "#7f7f7f",
+           "floor": "#2ca02c"}
+_LABELS = {"ours": "synthesizer_mtf", "authors": "mesh_tensorflow's Synthesizer",
+           "stock": "mesh_tensorflow", "floor": "no mixing of positions"}
+
+
+def plot(results: list[dict[str, Any]], path: str) -> bool:
+  """Draws bars of ratios, or with several lengths how the time grows.
+
+  Args:
+    results: the dicts that `measuring` returns.
+    path: the PNG file to write.
+
+  Returns:
+    whether there was anything to draw; without, no file is written.
+  """
+  results = [r for r in results if "median_seconds" in r]
+  measures = list(dict.fromkeys(r["measure"] for r in results))
+  if not measures:
+    return False
+  sweep = len({r["inputs"] for r in results}) > 1
+  names = list(dict.fromkeys(r["row"] for r in results))
+  rows = len(names)
+  size = ((5 * len(measures) + 3, max(5, 0.22 * rows + 1)) if sweep else
+          (4 * len(measures) + 2, 2.2 + 0.32 * rows))
+  figure, axes = plt.subplots(1, len(measures), squeeze=False, sharey=not sweep,
+                              layout="constrained", figsize=size)
+  for axis, measure in zip(axes[0], measures):
+    draw = _growth if sweep else _bars
+    draw(axis, [r for r in results if r["measure"] == measure], names)
+    axis.set_title(_TITLES[measure])
+  figure.suptitle(_caption(results[0], sweep), fontsize="small")
+  figure.legend(*axes[0][0].get_legend_handles_labels(), frameon=False,
+                loc="outside right upper" if sweep else "outside lower center",
+                ncols=1 if sweep or len(measures) == 1 else 5, fontsize="small")
+  figure.savefig(path, dpi=120)
+  plt.close(figure)
+  return True
+
+
+def _caption(result, sweep):
+  """The sizes of the model, and the machine."""
+  lengths = "" if sweep else "{inputs}/{targets} tokens, "
+  text = lengths + (
+      "batch {batch}, {num_layers}+{num_layers} layers, d_model {d_model}")
+  place = result.get("machine")
+  machine = f"\n{place['cpu']}, {place['cores']} cores" if place else ""
+  return text.format(**result["configuration"]) + machine
+
+
+_TITLES = {"train": "training step", "eval": "loss alone",
+           "decode": "greedy decoding"}
+
+
+def _bars(axis, results, names):
+  """Horizontal bars of the ratio, whiskers at the quartiles."""
+  drawn = set()
+  for result in (r for r in results if "ratio" in r):
+    place, family = names.index(result["row"]), result["family"]
+    axis.barh(place, result["ratio"], color=_COLORS[family],
+              label=None if family in drawn else _LABELS[family])
+    axis.plot(result["ratio_quartiles"], [place, place], color="black",
+              linewidth=2)
+    axis.text(0.03, place, f"{result['ratio']:.2f}", va="center", color="white",
+              fontsize="small")
+    drawn.add(family)
+  paper = [(r["paper_ratio"], names.index(r["row"])) for r in results
+           if r["measure"] == "train" and "paper_ratio" in r]
+  if paper:
+    axis.scatter(*zip(*paper), marker="D", s=28, color="white", zorder=3,
+                 edgecolor="black", label="the paper, Table 4")
+  axis.axvline(1, color="black", linewidth=0.8, linestyle=":")
+  axis.set_yticks(range(len(names)), names)
+  axis.set_ylim(len(names) - 0.4, -0.6)
+  axis.set_xlabel("times as fast as SelfAttention")
+
+
+def _growth(axis, results, names):
+  """Seconds over the input length, both logarithmic, a line for each row."""
+  colors = plt.get_cmap("tab20").colors
+  for i, name in enumerate(names):
+    points = sorted((r for r in results if r["row"] == name),
+                    key=lambda r: r["inputs"])
+    if not points:
+      continue
+    lengths = [r["inputs"] for r in points]
+    style = {"marker": "o", "linestyle": "-"} if (
+        points[0]["family"] == "ours") else {"marker": "s", "linestyle": "--"}
+    color = colors[i % len(colors)]
+    axis.plot(lengths, [r["median_seconds"] for r in points], color=color,
+              label=name, markersize=4, **style)
+    axis.fill_between(lengths, *zip(*(r["quartiles_seconds"] for r in points)),
+                      color=color, alpha=0.2, linewidth=0)
+  axis.set_xscale("log", base=2)
+  axis.set_yscale("log")
+  ticks = sorted({r["inputs"] for r in results})
+  axis.set_xticks(ticks, [str(t) for t in ticks])
+  axis.grid(True, which="both", alpha=0.25)
+  axis.set_xlabel("input length, tokens")
+  axis.set_ylabel("seconds")

@@ -1,0 +1,123 @@
+"""Writes what the benchmark measured: a table, and CSV."""
+
+import csv
+from typing import Any
+
+from synthesizer_mtf.runs import tabular
+
+
+def header(result: dict[str, Any]) -> str:
+  """Says in a few lines where and on what a result was measured."""
+  place, config = result["machine"], result["configuration"]
+  return "\n".join([
+      f"{place['cpu']}, {place['cores']} cores, device {result['device']}, "
+      f"load {place['load']} at the start",
+      ", ".join(f"{k} {v}" for k, v in result["versions"].items()),
+      "{num_layers}+{num_layers} layers, d_model {d_model}, {num_heads} x {d_kv} "
+      "heads, d_ff {d_ff}, vocabulary {vocabulary}, batch {batch}, float32, "
+      "dropout {dropout_rate}, ".format(**config) +
+      ("T5's relative bias" if config["relative_bias"] else "no relative bias") +
+      (", stock cross-attention" if config["stock_cross_attention"] else ""),
+  ])
+
+
+# Title, measure, and a function of the result; columns without any value are
+# left out. A ratio above 1 is faster than `SelfAttention`.
+_COLUMNS = (
+    ("parameters", "train", lambda r: f"{r['parameters']:,}"),
+    ("speed", "train", lambda r: _spread(r["ratio"], r["ratio_quartiles"])),
+    ("paper", "train", lambda r: f"{r['paper_ratio']:.2f}"),
+    ("ms/step", "train", lambda r: _spread(
+        1e3 * r["median_seconds"], [1e3 * s for s in r["quartiles_seconds"]], 0)),
+    ("steps/s", "train", lambda r: f"{r['steps_per_second']:.2f}"),
+    ("multiply-adds", "train", lambda r: f"{r['multiply_adds'] / 1e6:,.1f}M"),
+    ("TFLOPS", "train", lambda r: f"{r['einsum_tflops']:.3f}"),
+    ("eval", "eval", lambda r: _spread(r["ratio"], r["ratio_quartiles"])),
+    ("decode", "decode", lambda r: _spread(r["ratio"], r["ratio_quartiles"])),
+    ("tokens/s", "decode", lambda r: f"{r['tokens_per_second']:.0f}"),
+    ("MiB", "memory", lambda r: f"{r['peak_mebibytes']:.0f}"),
+    ("memory", "memory", lambda r: f"{r['memory_share']:.2f}"),
+)
+
+LEGEND = """\
+speed, eval, decode: how many times as fast as SelfAttention in the same round,
+  median [quartiles]: training step, loss alone, and greedy decoding with batch
+  {decode_batch} and {targets} tokens, encoder included.
+paper: the same ratio of steps/s in Table 4 of arXiv:2005.00743.
+multiply-adds, TFLOPS: einsums only, as Mesh TensorFlow counts them (it writes
+  many element-wise products as einsums, too); 2 operations for each.
+memory: peak of the process above the floor's, as a share of SelfAttention's."""
+
+
+def _spread(value, quartiles, digits=2):
+  low, high = quartiles
+  return f"{value:.{digits}f} [{low:.{digits}f} {high:.{digits}f}]"
+
+
+def table(results: list[dict[str, Any]]) -> str:
+  """A Markdown table with a line for each row and length.
+
+  Args:
+    results: the dicts that `measuring` returns.
+
+  Returns:
+    a string; below the table, what was not possible or failed, and a legend.
+  """
+  lines = {}
+  for result in results:
+    key = result["row"], result["inputs"], result["targets"]
+    lines.setdefault(key, {})[result["measure"]] = result
+  columns = [
+      [title, *(_cell(title, line.get(measure), text) for line in lines.values())]
+      for title, measure, text in _COLUMNS]
+  columns = [["row", *(row for row, _, _ in lines)],
+             ["lengths", *(f"{i}/{t}" for _, i, t in lines)]] + [
+                 column for column in columns if any(column[1:])]
+  legend = LEGEND.format(**results[0]["configuration"])
+  return "\n".join([
+      tabular.markdown([*zip(*columns)]), *_failures(results), "", legend])
+
+
+def _cell(title, result, text):
+  if result is None:
+    return ""
+  try:
+    return text(result)
+  except KeyError:  # Not measured.
+    shown = title in ("speed", "eval", "decode", "memory")
+    return result["status"] if shown and result["status"] != "ok" else ""
+
+
+def _failures(results):
+  """A line for each obstacle, with the measures that met it."""
+  met = {}
+  for r in results:
+    if r["status"] != "ok":
+      key = r["row"], f"{r['inputs']}/{r['targets']}", r["status"], r["reason"]
+      met.setdefault(key, []).append(r["measure"])
+  lines = [f"{row} at {lengths} ({', '.join(measures)}) {status}: {reason}."
+           for (row, lengths, status, reason), measures in met.items()]
+  return [""] + lines if lines else []
+
+
+def write_csv(results: list[dict[str, Any]], path: str) -> None:
+  """Writes the results as CSV: `a.b` for entries of dicts and `a.0` for lists'."""
+  flat = [dict(_flatten(result)) for result in results]
+  names = list(dict.fromkeys(name for row in flat for name in row))
+  with open(path, "w", encoding="utf-8", newline="") as f:
+    writer = csv.DictWriter(f, names)
+    writer.writeheader()
+    writer.writerows(flat)
+
+
+def _flatten(value, prefix=""):
+  """Yields (name, value) pairs; single times and gin bindings stay in JSON."""
+  for name, entry in value.items():
+    if name in ("seconds", "peaks_mebibytes", "gin"):
+      continue
+    if isinstance(entry, list):
+      entry = dict(enumerate(entry))
+    if isinstance(entry, dict):
+      yield from _flatten(entry, f"{prefix}{name}.")
+    else:
+      yield f"{prefix}{name}", entry

@@ -1,0 +1,1 @@
+"""The part of `crash_test` that trains: `trainer.py`."""

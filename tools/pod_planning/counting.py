@@ -1,0 +1,403 @@
+"""Counts what one core computes, moves and keeps, from its TensorFlow graph.
+
+The graph of a core is what XLA would compile, so everything is read from it:
+operations that no fetch needs are left out, those in the loop over microbatches
+count as often as it runs, and shapes are those of the core's slices.
+
+XLA's fusion is stood in for by two rules: an elementwise operation whose
+result is used once becomes part of its user; and one that is the only user of a
+matrix product of its size becomes part of that. Every other result is written
+to memory once, and read by each of its users. Operations run in the order in
+which Mesh made them, updates of variables and of sums over microbatches as soon
+as they can.
+
+mesh_tensorflow.auto_mtf has an estimator of
+memory, too; it takes the whole Mesh graph without fusion, does not look into
+loops, and needs time quadratic in the size of the graph.
+"""
+
+import collections
+import math
+import re
+from typing import Any
+from typing import NamedTuple
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf.command import optimizer_slots
+from synthesizer_mtf.tools.pod_planning import layouts
+import tensorflow.compat.v1 as tf
+
+# Pass on their first input without a copy.
+_ALIASES = frozenset((
+    "Enter", "Exit", "ExpandDims", "Identity", "LoopCond", "Merge",
+    "PreventGradient", "Reshape", "Snapshot", "Squeeze", "StopGradient",
+    "Switch"))
+# Are there already: constants, features and variables.
+_GIVEN = frozenset(("Const", "NoOp", "Placeholder", "PlaceholderWithDefault",
+                    "ReadVariableOp", "VarHandleOp", "VariableV2"))
+# Read or write what another operation owns; the number is how often they pass
+# over it.
+_UPDATES = {"AssignVariableOp": 1, "AssignAddVariableOp": 2,
+            "AssignSubVariableOp": 2, "NextIteration": 1}
+# Read no more than they return.
+_PICKS = frozenset(("GatherV2", "Slice", "StridedSlice"))
+_COLLECTIVES = ("CrossReplicaSum", "AllToAll", "CollectivePermute")
+# Compute a result that XLA does not fuse into its user.
+_KERNELS = frozenset((
+    "All", "Any", "ArgMax", "BatchMatMulV2", "ConcatV2", "Conv2D", "Cumsum",
+    "DepthwiseConv2dNative", "Einsum", "LogSoftmax", "MatMul", "Max", "Mean",
+    "Min", "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt",
+    "Softmax", "Sort", "StatelessRandomUniform", "Sum", "TopKV2",
+    "TruncatedNormal", "UnsortedSegmentSum")) | frozenset(_COLLECTIVES)
+
+
+class Kernel(NamedTuple):
+  """What runs at once: multiply-adds of matrix products, and bytes moved."""
+  multiply_adds: int
+  hbm_bytes: int
+
+
+class Collective(NamedTuple):
+  """A group that communicates.
+
+  Attributes:
+    kind: "allreduce", "alltoall" or "receive".
+    mesh_dimensions: a tuple of names.
+    cores: of a group.
+    chips: of a group.
+  """
+  kind: str
+  mesh_dimensions: tuple[str, ...]
+  cores: int
+  chips: int
+
+
+class Counts(NamedTuple):
+  """What one core does in a training step.
+
+  Attributes:
+    kernels: a Counter from `Kernel` to how often it runs.
+    collectives: a Counter from `Collective` to the bytes that a core puts in.
+    allreduces: a Counter from (operation with numbers as *, mesh dimensions,
+      how often it runs in a step) to the bytes that a core puts in.
+    activation_bytes: the most that is kept at once besides variables.
+    operations: TensorFlow operations in the graph of a core.
+  """
+  kernels: collections.Counter
+  collectives: collections.Counter
+  allreduces: collections.Counter
+  activation_bytes: int
+  operations: int
+
+  @property
+  def multiply_adds(self) -> int:
+    """Those of all matrix products of a step."""
+    return sum(k.multiply_adds * n for k, n in self.kernels.items())
+
+  @property
+  def hbm_bytes(self) -> int:
+    """The bytes that all kernels of a step move from and to memory."""
+    return sum(k.hbm_bytes * n for k, n in self.kernels.items())
+
+  def allreduce_bytes(self) -> dict[str, int]:
+    """A dict from mesh dimensions, joined by +, to all-reduced bytes."""
+    found = collections.Counter()
+    for collective, size in self.collectives.items():
+      if collective.kind == "allreduce":
+        found["+".join(collective.mesh_dimensions)] += size
+    return dict(found)
+
+  def largest_allreduces(self, most: int = 5) -> list[dict[str, Any]]:
+    """A list of dicts, the largest first."""
+    return [{"operation": name, "mesh_dimensions": list(dimensions),
+             "times_per_step": times, "bytes_per_core": size}
+            for (name, dimensions, times), size in
+            self.allreduces.most_common(most)]
+
+
+def count(fetches: list[tf.Operation], collectives: dict[str, tuple],
+          microbatches: int = 1) -> Counts:
+  """Counts what the fetched operations need.
+
+  Args:
+    fetches: TensorFlow operations.
+    collectives: as `lowering.OneCoreMeshImpl.collectives`.
+    microbatches: how often the body of a loop runs.
+
+  Returns:
+    `Counts`.
+  """
+  ops = _live(fetches)
+  return _Walk(ops, collectives, microbatches).run()
+
+
+def _live(fetches):
+  """The operations that the fetches need, each after those it reads.
+
+  Otherwise they come in the order of their creation. (An operation in a loop is
+  older than the `Enter` that brings it something from outside.)
+  """
+  graph = fetches[0].graph
+  needed, stack = set(fetches), list(fetches)
+  while stack:
+    op = stack.pop()
+    for other in [t.op for t in op.inputs] + list(op.control_inputs):
+      if other not in needed:
+        needed.add(other)
+        stack.append(other)
+  ordered = {}
+  for op in graph.get_operations():
+    stack = [op] if op in needed else []
+    while stack:
+      missing = [t.op for t in stack[-1].inputs if t.op not in ordered and
+                 t.op.type != "NextIteration"]
+      if missing:
+        stack.append(missing[0])
+      else:
+        ordered[stack.pop()] = None
+  return list(ordered)
+
+
+def tensor_bytes(tensor: tf.Tensor) -> int:
+  """The size of a tensor, 0 where its shape is not known."""
+  size = tensor.shape.num_elements()
+  return (size or 0) * tensor.dtype.base_dtype.size if size else 0
+
+
+class _Walk:
+  """One pass over the operations for uses, and one for costs."""
+
+  def __init__(self, ops, collectives, microbatches):
+    self._ops, self._collectives = ops, collectives
+    self._microbatches = microbatches
+    self._root = {}  # tensor key -> the tensor that holds its values
+    self._uses = collections.Counter()  # root key -> operations that read it
+    self._reads = {}  # root key -> what a user of it reads, a dict by key
+    self._last = {}  # root key -> place of the last kernel that reads it
+    self._born = {}  # root key -> (place, bytes)
+    self._kernels = {}  # operation -> its Kernel
+    inside = [i for i, op in enumerate(ops) if _in_loop(op)]
+    self._loop = (inside[0], inside[-1]) if inside else (0, -1)
+
+  def run(self):
+    """Returns the `Counts`."""
+    for op in self._ops:
+      self._find_roots(op)
+    groups, allreduces = collections.Counter(), collections.Counter()
+    for place, op in enumerate(self._ops):
+      self._visit(place, op)
+      if op.type in _COLLECTIVES:
+        collective, size = self._collective(op), tensor_bytes(op.inputs[0])
+        groups[collective] += self._times(op) * size
+        if collective.kind == "allreduce":
+          name = re.sub(r"_\d+", "_*", op.name.rpartition("/")[0])
+          allreduces[name, collective.mesh_dimensions, self._times(op)] += (
+              self._times(op) * size)
+    kernels = collections.Counter()
+    for op, kernel in self._kernels.items():
+      if op.type not in _COLLECTIVES:
+        kernels[kernel] += self._times(op)
+    return Counts(
+        kernels, groups, allreduces, self._peak(), len(self._ops))
+
+  def _times(self, op):
+    return self._microbatches if _in_loop(op) else 1
+
+  def _find_roots(self, op):
+    if op.type in _ALIASES and op.inputs:
+      root = self._root[_key(op.inputs[0])]
+      for t in op.outputs:
+        self._root[_key(t)] = root
+      return
+    for t in op.outputs:
+      self._root[_key(t)] = t
+    for t in op.inputs:
+      key = _key(t)
+      if key in self._root:
+        self._uses[_key(self._root[key])] += 1
+
+  def _collective(self, op):
+    kind = {"CrossReplicaSum": "allreduce", "AllToAll": "alltoall",
+            "CollectivePermute": "receive"}[op.type]
+    return Collective(kind, *self._collectives[op.name])
+
+  def _visit(self, place, op):
+    """Notes what op reads and writes."""
+    if op.type in _ALIASES:
+      return
+    if op.type in _GIVEN:
+      for t in op.outputs:
+        self._reads[_key(t)] = {_key(t): tensor_bytes(t)}
+      return
+    read = {}
+    for t in op.inputs:
+      read.update(self._reads.get(_key(self._root[_key(t)]), {}))
+    if op.type in _PICKS:
+      most = tensor_bytes(op.outputs[0])
+      read = {key: min(size, most) for key, size in read.items()}
+    if self._is_fused(op):
+      self._reads[_key(op.outputs[0])] = read
+      return
+    if op.type in _UPDATES:  # As soon as all is there, so as to free it.
+      place = max((self._born[key][0] for key in read if key in self._born),
+                  default=place)
+    for key in read:
+      self._last[key] = max(place, self._last.get(key, 0))
+    self._kernels[op] = Kernel(
+        multiply_adds(op), sum(read.values()) + self._written(place, op))
+    self._join_product(op, read)
+
+  def _written(self, place, op):
+    """The bytes that op writes, or passes over in a variable."""
+    if op.type in _UPDATES:
+      return _UPDATES[op.type] * tensor_bytes(op.inputs[-1])
+    for t in op.outputs:
+      self._reads[_key(t)] = {_key(t): tensor_bytes(t)}
+      self._born[_key(t)] = place, tensor_bytes(t)
+    return sum(map(tensor_bytes, op.outputs))
+
+  def _join_product(self, op, read):
+    """Makes an elementwise op part of a product that it alone reads."""
+    if op.type in _KERNELS or op.type in _UPDATES or len(op.outputs) != 1:
+      return
+    for key in read:
+      product = self._kernels.get(key[0])
+      if (product is None or not product.multiply_adds or self._uses[key] > 1 or
+          self._times(key[0]) != self._times(op) or
+          key[0].outputs[0].shape.num_elements() !=
+          op.outputs[0].shape.num_elements()):
+        continue
+      own = self._kernels.pop(op)
+      self._kernels[key[0]] = Kernel(
+          product.multiply_adds,
+          product.hbm_bytes + own.hbm_bytes - 2 * read[key])
+      del self._born[key]
+      return
+
+  def _is_fused(self, op):
+    return (op.type not in _KERNELS and op.type not in _UPDATES and
+            len(op.outputs) == 1 and self._uses[_key(op.outputs[0])] == 1)
+
+  def _peak(self):
+    """The most bytes that results keep at once, in the order of the graph."""
+    change = collections.Counter()
+    start, end = self._loop
+    for key, (place, size) in self._born.items():
+      last = self._last.get(key, place)
+      if place < start <= last <= end:
+        last = end  # The next microbatch reads it again.
+      change[place] += size
+      change[last + 1] -= size
+    now = most = 0
+    for place in sorted(change):
+      now += change[place]
+      most = max(most, now)
+    return most
+
+
+def _key(tensor):
+  return tensor.op, tensor.value_index
+
+
+def _in_loop(op):
+  return op._get_control_flow_context() is not None
+
+
+def multiply_adds(op: tf.Operation) -> int:
+  """The multiply-adds of a TensorFlow operation if it is a matrix product."""
+  if op.type == "Einsum":
+    return _einsum_multiply_adds(op)
+  if op.type in ("MatMul", "BatchMatMulV2"):
+    transposed = op.get_attr(
+        "transpose_a" if op.type == "MatMul" else "adj_x")
+    inner = op.inputs[0].shape.as_list()[-2 if transposed else -1]
+    return op.outputs[0].shape.num_elements() * inner
+  if op.type in ("Conv2D", "DepthwiseConv2dNative"):
+    kernel = op.inputs[1].shape.as_list()
+    inner = math.prod(kernel[:3] if op.type == "Conv2D" else kernel[:2])
+    return op.outputs[0].shape.num_elements() * inner
+  return 0
+
+
+def _einsum_multiply_adds(op):
+  """The product of the sizes of all labels of the equation."""
+  sizes = {}
+  labels = op.get_attr("equation").decode().split("->")[0].split(",")
+  for names, tensor in zip(labels, op.inputs):
+    sizes.update(zip(names, tensor.shape.as_list()))
+  return math.prod(sizes.values()) if len(op.inputs) > 1 else 0
+
+
+def variable_bytes(graph: mtf.Graph, mesh_impl: mtf.MeshImpl) -> dict[str, int]:
+  """The bytes of a core's slices of all variables.
+
+  Args:
+    graph: a `mtf.Graph`.
+    mesh_impl: a `mtf.MeshImpl`.
+
+  Returns:
+    a dict with "parameters" (trainable), and "optimizer" (its slots); variables
+    that neither is trained nor belongs to the optimizer are in "constants".
+  """
+  found = {"parameters": 0, "optimizer": 0, "constants": 0}
+  for variable in graph.all_variables:
+    found[_role(variable)] += (
+        mesh_impl.slice_size(variable.shape) * variable.slice_dtype.size)
+  return found
+
+
+def _role(variable):
+  if variable.trainable:
+    return "parameters"
+  slot = optimizer_slots.is_slot(variable.name)
+  return "optimizer" if slot else "constants"
+
+
+def replicated_variables(graph: mtf.Graph, mesh_impl: mtf.MeshImpl,
+                         least_bytes: int) -> list[dict[str, Any]]:
+  """Large variables that a model-parallel mesh dimension does not split.
+
+  Over the mesh dimension that splits the batch, variables are replicated by
+  design, and they are not listed.
+
+  Args:
+    graph: a `mtf.Graph`.
+    mesh_impl: a `mtf.MeshImpl`.
+    least_bytes: smaller slices are left out.
+
+  Returns:
+    a list of dicts: variable (blocks as *), shape, count, bytes_per_core (of
+    all), mesh_dimension, and could_split, the dimensions that would divide.
+  """
+  found = {}
+  for v in graph.all_variables:
+    axes = mesh_impl.tensor_layout(v.shape).tensor_axis_to_mesh_axis
+    size = mesh_impl.slice_size(v.shape) * v.slice_dtype.size
+    for axis in model_axes(mesh_impl):
+      if axis in axes or size < least_bytes:
+        continue
+      name = layouts.collapse(v.name)
+      key = name, layouts.describe(v.shape), mesh_impl.shape[axis].name
+      entry = found.setdefault(key, {
+          "variable": name, "shape": key[1], "mesh_dimension": key[2],
+          "count": 0, "bytes_per_core": 0, "could_split": [
+              d.name for d, a in zip(v.shape.dims, axes)
+              if a is None and d.size % mesh_impl.shape[axis].size == 0]})
+      entry["count"] += 1
+      entry["bytes_per_core"] += size
+  return sorted(found.values(), key=lambda e: -e["bytes_per_core"])
+
+
+def model_axes(mesh_impl: mtf.MeshImpl) -> list[int]:
+  """The mesh axes, longer than 1, over which no batch is split."""
+  data = {mesh_impl.tensor_dimension_to_mesh_axis(mtf.Dimension(name, 1))
+          for name in ("batch", "outer_batch")}
+  return [i for i, d in enumerate(mesh_impl.shape.dims)
+          if i not in data and d.size > 1]
+
+
+def repeated_share(lowering: mtf.Lowering) -> float:
+  """The share of Mesh's einsum multiply-adds that several cores do alike."""
+  done = sum(n for key, n in lowering.counters if key == "einsum")
+  unique = sum(n for key, n in lowering.counters if key == "einsum_unique")
+  return 1 - unique / done if done else 0.

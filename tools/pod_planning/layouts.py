@@ -1,0 +1,152 @@
+"""Says why a layout does not fit a mesh, and which mesh shapes fit."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+import re
+from typing import NamedTuple
+
+import mesh_tensorflow as mtf
+
+# Of a tensor: its name, its shape, and whether it is a variable.
+NamedShape = tuple[str, mtf.Shape, bool]
+
+
+class LayoutError(ValueError):
+  """A layout that cannot be lowered.
+
+  Attributes:
+    problems: a list of `Problem`.
+    proposals: a list of mesh shapes, as strings, that fit.
+  """
+
+  def __init__(self, problems: list["Problem"], proposals: list[str],
+               cores: int) -> None:
+    self.problems, self.proposals = problems, proposals
+    first = problems[0]
+    more = "; ".join(str(p) for p in problems[1:3])
+    left = len(problems) - 3
+    if left > 0:
+      more += f"; and {left} more"
+    fits = (f"mesh shapes for {cores} cores that fit: " + ", ".join(proposals)
+            if proposals else
+            f"no mesh shape of these dimensions fits {cores} cores")
+    super().__init__(f"{first}{'; ' + more if more else ''}; {fits}.")
+
+
+class Problem(NamedTuple):
+  """A dimension of a tensor that does not go onto a mesh dimension.
+
+  Attributes:
+    tensor: its name, with the numbers of blocks replaced by *.
+    shape: its `mtf.Shape`.
+    dimension: the `mtf.Dimension` of the tensor.
+    mesh_dimension: the `mtf.Dimension` of the mesh.
+    other: the other dimension of the tensor on the same mesh dimension, or None
+      if the sizes do not divide.
+    is_variable: whether it is a variable.
+  """
+  tensor: str
+  shape: mtf.Shape
+  dimension: mtf.Dimension
+  mesh_dimension: mtf.Dimension
+  other: mtf.Dimension | None = None
+  is_variable: bool = False
+
+  def __str__(self) -> str:
+    kind = "variable" if self.is_variable else "tensor"
+    where = f"of {kind} {self.tensor} {describe(self.shape)}"
+    mesh = f"mesh dimension {self.mesh_dimension.name}"
+    if self.other is not None:
+      return (f"{self.dimension.name} and {self.other.name} {where} are both "
+              f"split over {mesh}")
+    return (f"{self.dimension.name} = {self.dimension.size} {where} does not "
+            f"divide by {mesh} = {self.mesh_dimension.size}")
+
+
+def describe(shape: mtf.Shape) -> str:
+  """A shape such as [heads=8, length=512]."""
+  return "[" + ", ".join(f"{d.name}={d.size}" for d in shape.dims) + "]"
+
+
+def collapse(name: str) -> str:
+  """The name with the number of its block replaced by *."""
+  return re.sub(r"block_\d+", "block_*", name)
+
+
+def find_problems(tensors: Iterable[NamedShape], mesh_shape: mtf.Shape,
+                  layout: mtf.LayoutRules) -> list[Problem]:
+  """What keeps tensors from being laid out.
+
+  Args:
+    tensors: an iterable of (name, `mtf.Shape`, whether it is a variable).
+    mesh_shape: a `mtf.Shape`.
+    layout: a `mtf.LayoutRules`.
+
+  Returns:
+    a list of `Problem`, one for each kind; variables come first.
+  """
+  found = {}
+  for name, shape, is_variable in tensors:
+    used = {}
+    for dim in shape.dims:
+      axis = layout.tensor_dimension_to_mesh_axis(dim, mesh_shape)
+      if axis is None:
+        continue
+      mesh_dim = mesh_shape[axis]
+      other = used.setdefault(axis, dim)
+      other = None if other == dim else other
+      if other is None and dim.size % mesh_dim.size == 0:
+        continue
+      problem = Problem(
+          collapse(name), shape, dim, mesh_dim, other, is_variable)
+      key = dim, mesh_dim, other, problem.tensor if is_variable else ""
+      found.setdefault(key, problem)
+  variables = [p for p in found.values() if p.is_variable]
+  known = {(p.dimension, p.mesh_dimension) for p in variables}
+  return variables + [
+      p for p in found.values()
+      if not p.is_variable and (p.dimension, p.mesh_dimension) not in known]
+
+
+def propose(tensors: Iterable[NamedShape], dimension_names: list[str],
+            layout: mtf.LayoutRules, cores: int,
+            batch_size: Callable[[mtf.Shape], int]) -> list[str]:
+  """Mesh shapes with this number of cores which divide everything.
+
+  Args:
+    tensors: as for `find_problems`, whose batch dimensions are ignored.
+    dimension_names: names of the mesh dimensions, in order.
+    layout: a `mtf.LayoutRules`.
+    cores: their product.
+    batch_size: a function from a mesh shape to the number of sequences.
+
+  Returns:
+    a list of strings such as "batch:4,model:2".
+  """
+  shapes = {tuple(d for d in shape.dims if d.name != "batch")
+            for _, shape, _ in tensors}
+  shapes = [("", mtf.Shape(list(dims)), False) for dims in shapes]
+  fitting = []
+  for sizes in _factors(cores, len(dimension_names)):
+    mesh_shape = mtf.Shape([
+        mtf.Dimension(n, s) for n, s in zip(dimension_names, sizes) if s > 1])
+    try:
+      batch = mtf.Shape([mtf.Dimension("batch", batch_size(mesh_shape))])
+    except ValueError:  # The tokens of a batch are no multiple of the length.
+      continue
+    if not find_problems(shapes + [("", batch, False)], mesh_shape, layout):
+      fitting.append(flat(mesh_shape))
+  return fitting
+
+
+def flat(mesh_shape: mtf.Shape) -> str:
+  """A mesh shape as gin takes it, such as "batch:4,model:2"."""
+  return ",".join(f"{d.name}:{d.size}" for d in mesh_shape.dims)
+
+
+def _factors(product, count):
+  """All lists of `count` positive integers with this product."""
+  if count == 0:
+    return [[]] if product == 1 else []
+  return [[n] + rest for n in range(product, 0, -1) if product % n == 0
+          for rest in _factors(product // n, count - 1)]

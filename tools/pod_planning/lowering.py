@@ -1,0 +1,369 @@
+"""Lowers T5's whole training step for one core of a TPU that is not there.
+
+The step is built as T5's trainer builds it (`tpu_estimator_model_fn` of
+mesh_tensorflow.transformer.utils): forward pass, gradients, microbatches,
+optimizer. Variables are never materialised: only the graph is made.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import functools
+import inspect
+from typing import NamedTuple
+
+from absl import flags
+import mesh_tensorflow as mtf
+from mesh_tensorflow import simd_mesh_impl
+from mesh_tensorflow import tpu_variables
+from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import patches
+from synthesizer_mtf.tools.pod_planning import layouts
+from synthesizer_mtf.tools.pod_planning import pods
+import tensorflow.compat.v1 as tf
+
+_Slices = simd_mesh_impl.SimdMeshImpl.LaidOutTensor
+
+
+class Run(NamedTuple):
+  """What gin and the topology say of a training run.
+
+  Attributes:
+    model_type: as `utils.run.model_type`.
+    mesh_shape: a `mtf.Shape`.
+    layout: a `mtf.LayoutRules`.
+    batch_size: sequences of a step.
+    sequence_length: a dict from features to lengths.
+    optimizer: a class of mesh_tensorflow.optimize.
+    packed: whether rows hold several examples.
+  """
+  model_type: str
+  mesh_shape: mtf.Shape
+  layout: mtf.LayoutRules
+  batch_size: int
+  sequence_length: dict[str, int]
+  optimizer: type[mtf.optimize.Optimizer]
+  packed: bool
+
+
+def read_run(topology: pods.Topology) -> tuple[Run, Callable[[mtf.Shape], int]]:
+  """Reads the run from gin's configuration.
+
+  Args:
+    topology: a `pods.Topology`.
+
+  Returns:
+    a `Run`, and a function from a `mtf.Shape` to the batch size on that mesh.
+
+  Raises:
+    ValueError: the mesh of `utils.run.mesh_shape` has another number of cores.
+  """
+  _use_default_flags()
+  lengths = _bound("sequence_length")
+  if isinstance(lengths, int):
+    lengths = {"inputs": lengths, "targets": lengths}
+  layout = mtf.convert_to_layout_rules(_bound("layout_rules"))
+  method = _bound("batch_size")
+
+  def batch_size(mesh_shape):
+    if isinstance(method, int):
+      return method
+    return utils.compute_batch_size(lengths, mesh_shape, layout, method)
+
+  mesh_shape = mtf.convert_to_shape(_bound("mesh_shape"))
+  _check_cores(mesh_shape, topology, layout, batch_size)
+  return Run(
+      _bound("model_type"), mesh_shape, layout, batch_size(mesh_shape), lengths,
+      _bound("optimizer"), gin_files.bound("mesh_train_dataset_fn.pack", True),
+  ), batch_size
+
+
+def _use_default_flags():
+  """Keeps mesh_tensorflow from parsing our command line for its own flags."""
+  if not flags.FLAGS.is_parsed():
+    patches.call("mark_as_parsed", flags.FLAGS)
+
+
+def _bound(parameter):
+  """The value that gin would hand to a parameter of `utils.run`."""
+  default = inspect.signature(utils.run).parameters[parameter].default
+  return gin_files.bound(f"utils.run.{parameter}", default)
+
+
+def _check_cores(mesh_shape, topology, layout, batch_size):
+  if mesh_shape.size == topology.cores:
+    return
+  names = mesh_names(mesh_shape)
+  fits = layouts.propose(
+      [], names, layout, topology.cores, batch_size) or ["none"]
+  raise ValueError(
+      f"`utils.run.mesh_shape` is {layouts.flat(mesh_shape)!r}, of "
+      f"{mesh_shape.size} cores, but the topology {topology.name} has "
+      f"{topology.cores}; mesh shapes of that size: {', '.join(fits)} (for "
+      "batch and model set `utils.tpu_mesh_shape.model_parallelism`).")
+
+
+def mesh_names(mesh_shape: mtf.Shape) -> list[str]:
+  """The names of T5's mesh dimensions, and of those in use."""
+  return list(dict.fromkeys(
+      ["batch", "model"] + [d.name for d in mesh_shape.dims]))
+
+
+class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
+  """The graph of one core, and what all cores exchange.
+
+  All cores run the same graph on slices of the same shapes, so everything but
+  the bookkeeping around it is that of `SimdMeshImpl`: variables get one slice
+  instead of one for each core, and the number of the core is a placeholder. The
+  size of the graph then does not depend on the number of cores.
+
+  Attributes:
+    collectives: a dict from the name of a TensorFlow operation that
+      communicates to (names of its mesh dimensions, cores of a group, chips of
+      a group).
+  """
+
+  def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
+               topology: pods.Topology) -> None:
+    super().__init__(
+        shape, layout, None, topology.device_assignment(),
+        _mapping(shape, topology))
+    self.collectives = {}
+    self._groups = {}
+
+  class LaidOutVariable(simd_mesh_impl.SimdMeshImpl.LaidOutVariable):
+    """The slice of one core; it is never copied from or to a checkpoint."""
+
+    def __init__(self, variable: mtf.Variable,
+                 mesh_impl: "OneCoreMeshImpl") -> None:
+      self._variable = variable
+      self._mesh_impl = mesh_impl
+      with mtf.utils.outside_all_rewrites():
+        initial = tf.zeros(
+            mesh_impl.slice_shape(variable.shape), variable.slice_dtype)
+        one_slice = tf.Variable(
+            initial, trainable=variable.trainable, collections=["TPU_VAR"],
+            dtype=variable.slice_dtype, name=variable.name + "_slice",
+            use_resource=True)
+      self._laid_out_tensor = mesh_impl.LaidOutTensor(
+          [tpu_variables.ReplicatedVariable(variable.name, [one_slice])])
+
+  @property
+  def pnum_tensor(self) -> tf.Tensor:
+    if self._pnum_tensor is None:
+      with mtf.utils.outside_all_rewrites():
+        self._pnum_tensor = tf.placeholder(tf.int32, [], name="pnum")
+    return self._pnum_tensor
+
+  def _create_group_assignment(self, mesh_axes):
+    key = tuple(mesh_axes)
+    if key not in self._groups:
+      self._groups[key] = super()._create_group_assignment(mesh_axes)
+    return self._groups[key]
+
+  def allreduce(self, x: _Slices, mesh_axes: list[int],
+                reduction_fn_string: str) -> _Slices:
+    y = super().allreduce(x, mesh_axes, reduction_fn_string)
+    if mesh_axes and reduction_fn_string == "SUM":  # Others come as such sums.
+      self._record(y, mesh_axes)
+    return y
+
+  def alltoall(self, x: _Slices, mesh_axis: int, split_axis: int,
+               concat_axis: int) -> _Slices:
+    y = super().alltoall(x, mesh_axis, split_axis, concat_axis)
+    self._record(y, [mesh_axis])
+    return y
+
+  def receive(self, x: _Slices, mesh_axis: int,
+              source_pcoord: list[int | None]) -> _Slices:
+    y = super().receive(x, mesh_axis, source_pcoord)
+    self._record(y, [mesh_axis])
+    return y
+
+  def _record(self, y, mesh_axes):
+    """Remembers the operation behind y, which may end in a cast."""
+    op = y.one_slice.op
+    op = op.inputs[0].op if op.type == "Cast" else op
+    group = self._create_group_assignment(mesh_axes)[0]
+    chips = {core // pods.CORES_PER_CHIP for core in group}
+    self.collectives[op.name] = (
+        tuple(self.shape[i].name for i in mesh_axes), len(group), len(chips))
+
+
+def _mapping(shape, topology):
+  """Where T5's trainer would put each core of the mesh."""
+  _use_default_flags()
+  return simd_mesh_impl.auto_logical_to_physical_tpu(
+      shape.to_integer_list, topology.physical_shape)
+
+
+class Step(NamedTuple):
+  """A lowered training step.
+
+  Attributes:
+    fetches: the TensorFlow operations that a step runs.
+    graph: the `mtf.Graph`.
+    mesh_impl: a `OneCoreMeshImpl`.
+    lowering: the `mtf.Lowering`.
+    microbatches: how often the body of the loop runs, if there is one.
+  """
+  fetches: list[tf.Operation]
+  graph: mtf.Graph
+  mesh_impl: OneCoreMeshImpl
+  lowering: mtf.Lowering
+  microbatches: int
+
+
+def lower(run: Run, topology: pods.Topology,
+          batch_size: Callable[[mtf.Shape], int], vocabulary_size: int,
+          progress: Callable[[str], None] = lambda what: None) -> Step:
+  """Builds and lowers the training step.
+
+  Args:
+    run: a `Run`.
+    topology: a `pods.Topology`.
+    batch_size: a function from a mesh shape to the sequences of a batch.
+    vocabulary_size: an integer.
+    progress: called with the name of each stage.
+
+  Returns:
+    a `Step`, in the default graph.
+
+  Raises:
+    layouts.LayoutError: the layout does not divide.
+  """
+  progress("building")
+  graph = mtf.Graph()
+  mesh = mtf.Mesh(graph, "mesh")
+  with loops_in_one_graph():
+    try:
+      loss, updates, microbatches = _build(run, mesh, vocabulary_size)
+    except ValueError as error:
+      whole = _build_without_mesh(run, vocabulary_size)
+      if whole is not None:
+        _explain(whole, run, topology, batch_size, error)
+      raise
+    _explain(graph, run, topology, batch_size)
+    progress("lowering")
+    mesh_impl = OneCoreMeshImpl(run.mesh_shape, run.layout, topology)
+    lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
+  fetches = [lowering.lowered_operation(op) for op in updates]
+  fetches.append(lowering.export_to_tf_tensor(loss).op)
+  return Step(fetches, graph, mesh_impl, lowering, microbatches)
+
+
+@contextlib.contextmanager
+def loops_in_one_graph() -> Iterator[None]:
+  """The loop over microbatches stays in this graph, as for T5's trainer."""
+  enabled = tf.control_flow_v2_enabled()
+  patches.call("disable_control_flow_v2", tf)
+  try:
+    yield
+  finally:
+    if enabled:
+      patches.call("enable_control_flow_v2", tf)
+
+
+def _build_without_mesh(run, vocabulary_size):
+  """The Mesh graph of a loss that is not split, or None if that fails, too."""
+  run = run._replace(mesh_shape=mtf.Shape([]))
+  with tf.Graph().as_default():
+    mesh = mtf.Mesh(mtf.Graph(), "mesh")
+    try:
+      _loss(run, _model(run, vocabulary_size), 1, _features(run, mesh))
+    except ValueError:
+      return None
+  return mesh.graph
+
+
+def _explain(graph, run, topology, batch_size, cause=None):
+  """Raises a LayoutError if tensors of the graph do not fit the mesh."""
+  tensors = [(t.name, t.shape, False) for t in _tensors(graph)]
+  tensors = [(v.name, v.shape, True) for v in graph.all_variables] + tensors
+  problems = layouts.find_problems(tensors, run.mesh_shape, run.layout)
+  if problems:
+    fits = layouts.propose(
+        tensors, mesh_names(run.mesh_shape), run.layout,
+        topology.cores, batch_size)
+    raise layouts.LayoutError(
+        problems, fits, topology.cores) from cause
+
+
+def _tensors(graph):
+  """All tensors, those within loops included."""
+  for op in graph.operations:
+    yield from op.outputs
+    for inner in getattr(op, "_body_ops", ()):
+      yield from inner.outputs
+
+
+def _model(run, vocabulary_size):
+  return utils.build_model(
+      run.model_type, input_vocab_size=vocabulary_size,
+      output_vocab_size=vocabulary_size, layout_rules=run.layout,
+      mesh_shape=run.mesh_shape)
+
+
+def _build(run, mesh, vocabulary_size):
+  """The loss, the updates of a step, and the number of microbatches."""
+  tf.train.get_or_create_global_step()
+  model = _model(run, vocabulary_size)
+  batch_dim = mtf.Dimension("batch", run.batch_size)
+  features = _features(run, mesh)
+  microbatches = utils.serialize_num_microbatches(
+      batch_dim, run.sequence_length, run.mesh_shape, run.layout)
+  loss_of = functools.partial(_loss, run, model, microbatches)
+  if microbatches > 1:
+    grads, losses = mtf.serialize_training_step(
+        features, lambda f: {"loss": loss_of(f)}, batch_dim, microbatches)
+    loss = losses["loss"]
+  else:
+    loss = loss_of(features)
+    grads = mtf.gradients(
+        [loss], [v.outputs[0] for v in mesh.graph.trainable_variables])
+  # Its value, a scalar, changes nothing that is counted here.
+  updates = run.optimizer(learning_rate=0.01).apply_grads(
+      grads, mesh.graph.trainable_variables)
+  return loss, updates, microbatches
+
+
+def _features(run, mesh):
+  """<int32>[outer_batch, batch, length] of each feature, as in the trainer."""
+  names = ["targets"] if run.model_type == "lm" else ["inputs", "targets"]
+  suffixes = ["", "_segmentation", "_position"] if run.packed else [""]
+  features = {}
+  for name in names:
+    shape = mtf.Shape([mtf.Dimension("outer_batch", 1),
+                       mtf.Dimension("batch", run.batch_size),
+                       mtf.Dimension("length", run.sequence_length[name])])
+    for suffix in suffixes:
+      features[name + suffix] = mtf.import_fully_replicated(
+          mesh, tf.placeholder(tf.int32, shape.to_integer_list), shape,
+          name=name + suffix)
+  if run.model_type == "delimited_lm":
+    return utils._dynamic_text2self(features)
+  return features
+
+
+def _loss(run, model, microbatches, features):
+  """The loss of a (micro)batch, by the trainer's choice of arguments."""
+  get = features.get
+  targets = features["targets"]
+  kwargs = {"sequence_id": get("targets_segmentation"),
+            "position": get("targets_position")}
+  if run.model_type in ("lm", "delimited_lm"):
+    inputs = mtf.transformer.transformer.autoregressive_inputs(
+        targets, sequence_id=get("targets_segmentation"))
+  else:
+    inputs = features["inputs"]
+  if run.model_type in ("bitransformer", "bi_student_teacher"):
+    kwargs = {"encoder_sequence_id": get("inputs_segmentation"),
+              "decoder_sequence_id": get("targets_segmentation"),
+              "encoder_position": get("inputs_position"),
+              "decoder_position": get("targets_position")}
+  return model.call_simple(
+      inputs=inputs, targets=targets, compute_loss=True,
+      mode=tf.estimator.ModeKeys.TRAIN,
+      variable_dtype=utils.get_variable_dtype(), num_microbatches=microbatches,
+      **kwargs)[1]

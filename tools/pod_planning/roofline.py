@@ -1,0 +1,68 @@
+"""The time of a step if every kernel ran at a published rate.
+
+A kernel takes as long as its matrix products at the peak of the matrix units,
+or its bytes at the rate of the memory, whichever is longer. Kernels and
+communication follow each other without overlap. An all-reduce goes both ways
+around a ring of the chips of its group: 2 (k - 1) / k times its bytes pass each
+of k chips over two links, and groups that have a core on the same chip share
+these. Within one chip it passes through the memory. Latency is left out, and so
+are input, host and whatever a kernel loses below its peak.
+"""
+
+from synthesizer_mtf.tools.pod_planning import counting
+from synthesizer_mtf.tools.pod_planning import pods
+
+_LINKS_OF_A_RING = 2
+
+
+def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
+  """The time of a step.
+
+  Args:
+    counts: a `counting.Counts`.
+    chip: a `pods.Chip`.
+
+  Returns:
+    a dict of seconds: "matmul" (kernels that their matrix products bound),
+    "memory" (the other kernels), "communication", and "step", their sum.
+  """
+  peak = 1e12 * chip.tflops / pods.CORES_PER_CHIP
+  rate = _memory_rate(chip)
+  seconds = {"matmul": 0., "memory": 0.}
+  for kernel, times in counts.kernels.items():
+    compute, memory = 2 * kernel.multiply_adds / peak, kernel.hbm_bytes / rate
+    bound = "matmul" if compute >= memory else "memory"
+    seconds[bound] += times * max(compute, memory)
+  seconds["communication"] = sum(
+      communication_seconds(collective, size, chip)
+      for collective, size in counts.collectives.items())
+  return {**seconds, "step": sum(seconds.values())}
+
+
+def _memory_rate(chip):
+  """Bytes per second for each core."""
+  return 1e9 * chip.hbm_gbps / pods.CORES_PER_CHIP
+
+
+def communication_seconds(collective: counting.Collective, size: int,
+                          chip: pods.Chip) -> float:
+  """The time of a collective.
+
+  Args:
+    collective: a `counting.Collective`.
+    size: the bytes that each core puts in.
+    chip: a `pods.Chip`.
+
+  Returns:
+    seconds.
+  """
+  chips = collective.chips
+  if chips == 1:
+    return 2 * size / _memory_rate(chip)
+  groups = pods.CORES_PER_CHIP * chips / collective.cores
+  link = 1e9 * chip.link_gbps / 8
+  # Times that a byte passes a link, for each chip of the ring.
+  hops = {"allreduce": 2 * (chips - 1) / chips, "alltoall": chips / 4,
+          "receive": 1}[collective.kind]
+  links = 1 if collective.kind == "receive" else _LINKS_OF_A_RING
+  return groups * size * hops / (links * link)

@@ -1,0 +1,8 @@
+"""The parts of `reproduce`.
+
+  tables.py   the paper's tables: rows, columns and figures
+  plan.py     the commands of a row, at two scales
+  speeds.py   speed and size, measured as in `benchmark`
+  reports.py  the paper's figures beside ours
+  plot.py     the picture
+"""

@@ -1,0 +1,56 @@
+"""A picture of a reproduced table: our figure over the paper's, row by row."""
+
+import pathlib
+import statistics
+
+import matplotlib
+from matplotlib import ticker
+from synthesizer_mtf.tools.reproduction import reports
+
+
+def plot(report: reports.Report, path: pathlib.Path) -> None:
+  """Draws a panel for each column that both have.
+
+  A row is a cross at its mean, with a dot for each seed and its name beside it.
+  Where the order is the paper's, the crosses rise from left to right.
+
+  Args:
+    report: a `reports.Report`.
+    path: of a PNG. Without any column it is not written.
+  """
+  panels = {column.title: list(report.pairs(column))
+            for column in report.columns()}
+  panels = {title: pairs for title, pairs in panels.items() if pairs}
+  if not panels:
+    return
+  matplotlib.use("Agg")
+  from matplotlib import pyplot
+  across = min(len(panels), 4)
+  down = -(-len(panels) // across)
+  figure, axes = pyplot.subplots(
+      down, across, figsize=(4.2 * across, 3.8 * down), dpi=110, squeeze=False)
+  for axis in axes.flat[len(panels):]:
+    axis.set_axis_off()
+  for axis, (title, pairs) in zip(axes.flat, panels.items()):
+    _draw(axis, title, pairs)
+  figure.suptitle(f"Table {report.table.number}: {report.table.title}, laptop "
+                  f"scale, {report.settings.steps} steps")
+  figure.tight_layout()
+  figure.savefig(path)
+  pyplot.close(figure)
+
+
+def _draw(axis, title, pairs):
+  for name, paper, ours in pairs:
+    mean = statistics.mean(ours)
+    dots = axis.plot([paper] * len(ours), ours, "o", markersize=4, alpha=0.5)
+    axis.plot(paper, mean, "x", markersize=9, color=dots[0].get_color())
+    axis.annotate(name, (paper, mean), xytext=(6, 4),
+                  textcoords="offset points", fontsize=9)
+  axis.set(title=title, xlabel="paper", ylabel="ours")
+  axis.margins(x=0.25, y=0.12)
+  for scale in (axis.xaxis, axis.yaxis):
+    if max(paper for _, paper, _ in pairs) > 1e5:  # Parameters.
+      scale.set_major_formatter(ticker.EngFormatter(sep=""))
+    scale.set_major_locator(ticker.MaxNLocator(5))
+  axis.grid(alpha=0.3)

@@ -1,0 +1,201 @@
+"""The report of `reproduce`: the paper's figures beside ours."""
+
+from collections.abc import Iterator
+import statistics
+
+from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import tables
+
+_SPEED_COLUMNS = {"Steps/Sec": "steps_per_second", "Params": "parameters",
+                  "TFLOPS": "tflops"}
+# Digits after the point; 2 for the others.
+_DIGITS = {"Log PPL": 3, "TFLOPS": 3}
+
+
+class Report:
+  """What is known of a table at laptop scale, while it runs and afterwards.
+
+  Attributes:
+    table, rows, runs, settings: see `plan`.
+    state: a dict with "machine" and "versions".
+    speed: what `speeds.measure` returned, or {}.
+    failures: a dict from runs to the reason, one sentence.
+  """
+
+  def __init__(self, table: tables.Table, rows: list[tables.Row],
+               runs: list[plan.Run], settings: plan.Settings,
+               state: dict[str, dict]) -> None:
+    """See the attributes."""
+    self.table, self.rows, self.runs = table, rows, runs
+    self.settings, self.state = settings, state
+    self.speed = {}
+    self.failures = {}
+
+  def columns(self) -> list[tables.Column]:
+    """The table's columns, of which a given task may replace those of tasks."""
+    task = self.settings.task
+    if task in (None, self.table.mixture) or task in self.table.trained():
+      return [c for c in self.table.columns
+              if task in (None, c.task) or c.task is None]
+    names = {name for run in self.runs for name in run.scores()}
+    return [tables.Column(f"{name.removeprefix('eval/')}", task, (name,))
+            for name in sorted(names)] + [
+                c for c in self.table.columns if c.task is None]
+
+  def cells(self, column: tables.Column,
+            row: tables.Row) -> list[tuple[float, ...]]:
+    """One figure of one row: a list with a tuple for each seed that has it."""
+    if column.task is None:
+      measured = self.speed.get(row.name, {}).get(_SPEED_COLUMNS[column.title])
+      return [] if measured is None else [(measured,)]
+    found = [column.cell(run.scores()) for run in self.runs
+             if run.row is row and run.task in (column.task,
+                                                self.settings.task)]
+    return [cell for cell in found if cell is not None]
+
+  def markdown(self) -> str:
+    """The report as Markdown."""
+    return "\n".join([
+        f"# Table {self.table.number}: {self.table.title}", "",
+        self._setting(), "", *self._table(), "", *self._notes()])
+
+  def _setting(self):
+    sizes = f"{self.settings.steps} steps"
+    if self.table.pretrained:
+      sizes += (f", or as many on C4 and {self.settings.finetune_steps} more "
+                "on the task")
+    tasks = ", ".join(dict.fromkeys(run.task for run in self.runs))
+    seeds = ", ".join(str(s) for s in dict.fromkeys(r.seed for r in self.runs))
+    place, versions = self.state["machine"], self.state["versions"]
+    return (
+        f"Scale: laptop, {sizes}; {tasks}; seeds {seeds}. \"ours\" is the mean "
+        "over the seeds, with the standard deviation. The paper's models are "
+        "T5-base or of its size, trained on other hardware for hundreds of "
+        "times as long: compare the order, not the values.\n\n"
+        f"{place['cpu']}, {place['cores']} cores; " +
+        ", ".join(f"{k} {v}" for k, v in versions.items()) + ".")
+
+  def _table(self):
+    columns = self.columns()
+    known = {t for row in self.rows for t in row.paper}
+    head = ["model"]
+    for column in columns:
+      head += [f"{column.title}, paper"] * (column.title in known)
+      head += [f"{column.title}, ours"]
+    # A task of the user's has no column in the paper; those it has come last.
+    other = [c for c in self.table.columns if c not in columns]
+    head += [f"{c.title}, paper" for c in other]
+    yield tabular.markdown_line(head)
+    yield tabular.markdown_line(["---"] * len(head))
+    for row in self.rows:
+      cells = [row.name]
+      for column in columns:
+        if column.title in known:
+          cells.append(self._paper(column, row))
+        cells.append(self._ours(column, row))
+      yield tabular.markdown_line(
+          cells + [self._paper(c, row) for c in other])
+
+  def _paper(self, column, row):
+    cell = row.paper.get(column.title)
+    if cell is None:
+      return "-"
+    first = self.table.rows[0].paper.get(column.title)
+    return _text(column, cell) + _ratio(column, cell, first)
+
+  def _ours(self, column, row):
+    cells = self.cells(column, row)
+    if not cells:
+      return self._status(column, row)
+    means = [statistics.mean(values) for values in zip(*cells)]
+    text = _text(column, means)
+    if len(cells) > 1:
+      spread = [statistics.stdev(values) for values in zip(*cells)]
+      text += f" ± {_text(column, spread)}"
+    first = self.cells(column, self.rows[0])
+    return text + _ratio(column, means, first[0] if first else None)
+
+  def _status(self, column, row):
+    if column.task is None:
+      return self.speed.get(row.name, {}).get("status", "not measured")
+    failed = any(run.row is row for run in self.failures)
+    return "failed" if failed else "not run"
+
+  def _notes(self):
+    """The order of the rows, and what failed."""
+    for column in self.columns():
+      orders = {"paper": self._order(column, self._paper_value),
+                "ours": self._order(column, self._our_value)}
+      if len(orders["ours"]) > 1:
+        yield f"{column.title}, best first:"
+        yield from (f"- {who}: {' > '.join(order)}"
+                    for who, order in orders.items() if order)
+        yield ""
+    if any(c.task is None for c in self.columns()):
+      yield ("In parentheses: as a multiple of the first row's. All rows took "
+             "turns, step by step; TFLOPS count einsums only.")
+    for run, reason in self.failures.items():
+      yield f"\n{run.name} on {run.task} failed: {reason}"
+    for name, speed in self.speed.items():
+      if speed["status"] != "ok":
+        yield f"\nThe speed of {name} {speed['status']}: {speed['reason']}"
+
+  def _order(self, column, value):
+    values = {row.name: value(column, row) for row in self.rows}
+    known = {name: v for name, v in values.items() if v is not None}
+    return sorted(known, key=known.get, reverse=not column.lower_is_better)
+
+  def _paper_value(self, column, row):
+    cell = row.paper.get(column.title)
+    return None if cell is None else tables.value(cell)
+
+  def _our_value(self, column, row):
+    cells = self.cells(column, row)
+    return statistics.mean(map(tables.value, cells)) if cells else None
+
+  def pairs(self,
+            column: tables.Column) -> Iterator[tuple[str, float, list[float]]]:
+    """For each row with both: (name, the paper's value, [ours by seed])."""
+    for row in self.rows:
+      paper, ours = self._paper_value(column, row), self.cells(column, row)
+      if paper is not None and ours:
+        yield row.name, paper, [tables.value(cell) for cell in ours]
+
+  def lines(self) -> str:
+    """The report as JSON lines: one for each run, and one for each row."""
+    return tabular.json_lines([
+        *map(self._run_line, self.runs), *map(self._row_line, self.rows)])
+
+  def _common(self):
+    return {"table": self.table.number, "scale": "laptop",
+            "steps": self.settings.steps,
+            "finetune_steps": self.settings.finetune_steps,
+            "gin_params": self.settings.gin_params, **self.state}
+
+  def _run_line(self, run):
+    status = "ok" if run.is_done() else "not run"
+    reason = self.failures.get(run)
+    return {"kind": "run", "row": run.row.name, "task": run.task,
+            "seed": run.seed, "model_dir": str(run.model_dir),
+            "status": "failed" if reason else status, "reason": reason,
+            "scores": run.scores(), **self._common()}
+
+  def _row_line(self, row):
+    ours = {c.title: self.cells(c, row) for c in self.columns()}
+    return {"kind": "row", "row": row.name, "paper": row.paper, "ours": ours,
+            "seeds": list(dict.fromkeys(run.seed for run in self.runs)),
+            "speed": self.speed.get(row.name), **self._common()}
+
+
+def _text(column, cell):
+  if column.title == "Params":
+    return f"{cell[0] / 1e6:.1f}M"
+  digits = _DIGITS.get(column.title, 2)
+  return "/".join(f"{value:.{digits}f}" for value in cell)
+
+
+def _ratio(column, cell, first):
+  if column.task is not None or column.title == "Params" or not first:
+    return ""
+  return f" ({cell[0] / first[0]:.2f})"

@@ -1,0 +1,74 @@
+"""The speed and size of a table's rows at laptop scale, one after the other.
+
+All rows take turns in one process, as in `benchmark`, whose model this is: so
+whatever else the machine does slows them alike.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from synthesizer_mtf.runs import commands
+from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import measuring
+from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import tables
+
+# Words of T5's vocabulary, which Mesh TensorFlow rounds up to a multiple of 128.
+_VOCABULARY = 32128
+
+
+def measure(table: tables.Table, rows: Iterable[tables.Row],
+            settings: plan.Settings, lengths: tuple[int, int], batch: int,
+            rounds: int, progress: measuring.Progress,
+            vocabulary: int = _VOCABULARY) -> dict[str, dict[str, Any]]:
+  """Times training steps of all rows, in turns, on random tokens.
+
+  Args:
+    table: a `tables.Table`.
+    rows: some of its rows.
+    settings: a `plan.Settings`.
+    lengths: (tokens of the inputs, tokens of the targets).
+    batch: examples of a step.
+    rounds: how many rounds count, after two of warm-up.
+    progress: a function (number of runs done, what runs now).
+    vocabulary: tokens of the vocabulary.
+
+  Returns:
+    a dict from names of rows to dicts with "status", "reason" and, if it is
+    "ok", "steps_per_second", "ratio" and "ratio_quartiles" to the first row,
+    "parameters" and "tflops", einsums only.
+  """
+  config = model.Configuration(
+      inputs=lengths[0], targets=lengths[1], batch=batch,
+      vocabulary=vocabulary, dropout_rate=0.0, relative_bias=True,
+      targets_vocabulary=128 if lengths[1] == 1 else None)
+  timed = measuring.measure_time(
+      [_row(table, row, settings) for row in rows], config, "train", 2, rounds,
+      progress)
+  first = timed[0].get("seconds")
+  return {result["row"]: _summary(result, first) for result in timed}
+
+
+def _row(table, row, settings):
+  """A row of the benchmark with the gin of a row at laptop scale."""
+  task = plan.trained_tasks(table, settings)[0]
+  of_row = plan.Commands(table, row, task, "laptop", settings)
+  bindings = [f"include '{path}'" for path in of_row.files(task)]
+  bindings += [flag.split("=", 1)[1]
+               for flag in commands.flags([], of_row.params(task))]
+  bindings += settings.gin_params
+  return attentions.Row(
+      row.name, "ours", lambda stack, length: bindings * (stack == "encoder"))
+
+
+def _summary(result, first):
+  summary = {key: result.get(key) for key in (
+      "status", "reason", "steps_per_second", "parameters")}
+  if result["status"] == "ok":
+    summary["tflops"] = result["einsum_tflops"]
+    if first:
+      compared = measuring.compare(result["seconds"], first)
+      summary["ratio"] = compared["ratio"]
+      summary["ratio_quartiles"] = compared["ratio_quartiles"]
+  return summary
