@@ -1,12 +1,12 @@
 """The launcher is killed and started again, as by `tools/crash_test.py`."""
 
 import json
-import pathlib
 import subprocess
 import sys
 
 import pytest
 from support import checkpoint_files
+from support import processes
 
 KILLS = 2
 
@@ -37,13 +37,11 @@ def test_another_variant_in_the_directory_is_refused(killed):
   folder, _, _ = killed
   model_dir = folder / "model"
   before = checkpoint_files.contents(model_dir)
-  command = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
-  done = subprocess.run(
-      [command, f"--model_dir={model_dir}",
+  done = processes.run(
+      [f"--model_dir={model_dir}",
        f"--gin_file={model_dir}/operative_config.gin",
        "--gin_param=synthesizer_stack.attention = 'V'",
-       "--gin_param=utils.run.train_steps = 10000"],
-      capture_output=True, text=True, timeout=900, check=False)
+       "--gin_param=utils.run.train_steps = 10000"], folder)
   assert done.returncode == 1
   sentence = done.stderr.strip().splitlines()[-1]
   assert "is of another model: it also has" in sentence

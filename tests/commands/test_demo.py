@@ -137,6 +137,15 @@ def test_plan_has_the_stages_in_order(tmp_path):
   assert not any(stage.is_done() for stage in plan.stages())
 
 
+@pytest.fixture
+def no_data(monkeypatch):
+  """The demo makes no data, which takes longer than all that uses it."""
+  monkeypatch.setattr(data, "make", lambda folder: dict.fromkeys(
+      ("paragraphs", "held_out_paragraphs", "characters", "pairs",
+       "held_out_pairs", "vocabulary"), 1))
+
+
+@pytest.mark.usefixtures("no_data")
 def test_stages_that_are_done_are_skipped(tmp_path, monkeypatch):
   plan = stages.Plan(tmp_path, ["V"], stages.SCALES["test"])
   ran = []
@@ -152,14 +161,12 @@ def test_stages_that_are_done_are_skipped(tmp_path, monkeypatch):
            for s in plan.stages()]
   monkeypatch.setattr(plan, "stages", lambda: found)
   monkeypatch.setattr(process, "run", run)
-  monkeypatch.setattr(data, "make", lambda folder: dict.fromkeys(
-      ("paragraphs", "held_out_paragraphs", "characters", "pairs",
-       "held_out_pairs", "vocabulary"), 1))
   assert demo._run(plan) == 3
   assert ran == ["fine-tune V", "evaluate V", "decode V"]
   assert demo._run(plan) == 0
 
 
+@pytest.mark.usefixtures("no_data")
 def test_stage_without_a_result_is_an_error(tmp_path, monkeypatch):
   stage = commands.Stage("does nothing", [sys.executable, "-c", ""],
                        tmp_path / "log", lambda: False)
@@ -181,16 +188,12 @@ def test_directory_of_another_size_is_refused(tmp_path, capsys):
   assert "remove it or name another" in capsys.readouterr().err
 
 
-def run_demo(folder):
-  return subprocess.run(
-      [sys.executable, "-m", "synthesizer_mtf.demo", "--scale=test",
-       "--attention", "R+V", f"--output_dir={folder}"],
+def test_demo_runs_and_a_second_run_says_that_it_is_done(tmp_path, capsys):
+  flags = ["--scale=test", "--attention", "R+V", f"--output_dir={tmp_path}"]
+  first = subprocess.run(
+      [sys.executable, "-m", "synthesizer_mtf.demo", *flags],
       capture_output=True, text=True, check=False,
       cwd=pathlib.Path(__file__).parent)
-
-
-def test_demo_runs_and_a_second_run_says_that_it_is_done(tmp_path):
-  first = run_demo(tmp_path)
   assert first.returncode == 0, first.stdout + first.stderr
   row, = map(json.loads, (tmp_path / "results.jsonl").read_text().splitlines())
   assert row["attention"] == "R+V" and row["params"] > 1_000_000
@@ -202,8 +205,8 @@ def test_demo_runs_and_a_second_run_says_that_it_is_done(tmp_path):
   assert image.imread(tmp_path / "loss.png").std() > 0.05
   assert "100%" in first.stdout and first.stdout.count("%|") <= 2 * 3
 
-  second = run_demo(tmp_path)
-  assert second.returncode == 0, second.stdout + second.stderr
-  assert "Everything was done before" in second.stdout
-  assert report.table([row]) in second.stdout
-  assert "--gin_file" not in second.stdout
+  assert demo.main(flags) == 0
+  second = capsys.readouterr().out
+  assert "Everything was done before" in second
+  assert report.table([row]) in second
+  assert "--gin_file" not in second

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from support import processes
 from support.events import scalars
 from support.launching import Launcher
 from support.launching import STEPS
@@ -15,7 +16,7 @@ import tensorflow.compat.v1 as tf
 def launcher(tmp_path_factory, sentencepiece_model):
   """A launcher whose model directory holds a model trained for 4 steps."""
   run = Launcher(tmp_path_factory.mktemp("launcher"), sentencepiece_model)
-  done = run("attention_summaries.gin", bindings=[
+  done = run("attention_summaries.gin", run=processes.run_installed, bindings=[
       STEPS.format(4), "train_with_attention_summaries.every_steps = 2"])
   assert done.returncode == 0, done.stderr[-3000:]
   return run
@@ -68,7 +69,7 @@ def test_eval_writes_predictions_and_metrics(launcher):
   assert len(predictions.splitlines()) == 8
 
 
-@pytest.mark.parametrize("how", ["greedy_decode", "beam_search", "sample_decode"])
+@pytest.mark.parametrize("how", ["beam_search", "sample_decode"])
 def test_infer_decodes_a_file(launcher, how):
   source = launcher.folder / "words.txt"
   source.write_text("\n".join(launcher.words[:3]) + "\n")
@@ -94,6 +95,7 @@ def test_an_exported_model_decodes_as_the_trainer(launcher):
       f"output_filename = '{output}'"])
   assert done.returncode == 0, done.stderr[-3000:]
   expected = output.with_name("trainer.txt-4").read_text().splitlines()
+  assert len(expected) == len(launcher.words)
   saved, = export.iterdir()
   script = (
       "import tensorflow as tf, tensorflow_text, sys\n"

@@ -3,15 +3,10 @@
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 import numpy as np
+from support import sessions
 import tensorflow.compat.v1 as tf
-from tensorflow.core.protobuf import rewriter_config_pb2
 
 D_MODEL = 11
-
-# To optimize so small a graph takes longer than to run it.
-_NOT_OPTIMIZED = tf.GraphOptions(
-    rewrite_options=rewriter_config_pb2.RewriterConfig(
-        disable_meta_optimizer=True))
 
 
 def _model(length, autoregressive, input_full_attention=False,
@@ -84,9 +79,7 @@ class LayerGraph:
     fetches = [tf.cast(lowering.export_to_tf_tensor(t), tf.float32)
                for t in tensors]
     copy = lowering.copy_masters_to_slices()
-    with tf.Session(config=tf.ConfigProto(
-        graph_options=_NOT_OPTIMIZED)) as session:
-      # Few runs, for each of them costs more than all that a layer computes.
+    with sessions.start() as session:
       masters = {v.name[len("layer/"):]: v.get_master()
                  for v in self.graph.all_variables}
       session.run(tf.global_variables_initializer())
@@ -94,9 +87,7 @@ class LayerGraph:
       self.variables = {
           name: self._value(name, master, initial).astype(np.float32)
           for name, master in masters.items()}
-      session.run([m.initializer for m in masters.values()], {
-          m.initializer.inputs[1]: self.variables[name]
-          for name, m in masters.items()})
+      sessions.assign(session, masters, self.variables)
       session.run(copy)
       return session.run(fetches)
 

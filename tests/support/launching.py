@@ -1,12 +1,10 @@
-"""The launcher's command on a tiny model and real text, in a process."""
+"""The launcher on a tiny model and real text."""
 
-import pathlib
 import pydoc_data.topics
 import re
-import subprocess
-import sys
 
-COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
+from support import processes
+
 STEPS = "utils.run.train_steps = {}"
 
 
@@ -37,15 +35,14 @@ class Launcher:
         "Bitransformer.decode.max_decode_length = 8",
         "utils.run.save_checkpoints_steps = 4"]
 
-  def __call__(self, *gin_files, bindings=(), flags=(), timeout=240):
+  def __call__(self, *gin_files, bindings=(), run=processes.run):
+    """Runs the launcher with the model's gin files and bindings and others."""
     files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
              "learning_rate_schedules/constant_0_001.gin", *gin_files, "cpu.gin"]
-    command = [str(COMMAND), f"--model_dir={self.model_dir}", *flags]
-    command += [f"--gin_file={name}" for name in files]
-    command += [f"--gin_param={b}" for b in [*self.bindings(), *bindings]]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, check=False,
-        cwd=self.folder)
+    words = [f"--model_dir={self.model_dir}"]
+    words += [f"--gin_file={name}" for name in files]
+    words += [f"--gin_param={b}" for b in [*self.bindings(), *bindings]]
+    return run(words, self.folder)
 
 
 def steps(launcher):

@@ -3,6 +3,7 @@
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import utils
 import numpy as np
+from support import sessions
 from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
@@ -74,18 +75,19 @@ class Model:
     update = [lowering.lowered_operation(op) for op in updates]
     copy = lowering.copy_masters_to_slices()
     back = lowering.copy_slices_to_masters()
-    with tf.Session() as session:
+    masters = {v.name: v.get_master() for v in self.graph.all_variables}
+    with sessions.start() as session:
       session.run(tf.global_variables_initializer())
-      generator = np.random.RandomState(seed)
-      for variable in self.graph.all_variables if scale else ():
-        variable.get_master().load(
-            scale * generator.randn(*variable.shape.to_integer_list), session)
+      if scale:
+        generator = np.random.RandomState(seed)
+        sessions.assign(session, masters, {
+            name: scale * generator.randn(*master.shape.as_list())
+            for name, master in masters.items()})
       session.run(copy)
       values = []
       for _ in range(steps):
         values.append(session.run(fetches))
         session.run(update)
       session.run(back)
-      variables = {v.name: session.run(v.get_master())
-                   for v in self.graph.all_variables}
+      variables = session.run(masters)
     return values, variables

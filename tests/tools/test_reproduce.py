@@ -1,13 +1,9 @@
 """`tools/reproduce`: its tables, commands, runs and reports."""
 
 import json
-import os
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
-import time
 
 import gin
 from matplotlib import image
@@ -16,7 +12,6 @@ import seqio
 from support import models
 from support.events import write_events
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
@@ -227,51 +222,3 @@ def test_speed_compares_rows_with_the_first(number, rows, lengths):
     assert (result["ratio"] == 1) == (name == "V")
   assert len({result["parameters"] for result in speed.values()}) == len(rows)
   assert sum(calls) == 3 * len(rows)
-
-
-def start(folder, text, vocabulary):
-  sizes = [*TINY, "RandomLogits.max_length = 4", "DenseLogits.max_length = 16",
-           "utils.run.sequence_length = {'inputs': 16, 'targets': 8}",
-           f"synthesizer_mtf.tasks.text.train = '{text}'",
-           f"synthesizer_mtf.tasks.text.validation = '{text}'"]
-  return subprocess.Popen(
-      [sys.executable, "-m", "synthesizer_mtf.tools.reproduce", "--table=4",
-       "--scale=laptop", "--rows=R,V", "--task=synth_text_span_corruption",
-       "--seeds=5", "--steps=600", "--speed_rounds=0",
-       f"--output_dir={folder}", *(f"--gin_param={size}" for size in sizes)],
-      env={**os.environ, "SYNTHESIZER_MTF_VOCAB": vocabulary},
-      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def test_a_killed_run_goes_on_and_a_row_that_fails_says_so(
-    tmp_path, sentencepiece_model):
-  text = tmp_path / "a.txt"
-  text.write_text("The quick brown fox jumps over the lazy dog again.\n" * 40)
-  folder = tmp_path / "out"
-  first = start(folder, text, sentencepiece_model)
-  model_dir = folder / "table4" / "v" / "seed_5" / "synth_text_span_corruption"
-  deadline = time.time() + 300
-  while results.latest_step(model_dir) < 1 and time.time() < deadline:
-    assert first.poll() is None, first.stdout.read()
-    time.sleep(0.1)
-  first.kill()
-  first.communicate()  # Ends when the command that it ran has ended, too.
-  step = results.latest_step(model_dir)
-  assert 0 < step < 600
-
-  second = start(folder, text, sentencepiece_model)
-  output, _ = second.communicate(timeout=400)
-  assert second.returncode == 1, output
-  log = model_dir.with_suffix(".log").read_text()
-  assert f"Restoring parameters from {model_dir}/model.ckpt-{step}" in log
-  rows = {}
-  lines = (folder / "table4" / "table4.jsonl").read_text().splitlines()
-  for line in map(json.loads, lines):
-    rows[line["kind"], line["row"]] = line
-  assert rows["run", "V"]["status"] == "ok"
-  assert 0 < rows["run", "V"]["scores"]["log_perplexity"] < 10
-  assert rows["run", "R"]["status"] == "failed"
-  assert "`RandomLogits.max_length` is 4" in rows["run", "R"]["reason"]
-  assert "RandomLogits.max_length" in output and "not run" not in output
-  markdown = (folder / "table4" / "table4.md").read_text()
-  assert "R seed 5 on synth_text_span_corruption failed" in markdown

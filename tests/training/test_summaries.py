@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import models
 from support import reference
+from support import sessions
 from support.decoding import parse
 from support.meshes import LAYOUT
 from support.meshes import tpu_mesh
@@ -40,7 +41,7 @@ def written(notation, *bindings, mesh_shape="", layout=""):
     lowering = lower(m, mesh_shape, layout)
     merged = tf.summary.merge_all()
     generator = np.random.RandomState(0)
-    with tf.Session() as session:
+    with sessions.start() as session:
       session.run(tf.global_variables_initializer())
       for name, variable in sorted(
           (v.op.name, v) for v in tf.global_variables()):

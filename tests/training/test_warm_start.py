@@ -8,9 +8,9 @@ import pytest
 from support import checkpoint_files
 from support import decoding
 from support import examples
-from support import launching
 from support import meshes
 from support import models
+from support import sessions
 from synthesizer_mtf import synthesizers
 from synthesizer_mtf.synthesizers import mixture
 from synthesizer_mtf.synthesizers import names
@@ -70,7 +70,7 @@ def run(path=None, save=None, train=0, steps=(0,), **plan):
     updates = [lowering.lowered_operation(op) for op in updates]
     start = path and warm_start.assignments(path, lambda *shapes: (
         warm_start_plan.make_plan(path, *shapes, **plan)))
-    with tf.Session() as session:
+    with sessions.start() as session:
       session.run(tf.global_variables_initializer())
       if path:
         session.run(start)
@@ -80,7 +80,7 @@ def run(path=None, save=None, train=0, steps=(0,), **plan):
       session.run(lowering.copy_slices_to_masters())
       if save:
         tf.train.Saver().save(session, save)
-      variables = {v.op.name: session.run(v) for v in tf.global_variables()}
+      variables = session.run({v.op.name: v for v in tf.global_variables()})
       losses = []
       for number in steps:
         step.load(number, session)
@@ -421,26 +421,3 @@ def test_weights_out_of_range_are_errors(parameters, message):
   parts = [synthesizers.RandomLogits(), synthesizers.DotProductLogits()]
   with pytest.raises(ValueError, match=message):
     mixture.Mixture(parts, **parameters)
-
-
-def test_the_launcher_starts_r_plus_v_from_the_stock_layers_checkpoint(
-    tmp_path, sentencepiece_model):
-  launch = launching.Launcher(tmp_path, sentencepiece_model)
-  common = ["num_layers = 1"]
-  done = launch(bindings=common + [
-      "synthesizer_stack.attention = None", launching.STEPS.format(3)])
-  assert done.returncode == 0, done.stderr[-3000:]
-  old = tf.train.load_checkpoint(str(tmp_path / "model"))
-  launch.model_dir = tmp_path / "warm"
-  done = launch(FROM_T5, bindings=common + [
-      f"warm_start.checkpoint = '{tmp_path}/model'",
-      launching.STEPS.format(2)])
-  assert done.returncode == 0, done.stderr[-3000:]
-  assert "Warm start: fresh: encoder/block_*/layer_000/SyntheticAttention/R, " in (
-      done.stderr)
-  new = tf.train.load_checkpoint(str(tmp_path / "warm" / "model.ckpt-0"))
-  assert new.get_tensor("global_step") == 0
-  for name in ("q", "relative_attention_bias"):
-    np.testing.assert_array_equal(
-        new.get_tensor(OURS + name), old.get_tensor(SELF + name))
-  assert launching.steps(launch)[-1] == 2

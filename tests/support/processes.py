@@ -1,0 +1,77 @@
+"""Runs the launcher in processes, most of which need not import TensorFlow.
+
+They are forked from one that has imported it and has done nothing else. What
+they are given and leave is that of the installed command: words, a folder and
+an environment; an exit status and two streams.
+"""
+
+import multiprocessing
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from synthesizer_mtf import launcher
+
+COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
+LIMIT = 600  # Seconds, for what takes 20 on an idle machine.
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["pytest", "synthesizer_mtf.launcher"])
+
+
+class Process:
+  """The launcher at work, with what tests need of `subprocess.Popen`."""
+
+  def __init__(self, words, folder, environment, stdout, stderr):
+    for path in (stdout, stderr):
+      pathlib.Path(path).write_text("")
+    self._process = _FORKS.Process(target=_launch, daemon=True, args=(
+        [str(COMMAND), *words], str(folder), dict(environment), str(stdout),
+        str(stderr)))
+    self._process.start()
+
+  @property
+  def returncode(self):
+    return self._process.exitcode
+
+  def poll(self):
+    return self._process.exitcode
+
+  def wait(self, seconds=LIMIT):
+    """The exit status, None after so many seconds without one."""
+    self._process.join(seconds)
+    return self._process.exitcode
+
+  def kill(self):
+    self._process.kill()
+    self._process.join()
+
+
+def _launch(words, folder, environment, *streams):
+  """What a forked process does."""
+  for number, path in enumerate(streams, start=1):
+    os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), number)
+  os.chdir(folder)
+  os.environ.clear()
+  os.environ.update(environment)
+  sys.argv[:] = words
+  launcher.console_entry_point()
+
+
+def run(words, folder):
+  """Runs the launcher to its end; returns status and streams."""
+  with tempfile.TemporaryDirectory() as streams:
+    stdout, stderr = (pathlib.Path(streams, name) for name in ("out", "err"))
+    process = Process(words, folder, os.environ, stdout, stderr)
+    status = process.wait()
+    process.kill()
+    return subprocess.CompletedProcess(
+        words, status, stdout.read_text(), stderr.read_text())
+
+
+def run_installed(words, folder):
+  """Does the same with the command that users type."""
+  return subprocess.run([COMMAND, *words], capture_output=True, text=True,
+                        timeout=LIMIT, check=False, cwd=folder)
