@@ -319,6 +319,26 @@ class AttentionInputs:
     return self.query_rows(
         tables.cut(table, "memory_length", self.memory_length.size))
 
+  def at_offsets(self, before: mtf.Tensor, after: mtf.Tensor) -> mtf.Tensor:
+    """Entries at the offset of each key from each query.
+
+    Args:
+      before: <float>[heads, distance], of keys `distance` places before the query.
+      after: <float>[heads, distance], of keys `distance` + 1 places after it.
+        Both have entries for all distances of the call, or more.
+
+    Returns:
+      <float32>[heads, length, memory_length]; in incremental mode with `batch` and
+      without `length`.
+    """
+    before, after = mtf.cast(before, tf.float32), mtf.cast(after, tf.float32)
+    if not self.incremental:
+      return tables.diagonals(before, after, self.length, self.memory_length)
+    # Sequences that have reached their end move on until all have.
+    last = before.shape.dims[-1].size - 1
+    index = mtf.minimum(mtf.maximum(-self.offset, 0), last)
+    return tables.take_pairs(before, "distance", index, self.batch_dims)
+
   def columns_of_products(self, a: mtf.Tensor, b: mtf.Tensor) -> mtf.Tensor:
     """Columns a[j // size of b] * b[j mod size of b] at the keys' positions j.
 

@@ -103,6 +103,68 @@ def take_pairs(table: mtf.Tensor, name: str, index: mtf.Tensor,
   return mtf.replace_dimensions(take(table, name, flat), entries, pairs)
 
 
+def diagonals(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
+              columns: mtf.Dimension) -> mtf.Tensor:
+  """A matrix whose diagonals are constant.
+
+  Each row is the one before it, shifted by one: so the entries are repeated with a
+  gap of one place, and no index is made.
+
+  Args:
+    before: <float32>[..., distance], of columns `distance` places before the row.
+    after: <float32>[..., distance], of columns `distance` + 1 places after it. Both
+      may have more entries than there are columns.
+    rows: a dimension of size n.
+    columns: a dimension of size n.
+
+  Returns:
+    <float32>[..., rows, columns]
+  """
+  lead, n = before.shape.dims[:-1], rows.size
+
+  def repeat(before, after):
+    entries = tf.concat([before[..., n - 1::-1], after[..., :n - 1]], -1)
+    shifted = tf.tile(_flat(tf.pad(
+        entries, [[0, 0]] * len(lead) + [[0, 1]]), 1), [1, n])
+    shifted = tf.reshape(shifted[:, :n * (2 * n - 1)], [-1, n, 2 * n - 1])
+    return tf.reshape(
+        shifted[..., n - 1:], before.shape.as_list()[:-1] + [n, n])
+
+  def add(grad):
+    """The sums over diagonals, of the columns before each row and after it."""
+    shifted = tf.pad(_flat(grad, 2), [[0, 0], [0, 0], [n - 1, 0]])
+    shifted = tf.pad(tf.reshape(shifted, [-1, n * (2 * n - 1)]), [[0, 0], [0, n]])
+    total = tf.reduce_sum(tf.reshape(shifted, [-1, n, 2 * n]), axis=1)
+    return tf.reshape(total, grad.shape.as_list()[:-2] + [2 * n])
+
+  def gradient(operation, grad):
+    total = mtf.slicewise(
+        add, [grad], output_shape=lead + [mtf.Dimension("distance", 2 * n)],
+        splittable_dims=lead, grad_function=0)
+
+    def part(like, of_slice):
+      size = like.shape.dims[-1].size
+      return mtf.slicewise(
+          lambda t: tf.pad(of_slice(t), [[0, 0]] * len(lead) + [
+              [0, size - of_slice(t).shape.as_list()[-1]]]),
+          [total], output_shape=like.shape, splittable_dims=lead, grad_function=0)
+
+    return [part(operation.inputs[0], lambda t: t[..., n - 1::-1]),
+            part(operation.inputs[1], lambda t: t[..., n:2 * n - 1])]
+
+  # Under these names no layout splits what has to be whole.
+  whole = [mtf.Dimension("diagonal_rows", n), mtf.Dimension("diagonal_columns", n)]
+  matrix = mtf.slicewise(
+      repeat, [before, after], output_shape=lead + whole, splittable_dims=lead,
+      grad_function=gradient)
+  return mtf.reshape(matrix, lead + [rows, columns])
+
+
+def _flat(tensor, kept):
+  """[..., *kept last dimensions] with one dimension before those."""
+  return tf.reshape(tensor, [-1] + tensor.shape.as_list()[-kept:])
+
+
 def gather_rows(table: mtf.Tensor, position: mtf.Tensor) -> mtf.Tensor:
   """Rows of `table` for one decoding step. It has no gradient.
 

@@ -7,7 +7,6 @@ from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
-import tensorflow.compat.v1 as tf
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -45,19 +44,17 @@ class ToeplitzLogits(base.LengthTables):
   def logits(
       self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
     self.check_length(inputs)
-    before, after = self.table_length, self.tile_length or self.max_length - 1
-    offset = inputs.offset
-    table = self._distances("T", before, inputs)
-    index = mtf.mod(mtf.maximum(-offset, 0), before)
-    if inputs.sees_later and after:
-      table = mtf.concat(
-          [table, self._distances("T_after", after, inputs)], "distance")
-      later = mtf.cast(mtf.greater(offset, 0), tf.int32)
-      index += later * (before + mtf.mod(mtf.maximum(offset - 1, 0), after))
-    return [logit_forms.Table(tables.take_pairs(
-        table, "distance", index, inputs.batch_dims))]
+    length = inputs.memory_length.size
+    before = self._distances("T", self.table_length, length, inputs)
+    after = mtf.zeros(before.mesh, before.shape, before.dtype)  # Not seen.
+    learned = self.tile_length or self.max_length - 1
+    if inputs.sees_later and learned:
+      after = self._distances("T_after", learned, length - 1, inputs)
+    return [logit_forms.Table(inputs.at_offsets(before, after))]
 
-  def _distances(self, name, size, inputs):
-    """A variable [heads, distance]."""
-    return inputs.variable(
-        name, [inputs.heads, mtf.Dimension("distance", size)], self.stddev)
+  def _distances(self, name, learned, needed, inputs):
+    """<float>[heads, distance]: a variable, repeated if it is too short."""
+    table = inputs.variable(
+        name, [inputs.heads, mtf.Dimension("distance", learned)], self.stddev)
+    return (table if learned >= needed
+            else tables.tile(table, "distance", needed))
