@@ -12,9 +12,13 @@ tables computed: its own cells give its own averages, but for those of DyConv.
 
 import argparse
 import collections
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import json
 import os
 import sys
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -44,7 +48,9 @@ TABLES = {"Glue": GLUE, "SGlue": SUPER_GLUE}
 _PREFIX = "eval/synth_"
 
 
-def columns(scores, table):
+def columns(
+    scores: Mapping[str, float], table: Mapping[str, tuple[str, ...]],
+) -> dict[str, tuple[float, ...]]:
   """Returns the columns of a table.
 
   Args:
@@ -62,7 +68,7 @@ def columns(scores, table):
           if all(name in scores for name in names)}
 
 
-def average(cells):
+def average(cells: Mapping[str, tuple[float, ...]]) -> float:
   """Returns the mean over columns of the mean of each column's scores.
 
   Args:
@@ -71,7 +77,7 @@ def average(cells):
   return float(np.mean([np.mean(scores) for scores in cells.values()]))
 
 
-def read_scores(folder):
+def read_scores(folder: str) -> dict[int, dict[str, float]]:
   """Returns a dict from steps to dicts from names to scores.
 
   Args:
@@ -97,7 +103,9 @@ def read_scores(folder):
   return dict(found)
 
 
-def rows(scores):
+def rows(
+    scores: Mapping[int, Mapping[str, float]],
+) -> Iterator[dict[str, Any]]:
   """Yields a dict for each step and table that has any column.
 
   Args:
@@ -112,7 +120,7 @@ def rows(scores):
                "average": average(cells) if complete else None}
 
 
-def text(row):
+def text(row: Mapping[str, Any]) -> str:
   """Returns a row as the paper prints it; without all columns, no average."""
   cells = ["-" if row["average"] is None else f"{row['average']:.1f}"]
   head = [row["table"]]
@@ -125,7 +133,7 @@ def text(row):
   return f"step {row['step']}\n{line(head)}\n{line(cells)}\n"
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags, prints the rows and writes them."""
   parser = argparse.ArgumentParser(
       description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

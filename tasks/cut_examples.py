@@ -1,11 +1,17 @@
 """A preprocessor that says how many examples are longer than their place."""
 
+from collections.abc import Mapping
 import sys
 
+import seqio
 import tensorflow.compat.v2 as tf
 
 
-def report(dataset, sequence_length, output_features):
+def report(
+    dataset: tf.data.Dataset,
+    sequence_length: Mapping[str, int | None] | None,
+    output_features: Mapping[str, seqio.Feature],
+) -> tf.data.Dataset:
   """Counts the examples that `append_eos_after_trim` is about to cut.
 
   Nothing else tells: seqio cuts in silence. The count, over all passes through

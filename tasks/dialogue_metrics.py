@@ -31,7 +31,7 @@ _PARAMETER = "synthesizer_mtf.tasks.dialogue_metrics.word_vectors"
 _VARIABLE = "SYNTHESIZER_MTF_WORD_VECTORS"
 
 
-def check():
+def check() -> None:
   """Looks for everything that the metrics need, before it is needed.
 
   Raises:
@@ -44,7 +44,7 @@ def check():
   _word_vectors_path()
 
 
-def overlap(targets, predictions):
+def overlap(targets: list[str], predictions: list[str]) -> dict[str, float]:
   """Returns BLEU-1, BLEU-4, ROUGE-L and CIDEr, which count common n-grams.
 
   Args:
@@ -70,7 +70,7 @@ def overlap(targets, predictions):
   return {name: 100 * float(score) for name, score in scores.items()}
 
 
-def meteor(targets, predictions):
+def meteor(targets: list[str], predictions: list[str]) -> dict[str, float]:
   """Returns the mean METEOR; see `overlap`. Without WordNet, nothing."""
   wordnet = _wordnet()
   if wordnet is None:
@@ -81,7 +81,9 @@ def meteor(targets, predictions):
       for target, prediction in zip(targets, predictions)]))}
 
 
-def embedding_average(targets, predictions):
+def embedding_average(
+    targets: list[str], predictions: list[str],
+) -> dict[str, float]:
   """Returns the mean cosine of the mean word vectors; see `overlap`.
 
   As nlg-eval has it: words are those of the Penn Treebank ("do", "n't"), and

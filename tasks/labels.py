@@ -1,5 +1,7 @@
 """Class labels as a vocabulary: one id for each class."""
 
+from collections.abc import Sequence
+
 import seqio
 import tensorflow.compat.v2 as tf
 
@@ -11,7 +13,7 @@ class LabelVocabulary(seqio.Vocabulary):
   module of tasks must not do, and decodes no batches.
   """
 
-  def __init__(self, labels):
+  def __init__(self, labels: Sequence[str]):
     """Makes a vocabulary.
 
     Args:
@@ -21,11 +23,11 @@ class LabelVocabulary(seqio.Vocabulary):
     self.labels = tuple(labels)
 
   @property
-  def eos_id(self):
+  def eos_id(self) -> None:
     return None
 
   @property
-  def unk_id(self):
+  def unk_id(self) -> int:
     return self.pad_id
 
   @property
@@ -46,5 +48,5 @@ class LabelVocabulary(seqio.Vocabulary):
   def _decode_tf(self, ids):
     return tf.gather(("", *self.labels), ids[..., 0])
 
-  def __eq__(self, other):
+  def __eq__(self, other: object) -> bool:
     return isinstance(other, LabelVocabulary) and self.labels == other.labels

@@ -17,6 +17,7 @@ cut and counted. Of a document longer than 65,536 tokens, T5's objectives take
 another 65,536 at random in each pass; the log tells the longest line.
 """
 
+from collections.abc import Iterator
 import functools
 import json
 
@@ -62,7 +63,7 @@ def _read_text(path):
   return text_source.read_lines(path).map(lambda line: {"text": line})
 
 
-def parse_pairs(lines):
+def parse_pairs(lines: text_source.Lines) -> Iterator[tuple[str, str]]:
   """Yields (inputs, targets) of each line of a file.
 
   Args:
@@ -83,7 +84,7 @@ def parse_pairs(lines):
     yield pair
 
 
-def is_json(path):
+def is_json(path: str) -> bool:
   """Whether the name of a file says that its lines are JSON."""
   return path.removesuffix(".gz").endswith(_JSON)
 

@@ -6,12 +6,17 @@ the end of a sentence as one of them. With `word_perplexity_eval.gin`, T5's mode
 `score_from_dataset` computes both.
 """
 
+from collections.abc import Callable
+from collections.abc import Sequence
 import os
+from typing import Any
 
 from absl import logging
 import gin
 from mesh_tensorflow.transformer import utils
 import numpy as np
+from numpy import typing as npt
+import seqio
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 
@@ -20,9 +25,14 @@ _EOS = 1
 
 
 @gin.configurable(module="synthesizer_mtf.tasks")
-def word_perplexity(estimator, input_fn, eval_checkpoint_step, model_dir,
-                    vocabulary, score_postprocess_fn=None, folder="perplexity",
-                    num_examples=None):
+def word_perplexity(
+    estimator: tf.estimator.tpu.TPUEstimator,
+    input_fn: Callable[[dict[str, Any]], tf.data.Dataset],
+    eval_checkpoint_step: int | Sequence[int] | str, model_dir: str,
+    vocabulary: seqio.Vocabulary | tuple[seqio.Vocabulary, seqio.Vocabulary],
+    score_postprocess_fn: Callable[..., Any] | None = None,
+    folder: str = "perplexity", num_examples: int | None = None,
+) -> dict[int, dict[str, float]]:
   """Evaluates checkpoints; logs the results and writes them as summaries.
 
   Takes the place of Mesh's `score_with_estimator`, whose arguments it has.
@@ -59,7 +69,9 @@ def word_perplexity(estimator, input_fn, eval_checkpoint_step, model_dir,
   return results
 
 
-def perplexities(scores, tokens, words):
+def perplexities(
+    scores: npt.ArrayLike, tokens: npt.ArrayLike, words: npt.ArrayLike,
+) -> dict[str, float]:
   """Returns a dict with the perplexities, and the numbers they come from.
 
   Args:
@@ -83,7 +95,9 @@ def perplexities(scores, tokens, words):
   }
 
 
-def count(ids, vocabulary):
+def count(
+    ids: np.ndarray, vocabulary: seqio.SentencePieceVocabulary,
+) -> tuple[np.ndarray, np.ndarray]:
   """Returns (tokens, words) of each example.
 
   Words are what spaces separate: those that SentencePiece marks in a word's

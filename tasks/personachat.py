@@ -30,6 +30,7 @@ DialogPersonachat16k trains on the last utterance alone, as do the persona
 "none_original_no_cands" and history 0, but on the replies of both speakers.
 """
 
+from collections.abc import Iterator
 import re
 
 import gin
@@ -76,7 +77,7 @@ def _files(split):
       f"choose others by `{_PARAMETER}.persona`, which is {persona!r}.")
 
 
-def parse(lines):
+def parse(lines: text_source.Lines) -> Iterator[tuple[str, str]]:
   """Yields (inputs, targets), one pair for each reply.
 
   Args:

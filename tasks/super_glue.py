@@ -5,6 +5,8 @@ It trains on the rows whose noun is the right one, and on the Definite Pronoun
 Resolution data set. The diagnostic sets, which have no labels, are not tasks.
 """
 
+from typing import Any
+
 import seqio
 from synthesizer_mtf.tasks import text_to_text
 from synthesizer_mtf.tasks import tfds_source
@@ -12,6 +14,7 @@ from t5.data import glue_utils
 from t5.data import postprocessors
 from t5.data import preprocessors
 from t5.evaluation import metrics
+import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
 
 _VERSION = "1.0.2"
@@ -23,7 +26,9 @@ class RightReferents(tfds_source.PreparedDataSource):
   T5 has two tasks for this, one to train on and one to evaluate.
   """
 
-  def get_dataset(self, split="train", *args, **kwargs):
+  def get_dataset(
+      self, split: str = "train", *args: Any, **kwargs: Any,
+  ) -> tf.data.Dataset:
     dataset = super().get_dataset(split, *args, **kwargs)
     if split != "train":
       return dataset

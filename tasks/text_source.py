@@ -5,9 +5,14 @@ once before training starts: a bad line stops the run with its file and number,
 and the log gives the counts. Blank lines are skipped and counted.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
 import gzip
 import io
 import os
+from typing import Any
 import zlib
 
 from absl import logging
@@ -22,8 +27,11 @@ _GZIP = b"\x1f\x8b"
 class FilesDataSource(seqio.FileDataSource):
   """Examples from the lines of files that gin or the environment names."""
 
-  def __init__(self, choose_fn, parse_fn, read_fn,
-               splits=("train", "validation")):
+  def __init__(
+      self, choose_fn: Callable[[str], tuple[str, Sequence[str]]],
+      parse_fn: Callable[["Lines"], Iterable[Any]],
+      read_fn: Callable[[tf.Tensor], tf.data.Dataset],
+      splits: Sequence[str] = ("train", "validation")):
     """Makes a source.
 
     Args:
@@ -41,14 +49,14 @@ class FilesDataSource(seqio.FileDataSource):
     super().__init__(
         read_file_fn=read_fn, split_to_filepattern=dict.fromkeys(splits, ()))
 
-  def list_shards(self, split):
+  def list_shards(self, split: str) -> list[str]:
     """Returns the paths of a split's files, sorted, all of them checked."""
     paths = self._paths(split)
     examples = sum(self._check(path) for path in paths)
     logging.info("%s: %d examples in %d files.", split, examples, len(paths))
     return paths
 
-  def num_input_examples(self, split):
+  def num_input_examples(self, split: str) -> int:
     return sum(self._check(path) for path in self._paths(split))
 
   def _paths(self, split):
@@ -83,11 +91,11 @@ class Lines:
     longest: the number of characters of the longest one.
   """
 
-  def __init__(self, path):
+  def __init__(self, path: str):
     self.path = path
     self.number = self.blank = self.longest = 0
 
-  def __iter__(self):
+  def __iter__(self) -> Iterator[str]:
     """Yields strings, without line end and byte order mark.
 
     Raises:
@@ -106,7 +114,7 @@ class Lines:
       raise ValueError(f"{self.path!r} holds no text; give a file with some, "
                        "or leave it out.")
 
-  def error(self, message):
+  def error(self, message: str) -> ValueError:
     """Returns a ValueError that says where this line is."""
     return ValueError(f"{self.path!r}, line {self.number}: {message}")
 
@@ -155,7 +163,7 @@ def _raw_lines(path):
                        f"({error}); rename or compress it again.") from error
 
 
-def read_lines(path):
+def read_lines(path: tf.Tensor) -> tf.data.Dataset:
   """Reads what `Lines` yields, in TensorFlow alone.
 
   So it does not need Python where the data is read, as on the hosts of a pod.
@@ -175,7 +183,7 @@ def read_lines(path):
       lambda line: tf.logical_not(tf.strings.regex_full_match(line, _BLANK)))
 
 
-def find_files(origin, globs):
+def find_files(origin: str, globs: Iterable[str]) -> list[str]:
   """Returns the sorted paths of all files that match.
 
   Args:
@@ -200,7 +208,9 @@ def find_files(origin, globs):
   return sorted(paths)
 
 
-def chosen_globs(parameter, variable, value):
+def chosen_globs(
+    parameter: str, variable: str, value: str | Sequence[str] | None,
+) -> tuple[str, Sequence[str]]:
   """Returns (what names the files, a list of globs).
 
   Args:

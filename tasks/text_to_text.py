@@ -1,12 +1,21 @@
 """How a TFDS data set becomes a task with inputs and targets."""
 
+from collections.abc import Callable
+from typing import Any
+
 import seqio
 from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
+import tensorflow.compat.v2 as tf
 
 
-def add(name, tfds_name, preprocessor, metric_fns, postprocess_fn=None,
-        source_cls=tfds_source.PreparedDataSource):
+def add(
+    name: str, tfds_name: str,
+    preprocessor: Callable[[tf.data.Dataset], tf.data.Dataset],
+    metric_fns: list[seqio.MetricFnCallable],
+    postprocess_fn: Callable[..., Any] | None = None,
+    source_cls: type[seqio.TfdsDataSource] = tfds_source.PreparedDataSource,
+) -> None:
   """Registers a task whose steps are those of T5's supervised tasks.
 
   Inputs and targets that are too long are cut, and end in an end of sequence.

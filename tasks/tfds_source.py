@@ -1,6 +1,11 @@
 """Data sets of TFDS, read without asking the network for what is at hand."""
 
+from collections.abc import Collection
+from collections.abc import Sequence
+from typing import Any
+
 import seqio
+import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
 
 
@@ -13,7 +18,7 @@ class PreparedDataSource(seqio.TfdsDataSource):
   fails, as it does without a network, the error says what to do.
   """
 
-  def __init__(self, tfds_name, splits=None):
+  def __init__(self, tfds_name: str, splits: list[str] | None = None):
     """Makes a source.
 
     Args:
@@ -23,20 +28,20 @@ class PreparedDataSource(seqio.TfdsDataSource):
     super().__init__(tfds_name=tfds_name, splits=splits, read_only=True)
 
   @property
-  def splits(self):
+  def splits(self) -> Collection[str]:
     if not self._splits:
       self._prepare()
     return super().splits
 
-  def get_dataset(self, *args, **kwargs):
+  def get_dataset(self, *args: Any, **kwargs: Any) -> tf.data.Dataset:
     self._prepare()
     return super().get_dataset(*args, **kwargs)
 
-  def num_input_examples(self, split):
+  def num_input_examples(self, split: str) -> int | None:
     self._prepare()
     return super().num_input_examples(split)
 
-  def list_shards(self, split):
+  def list_shards(self, split: str) -> Sequence[str]:
     self._prepare()
     return super().list_shards(split)
 

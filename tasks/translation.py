@@ -12,7 +12,9 @@ from t5.evaluation import metrics
 _tokenize = Tokenizer13a()
 
 
-def tokenized_bleu(targets, predictions):
+def tokenized_bleu(
+    targets: list[str], predictions: list[str],
+) -> dict[str, float]:
   """BLEU of tokens with compounds split at hyphens, as the baseline's is.
 
   The paper's Table 2 quotes 27.30 of Vaswani et al. (2017), who compare tokens

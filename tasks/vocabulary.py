@@ -16,6 +16,7 @@ import functools
 import os
 
 import gin
+import sentencepiece
 import seqio
 import t5.data
 import tensorflow.compat.v2 as tf
@@ -48,27 +49,27 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
     super().__init__(sentencepiece_model_file="", extra_ids=EXTRA_IDS)
 
   @property
-  def sentencepiece_model_file(self):
+  def sentencepiece_model_file(self) -> str:
     return _chosen()[1]
 
   @property
-  def tokenizer(self):
+  def tokenizer(self) -> sentencepiece.SentencePieceProcessor:
     return _load(*_chosen()).tokenizer
 
   @property
-  def sp_model(self):
+  def sp_model(self) -> bytes:
     return _load(*_chosen()).sp_model
 
-  def load_model(self):
+  def load_model(self) -> None:
     _load(*_chosen())
 
-  def __eq__(self, other):
+  def __eq__(self, other: object) -> bool:
     if isinstance(other, TaskVocabulary):
       return True
     return other == seqio.SentencePieceVocabulary(_chosen()[1], EXTRA_IDS)
 
 
-def features():
+def features() -> dict[str, seqio.Feature]:
   """Returns the features of a task with inputs and targets, as T5's are."""
   return {
       "inputs": seqio.Feature(TaskVocabulary(), add_eos=True, required=False),

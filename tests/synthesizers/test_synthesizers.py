@@ -13,12 +13,9 @@ from support.examples import every_notation
 from support.examples import PACKED
 from support.examples import PADDED
 from support.examples import tokens
+from support.examples import WITH_TABLES
 import synthesizer_mtf
-from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import names
-
-WITH_TABLES = [name for name, cls in names.SYNTHESIZING_FUNCTIONS.items()
-               if issubclass(cls, base.LengthTables)]
 
 
 @every_notation

@@ -69,8 +69,7 @@ def expected_weights(notation, variables, stack, ids):
   return reference.softmax(np.where(visible[:, None], logits, -1e30))[0]
 
 
-@pytest.mark.parametrize("notation", [
-    "V", "R", "FR", "D", "FD", "R+V", "FR+D+V"])
+@pytest.mark.parametrize("notation", [*cases.VARIANTS, "R+V", "FR+D+V"])
 def test_weights_are_those_of_the_formulas(notation):
   model = build(notation, "num_layers = 1", examples=TEXTS, length=12)
   variables = load(model)

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from support import checkpoint_files
 from support import decoding
+from support import examples
 from support import meshes
 from support import models
 from support import sessions
 from synthesizer_mtf import synthesizers
 from synthesizer_mtf.synthesizers import mixture
+from synthesizer_mtf.synthesizers import names
 from synthesizer_mtf.training import summaries
 from synthesizer_mtf.training import warm_start
 from synthesizer_mtf.training import warm_start_plan
@@ -205,6 +207,21 @@ def test_a_model_with_a_greater_max_length_computes_the_same(tmp_path):
     rest = np.ones(shape, bool)
     rest[lead] = False
     assert (after[rest] != 0).all()  # Fresh, not padded.
+
+
+@examples.every_variant_with_tables
+def test_any_variant_with_a_greater_max_length_computes_the_same(
+    notation, tmp_path):
+  path = str(tmp_path / "model.ckpt")
+  cls = names.SYNTHESIZING_FUNCTIONS[notation].__name__
+  losses = []
+  for max_length, start in ((12, None), (20, path)):
+    decoding.parse(
+        notation, "num_layers = 1", f"{cls}.max_length = {max_length}")
+    (loss,), variables = run(start, save=None if start else path)
+    losses.append(loss)
+  assert any(20 in v.shape for v in variables.values()) or notation == "FD"
+  np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
 
 
 def test_values_are_cast_to_the_models_dtype(tmp_path):
