@@ -1,8 +1,11 @@
 # make demo     trains, fine-tunes, evaluates and decodes on embedded text
-# make test     runs the tests
+# make quick    runs what one wants to know while writing, in two minutes: not
+#               tests/commands/, which starts processes, and of each table of
+#               cases only the first, and the first of each notation
+# make test     runs all tests
 # make lint     looks for mistakes that need no run
 # make install  makes .venv, with the newest of Python 3.10 and 3.11 at hand as
-#               PYTHON=python3.11; the two above call it when setup.py changed
+#               PYTHON=python3.11; those above call it when setup.py changed
 # make clean    removes .venv and what tests and builds left behind
 
 PYTHON ?= python3
@@ -14,7 +17,7 @@ CHECK := import sys; v = sys.version_info[:2]; \
   or 3.11, because TensorFlow 2.15 supports no other, but $(PYTHON) is Python \
   %d.%d: name one of those, as in make PYTHON=python3.11." % v)
 
-.PHONY: demo lint test install clean
+.PHONY: demo lint quick test install clean
 
 demo: $(STAMP)
 	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
@@ -22,8 +25,13 @@ demo: $(STAMP)
 lint: $(STAMP)
 	@$(VENV)/bin/python -m ruff check .
 
+quick: $(STAMP)
+	@$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal --quick tests
+
+# Whole files, for what their tests share, and those that take longest first.
 test: $(STAMP)
-	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --durations=15 tests
+	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+	  --durations=15 tests
 
 install: $(STAMP)
 

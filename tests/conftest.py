@@ -21,7 +21,42 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "many", deadline=None, database=None,
     max_examples=int(os.environ.get("HYPOTHESIS_CASES", "2000")))
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile("suite"), max_examples=20)
 hypothesis.settings.load_profile("suite")
+
+
+def pytest_addoption(parser):
+  parser.addoption(
+      "--quick", action="store_true",
+      help="leave out tests/commands/, and of each table of cases all but the "
+      "first and the first of each notation")
+
+
+def pytest_configure(config):
+  if config.getoption("quick"):
+    hypothesis.settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(config, items):
+  """Puts what takes longest first, and leaves out what `--quick` does."""
+  items.sort(key=lambda item: "/commands/" not in item.nodeid)
+  if config.getoption("quick"):
+    chosen = list(_quick(items))
+    config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
+    items[:] = chosen
+
+
+def _quick(items):
+  """Yields a case of each test, and one of each notation that it is tried on."""
+  seen = set()
+  for item in items:
+    notation = item.callspec.params.get("notation") if hasattr(
+        item, "callspec") else None
+    case = item.nodeid.partition("[")[0], notation
+    if case not in seen and "/commands/" not in item.nodeid:
+      seen.add(case)
+      yield item
 
 
 @pytest.fixture(autouse=True)
