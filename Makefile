@@ -1,7 +1,8 @@
 # make demo     trains, fine-tunes, evaluates and decodes on embedded text
-# make quick    runs what one wants to know while writing, in two minutes: not
-#               tests/commands/, which starts processes, and of each table of
-#               cases only the first, and the first of each notation
+# make quick    runs what one wants to know while writing, in two minutes: of
+#               each table of cases the first, and the first of each notation;
+#               without tests/commands/, which starts processes, and what is
+#               marked as slow
 # make test     runs all tests
 # make lint     looks for mistakes that need no run
 # make install  makes .venv, with the newest of Python 3.10 and 3.11 at hand as

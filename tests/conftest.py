@@ -29,8 +29,8 @@ hypothesis.settings.load_profile("suite")
 def pytest_addoption(parser):
   parser.addoption(
       "--quick", action="store_true",
-      help="leave out tests/commands/, and of each table of cases all but the "
-      "first and the first of each notation")
+      help="leave out tests/commands/, what is marked as slow, and of each table "
+      "of cases all but the first, and the first of each notation")
 
 
 def pytest_configure(config):
@@ -40,21 +40,26 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
   """Puts what takes longest first, and leaves out what `--quick` does."""
-  items.sort(key=lambda item: "/commands/" not in item.nodeid)
+  items.sort(key=lambda item: not _is_command(item))
   if config.getoption("quick"):
     chosen = list(_quick(items))
     config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
     items[:] = chosen
 
 
+def _is_command(item):
+  return item.path.parent.name == "commands"
+
+
 def _quick(items):
   """Yields a case of each test, and one of each notation that it is tried on."""
   seen = set()
   for item in items:
-    notation = item.callspec.params.get("notation") if hasattr(
-        item, "callspec") else None
-    case = item.nodeid.partition("[")[0], notation
-    if case not in seen and "/commands/" not in item.nodeid:
+    if _is_command(item) or item.get_closest_marker("slow"):
+      continue
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    case = item.path, item.function, str(parameters.get("notation"))
+    if case not in seen:
       seen.add(case)
       yield item
 

@@ -67,6 +67,7 @@ def test_each_notation_of_the_tables_has_a_file():
     assert f"attention/{notation}.gin" in ATTENTIONS
 
 
+@pytest.mark.slow
 def test_a_fixed_random_matrix_never_changes_and_is_not_counted():
   values = []
   for steps in (1, 3):
@@ -93,6 +94,7 @@ def test_table_4_presets_have_the_papers_number_of_parameters(name):
   assert round(count / 1e6, 1) == TABLE4[name]
 
 
+@pytest.mark.slow
 def test_base_plus_is_the_transformer_nearest_in_size_to_r_plus_v():
   plus, target, base = (count_parameters(f"models/{name}.gin") for name in (
       "base_plus", "table4/r+v", "table4/transformer"))

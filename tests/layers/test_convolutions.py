@@ -272,6 +272,7 @@ def loss_and_gradients(name, mesh_shape, packed, *bindings):
   return dict(zip(["loss"] + [v.name for v in variables], values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, packed, wide", [
     ("LightConv", False, False), ("LightConv", True, True),
     ("DyConv", True, False)])

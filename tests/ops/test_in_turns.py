@@ -15,6 +15,7 @@ def turns(monkeypatch):
   return lambda: monkeypatch.setattr(weighted_mean, "_QUERIES", 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation, packed, mesh_shape", [
     ("V", True, ""), ("R", False, ""), ("R", True, ""), ("FR", False, ""),
     ("Fix+FD+V", False, ""), ("FR+D+V", True, "batch:2,model:2"),

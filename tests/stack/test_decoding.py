@@ -23,6 +23,7 @@ def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation, bias):
   check_greedy_decoding()
 
 
+@pytest.mark.slow
 @every_notation
 def test_beam_search_scores_its_result_as_the_full_pass_does(notation):
   parse(notation)

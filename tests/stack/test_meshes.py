@@ -27,6 +27,7 @@ def one_device():
   return get
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation, mesh_shape", MESHES)
 def test_loss_and_gradients_do_not_depend_on_the_mesh(
     notation, mesh_shape, one_device):
