@@ -22,7 +22,7 @@ hypothesis.settings.register_profile(
     "many", deadline=None, database=None,
     max_examples=int(os.environ.get("HYPOTHESIS_CASES", "2000")))
 hypothesis.settings.register_profile(
-    "quick", hypothesis.settings.get_profile("suite"), max_examples=20)
+    "quick", hypothesis.settings.get_profile("suite"), max_examples=10)
 hypothesis.settings.load_profile("suite")
 
 

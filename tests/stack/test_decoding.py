@@ -30,6 +30,7 @@ def test_beam_search_scores_its_result_as_the_full_pass_does(notation):
   check_beam_search()
 
 
+@pytest.mark.slow
 @every_notation
 @pytest.mark.parametrize("prefix", [False, True], ids=["causal", "prefix"])
 def test_a_language_model_continues_as_the_full_pass(notation, prefix):

@@ -9,6 +9,8 @@ from support.decoding import parse
 from support.meshes import LAYOUT
 from support.meshes import loss_and_gradients
 
+pytestmark = pytest.mark.slow
+
 MESHES = [(n, "batch:2,model:2") for n in cases.NOTATIONS] + [
     ("R", "batch:2"), ("R", "model:2"), ("FR+D+V", "model:4"),
     ("FD", "batch:4")]
@@ -27,7 +29,6 @@ def one_device():
   return get
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("notation, mesh_shape", MESHES)
 def test_loss_and_gradients_do_not_depend_on_the_mesh(
     notation, mesh_shape, one_device):

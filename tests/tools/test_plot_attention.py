@@ -11,6 +11,7 @@ import seqio
 from support import cases
 from support import models
 from support import reference
+from support import sessions
 from synthesizer_mtf.tools import plot_attention
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import statistics
@@ -43,10 +44,11 @@ def load(model, seed=0):
   """Gives all variables large random values; returns them by name."""
   model.initialize()
   generator = np.random.RandomState(seed)
+  masters = dict(sorted(model._masters.items()))
   with model._tf_graph.as_default():
-    for _, master in sorted(model._masters.items()):
-      value = 0.7 * generator.randn(*master.shape.as_list())
-      master.load(value.astype(np.float32), model._session)
+    sessions.assign(model._session, masters, {
+        name: 0.7 * generator.randn(*master.shape.as_list())
+        for name, master in masters.items()})
     model._session.run(model._copy)
     # Those of checkpoints are bfloat16, T5's default.
     return {name: value.astype(np.float64) for name, value in
@@ -69,6 +71,7 @@ def expected_weights(notation, variables, stack, ids):
   return reference.softmax(np.where(visible[:, None], logits, -1e30))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation", [*cases.VARIANTS, "R+V", "FR+D+V"])
 def test_weights_are_those_of_the_formulas(notation):
   model = build(notation, "num_layers = 1", examples=TEXTS, length=12)

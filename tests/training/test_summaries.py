@@ -103,6 +103,7 @@ def test_alpha_and_an_image_of_each_layer_are_written():
     assert (image.height, image.width) == (5, 2 * (5 + 1))
 
 
+@pytest.mark.slow
 def test_summaries_do_not_depend_on_the_mesh():
   one, _ = written("R")
   split, _ = written("R", mesh_shape="batch:2,model:2", layout=LAYOUT)

@@ -209,6 +209,7 @@ def test_a_model_with_a_greater_max_length_computes_the_same(tmp_path):
     assert (after[rest] != 0).all()  # Fresh, not padded.
 
 
+@pytest.mark.slow
 @examples.every_variant_with_tables
 def test_any_variant_with_a_greater_max_length_computes_the_same(
     notation, tmp_path):
