@@ -110,9 +110,21 @@ REGISTER = {
         "MtfModel checks gin, and takes a mapping of names"),
     "train": Patch(
         _MTF_MODEL, "train",
-        "says that utils.run.train_model_fn is not used",
-        "it would be dropped in silence",
+        "says that utils.run.train_model_fn is not used, and prepares the schedule "
+        "of the next entry",
+        "the first would be dropped in silence",
         "MtfModel.train uses it"),
+    "learning rate": Patch(
+        _MTF_MODEL, "_learning_rate_schedule",
+        "is given total_train_steps, if it is a function that wants them",
+        "T5's default, learning_rate_schedule_noam, fails without",
+        "MtfModel hands them on, as utils.run does"),
+    "eval": Patch(
+        _MTF_MODEL, "eval",
+        "makes the folder of the results",
+        "T5 writes into it before anything makes it, which fails but in cloud "
+        "storage",
+        "T5 makes it"),
     "finetune": Patch(
         _MTF_MODEL, "finetune",
         "also takes its arguments by the names steps and checkpoint_steps",

@@ -12,6 +12,8 @@ bound to `utils.run.train_model_fn`, is named in the log where it is bound.
 from collections.abc import Callable
 from collections.abc import Iterable
 import functools
+import inspect
+import os
 from typing import Any
 
 from absl import logging
@@ -22,6 +24,7 @@ from synthesizer_mtf import stack
 from synthesizer_mtf.command import gin_checks
 from synthesizer_mtf.training import warm_start
 from t5.models import mtf_model
+import tensorflow.compat.v1 as tf
 
 # The attentions, by scope, that MtfModel itself has bound: they belong to the
 # model that was used last, and not to the next.
@@ -31,7 +34,8 @@ _of_last_model = {}
 def apply() -> None:
   """Changes T5's `MtfModel` as above; once is enough."""
   patches.wrap("_parse_operative_config", mtf_model, _keeping_what_was_asked)
-  for key, make in (("estimator", _careful), ("train", _telling),
+  for key, make in (("estimator", _careful), ("train", _prepared),
+                    ("eval", _with_a_folder),
                     ("finetune", _with_names_of_the_command)):
     patches.wrap(key, mtf_model.MtfModel, make)
 
@@ -118,18 +122,39 @@ def _read_extra(bindings: Iterable[str] | str | None) -> None:
        if stack.nearest(scope, extra) is not None})
 
 
-def _telling(train: Callable[..., Any]) -> Callable[..., Any]:
+def _prepared(train: Callable[..., Any]) -> Callable[..., Any]:
   @functools.wraps(train)
-  def wrapped(self, *args, **kwargs):
-    parameter = "utils.run.train_model_fn"
-    function = gin.get_bindings("utils.run", resolve_references=False).get(
-        parameter.rpartition(".")[2])
-    if function is not None and "warm_start" not in repr(function):
-      logging.warning(
-          "`%s` is %r, but MtfModel does not use it: it trains in its own way, "
-          "without seeds and summaries; synthesizer_mesh_transformer without "
-          "--use_model_api has them.", parameter, function)
-    return train(self, *args, **kwargs)
+  def wrapped(self, mixture_or_task_name, steps, *args, **kwargs):
+    _name_what_is_not_used()
+    schedule = self._learning_rate_schedule
+    if callable(schedule) and "total_train_steps" in inspect.signature(
+        schedule).parameters:
+      patches.assign("learning rate", self, functools.partial(
+          schedule, total_train_steps=steps))
+    return train(self, mixture_or_task_name, steps, *args, **kwargs)
+
+  return wrapped
+
+
+def _name_what_is_not_used():
+  parameter = "utils.run.train_model_fn"
+  function = gin.get_bindings("utils.run", resolve_references=False).get(
+      "train_model_fn")
+  if function is not None and "warm_start" not in repr(function):
+    logging.warning(
+        "`%s` is %r, but MtfModel does not use it: it trains in its own way, "
+        "without seeds and summaries; synthesizer_mesh_transformer without "
+        "--use_model_api has them.", parameter, function)
+
+
+def _with_a_folder(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+  @functools.wraps(evaluate)
+  def wrapped(self, mixture_or_task_name, checkpoint_steps=None, summary_dir=None,
+              split="validation", **kwargs):
+    folder = summary_dir or os.path.join(self._model_dir, f"{split}_eval")
+    tf.io.gfile.makedirs(folder)
+    return evaluate(self, mixture_or_task_name, checkpoint_steps, folder, split,
+                    **kwargs)
 
   return wrapped
 

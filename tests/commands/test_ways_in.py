@@ -1,26 +1,30 @@
 """Each way in trains, evaluates and decodes the attention that gin names."""
 
-import runpy
+import re
 import subprocess
 import sys
 
-from absl import flags
 from absl.testing import flagsaver
 import gin
-import mesh_tensorflow as mtf
 import numpy as np
 import pytest
+import seqio
+from support import harness
 from support import mtf_models
 from support.launching import STEPS
-from support.mtf_models import TASK
 from support.mtf_models import attention
+from support.mtf_models import TASK
 from support.mtf_models import variables
+from support.paths import ROOT
+import synthesizer_mtf
 from synthesizer_mtf import launcher
 from synthesizer_mtf.training import model_api
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
 CHOICE = "synthesizer_stack.attention = 'R+V'"
+# What a stock model's configuration does not say of our layers.
+BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
 STOCK = ("SelfAttention", {"q", "k", "v", "o", "relative_attention_bias"})
 R_V = ("SyntheticAttention", {
     "q", "k", "v", "o", "relative_attention_bias", "R", "alpha"})
@@ -48,7 +52,7 @@ def tuned(folder):
   tf.disable_resource_variables()
   gin.clear_config()
   folder.data()
-  folder.model("tuned", CHOICE).finetune(TASK, 1, str(folder.stock))
+  folder.model("tuned", CHOICE, BIAS).finetune(TASK, 1, str(folder.stock))
   gin.clear_config()
   return folder.folder / "tuned"
 
@@ -91,15 +95,13 @@ def test_eval_predict_and_export_have_it_without_extra_bindings(folder, tuned):
   assert "encoder/block_000/layer_000/SyntheticAttention/R" in names
 
 
-@pytest.mark.parametrize("other, variable", [("D", "W1"), ("R", "R")])
-def test_extra_bindings_win_over_the_scopes_of_a_loaded_configuration(
-    folder, tuned, other, variable):
+def test_extra_bindings_win_over_the_scopes_of_a_loaded_configuration(folder, tuned):
   folder.data()
-  folder.model(f"from_{other}", f"synthesizer_stack.attention = '{other}'").finetune(
+  folder.model("other", "synthesizer_stack.attention = 'R'").finetune(
       TASK, 1, str(tuned))
   for stack in ("encoder", "decoder"):
-    name, found = attention(folder.folder / f"from_{other}", stack)
-    assert variable in found and "alpha" not in found
+    _, found = attention(folder.folder / "other", stack)
+    assert "R" in found and "alpha" not in found
 
 
 def test_what_was_bound_before_wins_over_a_loaded_configuration(folder, tuned):
@@ -107,31 +109,31 @@ def test_what_was_bound_before_wins_over_a_loaded_configuration(folder, tuned):
   gin.bind_parameter("synthesizer_stack.attention", "T")
   folder.model("asked").finetune(TASK, 1, str(tuned))
   for stack in ("encoder", "decoder"):
-    name, found = attention(folder.folder / "asked", stack)
+    _, found = attention(folder.folder / "asked", stack)
     assert "T" in found and "R" not in found
 
 
 def test_the_attention_of_one_model_is_not_the_next_ones(folder, tuned):
   folder.data()
-  folder.model("tuned", CHOICE).eval(TASK, checkpoint_steps=-1)
+  folder.model("tuned", CHOICE).estimator(seqio.get_mixture_or_task(
+      TASK).output_features["targets"].vocabulary)
   folder.model("plain").finetune(TASK, 1, str(folder.stock))
   assert attention(folder.folder / "plain") == STOCK
 
 
-@pytest.mark.parametrize("start", [True, False])
-def test_train_has_the_attention_and_the_warm_start(folder, start):
-  folder.parse()
-  name = f"train_{start}"
-  bindings = [CHOICE]
-  if start:
-    bindings.append(f"warm_start.checkpoint = '{folder.stock}'")
-  folder.model(name, *bindings).train(TASK, 1)
-  assert attention(folder.folder / name) == R_V
+def check_q(folder, model_dir, step):
   key = "encoder/block_000/layer_000/{}/q"
-  same = np.array_equal(
+  np.testing.assert_array_equal(
       variables(folder.stock)[key.format("SelfAttention")],
-      variables(folder.folder / name, 0)[key.format("SyntheticAttention")])
-  assert same == start
+      variables(model_dir, step)[key.format("SyntheticAttention")])
+
+
+def test_train_has_the_attention_and_the_warm_start(folder):
+  folder.parse()
+  folder.model("warm", CHOICE, f"warm_start.checkpoint = '{folder.stock}'").train(
+      TASK, 1)
+  assert attention(folder.folder / "warm") == R_V
+  check_q(folder, folder.folder / "warm", 0)
 
 
 def test_finetune_and_a_warm_start_from_elsewhere_contradict(folder):
@@ -209,10 +211,34 @@ def test_the_command_with_the_model_api(folder):
   run_api(folder, "api_tuned", "finetune", CHOICE, train_steps=1,
           pretrained_model_dir=str(folder.stock))
   assert attention(folder.folder / "api_tuned") == R_V
-  key = "encoder/block_000/layer_000/{}/q"
-  np.testing.assert_array_equal(
-      variables(folder.stock)[key.format("SelfAttention")],
-      variables(folder.folder / "api_tuned", 1)[key.format("SyntheticAttention")])
+  check_q(folder, folder.folder / "api_tuned", 1)
+
+
+def test_a_mesh_model_of_ones_own():
+  """`attention_layer` where no gin says anything."""
+  layer = synthesizer_mtf.attention_layer(
+      "R+V", num_heads=2, key_value_size=4, dropout_rate=0.0, max_length=6)
+  with tf.Graph().as_default():
+    graph = harness.LayerGraph(layer, decoder=False, batch=2, length=6)
+    x = graph.constant(np.ones((2, 6, harness.D_MODEL)), graph.batch_dim,
+                       graph.length_dim, graph.d_model)
+  with graph.tf_graph.as_default():
+    graph.run(graph.call(graph.context(), x))
+  assert {name.split("/")[-1] for name in graph.variables} == {
+      "q", "k", "v", "o", "R", "alpha"}
+
+
+@pytest.mark.usefixtures("clean_tasks")
+def test_the_page_on_python(folder, monkeypatch):
+  """Its code, with its paths and steps made those of a test."""
+  text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+  code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+  code = code.replace("vocabulary.model", folder.vocabulary)
+  code = re.sub(r"\b(200|100)\b", "1", code).replace("# tiny", "")
+  monkeypatch.chdir(folder.folder)
+  exec(compile(code, "docs/python.md", "exec"), {})
+  assert attention(folder.folder / "models" / "r+v") == R_V
+  assert attention(folder.folder / "models" / "d_from_r+v")[1] >= {"W1", "W2"}
 
 
 def test_python_m_is_the_command():

@@ -3,7 +3,6 @@
 import pathlib
 
 import gin
-from mesh_tensorflow.transformer import learning_rate_schedules
 from support.launching import Launcher
 from synthesizer_mtf import gin_files
 import t5.models
@@ -40,9 +39,7 @@ class Folder(Launcher):
     return t5.models.MtfModel(
         model_dir=str(self.folder / name), tpu=None, batch_size=4,
         sequence_length=LENGTHS, iterations_per_loop=1,
-        learning_rate_schedule=learning_rate_schedules.constant_learning_rate,
-        extra_gin_bindings=["constant_learning_rate.learning_rate = 0.001",
-                            *bindings])
+        learning_rate_schedule=0.001, extra_gin_bindings=list(bindings))
 
 
 def variables(model_dir, step=None):
@@ -58,10 +55,10 @@ def attention(model_dir, stack="encoder"):
   """The class of the self-attention and its variables, as the model ended."""
   names = [name.split("/") for name in variables(model_dir)
            if name.startswith(f"{stack}/block_000/layer_000/")
-           and "_slot_" not in name]
-  found = {name[3] for name in names if len(name) == 5}
+           and "Attention" in name and "_slot_" not in name]
+  found = {name[3] for name in names}
   assert len(found) == 1, names
-  return found.pop(), {name[4] for name in names if len(name) == 5}
+  return found.pop(), {name[4] for name in names}
 
 
 def predictions(path):
