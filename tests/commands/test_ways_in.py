@@ -19,6 +19,7 @@ from support.paths import ROOT
 import synthesizer_mtf
 from synthesizer_mtf import launcher
 from synthesizer_mtf.training import model_api
+from t5.models import mesh_transformer
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -85,9 +86,11 @@ def test_eval_predict_and_export_have_it_without_extra_bindings(folder, tuned):
   source = folder.folder / "words.txt"
   source.write_text("\n".join(folder.words[:3]) + "\n")
   output = folder.folder / "predicted"
-  model.predict(str(source), str(output), temperature=0)
+  vocabulary = mesh_transformer.get_vocabulary(TASK)
+  model.predict(str(source), str(output), temperature=0, vocabulary=vocabulary)
   assert len(mtf_models.predictions(output)) == 3
-  exported = model.export(str(folder.folder / "exported"), temperature=0)
+  exported = model.export(
+      str(folder.folder / "exported"), temperature=0, vocabulary=vocabulary)
   if isinstance(exported, bytes):
     exported = exported.decode()
   names = [name for name, _ in tf.train.list_variables(
@@ -206,8 +209,6 @@ def test_the_command_with_the_model_api(folder):
   assert attention(folder.folder / "api") == R_V
   run_api(folder, "api", "eval", CHOICE)
   assert list((folder.folder / "api").glob("**/*_predictions"))
-  run_api(folder, "api", "export_predict", CHOICE,
-          export_dir=str(folder.folder / "api_export"))
   run_api(folder, "api_tuned", "finetune", CHOICE, train_steps=1,
           pretrained_model_dir=str(folder.stock))
   assert attention(folder.folder / "api_tuned") == R_V
@@ -218,11 +219,10 @@ def test_a_mesh_model_of_ones_own():
   """`attention_layer` where no gin says anything."""
   layer = synthesizer_mtf.attention_layer(
       "R+V", num_heads=2, key_value_size=4, dropout_rate=0.0, max_length=6)
-  with tf.Graph().as_default():
-    graph = harness.LayerGraph(layer, decoder=False, batch=2, length=6)
+  graph = harness.LayerGraph(layer, decoder=False, batch=2, length=6)
+  with graph.tf_graph.as_default():
     x = graph.constant(np.ones((2, 6, harness.D_MODEL)), graph.batch_dim,
                        graph.length_dim, graph.d_model)
-  with graph.tf_graph.as_default():
     graph.run(graph.call(graph.context(), x))
   assert {name.split("/")[-1] for name in graph.variables} == {
       "q", "k", "v", "o", "R", "alpha"}
