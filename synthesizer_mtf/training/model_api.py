@@ -34,10 +34,10 @@ _of_last_model = {}
 def apply() -> None:
   """Changes T5's `MtfModel` as above; once is enough."""
   patches.wrap("_parse_operative_config", mtf_model, _keeping_what_was_asked)
-  for key, make in (("estimator", _careful), ("train", _prepared),
-                    ("eval", _with_a_folder),
-                    ("finetune", _with_names_of_the_command)):
-    patches.wrap(key, mtf_model.MtfModel, make)
+  patches.wrap("estimator", mtf_model.MtfModel, _careful)
+  patches.wrap("train", mtf_model.MtfModel, _prepared)
+  patches.wrap("eval", mtf_model.MtfModel, _with_a_folder)
+  patches.wrap("finetune", mtf_model.MtfModel, _with_names_of_the_command)
 
 
 def _keeping_what_was_asked(parse: Callable[[str], None]) -> Callable[[str], None]:

@@ -224,10 +224,12 @@ def check_python(arguments):
       assert not path.startswith("tests") or (ROOT / path).exists(), path
   elif first == "synthesizer_mtf.tasks.cache":
     check_flags_of_source("seqio.scripts.cache_tasks_main", rest)
+  elif first == "synthesizer_mtf" and rest:
+    check_launcher(rest)
   elif first.startswith("synthesizer_mtf."):
     parser_of(first).parse_args(rest)
   else:
-    assert first == "nltk.downloader", first
+    assert first in ("nltk.downloader", "synthesizer_mtf"), first
 
 
 def check_flags_of_source(module, arguments):
