@@ -1,8 +1,9 @@
 """Synthesizers (arXiv:2005.00743) for Mesh TensorFlow and T5.
 
-Importing this package registers its layers with gin and its tasks with seqio, and
-lets gin find its files: `--module_import=synthesizer_mtf` is all that a stock
-`t5_mesh_transformer` needs.
+Importing this package registers its layers with gin and its tasks with seqio, lets
+gin find its files, and lets Mesh and T5 use the attention that gin names
+(`patches.py` lists what it changes there): `--module_import=synthesizer_mtf` is all
+that a stock `t5_mesh_transformer` needs.
 
 Dimensions, in all docstrings:
   batch: the examples, with further batch dimensions such as `beam` before or
@@ -19,15 +20,22 @@ from synthesizer_mtf import compat
 compat.apply()
 
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import stack
 from synthesizer_mtf import tasks
+from synthesizer_mtf.command import estimators
 from synthesizer_mtf.command import gin_checks
 from synthesizer_mtf.command.cluster import Cluster
 from synthesizer_mtf.layers.attention import SyntheticAttention
 from synthesizer_mtf.layers.classifier import EncoderClassifier
 from synthesizer_mtf.notation import attention_layer
 from synthesizer_mtf.stack import synthesizer_stack
+from synthesizer_mtf.training import model_api
 from synthesizer_mtf.training import warm_start
 from synthesizer_mtf.training.seed import train_with_seed
 from synthesizer_mtf.training.summaries import train_with_attention_summaries
 
 gin_files.add_search_path()
+stack.apply()
+warm_start.apply()
+estimators.apply()
+model_api.apply()

@@ -34,8 +34,9 @@ def _add(path):
 
 
 def add_search_path() -> None:
-  """Lets `--gin_file=attention/r.gin` be found from any directory."""
+  """Lets `--gin_file=attention/r.gin`, and T5's, be found from any directory."""
   _add(folder())
+  _add(_beside(mesh_transformer))
 
 
 def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
@@ -48,7 +49,7 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
     prefixes: more folders of gin files.
   """
   add_search_path()
-  for path in (_beside(mesh_transformer), *prefixes):
+  for path in prefixes:
     _add(path)
   gin.clear_config()
   # gin logs an error for each folder that it searches in vain.
@@ -59,6 +60,11 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
         skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
   finally:
     logging.disable(logging.NOTSET)
+
+
+def bindings() -> dict[tuple[str, str], dict[str, Any]]:
+  """What gin holds: from (scope, selector) to the parameters, as hooks get it."""
+  return gin.config._CONFIG
 
 
 def bound(parameter: str, default: Any) -> Any:

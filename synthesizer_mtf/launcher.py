@@ -28,7 +28,8 @@ def main(argv: list[str]) -> None:
   gin_files.add_search_path()
   estimators.apply()
   try:
-    with gin_checks.running(flags.FLAGS.model_dir), cluster.joined(on_loss=_end):
+    with (gin_checks.running(flags.FLAGS.model_dir, flags.FLAGS.use_model_api),
+          cluster.joined(on_loss=_end)):
       checkpoints.check_folder(flags.FLAGS.model_dir)
       mesh_transformer_main.main(argv)
   except Exception as error:

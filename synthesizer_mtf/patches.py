@@ -40,6 +40,7 @@ class Patch(NamedTuple):
 
 
 _MESH = "mesh_tensorflow.transformer.utils"
+_MTF_MODEL = "t5.models.mtf_model:MtfModel"
 _ESTIMATOR = "tensorflow_estimator.python.estimator.estimator:Estimator"
 
 REGISTER = {
@@ -87,6 +88,53 @@ REGISTER = {
         "leaves out the end of sequence, while a language model is exported",
         "export_model calls it, and takes no other function",
         "as export_model"),
+    # stack.py
+    "layer_stack_cls": Patch(
+        "mesh_tensorflow.transformer.transformer:make_layer_stack", "__defaults__",
+        "layer_stack_cls is by default what synthesizer_stack.attention asks for",
+        "gin's finalize hooks run in T5's command, but neither in T5's MtfModel "
+        "nor in notebooks",
+        "make_layer_stack takes a function of gin's for each layer"),
+    "build_model": Patch(
+        _MESH, "build_model",
+        "raises if an attention is bound which no stack of the model has",
+        "the model would be trained with another attention, in silence",
+        "gin tells which bindings were not used"),
+    # model_api.py
+    "estimator": Patch(
+        _MTF_MODEL, "estimator",
+        "lets extra_gin_bindings win, checks them, and maps the variables of "
+        "another attention",
+        "bindings in a scope, as operative_config.gin has them, win in gin over "
+        "those without; T5 starts only variables of the same name",
+        "MtfModel checks gin, and takes a mapping of names"),
+    "train": Patch(
+        _MTF_MODEL, "train",
+        "says that utils.run.train_model_fn is not used, and prepares the schedule "
+        "of the next entry",
+        "the first would be dropped in silence",
+        "MtfModel.train uses it"),
+    "learning rate": Patch(
+        _MTF_MODEL, "_learning_rate_schedule",
+        "is given total_train_steps, if it is a function that wants them",
+        "T5's default, learning_rate_schedule_noam, fails without",
+        "MtfModel hands them on, as utils.run does"),
+    "eval": Patch(
+        _MTF_MODEL, "eval",
+        "makes the folder of the results",
+        "T5 writes into it before anything makes it, which fails but in cloud "
+        "storage",
+        "T5 makes it"),
+    "finetune": Patch(
+        _MTF_MODEL, "finetune",
+        "also takes its arguments by the names steps and checkpoint_steps",
+        "T5's --use_model_api hands them over by these names, and fails",
+        "T5's main calls finetune by the names of its parameters"),
+    "_parse_operative_config": Patch(
+        "t5.models.mtf_model", "_parse_operative_config",
+        "keeps the attention and the warm start that were asked for before",
+        "operative_config.gin, which MtfModel loads, would replace them",
+        "MtfModel loads it first"),
     # launcher.py
     "propagate": Patch(
         "logging:Logger", "propagate",
@@ -135,6 +183,11 @@ REGISTER = {
         "get_estimator makes the configuration, and does not pass this on",
         "it takes this parameter"),
     # warm_start.py
+    "warm estimator": Patch(
+        _MESH, "get_estimator",
+        "returns one that starts from warm_start.checkpoint, if bound",
+        "whatever trains it, and whether or not gin is finalized",
+        "as the next entry"),
     "warm start": Patch(
         _ESTIMATOR, "_model_fn",
         "adds a scaffold that assigns the variables of a checkpoint",

@@ -1,14 +1,33 @@
-"""The choice of an attention for each block of a T5 stack, by gin."""
+"""The choice of an attention for each block of a T5 stack, by gin.
 
+Importing the package lets T5's `make_layer_stack` look for the choice where gin
+is used, so that it holds however and whenever gin was filled. Where gin is
+finalized as well, as T5's command does, `bind_stack` makes the choice visible in
+the configuration, and finds mistakes before anything is built.
+"""
+
+from collections.abc import Callable
+import functools
+import inspect
+from typing import Any
+
+from absl import logging
 import gin
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import notation
+from synthesizer_mtf import patches
 from synthesizer_mtf.layers import convolutions
 from synthesizer_mtf.layers import cross_attention
 
 _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
+_SELECTOR = "synthesizer_mtf.synthesizer_stack"
+
+# (gin's scope, the attention) of each stack that a model under construction has.
+_built = []
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -40,6 +59,7 @@ def synthesizer_stack(
   """
   checks.check_boolean(
       "synthesizer_stack.fast_cross_attention", fast_cross_attention)
+  _built.append((gin.current_scope_str(), attention))
   if attention is None:
     return layer_stack_cls(layers)
   layers = list(layers)
@@ -62,8 +82,7 @@ def _is_self_attention(layer):
 
 
 def _per_block(attention, num_blocks):
-  name = "/".join(filter(None, [gin.current_scope_str(),
-                                "synthesizer_stack.attention"]))
+  name = _name(gin.current_scope_str())
   if not num_blocks:
     raise ValueError(
         f"`{name}` is {attention!r} but the stack has no SelfAttention to "
@@ -104,10 +123,15 @@ def bind_stack(config: dict) -> dict | None:
     ValueError: another layer stack class is bound, so that the choice of an
       attention would be dropped.
   """
-  chosen = any(selector.endswith("synthesizer_stack") and "attention" in bound
-               for (_, selector), bound in config.items())
-  if not chosen:
+  if not any(selector.endswith("synthesizer_stack") and "attention" in bound
+             for (_, selector), bound in config.items()):
     return None
+  _check_no_other_stack(config)
+  return {_STACK_BINDING: gin.config.ConfigurableReference(
+      _SELECTOR, evaluate=False)}
+
+
+def _check_no_other_stack(config):
   for (scope, selector), bound in config.items():
     if selector.endswith("transformer.make_layer_stack"):
       other = bound.get("layer_stack_cls")
@@ -116,5 +140,71 @@ def bind_stack(config: dict) -> dict | None:
             f"`{scope + '/' if scope else ''}make_layer_stack.layer_stack_cls` "
             f"is {other!r}, so that `synthesizer_stack.attention` would not be "
             f"used; bind `synthesizer_stack.layer_stack_cls = {other!r}` instead.")
-  return {_STACK_BINDING: gin.config.ConfigurableReference(
-      "synthesizer_mtf.synthesizer_stack", evaluate=False)}
+
+
+def choices() -> dict[str, Any]:
+  """Each attention that is bound in gin, by its scope, such as "" or "encoder"."""
+  return {scope: bound["attention"]
+          for (scope, selector), bound in gin_files.bindings().items()
+          if selector == _SELECTOR and bound.get("attention") is not None}
+
+
+def nearest(scope: str, among: dict[str, Any]) -> Any:
+  """What gin takes in a scope: of the innermost that binds it, or None."""
+  while scope and scope not in among:
+    scope = scope.rpartition("/")[0]
+  return among.get(scope)
+
+
+def apply() -> None:
+  """Lets T5's stacks look for `synthesizer_stack.attention`; once is enough."""
+  # gin calls the function that it wraps, also for references of before.
+  make = inspect.unwrap(transformer.make_layer_stack)
+  patches.assign("layer_stack_cls", make, tuple(
+      _chosen_stack if default is transformer.LayerStack else default
+      for default in make.__defaults__))
+  patches.wrap("build_model", utils, _with_the_choice)
+
+
+def _chosen_stack(layers):
+  """The default of `make_layer_stack`; stock where no attention is bound."""
+  if gin.get_bindings(_SELECTOR, resolve_references=False).get(
+      "attention") is None:
+    return transformer.LayerStack(layers)
+  return synthesizer_stack(layers)
+
+
+def _with_the_choice(build_model: Callable[..., Any]) -> Callable[..., Any]:
+  @functools.wraps(build_model)
+  def wrapped(*args, **kwargs):
+    if choices():
+      _check_no_other_stack(gin_files.bindings())
+    _built.clear()
+    model = build_model(*args, **kwargs)
+    _check_use(choices(), _built)
+    return model
+
+  return wrapped
+
+
+def _check_use(chosen, built):
+  """Raises if no stack has a bound attention, and logs one that no stack has."""
+  used = {scope for scope, _ in built if nearest(scope, chosen) is not None}
+  if chosen and not used:
+    names = ", ".join(f"`{_name(scope)} = {attention!r}`"
+                      for scope, attention in chosen.items())
+    raise ValueError(
+        f"{names} is bound, but no stack of the model uses it: only what T5's "
+        "`make_layer_stack` makes, in gin's scope of the binding, does; let it "
+        "make the stacks, mend the scope, or leave the binding out.")
+  values = [attention for _, attention in built]
+  if "" in chosen and chosen[""] not in values:
+    others = ", ".join(f"`{_name(scope)} = {attention!r}`"
+                       for scope, attention in chosen.items() if scope)
+    logging.warning(
+        "`%s = %r` is used by no stack: %s win, perhaps from an "
+        "operative_config.gin; bind these as well.", _name(""), chosen[""], others)
+
+
+def _name(scope):
+  return "/".join(filter(None, [scope, "synthesizer_stack.attention"]))

@@ -12,7 +12,8 @@ PACKAGE = ROOT / "synthesizer_mtf"
 FLOORS = [
     ["checks", "compat", "gin_files", "patches"], ["context"], ["ops"],
     ["synthesizers"], ["layers"], ["notation", "stack"],
-    ["command", "tasks"], ["training"], ["runs", "launcher"], ["tools"], ["demo"]]
+    ["command", "tasks"], ["training"], ["runs", "launcher"], ["tools"],
+    ["demo", "__main__"]]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
 
 MODULES = {

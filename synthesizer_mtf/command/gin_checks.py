@@ -31,10 +31,22 @@ _model_dir = None
 
 
 @contextlib.contextmanager
-def running(model_dir: str) -> Iterator[None]:
-  """Also checks what a run needs, such as checkpoints, in its `with` block."""
+def running(model_dir: str, by_flags: bool = False) -> Iterator[None]:
+  """Also checks what a run needs, such as checkpoints, in its `with` block.
+
+  Args:
+    model_dir: the folder of the model.
+    by_flags: whether flags, not `utils.run`, say what to do: T5's
+      `--use_model_api`.
+
+  Yields:
+    nothing.
+
+  Raises:
+    ValueError: `model_dir` is a file, or a parameter is wrong.
+  """
   global _model_dir
-  _model_dir = model_dir
+  _model_dir = None if by_flags else model_dir
   try:
     if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
       raise ValueError(f"--model_dir is {model_dir!r}, which is a file; name a "
@@ -51,12 +63,7 @@ def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
   Args:
     config: gin's parsed configuration.
   """
-  for name, least in _SIZES.items():
-    value = _macro(config, name)
-    if value is not None and not _is_whole(value, least):
-      raise ValueError(f"the gin macro `{name}` is {value!r} but must be a whole "
-                       f"number of at least {least}; change it.")
-  _check_dropout(_macro(config, "dropout_rate"))
+  check_model(config)
   run = _bound(config, _RUN)
   for name, check_value in _CHECKS.items():
     if run.get(name) is not None and not _is_reference(run[name]):
@@ -67,6 +74,23 @@ def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
               _bound(config, "make_bitransformer").get("bitransformer_cls"))
   if _model_dir is not None:
     _check_run(config, run)
+
+
+def check_model(config: dict[tuple[str, str], dict[str, Any]]) -> None:
+  """Checks what any model has, in whichever way it is trained.
+
+  Args:
+    config: gin's parsed configuration.
+
+  Raises:
+    ValueError: a size or the dropout rate is wrong.
+  """
+  for name, least in _SIZES.items():
+    value = _macro(config, name)
+    if value is not None and not _is_whole(value, least):
+      raise ValueError(f"the gin macro `{name}` is {value!r} but must be a whole "
+                       f"number of at least {least}; change it.")
+  _check_dropout(_macro(config, "dropout_rate"))
 
 
 def _macro(config, name):

@@ -12,6 +12,7 @@ not new is an error.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import functools
 from typing import Any
 
 import gin
@@ -39,7 +40,8 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
   positions of a table that grows keep their own initial values. A model that has
   checkpoints of its own in `model_dir` goes on from the last of these.
 
-  It is not used with T5's `--use_model_api`, which trains in another way.
+  Where something else trains, as T5's `MtfModel`, the estimator itself starts
+  warm, by `apply`.
 
   Args:
     estimator: a `TPUEstimator`.
@@ -68,13 +70,8 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
   if last:
     tf.logging.info("Warm start: not again, the model goes on from %s.", last)
     return train_model_fn(estimator, *args, **kwargs)
-  path = find_checkpoint(checkpoint)
-
-  def make_plan(model, saved):
-    return warm_start_plan.make_plan(
-        path, model, saved, fresh, renames, continue_training)
-
-  _add_start(estimator, path, make_plan)
+  find_checkpoint(checkpoint)
+  add_start(estimator, checkpoint, fresh, renames, continue_training)
   return train_model_fn(estimator, *args, **kwargs)
 
 
@@ -105,21 +102,67 @@ def find_checkpoint(path: str) -> str:
   return found
 
 
-def _add_start(estimator, path, make_plan):
-  """Makes an estimator's new sessions start from a checkpoint."""
-  original = estimator._model_fn
+def add_start(estimator: tf.estimator.Estimator, checkpoint: str,
+              fresh: str | None = None,
+              renames: Iterable[tuple[str, str]] = (),
+              continue_training: bool = False) -> None:
+  """Makes an estimator's training start from a checkpoint; once is enough.
 
-  def model_fn(features, labels, mode, config, params):
-    spec = original(features=features, labels=labels, mode=mode, config=config,
-                    params=params)
-    if mode != tf.estimator.ModeKeys.TRAIN:
-      return spec
-    assign = assignments(path, make_plan)
-    return spec._replace(scaffold=tf.train.Scaffold(
-        init_fn=lambda scaffold, session: session.run(assign),
-        copy_from_scaffold=spec.scaffold))
+  Args:
+    estimator: as of `train`; if its folder has a checkpoint when it trains, it
+      goes on from that.
+    checkpoint: as of `train`.
+    fresh: as of `train`.
+    renames: as of `train`.
+    continue_training: as of `train`.
+  """
+  def warm(original):
+    @functools.wraps(original)
+    def model_fn(features, labels, mode, config, params):
+      spec = original(features=features, labels=labels, mode=mode,
+                      config=config, params=params)
+      if (mode != tf.estimator.ModeKeys.TRAIN or
+          tf.train.latest_checkpoint(config.model_dir)):
+        return spec
+      path = find_checkpoint(checkpoint)
+      assign = assignments(path, lambda model, saved: warm_start_plan.make_plan(
+          path, model, saved, fresh, renames, continue_training))
+      return spec._replace(scaffold=tf.train.Scaffold(
+          init_fn=lambda scaffold, session: session.run(assign),
+          copy_from_scaffold=spec.scaffold))
 
-  patches.assign("warm start", estimator, model_fn)
+    return model_fn
+
+  patches.wrap("warm start", estimator, warm)
+
+
+def apply() -> None:
+  """Makes Mesh's estimators start warm where gin says so; once is enough."""
+  patches.wrap("warm estimator", utils, _starting)
+
+
+def bound() -> dict[str, Any]:
+  """The parameters of `add_start` that gin binds; {} without a checkpoint."""
+  found = gin.get_bindings(_SELECTOR)
+  found.pop("train_model_fn", None)
+  return found if found.get("checkpoint") is not None else {}
+
+
+def _starting(get_estimator):
+  @functools.wraps(get_estimator)
+  def wrapped(*args, init_checkpoint=None, **kwargs):
+    start = bound()
+    if start and init_checkpoint is not None:
+      raise ValueError(
+          f"`init_checkpoint` is {init_checkpoint!r} and `warm_start.checkpoint` "
+          f"is {start['checkpoint']!r}; leave out the first, or bind the second "
+          "to None.")
+    estimator = get_estimator(*args, init_checkpoint=init_checkpoint, **kwargs)
+    if start:
+      add_start(estimator, **start)
+    return estimator
+
+  return wrapped
 
 
 def assignments(

@@ -1,0 +1,250 @@
+"""Each way in trains, evaluates and decodes the attention that gin names."""
+
+import re
+import subprocess
+import sys
+
+from absl.testing import flagsaver
+import gin
+import numpy as np
+import pytest
+import seqio
+from support import harness
+from support import mtf_models
+from support.launching import STEPS
+from support.mtf_models import attention
+from support.mtf_models import TASK
+from support.mtf_models import variables
+from support.paths import ROOT
+import synthesizer_mtf
+from synthesizer_mtf import launcher
+from synthesizer_mtf.training import model_api
+from t5.models import mesh_transformer
+from t5.models import mesh_transformer_main
+import tensorflow.compat.v1 as tf
+
+CHOICE = "synthesizer_stack.attention = 'R+V'"
+# What a stock model's configuration does not say of our layers.
+BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
+STOCK = ("SelfAttention", {"q", "k", "v", "o", "relative_attention_bias"})
+R_V = ("SyntheticAttention", {
+    "q", "k", "v", "o", "relative_attention_bias", "R", "alpha"})
+
+
+@pytest.fixture(autouse=True)
+def version_1():
+  """As T5's command sets it."""
+  tf.disable_v2_behavior()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, sentencepiece_model):
+  """Data, and a stock model that was trained for a step."""
+  resource = tf.resource_variables_enabled()
+  tf.disable_resource_variables()
+  yield mtf_models.Folder(tmp_path_factory.mktemp("ways"), sentencepiece_model)
+  if resource:
+    tf.enable_resource_variables()
+
+
+@pytest.fixture(scope="module")
+def tuned(folder):
+  """A model with R+V, fine-tuned from the stock model as in T5's notebook."""
+  tf.disable_resource_variables()
+  gin.clear_config()
+  folder.data()
+  folder.model("tuned", CHOICE, BIAS).finetune(TASK, 1, str(folder.stock))
+  gin.clear_config()
+  return folder.folder / "tuned"
+
+
+def test_a_stock_model_stays_stock(folder):
+  assert attention(folder.stock) == STOCK
+  config = (folder.stock / "operative_config.gin").read_text()
+  assert "synthesizer_stack" not in config
+
+
+def test_finetune_has_the_attention_and_starts_from_the_checkpoint(folder, tuned):
+  for stack in ("encoder", "decoder"):
+    assert attention(tuned, stack) == R_V
+  old, new = variables(folder.stock), variables(tuned, 1)
+  assert new["global_step"] == 1
+  assert variables(tuned)["global_step"] == 2
+  for name in ("q", "k", "v", "o"):
+    prefix = "decoder/block_000/layer_000/"
+    np.testing.assert_array_equal(
+        old[f"{prefix}SelfAttention/{name}"],
+        new[f"{prefix}SyntheticAttention/{name}"])
+
+
+def test_eval_predict_and_export_have_it_without_extra_bindings(folder, tuned):
+  folder.data()
+  model = folder.model("tuned")
+  model.eval(TASK, checkpoint_steps=-1)
+  lines = (tuned / "validation_eval" / f"{TASK}_2_predictions").read_text()
+  assert len(lines.splitlines()) == 8
+  source = folder.folder / "words.txt"
+  source.write_text("\n".join(folder.words[:3]) + "\n")
+  output = folder.folder / "predicted"
+  vocabulary = mesh_transformer.get_vocabulary(TASK)
+  model.predict(str(source), str(output), temperature=0, vocabulary=vocabulary)
+  assert len(mtf_models.predictions(output)) == 3
+  exported = model.export(
+      str(folder.folder / "exported"), temperature=0, vocabulary=vocabulary)
+  if isinstance(exported, bytes):
+    exported = exported.decode()
+  names = [name for name, _ in tf.train.list_variables(
+      f"{exported}/variables/variables")]
+  assert "encoder/block_000/layer_000/SyntheticAttention/R" in names
+
+
+def test_extra_bindings_win_over_the_scopes_of_a_loaded_configuration(folder, tuned):
+  folder.data()
+  folder.model("other", "synthesizer_stack.attention = 'R'").finetune(
+      TASK, 1, str(tuned))
+  for stack in ("encoder", "decoder"):
+    _, found = attention(folder.folder / "other", stack)
+    assert "R" in found and "alpha" not in found
+
+
+def test_what_was_bound_before_wins_over_a_loaded_configuration(folder, tuned):
+  folder.data()
+  gin.bind_parameter("synthesizer_stack.attention", "T")
+  folder.model("asked").finetune(TASK, 1, str(tuned))
+  for stack in ("encoder", "decoder"):
+    _, found = attention(folder.folder / "asked", stack)
+    assert "T" in found and "R" not in found
+
+
+def test_the_attention_of_one_model_is_not_the_next_ones(folder, tuned):
+  folder.data()
+  folder.model("tuned", CHOICE).estimator(seqio.get_mixture_or_task(
+      TASK).output_features["targets"].vocabulary)
+  folder.model("plain").finetune(TASK, 1, str(folder.stock))
+  assert attention(folder.folder / "plain") == STOCK
+
+
+def check_q(folder, model_dir, step):
+  key = "encoder/block_000/layer_000/{}/q"
+  np.testing.assert_array_equal(
+      variables(folder.stock)[key.format("SelfAttention")],
+      variables(model_dir, step)[key.format("SyntheticAttention")])
+
+
+def test_train_has_the_attention_and_the_warm_start(folder):
+  folder.parse()
+  folder.model("warm", CHOICE, f"warm_start.checkpoint = '{folder.stock}'").train(
+      TASK, 1)
+  assert attention(folder.folder / "warm") == R_V
+  check_q(folder, folder.folder / "warm", 0)
+
+
+def test_finetune_and_a_warm_start_from_elsewhere_contradict(folder):
+  folder.data()
+  with pytest.raises(ValueError, match="leave out the first"):
+    folder.model("both", CHOICE, "warm_start.checkpoint = 'other'").finetune(
+        TASK, 1, str(folder.stock))
+
+
+def test_a_wrong_size_and_a_wrong_notation_are_errors(folder):
+  folder.parse()
+  with pytest.raises(ValueError, match="the gin macro `d_kv` is 0"):
+    folder.model("wrong", CHOICE, "d_kv = 0").train(TASK, 1)
+  folder.parse()
+  with pytest.raises(ValueError, match="`synthesizer_stack.attention` names 'Q'"):
+    folder.model("wrong", "synthesizer_stack.attention = 'Q'").train(TASK, 1)
+
+
+def test_a_model_that_does_not_fit_its_checkpoint_is_an_error(folder):
+  folder.data()
+  with pytest.raises(ValueError, match="SyntheticAttention"):
+    folder.model("stock", CHOICE).eval(TASK, checkpoint_steps=-1)
+
+
+def test_what_only_the_command_has_is_named(folder, monkeypatch):
+  folder.parse("utils.run.train_model_fn = @train_with_seed")
+  said = []
+  monkeypatch.setattr(model_api.logging, "warning",
+                      lambda text, *args: said.append(text % args))
+  folder.model("seeded", CHOICE).train(TASK, 1)
+  assert any("`utils.run.train_model_fn` is @" in text and
+             "MtfModel does not use it" in text for text in said)
+
+
+def flags_of(folder, name, *bindings, files=mtf_models.FILES, **others):
+  return {"model_dir": f"{folder.folder}/{name}", "gin_file": files,
+          "gin_param": [*folder.bindings(), *bindings], **others}
+
+
+@pytest.mark.usefixtures("parsed_flags")
+def test_the_command(folder):
+  with flagsaver.flagsaver(**flags_of(folder, "command", CHOICE, STEPS.format(1))):
+    launcher.main([])
+  assert attention(folder.folder / "command") == R_V
+
+
+@pytest.mark.usefixtures("parsed_flags")
+def test_the_stock_command_with_the_module(folder):
+  with flagsaver.flagsaver(**flags_of(
+      folder, "module", CHOICE, STEPS.format(1),
+      module_import=["synthesizer_mtf"])):
+    mesh_transformer_main.main([])
+  assert attention(folder.folder / "module") == R_V
+
+
+API = {"use_model_api": True, "batch_size": 4, "input_sequence_length": 16,
+       "target_sequence_length": 12, "mixture_or_task": TASK}
+
+
+def run_api(folder, name, mode, *bindings, **others):
+  gin.clear_config()
+  with flagsaver.flagsaver(**flags_of(
+      folder, name, *bindings, **{"mode": mode, **API, **others})):
+    launcher.main([])
+
+
+@pytest.mark.usefixtures("parsed_flags")
+def test_the_command_with_the_model_api(folder):
+  run_api(folder, "api", "train", CHOICE, train_steps=1)
+  assert attention(folder.folder / "api") == R_V
+  run_api(folder, "api", "eval", CHOICE)
+  assert list((folder.folder / "api").glob("**/*_predictions"))
+  run_api(folder, "api_tuned", "finetune", CHOICE, train_steps=1,
+          pretrained_model_dir=str(folder.stock))
+  assert attention(folder.folder / "api_tuned") == R_V
+  check_q(folder, folder.folder / "api_tuned", 1)
+
+
+def test_a_mesh_model_of_ones_own():
+  """`attention_layer` where no gin says anything."""
+  layer = synthesizer_mtf.attention_layer(
+      "R+V", num_heads=2, key_value_size=4, dropout_rate=0.0, max_length=6)
+  graph = harness.LayerGraph(layer, decoder=False, batch=2, length=6)
+  with graph.tf_graph.as_default():
+    x = graph.constant(np.ones((2, 6, harness.D_MODEL)), graph.batch_dim,
+                       graph.length_dim, graph.d_model)
+    graph.run(graph.call(graph.context(), x))
+  assert {name.split("/")[-1] for name in graph.variables} == {
+      "q", "k", "v", "o", "R", "alpha"}
+
+
+@pytest.mark.usefixtures("clean_tasks")
+def test_the_page_on_python(folder, monkeypatch):
+  """Its code, with its paths and steps made those of a test."""
+  text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+  code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+  code = code.replace("vocabulary.model", folder.vocabulary)
+  code = re.sub(r"\b(200|100)\b", "1", code).replace("# tiny", "")
+  monkeypatch.chdir(folder.folder)
+  exec(compile(code, "docs/python.md", "exec"), {})
+  assert attention(folder.folder / "models" / "r+v") == R_V
+  assert attention(folder.folder / "models" / "d_from_r+v")[1] >= {"W1", "W2"}
+
+
+def test_python_m_is_the_command():
+  done = subprocess.run(
+      [sys.executable, "-m", "synthesizer_mtf", "--model_dir=/nowhere/x",
+       "--gin_param=synthesizer_stack.attention = "],
+      capture_output=True, text=True, check=False)
+  assert done.returncode == 1
+  assert done.stderr.splitlines()[-1].startswith("synthesizer_mesh_transformer: ")

@@ -1,0 +1,151 @@
+"""The attention that gin names is the model's, however gin was filled."""
+
+import logging as python_logging
+import pathlib
+
+import gin
+from mesh_tensorflow.transformer import transformer
+import pytest
+from support import models
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import stack
+
+CHOICE = "synthesizer_stack.attention = 'R+V'"
+# As operative_config.gin of a stock model, and of one of ours, have it.
+STOCK = ["encoder/transformer.make_layer_stack.block_scope = True",
+         "encoder/transformer.make_layer_stack.num_layers = %num_layers"]
+OURS = ["encoder/transformer.make_layer_stack.layer_stack_cls = "
+        "@synthesizer_mtf.synthesizer_stack",
+        "encoder/synthesizer_stack.attention = 'R+V'",
+        "decoder/synthesizer_stack.attention = 'R+V'"]
+
+
+@pytest.fixture
+def base():
+  """A stock model in gin, which is not finalized."""
+  gin_files.add_search_path()
+  defaults = pathlib.Path(transformer.__file__).parent / "gin" / "defaults.gin"
+  gin.parse_config_files_and_bindings(
+      [str(defaults), "models/laptop.gin"], models.TINY, finalize_config=False)
+
+
+def by_parse_config(folder):
+  gin.parse_config([CHOICE])
+
+
+def by_a_file(folder):
+  (folder / "mine.gin").write_text(CHOICE + "\n")
+  gin.parse_config_file(str(folder / "mine.gin"))
+
+
+def by_bind_parameter(folder):
+  gin.bind_parameter("synthesizer_stack.attention", "R+V")
+
+
+def by_bind_parameter_when_finalized(folder):
+  gin.finalize()
+  with gin.unlock_config():
+    gin.bind_parameter("synthesizer_stack.attention", "R+V")
+
+
+def by_a_macro(folder):
+  gin.parse_config(["mine = 'R+V'", "synthesizer_stack.attention = %mine"])
+
+
+def by_a_file_of_the_package(folder):
+  gin.parse_config_file("attention/r+v.gin")
+
+
+def before_a_stock_operative_configuration(folder):
+  gin.parse_config([CHOICE])
+  gin.parse_config(STOCK)
+
+
+def by_an_operative_configuration_of_ours(folder):
+  gin.parse_config(OURS)
+
+
+def in_both_scopes(folder):
+  gin.parse_config(OURS[1:])
+
+
+WAYS = [by_parse_config, by_a_file, by_bind_parameter,
+        by_bind_parameter_when_finalized, by_a_macro, by_a_file_of_the_package,
+        before_a_stock_operative_configuration,
+        by_an_operative_configuration_of_ours, in_both_scopes]
+
+
+def layers(layer_stack):
+  return [type(layer).__name__ for layer in layer_stack._layers]
+
+
+@pytest.mark.parametrize("finalize", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_choice_holds(base, way, finalize, tmp_path):
+  way(tmp_path)
+  if finalize and not gin.config_is_locked():
+    gin.finalize()
+  model = models.build()
+  assert layers(model.encoder.layer_stack) == [
+      "SyntheticAttention", "DenseReluDense"] * 2
+  assert layers(model.decoder.layer_stack) == [
+      "SyntheticAttention", "EncDecAttention", "DenseReluDense"] * 2
+
+
+def test_the_operative_configuration_makes_the_same_model_again(base):
+  gin.parse_config([CHOICE])
+  models.build()
+  saved = gin.operative_config_str()
+  gin.clear_config()
+  gin.parse_config(saved)
+  assert stack.choices() == {"encoder": "R+V", "decoder": "R+V"}
+  assert "SyntheticAttention" in layers(models.build().encoder.layer_stack)
+
+
+def test_one_scope_alone(base):
+  gin.parse_config(["decoder/synthesizer_stack.attention = 'R'"])
+  model = models.build()
+  assert "SelfAttention" in layers(model.encoder.layer_stack)
+  assert "SyntheticAttention" in layers(model.decoder.layer_stack)
+
+
+@pytest.mark.parametrize("bindings", [
+    [], ["synthesizer_stack.attention = None"],
+    ["synthesizer_stack.fast_cross_attention = True"]])
+def test_without_a_choice_the_model_and_its_configuration_are_stock(base, bindings):
+  gin.parse_config(bindings)
+  model = models.build()
+  assert layers(model.decoder.layer_stack) == [
+      "SelfAttention", "EncDecAttention", "DenseReluDense"] * 2
+  assert "synthesizer_stack" not in gin.operative_config_str()
+
+
+def test_a_second_application_changes_nothing(base):
+  before = transformer.make_layer_stack.__wrapped__.__defaults__
+  stack.apply()
+  assert transformer.make_layer_stack.__wrapped__.__defaults__ == before
+
+
+@pytest.mark.parametrize("scope", ["", "encoder/"])
+def test_another_stack_is_an_error_without_finalize(base, scope):
+  gin.parse_config([CHOICE, f"{scope}make_layer_stack.layer_stack_cls = "
+                    "@transformer.ReversibleLayerStack"])
+  with pytest.raises(ValueError, match="so that `synthesizer_stack.attention` "
+                     "would not be used"):
+    models.build()
+
+
+def test_a_scope_that_no_stack_has_is_an_error(base):
+  gin.parse_config(["encodr/synthesizer_stack.attention = 'R'"])
+  with pytest.raises(ValueError, match="`encodr/synthesizer_stack.attention = 'R'` "
+                     "is bound, but no stack of the model uses it"):
+    models.build()
+
+
+def test_a_choice_that_scopes_hide_is_named_in_the_log(base, caplog):
+  gin.parse_config([*OURS, "synthesizer_stack.attention = 'D'"])
+  python_logging.getLogger("absl").propagate = True
+  with caplog.at_level("WARNING", logger="absl"):
+    models.build()
+  assert ("`synthesizer_stack.attention = 'D'` is used by no stack: "
+          "`encoder/synthesizer_stack.attention = 'R+V'`") in caplog.text
