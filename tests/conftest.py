@@ -1,4 +1,8 @@
-"""What several tests share."""
+"""What several tests share, and which of them `make quick` runs.
+
+No folder here has the name of one of gin files: this folder is on Python's path,
+and gin would look for `models/laptop.gin` in a package `models` that is no file.
+"""
 
 import os
 import pydoc_data.topics
