@@ -1,6 +1,6 @@
 # make demo     trains, fine-tunes, evaluates and decodes on embedded text
 # make quick    runs what one wants to know while writing, in two minutes: of
-#               each table of cases the first, and the first of each notation;
+#               each table of cases the first, and the first with each variant;
 #               without tests/commands/, which starts processes, and what is
 #               marked as slow
 # make test     runs all tests

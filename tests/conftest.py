@@ -1,4 +1,8 @@
-"""What several tests share."""
+"""What several tests share, and which of them `make quick` runs.
+
+No folder here has the name of one of gin files: this folder is on Python's path,
+and gin would look for `models/laptop.gin` in a package `models` that is no file.
+"""
 
 import os
 import pydoc_data.topics
@@ -11,6 +15,7 @@ import gin
 import hypothesis
 import pytest
 import seqio
+from support import cases
 from support import prepared
 from synthesizer_mtf.tools import train_vocabulary
 import tensorflow.compat.v1 as tf
@@ -30,7 +35,7 @@ def pytest_addoption(parser):
   parser.addoption(
       "--quick", action="store_true",
       help="leave out tests/commands/, what is marked as slow, and of each table "
-      "of cases all but the first, and the first of each notation")
+      "of cases all but the first, and the first with each variant")
 
 
 def pytest_configure(config):
@@ -52,15 +57,17 @@ def _is_command(item):
 
 
 def _quick(items):
-  """Yields a case of each test, and one of each notation that it is tried on."""
+  """Yields the first case of each test, and the first with each variant."""
   seen = set()
   for item in items:
     if _is_command(item) or item.get_closest_marker("slow"):
       continue
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    case = item.path, item.function, str(parameters.get("notation"))
-    if case not in seen:
-      seen.add(case)
+    notation = parameters.get("notation")
+    test = item.path, item.function
+    case = *test, notation if notation in cases.VARIANTS else None
+    if case not in seen and (test not in seen or case[-1]):
+      seen.update([test, case])
       yield item
 
 

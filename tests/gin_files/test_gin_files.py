@@ -88,6 +88,7 @@ def count_parameters(name):
   return sum(v.size for v in m.graph.trainable_variables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(TABLE4))
 def test_table_4_presets_have_the_papers_number_of_parameters(name):
   count = count_parameters(f"models/table4/{name}.gin")

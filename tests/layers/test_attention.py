@@ -110,6 +110,7 @@ MESHES = [(notation, "b:2,m:3") for notation in ("R", "Fix", "FD", "FR+D+V")] + 
     ("R", "b:2"), ("R", "m:3")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation, mesh_shape", MESHES)
 @pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
 def test_output_and_gradients_are_the_same_on_any_mesh(

@@ -114,12 +114,14 @@ def test_the_encoder_is_named_as_that_of_an_encoder_decoder():
                   if name.startswith(("shared/", "encoder/"))}
 
 
+@pytest.mark.slow
 def test_loss_and_gradients_do_not_depend_on_the_mesh():
   expected = loss_and_gradients("num_layers = 1")
   assert_same(loss_and_gradients("num_layers = 1", mesh_shape="batch:2,model:2"),
               expected)
 
 
+@pytest.mark.slow
 def test_classes_do_not_depend_on_the_mesh():
   found = []
   for mesh_shape in ("", "batch:2,model:2"):
@@ -131,6 +133,7 @@ def test_classes_do_not_depend_on_the_mesh():
   assert len(set(found[0].flat)) > 1
 
 
+@pytest.mark.slow
 def test_a_training_step_lowers_to_eight_cores_and_the_head_splits():
   m = make("num_layers = 1", mesh_shape="batch:2,model:4")
   with m.tf_graph.as_default():

@@ -288,6 +288,7 @@ def test_loss_and_gradients_do_not_depend_on_mesh_or_recomputation(
       np.testing.assert_allclose(other[key], value, atol=1e-4, err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, packed", [
     ("LightConv", False), ("DyConv", True)])
 def test_a_training_step_lowers_to_eight_cores_and_splits_the_variables(

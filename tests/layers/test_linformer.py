@@ -112,12 +112,14 @@ def fixture_shared_by_layers():
   return step("Linformer.share_layers = True")
 
 
+@pytest.mark.slow
 def test_loss_and_gradients_do_not_depend_on_the_mesh():
   classifiers.assert_same(
       step("num_layers = 1", mesh_shape="batch:2,model:2"),
       step("num_layers = 1"))
 
 
+@pytest.mark.slow
 def test_a_projection_of_all_layers_does_not_depend_on_the_mesh(
     shared_by_layers):
   classifiers.assert_same(
@@ -125,6 +127,7 @@ def test_a_projection_of_all_layers_does_not_depend_on_the_mesh(
       shared_by_layers)
 
 
+@pytest.mark.slow
 def test_layers_with_one_projection_can_run_again_in_the_backward_pass(
     shared_by_layers):
   assert len([n for n in shared_by_layers if n.endswith("/E")]) == 1
@@ -133,6 +136,7 @@ def test_layers_with_one_projection_can_run_again_in_the_backward_pass(
       shared_by_layers)
 
 
+@pytest.mark.slow
 def test_a_training_step_lowers_to_eight_cores_and_projections_split():
   m = classifiers.make(*SMALL, "num_layers = 1", attention="Linformer",
                        mesh_shape="batch:2,model:4")

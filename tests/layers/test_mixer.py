@@ -132,6 +132,7 @@ def test_bfloat16_stays_within_its_error_of_float32(notation):
   assert np.abs(z - y)[PADDED > 0].max() < 0.04 * np.abs(y).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation", ["R", "FD", "FR+D+V"])
 @both_markings
 def test_output_and_gradients_are_the_same_on_a_mesh(notation, ids):
@@ -152,6 +153,7 @@ def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation):
   check_greedy_decoding()
 
 
+@pytest.mark.slow
 def test_recomputed_layers_have_the_same_gradients():
   results = []
   for recompute in (False, True):

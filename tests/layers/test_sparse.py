@@ -295,6 +295,7 @@ def test_cost_grows_with_the_root_of_the_length_times_the_length(
   assert large[0] < 2 * HEADS * 1024 * 1024 / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, kwargs, ids", [
     (*FEW[0], PACKED), (*FEW[0], PADDED), (*FEW[1], PACKED)],
                          ids=["fixed-packed", "fixed-padded", "strided-packed"])
@@ -312,6 +313,7 @@ def test_output_and_gradients_do_not_depend_on_the_mesh(name, kwargs, ids):
       np.testing.assert_allclose(split[key], value, atol=1e-4, err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, packed", [
     ("SparseFixed", True), ("SparseStrided", False)])
 def test_layers_can_run_again_in_the_backward_pass(name, packed):
@@ -336,6 +338,7 @@ def test_layers_can_run_again_in_the_backward_pass(name, packed):
     np.testing.assert_allclose(results[1][key], value, atol=1e-5, err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, packed", [
     ("SparseFixed", True), ("SparseFixed", False), ("SparseStrided", False)])
 def test_a_training_step_lowers_to_eight_cores(name, packed):

@@ -28,6 +28,7 @@ def test_turns_do_not_change_loss_and_gradients(
     np.testing.assert_allclose(value, at_once[name], atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_turns_can_run_again_in_the_backward_pass(turns):
   at_once = loss_and_gradients("FR+V", "", False)
   turns()

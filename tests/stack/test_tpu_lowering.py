@@ -11,6 +11,7 @@ from support.meshes import tpu_mesh
 import tensorflow.compat.v1 as tf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize("notation", ["V", "R", "FD", "FR+D+V", "Fix+R+V"])
 def test_a_training_step_lowers_to_eight_cores(notation, packed):

@@ -101,6 +101,7 @@ def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation, more):
   check_greedy(*values)
 
 
+@pytest.mark.slow
 def test_neither_more_padding_nor_a_second_device_changes_anything():
   results = []
   for padding, mesh in ((0, {}), (3, {"mesh_shape": "model:2",
@@ -129,6 +130,7 @@ def test_layers_that_share_a_projection_share_it_between_steps():
   assert names == ["encoder/block_000/layer_000/Linformer/E"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation, more", [
     ("R+V", [ACT]), ("Pattern+V", []),
     ("R", ["SyntheticAttention.softmax = False"])])

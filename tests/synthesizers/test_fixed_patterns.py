@@ -104,6 +104,7 @@ def test_heads_and_batch_can_be_split(ids):
   np.testing.assert_allclose(many, one, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_decoding_gives_the_argmax_of_the_full_pass():
   parse("Pattern+V", f"FixedPatterns.patterns = {LEFT}", "num_heads = 5",
         "encoder/FixedPatterns.patterns = ['next', 'end', 'start']")

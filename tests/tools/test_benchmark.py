@@ -50,6 +50,7 @@ def test_every_synthesizing_function_is_a_row_by_itself():
   assert set(notation.SYNTHESIZING_FUNCTIONS) < set(attentions.ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ours, stock", [
     ("LightConv", "LocalConvAttnBlock:lightweight"),
     ("DyConv", "LocalConvAttnBlock:dynamic")])

@@ -291,6 +291,7 @@ def test_parameters_per_core_follow_the_layout():
   assert result["mesh_shape"] == "batch:4,model:2"
 
 
+@pytest.mark.slow
 def test_the_graph_does_not_grow_with_the_cores():
   plans = [
       plan("utils.run.batch_size = ('sequences_per_replica', 2)",
@@ -301,6 +302,7 @@ def test_the_graph_does_not_grow_with_the_cores():
   assert plans[0]["per_core"] == plans[1]["per_core"]
 
 
+@pytest.mark.slow
 def test_microbatches_are_those_of_the_trainer():
   bind = "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = "
   whole, split = [plan(bind + tokens) for tokens in ("None", "12")]
@@ -312,6 +314,7 @@ def test_microbatches_are_those_of_the_trainer():
     assert size <= split["per_core"]["allreduce_bytes"][axis] < 1.5 * size
 
 
+@pytest.mark.slow
 def test_all_reduces_in_each_microbatch_are_told_apart():
   result = plan(
       "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 12")

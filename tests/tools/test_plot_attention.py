@@ -93,6 +93,7 @@ def test_weights_are_those_of_the_formulas(notation):
           attention["encoder/0"].alpha, reference.softmax(alpha), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute", [False, True])
 def test_rows_sum_to_1_and_decoders_look_back_only(recompute):
   model = build("R+V", f"LayerStack.recompute_grads = {recompute}",

@@ -206,6 +206,7 @@ def test_cells_of_glue_need_all_their_scores(tmp_path):
   assert cells["Glue"] == [(57.0,)] and cells["MRPC"] == [(58.0, 58.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number, rows, lengths", [
     (4, ("V", "R", "LightConv"), (12, 6)), (7, ("V", "Linformer"), (12, 1))])
 def test_speed_compares_rows_with_the_first(number, rows, lengths):

@@ -109,6 +109,7 @@ def test_v_starts_as_the_transformer(stock):
         variables[f"decoder/block_000/layer_000/SelfAttention/{name}"])
 
 
+@pytest.mark.slow
 def test_a_mixture_in_which_v_dominates_starts_near_the_transformer(
     stock, mixed):
   path, loss, _ = stock
@@ -132,6 +133,7 @@ ANNEALING = ["Mixture.final_weights = {'R': 1.0}",
              "Mixture.annealing_steps = (10, 20)"]
 
 
+@pytest.mark.slow
 def test_weights_anneal_until_r_alone_is_left(mixed):
   path, loss = mixed
   parse("R+V", *ANNEALING)
@@ -163,6 +165,7 @@ def test_decoding_reads_the_weights_of_the_step():
   decoding.check_greedy(outputs, best)
 
 
+@pytest.mark.slow
 def test_annealing_trains_on_a_tpu_mesh_where_layers_run_again():
   parse("R+V", *ANNEALING, "num_layers = 1", "num_heads = 4", "d_ff = 12",
         "LayerStack.recompute_grads = True")

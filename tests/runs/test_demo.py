@@ -1,12 +1,8 @@
 """Tests of `make demo`."""
 
-import json
-import pathlib
 import re
-import subprocess
 import sys
 
-from matplotlib import image
 import pytest
 from support import checkpoint_files
 from support.events import write_events
@@ -186,27 +182,3 @@ def test_directory_of_another_size_is_refused(tmp_path, capsys):
   (tmp_path / "settings.json").write_text('{"pretrain_steps": 1}')
   assert demo.main(["--scale=test", f"--output_dir={tmp_path}"]) == 1
   assert "remove it or name another" in capsys.readouterr().err
-
-
-def test_demo_runs_and_a_second_run_says_that_it_is_done(tmp_path, capsys):
-  flags = ["--scale=test", "--attention", "R+V", f"--output_dir={tmp_path}"]
-  first = subprocess.run(
-      [sys.executable, "-m", "synthesizer_mtf.demo", *flags],
-      capture_output=True, text=True, check=False,
-      cwd=pathlib.Path(__file__).parent)
-  assert first.returncode == 0, first.stdout + first.stderr
-  row, = map(json.loads, (tmp_path / "results.jsonl").read_text().splitlines())
-  assert row["attention"] == "R+V" and row["params"] > 1_000_000
-  assert row["steps_per_sec"] > 0 and 5 < row["log_perplexity"] < 10
-  assert 0 <= row["bleu"] <= 100 and 0 <= row["accuracy"] <= 100
-  assert report.table([row]) in first.stdout
-  assert "tensorboard --logdir" in first.stdout
-  assert first.stdout.count("--model_dir=") == 5
-  assert image.imread(tmp_path / "loss.png").std() > 0.05
-  assert "100%" in first.stdout and first.stdout.count("%|") <= 2 * 3
-
-  assert demo.main(flags) == 0
-  second = capsys.readouterr().out
-  assert "Everything was done before" in second
-  assert report.table([row]) in second
-  assert "--gin_file" not in second
