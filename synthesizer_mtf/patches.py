@@ -41,6 +41,8 @@ class Patch(NamedTuple):
 
 _MESH = "mesh_tensorflow.transformer.utils"
 _ESTIMATOR = "tensorflow_estimator.python.estimator.estimator:Estimator"
+_EXPORT = "tensorflow.python.util.tf_export"
+_NO_ESTIMATOR = "mesh_tensorflow trains without an Estimator"
 
 REGISTER = {
     # compat.py
@@ -87,6 +89,51 @@ REGISTER = {
         "leaves out the end of sequence, while a language model is exported",
         "export_model calls it, and takes no other function",
         "as export_model"),
+    # estimator_shim.py
+    "ESTIMATOR_API_NAME": Patch(
+        _EXPORT, "ESTIMATOR_API_NAME",
+        "is there again, where TensorFlow has no Estimator",
+        "the Estimator's decorators name what they export by it, and all of "
+        "mesh_tensorflow's training is done by a TPUEstimator",
+        _NO_ESTIMATOR),
+    "API_ATTRS": Patch(
+        _EXPORT + ":API_ATTRS", "estimator",
+        "as ESTIMATOR_API_NAME", "as ESTIMATOR_API_NAME", _NO_ESTIMATOR),
+    "API_ATTRS_V1": Patch(
+        _EXPORT + ":API_ATTRS_V1", "estimator",
+        "as ESTIMATOR_API_NAME", "as ESTIMATOR_API_NAME", _NO_ESTIMATOR),
+    "estimator_training": Patch(
+        "sys:modules", "tensorflow.python.distribute.estimator_training",
+        "is a stand-in for a deleted module, which says that Keras' coordinator "
+        "does not run the training",
+        "the Estimator imports it", _NO_ESTIMATOR),
+    "tpu_embedding": Patch(
+        "sys:modules", "tensorflow.python.tpu.tpu_embedding",
+        "is a stand-in for a deleted module, with classes that do nothing",
+        "the Estimator imports it, and T5 does not use it", _NO_ESTIMATOR),
+    "tpu_embedding_gradient": Patch(
+        "sys:modules", "tensorflow.python.tpu.tpu_embedding_gradient",
+        "is a stand-in for a deleted module, and empty",
+        "as tpu_embedding", _NO_ESTIMATOR),
+    "session_support": Patch(
+        "sys:modules", "tensorflow.python.tpu.session_support",
+        "is a stand-in for a deleted module, with hooks that do nothing",
+        "the Estimator shuts down the workers of TPUs by it", _NO_ESTIMATOR),
+    "tf.compat.v1.estimator": Patch(
+        "tensorflow.compat.v1", "estimator",
+        "is that of the package tensorflow-estimator",
+        "mesh_tensorflow and t5 read it there", _NO_ESTIMATOR),
+    "tf.estimator": Patch(
+        "tensorflow", "estimator",
+        "as tf.compat.v1.estimator", "as tf.compat.v1.estimator", _NO_ESTIMATOR),
+    "tpu_config": Patch(
+        "sys:modules", "tensorflow.python.tpu.tpu_config",
+        "is that of the package tensorflow-estimator",
+        "mesh_tensorflow imports it", _NO_ESTIMATOR),
+    "tpu_estimator": Patch(
+        "sys:modules", "tensorflow.python.tpu.tpu_estimator",
+        "is that of the package tensorflow-estimator",
+        "mesh_tensorflow imports it", _NO_ESTIMATOR),
     # launcher.py
     "propagate": Patch(
         "logging:Logger", "propagate",
