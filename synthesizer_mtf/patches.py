@@ -51,6 +51,11 @@ REGISTER = {
         "is 2 unless the user has set it",
         "TensorFlow prints notices at each start, before any message of ours",
         "TensorFlow starts without notices"),
+    "standard error": Patch(
+        "os", "dup2",
+        "standard error passes through a filter, while TensorFlow is imported",
+        "some notices are printed whatever TF_CPP_MIN_LOG_LEVEL says",
+        "TensorFlow starts without notices"),
     "NO_GCE_CHECK": Patch(
         "os:environ", "NO_GCE_CHECK",
         "is true outside Google's machines, unless the user has set it",
