@@ -5,20 +5,19 @@
 #               marked as slow
 # make test     runs all tests
 # make lint     looks for mistakes that need no run
-# make install  makes .venv, with the newest of Python 3.10 and 3.11 at hand as
-#               PYTHON=python3.11; those above call it when setup.py changed
+# make install  makes .venv, with a Python that is on the path or in pyenv (3.11,
+#               3.10, 3.13 or 3.12), or PYTHON=python3.11; the ones above call it when
+#               setup.py or a lock file changed; VENV=... names another folder
+# make test-both  runs the tests on both stacks, in .venv and .venv-other
+# make lock     writes the lock files in requirements/ anew
 # make clean    removes .venv and what tests and builds left behind
 
-PYTHON ?= python3
-VENV := .venv
+PYTHON ?=
+VENV ?= .venv
 STAMP := $(VENV)/.installed
-# One sentence on standard error, and exit status 1.
-CHECK := import sys; v = sys.version_info[:2]; \
-  (3, 10) <= v < (3, 12) or sys.exit("synthesizer_mtf needs Python 3.10 \
-  or 3.11, because TensorFlow 2.15 supports no other, but $(PYTHON) is Python \
-  %d.%d: name one of those, as in make PYTHON=python3.11." % v)
+FIND := VENV="$(VENV)" PYTHON="$(PYTHON)" sh requirements/find_python.sh
 
-.PHONY: demo lint quick test install clean
+.PHONY: demo lint lock quick test test-both install clean
 
 demo: $(STAMP)
 	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
@@ -36,17 +35,15 @@ test: $(STAMP)
 
 install: $(STAMP)
 
-# pip is renewed first: that of older Pythons takes minutes to resolve this stack.
-$(STAMP): setup.py pyproject.toml
-	@test -x $(VENV)/bin/python || command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): name a \
-	Python 3.10 or 3.11, as in make PYTHON=/path/of/python3.11." >&2; exit 1; }
-	@test -x $(VENV)/bin/python || $(PYTHON) -c '$(CHECK)'
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV): 3 GB, about three minutes."
-	@$(VENV)/bin/python -m pip install -qq --upgrade 'pip>=24'
-	@$(VENV)/bin/python -m pip install -qq --editable '.[test]'
-	@touch $@
+$(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt)
+	@python=$$($(FIND)) && "$$python" requirements/install.py "$(VENV)"
+
+test-both:
+	@sh requirements/test_both.sh
+
+lock:
+	@sh requirements/lock.sh
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV).lock $(VENV)-other $(VENV)-other.lock build dist *.egg-info .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -13,21 +13,25 @@ import sys
 from setuptools import find_packages
 from setuptools import setup
 
-PYTHON_REQUIRES = ">=3.10,<3.12"
+PYTHON_REQUIRES = ">=3.10,<3.14"
 
+SUPPORTED = (3, 10) <= sys.version_info[:2] < (3, 14)
 
-SUPPORTED = (3, 10) <= sys.version_info[:2] < (3, 12)
+# Two stacks. The older is what mesh and t5 were written for; the newer is for
+# Pythons that TensorFlow 2.15 has no wheel for.
+OLD = '; python_version < "3.12"'
+NEW = '; python_version >= "3.12"'
 
 
 def check_python():
-  """Exits with one sentence on a Python that TensorFlow 2.15 does not support.
+  """Exits with one sentence on a Python that no TensorFlow of ours supports.
 
   pip compares `python_requires` by itself and says so in one sentence, which
   an exit from here would bury in a build log: so pip's hooks are left alone.
   """
   if not SUPPORTED and "setuptools.build_meta" not in sys.modules:
-    sys.exit("synthesizer_mtf needs Python 3.10 or 3.11, because "
-             "TensorFlow 2.15 supports no other, but this is Python %d.%d: "
+    sys.exit("synthesizer_mtf needs Python 3.10 to 3.13, because its "
+             "TensorFlow has wheels for no other, but this is Python %d.%d: "
              "use one of those." % sys.version_info[:2])
 
 
@@ -52,8 +56,12 @@ def long_description():
 check_python()
 
 INSTALL_REQUIRES = [
-    # The last TensorFlow whose Estimator and v1 API mesh and t5 still run on.
-    "tensorflow==2.15.1",
+    # The last TensorFlow that has an Estimator and a v1 API of its own, and a
+    # later one, to which estimator_shim.py gives the Estimator back.
+    "tensorflow==2.15.1" + OLD,
+    "tensorflow==2.21.0" + NEW,
+    # On the newer stack nothing else asks for it.
+    "tensorflow-estimator==2.15.0",
     # The layers, the model and the trainer this package extends.
     "mesh-tensorflow==0.1.21",
     # The model files, tasks and launcher this package reuses.
@@ -62,21 +70,28 @@ INSTALL_REQUIRES = [
     "gin-config==0.5.0",
     # Tasks and vocabularies; the newest release that pins its own TFDS build.
     "seqio-nightly==0.0.18.dev20250227",
-    # Reads the data sets; the release nearest to the build that seqio pins,
+    # Reads the data sets; the releases nearest to the build that seqio pins,
     # so that it does not matter which of the two is installed last.
-    "tensorflow-datasets==4.9.3",
+    "tensorflow-datasets==4.9.3" + OLD,
+    "tensorflow-datasets==4.9.10" + NEW,
+    # The newer release imports it when it prepares data, and does not say so.
+    "importlib-resources" + NEW,
     # seqio leaves it open, and each of its releases fits one TensorFlow only:
     # without the pin pip tries them one by one for minutes.
-    "tensorflow-text==2.15.0",
+    "tensorflow-text==2.15.0" + OLD,
+    "tensorflow-text==2.21.1" + NEW,
     # Newer ones want protobuf 5 or later, TensorFlow 2.15 wants 4.
-    "tensorflow-metadata<1.16",
-    # seqio wants 0.2 or later; from 0.2.1 on the protobuf code needs protobuf
-    # 5 or later.
-    "sentencepiece==0.2.0",
-    # mesh and t5 import pkg_resources, which setuptools has since removed.
+    "tensorflow-metadata<1.16" + OLD,
+    # seqio wants 0.2 or later. From 0.2.1 on the protobuf code needs protobuf
+    # 5 or later, that of 0.2.3 needs 7, and TensorFlow 2.21 wants 6.
+    "sentencepiece==0.2.0" + OLD,
+    "sentencepiece==0.2.1" + NEW,
+    # mesh, t5 and gin import pkg_resources and distutils, which setuptools has
+    # and later ones or Python have removed.
     "setuptools<81",
     # TensorFlow 2.15 was compiled against NumPy 1.
-    "numpy>=1.23,<2",
+    "numpy>=1.23,<2" + OLD,
+    "numpy>=2,<3" + NEW,
     # Draws loss curves and attention maps.
     "matplotlib>=3.7,<4",
     # Progress bars.
@@ -95,8 +110,16 @@ DIALOGUE_REQUIRES = [
 ]
 
 CACHE_REQUIRES = [
-    # Runs seqio_cache_tasks; the last one whose protobuf TensorFlow 2.15 takes.
-    "apache-beam==2.61.0",
+    # Runs seqio_cache_tasks; the last one whose protobuf TensorFlow 2.15 takes,
+    # and one with what it needs for files of records.
+    "apache-beam==2.61.0" + OLD,
+    "apache-beam[tfrecord]==2.77.0" + NEW,
+]
+
+GPU_REQUIRES = [
+    # NVIDIA's libraries, in the versions that this TensorFlow was built with.
+    "tensorflow[and-cuda]==2.15.1" + OLD,
+    "tensorflow[and-cuda]==2.21.0" + NEW,
 ]
 
 TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + [
@@ -124,11 +147,12 @@ setup(
         "Development Status :: 4 - Beta",
         "Environment :: Console",
         "Intended Audience :: Science/Research",
-        "License :: OSI Approved :: Apache Software License",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
     packages=find_packages(include=["synthesizer_mtf", "synthesizer_mtf.*"]) + [
@@ -150,6 +174,7 @@ setup(
     extras_require={
         "cache": CACHE_REQUIRES,
         "dialogue": DIALOGUE_REQUIRES,
+        "gpu": GPU_REQUIRES,
         "test": TEST_REQUIRES,
     },
     entry_points={

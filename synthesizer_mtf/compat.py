@@ -1,4 +1,4 @@
-r"""What mesh_tensorflow 0.1.21 and t5 0.9.4 miss on TensorFlow 2.15.
+r"""What mesh_tensorflow 0.1.21 and t5 0.9.4 miss on TensorFlow 2.15 and 2.21.
 
 `import synthesizer_mtf` applies it before it imports either of them. Each patch
 looks first whether it is needed, so an older TensorFlow, or a machine with
@@ -13,10 +13,12 @@ torch, keeps its own. `patches.py` says until when each of them is needed.
 4. mesh_tensorflow's `export_model` ends the inputs of a language model (model
    type `lm`) with an end of sequence, after which the exported model goes on;
    mode `infer` continues the inputs themselves.
+5. TensorFlow 2.21 has no Estimator: `estimator_shim.py` gives it back.
 
 Two conveniences go with them. Both are environment variables, and one that the
-user has set stays: TensorFlow's start-up notices are silenced, and its cloud
-storage does not look for Google's metadata server where there is none.
+user has set stays: TensorFlow's start-up notices are silenced (those that the
+variable does not reach by `quiet.py`), and its cloud storage does not look for
+Google's metadata server where there is none.
 """
 
 import contextlib
@@ -27,7 +29,9 @@ import os
 import sys
 import warnings
 
+from synthesizer_mtf import estimator_shim
 from synthesizer_mtf import patches
+from synthesizer_mtf import quiet
 
 _HF_MODEL = "t5.models.hf_model"
 
@@ -37,6 +41,7 @@ def apply() -> None:
   _quiet_imports()
   _skip_metadata_server()
   _restore_register_tensor_conversion_function()
+  estimator_shim.apply()
   _stand_in_for_hf_model()
   _write_decoded_bytes_as_text()
   _export_language_models_that_continue_their_inputs()
@@ -45,6 +50,7 @@ def apply() -> None:
 def _quiet_imports():
   """Drops C++ notices below errors, and what setuptools says of t5's imports."""
   patches.fill("TF_CPP_MIN_LOG_LEVEL", os.environ, "2")
+  quiet.import_tensorflow()
   patches.call("pkg_resources", warnings, "ignore",
                message="pkg_resources is deprecated")
 

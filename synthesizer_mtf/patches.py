@@ -42,6 +42,8 @@ class Patch(NamedTuple):
 _MESH = "mesh_tensorflow.transformer.utils"
 _MTF_MODEL = "t5.models.mtf_model:MtfModel"
 _ESTIMATOR = "tensorflow_estimator.python.estimator.estimator:Estimator"
+_EXPORT = "tensorflow.python.util.tf_export"
+_NO_ESTIMATOR = "mesh_tensorflow trains without an Estimator"
 
 REGISTER = {
     # compat.py
@@ -49,6 +51,11 @@ REGISTER = {
         "os:environ", "TF_CPP_MIN_LOG_LEVEL",
         "is 2 unless the user has set it",
         "TensorFlow prints notices at each start, before any message of ours",
+        "TensorFlow starts without notices"),
+    "standard error": Patch(
+        "os", "dup2",
+        "standard error passes through a filter, while TensorFlow is imported",
+        "some notices are printed whatever TF_CPP_MIN_LOG_LEVEL says",
         "TensorFlow starts without notices"),
     "NO_GCE_CHECK": Patch(
         "os:environ", "NO_GCE_CHECK",
@@ -135,6 +142,51 @@ REGISTER = {
         "keeps the attention and the warm start that were asked for before",
         "operative_config.gin, which MtfModel loads, would replace them",
         "MtfModel loads it first"),
+    # estimator_shim.py
+    "ESTIMATOR_API_NAME": Patch(
+        _EXPORT, "ESTIMATOR_API_NAME",
+        "is there again, where TensorFlow has no Estimator",
+        "the Estimator's decorators name what they export by it, and all of "
+        "mesh_tensorflow's training is done by a TPUEstimator",
+        _NO_ESTIMATOR),
+    "API_ATTRS": Patch(
+        _EXPORT + ":API_ATTRS", "estimator",
+        "as ESTIMATOR_API_NAME", "as ESTIMATOR_API_NAME", _NO_ESTIMATOR),
+    "API_ATTRS_V1": Patch(
+        _EXPORT + ":API_ATTRS_V1", "estimator",
+        "as ESTIMATOR_API_NAME", "as ESTIMATOR_API_NAME", _NO_ESTIMATOR),
+    "estimator_training": Patch(
+        "sys:modules", "tensorflow.python.distribute.estimator_training",
+        "is a stand-in for a deleted module, which says that Keras' coordinator "
+        "does not run the training",
+        "the Estimator imports it", _NO_ESTIMATOR),
+    "tpu_embedding": Patch(
+        "sys:modules", "tensorflow.python.tpu.tpu_embedding",
+        "is a stand-in for a deleted module, with classes that do nothing",
+        "the Estimator imports it, and T5 does not use it", _NO_ESTIMATOR),
+    "tpu_embedding_gradient": Patch(
+        "sys:modules", "tensorflow.python.tpu.tpu_embedding_gradient",
+        "is a stand-in for a deleted module, and empty",
+        "as tpu_embedding", _NO_ESTIMATOR),
+    "session_support": Patch(
+        "sys:modules", "tensorflow.python.tpu.session_support",
+        "is a stand-in for a deleted module, with hooks that do nothing",
+        "the Estimator shuts down the workers of TPUs by it", _NO_ESTIMATOR),
+    "tf.compat.v1.estimator": Patch(
+        "tensorflow.compat.v1", "estimator",
+        "is that of the package tensorflow-estimator",
+        "mesh_tensorflow and t5 read it there", _NO_ESTIMATOR),
+    "tf.estimator": Patch(
+        "tensorflow", "estimator",
+        "as tf.compat.v1.estimator", "as tf.compat.v1.estimator", _NO_ESTIMATOR),
+    "tpu_config": Patch(
+        "sys:modules", "tensorflow.python.tpu.tpu_config",
+        "is that of the package tensorflow-estimator",
+        "mesh_tensorflow imports it", _NO_ESTIMATOR),
+    "tpu_estimator": Patch(
+        "sys:modules", "tensorflow.python.tpu.tpu_estimator",
+        "is that of the package tensorflow-estimator",
+        "mesh_tensorflow imports it", _NO_ESTIMATOR),
     # launcher.py
     "propagate": Patch(
         "logging:Logger", "propagate",

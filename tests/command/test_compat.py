@@ -6,6 +6,9 @@ import sys
 
 import pytest
 from synthesizer_mtf import compat
+from synthesizer_mtf import estimator_shim
+from synthesizer_mtf import patches
+import tensorflow.compat.v1 as tf
 
 
 def test_mesh_finds_register_tensor_conversion_function():
@@ -20,6 +23,28 @@ def test_an_existing_register_function_is_kept(monkeypatch):
   monkeypatch.setattr(ops, "register_tensor_conversion_function", mine)
   compat.apply()
   assert ops.register_tensor_conversion_function is mine
+
+
+def test_the_estimator_is_where_mesh_and_t5_look_for_it():
+  from tensorflow.python.tpu import tpu_config
+  from tensorflow.python.tpu import tpu_estimator
+  assert issubclass(tpu_estimator.TPUEstimator, tf.estimator.Estimator)
+  assert tf.estimator.tpu.TPUConfig is tpu_config.TPUConfig
+  assert tf.estimator.ModeKeys.TRAIN == "train"
+
+
+def test_an_estimator_of_tensorflow_is_kept(monkeypatch):
+  monkeypatch.setattr(estimator_shim, "_has_estimator", lambda: True)
+  monkeypatch.setattr(patches, "assign", pytest.fail)
+  monkeypatch.setattr(patches, "fill", pytest.fail)
+  estimator_shim.apply()
+
+
+def test_leaving_a_tpu_asks_nothing_of_a_deleted_module():
+  support = estimator_shim._session_support()
+  hook = support.GracefulShutdownHook(
+      checkpoint_prefix="/tmp/x", on_shutdown_hooks=[support.ResetComputation()])
+  assert isinstance(hook, tf.train.SessionRunHook)
 
 
 def test_second_apply_changes_nothing():
