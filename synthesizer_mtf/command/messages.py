@@ -195,7 +195,8 @@ def _bindings_in(sentence: str) -> str:
   vocabulary came from.
   """
   found = []
-  for line in gin.config_str().splitlines():
+  # gin would break lines, and values, that are long.
+  for line in gin.config_str(max_line_length=10_000).splitlines():
     parameter, _, value = line.partition(" = ")
     text = value.strip("'\"")
     cited = value in sentence or ("." in text or "/" in text) and text in sentence

@@ -211,11 +211,12 @@ def test_a_module_that_a_module_of_the_user_lacks_is_traced(
   assert messages.is_mistake(raised_by(theirs("no_such_module")))
 
 
-def test_a_missing_file_is_the_users_if_a_binding_names_it(tmp_path):
+@pytest.mark.parametrize("name", ["no.txt", "no" * 40])
+def test_a_missing_file_is_the_users_if_a_binding_names_it(name, tmp_path):
   def missing():
-    (tmp_path / "no.txt").read_text()
+    (tmp_path / name).read_text()
   assert not messages.is_mistake(raised_by(planted(missing)))
-  gin.parse_config(f"FILE = '{tmp_path}/no.txt'")
+  gin.parse_config(f"FILE = '{tmp_path}/{name}'")
   assert messages.is_mistake(raised_by(planted(missing)))
 
 
