@@ -241,10 +241,9 @@ def test_greedy_decoding_of_a_model_gives_the_argmax_of_the_full_pass(
   decoding.check_greedy(*values)
 
 
-def test_beam_search_scores_its_result_as_the_full_pass_does(monkeypatch):
-  monkeypatch.setitem(decoding.SIZES, "SparseFixed", [
-      "num_layers = 1", "SparseFixed.stride = 3", "SparseFixed.columns = 1"])
-  decoding.parse("SparseFixed")
+def test_beam_search_scores_its_result_as_the_full_pass_does():
+  decoding.parse("SparseFixed", "num_layers = 1", "SparseFixed.stride = 3",
+                 "SparseFixed.columns = 1")
   decoding.check_beam_search()
 
 

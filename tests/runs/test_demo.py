@@ -26,6 +26,7 @@ def text():
   return english.split()
 
 
+@pytest.mark.slow
 def test_text_is_the_same_each_time(text):
   assert english.split() == text
 
@@ -60,6 +61,7 @@ def test_pairs_hold_names_in_two_languages():
                  for pair in pairs.items() for side in pair)
 
 
+@pytest.mark.slow
 def test_data_is_the_same_each_time_and_complete_files_are_left(tmp_path):
   counts = data.make(tmp_path / "a")
   assert data.make(tmp_path / "b") == counts

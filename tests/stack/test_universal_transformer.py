@@ -71,6 +71,7 @@ def train(m, **kwargs):
       grads, variables)
 
 
+@pytest.mark.slow
 # The relative bias and, if packed, positions and masks are made once for all
 # calls of the block.
 @pytest.mark.parametrize("notation, more", [
@@ -87,6 +88,7 @@ def test_it_trains_on_packed_rows(notation, more):
   assert np.isfinite(losses).all() and losses[-1][0] < losses[0][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation, more", [
     ("Pattern+V", []), ("R", [ACT])])
 def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation, more):
