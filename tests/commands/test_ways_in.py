@@ -116,9 +116,9 @@ def test_what_was_bound_before_wins_over_a_loaded_configuration(folder, tuned):
     assert "T" in found and "R" not in found
 
 
-def test_the_attention_of_one_model_is_not_the_next_ones(folder, tuned):
-  folder.data()
-  folder.model("tuned", CHOICE).estimator(seqio.get_mixture_or_task(
+def test_the_attention_of_one_model_is_not_the_next_ones(folder):
+  folder.parse()
+  folder.model("mixed", CHOICE).estimator(seqio.get_mixture_or_task(
       TASK).output_features["targets"].vocabulary)
   folder.model("plain").finetune(TASK, 1, str(folder.stock))
   assert attention(folder.folder / "plain") == STOCK
