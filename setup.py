@@ -10,9 +10,6 @@ import os
 import re
 import sys
 
-from setuptools import find_packages
-from setuptools import setup
-
 PYTHON_REQUIRES = ">=3.10,<3.14"
 
 SUPPORTED = (3, 10) <= sys.version_info[:2] < (3, 14)
@@ -54,6 +51,9 @@ def long_description():
 
 
 check_python()
+
+from setuptools import find_packages
+from setuptools import setup
 
 INSTALL_REQUIRES = [
     # The last TensorFlow that has an Estimator and a v1 API of its own, and a

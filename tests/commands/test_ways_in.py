@@ -241,9 +241,9 @@ def test_the_page_on_python(folder, monkeypatch):
   assert attention(folder.folder / "models" / "d_from_r+v")[1] >= {"W1", "W2"}
 
 
-def test_python_m_is_the_command():
+def test_python_m_is_the_command(tmp_path):
   done = subprocess.run(
-      [sys.executable, "-m", "synthesizer_mtf", "--model_dir=/nowhere/x",
+      [sys.executable, "-m", "synthesizer_mtf", f"--model_dir={tmp_path}",
        "--gin_param=synthesizer_stack.attention = "],
       capture_output=True, text=True, check=False)
   assert done.returncode == 1

@@ -276,10 +276,10 @@ def parameters_of(notation):
 
 
 def bindings(notation):
-  """The same as gin bindings; none for a notation of a whole layer."""
+  """The same as gin bindings, but for ranks; none for a whole layer."""
   return [f"{names.SYNTHESIZING_FUNCTIONS[part].__name__}.{name} = {value!r}"
           for part in notation.split("+") if part in VARIANTS
-          for name, value in VARIANTS[part].parameters.items()]
+          for name, value in VARIANTS[part].parameters.items() if name != "rank"]
 
 
 def variables_of(notation):
