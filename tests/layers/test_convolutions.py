@@ -9,10 +9,10 @@ import pytest
 from support import harness
 from support import models
 from support import reference
+from support.decoding import check_beam_search
 from support.decoding import check_continuation
 from support.decoding import check_greedy_decoding
 from support.decoding import EOS
-from support.decoding import until_eos
 from support.meshes import LAYOUT
 from support.meshes import tpu_mesh
 import synthesizer_mtf
@@ -229,29 +229,9 @@ def test_the_decoding_state_holds_the_kernels_tokens_only(name):
       [1, 4, 2, 6]] * 2
 
 
-def test_beam_search_scores_its_result_as_the_full_pass_does(monkeypatch):
-  """Which it does only if the states are reordered with the beams."""
+def test_beam_search_scores_its_result_as_the_full_pass_does():
   parse("DyConv")
-  m = models.Model()
-  search, scores = mtf.beam_search.beam_search, []
-
-  def keep_scores(*args, **kwargs):
-    beams, score = search(*args, **kwargs)
-    scores.append(score)
-    return beams, score
-
-  monkeypatch.setattr(mtf.beam_search, "beam_search", keep_scores)
-  with m.tf_graph.as_default():
-    inputs = m.ids([[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]])
-    outputs = m.model.decode(inputs, beam_size=4, max_decode_length=8,
-                             alpha=0.0, decode_length_constant=20)
-    with tf.variable_scope("", reuse=True):
-      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
-    loss = mtf.layers.softmax_cross_entropy_with_logits(
-        logits, outputs, logits.shape.dims[-1])
-    ((ids, loss, score),), _ = m.run(outputs, loss, scores[0], scale=1.0)
-  for row, losses, best in zip(until_eos(ids), loss, score[:, 0]):
-    np.testing.assert_allclose(-losses[:len(row)].sum(), best, atol=1e-3)
+  check_beam_search()
 
 
 def loss_and_gradients(name, mesh_shape, packed, *bindings):

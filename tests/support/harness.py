@@ -23,7 +23,7 @@ class LayerGraph:
 
   Variables get values from a seeded generator, by name, so that graphs with the
   same variables hold the same values; `values` sets some of them. With scale
-  None they keep their initial values.
+  None they keep their initial values. Dropout depends on the seed, too.
   """
 
   def __init__(self, layer, decoder, batch, length, seed=0, values=None,
@@ -42,6 +42,7 @@ class LayerGraph:
     self._layout = mtf.convert_to_layout_rules(layout)
     self.tf_graph = tf.Graph()
     with self.tf_graph.as_default():
+      tf.set_random_seed(seed)
       self.graph = mtf.Graph()
       self.mesh = mtf.Mesh(self.graph, "mesh")
     self.variables = None
