@@ -103,7 +103,7 @@ class Trainer:
     with m.tf_graph.as_default():
       ids = m.ids(np.ones((1, 1), int))
       logits, _ = m.model.call_simple(ids, ids, False)
-      _, variables = m.run(logits, scale=1.0)
+      _, variables = m.run(logits, scale=2.0)
     with tf.Graph().as_default(), tf.Session() as session:
       for name, value in variables.items():
         tf.get_variable(name, initializer=value)
