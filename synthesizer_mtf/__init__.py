@@ -22,6 +22,7 @@ compat.apply()
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
 from synthesizer_mtf import tasks
+from synthesizer_mtf import vocabulary
 from synthesizer_mtf.command import estimators
 from synthesizer_mtf.command import gin_checks
 from synthesizer_mtf.command.cluster import Cluster
@@ -36,6 +37,7 @@ from synthesizer_mtf.training.summaries import train_with_attention_summaries
 
 gin_files.add_search_path()
 stack.apply()
+vocabulary.apply()
 warm_start.apply()
 estimators.apply()
 model_api.apply()

@@ -107,6 +107,18 @@ REGISTER = {
         "raises if an attention is bound which no stack of the model has",
         "the model would be trained with another attention, in silence",
         "gin tells which bindings were not used"),
+    # vocabulary.py
+    "cls": Patch(
+        "mesh_tensorflow.transformer.transformer:get_vocab_embedding_cls",
+        "__defaults__",
+        "is by default our TokenEmbedding, where an attention is chosen by gin",
+        "Mesh looks a token up as a product with one-hot rows of the vocabulary",
+        "Mesh gathers rows"),
+    "softmax_cross_entropy_with_logits": Patch(
+        "mesh_tensorflow.layers", "softmax_cross_entropy_with_logits",
+        "takes ids as they are, where such an embedding is used",
+        "it writes one-hot targets and several tensors as large as the logits",
+        "Mesh has a cross entropy of ids"),
     # model_api.py
     "estimator": Patch(
         _MTF_MODEL, "estimator",

@@ -11,8 +11,8 @@ PACKAGE = ROOT / "synthesizer_mtf"
 # From the ground up: a room imports from those before it only, and from its own.
 FLOORS = [
     ["checks", "compat", "estimator_shim", "gin_files", "patches", "quiet"],
-    ["context"], ["ops"], ["synthesizers"], ["layers"], ["notation", "stack"],
-    ["command", "tasks"], ["training"], ["runs", "launcher"], ["tools"],
+    ["context"], ["ops"], ["synthesizers"], ["layers"],
+    ["notation", "stack", "vocabulary"], ["command", "tasks"], ["training"], ["runs", "launcher"], ["tools"],
     ["demo", "__main__"]]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
 

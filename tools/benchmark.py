@@ -43,8 +43,8 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
   """Measures rows with each configuration.
 
   Args:
-    rows: a list of `attentions.Row`. `SelfAttention` is added where it is
-      missing, and the floor if memory is measured.
+    rows: a list of `attentions.Row`. `SelfAttention` and the floor, which ratios
+      and shares need, are added where they are missing.
     configs: a list of `model.Configuration`.
     rounds: a dict from the keys of `model.MEASURES` that are wanted to
       (rounds of warm-up, rounds that count).
@@ -54,7 +54,7 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
     a list of dicts, one for each row, configuration and measure.
   """
   given = {row.name: row for row in rows}
-  needed = [attentions.STOCK] + [attentions.FLOOR] * bool(memory_repeats)
+  needed = [attentions.STOCK, attentions.FLOOR]
   rows = [attentions.ROWS[n] for n in needed if n not in given]
   rows += given.values()
   state = machine.state()
@@ -116,7 +116,8 @@ def _configurations(args):
   sizes = {name: getattr(args, name) for name in _SIZES}
   config = model.Configuration(
       **sizes, dropout_rate=args.dropout_rate, relative_bias=args.relative_bias,
-      stock_cross_attention=args.stock_cross_attention)
+      stock_cross_attention=args.stock_cross_attention,
+      stock_vocabulary=args.stock_vocabulary, packed=args.packed)
   return [dataclasses.replace(config, inputs=length)
           for length in args.lengths or [config.inputs]]
 
@@ -153,6 +154,11 @@ def _parser():
                       help="T5's relative bias instead of position embeddings")
   parser.add_argument("--stock_cross_attention", action="store_true",
                       help="our rows, too, use Mesh TensorFlow's EncDecAttention")
+  parser.add_argument("--stock_vocabulary", action="store_true",
+                      help="our rows, too, use Mesh TensorFlow's embeddings and loss")
+  parser.add_argument("--packed", type=arguments.positive, default=0, metavar="N",
+                      help="rows of N examples, as T5 packs them; in training and "
+                      "evaluation (default: rows are not packed)")
   parser.add_argument(
       "--lengths",
       type=lambda text: [arguments.positive(n) for n in text.split(",")],

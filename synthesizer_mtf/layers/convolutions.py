@@ -14,6 +14,7 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.ops import local_sum
@@ -178,12 +179,7 @@ class Convolution(transformer.TransformerLayer):
   def _check_layout(self, context):
     model = context.model
     self.sizes.check_layout(model)
-    if model.layout is None or model.mesh_shape is None:
-      return
-    axis = mtf.convert_to_layout_rules(
-        model.layout).tensor_dimension_to_mesh_axis(
-            context.length_dim, mtf.convert_to_shape(model.mesh_shape))
-    if axis is not None:
+    if not splits.is_whole(model, context.length_dim):
       raise ValueError(
           "`utils.run.layout_rules` splits length over the mesh, but "
           f"{self._name_in_gin} needs the neighbours of each token; take "

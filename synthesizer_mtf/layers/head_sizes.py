@@ -7,6 +7,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import splits
 
 
 class HeadSizes:
@@ -48,14 +49,9 @@ class HeadSizes:
     Args:
       model: knows mesh and layout in T5.
     """
-    if model.layout is None or model.mesh_shape is None:
-      return
-    mesh_shape = mtf.convert_to_shape(model.mesh_shape)
-    axis = mtf.convert_to_layout_rules(
-        model.layout).tensor_dimension_to_mesh_axis(
-            mtf.Dimension("heads", self.num_heads), mesh_shape)
-    if axis is not None and self.num_heads % mesh_shape.dims[axis].size:
-      mesh_dim = mesh_shape.dims[axis]
+    mesh_dim = splits.mesh_dimension(
+        model, mtf.Dimension("heads", self.num_heads))
+    if mesh_dim is not None and self.num_heads % mesh_dim.size:
       raise ValueError(
           f"`{self._layer}.num_heads` is {self.num_heads} but "
           f"`utils.run.layout_rules` splits heads over the {mesh_dim.size} parts "

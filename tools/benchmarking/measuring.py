@@ -53,7 +53,8 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
     program.close()
     if results[name]["status"] == "ok":
       result = results[name]
-      result.update(compare(seconds[name], seconds.get(attentions.STOCK)))
+      result.update(compare(seconds[name], seconds.get(attentions.STOCK),
+                            seconds.get(attentions.FLOOR)))
       result.update(_sizes_and_rates(program, result["median_seconds"], result))
   return list(results.values())
 
@@ -133,16 +134,18 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
   return seconds
 
 
-def compare(seconds: list[float],
-            stock_seconds: list[float] | None) -> dict[str, Any]:
+def compare(seconds: list[float], stock_seconds: list[float] | None,
+            floor_seconds: list[float] | None = None) -> dict[str, Any]:
   """Median and quartiles of one row's times and of its ratios to stock.
 
   Args:
     seconds: a list, one time for each round.
     stock_seconds: the times of `SelfAttention` in the same rounds, or None.
+    floor_seconds: the times of the floor in the same rounds, or None.
 
   Returns:
-    a dict; `ratio` is how many times as fast as stock the row is.
+    a dict; `ratio` is how many times as fast as stock the row is, `share` what
+    it takes above the floor as a share of what stock takes above the floor.
   """
   low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
   summary = {"median_seconds": median, "quartiles_seconds": [low, high],
@@ -151,6 +154,12 @@ def compare(seconds: list[float],
     low, ratio, high = np.percentile(
         np.divide(stock_seconds, seconds), [25, 50, 75]).tolist()
     summary.update(ratio=ratio, ratio_quartiles=[low, high])
+  if stock_seconds and floor_seconds:
+    stock = np.subtract(stock_seconds, floor_seconds)
+    above = np.subtract(seconds, floor_seconds)[stock > 0] / stock[stock > 0]
+    if above.size:
+      low, share, high = np.percentile(above, [25, 50, 75]).tolist()
+      summary.update(share=share, share_quartiles=[low, high])
   return summary
 
 

@@ -30,11 +30,13 @@ class Configuration:
   num_heads: int = 4
   d_kv: int = 64
   d_ff: int = 1024
-  vocabulary: int = 1024
+  vocabulary: int = 32128  # T5's, rounded up.
   targets_vocabulary: int | None = None  # None for the same.
   dropout_rate: float = 0.1
   relative_bias: bool = False
   stock_cross_attention: bool = False
+  stock_vocabulary: bool = False
+  packed: int = 0  # Examples in a row; 0 for rows that T5 has not packed.
   device: str = "cpu:0"
 
   @property
@@ -55,6 +57,8 @@ class Configuration:
     ]
     if self.stock_cross_attention:
       common.append("synthesizer_stack.fast_cross_attention = False")
+    if self.stock_vocabulary:
+      common.append("synthesizer_vocabulary.fast = False")
     if self.relative_bias:
       common += [f"{layer}.relative_attention_type = 'bias_shared'" for layer in (
           "SyntheticAttention", "SparseFixed", "SparseStrided",
@@ -152,10 +156,40 @@ def _tokens(mesh, vocabulary, batch, length):
   """<int32>[batch, length]: random tokens; the first row ends in padding."""
   ids = np.random.RandomState(0).randint(2, vocabulary, (batch, length))
   ids[0, length * 3 // 4:] = 0
-  # TensorFlow would compute whatever depends on constants alone only once.
+  return _fed(mesh, ids)
+
+
+def _fed(mesh, ids):
+  """<int32>[batch, length], of which TensorFlow does not know the values.
+
+  It would compute whatever depends on constants alone only once.
+  """
   fed = tf.placeholder_with_default(tf.constant(ids, tf.int32), ids.shape)
   return mtf.import_fully_replicated(mesh, fed, mtf.Shape(
-      [mtf.Dimension("batch", batch), mtf.Dimension("length", length)]))
+      [mtf.Dimension(*dim) for dim in zip(("batch", "length"), ids.shape)]))
+
+
+def _packing(mesh, config, name, length):
+  """The ids and positions of the examples in each row, as T5 packs them.
+
+  Examples are about as long as each other. The first row ends in padding, as its
+  tokens do.
+  """
+  if not config.packed:
+    return {}
+  generator = np.random.RandomState(0)
+  ids = np.zeros((config.batch, length), np.int32)
+  positions = np.zeros_like(ids)
+  for row in range(config.batch):
+    end = length * 3 // 4 if row == 0 else length
+    mean = end / config.packed
+    cuts = [round(mean * (i + generator.uniform(-0.25, 0.25)))
+            for i in range(1, config.packed)]
+    for i, (start, stop) in enumerate(zip([0, *cuts], [*cuts, end])):
+      ids[row, start:stop] = i + 1
+      positions[row, start:stop] = np.arange(stop - start)
+  return {f"{name}_sequence_id": _fed(mesh, ids),
+          f"{name}_position": _fed(mesh, positions)}
 
 
 def _loss(model, mesh, config, mode):
@@ -163,7 +197,9 @@ def _loss(model, mesh, config, mode):
       _tokens(mesh, config.vocabulary, config.batch, config.inputs),
       _tokens(mesh, config.targets_vocabulary or config.vocabulary,
               config.batch, config.targets),
-      compute_loss=True, mode=mode)
+      compute_loss=True, mode=mode,
+      **_packing(mesh, config, "encoder", config.inputs),
+      **_packing(mesh, config, "decoder", config.targets))
   return loss
 
 

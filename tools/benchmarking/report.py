@@ -17,7 +17,9 @@ def header(result: dict[str, Any]) -> str:
       "heads, d_ff {d_ff}, vocabulary {vocabulary}, batch {batch}, float32, "
       "dropout {dropout_rate}, ".format(**config) +
       ("T5's relative bias" if config["relative_bias"] else "no relative bias") +
-      (", stock cross-attention" if config["stock_cross_attention"] else ""),
+      (", stock cross-attention" if config["stock_cross_attention"] else "") +
+      (", stock embeddings and losses" if config["stock_vocabulary"] else "") +
+      (f", packed: {config['packed']} examples in a row" if config["packed"] else ""),
   ])
 
 
@@ -26,6 +28,7 @@ def header(result: dict[str, Any]) -> str:
 _COLUMNS = (
     ("parameters", "train", lambda r: f"{r['parameters']:,}"),
     ("speed", "train", lambda r: _spread(r["ratio"], r["ratio_quartiles"])),
+    ("share", "train", lambda r: _spread(r["share"], r["share_quartiles"])),
     ("paper", "train", lambda r: f"{r['paper_ratio']:.2f}"),
     ("ms/step", "train", lambda r: _spread(
         1e3 * r["median_seconds"], [1e3 * s for s in r["quartiles_seconds"]], 0)),
@@ -43,6 +46,8 @@ LEGEND = """\
 speed, eval, decode: how many times as fast as SelfAttention in the same round,
   median [quartiles]: training step, loss alone, and greedy decoding with batch
   {decode_batch} and {targets} tokens, encoder included.
+share: what the training step takes above the floor's of the same round, as a share
+  of what SelfAttention's takes above it.
 paper: the same ratio of steps/s in Table 4 of arXiv:2005.00743.
 multiply-adds, TFLOPS: einsums only, as Mesh TensorFlow counts them (it writes
   many element-wise products as einsums, too); 2 operations for each.

@@ -235,7 +235,7 @@ def lower(run: Run, topology: pods.Topology,
   """
   progress("building")
   graph = mtf.Graph()
-  mesh = mtf.Mesh(graph, "mesh")
+  mesh = _tpu_mesh(graph)
   with loops_in_one_graph():
     try:
       loss, updates, microbatches = _build(run, mesh, vocabulary_size)
@@ -251,6 +251,11 @@ def lower(run: Run, topology: pods.Topology,
   fetches = [lowering.lowered_operation(op) for op in updates]
   fetches.append(lowering.export_to_tf_tensor(loss).op)
   return Step(fetches, graph, mesh_impl, lowering, microbatches)
+
+
+def _tpu_mesh(graph):
+  """A mesh whose variables are placed, as T5's trainer does for TPUs alone."""
+  return mtf.Mesh(graph, "mesh", mtf.utils.BalancedVariablePlacer(["cpu:0"]))
 
 
 @contextlib.contextmanager
@@ -269,7 +274,7 @@ def _build_without_mesh(run, vocabulary_size):
   """The Mesh graph of a loss that is not split, or None if that fails, too."""
   run = run._replace(mesh_shape=mtf.Shape([]))
   with tf.Graph().as_default():
-    mesh = mtf.Mesh(mtf.Graph(), "mesh")
+    mesh = _tpu_mesh(mtf.Graph())
     try:
       _loss(run, _model(run, vocabulary_size), 1, _features(run, mesh))
     except ValueError:

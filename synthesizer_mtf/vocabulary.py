@@ -1,0 +1,114 @@
+"""Embeddings and losses that read the vocabulary instead of multiplying with it.
+
+Mesh TensorFlow looks a token up as a product with one-hot rows of the whole
+vocabulary, forward and backward, and its cross entropy writes several tensors
+[batch, length, vocabulary]. With T5's 32,128 ids that is more work than all
+attention of a small model. Where an attention is chosen by gin, and every processor
+holds the whole vocabulary, the same is read and written instead (`ops/lookup.py`,
+`ops/cross_entropy.py`): the same variables, losses and gradients. Where the
+vocabulary is split over the mesh, and on TPUs, products are the better way, and
+Mesh TensorFlow's own stay.
+"""
+
+from collections.abc import Callable
+import functools
+import inspect
+import weakref
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
+from synthesizer_mtf import patches
+from synthesizer_mtf import stack
+from synthesizer_mtf.context import splits
+from synthesizer_mtf.ops import cross_entropy
+from synthesizer_mtf.ops import lookup
+
+# Those whose processors hold the whole vocabulary, as a TokenEmbedding has seen.
+_meshes = weakref.WeakSet()
+
+
+@gin.configurable(module="synthesizer_mtf")
+def synthesizer_vocabulary(fast: bool = True) -> bool:
+  """Whether embeddings and losses are computed without one-hot rows.
+
+  Args:
+    fast: False leaves both to Mesh TensorFlow. So does a class of the user's own
+      in `get_vocab_embedding_cls.cls`.
+
+  Returns:
+    fast, where an attention is chosen by `synthesizer_stack.attention`; else
+    False.
+
+  Raises:
+    ValueError: fast is no boolean.
+  """
+  checks.check_boolean("synthesizer_vocabulary.fast", fast)
+  return fast and bool(stack.choices())
+
+
+class TokenEmbedding(transformer.VocabEmbedding):
+  """T5's `VocabEmbedding`, which also takes its gin bindings.
+
+  Variables: `embedding` [vocab, d_model] as T5 stores it.
+  """
+
+  def ids_to_embedding(self, ids: mtf.Tensor,
+                       context: transformer.Context) -> mtf.Tensor:
+    """The rows of the ids: <float>[batch, length, d_model].
+
+    Args:
+      ids: <int32>[batch, length]; `length` is absent in incremental mode.
+      context: a `transformer.Context`.
+
+    Returns:
+      a tensor with the activations' dtype; zeros for ids of no token.
+    """
+    table, vocab = self._embedding_weights, self._vocab_dim
+    lead = table.shape.dims[:table.shape.dims.index(vocab)]
+    whole = splits.is_whole(context.model, vocab) and not splits.is_on_tpu(ids.mesh)
+    if whole:
+      _meshes.add(ids.mesh)
+    if not whole or ids.shape.dims[:len(lead)] != lead:
+      return super().ids_to_embedding(ids, context)
+    embedding = lookup.lookup(table, ids, vocab)
+    if self._scale_variable_like_classifier_weights:
+      embedding *= self._output_dim.size ** 0.5
+    return embedding
+
+
+def apply() -> None:
+  """Lets Mesh TensorFlow use both wherever the choice says so; once is enough."""
+  chosen = inspect.unwrap(transformer.get_vocab_embedding_cls)
+  patches.assign("cls", chosen, (_chosen_embedding,))
+  patches.wrap("softmax_cross_entropy_with_logits", mtf.layers, _of_ids)
+
+
+def _chosen_embedding(*args, **kwargs):
+  """The default of `get_vocab_embedding_cls`."""
+  make = TokenEmbedding if synthesizer_vocabulary() else transformer.VocabEmbedding
+  return make(*args, **kwargs)
+
+
+def _of_ids(original: Callable[..., mtf.Tensor]) -> Callable[..., mtf.Tensor]:
+  @functools.wraps(original)
+  def wrapped(logits, targets, vocab_dim, z_loss=0.0):
+    ids, values = _ids(targets, vocab_dim)
+    if logits.mesh not in _meshes or ids is None or (
+        set(ids.shape.dims) != set((logits.shape - vocab_dim).dims)):
+      return original(logits, targets, vocab_dim, z_loss)
+    return cross_entropy.cross_entropy(logits, ids, vocab_dim, *values, z_loss)
+
+  return wrapped
+
+
+def _ids(targets, vocab_dim):
+  """The ids, and the targets of an id and of all others; None for other targets."""
+  if targets.dtype.is_integer:
+    return targets, (1.0, 0.0)
+  made = targets.operation
+  if isinstance(made, mtf.ops.OneHotOperation) and (
+      targets.shape.dims[-1] == vocab_dim):
+    return made.inputs[0], (made._on_value, made._off_value)
+  return None, ()

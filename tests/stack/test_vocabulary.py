@@ -1,0 +1,207 @@
+"""Embeddings and losses without one-hot rows are those of Mesh TensorFlow."""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+import numpy as np
+import pytest
+from support import meshes
+from support import models
+from synthesizer_mtf import vocabulary
+from synthesizer_mtf.ops import cross_entropy
+from synthesizer_mtf.ops import lookup
+import tensorflow.compat.v1 as tf
+
+FAST = (lookup.LookupOperation, cross_entropy.CrossEntropyOperation)
+# With padding; the last id is none of the 128 that 32 are rounded up to.
+INPUTS = [[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0], [8, 9, 4, 5, 30, 1, 0],
+          [7, 7, 31, 7, 2, 200, 1]]
+TARGETS = [[4, 9, 6, 1, 0], [3, 1, 0, 0, 0], [31, 30, 2, 3, 1], [7, 9, 9, 9, 1]]
+# Inputs and targets in a row, of which the inputs lose nothing.
+JOINED = [[5, 9, 1, 4, 6, 3, 1, 0], [8, 1, 7, 7, 7, 7, 1, 0],
+          [4, 4, 4, 4, 1, 3, 1, 0], [9, 1, 3, 1, 0, 0, 0, 0]]
+
+
+def parse(fast, *bindings, files=("models/bi_v1.gin",)):
+  models.parse_gin(list(files), models.TINY + [
+      "synthesizer_stack.attention = 'R'",
+      "num_layers = 1", f"synthesizer_vocabulary.fast = {fast}", *bindings])
+
+
+def fast_operations(m):
+  return {type(op) for op in m.graph.operations} & set(FAST)
+
+
+def train(fast, *bindings, model_type="bitransformer", mode="train",
+          activation="float32", mesh=("", ""), vocabulary_size=32, **kwargs):
+  """The loss and the gradients by variable, and whether they are fast."""
+  parse(fast, *bindings, **kwargs)
+  m = models.Model(model_type, vocabulary_size, *mesh)
+  with m.tf_graph.as_default():
+    ids = [m.ids(INPUTS), m.ids(TARGETS)] if model_type == "bitransformer" else [
+        transformer.autoregressive_inputs(m.ids(JOINED)), m.ids(JOINED)]
+    _, loss = m.model.call_simple(
+        *ids, compute_loss=True, mode=mode,
+        variable_dtype=mtf.VariableDType(
+            tf.float32, tf.float32, tf.as_dtype(activation)))
+    variables = m.graph.trainable_variables
+    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+    (values,), _ = m.run(
+        *[mtf.cast(t, tf.float32) for t in (loss, *grads)], scale=0.5)
+  assert fast_operations(m) == (set(FAST) if fast else set())
+  return dict(zip(["loss", *(v.name for v in variables)], values))
+
+
+def check(one, other, rtol=1e-5):
+  assert one.keys() == other.keys() and len(one) > 5
+  for name, value in one.items():
+    scale = np.abs(value).max()
+    assert scale > 0, name
+    np.testing.assert_allclose(other[name], value, atol=rtol * scale, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bindings", [
+    [],
+    ["Unitransformer.label_smoothing = 0.2"],
+    ["Unitransformer.z_loss = 0.3"],
+    ["Unitransformer.z_loss = 0.0"],
+    ["Unitransformer.loss_denominator = 3.0"],
+    ["Unitransformer.ensemble = 3"],
+    ["Unitransformer.ensemble = 3", "Unitransformer.label_smoothing = 0.2"],
+    ["Unitransformer.shared_embedding_and_softmax_weights = False"],
+    ["Bitransformer.shared_embedding = False"],
+    ["VocabEmbedding.scale_variable_like_classifier_weights = True"],
+    ["LayerStack.recompute_grads = True"],
+], ids=lambda bindings: bindings[-1].split(" = ")[0].split(".")[-1]
+    if bindings else "default")
+def test_loss_and_gradients_are_those_of_mesh_tensorflow(bindings):
+  check(train(False, *bindings), train(True, *bindings))
+
+
+@pytest.mark.parametrize("file", ["models/lm_v1.gin", "models/lm_v1_ifa.gin"])
+def test_losses_on_targets_only_are_those_of_mesh_tensorflow(file):
+  """Those are the ids after the first end of sequence."""
+  def run(fast):
+    return train(fast, "Unitransformer.loss_on_targets_only = True",
+                 model_type="delimited_lm", files=[file])
+
+  check(run(False), run(True))
+
+
+def test_without_training_there_is_no_z_loss():
+  bindings = ["Unitransformer.z_loss = 0.3"]
+  evaluated = train(True, *bindings, mode="eval")
+  check(train(False, *bindings, mode="eval"), evaluated)
+  assert evaluated["loss"] < train(True, *bindings)["loss"]
+
+
+def test_bfloat16_stays_within_its_error_of_float32():
+  exact, rounded = train(True), train(True, activation="bfloat16")
+  check(exact, rounded, rtol=0.2)
+
+
+def test_a_batch_that_is_split_changes_nothing():
+  check(train(True), train(True, mesh=("batch:2", "batch:batch")))
+
+
+@pytest.mark.parametrize("mesh, layout", [
+    ("model:2", meshes.LAYOUT), ("model:2,batch:2", meshes.LAYOUT)])
+def test_mesh_tensorflow_computes_what_is_split(mesh, layout):
+  parse(True, "num_heads = 2")
+  m = models.Model(mesh_shape=mesh, layout=layout)
+  with m.tf_graph.as_default():
+    m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
+  assert not fast_operations(m)
+
+
+def test_a_mesh_dimension_of_one_processor_splits_nothing():
+  one = train(True, mesh=("model:1,batch:1", meshes.LAYOUT))
+  check(train(True), one)
+
+
+def test_on_tpus_mesh_tensorflow_computes_all():
+  parse(True)
+  m = models.Model()
+  with m.tf_graph.as_default():
+    m.mesh = mtf.Mesh(m.graph, "mesh", mtf.utils.BalancedVariablePlacer(["cpu:0"]))
+    m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
+  assert not fast_operations(m)
+
+
+@pytest.mark.parametrize("z_loss", [0.0, 0.3])
+def test_ids_are_scored_as_mesh_tensorflow_scores_them(z_loss):
+  """As in evaluation of perplexities, and in scoring; also ids of no token."""
+  parse(True)
+  m = models.Model()
+  original = mtf.layers.softmax_cross_entropy_with_logits.__wrapped__
+  with m.tf_graph.as_default():
+    targets = m.ids([[4, 9, 6, 127, -3], [3, 1, 128, 0, 4000]])
+    logits, _ = m.model.call_simple(
+        m.ids(INPUTS[:2]), m.ids(TARGETS[:2]), False, mode="eval")
+    vocab_dim = logits.shape.dims[-1]
+    far = logits + mtf.range(m.mesh, vocab_dim, tf.float32) * 100
+    found = [function(x, targets, vocab_dim, z_loss=z_loss) for x in (logits, far)
+             for function in (mtf.layers.softmax_cross_entropy_with_logits, original)]
+    (values,), _ = m.run(*found, scale=0.5)
+  assert cross_entropy.CrossEntropyOperation in fast_operations(m)
+  for fast, expected in (values[:2], values[2:]):
+    assert np.abs(expected).max() > 1
+    np.testing.assert_allclose(fast, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_targets_of_several_ids_stay_with_mesh_tensorflow():
+  parse(True)
+  m = models.Model()
+  original = mtf.layers.softmax_cross_entropy_with_logits.__wrapped__
+  with m.tf_graph.as_default():
+    logits, _ = m.model.call_simple(
+        m.ids(INPUTS), m.ids(TARGETS), False, mode="eval")
+    vocab_dim = logits.shape.dims[-1]
+    targets = mtf.one_hot(m.ids(TARGETS), vocab_dim) * 0.5 + 0.5 / vocab_dim.size
+    (values,), _ = m.run(*[
+        function(logits, targets, vocab_dim) for function in (
+            mtf.layers.softmax_cross_entropy_with_logits, original)], scale=0.5)
+  np.testing.assert_array_equal(*values)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_decoding_gives_the_ids_of_mesh_tensorflow(beam_size):
+  decoded = []
+  for fast in (True, False):
+    parse(fast, "Unitransformer.shared_embedding_and_softmax_weights = False")
+    m = models.Model()
+    with m.tf_graph.as_default():
+      outputs = m.model.decode(m.ids(INPUTS), beam_size=beam_size,
+                               max_decode_length=6, decode_length_constant=20)
+      ((ids,),), _ = m.run(outputs, scale=1.0)
+    decoded.append(ids)
+    assert (lookup.LookupOperation in fast_operations(m)) == fast
+  assert len(set(decoded[0].flatten())) > 2
+  np.testing.assert_array_equal(*decoded)
+
+
+
+
+@pytest.mark.parametrize("bindings", [
+    ["synthesizer_stack.attention = None"],
+    ["get_vocab_embedding_cls.cls = @VocabEmbedding"]])
+def test_mesh_tensorflow_computes_what_nobody_chose(bindings):
+  parse(True, *bindings)
+  m = models.Model()
+  with m.tf_graph.as_default():
+    m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
+  assert not fast_operations(m)
+
+
+def test_a_switch_that_is_no_boolean_is_an_error():
+  parse("'no'")
+  m = models.Model()
+  with m.tf_graph.as_default(), pytest.raises(ValueError, match=(
+      r"`synthesizer_vocabulary.fast` is 'no' but must be True or False")):
+    m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
+
+
+def test_a_second_application_changes_nothing():
+  before = mtf.layers.softmax_cross_entropy_with_logits
+  vocabulary.apply()
+  assert mtf.layers.softmax_cross_entropy_with_logits is before
