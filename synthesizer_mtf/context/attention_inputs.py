@@ -30,12 +30,15 @@ class AttentionInputs:
     length: the dimension `length` of the queries.
     memory_length: the dimension `memory_length` of the keys.
     packed: whether rows may hold several examples (see `segments.is_packed`).
+    apart: whether the logits are to be made for examples in the place of rows (see
+      `examples.py`): without `batch` for all positions of an example, with `batch`
+      for the tokens, with all positions of their examples as keys.
     incremental: whether the call decodes one token.
   """
 
   def __init__(self, context: transformer.Context, x: mtf.Tensor,
                num_heads: int, key_value_size: int, packed: bool,
-               memory: mtf.Tensor | None = None):
+               memory: mtf.Tensor | None = None, apart: bool = False):
     self.context = context
     self.x = x
     self.memory = memory
@@ -46,6 +49,7 @@ class AttentionInputs:
             else memory.shape.get_dim_by_name("memory_length")).size
     self.memory_length = mtf.Dimension("memory_length", size)
     self.packed = packed
+    self.apart = apart
     self.incremental = context.mode == "incremental"
     self._query_scope = None
     self._projections = {}
@@ -72,6 +76,11 @@ class AttentionInputs:
     return not self.context.model.fully_autoregressive
 
   @property
+  def _gathers(self):
+    """Whether each row of the batch has positions of its own."""
+    return self.packed and not self.apart
+
+  @property
   def query_slot(self) -> mtf.Tensor:
     """<int32>[length]: places in the row; <int32>[batch] in incremental mode."""
     if self.incremental:
@@ -95,7 +104,7 @@ class AttentionInputs:
   def memory_position(self) -> mtf.Tensor:
     """<int32>[memory_length], or <int32>[batch, memory_length] where rows are
     packed: each key's position in its example."""
-    if self.packed:
+    if self._gathers:
       return mtf.rename_dimension(
           self.query_position, self.length.name, self.memory_length.name)
     return self.memory_slot
@@ -133,7 +142,7 @@ class AttentionInputs:
       the return value of `make`.
     """
     return stack_cache.once_per_stack(
-        self.context, (key, self.heads, self.packed), make)
+        self.context, (key, self.heads, self.packed, self.apart), make)
 
   @property
   def query_dims(self) -> list[mtf.Dimension]:
@@ -288,7 +297,7 @@ class AttentionInputs:
     if self.incremental:
       table = tables.cut(table, "length", self.memory_length.size)
       return tables.gather_rows(table, self.context.position)
-    if self.packed:
+    if self._gathers:
       every = mtf.rename_dimension(table, "length", "table_length")
       return mtf.gather(every, self.query_position,
                         mtf.Dimension("table_length", dim.size))
@@ -304,7 +313,7 @@ class AttentionInputs:
       The columns, with `memory_length` cut to the batch, and with `batch` where
       rows are packed.
     """
-    if self.packed:
+    if self._gathers:
       dim = table.shape.get_dim_by_name("memory_length")
       every = mtf.rename_dimension(table, "memory_length", "table_length")
       return mtf.gather(every, self.memory_position,
@@ -313,7 +322,7 @@ class AttentionInputs:
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
     """What `query_rows` and `memory_columns` give together, in one pass."""
-    if self.packed:
+    if self._gathers:
       return tables.gather_table(
           table, self.query_position, self.memory_position)
     return self.query_rows(
@@ -352,7 +361,7 @@ class AttentionInputs:
     """
     a_dim, b_dim = a.shape.dims[-1], b.shape.dims[-1]
     count = a_dim.size * b_dim.size
-    if not self.packed:
+    if not self._gathers:
       product = mtf.replace_dimensions(
           a * b, [a_dim, b_dim], mtf.Dimension("memory_length", count))
       return tables.tile(product, "memory_length", self.memory_length.size)

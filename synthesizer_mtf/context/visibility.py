@@ -34,7 +34,7 @@ def visibility(inputs: attention_inputs.AttentionInputs) -> Visibility:
     a `Visibility`.
   """
   return stack_cache.once_per_stack(
-      inputs.context, ("visibility", inputs.packed),
+      inputs.context, ("visibility", inputs.packed, inputs.apart),
       lambda: _from_context(inputs))
 
 
@@ -42,7 +42,7 @@ def _from_context(inputs):
   context = inputs.context
   ids = segments.segment_id(context)
   keys = pairs = None
-  if ids is not None:
+  if ids is not None and not inputs.apart:
     if inputs.packed:
       pairs = mtf.equal(ids, _of_keys(ids, inputs))
     else:

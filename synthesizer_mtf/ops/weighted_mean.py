@@ -23,6 +23,7 @@ from synthesizer_mtf.context import visibility
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import in_turns
 from synthesizer_mtf.ops import logit_forms
+from synthesizer_mtf.ops import mean_of_examples
 import tensorflow.compat.v1 as tf
 
 # How many queries are computed at a time, where there are more.
@@ -54,6 +55,12 @@ def weighted_mean(logits: list[logit_forms.Logits], values: mtf.Tensor,
             for t in tables]
   if inputs.incremental:
     return _of_one_query(products, tables, values, visible, inputs)
+  if inputs.apart:
+    shared = [t for t in tables if not inputs.has_batch(t)]
+    return mean_of_examples.mean_of_examples(
+        products, [_sum(shared)] * bool(shared) +
+        [mtf.cast(t, tf.float32) for t in tables if inputs.has_batch(t)],
+        values, inputs)
   if any(inputs.has_batch(t) for t in sum(map(list, products), tables)):
     return _with_batch(products, tables, values, visible, inputs)
   return _without_batch(products, tables, values, visible, inputs)

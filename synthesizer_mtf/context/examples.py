@@ -1,0 +1,224 @@
+"""The examples of packed rows, each for itself.
+
+Where rows hold several examples, each is laid out from its first position on, and
+attention is computed within it: nothing across examples, and parts of tables where
+a masked row would gather them. How many examples there are, and how long, is found
+out while the graph runs. Examples of about the same length are computed together;
+the cost grows with the sum of their squared lengths.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import splits
+from synthesizer_mtf.context import stack_cache
+from synthesizer_mtf.context import watchers
+import tensorflow.compat.v1 as tf
+
+# In a group no example is shorter than this share of the longest; but the last
+# group holds all that is shorter. Together they keep the worst case, many examples
+# of few tokens, near what masked rows cost.
+_SHARE = 0.7
+_GROUPS = 6
+
+
+def are_apart(context: transformer.Context, packed: bool) -> bool:
+  """Whether a layer can compute with each example for itself.
+
+  Not while decoding, on TPUs, which want static shapes, where the layout splits
+  the length, for the prefixes of a language model, whose examples differ in what
+  they see, in ensembles, and where somebody watches whole rows of weights.
+
+  Args:
+    context: a `transformer.Context`.
+    packed: whether rows may hold several examples.
+
+  Returns:
+    a boolean.
+  """
+  priority = context.read_priority
+  ordered = priority is None or not set(context.batch_dims) & set(priority.shape.dims)
+  return (packed and ordered and context.mode != "incremental" and
+          not context.model.ensemble_dim and not watchers.is_on() and
+          not splits.is_on_tpu(context.mesh) and
+          splits.is_whole(context.model, context.length_dim))
+
+
+def examples(context: transformer.Context) -> "ExamplesOperation":
+  """The examples in the rows of a stack; found once in each."""
+  return stack_cache.once_per_stack(
+      context, "examples",
+      lambda: ExamplesOperation(segments.segment_id(context)))
+
+
+class Group(NamedTuple):
+  """Examples of about the same length, as TensorFlow tensors.
+
+  Attributes:
+    slots: <int32>[examples, positions], the places of the tokens among all tokens
+      of the batch; some place beyond the end of an example.
+    seen: <float32>[examples, positions], 0 beyond the end of an example.
+  """
+  slots: tf.Tensor
+  seen: tf.Tensor
+
+  @property
+  def length(self) -> tf.Tensor:
+    """<int32>[]: the tokens of the longest, or 0 if the group is empty."""
+    return tf.shape(self.slots)[1]
+
+
+class ExamplesOperation(mtf.Operation):
+  """Finds the examples of each processor's rows.
+
+  Its results have shapes that are not known before the graph runs, so that they
+  are no tensors of Mesh; operations which are lowered later read `layout`.
+
+  Attributes:
+    layout: a list of laid-out tensors, for `Layout.of_slices`.
+  """
+
+  def __init__(self, ids: mtf.Tensor):
+    """Declares the input.
+
+    Args:
+      ids: <int32>[batch, length], 0 for padding; see `segments.segment_id`.
+    """
+    super().__init__([ids], name="examples")
+    self._outputs = []
+    self.layout = None
+
+  @property
+  def has_gradient(self) -> bool:
+    return False
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    ids, = self.inputs
+    self.layout = lowering.mesh_impl(self).slicewise(
+        lambda ids: Layout.of_ids(ids).slices, lowering.tensors[ids])
+
+
+class Layout(NamedTuple):
+  """Where the tokens of one processor's rows are.
+
+  Attributes:
+    groups: a list of `Group`, the longest examples first.
+    places: <int32>[tokens of the batch], the place of each token in `joined` rows
+      of all groups, counted from 1; 0 for padding.
+  """
+  groups: list[Group]
+  places: tf.Tensor
+
+  @property
+  def slices(self) -> tuple[tf.Tensor, ...]:
+    """All tensors, for `of_slices`."""
+    return (self.places, *(t for group in self.groups for t in group))
+
+  @classmethod
+  def of_slices(cls, slices: Sequence[tf.Tensor]) -> "Layout":
+    """The layout whose `slices` these are."""
+    places, *rest = slices
+    return cls([Group(*pair) for pair in zip(rest[::2], rest[1::2])], places)
+
+  @classmethod
+  def of_ids(cls, ids: tf.Tensor) -> "Layout":
+    """The layout of rows.
+
+    Args:
+      ids: <int32>[batch, length], 0 for padding.
+    """
+    length = ids.shape.as_list()[-1]
+    order, first, sizes = _sorted_examples(tf.reshape(ids, [-1, length]))
+    groups = [Group(*_slots(order, first[start:stop], sizes[start:stop]))
+              for start, stop in _bounds(sizes)]
+    slots = tf.concat([tf.reshape(g.slots, [-1]) for g in groups], 0)
+    seen = tf.concat([tf.reshape(g.seen, [-1]) for g in groups], 0)
+    # Of padding in an example the place is that of no token.
+    tokens = tf.size(order)
+    places = tf.math.unsorted_segment_sum(
+        tf.range(1, tf.size(slots) + 1), tf.where_v2(seen > 0, slots, -1), tokens)
+    return cls(groups, places)
+
+  def unjoin(self, rows: tf.Tensor, group: Group) -> tf.Tensor:
+    """Rows of a group's tokens.
+
+    Args:
+      rows: [tokens of the batch, heads, channels]
+      group: one of `groups`.
+
+    Returns:
+      [heads, examples, positions, channels]
+    """
+    _, heads, channels = rows.shape.as_list()
+    found = tf.gather(tf.reshape(rows, [-1, heads * channels]), group.slots)
+    found = tf.reshape(found, tf.concat(
+        [tf.shape(group.slots), [heads, channels]], 0))
+    return tf.transpose(found, [2, 0, 1, 3])
+
+  def join(self, parts: list[tf.Tensor]) -> tf.Tensor:
+    """Rows of all tokens, 0 for padding: what `unjoin` took apart.
+
+    Args:
+      parts: [heads, examples, positions, channels] for each group.
+
+    Returns:
+      [tokens of the batch, heads, channels]
+    """
+    heads, _, _, channels = parts[0].shape.as_list()
+    rows = [tf.reshape(tf.transpose(part, [1, 2, 0, 3]), [-1, heads * channels])
+            for part in parts]
+    nothing = tf.zeros([1, heads * channels], parts[0].dtype)
+    return tf.reshape(tf.gather(tf.concat([nothing] + rows, 0), self.places),
+                      [-1, heads, channels])
+
+
+def _sorted_examples(ids):
+  """The tokens example by example, and the examples by their size.
+
+  Args:
+    ids: <int32>[rows, length]
+
+  Returns:
+    <int32>[tokens]: the places of the tokens, example by example; and for each
+    example, the longest first, where it begins in these, and its size. There are
+    as many examples as tokens; all others have the size 0.
+  """
+  rows, length = ids.shape.as_list()
+  wide = tf.cast(ids, tf.int64)
+  low = tf.reduce_min(wide)
+  key = wide - low + tf.range(rows, dtype=tf.int64)[:, None] * (
+      tf.reduce_max(wide) - low + 1)
+  real = tf.reshape(tf.not_equal(ids, 0), [-1])
+  key = tf.where_v2(real, tf.reshape(key, [-1]), tf.reduce_max(key) + 1)
+  slots = tf.range(rows * length, dtype=tf.int64)
+  ordered = tf.sort(key * (rows * length) + slots)
+  order = tf.cast(ordered % (rows * length), tf.int32)
+  key, real = ordered // (rows * length), tf.gather(real, order)
+  begins = tf.concat([[True], tf.not_equal(key[1:], key[:-1])], 0)
+  example = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+  sizes = tf.math.unsorted_segment_sum(
+      tf.cast(real, tf.int32), example, rows * length)
+  first = tf.cumsum(sizes, exclusive=True)
+  sizes, longest = tf.math.top_k(sizes, rows * length)
+  return order, tf.gather(first, longest), sizes
+
+
+def _bounds(sizes):
+  """Where each group begins and ends among examples sorted by their size."""
+  longest = tf.cast(sizes[0], tf.float32)
+  limits = [longest * _SHARE ** (i + 1) for i in range(_GROUPS - 1)] + [0.]
+  ends = [tf.reduce_sum(tf.cast(tf.cast(sizes, tf.float32) > limit, tf.int32))
+          for limit in limits]
+  return zip([0] + ends, ends)
+
+
+def _slots(order, first, sizes):
+  """Slots and mask of a group of examples, [examples, positions] each."""
+  length = tf.reduce_max(tf.concat([sizes, [0]], 0))
+  position = tf.range(length)
+  seen = position < sizes[:, None]
+  place = tf.where_v2(seen, first[:, None] + position, 0)
+  return tf.gather(order, place), tf.cast(seen, tf.float32)
