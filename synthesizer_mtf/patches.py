@@ -264,6 +264,11 @@ REGISTER = {
         "seqio's flag --module_import is this package by default",
         "seqio's command knows only the tasks that a module registers",
         "its entry point takes the default as an argument"),
+    "pipeline_options": Patch(
+        "absl.flags:FLAGS", "set_default",
+        "seqio's flag --pipeline_options names Beam's runner for one machine",
+        "the DirectRunner of newer Beams first asks a web site for another runner",
+        "seqio or Beam takes this one"),
     # tools/plan_pod
     "disable_control_flow_v2": Patch(
         "tensorflow.compat.v1", "disable_control_flow_v2",

@@ -14,6 +14,8 @@ import sys
 from absl import flags
 from synthesizer_mtf import patches
 
+_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+
 
 def main() -> None:
   """Runs seqio's command; without apache-beam, says how to get it."""
@@ -26,6 +28,8 @@ def main() -> None:
              "not installed: pip install 'synthesizer-mtf[cache]'.")
   patches.call(
       "module_import", flags.FLAGS, "module_import", ["synthesizer_mtf"])
+  patches.call(
+      "pipeline_options", flags.FLAGS, "pipeline_options", [f"--runner={_RUNNER}"])
   cache_tasks_main.console_entry_point()
 
 

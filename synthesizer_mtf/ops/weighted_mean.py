@@ -58,7 +58,7 @@ def weighted_mean(logits: list[logit_forms.Logits], values: mtf.Tensor,
   if inputs.apart:
     shared = [t for t in tables if not inputs.has_batch(t)]
     return mean_of_examples.mean_of_examples(
-        products, [_sum(shared)] * bool(shared) +
+        products, ([_sum(shared)] if shared else []) +
         [mtf.cast(t, tf.float32) for t in tables if inputs.has_batch(t)],
         values, inputs)
   if any(inputs.has_batch(t) for t in sum(map(list, products), tables)):

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 @pytest.mark.parametrize("notation", ["V", "R", "FD", "FR+D+V", "Fix+R+V"])
 def test_a_training_step_lowers_to_eight_cores(notation, packed):
   parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1")
-  m = models.Model(mesh_shape="batch:2,model:4", layout=LAYOUT)
+  m = models.Model(mesh_shape="batch:2,model:4", layout=LAYOUT, tpu=True)
   with m.tf_graph.as_default():
     inputs, targets = m.ids(np.ones((4, 9), int)), m.ids(np.ones((4, 7), int))
     kwargs = {"encoder_sequence_id": inputs, "decoder_sequence_id": targets
@@ -31,5 +31,8 @@ def test_a_training_step_lowers_to_eight_cores(notation, packed):
   for variable in m.graph.all_variables:
     if variable.name.split("/")[-1] in ("R", "R1", "R2", "W1", "W2", "q", "v"):
       assert np.prod(mesh_impl.slice_shape(variable.shape)) * 4 == variable.size
+  # XLA wants shapes that it knows.
+  assert all(t.shape.is_fully_defined() for op in m.tf_graph.get_operations()
+             for t in op.outputs)
   names = {str(k) for k in lowering.counters}
   assert any("einsum" in name for name in names)

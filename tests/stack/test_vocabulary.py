@@ -121,9 +121,8 @@ def test_a_mesh_dimension_of_one_processor_splits_nothing():
 
 def test_on_tpus_mesh_tensorflow_computes_all():
   parse(True)
-  m = models.Model()
+  m = models.Model(tpu=True)
   with m.tf_graph.as_default():
-    m.mesh = mtf.Mesh(m.graph, "mesh", mtf.utils.BalancedVariablePlacer(["cpu:0"]))
     m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
   assert not fast_operations(m)
 

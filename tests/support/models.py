@@ -35,13 +35,15 @@ class Model:
   """A model in a graph and session of its own, with float32 everywhere."""
 
   def __init__(self, model_type="bitransformer", vocabulary=VOCABULARY,
-               mesh_shape="", layout="", targets_vocabulary=None):
+               mesh_shape="", layout="", targets_vocabulary=None, tpu=False):
     self.mesh_shape = mtf.convert_to_shape(mesh_shape)
     self.layout = mtf.convert_to_layout_rules(layout)
     self.tf_graph = tf.Graph()
     with self.tf_graph.as_default():
       self.graph = mtf.Graph()
-      self.mesh = mtf.Mesh(self.graph, "mesh")
+      # As T5's trainer makes them: only for TPUs it places variables.
+      placer = mtf.utils.BalancedVariablePlacer(["cpu:0"]) if tpu else None
+      self.mesh = mtf.Mesh(self.graph, "mesh", placer)
       self.model = build(
           model_type, vocabulary, self.mesh_shape, self.layout,
           targets_vocabulary)

@@ -1,0 +1,133 @@
+"""Examples of packed rows, each for itself, are those of masked rows."""
+
+import inspect
+
+import mesh_tensorflow as mtf
+import numpy as np
+import pytest
+from support import cases
+from support import models
+from support.decoding import parse
+from synthesizer_mtf.context import examples
+from synthesizer_mtf.ops import mean_of_examples
+from synthesizer_mtf.synthesizers import names
+import tensorflow.compat.v1 as tf
+
+LENGTH, TARGETS = 23, 13
+# By rows: examples of many sizes; one; ids in any order; padding alone, and between
+# examples.
+IDS = [
+    [1] * 12 + [2] * 5 + [3] * 3 + [4] * 2 + [5],
+    [1] * LENGTH,
+    [7] * 9 + [2] * 6 + [90] + [0] * 7,
+    [0] * LENGTH,
+    [0] * 3 + [1] * 8 + [0] * 2 + [2] * 10,
+]
+TARGET_IDS = [row[:TARGETS] for row in IDS]
+
+
+def run(notation, *bindings):
+  """The loss and all gradients of a model on packed rows, and its operations."""
+  parse(notation, "num_layers = 1", "d_ff = 6", "Unitransformer.max_length = 32",
+        *bindings)
+  m = models.Model()
+  generator = np.random.RandomState(0)
+  with m.tf_graph.as_default():
+    ids, target_ids = np.array(IDS), np.array(TARGET_IDS)
+    inputs, targets = (
+        m.ids(generator.randint(2, models.VOCABULARY, mark.shape) * (mark > 0))
+        for mark in (ids, target_ids))
+    _, loss = m.model.call_simple(
+        inputs, targets, True, mode="train", encoder_sequence_id=m.ids(ids),
+        decoder_sequence_id=m.ids(target_ids))
+    variables = m.graph.trainable_variables
+    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+    (values,), _ = m.run(loss, *grads, scale=0.5)
+  kinds = {type(op) for op in m.graph.operations}
+  return dict(zip(["loss", *(v.name for v in variables)], values)), kinds
+
+
+def max_lengths(notation):
+  """Bindings that let tables be longer than the rows."""
+  known = names.SYNTHESIZING_FUNCTIONS
+  return [f"{known[part].__name__}.max_length = {LENGTH + 3}"
+          for part in notation.split("+")
+          if "max_length" in inspect.signature(known[part].__init__).parameters]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notation", [*cases.NOTATIONS, "FR+FD+V", "Pattern+D"])
+def test_loss_and_gradients_are_those_of_masked_rows(notation, monkeypatch):
+  bindings = ["SyntheticAttention.relative_attention_type = 'bias_shared'",
+              *max_lengths(notation)]
+  apart, kinds = run(notation, *bindings)
+  assert mean_of_examples.MeanOfExamplesOperation in kinds
+  monkeypatch.setattr(examples, "are_apart", lambda context, packed: False)
+  masked, kinds = run(notation, *bindings)
+  assert mean_of_examples.MeanOfExamplesOperation not in kinds
+  assert apart.keys() == masked.keys()
+  for name, value in masked.items():
+    np.testing.assert_allclose(
+        apart[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("notation, bindings", [
+    ("V", ["Unitransformer.ensemble = 2"]),
+    ("R", ["SyntheticAttention.softmax = False"]),
+    ("V", ["SyntheticAttention.packed = False"])])
+def test_what_cannot_be_taken_apart_is_masked(notation, bindings):
+  _, kinds = run(notation, *bindings, *max_lengths(notation))
+  assert mean_of_examples.MeanOfExamplesOperation not in kinds
+
+
+def layout(ids):
+  with tf.Graph().as_default(), tf.Session() as session:
+    found = examples.Layout.of_ids(tf.constant(ids, tf.int32))
+    return examples.Layout.of_slices(session.run(found.slices))
+
+
+@pytest.mark.parametrize("row", [
+    IDS[2], [7] * 3 + [2] * 4 + [7] * 6 + [90] + [2] * 2 + [0] * 7])
+def test_each_example_is_in_one_group_from_its_first_token_on(row):
+  """Also where its tokens are not next to each other."""
+  ids = np.array([*IDS[:2], row, *IDS[3:]])
+  expected = {tuple(r * LENGTH + np.flatnonzero(row == i))
+              for r, row in enumerate(ids) for i in set(row) - {0}}
+  groups = layout(ids).groups
+  found = [tuple(slots[seen > 0]) for group in groups
+           for slots, seen in zip(group.slots, group.seen)]
+  assert len(found) == len(expected) and set(found) == expected
+  sizes = [seen.sum() for group in groups for seen in group.seen]
+  assert sizes == sorted(sizes, reverse=True)
+  assert sum(len(group.slots) > 0 for group in groups) > 3
+
+
+def test_what_is_taken_apart_is_joined_again():
+  generator = np.random.RandomState(0)
+  rows = generator.randn(len(IDS) * LENGTH, 3, 2).astype(np.float32)
+  with tf.Graph().as_default(), tf.Session() as session:
+    found = examples.Layout.of_ids(tf.constant(IDS, tf.int32))
+    tokens = tf.constant(rows)
+    again = session.run(found.join(
+        [found.unjoin(tokens, group) for group in found.groups]))
+  real = np.ravel(IDS) > 0
+  np.testing.assert_array_equal(again, rows * real[:, None, None])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_of_positions_are_few_more_than_those_of_the_examples(seed):
+  """At most 1 / 0.7^2 of them but for what the last group fills up."""
+  generator = np.random.RandomState(seed)
+  ids = np.repeat(np.arange(1, 40), generator.randint(20, 100, 39))
+  ids = ids[:8 * 128].reshape(8, 128)
+  computed = sum(group.slots.shape[0] * group.slots.shape[1] ** 2
+                 for group in layout(ids).groups)
+  needed = sum(np.sum(row == i) ** 2 for row in ids for i in set(row))
+  assert needed <= computed < 2.2 * needed
+  assert computed < 8 * 128 ** 2
+
+
+def test_one_example_in_each_row_is_one_group():
+  groups = layout(np.ones((4, 9), int)).groups
+  assert [group.slots.shape[0] for group in groups] == [4] + [0] * 5
+  assert groups[0].slots.shape == (4, 9)
