@@ -1,4 +1,6 @@
-"""How the mesh divides a dimension, while the graph is built."""
+"""How the mesh divides a dimension, and the sums over what it divides."""
+
+from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -24,6 +26,35 @@ def is_whole(model: transformer.Unitransformer, dim: mtf.Dimension) -> bool:
   """Whether each processor holds all of a dimension."""
   found = mesh_dimension(model, dim)
   return found is None or found.size == 1
+
+
+def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
+              dims: list[mtf.Dimension], laid_out: Any, output: mtf.Tensor) -> Any:
+  """The sum of what processors have made of their parts of some dimensions.
+
+  Args:
+    lowering: the lowering of the operation.
+    operation: an operation, whose name the counter of `plan_pod` gets.
+    dims: dimensions that `output` has lost in a sum over each processor's part.
+    laid_out: the laid-out tensor of these sums.
+    output: the tensor that it is to be.
+
+  Returns:
+    a laid-out tensor, or one that Mesh adds up when somebody reads it.
+  """
+  mesh_impl = lowering.mesh_impl(operation)
+  axes = [axis for axis in map(mesh_impl.tensor_dimension_to_mesh_axis, dims)
+          if axis is not None]
+  if not axes:
+    return laid_out
+
+  def add_counter():
+    kind = operation.name.rpartition("/")[2].rstrip("_0123456789")
+    lowering.add_counter(
+        f"allreduce/{axes}/{kind}", mesh_impl.laid_out_size(output.shape))
+
+  return mtf.LazyAllreduceSum(
+      mesh_impl, laid_out, axes, add_counter_fn=add_counter)
 
 
 def is_on_tpu(mesh: mtf.Mesh) -> bool:

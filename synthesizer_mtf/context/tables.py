@@ -5,6 +5,7 @@
 
 import mesh_tensorflow as mtf
 import numpy as np
+from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 
@@ -264,14 +265,5 @@ class GatherTableGradOperation(mtf.Operation):
 
     grad = mesh_impl.slicewise(
         scatter, *[lowering.tensors[x] for x in self.inputs])
-    batch_axes = [
-        axis for axis in map(mesh_impl.tensor_dimension_to_mesh_axis,
-                             self.inputs[0].shape.dims[:-1])
-        if axis is not None]
-    if batch_axes:
-      def add_counter():
-        lowering.add_counter(f"allreduce/{batch_axes}/gather_table_grad",
-                             mesh_impl.laid_out_size(self.outputs[0].shape))
-      grad = mtf.LazyAllreduceSum(
-          mesh_impl, grad, batch_axes, add_counter_fn=add_counter)
-    lowering.set_tensor_lowering(self.outputs[0], grad)
+    lowering.set_tensor_lowering(self.outputs[0], splits.add_parts(
+        lowering, self, self.inputs[0].shape.dims[:-1], grad, self.outputs[0]))

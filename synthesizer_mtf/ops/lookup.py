@@ -6,6 +6,7 @@ the faster way, and it is the only one where the rows are split over the mesh.
 """
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 
@@ -101,13 +102,5 @@ class LookupGradOperation(mtf.Operation):
 
     total = mesh_impl.slicewise(add, *[lowering.tensors[x] for x in self.inputs])
     ids, _ = self.inputs
-    axes = [axis for axis in map(mesh_impl.tensor_dimension_to_mesh_axis,
-                                 ids.shape.dims[self._lead:]) if axis is not None]
-    if axes:
-      def add_counter():
-        lowering.add_counter(
-            f"allreduce/{axes}/lookup_grad", mesh_impl.laid_out_size(table.shape))
-
-      total = mtf.LazyAllreduceSum(
-          mesh_impl, total, axes, add_counter_fn=add_counter)
-    lowering.set_tensor_lowering(table, total)
+    lowering.set_tensor_lowering(table, splits.add_parts(
+        lowering, self, ids.shape.dims[self._lead:], total, table))

@@ -4,7 +4,8 @@ As `weighted_mean`, whose formulas it shares, but in TensorFlow: examples have s
 which only the running graph knows (see `context/examples.py`). Tokens of features
 that differ between examples are laid out from position 0 on; what is the same for
 all examples is a table over positions, of which the corner is read. Logits which no
-part computes from the tokens have one softmax for all examples of a group.
+part computes from the tokens have one softmax for all examples of a group; for its
+maximum see `weighted_mean._without_batch`.
 """
 
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import examples
+from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
@@ -166,7 +168,7 @@ class _Block:
     tables = [term.block for term in sorted(
         self.terms["table"], key=lambda term: term.of_tokens)]
     if self.terms["query"]:
-      tables.append(self._product())
+      tables.append(tf.matmul(*self._features(), transpose_b=True))
     elif self.has_batch:
       tables.append((1 - self._group.seen)[None, :, None] * visibility.HIDDEN)
     weights = tf.nn.softmax(sum(tables[1:], tables[0]))
@@ -181,9 +183,6 @@ class _Block:
     mean = _without_batch(weights, values * seen[None, :, :, None]) / total
     self.kept = [weights, mean, total]
     return mean
-
-  def _product(self):
-    return tf.matmul(*self._features(), transpose_b=True)
 
   def gradients(self, grad):
     """The gradients of the terms, in their order, as [heads, examples, ...].
@@ -277,7 +276,8 @@ class MeanOfExamplesGradOperation(mtf.Operation):
         *forward.slices(lowering))
     for output, grad, of_tokens in zip(self.outputs, grads, forward.of_tokens):
       lowering.set_tensor_lowering(
-          output, grad if of_tokens else self._sum(lowering, output, grad))
+          output, grad if of_tokens else splits.add_parts(
+              lowering, self, forward.batch_dims, grad, output))
 
   def _of_slice(self, grad, kept, slices, shapes):
     forward = self._forward
@@ -296,20 +296,6 @@ class MeanOfExamplesGradOperation(mtf.Operation):
             _add_corners(parts, shape), shape), output.dtype)
         for parts, name, of_tokens, output, shape in zip(
             zip(*found), forward.names, forward.of_tokens, self.outputs, shapes))
-
-  def _sum(self, lowering, output, grad):
-    """Adds the gradients of all parts of the batch."""
-    mesh_impl = lowering.mesh_impl(self)
-    axes = [axis for axis in map(mesh_impl.tensor_dimension_to_mesh_axis,
-                                 self._forward.batch_dims) if axis is not None]
-    if not axes:
-      return grad
-
-    def add_counter():
-      lowering.add_counter(f"allreduce/{axes}/mean_of_examples_grad",
-                           mesh_impl.laid_out_size(output.shape))
-
-    return mtf.LazyAllreduceSum(mesh_impl, grad, axes, add_counter_fn=add_counter)
 
 
 def _join_table(layout, parts, shape, name):
