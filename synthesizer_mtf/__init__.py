@@ -20,6 +20,7 @@ from synthesizer_mtf import compat
 compat.apply()
 
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import optimizer
 from synthesizer_mtf import stack
 from synthesizer_mtf import tasks
 from synthesizer_mtf import vocabulary
@@ -38,6 +39,7 @@ from synthesizer_mtf.training.summaries import train_with_attention_summaries
 gin_files.add_search_path()
 stack.apply()
 vocabulary.apply()
+optimizer.apply()
 warm_start.apply()
 estimators.apply()
 model_api.apply()

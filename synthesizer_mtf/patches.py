@@ -119,6 +119,13 @@ REGISTER = {
         "takes ids as they are, where such an embedding is used",
         "it writes one-hot targets and several tensors as large as the logits",
         "Mesh has a cross entropy of ids"),
+    # optimizer.py
+    "apply_grad": Patch(
+        "mesh_tensorflow.optimize:AdafactorOptimizer", "apply_grad",
+        "computes the same in few passes, where an attention is chosen by gin and "
+        "the variable is not split",
+        "it writes about ten tensors as large as the variable",
+        "Mesh's Adafactor reads a variable a few times only"),
     # model_api.py
     "estimator": Patch(
         _MTF_MODEL, "estimator",

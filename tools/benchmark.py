@@ -117,7 +117,8 @@ def _configurations(args):
   config = model.Configuration(
       **sizes, dropout_rate=args.dropout_rate, relative_bias=args.relative_bias,
       stock_cross_attention=args.stock_cross_attention,
-      stock_vocabulary=args.stock_vocabulary, packed=args.packed)
+      stock_vocabulary=args.stock_vocabulary,
+      stock_optimizer=args.stock_optimizer, packed=args.packed)
   return [dataclasses.replace(config, inputs=length)
           for length in args.lengths or [config.inputs]]
 
@@ -156,6 +157,8 @@ def _parser():
                       help="our rows, too, use Mesh TensorFlow's EncDecAttention")
   parser.add_argument("--stock_vocabulary", action="store_true",
                       help="our rows, too, use Mesh TensorFlow's embeddings and loss")
+  parser.add_argument("--stock_optimizer", action="store_true",
+                      help="our rows, too, use Mesh TensorFlow's updates of Adafactor")
   parser.add_argument("--packed", type=arguments.positive, default=0, metavar="N",
                       help="rows of N examples, as T5 packs them; in training and "
                       "evaluation (default: rows are not packed)")

@@ -1,11 +1,12 @@
 """The rows of the benchmark: attentions, as gin bindings on one T5 model.
 
-Ours are named by their notation. They and the floor, which mixes no positions at
-all, come with the fast cross-attention of `synthesizer_stack` and the embeddings
-and losses of `synthesizer_vocabulary`, unless the configuration says otherwise;
-nothing else of the model differs, but that `UT:V` makes the blocks of a stack one,
-which is called many times. `SelfAttention`, the authors' `Synthesizer` and
-`LocalConvAttnBlock` are those of mesh_tensorflow, with all else of it.
+Ours are named by their notation. They and the floor, which mixes no positions at all,
+come with the fast cross-attention of `synthesizer_stack`, the embeddings and losses of
+`synthesizer_vocabulary` and the updates of `synthesizer_optimizer`, unless the
+configuration says otherwise; nothing else of the model differs, but that `UT:V` makes
+the blocks of a stack one, which is called many times. `SelfAttention`, the authors'
+`Synthesizer` and `LocalConvAttnBlock` are those of mesh_tensorflow, with all else of
+it.
 """
 
 from collections.abc import Callable
@@ -75,7 +76,8 @@ class Row(NamedTuple):
     return (self.stack_bindings("encoder", inputs) +
             self.stack_bindings("decoder", targets) +
             theirs * ["synthesizer_stack.fast_cross_attention = False",
-                      "synthesizer_vocabulary.fast = False"])
+                      "synthesizer_vocabulary.fast = False",
+                      "synthesizer_optimizer.fast = False"])
 
   def obstacle(self, inputs: int, targets: int) -> str | None:
     """Why the row is not possible at these lengths, or None."""

@@ -36,6 +36,7 @@ class Configuration:
   relative_bias: bool = False
   stock_cross_attention: bool = False
   stock_vocabulary: bool = False
+  stock_optimizer: bool = False
   packed: int = 0  # Examples in a row; 0 for rows that T5 has not packed.
   device: str = "cpu:0"
 
@@ -59,6 +60,8 @@ class Configuration:
       common.append("synthesizer_stack.fast_cross_attention = False")
     if self.stock_vocabulary:
       common.append("synthesizer_vocabulary.fast = False")
+    if self.stock_optimizer:
+      common.append("synthesizer_optimizer.fast = False")
     if self.relative_bias:
       common += [f"{layer}.relative_attention_type = 'bias_shared'" for layer in (
           "SyntheticAttention", "SparseFixed", "SparseStrided",

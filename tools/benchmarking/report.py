@@ -19,6 +19,7 @@ def header(result: dict[str, Any]) -> str:
       ("T5's relative bias" if config["relative_bias"] else "no relative bias") +
       (", stock cross-attention" if config["stock_cross_attention"] else "") +
       (", stock embeddings and losses" if config["stock_vocabulary"] else "") +
+      (", stock updates" if config["stock_optimizer"] else "") +
       (f", packed: {config['packed']} examples in a row" if config["packed"] else ""),
   ])
 
