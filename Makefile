@@ -17,7 +17,7 @@ VENV ?= .venv
 STAMP := $(VENV)/.installed
 FIND := VENV="$(VENV)" PYTHON="$(PYTHON)" sh requirements/find_python.sh
 
-.PHONY: demo lint lock quick test test-both install clean
+.PHONY: demo lint lock quick test test-both install clean FORCE
 
 demo: $(STAMP)
 	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
@@ -35,8 +35,12 @@ test: $(STAMP)
 
 install: $(STAMP)
 
-$(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt)
+# Also where a Python is named, which may be another, or the one it has is gone.
+$(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt) \
+    $(if $(PYTHON),FORCE,$(shell test -x "$(VENV)/bin/python" || echo FORCE))
 	@python=$$($(FIND)) && "$$python" requirements/install.py "$(VENV)"
+
+FORCE:
 
 test-both:
 	@sh requirements/test_both.sh
