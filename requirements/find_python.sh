@@ -56,7 +56,8 @@ if [ -n "${PYTHON:-}" ]; then
   exit
 fi
 
-base='import sys; print(sys._base_executable)'
+# Of Python 3.10 the base executable would be that of the environment itself.
+base='import sys; print("%s/bin/python%d.%d" % (sys.base_prefix, *sys.version_info[:2]))'
 if [ -n "${VENV:-}" ] && python=$("$VENV/bin/python" -c "$base" 2>/dev/null); then
   answer=$("$python" -c "$ask" 2>/dev/null || true)
   if [ "${answer#* }" = 1 ] && is_supported "${answer% *}"; then

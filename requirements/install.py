@@ -126,9 +126,10 @@ def _install_packages(python):
   pip = (python, "-I", "-m", "pip", "install", "-qq", "--disable-pip-version-check",
          "--no-build-isolation")
   if sys.platform == "linux":
-    # First what builds the few packages that have no wheel.
+    # First a newer pip, for before 23.2 none can do with hashes what depends on an
+    # extra, and what builds the few packages that have no wheel.
     _run(*pip, "--require-hashes", "--requirement", "/dev/stdin",
-         text=_locked("setuptools", "wheel", "packaging"))
+         text=_locked("pip", "setuptools", "wheel", "packaging"))
     _run(*pip, "--require-hashes", "--requirement", str(lock_file()))
   else:
     _run(*pip, "setuptools<81", "wheel")

@@ -183,6 +183,14 @@ def test_an_environment_keeps_its_python(machine):
   assert_found(base, machine.find(VENV=str(machine.folder / ".venv")))
 
 
+def test_the_python_of_a_real_environment_lies_outside_of_it(machine):
+  environment = machine.folder / ".venv"
+  subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)],
+                 check=True)
+  found = machine.find(VENV=str(environment)).stdout
+  assert found == f"{sys.base_prefix}/bin/python3.{sys.version_info[1]}\n"
+
+
 @pytest.mark.parametrize("answer", ["exit 1", "echo /no/such/python"])
 def test_an_environment_whose_python_is_gone_does_not_count(machine, answer):
   other = machine.add("python3.11", "3.11")

@@ -118,7 +118,7 @@ def test_packages_are_installed_with_the_hashes_of_the_lock_file(clone):
   assert "--require-hashes" in builders and "--require-hashes" in locked
   assert locked.endswith(lock) and ours.endswith("clone[test]")
   assert check.endswith("pip check")
-  assert (clone.folder / "stdin").read_text().count(" ; ") == 3
+  assert (clone.folder / "stdin").read_text().count(" ; ") == 4
 
 
 def test_a_folder_of_wheels_reaches_pip(clone):
