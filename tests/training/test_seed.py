@@ -8,7 +8,6 @@ from support import sessions
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
 
-
 # Of two tensors, the first rows.
 DRAWN = [[0.441431, 0.099226, 0.573265, 0.744038],
          [0.384905, 0.568308, 0.488620, 0.999223]]
