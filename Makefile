@@ -5,8 +5,8 @@
 #               marked as slow
 # make test     runs all tests
 # make lint     looks for mistakes that need no run
-# make install  makes .venv, with a Python that is on the path or in pyenv (3.11,
-#               3.10, 3.13 or 3.12), or PYTHON=python3.11; the ones above call it when
+# make install  makes .venv, with the newest Python from 3.13 to 3.10 that is on the
+#               path or in pyenv, or PYTHON=python3.11; the ones above call it when
 #               setup.py or a lock file changed; VENV=... names another folder
 # make test-both  runs the tests on both stacks, in .venv and .venv-other
 # make lock     writes the lock files in requirements/ anew

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints a supported Python, on the path or of pyenv: 3.11, else 3.10, 3.13 or 3.12.
+# Prints the newest supported Python, on the path or of pyenv: 3.13, 3.12, 3.11, 3.10.
 #
 #   sh requirements/find_python.sh [FROM BEFORE]    as in 3.10 3.12
 #
@@ -67,8 +67,7 @@ if [ -n "${VENV:-}" ] && python=$("$VENV/bin/python" -c "$base" 2>/dev/null); th
 fi
 
 lacking=
-# TensorFlow 2.15 first, on which the whole suite runs.
-for version in 3.11 3.10 3.13 3.12; do
+for version in 3.13 3.12 3.11 3.10; do
   is_supported "$version" || continue
   for python in "python$version" python3 \
       "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$version".*/bin/python; do
