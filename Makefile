@@ -5,8 +5,8 @@
 #               marked as slow
 # make test     runs all tests
 # make lint     looks for mistakes that need no run
-# make install  makes .venv, with a Python that is on the path or in pyenv (3.11,
-#               3.10, 3.13 or 3.12), or PYTHON=python3.11; the ones above call it when
+# make install  makes .venv, with the newest Python from 3.13 to 3.10 that is on the
+#               path or in pyenv, or PYTHON=python3.11; the ones above call it when
 #               setup.py or a lock file changed; VENV=... names another folder
 # make test-both  runs the tests on both stacks, in .venv and .venv-other
 # make lock     writes the lock files in requirements/ anew
@@ -17,7 +17,7 @@ VENV ?= .venv
 STAMP := $(VENV)/.installed
 FIND := VENV="$(VENV)" PYTHON="$(PYTHON)" sh requirements/find_python.sh
 
-.PHONY: demo lint lock quick test test-both install clean
+.PHONY: demo lint lock quick test test-both install clean FORCE
 
 demo: $(STAMP)
 	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
@@ -35,8 +35,12 @@ test: $(STAMP)
 
 install: $(STAMP)
 
-$(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt)
+# Also where a Python is named, which may be another, or the one it has is gone.
+$(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt) \
+    $(if $(PYTHON),FORCE,$(shell test -x "$(VENV)/bin/python" || echo FORCE))
 	@python=$$($(FIND)) && "$$python" requirements/install.py "$(VENV)"
+
+FORCE:
 
 test-both:
 	@sh requirements/test_both.sh

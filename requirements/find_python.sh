@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints a supported Python, on the path or of pyenv: 3.11, else 3.10, 3.13 or 3.12.
+# Prints the newest supported Python, on the path or of pyenv: 3.13, 3.12, 3.11, 3.10.
 #
 #   sh requirements/find_python.sh [FROM BEFORE]    as in 3.10 3.12
 #
@@ -11,8 +11,12 @@ from=${1:-3.10}
 before=${2:-3.14}
 
 # Its version, as in 3.11, and whether it can make environments, as in "3.11 1".
+# TensorFlow has no wheels for PyPy, nor for a Python without the lock of threads.
 ask='
-import sys
+import sys, sysconfig
+if (sys.version_info[0] > 2 and sys.implementation.name != "cpython"
+    or sysconfig.get_config_var("Py_GIL_DISABLED")):
+  sys.exit(1)
 try:
   import ensurepip, venv
 except ImportError:
@@ -40,8 +44,8 @@ without_venv() {
 
 if [ -n "${PYTHON:-}" ]; then
   answer=$("$PYTHON" -c "$ask" 2>/dev/null) ||
-    fail "There is no $PYTHON: name a Python 3.10 to 3.13, as in" \
-      "make PYTHON=/path/of/python3.12."
+    fail "There is no $PYTHON, or it is no CPython that runs: name a Python 3.10" \
+      "to 3.13, as in make PYTHON=/path/of/python3.12."
   version=${answer% *}
   is_supported "$version" ||
     fail "synthesizer_mtf needs Python 3.10 to 3.13, because its TensorFlow" \
@@ -52,7 +56,8 @@ if [ -n "${PYTHON:-}" ]; then
   exit
 fi
 
-base='import sys; print(sys._base_executable)'
+# Of Python 3.10 the base executable would be that of the environment itself.
+base='import sys; print("%s/bin/python%d.%d" % (sys.base_prefix, *sys.version_info[:2]))'
 if [ -n "${VENV:-}" ] && python=$("$VENV/bin/python" -c "$base" 2>/dev/null); then
   answer=$("$python" -c "$ask" 2>/dev/null || true)
   if [ "${answer#* }" = 1 ] && is_supported "${answer% *}"; then
@@ -62,11 +67,10 @@ if [ -n "${VENV:-}" ] && python=$("$VENV/bin/python" -c "$base" 2>/dev/null); th
 fi
 
 lacking=
-# TensorFlow 2.15 first, on which the whole suite runs.
-for version in 3.11 3.10 3.13 3.12; do
+for version in 3.13 3.12 3.11 3.10; do
   is_supported "$version" || continue
   for python in "python$version" python3 \
-      "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python; do
+      "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$version".*/bin/python; do
     case $("$python" -c "$ask" 2>/dev/null || true) in
       "$version 1") command -v "$python"; exit ;;
       "$version 0") lacking=$lacking${lacking:+ }$python:$version ;;

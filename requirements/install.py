@@ -3,9 +3,9 @@
     python requirements/install.py .venv
 
 `make install` calls it. An environment is complete once it holds the file
-`.installed`, which is written last; one that an interruption left behind is made
-anew. Two calls at once take turns. Only the standard library is used, for there
-is nothing else yet.
+`.installed`, which is written last. While it holds `.unfinished` it is half made,
+and what finds it makes it anew. Two calls at once take turns. Only the standard
+library is used, for there is nothing else yet.
 """
 
 import fcntl
@@ -31,9 +31,11 @@ def lock_file():
 def is_complete(environment):
   """Whether all of it was installed, later than the last change of its inputs."""
   stamp = environment / ".installed"
-  return stamp.exists() and all(
-      path.stat().st_mtime <= stamp.stat().st_mtime
-      for path in [*INPUTS, lock_file()])
+  return (stamp.exists() and (environment / "bin" / "python").exists()
+          and not (environment / ".unfinished").exists()
+          and not is_of_another_python(environment)
+          and all(path.stat().st_mtime <= stamp.stat().st_mtime
+                  for path in [*INPUTS, lock_file()]))
 
 
 def is_of_another_python(environment):
@@ -49,21 +51,66 @@ def is_of_another_python(environment):
 
 def install(environment):
   """Makes or renews the environment, a path."""
+  _check_kind(environment)
   unfinished = environment / ".unfinished"
-  if unfinished.exists() or is_of_another_python(environment):
+  if environment.exists() and _is_useless(environment):
     print(f"{environment} is of another Python, or of an installation that was "
           "interrupted: it is made anew.", flush=True)
-    shutil.rmtree(environment)
-  if not (environment / "bin" / "python").exists():  # None, or a dead link.
-    _check_space(environment.parent)
-    environment.mkdir(parents=True, exist_ok=True)
-    unfinished.touch()
-    _run(sys.executable, "-m", "venv", str(environment))
-  (environment / ".installed").unlink(missing_ok=True)
+    _empty(environment)
+  if not any(environment.glob("lib/python*/site-packages/pip")):
+    _make(environment)
   print(f"Installing into {environment}: 3 GB, about three minutes.", flush=True)
-  _install_packages(str(environment / "bin" / "python"))
-  unfinished.unlink(missing_ok=True)
+  unfinished.touch()
+  (environment / ".installed").unlink(missing_ok=True)
+  before = _changed_at(environment)
+  try:
+    _install_packages(str(environment / "bin" / "python"))
+  except SystemExit:
+    if _changed_at(environment) == before:  # As without a network.
+      unfinished.unlink()
+    raise
+  unfinished.unlink()
   (environment / ".installed").touch()
+
+
+def _check_kind(environment):
+  """Refuses a folder that holds anything but an environment."""
+  names = os.listdir(environment) if environment.exists() else []
+  if names and not {"pyvenv.cfg", ".unfinished"} & set(names):
+    sys.exit(f"{environment} is no environment, and is not empty: name another "
+             "folder, as in make VENV=/path/of/venv.")
+
+
+def _empty(environment):
+  """Removes what is in it, so that it is half made until all is removed."""
+  (environment / ".unfinished").touch()
+  (environment / ".installed").unlink(missing_ok=True)
+  for path in environment.iterdir():
+    if path.is_dir() and not path.is_symlink():
+      shutil.rmtree(path)
+    elif path.name != ".unfinished":
+      path.unlink()
+
+
+def _is_useless(environment):
+  """Whether it is half made, of another Python, or of one that is gone."""
+  return ((environment / ".unfinished").exists()
+          or is_of_another_python(environment)
+          or not (environment / "bin" / "python").exists())
+
+
+def _make(environment):
+  """Makes an environment with pip and nothing else."""
+  _check_space(environment.parent)
+  environment.mkdir(exist_ok=True)
+  (environment / ".unfinished").touch()
+  _run(sys.executable, "-m", "venv", str(environment))
+
+
+def _changed_at(environment):
+  """When a package was last added or removed."""
+  return [path.stat().st_mtime_ns
+          for path in environment.glob("lib/python*/site-packages")]
 
 
 def _check_space(folder):
@@ -76,17 +123,18 @@ def _check_space(folder):
 
 def _install_packages(python):
   """Installs what is locked, then this repository; outside Linux nothing is."""
-  pip = (python, "-m", "pip", "install", "-qq", "--disable-pip-version-check",
+  pip = (python, "-I", "-m", "pip", "install", "-qq", "--disable-pip-version-check",
          "--no-build-isolation")
   if sys.platform == "linux":
-    # First what builds the few packages that have no wheel.
+    # First a newer pip, for before 23.2 none can do with hashes what depends on an
+    # extra, and what builds the few packages that have no wheel.
     _run(*pip, "--require-hashes", "--requirement", "/dev/stdin",
-         text=_locked("setuptools", "wheel", "packaging"))
+         text=_locked("pip", "setuptools", "wheel", "packaging"))
     _run(*pip, "--require-hashes", "--requirement", str(lock_file()))
   else:
     _run(*pip, "setuptools<81", "wheel")
   _run(*pip, "--editable", f"{ROOT}[test]")
-  _run(python, "-m", "pip", "check", "-qq")
+  _run(python, "-I", "-m", "pip", "check")
 
 
 def _locked(*names):
@@ -96,8 +144,12 @@ def _locked(*names):
 
 
 def _run(*command, text=""):
-  """Runs a command; its failure ends this program in one sentence."""
-  status = subprocess.run(command, input=text, text=True, check=False).returncode
+  """Runs a command; its failure ends this program in one sentence.
+
+  The command keeps the lock, if it lives longer than this program.
+  """
+  status = subprocess.run(command, input=text, text=True, check=False,
+                          close_fds=False).returncode
   if status:
     sys.exit("The installation did not finish, for the reason above: the same "
              "command starts it again. Without a network, PIP_NO_INDEX=1 and "
@@ -107,7 +159,9 @@ def _run(*command, text=""):
 def main(environment):
   """Installs into the folder of this name, unless it is complete."""
   folder = pathlib.Path(os.path.abspath(environment))
+  folder.parent.mkdir(parents=True, exist_ok=True)
   with open(f"{folder}.lock", "w", encoding="utf-8") as lock:
+    os.set_inheritable(lock.fileno(), True)
     try:
       fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

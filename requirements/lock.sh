@@ -16,13 +16,16 @@ if [ -z "${UV:-}" ]; then
   UV=$folder/venv/bin/uv
 fi
 
+echo 'pip>=23.2' > "$folder/installer.in"
+
 # compile FILE FROM TO: for all Pythons from one to before the other.
 compile() {
   printf '[tool.uv]\nenvironments = ["%s"]\n' "python_version >= '$2' and \
 python_version < '$3' and sys_platform == 'linux'" > "$folder/pyproject.toml"
   python=$(sh requirements/find_python.sh "$2" "$3")
   rm -f "requirements/$1"
-  (cd "$folder" && "$UV" pip compile "$repository/setup.py" --extra test --universal --generate-hashes \
+  (cd "$folder" && "$UV" pip compile "$repository/setup.py" installer.in --extra test \
+    --universal --generate-hashes \
     --python "$python" --python-version "$2" \
     --no-header --no-annotate --no-emit-index-url --quiet \
     --output-file "$repository/requirements/$1" > /dev/null)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tests on both stacks: the first in .venv, the other in .venv-other.
+# Runs the tests on both stacks: the newest Python's in .venv, the other in .venv-other.
 #
 #   make test-both
 #   sh requirements/test_both.sh test quick   the target of each, in this order

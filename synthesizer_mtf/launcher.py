@@ -48,7 +48,8 @@ def _end(error: cluster.LostProcess) -> None:
 
 def console_entry_point() -> None:
   """What the installed command calls."""
-  tf.disable_v2_behavior()
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  tf.disable_v2_behavior()  # Which warns of itself.
   tf.logging.set_verbosity(tf.logging.INFO)
   patches.assign("propagate", tf.get_logger(), False)
   app.run(main)

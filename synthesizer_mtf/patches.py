@@ -247,6 +247,11 @@ REGISTER = {
         "has tf_random_seed",
         "get_estimator makes the configuration, and takes no seed",
         "it takes one"),
+    "random seeds": Patch(
+        "mesh_tensorflow.placement_mesh_impl:PlacementMeshImpl", "random",
+        "takes seeds from the names of operations, in train_with_seed",
+        "it draws them in each process, so that dropout never is the same",
+        "they follow from the seed of the graph"),
     # summaries.py
     "save_summary_steps": Patch(
         _ESTIMATOR, "_config",

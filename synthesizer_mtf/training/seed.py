@@ -1,12 +1,16 @@
 """Training with a seed of one's own.
 
-Mesh TensorFlow's trainer sets none, so that no run can be repeated.
+Mesh TensorFlow's trainer sets none, so that no run can be repeated. And its
+dropout has seeds of its own on CPUs and GPUs, drawn anew in every process.
 """
 
 from collections.abc import Callable
+import functools
 from typing import Any
+import zlib
 
 import gin
+from mesh_tensorflow import placement_mesh_impl
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import patches
 import tensorflow.compat.v1 as tf
@@ -33,4 +37,24 @@ def train_with_seed(
   """
   patches.assign(
       "seed", estimator, estimator.config.replace(tf_random_seed=seed))
-  return train_model_fn(estimator, *args, **kwargs)
+  with patches.wrapped("random seeds", placement_mesh_impl.PlacementMeshImpl,
+                       _with_seeds_of_names):
+    return train_model_fn(estimator, *args, **kwargs)
+
+
+def _with_seeds_of_names(original):
+  """Lets the seed of random numbers follow from the name of the operation.
+
+  TensorFlow adds the seed of the run. Slices that shall be equal have one seed.
+  """
+  @functools.wraps(original)
+  def random(self, shape, tf_fn, kwargs):
+    slice_shape = self.slice_shape(shape)
+    name = tf.get_default_graph().get_name_scope()
+
+    def random_slice(processor):
+      begin = self.slice_begin(shape, processor)
+      return tf_fn(slice_shape, seed=zlib.crc32(f"{name} {begin}".encode()),
+                   **kwargs)
+    return self.slicewise(random_slice, self.laid_out_pnum())
+  return random
