@@ -17,6 +17,9 @@ import tensorflow.compat.v1 as tf
 _BLOCK = 2 ** 18
 # They write a variable, or tell of it, as at the start of a session.
 _WRITES = "Assign", "AssignAdd", "AssignSub", "IsVariableInitialized"
+# Their results may be in the memory of what they read.
+_VIEWS = ("ExpandDims", "Identity", "Reshape", "Slice", "Split", "SplitV", "Squeeze",
+          "StridedSlice", "Transpose")
 # Blocks that may be worked on at once. Else TensorFlow makes all squares first.
 _AT_ONCE = 2
 
@@ -174,7 +177,7 @@ def _readers(slice_var):
     return []
   tensors = list(slice_var.op.outputs)
   for tensor in tensors:  # Those of the same memory are found on the way.
-    tensors.extend(out for op in tensor.consumers() if op.type == "Identity"
+    tensors.extend(out for op in tensor.consumers() if op.type in _VIEWS
                    for out in op.outputs)
   here = tf.get_default_graph()._get_control_flow_context()
   return [op for tensor in tensors for op in tensor.consumers()
