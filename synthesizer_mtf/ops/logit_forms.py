@@ -34,7 +34,9 @@ class Table(NamedTuple):
 
   Attributes:
     values: <float>[batch, heads, length, memory_length]; may lack `batch`.
-      `length` is absent in incremental mode.
+      `length` is absent in incremental mode. They may depend on the query's token
+      and on positions, but on no token of the keys: of packed rows the columns are
+      positions in the example of the query.
   """
   values: mtf.Tensor
 
