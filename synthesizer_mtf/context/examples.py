@@ -187,12 +187,12 @@ def _sorted_examples(ids):
     as many examples as tokens; all others have the size 0.
   """
   rows, length = ids.shape.as_list()
-  wide = tf.cast(ids, tf.int64)
-  low = tf.reduce_min(wide)
-  key = wide - low + tf.range(rows, dtype=tf.int64)[:, None] * (
-      tf.reduce_max(wide) - low + 1)
+  low, high = (tf.cast(end, tf.int64)
+               for end in (tf.reduce_min(ids), tf.reduce_max(ids)))
+  key = tf.cast(ids, tf.int64) - low + tf.range(rows, dtype=tf.int64)[:, None] * (
+      high - low + 1)
   real = tf.reshape(tf.not_equal(ids, 0), [-1])
-  key = tf.where_v2(real, tf.reshape(key, [-1]), tf.reduce_max(key) + 1)
+  key = tf.where_v2(real, tf.reshape(key, [-1]), rows * (high - low + 1))
   slots = tf.range(rows * length, dtype=tf.int64)
   ordered = tf.sort(key * (rows * length) + slots)
   order = tf.cast(ordered % (rows * length), tf.int32)

@@ -31,7 +31,9 @@ esac
 
 # Runs a script after a statement, with that fake Python as its own.
 RUN = """
-import os, pathlib, runpy, shutil, sys, types
+import os, pathlib, runpy, shutil, signal, sys, types
+# Which whoever starts tests in the background may have switched off.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 script, sys.executable, statement, *words = sys.argv[1:]
 shutil.disk_usage = lambda folder: types.SimpleNamespace(free=1e12)
 exec(statement)
