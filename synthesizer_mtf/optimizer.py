@@ -12,7 +12,6 @@ import functools
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
-from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
 from synthesizer_mtf.context import splits
@@ -38,8 +37,7 @@ def synthesizer_optimizer(fast: bool = True) -> bool:
   Raises:
     ValueError: fast is no boolean.
   """
-  checks.check_boolean("synthesizer_optimizer.fast", fast)
-  return fast and bool(stack.choices())
+  return stack.is_faster("synthesizer_optimizer.fast", fast)
 
 
 def apply() -> None:

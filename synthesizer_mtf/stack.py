@@ -149,6 +149,20 @@ def choices() -> dict[str, Any]:
           if selector == _SELECTOR and bound.get("attention") is not None}
 
 
+def is_faster(switch: str, value: bool) -> bool:
+  """Whether a switch leaves on what is computed faster where an attention is chosen.
+
+  Args:
+    switch: its name in gin.
+    value: what it is bound to.
+
+  Raises:
+    ValueError: value is no boolean.
+  """
+  checks.check_boolean(switch, value)
+  return value and bool(choices())
+
+
 def nearest(scope: str, among: dict[str, Any]) -> Any:
   """What gin takes in a scope: of the innermost that binds it, or None."""
   while scope and scope not in among:

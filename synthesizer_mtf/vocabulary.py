@@ -18,7 +18,6 @@ import weakref
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
-from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
 from synthesizer_mtf.context import splits
@@ -44,8 +43,7 @@ def synthesizer_vocabulary(fast: bool = True) -> bool:
   Raises:
     ValueError: fast is no boolean.
   """
-  checks.check_boolean("synthesizer_vocabulary.fast", fast)
-  return fast and bool(stack.choices())
+  return stack.is_faster("synthesizer_vocabulary.fast", fast)
 
 
 class TokenEmbedding(transformer.VocabEmbedding):
