@@ -91,10 +91,6 @@ class ExamplesOperation(mtf.Operation):
     self._outputs = []
     self.layout = None
 
-  @property
-  def has_gradient(self) -> bool:
-    return False
-
   def lower(self, lowering: mtf.Lowering) -> None:
     ids, = self.inputs
     self.layout = lowering.mesh_impl(self).slicewise(

@@ -70,19 +70,31 @@ def _add_back(grad, index, shape, lead):
   """Adds the gradients of all places which read an entry: [*shape]."""
   size, *rest = shape.dims[len(lead):]
 
-  def add(grad_slice, index_slice):
-    sizes = index_slice.shape.as_list()[:-1]
-    rows = int(np.prod(sizes))
-    flat = tf.reshape(index_slice, [rows, -1]) + (
-        tf.range(rows) * size.size)[:, None]
-    rest_sizes = grad_slice.shape.as_list()[len(lead) + 1:]
-    total = tf.math.unsorted_segment_sum(
-        tf.reshape(grad_slice, [-1] + rest_sizes), tf.reshape(flat, [-1]),
-        rows * size.size)
-    return tf.reshape(total, sizes + [size.size] + rest_sizes)
+  return mtf.slicewise(
+      lambda grad, index: sum_at(grad, index, len(lead), size.size), [grad, index],
+      output_shape=shape, splittable_dims=lead + rest, grad_function=0)
 
-  return mtf.slicewise(add, [grad, index], output_shape=shape,
-                       splittable_dims=lead + rest, grad_function=0)
+
+def sum_at(values: tf.Tensor, index: tf.Tensor, lead: int, size: int) -> tf.Tensor:
+  """The sums of the values that an index puts at each place.
+
+  Args:
+    values: [lead..., entries..., rest...], a TensorFlow tensor.
+    index: <int32>[lead..., entries...] below `size`; negative ones count nowhere.
+    lead: how many leading dimensions there are.
+    size: an integer.
+
+  Returns:
+    [lead..., size, rest...]
+  """
+  lead_sizes = index.shape.as_list()[:lead]
+  rest_sizes = values.shape.as_list()[index.shape.ndims:]
+  rows = int(np.prod(lead_sizes))
+  index = tf.reshape(index, [rows, -1])
+  flat = tf.where_v2(index < 0, -1, index + (tf.range(rows) * size)[:, None])
+  total = tf.math.unsorted_segment_sum(
+      tf.reshape(values, [-1] + rest_sizes), tf.reshape(flat, [-1]), rows * size)
+  return tf.reshape(total, lead_sizes + [size] + rest_sizes)
 
 
 def take_pairs(table: mtf.Tensor, name: str, index: mtf.Tensor,

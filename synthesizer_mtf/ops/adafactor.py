@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import dataclasses
 
 import mesh_tensorflow as mtf
-from mesh_tensorflow import placement_mesh_impl
+from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 # Numbers in a block of squares: 1 MB, which a core's second cache holds. Of sizes
@@ -219,7 +219,7 @@ class AdafactorOperation(mtf.Operation):
 
   def lower(self, lowering: mtf.Lowering) -> None:
     mesh_impl = lowering.mesh_impl(self)
-    if _is_whole(mesh_impl, self.inputs[0].shape):
+    if splits.holds_whole(mesh_impl, self.inputs[0].shape):
       results = mesh_impl.slicewise(
           self._rule.update, *[lowering.tensors[x] for x in self.inputs])
     else:
@@ -229,11 +229,3 @@ class AdafactorOperation(mtf.Operation):
       results = [lowering.tensors[value] for value in self._values]
     for output, result in zip(self.outputs, results):
       lowering.set_tensor_lowering(output, result)
-
-
-def _is_whole(mesh_impl, shape):
-  """Whether each processor of a mesh that is no TPU's holds a whole tensor."""
-  if not isinstance(mesh_impl, placement_mesh_impl.PlacementMeshImpl):
-    return False
-  axes = map(mesh_impl.tensor_dimension_to_mesh_axis, shape.dims)
-  return all(axis is None or mesh_impl.shape.dims[axis].size == 1 for axis in axes)

@@ -71,7 +71,7 @@ class CrossEntropyOperation(mtf.Operation):
     log_z = tf.reduce_max(logits, -1) - tf.log(tf.reduce_max(softmax, -1))
     is_id = (ids >= 0) & (ids < size)
     picked = tf.gather(logits, tf.where_v2(is_id, ids, 0), batch_dims=1)
-    more = tf.where_v2(is_id, tf.fill([], self._on - self._off), 0.)
+    more = tf.where_v2(is_id, self._on - self._off, 0.)
     total = more + self._off * size
     loss = total * log_z - more * picked + self._z_loss * tf.square(log_z)
     if self._off:

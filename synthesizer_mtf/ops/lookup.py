@@ -7,6 +7,7 @@ the faster way, and it is the only one where the rows are split over the mesh.
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import splits
+from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
 
 
@@ -25,18 +26,8 @@ def lookup(table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension) -> mtf.Tenso
   return LookupOperation(table, ids, rows).outputs[0]
 
 
-def _flat(ids, rows, lead):
-  """<int64>[ids]: places in tables one below the other, and whether there are any.
-
-  Args:
-    ids: <int32>[lead..., batch, length], a TensorFlow tensor.
-    rows: an integer.
-    lead: how many leading dimensions there are.
-  """
-  is_row = (ids >= 0) & (ids < rows)
-  table = tf.range(tf.reduce_prod(tf.shape(ids)[:lead]), dtype=tf.int64) * rows
-  table = tf.reshape(table, ids.shape.as_list()[:lead] + [1] * (ids.shape.ndims - lead))
-  return tf.reshape(tf.cast(ids, tf.int64) + table, [-1]), tf.reshape(is_row, [-1])
+def _is_row(ids, rows):
+  return (ids >= 0) & (ids < rows)
 
 
 class LookupOperation(mtf.Operation):
@@ -56,12 +47,11 @@ class LookupOperation(mtf.Operation):
 
   def lower(self, lowering: mtf.Lowering) -> None:
     def read(table, ids):
-      rest = table.shape.as_list()[self._lead + 1:]
-      places, is_row = _flat(ids, self._rows.size, self._lead)
-      found = tf.gather(tf.reshape(table, [-1] + rest),
-                        tf.where_v2(is_row, places, 0))
-      found = tf.where_v2(tf.expand_dims(is_row, -1), found, tf.zeros([], found.dtype))
-      return tf.reshape(found, ids.shape.as_list() + rest)
+      is_row = _is_row(ids, self._rows.size)
+      found = tf.gather(table, tf.where_v2(is_row, ids, 0), axis=self._lead,
+                        batch_dims=self._lead)
+      return tf.where_v2(
+          tf.expand_dims(is_row, -1), found, tf.zeros([], found.dtype))
 
     lowering.set_tensor_lowering(
         self.outputs[0], lowering.mesh_impl(self).slicewise(
@@ -88,17 +78,13 @@ class LookupGradOperation(mtf.Operation):
   def lower(self, lowering: mtf.Lowering) -> None:
     mesh_impl = lowering.mesh_impl(self)
     table, = self.outputs
-    shape = mesh_impl.slice_shape(table.shape)
-    tables = mtf.Shape(table.shape.dims[:self._lead])
-    count = mtf.list_product(mesh_impl.slice_shape(tables))
+    rows = table.shape.dims[self._lead].size  # Which no layout splits.
 
     def add(ids, grad):
-      places, is_row = _flat(ids, shape[self._lead], self._lead)
-      grad = tf.reshape(tf.cast(grad, tf.float32), [-1] + shape[self._lead + 1:])
-      # A segment that is negative counts nowhere.
-      total = tf.math.unsorted_segment_sum(
-          grad, tf.where_v2(is_row, places, -1), count * shape[self._lead])
-      return tf.cast(tf.reshape(total, shape), table.dtype)
+      total = tables.sum_at(
+          tf.cast(grad, tf.float32), tf.where_v2(_is_row(ids, rows), ids, -1),
+          self._lead, rows)
+      return tf.cast(total, table.dtype)
 
     total = mesh_impl.slicewise(add, *[lowering.tensors[x] for x in self.inputs])
     ids, _ = self.inputs
