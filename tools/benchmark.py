@@ -18,10 +18,13 @@ from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmarking import peers
 from synthesizer_mtf.tools.benchmarking import plot
 from synthesizer_mtf.tools.benchmarking import report
 import tensorflow.compat.v1 as tf
 import tqdm
+
+_TRACED = 3  # Rounds of `--breakdown`.
 
 _SIZES = {
     "inputs": "tokens of the inputs",
@@ -38,8 +41,8 @@ _SIZES = {
 
 
 def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
-              rounds: dict[str, tuple[int, int]],
-              memory_repeats: int = 0) -> list[dict[str, Any]]:
+              rounds: dict[str, tuple[int, int]], memory_repeats: int = 0,
+              traced: int = 0) -> list[dict[str, Any]]:
   """Measures rows with each configuration.
 
   Args:
@@ -49,6 +52,7 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
     rounds: a dict from the keys of `model.MEASURES` that are wanted to
       (rounds of warm-up, rounds that count).
     memory_repeats: processes per row that measure memory; 0 for none.
+    traced: rounds of training that are traced, to split the time into parts.
 
   Returns:
     a list of dicts, one for each row, configuration and measure.
@@ -62,10 +66,11 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
   for config in configs:
     lengths = f"{config.inputs}/{config.targets}"
     for measure, (warmup, repeats) in rounds.items():
-      total = len(rows) * (warmup + repeats)
+      extra = traced if measure == "train" else 0
+      total = len(rows) * (warmup + repeats + extra)
       with Progress(f"{measure} {lengths}", total) as p:
         results += measuring.measure_time(
-            rows, config, measure, warmup, repeats, progress=p)
+            rows, config, measure, warmup, repeats, progress=p, traced=extra)
     if memory_repeats:
       with Progress(f"memory {lengths}", len(rows) * memory_repeats) as p:
         results += measuring.measure_memory(
@@ -90,16 +95,21 @@ def main(argv: list[str] | None = None) -> None:
   memory_repeats = args.memory_repeats if args.memory else 0
   try:
     rows = [attentions.find_row(name) for name in args.rows]
+    rows += peers.rows(args.peers) if args.peers else []
     rounds = _rounds(args)
     arguments.check_folders(args.json, args.csv, args.png)
   except ValueError as error:
     sys.exit(f"benchmark: {error}")
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()
-  results = benchmark(rows, _configurations(args), rounds, memory_repeats)
-  print(report.header(results[0]))
+  results = benchmark(rows, _configurations(args), rounds, memory_repeats,
+                      traced=_TRACED if args.breakdown else 0)
+  print(report.header(results))
   print()
   print(report.table(results))
+  if args.breakdown:
+    print()
+    print(report.breakdown(results))
   _write(results, args)
 
 
@@ -131,6 +141,9 @@ def _rounds(args):
   if not rounds and not args.memory:
     raise ValueError("nothing is left to measure; leave out one of --skip_train, "
                      "--skip_eval and --skip_decode, or give --memory.")
+  if args.breakdown and args.skip_train:
+    raise ValueError("--breakdown splits the time of training steps, and "
+                     "--skip_train leaves them out; leave out one of both.")
   return rounds
 
 
@@ -183,6 +196,12 @@ def _add_measures(parser):
   for name, (number, text) in counts.items():
     parser.add_argument(f"--{name}", type=arguments.positive, default=number,
                         metavar="N", help=f"{text} (default: %(default)s)")
+  parser.add_argument("--breakdown", action="store_true", help=(
+      "split the time of training steps into attention, feed-forward, embedding, "
+      "loss, optimizer and the rest; --png draws it, too"))
+  parser.add_argument("--peers", metavar="PYTHON", help=(
+      "also T5 in PyTorch and JAX: the python of an environment with torch, jax, "
+      "flax, optax and transformers 4"))
   for measure in model.MEASURES:
     parser.add_argument(f"--skip_{measure}", action="store_true")
   parser.add_argument("--memory", action="store_true", help=(

@@ -27,7 +27,7 @@ def fixture_outcome(tmp_path_factory):
       [sys.executable, "-m", "synthesizer_mtf.tools.benchmark",
        *(f"--{k}={v}" for k, v in {**TINY, "inputs": 520}.items()),
        "--rows=R,Synthesizer:random_plus_alpha,floor",
-       "--steps=2", "--warmup=1", "--decode_steps=1",
+       "--steps=2", "--warmup=1", "--decode_steps=1", "--breakdown",
        *(f"--{kind}={path}" for kind, path in paths.items())],
       capture_output=True, text=True, check=False, timeout=300)
   assert process.returncode == 0, process.stderr
@@ -82,6 +82,17 @@ def test_sizes_are_those_of_the_model(outcome):
       2e-12 * stock["multiply_adds"] / stock["median_seconds"])
 
 
+def test_the_parts_of_a_training_step_add_up_to_its_time(outcome):
+  process, rows, _, _ = outcome
+  traced = {r["row"]: r for r in rows if "parts_seconds" in r}
+  assert list(traced) == ["SelfAttention", "R", "floor"]
+  for row in traced.values():
+    assert row["measure"] == "train" and min(row["parts_seconds"].values()) > 0
+    assert sum(row["parts_seconds"].values()) == pytest.approx(row["median_seconds"])
+  table = process.stdout.partition("| cross-attention |")[2]
+  assert [line.split()[1] for line in table.splitlines()[2:5]] == list(traced)
+
+
 def test_the_paper_stands_beside_its_rows(outcome):
   train = of_measure(outcome[1], "train")
   assert train["R"]["paper_ratio"] == pytest.approx(4.26 / 3.90)
@@ -102,7 +113,7 @@ def test_an_impossible_row_says_why_and_the_others_go_on(outcome):
 def test_the_table_has_a_line_for_each_row_and_the_header_the_machine(outcome):
   process, rows, _, _ = outcome
   lines = [line for line in process.stdout.splitlines() if line.startswith("| ")]
-  assert [line.split()[1] for line in lines[2:]] == [
+  assert [line.split()[1] for line in lines[2:6]] == [
       "SelfAttention", "R", "Synthesizer:random_plus_alpha", "floor"]
   assert rows[0]["machine"]["cpu"] in process.stdout
   assert "tensorflow 2." in process.stdout

@@ -1,13 +1,19 @@
 """The benchmark runs, and its fields are right; no test looks at a time."""
 
+import json
+import sys
+import types
 
+import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from synthesizer_mtf import notation
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmarking import peers
 from synthesizer_mtf.tools.benchmarking import report
 
 TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3,
@@ -16,10 +22,23 @@ TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3,
 CONFIG = model.Configuration(**TINY)
 
 
+@pytest.fixture(scope="module", name="programs")
+def fixture_programs():
+  """Training steps of some rows, which are not run."""
+  names = ["SelfAttention", "V", "R", "floor"]
+  programs = {name: model.build(attentions.find_row(name), CONFIG, "train")
+              for name in names}
+  yield programs
+  for program in programs.values():
+    program.close()
+
+
 @pytest.mark.parametrize("flags, words", [
     (["--rows=R,X+V"], ["'X+V'", "--rows", "FR+D+V", "Synthesizer:random"]),
     (["--json=no/such/folder.json"], ["'no/such'", "make it first"]),
     (["--skip_train", "--skip_eval", "--skip_decode"], ["--skip"]),
+    (["--peers=no/such/python"], ["'no/such/python'", "--peers", "transformers"]),
+    (["--breakdown", "--skip_train"], ["--breakdown", "--skip_train"]),
 ])
 def test_a_mistake_is_one_sentence_and_not_success(flags, words):
   with pytest.raises(SystemExit) as exit_info:
@@ -139,3 +158,98 @@ def test_memory_is_a_share_of_stock_above_the_floor():
       ("SelfAttention", 500), ("R", 320), ("floor", 300))}
   measuring.add_shares(results)
   assert [r["memory_share"] for r in results.values()] == [1, 0.1, 0]
+
+
+@pytest.mark.parametrize("name, node, part", [
+    ("V", "encoder/lookup/gradients/lookup_grad/parallel/UnsortedSegmentSum",
+     "embedding"),
+    ("V", "decoder/cross_entropy/parallel/Softmax", "logits and loss"),
+    ("V", "adafactor_3/parallel/Sqrt", "optimizer"),
+    ("V", "assign_7/parallel/AssignSub", "optimizer"),
+    ("V", "decoder/block_000/layer_000/SyntheticAttention/einsum_3/gradients/einsum/"
+     "parallel/einsum/Einsum", "self-attention"),
+    ("V", "decoder/block_000/layer_001/EncDecAttention/slicewise/parallel/Softmax",
+     "cross-attention"),
+    ("V", "encoder/block_000/layer_001/DenseReluDense/wi/einsum/parallel/einsum/Einsum",
+     "feed-forward"),
+    ("V", "encoder/block_000/layer_001/dropout/random/parallel/RandomUniform", "rest"),
+    ("V", "encoder/rms_norm/square/parallel/Square", "rest"),
+    ("SelfAttention", "encoder/one_hot/parallel/one_hot", "embedding"),
+    ("SelfAttention", "decoder/one_hot_1/parallel/one_hot", "logits and loss"),
+    ("SelfAttention", "shared/embedding/adafactor/square/parallel/Square",
+     "optimizer"),
+])
+def test_names_tell_the_part_of_a_step(programs, name, node, part):
+  program = programs[name]
+  made = {op.name for op in program.operations} | {"adafactor_3", "assign_7"}
+  assert any(node.startswith(f"{op}/") for op in made)
+  assert breakdown.part(node, program.parts) == part
+
+
+@pytest.mark.parametrize("name", ["SelfAttention", "V", "R", "floor"])
+def test_the_rest_has_no_product_with_a_matrix(programs, name):
+  program = programs[name]
+  rest = [op for op in program.operations if isinstance(op, mtf.ops.EinsumOperation)
+          and breakdown.part(f"{op.name}/parallel/Einsum", program.parts) == "rest"]
+  assert rest  # The scales of norms.
+  for op in rest:
+    assert not [i for i in op.inputs if isinstance(i.operation, mtf.Variable)
+                and i.shape.ndims > 1]
+
+
+def test_operations_at_the_same_time_share_it_and_pauses_are_rest():
+  def node(name, start, end):
+    return types.SimpleNamespace(node_name=f"encoder/block_000/layer_000/{name}/x",
+                                 all_start_micros=1000, op_start_rel_micros=start,
+                                 op_end_rel_micros=end)
+
+  stats = types.SimpleNamespace(dev_stats=[types.SimpleNamespace(node_stats=[
+      node("SelfAttention", 0, 10), node("DenseReluDense", 6, 12),
+      node("DenseReluDense", 6, 8), node("EncDecAttention", 20, 25)])])
+  assert breakdown.seconds(stats, {}) == pytest.approx({
+      "self-attention": 6e-6 + 2e-6 / 3 + 1e-6,
+      "feed-forward": 4e-6 / 3 + 1e-6 + 2e-6,
+      "cross-attention": 5e-6, "rest": 8e-6,
+      "embedding": 0, "logits and loss": 0, "optimizer": 0})
+
+
+PEER = """
+import json, sys
+name, sizes = sys.argv[1:]
+print(json.dumps({"parameters": json.loads(sizes)["d_model"],
+                  "versions": {name: "1.0"}}), flush=True)
+for i, _ in enumerate(sys.stdin):
+  if name == "JAX" and i == 2:
+    sys.exit(3)
+  print(json.dumps({"loss": 1.0}), flush=True)
+"""
+
+
+def test_a_peer_takes_turns_in_a_process_and_its_end_is_noted(tmp_path, monkeypatch):
+  script = tmp_path / "peer.py"
+  script.write_text(PEER)
+  monkeypatch.setattr(peers, "_SCRIPT", script)
+  results = measuring.measure_time(
+      [attentions.find_row("SelfAttention"), *peers.rows(sys.executable)], CONFIG,
+      "train", 1, 2, lambda done, what: None)
+  _, torch, jax = results
+  assert (torch["status"], torch["parameters"]) == ("ok", CONFIG.d_model)
+  assert len(torch["seconds"]) == 2 and torch["row_versions"] == {"PyTorch": "1.0"}
+  assert "multiply_adds" not in torch and "share" not in torch
+  assert jax["status"] == "failed" and "status 3" in jax["reason"]
+  json.dumps(results)
+
+
+@pytest.mark.parametrize("measure, packed, reason", [
+    ("decode", 0, "training steps"), ("memory", 0, "training steps"),
+    ("train", 4, "packed rows")])
+def test_what_a_peer_cannot_do_is_said(measure, packed, reason):
+  config = model.Configuration(**TINY, packed=packed)
+  rows = peers.rows(sys.executable)
+  if measure == "memory":
+    results = measuring.measure_memory(rows, config, 1, lambda done, what: None)
+  else:
+    results = measuring.measure_time(
+        rows, config, measure, 0, 1, lambda done, what: None)
+  assert [(r["status"], reason in r["reason"]) for r in results] == [
+      ("not possible", True)] * 2

@@ -58,17 +58,19 @@ class Row(NamedTuple):
 
   Attributes:
     name: what `--rows` calls it.
-    family: "ours", "authors", "stock" or "floor".
+    family: "ours", "authors", "stock", "floor" or "peer".
     stack_bindings: a function (stack, length) -> list of gin bindings, where
       stack is "encoder" or "decoder" and length is that of its sequences.
     paper: the name of its row in `TABLE_4`, or None.
     longest: the longest sequence that the layer can take, or None.
+    python: the interpreter of a peer, or None.
   """
   name: str
   family: str
   stack_bindings: Callable[[str, int], list[str]]
   paper: str | None = None
   longest: int | None = None
+  python: str | None = None
 
   def bindings(self, inputs: int, targets: int) -> list[str]:
     """The gin bindings of this row, for these lengths of the two stacks."""

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmarking import peers
 
 # Takes the number of runs done, and what runs now.
 Progress = Callable[[int, str], None]
 
 
 def measure_time(rows: list[attentions.Row], config: model.Configuration,
-                 measure: str, warmup: int, repeats: int,
-                 progress: Progress) -> list[dict[str, Any]]:
+                 measure: str, warmup: int, repeats: int, progress: Progress,
+                 traced: int = 0) -> list[dict[str, Any]]:
   """Times one measure of all rows, in turns.
 
   Args:
@@ -34,6 +35,7 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
     warmup: rounds that are not counted.
     repeats: rounds that are.
     progress: a function (number of runs done, what runs now).
+    traced: rounds after them that are traced, to split the time into parts.
 
   Returns:
     a list with a dict for each row, with its `status`: "ok", "not possible" or
@@ -49,14 +51,21 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
   for result in results.values():
     result.update(warmup=warmup, repeats=repeats)
   seconds = take_turns(programs, results, warmup, repeats, progress)
+  split_times(programs, results, traced, progress)
   for name, program in programs.items():
     program.close()
     if results[name]["status"] == "ok":
       result = results[name]
       result.update(compare(seconds[name], seconds.get(attentions.STOCK),
-                            seconds.get(attentions.FLOOR)))
+                            _floor(seconds, program)))
       result.update(_sizes_and_rates(program, result["median_seconds"], result))
+      _scale_parts(result)
   return list(results.values())
+
+
+def _floor(seconds, program):
+  """The floor's times, with which a peer has nothing in common."""
+  return None if isinstance(program, peers.Peer) else seconds.get(attentions.FLOOR)
 
 
 def _description(row, config, measure):
@@ -87,15 +96,26 @@ def _paper(row):
 
 def _build(row, config, measure, result):
   """The row's program, or None with the reason noted in `result`."""
-  obstacle = row.obstacle(config.inputs, config.targets)
-  if obstacle:
-    result.update(status="not possible", reason=obstacle)
+  if _is_obstructed(row, config, measure, result):
     return None
   try:
+    if row.family == peers.FAMILY:
+      return peers.Peer(row, config)
     return model.build(row, config, measure)
   except Exception as error:
     _note_failure(result, error)
     return None
+
+
+def _is_obstructed(row, config, measure, result):
+  """Whether the row is not possible so, which is noted in `result`."""
+  if row.family == peers.FAMILY:
+    obstacle = peers.obstacle(config, measure)
+  else:
+    obstacle = row.obstacle(config.inputs, config.targets)
+  if obstacle:
+    result.update(status="not possible", reason=obstacle)
+  return bool(obstacle)
 
 
 def _note_failure(result, error):
@@ -134,6 +154,33 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
   return seconds
 
 
+def split_times(programs: dict[str, model.Program], results: dict[str, dict],
+                traced: int, progress: Progress) -> None:
+  """Sets `parts_seconds`, of all traced rounds together, where it can be known.
+
+  Args:
+    programs: what runs, by name.
+    results: the dicts of the rows, by name.
+    traced: rounds.
+    progress: a function (number of runs done, what runs now).
+  """
+  for _ in range(traced):
+    for name, program in programs.items():
+      if results[name]["status"] == "ok" and isinstance(program, model.Program):
+        total = results[name].setdefault("parts_seconds", {})
+        for part, seconds in program.seconds_of_parts().items():
+          total[part] = total.get(part, 0) + seconds
+      progress(1, name)
+
+
+def _scale_parts(result):
+  """Lets the parts add up to a step that was not traced, for tracing takes time."""
+  parts = result.get("parts_seconds", {})
+  total = sum(parts.values())
+  for part in parts:
+    parts[part] *= result["median_seconds"] / total
+
+
 def compare(seconds: list[float], stock_seconds: list[float] | None,
             floor_seconds: list[float] | None = None) -> dict[str, Any]:
   """Median and quartiles of one row's times and of its ratios to stock.
@@ -166,6 +213,8 @@ def compare(seconds: list[float], stock_seconds: list[float] | None,
 def _sizes_and_rates(program, median, result):
   """What follows from one row's median time in seconds."""
   rates = {"parameters": program.parameters, "steps_per_second": 1 / median}
+  if isinstance(program, peers.Peer):
+    return {**rates, "row_versions": program.versions}
   if result["measure"] == "decode":
     config = result["configuration"]
     tokens = config["decode_batch"] * config["targets"]
@@ -196,10 +245,8 @@ def measure_memory(rows: list[attentions.Row], config: model.Configuration,
     result.update(warmup=0, repeats=repeats)
   for _ in range(repeats):
     for row, result in zip(rows, results):
-      obstacle = row.obstacle(config.inputs, config.targets)
-      if obstacle:
-        result.update(status="not possible", reason=obstacle)
-      elif result["status"] == "ok":
+      if not _is_obstructed(row, config, "memory", result) and (
+          result["status"] == "ok"):
         _measure_process(row, config, result)
       progress(1, row.name)
   add_shares({r["row"]: r for r in results if r["status"] == "ok"})

@@ -13,6 +13,7 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import breakdown
 import tensorflow.compat.v1 as tf
 
 _LEARNING_RATE = 0.01
@@ -78,12 +79,16 @@ class Program:
       those element-wise products that Mesh TensorFlow writes as einsums.
     attention: the names of the classes which the row put into the model, in the
       order of the blocks.
+    operations: those of its Mesh TensorFlow graph.
+    parts: which part of a step they are, as `breakdown.parts` has it.
   """
 
   def __init__(self, tf_graph: tf.Graph, fetch: tf.Tensor,
                lowering: mtf.Lowering, graph: mtf.Graph,
                attention: list[str]) -> None:
     self.attention = attention
+    self.operations = graph.operations
+    self.parts = breakdown.parts(self.operations)
     self.parameters = sum(v.shape.size for v in graph.trainable_variables)
     self.multiply_adds = sum(
         value for key, value in lowering.counters if key == "einsum")
@@ -108,6 +113,13 @@ class Program:
     if not np.all(np.isfinite(result)):
       raise ArithmeticError("the loss is not finite")
     return result
+
+  def seconds_of_parts(self) -> dict[str, float]:
+    """Runs it once, traced: the seconds of each of `breakdown.PARTS`."""
+    traced = tf.RunMetadata()
+    self._session.run(self._fetch, run_metadata=traced, options=tf.RunOptions(
+        trace_level=tf.RunOptions.FULL_TRACE))
+    return breakdown.seconds(traced.step_stats, self.parts)
 
   def close(self) -> None:
     self._session.close()

@@ -7,15 +7,19 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
+from synthesizer_mtf.tools.benchmarking.breakdown import PARTS
 
 _COLORS = {"ours": "#1f77b4", "authors": "#ff7f0e", "stock": "#7f7f7f",
-           "floor": "#2ca02c"}
+           "floor": "#2ca02c", "peer": "#9467bd"}
 _LABELS = {"ours": "synthesizer_mtf", "authors": "mesh_tensorflow's Synthesizer",
-           "stock": "mesh_tensorflow", "floor": "no mixing of positions"}
+           "stock": "mesh_tensorflow", "floor": "no mixing of positions",
+           "peer": "Hugging Face's T5"}
 
 
 def plot(results: list[dict[str, Any]], path: str) -> bool:
   """Draws bars of ratios, or with several lengths how the time grows.
+
+  Where steps were traced, a panel more has the time of each part.
 
   Args:
     results: the dicts that `measuring` returns.
@@ -29,6 +33,9 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
   if not measures:
     return False
   sweep = len({r["inputs"] for r in results}) > 1
+  traced = [r for r in results if "parts_seconds" in r]
+  if traced and not sweep:
+    measures.append("parts")
   names = list(dict.fromkeys(r["row"] for r in results))
   rows = len(names)
   size = ((5 * len(measures) + 3, max(5, 0.22 * rows + 1)) if sweep else
@@ -36,9 +43,12 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
   figure, axes = plt.subplots(1, len(measures), squeeze=False, sharey=not sweep,
                               layout="constrained", figsize=size)
   for axis, measure in zip(axes[0], measures):
+    axis.set_title(_TITLES[measure])
+    if measure == "parts":
+      _stacks(axis, traced, names)
+      continue
     draw = _growth if sweep else _bars
     draw(axis, [r for r in results if r["measure"] == measure], names)
-    axis.set_title(_TITLES[measure])
   figure.suptitle(_caption(results[0], sweep), fontsize="small")
   figure.legend(*axes[0][0].get_legend_handles_labels(), frameon=False,
                 loc="outside right upper" if sweep else "outside lower center",
@@ -59,7 +69,7 @@ def _caption(result, sweep):
 
 
 _TITLES = {"train": "training step", "eval": "loss alone",
-           "decode": "greedy decoding"}
+           "decode": "greedy decoding", "parts": "where the time of a step goes"}
 
 
 def _bars(axis, results, names):
@@ -83,6 +93,22 @@ def _bars(axis, results, names):
   axis.set_yticks(range(len(names)), names)
   axis.set_ylim(len(names) - 0.4, -0.6)
   axis.set_xlabel("times as fast as SelfAttention")
+
+
+def _stacks(axis, results, names):
+  """Horizontal bars of milliseconds, a color for each part."""
+  colors = plt.get_cmap("Set2").colors
+  for result in results:
+    place, left = names.index(result["row"]), 0
+    for part, color in zip(PARTS, colors):
+      width = 1e3 * result["parts_seconds"][part]
+      axis.barh(place, width, left=left, color=color,
+                label=part if result is results[0] else None)
+      left += width
+    axis.text(left, place, f" {left:.0f}", va="center", fontsize="small")
+  axis.margins(x=0.12)
+  axis.set_xlabel("milliseconds")
+  axis.legend(frameon=False, fontsize="small", loc="lower right")
 
 
 def _growth(axis, results, names):

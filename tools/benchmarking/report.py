@@ -4,15 +4,19 @@ import csv
 from typing import Any
 
 from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.benchmarking.breakdown import PARTS
 
 
-def header(result: dict[str, Any]) -> str:
-  """Says in a few lines where and on what a result was measured."""
+def header(results: list[dict[str, Any]]) -> str:
+  """Says in a few lines where and on what results were measured."""
+  result = results[0]
   place, config = result["machine"], result["configuration"]
+  versions = [result["versions"]] + [
+      r["row_versions"] for r in results if "row_versions" in r]
   return "\n".join([
       f"{place['cpu']}, {place['cores']} cores, device {result['device']}, "
       f"load {place['load']} at the start",
-      ", ".join(f"{k} {v}" for k, v in result["versions"].items()),
+      *(", ".join(f"{k} {v}" for k, v in v.items()) for v in versions),
       "{num_layers}+{num_layers} layers, d_model {d_model}, {num_heads} x {d_kv} "
       "heads, d_ff {d_ff}, vocabulary {vocabulary}, batch {batch}, float32, "
       "dropout {dropout_rate}, ".format(**config) +
@@ -55,6 +59,12 @@ multiply-adds, TFLOPS: einsums only, as Mesh TensorFlow counts them (it writes
 memory: peak of the process above the floor's, as a share of SelfAttention's."""
 
 
+_BREAKDOWN_LEGEND = """\
+Milliseconds of the median training step, by the shares in traced ones; gradients
+  count where what they are gradients of does. rest: norms, dropout and sums between
+  layers, and time without work."""
+
+
 def _spread(value, quartiles, digits=2):
   low, high = quartiles
   return f"{value:.{digits}f} [{low:.{digits}f} {high:.{digits}f}]"
@@ -82,6 +92,24 @@ def table(results: list[dict[str, Any]]) -> str:
   legend = LEGEND.format(**results[0]["configuration"])
   return "\n".join([
       tabular.markdown([*zip(*columns)]), *_failures(results), "", legend])
+
+
+def breakdown(results: list[dict[str, Any]]) -> str:
+  """A Markdown table of the milliseconds that each part of a training step takes.
+
+  Args:
+    results: the dicts that `measuring` returns.
+
+  Returns:
+    a string, with a line for each row and length that was traced.
+  """
+  lines = [["row", "lengths", *PARTS, "step"]]
+  for r in results:
+    if "parts_seconds" in r:
+      seconds = [*map(r["parts_seconds"].get, PARTS), r["median_seconds"]]
+      lines.append([r["row"], f"{r['inputs']}/{r['targets']}",
+                    *(f"{1e3 * s:.0f}" for s in seconds)])
+  return "\n".join([tabular.markdown(lines), "", _BREAKDOWN_LEGEND])
 
 
 def _cell(title, result, text):

@@ -1,0 +1,115 @@
+"""Where the time of a step goes: attention, feed-forward, embedding, loss, optimizer.
+
+Mesh TensorFlow names what TensorFlow runs after its own operations, and those after
+the layers, so that a name tells the part. Gradients belong to the part of what they
+are gradients of.
+"""
+
+import collections
+from collections.abc import Iterable
+from collections.abc import Iterator
+import re
+from typing import Any
+
+import mesh_tensorflow as mtf
+
+REST = "rest"  # Norms, dropout and sums between layers, and time without any work.
+PARTS = ("self-attention", "cross-attention", "feed-forward", "embedding",
+         "logits and loss", "optimizer", REST)
+
+# The class of a layer; what is around it has names in small letters.
+_LAYER = re.compile(r"\w+/block_\d+/layer_\d+/([A-Z]\w*)/")
+_OF_LAYERS = {"EncDecAttention": "cross-attention", "DenseReluDense": "feed-forward"}
+_OPTIMIZER = re.compile(r"(^|/)adafactor(_\d+)?/|^assign(_\d+)?/|_slot_\w+_slice")
+
+
+def parts(operations: Iterable[mtf.Operation]) -> dict[str, str]:
+  """The part of each operation of a model that its name alone does not tell.
+
+  Args:
+    operations: those of a Mesh TensorFlow graph, in the order of their making.
+
+  Returns:
+    a dict from names of operations to names of parts. In each stack what comes
+    before the blocks is its embedding, and from the first product with the logits'
+    table on all is logits and loss.
+  """
+  found, seen, in_loss = {}, set(), False
+  for op in operations:
+    if "/gradients/" in op.name or isinstance(op, mtf.Variable):
+      continue
+    stack, _, inner = op.name.partition("/")
+    if inner.startswith("block_"):
+      seen.add(stack)
+      continue
+    in_loss = in_loss or (stack in seen and any(map(_is_logits_table, op.inputs)))
+    if in_loss:
+      found[op.name] = "logits and loss"
+    elif inner and stack not in seen:
+      found[op.name] = "embedding"
+  return found
+
+
+def _is_logits_table(tensor):
+  made = tensor.operation
+  return isinstance(made, mtf.Variable) and (
+      made.name.endswith("/embedding") or "/logits/" in made.name)
+
+
+def part(node: str, known: dict[str, str]) -> str:
+  """The part that a node of TensorFlow's graph belongs to.
+
+  Args:
+    node: its name.
+    known: what `parts` returned.
+
+  Returns:
+    one of `PARTS`.
+  """
+  if _OPTIMIZER.search(node):
+    return "optimizer"
+  layer = _LAYER.match(node)
+  if layer:
+    return _OF_LAYERS.get(layer[1], "self-attention")
+  return known.get(re.split("/gradients/|/parallel", node)[0], REST)
+
+
+def seconds(stats: Any,
+            known: dict[str, str]) -> dict[str, float]:
+  """How long each part took in one traced step.
+
+  Where several operations run at the same time, each gets its share of that time,
+  so that all parts add up to the time of the step.
+
+  Args:
+    stats: the `step_stats` of a run that TensorFlow traced.
+    known: what `parts` returned.
+
+  Returns:
+    a dict with all of `PARTS`, in seconds.
+  """
+  total = dict.fromkeys(PARTS, 0.0)
+  running = collections.Counter()
+  before = None
+  for microseconds, name, change in sorted(_events(stats, known)):
+    if before is not None:
+      elapsed = (microseconds - before) / 1e6
+      count = sum(running.values())
+      for p, n in running.items() if count else [(REST, 1)]:
+        total[p] += elapsed * n / max(count, 1)
+    running[name] += change
+    running += collections.Counter()  # Drops zeros.
+    before = microseconds
+  return total
+
+
+def _events(stats, known) -> Iterator[tuple[int, str, int]]:
+  """When operations of each part begin (1) and end (-1)."""
+  for device in stats.dev_stats:
+    for node in device.node_stats:
+      start = node.all_start_micros + node.op_start_rel_micros
+      end = node.all_start_micros + node.op_end_rel_micros
+      if end > start:
+        name = part(node.node_name, known)
+        yield start, name, 1
+        yield end, name, -1
