@@ -102,6 +102,12 @@ REGISTER = {
         "gin's finalize hooks run in T5's command, but neither in T5's MtfModel "
         "nor in notebooks",
         "make_layer_stack takes a function of gin's for each layer"),
+    "make_layer_stack": Patch(
+        "mesh_tensorflow.transformer.transformer", "make_layer_stack",
+        "raises if another class of stacks is bound than that of the choice",
+        "make_bitransformer can be called without build_model and finalize hooks, "
+        "and the attention that is bound would not be used",
+        "as layer_stack_cls"),
     "build_model": Patch(
         _MESH, "build_model",
         "raises if an attention is bound which no stack of the model has",

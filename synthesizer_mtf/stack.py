@@ -177,6 +177,7 @@ def apply() -> None:
   patches.assign("layer_stack_cls", make, tuple(
       _chosen_stack if default is transformer.LayerStack else default
       for default in make.__defaults__))
+  patches.wrap("make_layer_stack", transformer, _without_another_stack)
   patches.wrap("build_model", utils, _with_the_choice)
 
 
@@ -188,13 +189,24 @@ def _chosen_stack(layers):
   return synthesizer_stack(layers)
 
 
-def _with_the_choice(build_model: Callable[..., Any]) -> Callable[..., Any]:
-  @functools.wraps(build_model)
+def _without_another_stack(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Raises first if another stack class is bound than that of the choice."""
+  @functools.wraps(function)
   def wrapped(*args, **kwargs):
     if choices():
       _check_no_other_stack(gin_files.bindings())
+    return function(*args, **kwargs)
+
+  return wrapped
+
+
+def _with_the_choice(build_model: Callable[..., Any]) -> Callable[..., Any]:
+  build = _without_another_stack(build_model)
+
+  @functools.wraps(build_model)
+  def wrapped(*args, **kwargs):
     _built.clear()
-    model = build_model(*args, **kwargs)
+    model = build(*args, **kwargs)
     _check_use(choices(), _built)
     return model
 

@@ -1,5 +1,6 @@
 """The attention that gin names is the model's, however gin was filled."""
 
+import functools
 import logging as python_logging
 import pathlib
 
@@ -130,9 +131,11 @@ def test_a_second_application_changes_nothing(base):
 def test_another_stack_is_an_error_without_finalize(base, scope):
   gin.parse_config([CHOICE, f"{scope}make_layer_stack.layer_stack_cls = "
                     "@transformer.ReversibleLayerStack"])
-  with pytest.raises(ValueError, match="so that `synthesizer_stack.attention` "
-                     "would not be used"):
-    models.build()
+  for build in (models.build, functools.partial(
+      transformer.make_bitransformer, input_vocab_size=32, output_vocab_size=32)):
+    with pytest.raises(ValueError, match="so that `synthesizer_stack.attention` "
+                       "would not be used"):
+      build()
 
 
 def test_a_scope_that_no_stack_has_is_an_error(base):
