@@ -29,8 +29,7 @@ def are_apart(context: transformer.Context, packed: bool) -> bool:
   """Whether a layer can compute with each example for itself.
 
   Not while decoding, on TPUs, which want static shapes, where the layout splits
-  the length, for the prefixes of a language model, whose examples differ in what
-  they see, in ensembles, and where somebody watches whole rows of weights.
+  the length, in ensembles, and where somebody watches whole rows of weights.
 
   Args:
     context: a `transformer.Context`.
@@ -39,9 +38,7 @@ def are_apart(context: transformer.Context, packed: bool) -> bool:
   Returns:
     a boolean.
   """
-  priority = context.read_priority
-  ordered = priority is None or not set(context.batch_dims) & set(priority.shape.dims)
-  return (packed and ordered and context.mode != "incremental" and
+  return (packed and context.mode != "incremental" and
           not context.model.ensemble_dim and not watchers.is_on() and
           not splits.is_on_tpu(context.mesh) and
           splits.is_whole(context.model, context.length_dim))

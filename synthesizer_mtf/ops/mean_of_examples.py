@@ -39,9 +39,19 @@ def mean_of_examples(products: list[logit_forms.InnerProduct],
   """
   names = ["query", "key"] * len(products) + ["table"] * len(tables) + ["values"]
   tensors = [t for product in products for t in product] + tables + [values]
+  order = [_of_one_head(t, inputs) for t in visibility.priorities(inputs)]
   return MeanOfExamplesOperation(
-      names, [_in_order(*pair, inputs) for pair in zip(names, tensors)],
+      _ORDER[:len(order)] + names,
+      order + [_in_order(*pair, inputs) for pair in zip(names, tensors)],
       inputs).outputs[0]
+
+
+def _of_one_head(priority, inputs):
+  """<float32>[batch, length, one, last] of whole numbers."""
+  dims = [*inputs.batch_dims, inputs.length]
+  return mtf.reshape(
+      mtf.cast(mtf.transpose(priority, dims), tf.float32),
+      dims + [mtf.Dimension("one", 1), mtf.Dimension("last", 1)])
 
 
 def _in_order(name, tensor, inputs):
@@ -54,6 +64,10 @@ def _in_order(name, tensor, inputs):
   last = tensor.shape.dims[-1:]
   ordered = mtf.transpose(tensor, [d for d in order if d in others] + last)
   return mtf.broadcast(ordered, order + last)
+
+
+# What has no gradient: when a query reads, and when a key is written.
+_ORDER = ["reads", "writes"]
 
 
 class _Term(NamedTuple):
@@ -71,13 +85,16 @@ class MeanOfExamplesOperation(mtf.Operation):
   """See `mean_of_examples`. Batch and heads can be split.
 
   Attributes:
-    names: what each input is: "query", "key", "table" or "values".
+    names: what each input is: "reads", "writes", "query", "key", "table" or
+      "values".
+    learned: how many inputs, the last ones, have a gradient.
     kept: laid-out tensors of the groups, for the gradient.
   """
 
   def __init__(self, names: list[str], tensors: list[mtf.Tensor],
                inputs: attention_inputs.AttentionInputs):
     self.names = names
+    self.learned = sum(name not in _ORDER for name in names)
     self.examples = examples.examples(inputs.context)  # Which is lowered before.
     super().__init__(tensors, name="mean_of_examples")
     self.of_tokens = [inputs.has_batch(t) for t in tensors]
@@ -87,7 +104,8 @@ class MeanOfExamplesOperation(mtf.Operation):
     self.kept = None
 
   def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor]:
-    return MeanOfExamplesGradOperation(self, grad_ys[0]).outputs
+    grads = MeanOfExamplesGradOperation(self, grad_ys[0]).outputs
+    return [None] * (len(self.inputs) - self.learned) + grads
 
   def lower(self, lowering: mtf.Lowering) -> None:
     output, = self.outputs
@@ -130,7 +148,7 @@ class _Block:
   def __init__(self, operation, layout, group, tensors, kept=None):
     self._layout, self._group = layout, group
     length = group.length
-    self.terms = {"query": [], "key": [], "table": [], "values": []}
+    self.terms = {name: [] for name in [*_ORDER, "query", "key", "table", "values"]}
     for name, tensor, of_tokens in zip(
         operation.names, tensors, operation.of_tokens):
       self.terms[name].append(self._term(name, tensor, of_tokens, length))
@@ -171,6 +189,10 @@ class _Block:
       tables.append(tf.matmul(*self._features(), transpose_b=True))
     elif self.has_batch:
       tables.append((1 - self._group.seen)[None, :, None] * visibility.HIDDEN)
+    if self.terms["reads"]:
+      (reads,), (writes,) = self.terms["reads"], self.terms["writes"]
+      late = reads.block < tf.transpose(writes.block, [0, 1, 3, 2])
+      tables.append(tf.cast(late, tf.float32) * visibility.HIDDEN)
     weights = tf.nn.softmax(sum(tables[1:], tables[0]))
     values = self.terms["values"][0].block
     if self.has_batch:
@@ -261,7 +283,8 @@ class MeanOfExamplesGradOperation(mtf.Operation):
     super().__init__([*forward.inputs, mtf.transpose(
         grad, forward.outputs[0].shape)], name="mean_of_examples_grad")
     self._forward = forward
-    self._outputs = [mtf.Tensor(self, t.shape, t.dtype) for t in forward.inputs]
+    self._outputs = [mtf.Tensor(self, t.shape, t.dtype)
+                     for t in forward.inputs[-forward.learned:]]
 
   def lower(self, lowering: mtf.Lowering) -> None:
     forward, mesh_impl = self._forward, lowering.mesh_impl(self)
@@ -274,7 +297,8 @@ class MeanOfExamplesGradOperation(mtf.Operation):
     grads = mesh_impl.slicewise(
         of_slice, lowering.tensors[self.inputs[-1]], *forward.kept,
         *forward.slices(lowering))
-    for output, grad, of_tokens in zip(self.outputs, grads, forward.of_tokens):
+    for output, grad, of_tokens in zip(
+        self.outputs, grads, forward.of_tokens[-forward.learned:]):
       lowering.set_tensor_lowering(
           output, grad if of_tokens else splits.add_parts(
               lowering, self, forward.batch_dims, grad, output))
@@ -284,18 +308,20 @@ class MeanOfExamplesGradOperation(mtf.Operation):
     layout, tensors = forward.split(slices)
     grad = tf.reshape(tf.cast(grad, tf.float32), [-1] + grad.shape.as_list()[-2:])
     size = len(kept) // len(layout.groups)
+    names = forward.names[-forward.learned:]
     found = []
     for i, group in enumerate(layout.groups):
       block = _Block(forward, layout, group, tensors,
                      list(kept[i * size:(i + 1) * size]))
       grads = block.gradients(grad)
-      found.append([grads[name].pop(0) for name in forward.names])
+      found.append([grads[name].pop(0) for name in names])
     return tuple(
         tf.cast(tf.reshape(
             _join_table(layout, parts, shape, name) if of_tokens else
             _add_corners(parts, shape), shape), output.dtype)
         for parts, name, of_tokens, output, shape in zip(
-            zip(*found), forward.names, forward.of_tokens, self.outputs, shapes))
+            zip(*found), names, forward.of_tokens[-forward.learned:], self.outputs,
+            shapes))
 
 
 def _join_table(layout, parts, shape, name):

@@ -73,15 +73,18 @@ def stock_visibility(context):
 
 
 @every_notation
-@pytest.mark.parametrize("kind", ["prefix", "subsequence"])
+@pytest.mark.parametrize("kind", ["prefix", "packed prefix", "subsequence"])
 def test_sees_what_stock_self_attention_sees(notation, kind):
   x = tokens()
-  if kind == "prefix":
-    prefix = np.array([[1, 1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]])
+  if kind.endswith("prefix"):
+    packed = kind.startswith("packed")
+    prefix = np.array([[1, 1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 1, 1, 0]])
     priority = np.arange(7) * (1 - prefix)
     more = {"read_priority": priority, "write_priority": priority}
-    ids, expected_ids = np.ones((2, 7), int), np.ones((2, 7), int)
-    visible = priority[:, :, None] >= priority[:, None, :]
+    ids = expected_ids = np.array(
+        [[1] * 7, [1, 1, 1, 1] + [1 + packed] * 3])
+    visible = (priority[:, :, None] >= priority[:, None, :]) & (
+        ids[:, :, None] == ids[:, None, :])
   else:
     ids = np.array([[1] * 7, [1, 1, 1, 1, 2, 2, 2]])
     sub = np.array([[1, 1, 2, 2, 3, 3, 3], [1, 1, 2, 2, 3, 3, 0]])
@@ -96,8 +99,8 @@ def test_sees_what_stock_self_attention_sees(notation, kind):
   stock = np.broadcast_to(bias > -1e8, (2, 7, 7)) if bias.ndim == 3 else bias
   np.testing.assert_array_equal(np.sort(stock.ravel()), np.sort(visible.ravel()))
   y, graph = harness.forward(
-      cases.make_layer(notation), x, True, ids, context=more,
-      input_full_attention=kind == "prefix")
+      cases.make_layer(notation), x, True, ids, kind == "packed prefix",
+      context=more, input_full_attention=kind.endswith("prefix"))
   p = {k: v.astype(np.float64) for k, v in graph.variables.items()}
   logits = cases.mixed_logits(notation, p, x, expected_ids, True, cases.HEADS)
   expected = reference.output(logits, p, x, visible, cases.HEADS)
