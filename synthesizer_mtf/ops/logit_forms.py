@@ -1,4 +1,4 @@
-"""Two forms of logits, each the cheapest for what makes it.
+"""Three forms of logits, each the cheapest for what makes it.
 
 A synthesizing function returns a list of them, and `weighted_mean` decides how to
 compute with their sum.
@@ -45,7 +45,26 @@ class Table(NamedTuple):
     return self._replace(values=_scaled(self.values, scale))
 
 
-Logits = InnerProduct | Table
+class Products(NamedTuple):
+  """Logits of which column j is repeated[j // b] * tiled[j mod b].
+
+  Columns are positions in the example of the query, and `mean_of_examples` alone
+  takes this form: it makes no more columns than an example has positions.
+
+  Attributes:
+    repeated: <float32>[batch, heads, length, a]; beyond a * b columns it begins
+      again.
+    tiled: <float32>[batch, heads, length, b]
+  """
+  repeated: mtf.Tensor
+  tiled: mtf.Tensor
+
+  def scaled(self, scale: mtf.Tensor) -> "Products":
+    """These logits times `scale` [heads]."""
+    return self._replace(repeated=_scaled(self.repeated, scale))
+
+
+Logits = InnerProduct | Table | Products
 
 
 def _scaled(tensor, scale):

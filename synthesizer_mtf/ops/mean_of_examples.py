@@ -19,8 +19,9 @@ from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
 
 
-def mean_of_examples(products: list[logit_forms.InnerProduct],
-                     tables: list[mtf.Tensor], values: mtf.Tensor,
+def mean_of_examples(inner: list[logit_forms.InnerProduct],
+                     tables: list[mtf.Tensor],
+                     products: list[logit_forms.Products], values: mtf.Tensor,
                      inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
@@ -28,17 +29,20 @@ def mean_of_examples(products: list[logit_forms.InnerProduct],
   only `memory_length` of a table with `batch` is a position, too.
 
   Args:
-    products: a list of `InnerProduct`.
+    inner: a list of `InnerProduct`.
     tables: a list of <float32> with any of the dimensions batch, heads and length,
       and with memory_length; what may not be seen is in them.
+    products: a list of `Products`.
     values: <float>[batch, heads, memory_length, d_kv]
     inputs: an `AttentionInputs`.
 
   Returns:
     <float>[batch, length, heads, d_kv] in the dtype of the values, 0 for padding.
   """
-  names = ["query", "key"] * len(products) + ["table"] * len(tables) + ["values"]
-  tensors = [t for product in products for t in product] + tables + [values]
+  names = ["query", "key"] * len(inner) + ["table"] * len(tables) + [
+      "repeated", "tiled"] * len(products) + ["values"]
+  tensors = [*sum(map(list, inner), []), *tables,
+             *sum(map(list, products), []), values]
   order = [_of_one_head(t, inputs) for t in visibility.priorities(inputs)]
   return MeanOfExamplesOperation(
       _ORDER[:len(order)] + names,
@@ -58,7 +62,7 @@ def _in_order(name, tensor, inputs):
   """[batch, length, heads, last], or without `batch` [heads, length, last]."""
   *others, last = tensor.shape.dims
   tensor = mtf.rename_dimension(tensor, last.name, "last")
-  place = inputs.length if name in ("query", "table") else inputs.memory_length
+  place = inputs.memory_length if name in ("key", "values") else inputs.length
   order = ([*inputs.batch_dims, place, inputs.heads] if inputs.has_batch(tensor)
            else [inputs.heads, place])
   last = tensor.shape.dims[-1:]
@@ -85,8 +89,8 @@ class MeanOfExamplesOperation(mtf.Operation):
   """See `mean_of_examples`. Batch and heads can be split.
 
   Attributes:
-    names: what each input is: "reads", "writes", "query", "key", "table" or
-      "values".
+    names: what each input is: "reads", "writes", "query", "key", "table",
+      "repeated", "tiled" or "values".
     learned: how many inputs, the last ones, have a gradient.
     kept: laid-out tensors of the groups, for the gradient.
   """
@@ -148,7 +152,8 @@ class _Block:
   def __init__(self, operation, layout, group, tensors, kept=None):
     self._layout, self._group = layout, group
     length = group.length
-    self.terms = {name: [] for name in [*_ORDER, "query", "key", "table", "values"]}
+    self.terms = {name: [] for name in [
+        *_ORDER, "query", "key", "table", "repeated", "tiled", "values"]}
     for name, tensor, of_tokens in zip(
         operation.names, tensors, operation.of_tokens):
       self.terms[name].append(self._term(name, tensor, of_tokens, length))
@@ -181,19 +186,24 @@ class _Block:
                 for block, term in zip(blocks, terms)]
     return tf.concat(blocks + [tf.zeros_like(blocks[0][..., :1]) + channel], -1)
 
-  def mean(self):
-    """[heads, examples, positions, d_kv]"""
+  def _logits(self):
+    """[heads, examples, positions, positions]; one example if none has a batch."""
     tables = [term.block for term in sorted(
         self.terms["table"], key=lambda term: term.of_tokens)]
     if self.terms["query"]:
       tables.append(tf.matmul(*self._features(), transpose_b=True))
     elif self.has_batch:
       tables.append((1 - self._group.seen)[None, :, None] * visibility.HIDDEN)
-    if self.terms["reads"]:
-      (reads,), (writes,) = self.terms["reads"], self.terms["writes"]
+    tables += [_columns(repeated.block, tiled.block) for repeated, tiled in zip(
+        self.terms["repeated"], self.terms["tiled"])]
+    for reads, writes in zip(self.terms["reads"], self.terms["writes"]):
       late = reads.block < tf.transpose(writes.block, [0, 1, 3, 2])
       tables.append(tf.cast(late, tf.float32) * visibility.HIDDEN)
-    weights = tf.nn.softmax(sum(tables[1:], tables[0]))
+    return sum(tables[1:], tables[0])
+
+  def mean(self):
+    """[heads, examples, positions, d_kv]"""
+    weights = tf.nn.softmax(self._logits())
     values = self.terms["values"][0].block
     if self.has_batch:
       mean = tf.matmul(weights, values)
@@ -231,7 +241,14 @@ class _Block:
           tf.transpose(weights, [0, 1, 3, 2]), grad) * seen
     grad_logits = weights * centered
     return {"values": [grad_values], **self._of_features(grad_logits),
+            **self._of_products(grad_logits),
             "table": [_like(grad_logits, term) for term in self.terms["table"]]}
+
+  def _of_products(self, grad_logits):
+    grads = [_of_columns(grad_logits, repeated.block, tiled.block)
+             for repeated, tiled in zip(self.terms["repeated"], self.terms["tiled"])]
+    return {"repeated": [pair[0] for pair in grads],
+            "tiled": [pair[1] for pair in grads]}
 
   def _of_features(self, grad_logits):
     if not self.terms["query"]:
@@ -245,6 +262,43 @@ class _Block:
       found[name] = [_like(part, term)
                      for part, term in zip(parts, self.terms[name])]
     return found
+
+
+def _columns(repeated, tiled):
+  """Columns of products, as many as positions: [heads, examples, positions, same].
+
+  Args:
+    repeated: [heads, examples, positions, a]
+    tiled: [heads, examples, positions, b]
+  """
+  shape = tf.shape(tiled)
+  rows = _repetitions(repeated, tiled)
+  products = tf.reshape(rows[..., None] * tiled[..., None, :], tf.concat(
+      [shape[:-1], [tf.shape(rows)[-1] * shape[-1]]], 0))
+  return products[..., :shape[2]]
+
+
+def _repetitions(repeated, tiled):
+  """[heads, examples, positions, rows]: what stands in each b columns."""
+  a, b = repeated.shape.as_list()[-1], tiled.shape.as_list()[-1]
+  rows = (tf.shape(tiled)[2] + b - 1) // b
+  return tf.gather(repeated, tf.range(rows) % a, axis=-1)
+
+
+def _of_columns(grad, repeated, tiled):
+  """The gradients of both operands of `_columns`, given that of its result."""
+  a, b = repeated.shape.as_list()[-1], tiled.shape.as_list()[-1]
+  rows = _repetitions(repeated, tiled)
+  count = tf.shape(rows)[-1]
+  turns = (count + a - 1) // a
+  lead = tf.shape(tiled)[:-1]
+  grad = tf.reshape(_pad(grad, [None, None, None, count * b]),
+                    tf.concat([lead, [count, b]], 0))
+  of_rows = _pad(tf.reduce_sum(grad * tiled[..., None, :], -1),
+                 [None, None, None, turns * a])
+  of_rows = tf.reduce_sum(
+      tf.reshape(of_rows, tf.concat([lead, [turns, a]], 0)), -2)
+  return of_rows, tf.reduce_sum(grad * rows[..., None], -2)
 
 
 def _like(grad, term):

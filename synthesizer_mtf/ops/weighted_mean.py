@@ -36,7 +36,8 @@ def weighted_mean(logits: list[logit_forms.Logits], values: mtf.Tensor,
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
-    logits: a list of `InnerProduct` and `Table`.
+    logits: a list of `InnerProduct` and `Table`; and `Products`, where examples
+      of packed rows are computed each for itself.
     values: <float>[batch, heads, memory_length, d_kv]
     visible: a `Visibility`.
     inputs: an `AttentionInputs`.
@@ -60,6 +61,7 @@ def weighted_mean(logits: list[logit_forms.Logits], values: mtf.Tensor,
     return mean_of_examples.mean_of_examples(
         products, ([_sum(shared)] if shared else []) +
         [mtf.cast(t, tf.float32) for t in tables if inputs.has_batch(t)],
+        [term for term in logits if isinstance(term, logit_forms.Products)],
         values, inputs)
   if any(inputs.has_batch(t) for t in sum(map(list, products), tables)):
     return _with_batch(products, tables, values, visible, inputs)

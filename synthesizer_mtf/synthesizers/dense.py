@@ -171,9 +171,11 @@ class FactorizedDenseLogits(base.LengthTables):
                       tf.float32)
 
     self.check_length(inputs)
-    return [logit_forms.Table(inputs.columns_of_products(
-        operand("WA", mtf.Dimension("a", self.a)),
-        operand("WB", mtf.Dimension("b", self.b))))]
+    operands = (operand("WA", mtf.Dimension("a", self.a)),
+                operand("WB", mtf.Dimension("b", self.b)))
+    if inputs.apart:
+      return [logit_forms.Products(*operands)]
+    return [logit_forms.Table(inputs.columns_of_products(*operands))]
 
 
 def _channels_last(key, channels):
