@@ -152,8 +152,9 @@ def _run(*command, text=""):
                           close_fds=False).returncode
   if status:
     sys.exit("The installation did not finish, for the reason above: the same "
-             "command starts it again. Without a network, PIP_NO_INDEX=1 and "
-             "PIP_FIND_LINKS=FOLDER take the packages from a folder.")
+             "command starts it again. Behind a proxy, HTTPS_PROXY names it; without "
+             "a network, PIP_NO_INDEX=1 and PIP_FIND_LINKS=FOLDER take the packages "
+             "from a folder.")
 
 
 def main(environment):
