@@ -224,10 +224,11 @@ class _Block:
     """
     weights, mean, *total = self.kept
     seen = self._group.seen[None, :, :, None]
-    grad = self._layout.unjoin(grad, self._group) * seen
     values = self.terms["values"][0].block
+    scale = seen / total[0] if total else seen
+    grad = self._layout.unjoin(grad, self._group) * scale
     if total:
-      grad, values = grad / total[0], values * seen
+      values *= seen
     delta = -tf.reduce_sum(grad * mean, -1, keepdims=True)
     one = tf.zeros_like(values[..., :1]) + (seen if total else 1.)
     grad_and_delta, values_and_one = (
@@ -237,8 +238,8 @@ class _Block:
       grad_values = tf.matmul(weights, grad, transpose_a=True)
     else:
       centered = _over_examples(grad_and_delta, values_and_one)
-      grad_values = _without_batch(
-          tf.transpose(weights, [0, 1, 3, 2]), grad) * seen
+      # What it has beyond the end of an example is not read.
+      grad_values = _without_batch(tf.transpose(weights, [0, 1, 3, 2]), grad)
     grad_logits = weights * centered
     return {"values": [grad_values], **self._of_features(grad_logits),
             **self._of_products(grad_logits),
