@@ -148,9 +148,7 @@ class Commands:
     if not self.laptop:
       return params
     if self.measure == "log_perplexity":
-      # The same spans for all models.
-      params.update({"utils.run.perplexity_eval_steps": _PERPLEXITY_BATCHES,
-                     "mesh_eval_dataset_fn.seed": 1})
+      params["utils.run.perplexity_eval_steps"] = _PERPLEXITY_BATCHES
     elif self.encoder_only:
       params["utils.run.batch_size"] = 128
     elif self.measure == "scores":
