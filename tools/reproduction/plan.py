@@ -34,7 +34,8 @@ _PERPLEXITY_BATCHES = 200
 _DECODED_TOKENS = {"synth_wmt14_ende": 64, "synth_wmt14_enfr": 64,
                    "synth_cnn_dailymail": 96, "synth_personachat": 32}
 # Where eval.gin's 128 are fewer than those of the recipe.
-_PAPER_DECODED_TOKENS = {"synth_wmt14_ende": 256, "synth_wmt14_enfr": 256}
+_PAPER_DECODED_TOKENS = {"synth_wmt14_ende": 256, "synth_wmt14_enfr": 256,
+                         "synth_cnn_dailymail": 256}
 
 Params = dict[str, Any]  # gin bindings.
 
