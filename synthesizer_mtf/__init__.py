@@ -39,6 +39,7 @@ from synthesizer_mtf.layers.classifier import EncoderClassifier
 from synthesizer_mtf.notation import attention_layer
 from synthesizer_mtf.stack import synthesizer_stack
 from synthesizer_mtf.training import model_api
+from synthesizer_mtf.training import seed
 from synthesizer_mtf.training import warm_start
 from synthesizer_mtf.training.seed import train_with_seed
 from synthesizer_mtf.training.summaries import train_with_attention_summaries
@@ -50,6 +51,7 @@ optimizer.apply()
 warm_start.apply()
 estimators.apply()
 model_api.apply()
+seed.apply()
 
 gc.freeze()
 if _collects:

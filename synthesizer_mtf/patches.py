@@ -258,6 +258,11 @@ REGISTER = {
         "takes seeds from the names of operations, in train_with_seed",
         "it draws them in each process, so that dropout never is the same",
         "they follow from the seed of the graph"),
+    "evaluation seed": Patch(
+        "t5.models.mesh_transformer:mesh_eval_dataset_fn", "__defaults__",
+        "seed is by default a number",
+        "two evaluations of one checkpoint leave out other spans, and differ",
+        "it is one in T5"),
     # summaries.py
     "save_summary_steps": Patch(
         _ESTIMATOR, "_config",

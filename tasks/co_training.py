@@ -21,7 +21,7 @@ seqio.MixtureRegistry.add(
 
 # T5's `en_mix`, which the paper names for Tables 5 and 6. As there, gin binds
 # the rates: `rate_unsupervised.value` is C4's, a million, and
-# `rate_num_examples` makes those of the others.
+# `rate_num_examples` makes those of the others; RTE counts twice there, too.
 seqio.MixtureRegistry.add(
     "synth_en_mix",
     [("synth_c4_span_corruption", t5.data.rate_unsupervised),

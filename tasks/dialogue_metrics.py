@@ -176,6 +176,9 @@ def _warn_of_no_vectors():
 def _read_vectors(path, wanted):
   """Reads a file in GloVe's text format: a word and its numbers on each line.
 
+  A word may have spaces in it, as some of glove.840B have; of those none is wanted.
+  A first line with two numbers, as word2vec writes it, is passed over.
+
   Args:
     path: a string; `.gz` works.
     wanted: a set of words.
@@ -189,7 +192,10 @@ def _read_vectors(path, wanted):
   """
   lines, found, total, count = text_source.Lines(path), {}, 0., 0
   for line in lines:
-    word, *numbers = line.rstrip().split(" ")
+    parts = line.rstrip().split(" ")
+    if lines.number == 1 and len(parts) == 2 and all(map(str.isdecimal, parts)):
+      continue
+    word, numbers = _word_and_numbers(parts, np.size(total) if count else None)
     try:
       vector = np.array(numbers, np.float64)
     except ValueError:
@@ -202,3 +208,19 @@ def _read_vectors(path, wanted):
     if word in wanted:
       found[word] = vector
   return found, total / count
+
+
+def _word_and_numbers(parts, size):
+  """The word of a row and its numbers; size is how many, None if not known yet."""
+  begin = len(parts) - size if size else 1
+  if begin > 1 and not _is_number(parts[begin - 1]):
+    return " ".join(parts[:begin]), parts[begin:]
+  return parts[0], parts[1:]
+
+
+def _is_number(text):
+  try:
+    float(text)
+  except ValueError:
+    return False
+  return True

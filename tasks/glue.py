@@ -1,11 +1,13 @@
 """GLUE as text, word for word as T5's tasks have it.
 
 T5's version of the data sets, 1.0.0, is one that TFDS no longer prepares. WNLI
-is a task, but as in T5 no part of the mixture; the diagnostic set `ax`, which
-has no labels, is not a task.
+is a task, but as in T5 no part of the mixture, nor is the diagnostic set `ax`, which
+has no labels: `synth_glue_test` has both, and all else whose predictions the server of
+GLUE wants.
 """
 
 import seqio
+from synthesizer_mtf.tasks import hidden_labels
 from synthesizer_mtf.tasks import text_to_text
 from t5.data import glue_utils
 import tensorflow_datasets as tfds
@@ -17,17 +19,24 @@ _VERSION = "2.0.0"
 WEIGHTS = {}
 
 for _config in tfds.text.glue.Glue.builder_configs.values():
-  if _config.name == "ax":
-    continue
   _name = f"synth_glue_{_config.name}"
   text_to_text.add(
       _name,
       f"glue/{_config.name}:{_VERSION}",
       glue_utils.get_glue_text_preprocessor(_config),
       postprocess_fn=glue_utils.get_glue_postprocess_fn(_config),
-      metric_fns=glue_utils.get_glue_metric(_config.name))
+      metric_fns=[*map(hidden_labels.unless_hidden,
+                       glue_utils.get_glue_metric(_config.name))]
+      or [hidden_labels.no_score])
   _theirs = f"glue_{_config.name}_v002"
-  if _theirs in glue_utils.get_glue_weight_mapping():
+  if _theirs in glue_utils.get_glue_weight_mapping() and _config.name != "ax":
     WEIGHTS[_name] = glue_utils.get_glue_weight_mapping()[_theirs]
 
 seqio.MixtureRegistry.add("synth_glue", list(WEIGHTS.items()))
+
+# To be evaluated, not to be trained on.
+seqio.MixtureRegistry.add(
+    "synth_glue_test",
+    [f"synth_glue_{name}" for name in tfds.text.glue.Glue.builder_configs
+     if name != "mnli"],
+    default_rate=1)

@@ -95,32 +95,40 @@ def perplexities(
   }
 
 
-def count(
-    ids: np.ndarray, vocabulary: seqio.SentencePieceVocabulary,
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns (tokens, words) of each example.
+def words_begun(vocabulary: seqio.SentencePieceVocabulary) -> np.ndarray:
+  """Returns how many words each id begins, <int>[vocabulary].
 
   Words are what spaces separate: those that SentencePiece marks in a word's
   first piece. An end of sequence is one word. Sentinels are none.
 
   Args:
-    ids: <int>[batch, length], 0 where padded.
     vocabulary: a seqio.SentencePieceVocabulary.
-
-  Returns:
-    two <int>[batch].
   """
   begins = np.zeros(vocabulary.vocab_size, np.int64)
   # The last ids are sentinels, which seqio adds as pieces that begin a word.
   for i in range(vocabulary.vocab_size - vocabulary.extra_ids):
     begins[i] = vocabulary.tokenizer.id_to_piece(i).startswith(_WORD)
   begins[_EOS] = 1
+  return begins
+
+
+def count(ids: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns (tokens, words) of each example.
+
+  Args:
+    ids: <int>[batch, length], 0 where padded.
+    begins: <int>[vocabulary], as `words_begun` returns them.
+
+  Returns:
+    two <int>[batch].
+  """
   return (ids > 0).sum(axis=1), begins[ids].sum(axis=1)
 
 
 def _count_all(input_fn, vocabulary):
   """Returns the tokens and words of every example, in the estimator's order."""
+  begins = words_begun(vocabulary)
   with tf.Graph().as_default():
-    counts = [count(batch["targets"], vocabulary)
+    counts = [count(batch["targets"], begins)
               for batch in tfds.as_numpy(input_fn({}))]
   return [np.concatenate(each) for each in zip(*counts)]

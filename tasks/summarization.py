@@ -2,9 +2,35 @@
 
 import functools
 
+import numpy as np
 from synthesizer_mtf.tasks import text_to_text
 from t5.data import preprocessors
 from t5.evaluation import metrics
+
+
+def rouge(targets: list[str], predictions: list[str]) -> dict[str, float]:
+  """Returns T5's ROUGE-1, 2, L and Lsum, the same each time.
+
+  They are medians of means of examples that are drawn a thousand times, without a
+  seed in T5, and two evaluations of the same predictions differed in the second
+  digit.
+
+  Args:
+    targets: a list of strings.
+    predictions: a list of strings.
+
+  Returns:
+    a dict from name to float, from 0 to 100.
+  """
+  state = np.random.get_state()
+  np.random.seed(0)
+  try:
+    return metrics.rouge(
+        targets, predictions,
+        score_keys=("rouge1", "rouge2", "rougeL", "rougeLsum"))
+  finally:
+    np.random.set_state(state)
+
 
 # T5's task reports rougeLsum, which compares line by line; the papers before it
 # report ROUGE-L of the whole summary. Both are here.
@@ -13,6 +39,4 @@ text_to_text.add(
     "cnn_dailymail:3.4.0",
     functools.partial(preprocessors.summarize, article_key="article",
                       summary_key="highlights"),
-    metric_fns=[functools.partial(
-        metrics.rouge,
-        score_keys=("rouge1", "rouge2", "rougeL", "rougeLsum"))])
+    metric_fns=[rouge])

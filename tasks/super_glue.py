@@ -2,12 +2,14 @@
 
 WSC is T5's simplified one: the model writes the noun that a pronoun stands for.
 It trains on the rows whose noun is the right one, and on the Definite Pronoun
-Resolution data set. The diagnostic sets, which have no labels, are not tasks.
+Resolution data set. The diagnostic sets `axb` and `axg` are in `synth_super_glue_test`,
+which has all whose predictions the server of SuperGLUE wants.
 """
 
 from typing import Any
 
 import seqio
+from synthesizer_mtf.tasks import hidden_labels
 from synthesizer_mtf.tasks import text_to_text
 from synthesizer_mtf.tasks import tfds_source
 from t5.data import glue_utils
@@ -53,17 +55,27 @@ text_to_text.add(
     f"super_glue/wsc.fixed:{_VERSION}",
     preprocessors.wsc_simple,
     postprocess_fn=postprocessors.wsc_simple,
-    metric_fns=[metrics.accuracy],
+    metric_fns=[hidden_labels.unless_hidden(metrics.accuracy)],
     source_cls=RightReferents)
 
-for _name in ("boolq", "cb", "copa", "multirc", "record", "rte", "wic"):
+for _name in ("boolq", "cb", "copa", "multirc", "record", "rte", "wic", "axb", "axg"):
   _config = tfds.text.super_glue.SuperGlue.builder_configs[_name]
   text_to_text.add(
       f"synth_super_glue_{_name}",
       f"super_glue/{_name}:{_VERSION}",
       glue_utils.get_glue_text_preprocessor(_config),
       postprocess_fn=glue_utils.get_glue_postprocess_fn(_config),
-      metric_fns=glue_utils.get_super_glue_metric(_name))
-  WEIGHTS[f"synth_super_glue_{_name}"] = _T5_WEIGHTS[f"super_glue_{_name}_v102"]
+      metric_fns=[*map(hidden_labels.unless_hidden,
+                       glue_utils.get_super_glue_metric(_name))]
+      or [hidden_labels.no_score])
+  if _name not in ("axb", "axg"):
+    WEIGHTS[f"synth_super_glue_{_name}"] = _T5_WEIGHTS[f"super_glue_{_name}_v102"]
 
 seqio.MixtureRegistry.add("synth_super_glue", list(WEIGHTS.items()))
+
+# To be evaluated, not to be trained on.
+seqio.MixtureRegistry.add(
+    "synth_super_glue_test",
+    [name for name in WEIGHTS if name != "synth_dpr"]
+    + ["synth_super_glue_axb", "synth_super_glue_axg"],
+    default_rate=1)

@@ -224,7 +224,7 @@ def chosen_globs(
   """
   origin = f"`{parameter}`"
   if value is None:
-    value = [v for v in os.environ.get(variable, "").split(",") if v]
+    value = [v.strip() for v in os.environ.get(variable, "").split(",") if v.strip()]
     origin = f"{origin} or the environment variable {variable}"
   globs = [value] if isinstance(value, str) else value
   if not globs or not isinstance(globs, (list, tuple)) or not all(

@@ -19,6 +19,7 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import patches
 from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.command import data_position
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
@@ -89,8 +90,12 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     newest = None
     if self.config.is_chief:
       newest = checkpoints.prepare(self.model_dir)
-    hooks = [*(hooks or ()), CheckVariables(newest),
-             GuardSaves(self.model_dir)]
+    hooks = [*(hooks or ()), CheckVariables(newest)]
+    position = None
+    if self.config.is_chief and self.config.cluster is None:  # That of TPUs.
+      position = data_position.DataPosition(self.model_dir)
+      hooks.append(position)
+    hooks.append(GuardSaves(self.model_dir, position))
     with explained_damage(newest), explained_writes(self.model_dir):
       return super().train(input_fn, hooks, *args, **kwargs)
 
@@ -207,9 +212,11 @@ class GuardSaves(tf.train.SessionRunHook):
   training would end there without an error.
   """
 
-  def __init__(self, model_dir: str):
-    """See the class."""
+  def __init__(self, model_dir: str,
+               position: data_position.DataPosition | None = None):
+    """Declares the folder, and what else is saved with each checkpoint."""
     self._model_dir = model_dir
+    self._position = position
 
   def begin(self) -> None:
     self._step = tf.train.get_global_step()
@@ -238,10 +245,16 @@ class GuardSaves(tf.train.SessionRunHook):
       try:
         with explained_writes(self._model_dir, os.path.basename(full)):
           self._check_variables(session)
-          return save(session, path, global_step=global_step, **kwargs)
+          if self._position:
+            self._position.save(session, global_step)
+          saved = save(session, path, global_step=global_step, **kwargs)
       except TrainingStopped:
         checkpoints.remove_without_index(full)
         raise
+      finally:
+        if self._position:
+          self._position.remove_old()
+      return saved
 
     return wrapped
 

@@ -1,11 +1,16 @@
-"""Training with a seed of one's own.
+"""Training with a seed of one's own, and evaluations that have one by default.
 
 Mesh TensorFlow's trainer sets none, so that no run can be repeated. And its
 dropout has seeds of its own on CPUs and GPUs, drawn anew in every process.
+
+T5's evaluations have none either: the spans that span corruption leaves out were
+others each time, and the losses of two models, or of one, not those of the same
+text.
 """
 
 from collections.abc import Callable
 import functools
+import inspect
 from typing import Any
 import zlib
 
@@ -13,7 +18,11 @@ import gin
 from mesh_tensorflow import placement_mesh_impl
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import patches
+from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
+
+EVALUATION = 1
+_EVALUATED = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -58,3 +67,29 @@ def _with_seeds_of_names(original):
                    **kwargs)
     return self.slicewise(random_slice, self.laid_out_pnum())
   return random
+
+
+def apply() -> None:
+  """Gives evaluations a seed, unless gin binds another; once is enough."""
+  evaluated = inspect.unwrap(mesh_transformer.mesh_eval_dataset_fn)
+  *others, _ = evaluated.__defaults__
+  patches.assign("evaluation seed", evaluated, (*others, EVALUATION))
+
+
+@gin.config.register_finalize_hook
+def keep_other_slices(config: dict) -> dict | None:
+  """Leaves evaluations without a seed that draw other examples each time.
+
+  Args:
+    config: gin's parsed configuration.
+
+  Returns:
+    a dict of bindings to add.
+  """
+  bound = {}
+  for (_, selector), values in config.items():
+    if selector == _EVALUATED:
+      bound.update(values)
+  if bound.get("shuffle_eval_examples") and "seed" not in bound:
+    return {f"{_EVALUATED}.seed": None}
+  return None

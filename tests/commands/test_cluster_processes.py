@@ -174,4 +174,6 @@ def test_the_job_resumes_from_its_checkpoint_and_all_end(processes, killed):
   codes = [p.wait() for p in both]
   assert codes == [0, 0], both[0].log.read_text()[-3000:]
   assert len(losses(both[0])) == 2
+  assert f"The data go on where they stood at step {saved}" in (
+      both[0].log.read_text())
   assert (killed.model_dir / f"model.ckpt-{saved + 2}.index").exists()

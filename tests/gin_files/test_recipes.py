@@ -15,6 +15,8 @@ import seqio
 from support import models
 from support import shell
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.synthesizers import base
+from synthesizer_mtf.synthesizers import names
 import tensorflow.compat.v1 as tf
 
 FOLDER = pathlib.Path(gin_files.folder())
@@ -131,3 +133,70 @@ def test_a_pods_batch_divides_among_its_cores(name):
       gin.query_parameter("utils.run.layout_rules"),
       gin.query_parameter("utils.run.batch_size"))
   assert batch and batch % cores == 0
+
+
+def table_length():
+  return gin.query_parameter("RandomLogits.max_length").scoped_configurable_fn()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_tables_are_as_long_as_what_a_recipe_trains(name):
+  parse(commands(name)[0])
+  longest = max(gin.query_parameter("utils.run.sequence_length").values())
+  text = (FOLDER / name).read_text()
+  if "finetuning.gin" in text or name == "recipes/laptop/c4.gin":
+    assert table_length() >= longest  # Those of C4, from which training goes on.
+  else:
+    assert table_length() == longest
+  parse(commands(name)[0], "table_length = 600")
+  assert table_length() == 600
+
+
+def test_every_table_has_the_length_of_the_recipe():
+  parse(commands("recipes/pod/wmt14_ende.gin")[0])
+  assert base.LengthTables.__subclasses__()
+  for cls in names.SYNTHESIZING_FUNCTIONS.values():
+    if issubclass(cls, base.LengthTables):
+      assert cls().max_length == 256, cls
+
+
+@pytest.mark.parametrize("name", [n for n in RECIPES if "wmt14" in n])
+def test_translations_are_decoded_up_to_the_length_of_the_targets(name):
+  parse(commands(name)[1])
+  assert gin.query_parameter("Bitransformer.decode.max_decode_length") == (
+      gin.query_parameter("utils.run.sequence_length")["targets"])
+
+
+@pytest.mark.parametrize("name, examples, passes", [
+    ("ag_news", 120_000, 10.7), ("imdb_reviews", 25_000, 20.5)])
+def test_passes_through_small_data_sets_are_those_that_the_file_says(
+    name, examples, passes):
+  parse(commands(f"recipes/pod/{name}.gin")[0])
+  assert not gin.query_parameter("mesh_train_dataset_fn.pack")
+  seen = gin.query_parameter("utils.run.train_steps") * gin.query_parameter(
+      "utils.run.batch_size")[1]
+  assert round(seen / examples, 1) == passes
+  assert f"{passes} through the {examples:,}" in (
+      FOLDER / f"recipes/pod/{name}.gin").read_text().replace("\n# ", " ")
+
+
+@functools.cache
+def parameters_of_table_2(attention):
+  """Trainable parameters of a row of Table 2, without those of all rows."""
+  command = [word.replace("r+v.gin", f"{attention}.gin")
+             for word in commands("recipes/pod/wmt14_ende.gin")[0]]
+  parse(command)
+  m = models.Model()
+  with m.tf_graph.as_default():
+    ids = m.ids(np.zeros((1, 256), int))
+    m.model.call_simple(ids, ids, True, mode="train")
+  return sum(v.size for v in m.graph.trainable_variables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention, millions", [
+    ("r", 0.0), ("r+v", 6.3), ("fr", -5.9), ("fix", -6.3)])
+def test_rows_of_table_2_differ_from_the_transformer_as_in_the_paper(
+    attention, millions):
+  found = parameters_of_table_2(attention) - parameters_of_table_2("v")
+  assert round(found / 1e6, 1) == millions

@@ -59,6 +59,9 @@ GLUE = [
          "rte sentence1: A b. sentence2: C d.", "entailment"),
     glue("wnli", {**PAIR, "label": 1},
          "wnli sentence1: A b. sentence2: C d.", "entailment"),
+    # Only tests, whose labels are hidden.
+    glue("ax", {**MNLI, "label": -1, "idx": 5},
+         "mnli hypothesis: H. premise: P.", "<unk>", splits=("test",)),
 ]
 
 SUPER_GLUE = [
@@ -89,6 +92,12 @@ SUPER_GLUE = [
                        "span1_text": "Tom", "span1_index": 2,
                        "span2_text": "he", "span2_index": 4, "label": 1},
                "wsc: Bob asked Tom if *he* can come .", "Tom", "wsc.fixed"),
+    Case("synth_super_glue_axb", "super_glue/axb:1.0.2",
+         {**PAIR, "label": -1, "idx": 5},
+         "rte sentence1: A b. sentence2: C d.", "<unk>", ("test",)),
+    Case("synth_super_glue_axg", "super_glue/axg:1.0.2",
+         {"hypothesis": "H.", "premise": "P.", "label": -1, "idx": 5},
+         "rte hypothesis: H. premise: P.", "<unk>", ("test",)),
     Case("synth_dpr", "definite_pronoun_resolution:1.1.0",
          {"sentence": "Bob asked Tom if he can come.", "pronoun": "he",
           "candidates": ["Bob", "Tom"], "label": 1},

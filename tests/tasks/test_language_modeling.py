@@ -63,7 +63,7 @@ def test_words_are_counted_as_spaces_separate_them(tasks_to_read):
   batch = np.zeros((len(ids) + 1, max(map(len, ids)) + 2), np.int32)
   for row, each in zip(batch, ids):
     row[:len(each)] = each
-  tokens, words = perplexity.count(batch, chosen)
+  tokens, words = perplexity.count(batch, perplexity.words_begun(chosen))
   assert tokens.tolist() == [len(each) for each in ids] + [0]
   assert words.tolist() == [len(line.split()) + 1 for line in lines] + [0]
 
@@ -72,8 +72,29 @@ def test_a_cut_word_is_a_word_and_a_sentinel_is_none(tasks_to_read):
   chosen = vocabulary.TaskVocabulary()
   ids = chosen.encode("the zxqv")[:-1]  # "the", "z", "x", "q"
   assert len(ids) > 2
-  tokens, words = perplexity.count(np.array([ids + [599, 598, EOS]]), chosen)
+  tokens, words = perplexity.count(
+      np.array([ids + [599, 598, EOS]]), perplexity.words_begun(chosen))
   assert (tokens[0], words[0]) == (len(ids) + 3, 2 + 1)
+
+
+def test_the_pieces_of_the_vocabulary_are_looked_at_once(tasks_to_read, monkeypatch):
+  chosen = vocabulary.TaskVocabulary()
+  calls = []
+
+  class Tokenizer:
+    def GetPieceSize(self):
+      return PIECES
+
+    def id_to_piece(self, i):
+      calls.append(i)
+      return "\u2581a"
+
+  monkeypatch.setattr(vocabulary.TaskVocabulary, "tokenizer", Tokenizer())
+  batches = tf.data.Dataset.from_tensor_slices(
+      {"targets": np.full([7, 2, 3], 5)})
+  tokens, words = perplexity._count_all(lambda params: batches, chosen)
+  assert tokens.tolist() == words.tolist() == [3] * 14
+  assert len(calls) <= PIECES
 
 
 def test_perplexities_divide_the_loss_by_tokens_and_by_words():

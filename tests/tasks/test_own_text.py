@@ -177,3 +177,12 @@ def test_long_documents_are_split_over_lm_examples_not_cut(tmp_path):
   tokens = [t for e in found for t in e["targets"].tolist()]
   assert len(found) > 10
   assert vocabulary.decode(tokens[:-1]).split() == words
+
+
+def test_blanks_around_the_commas_of_the_environment_are_no_part_of_names(
+    tmp_path, monkeypatch):
+  for name in "ab":
+    (tmp_path / f"{name}.txt").write_text(f"{name}\n")
+  monkeypatch.setenv("SYNTHESIZER_MTF_TEXT_TRAIN",
+                     f"{tmp_path}/a.txt, {tmp_path}/b.txt ,")
+  assert documents() == ["a", "b"]

@@ -230,7 +230,21 @@ def test_embedding_average_is_a_mean_and_names_words_without_vector(
   assert "no vector for 1 words, which count as its mean: q" in caplog.text
 
 
+@pytest.mark.parametrize("content", [
+    "5 2\na 1 0\nb 0 1\nc 2 2\ndo 3 0\nn't 0 4 \n",  # As word2vec writes it.
+    "a 1 0\nb 0 1\n. . . 2 2\nat name@site 3 0\nn't 0 4\n",  # As in glove.840B.
+])
+def test_headers_and_words_with_spaces_leave_vectors_and_their_mean(
+    content, vectors):
+  vectors.write_text(content)
+  found, mean = dialogue_metrics._read_vectors(str(vectors), {"a", "n't"})
+  assert {word: list(v) for word, v in found.items()} == {
+      "a": [1, 0], "n't": [0, 4]}
+  assert list(mean) == [6 / 5, 7 / 5]
+
+
 @pytest.mark.parametrize("content, message", [
+    ("a 1 0\nb 7 1 0\n", "line 2: 3 numbers after the word, but 2 needed"),
     ("a 1 0\nb 1\n", "line 2: 1 numbers after the word, but 2 needed"),
     ("a 1 0\nb 1 x\n", "line 2: not a word and numbers"),
     ("a\n", "line 1: 0 numbers after the word"),

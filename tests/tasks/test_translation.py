@@ -1,5 +1,6 @@
 """The metrics of translation, summarisation and classification."""
 
+import numpy as np
 import pytest
 import seqio
 from support import prepared
@@ -53,6 +54,16 @@ def test_empty_predictions_score_nothing():
   assert scores("synth_wmt14_ende", ["a b c d e"], [""]) == {
       "bleu": 0, "tokenized_bleu": 0}
   assert set(scores("synth_cnn_dailymail", ["a b"], [""]).values()) == {0}
+
+
+def test_rouge_of_the_same_predictions_is_the_same_each_time():
+  targets = [f"a b c d {i}" for i in range(20)]
+  predictions = [" ".join("abcd"[:i % 5]) + f" {i}" for i in range(20)]
+  np.random.seed(4)
+  first, drawn = scores("synth_cnn_dailymail", targets, predictions), np.random.rand()
+  assert scores("synth_cnn_dailymail", targets, predictions) == first
+  np.random.seed(4)
+  assert np.random.rand() == drawn  # Others draw what they would draw.
 
 
 def test_rouge_counts_words_pairs_and_the_longest_common_subsequence():

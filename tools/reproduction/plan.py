@@ -33,6 +33,9 @@ _PRETRAINED_STEP = 524288  # gin/recipes/pod/pretraining.gin
 _PERPLEXITY_BATCHES = 200
 _DECODED_TOKENS = {"synth_wmt14_ende": 64, "synth_wmt14_enfr": 64,
                    "synth_cnn_dailymail": 96, "synth_personachat": 32}
+# Where eval.gin's 128 are fewer than those of the recipe.
+_PAPER_DECODED_TOKENS = {"synth_wmt14_ende": 256, "synth_wmt14_enfr": 256,
+                         "synth_cnn_dailymail": 256}
 
 Params = dict[str, Any]  # gin bindings.
 
@@ -146,11 +149,12 @@ class Commands:
     splits = _SPLITS if self.laptop else {**_SPLITS, **_PAPER_SPLITS}
     params = {"utils.run.dataset_split": splits.get(self.task, "validation")}
     if not self.laptop:
+      if self.task in _PAPER_DECODED_TOKENS:
+        params["Bitransformer.decode.max_decode_length"] = (
+            _PAPER_DECODED_TOKENS[self.task])
       return params
     if self.measure == "log_perplexity":
-      # The same spans for all models.
-      params.update({"utils.run.perplexity_eval_steps": _PERPLEXITY_BATCHES,
-                     "mesh_eval_dataset_fn.seed": 1})
+      params["utils.run.perplexity_eval_steps"] = _PERPLEXITY_BATCHES
     elif self.encoder_only:
       params["utils.run.batch_size"] = 128
     elif self.measure == "scores":

@@ -1,0 +1,199 @@
+r"""Predictions of a test split, as the servers of GLUE and SuperGLUE take them.
+
+First evaluate all of a benchmark's test split, with the diagnostic sets:
+
+  synthesizer_mesh_transformer --model_dir=MODEL_DIR ... --gin_file=eval.gin \
+    --gin_param="MIXTURE_NAME = 'synth_glue_test'" \
+    --gin_param="utils.run.dataset_split = 'test'" \
+    --gin_param="eval_checkpoint_step = -1"
+
+(or 'synth_super_glue_test'). It decodes and has no scores, for the labels are hidden.
+Then
+
+  python -m synthesizer_mtf.tasks.submission MODEL_DIR/test_eval --output=FOLDER \
+    --t5_tfds_data_dir=TFDS
+
+writes CoLA.tsv, ..., or BoolQ.jsonl, ..., into FOLDER, to be put into a zip file. The
+vocabulary is that of the environment variable SYNTHESIZER_MTF_VOCAB, or T5's.
+"""
+
+import argparse
+import ast
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import json
+import os
+import re
+import sys
+from typing import Any
+
+import seqio
+from synthesizer_mtf.tasks import glue  # noqa: F401 (it registers)
+from synthesizer_mtf.tasks import super_glue  # noqa: F401 (it registers)
+import tensorflow.compat.v2 as tf
+import tensorflow_datasets as tfds
+import tqdm
+
+_GLUE = {
+    "cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "qqp": "QQP",
+    "mnli_matched": "MNLI-m", "mnli_mismatched": "MNLI-mm", "qnli": "QNLI",
+    "rte": "RTE", "wnli": "WNLI", "ax": "AX"}
+_SUPER_GLUE = {
+    "boolq": "BoolQ", "cb": "CB", "copa": "COPA", "multirc": "MultiRC",
+    "record": "ReCoRD", "rte": "RTE", "wic": "WiC", "wsc": "WSC", "axb": "AX-b",
+    "axg": "AX-g"}
+FILES = {**{f"synth_glue_{name}": f"{file}.tsv" for name, file in _GLUE.items()},
+         **{f"synth_super_glue_{name}": f"{file}.jsonl"
+            for name, file in _SUPER_GLUE.items()}}
+
+# What stands for the classes, where it is not their numbers.
+_TRUTH = {"boolq": ("false", "true"), "wic": ("false", "true"),
+          "wsc": ("False", "True")}
+_NAMED = ("mnli_matched", "mnli_mismatched", "qnli", "rte", "cb", "ax", "axb", "axg")
+_PREDICTIONS = re.compile(r"(synth_\w+)_(\d+)_predictions")
+
+
+def lines(task: str, rows: Sequence[Mapping[str, Any]], predictions: Sequence[Any],
+          ) -> tuple[list[str], int]:
+  """The lines of a task's file, and how many predictions were no label.
+
+  Args:
+    task: a key of FILES.
+    rows: the examples of the split, in order, with their `idx`.
+    predictions: as many, as the task's `postprocess_fn` returns them; -1 for what
+      is no label, in whose place the first label is written.
+
+  Raises:
+    ValueError: there are more or fewer predictions than examples.
+  """
+  if len(rows) != len(predictions):
+    raise ValueError(
+        f"{task} has {len(predictions)} predictions but {len(rows)} examples; "
+        "evaluate all of the split, as with --gin_param=\"mesh_eval_dataset_fn."
+        "num_eval_examples = -1\".")
+  name = task.removeprefix("synth_super_glue_").removeprefix("synth_glue_")
+  values = [p["value"] if isinstance(p, dict) else p for p in predictions]
+  invalid = sum(value == -1 for value in values)
+  if name == "stsb":
+    labels = [f"{min(max(value, 0.0), 5.0):.1f}" for value in values]
+  elif name == "record":
+    labels = values
+  else:
+    classes = _classes(task, name)
+    labels = [classes[max(value, 0)] for value in values]
+  if name == "multirc":
+    return _multirc(rows, labels), invalid
+  if task.startswith("synth_glue_"):
+    return ["index\tprediction", *(
+        f"{row['idx']}\t{label}" for row, label in zip(rows, labels))], invalid
+  key = "idx/query" if name == "record" else "idx"
+  answers = {int(row[key]): label for row, label in zip(rows, labels)}
+  return [json.dumps({"idx": idx, "label": label})
+          for idx, label in answers.items()], invalid
+
+
+def _classes(task, name):
+  if name in _NAMED:
+    module = tfds.text.super_glue.SuperGlue if "super" in task else (
+        tfds.text.glue.Glue)
+    return tuple(module.builder_configs[name].label_classes)
+  return _TRUTH.get(name, (0, 1))
+
+
+def _multirc(rows, labels):
+  """A line for each paragraph, with its questions and their answers."""
+  paragraphs = {}
+  for row, label in zip(rows, labels):
+    paragraph, question, answer = (
+        int(row[f"idx/{part}"]) for part in ("paragraph", "question", "answer"))
+    questions = paragraphs.setdefault(paragraph, {})
+    questions.setdefault(question, []).append({"idx": answer, "label": label})
+  return [json.dumps({"idx": paragraph, "passage": {"questions": [
+      {"idx": question, "answers": answers}
+      for question, answers in questions.items()]}})
+          for paragraph, questions in paragraphs.items()]
+
+
+def find(folder: str, step: int | None) -> tuple[int, dict[str, str]]:
+  """The step, and the files of predictions by their tasks.
+
+  Args:
+    folder: MODEL_DIR/test_eval.
+    step: of the checkpoint; None for the last.
+
+  Raises:
+    ValueError: there are none of a task in FILES, or of this step.
+  """
+  found = {}
+  for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+    match = _PREDICTIONS.fullmatch(name)
+    if match and match[1] in FILES:
+      found.setdefault(int(match[2]), {})[match[1]] = os.path.join(folder, name)
+  if not found or (step is not None and step not in found):
+    steps = ", ".join(map(str, sorted(found))) or "none"
+    raise ValueError(
+        f"{folder!r} has no predictions of synth_glue_* or synth_super_glue_* tasks"
+        f"{'' if step is None else f' at step {step}'} (steps that it has: {steps}); "
+        "evaluate with eval.gin and `utils.run.dataset_split = 'test'`, and name "
+        "MODEL_DIR/test_eval.")
+  step = max(found) if step is None else step
+  return step, found[step]
+
+
+def _read(path: str) -> list[Any]:
+  with tf.io.gfile.GFile(path) as f:
+    return [ast.literal_eval(line) for line in f.read().splitlines()]
+
+
+def _rows(task: str, split: str) -> list[dict[str, Any]]:
+  # The lengths do not matter; what is cut is not read here.
+  data = seqio.TaskRegistry.get(task).get_dataset(
+      {"inputs": 8, "targets": 8}, split, shuffle=False)
+  keys = [key for key in data.element_spec if key.startswith("idx")]
+  return list(data.map(lambda row: {k: row[k] for k in keys}).as_numpy_iterator())
+
+
+def _write(path: str, content: Iterable[str]) -> None:
+  """Writes a file whole or not at all."""
+  with tf.io.gfile.GFile(f"{path}.unfinished", "w") as f:
+    f.write("\n".join(content) + "\n")
+  tf.io.gfile.rename(f"{path}.unfinished", path, overwrite=True)
+
+
+def _parser():
+  parser = argparse.ArgumentParser(
+      prog="submission", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("folder", help="MODEL_DIR/test_eval")
+  parser.add_argument("--output", required=True, metavar="FOLDER",
+                      help="where the files go")
+  parser.add_argument("--step", type=int, help="of the checkpoint; the last by default")
+  parser.add_argument("--split", default="test", help="default: %(default)s")
+  parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
+                      help="where the data sets lie, prepared")
+  return parser
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """Reads the flags and writes the files."""
+  args = _parser().parse_args(argv)
+  if args.t5_tfds_data_dir:
+    seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
+  try:
+    step, found = find(args.folder, args.step)
+    tf.io.gfile.makedirs(args.output)
+    for task, path in tqdm.tqdm(sorted(found.items()), disable=None):
+      content, invalid = lines(task, _rows(task, args.split), _read(path))
+      _write(os.path.join(args.output, FILES[task]), content)
+      if invalid:
+        print(f"{task}: {invalid} predictions were no label; the first label stands "
+              "for them.", file=sys.stderr)
+  except (ValueError, SyntaxError, tf.errors.OpError) as error:
+    sys.exit(f"submission: {error}")
+  print(f"Step {step}: {', '.join(FILES[task] for task in sorted(found))} in "
+        f"{args.output}")
+
+
+if __name__ == "__main__":
+  main()

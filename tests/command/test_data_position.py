@@ -1,0 +1,199 @@
+"""Tests of restarts, which go on with the data where they stood."""
+
+import contextlib
+import logging
+
+import gin
+from mesh_tensorflow.transformer import utils
+import numpy as np
+import pytest
+import seqio
+from synthesizer_mtf.command import data_position
+from synthesizer_mtf.command import estimators
+from t5.models import mesh_transformer
+import tensorflow.compat.v1 as tf
+from tensorflow_estimator.python.estimator.tpu import tpu_config
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+SIZE = 60  # Examples of an epoch.
+
+
+class Stop(Exception):
+  """A process ends without a last checkpoint."""
+
+
+class Watch(tf.train.SessionRunHook):
+  """Remembers the examples of each step, and stops before a save."""
+
+  def __init__(self, stop_after):
+    self.examples, self._left = [], stop_after
+
+  def before_run(self, run_context):
+    return tf.train.SessionRunArgs(tf.get_collection("examples")[0])
+
+  def after_run(self, run_context, run_values):
+    self.examples.append(run_values.results.tolist())
+    self._left -= 1
+    if not self._left:
+      raise Stop
+
+
+def make_model_fn(model_dir):
+  def model_fn(features, labels, mode, params):
+    del labels, params
+    tf.add_to_collection("examples", features["x"])
+    weight = tf.get_variable("weight", [], initializer=tf.ones_initializer())
+    loss = weight * tf.reduce_sum(tf.cast(features["x"], tf.float32))
+    saver = tf.train.Saver(sharded=True, max_to_keep=2)
+    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
+    return tf.estimator.EstimatorSpec(
+        mode, loss=loss,
+        train_op=tf.group(tf.assign_add(tf.train.get_global_step(), 1)),
+        training_chief_hooks=[tf.train.CheckpointSaverHook(
+            model_dir, save_steps=4, saver=saver)])
+
+  return model_fn
+
+
+def shuffled(seed=1, size=SIZE, buffer=20, batch=2):
+  """An input function: shuffled, mapped at random, prefetched."""
+  def input_fn(params):
+    del params
+    data = tf.data.Dataset.range(size).shuffle(buffer, seed=seed)
+    noise = tf.data.Dataset.random(seed=seed)
+    data = tf.data.Dataset.zip((data, noise)).map(lambda x, noise: {"x": x})
+    return data.repeat().batch(batch, drop_remainder=True).prefetch(3)
+
+  return input_fn
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+  """Trains in `tmp_path`; returns the examples of each step."""
+  def get_estimator(folder):
+    return tpu_estimator.TPUEstimator(
+        make_model_fn(folder), config=tpu_config.RunConfig(model_dir=folder),
+        use_tpu=False, train_batch_size=1, params={}, export_to_tpu=False)
+
+  monkeypatch.setattr(utils, "get_estimator", get_estimator)
+  estimators.apply()
+
+  def run(input_fn, steps, stop_after=0, folder="model"):
+    watch = Watch(stop_after)
+    with tf.Graph().as_default():
+      estimator = utils.get_estimator(str(tmp_path / folder))
+      with contextlib.suppress(Stop):
+        estimator.train(input_fn, max_steps=steps, hooks=[watch])
+    return watch.examples
+
+  return run
+
+
+@pytest.fixture
+def log(caplog):
+  caplog.set_level(logging.INFO, logger="absl")
+  return caplog
+
+
+def steps(tmp_path, kind="model"):
+  """The steps of the checkpoints."""
+  return sorted(int(path.stem.rpartition("-")[2])
+                for path in (tmp_path / "model").glob(f"{kind}.ckpt-*.index"))
+
+
+def test_an_interrupted_run_sees_the_examples_of_an_uninterrupted_one(
+    train, tmp_path):
+  whole = train(shuffled(), 20, folder="whole")
+  first = train(shuffled(), 20, stop_after=11)
+  newest = steps(tmp_path)[-1]
+  assert 0 < newest < 11
+  assert first[:newest] + train(shuffled(), 20) == whole
+
+
+def test_without_a_seed_each_example_comes_once_in_an_epoch(train):
+  seen = train(shuffled(None), 10) + train(shuffled(None), 30)
+  assert sorted(np.ravel(seen)) == list(range(SIZE))
+
+
+def test_an_older_checkpoint_has_its_own_place(train, tmp_path):
+  whole = train(shuffled(), 11)
+  older, newest = steps(tmp_path)
+  for path in (tmp_path / "model").glob(f"model.ckpt-{newest}.*"):
+    path.unlink()
+  (tmp_path / "model" / "checkpoint").unlink()
+  assert train(shuffled(), newest) == whole[older:newest]
+
+
+def test_places_go_with_their_checkpoints(train, tmp_path):
+  train(shuffled(), 14)
+  assert steps(tmp_path, "input") == steps(tmp_path)
+  assert len(steps(tmp_path)) == 2 and steps(tmp_path)[-1] == 14
+
+
+def test_a_checkpoint_without_a_place_goes_on_with_new_data(train, tmp_path, log):
+  first = train(shuffled(), 8)
+  for path in (tmp_path / "model").glob("input.ckpt-*"):
+    path.unlink()
+  assert train(shuffled(), 12) == first[:4]
+  assert "input.ckpt-8 is not there: the data begin anew" in log.text
+
+
+@pytest.mark.parametrize("other", [
+    shuffled(batch=3),
+    lambda params: shuffled()(params).map(lambda row: {"x": row["x"] + len("a")}),
+    lambda params: shuffled()(params).map(lambda row: {
+        "x": row["x"] + tf.cast(tf.strings.length("a text"), tf.int64)})])
+def test_other_data_begin_at_their_beginning(train, log, other):
+  train(shuffled(), 8)
+  new = train(other, 9)
+  assert new == train(other, 1, folder="fresh")
+  assert "is of other data, lengths or batches" in log.text
+
+
+@pytest.mark.parametrize("binding", [
+    "synthesizer_data.resume = False", "utils.run.skip_seen_data = True",
+    "utils.run.checkpoint_input_pipeline = True"])
+def test_a_binding_wins(train, tmp_path, binding):
+  gin.parse_config(binding)
+  first = train(shuffled(), 8)
+  assert train(shuffled(), 12) == first[:4]
+  assert not list((tmp_path / "model").glob("input.ckpt-*"))
+
+
+def test_a_switch_that_is_no_boolean_is_refused():
+  gin.parse_config("synthesizer_data.resume = 'no'")
+  with pytest.raises(ValueError, match="`synthesizer_data.resume` is 'no' but"):
+    data_position.synthesizer_data()
+
+
+def test_data_whose_place_cannot_be_saved_train_and_say_so(train, tmp_path, log):
+  def generated(params):
+    del params
+    return tf.data.Dataset.from_generator(
+        lambda: ({"x": [i]} for i in range(SIZE)),
+        output_types={"x": tf.int64}, output_shapes={"x": [1]})
+
+  assert train(generated, 8) == [[i] for i in range(8)]
+  assert log.text.count("The place in the data cannot be saved") == 1
+  assert not list((tmp_path / "model").glob("input.ckpt-*"))
+  assert train(generated, 9) == [[0]]
+
+
+@pytest.fixture
+def mixture(tasks_to_read):
+  """A mixture of a task that draws spans and of another."""
+  yield seqio.MixtureRegistry.add("test_mixture", [
+      ("synth_c4_span_corruption", 2), ("synth_glue_cola", 1)]).name
+  seqio.MixtureRegistry.remove("test_mixture")
+
+
+def test_mixtures_of_tasks_in_packed_rows_go_on_where_they_stood(train, mixture):
+  def packed(params):
+    del params
+    rows = mesh_transformer.mesh_train_dataset_fn(
+        mixture, {"inputs": 16, "targets": 10}, seed=3)
+    return rows.map(lambda row: {"x": tf.cast(row["targets"], tf.int64)}).repeat(
+        ).batch(2, drop_remainder=True)
+
+  whole = train(packed, 14, folder="whole")
+  assert train(packed, 5) + train(packed, 14) == whole

@@ -1,0 +1,132 @@
+"""Test splits with hidden labels, and the files of predictions for the servers."""
+
+import json
+
+import pytest
+import seqio
+from synthesizer_mtf.tasks import submission
+
+LABELLED = [name for name in submission.FILES if seqio.TaskRegistry.get(
+    name).metric_fns[0].__name__ != "no_score"]
+
+
+def hidden(name):
+  """What a task makes of a row of a test split."""
+  example = {"idx/question": 3, "idx/passage": 1, "idx/query": 2, "answers": [],
+             "label": -1, "targets_pretokenized": b"<unk>"}
+  text = "-1.0" if name.endswith("stsb") else "<unk>"
+  return seqio.TaskRegistry.get(name).postprocess_fn(
+      text, example=example, is_target=True)
+
+
+@pytest.mark.parametrize("name", submission.FILES)
+def test_hidden_labels_have_no_score_and_no_error(name):
+  task = seqio.TaskRegistry.get(name)
+  assert task.metric_fns  # Without any, nothing is decoded.
+  predictions = [task.postprocess_fn(text, example={
+      "targets_pretokenized": b"Tom"}) for text in ("True", "banana")]
+  for metric in task.metric_fns:
+    assert metric([hidden(name)] * 2, predictions) == {}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_a_split_with_some_labels_has_scores(name):
+  task = seqio.TaskRegistry.get(name)
+  example = {"idx/question": 3, "idx/passage": 1, "idx/query": 2,
+             "answers": [b"x"], "label": 1, "targets_pretokenized": b"Tom"}
+  found = {}
+  for text in ("1.0", "True", "entailment", "acceptable", "positive", "equivalent",
+               "duplicate", "choice1"):
+    target = task.postprocess_fn(text, example=example, is_target=True)
+    if target == -1 or target == hidden(name):
+      continue
+    prediction = task.postprocess_fn(text, example=example)
+    for metric in task.metric_fns:
+      found.update(metric([target] * 3, [prediction] * 3))
+  assert found
+
+
+ROWS = [{"idx": 4}, {"idx": 7}]
+MULTIRC = [{"idx/paragraph": p, "idx/question": q, "idx/answer": a}
+           for p, q, a in [(0, 5, 1), (0, 5, 2), (0, 6, 3), (1, 7, 4)]]
+
+
+@pytest.mark.parametrize("task, predictions, expected", [
+    ("synth_glue_cola", [1, 0], ["index\tprediction", "4\t1", "7\t0"]),
+    ("synth_glue_wnli", [1, -1], ["index\tprediction", "4\t1", "7\t0"]),
+    ("synth_glue_stsb", [3.8, 7.0], ["index\tprediction", "4\t3.8", "7\t5.0"]),
+    ("synth_glue_ax", [2, 1],
+     ["index\tprediction", "4\tcontradiction", "7\tneutral"]),
+    ("synth_glue_qnli", [0, 1],
+     ["index\tprediction", "4\tentailment", "7\tnot_entailment"]),
+    ("synth_super_glue_boolq", [1, 0],
+     [{"idx": 4, "label": "true"}, {"idx": 7, "label": "false"}]),
+    ("synth_super_glue_wsc", [1, -1],
+     [{"idx": 4, "label": "True"}, {"idx": 7, "label": "False"}]),
+    ("synth_super_glue_copa", [0, 1],
+     [{"idx": 4, "label": 0}, {"idx": 7, "label": 1}]),
+    ("synth_super_glue_cb", [1, 2],
+     [{"idx": 4, "label": "contradiction"}, {"idx": 7, "label": "neutral"}]),
+    ("synth_super_glue_axb", [0, 1],
+     [{"idx": 4, "label": "entailment"}, {"idx": 7, "label": "not_entailment"}]),
+])
+def test_lines_are_those_that_the_servers_take(task, predictions, expected):
+  found, invalid = submission.lines(task, ROWS, predictions)
+  if "super" in task:
+    found = [json.loads(line) for line in found]
+  assert found == expected
+  assert invalid == predictions.count(-1)
+
+
+def test_multirc_has_a_line_for_each_paragraph():
+  found, _ = submission.lines("synth_super_glue_multirc", MULTIRC, [
+      {"value": v} for v in (1, 0, -1, 1)])
+  assert [json.loads(line) for line in found] == [
+      {"idx": 0, "passage": {"questions": [
+          {"idx": 5, "answers": [{"idx": 1, "label": 1}, {"idx": 2, "label": 0}]},
+          {"idx": 6, "answers": [{"idx": 3, "label": 0}]}]}},
+      {"idx": 1, "passage": {"questions": [
+          {"idx": 7, "answers": [{"idx": 4, "label": 1}]}]}}]
+
+
+def test_record_has_a_line_for_each_query():
+  rows = [{"idx/passage": 0, "idx/query": q} for q in (8, 8, 9)]
+  found, _ = submission.lines("synth_super_glue_record", rows, [
+      {"value": v} for v in ("the bank", "the bank", "Ünal")])
+  assert [json.loads(line) for line in found] == [
+      {"idx": 8, "label": "the bank"}, {"idx": 9, "label": "Ünal"}]
+
+
+def test_fewer_predictions_than_examples_are_refused():
+  with pytest.raises(ValueError, match="1 predictions but 2 examples.*num_eval_ex"):
+    submission.lines("synth_glue_cola", ROWS, [1])
+
+
+def test_a_folder_without_predictions_is_refused(tmp_path):
+  (tmp_path / "synth_glue_cola_8_predictions").write_text("1\n")
+  with pytest.raises(SystemExit, match="has no predictions .*at step 9 .*: 8\\)"):
+    submission.main([str(tmp_path), "--step=9", f"--output={tmp_path}/out"])
+
+
+def test_one_command_writes_the_files_of_the_last_step(tasks_to_read, tmp_path, capsys):
+  for name, step, text in (
+      ("glue_ax", 8, "2\n-1\n"), ("glue_ax", 4, "0\n0\n"),
+      ("super_glue_axb", 8, "1\n0\n")):
+    (tmp_path / f"synth_{name}_{step}_predictions").write_text(text)
+  submission.main([str(tmp_path), f"--output={tmp_path}/out",
+                   f"--t5_tfds_data_dir={tasks_to_read}"])
+  printed = capsys.readouterr()
+  assert "Step 8: AX.tsv, AX-b.jsonl in" in printed.out
+  assert "synth_glue_ax: 1 predictions were no label" in printed.err
+  assert (tmp_path / "out" / "AX.tsv").read_text() == (
+      "index\tprediction\n5\tcontradiction\n5\tentailment\n")
+  assert (tmp_path / "out" / "AX-b.jsonl").read_text()
+  assert not list((tmp_path / "out").glob("*.unfinished"))
+
+
+def test_the_tasks_for_the_servers_are_all_that_they_want(tasks_to_read):
+  for name, count in (("synth_glue_test", 11), ("synth_super_glue_test", 10)):
+    members = {task.name for task in seqio.MixtureRegistry.get(name).tasks}
+    assert len(members) == count and members <= set(submission.FILES)
+  rows = submission._rows("synth_super_glue_axb", "test")
+  assert [int(row["idx"]) for row in rows] == [5, 5]

@@ -1,0 +1,45 @@
+"""What an evaluation draws at random is the same each time, unless asked for."""
+
+import gin
+import numpy as np
+import pytest
+from synthesizer_mtf.training import seed
+from t5.models import mesh_transformer
+
+pytestmark = pytest.mark.usefixtures("tasks_to_read")
+TASK, LENGTHS = "synth_c4_span_corruption", {"inputs": 32, "targets": 14}
+
+
+def evaluated(**kwargs):
+  """The inputs that an evaluation of C4 feeds to a model, in order."""
+  found, = mesh_transformer.mesh_eval_dataset_fn(
+      TASK, LENGTHS, "validation", **kwargs)
+  rows = [row["inputs"] for row in found.dataset_fn().as_numpy_iterator()]
+  assert len(rows) > 9
+  return np.array(rows)
+
+
+def test_each_evaluation_has_the_same_spans():
+  np.testing.assert_array_equal(evaluated(), evaluated())
+
+
+@pytest.mark.parametrize("value", [None, 7])
+def test_a_seed_that_is_bound_wins(value):
+  gin.parse_config(f"mesh_eval_dataset_fn.seed = {value}")
+  assert not np.array_equal(evaluated(), evaluated(seed=seed.EVALUATION))
+  assert np.array_equal(evaluated(), evaluated()) == (value is not None)
+
+
+def test_slices_that_shall_differ_from_time_to_time_still_do():
+  bound = seed.keep_other_slices({
+      ("", "t5.models.mesh_transformer.mesh_eval_dataset_fn"): {
+          "shuffle_eval_examples": True}})
+  assert bound == {"t5.models.mesh_transformer.mesh_eval_dataset_fn.seed": None}
+
+
+@pytest.mark.parametrize("parameters", [
+    {}, {"shuffle_eval_examples": False},
+    {"shuffle_eval_examples": True, "seed": 3}])
+def test_nothing_else_is_bound(parameters):
+  assert seed.keep_other_slices({
+      ("", "t5.models.mesh_transformer.mesh_eval_dataset_fn"): parameters}) is None
