@@ -15,6 +15,7 @@ import safetensors.numpy
 from support import models
 from support import sessions
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.command import checkpoints
 import tensorflow.compat.v1 as tf
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -148,7 +149,7 @@ class Mesh:
     gin_files.parse([str(folder / gin), *files], bindings)
     self.m = models.Model(
         vocabulary=vocabulary, targets_vocabulary=targets_vocabulary)
-    self._path = tf.train.latest_checkpoint(str(folder))
+    self._path = checkpoints.find(str(folder))[-1]
 
   def logits(self, inputs, targets, decode=0):
     """As `Flax.logits`; and with `decode`, what so many steps decode."""
@@ -195,9 +196,42 @@ class Mesh:
       return session.run(fetched)
 
 
+def save_variables(folder, step, variables):
+  """Writes a checkpoint of some variables, by name."""
+  with tf.Graph().as_default(), tf.Session() as session:
+    session.run(tf.raw_ops.SaveV2(
+        prefix=str(folder / f"model.ckpt-{step}"), tensor_names=list(variables),
+        shape_and_slices=[""] * len(variables),
+        tensors=[tf.constant(v) for v in variables.values()]))
+
+
+def with_our_attention(folder, copy, *gin_files, step=0, **more):
+  """Copies an imported model to one of ours; returns its variables.
+
+  Args:
+    folder: of the imported model.
+    copy: where to write.
+    *gin_files: lines of gin that choose the attention.
+    step: of the checkpoint.
+    **more: variables of each self-attention layer that are new.
+  """
+  shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*ckpt*"))
+  (copy / "checkpoint").unlink()
+  with open(copy / "operative_config.gin", "a") as f:
+    f.write("\n".join(gin_files) + "\n")
+  ours = {name.replace("/SelfAttention/", "/SyntheticAttention/"): value
+          for name, value in variables(folder).items()}
+  ours["global_step"] = np.int64(step)
+  ours.update({f"{name[:-1]}{new}": value for name in list(ours)
+               if name.endswith("/SyntheticAttention/q")
+               for new, value in more.items()})
+  save_variables(copy, step, ours)
+  return ours
+
+
 def variables(folder):
   """The variables of a folder's last checkpoint, by name."""
-  reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(folder)))
+  reader = tf.train.load_checkpoint(checkpoints.find(str(folder))[-1])
   return {name: reader.get_tensor(name)
           for name in reader.get_variable_to_shape_map()}
 

@@ -7,6 +7,7 @@ from typing import Any
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 
 FILE = "config.json"
+GENERATION = "generation_config.json"
 
 # The architectures that are known, by `model_type` and whether there is a decoder.
 _CLASSES = {
@@ -187,7 +188,13 @@ def _listed(names):
   return ", ".join(map(str, names))
 
 
-def write(arch: architecture.Architecture, dtype: str, byte_tokens: bool) -> str:
+def generation() -> str:
+  """The text of a `generation_config.json`: the ids that T5 decodes with."""
+  return json.dumps({"decoder_start_token_id": 0, "eos_token_id": 1,
+                     "pad_token_id": 0}, indent=2) + "\n"
+
+
+def text(arch: architecture.Architecture, dtype: str, byte_tokens: bool) -> str:
   """The text of a `config.json`.
 
   Args:

@@ -43,6 +43,12 @@ def new(path: str) -> Iterator[str]:
     shutil.rmtree(beside, ignore_errors=True)
 
 
+def write(folder: str, name: str, text: str) -> None:
+  """Writes a file of text into a folder."""
+  with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+    f.write(text)
+
+
 def check(path: str) -> None:
   """Raises a ValueError unless a folder is local, and new or empty."""
   if "://" in path:

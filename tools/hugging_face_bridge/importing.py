@@ -54,11 +54,11 @@ def run(folder: str, output: str,
     checkpoints.write(new, _values(table, found, dtype))
     tokens.copy(new)
     place = os.path.abspath(output)
-    _write(new, model_gin.OPERATIVE,
-           model_gin.operative(arch, dtype, tokens, place))
+    folders.write(new, model_gin.OPERATIVE,
+                  model_gin.operative(arch, dtype, tokens, place))
     if arch.decoder_layers:
-      _write(new, model_gin.STOCK, model_gin.stock(arch, dtype))
-    _write(new, ORIGIN, _origin(folder, settings, found, dtype, notes))
+      folders.write(new, model_gin.STOCK, model_gin.stock(arch, dtype))
+    folders.write(new, ORIGIN, _origin(folder, settings, found, dtype, notes))
   return arch
 
 
@@ -155,11 +155,7 @@ def _values(table, found, dtype) -> Iterator[tuple[str, np.ndarray]]:
   for weight in tqdm.tqdm(table, "Importing", unit=" weights"):
     tensor = found[weight.hugging_face]
     value = tensor.read()
-    # Neither has a place in a model, and each shows in the sum.
-    if not np.isfinite(np.sum(value, dtype=np.float64)):
-      raise ValueError(
-          f"{tensor.file!r} has {weight.hugging_face!r} with NaN or infinite "
-          "values; such a model cannot be imported.")
+    weights.check_finite(tensor.file, weight.hugging_face, value)
     value = value.T if weight.transposed else value
     yield weight.mesh, np.ascontiguousarray(value, dtype=target)
 
@@ -183,8 +179,3 @@ def _sha256(file):
     while part := f.read(2**20):
       digest.update(part)
   return digest.hexdigest()
-
-
-def _write(folder, name, text):
-  with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
-    f.write(text)

@@ -38,7 +38,11 @@ def stock(arch: architecture.Architecture, dtype: str) -> str:
     lines.append("decoder/transformer.make_layer_stack.num_layers = "
                  f"{arch.decoder_layers}")
   if arch.vocab_size % architecture.VOCAB_DIVISOR:
-    lines.append(f"transformer.Unitransformer.vocab_divisor = {arch.vocab_size}")
+    # Sizes of vocabularies up to this one are rounded up to it. The outputs of a
+    # classifier are no vocabulary.
+    scope = "" if arch.decoder_layers else "encoder/"
+    lines.append(
+        f"{scope}transformer.Unitransformer.vocab_divisor = {arch.vocab_size}")
   return "\n".join(lines) + "\n"
 
 

@@ -1,5 +1,6 @@
 """The names and shapes of a model's weights on both sides, in one table."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -31,14 +32,18 @@ EMBEDDING_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 
 
+SELF_ATTENTION = "SelfAttention"
+
+
 def weights(arch: architecture.Architecture,
-            attention: str = "SelfAttention") -> list[Weight]:
+            scope_of: Callable[[str, int], str] = lambda stack, block: SELF_ATTENTION,
+            ) -> list[Weight]:
   """All weights of a model.
 
   Args:
     arch: an `Architecture`.
-    attention: the class of self-attention that names the scope of Mesh's
-      variables; Hugging Face has one name only.
+    scope_of: a function of the stack and the number of the block to the class of
+      the self-attention, which names the scope of Mesh's variables.
 
   Returns:
     a list of `Weight`.
@@ -47,31 +52,31 @@ def weights(arch: architecture.Architecture,
                      (arch.vocab_size, arch.d_model), transposed=False)
   head = Weight("decoder/logits/kernel", HEAD, (arch.d_model, arch.vocab_size))
   blocks = [weight for stack, count in arch.stacks.items()
-            for weight in _stack(arch, stack, count, attention)]
+            for weight in _stack(arch, stack, count, scope_of)]
   return [embedding, *blocks, *([] if arch.tied else [head])]
 
 
-def _stack(arch, stack, count, attention) -> Iterator[Weight]:
+def _stack(arch, stack, count, scope_of) -> Iterator[Weight]:
   for block in range(count):
-    for layer, cls in enumerate(_layers(stack)):
+    for layer, cls in enumerate(layers(stack)):
       mesh = f"{stack}/block_{block:03d}/layer_{layer:03d}/"
       theirs = f"{stack}.block.{block}.layer.{layer}."
       yield _norm(arch, f"{mesh}rms_norm", f"{theirs}layer_norm")
-      scope = attention if cls == "SelfAttention" else cls
+      scope = scope_of(stack, block) if cls == SELF_ATTENTION else cls
       for name, kernel, shape in _variables(arch, cls):
         yield Weight(f"{mesh}{scope}/{name}{kernel}", f"{theirs}{cls}.{name}.weight",
                      shape)
-      if cls == "SelfAttention" and block == 0:
+      if cls == SELF_ATTENTION and block == 0:
         name = "relative_attention_bias"
         yield Weight(f"{mesh}{scope}/{name}", f"{theirs}{cls}.{name}.weight",
                      (arch.heads, arch.buckets))
   yield _norm(arch, f"{stack}/rms_norm", f"{stack}.final_layer_norm")
 
 
-def _layers(stack):
+def layers(stack: str) -> list[str]:
   """The classes of a block's layers, which name their scopes on both sides."""
   cross = ["EncDecAttention"] if stack == "decoder" else []
-  return ["SelfAttention", *cross, "DenseReluDense"]
+  return [SELF_ATTENTION, *cross, "DenseReluDense"]
 
 
 def _norm(arch, mesh, theirs):

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import json
+import math
 import os
 from typing import NamedTuple
 
@@ -10,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 from synthesizer_mtf.tools.hugging_face_bridge import config
+import tqdm
 
 SAFETENSORS = "model.safetensors"
 _TORCH = "pytorch_model.bin"
@@ -52,6 +55,39 @@ def find(folder: str) -> dict[str, Tensor]:
   raise ValueError(
       f"{folder!r} has no weights: neither {SAFETENSORS} nor {_TORCH}, nor "
       "shards with an index; bring them there.")
+
+
+def check_finite(file: str, name: str, value: np.ndarray) -> None:
+  """Raises a ValueError where a weight is NaN or infinite."""
+  # Either shows in the sum.
+  if not np.isfinite(np.sum(value, dtype=np.float64)):
+    raise ValueError(f"{file!r} has {name!r} with NaN or infinite values; such a "
+                     "model cannot be taken over.")
+
+
+def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
+          read: Callable[[str], np.ndarray]) -> None:
+  """Writes a file of safetensors, one tensor at a time.
+
+  The package of that name writes only what is in memory as a whole.
+
+  Args:
+    path: of the file.
+    shapes: from names to shapes.
+    dtype: a key of `DTYPES`.
+    read: a function from names to arrays, which are cast.
+  """
+  header, end = {"__metadata__": {"format": "pt"}}, 0
+  for name, shape in shapes.items():
+    begin, end = end, end + DTYPES[dtype].itemsize * math.prod(shape)
+    header[name] = {"dtype": dtype, "shape": list(shape),
+                    "data_offsets": [begin, end]}
+  text = json.dumps(header).encode()
+  text += b" " * (-len(text) % 8)  # The data is aligned.
+  with open(path, "wb") as f:
+    f.write(len(text).to_bytes(8, "little") + text)
+    for name in tqdm.tqdm(shapes, "Exporting", unit=" weights"):
+      np.asarray(read(name), DTYPES[dtype]).tofile(f)
 
 
 def _sharded(path, scan):
