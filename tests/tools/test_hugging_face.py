@@ -1,12 +1,17 @@
 """Models from Hugging Face's folders and back, against Transformers' Flax T5."""
 
 import json
+import re
+import resource
+import shutil
+import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 from support import decoding
 from support import hugging_face
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import hugging_face as command
 from synthesizer_mtf.tools.hugging_face_bridge import importing
@@ -204,3 +209,235 @@ def test_the_tokenizer_of_an_exported_folder_gives_our_ids(
   text = "The statement  is executed, naïve or not."
   assert tokens(text).input_ids == [*vocabulary.TaskVocabulary().encode(text), 1]
   assert tokens.convert_tokens_to_ids("<extra_id_0>") == 599
+
+
+# The vocabularies
+
+
+def mt5_model(path, spiece):
+  """Writes a model that holds its sentinels as pieces, as mT5's does."""
+  from sentencepiece import sentencepiece_model_pb2
+  model = sentencepiece_model_pb2.ModelProto()
+  with open(spiece, "rb") as f:
+    model.ParseFromString(f.read())
+  for i in reversed(range(100)):
+    model.pieces.add(piece=f"▁<extra_id_{i}>", score=-100, type=4)
+  path.write_bytes(model.SerializeToString())
+
+
+def parse_vocabulary(folder):
+  gin_files.parse([str(folder / "operative_config.gin")])
+  return vocabulary.TaskVocabulary()
+
+
+def test_mt5s_vocabulary_has_its_sentinels_already(
+    tmp_path, sentencepiece_model):
+  theirs = tmp_path / "theirs"
+  hugging_face.write(theirs, **hugging_face.T5_1_1)
+  hugging_face.edit(theirs, model_type="mt5", feed_forward_proj=None,
+                    architectures=["MT5ForConditionalGeneration"])
+  mt5_model(theirs / "spiece.model", sentencepiece_model)
+  arch = importing.run(str(theirs), str(tmp_path / "ours"))
+  assert arch.feed_forward == "gated-gelu"
+  assert not arch.tied
+  chosen = parse_vocabulary(tmp_path / "ours")
+  assert chosen.vocab_size == 600
+  assert chosen.decode([599]) == "<extra_id_0>"
+
+
+def test_byt5_has_bytes_in_both_directions(tmp_path):
+  theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+  hugging_face.write(theirs, vocab_size=384, **hugging_face.T5_1_1)
+  hugging_face.edit(theirs, "tokenizer_config.json",
+                    tokenizer_class="ByT5Tokenizer")
+  importing.run(str(theirs), str(ours))
+  chosen = parse_vocabulary(ours)
+  assert chosen.vocab_size == 259
+  run("export", ours, f"--output={tmp_path}/again")
+  tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+  text = "naïve"
+  assert tokens(text).input_ids == [*chosen.encode(text), 1]
+  assert tokens.decode(chosen.encode(text)) == chosen.decode(
+      chosen.encode(text)) == text
+  assert len(tokens) == 384
+
+
+def test_a_copied_head_that_transformers_5_does_not_scale_becomes_a_weight(
+    tmp_path, sentencepiece_model):
+  theirs = tmp_path / "theirs"
+  tensors = hugging_face.write(theirs, sentencepiece_model)
+  hugging_face.edit(theirs, scale_decoder_outputs=False)
+  arch = importing.run(str(theirs), str(tmp_path / "ours"))
+  assert not arch.tied
+  np.testing.assert_array_equal(
+      hugging_face.variables(tmp_path / "ours")["decoder/logits/kernel"],
+      tensors["shared.weight"].T)
+
+
+def test_copies_of_the_embedding_and_what_no_model_has_are_left_out(
+    folders, tmp_path, sentencepiece_model):
+  _, ours = folders("T5 1.0")
+  tensors = hugging_face.write(tmp_path / "theirs", sentencepiece_model)
+  for name in ("encoder.embed_tokens.weight", "lm_head.weight"):
+    tensors[name] = tensors["shared.weight"].copy()
+  unused = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias."
+            "weight")
+  tensors[unused] = np.ones([32, 3], np.float32)
+  hugging_face.save(tmp_path / "theirs", tensors)
+  importing.run(str(tmp_path / "theirs"), str(tmp_path / "again"))
+  for path in ours.glob("model.ckpt-0.*"):
+    assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+  origin = json.loads((tmp_path / "again" / "hugging_face.json").read_text())
+  assert origin["notes"] == [f"{unused} is left out: no model has it."]
+
+
+# What is wrong
+
+
+def edited(**changes):
+  return lambda folder: hugging_face.edit(folder, **changes)
+
+
+def with_tensors(change):
+  """Changes the weights of a folder."""
+  def harm(folder):
+    tensors = hugging_face.load(folder)
+    change(tensors)
+    hugging_face.save(folder, tensors)
+
+  return harm
+
+
+def with_bytes(change):
+  """Changes the bytes of the file of weights."""
+  def harm(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(change(path.read_bytes()))
+
+  return harm
+
+
+def without(name):
+  return lambda folder: (folder / name).unlink()
+
+
+def set_nan(tensors):
+  tensors["encoder.block.1.layer.0.SelfAttention.q.weight"][3, 2] = np.nan
+
+
+def lose_shard(folder):
+  (folder / "whole").mkdir()
+  for path in list(folder.glob("*.*")):
+    path.rename(folder / "whole" / path.name)
+  shard(folder / "whole", folder / "shards")
+  for path in (folder / "shards").iterdir():
+    path.rename(folder / path.name)
+  (folder / "model-00002-of-00002.safetensors").unlink()
+
+
+def only_torch(folder):
+  (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+HARMS = {
+    "no config": (without("config.json"), "there is no config.json in"),
+    "config that is no JSON": (
+        lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
+    "another model": (edited(model_type="bert"), "model_type 'bert', but only"),
+    "another architecture": (
+        edited(architectures=["T5ForSequenceClassification"]),
+        "of the architecture 'T5ForSequenceClassification', but only"),
+    "unknown key": (edited(num_experts=4), "key 'num_experts' .4., which is not "
+                    "known here.*--ignore=num_experts"),
+    "another max_distance": (
+        edited(relative_attention_max_distance=64),
+        "relative_attention_max_distance 64, but Mesh TensorFlow's"),
+    "another activation": (edited(feed_forward_proj="gelu"),
+                           "feed_forward_proj 'gelu', but"),
+    "activation that does not agree": (
+        edited(feed_forward_proj="relu", dense_act_fn="tanh"),
+        "dense_act_fn 'tanh', but feed_forward_proj 'relu' means 'relu'"),
+    "other sizes": (edited(d_ff=13), r"DenseReluDense.wi.weight' in the shape "
+                    r"\[12, 8\], but config.json says \[13, 8\]"),
+    "size that is none": (edited(d_kv="5"), "d_kv '5', but it must be a whole"),
+    "more blocks": (edited(num_layers=3, num_decoder_layers=2),
+                    "lacks 8 of the model's 55 tensors, such as 'encoder.block.2"),
+    "fewer blocks": (edited(num_layers=1, num_decoder_layers=2),
+                     "8 tensors that the model of config.json does not have, such "
+                     "as 'encoder.block.1"),
+    "another head": (
+        with_tensors(lambda t: t.update({"lm_head.weight": -t["shared.weight"]})),
+        "'lm_head.weight', which must equal 'shared.weight'"),
+    "no head": (edited(tie_word_embeddings=False),
+                "lacks 1 of the model's 48 tensors, such as 'lm_head.weight'"),
+    "NaN": (with_tensors(set_nan), "'encoder.block.1.layer.0.SelfAttention.q."
+            "weight' with NaN or infinite values"),
+    "whole numbers": (
+        with_tensors(lambda t: t.update({"shared.weight": t[
+            "shared.weight"].astype(np.int8)})),
+        "'shared.weight' as I8, but only F16, BF16, F32"),
+    "truncated weights": (with_bytes(lambda b: b[:-1]), "is damaged"),
+    "truncated header": (with_bytes(lambda b: b[:100]), "is damaged"),
+    "lying header": (with_bytes(lambda b: b.replace(b"[640,8]", b"[640,9]")),
+                     "is damaged"),
+    "no weights": (without("model.safetensors"), "has no weights: neither"),
+    "a shard missing": (lose_shard, "names the shard 'model-00002-of-00002."
+                        "safetensors', which is not there"),
+    "weights of torch": (only_torch, "only be read where torch is installed"),
+    "no vocabulary": (without("spiece.model"), "has no spiece.model"),
+    "vocabulary that is none": (
+        lambda folder: (folder / "spiece.model").write_bytes(b"none"),
+        "spiece.model', which is not a SentencePiece model"),
+    "larger vocabulary": (
+        lambda folder: hugging_face.write(
+            folder, vocab_size=590), "has a vocabulary of 600 ids, sentinels "
+        "included, but vocab_size is 590")}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_wrong_folder_is_one_sentence_and_leaves_nothing(
+    folders, harm, tmp_path, monkeypatch):
+  if harm == "weights of torch":
+    monkeypatch.setitem(sys.modules, "torch", None)
+  theirs, _ = folders("T5 1.0")
+  shutil.copytree(theirs, tmp_path / "theirs")
+  change, message = HARMS[harm]
+  change(tmp_path / "theirs")
+  with pytest.raises(SystemExit) as error:
+    run("import", tmp_path / "theirs", f"--output={tmp_path}/ours")
+  assert re.fullmatch(rf"hugging_face: .*{message}.*\.", str(error.value))
+  assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_an_unknown_key_can_be_ignored(folders, tmp_path):
+  theirs, ours = folders("T5 1.0")
+  shutil.copytree(theirs, tmp_path / "theirs")
+  hugging_face.edit(tmp_path / "theirs", num_experts=4)
+  run("import", tmp_path / "theirs", f"--output={tmp_path}/ours",
+      "--ignore=num_experts")
+  assert (tmp_path / "ours" / "model.ckpt-0.index").exists()
+
+
+@pytest.mark.parametrize("way", ["import", "export"])
+def test_a_folder_that_is_not_empty_is_refused(folders, way, tmp_path):
+  (tmp_path / "mine.txt").write_text("keep")
+  source = dict(zip(["import", "export"], folders("T5 1.0")))[way]
+  with pytest.raises(SystemExit, match="not empty .it holds 'mine.txt'."):
+    run(way, source, f"--output={tmp_path}")
+  assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("way", ["import", "export"])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(folders, way, tmp_path):
+  source = dict(zip(["import", "export"], folders("T5 1.0")))[way]
+  # Files end where a disk is full; the file system then says so in its way.
+  limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, limit[1]))
+  try:
+    with pytest.raises(SystemExit) as error:
+      run(way, source, f"--output={tmp_path}/new")
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+  assert re.search(r"cannot be written \(File too large\); make room",
+                   str(error.value))
+  assert not list(tmp_path.iterdir())

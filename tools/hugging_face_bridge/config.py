@@ -181,7 +181,18 @@ def _feed_forward(path, config):
     raise ValueError(
         f"{path!r} has feed_forward_proj {name!r}, but Mesh TensorFlow has only "
         f"{_listed(architecture.ACTIVATIONS)}; such a model cannot be imported.")
+  found = config.get("dense_act_fn", _activation(name))
+  if found != _activation(name):
+    raise ValueError(
+        f"{path!r} has dense_act_fn {found!r}, but feed_forward_proj {name!r} "
+        f"means {_activation(name)!r}; bring the file back.")
   return name
+
+
+def _activation(feed_forward):
+  """Transformers' name of a function; its "gated-gelu" is not its "gelu"."""
+  name = feed_forward.removeprefix("gated-")
+  return "gelu_new" if name == "gelu" else name
 
 
 def _listed(names):
@@ -203,13 +214,12 @@ def text(arch: architecture.Architecture, dtype: str, byte_tokens: bool) -> str:
     byte_tokens: whether the vocabulary is that of bytes.
   """
   encoder = not arch.decoder_layers
-  name = arch.feed_forward.partition("-")[2] or arch.feed_forward
   config = {
       "architectures": [_CLASSES["t5"][not encoder]],
       "classifier_dropout": 0.0,
       "d_ff": arch.d_ff, "d_kv": arch.d_kv, "d_model": arch.d_model,
       "decoder_start_token_id": 0,
-      "dense_act_fn": "gelu_new" if name == "gelu" else name,
+      "dense_act_fn": _activation(arch.feed_forward),
       "dropout_rate": arch.dropout_rate, "eos_token_id": 1,
       "feed_forward_proj": arch.feed_forward, "initializer_factor": 1.0,
       "is_encoder_decoder": not encoder, "is_gated_act": arch.gated,

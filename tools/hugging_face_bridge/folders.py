@@ -68,10 +68,11 @@ def _umask():
 
 
 def _reason(error):
-  """What happened, as the file system says it."""
+  """What happened, as the system says it; TensorFlow tells much more."""
   text = getattr(error, "strerror", None) or str(error)
-  full = os.strerror(errno.ENOSPC)
-  return full if full in text else text.splitlines()[0]
+  known = [sentence for sentence in map(os.strerror, errno.errorcode)
+           if sentence in text]
+  return max(known, key=len) if known else text.splitlines()[0]
 
 
 def _cannot(path, reason):

@@ -44,7 +44,7 @@ def run(folder: str, output: str,
   settings = config.read(folder, tuple(ignored))
   found = weights.find(folder)
   notes = _resolve_copies(folder, settings, found)
-  arch = config.to_architecture(folder, settings, tied=names.HEAD not in found)
+  arch = config.to_architecture(folder, settings, tied=_is_tied(settings))
   tokens = tokenizers.read(folder, settings)
   _check_vocabulary(folder, arch, tokens)
   table = names.weights(arch)
@@ -65,8 +65,8 @@ def run(folder: str, output: str,
 def _resolve_copies(folder, settings, found):
   """Takes out of `found` what repeats the embedding; returns notes.
 
-  What is left has `names.EMBEDDING`, and `names.HEAD` where it is a weight of
-  its own.
+  What is left has `names.EMBEDDING`, and `names.HEAD` where it is a weight of its
+  own.
   """
   notes = []
   if found.pop(names.UNUSED, None):
@@ -80,9 +80,9 @@ def _resolve_copies(folder, settings, found):
     for name in present:
       del found[name]
     found[names.EMBEDDING] = embedding
-  if config.is_encoder(settings) or names.EMBEDDING not in found:
+  if names.EMBEDDING not in found:
     return notes
-  if config.is_scaled(settings):
+  if _is_tied(settings):
     if names.HEAD in found:
       _check_same(found[names.HEAD].file, names.HEAD, names.EMBEDDING, found)
       del found[names.HEAD]
@@ -92,6 +92,11 @@ def _resolve_copies(folder, settings, found):
     notes.append(f"{names.HEAD} is a copy of {names.EMBEDDING}, which Mesh "
                  "TensorFlow would scale.")
   return notes
+
+
+def _is_tied(settings):
+  """Whether the embedding is the output layer; Mesh scales it then."""
+  return config.is_encoder(settings) or config.is_scaled(settings)
 
 
 def _check_same(file, name, other, found):

@@ -87,7 +87,7 @@ def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
   with open(path, "wb") as f:
     f.write(len(text).to_bytes(8, "little") + text)
     for name in tqdm.tqdm(shapes, "Exporting", unit=" weights"):
-      np.asarray(read(name), DTYPES[dtype]).tofile(f)
+      f.write(np.ascontiguousarray(read(name), DTYPES[dtype]).view(np.uint8))
 
 
 def _sharded(path, scan):
