@@ -20,7 +20,8 @@ import transformers
 KINDS = {
     "T5 1.0": hugging_face.T5_1_0, "T5 1.1": hugging_face.T5_1_1,
     "gated and tied": {"feed_forward_proj": "gated-gelu", "vocab_size": 610},
-    "untied relu": {"tie_word_embeddings": False, "num_decoder_layers": 1}}
+    "untied relu": {"tie_word_embeddings": False, "num_decoder_layers": 1,
+                    "vocab_size": 768}}
 
 STEPS = 8
 

@@ -13,9 +13,6 @@ ACTIVATIONS = {
 # Mesh TensorFlow's relative bias has this `max_distance`, and no parameter for it.
 MAX_DISTANCE = 128
 
-# What Mesh TensorFlow rounds sizes of vocabularies up to.
-VOCAB_DIVISOR = 128
-
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:

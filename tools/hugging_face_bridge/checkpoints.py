@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 NAME = "model.ckpt-0"
 
 # Of the variables that are held in memory at once, unless one is larger.
-_BYTES_AT_ONCE = 32 * 2**20
+_BYTES_AT_ONCE = 64 * 2**20
 
 
 def write(folder: str, variables: Iterable[tuple[str, np.ndarray]]) -> None:

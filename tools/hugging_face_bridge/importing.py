@@ -57,7 +57,7 @@ def run(folder: str, output: str,
     folders.write(new, model_gin.OPERATIVE,
                   model_gin.operative(arch, dtype, tokens, place))
     if arch.decoder_layers:
-      folders.write(new, model_gin.STOCK, model_gin.stock(arch, dtype))
+      folders.write(new, model_gin.STOCK, model_gin.stock(arch, dtype, tokens))
     folders.write(new, ORIGIN, _origin(folder, settings, found, dtype, notes))
   return arch
 

@@ -9,13 +9,18 @@ STOCK = "stock_t5.gin"
 # Where the tools look for the model of a folder.
 OPERATIVE = "operative_config.gin"
 
+# What Mesh TensorFlow rounds sizes of vocabularies up to.
+_DIVISOR = 128
 
-def stock(arch: architecture.Architecture, dtype: str) -> str:
+
+def stock(arch: architecture.Architecture, dtype: str,
+          tokens: tokenizers.Tokenizer) -> str:
   """The bindings of T5 and Mesh TensorFlow that make the model.
 
   Args:
     arch: an `Architecture`.
     dtype: of the checkpoint, "float32" or "bfloat16".
+    tokens: a `Tokenizer`.
   """
   activation = list(architecture.ACTIVATIONS[arch.feed_forward])
   lines = [
@@ -37,7 +42,7 @@ def stock(arch: architecture.Architecture, dtype: str) -> str:
   if arch.decoder_layers not in (0, arch.encoder_layers):
     lines.append("decoder/transformer.make_layer_stack.num_layers = "
                  f"{arch.decoder_layers}")
-  if arch.vocab_size % architecture.VOCAB_DIVISOR:
+  if -(-tokens.size // _DIVISOR) * _DIVISOR != arch.vocab_size:
     # Sizes of vocabularies up to this one are rounded up to it. The outputs of a
     # classifier are no vocabulary.
     scope = "" if arch.decoder_layers else "encoder/"
@@ -67,4 +72,4 @@ def operative(arch: architecture.Architecture, dtype: str,
            *tokens.bindings(folder)]
   if not arch.decoder_layers:
     lines.append("make_bitransformer.bitransformer_cls = @EncoderClassifier")
-  return stock(arch, dtype) + "\n" + "\n".join(lines) + "\n"
+  return stock(arch, dtype, tokens) + "\n" + "\n".join(lines) + "\n"
