@@ -98,6 +98,8 @@ INSTALL_REQUIRES = [
     "tqdm>=4.60,<5",
     # BLEU, as t5 computes it.
     "sacrebleu>=2.3,<3",
+    # Reads Hugging Face's files of weights; bfloat16 in NumPy since then.
+    "safetensors>=0.6,<1",
     # The names of languages and countries that the demo learns to translate.
     "babel>=2.12,<3",
 ]
@@ -127,6 +129,9 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + [
     "pytest>=7,<10",
     # Runs them on two cores.
     "pytest-xdist>=3,<4",
+    # The last ones with T5 on Flax, which imported and exported models are
+    # compared with.
+    "transformers==4.57.6",
     # Draws configurations at random, the same with the same version.
     "hypothesis==6.141.1",
     # Finds mistakes that need no run; its rules change between versions.

@@ -35,13 +35,18 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
     an `EncDecAttention` of this module for a stock one whose options it knows;
     `layer` for all others.
   """
-  known = type(layer) is transformer_layers.EncDecAttention and all(
-      getattr(layer, name) in values for name, values in _KNOWN_OPTIONS.items())
+  known = type(layer) is transformer_layers.EncDecAttention and is_plain(layer)
   if not known or layer.num_heads == 1 or layers.unit_scaling_convention():
     return layer
   fast = EncDecAttention(layer)
   fast.set_name(layer.name)
   return fast
+
+
+def is_plain(layer: transformer_layers.SelfAttention) -> bool:
+  """Whether stock attention has no option that changes variables or function."""
+  return all(getattr(layer, name) in values
+             for name, values in _KNOWN_OPTIONS.items())
 
 
 class EncDecAttention(transformer.TransformerLayer):
@@ -54,7 +59,7 @@ class EncDecAttention(transformer.TransformerLayer):
 
   def __init__(self, stock: transformer_layers.EncDecAttention):
     """Takes over the parameters of a stock `EncDecAttention`."""
-    self._stock = stock
+    self.stock = stock
     self.sizes = head_sizes.HeadSizes(
         "EncDecAttention", stock.num_heads, stock.key_value_size,
         stock.dropout_rate)
@@ -80,7 +85,7 @@ class EncDecAttention(transformer.TransformerLayer):
         inputs.project_query(), inputs.project_memory("k"))]
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     bias = transformer_layers.enc_dec_attention_bias(
-        self._stock, context, [inputs.heads])
+        self.stock, context, [inputs.heads])
     if bias is not None:
       logits.append(logit_forms.Table(bias))
     with watchers.unwatched():

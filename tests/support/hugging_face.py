@@ -1,0 +1,239 @@
+"""T5 of other authors: Transformers' on Flax, in folders as people have them."""
+
+import inspect
+import json
+import os
+import shutil
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import mesh_tensorflow as mtf
+import ml_dtypes
+import numpy as np
+import safetensors.numpy
+from support import models
+from support import sessions
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.command import checkpoints
+import tensorflow.compat.v1 as tf
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import transformers  # noqa: E402
+from transformers.models.t5 import modeling_flax_t5  # noqa: E402
+
+SIZES = {"vocab_size": 640, "d_model": 8, "d_kv": 5, "d_ff": 12, "num_layers": 2,
+         "num_heads": 3}
+T5_1_0 = {}
+T5_1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+
+# Longer than Mesh's and Transformers' `max_distance` of 128.
+LENGTH = 140
+EOS = 1
+
+
+class _Numpy:
+  """jax.numpy with a parameter that newer versions have renamed."""
+
+  def __getattr__(self, name):
+    return getattr(jnp, name)
+
+  @staticmethod
+  def clip(x, a_min=None, a_max=None):
+    return jnp.clip(x, a_min, a_max)
+
+
+if "a_max" not in inspect.signature(jnp.clip).parameters:
+  modeling_flax_t5.jnp = _Numpy()
+
+
+def _class(config):
+  encoder = config.is_encoder_decoder is False
+  return (transformers.FlaxT5EncoderModel if encoder
+          else transformers.FlaxT5ForConditionalGeneration)
+
+
+def write(folder, spiece=None, seed=0, dtype=np.float32, **config):
+  """Writes a folder with random weights; returns them by name.
+
+  Args:
+    folder: a pathlib.Path, which may exist.
+    spiece: the path of a SentencePiece model, or None.
+    seed: of the weights.
+    dtype: of the weights.
+    **config: of `transformers.T5Config`, beside `SIZES`.
+  """
+  folder.mkdir(exist_ok=True)
+  config = transformers.T5Config(
+      **{**SIZES, "decoder_start_token_id": 0, **config})
+  cls = _class(config)
+  config.architectures = [cls.__name__.removeprefix("Flax")]
+  config.save_pretrained(folder)
+  shapes = cls(config, _do_init=False).params_shape_tree
+  generator = np.random.RandomState(seed)
+  tensors = {}
+  for key, value in flax.traverse_util.flatten_dict(shapes).items():
+    scale = 0.4 if len(value.shape) > 1 else 1
+    array = scale * generator.randn(*value.shape)
+    array = array.T if key[-1] == "kernel" else array
+    tensors[".".join([*key[:-1], "weight"])] = np.ascontiguousarray(
+        array).astype(dtype)
+  save(folder, tensors)
+  if spiece:
+    shutil.copy(spiece, folder / "spiece.model")
+  return tensors
+
+
+def save(folder, tensors, name="model.safetensors"):
+  safetensors.numpy.save_file(tensors, folder / name, {"format": "pt"})
+
+
+def load(folder):
+  return safetensors.numpy.load_file(folder / "model.safetensors")
+
+
+def edit(folder, name="config.json", **changes):
+  """Changes keys of a JSON file; None removes one."""
+  path = folder / name
+  settings = json.loads(path.read_text()) if path.exists() else {}
+  settings.update(changes)
+  path.write_text(json.dumps(
+      {k: v for k, v in settings.items() if v is not None}))
+
+
+def examples(length=LENGTH, seed=3):
+  """Inputs and targets <int>[2, length], the second of each padded."""
+  inputs, targets = np.random.RandomState(seed).randint(
+      3, 500, (2, 2, length))
+  for ids, end in ((inputs, 9), (targets, 6)):
+    ids[1, end - 1] = EOS
+    ids[1, end:] = 0
+  return inputs, targets
+
+
+class Flax:
+  """A folder as Transformers' Flax T5 computes it."""
+
+  def __init__(self, folder):
+    config = transformers.T5Config.from_pretrained(folder)
+    self.model = _class(config).from_pretrained(folder)
+    self._call = jax.jit(lambda params, **ids: self.model(**ids, params=params))
+
+  def logits(self, inputs, targets):
+    """(logits, what the encoder returns) of whole sequences."""
+    before = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
+    out = self._call(
+        self.model.params, input_ids=inputs,
+        attention_mask=(inputs > 0).astype(int), decoder_input_ids=before,
+        decoder_attention_mask=(targets > 0).astype(int))
+    return np.asarray(out.logits), np.asarray(out.encoder_last_hidden_state)
+
+  def encode(self, inputs):
+    out = self._call(self.model.params, input_ids=inputs,
+                     attention_mask=(inputs > 0).astype(int))
+    return np.asarray(out.last_hidden_state)
+
+  def generate(self, inputs, length):
+    """What a row of ids, without padding, decodes to."""
+    out = self.model.generate(
+        inputs, max_length=length + 1, do_sample=False, num_beams=1)
+    return np.asarray(out.sequences)[:, 1:]
+
+
+class Mesh:
+  """A model folder as Mesh TensorFlow computes it."""
+
+  def __init__(self, folder, *files, bindings=(), gin="operative_config.gin",
+               vocabulary=600, targets_vocabulary=None):
+    gin_files.parse([str(folder / gin), *files], bindings)
+    self.m = models.Model(
+        vocabulary=vocabulary, targets_vocabulary=targets_vocabulary)
+    self._path = checkpoints.find(str(folder))[-1]
+
+  def logits(self, inputs, targets, decode=0):
+    """As `Flax.logits`; and with `decode`, what so many steps decode."""
+    m = self.m
+    with m.tf_graph.as_default():
+      ids = m.ids(inputs)
+      logits, _ = m.model.call_simple(ids, m.ids(targets), False, mode="eval")
+      with tf.variable_scope("", reuse=True):
+        tensors = [logits, self._encoder(ids)]
+        if decode:
+          tensors.append(m.model.decode(ids, max_decode_length=decode))
+      return self._run(tensors)
+
+  def _encoder(self, ids):
+    dtype = mtf.VariableDType(tf.float32)
+    output, _ = self.m.model.encoder.call_simple(
+        ids, None, False, mode="eval", sequence_id=mtf.minimum(ids, 1),
+        shared_params=self.m.model._shared_params(ids.mesh, dtype))
+    return output
+
+  def encode(self, inputs, targets=((1,), (1,))):
+    """What the encoder of a classifier returns."""
+    m = self.m
+    with m.tf_graph.as_default():
+      ids = m.ids(inputs)
+      m.model.call_simple(ids, m.ids(targets), False, mode="eval")
+      with tf.variable_scope("", reuse=True):
+        return self._run([self._encoder(ids)])[0]
+
+  def _run(self, tensors):
+    lowering = mtf.Lowering(self.m.graph, {
+        self.m.mesh: mtf.placement_mesh_impl.PlacementMeshImpl("", "", [""])},
+                            autostack=False)
+    fetched = [lowering.export_to_tf_tensor(t) for t in tensors]
+    saved = tf.train.load_checkpoint(self._path).get_variable_to_shape_map()
+    masters = {v.name: v.get_master() for v in self.m.graph.all_variables}
+    known = {n: v for n, v in masters.items() if n in saved}
+    assert set(masters) - set(known) <= {"classifier/kernel"}
+    assert set(saved) - set(known) <= {"global_step"}
+    with sessions.start() as session:
+      session.run(tf.global_variables_initializer())
+      tf.train.Saver(known).restore(session, self._path)
+      session.run(lowering.copy_masters_to_slices())
+      return session.run(fetched)
+
+
+def save_variables(folder, step, variables):
+  """Writes a checkpoint of some variables, by name."""
+  with tf.Graph().as_default(), tf.Session() as session:
+    session.run(tf.raw_ops.SaveV2(
+        prefix=str(folder / f"model.ckpt-{step}"), tensor_names=list(variables),
+        shape_and_slices=[""] * len(variables),
+        tensors=[tf.constant(v) for v in variables.values()]))
+
+
+def with_our_attention(folder, copy, *gin_files, step=0, **more):
+  """Copies an imported model to one of ours; returns its variables.
+
+  Args:
+    folder: of the imported model.
+    copy: where to write.
+    *gin_files: lines of gin that choose the attention.
+    step: of the checkpoint.
+    **more: variables of each self-attention layer that are new.
+  """
+  shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*ckpt*"))
+  (copy / "checkpoint").unlink()
+  with open(copy / "operative_config.gin", "a") as f:
+    f.write("\n".join(gin_files) + "\n")
+  ours = {name.replace("/SelfAttention/", "/SyntheticAttention/"): value
+          for name, value in variables(folder).items()}
+  ours["global_step"] = np.int64(step)
+  ours.update({f"{name[:-1]}{new}": value for name in list(ours)
+               if name.endswith("/SyntheticAttention/q")
+               for new, value in more.items()})
+  save_variables(copy, step, ours)
+  return ours
+
+
+def variables(folder):
+  """The variables of a folder's last checkpoint, by name."""
+  reader = tf.train.load_checkpoint(checkpoints.find(str(folder))[-1])
+  return {name: reader.get_tensor(name)
+          for name in reader.get_variable_to_shape_map()}
+
+
+BFLOAT16 = ml_dtypes.bfloat16

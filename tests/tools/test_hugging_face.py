@@ -1,0 +1,444 @@
+"""Models from Hugging Face's folders and back, against Transformers' Flax T5."""
+
+import json
+import re
+import resource
+import shutil
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+from support import decoding
+from support import hugging_face
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.tasks import vocabulary
+from synthesizer_mtf.tools import hugging_face as command
+from synthesizer_mtf.tools.hugging_face_bridge import importing
+import transformers
+
+KINDS = {
+    "T5 1.0": hugging_face.T5_1_0, "T5 1.1": hugging_face.T5_1_1,
+    "gated and tied": {"feed_forward_proj": "gated-gelu", "vocab_size": 610},
+    "untied relu": {"tie_word_embeddings": False, "num_decoder_layers": 1,
+                    "vocab_size": 768}}
+
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, sentencepiece_model):
+  """Makes a folder of a kind, and what is imported from it; each once."""
+  made = {}
+
+  def make(kind):
+    if kind not in made:
+      root = tmp_path_factory.mktemp("bridge")
+      theirs, ours = root / "theirs", root / "ours"
+      hugging_face.write(theirs, sentencepiece_model, **KINDS[kind])
+      importing.run(str(theirs), str(ours))
+      made[kind] = theirs, ours
+    return made[kind]
+
+  return make
+
+
+def run(*words):
+  command.main([str(word) for word in words])
+
+
+def assert_same_model(flax, mesh):
+  """Logits, the encoder's output and greedy decoding are the same."""
+  inputs, targets = hugging_face.examples()
+  logits, encoded, decoded = mesh.logits(inputs, targets, decode=STEPS)
+  expected, expected_encoded = flax.logits(inputs, targets)
+  assert abs(expected[targets > 0]).max() > 1
+  np.testing.assert_allclose(
+      logits[targets > 0], expected[targets > 0], atol=1e-4)
+  np.testing.assert_allclose(
+      encoded[inputs > 0], expected_encoded[inputs > 0], atol=1e-4)
+  # What is decoded greedily is, at each step, the best after what came before;
+  # any id will do for what comes after.
+  rows = np.ones_like(targets)
+  rows[:, :STEPS] = np.maximum(decoded, 1)
+  decoding.check_greedy(decoded, flax.logits(inputs, rows)[0].argmax(-1))
+  return decoded
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_imported_model_computes_what_transformers_does(folders, kind):
+  theirs, ours = folders(kind)
+  assert_same_model(hugging_face.Flax(theirs), hugging_face.Mesh(ours))
+
+
+def test_an_exported_v_model_computes_the_same_in_transformers(folders, tmp_path):
+  _, imported = folders("T5 1.1")
+  hugging_face.with_our_attention(
+      imported, tmp_path / "ours", "synthesizer_stack.attention = 'V'")
+  run("export", tmp_path / "ours", f"--output={tmp_path}/theirs")
+  flax = hugging_face.Flax(tmp_path / "theirs")
+  decoded = assert_same_model(flax, hugging_face.Mesh(tmp_path / "ours"))
+  inputs, _ = hugging_face.examples()
+  # One row at a time, without padding, by Transformers' own search.
+  expected = flax.generate(inputs[1:, :9], STEPS)
+  assert decoding.until_eos(decoded[1:]) == decoding.until_eos(expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_import_after_export_gives_the_same_files(folders, kind, tmp_path):
+  _, ours = folders(kind)
+  run("export", ours, f"--output={tmp_path}/theirs")
+  run("import", tmp_path / "theirs", f"--output={tmp_path}/again")
+  for path in ours.glob("model.ckpt-0.*"):
+    assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+  gin = (tmp_path / "again" / "stock_t5.gin").read_text()
+  assert gin == (ours / "stock_t5.gin").read_text()
+
+
+def test_bfloat16_survives_both_ways(folders, tmp_path):
+  _, ours = folders("T5 1.0")
+  run("export", ours, "--dtype=bfloat16", f"--output={tmp_path}/theirs")
+  run("import", tmp_path / "theirs", f"--output={tmp_path}/again")
+  exact, rounded = map(hugging_face.variables, (ours, tmp_path / "again"))
+  del exact["global_step"]
+  for name, value in exact.items():
+    assert rounded[name].dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(
+        rounded[name], value.astype(ml_dtypes.bfloat16))
+  gin = (tmp_path / "again" / "operative_config.gin").read_text()
+  assert "master_dtype = 'bfloat16'" in gin
+
+
+def test_float16_and_mixed_dtypes_become_float32(tmp_path, sentencepiece_model):
+  tensors = hugging_face.write(tmp_path / "theirs", sentencepiece_model,
+                               dtype=np.float16)
+  name = "encoder.final_layer_norm.weight"
+  tensors[name] = tensors[name].astype(ml_dtypes.bfloat16)
+  hugging_face.save(tmp_path / "theirs", tensors)
+  importing.run(str(tmp_path / "theirs"), str(tmp_path / "ours"))
+  found = hugging_face.variables(tmp_path / "ours")
+  for ours, theirs in (("shared/embedding", "shared.weight"),
+                       ("encoder/rms_norm/scale", name)):
+    assert found[ours].dtype == np.float32
+    np.testing.assert_array_equal(found[ours], tensors[theirs].astype(np.float32))
+
+
+def test_a_mixture_annealed_to_v_is_exported(folders, tmp_path):
+  theirs, imported = folders("T5 1.0")
+  hugging_face.with_our_attention(
+      imported, tmp_path / "ours", "synthesizer_stack.attention = 'R+V'",
+      "Mixture.final_weights = {'V': 1.0}", "Mixture.annealing_steps = (2, 20)",
+      "RandomLogits.max_length = 4", step=20,
+      R=np.ones([3, 4, 4], np.float32), alpha=np.ones([3, 2], np.float32))
+  run("export", tmp_path / "ours", f"--output={tmp_path}/theirs")
+  expected = hugging_face.load(theirs)
+  found = hugging_face.load(tmp_path / "theirs")
+  assert set(found) == set(expected)
+  for name, value in expected.items():
+    np.testing.assert_array_equal(found[name], value)
+  with pytest.raises(SystemExit) as error:
+    run("export", tmp_path / "ours", f"--output={tmp_path}/more",
+        "--gin_param=Mixture.annealing_steps = (2, 21)")
+  assert ("only V can be exported, but the model holds R+V in the encoder's "
+          "blocks 0, 1; R+V in the decoder's blocks 0, 1" in str(error.value))
+
+
+def test_shards_are_one_model(folders, tmp_path, sentencepiece_model):
+  theirs, ours = folders("T5 1.1")
+  shard(theirs, tmp_path / "shards")
+  run("import", tmp_path / "shards", f"--output={tmp_path}/again")
+  for path in ours.glob("model.ckpt-0.*"):
+    assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+
+
+def shard(theirs, folder):
+  """Copies a folder; the weights lie in two shards with an index."""
+  folder.mkdir()
+  for name in ("config.json", "spiece.model"):
+    (folder / name).write_bytes((theirs / name).read_bytes())
+  tensors = hugging_face.load(theirs)
+  places = {}
+  for i in range(2):
+    file = f"model-0000{i + 1}-of-00002.safetensors"
+    part = dict(sorted(tensors.items())[i::2])
+    hugging_face.save(folder, part, file)
+    places.update(dict.fromkeys(part, file))
+  (folder / "model.safetensors.index.json").write_text(
+      json.dumps({"metadata": {"total_size": 1}, "weight_map": places}))
+
+
+def test_an_encoder_alone_becomes_one_for_classifiers(
+    tmp_path, sentencepiece_model):
+  theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+  tensors = hugging_face.write(theirs, sentencepiece_model,
+                               is_encoder_decoder=False, vocab_size=610)
+  importing.run(str(theirs), str(ours))
+  inputs, _ = hugging_face.examples()
+  mesh = hugging_face.Mesh(ours, targets_vocabulary=4)
+  np.testing.assert_allclose(
+      mesh.encode(inputs)[inputs > 0],
+      hugging_face.Flax(theirs).encode(inputs)[inputs > 0], atol=1e-4)
+  run("export", ours, f"--output={tmp_path}/again")
+  assert not (tmp_path / "again" / "generation_config.json").exists()
+  again = hugging_face.load(tmp_path / "again")
+  assert set(again) == set(tensors)
+  for name, value in tensors.items():
+    np.testing.assert_array_equal(again[name], value)
+
+
+def test_a_trained_classifier_is_exported_without_its_last_layer(
+    tmp_path, sentencepiece_model):
+  theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+  hugging_face.write(theirs, sentencepiece_model, is_encoder_decoder=False)
+  importing.run(str(theirs), str(ours))
+  hugging_face.save_variables(ours, 0, {
+      **hugging_face.variables(ours),
+      "classifier/kernel": np.ones([8, 128], np.float32)})
+  with pytest.raises(SystemExit, match="'classifier/kernel'; leave them out"):
+    run("export", ours, f"--output={tmp_path}/again")
+  run("export", ours, "--leave_out=^classifier/", f"--output={tmp_path}/again")
+  assert hugging_face.load(tmp_path / "again").keys() == (
+      hugging_face.load(theirs).keys())
+
+
+def test_the_tokenizer_of_an_exported_folder_gives_our_ids(
+    folders, tmp_path, sentencepiece_model, monkeypatch):
+  _, ours = folders("T5 1.0")
+  run("export", ours, f"--output={tmp_path}/theirs")
+  monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", sentencepiece_model)
+  tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+  text = "The statement  is executed, naïve or not."
+  assert tokens(text).input_ids == [*vocabulary.TaskVocabulary().encode(text), 1]
+  assert tokens.convert_tokens_to_ids("<extra_id_0>") == 599
+
+
+# The vocabularies
+
+
+def mt5_model(path, spiece):
+  """Writes a model that holds its sentinels as pieces, as mT5's does."""
+  from sentencepiece import sentencepiece_model_pb2
+  model = sentencepiece_model_pb2.ModelProto()
+  with open(spiece, "rb") as f:
+    model.ParseFromString(f.read())
+  for i in reversed(range(100)):
+    model.pieces.add(piece=f"▁<extra_id_{i}>", score=-100, type=4)
+  path.write_bytes(model.SerializeToString())
+
+
+def parse_vocabulary(folder):
+  gin_files.parse([str(folder / "operative_config.gin")])
+  return vocabulary.TaskVocabulary()
+
+
+def test_mt5s_vocabulary_has_its_sentinels_already(
+    tmp_path, sentencepiece_model):
+  theirs = tmp_path / "theirs"
+  hugging_face.write(theirs, **hugging_face.T5_1_1)
+  hugging_face.edit(theirs, model_type="mt5", feed_forward_proj=None,
+                    architectures=["MT5ForConditionalGeneration"])
+  mt5_model(theirs / "spiece.model", sentencepiece_model)
+  arch = importing.run(str(theirs), str(tmp_path / "ours"))
+  assert arch.feed_forward == "gated-gelu"
+  assert not arch.tied
+  chosen = parse_vocabulary(tmp_path / "ours")
+  assert chosen.vocab_size == 600
+  assert chosen.decode([599]) == "<extra_id_0>"
+
+
+def test_byt5_has_bytes_in_both_directions(tmp_path):
+  theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+  hugging_face.write(theirs, vocab_size=384, **hugging_face.T5_1_1)
+  hugging_face.edit(theirs, "tokenizer_config.json",
+                    tokenizer_class="ByT5Tokenizer")
+  importing.run(str(theirs), str(ours))
+  chosen = parse_vocabulary(ours)
+  assert chosen.vocab_size == 259
+  run("export", ours, f"--output={tmp_path}/again")
+  tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+  text = "naïve"
+  assert tokens(text).input_ids == [*chosen.encode(text), 1]
+  assert tokens.decode(chosen.encode(text)) == chosen.decode(
+      chosen.encode(text)) == text
+  assert len(tokens) == 384
+
+
+def test_a_copied_head_that_transformers_5_does_not_scale_becomes_a_weight(
+    tmp_path, sentencepiece_model):
+  theirs = tmp_path / "theirs"
+  tensors = hugging_face.write(theirs, sentencepiece_model)
+  hugging_face.edit(theirs, scale_decoder_outputs=False)
+  arch = importing.run(str(theirs), str(tmp_path / "ours"))
+  assert not arch.tied
+  np.testing.assert_array_equal(
+      hugging_face.variables(tmp_path / "ours")["decoder/logits/kernel"],
+      tensors["shared.weight"].T)
+
+
+def test_copies_of_the_embedding_and_what_no_model_has_are_left_out(
+    folders, tmp_path, sentencepiece_model):
+  _, ours = folders("T5 1.0")
+  tensors = hugging_face.write(tmp_path / "theirs", sentencepiece_model)
+  for name in ("encoder.embed_tokens.weight", "lm_head.weight"):
+    tensors[name] = tensors["shared.weight"].copy()
+  unused = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias."
+            "weight")
+  tensors[unused] = np.ones([32, 3], np.float32)
+  hugging_face.save(tmp_path / "theirs", tensors)
+  importing.run(str(tmp_path / "theirs"), str(tmp_path / "again"))
+  for path in ours.glob("model.ckpt-0.*"):
+    assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+  origin = json.loads((tmp_path / "again" / "hugging_face.json").read_text())
+  assert origin["notes"] == [f"{unused} is left out: no model has it."]
+
+
+# What is wrong
+
+
+def edited(**changes):
+  return lambda folder: hugging_face.edit(folder, **changes)
+
+
+def with_tensors(change):
+  """Changes the weights of a folder."""
+  def harm(folder):
+    tensors = hugging_face.load(folder)
+    change(tensors)
+    hugging_face.save(folder, tensors)
+
+  return harm
+
+
+def with_bytes(change):
+  """Changes the bytes of the file of weights."""
+  def harm(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(change(path.read_bytes()))
+
+  return harm
+
+
+def without(name):
+  return lambda folder: (folder / name).unlink()
+
+
+def set_nan(tensors):
+  tensors["encoder.block.1.layer.0.SelfAttention.q.weight"][3, 2] = np.nan
+
+
+def lose_shard(folder):
+  (folder / "whole").mkdir()
+  for path in list(folder.glob("*.*")):
+    path.rename(folder / "whole" / path.name)
+  shard(folder / "whole", folder / "shards")
+  for path in (folder / "shards").iterdir():
+    path.rename(folder / path.name)
+  (folder / "model-00002-of-00002.safetensors").unlink()
+
+
+def only_torch(folder):
+  (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+HARMS = {
+    "no config": (without("config.json"), "there is no config.json in"),
+    "config that is no JSON": (
+        lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
+    "another model": (edited(model_type="bert"), "model_type 'bert', but only"),
+    "another architecture": (
+        edited(architectures=["T5ForSequenceClassification"]),
+        "of the architecture 'T5ForSequenceClassification', but only"),
+    "unknown key": (edited(num_experts=4), "key 'num_experts' .4., which is not "
+                    "known here.*--ignore=num_experts"),
+    "another max_distance": (
+        edited(relative_attention_max_distance=64),
+        "relative_attention_max_distance 64, but Mesh TensorFlow's"),
+    "another activation": (edited(feed_forward_proj="gelu"),
+                           "feed_forward_proj 'gelu', but"),
+    "activation that does not agree": (
+        edited(feed_forward_proj="relu", dense_act_fn="tanh"),
+        "dense_act_fn 'tanh', but feed_forward_proj 'relu' means 'relu'"),
+    "other sizes": (edited(d_ff=13), r"DenseReluDense.wi.weight' in the shape "
+                    r"\[12, 8\], but config.json says \[13, 8\]"),
+    "size that is none": (edited(d_kv="5"), "d_kv '5', but it must be a whole"),
+    "more blocks": (edited(num_layers=3, num_decoder_layers=2),
+                    "lacks 8 of the model's 55 tensors, such as 'encoder.block.2"),
+    "fewer blocks": (edited(num_layers=1, num_decoder_layers=2),
+                     "8 tensors that the model of config.json does not have, such "
+                     "as 'encoder.block.1"),
+    "another head": (
+        with_tensors(lambda t: t.update({"lm_head.weight": -t["shared.weight"]})),
+        "'lm_head.weight', which must equal 'shared.weight'"),
+    "no head": (edited(tie_word_embeddings=False),
+                "lacks 1 of the model's 48 tensors, such as 'lm_head.weight'"),
+    "NaN": (with_tensors(set_nan), "'encoder.block.1.layer.0.SelfAttention.q."
+            "weight' with NaN or infinite values"),
+    "whole numbers": (
+        with_tensors(lambda t: t.update({"shared.weight": t[
+            "shared.weight"].astype(np.int8)})),
+        "'shared.weight' as I8, but only F16, BF16, F32"),
+    "truncated weights": (with_bytes(lambda b: b[:-1]), "is damaged"),
+    "truncated header": (with_bytes(lambda b: b[:100]), "is damaged"),
+    "lying header": (with_bytes(lambda b: b.replace(b"[640,8]", b"[640,9]")),
+                     "is damaged"),
+    "no weights": (without("model.safetensors"), "has no weights: neither"),
+    "a shard missing": (lose_shard, "names the shard 'model-00002-of-00002."
+                        "safetensors', which is not there"),
+    "weights of torch": (only_torch, "only be read where torch is installed"),
+    "no vocabulary": (without("spiece.model"), "has no spiece.model"),
+    "vocabulary that is none": (
+        lambda folder: (folder / "spiece.model").write_bytes(b"none"),
+        "spiece.model', which is not a SentencePiece model"),
+    "larger vocabulary": (
+        lambda folder: hugging_face.write(
+            folder, vocab_size=590), "has a vocabulary of 600 ids, sentinels "
+        "included, but vocab_size is 590")}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_wrong_folder_is_one_sentence_and_leaves_nothing(
+    folders, harm, tmp_path, monkeypatch):
+  if harm == "weights of torch":
+    monkeypatch.setitem(sys.modules, "torch", None)
+  theirs, _ = folders("T5 1.0")
+  shutil.copytree(theirs, tmp_path / "theirs")
+  change, message = HARMS[harm]
+  change(tmp_path / "theirs")
+  with pytest.raises(SystemExit) as error:
+    run("import", tmp_path / "theirs", f"--output={tmp_path}/ours")
+  assert re.fullmatch(rf"hugging_face: .*{message}.*\.", str(error.value))
+  assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_an_unknown_key_can_be_ignored(folders, tmp_path):
+  theirs, ours = folders("T5 1.0")
+  shutil.copytree(theirs, tmp_path / "theirs")
+  hugging_face.edit(tmp_path / "theirs", num_experts=4)
+  run("import", tmp_path / "theirs", f"--output={tmp_path}/ours",
+      "--ignore=num_experts")
+  assert (tmp_path / "ours" / "model.ckpt-0.index").exists()
+
+
+@pytest.mark.parametrize("way", ["import", "export"])
+def test_a_folder_that_is_not_empty_is_refused(folders, way, tmp_path):
+  (tmp_path / "mine.txt").write_text("keep")
+  source = dict(zip(["import", "export"], folders("T5 1.0")))[way]
+  with pytest.raises(SystemExit, match="not empty .it holds 'mine.txt'."):
+    run(way, source, f"--output={tmp_path}")
+  assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("way", ["import", "export"])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(folders, way, tmp_path):
+  source = dict(zip(["import", "export"], folders("T5 1.0")))[way]
+  # Files end where a disk is full; the file system then says so in its way.
+  limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, limit[1]))
+  try:
+    with pytest.raises(SystemExit) as error:
+      run(way, source, f"--output={tmp_path}/new")
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+  assert re.search(r"cannot be written \(File too large\); make room",
+                   str(error.value))
+  assert not list(tmp_path.iterdir())

@@ -1,0 +1,93 @@
+"""Takes T5 models over from Hugging Face's folders, and back.
+
+  python -m synthesizer_mtf.tools.hugging_face import DIR --output=MODEL_DIR
+  python -m synthesizer_mtf.tools.hugging_face export MODEL_DIR --output=DIR
+
+`import` reads a local folder of T5, T5 1.1, Flan-T5, mT5 or ByT5 as
+save_pretrained writes it, and writes a folder with
+
+  model.ckpt-0          a checkpoint of Mesh TensorFlow
+  operative_config.gin  the model's sizes, kind and vocabulary
+  stock_t5.gin          the same for T5's own command, without the vocabulary
+  spiece.model          the SentencePiece model
+  hugging_face.json     where all of it came from
+
+`export` does the reverse for a model whose self-attention is V.
+"""
+
+import argparse
+import importlib
+import sys
+
+from synthesizer_mtf.command import messages
+from synthesizer_mtf.tools.attention_plots import reader
+from synthesizer_mtf.tools.hugging_face_bridge import exporting
+from synthesizer_mtf.tools.hugging_face_bridge import importing
+import tensorflow.compat.v1 as tf
+
+
+def main(argv: list[str] | None = None) -> None:
+  """Parses flags, and imports or exports."""
+  args = _parser().parse_args(argv)
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  tf.disable_v2_behavior()
+  try:
+    args.run(args)
+  except Exception as error:
+    if not (messages.is_mistake(error) or isinstance(error, OSError)):
+      raise
+    sys.exit(f"hugging_face: {messages.split_message(error)[0]}")
+
+
+def _import(args):
+  importing.run(args.folder, args.output, args.ignore)
+  print(f"Wrote {args.output}. To train from it, give\n"
+        f"  --gin_file={args.output}/operative_config.gin "
+        "--gin_file=attention/r+v.gin --gin_file=warm_start/from_t5.gin\n"
+        f"  --gin_param=\"warm_start.checkpoint = '{args.output}'\"")
+
+
+def _export(args):
+  for module in args.module_import:
+    importlib.import_module(module)
+  path, step = reader.find_checkpoint(args.folder, args.step)
+  reader.parse_gin(args.folder, args.gin_file, args.gin_param)
+  exporting.run(path, step, args.output, args.dtype, args.leave_out)
+  print(f"Wrote {args.output}, step {step} of {args.folder}.")
+
+
+def _parser():
+  parser = argparse.ArgumentParser(
+      prog="hugging_face", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  commands = parser.add_subparsers(required=True, metavar="COMMAND")
+  importer = commands.add_parser("import", help="from there to here")
+  importer.set_defaults(run=_import)
+  add = importer.add_argument
+  add("folder", metavar="DIR", help="a folder that save_pretrained wrote")
+  add("--output", required=True, metavar="MODEL_DIR",
+      help="where to write; new, or empty")
+  add("--ignore", action="append", default=[], metavar="KEY",
+      help="a key of config.json that is not known here and does not matter")
+  exporter = commands.add_parser("export", help="from here to there")
+  exporter.set_defaults(run=_export)
+  add = exporter.add_argument
+  add("folder", metavar="MODEL_DIR", help="the folder of the checkpoints")
+  add("--output", required=True, metavar="DIR",
+      help="where to write; new, or empty")
+  add("--dtype", choices=exporting.DTYPES,
+      help="of the weights (default: that of the checkpoint)")
+  add("--leave_out", metavar="REGEX",
+      help="variables that Hugging Face's T5 does not have, as classifier/")
+  add("--step", type=int, metavar="N", help="of the checkpoint (default: last)")
+  add("--gin_file", action="append", default=[], metavar="FILE",
+      help="instead of operative_config.gin")
+  add("--gin_param", action="append", default=[], metavar="BINDING",
+      help="more bindings, as for the trainer")
+  add("--module_import", action="append", default=[], metavar="MODULE",
+      help="a module that registers tasks or layers")
+  return parser
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,120 @@
+"""From a checkpoint of Mesh TensorFlow to a folder of Hugging Face."""
+
+import os
+import re
+
+import numpy as np
+from synthesizer_mtf.command import optimizer_slots
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
+from synthesizer_mtf.tools.hugging_face_bridge import config
+from synthesizer_mtf.tools.hugging_face_bridge import folders
+from synthesizer_mtf.tools.hugging_face_bridge import names
+from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
+from synthesizer_mtf.tools.hugging_face_bridge import trained
+from synthesizer_mtf.tools.hugging_face_bridge import weights
+import tensorflow.compat.v1 as tf
+
+_STEP = "global_step"
+
+# Those of a mixture's V, where another part has variables of the same names.
+_PART = re.compile(r"part_\d+/")
+
+# Names of dtypes in safetensors.
+DTYPES = {"float32": "F32", "bfloat16": "BF16"}
+
+
+def run(path: str, step: int, output: str, dtype: str | None = None,
+        leave_out: str | None = None) -> architecture.Architecture:
+  """Exports the model that gin describes.
+
+  Args:
+    path: of its checkpoint.
+    step: of its checkpoint.
+    output: where to write, a new folder or an empty one.
+    dtype: of the weights, a key of `DTYPES`; that of the checkpoint if None.
+    leave_out: a regular expression of variables that Hugging Face's model does
+      not have and that are not missed there; None for an error.
+
+  Returns:
+    the `Architecture`.
+
+  Raises:
+    ValueError: Hugging Face's T5 cannot compute the model, or the folder cannot
+      be written. Nothing is written then.
+  """
+  folders.check(output)
+  found = trained.read(path, step)
+  tokens = tokenizers.trained()
+  reader = tf.train.load_checkpoint(path)
+  shapes = reader.get_variable_to_shape_map()
+  table = names.weights(found.arch, lambda *place: found.scopes[place])
+  sources = _sources(path, table, shapes)
+  _check_rest(path, shapes, sources, found, leave_out)
+  dtype = dtype or _dtype(reader, sources)
+
+  def read(name):
+    weight = by_name[name]
+    value = np.asarray(reader.get_tensor(sources[weight.mesh]), np.float32)
+    weights.check_finite(path, sources[weight.mesh], value)
+    return value.T if weight.transposed else value
+
+  by_name = {weight.hugging_face: weight for weight in table}
+  with folders.new(output) as new:
+    weights.write(
+        os.path.join(new, weights.SAFETENSORS),
+        {name: weight.shape[::-1] if weight.transposed else weight.shape
+         for name, weight in sorted(by_name.items())}, DTYPES[dtype], read)
+    tokens.copy(new)
+    folders.write(new, config.FILE,
+                  config.text(found.arch, dtype, tokens.path is None))
+    folders.write(new, tokenizers.CONFIG, tokens.config())
+    if found.arch.decoder_layers:
+      folders.write(new, config.GENERATION, config.generation())
+  return found.arch
+
+
+def _sources(path, table, shapes):
+  """From names of Mesh's variables to those in the checkpoint."""
+  without_part = {_PART.sub("", name): name for name in shapes
+                  if re.search(r"part_\d+/[qk]$", name)}
+  sources = {}
+  for weight in table:
+    name = weight.mesh if weight.mesh in shapes else without_part.get(weight.mesh)
+    if name is None:
+      raise ValueError(
+          f"{path!r} has no variable {weight.mesh!r}, which the model that gin "
+          "describes has; give the gin files that it was trained with.")
+    if tuple(shapes[name]) != weight.shape:
+      raise ValueError(
+          f"{path!r} has {name!r} in the shape {shapes[name]}, but the model that "
+          f"gin describes in {list(weight.shape)}; give the gin files that it was "
+          "trained with.")
+    sources[weight.mesh] = name
+  return sources
+
+
+def _check_rest(path, shapes, sources, found, leave_out):
+  """Raises a ValueError if a variable would be dropped that has an effect."""
+  scopes = [f"{stack}/block_{block:03d}/layer_000/{cls}/"
+            for (stack, block), cls in found.scopes.items()
+            if cls != names.SELF_ATTENTION]
+  used = set(sources.values())
+  rest = [name for name in sorted(shapes)
+          if name not in used and name != _STEP and
+          not optimizer_slots.belongs_to_any(name, shapes) and
+          not (leave_out and re.search(leave_out, name))]
+  # Of parts of a mixture whose weight is 0. A second relative bias is none.
+  lost = [name for name in rest if name.endswith("relative_attention_bias") or
+          not name.startswith(tuple(scopes))]
+  if lost:
+    raise ValueError(
+        f"{path!r} has {len(lost)} variables that Hugging Face's T5 does not "
+        f"have, such as {lost[0]!r}; leave them out with --leave_out, a regular "
+        "expression, if the model is whole without them.")
+
+
+def _dtype(reader, sources):
+  """That of the checkpoint's variables."""
+  dtypes = reader.get_variable_to_dtype_map()
+  only_bfloat16 = {dtypes[name] for name in sources.values()} == {tf.bfloat16}
+  return "bfloat16" if only_bfloat16 else "float32"

@@ -1,0 +1,80 @@
+"""Folders that are written as a whole, or not at all."""
+
+from collections.abc import Iterator
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+
+import tensorflow.compat.v1 as tf
+
+
+@contextlib.contextmanager
+def new(path: str) -> Iterator[str]:
+  """Gives a folder to write to, which then takes the place of `path`.
+
+  Args:
+    path: of a local folder that does not exist, or is empty.
+
+  Yields:
+    the path of a folder beside it. It is removed if the `with` block fails.
+
+  Raises:
+    ValueError: there is something at `path`, or it cannot be written.
+  """
+  check(path)
+  path = os.path.abspath(path)
+  try:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    beside = tempfile.mkdtemp(
+        prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
+  except OSError as error:
+    raise ValueError(_cannot(path, error.strerror)) from error
+  try:
+    yield beside
+    os.chmod(beside, 0o777 & ~_umask())
+    os.rename(beside, path)
+  except (OSError, tf.errors.OpError) as error:
+    if isinstance(error, FileNotFoundError):
+      raise
+    raise ValueError(_cannot(path, _reason(error))) from error
+  finally:
+    shutil.rmtree(beside, ignore_errors=True)
+
+
+def write(folder: str, name: str, text: str) -> None:
+  """Writes a file of text into a folder."""
+  with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+    f.write(text)
+
+
+def check(path: str) -> None:
+  """Raises a ValueError unless a folder is local, and new or empty."""
+  if "://" in path:
+    raise ValueError(f"--output is {path!r}, but only local folders can be "
+                     "written; name one, and copy it.")
+  if os.path.lexists(path) and not os.path.isdir(path):
+    raise ValueError(f"--output is {path!r}, which is no folder; name a new one.")
+  if os.path.isdir(path) and os.listdir(path):
+    raise ValueError(f"--output is {path!r}, which is not empty (it holds "
+                     f"{sorted(os.listdir(path))[0]!r}); name a new folder.")
+
+
+def _umask():
+  mask = os.umask(0)
+  os.umask(mask)
+  return mask
+
+
+def _reason(error):
+  """What happened, as the system says it; TensorFlow tells much more."""
+  text = getattr(error, "strerror", None) or str(error)
+  known = [sentence for sentence in map(os.strerror, errno.errorcode)
+           if sentence in text]
+  return max(known, key=len) if known else text.splitlines()[0]
+
+
+def _cannot(path, reason):
+  return (f"--output is {path!r}, which cannot be written ({reason}); make room "
+          "or give permission, or name another. Nothing was written.")

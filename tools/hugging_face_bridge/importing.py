@@ -1,0 +1,186 @@
+"""From a folder of Hugging Face to a checkpoint of Mesh TensorFlow."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import hashlib
+import json
+import os
+from typing import Any
+
+import numpy as np
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
+from synthesizer_mtf.tools.hugging_face_bridge import checkpoints
+from synthesizer_mtf.tools.hugging_face_bridge import config
+from synthesizer_mtf.tools.hugging_face_bridge import folders
+from synthesizer_mtf.tools.hugging_face_bridge import model_gin
+from synthesizer_mtf.tools.hugging_face_bridge import names
+from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
+from synthesizer_mtf.tools.hugging_face_bridge import weights
+import tqdm
+
+# Says where an imported model came from.
+ORIGIN = "hugging_face.json"
+
+_COMMAND = "python -m synthesizer_mtf.tools.hugging_face import"
+
+
+def run(folder: str, output: str,
+        ignored: Iterable[str] = ()) -> architecture.Architecture:
+  """Imports a model.
+
+  Args:
+    folder: that Hugging Face's save_pretrained wrote.
+    output: where to write, a new folder or an empty one.
+    ignored: keys of `config.json` that are not known and do not matter.
+
+  Returns:
+    the `Architecture`.
+
+  Raises:
+    ValueError: the folder does not hold a T5 model that Mesh TensorFlow can
+      compute, or the other cannot be written. Nothing is written then.
+  """
+  folders.check(output)
+  settings = config.read(folder, tuple(ignored))
+  found = weights.find(folder)
+  notes = _resolve_copies(folder, settings, found)
+  arch = config.to_architecture(folder, settings, tied=_is_tied(settings))
+  tokens = tokenizers.read(folder, settings)
+  _check_vocabulary(folder, arch, tokens)
+  table = names.weights(arch)
+  _check(folder, table, found)
+  dtype = _dtype(found)
+  with folders.new(output) as new:
+    checkpoints.write(new, _values(table, found, dtype))
+    tokens.copy(new)
+    place = os.path.abspath(output)
+    folders.write(new, model_gin.OPERATIVE,
+                  model_gin.operative(arch, dtype, tokens, place))
+    if arch.decoder_layers:
+      folders.write(new, model_gin.STOCK, model_gin.stock(arch, dtype, tokens))
+    folders.write(new, ORIGIN, _origin(folder, settings, found, dtype, notes))
+  return arch
+
+
+def _resolve_copies(folder, settings, found):
+  """Takes out of `found` what repeats the embedding; returns notes.
+
+  What is left has `names.EMBEDDING`, and `names.HEAD` where it is a weight of its
+  own.
+  """
+  notes = []
+  if found.pop(names.UNUSED, None):
+    notes.append(f"{names.UNUSED} is left out: no model has it.")
+  present = [name for name in (names.EMBEDDING, *names.EMBEDDING_COPIES)
+             if name in found]
+  if present:
+    embedding = found[present[0]]
+    for name in present[1:]:
+      _check_same(found[name].file, name, present[0], found)
+    for name in present:
+      del found[name]
+    found[names.EMBEDDING] = embedding
+  if names.EMBEDDING not in found:
+    return notes
+  if _is_tied(settings):
+    if names.HEAD in found:
+      _check_same(found[names.HEAD].file, names.HEAD, names.EMBEDDING, found)
+      del found[names.HEAD]
+  elif settings["tie_word_embeddings"] and names.HEAD not in found:
+    # Transformers 5 ties T5 1.1's as well, but does not scale.
+    found[names.HEAD] = found[names.EMBEDDING]
+    notes.append(f"{names.HEAD} is a copy of {names.EMBEDDING}, which Mesh "
+                 "TensorFlow would scale.")
+  return notes
+
+
+def _is_tied(settings):
+  """Whether the embedding is the output layer; Mesh scales it then."""
+  return config.is_encoder(settings) or config.is_scaled(settings)
+
+
+def _check_same(file, name, other, found):
+  """Raises a ValueError unless two tensors are equal."""
+  same = found[name].shape == found[other].shape and np.array_equal(
+      found[name].read(), found[other].read())
+  if not same:
+    raise ValueError(
+        f"{file!r} has {name!r}, which must equal {other!r} in this model but "
+        "does not; bring the file back, or mend tie_word_embeddings in "
+        f"{config.FILE}.")
+
+
+def _check_vocabulary(folder, arch, tokens):
+  if tokens.size > arch.vocab_size:
+    raise ValueError(
+        f"{folder!r} has a vocabulary of {tokens.size} ids, sentinels included, "
+        f"but vocab_size is {arch.vocab_size}; bring the vocabulary that the "
+        "model was trained with.")
+
+
+def _check(folder, table, found):
+  """Raises a ValueError unless the weights are those of the table."""
+  known = {weight.hugging_face for weight in table}
+  missing = [w.hugging_face for w in table if w.hugging_face not in found]
+  if missing:
+    raise ValueError(
+        f"{folder!r} lacks {len(missing)} of the model's {len(table)} tensors, "
+        f"such as {missing[0]!r}; bring the files of weights that belong to this "
+        f"{config.FILE}.")
+  extra = sorted(set(found) - known)
+  if extra:
+    raise ValueError(
+        f"{found[extra[0]].file!r} has {len(extra)} tensors that the model of "
+        f"{config.FILE} does not have, such as {extra[0]!r}; such a model cannot "
+        "be imported.")
+  for weight in table:
+    tensor = found[weight.hugging_face]
+    shape = weight.shape[::-1] if weight.transposed else weight.shape
+    if tensor.shape != shape:
+      raise ValueError(
+          f"{tensor.file!r} has {weight.hugging_face!r} in the shape "
+          f"{list(tensor.shape)}, but {config.FILE} says {list(shape)}; bring the "
+          "files that belong together.")
+    if tensor.dtype not in weights.DTYPES:
+      raise ValueError(
+          f"{tensor.file!r} has {weight.hugging_face!r} as {tensor.dtype}, but "
+          f"only {', '.join(weights.DTYPES)} can be imported; save the model in "
+          "one of these.")
+
+
+def _dtype(found):
+  """That of the checkpoint, in which all weights are exact."""
+  only_bfloat16 = {tensor.dtype for tensor in found.values()} == {"BF16"}
+  return "bfloat16" if only_bfloat16 else "float32"
+
+
+def _values(table, found, dtype) -> Iterator[tuple[str, np.ndarray]]:
+  """Yields (the name of Mesh's variable, its value)."""
+  target = weights.DTYPES[{"bfloat16": "BF16", "float32": "F32"}[dtype]]
+  for weight in tqdm.tqdm(table, "Importing", unit=" weights"):
+    tensor = found[weight.hugging_face]
+    value = tensor.read()
+    weights.check_finite(tensor.file, weight.hugging_face, value)
+    value = value.T if weight.transposed else value
+    yield weight.mesh, np.ascontiguousarray(value, dtype=target)
+
+
+def _origin(folder, settings, found, dtype, notes) -> str:
+  """The text of the file that says where a model came from."""
+  files = sorted({tensor.file for tensor in found.values()})
+  origin: dict[str, Any] = {
+      "made_by": _COMMAND, "folder": os.path.abspath(folder),
+      "files": {os.path.basename(file): {
+          "bytes": os.path.getsize(file), "sha256": _sha256(file)}
+                for file in files},
+      "checkpoint": checkpoints.NAME, "dtype": dtype, "notes": notes,
+      config.FILE: settings}
+  return json.dumps(origin, indent=2) + "\n"
+
+
+def _sha256(file):
+  digest = hashlib.sha256()
+  with open(file, "rb") as f:
+    while part := f.read(2**20):
+      digest.update(part)
+  return digest.hexdigest()

@@ -1,0 +1,95 @@
+"""The names and shapes of a model's weights on both sides, in one table."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
+
+
+class Weight(NamedTuple):
+  """A weight on both sides.
+
+  Attributes:
+    mesh: its name in a checkpoint of Mesh TensorFlow.
+    hugging_face: its name in Hugging Face's files.
+    shape: of Mesh's variable.
+    transposed: whether Hugging Face stores its transpose.
+  """
+  mesh: str
+  hugging_face: str
+  shape: tuple[int, ...]
+  transposed: bool = True
+
+
+EMBEDDING = "shared.weight"
+HEAD = "lm_head.weight"
+
+# Other names of the embedding in files, which repeat it.
+EMBEDDING_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+
+# In files of old versions; no model has it, and Transformers leaves it out, too.
+UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+
+
+SELF_ATTENTION = "SelfAttention"
+
+
+def weights(arch: architecture.Architecture,
+            scope_of: Callable[[str, int], str] = lambda stack, block: SELF_ATTENTION,
+            ) -> list[Weight]:
+  """All weights of a model.
+
+  Args:
+    arch: an `Architecture`.
+    scope_of: a function of the stack and the number of the block to the class of
+      the self-attention, which names the scope of Mesh's variables.
+
+  Returns:
+    a list of `Weight`.
+  """
+  embedding = Weight("shared/embedding", EMBEDDING,
+                     (arch.vocab_size, arch.d_model), transposed=False)
+  head = Weight("decoder/logits/kernel", HEAD, (arch.d_model, arch.vocab_size))
+  blocks = [weight for stack, count in arch.stacks.items()
+            for weight in _stack(arch, stack, count, scope_of)]
+  return [embedding, *blocks, *([] if arch.tied else [head])]
+
+
+def _stack(arch, stack, count, scope_of) -> Iterator[Weight]:
+  for block in range(count):
+    for layer, cls in enumerate(layers(stack)):
+      mesh = f"{stack}/block_{block:03d}/layer_{layer:03d}/"
+      theirs = f"{stack}.block.{block}.layer.{layer}."
+      yield _norm(arch, f"{mesh}rms_norm", f"{theirs}layer_norm")
+      scope = scope_of(stack, block) if cls == SELF_ATTENTION else cls
+      for name, kernel, shape in _variables(arch, cls):
+        yield Weight(f"{mesh}{scope}/{name}{kernel}", f"{theirs}{cls}.{name}.weight",
+                     shape)
+      if cls == SELF_ATTENTION and block == 0:
+        name = "relative_attention_bias"
+        yield Weight(f"{mesh}{scope}/{name}", f"{theirs}{cls}.{name}.weight",
+                     (arch.heads, arch.buckets))
+  yield _norm(arch, f"{stack}/rms_norm", f"{stack}.final_layer_norm")
+
+
+def layers(stack: str) -> list[str]:
+  """The classes of a block's layers, which name their scopes on both sides."""
+  cross = ["EncDecAttention"] if stack == "decoder" else []
+  return [SELF_ATTENTION, *cross, "DenseReluDense"]
+
+
+def _norm(arch, mesh, theirs):
+  return Weight(f"{mesh}/scale", f"{theirs}.weight", (arch.d_model,),
+                transposed=False)
+
+
+def _variables(arch, cls):
+  """(name, what follows it in Mesh, shape) of a layer's matrices."""
+  if cls == "DenseReluDense":
+    into = ["wi_0", "wi_1"] if arch.gated else ["wi"]
+    return [*((name, "/kernel", (arch.d_model, arch.d_ff)) for name in into),
+            ("wo", "/kernel", (arch.d_ff, arch.d_model))]
+  inner = arch.heads * arch.d_kv
+  return [*((name, "", (arch.d_model, inner)) for name in "qkv"),
+          ("o", "", (inner, arch.d_model))]

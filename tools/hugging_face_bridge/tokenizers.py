@@ -1,0 +1,116 @@
+"""Vocabularies on both sides: SentencePiece's model, or the bytes of ByT5."""
+
+import json
+import os
+from typing import Any
+from typing import NamedTuple
+
+from mesh_tensorflow.transformer import utils
+import seqio
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.tasks import vocabulary
+from synthesizer_mtf.tools.hugging_face_bridge import config
+from t5.models import mesh_transformer
+import tensorflow.compat.v1 as tf
+
+SPIECE = "spiece.model"
+CONFIG = "tokenizer_config.json"
+
+# Sentinels of ByT5Tokenizer.
+BYTE_SENTINELS = 125
+
+# How sentinels are written in models that hold them as pieces, as mT5's does.
+_SENTINELS = ("<extra_id_0>", "▁<extra_id_0>")
+
+
+class Tokenizer(NamedTuple):
+  """A vocabulary.
+
+  Attributes:
+    path: of SentencePiece's model; None for bytes.
+    extra_ids: the number of sentinels after the model's own ids.
+    size: the number of ids, with sentinels.
+  """
+  path: str | None
+  extra_ids: int
+  size: int
+
+  def bindings(self, folder: str) -> list[str]:
+    """What chooses it in gin, once it lies in `folder`."""
+    lines = [f"{vocabulary.PARAMETER} = {self._place(folder)!r}"]
+    if self.extra_ids != vocabulary.EXTRA_IDS:
+      lines.append(f"{vocabulary.EXTRA_IDS_PARAMETER} = {self.extra_ids}")
+    return lines
+
+  def _place(self, folder):
+    return os.path.join(folder, SPIECE) if self.path else vocabulary.BYTES
+
+  def copy(self, folder: str) -> None:
+    """Copies SentencePiece's model into a folder."""
+    if self.path:
+      tf.io.gfile.copy(self.path, os.path.join(folder, SPIECE))
+
+  def config(self) -> str:
+    """The text of Hugging Face's `tokenizer_config.json`."""
+    special = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    name = "T5Tokenizer" if self.path else "ByT5Tokenizer"
+    # Of ByT5Tokenizer those fill the embedding, and no text has them.
+    extra_ids = self.extra_ids if self.path else BYTE_SENTINELS
+    return json.dumps({"tokenizer_class": name, "extra_ids": extra_ids, **special},
+                      indent=2) + "\n"
+
+
+def trained() -> Tokenizer:
+  """The vocabulary that gin, or the environment, chooses for a trained model.
+
+  Raises:
+    ValueError: it is not one that Hugging Face's tokenizers of T5 have.
+  """
+  task = gin_files.bound("get_vocabulary.mixture_or_task_name", None)
+  found = (mesh_transformer.get_vocabulary(task) if task
+           else vocabulary.TaskVocabulary())
+  found = utils.inputs_vocabulary(found)
+  if isinstance(found, vocabulary.TaskVocabulary):
+    found = vocabulary.chosen()
+  if isinstance(found, seqio.ByteVocabulary):
+    return Tokenizer(None, found.extra_ids, found.vocab_size)
+  if type(found) is not seqio.SentencePieceVocabulary:
+    raise ValueError(
+        f"the task {task!r} has the vocabulary {found}, but only SentencePiece's "
+        "and bytes can be exported; name one with --gin_param=\"get_vocabulary."
+        f"mixture_or_task_name = None\" and `{vocabulary.PARAMETER}`.")
+  path = found.sentencepiece_model_file
+  vocabulary.load("the vocabulary", path, found.extra_ids)
+  return Tokenizer(path, found.extra_ids, found.vocab_size)
+
+
+def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
+  """The vocabulary of a folder of Hugging Face.
+
+  Args:
+    folder: its path.
+    settings: its `config.json`.
+
+  Raises:
+    ValueError: there is none, or not one that T5 can use.
+  """
+  path = os.path.join(folder, CONFIG)
+  more = config.read_json(path) if os.path.exists(path) else {}
+  name = more.get("tokenizer_class") or settings.get("tokenizer_class") or ""
+  if name.startswith("ByT5"):
+    # ByT5's sentinels are the last bytes.
+    return Tokenizer(None, 0, vocabulary.load(path, vocabulary.BYTES, 0).vocab_size)
+  path = os.path.join(folder, SPIECE)
+  if not os.path.exists(path):
+    raise ValueError(
+        f"{folder!r} has no {SPIECE}, the SentencePiece model, and no "
+        f"{CONFIG} that names ByT5Tokenizer; bring it there.")
+  return of_model(path)
+
+
+def of_model(path: str) -> Tokenizer:
+  """The vocabulary of a SentencePiece model, with T5's sentinels."""
+  pieces = vocabulary.load("the vocabulary", path, 0).tokenizer
+  own = any(pieces.piece_to_id(s) != pieces.unk_id() for s in _SENTINELS)
+  extra = 0 if own else vocabulary.EXTRA_IDS
+  return Tokenizer(path, extra, pieces.vocab_size() + extra)

@@ -1,0 +1,221 @@
+"""What a folder of the trainer holds: its `Architecture`, if all of it is V."""
+
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import transformer_layers
+from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.layers import attention
+from synthesizer_mtf.layers import classifier
+from synthesizer_mtf.layers import cross_attention
+from synthesizer_mtf.synthesizers import dot_product
+from synthesizer_mtf.synthesizers import names as synthesizer_names
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
+from synthesizer_mtf.tools.hugging_face_bridge import names
+import tensorflow.compat.v1 as tf
+
+_ADVICE = ("Hugging Face's T5 has no other; export a SavedModel instead, see "
+           "docs/serving.md")
+
+# Options of stock self-attention that change its function, beside those that
+# cross-attention has, too.
+_OPTIONS = ("attention_func", "use_hyperprompt", "hyperprompt_mtlshare",
+            "hyperprompt_length_encoder", "hyperprompt_length_decoder")
+
+# The sublayers around each layer, and after the last; dropout is of training.
+_AROUND = ["sublayer_rms_norm", "sublayer_call_layer", "sublayer_dropout",
+           "sublayer_residual"]
+_LAST = ["sublayer_rms_norm", "sublayer_dropout"]
+
+
+class Trained(NamedTuple):
+  """A model that Hugging Face's T5 can compute.
+
+  Attributes:
+    arch: its `Architecture`.
+    scopes: from (stack, number of the block) to the class of self-attention.
+  """
+  arch: architecture.Architecture
+  scopes: dict[tuple[str, int], str]
+
+
+def read(path: str, step: int) -> Trained:
+  """Finds out what model gin describes, without building its graph.
+
+  Args:
+    path: of its checkpoint.
+    step: of its checkpoint.
+
+  Raises:
+    ValueError: Hugging Face's T5 cannot compute it.
+  """
+  kind = gin_files.bound("utils.run.model_type", "bitransformer")
+  if kind != "bitransformer":
+    raise ValueError(f"`utils.run.model_type` is {kind!r}, but only an encoder "
+                     "with or without a decoder, \"bitransformer\", can be "
+                     "exported.")
+  rows, width = _embedding(path)
+  model = utils.build_model(
+      "bitransformer", input_vocab_size=rows, output_vocab_size=rows,
+      mesh_shape="", layout_rules="")
+  stacks = {"encoder": model.encoder}
+  if not isinstance(model, classifier.EncoderClassifier):
+    _only("make_bitransformer.bitransformer_cls", type(model).__name__,
+          "Bitransformer")
+    stacks["decoder"] = model.decoder
+  for name, stack in stacks.items():
+    _check_stack(name, stack)
+  _check_attention(stacks, step)
+  sizes = {"d_model": width,
+           "epsilon": gin_files.bound("sublayer_rms_norm.epsilon", 1e-6)}
+  for name, stack in stacks.items():
+    for block, layers in enumerate(_blocks(name, stack)):
+      for found in (_of_attention(layers[0]), *map(_of_layer, layers[1:])):
+        _agree(f"block {block} of the {name}", sizes, found)
+  blocks = {name: _blocks(name, stack) for name, stack in stacks.items()}
+  return Trained(architecture.Architecture(
+      **sizes, vocab_size=rows, encoder_layers=len(blocks["encoder"]),
+      decoder_layers=len(blocks.get("decoder", ())),
+      tied="decoder" not in stacks or
+      model.decoder.shared_embedding_and_softmax_weights), {
+          (name, i): _class(layers[0])
+          for name, found in blocks.items() for i, layers in enumerate(found)})
+
+
+def _embedding(path):
+  shape = tf.train.load_checkpoint(path).get_variable_to_shape_map().get(
+      "shared/embedding")
+  if shape is None or len(shape) != 2:
+    raise ValueError(f"{path!r} has no variable 'shared/embedding' of rows for "
+                     "ids; only models with T5's own embedding can be exported.")
+  return shape
+
+
+def _only(parameter: str, value: Any, *known: Any) -> None:
+  """Raises a ValueError unless a parameter has a value that T5 has."""
+  if value not in known:
+    raise ValueError(
+        f"`{parameter}` is {value!r}, but Hugging Face's T5 has "
+        f"{' or '.join(map(repr, known))}; such a model cannot be exported.")
+
+
+def _check_stack(name, stack):
+  """Raises a ValueError unless all around the layers is T5's."""
+  unitransformer = f"{name}/Unitransformer"
+  _only("make_bitransformer.encoder_name and decoder_name", stack.name, name)
+  _only(f"{unitransformer}.positional_embedding", stack.positional_embedding,
+        False)
+  _only(f"{unitransformer}.ensemble", stack.ensemble_dim, None)
+  _only(f"{name}/make_layer_stack.layer_stack_cls",
+        type(stack.layer_stack).__name__, transformer.LayerStack.__name__)
+  for parameter, known in (("sublayers_per_layer", _AROUND),
+                           ("sublayers_initial", ["sublayer_dropout"]),
+                           ("sublayers_final", _LAST)):
+    functions = getattr(stack.layer_stack, f"_{parameter}") or []
+    _only(f"{name}/LayerStack.{parameter}", [f.__name__ for f in functions], known)
+
+
+def _blocks(name, stack):
+  """The layers of each block."""
+  count = len(names.layers(name))
+  layers = stack.layer_stack.layers
+  return [layers[i:i + count] for i in range(0, len(layers), count)]
+
+
+def _check_attention(stacks, step):
+  """Raises a ValueError unless all self-attention is V, and all blocks T5's."""
+  others = {}
+  for name, stack in stacks.items():
+    wanted = names.layers(name)
+    for block, layers in enumerate(_blocks(name, stack)):
+      classes = [_class(layer) for layer in layers]
+      if classes[1:] != wanted[1:]:
+        raise ValueError(
+            f"block {block} of the {name} is {', '.join(classes)}, but Hugging "
+            f"Face's T5 has {', '.join(wanted)}; such a model cannot be exported.")
+      held = _attention(layers[0], step)
+      if held != "V":
+        others.setdefault(f"{held} in the {name}'s blocks", []).append(str(block))
+  if others:
+    told = "; ".join(f"{held} {', '.join(blocks)}"
+                     for held, blocks in others.items())
+    raise ValueError(f"only V can be exported, but the model holds {told}. "
+                     f"{_ADVICE}.")
+
+
+def _class(layer):
+  return type(layer).__name__
+
+
+def _attention(layer, step):
+  """What a self-attention layer is at a step: "V", or another name."""
+  if type(layer) is transformer_layers.SelfAttention:
+    plain = cross_attention.is_plain(layer) and not any(
+        getattr(layer, option) for option in _OPTIONS)
+    return "V" if plain else "SelfAttention with options that T5 does not have"
+  if not isinstance(layer, attention.SyntheticAttention):
+    return _class(layer)
+  parts = layer.mixture.synthesizers
+  notation = "+".join(map(synthesizer_names.part_name, parts))
+  if not layer.softmax:
+    return f"{notation} without softmax"
+  return "V" if _is_v(layer.mixture, step) else notation
+
+
+def _is_v(mixture, step):
+  """Whether a mixture is V alone: it has no other part, or none with a weight."""
+  is_v = [isinstance(part, dot_product.DotProductLogits)
+          for part in mixture.synthesizers]
+  if len(is_v) == 1:
+    return is_v[0]
+  return (mixture.final_weights is not None and step >= mixture.annealing_steps[1]
+          and list(mixture.final_weights) == list(map(float, is_v)))
+
+
+def _of_attention(layer):
+  """The sizes that a V layer tells."""
+  if isinstance(layer, attention.SyntheticAttention):
+    sizes, bias = layer.sizes, layer.relative_bias
+    kind, buckets = bias.kind, bias.num_buckets
+  else:
+    sizes, kind = layer, layer.relative_attention_type
+    buckets = layer.relative_attention_num_buckets
+  _only(f"{_class(layer)}.relative_attention_type", kind, "bias_shared")
+  return {"heads": sizes.num_heads, "d_kv": sizes.key_value_size,
+          "buckets": buckets}
+
+
+def _of_layer(layer):
+  """The sizes that another layer tells."""
+  if isinstance(layer, transformer_layers.DenseReluDense):
+    return _of_feed_forward(layer)
+  stock = getattr(layer, "stock", layer)
+  if not cross_attention.is_plain(stock):
+    raise ValueError("EncDecAttention has options that T5 does not have; such a "
+                     "model cannot be exported.")
+  _only("EncDecAttention.relative_attention_type", stock.relative_attention_type,
+        None)
+  return {"heads": stock.num_heads, "d_kv": stock.key_value_size}
+
+
+def _of_feed_forward(layer):
+  activation = layer.activation
+  if not isinstance(activation, Sequence) or isinstance(activation, str):
+    activation = [activation]
+  kinds = {value: key for key, value in architecture.ACTIVATIONS.items()}
+  _only("DenseReluDense.activation", tuple(activation), *kinds)
+  _only("DenseReluDense.use_bias", layer.use_bias, False)
+  return {"d_ff": layer.hidden_size, "feed_forward": kinds[tuple(activation)],
+          "dropout_rate": layer.dropout_rate}
+
+
+def _agree(place, sizes, found):
+  """Adds to sizes; raises a ValueError where they differ."""
+  for key, value in found.items():
+    if sizes.setdefault(key, value) != value:
+      raise ValueError(
+          f"{place} has {key} {value!r}, another {sizes[key]!r}, but Hugging "
+          "Face's T5 has one for all; such a model cannot be exported.")

@@ -1,0 +1,164 @@
+"""Hugging Face's files of weights: one, or several shards with an index."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import json
+import math
+import os
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+import safetensors
+from synthesizer_mtf.tools.hugging_face_bridge import config
+import tqdm
+
+SAFETENSORS = "model.safetensors"
+_TORCH = "pytorch_model.bin"
+
+# Names of dtypes in safetensors, and what they are in NumPy.
+DTYPES = {"F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16),
+          "F32": np.dtype(np.float32)}
+
+
+class Tensor(NamedTuple):
+  """A tensor of a file that has not been read yet.
+
+  Attributes:
+    file: the path of the file.
+    dtype: a key of `DTYPES`, or another dtype of the file's format.
+    shape: a tuple of integers.
+    read: a function that returns it as a NumPy array.
+  """
+  file: str
+  dtype: str
+  shape: tuple[int, ...]
+  read: Callable[[], np.ndarray]
+
+
+def find(folder: str) -> dict[str, Tensor]:
+  """The tensors of a folder, by name.
+
+  Args:
+    folder: a path.
+
+  Raises:
+    ValueError: there are none, a shard is missing, or a file is damaged.
+  """
+  for name, scan in ((SAFETENSORS, _safetensors), (_TORCH, _torch)):
+    path = os.path.join(folder, name)
+    if os.path.exists(path):
+      return scan(path)
+    if os.path.exists(f"{path}.index.json"):
+      return _sharded(f"{path}.index.json", scan)
+  raise ValueError(
+      f"{folder!r} has no weights: neither {SAFETENSORS} nor {_TORCH}, nor "
+      "shards with an index; bring them there.")
+
+
+def check_finite(file: str, name: str, value: np.ndarray) -> None:
+  """Raises a ValueError where a weight is NaN or infinite."""
+  # Either shows in the sum.
+  if not np.isfinite(np.sum(value, dtype=np.float64)):
+    raise ValueError(f"{file!r} has {name!r} with NaN or infinite values; such a "
+                     "model cannot be taken over.")
+
+
+def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
+          read: Callable[[str], np.ndarray]) -> None:
+  """Writes a file of safetensors, one tensor at a time.
+
+  The package of that name writes only what is in memory as a whole.
+
+  Args:
+    path: of the file.
+    shapes: from names to shapes.
+    dtype: a key of `DTYPES`.
+    read: a function from names to arrays, which are cast.
+  """
+  header, end = {"__metadata__": {"format": "pt"}}, 0
+  for name, shape in shapes.items():
+    begin, end = end, end + DTYPES[dtype].itemsize * math.prod(shape)
+    header[name] = {"dtype": dtype, "shape": list(shape),
+                    "data_offsets": [begin, end]}
+  text = json.dumps(header).encode()
+  text += b" " * (-len(text) % 8)  # The data is aligned.
+  with open(path, "wb") as f:
+    f.write(len(text).to_bytes(8, "little") + text)
+    for name in tqdm.tqdm(shapes, "Exporting", unit=" weights"):
+      f.write(np.ascontiguousarray(read(name), DTYPES[dtype]).view(np.uint8))
+
+
+def _sharded(path, scan):
+  """The tensors of all shards, as many as the index names."""
+  index = config.read_json(path)
+  places = index.get("weight_map") if isinstance(index, dict) else None
+  if not isinstance(places, dict) or not places:
+    raise ValueError(f"{path!r} has no weight_map; bring the file back.")
+  found = {}
+  for shard in sorted(set(places.values())):
+    file = os.path.join(os.path.dirname(path), os.path.basename(shard))
+    if not os.path.exists(file):
+      raise ValueError(f"{path!r} names the shard {shard!r}, which is not there; "
+                       "bring it back.")
+    found.update(scan(file))
+  wrong = [name for name in {**places, **found}
+           if name not in found or name not in places or
+           os.path.basename(found[name].file) != os.path.basename(places[name])]
+  if wrong:
+    raise ValueError(f"{path!r} and its shards do not agree where {wrong[0]!r} "
+                     "is; bring the files back.")
+  return found
+
+
+def _safetensors(path):
+  with _opened(path) as file:
+    names = file.keys()  # It is no dict.
+    slices = {name: file.get_slice(name) for name in names}
+    return {name: Tensor(path, part.get_dtype(), tuple(part.get_shape()),
+                         lambda name=name: _read(path, name))
+            for name, part in slices.items()}
+
+
+def _read(path, name):
+  # Opened for each tensor: what stays mapped into memory counts as used.
+  with _opened(path) as file:
+    return file.get_tensor(name)
+
+
+@contextlib.contextmanager
+def _opened(path) -> Iterator[safetensors.safe_open]:
+  try:
+    with safetensors.safe_open(path, framework="np") as file:
+      yield file
+  except safetensors.SafetensorError as error:
+    raise ValueError(
+        f"{path!r} is damaged ({error}); bring the file back.") from error
+
+
+def _torch(path):
+  try:
+    import torch
+  except ImportError as error:
+    raise ValueError(
+        f"{path!r} can only be read where torch is installed; convert it to "
+        f"{SAFETENSORS} where it is, by Transformers' save_pretrained.") from error
+  try:
+    tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+  except Exception as error:  # torch raises pickle's, zip's and its own kinds
+    raise ValueError(f"{path!r} is damaged, or holds more than weights "
+                     f"({str(error).splitlines()[0]}); bring the file back."
+                     ) from error
+  names = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"}
+  return {name: Tensor(path, names.get(tensor.dtype, str(tensor.dtype)),
+                       tuple(tensor.shape),
+                       lambda tensor=tensor: _from_torch(tensor, torch))
+          for name, tensor in tensors.items()}
+
+
+def _from_torch(tensor, torch):
+  """A NumPy array; torch makes none of bfloat16."""
+  if tensor.dtype == torch.bfloat16:
+    return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+  return tensor.numpy()
