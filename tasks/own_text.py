@@ -32,6 +32,7 @@ from synthesizer_mtf.tasks import c4
 from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import json_lines
 from synthesizer_mtf.tasks import lines as lines_lib
+from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
@@ -181,10 +182,11 @@ def _read_pairs(paths):
 
 
 _TEXT = text_source.FilesDataSource(
-    _text_files, _parse_text, ["text"], _read_text, needs_python=_is_json_text)
+    _text_files, _parse_text, ["text"], _read_text, needs_python=_is_json_text,
+    made_with=lambda: {"key of the text": _text()[1]})
 
 # The objective of `synth_c4_span_corruption`.
-seqio.TaskRegistry.add(
+task.add(
     "synth_text_span_corruption",
     source=_TEXT,
     preprocessors=c4.SPAN_CORRUPTION,
@@ -193,7 +195,7 @@ seqio.TaskRegistry.add(
 
 # For decoder-only models (`lm`), as T5's `c4_v220_full_lm`: documents joined
 # with an end of sequence after each, cut to the length of the targets.
-seqio.TaskRegistry.add(
+task.add(
     "synth_text_lm",
     source=_TEXT,
     preprocessors=[
@@ -208,7 +210,7 @@ seqio.TaskRegistry.add(
     metric_fns=[])
 
 # A large buffer, since such files are often sorted.
-seqio.TaskRegistry.add(
+task.add(
     "synth_text_pairs",
     source=text_source.FilesDataSource(
         _pair_files, parse_pairs, KEYS, _read_pairs,

@@ -38,6 +38,7 @@ import seqio
 from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import dialogue_metrics
 from synthesizer_mtf.tasks import lines as lines_lib
+from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
 from synthesizer_mtf.tasks import vocabulary
 import tensorflow.compat.v2 as tf
@@ -146,11 +147,13 @@ def _postprocess(text, is_target=False, **unused_kwargs):
   return " ".join(text.split())
 
 
-# A dialogue spans lines, which needs Python. A large buffer, since the replies of a dialogue lie side by side.
-seqio.TaskRegistry.add(
+# A dialogue spans lines, which needs Python. A large buffer, since the replies of
+# a dialogue lie side by side.
+task.add(
     "synth_personachat",
     source=text_source.FilesDataSource(
-        _files, parse, ("inputs", "targets"), splits=tuple(_FILE_NAMES)),
+        _files, parse, ("inputs", "targets"), splits=tuple(_FILE_NAMES),
+        made_with=lambda: dict(zip(("persona", "history"), _chosen()[1:]))),
     preprocessors=[
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),

@@ -7,7 +7,6 @@ and the log gives the counts. Blank lines are skipped and counted.
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Sequence
 import itertools
 import os
@@ -42,7 +41,8 @@ class FilesDataSource(seqio.FileDataSource):
       features: Sequence[str],
       read_fn: Callable[[tf.Tensor], tf.data.Dataset] | None = None,
       needs_python: Callable[[str], bool] = lambda path: False,
-      splits: Sequence[str] = ("train", "validation")):
+      splits: Sequence[str] = ("train", "validation"),
+      made_with: Callable[[], dict[str, Any]] = dict):
     """Makes a source.
 
     Args:
@@ -57,7 +57,10 @@ class FilesDataSource(seqio.FileDataSource):
         Python reads all files, by `parse_fn`.
       needs_python: whether `read_fn` cannot read the file of this path.
       splits: names of the splits.
+      made_with: a function that returns what else examples depend on, a dict of
+        what can be JSON, for caches to be compared with.
     """
+    self.made_with = made_with
     self._choose_fn = choose_fn
     self._parse_fn = parse_fn
     self._features = tuple(features)

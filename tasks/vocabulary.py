@@ -10,32 +10,72 @@ or in the environment, which the gin file overrides:
 
 or neither, for T5's own vocabulary, which lies in cloud storage. One of one's
 own is made by `python -m synthesizer_mtf.tools.train_vocabulary`.
+
+Sentinels, which stand for the spans that span corruption takes out, are 100 ids
+after the pieces, as T5's, the first one last; or those that the model has built
+in as pieces <extra_id_0>, <extra_id_1>, ... Where a text needs more, they take the
+places up to the next multiple of 128, which Mesh's tables have and nothing else
+uses: 28 with T5's 32,000 pieces. For more, make the vocabulary and so the model
+larger:
+
+  synthesizer_mtf.tasks.vocabulary.extra_ids = 256
+
+The first 100 keep their ids.
 """
 
 import functools
+import hashlib
 import os
+import re
+from typing import NamedTuple
 
 import gin
+from google.protobuf import message
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 import seqio
+from synthesizer_mtf import checks
+from synthesizer_mtf.tasks import lines
 import t5.data
 import tensorflow.compat.v2 as tf
 
 EXTRA_IDS = t5.data.DEFAULT_EXTRA_IDS
 VARIABLE = "SYNTHESIZER_MTF_VOCAB"
 PARAMETER = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model"
+EXTRA_IDS_PARAMETER = "synthesizer_mtf.tasks.vocabulary.extra_ids"
+
+_SENTINEL = re.compile("\u2581?<extra_id_([0-9]+)>")
+_VOCAB_DIVISOR = "transformer.Unitransformer.vocab_divisor"
 
 
 @gin.configurable("vocabulary", module="synthesizer_mtf.tasks")
-def _chosen(sentencepiece_model=None):
-  """Returns (where the choice comes from, path); gin passes the argument."""
+def _chosen(sentencepiece_model=None, extra_ids=None):
+  """Returns (where the path is from, path, extra ids); gin passes the arguments."""
+  if extra_ids is not None and not checks.is_whole(extra_ids, 0):
+    raise ValueError(f"`{EXTRA_IDS_PARAMETER}` is {extra_ids!r} but must be a whole "
+                     "number of at least 0; change it.")
   if sentencepiece_model is not None:
     if not isinstance(sentencepiece_model, str):
       raise ValueError(f"`{PARAMETER}` is {sentencepiece_model!r}; {_remedy()}")
-    return f"`{PARAMETER}`", sentencepiece_model
+    return f"`{PARAMETER}`", sentencepiece_model, extra_ids
   if os.environ.get(VARIABLE):
-    return f"the environment variable {VARIABLE}", os.environ[VARIABLE]
-  return f"T5's default for `{PARAMETER}`", t5.data.DEFAULT_SPM_PATH
+    return (f"the environment variable {VARIABLE}", os.environ[VARIABLE], extra_ids)
+  return f"T5's default for `{PARAMETER}`", t5.data.DEFAULT_SPM_PATH, extra_ids
+
+
+class _Loaded(NamedTuple):
+  """A model, with its sentinels added.
+
+  Attributes:
+    tokenizer: the model for Python.
+    sp_model: the same for TensorFlow, bytes.
+    sentinels: the ids of <extra_id_0>, <extra_id_1>, ..., a list.
+    identity: tells this model from others, a string.
+  """
+  tokenizer: sentencepiece.SentencePieceProcessor
+  sp_model: bytes
+  sentinels: list[int]
+  identity: str
 
 
 class TaskVocabulary(seqio.SentencePieceVocabulary):
@@ -53,6 +93,10 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
     return _chosen()[1]
 
   @property
+  def extra_ids(self) -> int:
+    return len(_load(*_chosen()).sentinels)
+
+  @property
   def tokenizer(self) -> sentencepiece.SentencePieceProcessor:
     return _load(*_chosen()).tokenizer
 
@@ -63,10 +107,34 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
   def load_model(self) -> None:
     _load(*_chosen())
 
+  def identity(self) -> str:
+    """Returns what tells the ids of this vocabulary from those of others."""
+    return _load(*_chosen()).identity
+
+  def sentinel_ids(self) -> list[int]:
+    """Returns the ids that may stand for spans, in the order of their use.
+
+    After those that have names come the ids that are left in Mesh's tables.
+    """
+    divisor = _vocab_divisor()
+    size = self.vocab_size
+    return [*_load(*_chosen()).sentinels,
+            *range(size, -(-size // divisor) * divisor)]
+
   def __eq__(self, other: object) -> bool:
     if isinstance(other, TaskVocabulary):
       return True
-    return other == seqio.SentencePieceVocabulary(_chosen()[1], EXTRA_IDS)
+    path, extra_ids = _chosen()[1:]
+    return other == seqio.SentencePieceVocabulary(
+        path, EXTRA_IDS if extra_ids is None else extra_ids)
+
+
+def _vocab_divisor():
+  """Returns what Mesh rounds the size of its tables up to a multiple of."""
+  try:
+    return gin.query_parameter(_VOCAB_DIVISOR)
+  except ValueError:  # It is not bound.
+    return 128
 
 
 def features() -> dict[str, seqio.Feature]:
@@ -78,27 +146,33 @@ def features() -> dict[str, seqio.Feature]:
 
 
 @functools.cache
-def _load(origin, path):
-  """Returns the loaded seqio vocabulary.
+def _load(origin, path, extra_ids):
+  """Returns the `_Loaded` model.
 
   Args:
     origin: what chose the path, for the message.
     path: path of a SentencePiece model; cloud storage counts.
+    extra_ids: how many sentinels there shall be; None for those that are built in
+      or, without any, T5's 100.
 
   Raises:
     ValueError: the file is missing, or not a model, or not one that T5's
       trainer can use.
   """
-  loaded = seqio.SentencePieceVocabulary(path, EXTRA_IDS)
   try:
     with tf.io.gfile.GFile(path, "rb") as f:
-      f.read(1)
-    tokenizer = loaded.tokenizer
+      content = f.read()
   except tf.errors.OpError as error:
     raise ValueError(
         f"{origin} is {path!r}, which cannot be read "
-        f"({_reason(error)}); {_remedy()}") from error
-  except Exception as error:  # protobuf and sentencepiece raise their own kinds
+        f"({lines.reason(error)}); {_remedy()}") from error
+  tokenizer = sentencepiece.SentencePieceProcessor()
+  try:
+    model = sentencepiece_model_pb2.ModelProto.FromString(content)
+    sentinels = _add_sentinels(model, f"{origin} is {path!r}", extra_ids)
+    sp_model = model.SerializeToString()
+    tokenizer.LoadFromSerializedProto(sp_model)
+  except (message.DecodeError, RuntimeError) as error:
     raise ValueError(
         f"{origin} is {path!r}, which is not a SentencePiece model; "
         f"{_remedy()}") from error
@@ -109,13 +183,43 @@ def _load(origin, path):
         f"unknown are {ids}, but T5 needs (0, 1, 2); train the model with "
         "pad_id=0, eos_id=1, unk_id=2, bos_id=-1, as "
         "python -m synthesizer_mtf.tools.train_vocabulary does.")
-  return loaded
+  identity = f"SentencePiece model of SHA-256 {hashlib.sha256(content).hexdigest()}"
+  return _Loaded(tokenizer, sp_model, sentinels, identity)
 
 
-def _reason(error):
-  """Returns the first line of an error of a file system, without the path."""
-  first = (error.message or type(error).__name__).splitlines()[0]
-  return first.rpartition("; ")[2]
+def _add_sentinels(model, which, extra_ids):
+  """Adds pieces to a model; returns the ids of all sentinels.
+
+  The first 100 are numbered from the last one down, as seqio does it for T5, and
+  others up, so that no id depends on how many there are.
+
+  Args:
+    model: a `ModelProto`.
+    which: names the model in messages.
+    extra_ids: as that of `_load`.
+  """
+  found = {}
+  for i, piece in enumerate(model.pieces):
+    if match := _SENTINEL.fullmatch(piece.piece):
+      found[int(match[1])] = i
+  built_in = len(found)
+  if set(found) != set(range(built_in)):
+    raise ValueError(
+        f"{which}, whose pieces <extra_id_N> are not numbered from 0 on but "
+        f"{sorted(found)}; {_remedy()}")
+  if extra_ids is None:
+    extra_ids = built_in or EXTRA_IDS
+  if extra_ids < built_in:
+    raise ValueError(
+        f"`{EXTRA_IDS_PARAMETER}` is {extra_ids}, but {which}, which has "
+        f"{built_in} built in; set it to as many or more.")
+  first = [] if built_in else range(min(extra_ids, EXTRA_IDS))
+  for number in (*reversed(first), *range(built_in + len(first), extra_ids)):
+    found[number] = len(model.pieces)
+    model.pieces.add(
+        piece=f"\u2581<extra_id_{number}>", score=0.0,
+        type=sentencepiece_model_pb2.ModelProto.SentencePiece.USER_DEFINED)
+  return [found[number] for number in range(extra_ids)]
 
 
 def _remedy():
