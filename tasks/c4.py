@@ -3,6 +3,8 @@
 import functools
 
 import seqio
+from synthesizer_mtf.tasks import span_corruption
+from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
@@ -14,11 +16,11 @@ SPAN_CORRUPTION = [
         preprocessors.rekey, key_map={"inputs": None, "targets": "text"}),
     seqio.preprocessors.tokenize,
     seqio.CacheDatasetPlaceholder(),
-    preprocessors.span_corruption,
+    span_corruption.span_corruption,
     seqio.preprocessors.append_eos_after_trim,
 ]
 
-seqio.TaskRegistry.add(
+task.add(
     "synth_c4_span_corruption",
     source=tfds_source.PreparedDataSource("c4/en:3.1.0"),
     preprocessors=SPAN_CORRUPTION,

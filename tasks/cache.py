@@ -6,13 +6,21 @@ r"""seqio's `seqio_cache_tasks` with the tasks of this package.
 tokenizes once and for all. The environment names the vocabulary, as
 SYNTHESIZER_MTF_VOCAB=/path/of/spm.model, since this command reads no gin file.
 Training then reads the cache by `--additional_task_cache_dirs=CACHE` and
-`mesh_train_dataset_fn.use_cached = True`. All flags are seqio's.
+`mesh_train_dataset_fn.use_cached = True`. All flags are seqio's. A file in the
+cache, made_with.json, says what it was made with, and training with another
+vocabulary is refused.
 """
 
+import functools
+import os
 import sys
 
+from absl import app
 from absl import flags
+import seqio
 from synthesizer_mtf import patches
+from synthesizer_mtf.tasks import cache_record
+import tensorflow.compat.v2 as tf
 
 _RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
@@ -30,7 +38,25 @@ def main() -> None:
       "module_import", flags.FLAGS, "module_import", ["synthesizer_mtf"])
   patches.call(
       "pipeline_options", flags.FLAGS, "pipeline_options", [f"--runner={_RUNNER}"])
-  cache_tasks_main.console_entry_point()
+  app.run(functools.partial(_cache, cache_tasks_main.main))
+
+
+def _cache(seqios_main, argv):
+  """Runs seqio's main, and writes records into the caches that it makes."""
+  folder = flags.FLAGS.output_cache_dir or ""
+  before = _complete(folder)
+  seqios_main(argv)
+  for name, time in _complete(folder).items():
+    if before.get(name) != time:
+      cache_record.write(
+          seqio.TaskRegistry.get(name), os.path.join(folder, name))
+
+
+def _complete(folder):
+  """Returns a dict from the tasks that are cached in a folder to the time."""
+  marks = tf.io.gfile.glob(os.path.join(folder, "*", "COMPLETED"))
+  return {os.path.basename(os.path.dirname(mark)): tf.io.gfile.stat(mark).mtime_nsec
+          for mark in marks}
 
 
 if __name__ == "__main__":

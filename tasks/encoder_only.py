@@ -9,6 +9,7 @@ import functools
 
 import seqio
 from synthesizer_mtf.tasks import labels
+from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import postprocessors
@@ -39,7 +40,7 @@ def _add(name, tfds_name, texts, classes):
     texts: the names of the features to read, in this order.
     classes: the names of the labels 0, 1, ...
   """
-  seqio.TaskRegistry.add(
+  task.add(
       name,
       source=tfds_source.PreparedDataSource(tfds_name),
       preprocessors=[

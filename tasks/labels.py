@@ -22,6 +22,10 @@ class LabelVocabulary(seqio.Vocabulary):
     super().__init__()
     self.labels = tuple(labels)
 
+  def identity(self) -> str:
+    """Returns what tells the ids of this vocabulary from those of others."""
+    return f"classes {', '.join(self.labels)}"
+
   @property
   def eos_id(self) -> None:
     return None

@@ -3,6 +3,7 @@
 import functools
 
 import seqio
+from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
@@ -10,7 +11,7 @@ from t5.data import preprocessors
 # Each sentence is an example, since the benchmark has shuffled them. Its splits
 # are "train" and "test". No metric needs decoding: perplexity_eval.gin gives
 # the perplexity per token, and word_perplexity_eval.gin that per word as well.
-seqio.TaskRegistry.add(
+task.add(
     "synth_lm1b",
     source=tfds_source.PreparedDataSource("lm1b:1.1.0"),
     preprocessors=[

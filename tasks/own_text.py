@@ -10,72 +10,150 @@ Files come from gin, or from the environment where gin says nothing:
   synthesizer_mtf.tasks.pairs.validation = "/data/dev.tsv"
   SYNTHESIZER_MTF_PAIRS_TRAIN, SYNTHESIZER_MTF_PAIRS_VALIDATION
 
-Pairs are two columns with a tab between them; in files that end in `.jsonl` or
-`.json`, each line is an object with the strings "inputs" and "targets". Quotes
-have no meaning in columns. Pairs that are longer than the sequence length are
-cut and counted. Of a document longer than 65,536 tokens, T5's objectives take
-another 65,536 at random in each pass; the log tells the longest line.
+A document is a line of plain text; in files that end in `.jsonl` or `.json`, also
+with `.gz`, it is the string "text" of an object in JSON, as C4 is handed out:
+
+  synthesizer_mtf.tasks.text.key = "text"
+
+Pairs are two columns with a tab between them; in JSON lines, each line is an
+object with the strings "inputs" and "targets". Quotes have no meaning in columns.
+Pairs that are longer than the sequence length are cut and counted. Of a document
+longer than 65,536 tokens, T5's objectives take another 65,536 at random in each
+pass; the log tells the longest line.
 """
 
 from collections.abc import Iterator
 import functools
-import json
 
+from absl import logging
 import gin
 import seqio
 from synthesizer_mtf.tasks import c4
 from synthesizer_mtf.tasks import cut_examples
+from synthesizer_mtf.tasks import json_lines
+from synthesizer_mtf.tasks import lines as lines_lib
+from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
 from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 
-_KEYS = ("inputs", "targets")
-_JSON = (".jsonl", ".json")
+KEYS = ("inputs", "targets")
+_MODULE = "synthesizer_mtf.tasks"
 
 
-@gin.configurable("text", module="synthesizer_mtf.tasks")
-def _text_files(split, train=None, validation=None):
-  """Returns (what names the files, globs) of a split of plain text."""
-  value = {"train": train, "validation": validation}[split]
+@gin.configurable("text", module=_MODULE)
+def _text(train=None, validation=None, key="text"):
+  """Returns (a dict from splits to globs, the key of JSON lines)."""
+  if key is not None and not (key and isinstance(key, str)):
+    raise ValueError(f"`{_MODULE}.text.key` is {key!r}; name the key of the text "
+                     "in JSON lines, or None to read them as plain text.")
+  return {"train": train, "validation": validation}, key
+
+
+@gin.configurable("pairs", module=_MODULE)
+def _pairs(train=None, validation=None):
+  """Returns a dict from splits to globs."""
+  return {"train": train, "validation": validation}
+
+
+def _chosen(name, globs, split):
+  """Returns (what names the files, globs) of a split of "text" or "pairs"."""
   return text_source.chosen_globs(
-      f"synthesizer_mtf.tasks.text.{split}",
-      f"SYNTHESIZER_MTF_TEXT_{split.upper()}", value)
+      f"{_MODULE}.{name}.{split}",
+      f"SYNTHESIZER_MTF_{name.upper()}_{split.upper()}", globs[split])
 
 
-@gin.configurable("pairs", module="synthesizer_mtf.tasks")
-def _pair_files(split, train=None, validation=None):
-  """Returns (what names the files, globs) of a split of pairs."""
-  value = {"train": train, "validation": validation}[split]
-  return text_source.chosen_globs(
-      f"synthesizer_mtf.tasks.pairs.{split}",
-      f"SYNTHESIZER_MTF_PAIRS_{split.upper()}", value)
+def _text_files(split):
+  return _chosen("text", _text()[0], split)
+
+
+def _pair_files(split):
+  return _chosen("pairs", _pairs(), split)
 
 
 def _parse_text(lines):
-  """Yields the documents of a file, to count them."""
-  yield from lines
+  return parse_text(lines, _text()[1], f"`{_MODULE}.text.key`")
 
 
-def _read_text(path):
-  """Returns a tf.data.Dataset of the documents of a file."""
-  return text_source.read_lines(path).map(lambda line: {"text": line})
+def parse_text(lines: lines_lib.Lines, key: str | None,
+               parameter: str) -> Iterator[tuple[str]]:
+  """Yields (text,) of each document of a file.
+
+  Args:
+    lines: `Lines`; a blank text in JSON counts as a blank line.
+    key: of the text where lines are JSON; None to take them for plain text.
+    parameter: the name of what gives `key`, for messages.
+
+  Raises:
+    ValueError: a line of JSON has no text under `key`, all texts are blank, or
+      what is named as plain text is such JSON.
+  """
+  if key is not None and json_lines.is_json(lines.path):
+    yield from _json_documents(lines, key, parameter)
+    return
+  for i, line in enumerate(lines):
+    if not i and key is not None:
+      _check_is_text(lines, line, key, parameter)
+    yield line,
 
 
-def parse_pairs(lines: text_source.Lines) -> Iterator[tuple[str, str]]:
+def _json_documents(lines, key, parameter):
+  """Yields (text,) of each line that is an object in JSON."""
+  found = False
+  for line in lines:
+    try:
+      text, = json_lines.strings(line, [key])
+    except ValueError as error:
+      raise lines.error(f"{error} {parameter} is {key!r}; change it if the text "
+                        "has another key.") from None
+    if text.strip():
+      found = True
+      yield text,
+    else:
+      lines.blank += 1
+  if not found:
+    raise ValueError(f"{lines.path!r} holds no text; give a file with some, or "
+                     "leave it out.")
+
+
+def _check_is_text(lines, line, key, parameter):
+  """Says so where the first line of plain text is an object in JSON."""
+  if json_lines.is_object(line, [key]):
+    raise lines.error(
+        f"this is an object in JSON with the string {key!r}, but the name of the "
+        "file says plain text; let it end in .jsonl or .jsonl.gz to read that "
+        f"string, or set {parameter} to None to read the markup.")
+  if json_lines.is_object(line):
+    logging.warning(
+        "%r is read as plain text, but its first line is an object in JSON; for "
+        "a text in it let the name end in .jsonl, and set %s.", lines.path,
+        parameter)
+
+
+def _is_json_text(path):
+  return _text()[1] is not None and json_lines.is_json(path)
+
+
+def _read_text(paths):
+  """Returns a tf.data.Dataset of the documents of files of plain text."""
+  return text_source.read_lines(paths).map(lambda line: {"text": line})
+
+
+def parse_pairs(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
   """Yields (inputs, targets) of each line of a file.
 
   Args:
-    lines: `text_source.Lines`.
+    lines: `Lines`.
 
   Raises:
     ValueError: a line is not a pair.
   """
-  split = _json_pair if is_json(lines.path) else _column_pair
+  is_json = json_lines.is_json(lines.path)
   for line in lines:
     try:
-      pair = split(line)
+      pair = json_lines.strings(line, KEYS) if is_json else _columns(line)
     except ValueError as error:
       raise lines.error(str(error)) from None
     if not all(text.strip() for text in pair):
@@ -84,12 +162,7 @@ def parse_pairs(lines: text_source.Lines) -> Iterator[tuple[str, str]]:
     yield pair
 
 
-def is_json(path: str) -> bool:
-  """Whether the name of a file says that its lines are JSON."""
-  return path.removesuffix(".gz").endswith(_JSON)
-
-
-def _column_pair(line):
+def _columns(line):
   """Returns the two columns of a line."""
   pair = tuple(line.split("\t"))
   if len(pair) != 2:
@@ -98,53 +171,22 @@ def _column_pair(line):
   return pair
 
 
-def _json_pair(line):
-  """Returns (inputs, targets) of an object in JSON."""
-  try:
-    row = json.loads(line)
-  except ValueError as error:
-    raise ValueError(
-        f"not JSON ({error}); write one object per line.") from None
-  pair = tuple(row.get(k) for k in _KEYS) if isinstance(row, dict) else ()
-  if len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-    raise ValueError('an object with the strings "inputs" and "targets" is '
-                     f"needed, not {line[:80]!r}.")
-  if any("\ud800" <= letter <= "\udfff" for text in pair for letter in text):
-    raise ValueError("half of a surrogate pair (\\ud800 to \\udfff), which is "
-                     "no text; write the whole character.")
-  return pair
-
-
-def _read_pairs(path):
-  """Returns a tf.data.Dataset of the pairs of a file.
-
-  TensorFlow splits columns; JSON is left to Python, which runs in the process
-  of the trainer only: where hosts of a pod read the data, cache the task first
-  (`seqio_cache_tasks`).
-
-  Args:
-    path: <string>[].
-  """
-  json_lines = tf.strings.regex_full_match(path, r".*\.jsonl?(\.gz)?")
-
-  def from_json(line):
-    return tf.stack(tf.numpy_function(
-        lambda text: _json_pair(text.decode("utf-8")), [line],
-        [tf.string, tf.string], stateful=False))
-
+def _read_pairs(paths):
+  """Returns a tf.data.Dataset of the pairs of files with columns."""
   def pair(line):
-    both = tf.cond(json_lines, lambda: from_json(line),
-                   lambda: tf.strings.split([line], "\t").values)
-    return dict(zip(_KEYS, tf.unstack(tf.ensure_shape(both, (2,)))))
+    columns = tf.strings.split([line], "\t").values
+    return dict(zip(KEYS, tf.unstack(tf.ensure_shape(columns, (2,)))))
 
-  return text_source.read_lines(path).map(
+  return text_source.read_lines(paths).map(
       pair, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-_TEXT = text_source.FilesDataSource(_text_files, _parse_text, _read_text)
+_TEXT = text_source.FilesDataSource(
+    _text_files, _parse_text, ["text"], _read_text, needs_python=_is_json_text,
+    made_with=lambda: {"key of the text": _text()[1]})
 
 # The objective of `synth_c4_span_corruption`.
-seqio.TaskRegistry.add(
+task.add(
     "synth_text_span_corruption",
     source=_TEXT,
     preprocessors=c4.SPAN_CORRUPTION,
@@ -153,7 +195,7 @@ seqio.TaskRegistry.add(
 
 # For decoder-only models (`lm`), as T5's `c4_v220_full_lm`: documents joined
 # with an end of sequence after each, cut to the length of the targets.
-seqio.TaskRegistry.add(
+task.add(
     "synth_text_lm",
     source=_TEXT,
     preprocessors=[
@@ -168,9 +210,11 @@ seqio.TaskRegistry.add(
     metric_fns=[])
 
 # A large buffer, since such files are often sorted.
-seqio.TaskRegistry.add(
+task.add(
     "synth_text_pairs",
-    source=text_source.FilesDataSource(_pair_files, parse_pairs, _read_pairs),
+    source=text_source.FilesDataSource(
+        _pair_files, parse_pairs, KEYS, _read_pairs,
+        needs_python=json_lines.is_json),
     preprocessors=[
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),

@@ -34,10 +34,11 @@ from collections.abc import Iterator
 import re
 
 import gin
-import numpy as np
 import seqio
 from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import dialogue_metrics
+from synthesizer_mtf.tasks import lines as lines_lib
+from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
 from synthesizer_mtf.tasks import vocabulary
 import tensorflow.compat.v2 as tf
@@ -77,11 +78,11 @@ def _files(split):
       f"choose others by `{_PARAMETER}.persona`, which is {persona!r}.")
 
 
-def parse(lines: text_source.Lines) -> Iterator[tuple[str, str]]:
+def parse(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
   """Yields (inputs, targets), one pair for each reply.
 
   Args:
-    lines: `text_source.Lines` of a file in ParlAI's format.
+    lines: `Lines` of a file in ParlAI's format.
 
   Raises:
     ValueError: a line without number, an empty utterance or reply, or a file
@@ -139,26 +140,6 @@ def _inputs(said, personas):
   return " ".join(parts)
 
 
-def _read(path):
-  """Returns a tf.data.Dataset of the examples of one file.
-
-  A dialogue spans lines, which needs Python; where the hosts of a pod cannot
-  call it, cache the task first (`seqio_cache_tasks`).
-
-  Args:
-    path: <string>[].
-  """
-  def rows(name):
-    pairs = parse(text_source.Lines(name.decode("utf-8")))
-    return np.array([[text.encode("utf-8") for text in pair]
-                     for pair in pairs], object)
-
-  table = tf.ensure_shape(
-      tf.numpy_function(rows, [path], tf.string, stateful=False), (None, 2))
-  return tf.data.Dataset.from_tensor_slices(
-      {"inputs": table[:, 0], "targets": table[:, 1]})
-
-
 def _postprocess(text, is_target=False, **unused_kwargs):
   """Returns a reply on one line, with single spaces between words."""
   if is_target:  # Known before the hours of decoding, unlike predictions.
@@ -166,11 +147,13 @@ def _postprocess(text, is_target=False, **unused_kwargs):
   return " ".join(text.split())
 
 
-# A large buffer, since the replies of a dialogue lie side by side.
-seqio.TaskRegistry.add(
+# A dialogue spans lines, which needs Python. A large buffer, since the replies of
+# a dialogue lie side by side.
+task.add(
     "synth_personachat",
     source=text_source.FilesDataSource(
-        _files, parse, _read, splits=tuple(_FILE_NAMES)),
+        _files, parse, ("inputs", "targets"), splits=tuple(_FILE_NAMES),
+        made_with=lambda: dict(zip(("persona", "history"), _chosen()[1:]))),
     preprocessors=[
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),

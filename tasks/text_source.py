@@ -7,21 +7,29 @@ and the log gives the counts. Blank lines are skipped and counted.
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Sequence
-import gzip
-import io
+import itertools
 import os
 from typing import Any
-import zlib
+from typing import NamedTuple
 
 from absl import logging
+import numpy as np
 import seqio
+from synthesizer_mtf.tasks import lines as lines_lib
 import tensorflow.compat.v2 as tf
 
-_BOM = "\ufeff"
+Lines = lines_lib.Lines
+
 _BLANK = r"[\s\v\p{Z}\x{1c}-\x{1f}\x{85}]*"  # What str.isspace() is true for.
-_GZIP = b"\x1f\x8b"
+_PYTHON_BLOCK = 1024  # Examples that Python hands to TensorFlow at a time.
+
+
+class _Checked(NamedTuple):
+  """What reading all of a file has told."""
+  examples: int
+  bytes: int
+  odd_gzip: bool
 
 
 class FilesDataSource(seqio.FileDataSource):
@@ -29,35 +37,64 @@ class FilesDataSource(seqio.FileDataSource):
 
   def __init__(
       self, choose_fn: Callable[[str], tuple[str, Sequence[str]]],
-      parse_fn: Callable[["Lines"], Iterable[Any]],
-      read_fn: Callable[[tf.Tensor], tf.data.Dataset],
-      splits: Sequence[str] = ("train", "validation")):
+      parse_fn: Callable[[lines_lib.Lines], Iterable[tuple[str, ...]]],
+      features: Sequence[str],
+      read_fn: Callable[[tf.Tensor], tf.data.Dataset] | None = None,
+      needs_python: Callable[[str], bool] = lambda path: False,
+      splits: Sequence[str] = ("train", "validation"),
+      made_with: Callable[[], dict[str, Any]] = dict):
     """Makes a source.
 
     Args:
       choose_fn: a function from a split to (what names its files, globs);
         called at each use, since gin is parsed after tasks are registered.
       parse_fn: a function from the `Lines` of a file to an iterable over its
-        examples; it raises `lines.error(...)` for a bad line.
-      read_fn: a function from a path, <string>[], to a tf.data.Dataset of the
-        same examples.
+        examples, tuples of strings; it raises `lines.error(...)` for a bad line.
+      features: the names of these strings.
+      read_fn: a function from paths, <string>[files], to a tf.data.Dataset of
+        dicts from feature to string, the same examples read by TensorFlow alone.
+        So reading does not need Python where the hosts of a pod do it. None:
+        Python reads all files, by `parse_fn`.
+      needs_python: whether `read_fn` cannot read the file of this path.
       splits: names of the splits.
+      made_with: a function that returns what else examples depend on, a dict of
+        what can be JSON, for caches to be compared with.
     """
+    self.made_with = made_with
     self._choose_fn = choose_fn
     self._parse_fn = parse_fn
-    self._counts = {}
+    self._features = tuple(features)
+    self._read_fn = read_fn
+    self._needs_python = needs_python
+    self._checked = {}
     super().__init__(
         read_file_fn=read_fn, split_to_filepattern=dict.fromkeys(splits, ()))
 
   def list_shards(self, split: str) -> list[str]:
     """Returns the paths of a split's files, sorted, all of them checked."""
     paths = self._paths(split)
-    examples = sum(self._check(path) for path in paths)
+    examples = sum(self._check(path).examples for path in paths)
     logging.info("%s: %d examples in %d files.", split, examples, len(paths))
     return paths
 
   def num_input_examples(self, split: str) -> int:
-    return sum(self._check(path) for path in self._paths(split))
+    return sum(self._check(path).examples for path in self._paths(split))
+
+  def get_dataset(
+      self, split: str = "train", shuffle: bool = True, seed: int | None = None,
+      shard_info: seqio.ShardInfo | None = None, **unused_kwargs: Any,
+  ) -> tf.data.Dataset:
+    """Returns a tf.data.Dataset of dicts from feature to <string>[]."""
+    paths = self.list_shards(split)
+    in_python = [self._is_for_python(path) for path in paths]
+    files = tf.data.Dataset.from_tensor_slices((paths, in_python))
+    if shard_info:
+      files = files.shard(shard_info.num_shards, shard_info.index)
+    if shuffle:
+      files = files.shuffle(len(paths), seed=seed)
+    return files.interleave(
+        self._file_reader(any(in_python)), cycle_length=self._cycle_length,
+        block_length=self._block_length, num_parallel_calls=tf.data.AUTOTUNE)
 
   def _paths(self, split):
     """Returns the sorted paths of a split's files, which all exist."""
@@ -65,120 +102,75 @@ class FilesDataSource(seqio.FileDataSource):
     return find_files(origin, globs)
 
   def _check(self, path):
-    """Returns how many examples a file holds, having read all of it once."""
+    """Returns a `_Checked` of a file, having read all of it once."""
     stat = tf.io.gfile.stat(path)
     key = (path, stat.length, stat.mtime_nsec)
-    if key not in self._counts:
-      self._counts[key] = self._count(path)
-    return self._counts[key]
+    if key not in self._checked:
+      self._checked[key] = self._read_through(path)
+    return self._checked[key]
 
-  def _count(self, path):
+  def _read_through(self, path):
     """Reads a file; raises ValueError with the number of the first bad line."""
-    lines = Lines(path)
+    lines = lines_lib.Lines(path)
     examples = sum(1 for _ in self._parse_fn(lines))
     logging.info("%s: %d examples, %d blank lines skipped, longest line %d "
                  "characters.", path, examples, lines.blank, lines.longest)
-    return examples
+    return _Checked(examples, lines.bytes, lines.odd_gzip)
 
+  def _is_for_python(self, path):
+    return (self._read_fn is None or self._needs_python(path) or
+            self._check(path).odd_gzip)
 
-class Lines:
-  """The lines of a file that hold text, to be read through once.
+  def _file_reader(self, needs_python):
+    """Returns a function from (path, whether Python reads it) to a Dataset."""
+    def read(path, in_python):
+      if self._read_fn is None:
+        return self._read_in_python([path])
+      examples = self._read_fn(tf.boolean_mask([path], [~in_python]))
+      if needs_python:
+        examples = examples.concatenate(self._read_in_python(
+            tf.boolean_mask([path], [in_python])))
+      return examples
 
-  Attributes:
-    path: the file, a string; read through gzip if it ends in `.gz`.
-    number: how many lines were read, and so the number of the last one.
-    blank: how many of them were blank.
-    longest: the number of characters of the longest one.
-  """
+    return read
 
-  def __init__(self, path: str):
-    self.path = path
-    self.number = self.blank = self.longest = 0
+  def _read_in_python(self, paths):
+    """Reads by what has checked the files, in the process of the trainer only.
 
-  def __iter__(self) -> Iterator[str]:
-    """Yields strings, without line end and byte order mark.
+    Where hosts of a pod read the data, cache the task first
+    (`seqio_cache_tasks`).
 
-    Raises:
-      ValueError: a line is not UTF-8 or has a stray carriage return, or the
-        file is not what its name says, or all of it is blank.
+    Args:
+      paths: <string>[files].
     """
-    for line in _raw_lines(self.path):
-      self.number += 1
-      text = self._decode(line)
-      self.longest = max(self.longest, len(text))
-      if text.strip():
-        yield text
-      else:
-        self.blank += 1
-    if self.blank == self.number:
-      raise ValueError(f"{self.path!r} holds no text; give a file with some, "
-                       "or leave it out.")
+    def blocks(paths):
+      for path in paths:
+        rows = iter(self._parse_fn(lines_lib.Lines(path.decode("utf-8"))))
+        while block := list(itertools.islice(rows, _PYTHON_BLOCK)):
+          yield tuple(np.array([text.encode("utf-8") for text in column], object)
+                      for column in zip(*block))
 
-  def error(self, message: str) -> ValueError:
-    """Returns a ValueError that says where this line is."""
-    return ValueError(f"{self.path!r}, line {self.number}: {message}")
-
-  def _decode(self, line):
-    """Returns the text of a line."""
-    if self.number == 1 and line.startswith(_GZIP):
-      raise self.error("this is compressed by gzip; let the name end in .gz.")
-    try:
-      text = line.decode("utf-8").rstrip("\r\n").removeprefix(_BOM)
-    except UnicodeDecodeError as error:
-      raise self.error(f"byte {error.start} is not UTF-8; convert the file to "
-                       "UTF-8.") from None
-    if "\r" in text:  # TensorFlow would leave it out and join the words.
-      raise self.error("a carriage return within the line; end lines with "
-                       "\\n or \\r\\n, as by tr '\\r' '\\n'.")
-    return text
+    signature = tuple(tf.TensorSpec([None], tf.string) for _ in self._features)
+    return tf.data.Dataset.from_generator(
+        blocks, args=(paths,), output_signature=signature).flat_map(
+            lambda *columns: tf.data.Dataset.from_tensor_slices(
+                dict(zip(self._features, columns))))
 
 
-class _RawFile(io.RawIOBase):
-  """A GFile for Python's io; GFile's own `readline` drops carriage returns."""
-
-  def __init__(self, file):
-    super().__init__()
-    self._file = file
-
-  def readable(self):
-    return True
-
-  def readinto(self, buffer):
-    data = self._file.read(len(buffer))
-    buffer[:len(data)] = data
-    return len(data)
-
-
-def _raw_lines(path):
-  """Yields the lines of a file as bytes."""
-  with tf.io.gfile.GFile(path, "rb") as f:
-    raw = io.BufferedReader(_RawFile(f), 1 << 20)
-    if not path.endswith(".gz"):
-      yield from raw
-      return
-    try:
-      yield from gzip.GzipFile(fileobj=raw)
-    except (OSError, EOFError, zlib.error) as error:
-      raise ValueError(f"{path!r} ends in .gz but is not a whole gzip file "
-                       f"({error}); rename or compress it again.") from error
-
-
-def read_lines(path: tf.Tensor) -> tf.data.Dataset:
+def read_lines(paths: tf.Tensor) -> tf.data.Dataset:
   """Reads what `Lines` yields, in TensorFlow alone.
 
-  So it does not need Python where the data is read, as on the hosts of a pod.
-
   Args:
-    path: <string>[].
+    paths: <string>[files], whose gzip members, if any, are not empty.
 
   Returns:
     a tf.data.Dataset of <string>[].
   """
-  compression = tf.where(tf.strings.regex_full_match(path, r".*\.gz"),
-                         "GZIP", "")
-  lines = tf.data.TextLineDataset(path, compression_type=compression)
+  is_gzip = tf.strings.regex_full_match(paths, r".*\.gz")
+  compression = tf.where(tf.reduce_any(is_gzip), "GZIP", "")
+  lines = tf.data.TextLineDataset(paths, compression_type=compression)
   lines = lines.map(
-      lambda line: tf.strings.regex_replace(line, f"^{_BOM}", ""))
+      lambda line: tf.strings.regex_replace(line, f"^{lines_lib.BOM}", ""))
   return lines.filter(
       lambda line: tf.logical_not(tf.strings.regex_full_match(line, _BLANK)))
 
@@ -195,7 +187,7 @@ def find_files(origin: str, globs: Iterable[str]) -> list[str]:
   """
   paths = set()
   for pattern in globs:
-    found = tf.io.gfile.glob(pattern)
+    found = _matches(pattern)
     if not found:
       raise ValueError(
           f"{origin} is {pattern!r}, but there is no such file; give paths "
@@ -206,6 +198,16 @@ def find_files(origin: str, globs: Iterable[str]) -> list[str]:
       raise ValueError(f"{origin} names {path!r}, which is a folder; name its "
                        f"files, as in {os.path.join(path, '*.txt')!r}.")
   return sorted(paths)
+
+
+def _matches(pattern):
+  """Returns the files of a glob, or the file that has it as its name."""
+  try:
+    if tf.io.gfile.exists(pattern):
+      return [pattern]
+    return tf.io.gfile.glob(pattern)
+  except tf.errors.OpError:
+    return []
 
 
 def chosen_globs(

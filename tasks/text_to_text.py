@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import seqio
+from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
 import tensorflow.compat.v2 as tf
@@ -29,7 +30,7 @@ def add(
     postprocess_fn: what makes targets and predictions of decoded strings.
     source_cls: a class of sources, called with `tfds_name`.
   """
-  seqio.TaskRegistry.add(
+  task.add(
       name,
       source=source_cls(tfds_name),
       preprocessors=[

@@ -45,6 +45,10 @@ class PreparedDataSource(seqio.TfdsDataSource):
     self._prepare()
     return super().list_shards(split)
 
+  def made_with(self) -> dict[str, str]:
+    """Returns what a cache of the examples depends on."""
+    return {"data set": self.tfds_dataset.name}
+
   def _prepare(self):
     """Prepares a missing data set; raises ValueError where that fails."""
     builder = self.tfds_dataset.builder

@@ -9,21 +9,34 @@ or in the environment, which the gin file overrides:
   SYNTHESIZER_MTF_VOCAB=/path/of/spm.model
 
 or neither, for T5's own vocabulary, which lies in cloud storage. One of one's
-own is made by `python -m synthesizer_mtf.tools.train_vocabulary`.
+own is made by `python -m synthesizer_mtf.tools.train_vocabulary`. "bytes" in the
+place of a path is ByT5's vocabulary, seqio's `ByteVocabulary`.
 
-"bytes" in the place of a path is ByT5's vocabulary, seqio's `ByteVocabulary`. T5's
-100 sentinels come after the model's ids; a vocabulary that has them already, as
-those of mT5 and ByT5, needs
+Sentinels, which stand for the spans that span corruption takes out, are 100 ids
+after the pieces, as T5's, the first one last; or those that the model has built
+in as pieces <extra_id_0>, <extra_id_1>, ...; bytes have none, and the last 100 stand
+for spans, as in ByT5. Where a text needs more, they take the
+places up to the next multiple of 128, which Mesh's tables have and nothing else
+uses: 28 with T5's 32,000 pieces. For more, make the vocabulary and so the model
+larger:
 
-  synthesizer_mtf.tasks.vocabulary.extra_ids = 0
+  synthesizer_mtf.tasks.vocabulary.extra_ids = 256
+
+The first 100 keep their ids.
 """
 
 import functools
+import hashlib
 import os
+import re
 
 import gin
+from google.protobuf import message
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 import seqio
+from synthesizer_mtf import checks
+from synthesizer_mtf.tasks import lines
 import t5.data
 import tensorflow.compat.v2 as tf
 
@@ -33,27 +46,82 @@ PARAMETER = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model"
 EXTRA_IDS_PARAMETER = "synthesizer_mtf.tasks.vocabulary.extra_ids"
 BYTES = "bytes"
 
+_SENTINEL = re.compile("\u2581?<extra_id_([0-9]+)>")
+_VOCAB_DIVISOR = "transformer.Unitransformer.vocab_divisor"
+
 
 @gin.configurable("vocabulary", module="synthesizer_mtf.tasks")
-def _chosen(sentencepiece_model=None, extra_ids=EXTRA_IDS):
-  """Returns (where the choice comes from, path, sentinels); gin passes both."""
-  if not isinstance(extra_ids, int) or extra_ids < 0:
-    raise ValueError(
-        f"`{EXTRA_IDS_PARAMETER}` is {extra_ids!r} but must be a whole number of "
-        "at least 0; change it.")
+def _chosen(sentencepiece_model=None, extra_ids=None):
+  """Returns (where the path is from, path, extra ids); gin passes the arguments."""
+  if extra_ids is not None and not checks.is_whole(extra_ids, 0):
+    raise ValueError(f"`{EXTRA_IDS_PARAMETER}` is {extra_ids!r} but must be a whole "
+                     "number of at least 0; change it.")
   if sentencepiece_model is not None:
     if not isinstance(sentencepiece_model, str):
       raise ValueError(f"`{PARAMETER}` is {sentencepiece_model!r}; {_remedy()}")
     return f"`{PARAMETER}`", sentencepiece_model, extra_ids
   if os.environ.get(VARIABLE):
-    origin = f"the environment variable {VARIABLE}"
-    return origin, os.environ[VARIABLE], extra_ids
+    return (f"the environment variable {VARIABLE}", os.environ[VARIABLE], extra_ids)
   return f"T5's default for `{PARAMETER}`", t5.data.DEFAULT_SPM_PATH, extra_ids
 
 
 def chosen() -> seqio.Vocabulary:
-  """Returns the vocabulary that is chosen now."""
+  """Returns the vocabulary that is chosen now: `Pieces` or `Bytes`."""
   return load(*_chosen())
+
+
+class Pieces(seqio.SentencePieceVocabulary):
+  """A SentencePiece model, with its sentinels.
+
+  Attributes:
+    added: how many of these come after the model's own ids.
+    sentinels: the ids of <extra_id_0>, <extra_id_1>, ..., a list.
+    identity: tells this model from others, a string.
+  """
+
+  def __init__(self, origin: str, path: str, extra_ids: int | None):
+    """Loads the model; for the arguments see `load`."""
+    content = _read(origin, path)
+    self._tokenizer = sentencepiece.SentencePieceProcessor()
+    try:
+      model = sentencepiece_model_pb2.ModelProto.FromString(content)
+      own = len(model.pieces)
+      self.sentinels = _add_sentinels(model, f"{origin} is {path!r}", extra_ids)
+      self._sp_model = model.SerializeToString()
+      self._tokenizer.LoadFromSerializedProto(self._sp_model)
+    except (message.DecodeError, RuntimeError) as error:
+      raise ValueError(
+          f"{origin} is {path!r}, which is not a SentencePiece model; "
+          f"{_remedy()}") from error
+    _check_ids(origin, path, self._tokenizer)
+    self.added = len(model.pieces) - own
+    self.identity = (
+        f"SentencePiece model of SHA-256 {hashlib.sha256(content).hexdigest()}")
+    super().__init__(path, len(self.sentinels))
+
+  @property
+  def tokenizer(self) -> sentencepiece.SentencePieceProcessor:
+    return self._tokenizer
+
+  @property
+  def sp_model(self) -> bytes:
+    return self._sp_model
+
+
+class Bytes(seqio.ByteVocabulary):
+  """ByT5's vocabulary.
+
+  Attributes:
+    sentinels: the ids that stand for spans, a list.
+    identity: tells this vocabulary from others, a string.
+  """
+
+  def __init__(self, extra_ids: int | None):
+    """Takes the number of ids after the bytes; 0 if None."""
+    super().__init__(extra_ids or 0)
+    last = self.vocab_size - 1
+    self.sentinels = list(range(last, last - EXTRA_IDS, -1))
+    self.identity = f"bytes of UTF-8 and {self.extra_ids} more ids"
 
 
 class TaskVocabulary(seqio.SentencePieceVocabulary):
@@ -64,7 +132,7 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
   """
 
   def __init__(self):
-    super().__init__(sentencepiece_model_file="", extra_ids=EXTRA_IDS)
+    super().__init__("", EXTRA_IDS)
 
   @property
   def sentencepiece_model_file(self) -> str:
@@ -72,14 +140,14 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
 
   @property
   def tokenizer(self) -> sentencepiece.SentencePieceProcessor:
-    return self._with_pieces().tokenizer
+    return self._pieces().tokenizer
 
   @property
   def sp_model(self) -> bytes:
-    return self._with_pieces().sp_model
+    return self._pieces().sp_model
 
-  def _with_pieces(self):
-    if isinstance(chosen(), seqio.ByteVocabulary):
+  def _pieces(self):
+    if isinstance(chosen(), Bytes):
       raise ValueError(
           f"{_chosen()[0]} is {BYTES!r}, which has no pieces of words as this task "
           "needs them; choose another task, or a SentencePiece model.")
@@ -124,13 +192,35 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
   def _decode_tf(self, ids):
     return chosen()._decode_tf(ids)
 
+  def identity(self) -> str:
+    """Returns what tells the ids of this vocabulary from those of others."""
+    return chosen().identity
+
+  def sentinel_ids(self) -> list[int]:
+    """Returns the ids that may stand for spans, in the order of their use.
+
+    After those that have names come the ids that are left in Mesh's tables.
+    """
+    divisor = _vocab_divisor()
+    size = self.vocab_size
+    return [*chosen().sentinels, *range(size, -(-size // divisor) * divisor)]
+
   def __eq__(self, other: object) -> bool:
     if isinstance(other, TaskVocabulary):
       return True
-    _, path, extra_ids = _chosen()
+    path, extra_ids = _chosen()[1:]
     if path == BYTES:
-      return other == seqio.ByteVocabulary(extra_ids)
-    return other == seqio.SentencePieceVocabulary(path, extra_ids)
+      return other == seqio.ByteVocabulary(extra_ids or 0)
+    return other == seqio.SentencePieceVocabulary(
+        path, EXTRA_IDS if extra_ids is None else extra_ids)
+
+
+def _vocab_divisor():
+  """Returns what Mesh rounds the size of its tables up to a multiple of."""
+  try:
+    return gin.query_parameter(_VOCAB_DIVISOR)
+  except ValueError:  # It is not bound.
+    return 128
 
 
 def features() -> dict[str, seqio.Feature]:
@@ -142,34 +232,34 @@ def features() -> dict[str, seqio.Feature]:
 
 
 @functools.cache
-def load(origin: str, path: str,
-         extra_ids: int = EXTRA_IDS) -> seqio.Vocabulary:
-  """Returns the loaded seqio vocabulary.
+def load(origin: str, path: str, extra_ids: int | None = None) -> seqio.Vocabulary:
+  """Returns `Pieces` or `Bytes`.
 
   Args:
     origin: what chose the path, for the message.
     path: path of a SentencePiece model, and cloud storage counts; or "bytes".
-    extra_ids: the number of sentinels after its ids.
+    extra_ids: how many sentinels there shall be; None for those that are built in
+      or, without any, T5's 100.
 
   Raises:
     ValueError: the file is missing, or not a model, or not one that T5's
       trainer can use.
   """
-  if path == BYTES:
-    return seqio.ByteVocabulary(extra_ids)
-  loaded = seqio.SentencePieceVocabulary(path, extra_ids)
+  return Bytes(extra_ids) if path == BYTES else Pieces(origin, path, extra_ids)
+
+
+def _read(origin, path):
+  """Returns the bytes of a file."""
   try:
     with tf.io.gfile.GFile(path, "rb") as f:
-      f.read(1)
-    tokenizer = loaded.tokenizer
+      return f.read()
   except tf.errors.OpError as error:
     raise ValueError(
         f"{origin} is {path!r}, which cannot be read "
-        f"({_reason(error)}); {_remedy()}") from error
-  except Exception as error:  # protobuf and sentencepiece raise their own kinds
-    raise ValueError(
-        f"{origin} is {path!r}, which is not a SentencePiece model; "
-        f"{_remedy()}") from error
+        f"({lines.reason(error)}); {_remedy()}") from error
+
+
+def _check_ids(origin, path, tokenizer):
   ids = (tokenizer.pad_id(), tokenizer.eos_id(), tokenizer.unk_id())
   if ids != (0, 1, 2):
     raise ValueError(
@@ -177,13 +267,41 @@ def load(origin: str, path: str,
         f"unknown are {ids}, but T5 needs (0, 1, 2); train the model with "
         "pad_id=0, eos_id=1, unk_id=2, bos_id=-1, as "
         "python -m synthesizer_mtf.tools.train_vocabulary does.")
-  return loaded
 
 
-def _reason(error):
-  """Returns the first line of an error of a file system, without the path."""
-  first = (error.message or type(error).__name__).splitlines()[0]
-  return first.rpartition("; ")[2]
+def _add_sentinels(model, which, extra_ids):
+  """Adds pieces to a model; returns the ids of all sentinels.
+
+  The first 100 are numbered from the last one down, as seqio does it for T5, and
+  others up, so that no id depends on how many there are.
+
+  Args:
+    model: a `ModelProto`.
+    which: names the model in messages.
+    extra_ids: as that of `load`.
+  """
+  found = {}
+  for i, piece in enumerate(model.pieces):
+    if match := _SENTINEL.fullmatch(piece.piece):
+      found[int(match[1])] = i
+  built_in = len(found)
+  if set(found) != set(range(built_in)):
+    raise ValueError(
+        f"{which}, whose pieces <extra_id_N> are not numbered from 0 on but "
+        f"{sorted(found)}; {_remedy()}")
+  if extra_ids is None:
+    extra_ids = built_in or EXTRA_IDS
+  if extra_ids < built_in:
+    raise ValueError(
+        f"`{EXTRA_IDS_PARAMETER}` is {extra_ids}, but {which}, which has "
+        f"{built_in} built in; set it to as many or more.")
+  first = [] if built_in else range(min(extra_ids, EXTRA_IDS))
+  for number in (*reversed(first), *range(built_in + len(first), extra_ids)):
+    found[number] = len(model.pieces)
+    model.pieces.add(
+        piece=f"\u2581<extra_id_{number}>", score=0.0,
+        type=sentencepiece_model_pb2.ModelProto.SentencePiece.USER_DEFINED)
+  return [found[number] for number in range(extra_ids)]
 
 
 def _remedy():

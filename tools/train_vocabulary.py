@@ -3,8 +3,9 @@ r"""Trains a SentencePiece vocabulary on one's own text, with the ids of T5.
   python tools/train_vocabulary.py --input='/data/*.txt.gz' \
     --vocab_size=32000 --output=/data/spm.model
 
-It reads what the tasks read: plain text, one document per line, or pairs in
-columns (`.tsv`) or JSON lines (`.jsonl`), of which both sides count. Padding is
+It reads what the tasks read: plain text, one document per line; pairs in columns
+(`.tsv`), of which both sides count; and JSON lines (`.jsonl`, `.json`), either
+objects with "inputs" and "targets" or with "text" (`--text_key`). Padding is
 0, the end of a sequence 1, unknown 2; T5's 100 sentinels are not in the model,
 the tasks add them. Name the result in gin:
 
@@ -19,6 +20,7 @@ import re
 import sys
 
 import sentencepiece
+from synthesizer_mtf.tasks import json_lines
 from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.tasks import text_source
 import tensorflow as tf
@@ -113,27 +115,30 @@ def _short_lines(lines):
     yield line[start:]
 
 
-def read(paths: list[str]) -> Iterable[str]:
+def read(paths: list[str], text_key: str | None = "text") -> Iterable[str]:
   """Checks files, then returns an iterator over their texts.
 
   They are read twice, so that a bad line costs no training.
 
   Args:
     paths: a list of strings.
+    text_key: of the text in JSON lines that are no pairs; None to take them for
+      plain text.
 
   Raises:
     ValueError: a file or line is not what its name says.
   """
   examples = blank = characters = 0
   for lines in map(text_source.Lines, paths):
-    for text in _with_bar(_texts(lines), f"Checking {lines.path}"):
+    for text in _with_bar(_texts(lines, text_key), f"Checking {lines.path}"):
       examples, characters = examples + 1, characters + len(text)
     blank += lines.blank
   print(f"{examples:,} texts, {characters:,} characters, in {len(paths)} "
         f"files; {blank:,} blank lines skipped. After reading, training takes "
         "a while.", file=sys.stderr)
   return _with_bar(
-      (text for path in paths for text in _texts(text_source.Lines(path))),
+      (text for path in paths
+       for text in _texts(text_source.Lines(path), text_key)),
       "Reading", examples)
 
 
@@ -141,12 +146,21 @@ def _with_bar(texts, title, total=None):
   return tqdm.tqdm(texts, title, total, unit=" texts", file=sys.stderr)
 
 
-def _texts(lines):
+def _texts(lines, text_key):
   """Returns an iterable of the texts of a file."""
-  is_columns = lines.path.removesuffix(".gz").endswith(".tsv")
-  if is_columns or own_text.is_json(lines.path):
-    return (side for pair in own_text.parse_pairs(lines) for side in pair)
-  return lines
+  if _holds_pairs(lines.path):
+    examples = own_text.parse_pairs(lines)
+  else:
+    examples = own_text.parse_text(lines, text_key, "--text_key")
+  return (text for example in examples for text in example)
+
+
+def _holds_pairs(path):
+  """Whether a file has columns, or its first line is a pair in JSON."""
+  if not json_lines.is_json(path):
+    return path.removesuffix(".gz").endswith(".tsv")
+  first = next(iter(text_source.Lines(path)), "")
+  return json_lines.is_object(first, own_text.KEYS)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -155,7 +169,7 @@ def main(argv: list[str] | None = None) -> None:
   try:
     _check(args)
     paths = text_source.find_files("--input", args.input)
-    model = train(read(paths), args.vocab_size, args.model_type,
+    model = train(read(paths, args.text_key), args.vocab_size, args.model_type,
                   args.character_coverage, args.sample_lines,
                   verbose=not args.quiet)
     _write(args.output, model)
@@ -199,6 +213,10 @@ def _parser():
   add("--input", nargs="+", required=True, metavar="GLOB",
       help="text files; .gz works")
   add("--output", required=True, metavar="FILE", help="the model to write")
+  add("--text_key", default="text", metavar="KEY",
+      type=lambda key: None if key == "None" else key,
+      help="of the text in JSON lines (default: %(default)s); None: they are "
+      "plain text")
   add("--vocab_size", type=int, default=32000, help="pieces (default: T5's "
       "%(default)s)")
   add("--model_type", choices=MODEL_TYPES, default="unigram",

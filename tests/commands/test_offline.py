@@ -104,3 +104,5 @@ def test_a_cached_task_yields_the_examples_of_the_uncached_one(
             {"inputs": 64, "targets": 9}, "validation", use_cached=cached,
             shuffle=False).as_numpy_iterator()]
   assert read(True) == read(False) != []
+  assert "SentencePiece" in (
+      tmp_path / "synth_super_glue_wsc" / "made_with.json").read_text()

@@ -89,6 +89,7 @@ def test_the_pieces_of_the_vocabulary_are_looked_at_once(tasks_to_read, monkeypa
       calls.append(i)
       return "\u2581a"
 
+  monkeypatch.setattr(vocabulary.TaskVocabulary, "vocab_size", PIECES)
   monkeypatch.setattr(vocabulary.TaskVocabulary, "tokenizer", Tokenizer())
   batches = tf.data.Dataset.from_tensor_slices(
       {"targets": np.full([7, 2, 3], 5)})

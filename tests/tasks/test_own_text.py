@@ -80,6 +80,33 @@ def test_truncated_gzip_is_named(tmp_path):
     documents()
 
 
+MEMBERS = {
+    "empty between": [b"one\n", b"", b"two\n"],
+    "empty first": [b"", b"one\n", b"two\n"],
+    "empty last": [b"one\n", b"two\n", b""],
+    "line over members": [b"one\nt", b"", b"wo\n"],
+}
+
+
+@pytest.mark.parametrize("padding", [b"", bytes(700)], ids=["", "padded"])
+@pytest.mark.parametrize("members", MEMBERS.values(), ids=MEMBERS)
+def test_gzip_members_and_padding_that_tensorflow_stops_at_are_read(
+    members, padding, tmp_path):
+  path = tmp_path / "all.txt.gz"
+  path.write_bytes(b"".join(map(gzip.compress, members)) + padding)
+  bind("text.train", str(path))
+  assert documents() == ["one", "two"]
+  assert count() == 2
+
+
+@pytest.mark.parametrize("after", [b"\n", b"\0\0more", b"\x1f\x8b\x08"])
+def test_what_is_no_gzip_after_a_member_is_named(after, tmp_path):
+  (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\n") + after)
+  bind("text.train", str(tmp_path / "a.txt.gz"))
+  with pytest.raises(ValueError, match="a.txt.gz' ends in .gz but is not a w"):
+    documents()
+
+
 def test_folder_is_refused_with_the_glob_to_write_instead(tmp_path):
   bind("text.train", str(tmp_path))
   with pytest.raises(ValueError) as error:
@@ -119,10 +146,94 @@ def test_columns_and_json_lines_mix_in_one_split(tmp_path):
       ("tab\tand\nline", "zwei"), ('"one"', " eins "), ("é", "\U0001f600")]
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.json.gz"])
+def test_text_of_json_lines_is_read_and_not_their_markup(name, tmp_path):
+  rows = [{"text": "one\ntwo", "timestamp": "2019", "url": "u"}, {"text": " "},
+          {"text": "{"}, {"text": "\u00e9 \U0001f600"}]
+  content = "\n".join(map(json.dumps, rows)).encode()
+  (tmp_path / name).write_bytes(
+      gzip.compress(content) if name.endswith(".gz") else content)
+  bind("text.train", str(tmp_path / name))
+  assert documents() == ["one\ntwo", "{", "\u00e9 \U0001f600"]
+  assert count() == 3
+
+
+def test_plain_text_and_json_lines_mix_in_one_split(tmp_path):
+  (tmp_path / "a.txt").write_text("{ a line of text\n")
+  (tmp_path / "b.jsonl").write_text('{"text": "two"}\n')
+  bind("text.train", str(tmp_path / "*"))
+  assert documents() == ["{ a line of text", "two"]
+
+
+def test_the_key_of_the_text_is_a_parameter(tmp_path):
+  (tmp_path / "a.jsonl").write_text('{"body": "one", "text": "two"}\n')
+  bind("text.train", str(tmp_path / "a.jsonl"))
+  bind("text.key", "body")
+  assert documents() == ["one"]
+
+
+def test_without_a_key_json_lines_are_plain_text(tmp_path):
+  (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+  bind("text.train", str(tmp_path / "a.jsonl"))
+  bind("text.key", None)
+  assert documents() == ['{"text": "one"}']
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("a.txt", '{"text": "one"}\n',
+     "a.txt', line 1: this is an object in JSON with the string 'text'.*jsonl"),
+    ("a.jsonl", "plain\n", "a.jsonl', line 1: not JSON"),
+    ("a.jsonl", '{"text": "one"}\n{"body": "b"}\n',
+     'line 2: an object with the string "text".*tasks.text.key` is \'text\''),
+    ("a.jsonl", '{"text": 3}\n', 'line 1: an object with the string "text" is'),
+    ("a.jsonl", '{"text": " "}\n', "a.jsonl' holds no text"),
+    ("a.jsonl", '{"text": ' + "[" * 99_999 + "\n", "line 1: JSON that is nested"),
+])
+def test_text_that_is_not_what_its_name_says_is_named(
+    name, content, message, tmp_path):
+  (tmp_path / name).write_text(content)
+  bind("text.train", str(tmp_path / name))
+  with pytest.raises(ValueError, match=message):
+    documents()
+
+
+def test_markup_without_the_text_is_read_with_a_warning(tmp_path, caplog):
+  (tmp_path / "a.txt").write_text('{"body": "one"}\n{}\n')
+  bind("text.train", str(tmp_path / "a.txt"))
+  with caplog.at_level(logging.WARNING, logger="absl"):
+    assert documents() == ['{"body": "one"}', "{}"]
+  assert "a.txt' is read as plain text, but its first line is an obj" in caplog.text
+
+
+def test_a_wrong_key_is_named():
+  bind("text.key", 3)
+  with pytest.raises(ValueError, match="tasks.text.key` is 3; name the key"):
+    documents()
+
+
+@pytest.mark.parametrize("name", ["odd[1].txt", "a*b?.txt", "[.txt"])
+def test_a_file_is_found_whose_name_looks_like_a_glob(name, tmp_path):
+  (tmp_path / name).write_text("one\n")
+  (tmp_path / "odd1.txt").write_text("another\n")
+  bind("text.train", str(tmp_path / name))
+  assert documents() == ["one"]
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+  (tmp_path / "a.txt").write_text("one\n")
+  bind("text.train", str(tmp_path / "a.txt"))
+  def refuse(path, mode):
+    raise tf.errors.PermissionDeniedError(None, None, f"{path}; Permission denied")
+  monkeypatch.setattr(tf.io.gfile, "GFile", refuse)
+  with pytest.raises(ValueError, match="a.txt' cannot be read .Permission denied"):
+    documents()
+
+
 @pytest.mark.parametrize("line, message", [
     ('{"inputs": "a", "targets": "\\ud800"}', "line 1: half of a surrogate"),
     ('{"inputs": "a", "targets": 3}', "line 1: an object with the strings"),
     ('{"inputs": "a", "targets": ""}', "line 1: the input or the target is e"),
+    ('{"inputs": ' + '{"a": ' * 99_999, "line 1: JSON that is nested too deeply"),
     ("null", "line 1: an object with the strings"),
 ])
 def test_bad_json_is_named(line, message, tmp_path):

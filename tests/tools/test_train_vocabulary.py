@@ -1,5 +1,7 @@
 """Tests of the command that trains a vocabulary."""
 
+import gzip
+import json
 import pydoc_data.topics
 
 import pytest
@@ -94,11 +96,30 @@ def test_bad_flags_are_named(flags, message, text, tmp_path):
     ("a.txt", b"one\nt\xe4wo\n", "a.txt', line 2: byte 1 is not UTF-8"),
     ("a.txt", b"\n\n", "a.txt' holds no text"),
     ("a.tsv", b"one\n", "a.tsv', line 1: 1 columns"),
+    ("a.txt", b'{"text": "one"}\n', "a.txt', line 1: this is an object in JSON"),
+    ("a.jsonl", b'{"body": "one"}\n', "--text_key is 'text'; change it"),
+    ("a.jsonl", b'{"inputs": "a", "targets": "b"}\n{"text": "c"}', "line 2: an ob"),
 ])
 def test_bad_input_is_named_with_its_line(name, content, message, tmp_path):
   (tmp_path / name).write_bytes(content)
   assert message in failure(tmp_path, input=tmp_path / name)
   assert not (tmp_path / "spm.model").exists()
+
+
+@pytest.mark.parametrize("rows, flags", [
+    ([{"text": "spam", "url": "q"}, {"text": "ham", "url": "q"}], {}),
+    ([{"body": "spam", "text": "q"}, {"body": "ham", "text": "q"}],
+     {"text_key": "body"}),
+    ([{"inputs": "spam", "targets": "ham", "text": "q"}], {}),
+])
+def test_json_lines_give_their_text_and_not_their_markup(rows, flags, tmp_path):
+  with gzip.open(tmp_path / "a.jsonl.gz", "wt") as f:
+    f.writelines(json.dumps(row) + "\n" for row in rows)
+  path = train(tmp_path, input=tmp_path / "a.jsonl.gz", vocab_size=9,
+               model_type="char", character_coverage=1, **flags)
+  model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+  pieces = {model.id_to_piece(i) for i in range(3, model.vocab_size())}
+  assert pieces == {"\u2581", *"spamh"}
 
 
 def test_error_while_reading_is_not_taken_for_the_end_of_the_text():

@@ -19,9 +19,6 @@ CONFIG = "tokenizer_config.json"
 # Sentinels of ByT5Tokenizer.
 BYTE_SENTINELS = 125
 
-# How sentinels are written in models that hold them as pieces, as mT5's does.
-_SENTINELS = ("<extra_id_0>", "▁<extra_id_0>")
-
 
 class Tokenizer(NamedTuple):
   """A vocabulary.
@@ -37,13 +34,8 @@ class Tokenizer(NamedTuple):
 
   def bindings(self, folder: str) -> list[str]:
     """What chooses it in gin, once it lies in `folder`."""
-    lines = [f"{vocabulary.PARAMETER} = {self._place(folder)!r}"]
-    if self.extra_ids != vocabulary.EXTRA_IDS:
-      lines.append(f"{vocabulary.EXTRA_IDS_PARAMETER} = {self.extra_ids}")
-    return lines
-
-  def _place(self, folder):
-    return os.path.join(folder, SPIECE) if self.path else vocabulary.BYTES
+    place = os.path.join(folder, SPIECE) if self.path else vocabulary.BYTES
+    return [f"{vocabulary.PARAMETER} = {place!r}"]
 
   def copy(self, folder: str) -> None:
     """Copies SentencePiece's model into a folder."""
@@ -74,14 +66,24 @@ def trained() -> Tokenizer:
     found = vocabulary.chosen()
   if isinstance(found, seqio.ByteVocabulary):
     return Tokenizer(None, found.extra_ids, found.vocab_size)
-  if type(found) is not seqio.SentencePieceVocabulary:
+  if not isinstance(found, seqio.SentencePieceVocabulary):
     raise ValueError(
         f"the task {task!r} has the vocabulary {found}, but only SentencePiece's "
         "and bytes can be exported; name one with --gin_param=\"get_vocabulary."
         f"mixture_or_task_name = None\" and `{vocabulary.PARAMETER}`.")
-  path = found.sentencepiece_model_file
-  vocabulary.load("the vocabulary", path, found.extra_ids)
-  return Tokenizer(path, found.extra_ids, found.vocab_size)
+  return _of_pieces(vocabulary.load(
+      "the vocabulary", found.sentencepiece_model_file, found.extra_ids))
+
+
+def _of_pieces(pieces):
+  if pieces.added not in (0, vocabulary.EXTRA_IDS):
+    raise ValueError(
+        f"`{vocabulary.EXTRA_IDS_PARAMETER}` adds {pieces.added} sentinels, but only "
+        f"T5's {vocabulary.EXTRA_IDS} are those of Hugging Face's T5Tokenizer, which "
+        "numbers others in another order; export a model of a vocabulary without "
+        "more.")
+  return Tokenizer(
+      pieces.sentencepiece_model_file, pieces.added, pieces.vocab_size)
 
 
 def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
@@ -99,7 +101,7 @@ def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
   name = more.get("tokenizer_class") or settings.get("tokenizer_class") or ""
   if name.startswith("ByT5"):
     # ByT5's sentinels are the last bytes.
-    return Tokenizer(None, 0, vocabulary.load(path, vocabulary.BYTES, 0).vocab_size)
+    return Tokenizer(None, 0, vocabulary.load(path, vocabulary.BYTES).vocab_size)
   path = os.path.join(folder, SPIECE)
   if not os.path.exists(path):
     raise ValueError(
@@ -110,7 +112,4 @@ def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
 
 def of_model(path: str) -> Tokenizer:
   """The vocabulary of a SentencePiece model, with T5's sentinels."""
-  pieces = vocabulary.load("the vocabulary", path, 0).tokenizer
-  own = any(pieces.piece_to_id(s) != pieces.unk_id() for s in _SENTINELS)
-  extra = 0 if own else vocabulary.EXTRA_IDS
-  return Tokenizer(path, extra, pieces.vocab_size() + extra)
+  return _of_pieces(vocabulary.load("the vocabulary", path))

@@ -1,0 +1,146 @@
+"""The lines of the user's text files, read and checked in Python."""
+
+from collections.abc import Iterator
+import io
+import zlib
+
+import tensorflow.compat.v2 as tf
+
+BOM = "\ufeff"
+_GZIP = b"\x1f\x8b"
+_BLOCK = 1 << 20
+_GZIP_HEADER = 16 + zlib.MAX_WBITS  # What zlib calls "expect a gzip header".
+
+
+class Lines:
+  """The lines of a file that hold text, to be read through once.
+
+  Attributes:
+    path: the file, a string; read through gzip if it ends in `.gz`.
+    number: how many lines were read, and so the number of the last one.
+    blank: how many of them were blank.
+    longest: the number of characters of the longest one.
+    bytes: how many bytes the lines have, without their ends.
+    odd_gzip: whether TensorFlow would stop before the end of this gzip file, or
+      fail there. Known after the last line.
+  """
+
+  def __init__(self, path: str):
+    self.path = path
+    self.number = self.blank = self.longest = self.bytes = 0
+    self.odd_gzip = False
+
+  def __iter__(self) -> Iterator[str]:
+    """Yields strings, without line end and byte order mark.
+
+    Raises:
+      ValueError: the file cannot be read, a line is not UTF-8 or has a stray
+        carriage return, or the file is not what its name says, or all of it is
+        blank.
+    """
+    for line in self._raw_lines():
+      self.number += 1
+      text = self._decode(line)
+      self.longest = max(self.longest, len(text))
+      self.bytes += len(line)
+      if text.strip():
+        yield text
+      else:
+        self.blank += 1
+    if self.blank == self.number:
+      raise ValueError(f"{self.path!r} holds no text; give a file with some, "
+                       "or leave it out.")
+
+  def error(self, message: str) -> ValueError:
+    """Returns a ValueError that says where this line is."""
+    return ValueError(f"{self.path!r}, line {self.number}: {message}")
+
+  def _decode(self, line):
+    """Returns the text of a line."""
+    if self.number == 1 and line.startswith(_GZIP):
+      raise self.error("this is compressed by gzip; let the name end in .gz.")
+    try:
+      text = line.decode("utf-8").rstrip("\r\n").removeprefix(BOM)
+    except UnicodeDecodeError as error:
+      raise self.error(f"byte {error.start} is not UTF-8; convert the file to "
+                       "UTF-8.") from None
+    if "\r" in text:  # TensorFlow would leave it out and join the words.
+      raise self.error("a carriage return within the line; end lines with "
+                       "\\n or \\r\\n, as by tr '\\r' '\\n'.")
+    return text
+
+  def _raw_lines(self):
+    """Yields the lines as bytes."""
+    try:
+      with tf.io.gfile.GFile(self.path, "rb") as f:
+        if not self.path.endswith(".gz"):
+          yield from io.BufferedReader(_Blocks(_plain_blocks(f)), _BLOCK)
+        else:
+          yield from self._gzip_lines(f)
+    except tf.errors.OpError as error:
+      raise ValueError(
+          f"{self.path!r} cannot be read ({reason(error)}); give a file that "
+          "this user may read, or leave it out.") from error
+
+  def _gzip_lines(self, file):
+    try:
+      yield from io.BufferedReader(_Blocks(self._gunzip(file)), _BLOCK)
+    except (EOFError, zlib.error) as error:
+      raise ValueError(f"{self.path!r} ends in .gz but is not a whole gzip file "
+                       f"({error}); rename or compress it again.") from error
+
+  def _gunzip(self, file):
+    """Yields what the members of a gzip file hold, one after the other.
+
+    TensorFlow takes a member without content for the end, and zeros after the
+    last one, which gzip allows, for a damaged file.
+    """
+    data, is_empty = file.read(_BLOCK), False
+    while data:
+      self.odd_gzip |= is_empty
+      member, is_empty = zlib.decompressobj(_GZIP_HEADER), True
+      while not member.eof:
+        if not data:
+          raise EOFError("it ends within compressed data")
+        text = member.decompress(data, _BLOCK)
+        is_empty &= not text
+        yield text
+        data = (member.unused_data if member.eof else
+                member.unconsumed_tail or file.read(_BLOCK))
+      data = data or file.read(_BLOCK)
+      while data.startswith(b"\0"):
+        self.odd_gzip = True
+        data = data.lstrip(b"\0") or file.read(_BLOCK)
+
+
+def reason(error: tf.errors.OpError) -> str:
+  """Returns the first line of an error of a file system, without the path."""
+  first = (error.message or type(error).__name__).splitlines()[0]
+  return first.rpartition("; ")[2]
+
+
+def _plain_blocks(file):
+  """Yields the bytes of a GFile, whose own `readline` drops carriage returns."""
+  while block := file.read(_BLOCK):
+    yield block
+
+
+class _Blocks(io.RawIOBase):
+  """A file of blocks of bytes, for Python's io to cut into lines."""
+
+  def __init__(self, blocks):
+    super().__init__()
+    self._blocks, self._rest = blocks, b""
+
+  def readable(self):
+    return True
+
+  def readinto(self, buffer):
+    while not self._rest:
+      block = next(self._blocks, None)
+      if block is None:
+        return 0
+      self._rest = memoryview(block)
+    size = min(len(buffer), len(self._rest))
+    buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+    return size
