@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 from synthesizer_mtf.command import optimizer_slots
-from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import names
@@ -24,7 +23,7 @@ DTYPES = {"float32": "F32", "bfloat16": "BF16"}
 
 
 def run(path: str, step: int, output: str, dtype: str | None = None,
-        leave_out: str | None = None) -> architecture.Architecture:
+        leave_out: str | None = None) -> list[str]:
   """Exports the model that gin describes.
 
   Args:
@@ -36,7 +35,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
       not have and that are not missed there; None for an error.
 
   Returns:
-    the `Architecture`.
+    what to know of the folder, sentences.
 
   Raises:
     ValueError: Hugging Face's T5 cannot compute the model, or the folder cannot
@@ -70,7 +69,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
     folders.write(new, tokenizers.CONFIG, tokens.config())
     if found.arch.decoder_layers:
       folders.write(new, config.GENERATION, config.generation())
-  return found.arch
+  return tokens.notes()
 
 
 def _sources(path, table, shapes):

@@ -6,6 +6,7 @@ from typing import Any
 from typing import NamedTuple
 
 from mesh_tensorflow.transformer import utils
+from sentencepiece import sentencepiece_model_pb2
 import seqio
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
@@ -49,6 +50,21 @@ class Tokenizer(NamedTuple):
     """Copies SentencePiece's model into a folder."""
     if self.path:
       tf.io.gfile.copy(self.path, os.path.join(folder, SPIECE))
+
+  def notes(self) -> list[str]:
+    """What to know of it on Hugging Face's side; each a sentence."""
+    if not self.path:
+      return []
+    model = sentencepiece_model_pb2.ModelProto()
+    with tf.io.gfile.GFile(self.path, "rb") as f:
+      model.ParseFromString(f.read())
+    spec = model.trainer_spec
+    if spec.model_type == spec.UNIGRAM:
+      return []
+    kind = spec.ModelType.Name(spec.model_type)
+    return [f"The vocabulary is of the type {kind}. Transformers 5 reads it as "
+            "UNIGRAM and cuts texts otherwise; encode texts with sentencepiece, "
+            "or with Transformers 4."]
 
   def config(self) -> str:
     """The text of Hugging Face's `tokenizer_config.json`."""
@@ -104,7 +120,8 @@ def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
   if not os.path.exists(path):
     raise ValueError(
         f"{folder!r} has no {SPIECE}, the SentencePiece model, and no "
-        f"{CONFIG} that names ByT5Tokenizer; bring it there.")
+        f"{CONFIG} that names ByT5Tokenizer; copy it from the model that this one "
+        "was trained from, as Transformers 5 writes none.")
   return of_model(path)
 
 
