@@ -25,11 +25,11 @@ GIN_FOLDERS = (
 
 # What a command leaves behind, or a user brings.
 MADE = re.compile(
-    r"(demo_output|reproduce_output|pictures|exported|t5_small_mesh)/|operative_config\.gin$|"
+    r"(demo_output|reproduce_output|pictures|exported)/|(operative_config|stock_t5)\.gin$|"
     r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.")
 FOREIGN = ("cat", "curl", "docker", "pip", "printf", "train", "train()", "}")
 TOOLS = sorted({f"synthesizer_mtf.tools.{name}" for page in documents.PAGES
-                for name in re.findall(r"\btools[/.]([a-z_]+)\b(?!/)",
+                for name in re.findall(r"(?<!tests/)\btools[/.]([a-z_]+)\b(?!/)",
                                        documents.read(page))})
 
 
@@ -268,6 +268,7 @@ def known_flags():
 
 def help_of(parser):
   """The help of a command, and of the commands in it."""
-  inner = [other for action in parser._actions if isinstance(action.choices, dict)
+  inner = [other for action in parser._actions
+           if isinstance(action, argparse._SubParsersAction)
            for other in action.choices.values()]
   return parser.format_help() + "".join(map(help_of, inner))
