@@ -65,10 +65,12 @@ def assert_same_model(flax, mesh):
   return decoded
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_imported_model_computes_what_transformers_does(folders, kind):
+@pytest.mark.parametrize("kind, gin", list(zip(
+    KINDS, ["stock_t5.gin", "operative_config.gin"] * 2)))
+def test_an_imported_model_computes_what_transformers_does(folders, kind, gin):
   theirs, ours = folders(kind)
-  assert_same_model(hugging_face.Flax(theirs), hugging_face.Mesh(ours))
+  assert_same_model(
+      hugging_face.Flax(theirs), hugging_face.Mesh(ours, gin=gin))
 
 
 def test_an_exported_v_model_computes_the_same_in_transformers(folders, tmp_path):
@@ -402,7 +404,7 @@ HARMS = {
     "larger vocabulary": (
         lambda folder: hugging_face.write(
             folder, vocab_size=590), "has a vocabulary of 600 ids, sentinels "
-        "included, but vocab_size is 590")}
+        "included, but an embedding of 590 rows")}
 
 
 @pytest.mark.parametrize("harm", HARMS)

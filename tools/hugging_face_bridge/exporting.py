@@ -44,6 +44,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
   folders.check(output)
   found = trained.read(path, step)
   tokens = tokenizers.trained()
+  tokens.check(path, found.arch.vocab_size)
   reader = tf.train.load_checkpoint(path)
   shapes = reader.get_variable_to_shape_map()
   table = names.weights(found.arch, lambda *place: found.scopes[place])
@@ -53,8 +54,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
 
   def read(name):
     weight = by_name[name]
-    value = np.asarray(reader.get_tensor(sources[weight.mesh]), np.float32)
-    weights.check_finite(path, sources[weight.mesh], value)
+    value = _read(path, reader, sources[weight.mesh])
     return value.T if weight.transposed else value
 
   by_name = {weight.hugging_face: weight for weight in table}
@@ -70,6 +70,17 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
     if found.arch.decoder_layers:
       folders.write(new, config.GENERATION, config.generation())
   return tokens.notes()
+
+
+def _read(path, reader, name):
+  """The value of a variable, <float32>."""
+  try:
+    value = np.asarray(reader.get_tensor(name), np.float32)
+  except tf.errors.OpError as error:
+    raise ValueError(f"{path!r} has {name!r} damaged; bring the files back."
+                     ) from error
+  weights.check_finite(path, name, value)
+  return value
 
 
 def _sources(path, table, shapes):

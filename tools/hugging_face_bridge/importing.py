@@ -45,7 +45,7 @@ def run(folder: str, output: str,
   notes = _resolve_copies(folder, settings, found)
   arch = config.to_architecture(folder, settings, tied=_is_tied(settings))
   tokens = tokenizers.read(folder, settings)
-  _check_vocabulary(folder, arch, tokens)
+  tokens.check(folder, arch.vocab_size)
   table = names.weights(arch)
   _check(folder, table, found)
   dtype = _dtype(found)
@@ -107,14 +107,6 @@ def _check_same(file, name, other, found):
         f"{file!r} has {name!r}, which must equal {other!r} in this model but "
         "does not; bring the file back, or mend tie_word_embeddings in "
         f"{config.FILE}.")
-
-
-def _check_vocabulary(folder, arch, tokens):
-  if tokens.size > arch.vocab_size:
-    raise ValueError(
-        f"{folder!r} has a vocabulary of {tokens.size} ids, sentinels included, "
-        f"but vocab_size is {arch.vocab_size}; bring the vocabulary that the "
-        "model was trained with.")
 
 
 def _check(folder, table, found):

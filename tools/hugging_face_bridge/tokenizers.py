@@ -9,6 +9,7 @@ from mesh_tensorflow.transformer import utils
 from sentencepiece import sentencepiece_model_pb2
 import seqio
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from t5.models import mesh_transformer
@@ -51,6 +52,14 @@ class Tokenizer(NamedTuple):
     if self.path:
       tf.io.gfile.copy(self.path, os.path.join(folder, SPIECE))
 
+  def check(self, place: str, rows: int) -> None:
+    """Raises a ValueError if an embedding has fewer rows than there are ids."""
+    if self.size > rows:
+      raise ValueError(
+          f"{place!r} has a vocabulary of {self.size} ids, sentinels included, but "
+          f"an embedding of {rows} rows; bring the vocabulary that the model was "
+          "trained with.")
+
   def notes(self) -> list[str]:
     """What to know of it on Hugging Face's side; each a sentence."""
     if not self.path:
@@ -85,7 +94,12 @@ def trained() -> Tokenizer:
   task = gin_files.bound("get_vocabulary.mixture_or_task_name", None)
   found = (mesh_transformer.get_vocabulary(task) if task
            else vocabulary.TaskVocabulary())
+  targets = utils.targets_vocabulary(found)
   found = utils.inputs_vocabulary(found)
+  if targets != found and not isinstance(targets, labels.LabelVocabulary):
+    raise ValueError(
+        f"the task {task!r} has one vocabulary for inputs and another for targets, "
+        "but Hugging Face's T5 has one; such a model cannot be exported.")
   if isinstance(found, vocabulary.TaskVocabulary):
     found = vocabulary.chosen()
   if isinstance(found, seqio.ByteVocabulary):
@@ -122,12 +136,9 @@ def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
         f"{folder!r} has no {SPIECE}, the SentencePiece model, and no "
         f"{CONFIG} that names ByT5Tokenizer; copy it from the model that this one "
         "was trained from, as Transformers 5 writes none.")
-  return of_model(path)
-
-
-def of_model(path: str) -> Tokenizer:
-  """The vocabulary of a SentencePiece model, with T5's sentinels."""
   pieces = vocabulary.load("the vocabulary", path, 0).tokenizer
-  own = any(pieces.piece_to_id(s) != pieces.unk_id() for s in _SENTINELS)
-  extra = 0 if own else vocabulary.EXTRA_IDS
+  extra = more.get("extra_ids")
+  if extra is None:
+    own = any(pieces.piece_to_id(s) != pieces.unk_id() for s in _SENTINELS)
+    extra = 0 if own else vocabulary.EXTRA_IDS
   return Tokenizer(path, extra, pieces.vocab_size() + extra)
