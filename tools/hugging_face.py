@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _import(args):
-  importing.run(args.folder, args.output, args.ignore)
+  _print(importing.run(args.folder, args.output, args.ignore))
   print(f"Wrote {args.output}. To train from it, give\n"
         f"  --gin_file={args.output}/operative_config.gin "
         "--gin_file=attention/r+v.gin --gin_file=warm_start/from_t5.gin\n"
@@ -52,8 +52,13 @@ def _export(args):
     importlib.import_module(module)
   path, step = reader.find_checkpoint(args.folder, args.step)
   reader.parse_gin(args.folder, args.gin_file, args.gin_param)
-  exporting.run(path, step, args.output, args.dtype, args.leave_out)
+  _print(exporting.run(path, step, args.output, args.dtype, args.leave_out))
   print(f"Wrote {args.output}, step {step} of {args.folder}.")
+
+
+def _print(notes):
+  for note in notes:
+    print(f"Note: {note}")
 
 
 def _parser():

@@ -25,11 +25,11 @@ GIN_FOLDERS = (
 
 # What a command leaves behind, or a user brings.
 MADE = re.compile(
-    r"(demo_output|reproduce_output|pictures|exported)/|operative_config\.gin$|"
+    r"(demo_output|reproduce_output|pictures|exported)/|(operative_config|stock_t5)\.gin$|"
     r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.")
 FOREIGN = ("cat", "curl", "docker", "pip", "printf", "train", "train()", "}")
 TOOLS = sorted({f"synthesizer_mtf.tools.{name}" for page in documents.PAGES
-                for name in re.findall(r"\btools[/.]([a-z_]+)\b(?!/)",
+                for name in re.findall(r"(?<!tests/)\btools[/.]([a-z_]+)\b(?!/)",
                                        documents.read(page))})
 
 
@@ -261,6 +261,14 @@ def parser_of(module):
 
 def known_flags():
   """Those of the launcher and of the tools."""
-  of_tools = "".join(parser_of(module).format_help() for module in TOOLS)
+  of_tools = "".join(help_of(parser_of(module)) for module in TOOLS)
   return {f"--{name}" for name in flags.FLAGS} | set(
       re.findall(r"--\w+", of_tools))
+
+
+def help_of(parser):
+  """The help of a command, and of the commands in it."""
+  inner = [other for action in parser._actions
+           if isinstance(action, argparse._SubParsersAction)
+           for other in action.choices.values()]
+  return parser.format_help() + "".join(map(help_of, inner))

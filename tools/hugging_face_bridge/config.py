@@ -181,11 +181,13 @@ def _feed_forward(path, config):
     raise ValueError(
         f"{path!r} has feed_forward_proj {name!r}, but Mesh TensorFlow has only "
         f"{_listed(architecture.ACTIVATIONS)}; such a model cannot be imported.")
-  found = config.get("dense_act_fn", _activation(name))
-  if found != _activation(name):
-    raise ValueError(
-        f"{path!r} has dense_act_fn {found!r}, but feed_forward_proj {name!r} "
-        f"means {_activation(name)!r}; bring the file back.")
+  meant = {"dense_act_fn": _activation(name),
+           "is_gated_act": len(architecture.ACTIVATIONS[name]) > 1}
+  for key, value in meant.items():
+    if config.get(key, value) != value:
+      raise ValueError(
+          f"{path!r} has {key} {config[key]!r}, but feed_forward_proj {name!r} "
+          f"means {value!r}; bring the file back.")
   return name
 
 

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 from synthesizer_mtf.command import optimizer_slots
-from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import names
@@ -24,7 +23,7 @@ DTYPES = {"float32": "F32", "bfloat16": "BF16"}
 
 
 def run(path: str, step: int, output: str, dtype: str | None = None,
-        leave_out: str | None = None) -> architecture.Architecture:
+        leave_out: str | None = None) -> list[str]:
   """Exports the model that gin describes.
 
   Args:
@@ -36,7 +35,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
       not have and that are not missed there; None for an error.
 
   Returns:
-    the `Architecture`.
+    what to know of the folder, sentences.
 
   Raises:
     ValueError: Hugging Face's T5 cannot compute the model, or the folder cannot
@@ -45,6 +44,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
   folders.check(output)
   found = trained.read(path, step)
   tokens = tokenizers.trained()
+  tokens.check(path, found.arch.vocab_size)
   reader = tf.train.load_checkpoint(path)
   shapes = reader.get_variable_to_shape_map()
   table = names.weights(found.arch, lambda *place: found.scopes[place])
@@ -54,8 +54,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
 
   def read(name):
     weight = by_name[name]
-    value = np.asarray(reader.get_tensor(sources[weight.mesh]), np.float32)
-    weights.check_finite(path, sources[weight.mesh], value)
+    value = _read(path, reader, sources[weight.mesh])
     return value.T if weight.transposed else value
 
   by_name = {weight.hugging_face: weight for weight in table}
@@ -70,7 +69,18 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
     folders.write(new, tokenizers.CONFIG, tokens.config())
     if found.arch.decoder_layers:
       folders.write(new, config.GENERATION, config.generation())
-  return found.arch
+  return tokens.notes()
+
+
+def _read(path, reader, name):
+  """The value of a variable, <float32>."""
+  try:
+    value = np.asarray(reader.get_tensor(name), np.float32)
+  except tf.errors.OpError as error:
+    raise ValueError(f"{path!r} has {name!r} damaged; bring the files back."
+                     ) from error
+  weights.check_finite(path, name, value)
+  return value
 
 
 def _sources(path, table, shapes):

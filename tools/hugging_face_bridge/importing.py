@@ -8,7 +8,6 @@ import os
 from typing import Any
 
 import numpy as np
-from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import checkpoints
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
@@ -25,7 +24,7 @@ _COMMAND = "python -m synthesizer_mtf.tools.hugging_face import"
 
 
 def run(folder: str, output: str,
-        ignored: Iterable[str] = ()) -> architecture.Architecture:
+        ignored: Iterable[str] = ()) -> list[str]:
   """Imports a model.
 
   Args:
@@ -34,7 +33,7 @@ def run(folder: str, output: str,
     ignored: keys of `config.json` that are not known and do not matter.
 
   Returns:
-    the `Architecture`.
+    what was left out or changed, sentences.
 
   Raises:
     ValueError: the folder does not hold a T5 model that Mesh TensorFlow can
@@ -46,7 +45,7 @@ def run(folder: str, output: str,
   notes = _resolve_copies(folder, settings, found)
   arch = config.to_architecture(folder, settings, tied=_is_tied(settings))
   tokens = tokenizers.read(folder, settings)
-  _check_vocabulary(folder, arch, tokens)
+  tokens.check(folder, arch.vocab_size)
   table = names.weights(arch)
   _check(folder, table, found)
   dtype = _dtype(found)
@@ -59,7 +58,7 @@ def run(folder: str, output: str,
     if arch.decoder_layers:
       folders.write(new, model_gin.STOCK, model_gin.stock(arch, dtype, tokens))
     folders.write(new, ORIGIN, _origin(folder, settings, found, dtype, notes))
-  return arch
+  return notes
 
 
 def _resolve_copies(folder, settings, found):
@@ -108,14 +107,6 @@ def _check_same(file, name, other, found):
         f"{file!r} has {name!r}, which must equal {other!r} in this model but "
         "does not; bring the file back, or mend tie_word_embeddings in "
         f"{config.FILE}.")
-
-
-def _check_vocabulary(folder, arch, tokens):
-  if tokens.size > arch.vocab_size:
-    raise ValueError(
-        f"{folder!r} has a vocabulary of {tokens.size} ids, sentinels included, "
-        f"but vocab_size is {arch.vocab_size}; bring the vocabulary that the "
-        "model was trained with.")
 
 
 def _check(folder, table, found):

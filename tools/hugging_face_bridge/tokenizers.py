@@ -6,8 +6,10 @@ from typing import Any
 from typing import NamedTuple
 
 from mesh_tensorflow.transformer import utils
+from sentencepiece import sentencepiece_model_pb2
 import seqio
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from t5.models import mesh_transformer
@@ -35,12 +37,39 @@ class Tokenizer(NamedTuple):
   def bindings(self, folder: str) -> list[str]:
     """What chooses it in gin, once it lies in `folder`."""
     place = os.path.join(folder, SPIECE) if self.path else vocabulary.BYTES
-    return [f"{vocabulary.PARAMETER} = {place!r}"]
+    lines = [f"{vocabulary.PARAMETER} = {place!r}"]
+    if self.path and (
+        self.extra_ids != vocabulary.load("the vocabulary", self.path).added):
+      lines.append(f"{vocabulary.EXTRA_IDS_PARAMETER} = {self.extra_ids}")
+    return lines
 
   def copy(self, folder: str) -> None:
     """Copies SentencePiece's model into a folder."""
     if self.path:
       tf.io.gfile.copy(self.path, os.path.join(folder, SPIECE))
+
+  def check(self, place: str, rows: int) -> None:
+    """Raises a ValueError if an embedding has fewer rows than there are ids."""
+    if self.size > rows:
+      raise ValueError(
+          f"{place!r} has a vocabulary of {self.size} ids, sentinels included, but "
+          f"an embedding of {rows} rows; bring the vocabulary that the model was "
+          "trained with.")
+
+  def notes(self) -> list[str]:
+    """What to know of it on Hugging Face's side; each a sentence."""
+    if not self.path:
+      return []
+    model = sentencepiece_model_pb2.ModelProto()
+    with tf.io.gfile.GFile(self.path, "rb") as f:
+      model.ParseFromString(f.read())
+    spec = model.trainer_spec
+    if spec.model_type == spec.UNIGRAM:
+      return []
+    kind = spec.ModelType.Name(spec.model_type)
+    return [f"The vocabulary is of the type {kind}. Transformers 5 reads it as "
+            "UNIGRAM and cuts texts otherwise; encode texts with sentencepiece, "
+            "or with Transformers 4."]
 
   def config(self) -> str:
     """The text of Hugging Face's `tokenizer_config.json`."""
@@ -61,7 +90,12 @@ def trained() -> Tokenizer:
   task = gin_files.bound("get_vocabulary.mixture_or_task_name", None)
   found = (mesh_transformer.get_vocabulary(task) if task
            else vocabulary.TaskVocabulary())
+  targets = utils.targets_vocabulary(found)
   found = utils.inputs_vocabulary(found)
+  if targets != found and not isinstance(targets, labels.LabelVocabulary):
+    raise ValueError(
+        f"the task {task!r} has one vocabulary for inputs and another for targets, "
+        "but Hugging Face's T5 has one; such a model cannot be exported.")
   if isinstance(found, vocabulary.TaskVocabulary):
     found = vocabulary.chosen()
   if isinstance(found, seqio.ByteVocabulary):
@@ -76,12 +110,12 @@ def trained() -> Tokenizer:
 
 
 def _of_pieces(pieces):
-  if pieces.added not in (0, vocabulary.EXTRA_IDS):
+  if pieces.added > vocabulary.EXTRA_IDS:
     raise ValueError(
-        f"`{vocabulary.EXTRA_IDS_PARAMETER}` adds {pieces.added} sentinels, but only "
-        f"T5's {vocabulary.EXTRA_IDS} are those of Hugging Face's T5Tokenizer, which "
-        "numbers others in another order; export a model of a vocabulary without "
-        "more.")
+        f"the vocabulary {pieces.sentencepiece_model_file!r} has {pieces.added} "
+        f"sentinels after its pieces, but those beyond T5's {vocabulary.EXTRA_IDS} "
+        "have other ids in Hugging Face's T5Tokenizer than here; such a model cannot "
+        "be brought over.")
   return Tokenizer(
       pieces.sentencepiece_model_file, pieces.added, pieces.vocab_size)
 
@@ -106,10 +140,9 @@ def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
   if not os.path.exists(path):
     raise ValueError(
         f"{folder!r} has no {SPIECE}, the SentencePiece model, and no "
-        f"{CONFIG} that names ByT5Tokenizer; bring it there.")
-  return of_model(path)
-
-
-def of_model(path: str) -> Tokenizer:
-  """The vocabulary of a SentencePiece model, with T5's sentinels."""
-  return _of_pieces(vocabulary.load("the vocabulary", path))
+        f"{CONFIG} that names ByT5Tokenizer; copy it from the model that this one "
+        "was trained from, as Transformers 5 writes none.")
+  pieces, extra = vocabulary.load("the vocabulary", path), more.get("extra_ids")
+  if extra is not None and pieces.added not in (0, extra):
+    pieces = vocabulary.load("the vocabulary", path, extra)
+  return _of_pieces(pieces)

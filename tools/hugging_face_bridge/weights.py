@@ -132,7 +132,7 @@ def _opened(path) -> Iterator[safetensors.safe_open]:
   try:
     with safetensors.safe_open(path, framework="np") as file:
       yield file
-  except safetensors.SafetensorError as error:
+  except (OSError, safetensors.SafetensorError) as error:
     raise ValueError(
         f"{path!r} is damaged ({error}); bring the file back.") from error
 
