@@ -91,7 +91,7 @@ def read_scores(folder: str) -> dict[int, dict[str, float]]:
            for name in each}
   found = collections.defaultdict(dict)
   for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events*"))):
-    for event in tf.train.summary_iterator(path):
+    for event in _events(path):
       for value in event.summary.value:
         if value.tag.removeprefix(_PREFIX) in names:
           found[event.step][value.tag] = value.simple_value
@@ -101,6 +101,19 @@ def read_scores(folder: str) -> dict[int, dict[str, float]]:
         "synth_super_glue_* tasks; name the folder that a run with eval.gin "
         "has written, as MODEL_DIR/validation_eval.")
   return dict(found)
+
+
+def _events(path):
+  """Yields the events of a file, up to where it is damaged if it is."""
+  count = 0
+  try:
+    for event in tf.train.summary_iterator(path):
+      count += 1
+      yield event
+  except tf.errors.DataLossError as error:
+    print(f"averages: {path!r} is damaged after {count} events ({error.message}), as "
+          "by a run that was killed; what follows in it is left out.",
+          file=sys.stderr)
 
 
 def rows(

@@ -51,6 +51,10 @@ class Lines:
       raise ValueError(f"{self.path!r} holds no text; give a file with some, "
                        "or leave it out.")
 
+  def skip_blank(self) -> None:
+    """Counts the last line as blank, for it holds nothing to learn from."""
+    self.blank += 1
+
   def error(self, message: str) -> ValueError:
     """Returns a ValueError that says where this line is."""
     return ValueError(f"{self.path!r}, line {self.number}: {message}")

@@ -4,11 +4,11 @@ Files come from gin, or from the environment where gin says nothing:
 
   synthesizer_mtf.tasks.text.train = "/data/*.txt.gz"
   synthesizer_mtf.tasks.text.validation = "/data/held_out.txt"
-  SYNTHESIZER_MTF_TEXT_TRAIN, SYNTHESIZER_MTF_TEXT_VALIDATION
+  SYNTHESIZER_MTF_TEXT_TRAIN, SYNTHESIZER_MTF_TEXT_VALIDATION, ..._TEST
 
   synthesizer_mtf.tasks.pairs.train = ["/data/a.tsv", "/data/b.jsonl"]
   synthesizer_mtf.tasks.pairs.validation = "/data/dev.tsv"
-  SYNTHESIZER_MTF_PAIRS_TRAIN, SYNTHESIZER_MTF_PAIRS_VALIDATION
+  SYNTHESIZER_MTF_PAIRS_TRAIN, SYNTHESIZER_MTF_PAIRS_VALIDATION, ..._TEST
 
 A document is a line of plain text; in files that end in `.jsonl` or `.json`, also
 with `.gz`, it is the string "text" of an object in JSON, as C4 is handed out:
@@ -40,22 +40,23 @@ from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 
 KEYS = ("inputs", "targets")
+_SPLITS = ("train", "validation", "test")
 _MODULE = "synthesizer_mtf.tasks"
 
 
 @gin.configurable("text", module=_MODULE)
-def _text(train=None, validation=None, key="text"):
+def _text(train=None, validation=None, test=None, key="text"):
   """Returns (a dict from splits to globs, the key of JSON lines)."""
   if key is not None and not (key and isinstance(key, str)):
     raise ValueError(f"`{_MODULE}.text.key` is {key!r}; name the key of the text "
                      "in JSON lines, or None to read them as plain text.")
-  return {"train": train, "validation": validation}, key
+  return {"train": train, "validation": validation, "test": test}, key
 
 
 @gin.configurable("pairs", module=_MODULE)
-def _pairs(train=None, validation=None):
+def _pairs(train=None, validation=None, test=None):
   """Returns a dict from splits to globs."""
-  return {"train": train, "validation": validation}
+  return {"train": train, "validation": validation, "test": test}
 
 
 def _chosen(name, globs, split):
@@ -112,7 +113,7 @@ def _json_documents(lines, key, parameter):
       found = True
       yield text,
     else:
-      lines.blank += 1
+      lines.skip_blank()
   if not found:
     raise ValueError(f"{lines.path!r} holds no text; give a file with some, or "
                      "leave it out.")
@@ -136,9 +137,9 @@ def _is_json_text(path):
   return _text()[1] is not None and json_lines.is_json(path)
 
 
-def _read_text(paths):
-  """Returns a tf.data.Dataset of the documents of files of plain text."""
-  return text_source.read_lines(paths).map(lambda line: {"text": line})
+def _read_text(paths, block):
+  """Returns a tf.data.Dataset of the documents of files, <string>[lines, 1]."""
+  return text_source.read_lines(paths, block).map(lambda lines: lines[:, None])
 
 
 def parse_pairs(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
@@ -171,19 +172,15 @@ def _columns(line):
   return pair
 
 
-def _read_pairs(paths):
-  """Returns a tf.data.Dataset of the pairs of files with columns."""
-  def pair(line):
-    columns = tf.strings.split([line], "\t").values
-    return dict(zip(KEYS, tf.unstack(tf.ensure_shape(columns, (2,)))))
-
-  return text_source.read_lines(paths).map(
-      pair, num_parallel_calls=tf.data.AUTOTUNE)
+def _read_pairs(paths, block):
+  """Returns a tf.data.Dataset of the columns of files, <string>[lines, 2]."""
+  return text_source.read_lines(paths, block).map(
+      lambda lines: tf.reshape(tf.strings.split(lines, "\t").flat_values, [-1, 2]))
 
 
 _TEXT = text_source.FilesDataSource(
     _text_files, _parse_text, ["text"], _read_text, needs_python=_is_json_text,
-    made_with=lambda: {"key of the text": _text()[1]})
+    splits=_SPLITS, made_with=lambda: {"key of the text": _text()[1]})
 
 # The objective of `synth_c4_span_corruption`.
 task.add(
@@ -193,8 +190,18 @@ task.add(
     output_features=vocabulary.features(),
     metric_fns=[])
 
-# For decoder-only models (`lm`), as T5's `c4_v220_full_lm`: documents joined
-# with an end of sequence after each, cut to the length of the targets.
+# An end of sequence after each document is an id of the text as any other. With
+# `add_eos` in the features Mesh would write one over the last id of each row.
+_TARGETS = {"targets": seqio.Feature(vocabulary.TaskVocabulary(), add_eos=False)}
+_ENDS = {"targets": seqio.Feature(vocabulary.TaskVocabulary(), add_eos=True)}
+
+
+def _full_lm(dataset, sequence_length):
+  """Documents joined with an end of sequence after each, cut into rows."""
+  return preprocessors.full_lm(dataset, sequence_length, _ENDS)
+
+
+# For decoder-only models (`lm`), as T5's `c4_v220_full_lm`.
 task.add(
     "synth_text_lm",
     source=_TEXT,
@@ -202,19 +209,16 @@ task.add(
         functools.partial(preprocessors.rekey, key_map={"targets": "text"}),
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),
-        preprocessors.full_lm,
+        _full_lm,
     ],
-    output_features={
-        "targets": seqio.Feature(vocabulary.TaskVocabulary(), add_eos=True)
-    },
+    output_features=_TARGETS,
     metric_fns=[])
 
-# A large buffer, since such files are often sorted.
 task.add(
     "synth_text_pairs",
     source=text_source.FilesDataSource(
         _pair_files, parse_pairs, KEYS, _read_pairs,
-        needs_python=json_lines.is_json),
+        needs_python=json_lines.is_json, splits=_SPLITS),
     preprocessors=[
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),
@@ -223,4 +227,4 @@ task.add(
     ],
     output_features=vocabulary.features(),
     metric_fns=[metrics.bleu, metrics.sequence_accuracy],
-    shuffle_buffer_size=100_000)
+    shuffle_buffer_size=None)  # The source shuffles.

@@ -147,8 +147,7 @@ def _postprocess(text, is_target=False, **unused_kwargs):
   return " ".join(text.split())
 
 
-# A dialogue spans lines, which needs Python. A large buffer, since the replies of
-# a dialogue lie side by side.
+# A dialogue spans lines, which needs Python.
 task.add(
     "synth_personachat",
     source=text_source.FilesDataSource(
@@ -164,4 +163,4 @@ task.add(
     postprocess_fn=_postprocess,
     metric_fns=[dialogue_metrics.overlap, dialogue_metrics.meteor,
                 dialogue_metrics.embedding_average],
-    shuffle_buffer_size=100_000)
+    shuffle_buffer_size=None)  # The source shuffles.

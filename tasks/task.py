@@ -1,9 +1,13 @@
 """seqio's task, with checks of what it reads."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import seqio
 from synthesizer_mtf.tasks import cache_record
+import tensorflow.compat.v2 as tf
+
+_CACHED_BUFFER = 10_000  # Examples; the files of a cache have been shuffled once.
 
 
 def add(name: str, **kwargs: Any) -> None:
@@ -12,7 +16,39 @@ def add(name: str, **kwargs: Any) -> None:
 
 
 class Task(seqio.Task):
-  """A `seqio.Task` that refuses a cache made with something else."""
+  """A `seqio.Task` that names missing splits and refuses caches of other ids."""
+
+  def check_split(self, split: str) -> None:
+    """Raises a ValueError if the data set has no such split."""
+    if split not in self.splits:
+      getattr(self.source, "check_split", lambda split: None)(split)
+      raise ValueError(
+          f"task {self.name!r} has no split {split!r}; bind "
+          f"`utils.run.dataset_split` to one of those that it has, which are "
+          f"{', '.join(map(repr, self.splits))}.")
+
+  def get_dataset(
+      self, sequence_length: Mapping[str, int] | None = None, split: str = "train",
+      use_cached: bool = False, shuffle: bool = True,
+      shuffle_buffer_size: int | None = None, seed: int | None = None,
+      try_in_mem_cache: bool = True, **kwargs: Any,
+  ) -> tf.data.Dataset:
+    """As `seqio.Task.get_dataset`.
+
+    Raises:
+      ValueError: there is no such split.
+    """
+    if not use_cached:
+      self.check_split(split)
+    source_shuffles = shuffle and self.source.performs_internal_shuffling
+    dataset = super().get_dataset(
+        sequence_length, split, use_cached, shuffle, shuffle_buffer_size, seed,
+        # seqio keeps small data sets in memory, in the order of the first epoch.
+        try_in_mem_cache=try_in_mem_cache and not source_shuffles, **kwargs)
+    if use_cached and source_shuffles and self.shuffle_buffer_size is None:
+      examples = self.get_cached_stats(split)["examples"]
+      dataset = dataset.shuffle(min(examples, _CACHED_BUFFER), seed=seed)
+    return dataset
 
   def _get_cached_source(self, split: str, *args: Any, **kwargs: Any):
     self.assert_cached()

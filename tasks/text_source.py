@@ -22,7 +22,9 @@ import tensorflow.compat.v2 as tf
 Lines = lines_lib.Lines
 
 _BLANK = r"[\s\v\p{Z}\x{1c}-\x{1f}\x{85}]*"  # What str.isspace() is true for.
-_PYTHON_BLOCK = 1024  # Examples that Python hands to TensorFlow at a time.
+_SHUFFLE_BYTES = 512 << 20
+_OVERHEAD_BYTES = 250  # Of an example in TensorFlow's buffer.
+_BLOCK = 1024  # Lines at a time: TensorFlow takes as long for one alone.
 
 
 class _Checked(NamedTuple):
@@ -39,7 +41,7 @@ class FilesDataSource(seqio.FileDataSource):
       self, choose_fn: Callable[[str], tuple[str, Sequence[str]]],
       parse_fn: Callable[[lines_lib.Lines], Iterable[tuple[str, ...]]],
       features: Sequence[str],
-      read_fn: Callable[[tf.Tensor], tf.data.Dataset] | None = None,
+      read_fn: Callable[[tf.Tensor, int], tf.data.Dataset] | None = None,
       needs_python: Callable[[str], bool] = lambda path: False,
       splits: Sequence[str] = ("train", "validation"),
       made_with: Callable[[], dict[str, Any]] = dict):
@@ -51,10 +53,10 @@ class FilesDataSource(seqio.FileDataSource):
       parse_fn: a function from the `Lines` of a file to an iterable over its
         examples, tuples of strings; it raises `lines.error(...)` for a bad line.
       features: the names of these strings.
-      read_fn: a function from paths, <string>[files], to a tf.data.Dataset of
-        dicts from feature to string, the same examples read by TensorFlow alone.
-        So reading does not need Python where the hosts of a pod do it. None:
-        Python reads all files, by `parse_fn`.
+      read_fn: a function from paths, <string>[files], and a number of lines to a
+        tf.data.Dataset of <string>[lines, features], the same examples read by
+        TensorFlow alone. So reading does not need Python where the hosts of a pod
+        do it. None: Python reads all files, by `parse_fn`.
       needs_python: whether `read_fn` cannot read the file of this path.
       splits: names of the splits.
       made_with: a function that returns what else examples depend on, a dict of
@@ -68,7 +70,18 @@ class FilesDataSource(seqio.FileDataSource):
     self._needs_python = needs_python
     self._checked = {}
     super().__init__(
-        read_file_fn=read_fn, split_to_filepattern=dict.fromkeys(splits, ()))
+        read_file_fn=read_fn, split_to_filepattern=dict.fromkeys(splits, ()),
+        performs_internal_shuffling=True)
+
+  @property
+  def splits(self) -> Sequence[str]:
+    """Those whose files are named; all, where none are."""
+    return [split for split in self._splits if self._is_named(split)] or self._splits
+
+  def check_split(self, split: str) -> None:
+    """Raises a ValueError if the files of a split are not named."""
+    if split in self._splits:
+      self._choose_fn(split)
 
   def list_shards(self, split: str) -> list[str]:
     """Returns the paths of a split's files, sorted, all of them checked."""
@@ -84,7 +97,11 @@ class FilesDataSource(seqio.FileDataSource):
       self, split: str = "train", shuffle: bool = True, seed: int | None = None,
       shard_info: seqio.ShardInfo | None = None, **unused_kwargs: Any,
   ) -> tf.data.Dataset:
-    """Returns a tf.data.Dataset of dicts from feature to <string>[]."""
+    """Returns a tf.data.Dataset of dicts from feature to <string>[].
+
+    Shuffled, each pass has each example once, in an order of its own. What the
+    seed is decides the order of all passes.
+    """
     paths = self.list_shards(split)
     in_python = [self._is_for_python(path) for path in paths]
     files = tf.data.Dataset.from_tensor_slices((paths, in_python))
@@ -92,9 +109,37 @@ class FilesDataSource(seqio.FileDataSource):
       files = files.shard(shard_info.num_shards, shard_info.index)
     if shuffle:
       files = files.shuffle(len(paths), seed=seed)
-    return files.interleave(
-        self._file_reader(any(in_python)), cycle_length=self._cycle_length,
-        block_length=self._block_length, num_parallel_calls=tf.data.AUTOTUNE)
+    block = _BLOCK if shuffle else self._block_length
+    rows = files.interleave(
+        self._file_reader(any(in_python), block), cycle_length=self._cycle_length,
+        block_length=1, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    if shuffle:
+      rows = rows.shuffle(self._buffer_size(split, paths), seed=seed)
+    return rows.map(
+        lambda row: dict(zip(self._features, tf.unstack(row, len(self._features)))),
+        num_parallel_calls=tf.data.AUTOTUNE)
+
+  def _buffer_size(self, split, paths):
+    """Returns how many examples to draw the next one from: all that memory takes."""
+    checked = [self._check(path) for path in paths]
+    examples = sum(each.examples for each in checked)
+    size = sum(each.bytes for each in checked) + examples * _OVERHEAD_BYTES
+    if size <= _SHUFFLE_BYTES:
+      return examples
+    window = max(1, examples * _SHUFFLE_BYTES // size)
+    logging.warning(
+        "%s: the %d examples take more memory than there is for shuffling; each is "
+        "drawn from the next %d of up to %d files that are read side by side. Where "
+        "these are sorted, cut them into more files, as by split -n l/64.", split,
+        examples, window, self._cycle_length)
+    return window
+
+  def _is_named(self, split):
+    try:
+      self._choose_fn(split)
+    except ValueError:
+      return False
+    return True
 
   def _paths(self, split):
     """Returns the sorted paths of a split's files, which all exist."""
@@ -112,29 +157,31 @@ class FilesDataSource(seqio.FileDataSource):
   def _read_through(self, path):
     """Reads a file; raises ValueError with the number of the first bad line."""
     lines = lines_lib.Lines(path)
-    examples = sum(1 for _ in self._parse_fn(lines))
+    examples = characters = 0
+    for example in self._parse_fn(lines):
+      examples, characters = examples + 1, characters + sum(map(len, example))
     logging.info("%s: %d examples, %d blank lines skipped, longest line %d "
                  "characters.", path, examples, lines.blank, lines.longest)
-    return _Checked(examples, lines.bytes, lines.odd_gzip)
+    return _Checked(examples, max(lines.bytes, characters), lines.odd_gzip)
 
   def _is_for_python(self, path):
     return (self._read_fn is None or self._needs_python(path) or
             self._check(path).odd_gzip)
 
-  def _file_reader(self, needs_python):
+  def _file_reader(self, needs_python, block):
     """Returns a function from (path, whether Python reads it) to a Dataset."""
     def read(path, in_python):
       if self._read_fn is None:
-        return self._read_in_python([path])
-      examples = self._read_fn(tf.boolean_mask([path], [~in_python]))
+        return self._read_in_python([path], block)
+      rows = self._read_fn(tf.boolean_mask([path], [~in_python]), block)
       if needs_python:
-        examples = examples.concatenate(self._read_in_python(
-            tf.boolean_mask([path], [in_python])))
-      return examples
+        rows = rows.concatenate(self._read_in_python(
+            tf.boolean_mask([path], [in_python]), block))
+      return rows
 
     return read
 
-  def _read_in_python(self, paths):
+  def _read_in_python(self, paths, block):
     """Reads by what has checked the files, in the process of the trainer only.
 
     Where hosts of a pod read the data, cache the task first
@@ -142,37 +189,43 @@ class FilesDataSource(seqio.FileDataSource):
 
     Args:
       paths: <string>[files].
+      block: how many examples TensorFlow gets at a time.
+
+    Returns:
+      a tf.data.Dataset of <string>[examples, features].
     """
     def blocks(paths):
       for path in paths:
         rows = iter(self._parse_fn(lines_lib.Lines(path.decode("utf-8"))))
-        while block := list(itertools.islice(rows, _PYTHON_BLOCK)):
-          yield tuple(np.array([text.encode("utf-8") for text in column], object)
-                      for column in zip(*block))
+        while some := list(itertools.islice(rows, block)):
+          yield np.array([[text.encode("utf-8") for text in row] for row in some],
+                         object)
 
-    signature = tuple(tf.TensorSpec([None], tf.string) for _ in self._features)
     return tf.data.Dataset.from_generator(
-        blocks, args=(paths,), output_signature=signature).flat_map(
-            lambda *columns: tf.data.Dataset.from_tensor_slices(
-                dict(zip(self._features, columns))))
+        blocks, args=(paths,),
+        output_signature=tf.TensorSpec([None, len(self._features)], tf.string))
 
 
-def read_lines(paths: tf.Tensor) -> tf.data.Dataset:
+def read_lines(paths: tf.Tensor, block: int) -> tf.data.Dataset:
   """Reads what `Lines` yields, in TensorFlow alone.
 
   Args:
     paths: <string>[files], whose gzip members, if any, are not empty.
+    block: how many lines to read at a time.
 
   Returns:
-    a tf.data.Dataset of <string>[].
+    a tf.data.Dataset of <string>[lines].
   """
   is_gzip = tf.strings.regex_full_match(paths, r".*\.gz")
   compression = tf.where(tf.reduce_any(is_gzip), "GZIP", "")
-  lines = tf.data.TextLineDataset(paths, compression_type=compression)
-  lines = lines.map(
-      lambda line: tf.strings.regex_replace(line, f"^{lines_lib.BOM}", ""))
-  return lines.filter(
-      lambda line: tf.logical_not(tf.strings.regex_full_match(line, _BLANK)))
+
+  def without_blanks(lines):
+    lines = tf.strings.regex_replace(lines, f"^{lines_lib.BOM}", "")
+    return tf.boolean_mask(
+        lines, ~tf.strings.regex_full_match(lines, _BLANK))
+
+  return tf.data.TextLineDataset(paths, compression_type=compression).batch(
+      block).map(without_blanks)
 
 
 def find_files(origin: str, globs: Iterable[str]) -> list[str]:

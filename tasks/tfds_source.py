@@ -1,12 +1,46 @@
-"""Data sets of TFDS, read without asking the network for what is at hand."""
+"""Data sets of TFDS, read without asking the network for what is at hand.
+
+Gin names others in the place of those that the tasks read by default, with a star
+for what may stay:
+
+  synthesizer_mtf.tasks.tfds.names = {"c4/en:3.1.0": "c4/realnewslike:3.1.0",
+                                      "glue/*:2.0.0": "glue/*:1.0.0"}
+"""
 
 from collections.abc import Collection
 from collections.abc import Sequence
+import re
 from typing import Any
 
+import gin
 import seqio
 import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
+
+_PARAMETER = "synthesizer_mtf.tasks.tfds.names"
+
+# The names that tasks read by default.
+_DEFAULTS = set()
+
+
+@gin.configurable("tfds", module="synthesizer_mtf.tasks")
+def _chosen_name(default, names=None):
+  """Returns the name of the data set to read; gin passes `names`."""
+  names = {} if names is None else names
+  if not isinstance(names, dict) or not all(
+      isinstance(name, str) for pair in names.items() for name in pair):
+    raise ValueError(
+        f"`{_PARAMETER}` is {names!r} but must be a dict from names of data sets to "
+        "others, as {'c4/en:3.1.0': 'c4/realnewslike:3.1.0'}; change it.")
+  for name, other in names.items():
+    pattern = re.compile(re.escape(name).replace(r"\*", "(.*)"))
+    if not any(map(pattern.fullmatch, _DEFAULTS)):
+      raise ValueError(
+          f"`{_PARAMETER}` replaces {name!r}, but no task reads a data set of that "
+          f"name; there are {', '.join(sorted(_DEFAULTS))}.")
+    if match := pattern.fullmatch(default):
+      return other.replace("*", match[1]) if match.groups() else other
+  return default
 
 
 class PreparedDataSource(seqio.TfdsDataSource):
@@ -26,6 +60,17 @@ class PreparedDataSource(seqio.TfdsDataSource):
       splits: a list of the splits to use; None for all of them.
     """
     super().__init__(tfds_name=tfds_name, splits=splits, read_only=True)
+    _DEFAULTS.add(tfds_name)
+    self._loaders = {tfds_name: self._tfds_dataset}
+
+  @property
+  def tfds_dataset(self) -> seqio.LazyTfdsLoader:
+    """The data set that gin has chosen."""
+    default = self._tfds_dataset.name
+    name = _chosen_name(default)
+    if name not in self._loaders:
+      self._loaders[name] = seqio.LazyTfdsLoader(name, read_only=True)
+    return self._loaders[name]
 
   @property
   def splits(self) -> Collection[str]:
@@ -43,7 +88,8 @@ class PreparedDataSource(seqio.TfdsDataSource):
 
   def list_shards(self, split: str) -> Sequence[str]:
     self._prepare()
-    return super().list_shards(split)
+    # seqio's remembers those of the data set that was chosen first.
+    return seqio.TfdsDataSource.list_shards.__wrapped__(self, split)
 
   def made_with(self) -> dict[str, str]:
     """Returns what a cache of the examples depends on."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import gin
 import mesh_tensorflow as mtf
+import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.command import checkpoints
 import tensorflow.compat.v1 as tf
@@ -21,6 +22,7 @@ _RUN = "utils.run"
 _MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
           "score_from_strings", "score_from_dataset", "export_score",
           "export_infer", "export")
+_EVALUATIONS = ("perplexity_eval", "eval", "score_eval", "score_from_dataset")
 _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
 # The least of each; without layers a model is a bag of words.
@@ -260,10 +262,27 @@ def _check_run(config, run):
       raise ValueError(
           f"--model_dir is {_model_dir!r}, where there is no checkpoint, but "
           f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
+  if mode in _EVALUATIONS:
+    _check_split(_macro(config, "MIXTURE_NAME"), run.get("dataset_split", "train"))
   source = _macro(config, "input_filename")
   if mode == "infer" and source and not tf.io.gfile.exists(source):
     raise ValueError(f"`input_filename` is {source!r}, but there is no such file; "
                      "name the one whose lines shall be decoded.")
+
+
+def _check_split(name, split):
+  """T5 evaluates on nothing, and says so in a log, if no task has the split."""
+  if name not in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}:
+    return
+  tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name))
+  if any(split in task.splits for task in tasks):
+    return
+  for task in tasks:
+    getattr(task.source, "check_split", lambda split: None)(split)
+  splits = sorted({each for task in tasks for each in task.splits})
+  raise ValueError(
+      f"`{_RUN}.dataset_split` is {split!r}, but `MIXTURE_NAME` is {name!r}, which "
+      f"has no such split; bind it to one of {', '.join(map(repr, splits))}.")
 
 
 def _check_division(config, run):

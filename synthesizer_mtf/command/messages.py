@@ -92,6 +92,8 @@ def is_mistake(error: BaseException) -> bool:
     return True
   if isinstance(error, tf.errors.OpError) and "HTTP" in text:
     return True
+  if isinstance(error, tf.errors.DataLossError):
+    return any(part in text for part in _DAMAGES)
   if isinstance(error, (FileNotFoundError, tf.errors.NotFoundError)):
     return bool(_bindings_in(text))
   if isinstance(error, ModuleNotFoundError):
@@ -261,7 +263,13 @@ _NAMES = {
     r"Unable to open file: (.*?)\. Searched": _files,
 }
 
+_DAMAGED = (
+    "a file of the data set or of a cache is damaged, as by a copy that was "
+    "interrupted: prepare the data set, or make the cache, again")
+_DAMAGES = ("truncated record", "corrupted record")
+
 _REMEDIES = {
+    **dict.fromkeys(_DAMAGES, _DAMAGED),
     "No bindings specified for": "define it, or mend its name",
     "No module named": "mend --module_import, or install the module",
     "Error executing an HTTP request": (

@@ -339,6 +339,23 @@ RUNS = {
          "gin_param": ["utils.run.dataset_split = 'validation'",
                        "eval_checkpoint_step = -1"]},
         ["no checkpoint, but `utils.run.mode` is 'perplexity_eval'; name"]),
+    "evaluation on files that are not named": (
+        {"model_dir": "{folder}/trained", "gin_file": ["eval.gin"],
+         "gin_param": ["utils.run.dataset_split = 'test'"]},
+        ["`synthesizer_mtf.tasks.pairs.test` or the environment variable",
+         "set it to the path"]),
+    "perplexity of a split that is missing": (
+        {"model_dir": "{folder}/trained", "gin_file": ["perplexity_eval.gin"],
+         "gin_param": ["utils.run.dataset_split = 'validation'",
+                       "MIXTURE_NAME = 'synth_lm1b'"]},
+        ["`utils.run.dataset_split` is 'validation', but `MIXTURE_NAME` is "
+         "'synth_lm1b', which has no such split; bind it to one of 'test', "
+         "'train'"]),
+    "evaluation of a mixture on a split that is missing": (
+        {"model_dir": "{folder}/trained", "gin_file": ["eval.gin"],
+         "gin_param": ["utils.run.dataset_split = 'dev'",
+                       "MIXTURE_NAME = 'synth_super_glue'"]},
+        ["`utils.run.dataset_split` is 'dev', but `MIXTURE_NAME` is", "bind it"]),
     "export of nothing": (
         {"gin_param": ["utils.run.mode = 'export_infer'"]},
         ["no checkpoint, but `utils.run.mode` is 'export_infer'; name"]),
@@ -373,7 +390,7 @@ FILES = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
 
 
 @pytest.fixture(scope="module")
-def trainer(tmp_path_factory, sentencepiece_model):
+def trainer(tmp_path_factory, sentencepiece_model, tfds_data_dir):
   """Returns the files for RUNS: a folder, and bindings of a tiny model."""
   folder = tmp_path_factory.mktemp("wrong")
   (folder / "pairs.tsv").write_text("one\teno\ntwo\towt\n")
@@ -417,6 +434,17 @@ def test_a_wrong_run_ends_in_one_sentence(name, trainer, capsys):
   assert "mistake of the program" not in message
   check_message(
       message, [p.replace("{folder}", str(trainer[0])) for p in pieces])
+
+
+@pytest.mark.parametrize("text", [
+    "truncated record at 1044' failed with Read less bytes than requested",
+    "corrupted record at 476 [[{{node IteratorGetNext}}]]"])
+def test_a_damaged_file_of_records_is_the_users_to_make_again(text, capsys):
+  error = tf.errors.DataLossError(None, None, text)
+  assert messages.is_mistake(error)
+  messages.report(error)
+  check_message(capsys.readouterr().err.strip().splitlines()[-1], [
+      text.split(" at ")[0], "; a file of the data set or of a cache is damaged"])
 
 
 def test_a_machine_without_a_network_is_told_what_to_use_instead(capsys):

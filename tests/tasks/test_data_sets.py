@@ -5,6 +5,7 @@ import sys
 import pytest
 import seqio
 from support import prepared
+from support.task_files import bind
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.tasks import cache
 from synthesizer_mtf.tasks import tfds_source
@@ -55,3 +56,57 @@ def test_a_missing_data_set_is_prepared_where_that_works(tmp_path):
         lambda _: {"train": iter([(0, row), (1, row)])})
     assert source.num_input_examples("train") == 2
   assert len(list(source.get_dataset("train"))) == 2
+
+
+@pytest.mark.parametrize("name, split, splits", [
+    ("synth_lm1b", "validation", "'train', 'test'"),
+    ("synth_ag_news", "validation", "'train', 'test'"),
+    ("synth_glue_mnli_matched", "train", "'validation', 'test'"),
+])
+def test_a_split_that_is_missing_is_named_with_those_that_there_are(
+    name, split, splits, tasks_to_read):
+  task = seqio.TaskRegistry.get(name)
+  with pytest.raises(ValueError) as error:
+    task.get_dataset({"inputs": 8, "targets": 8}, split)
+  assert str(error.value) == (
+      f"task '{name}' has no split '{split}'; bind `utils.run.dataset_split` to one "
+      f"of those that it has, which are {splits}.")
+  assert messages.is_mistake(error.value)
+
+
+@pytest.mark.parametrize("names, default, expected", [
+    ({"c4/en:3.1.0": "c4/realnewslike:3.1.0"}, "c4/en:3.1.0",
+     "c4/realnewslike:3.1.0"),
+    ({"c4/en:3.1.0": "c4/realnewslike:3.1.0"}, "lm1b:1.1.0", "lm1b:1.1.0"),
+    ({"glue/*:2.0.0": "glue/*:1.0.0"}, "glue/mnli:2.0.0", "glue/mnli:1.0.0"),
+    (None, "glue/mnli:2.0.0", "glue/mnli:2.0.0"),
+])
+def test_gin_names_other_data_sets_and_versions(names, default, expected):
+  source = tfds_source.PreparedDataSource(default)
+  bind("tfds.names", names)
+  assert source.tfds_dataset.name == expected
+  assert source.made_with() == {"data set": expected}
+  bind("tfds.names", None)
+  assert source.tfds_dataset.name == default
+
+
+def test_another_data_set_is_read(tasks_to_read):
+  bind("tfds.names", {"lm1b:1.1.0": "c4/en:3.1.0"})
+  task = seqio.TaskRegistry.get("synth_lm1b")
+  assert set(task.splits) == {"train", "validation"}
+  found = [example["targets_pretokenized"].decode() for example in task.get_dataset(
+      {"targets": 64}, "validation", shuffle=False).as_numpy_iterator()]
+  assert found == [prepared.DOCUMENT["text"]] * 3
+  assert len(task.source.list_shards("validation")) == 1
+
+
+@pytest.mark.parametrize("names, message", [
+    ({"c4/en": "c4/realnewslike:3.1.0"}, "replaces 'c4/en', but no task reads"),
+    ({"c4/en:3.1.0": 3}, "is .* but must be a dict"),
+    ("c4/realnewslike:3.1.0", "is 'c4/realnewslike:3.1.0' but must be a dict"),
+    ({"c4/en:3.1.0": "c4/realnewslike"}, "must contain a version number"),
+])
+def test_wrong_names_of_data_sets_are_named(names, message):
+  bind("tfds.names", names)
+  with pytest.raises(ValueError, match=message):
+    _ = seqio.TaskRegistry.get("synth_c4_span_corruption").source.tfds_dataset

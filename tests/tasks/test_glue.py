@@ -7,6 +7,7 @@ import gin
 import pytest
 import seqio
 from support import prepared
+from support.events import write_events
 from synthesizer_mtf.tasks import averages
 from synthesizer_mtf.tasks import super_glue
 from t5.data import glue_utils
@@ -246,3 +247,11 @@ def test_the_command_prints_and_writes_the_columns(tmp_path, capsys):
 def test_the_command_names_a_folder_without_scores(tmp_path):
   with pytest.raises(SystemExit, match="no event file with scores"):
     averages.main([str(tmp_path)])
+
+
+def test_a_torn_event_file_counts_up_to_the_tear_and_says_so(tmp_path, capsys):
+  write_events(tmp_path, "eval/synth_glue_cola/matthews_corrcoef", {1: 5.0, 2: 6.0})
+  path, = tmp_path.glob("events*")
+  path.write_bytes(path.read_bytes()[:-9])
+  assert list(averages.read_scores(str(tmp_path))) == [1]
+  assert f"averages: '{path}' is damaged after 2 events" in capsys.readouterr().err

@@ -4,11 +4,15 @@ import gzip
 import json
 import logging
 
+import numpy as np
 import pytest
 import seqio
 from support.task_files import bind
 from support.task_files import examples
+from support.task_files import LENGTHS
 from support.task_files import texts
+from synthesizer_mtf.tasks import text_source
+from t5.models import mesh_transformer
 import tensorflow.compat.v2 as tf
 
 pytestmark = pytest.mark.usefixtures("clean_tasks")
@@ -254,6 +258,106 @@ def test_reading_text_needs_no_python(tmp_path):
   nodes = {node.op for f in functions for node in f.node_def}
   assert "StaticRegexFullMatch" in nodes
   assert not [op for op in nodes if "PyFunc" in op]
+
+
+def test_a_test_split_of_own_files_is_read(tmp_path):
+  (tmp_path / "a.txt").write_text("one\n")
+  (tmp_path / "a.tsv").write_text("one\teins\n")
+  bind("text.test", str(tmp_path / "a.txt"))
+  bind("pairs.test", str(tmp_path / "a.tsv"))
+  assert documents("test") == ["one"]
+  assert texts("synth_text_pairs", "test") == [("one", "eins")]
+
+
+def test_splits_are_those_whose_files_are_named(tmp_path, monkeypatch):
+  task = seqio.TaskRegistry.get("synth_text_pairs")
+  assert list(task.splits) == ["train", "validation", "test"]
+  bind("pairs.train", "a.tsv")
+  assert list(task.splits) == ["train"]
+  monkeypatch.setenv("SYNTHESIZER_MTF_PAIRS_TEST", "b.tsv")
+  assert list(task.splits) == ["train", "test"]
+
+
+def test_a_split_without_files_names_the_parameter(tmp_path):
+  (tmp_path / "a.tsv").write_text("one\teins\n")
+  bind("pairs.train", str(tmp_path / "a.tsv"))
+  with pytest.raises(ValueError, match="tasks.pairs.test` or the env.*set it to"):
+    examples("synth_text_pairs", "test")
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
+def test_shuffled_pairs_come_once_in_each_pass_and_each_in_its_own_order(
+    name, tmp_path):
+  lines = [f"{i}\tt" if name == "a.tsv" else
+           json.dumps({"inputs": str(i), "targets": "t"}) for i in range(1500)]
+  (tmp_path / name).write_text("\n".join(lines))
+  bind("pairs.train", str(tmp_path / name))
+  source = seqio.TaskRegistry.get("synth_text_pairs").source
+  def passes():
+    dataset = source.get_dataset("train", seed=5).repeat(2).as_numpy_iterator()
+    order = [int(example["inputs"]) for example in dataset]
+    return order[:1500], order[1500:]
+  first, second = passes()
+  assert sorted(first) == sorted(second) == list(range(1500))
+  assert first != second
+  assert (first, second) == passes()
+  assert abs(np.corrcoef(first, range(1500))[0, 1]) < 0.1
+  assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+
+
+def test_training_examples_of_small_sets_come_once_in_each_pass(tmp_path):
+  (tmp_path / "a.tsv").write_text("\n".join(f"{i}\tt" for i in range(40)))
+  bind("pairs.train", str(tmp_path / "a.tsv"))
+  dataset = seqio.TaskRegistry.get("synth_text_pairs").get_dataset(
+      LENGTHS, "train", seed=5, num_epochs=3)
+  order = [int(example["inputs_pretokenized"])
+           for example in dataset.as_numpy_iterator()]
+  passes = [order[:40], order[40:80], order[80:]]
+  assert all(sorted(each) == list(range(40)) for each in passes)
+  assert len(set(map(tuple, passes))) == 3
+
+
+def test_training_text_does_not_follow_sorted_files(tmp_path):
+  (tmp_path / "a.txt").write_text("\n".join(f"{i} the" for i in range(6000)))
+  bind("text.train", str(tmp_path / "a.txt"))
+  dataset = seqio.TaskRegistry.get("synth_text_lm").get_dataset(
+      {"targets": 12}, "train", seed=5)
+  chosen = seqio.TaskRegistry.get("synth_text_lm").output_features[
+      "targets"].vocabulary
+  found = [int(number) for example in dataset.take(60).as_numpy_iterator()
+           for number in chosen.decode_tf(example["targets"]).numpy().split()
+           if number.isdigit()]
+  assert len(found) > 30
+  assert min(found) < 1000 and max(found) > 5000
+
+
+def test_a_set_that_memory_does_not_take_is_shuffled_in_windows_and_says_so(
+    tmp_path, monkeypatch, caplog):
+  for name in "ab":
+    (tmp_path / f"{name}.tsv").write_text(
+        "\n".join(f"{name}{i}\tt" for i in range(100)))
+  bind("pairs.train", str(tmp_path / "*.tsv"))
+  monkeypatch.setattr(text_source, "_SHUFFLE_BYTES", 10_000)
+  source = seqio.TaskRegistry.get("synth_text_pairs").source
+  order = [example["inputs"] for example in source.get_dataset(
+      "train", seed=5).as_numpy_iterator()]
+  assert len(set(order)) == 200
+  assert "train: the 200 examples take more memory" in caplog.text
+  assert "drawn from the next 48 of up to 16 files" in caplog.text
+
+
+def test_rows_of_a_language_model_hold_every_token(tmp_path):
+  words = " ".join(f"word{i}" for i in range(200))
+  (tmp_path / "a.txt").write_text(f"{words}\nthe end\n")
+  bind("text.train", str(tmp_path / "a.txt"))
+  evaluated, = mesh_transformer.mesh_eval_dataset_fn(
+      "synth_text_lm", {"targets": 16}, "train")
+  rows = [row["targets"] for row in evaluated.dataset_fn().as_numpy_iterator()]
+  chosen = seqio.TaskRegistry.get("synth_text_lm").output_features[
+      "targets"].vocabulary
+  assert len(rows) > 20
+  ids = [*chosen.encode(words), 1, *chosen.encode("the end"), 1]
+  assert [token for row in rows for token in row if token] == ids
 
 
 def test_long_pairs_are_cut_and_counted_not_dropped(tmp_path, capfd):
