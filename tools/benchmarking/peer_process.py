@@ -9,10 +9,12 @@ versions, then the loss of each step: forward, backward, Adafactor, float32. Of 
 package it uses nothing.
 """
 
+from collections.abc import Callable
 import importlib.metadata
 import json
 import os
 import sys
+from typing import Any
 
 import numpy as np
 import transformers
@@ -20,7 +22,7 @@ import transformers
 _LEARNING_RATE = 0.01
 
 
-def configuration(sizes):
+def configuration(sizes: dict[str, Any]) -> transformers.T5Config:
   """Hugging Face's configuration of T5 with these sizes."""
   return transformers.T5Config(
       vocab_size=sizes["vocabulary"], d_model=sizes["d_model"], d_kv=sizes["d_kv"],
@@ -29,7 +31,7 @@ def configuration(sizes):
       decoder_start_token_id=0)
 
 
-def tokens(sizes):
+def tokens(sizes: dict[str, Any]) -> list[np.ndarray]:
   """<int64>[batch, length] of inputs and targets; the first row ends in padding."""
   made = []
   for length in (sizes["inputs"], sizes["targets"]):
@@ -40,7 +42,7 @@ def tokens(sizes):
   return made
 
 
-def torch_step(sizes):
+def torch_step(sizes: dict[str, Any]) -> tuple[Callable[[], float], int]:
   """A function that trains one step and returns the loss; and how many parameters."""
   import torch
   from transformers import optimization
@@ -65,7 +67,7 @@ def torch_step(sizes):
   return step, sum(p.numel() for p in model.parameters())
 
 
-def jax_step(sizes):
+def jax_step(sizes: dict[str, Any]) -> tuple[Callable[[], float], int]:
   """A function that trains one step and returns the loss; and how many parameters."""
   import jax
   import optax
@@ -108,7 +110,7 @@ PEERS = {"PyTorch": (torch_step, ["torch", "transformers"]),
          "JAX": (jax_step, ["jax", "flax", "optax", "transformers"])}
 
 
-def main(name, sizes):
+def main(name: str, sizes: str) -> None:
   """Answers a line of standard input with one of standard output."""
   make, packages = PEERS[name]
   answers = os.fdopen(os.dup(1), "w")
