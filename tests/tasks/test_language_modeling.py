@@ -91,9 +91,10 @@ def test_the_pieces_of_the_vocabulary_are_looked_at_once(tasks_to_read, monkeypa
 
   monkeypatch.setattr(vocabulary.TaskVocabulary, "vocab_size", PIECES)
   monkeypatch.setattr(vocabulary.TaskVocabulary, "tokenizer", Tokenizer())
-  batches = tf.data.Dataset.from_tensor_slices(
-      {"targets": np.full([7, 2, 3], 5)})
-  tokens, words = perplexity._count_all(lambda params: batches, chosen)
+  def input_fn(params):
+    return tf.data.Dataset.from_tensor_slices({"targets": np.full([7, 2, 3], 5)})
+
+  tokens, words = perplexity._count_all(input_fn, chosen)
   assert tokens.tolist() == words.tolist() == [3] * 14
   assert len(calls) <= PIECES
 

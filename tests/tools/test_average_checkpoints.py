@@ -1,0 +1,85 @@
+"""`tools/average_checkpoints`: the mean of the last checkpoints, exactly."""
+
+import fractions
+
+import numpy as np
+import pytest
+from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.tools import average_checkpoints
+import tensorflow.compat.v1 as tf
+
+HALF = tf.bfloat16.as_numpy_dtype
+
+
+def values(step, seed):
+  generator = np.random.RandomState(seed)
+  return {"a/kernel": generator.randn(3, 5).astype(HALF),
+          "b": generator.randn(4).astype(np.float32),
+          "b_slot_vc": np.float32(generator.rand()),
+          "global_step": np.int64(step)}
+
+
+@pytest.fixture
+def model_dir(tmp_path):
+  folder = tmp_path / "model"
+  folder.mkdir()
+  for step in (4, 8, 12, 100):
+    average_checkpoints._save(values(step, step), str(folder / f"model.ckpt-{step}"))
+  (folder / "operative_config.gin").write_text("d_model = 8\n")
+  return folder
+
+
+def mean(arrays):
+  """The mean of numbers as fractions, rounded once."""
+  total = np.vectorize(lambda *each: float(
+      sum(fractions.Fraction(float(x)) for x in each) / len(each)))
+  return np.asarray(total(*arrays))
+
+
+def test_the_mean_is_exact_and_the_step_is_the_last(model_dir, tmp_path):
+  path = average_checkpoints.average(str(model_dir), 3, str(tmp_path / "mean"))
+  reader = tf.train.load_checkpoint(path)
+  sources = [values(step, step) for step in (8, 12, 100)]
+  assert set(reader.get_variable_to_shape_map()) == set(sources[0])
+  for name in ("a/kernel", "b", "b_slot_vc"):
+    found = reader.get_tensor(name)
+    assert found.dtype == sources[0][name].dtype
+    np.testing.assert_array_equal(
+        found, mean([s[name] for s in sources]).astype(found.dtype))
+  assert reader.get_tensor("global_step") == 100
+  assert reader.get_tensor("global_step").dtype == np.int64
+
+
+def test_the_folder_is_that_of_a_model(model_dir, tmp_path):
+  average_checkpoints.main([str(model_dir), "--last=2", f"--output={tmp_path}/mean"])
+  found = tmp_path / "mean"
+  assert checkpoints.latest(str(found)) == f"{found}/model.ckpt-100"
+  assert tf.train.latest_checkpoint(str(found)) == f"{found}/model.ckpt-100"
+  assert (found / "operative_config.gin").read_text() == "d_model = 8\n"
+  assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_other_models_are_refused(model_dir, tmp_path):
+  other = {**values(12, 1), "b": np.zeros(5, np.float32)}
+  average_checkpoints._save(other, str(model_dir / "model.ckpt-12"))
+  with pytest.raises(SystemExit, match="ckpt-12 and .*ckpt-100 are of different "
+                     "models: 1 variables differ, such as b;"):
+    average_checkpoints.main([str(model_dir), "--last=2", f"--output={tmp_path}/mean"])
+  assert not (tmp_path / "mean").exists()
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--last=5"], "has 4 checkpoints, but --last is 5"),
+    (["--last=2", "--output={model}"], "is not empty; name a new folder"),
+])
+def test_what_cannot_be_averaged_is_said(model_dir, tmp_path, flags, message):
+  flags = [flag.replace("{model}", str(model_dir)) for flag in flags]
+  with pytest.raises(SystemExit, match=message):
+    average_checkpoints.main([str(model_dir), f"--output={tmp_path}/mean", *flags])
+
+
+def test_a_damaged_checkpoint_is_named(model_dir, tmp_path):
+  path, = model_dir.glob("model.ckpt-12.data*")
+  path.write_bytes(b"")
+  with pytest.raises(SystemExit, match="model.ckpt-12.data.* bytes, of"):
+    average_checkpoints.main([str(model_dir), "--last=2", f"--output={tmp_path}/mean"])

@@ -1,0 +1,122 @@
+"""`tools/inspect_task`: what a task feeds a model."""
+
+import functools
+import json
+
+from matplotlib import image
+import pytest
+import seqio
+from synthesizer_mtf.tools import inspect_task
+from synthesizer_mtf.tools.inspection import reading
+import tensorflow.compat.v2 as tf
+
+SIZES = [3, 9, 5, 4]  # Tokens of the inputs, with their end; targets have two.
+LENGTHS = {"inputs": 6, "targets": 4}
+
+
+def _data(split, shuffle_files, seed=None):
+  del split, shuffle_files, seed
+  rows = [("x" * (size - 1), "y") for size in SIZES]
+  return tf.data.Dataset.from_tensor_slices(
+      {"inputs": [a for a, _ in rows], "targets": [b for _, b in rows]})
+
+
+@pytest.fixture
+def task():
+  """A task of bytes, and a mixture of it and another."""
+  feature = seqio.Feature(seqio.ByteVocabulary(), add_eos=True)
+  for name in ("test_bytes", "test_more"):
+    seqio.TaskRegistry.add(
+        name, source=seqio.FunctionDataSource(
+            _data, ["train"], num_input_examples={"train": 4}),
+        preprocessors=[seqio.preprocessors.tokenize,
+                       seqio.preprocessors.append_eos_after_trim],
+        output_features={"inputs": feature, "targets": feature}, metric_fns=[])
+  seqio.MixtureRegistry.add("test_both", [("test_bytes", 3), ("test_more", 1)])
+  yield "test_bytes"
+  seqio.MixtureRegistry.remove("test_both")
+  for name in ("test_bytes", "test_more"):
+    seqio.TaskRegistry.remove(name)
+
+
+def read(name, lengths=LENGTHS, number=2, most=10, split="train"):
+  return reading.read(name, split, lengths, number, most, lambda n: None)
+
+
+def test_lengths_cuts_and_packed_rows_are_those_of_the_rows(task):
+  found = read(task)
+  assert found.tokens["inputs"].tolist() == [3, 6, 5, 4]
+  assert found.uncut["inputs"].tolist() == SIZES
+  assert found.uncut["targets"].tolist() == [2] * 4
+  assert found.whole and len(found.examples) == 2
+  # None of them fit into a row of 6 together.
+  assert found.per_row == 1 and found.fill["inputs"] == 18 / 24
+  assert found.fill["targets"] == 0.5
+
+
+def test_examples_of_a_packed_row_are_told_apart(task):
+  found = read(task, {"inputs": 12, "targets": 4}, most=3)
+  row, other = found.packed
+  assert [len(ids) for ids in reading.segments(row, "inputs")] == [3, 9]
+  assert [len(ids) for ids in reading.segments(other, "inputs")] == [5]
+  assert not found.whole and found.per_row == 1.5
+
+
+def test_what_is_made_to_length_is_not_called_cut(tasks_to_read):
+  found = read("synth_c4_span_corruption", {"inputs": 32, "targets": 14}, most=5)
+  assert not found.uncut and set(found.tokens["inputs"]) == {32}
+  assert [row["cut"] for row in inspect_task.rows(found)[:2]] == [None, None]
+
+
+def test_a_mixture_shows_its_rates(task):
+  found = read("test_both")
+  assert found.rates == [("test_bytes", 3.0), ("test_more", 1.0)]
+  shares = [row["share"] for row in inspect_task.rows(found)
+            if row["kind"] == "rate"]
+  assert shares == [0.75, 0.25]
+
+
+def test_the_command_prints_text_ids_and_table_and_draws_lengths(
+    task, tmp_path, capsys):
+  inspect_task.main([task, "--number=1", "--lengths=inputs=6,targets=4",
+                     f"--plot={tmp_path}/a.png", f"--json={tmp_path}/a.jsonl"])
+  printed = capsys.readouterr().out
+  for part in ("inputs, 3 tokens\n    text     'xx'\n    ids      123 123 1\n"
+               "    decoded  'xx'", "packed row 1", "inputs of example 1, 3 tokens",
+               "the whole split"):
+    assert part in printed
+  line, = [words.split() for words in printed.splitlines()
+           if words.startswith("inputs ")]
+  assert line == ["inputs", "4", "6", "4.5", "4", "6", "9", "25.0%", "75.0%"]
+  rows = [json.loads(row) for row in (tmp_path / "a.jsonl").read_text().splitlines()]
+  assert rows[0]["cut"] == 0.25 and rows[0]["longest_uncut"] == 9
+  assert image.imread(tmp_path / "a.png").std() > 0.05
+
+
+def test_lengths_come_from_gin_where_none_are_given(task, capsys):
+  inspect_task.main([task, "--number=1", "--gin_param=utils.run.sequence_length "
+                     "= {'inputs': 7, 'targets': 3}"])
+  assert "inputs          4      7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["no_such_task"], "No Task or Mixture found with name 'no_such_task'"),
+    (["test_bytes", "--split=test"], "--split is 'test', but 'test_bytes' has train"),
+    (["test_bytes", "--lengths=inputs=6,more=4"],
+     "names 'more', but the features of 'test_bytes' are inputs, targets"),
+    (["test_bytes", "--plot=/no/such/a.png"], "there is no folder '/no/such'"),
+    (["test_bytes", "--module_import=no_such_module"], "no_such_module"),
+])
+def test_mistakes_end_in_one_sentence(task, flags, message):
+  with pytest.raises(SystemExit, match=message):
+    inspect_task.main(flags)
+
+
+@pytest.mark.parametrize("steps, only", [
+    ([seqio.preprocessors.append_eos_after_trim], True),
+    ([functools.partial(seqio.preprocessors.append_eos)], True),
+    ([functools.partial(lambda data, sequence_length: data)], False)])
+def test_what_uses_lengths_but_to_cut_is_known(steps, only):
+  class Task:
+    preprocessors = steps
+  assert reading._cuts_only([Task]) == only

@@ -1,0 +1,140 @@
+r"""Averages the last checkpoints of a model into a new folder.
+
+  python -m synthesizer_mtf.tools.average_checkpoints MODEL_DIR --last=5 \
+    --output=MODEL_DIR.average
+
+The result is a checkpoint like any other: evaluate, decode or export it with
+--model_dir=MODEL_DIR.average. Its step is that of the last one. There have to be so
+many checkpoints: Mesh TensorFlow keeps `utils.run.keep_checkpoint_max` of them, 10 by
+default, and the recipes for a laptop 2.
+
+(T5 has a script for it, which adds up in the variables' own type: of bfloat16, in
+which Mesh saves, only 8 bits are exact.)
+"""
+
+import argparse
+from collections.abc import Sequence
+import os
+import sys
+
+import numpy as np
+from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.tools import arguments
+import tensorflow.compat.v1 as tf
+import tqdm
+
+_CONFIG = "operative_config.gin"
+
+
+def average(model_dir: str, last: int, output: str) -> str:
+  """Writes the mean of the last checkpoints.
+
+  It is computed in float64 and rounded once, to the variable's type. What is no
+  floating point number, such as the step, is that of the last checkpoint.
+
+  Args:
+    model_dir: where they are.
+    last: how many.
+    output: a folder that is new or empty.
+
+  Returns:
+    the path of the new checkpoint.
+
+  Raises:
+    ValueError: there are too few, one is damaged or of another model, or the folder
+      holds something.
+  """
+  paths = checkpoints.find(model_dir)[-last:]
+  if len(paths) < last:
+    raise ValueError(
+        f"{model_dir!r} has {len(paths)} checkpoints, but --last is {last}; lower it, "
+        "or train with a larger `utils.run.keep_checkpoint_max`.")
+  if tf.io.gfile.isdir(output) and tf.io.gfile.listdir(output):
+    raise ValueError(f"--output is {output!r}, which is not empty; name a new folder.")
+  for path in paths:
+    checkpoints.check(path)
+  _check_alike(paths)
+  unfinished = output.rstrip("/") + ".unfinished"
+  if tf.io.gfile.isdir(unfinished):
+    tf.io.gfile.rmtree(unfinished)
+  tf.io.gfile.makedirs(unfinished)
+  name = os.path.basename(paths[-1])
+  _save(_means(paths), os.path.join(unfinished, name))
+  _finish(model_dir, unfinished, name)
+  if tf.io.gfile.isdir(output):
+    tf.io.gfile.rmtree(output)
+  tf.io.gfile.rename(unfinished, output)
+  return os.path.join(output, name)
+
+
+def _check_alike(paths):
+  *others, newest = (tf.train.load_checkpoint(path) for path in paths)
+  shapes = newest.get_variable_to_shape_map()
+  for path, other in zip(paths, others):
+    found = other.get_variable_to_shape_map()
+    differing = sorted(name for name in {**shapes, **found}
+                       if shapes.get(name) != found.get(name))
+    if differing:
+      raise ValueError(
+          f"{path} and {paths[-1]} are of different models: {len(differing)} variables "
+          f"differ, such as {differing[0]}; lower --last, or move one away.")
+
+
+def _means(paths):
+  """The variables' means, by name, in their own types."""
+  readers = [tf.train.load_checkpoint(path) for path in paths]
+  types = readers[-1].get_variable_to_dtype_map()
+  means = {}
+  for name in tqdm.tqdm(sorted(types), desc="variables", disable=None):
+    if not types[name].is_floating:
+      means[name] = readers[-1].get_tensor(name)
+      continue
+    total = sum(reader.get_tensor(name).astype(np.float64) for reader in readers)
+    means[name] = np.asarray(total / len(readers)).astype(
+        types[name].as_numpy_dtype)
+  return means
+
+
+def _save(values, path):
+  with tf.Graph().as_default(), tf.Session() as session:
+    holders = [tf.placeholder(value.dtype, value.shape) for value in map(
+        np.asarray, values.values())]
+    session.run(
+        tf.raw_ops.SaveV2(prefix=path, tensor_names=list(values),
+                          shape_and_slices=[""] * len(values), tensors=holders),
+        dict(zip(holders, values.values())))
+
+
+def _finish(model_dir, folder, name):
+  """Adds what else belongs to a folder of a model."""
+  with tf.io.gfile.GFile(os.path.join(folder, "checkpoint"), "w") as f:
+    f.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
+  config = os.path.join(model_dir, _CONFIG)
+  if tf.io.gfile.exists(config):
+    tf.io.gfile.copy(config, os.path.join(folder, _CONFIG))
+
+
+def _parser():
+  parser = argparse.ArgumentParser(
+      prog="average_checkpoints", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("model_dir", metavar="MODEL_DIR")
+  parser.add_argument("--last", type=arguments.positive, default=5, metavar="N",
+                      help="how many (default: %(default)s)")
+  parser.add_argument("--output", required=True, metavar="FOLDER",
+                      help="a new one, for the result")
+  return parser
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """Reads the flags and writes the checkpoint."""
+  args = _parser().parse_args(argv)
+  try:
+    path = average(args.model_dir, args.last, args.output)
+  except (ValueError, tf.errors.OpError) as error:
+    sys.exit(f"average_checkpoints: {error}")
+  print(f"The mean of {args.last} checkpoints is {path}")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,171 @@
+r"""Shows what a task feeds a model: text and ids, lengths, cuts, rates, packed rows.
+
+  SYNTHESIZER_MTF_VOCAB=spm.model python -m synthesizer_mtf.tools.inspect_task \
+    synth_glue --split=validation --number=5 --lengths=inputs=128,targets=16 \
+    --t5_tfds_data_dir=TFDS --plot=lengths.png
+
+It reads any task or mixture that is registered with seqio, those of T5 and of this
+package and those of --module_import, in the order of the data set and without
+shuffling. Gin files and bindings count as in training; so do lengths that they bind
+to `utils.run.sequence_length`.
+"""
+
+import argparse
+from collections.abc import Sequence
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+import seqio
+import synthesizer_mtf  # noqa: F401 (it registers its tasks)
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools.inspection import plot
+from synthesizer_mtf.tools.inspection import reading
+from t5.data import mixtures  # noqa: F401 (it registers T5's)
+import tensorflow.compat.v2 as tf
+import tqdm
+
+_SHOWN_IDS = 24
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """Reads the flags, prints what was found and writes it."""
+  args = _parser().parse_args(argv)
+  if args.t5_tfds_data_dir:
+    seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
+  try:
+    arguments.check_folders(args.plot, args.json)
+    for name in args.module_import:
+      importlib.import_module(name)
+    gin_files.parse(args.gin_file, args.gin_param)
+    lengths = args.lengths or gin_files.bound("utils.run.sequence_length", None)
+    with tqdm.tqdm(total=args.examples, desc="examples", disable=None) as bar:
+      found = reading.read(
+          args.name, args.split, lengths, args.number, args.examples, bar.update)
+  except (ValueError, ModuleNotFoundError, tf.errors.OpError) as error:
+    sys.exit(f"inspect_task: {error}")
+  features = seqio.get_mixture_or_task(args.name).output_features
+  print("\n".join(text(found, features)))
+  if args.plot:
+    plot.plot(found, args.plot)
+    print(f"\nThe lengths are in {args.plot}")
+  if args.json:
+    tabular.write_json(rows(found), args.json)
+
+
+def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
+  """What was found, as lines to read.
+
+  Args:
+    found: what `reading.read` returns.
+    features: those of the task, with their vocabularies.
+  """
+  lines = []
+  for number, row in enumerate(found.examples, 1):
+    lines += [f"\nexample {number}"]
+    for key in found.tokens:
+      lines += _shown(key, row[key], features, row.get(f"{key}_pretokenized"))
+  for number, row in enumerate(found.packed, 1):
+    lines += [f"\npacked row {number}"]
+    for key in found.tokens:
+      for place, ids in enumerate(reading.segments(row, key), 1):
+        lines += _shown(f"{key} of example {place}", ids, features, None, key)
+  return [*lines, "", *_table(found), "", *_of_rates(found)]
+
+
+def _shown(title, ids, features, pretokenized, key=None):
+  """Lines with the text, the ids and what they decode to."""
+  lines = [f"  {title}, {len(ids)} tokens"]
+  if isinstance(pretokenized, bytes):
+    lines.append(f"    text     {pretokenized.decode(errors='replace')!r}")
+  if np.ndim(ids) != 1 or not np.issubdtype(np.asarray(ids).dtype, np.integer):
+    return [*lines, f"    values   {ids!r}"]
+  more = f" ... ({len(ids) - _SHOWN_IDS} more)" if len(ids) > _SHOWN_IDS else ""
+  decoded = features[key or title].vocabulary.decode([int(i) for i in ids])
+  return [*lines, f"    ids      {' '.join(map(str, ids[:_SHOWN_IDS]))}{more}",
+          f"    decoded  {decoded!r}"]
+
+
+def rows(found: reading.Found) -> list[dict[str, Any]]:
+  """What was counted, as a dict for each feature, and for each rate."""
+  lines = []
+  for key, sizes in found.tokens.items():
+    uncut = found.uncut.get(key)
+    lines.append({
+        "kind": "feature", "name": found.name, "split": found.split,
+        "feature": key, "examples": len(sizes), "whole_split": found.whole,
+        "limit": found.lengths[key], "mean": float(np.mean(sizes)),
+        "median": float(np.median(sizes)), "longest": int(sizes.max()),
+        "longest_uncut": None if uncut is None else int(uncut.max()),
+        "cut": None if uncut is None else float(np.mean(uncut > found.lengths[key])),
+        "filled_when_packed": found.fill[key], "examples_per_row": found.per_row,
+        "seconds_to_first_example": found.first_seconds})
+  total = sum(rate for _, rate in found.rates) or 1
+  return lines + [{"kind": "rate", "task": task, "rate": rate, "share": rate / total}
+                  for task, rate in found.rates]
+
+
+def _table(found):
+  """Lines with the lengths of each feature."""
+  cells = [["feature", "examples", "limit", "mean", "median", "longest", "uncut",
+            "cut", "filled when packed"]]
+  for row in rows(found):
+    if row["kind"] == "feature":
+      cells.append([
+          row["feature"], f"{row['examples']:,}", str(row["limit"]),
+          f"{row['mean']:.1f}", f"{row['median']:.0f}", str(row["longest"]),
+          "-" if row["cut"] is None else str(row["longest_uncut"]),
+          "made to length" if row["cut"] is None else f"{row['cut']:.1%}",
+          f"{row['filled_when_packed']:.1%}"])
+  return [*tabular.plain(cells, str.rjust),
+          f"{found.per_row:.2f} examples in a packed row; the first example came "
+          f"after {found.first_seconds:.2f} s; "
+          f"{'the whole split' if found.whole else 'the first examples only'}"]
+
+
+def _of_rates(found):
+  """Lines with the rates of a mixture; none for a task."""
+  if len(found.rates) < 2:
+    return []
+  total = sum(rate for _, rate in found.rates) or 1
+  return tabular.plain([["member", "rate", "share"], *(
+      [task, f"{rate:g}", f"{rate / total:.2%}"] for task, rate in found.rates)],
+                       str.rjust)
+
+
+def _lengths(value):
+  pairs = [part.partition("=") for part in value.split(",")]
+  if not all(name and number.isdecimal() and int(number) for name, _, number in pairs):
+    raise argparse.ArgumentTypeError(
+        f"{value!r} is not written as inputs=512,targets=114")
+  return {name.strip(): int(number) for name, _, number in pairs}
+
+
+def _parser():
+  parser = argparse.ArgumentParser(
+      prog="inspect_task", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("name", help="of a task or mixture, such as synth_glue")
+  parser.add_argument("--split", default="train", help="default: %(default)s")
+  parser.add_argument("--number", type=arguments.positive, default=5, metavar="N",
+                      help="rows to show (default: %(default)s)")
+  parser.add_argument("--examples", type=arguments.positive, default=1000,
+                      metavar="N", help="rows to count (default: %(default)s)")
+  parser.add_argument("--lengths", type=_lengths, metavar="FEATURE=N,...",
+                      help="as `utils.run.sequence_length`; 512 by default")
+  parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
+                      help="where the data sets lie, prepared")
+  parser.add_argument("--gin_file", action="append", default=[], metavar="FILE")
+  parser.add_argument("--gin_param", action="append", default=[], metavar="BINDING")
+  parser.add_argument("--module_import", action="append", default=[],
+                      metavar="MODULE", help="that registers more tasks")
+  parser.add_argument("--plot", metavar="FILE", help="write a histogram as PNG")
+  parser.add_argument("--json", metavar="FILE", help="write JSON lines")
+  return parser
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,45 @@
+"""Draws the lengths of a task's features. Reads what was found, and nothing else."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt
+import numpy as np
+from synthesizer_mtf.tools.inspection import reading
+
+
+def plot(found: reading.Found, path: str) -> None:
+  """Writes a PNG file: for each feature a histogram of its lengths.
+
+  Args:
+    found: what `reading.read` returns.
+    path: the file.
+  """
+  keys = list(found.tokens)
+  figure, axes = plt.subplots(
+      1, len(keys), squeeze=False, layout="constrained",
+      figsize=(5.2 * len(keys), 3.8))
+  for axis, key in zip(axes[0], keys):
+    _histogram(axis, found, key)
+  axes[0][0].set_ylabel("examples")
+  count = len(found.tokens[keys[0]])
+  figure.suptitle(f"{found.name}, {found.split}: "
+                  f"{'all' if found.whole else 'the first'} {count:,} examples")
+  figure.savefig(path, dpi=120)
+  plt.close(figure)
+
+
+def _histogram(axis, found, key):
+  sizes = found.uncut.get(key, found.tokens[key])
+  limit = found.lengths[key]
+  # What is far beyond the limit is one bar at the right.
+  most = max(limit * 1.5, 8)
+  bins = np.linspace(0, most, 49)
+  axis.hist(np.minimum(sizes, most), bins=bins, color="#1f77b4")
+  axis.axvline(limit, color="#d62728", linewidth=1.2)
+  cut = float(np.mean(sizes > limit))
+  axis.set_title(f"{key}: median {np.median(sizes):.0f}, longest {sizes.max():,}, "
+                 f"{cut:.1%} cut at {limit}", fontsize="medium")
+  beyond = " (longer ones at the right end)" if sizes.max() > most else ""
+  axis.set_xlabel(f"tokens{beyond}")

@@ -1,0 +1,175 @@
+"""What a task feeds a model, before and after packing, as the trainer reads it."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import inspect
+import time
+from typing import Any
+
+from mesh_tensorflow.transformer import dataset as transformer_dataset
+import numpy as np
+import seqio
+import tensorflow.compat.v2 as tf
+
+Lengths = dict[str, int]
+Row = dict[str, Any]
+
+# These cut what is too long, and make nothing else of the lengths.
+_CUTS = ("append_eos_after_trim", "append_eos", "report", "trim")
+
+
+@dataclasses.dataclass
+class Found:
+  """What was read of a task.
+
+  Attributes:
+    name: of the task or mixture.
+    split: as "train".
+    lengths: of each feature, in tokens.
+    rates: (a member, its rate) for each of a mixture; of a task, itself.
+    examples: the first rows, as dicts of NumPy arrays.
+    packed: the first packed rows, likewise.
+    tokens: the lengths of all rows that were read, by feature, <int>[rows].
+    uncut: likewise, before anything is cut; without features of which the task
+      itself makes the length, as span corruption does.
+    fill: which part of the packed rows is no padding, by feature.
+    per_row: examples in a packed row, on average.
+    whole: whether the split ended.
+    first_seconds: until the first example.
+  """
+  name: str
+  split: str
+  lengths: Lengths
+  rates: list[tuple[str, float]]
+  examples: list[Row]
+  packed: list[Row]
+  tokens: dict[str, np.ndarray]
+  uncut: dict[str, np.ndarray]
+  fill: dict[str, float]
+  per_row: float
+  whole: bool
+  first_seconds: float
+
+
+def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
+         progress: Callable[[int], None], seed: int = 0) -> Found:
+  """Reads a task or mixture, in the order of the data set, once.
+
+  Args:
+    name: registered with seqio.
+    split: one that it has.
+    lengths: by feature; None for 512 of each.
+    number: how many rows to keep, before and after packing.
+    most: how many rows to count.
+    progress: called with the number of rows that were read since.
+    seed: of what preprocessors draw.
+
+  Raises:
+    ValueError: there is no such task, split or feature, or no row.
+  """
+  provider = _find(name)
+  features = provider.output_features
+  lengths = _checked_lengths(name, features, lengths)
+  members = _members(provider, split)
+  data, uncut = (_dataset(provider, each, split, seed) for each in (
+      lengths, None if _cuts_only(members) else lengths))
+  keys = [key for key in features if key in data.element_spec]
+  began, first = time.monotonic(), None
+  examples, tokens = [], {key: [] for key in keys}
+  for row in data.take(most).as_numpy_iterator():
+    first = first or time.monotonic() - began
+    if len(examples) < number:
+      examples.append(row)
+    for key in keys:
+      tokens[key].append(len(row[key]))
+    progress(1)
+  if not examples:
+    raise ValueError(f"split {split!r} of {name!r} has no examples; look into its "
+                     "data, or name another split.")
+  packed, fill, per_row = _pack(data.take(most), lengths, keys, features, number)
+  return Found(
+      name, split, {key: lengths[key] for key in keys},
+      _rates(provider, members), examples, packed,
+      {key: np.array(each) for key, each in tokens.items()},
+      _sizes(uncut.take(most), keys) if _cuts_only(members) else {},
+      fill, per_row, len(tokens[keys[0]]) < most, first)
+
+
+def _find(name):
+  try:
+    return seqio.get_mixture_or_task(name)
+  except ValueError as error:
+    raise ValueError(f"{error} Name a registered task or mixture, and the module "
+                     "that registers it by --module_import.") from None
+
+
+def _checked_lengths(name, features, lengths):
+  for key in lengths or ():
+    if key not in features:
+      raise ValueError(f"--lengths names {key!r}, but the features of {name!r} are "
+                       f"{', '.join(features)}; use these.")
+  return {key: (lengths or {}).get(key, 512) for key in features}
+
+
+def _members(provider, split):
+  """The tasks that have a split."""
+  tasks = list(seqio.get_subtasks(provider))
+  found = [task for task in tasks if split in task.splits]
+  if not found:
+    splits = sorted({each for task in tasks for each in task.splits})
+    raise ValueError(f"--split is {split!r}, but {provider.name!r} has "
+                     f"{', '.join(splits)}; name one of them.")
+  return found
+
+
+def _dataset(provider, lengths, split, seed):
+  return provider.get_dataset(
+      lengths, split, shuffle=False, seed=seed, num_epochs=1)
+
+
+def _cuts_only(tasks):
+  """Whether lengths are used to cut, and for nothing else."""
+  steps = [step for task in tasks for step in task.preprocessors if callable(step)]
+  return all(_name(step) in _CUTS for step in steps
+             if "sequence_length" in inspect.signature(step).parameters)
+
+
+def _name(step):
+  return getattr(inspect.unwrap(getattr(step, "func", step)), "__name__", "")
+
+
+def _rates(provider, members):
+  if isinstance(provider, seqio.Task):
+    return [(provider.name, 1.0)]
+  return [(task.name, float(provider.get_rate(task))) for task in members]
+
+
+def _sizes(data, keys):
+  rows = [[len(row[key]) for key in keys] for row in data.as_numpy_iterator()]
+  return dict(zip(keys, np.array(rows).T))
+
+
+def _pack(data, lengths, keys, features, number):
+  """The first packed rows, which part of all is filled, and examples a row."""
+  packed = transformer_dataset.pack_or_pad(
+      data.map(lambda row: {key: tf.cast(row[key], tf.int32) for key in keys}),
+      {key: lengths[key] for key in keys}, pack=True, feature_keys=tuple(keys),
+      ensure_eos={key for key in keys if features[key].add_eos})
+  rows, filled, examples, count = [], dict.fromkeys(keys, 0), 0, 0
+  for row in packed.as_numpy_iterator():
+    if len(rows) < number:
+      rows.append(row)
+    count += 1
+    examples += int(row[f"{keys[-1]}_segmentation"].max())
+    for key in keys:
+      filled[key] += int((row[f"{key}_segmentation"] > 0).sum())
+  return rows, {key: filled[key] / (count * lengths[key]) for key in keys}, (
+      examples / count)
+
+
+def segments(row: Mapping[str, Any], key: str) -> Iterator[np.ndarray]:
+  """The ids of each example in a packed row's feature, in order."""
+  for number in range(1, int(row[f"{key}_segmentation"].max()) + 1):
+    yield row[key][row[f"{key}_segmentation"] == number]
