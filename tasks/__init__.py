@@ -10,6 +10,8 @@ from synthesizer_mtf.tasks import co_training
 from synthesizer_mtf.tasks import encoder_only
 from synthesizer_mtf.tasks import glue
 from synthesizer_mtf.tasks import lm1b
+from synthesizer_mtf.tasks import own_classes
+from synthesizer_mtf.tasks import own_mixture
 from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.tasks import personachat
 from synthesizer_mtf.tasks import squad

@@ -1,5 +1,6 @@
 """Class labels as a vocabulary: one id for each class."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 
 import seqio
@@ -13,14 +14,19 @@ class LabelVocabulary(seqio.Vocabulary):
   module of tasks must not do, and decodes no batches.
   """
 
-  def __init__(self, labels: Sequence[str]):
+  def __init__(self, labels: Sequence[str] | Callable[[], Sequence[str]]):
     """Makes a vocabulary.
 
     Args:
-      labels: a list of strings.
+      labels: a list of strings, or a function that returns it, called at each
+        use.
     """
     super().__init__()
-    self.labels = tuple(labels)
+    self._labels = labels
+
+  @property
+  def labels(self) -> tuple[str, ...]:
+    return tuple(self._labels() if callable(self._labels) else self._labels)
 
   def identity(self) -> str:
     """Returns what tells the ids of this vocabulary from those of others."""

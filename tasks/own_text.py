@@ -17,11 +17,13 @@ with `.gz`, it is the string "text" of an object in JSON, as C4 is handed out:
 
 Pairs are two columns with a tab between them; in JSON lines, each line is an
 object with the strings "inputs" and "targets". Quotes have no meaning in columns.
+`synthesizer_mtf.tasks.pairs.metrics` names what `synth_text_pairs` is measured by.
 Pairs that are longer than the sequence length are cut and counted. Of a document
 longer than 65,536 tokens, T5's objectives take another 65,536 at random in each
 pass; the log tells the longest line.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import functools
 
@@ -30,16 +32,31 @@ import gin
 import seqio
 from synthesizer_mtf.tasks import c4
 from synthesizer_mtf.tasks import cut_examples
+from synthesizer_mtf.tasks import dialogue_metrics
 from synthesizer_mtf.tasks import json_lines
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
+from synthesizer_mtf.tasks import translation
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
 from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 
 KEYS = ("inputs", "targets")
+
+# Of pairs, by name: functions from targets and predictions, two lists of strings.
+METRICS = {
+    "accuracy": metrics.accuracy,
+    "bleu": metrics.bleu,
+    "edit_distance": metrics.edit_distance,
+    "embedding_average": dialogue_metrics.embedding_average,
+    "meteor": dialogue_metrics.meteor,
+    "overlap": dialogue_metrics.overlap,
+    "rouge": metrics.rouge,
+    "sequence_accuracy": metrics.sequence_accuracy,
+    "tokenized_bleu": translation.tokenized_bleu,
+}
 _SPLITS = ("train", "validation", "test")
 _MODULE = "synthesizer_mtf.tasks"
 
@@ -54,9 +71,38 @@ def _text(train=None, validation=None, test=None, key="text"):
 
 
 @gin.configurable("pairs", module=_MODULE)
-def _pairs(train=None, validation=None, test=None):
-  """Returns a dict from splits to globs."""
-  return {"train": train, "validation": validation, "test": test}
+def _pairs(train=None, validation=None, test=None,
+           metrics=("bleu", "sequence_accuracy"), classes=None):
+  """Returns a dict of its arguments; gin passes them."""
+  return {"train": train, "validation": validation, "test": test,
+          "metrics": metrics, "classes": classes}
+
+
+def pair_classes() -> tuple[str, ...]:
+  """Returns `pairs.classes`; raises ValueError where these are no names."""
+  classes = _pairs()["classes"]
+  if (not isinstance(classes, (list, tuple)) or len(set(classes)) < max(
+      2, len(classes)) or not all(c and isinstance(c, str) for c in classes)):
+    raise ValueError(
+        f"`{_MODULE}.pairs.classes` is {classes!r} but must be the names of two or "
+        "more classes, as they stand in the files; write it as ['neg', 'pos'].")
+  return tuple(classes)
+
+
+class _PairsTask(task.Task):
+  """Whose metrics gin names."""
+
+  @property
+  def metric_fns(self) -> list[seqio.MetricFnCallable]:
+    names = _pairs()["metrics"]
+    if isinstance(names, str) or not isinstance(names, (list, tuple)):
+      names = [names]
+    for name in names:
+      if name not in METRICS:
+        raise ValueError(
+            f"`{_MODULE}.pairs.metrics` names {name!r}, which is no metric; use some "
+            f"of {', '.join(map(repr, METRICS))}.")
+    return [METRICS[name] for name in names]
 
 
 def _chosen(name, globs, split):
@@ -178,6 +224,15 @@ def _read_pairs(paths, block):
       lambda lines: tf.reshape(tf.strings.split(lines, "\t").flat_values, [-1, 2]))
 
 
+def pair_source(
+    parse_fn: Callable[[lines_lib.Lines], Iterator[tuple[str, str]]],
+) -> text_source.FilesDataSource:
+  """Returns a source of the files of pairs, which `parse_fn` checks."""
+  return text_source.FilesDataSource(
+      _pair_files, parse_fn, KEYS, _read_pairs, needs_python=json_lines.is_json,
+      splits=_SPLITS)
+
+
 _TEXT = text_source.FilesDataSource(
     _text_files, _parse_text, ["text"], _read_text, needs_python=_is_json_text,
     splits=_SPLITS, made_with=lambda: {"key of the text": _text()[1]})
@@ -216,9 +271,7 @@ task.add(
 
 task.add(
     "synth_text_pairs",
-    source=text_source.FilesDataSource(
-        _pair_files, parse_pairs, KEYS, _read_pairs,
-        needs_python=json_lines.is_json, splits=_SPLITS),
+    source=pair_source(parse_pairs),
     preprocessors=[
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),
@@ -226,5 +279,5 @@ task.add(
         seqio.preprocessors.append_eos_after_trim,
     ],
     output_features=vocabulary.features(),
-    metric_fns=[metrics.bleu, metrics.sequence_accuracy],
+    task_cls=_PairsTask,
     shuffle_buffer_size=None)  # The source shuffles.

@@ -10,13 +10,22 @@ import tensorflow.compat.v2 as tf
 _CACHED_BUFFER = 10_000  # Examples; the files of a cache have been shuffled once.
 
 
-def add(name: str, **kwargs: Any) -> None:
+def add(name: str, task_cls: type[seqio.Task] | None = None, **kwargs: Any) -> None:
   """Registers a `Task`; takes what `seqio.TaskRegistry.add` takes."""
-  seqio.TaskRegistry.add(name, task_cls=Task, **kwargs)
+  seqio.TaskRegistry.add(name, task_cls=task_cls or Task, **kwargs)
 
 
 class Task(seqio.Task):
   """A `seqio.Task` that names missing splits and refuses caches of other ids."""
+
+  def scoped(self, scope: str) -> "Task":
+    """Returns this task on the files that gin binds in a scope."""
+    return type(self)(
+        f"{self.name}.{scope}", source=self.source.scoped(scope),
+        output_features=self.output_features, preprocessors=self.preprocessors,
+        postprocess_fn=self.postprocessor,
+        metric_fns=self._metric_fn_constructor_args,
+        shuffle_buffer_size=self.shuffle_buffer_size)
 
   def check_split(self, split: str) -> None:
     """Raises a ValueError if the data set has no such split."""

@@ -14,6 +14,7 @@ from typing import Any
 from typing import NamedTuple
 
 from absl import logging
+import gin
 import numpy as np
 import seqio
 from synthesizer_mtf.tasks import lines as lines_lib
@@ -77,6 +78,19 @@ class FilesDataSource(seqio.FileDataSource):
   def splits(self) -> Sequence[str]:
     """Those whose files are named; all, where none are."""
     return [split for split in self._splits if self._is_named(split)] or self._splits
+
+  def scoped(self, scope: str) -> "FilesDataSource":
+    """Returns a source of the files that gin binds in a scope."""
+    def within(function):
+      def call(*args):
+        with gin.config_scope([scope]):
+          return function(*args)
+      return call
+
+    return FilesDataSource(
+        within(self._choose_fn), within(self._parse_fn), self._features,
+        self._read_fn, within(self._needs_python), self._splits,
+        within(self.made_with))
 
   def check_split(self, split: str) -> None:
     """Raises a ValueError if the files of a split are not named."""

@@ -343,7 +343,7 @@ def test_a_set_that_memory_does_not_take_is_shuffled_in_windows_and_says_so(
       "train", seed=5).as_numpy_iterator()]
   assert len(set(order)) == 200
   assert "train: the 200 examples take more memory" in caplog.text
-  assert "drawn from the next 48 of up to 16 files" in caplog.text
+  assert "drawn from the next 39 of up to 16 files" in caplog.text
 
 
 def test_rows_of_a_language_model_hold_every_token(tmp_path):

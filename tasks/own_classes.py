@@ -1,0 +1,64 @@
+"""The user's own texts and their classes, for `EncoderClassifier`.
+
+`synth_text_pairs_encoder` reads the files of `synth_text_pairs`, whose targets are
+names of classes, which gin lists:
+
+  synthesizer_mtf.tasks.pairs.train = "/data/reviews.tsv"
+  synthesizer_mtf.tasks.pairs.classes = ["neg", "pos"]
+"""
+
+from collections.abc import Iterator
+
+import seqio
+from synthesizer_mtf.tasks import cut_examples
+from synthesizer_mtf.tasks import labels
+from synthesizer_mtf.tasks import lines as lines_lib
+from synthesizer_mtf.tasks import own_text
+from synthesizer_mtf.tasks import task
+from synthesizer_mtf.tasks import vocabulary
+from t5.data import postprocessors
+from t5.evaluation import metrics
+
+
+def parse(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
+  """Yields (inputs, class) of each line of a file.
+
+  Args:
+    lines: `Lines`.
+
+  Raises:
+    ValueError: a line is not a pair, or its target is no class.
+  """
+  classes = own_text.pair_classes()
+  for inputs, target in own_text.parse_pairs(lines):
+    if target not in classes:
+      raise lines.error(
+          f"the target {target[:40]!r} is none of "
+          f"`synthesizer_mtf.tasks.pairs.classes`, which are {list(classes)!r}; mend "
+          "the line, or add the class.")
+    yield inputs, target
+
+
+def _postprocess(text, **unused_kwargs):
+  """Returns the number of a class."""
+  return postprocessors.string_label_to_class_id(
+      text, label_classes=own_text.pair_classes())
+
+
+task.add(
+    "synth_text_pairs_encoder",
+    source=own_text.pair_source(parse),
+    preprocessors=[
+        seqio.preprocessors.tokenize,
+        seqio.CacheDatasetPlaceholder(),
+        cut_examples.report,
+        seqio.preprocessors.append_eos_after_trim,
+    ],
+    postprocess_fn=_postprocess,
+    metric_fns=[metrics.accuracy],
+    output_features={
+        "inputs": vocabulary.features()["inputs"],
+        "targets": seqio.Feature(
+            labels.LabelVocabulary(own_text.pair_classes), add_eos=False),
+    },
+    shuffle_buffer_size=None)  # The source shuffles.

@@ -1,0 +1,90 @@
+"""A mixture of sets that gin names, with their rates.
+
+  MIXTURE_NAME = "synth_own_mixture"
+  synthesizer_mtf.tasks.mixture.rates = {
+      "synth_text_pairs.news": 3.0, "synth_text_pairs.chat": 1.0, "synth_squad": 0.5}
+  news/synthesizer_mtf.tasks.pairs.train = "/data/news.tsv"
+  chat/synthesizer_mtf.tasks.pairs.train = "/data/chat.tsv"
+
+A name is that of a task or mixture, or of a task on one's own files, a dot and the
+scope in which gin binds its files. Rates are shares of the examples, as in seqio.
+"""
+
+from collections.abc import Mapping
+import functools
+
+import gin
+import seqio
+import tensorflow.compat.v2 as tf
+
+NAME = "synth_own_mixture"
+_PARAMETER = "synthesizer_mtf.tasks.mixture.rates"
+_TASKS = ("synth_text_pairs", "synth_text_span_corruption", "synth_text_lm")
+_FILES = [f"synthesizer_mtf.tasks.{kind}.{split}" for kind in ("text", "pairs")
+          for split in ("train", "validation", "test")]
+
+
+@gin.configurable("mixture", module="synthesizer_mtf.tasks")
+def _rates(rates=None):
+  """Returns a dict from names of tasks to numbers; gin passes it."""
+  if not isinstance(rates, Mapping) or not rates or not all(
+      isinstance(rate, (int, float)) and rate > 0 for rate in rates.values()):
+    raise ValueError(
+        f"`{_PARAMETER}` is {rates!r} but must be a dict from names of tasks to "
+        "numbers above 0; write it as {'synth_text_pairs': 3.0, 'synth_squad': 1.0}.")
+  return rates
+
+
+class OwnMixture(seqio.Mixture):
+  """A `seqio.Mixture` whose members gin names, which is parsed after imports."""
+
+  def __init__(self):
+    self._name = NAME
+    self._source_info = None
+    self._sample_fn = functools.partial(
+        tf.data.Dataset.sample_from_datasets, stop_on_empty_dataset=True)
+
+  @property
+  def tasks(self) -> list[seqio.Task]:
+    return _made(tuple(_rates().items())).tasks
+
+  @property
+  def rate_per_task_name(self) -> Mapping[str, float]:
+    return _made(tuple(_rates().items())).rate_per_task_name
+
+  @property
+  def total_rate(self) -> float:
+    return _made(tuple(_rates().items())).total_rate
+
+  def get_rate(self, task: seqio.Task) -> float:
+    return _made(tuple(_rates().items())).get_rate(task)
+
+
+@functools.cache
+def _made(rates):
+  """Returns the mixture of ((name, rate), ...)."""
+  return seqio.Mixture(NAME, [(_member(name), rate) for name, rate in rates])
+
+
+def _member(name):
+  """Returns a task in a scope of gin, or the name of what is registered."""
+  task, _, scope = name.partition(".")
+  if task not in _TASKS or not scope:
+    return name
+  if not any(_is_bound(f"{scope}/{parameter}") for parameter in _FILES):
+    raise ValueError(
+        f"`{_PARAMETER}` names {name!r}, but gin binds no files in the scope "
+        f"{scope!r}; write, as for others of your files, "
+        f"{scope}/synthesizer_mtf.tasks.pairs.train = '/data/{scope}.tsv'.")
+  return seqio.TaskRegistry.get(task).scoped(scope)
+
+
+def _is_bound(parameter):
+  try:
+    gin.query_parameter(parameter)
+  except ValueError:
+    return False
+  return True
+
+
+seqio.MixtureRegistry.add_provider(NAME, OwnMixture())

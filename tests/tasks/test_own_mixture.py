@@ -1,0 +1,74 @@
+"""Mixtures of the user's own sets."""
+
+import collections
+
+import gin
+import pytest
+import seqio
+from support.task_files import bind
+from support.task_files import LENGTHS
+
+pytestmark = pytest.mark.usefixtures("clean_tasks")
+
+
+@pytest.fixture(autouse=True)
+def files(clean_tasks, sentencepiece_model, tmp_path):
+  """Two sets of pairs, in scopes of gin, and a folder."""
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+  for name, target in (("news", "the"), ("chat", "that")):
+    path = tmp_path / f"{name}.tsv"
+    path.write_text("".join(f"{name} {i}\t{target}\n" for i in range(50)))
+    gin.parse_config(f"{name}/synthesizer_mtf.tasks.pairs.train = '{path}'")
+  return tmp_path
+
+
+def mixture():
+  return seqio.get_mixture_or_task("synth_own_mixture")
+
+
+def test_own_sets_are_mixed_at_their_rates():
+  bind("mixture.rates", {"synth_text_pairs.news": 3.0, "synth_text_pairs.chat": 1})
+  vocabulary = mixture().output_features["targets"].vocabulary
+  found = collections.Counter(
+      vocabulary.decode(example["targets"].tolist()[:-1])
+      for example in mixture().get_dataset(
+          LENGTHS, "train", seed=3).take(400).as_numpy_iterator())
+  assert set(found) == {"the", "that"}
+  assert found["the"] == pytest.approx(300, abs=40)
+  assert [task.name for task in mixture().tasks] == [
+      "synth_text_pairs.chat", "synth_text_pairs.news"]
+  assert mixture().num_input_examples("train") == 100
+  assert mixture().total_rate == 4
+  assert [mixture().get_rate(task) for task in mixture().tasks] == [1, 3]
+
+
+def test_own_sets_are_mixed_with_registered_tasks(tasks_to_read):
+  bind("mixture.rates", {"synth_text_pairs.news": 1, "synth_squad": 1})
+  found = list(mixture().get_dataset(
+      LENGTHS, "train", seed=3).take(20).as_numpy_iterator())
+  vocabulary = mixture().output_features["targets"].vocabulary
+  texts = {vocabulary.decode(example["targets"].tolist()[:-1]) for example in found}
+  assert texts == {"the", "It"}
+
+
+def test_members_evaluate_their_own_files(files):
+  bind("mixture.rates", {"synth_text_pairs.news": 1, "synth_text_pairs.chat": 1})
+  gin.parse_config(
+      f"news/synthesizer_mtf.tasks.pairs.validation = '{files}/news.tsv'")
+  chat, news = mixture().tasks
+  assert (list(chat.splits), list(news.splits)) == (
+      ["train"], ["train", "validation"])
+  assert set(mixture().splits) == {"train", "validation"}
+
+
+@pytest.mark.parametrize("rates, message", [
+    (None, "mixture.rates` is None but must be a dict"),
+    ({}, "is {} but must be a dict"),
+    ({"synth_squad": 0}, "to numbers above 0"),
+    ({"synth_text_pairs.mews": 1}, "gin binds no files in the scope 'mews'"),
+    ({"synth_skwad": 1}, "synth_skwad"),
+])
+def test_wrong_rates_are_named(rates, message):
+  bind("mixture.rates", rates)
+  with pytest.raises(ValueError, match=message):
+    _ = mixture().tasks
