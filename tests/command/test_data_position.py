@@ -179,21 +179,41 @@ def test_data_whose_place_cannot_be_saved_train_and_say_so(train, tmp_path, log)
   assert train(generated, 9) == [[0]]
 
 
+@seqio.map_over_dataset(num_seeds=1)
+def cut_at_random(row, seed):
+  """Leaves one to five ids, as span corruption draws what to leave out."""
+  size = tf.random.stateless_uniform([], seed, 1, 6, tf.int32)
+  return {"targets": row["targets"][:size]}
+
+
 @pytest.fixture
-def mixture(tasks_to_read):
-  """A mixture of a task that draws spans and of another."""
-  yield seqio.MixtureRegistry.add("test_mixture", [
-      ("synth_c4_span_corruption", 2), ("synth_glue_cola", 1)]).name
+def mixture():
+  """A mixture of two tasks that draw random numbers."""
+  names = ["test_small", "test_large"]
+  for first, name in zip((10, 500), names):
+    def rows(split, shuffle_files, seed=None, first=first):
+      ids = np.arange(first, first + 100).reshape(20, 5)
+      return tf.data.Dataset.from_tensor_slices({"targets": ids.astype(np.int32)})
+
+    seqio.TaskRegistry.add(
+        name, source=seqio.FunctionDataSource(rows, ["train"]),
+        preprocessors=[cut_at_random], metric_fns=[], output_features={
+            "targets": seqio.Feature(seqio.PassThroughVocabulary(1000), False)})
+  yield seqio.MixtureRegistry.add(
+      "test_mixture", list(zip(names, (2, 1)))).name
   seqio.MixtureRegistry.remove("test_mixture")
+  for name in names:
+    seqio.TaskRegistry.remove(name)
 
 
-def test_mixtures_of_tasks_in_packed_rows_go_on_where_they_stood(train, mixture):
-  def packed(params):
+def test_mixtures_of_tasks_go_on_where_they_stood(train, mixture):
+  def padded(params):
     del params
     rows = mesh_transformer.mesh_train_dataset_fn(
-        mixture, {"inputs": 16, "targets": 10}, seed=3)
+        mixture, {"targets": 10}, seed=3, shuffle=False,
+        pack=False)
     return rows.map(lambda row: {"x": tf.cast(row["targets"], tf.int64)}).repeat(
         ).batch(2, drop_remainder=True)
 
-  whole = train(packed, 14, folder="whole")
-  assert train(packed, 5) + train(packed, 14) == whole
+  whole = train(padded, 14, folder="whole")
+  assert train(padded, 5) + train(padded, 14) == whole
