@@ -1,6 +1,6 @@
 """Restarts that go on with the data where they stood.
 
-Beside each checkpoint model.ckpt-STEP the state of the input pipeline is saved as
+Beside the last checkpoints model.ckpt-STEP the state of the input pipeline is saved as
 input.ckpt-STEP: which examples were read, what waits in buffers to be shuffled,
 packed and batched, and the random numbers that come next. A restart from this very
 checkpoint takes it up, with or without a seed. It is written first, so that a
@@ -30,6 +30,7 @@ import tensorflow.compat.v1 as tf
 _FILE = re.compile(r"input\.ckpt-(\d+)\..*")
 _ITERATORS = "iterators"  # TensorFlow's name of the collection.
 _DIGEST = "digest"
+_KEPT = 2  # The last checkpoint, and the one before, should the last be damaged.
 _IGNORE = 1  # State that is not tf.data's own, of which there is none to speak of.
 
 
@@ -120,8 +121,12 @@ class DataPosition(tf.train.SessionRunHook):
       self._write = None
 
   def remove_old(self) -> None:
-    """Removes what was saved beside checkpoints that are no longer there."""
-    kept = {checkpoints.step_of(path) for path in checkpoints.find(self._model_dir)}
+    """Removes what was saved beside all checkpoints but the last ones.
+
+    What waits to be shuffled can take as much as a model.
+    """
+    kept = {checkpoints.step_of(path)
+            for path in checkpoints.find(self._model_dir)[-_KEPT:]}
     for name in tf.io.gfile.listdir(self._model_dir):
       match = _FILE.fullmatch(name)
       if match and int(match[1]) not in kept:
