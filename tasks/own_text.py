@@ -35,6 +35,7 @@ from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import dialogue_metrics
 from synthesizer_mtf.tasks import json_lines
 from synthesizer_mtf.tasks import lines as lines_lib
+from synthesizer_mtf.tasks import summarization
 from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
 from synthesizer_mtf.tasks import translation
@@ -53,7 +54,7 @@ METRICS = {
     "embedding_average": dialogue_metrics.embedding_average,
     "meteor": dialogue_metrics.meteor,
     "overlap": dialogue_metrics.overlap,
-    "rouge": metrics.rouge,
+    "rouge": summarization.rouge,
     "sequence_accuracy": metrics.sequence_accuracy,
     "tokenized_bleu": translation.tokenized_bleu,
 }
