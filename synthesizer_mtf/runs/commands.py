@@ -77,7 +77,9 @@ def flags(gin_files: Iterable[str | pathlib.Path],
 def _gin_value(value):
   if isinstance(value, str) and value[:1] in ("@", "%"):
     return value
-  return json.dumps(value)
+  # gin reads Python, in which JSON's names of these three have no meaning.
+  odd = isinstance(value, (bool, type(None)))
+  return repr(value) if odd else json.dumps(value)
 
 
 def shown(command: list[str]) -> str:

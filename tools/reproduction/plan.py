@@ -45,17 +45,19 @@ class Settings:
   """What a user chooses.
 
   Attributes:
-    steps: of training, or of pre-training.
-    finetune_steps: of the training after pre-training.
+    steps: of training, or of pre-training; None for those of a study.
+    finetune_steps: of the training after pre-training; likewise.
     task: trains and evaluates this one; None for those of the table.
     flags: more flags of the launcher, for all commands.
     gin_params: more gin bindings, for all commands.
+    gin_files: more gin files, after all others.
   """
-  steps: int = 1000
-  finetune_steps: int = 1000
+  steps: int | None = 1000
+  finetune_steps: int | None = 1000
   task: str | None = None
   flags: list[str] = dataclasses.field(default_factory=list)
   gin_params: list[str] = dataclasses.field(default_factory=list)
+  gin_files: list[str] = dataclasses.field(default_factory=list)
 
 
 def trained_tasks(table: tables.Table, settings: Settings) -> list[str]:
@@ -104,7 +106,7 @@ class Commands:
   def _launch(self, model_dir, gin_files, params):
     settings = self.settings
     return [*commands.launcher(), f"--model_dir={model_dir}", *settings.flags,
-            *commands.flags(gin_files, params),
+            *commands.flags([*gin_files, *settings.gin_files], params),
             *(f"--gin_param={param}" for param in settings.gin_params)]
 
   def files(self, task: str) -> list[str]:

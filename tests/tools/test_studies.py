@@ -1,0 +1,167 @@
+"""The studies of `reproduce`: their commands, reports, pictures and pages."""
+
+import math
+import pathlib
+
+import gin
+from matplotlib import image
+import numpy as np
+import pytest
+from support import models
+from support.events import write_events
+from synthesizer_mtf.tools import prepare_studies
+from synthesizer_mtf.tools.reproduction import curves
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import rankings
+from synthesizer_mtf.tools.reproduction import studies
+from synthesizer_mtf.tools.reproduction import study_report
+from synthesizer_mtf.tools.reproduction import study_runs
+
+EVERY_STUDY = list(studies.STUDIES.values())
+EVERY_RUN = [(study, row, task) for study in EVERY_STUDY
+             for row in study.rows for task in study.tasks]
+
+
+def flag_values(command, flag):
+  return [word.partition("=")[2] for word in command
+          if word.startswith(f"--{flag}=")]
+
+
+@pytest.mark.parametrize(
+    "study, row, task", EVERY_RUN,
+    ids=[f"{s.name}-{r.name}-{t.name}" for s, r, t in EVERY_RUN])
+def test_commands_of_every_row_parse(study, row, task, tmp_path):
+  names = [f"{data}_{split}" for split in ("TRAIN", "VALIDATION") for data in (
+      "BOOLQ", "BROWN", "DEMO", "LIBREOFFICE", "ROTTEN_TOMATOES", "WIKITEXT")]
+  (tmp_path / "data.gin").write_text("".join(f"{name} = 'f'\n" for name in names))
+  run = study_runs.Run(
+      study, row, task, 3, tmp_path,
+      plan.Settings(None, None, gin_files=[str(tmp_path / "data.gin")]))
+  assert len(run.stages()) == 2 + row.is_warm
+  for stage in run.stages():
+    models.parse_gin(flag_values(stage.command, "gin_file"),
+                     flag_values(stage.command, "gin_param"))
+    seed = gin.query_parameter("train_with_seed.seed") if stage.steps else None
+    assert seed in (None, 1 if "pretrained" in stage.title else 3)
+
+
+def test_warm_rows_share_the_training_of_what_they_start_from(tmp_path):
+  study = studies.STUDIES["warm_start"]
+  found = study_runs.runs(study, study.rows, [1, 2], tmp_path,
+                          plan.Settings(40, 20))
+  starts = {tuple(run.stages()[0].command) for run in found if run.row.is_warm}
+  assert len(starts) == 1 and "--gin_param=utils.run.train_steps = 40" in min(starts)
+  for run in found:
+    start = f"warm_start.checkpoint = \"{tmp_path}/warm_start/pretrained_v/"
+    commands = [" ".join(stage.command) for stage in run.stages()[-2:]]
+    for command in commands:
+      assert (f"{start}model.ckpt-40" in command) == run.row.is_warm
+      assert ("annealing_steps = [2, 12]" in command) == bool(run.row.annealing)
+    assert "utils.run.train_steps = 20" in commands[0]
+    assert "utils.run.eval_checkpoint_step = [5, 10, 15, 20]" in commands[1]
+
+
+def test_estimates_are_those_of_student():
+  values = [3.0, 5.0, 4.0, 6.0]
+  found = rankings.estimate(values)
+  error = np.std(values, ddof=1) / 2
+  assert found.mean == 4.5 and found.error == pytest.approx(error)
+  # 3.182 is the value of t for 3 degrees of freedom in a printed table.
+  assert found.interval == pytest.approx(
+      (4.5 - 3.182 * error, 4.5 + 3.182 * error), abs=1e-3)
+  assert rankings.estimate([7.0]).interval == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("lower_is_better, expected", [
+    (True, "A > B = C"), (False, "C = B > A")])
+def test_rows_whose_intervals_overlap_are_tied(lower_is_better, expected):
+  found = {"B": rankings.estimate([5.0, 5.2, 5.1]),
+           "A": rankings.estimate([1.0, 1.1, 1.2]),
+           "C": rankings.estimate([5.1, 5.3, 5.2])}
+  assert rankings.order(found, lower_is_better) == expected
+
+
+def test_rank_correlation_is_over_the_rows_that_both_have():
+  ours = {"A": 1.0, "B": 2.0, "C": 3.0, "D": 9.0}
+  papers = {"A": 10.0, "B": 30.0, "C": 20.0, "E": 5.0}
+  # 1 - 6 sum(d^2) / (n (n^2 - 1)), by hand.
+  assert rankings.rank_correlation(ours, papers) == pytest.approx(1 - 6 * 2 / 24)
+  assert rankings.rank_correlation(ours, {"A": 1.0, "B": 2.0}) is None
+
+
+TINY = studies.Study(
+    "tiny", "A tiny study",
+    (studies.Task("t", "t.gin", studies.Score("Loss", "log_perplexity", True, 2), 8),),
+    (studies.Row("V", ("v.gin",), paper={"Loss": 1.5}),
+     studies.Row("R", ("r.gin",), paper={"Loss": 1.75}),
+     studies.Row("D", ("d.gin",), paper={"Loss": 1.25}),
+     studies.Row("T", ("t.gin",))))
+
+
+def line_of(row, seed, score):
+  return {"kind": "run", "study": "tiny", "row": row, "task": "t", "seed": seed,
+          "score": score, "training_steps": 8, "training_seconds": 1800,
+          "training_loss": [[4, score + 2], [8, score + 1]],
+          "validation": [[4, score + 1], [8, score]],
+          "machine": {"cpu": "abacus", "cores": 3}}
+
+
+LINES = [line_of(*numbers) for numbers in [
+    ("V", 1, 2.0), ("V", 2, 2.1), ("V", 3, 2.2), ("R", 1, 4.0), ("R", 2, 4.2),
+    ("R", 3, 4.1), ("D", 1, 3.0), ("D", 2, 3.4)]]
+
+
+def test_report_has_means_errors_orders_and_what_is_missing():
+  text = study_report.Report(TINY, LINES).markdown()
+  cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:]
+           for line in text.splitlines() if line.startswith("| ")}
+  error = np.std([2.0, 2.1, 2.2], ddof=1) / np.sqrt(3)
+  assert cells["V"] == [f"2.10 ± {error:.2f}", "1.5"]
+  assert cells["D"] == ["3.20 ± 0.20 (2 of 3 seeds)", "1.25"]
+  assert cells["T"] == ["not run", "-"]
+  assert "- ours: V = D = R" in text and "- paper: D > V > R" in text
+  assert "rank correlation with the paper: 0.50" in text
+  assert "8 runs: t 8 steps; seeds 1, 2, 3; 4.0 hours" in text
+  assert "abacus, 3 cores" in text
+
+
+def test_lines_of_runs_are_read_from_what_they_left(tmp_path):
+  run, = study_runs.runs(TINY, TINY.rows[:1], [1], tmp_path, plan.Settings(8, None))
+  report = study_report.Report(TINY, [], [run], plan.Settings(8, None),
+                               {"machine": {"cpu": "abacus", "cores": 3}})
+  assert report.lines_of_runs() == [] and not report.is_known(run)
+  write_events(run.model_dir / "eval_x", "neg_log_perplexity",
+               {2: -5.0, 4: -4.0, 8: -3.0})
+  write_events(run.model_dir, "global_step/sec", dict.fromkeys(range(8), 2.0))
+  pathlib.Path(f"{run.model_dir}.log").write_text(
+      "".join(f"step, tf_loss[{9 - n}][{n}]\n" for n in range(1, 9)))
+  line, = report.lines_of_runs()
+  assert line["score"] == 3.0 and line["training_seconds"] == 4
+  assert line["validation"] == [(2, 5.0), (4, 4.0), (8, 3.0)]
+  assert line["training_loss"][0] == (1, 8) and line["training_loss"][-1] == (8, 1)
+  assert (line["steps"], line["machine"]["cpu"]) == (8, "abacus")
+  assert report.is_known(run)
+
+
+def test_a_line_is_kept_where_its_folder_is_gone(tmp_path):
+  found = study_runs.runs(TINY, TINY.rows, [1], tmp_path, plan.Settings(8, None))
+  report = study_report.Report(TINY, LINES, found)
+  assert [report.is_known(run) for run in found] == [True, True, True, False]
+  assert report.lines_of_runs() == LINES
+
+
+def test_picture_has_the_curves_of_every_row(tmp_path):
+  curves.plot(TINY, LINES, tmp_path / "all.png")
+  curves.plot(TINY, LINES[:1], tmp_path / "one.png")
+  pictures = [image.imread(tmp_path / f"{name}.png") for name in ("all", "one")]
+  assert min(picture.std() for picture in pictures) > 0.02
+  assert pictures[0].shape == pictures[1].shape
+  assert abs(pictures[0] - pictures[1]).max() > 0.5
+  curves.plot(TINY, [], tmp_path / "none.png")
+  assert not (tmp_path / "none.png").exists()
+
+
+def test_a_missing_or_wrong_source_of_studies_is_named(tmp_path):
+  with pytest.raises(SystemExit, match="has no wikitext2-train.jsonl.gz"):
+    prepare_studies.main([str(tmp_path), str(tmp_path / "out")])
+  assert not (tmp_path / "out").exists()

@@ -1,0 +1,129 @@
+"""Makes what the studies of `reproduce --study` train on, from files of JSON lines.
+
+  python tools/prepare_studies.py SOURCES OUTPUT
+
+SOURCES holds, for each split, objects with the keys in brackets; labels are 0 or 1:
+
+  wikitext2-{train,validation}.jsonl.gz (text), brown-{train,test}.jsonl.gz (text),
+  boolq-{train,validation}.jsonl.gz (question, passage, label),
+  rotten_tomatoes-{train,validation}.jsonl.gz (sentence, label),
+  libreoffice-de-en-{train,validation}.jsonl.gz (en, de)
+
+OUTPUT gets pairs in columns, the text of `make demo`, a vocabulary of all of it, and
+`data.gin`, which names them for `reproduce --study=NAME --gin_file=OUTPUT/data.gin`.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+import json
+import pathlib
+import sys
+
+from synthesizer_mtf.demo import english
+from synthesizer_mtf.tasks import lines as lines_lib
+from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools import train_vocabulary
+
+_TEXTS = {"WIKITEXT_TRAIN": "wikitext2-train", "BROWN_TRAIN": "brown-train",
+          "WIKITEXT_VALIDATION": "wikitext2-validation",
+          "BROWN_VALIDATION": "brown-test"}
+
+
+def _boolq(row):
+  return (f"boolq question: {row['question']} passage: {row['passage']}",
+          ("False", "True")[row["label"]])
+
+
+def _rotten_tomatoes(row):
+  return (f"rotten tomatoes sentence: {row['sentence']}",
+          ("negative", "positive")[row["label"]])
+
+
+def _libreoffice(row):
+  return f"translate English to German: {row['en']}", row["de"]
+
+
+# By the name of the source: what makes (inputs, targets) of a row. The words in front
+# are T5's.
+_PAIRS: dict[str, Callable[[dict], tuple[str, str]]] = {
+    "boolq": _boolq, "rotten_tomatoes": _rotten_tomatoes,
+    "libreoffice-de-en": _libreoffice}
+
+
+def prepare(sources: pathlib.Path, output: pathlib.Path,
+            vocabulary_size: int) -> pathlib.Path:
+  """Writes all files of the studies; returns the path of data.gin.
+
+  Args:
+    sources: the folder of the files above.
+    output: a folder, which is made.
+    vocabulary_size: in pieces.
+
+  Raises:
+    ValueError: a file is missing, or a line of it is not what it should be.
+  """
+  macros = {macro: _source(sources, name) for macro, name in _TEXTS.items()}
+  pairs = {(name, split): list(_pairs(_source(sources, f"{name}-{split}"), pair))
+           for name, pair in _PAIRS.items() for split in ("train", "validation")}
+  output.mkdir(parents=True, exist_ok=True)
+  for split, texts in zip(("train", "validation"), english.split()):
+    macros[f"DEMO_{split.upper()}"] = _write(output / f"demo.{split}.txt", texts)
+  for (name, split), rows in pairs.items():
+    name = name.partition("-")[0]
+    macros[f"{name.upper()}_{split.upper()}"] = _write(
+        output / f"{name}.{split}.tsv", map("\t".join, rows))
+  vocabulary = output / "vocabulary.model"
+  vocabulary.write_bytes(train_vocabulary.train(
+      train_vocabulary.read(
+          [str(path) for macro, path in macros.items() if macro.endswith("_TRAIN")]),
+      vocabulary_size))
+  macros["synthesizer_mtf.tasks.vocabulary.sentencepiece_model"] = vocabulary
+  return _write(output / "data.gin", (
+      f"{name} = {str(path.resolve())!r}" for name, path in macros.items()))
+
+
+def _source(sources, name):
+  path = sources / f"{name}.jsonl.gz"
+  if not path.exists():
+    raise ValueError(
+        f"SOURCES is {str(sources)!r} but has no {path.name}; put it there.")
+  return path
+
+
+def _pairs(path, pair) -> Iterator[tuple[str, str]]:
+  """Yields (inputs, targets), each in one line; a row without text is left out."""
+  lines = lines_lib.Lines(str(path))
+  for line in lines:
+    try:
+      inputs, target = (" ".join(side.split()) for side in pair(json.loads(line)))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+      raise lines.error(f"this is no such row ({error!r}); --help names its "
+                        "keys.") from None
+    if inputs and target:
+      yield inputs, target
+
+
+def _write(path, lines):
+  path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+  return path
+
+
+def main(argv: list[str] | None = None) -> None:
+  """Reads the flags and writes the files."""
+  parser = argparse.ArgumentParser(
+      prog="prepare_studies", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("sources", type=pathlib.Path, metavar="SOURCES")
+  parser.add_argument("output", type=pathlib.Path, metavar="OUTPUT")
+  parser.add_argument("--vocab_size", type=arguments.positive, default=4000,
+                      help="pieces (default: %(default)s)")
+  args = parser.parse_args(argv)
+  try:
+    print(f"Wrote {prepare(args.sources, args.output, args.vocab_size)}")
+  except (ValueError, OSError) as error:
+    sys.exit(f"prepare_studies: {error}")
+
+
+if __name__ == "__main__":
+  main()

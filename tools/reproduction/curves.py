@@ -1,0 +1,58 @@
+"""A picture of a study: what its rows lose in training, and score in validation."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import pathlib
+import statistics
+from typing import Any
+
+import matplotlib
+from synthesizer_mtf.tools.reproduction import studies
+
+
+def plot(study: studies.Study, lines: Sequence[Mapping[str, Any]],
+         path: pathlib.Path) -> None:
+  """Draws two panels for each task: the loss of training, the score of validation.
+
+  A row is a line through the means of its seeds, within a band from the lowest seed
+  to the highest.
+
+  Args:
+    study: a `studies.Study`.
+    lines: of its runs. Without any nothing is written.
+    path: of a PNG.
+  """
+  if not lines:
+    return
+  matplotlib.use("Agg")
+  from matplotlib import pyplot
+  figure, axes = pyplot.subplots(
+      2, len(study.tasks), figsize=(4.6 * len(study.tasks), 7), dpi=100,
+      squeeze=False)
+  for column, task in zip(axes.T, study.tasks):
+    _draw(column[0], study, task, lines, "training_loss")
+    column[0].set(title=task.score.title.split(",")[0], ylabel="loss of training")
+    _draw(column[1], study, task, lines, "validation")
+    column[1].set(xlabel="step", ylabel=f"validation: {task.score.title}")
+  figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center",
+                ncols=min(len(study.rows), 4), frameon=False)
+  figure.suptitle(study.title)
+  figure.tight_layout(rect=(0, 0.04 + 0.025 * (len(study.rows) > 4), 1, 1))
+  figure.savefig(path)
+  pyplot.close(figure)
+
+
+def _draw(axis, study, task, lines, key):
+  for number, row in enumerate(study.rows):
+    curves = [dict(line[key]) for line in lines
+              if (line["row"], line["task"]) == (row.name, task.name)]
+    steps = sorted(set.intersection(*map(set, curves))) if curves else []
+    seeds = [[curve[step] for curve in curves] for step in steps]
+    color = f"C{number}"
+    axis.plot(steps, [statistics.mean(values) for values in seeds], color=color,
+              label=row.name, marker="o" if key == "validation" else None,
+              markersize=3)
+    axis.fill_between(steps, list(map(min, seeds)), list(map(max, seeds)),
+                      color=color, alpha=0.15, linewidth=0)
+  axis.grid(alpha=0.3)
+  axis.set_xlim(left=0)

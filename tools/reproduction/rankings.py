@@ -1,0 +1,73 @@
+"""Means of seeds, the order of rows with their ties, and how two orders agree."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import math
+import statistics
+from typing import NamedTuple
+
+from scipy import stats
+
+# Of the intervals by which two rows are told apart.
+CONFIDENCE = 0.95
+
+
+class Estimate(NamedTuple):
+  """What some seeds say of one row.
+
+  Attributes:
+    mean: over the seeds.
+    error: the standard error of the mean; None for one seed.
+    seeds: how many there are.
+  """
+  mean: float
+  error: float | None
+  seeds: int
+
+  @property
+  def interval(self) -> tuple[float, float]:
+    """Of Student's t at `CONFIDENCE`; without an end where there is one seed."""
+    if self.error is None:
+      return -math.inf, math.inf
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, self.seeds - 1) * self.error
+    return self.mean - half, self.mean + half
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+  """The mean of a row's figures, one of each seed, and its standard error."""
+  error = (statistics.stdev(values) / math.sqrt(len(values))
+           if len(values) > 1 else None)
+  return Estimate(statistics.mean(values), error, len(values))
+
+
+def order(estimates: Mapping[str, Estimate], lower_is_better: bool) -> str:
+  """Rows from best to worst, as "A > B = C".
+
+  Neighbours are tied, "=", where their intervals overlap.
+
+  Args:
+    estimates: by the names of rows.
+    lower_is_better: of the score.
+  """
+  names = sorted(estimates, key=lambda name: estimates[name].mean,
+                 reverse=not lower_is_better)
+  text = names[:1]
+  for better, worse in zip(names, names[1:]):
+    sign = "=" if _overlap(estimates[better], estimates[worse]) else ">"
+    text += [sign, worse]
+  return " ".join(text)
+
+
+def _overlap(one, other):
+  (low, high), (other_low, other_high) = one.interval, other.interval
+  return low <= other_high and other_low <= high
+
+
+def rank_correlation(ours: Mapping[str, float],
+                     papers: Mapping[str, float]) -> float | None:
+  """Spearman's coefficient over the rows that both have; None for less than 3."""
+  names = [name for name in ours if name in papers]
+  if len(names) < 3:
+    return None
+  return float(stats.spearmanr(
+      [ours[name] for name in names], [papers[name] for name in names]).statistic)

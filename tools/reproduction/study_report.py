@@ -1,0 +1,153 @@
+"""The report of a study: its table, the orders of its rows, its lines of JSON.
+
+All is made from the lines of the runs that are done, so that a committed file of them
+gives the same report as the runs themselves.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import rankings
+from synthesizer_mtf.tools.reproduction import studies
+from synthesizer_mtf.tools.reproduction import study_runs
+
+Line = Mapping[str, Any]
+
+
+class Report:
+  """What is known of a study, while it runs and afterwards.
+
+  Attributes:
+    study: a `studies.Study`.
+    failures: a dict from runs to the reason, one sentence.
+  """
+
+  def __init__(self, study: studies.Study, lines: Sequence[Line],
+               runs: Sequence[study_runs.Run] = (),
+               settings: plan.Settings | None = None,
+               state: Mapping[str, Any] | None = None) -> None:
+    """Declares where the figures come from.
+
+    Args:
+      study: a `studies.Study`.
+      lines: of runs that were done elsewhere, or before.
+      runs: whose figures are taken where there is no line of theirs.
+      settings: of the runs.
+      state: a dict with the "machine" and the "versions" of the runs.
+    """
+    self.study, self.failures = study, {}
+    self._known = {_key(line): line for line in lines}
+    self._runs, self._state = runs, state
+    self._settings = settings or plan.Settings()
+
+  def lines_of_runs(self) -> list[Line]:
+    """The line of each run that is done, in the order of the runs."""
+    for run in self._runs:
+      key = run.row.name, run.task, run.seed
+      if key not in self._known and run.is_done():
+        self._known[key] = {"kind": "run", "study": self.study.name, **run.line(),
+                            **self._setting()}
+    return list(self._known.values())
+
+  def is_known(self, run: study_runs.Run) -> bool:
+    """Whether there is a line of a run."""
+    return (run.row.name, run.task, run.seed) in self._known
+
+  def lines(self) -> str:
+    """The lines of JSON."""
+    return tabular.json_lines(self.lines_of_runs())
+
+  def _setting(self):
+    settings = self._settings
+    return {"format": 1, "steps": settings.steps,
+            "finetune_steps": settings.finetune_steps,
+            "gin_params": settings.gin_params, **(self._state or {})}
+
+  def markdown(self) -> str:
+    """The table, and below it the orders of the rows."""
+    lines = self.lines_of_runs()
+    return "\n".join([
+        *self._heading(lines), "", *self._table(lines), "", *self._orders(lines),
+        *(f"\n{run.name} on {run.task} failed: {reason}"
+          for run, reason in self.failures.items())])
+
+  def _heading(self, lines):
+    seeds = sorted({line["seed"] for line in lines})
+    hours = sum(line["training_seconds"] for line in lines) / 3600
+    steps = ", ".join(
+        f"{task.name} {line['training_steps']:,} steps"
+        for task in self.study.tasks for line in _of_task(lines, task)[:1])
+    places = dict.fromkeys(
+        f"{line['machine']['cpu']}, {line['machine']['cores']} cores"
+        for line in lines if "machine" in line)
+    yield (f"{len(lines)} runs: {steps}; seeds {', '.join(map(str, seeds))}; "
+           f"{hours:.1f} hours of training steps in all, on {'; '.join(places)}. "
+           "Mean over the seeds ± standard error.")
+
+  def _table(self, lines):
+    tasks = self.study.tasks
+    head = ["model"]
+    for task in tasks:
+      head += [task.score.title] + [f"{task.score.title}, paper"] * self._has_paper(
+          task)
+    yield tabular.markdown_line(head)
+    yield tabular.markdown_line(["---"] * len(head))
+    for row in self.study.rows:
+      cells = [row.name]
+      for task in tasks:
+        cells.append(self._cell(lines, row, task))
+        if self._has_paper(task):
+          cells.append(str(row.paper.get(task.score.title, "-")))
+      yield tabular.markdown_line(cells)
+
+  def _has_paper(self, task):
+    return any(task.score.title in row.paper for row in self.study.rows)
+
+  def _cell(self, lines, row, task):
+    known = estimates(lines, self.study, task).get(row.name)
+    if known is None:
+      return "not run"
+    digits = task.score.digits
+    error = "" if known.error is None else f" ± {known.error:.{digits}f}"
+    few = "" if known.seeds >= 3 else f" ({known.seeds} of 3 seeds)"
+    return f"{known.mean:.{digits}f}{error}{few}"
+
+  def _orders(self, lines) -> Iterator[str]:
+    for task in self.study.tasks:
+      found = estimates(lines, self.study, task)
+      if len(found) < 2:
+        continue
+      lower = task.score.lower_is_better
+      yield f"{task.score.title}, best first, \"=\" where intervals of 95% overlap:"
+      yield f"- ours: {rankings.order(found, lower)}"
+      papers = {row.name: row.paper[task.score.title] for row in self.study.rows
+                if task.score.title in row.paper and row.name in found}
+      if papers:
+        yield "- paper: " + " > ".join(
+            sorted(papers, key=papers.get, reverse=not lower))
+      correlation = rankings.rank_correlation(
+          {name: e.mean for name, e in found.items()}, papers)
+      if correlation is not None:
+        yield f"- Spearman's rank correlation with the paper: {correlation:.2f}"
+      yield ""
+
+
+def estimates(lines: Sequence[Line], study: studies.Study,
+              task: studies.Task) -> dict[str, rankings.Estimate]:
+  """What is known of each row on a task, by the names of the rows."""
+  scores = {row.name: [line["score"] for line in _of_task(lines, task)
+                       if line["row"] == row.name] for row in study.rows}
+  return {name: rankings.estimate(values) for name, values in scores.items()
+          if values}
+
+
+def _of_task(lines, task):
+  return [line for line in lines if line["task"] == task.name]
+
+
+def _key(line):
+  return line["row"], line["task"], line["seed"]
