@@ -20,7 +20,7 @@ import json
 import pathlib
 import sys
 
-from synthesizer_mtf.demo import english
+from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import train_vocabulary

@@ -7,8 +7,8 @@ two columns, a SentencePiece model with T5's ids, and five lines of gin.
 import json
 import pathlib
 
-from synthesizer_mtf.demo import english
 from synthesizer_mtf.demo import names
+from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tools import train_vocabulary
 
 VOCABULARY_SIZE = 2000

@@ -10,7 +10,7 @@ import itertools
 import babel
 from babel import dates
 from babel import units
-from synthesizer_mtf.demo import english
+from synthesizer_mtf.tasks import english
 
 ENGLISH, GERMAN = babel.Locale("en"), babel.Locale("de")
 
