@@ -16,7 +16,6 @@ save_pretrained writes it, and writes a folder with
 """
 
 import argparse
-import sys
 
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.tools import trained_model
@@ -30,12 +29,8 @@ def main(argv: list[str] | None = None) -> None:
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()
-  try:
+  with messages.ending("hugging_face", OSError):
     args.run(args)
-  except Exception as error:
-    if not (messages.is_mistake(error) or isinstance(error, OSError)):
-      raise
-    sys.exit(f"hugging_face: {messages.split_message(error)[0]}")
 
 
 def _import(args):

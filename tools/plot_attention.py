@@ -15,7 +15,6 @@ model is that of MODEL_DIR/operative_config.gin.
 import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
-import sys
 from typing import Any
 
 import numpy as np
@@ -280,12 +279,8 @@ def main(argv: list[str] | None = None) -> None:
   args = _parser().parse_args(argv)
   tf.disable_v2_behavior()
   tf.logging.set_verbosity(tf.logging.ERROR)
-  try:
+  with messages.ending("plot_attention", OSError):
     _run(args)
-  except Exception as error:
-    if not (messages.is_mistake(error) or isinstance(error, OSError)):
-      raise
-    sys.exit(f"plot_attention: {messages.split_message(error)[0]}")
 
 
 def _run(args):
