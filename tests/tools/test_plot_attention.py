@@ -13,6 +13,7 @@ from support import models
 from support import reference
 from support import sessions
 from synthesizer_mtf.tools import plot_attention
+from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import statistics
 import tensorflow.compat.v1 as tf
@@ -208,7 +209,7 @@ def trained(tmp_path_factory, sentencepiece_model):
       f"'{sentencepiece_model}'")
   (folder / "operative_config.gin").write_text("\n".join(
       ["import synthesizer_mtf", "import t5.models.mesh_transformer", *config]))
-  reader.parse_gin(str(folder))
+  trained_model.parse_gin(str(folder))
   model = reader.Model()
   for step in (0, 5):
     load(model, step)
@@ -291,9 +292,9 @@ def test_a_folder_without_checkpoint_or_gin_is_named(trained, tmp_path):
 
 
 def test_a_restored_model_has_the_values_of_the_checkpoint(trained):
-  reader.parse_gin(str(trained))
+  trained_model.parse_gin(str(trained))
   model = reader.Model(length=7)
-  path, step = reader.find_checkpoint(str(trained))
+  path, step = trained_model.find_checkpoint(str(trained))
   assert step == 5
   model.restore(path)
   r = tf.train.load_variable(
