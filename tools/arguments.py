@@ -6,7 +6,7 @@ import os
 
 def positive(text: str) -> int:
   """A whole number of at least 1."""
-  number = int(text)
+  number = _whole(text)
   if number < 1:
     raise argparse.ArgumentTypeError(f"{text} is not at least 1")
   return number
@@ -14,10 +14,17 @@ def positive(text: str) -> int:
 
 def not_negative(text: str) -> int:
   """A whole number of at least 0."""
-  number = int(text)
+  number = _whole(text)
   if number < 0:
     raise argparse.ArgumentTypeError(f"{text} is below 0")
   return number
+
+
+def _whole(text):
+  try:
+    return int(text)
+  except ValueError:
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
 def check_folders(*paths: str | None) -> None:

@@ -9,20 +9,19 @@ prints the commands that train and evaluate each row on TPUs.
 
 runs each row at a small size, prints the commands, and writes a report with the
 paper's figures beside ours: `TABLE.md`, JSON lines and a picture. Stopped and
-started again, it goes on from the last checkpoint. --task=TASK runs the rows on
-another task than the table's own.
+started again, it goes on from the last checkpoint. --jobs=4 does four runs at a
+time. --task=TASK runs the rows on another task than the table's own.
 """
 
 import argparse
 import json
 import pathlib
-import re
 import sys
 
-from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import machine
-from synthesizer_mtf.runs import process
+from synthesizer_mtf.runs import queue
+from synthesizer_mtf.runs import shares
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
@@ -48,6 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         args.steps, args.finetune_steps, args.task, _flags(args),
         args.gin_param)
     if args.scale == "laptop":
+      places = shares.shares(args.jobs)
       _check_folder(table, args, settings)
   except ValueError as error:
     sys.exit(f"reproduce: {error}")
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     _print_commands(table, rows, args, settings)
     return 0
   try:
-    return _run(table, rows, args, settings)
+    return _run(table, rows, args, settings, places)
   except KeyboardInterrupt:
     print("\nStopped. The same command goes on from the last checkpoint.",
           file=sys.stderr)
@@ -99,7 +99,7 @@ def _check_folder(table, args, settings):
       "gin_params": settings.gin_params})
 
 
-def _run(table, rows, args, settings):
+def _run(table, rows, args, settings, places):
   """Runs what is not done of a table at laptop scale; returns the status."""
   folder = plan.folder_of(table, args.output_dir)
   runs = plan.runs(
@@ -108,32 +108,16 @@ def _run(table, rows, args, settings):
       table, rows, runs, settings, machine.state())
   if table.speed and args.speed_rounds:
     report.speed = _speed(table, rows, args, settings, folder)
-  for number, run in enumerate(runs, 1):
-    print(f"\n{run.name} on {run.task}: run {number} of {len(runs)}", flush=True)
-    _finish(run, report)
+
+  def finished(run, reason):
+    if reason:
+      report.failures[run] = reason
     _write(report, folder / f"table{table.number}", args.json)
+
+  queue.run(runs, places, finished)
   written = sorted(map(str, folder.glob(f"table{table.number}.*")))
   print(f"\n{report.markdown()}\n\nWrote {', '.join(written)}")
   return 1 if report.failures else 0
-
-
-def _finish(run, report):
-  """Runs the stages of one run that are not done, and notes a failure."""
-  try:
-    for stage in run.stages():
-      if stage.is_done():
-        print(f"{stage.title}: done before", flush=True)
-      else:
-        stage.run()
-  except (process.CommandError, checkpoints.DamagedError) as error:
-    print(error, file=sys.stderr)
-    report.failures[run] = _reason(str(error))
-
-
-def _reason(message):
-  """The last line of a log that says something."""
-  lines = [line for line in message.splitlines() if re.search(r"\w", line)]
-  return lines[-1].strip()
 
 
 def _write(report, path, json_path):
@@ -194,6 +178,8 @@ def _add_laptop_flags(group):
   group.add_argument("--output_dir", default="reproduce_output", metavar="DIR",
                      help="where all files go (default: %(default)s)")
   for name, kind, number, text in (
+      ("jobs", arguments.positive, 1, "runs at a time, with their share of the "
+       "cores and GPUs"),
       ("steps", arguments.positive, 1000, "of training, or of pre-training"),
       ("finetune_steps", arguments.positive, 1000,
        "after pre-training, where there is one"),

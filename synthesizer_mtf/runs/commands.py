@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 from synthesizer_mtf.runs import process
+from synthesizer_mtf.runs import shares
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,15 @@ class Stage:
     """
     print(f"\n{shown(self.command)}", flush=True)
     process.run(self.command, self.log, self.title, self.steps)
+    self.check()
+
+  def start(self, share: shares.Share) -> process.Running:
+    """Starts the command with its share of the machine, and does not wait."""
+    return process.Running(
+        self.command, self.log, self.title, self.steps, share)
+
+  def check(self) -> None:
+    """Raises a `process.CommandError` if the command has left no result."""
     if not self.is_done():
       raise process.CommandError(
           f"{self.title} left no result. The last lines of {self.log}:\n\n"

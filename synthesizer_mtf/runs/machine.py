@@ -9,12 +9,16 @@ _PACKAGES = ("tensorflow", "mesh-tensorflow", "t5", "synthesizer-mtf", "numpy")
 
 def machine() -> dict[str, str | int | float]:
   """The processor's model, the cores that may be used, and how busy they are."""
+  return {"cpu": _cpu_model(), "cores": len(cores()),
+          "system": platform.system(), "load": round(os.getloadavg()[0], 2)}
+
+
+def cores() -> list[int]:
+  """The numbers of the cores that may be used."""
   try:
-    cores = len(os.sched_getaffinity(0))
+    return sorted(os.sched_getaffinity(0))
   except AttributeError:  # Linux only.
-    cores = os.cpu_count()
-  return {"cpu": _cpu_model(), "cores": cores, "system": platform.system(),
-          "load": round(os.getloadavg()[0], 2)}
+    return list(range(os.cpu_count()))
 
 
 def _cpu_model():

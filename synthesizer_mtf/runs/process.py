@@ -1,6 +1,8 @@
 """Runs one command with its output in a log file and its steps as a bar."""
 
 import ctypes
+import functools
+import os
 import pathlib
 import re
 import signal
@@ -8,12 +10,15 @@ import subprocess
 import sys
 import time
 
+from synthesizer_mtf.runs import shares
 import tqdm
 
 # What a training step and a perplexity evaluation print.
 _STEP = re.compile(rb"tf_loss\[[^\]]*\]\[(\d+)\]|Evaluation \[(\d+)/\d+\]")
-_POLL_SECONDS = 0.5
+POLL_SECONDS = 0.5
+_STOP_SECONDS = 10
 _TAIL_LINES = 25
+_EVERYTHING = shares.Share()
 
 
 class CommandError(Exception):
@@ -33,33 +38,95 @@ def run(command: list[str], log: pathlib.Path, title: str,
   Raises:
     CommandError: it ends with a status other than 0.
   """
-  log.parent.mkdir(parents=True, exist_ok=True)
-  with open(log, "ab") as out, open(log, "rb") as lines:
-    lines.seek(0, 2)
-    process = subprocess.Popen(
-        command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None)
-    try:
-      with _bar(title, steps) as bar:
-        _follow(process, lines, bar, steps)
-    finally:
-      _stop(process)
-  if process.returncode:
-    raise CommandError(
-        f"{title} ended with status {process.returncode}. The last lines of "
-        f"{log}:\n\n{tail(log)}")
+  running = Running(command, log, title, steps)
+  try:
+    with bar(title, steps) as shown:
+      while running.goes_on():
+        running.show(shown)
+        time.sleep(POLL_SECONDS)
+      running.show(shown)
+  finally:
+    stop([running])
+  running.check()
 
 
-def _end_with_parent():
-  """Asks Linux to end this process when the one that started it is killed.
+class Running:
+  """A command at work.
 
-  Else a killed command would go on beside the one that is started again.
+  Attributes:
+    before: how many of its steps were done before it was started.
+    done: how many are done now, with those before.
   """
+
+  def __init__(self, command: list[str], log: pathlib.Path, title: str,
+               steps: range | None = None,
+               share: shares.Share = _EVERYTHING) -> None:
+    """Starts the command; see `run`. `share` is what it may use."""
+    self.before = self.done = 0
+    self._log, self._title, self._steps = log, title, steps
+    self._rest, self._resumed = b"", False
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as out:
+      self._offset = out.tell()
+      self._process = subprocess.Popen(
+          command, stdout=out, stderr=subprocess.STDOUT,
+          stdin=subprocess.DEVNULL, env={**os.environ, **share.environment},
+          preexec_fn=functools.partial(_prepare, share.cores)
+          if sys.platform == "linux" else None)
+
+  def goes_on(self) -> bool:
+    """Whether the command has not ended; reads what is new in its log."""
+    ended = self._process.poll() is not None
+    found = [int(a or b) for a, b in _STEP.findall(self._new_lines())]
+    if self._steps:
+      self._count(found)
+      if ended and not self._process.returncode:
+        self.done = len(self._steps)
+    return not ended
+
+  def _new_lines(self):
+    with open(self._log, "rb") as lines:
+      lines.seek(self._offset)
+      text = self._rest + lines.read()
+      self._offset = lines.tell()
+    whole, newline, self._rest = text.rpartition(b"\n")
+    return whole + newline
+
+  def _count(self, found):
+    if found and not self._resumed:  # An earlier run did these steps.
+      self.before = max(0, min(found) - 1 - self._steps.start)
+      self._resumed = True
+    if found:
+      self.done = max(found) - self._steps.start
+
+  def show(self, shown: tqdm.tqdm) -> None:
+    """Moves a bar to the last step in the log."""
+    if shown.initial != self.before:
+      shown.initial = shown.n = self.before
+    if shown.n != self.done:
+      shown.update(self.done - shown.n)
+    if sys.stdout.isatty():
+      shown.refresh()  # For the clock.
+
+  def check(self) -> None:
+    """Raises a CommandError if the command has failed."""
+    if self._process.returncode:
+      raise CommandError(
+          f"{self._title} ended with status {self._process.returncode}. The "
+          f"last lines of {self._log}:\n\n{tail(self._log)}")
+
+
+def _prepare(cores):
+  """What a new process does before it becomes the command."""
+  # Asks Linux to end it when the one that started it is killed. Else a killed
+  # command would go on beside the one that is started again.
   set_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
   ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+  if cores:
+    os.sched_setaffinity(0, cores)
 
 
-def _bar(title, steps):
+def bar(title: str, steps: range | None) -> tqdm.tqdm:
   """A tqdm bar; where no terminal can redraw it, its start and its end only."""
   terminal = sys.stdout.isatty()
   form = ("{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} "
@@ -72,33 +139,15 @@ def _bar(title, steps):
       mininterval=0.5 if terminal else 1e6, maxinterval=1 if terminal else 1e6)
 
 
-def _follow(process, lines, bar, steps):
-  """Moves the bar to the last step in the log until the process ends."""
-  rest, resumed = b"", False
-  while True:
-    ended = process.poll() is not None
-    whole, newline, rest = (rest + lines.read()).rpartition(b"\n")
-    found = [int(a or b) for a, b in _STEP.findall(whole + newline) if steps]
-    if found and not resumed:  # An earlier run did these steps.
-      bar.initial = bar.n = max(0, min(found) - 1 - steps.start)
-      resumed = True
-    if ended and steps and not process.returncode:
-      found = [steps.stop]
-    if found:
-      bar.update(max(found) - steps.start - bar.n)
-    if sys.stdout.isatty():
-      bar.refresh()  # For the clock.
-    if ended:
-      return
-    time.sleep(_POLL_SECONDS)
-
-
-def _stop(process):
-  """Ends a process that still runs, as after Ctrl-C."""
-  if process.poll() is None:
+def stop(commands: list[Running]) -> None:
+  """Ends those that still run, as after Ctrl-C, all at the same time."""
+  alive = [c._process for c in commands if c._process.poll() is None]
+  for process in alive:
     process.terminate()
+  deadline = time.monotonic() + _STOP_SECONDS
+  for process in alive:
     try:
-      process.wait(timeout=10)
+      process.wait(timeout=max(0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
       process.kill()
       process.wait()

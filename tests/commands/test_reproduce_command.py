@@ -6,13 +6,14 @@ import subprocess
 import sys
 import time
 
+from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import results
 
 TINY = ["d_model = 8", "d_ff = 12", "num_layers = 1", "num_heads = 2",
         "d_kv = 4"]
 
 
-def start(folder, text, vocabulary):
+def start(folder, text, vocabulary, jobs=1):
   sizes = [*TINY, "RandomLogits.max_length = 4", "DenseLogits.max_length = 16",
            "utils.run.sequence_length = {'inputs': 16, 'targets': 8}",
            f"synthesizer_mtf.tasks.text.train = '{text}'",
@@ -20,7 +21,7 @@ def start(folder, text, vocabulary):
   return subprocess.Popen(
       [sys.executable, "-m", "synthesizer_mtf.tools.reproduce", "--table=4",
        "--scale=laptop", "--rows=R,V", "--task=synth_text_span_corruption",
-       "--seeds=5", "--steps=600", "--speed_rounds=0",
+       "--seeds=5", "--steps=600", "--speed_rounds=0", f"--jobs={jobs}",
        f"--output_dir={folder}", *(f"--gin_param={size}" for size in sizes)],
       env={**os.environ, "SYNTHESIZER_MTF_VOCAB": vocabulary},
       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -31,14 +32,14 @@ def test_a_killed_run_goes_on_and_a_row_that_fails_says_so(
   text = tmp_path / "a.txt"
   text.write_text("The quick brown fox jumps over the lazy dog again.\n" * 40)
   folder = tmp_path / "out"
-  first = start(folder, text, sentencepiece_model)
+  first = start(folder, text, sentencepiece_model, min(2, len(machine.cores())))
   model_dir = folder / "table4" / "v" / "seed_5" / "synth_text_span_corruption"
   deadline = time.time() + 300
   while results.latest_step(model_dir) < 1 and time.time() < deadline:
     assert first.poll() is None, first.stdout.read()
     time.sleep(0.1)
   first.kill()
-  first.communicate()  # Ends when the command that it ran has ended, too.
+  first.communicate()  # Ends when the commands that it ran have ended, too.
   step = results.latest_step(model_dir)
   assert 0 < step < 600
 

@@ -113,6 +113,8 @@ def test_paper_scale_prints_pre_training_before_what_starts_from_it(capsys):
     (["--table=7", "--scale=paper", "--rows=FR,D"],
      "--rows names 'D', but the rows of Table 7 are V, Linformer, FR, FR+V"),
     (["--table=4", "--scale=laptop", "--steps=9"], "holds a run with .*: 8"),
+    (["--table=4", "--scale=laptop", "--jobs=9999"],
+     "--jobs=9999, but this machine lets us use .* cores"),
 ])
 def test_mistakes_end_in_one_sentence(flags, message, tmp_path):
   folder = tmp_path / "table4"
@@ -123,7 +125,8 @@ def test_mistakes_end_in_one_sentence(flags, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flag", ["--steps=0", "--finetune_steps=-1", "--speed_rounds=-1"])
+    "flag", ["--steps=0", "--finetune_steps=-1", "--speed_rounds=-1", "--jobs=0",
+             "--jobs=two"])
 def test_numbers_of_steps_are_checked(flag, capsys):
   with pytest.raises(SystemExit) as exit_info:
     reproduce.main(["--table=4", "--scale=laptop", flag])

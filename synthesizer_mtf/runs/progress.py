@@ -1,0 +1,124 @@
+"""One line for a whole queue: its runs, its steps, and the time left."""
+
+import dataclasses
+import io
+import shutil
+import sys
+import time
+from typing import Any
+
+from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import process
+import tqdm
+
+_FORM = ("{desc} {percentage:3.0f}%|{bar:10}| {n_fmt}/{total_fmt} steps "
+         "[{elapsed}, {remaining} left]")
+_SECONDS_BETWEEN_LINES = 180
+
+
+@dataclasses.dataclass(eq=False)
+class Job:
+  """A run in the queue.
+
+  Attributes:
+    run: see `queue.Run`.
+    stages: its stages, of which those before `position` are done.
+    running: the one at work, or None.
+    ended: whether nothing of it is left to do.
+    reason: why it failed, or None.
+    is_announced: whether it has been printed that it begins.
+  """
+  run: Any
+  stages: list[commands.Stage]
+  position: int = 0
+  running: process.Running | None = None
+  ended: bool = False
+  reason: str | None = None
+  is_announced: bool = False
+
+  @property
+  def is_open(self) -> bool:
+    """Whether it has something to do and is not at it."""
+    return not self.ended and self.running is None
+
+
+class Progress:
+  """The line."""
+
+  def __init__(self, jobs: list[Job], alone: bool) -> None:
+    """Finds out what is done already.
+
+    Args:
+      jobs: all runs.
+      alone: whether nothing else is drawn on the terminal: then the line is
+        drawn anew all the time.
+    """
+    self._jobs = jobs
+    self._alone = alone
+    self._drawn = alone and sys.stdout.isatty()
+    # Steps by the log of a stage: (before this queue, now).
+    self._steps = {stage.log: _steps_done(stage) for job in jobs
+                   for stage in job.stages if stage.steps}
+    self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
+    self._bar = tqdm.tqdm(
+        total=0, bar_format=_FORM, nrows=24,
+        file=sys.stdout if self._drawn else io.StringIO(),
+        ncols=shutil.get_terminal_size().columns if self._drawn else None)
+
+  def count(self, stage: commands.Stage, running: process.Running) -> None:
+    """Remembers the steps of a stage."""
+    if stage.steps:
+      self._steps[stage.log] = running.before, running.done
+
+  def show(self) -> None:
+    """Draws the line anew, or prints one now and then."""
+    if self._drawn:
+      self._update()
+      self._bar.refresh()
+    elif self._alone and time.monotonic() > self._next_line:
+      self.line()
+
+  def line(self) -> None:
+    """Prints the line, if it is not drawn all the time."""
+    if not self._drawn:
+      self._update()
+      print(self._bar, flush=True)
+      self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
+
+  def close(self) -> None:
+    """Draws the line for the last time."""
+    self._update()
+    self._bar.close()
+
+  def _update(self):
+    for job in self._jobs:
+      if job.running:
+        self.count(job.stages[job.position], job.running)
+    self._bar.initial = sum(before for before, _ in self._steps.values())
+    self._bar.n = sum(done for _, done in self._steps.values())
+    self._bar.total = self._total()
+    self._bar.set_description_str(self._runs(), refresh=False)
+
+  def _total(self):
+    """All steps, of which a run that has failed does no more."""
+    wanted = {stage.log: len(stage.steps) for job in self._jobs
+              for stage in job.stages if stage.steps and not job.reason}
+    return sum(wanted.get(log, done) for log, (_, done) in self._steps.items())
+
+  def _runs(self):
+    failed = sum(job.reason is not None for job in self._jobs)
+    done = sum(job.ended for job in self._jobs) - failed
+    running = sum(job.running is not None for job in self._jobs)
+    return (f"{done} of {len(self._jobs)} runs done" +
+            f", {running} running" * bool(running) +
+            f", {failed} failed" * bool(failed) + ":")
+
+
+def _steps_done(stage):
+  """(steps before this queue, steps now) of a stage that nobody is at."""
+  try:
+    done = len(stage.steps) if stage.is_done() else 0
+  except checkpoints.DamagedError:  # The queue says so when it comes to it.
+    done = 0
+  return done, done
