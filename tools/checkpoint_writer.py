@@ -4,6 +4,7 @@ from collections.abc import Iterable
 import os
 
 import numpy as np
+from synthesizer_mtf.command import checkpoints
 import tensorflow.compat.v1 as tf
 
 # Of the variables that are held in memory at once, unless one is larger.
@@ -31,9 +32,7 @@ def write(folder: str, name: str,
     # It renames the data files, and joins their indices.
     session.run(tf.raw_ops.MergeV2Checkpoints(
         checkpoint_prefixes=parts, destination_prefix=path, delete_old_dirs=True))
-  # tf.train.update_checkpoint_state takes gs:// for a relative path, and errs.
-  with tf.io.gfile.GFile(os.path.join(folder, "checkpoint"), "w") as f:
-    f.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
+  checkpoints.write_state(folder, [name])
 
 
 def _save(path, number, variables):

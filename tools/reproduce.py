@@ -14,6 +14,7 @@ time. --task=TASK runs the rows on another task than the table's own.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import sys
@@ -25,49 +26,81 @@ from synthesizer_mtf.runs import shares
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
+from synthesizer_mtf.tools.reproduction import curves
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import reports
 from synthesizer_mtf.tools.reproduction import speeds
+from synthesizer_mtf.tools.reproduction import studies
+from synthesizer_mtf.tools.reproduction import study_report
+from synthesizer_mtf.tools.reproduction import study_runs
 from synthesizer_mtf.tools.reproduction import tables
 import tensorflow.compat.v1 as tf
 
+_STEPS = 1000
 # Lengths and batch of the speed at laptop scale: those of the recipes.
 _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
 
 
 def main(argv: list[str] | None = None) -> int:
   """Reads the flags and prints or runs the commands; returns the status."""
-  args = _parser().parse_args(argv)
+  parser = _parser()
+  args = parser.parse_args(argv)
+  if args.study is None and args.scale is None:
+    parser.error("--table needs --scale")
   tf.logging.set_verbosity(tf.logging.ERROR)
-  table = tables.TABLES[args.table]
   try:
-    rows = _rows(table, args.rows)
-    settings = plan.Settings(
-        args.steps, args.finetune_steps, args.task, _flags(args),
-        args.gin_param)
-    if args.scale == "laptop":
-      places = shares.shares(args.jobs)
-      _check_folder(table, args, settings)
+    work = _table(args) if args.study is None else _study(args)
   except ValueError as error:
     sys.exit(f"reproduce: {error}")
-  if args.scale == "paper":
-    _print_commands(table, rows, args, settings)
-    return 0
   try:
-    return _run(table, rows, args, settings, places)
+    return work()
   except KeyboardInterrupt:
     print("\nStopped. The same command goes on from the last checkpoint.",
           file=sys.stderr)
     return 130
 
 
-def _rows(table, names):
+def _table(args):
+  """Checks the flags of a table; returns the function that does the work."""
+  table = tables.TABLES[args.table]
+  rows = _rows(table, args.rows, f"Table {table.number}")
+  settings = plan.Settings(
+      args.steps or _STEPS, args.finetune_steps or _STEPS, args.task,
+      _flags(args), args.gin_param, args.gin_file)
+  if args.scale == "paper":
+    return functools.partial(_print_commands, table, rows, args, settings)
+  places = shares.shares(args.jobs)
+  _check_folder(plan.folder_of(table, args.output_dir), settings)
+  return functools.partial(
+      _run_table, table, rows, args, settings, places)
+
+
+def _study(args):
+  """Checks the flags of a study; returns the function that does the work."""
+  study = studies.STUDIES[args.study]
+  rows = _rows(study, args.rows, f"--study={study.name}")
+  for flag in ("scale", "task"):
+    if getattr(args, flag) is not None:
+      raise ValueError(f"--{flag} is {getattr(args, flag)!r}, but --study has only "
+                       "one; leave it out.")
+  if not args.gin_file:
+    raise ValueError("--study needs --gin_file=data.gin, which names its texts; "
+                     "tools/prepare_studies.py makes it.")
+  settings = plan.Settings(
+      args.steps, args.finetune_steps, None, _flags(args), args.gin_param,
+      args.gin_file)
+  places = shares.shares(args.jobs)
+  _check_folder(pathlib.Path(args.output_dir) / study.name, settings)
+  return functools.partial(_run_study, study, rows, args, settings, places)
+
+
+def _rows(table, names, title):
   known = {row.name: row for row in table.rows}
   for name in names or ():
     if name not in known:
-      raise ValueError(f"--rows names {name!r}, but the rows of Table "
-                       f"{table.number} are {', '.join(known)}; use these.")
+      raise ValueError(f"--rows names {name!r}, but the rows of {title} are "
+                       f"{', '.join(known)}; use these.")
   return [known[name] for name in names or known]
 
 
@@ -89,45 +122,64 @@ def _print_commands(table, rows, args, settings):
     lines.append({"table": table.number, "title": title, "command": command})
   if args.json:
     tabular.write_json(lines, args.json)
+  return 0
 
 
-def _check_folder(table, args, settings):
+def _check_folder(folder, settings):
   """Raises a ValueError if the folder holds a run with other settings."""
-  folder = plan.folder_of(table, args.output_dir)
   commands.check_settings(folder, {
       "steps": settings.steps, "finetune_steps": settings.finetune_steps,
       "gin_params": settings.gin_params})
 
 
-def _run(table, rows, args, settings, places):
+def _run_table(table, rows, args, settings, places):
   """Runs what is not done of a table at laptop scale; returns the status."""
   folder = plan.folder_of(table, args.output_dir)
   runs = plan.runs(
-      table, rows, args.seeds, args.output_dir, settings)
+      table, rows, args.seeds or [1, 2], args.output_dir, settings)
   report = reports.Report(
       table, rows, runs, settings, machine.state())
   if table.speed and args.speed_rounds:
     report.speed = _speed(table, rows, args, settings, folder)
+  return _run(report, runs, places, folder / f"table{table.number}", args.json,
+              lambda path: plot.plot(report, path))
 
+
+def _run_study(study, rows, args, settings, places):
+  """Runs what is not done of a study; returns the status."""
+  folder = pathlib.Path(args.output_dir) / study.name
+  path = folder / study.name
+  runs = study_runs.runs(
+      study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
+  report = study_report.Report(
+      study, study_report.read(path.with_suffix(".jsonl")), runs, settings,
+      machine.state())
+  return _run(report, [run for run in runs if not report.is_known(run)], places,
+              path, args.json,
+              lambda path: curves.plot(study, report.lines_of_runs(), path))
+
+
+def _run(report, runs, places, path, json_path, draw):
+  """Does runs, and writes the report after each; returns the status."""
   def finished(run, reason):
     if reason:
       report.failures[run] = reason
-    _write(report, folder / f"table{table.number}", args.json)
+    _write(report, path, json_path, draw)
 
   queue.run(runs, places, finished)
-  written = sorted(map(str, folder.glob(f"table{table.number}.*")))
+  written = sorted(map(str, path.parent.glob(f"{path.name}.*")))
   print(f"\n{report.markdown()}\n\nWrote {', '.join(written)}")
   return 1 if report.failures else 0
 
 
-def _write(report, path, json_path):
+def _write(report, path, json_path, draw):
   """Writes the report so far; what is there is replaced at once or not at all."""
   for suffix, text in ((".md", report.markdown() + "\n"),
                        (".jsonl", report.lines())):
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path.with_suffix(suffix))
-  plot.plot(report, path.with_suffix(".png"))
+  draw(path.with_suffix(".png"))
   if json_path:
     pathlib.Path(json_path).write_text(report.lines(), encoding="utf-8")
 
@@ -151,9 +203,10 @@ def _parser():
   parser = argparse.ArgumentParser(
       prog="reproduce", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--table", type=int, required=True,
-                      choices=sorted(tables.TABLES))
-  parser.add_argument("--scale", required=True, choices=("paper", "laptop"))
+  what = parser.add_mutually_exclusive_group(required=True)
+  what.add_argument("--table", type=int, choices=sorted(tables.TABLES))
+  what.add_argument("--study", choices=sorted(studies.STUDIES))
+  parser.add_argument("--scale", choices=("paper", "laptop"), help="of a table")
   parser.add_argument("--rows", type=lambda text: text.split(","),
                       metavar="A,B,...", help="some rows; all by default")
   parser.add_argument("--task", metavar="TASK",
@@ -162,8 +215,10 @@ def _parser():
                       help="where the data sets lie, prepared")
   parser.add_argument("--gin_param", action="append", default=[],
                       metavar="BINDING", help="for all commands; many are fine")
+  parser.add_argument("--gin_file", action="append", default=[], metavar="FILE",
+                      help="after all others, for all commands; many are fine")
   parser.add_argument("--json", metavar="FILE", help="write JSON lines there")
-  _add_laptop_flags(parser.add_argument_group("laptop scale"))
+  _add_laptop_flags(parser.add_argument_group("laptop scale, and studies"))
   group = parser.add_argument_group("paper scale")
   group.add_argument("--tpu", default="NAME", help="default: %(default)s")
   group.add_argument("--bucket", default="gs://BUCKET",
@@ -172,17 +227,19 @@ def _parser():
 
 
 def _add_laptop_flags(group):
-  group.add_argument("--seeds", default=[1, 2], metavar="N,N,...",
+  group.add_argument("--seeds", metavar="N,N,...",
                      type=lambda text: [int(seed) for seed in text.split(",")],
-                     help="of variables and data (default: 1,2)")
+                     help="of variables and data (default: 1,2; of a study 1,2,3)")
   group.add_argument("--output_dir", default="reproduce_output", metavar="DIR",
                      help="where all files go (default: %(default)s)")
+  for name, text in (
+      ("steps", "of training, or of pre-training"),
+      ("finetune_steps", "after pre-training, where there is one")):
+    group.add_argument(f"--{name}", type=arguments.positive, metavar="N",
+                       help=f"{text} (default: {_STEPS}; of a study its own)")
   for name, kind, number, text in (
       ("jobs", arguments.positive, 1, "runs at a time, with their share of the "
        "cores and GPUs"),
-      ("steps", arguments.positive, 1000, "of training, or of pre-training"),
-      ("finetune_steps", arguments.positive, 1000,
-       "after pre-training, where there is one"),
       ("speed_rounds", arguments.not_negative, 20,
        "training steps timed for each row; 0 for none")):
     group.add_argument(f"--{name}", type=kind, default=number, metavar="N",

@@ -20,6 +20,7 @@ All of it works on local and on `gs://` directories.
 
 import collections
 from collections.abc import Iterable
+from collections.abc import Sequence
 import os
 import re
 
@@ -185,9 +186,24 @@ def prepare(model_dir: str) -> str | None:
     name = os.path.basename(newest)
     listed = [path for path in state.all_model_checkpoint_paths
               if path in find(model_dir)] if state else []
-    tf.train.update_checkpoint_state(model_dir, name, [
-        *map(os.path.basename, listed), name])
+    write_state(model_dir, [*map(os.path.basename, listed), name])
   return newest
+
+
+def write_state(folder: str, names: Sequence[str]) -> None:
+  """Writes the file `checkpoint`, which names the checkpoints of a folder.
+
+  `tf.train.update_checkpoint_state` errs for a relative folder, and takes one in
+  cloud storage for such.
+
+  Args:
+    folder: a string.
+    names: of its checkpoints, such as "model.ckpt-0"; the last is the newest.
+  """
+  lines = [f'model_checkpoint_path: "{names[-1]}"\n',
+           *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
+  with tf.io.gfile.GFile(os.path.join(folder, "checkpoint"), "w") as f:
+    f.write("".join(lines))
 
 
 def remove_partial(model_dir: str) -> None:

@@ -5,7 +5,7 @@ Everything goes through `synthesizer_mesh_transformer`, in the way a user would
 type it; the commands are printed. Started again, it goes on where it stopped.
 
   names.py     En-De pairs: the names in babel's CLDR tables
-  data.py      their files, the text of Python's documentation, a vocabulary, and the gin file which names them
+  data.py      their files, a vocabulary, and the gin file which names them
   stages.py    what is run, and in which order
   report.py    the table and the picture
 """

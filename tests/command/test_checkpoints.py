@@ -142,6 +142,21 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path):
   assert len(checkpoints.find(str(tmp_path))) == 2
 
 
+def test_a_relative_folder_is_resumed_from_its_newest(tmp_path, monkeypatch):
+  (tmp_path / "runs" / "m").mkdir(parents=True)
+  checkpoint_files.save(tmp_path / "runs" / "m")
+  checkpoint_files.name_in_state(tmp_path / "runs" / "m", 4)
+  monkeypatch.chdir(tmp_path)
+  folder = os.path.join("runs", "m")
+  newest = os.path.join(folder, "model.ckpt-8")
+  assert checkpoints.prepare(folder) == newest
+  state = tf.train.get_checkpoint_state(folder)
+  assert state.model_checkpoint_path == newest
+  assert list(state.all_model_checkpoint_paths) == [
+      os.path.join(folder, "model.ckpt-4"), newest]
+  assert tf.train.latest_checkpoint(folder) == newest
+
+
 @pytest.fixture
 def nobody():
   """Gives up root's rights, before which no directory is read-only."""

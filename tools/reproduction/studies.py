@@ -129,7 +129,7 @@ _WARM_START = Study(
      Row("R from scratch", ("attention/r.gin",), {
          "SyntheticAttention.relative_attention_type": "bias_shared"})),
     Start("pretrained_v", ("studies/pretraining.gin", "attention/v.gin"),
-          15000))
+          10000))
 
 _LOG_PERPLEXITY = Score("log perplexity", "log_perplexity", True, 3)
 # 100 batches are more than the text held out fills.

@@ -7,6 +7,8 @@ gives the same report as the runs themselves.
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import json
+import pathlib
 from typing import Any
 
 from synthesizer_mtf.runs import tabular
@@ -134,6 +136,13 @@ class Report:
       if correlation is not None:
         yield f"- Spearman's rank correlation with the paper: {correlation:.2f}"
       yield ""
+
+
+def read(path: pathlib.Path) -> list[Line]:
+  """The lines of a file; none where there is no file."""
+  if not path.exists():
+    return []
+  return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def estimates(lines: Sequence[Line], study: studies.Study,

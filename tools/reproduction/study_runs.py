@@ -88,7 +88,7 @@ class Run:
     model_dir, steps = self._folder / start.name, _start_steps(start, self._settings)
     return commands.Stage(
         f"train {start.name}",
-        self._launch(model_dir, start.gin_files, _training(1, steps, steps // 15)),
+        self._launch(model_dir, start.gin_files, _training(1, steps, steps // 10)),
         model_dir.with_suffix(".log"),
         functools.partial(_is_trained, model_dir, steps), range(steps))
 
