@@ -5,4 +5,5 @@
   speeds.py   speed and size, measured as in `benchmark`
   reports.py  the paper's figures beside ours
   plot.py     the picture
+  lines.py    reads what a report wrote, with checks
 """

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import statistics
 
 from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.reproduction import lines
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import tables
 
@@ -168,7 +169,7 @@ class Report:
         *map(self._run_line, self.runs), *map(self._row_line, self.rows)])
 
   def _common(self):
-    return {"table": self.table.number, "scale": "laptop",
+    return {"format": lines.FORMAT, "table": self.table.number, "scale": "laptop",
             "steps": self.settings.steps,
             "finetune_steps": self.settings.finetune_steps,
             "gin_params": self.settings.gin_params, **self.state}

@@ -1,0 +1,102 @@
+"""The files of `reproduce` are read as they were written, or not at all."""
+
+import json
+
+import pytest
+from support.events import write_events
+from synthesizer_mtf.tools.reproduction import lines
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import reports
+from synthesizer_mtf.tools.reproduction import tables
+
+SETTING = {"table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 3,
+           "gin_params": ["d_ff = 8"]}
+
+
+def run_line(row="R", seed=1, **changes):
+  return {"kind": "run", "format": 1, "row": row, "task": "TASK", "seed": seed,
+          "status": "ok", "scores": {"log_perplexity": 2.5}, **SETTING,
+          **changes}
+
+
+def without(key):
+  line = run_line()
+  del line[key]
+  return line
+
+
+def written(folder, *found):
+  path = folder / "a.jsonl"
+  path.write_text("".join(
+      line if isinstance(line, str) else json.dumps(line) + "\n"
+      for line in found))
+  return path
+
+
+def test_reads_what_a_report_writes(tmp_path):
+  table = tables.TABLES[4]
+  settings = plan.Settings(steps=7, gin_params=["d_ff = 8"])
+  runs = plan.runs(table, table.rows[:2], (1, 2), tmp_path, settings)
+  report = reports.Report(table, table.rows[:2], runs, settings, {})
+  write_events(runs[0].model_dir / "eval_x", "neg_log_perplexity", {7: -2.0})
+  report.failures = {runs[1]: "it was too hot"}
+  path = tmp_path / "a.jsonl"
+  path.write_text(report.lines())
+  found = lines.read(path)
+  assert found.setting == {
+      "table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 1000,
+      "gin_params": ["d_ff = 8"]}
+  assert [(r["row"], r["seed"], r["status"], r["scores"]) for r in found.runs] == [
+      ("V", 1, "ok", {"log_perplexity": 2.0}), ("DyConv", 1, "failed", {}),
+      ("V", 2, "not run", {}), ("DyConv", 2, "not run", {})]
+  assert all(json.loads(line)["format"] == lines.FORMAT
+             for line in path.read_text().splitlines())
+
+
+def test_lines_of_a_study_keep_the_keys_of_their_own(tmp_path):
+  line = run_line(study="warm_start", curves={"loss": [[1, 2.0]]}, seconds=3.5)
+  del line["table"], line["format"]
+  found = lines.read(written(tmp_path, line))
+  assert found.runs == [line] and found.setting["study"] == "warm_start"
+
+
+@pytest.mark.parametrize("found, number, message", [
+    ([run_line(), '{"kind": "ru'], 2, "no whole line of JSON .*cut off"),
+    (["\n", "7\n"], 2, "not a JSON object"),
+    ([run_line(), run_line(seed=2, format=2)], 2, "of format 2, which is not 1"),
+    ([run_line(), run_line(seed=2, steps=8)], 2,
+     "another setting than .*:1: 'steps' is 8, not 7"),
+    ([run_line(), {"kind": "row", **SETTING, "gin_params": []}], 2,
+     r"'gin_params' is \[\], not \['d_ff = 8'\]"),
+    ([run_line(), run_line(seed=2, table=5)], 2, "'table' is 5, not 4"),
+    ([run_line(), run_line(seed=2, scale="paper")], 2, "'scale' is 'paper'"),
+    ([run_line(), run_line(seed=2, finetune_steps=9)], 2, "'finetune_steps' is 9"),
+    ([{**without("table"), "study": "a"}, run_line(seed=2)], 2,
+     "'study' is None, not 'a'"),
+    ([run_line(), run_line("V"), run_line()], 3,
+     "seed 1 of R on TASK is there twice, first at .*:1"),
+    ([run_line(scores={"loss": float("nan")})], 1,
+     "'loss' of R on TASK, seed 1, is nan"),
+    ([run_line(scores={"a": 1, "loss": float("-inf")})], 1, "'loss' .* is -inf"),
+    ([run_line(scores={"loss": "2.5"})], 1, "'loss' .* no finite number"),
+    ([run_line(seed="1")], 1, "'seed' is '1', not a whole number"),
+    *(([without(key)], 1, f"has no '{key}'") for key in (
+        "kind", "row", "task", "seed", "status", "scores", "table", "scale",
+        "steps", "finetune_steps", "gin_params")),
+])
+def test_a_line_that_would_spoil_a_mean_is_an_error_with_its_place(
+    tmp_path, found, number, message):
+  path = written(tmp_path, *found)
+  with pytest.raises(ValueError, match=f"^{path}:{number}.*{message}"):
+    lines.read(path)
+
+
+@pytest.mark.parametrize("found", [[], ["\n"], [{"kind": "row", **SETTING}]])
+def test_a_file_without_runs_is_an_error(tmp_path, found):
+  with pytest.raises(ValueError, match='a.jsonl has no line of kind "run"'):
+    lines.read(written(tmp_path, *found))
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path):
+  with pytest.raises(ValueError, match="cannot read .*a.jsonl: No such file"):
+    lines.read(tmp_path / "a.jsonl")

@@ -1,0 +1,132 @@
+"""Reads the JSON lines that `reproduce` writes, and trusts none of them.
+
+What would be averaged without a word, such as runs of two settings or a seed
+that is there twice, is an error that names the file and the line.
+"""
+
+from collections.abc import Iterator
+import json
+import math
+import pathlib
+from typing import Any
+from typing import NamedTuple
+
+from synthesizer_mtf.runs import results
+
+# Of what a line means; lines without one are of the first.
+FORMAT = 1
+
+_SETTING = {"scale": str, "steps": int, "finetune_steps": int,
+            "gin_params": list}
+_RUN = {"row": str, "task": str, "seed": int, "status": str, "scores": dict}
+_NAMES = {str: "a string", int: "a whole number", list: "a list",
+          dict: "an object"}
+
+
+class Results(NamedTuple):
+  """The runs of one file.
+
+  Attributes:
+    path: of the file.
+    setting: what all lines have in common: "table", a number, or "study", a
+      string, and "scale", "steps", "finetune_steps" and "gin_params".
+    runs: the lines of kind "run", dicts, with all keys that they have.
+  """
+  path: str
+  setting: dict[str, Any]
+  runs: list[dict[str, Any]]
+
+
+def read(path: results.Folder) -> Results:
+  """Reads and checks a file.
+
+  Args:
+    path: of the file.
+
+  Raises:
+    ValueError: the file cannot be read as what one command has written.
+  """
+  first, runs, seen = None, [], {}
+  for where, line in _objects(path):
+    setting = _setting(where, line)
+    first = first or (where, setting)
+    _check_same(where, setting, *first)
+    if _value(where, line, "kind", str) == "run":
+      _check_run(where, line)
+      key = line["row"], line["task"], line["seed"]
+      if key in seen:
+        raise ValueError(
+            f"{where}: seed {key[2]} of {key[0]} on {key[1]} is there twice, "
+            f"first at {seen[key]}; leave one of them.")
+      seen[key] = where
+      runs.append(line)
+  if not runs:
+    raise ValueError(
+        f"{path} has no line of kind \"run\"; give the .jsonl file that "
+        "`reproduce` has written.")
+  return Results(str(path), first[1], runs)
+
+
+def _objects(path) -> Iterator[tuple[str, dict]]:
+  """Yields ("FILE:NUMBER", what the line says)."""
+  try:
+    text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
+  except OSError as error:
+    raise ValueError(f"cannot read {path}: {error.strerror}.") from None
+  for number, line in enumerate(text.split("\n"), 1):
+    if line.strip():
+      where = f"{path}:{number}"
+      yield where, _object(where, line)
+
+
+def _object(where, text):
+  try:
+    line = json.loads(text)
+  except json.JSONDecodeError as error:
+    raise ValueError(
+        f"{where} is no whole line of JSON ({error.msg} at column {error.colno});"
+        " was it cut off? The command that wrote the file writes it anew."
+    ) from None
+  if not isinstance(line, dict):
+    raise ValueError(f"{where} is not a JSON object with keys and values.")
+  if line.get("format", FORMAT) != FORMAT:
+    raise ValueError(
+        f"{where} is of format {line['format']!r}, which is not {FORMAT}; read it "
+        "with the version that has written it.")
+  return line
+
+
+def _value(where, line, key, kind):
+  if key not in line:
+    raise ValueError(f"{where} has no {key!r}.")
+  value = line[key]
+  if not isinstance(value, kind) or isinstance(value, bool):
+    raise ValueError(f"{where}: {key!r} is {value!r}, not {_NAMES[kind]}.")
+  return value
+
+
+def _setting(where, line):
+  which = {"study": str} if "study" in line else {"table": int}
+  return {key: _value(where, line, key, kind)
+          for key, kind in {**which, **_SETTING}.items()}
+
+
+def _check_same(where, setting, first_where, first):
+  for key in {**first, **setting}:
+    if setting.get(key) != first.get(key):
+      raise ValueError(
+          f"{where} is of another setting than {first_where}: {key!r} is "
+          f"{setting.get(key)!r}, not {first.get(key)!r}; keep them in files of "
+          "their own.")
+
+
+def _check_run(where, line):
+  for key, kind in _RUN.items():
+    _value(where, line, key, kind)
+  for name, score in line["scores"].items():
+    if (not isinstance(score, int | float) or isinstance(score, bool) or
+        not math.isfinite(score)):
+      raise ValueError(
+          f"{where}: the score {name!r} of {line['row']} on {line['task']}, "
+          f"seed {line['seed']}, is {score}, which is no finite number; leave "
+          "this run out, or run it again.")
