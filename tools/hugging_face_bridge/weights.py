@@ -147,9 +147,10 @@ def _torch(path):
   try:
     tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
   except Exception as error:  # torch raises pickle's, zip's and its own kinds
+    # What follows in torch's own text is the advice to run what the file holds.
+    reason = str(error).splitlines()[0].partition(". ")[0]
     raise ValueError(f"{path!r} is damaged, or holds more than weights "
-                     f"({str(error).splitlines()[0]}); bring the file back."
-                     ) from error
+                     f"({reason}); bring the file back.") from error
   names = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"}
   return {name: Tensor(path, names.get(tensor.dtype, str(tensor.dtype)),
                        tuple(tensor.shape),
