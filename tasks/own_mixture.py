@@ -15,6 +15,7 @@ import functools
 
 import gin
 import seqio
+from synthesizer_mtf import gin_files
 import tensorflow.compat.v2 as tf
 
 NAME = "synth_own_mixture"
@@ -22,6 +23,7 @@ _PARAMETER = "synthesizer_mtf.tasks.mixture.rates"
 _TASKS = ("synth_text_pairs", "synth_text_span_corruption", "synth_text_lm")
 _FILES = [f"synthesizer_mtf.tasks.{kind}.{split}" for kind in ("text", "pairs")
           for split in ("train", "validation", "test")]
+_UNBOUND = object()  # None may be bound.
 
 
 @gin.configurable("mixture", module="synthesizer_mtf.tasks")
@@ -71,20 +73,13 @@ def _member(name):
   task, _, scope = name.partition(".")
   if task not in _TASKS or not scope:
     return name
-  if not any(_is_bound(f"{scope}/{parameter}") for parameter in _FILES):
+  if all(gin_files.bound(f"{scope}/{parameter}", _UNBOUND) is _UNBOUND
+         for parameter in _FILES):
     raise ValueError(
         f"`{_PARAMETER}` names {name!r}, but gin binds no files in the scope "
         f"{scope!r}; write, as for others of your files, "
         f"{scope}/synthesizer_mtf.tasks.pairs.train = '/data/{scope}.tsv'.")
   return seqio.TaskRegistry.get(task).scoped(scope)
-
-
-def _is_bound(parameter):
-  try:
-    gin.query_parameter(parameter)
-  except ValueError:
-    return False
-  return True
 
 
 seqio.MixtureRegistry.add_provider(NAME, OwnMixture())

@@ -36,6 +36,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 import seqio
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import lines
 import t5.data
 import tensorflow.compat.v2 as tf
@@ -47,7 +48,8 @@ EXTRA_IDS_PARAMETER = "synthesizer_mtf.tasks.vocabulary.extra_ids"
 BYTES = "bytes"
 
 _SENTINEL = re.compile("\u2581?<extra_id_([0-9]+)>")
-_VOCAB_DIVISOR = "transformer.Unitransformer.vocab_divisor"
+# What Mesh rounds the size of its tables up to a multiple of, and its default.
+_VOCAB_DIVISOR = ("transformer.Unitransformer.vocab_divisor", 128)
 
 
 @gin.configurable("vocabulary", module="synthesizer_mtf.tasks")
@@ -201,7 +203,7 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
 
     After those that have names come the ids that are left in Mesh's tables.
     """
-    divisor = _vocab_divisor()
+    divisor = gin_files.bound(*_VOCAB_DIVISOR)
     size = self.vocab_size
     return [*chosen().sentinels, *range(size, -(-size // divisor) * divisor)]
 
@@ -213,14 +215,6 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
       return other == seqio.ByteVocabulary(extra_ids or 0)
     return other == seqio.SentencePieceVocabulary(
         path, EXTRA_IDS if extra_ids is None else extra_ids)
-
-
-def _vocab_divisor():
-  """Returns what Mesh rounds the size of its tables up to a multiple of."""
-  try:
-    return gin.query_parameter(_VOCAB_DIVISOR)
-  except ValueError:  # It is not bound.
-    return 128
 
 
 def features() -> dict[str, seqio.Feature]:

@@ -13,6 +13,7 @@ which Mesh saves, only 8 bits are exact.)
 """
 
 import argparse
+from collections.abc import Iterator
 from collections.abc import Sequence
 import os
 import sys
@@ -20,6 +21,7 @@ import sys
 import numpy as np
 from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools import checkpoint_writer
 import tensorflow.compat.v1 as tf
 import tqdm
 
@@ -59,8 +61,10 @@ def average(model_dir: str, last: int, output: str) -> str:
     tf.io.gfile.rmtree(unfinished)
   tf.io.gfile.makedirs(unfinished)
   name = os.path.basename(paths[-1])
-  _save(_means(paths), os.path.join(unfinished, name))
-  _finish(model_dir, unfinished, name)
+  checkpoint_writer.write(unfinished, name, _means(paths))
+  config = os.path.join(model_dir, _CONFIG)
+  if tf.io.gfile.exists(config):
+    tf.io.gfile.copy(config, os.path.join(unfinished, _CONFIG))
   if tf.io.gfile.isdir(output):
     tf.io.gfile.rmtree(output)
   tf.io.gfile.rename(unfinished, output)
@@ -80,38 +84,16 @@ def _check_alike(paths):
           f"differ, such as {differing[0]}; lower --last, or move one away.")
 
 
-def _means(paths):
-  """The variables' means, by name, in their own types."""
+def _means(paths) -> Iterator[tuple[str, np.ndarray]]:
+  """Yields (the name of a variable, its mean in its own type)."""
   readers = [tf.train.load_checkpoint(path) for path in paths]
   types = readers[-1].get_variable_to_dtype_map()
-  means = {}
   for name in tqdm.tqdm(sorted(types), desc="variables", disable=None):
     if not types[name].is_floating:
-      means[name] = readers[-1].get_tensor(name)
+      yield name, np.asarray(readers[-1].get_tensor(name))
       continue
     total = sum(reader.get_tensor(name).astype(np.float64) for reader in readers)
-    means[name] = np.asarray(total / len(readers)).astype(
-        types[name].as_numpy_dtype)
-  return means
-
-
-def _save(values, path):
-  with tf.Graph().as_default(), tf.Session() as session:
-    holders = [tf.placeholder(value.dtype, value.shape) for value in map(
-        np.asarray, values.values())]
-    session.run(
-        tf.raw_ops.SaveV2(prefix=path, tensor_names=list(values),
-                          shape_and_slices=[""] * len(values), tensors=holders),
-        dict(zip(holders, values.values())))
-
-
-def _finish(model_dir, folder, name):
-  """Adds what else belongs to a folder of a model."""
-  with tf.io.gfile.GFile(os.path.join(folder, "checkpoint"), "w") as f:
-    f.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
-  config = os.path.join(model_dir, _CONFIG)
-  if tf.io.gfile.exists(config):
-    tf.io.gfile.copy(config, os.path.join(folder, _CONFIG))
+    yield name, np.asarray(total / len(readers)).astype(types[name].as_numpy_dtype)
 
 
 def _parser():

@@ -16,11 +16,9 @@ save_pretrained writes it, and writes a folder with
 """
 
 import argparse
-import importlib
-import sys
 
 from synthesizer_mtf.command import messages
-from synthesizer_mtf.tools.attention_plots import reader
+from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.hugging_face_bridge import exporting
 from synthesizer_mtf.tools.hugging_face_bridge import importing
 import tensorflow.compat.v1 as tf
@@ -31,12 +29,8 @@ def main(argv: list[str] | None = None) -> None:
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()
-  try:
+  with messages.ending("hugging_face", OSError):
     args.run(args)
-  except Exception as error:
-    if not (messages.is_mistake(error) or isinstance(error, OSError)):
-      raise
-    sys.exit(f"hugging_face: {messages.split_message(error)[0]}")
 
 
 def _import(args):
@@ -48,10 +42,7 @@ def _import(args):
 
 
 def _export(args):
-  for module in args.module_import:
-    importlib.import_module(module)
-  path, step = reader.find_checkpoint(args.folder, args.step)
-  reader.parse_gin(args.folder, args.gin_file, args.gin_param)
+  path, step = trained_model.configure(args.folder, args)
   _print(exporting.run(path, step, args.output, args.dtype, args.leave_out))
   print(f"Wrote {args.output}, step {step} of {args.folder}.")
 
@@ -84,13 +75,7 @@ def _parser():
       help="of the weights (default: that of the checkpoint)")
   add("--leave_out", metavar="REGEX",
       help="variables that Hugging Face's T5 does not have, as classifier/")
-  add("--step", type=int, metavar="N", help="of the checkpoint (default: last)")
-  add("--gin_file", action="append", default=[], metavar="FILE",
-      help="instead of operative_config.gin")
-  add("--gin_param", action="append", default=[], metavar="BINDING",
-      help="more bindings, as for the trainer")
-  add("--module_import", action="append", default=[], metavar="MODULE",
-      help="a module that registers tasks or layers")
+  trained_model.add_flags(exporter)
   return parser
 
 

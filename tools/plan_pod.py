@@ -205,12 +205,8 @@ def main(argv: list[str] | None = None) -> None:
   """Parses flags, plans, prints the tables and writes the files."""
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
-  try:
+  with messages.ending("plan_pod"):
     plans = _plan_all(args)
-  except Exception as error:
-    if not messages.is_mistake(error):
-      raise
-    sys.exit(f"plan_pod: {messages.split_message(error)[0]}")
   print(report.table(plans))
   paper = report.paper_table(plans)
   if paper:

@@ -19,14 +19,13 @@ alpha, also over training. Then --output may be missing.
 import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
-import importlib
-import sys
 from typing import Any
 
 import numpy as np
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.attention_plots import course
 from synthesizer_mtf.tools.attention_plots import figures
 from synthesizer_mtf.tools.attention_plots import page
@@ -73,10 +72,10 @@ class Analysis:
       ValueError: a checkpoint or a text is missing.
     """
     self.layers = [model.layers[name] for name in names]
-    path, self.step = reader.find_checkpoint(model_dir, step)
+    path, self.step = trained_model.find_checkpoint(model_dir, step)
     self.states = {}
     try:
-      initial, self.initial_step = reader.find_checkpoint(
+      initial, self.initial_step = trained_model.find_checkpoint(
           model_dir, 0)
     except ValueError:
       initial = self.initial_step = None
@@ -293,12 +292,8 @@ def main(argv: list[str] | None = None) -> None:
   args = _parser().parse_args(argv)
   tf.disable_v2_behavior()
   tf.logging.set_verbosity(tf.logging.ERROR)
-  try:
+  with messages.ending("plot_attention", OSError):
     _run(args)
-  except Exception as error:
-    if not (messages.is_mistake(error) or isinstance(error, OSError)):
-      raise
-    sys.exit(f"plot_attention: {messages.split_message(error)[0]}")
 
 
 def _run(args):
@@ -306,12 +301,9 @@ def _run(args):
     raise ValueError("give --output=FOLDER for pictures, --html=FILE for a page, "
                      "or both.")
   examples = _examples(args)
+  trained_model.configure(args.model_dir, args)
   if args.html:
     page.check(args.html)
-  for module in args.module_import:
-    importlib.import_module(module)
-  reader.find_checkpoint(args.model_dir, args.step)
-  reader.parse_gin(args.model_dir, args.gin_file, args.gin_param)
   model = reader.Model(examples, args.length)
   names = choose_layers(model, args.layers)
   analysis = Analysis(
@@ -368,13 +360,7 @@ def _parser():
       help="as encoder/0,decoder (default: all)")
   add("--window", type=int, default=4, choices=_WINDOWS,
       help="the local window that is drawn and printed (default: %(default)s)")
-  add("--step", type=int, metavar="N", help="of the checkpoint (default: last)")
-  add("--gin_file", action="append", default=[], metavar="FILE",
-      help="instead of operative_config.gin")
-  add("--gin_param", action="append", default=[], metavar="BINDING",
-      help="more bindings, as for the trainer")
-  add("--module_import", action="append", default=[], metavar="MODULE",
-      help="a module that registers tasks or layers")
+  trained_model.add_flags(parser)
   add("--json", metavar="FILE", help="write JSON lines")
   return parser
 

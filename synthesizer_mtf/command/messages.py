@@ -7,6 +7,8 @@ and what may be the program's mistake keeps its traceback in a file.
 """
 
 from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
 import difflib
 import dis
 import inspect
@@ -135,6 +137,22 @@ def _steps(error: BaseException) -> list[types.TracebackType]:
 
 def _package(step: types.TracebackType) -> str:
   return step.tb_frame.f_globals.get("__name__", "").partition(".")[0]
+
+
+@contextlib.contextmanager
+def ending(name: str, *others: type[Exception]) -> Iterator[None]:
+  """Ends a tool with one sentence where its user has to mend an exception.
+
+  Args:
+    name: of the tool.
+    *others: types of exceptions that are the user's as well, whatever they say.
+  """
+  try:
+    yield
+  except Exception as error:
+    if not (is_mistake(error) or isinstance(error, others)):
+      raise
+    sys.exit(f"{name}: {split_message(error)[0]}")
 
 
 def report(error: BaseException) -> None:

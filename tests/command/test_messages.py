@@ -73,6 +73,10 @@ def not_written():
   raise NotImplementedError("of a base class")
 
 
+def taken():
+  raise PermissionError(13, "Permission denied", "spm.model")
+
+
 BUGS = [numpy_shapes, not_a_number, tensorflow_shapes, mesh_shapes,
         mesh_dimension, passed_on]
 
@@ -218,6 +222,20 @@ def test_a_missing_file_is_the_users_if_a_binding_names_it(name, tmp_path):
   assert not messages.is_mistake(raised_by(planted(missing)))
   gin.parse_config(f"FILE = '{tmp_path}/{name}'")
   assert messages.is_mistake(raised_by(planted(missing)))
+
+
+@pytest.mark.parametrize("mistake, others", [
+    (planted(our_sentence_about_another), ()), (taken, (OSError,))])
+def test_a_tool_ends_with_the_sentence_of_a_mistake(mistake, others):
+  with pytest.raises(SystemExit) as end, messages.ending("tool", *others):
+    mistake()
+  assert end.value.code == f"tool: {raised_by(mistake)}"
+
+
+@pytest.mark.parametrize("bug", [*map(planted, BUGS), taken])
+def test_a_tool_does_not_hide_a_bug(bug):
+  with pytest.raises(type(raised_by(bug))), messages.ending("tool"):
+    bug()
 
 
 @pytest.mark.parametrize("package", messages.KNOWN)

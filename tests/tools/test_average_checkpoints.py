@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.tools import average_checkpoints
+from synthesizer_mtf.tools import checkpoint_writer
 import tensorflow.compat.v1 as tf
 
 HALF = tf.bfloat16.as_numpy_dtype
@@ -24,7 +25,8 @@ def model_dir(tmp_path):
   folder = tmp_path / "model"
   folder.mkdir()
   for step in (4, 8, 12, 100):
-    average_checkpoints._save(values(step, step), str(folder / f"model.ckpt-{step}"))
+    checkpoint_writer.write(
+        str(folder), f"model.ckpt-{step}", values(step, step).items())
   (folder / "operative_config.gin").write_text("d_model = 8\n")
   return folder
 
@@ -36,7 +38,10 @@ def mean(arrays):
   return np.asarray(total(*arrays))
 
 
-def test_the_mean_is_exact_and_the_step_is_the_last(model_dir, tmp_path):
+@pytest.mark.parametrize("bytes_at_once", [1, 40, 2**26])
+def test_the_mean_is_exact_and_the_step_is_the_last(
+    bytes_at_once, model_dir, tmp_path, monkeypatch):
+  monkeypatch.setattr(checkpoint_writer, "_BYTES_AT_ONCE", bytes_at_once)
   path = average_checkpoints.average(str(model_dir), 3, str(tmp_path / "mean"))
   reader = tf.train.load_checkpoint(path)
   sources = [values(step, step) for step in (8, 12, 100)]
@@ -61,7 +66,7 @@ def test_the_folder_is_that_of_a_model(model_dir, tmp_path):
 
 def test_other_models_are_refused(model_dir, tmp_path):
   other = {**values(12, 1), "b": np.zeros(5, np.float32)}
-  average_checkpoints._save(other, str(model_dir / "model.ckpt-12"))
+  checkpoint_writer.write(str(model_dir), "model.ckpt-12", other.items())
   with pytest.raises(SystemExit, match="ckpt-12 and .*ckpt-100 are of different "
                      "models: 1 variables differ, such as b;"):
     average_checkpoints.main([str(model_dir), "--last=2", f"--output={tmp_path}/mean"])

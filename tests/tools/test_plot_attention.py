@@ -14,6 +14,7 @@ from support import pages
 from support import reference
 from support import sessions
 from synthesizer_mtf.tools import plot_attention
+from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import statistics
 import tensorflow.compat.v1 as tf
@@ -209,7 +210,7 @@ def trained(tmp_path_factory, sentencepiece_model):
       f"'{sentencepiece_model}'")
   (folder / "operative_config.gin").write_text("\n".join(
       ["import synthesizer_mtf", "import t5.models.mesh_transformer", *config]))
-  reader.parse_gin(str(folder))
+  trained_model.parse_gin(str(folder))
   model = reader.Model()
   for step in (0, 5):
     load(model, step)
@@ -279,12 +280,12 @@ def test_a_page_holds_the_weights_of_the_layers(trained, tmp_path, capsys):
   assert f"Wrote {path}, " in capsys.readouterr().out
   assert os.listdir(tmp_path) == ["page.html"]
   found = pages.data(path)
-  reader.parse_gin(str(trained))
+  trained_model.parse_gin(str(trained))
   model = reader.Model([texts])
   layers = {layer["name"]: layer for layer in found["layers"]}
   assert list(layers) == list(model.layers)
   for state, step in (("initial", 0), ("trained", 5)):
-    model.restore(reader.find_checkpoint(str(trained), step)[0])
+    model.restore(trained_model.find_checkpoint(str(trained), step)[0])
     for name, expected in model.attend(layers).items():
       assert layers[name]["tokens"] == expected.tokens
       np.testing.assert_allclose(
@@ -383,9 +384,9 @@ def test_a_folder_without_checkpoint_or_gin_is_named(trained, tmp_path):
 
 
 def test_a_restored_model_has_the_values_of_the_checkpoint(trained):
-  reader.parse_gin(str(trained))
+  trained_model.parse_gin(str(trained))
   model = reader.Model(length=7)
-  path, step = reader.find_checkpoint(str(trained))
+  path, step = trained_model.find_checkpoint(str(trained))
   assert step == 5
   model.restore(path)
   r = tf.train.load_variable(

@@ -6,9 +6,7 @@ that the layers themselves compute with (see `synthesizer_mtf.context.watchers`)
 
 import collections
 from collections.abc import Iterable
-from collections.abc import Sequence
 import dataclasses
-import os
 from typing import Any
 
 import mesh_tensorflow as mtf
@@ -17,7 +15,6 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import synthesizer_mtf  # noqa: F401
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.layers import linformer
 from synthesizer_mtf.synthesizers import names as synthesizer_names
@@ -67,52 +64,6 @@ class Layer:
   @property
   def stack(self) -> str:
     return self.name.rpartition("/")[0]
-
-
-def parse_gin(model_dir: str, files: Sequence[str] = (),
-              params: Sequence[str] = ()) -> None:
-  """Makes gin hold the configuration of a trained model.
-
-  Args:
-    model_dir: the folder of the checkpoints.
-    files: a list of paths; [`model_dir`/operative_config.gin] if empty.
-    params: a list of bindings, which win.
-
-  Raises:
-    ValueError: there is no gin file.
-  """
-  if not files:
-    files = [os.path.join(model_dir, "operative_config.gin")]
-    if not tf.io.gfile.exists(files[0]):
-      raise ValueError(
-          f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
-          "name the folder that the trainer wrote, or gin files with --gin_file.")
-  gin_files.parse(files, params)
-
-
-def find_checkpoint(model_dir: str, step: int | None = None) -> tuple[str, int]:
-  """The path of a checkpoint.
-
-  Args:
-    model_dir: a folder.
-    step: an integer; None for the last.
-
-  Returns:
-    (path, step)
-
-  Raises:
-    ValueError: there is none, or the last is damaged.
-  """
-  found = {checkpoints.step_of(path): path
-           for path in checkpoints.find(model_dir)}
-  path = checkpoints.latest(model_dir) if step is None else found.get(step)
-  if path is None and not found:
-    raise ValueError(f"--model_dir is {model_dir!r} but holds no checkpoint, "
-                     "model.ckpt-*.index; name one that the trainer wrote.")
-  if path is None:
-    raise ValueError(f"--step is {step} but {model_dir!r} holds the steps "
-                     f"{', '.join(map(str, found))}; name one of them.")
-  return path, checkpoints.step_of(path)
 
 
 class Model:

@@ -4,7 +4,6 @@
   names.py         names and shapes of weights on both sides, one table
   config.py        Hugging Face's config.json
   weights.py       Hugging Face's files of weights
-  checkpoints.py   Mesh TensorFlow's checkpoints
   model_gin.py     the gin files of an imported model
   trained.py       what a folder of our trainer holds
   tokenizers.py    vocabularies on both sides

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 import numpy as np
-from synthesizer_mtf.tools.hugging_face_bridge import checkpoints
+from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import model_gin
@@ -20,6 +20,7 @@ import tqdm
 # Says where an imported model came from.
 ORIGIN = "hugging_face.json"
 
+_CHECKPOINT = "model.ckpt-0"
 _COMMAND = "python -m synthesizer_mtf.tools.hugging_face import"
 
 
@@ -50,7 +51,7 @@ def run(folder: str, output: str,
   _check(folder, table, found)
   dtype = _dtype(found)
   with folders.new(output) as new:
-    checkpoints.write(new, _values(table, found, dtype))
+    checkpoint_writer.write(new, _CHECKPOINT, _values(table, found, dtype))
     tokens.copy(new)
     place = os.path.abspath(output)
     folders.write(new, model_gin.OPERATIVE,
@@ -146,7 +147,8 @@ def _dtype(found):
 
 
 def _values(table, found, dtype) -> Iterator[tuple[str, np.ndarray]]:
-  """Yields (the name of Mesh's variable, its value)."""
+  """Yields (the name of Mesh's variable, its value), without an optimizer's."""
+  yield "global_step", np.int64(0)
   target = weights.DTYPES[{"bfloat16": "BF16", "float32": "F32"}[dtype]]
   for weight in tqdm.tqdm(table, "Importing", unit=" weights"):
     tensor = found[weight.hugging_face]
@@ -164,7 +166,7 @@ def _origin(folder, settings, found, dtype, notes) -> str:
       "files": {os.path.basename(file): {
           "bytes": os.path.getsize(file), "sha256": _sha256(file)}
                 for file in files},
-      "checkpoint": checkpoints.NAME, "dtype": dtype, "notes": notes,
+      "checkpoint": _CHECKPOINT, "dtype": dtype, "notes": notes,
       config.FILE: settings}
   return json.dumps(origin, indent=2) + "\n"
 

@@ -1,0 +1,88 @@
+"""The trained model that a tool reads: its flags, checkpoint and configuration."""
+
+import argparse
+from collections.abc import Sequence
+import importlib
+import os
+
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.command import checkpoints
+import tensorflow.compat.v1 as tf
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+  """Adds those that say which checkpoint of a folder, and what its model is."""
+  add = parser.add_argument
+  add("--step", type=int, metavar="N", help="of the checkpoint (default: last)")
+  add("--gin_file", action="append", default=[], metavar="FILE",
+      help="instead of operative_config.gin")
+  add("--gin_param", action="append", default=[], metavar="BINDING",
+      help="more bindings, as for the trainer")
+  add("--module_import", action="append", default=[], metavar="MODULE",
+      help="a module that registers tasks or layers")
+
+
+def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
+  """Makes gin hold what the flags say of a trained model.
+
+  Args:
+    model_dir: the folder of the checkpoints.
+    args: the values of the flags that `add_flags` adds.
+
+  Returns:
+    (path, step) of the checkpoint.
+
+  Raises:
+    ValueError: see `find_checkpoint` and `parse_gin`.
+  """
+  for module in args.module_import:
+    importlib.import_module(module)
+  found = find_checkpoint(model_dir, args.step)
+  parse_gin(model_dir, args.gin_file, args.gin_param)
+  return found
+
+
+def parse_gin(model_dir: str, files: Sequence[str] = (),
+              params: Sequence[str] = ()) -> None:
+  """Makes gin hold the configuration of a trained model.
+
+  Args:
+    model_dir: the folder of the checkpoints.
+    files: a list of paths; [`model_dir`/operative_config.gin] if empty.
+    params: a list of bindings, which win.
+
+  Raises:
+    ValueError: there is no gin file.
+  """
+  if not files:
+    files = [os.path.join(model_dir, "operative_config.gin")]
+    if not tf.io.gfile.exists(files[0]):
+      raise ValueError(
+          f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
+          "name the folder that the trainer wrote, or gin files with --gin_file.")
+  gin_files.parse(files, params)
+
+
+def find_checkpoint(model_dir: str, step: int | None = None) -> tuple[str, int]:
+  """The path of a checkpoint.
+
+  Args:
+    model_dir: a folder.
+    step: an integer; None for the last.
+
+  Returns:
+    (path, step)
+
+  Raises:
+    ValueError: there is none, or the last is damaged.
+  """
+  found = {checkpoints.step_of(path): path
+           for path in checkpoints.find(model_dir)}
+  path = checkpoints.latest(model_dir) if step is None else found.get(step)
+  if path is None and not found:
+    raise ValueError(f"--model_dir is {model_dir!r} but holds no checkpoint, "
+                     "model.ckpt-*.index; name one that the trainer wrote.")
+  if path is None:
+    raise ValueError(f"--step is {step} but {model_dir!r} holds the steps "
+                     f"{', '.join(map(str, found))}; name one of them.")
+  return path, checkpoints.step_of(path)
