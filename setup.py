@@ -118,13 +118,18 @@ CACHE_REQUIRES = [
     "apache-beam[tfrecord]==2.77.0" + NEW,
 ]
 
+PAGE_REQUIRES = [
+    # Its JavaScript draws the page of plot_attention --html, which holds it.
+    "plotly>=7,<8",
+]
+
 GPU_REQUIRES = [
     # NVIDIA's libraries, in the versions that this TensorFlow was built with.
     "tensorflow[and-cuda]==2.15.1" + OLD,
     "tensorflow[and-cuda]==2.21.0" + NEW,
 ]
 
-TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + [
+TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + [
     # Runs the tests.
     "pytest>=7,<10",
     # Runs them on two cores.
@@ -172,6 +177,7 @@ setup(
     },
     package_data={
         "synthesizer_mtf.gin": data_files("gin", ".gin"),
+        "synthesizer_mtf.tools.attention_plots": ["page.html"],
     },
     python_requires=PYTHON_REQUIRES,
     # Else pip complains of a missing TensorFlow, and not of the Python.
@@ -180,6 +186,7 @@ setup(
         "cache": CACHE_REQUIRES,
         "dialogue": DIALOGUE_REQUIRES,
         "gpu": GPU_REQUIRES,
+        "page": PAGE_REQUIRES,
         "test": TEST_REQUIRES,
     },
     entry_points={

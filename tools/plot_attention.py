@@ -9,6 +9,10 @@ and now; `windows_STACK`, the weight by distance; and for mixtures `alpha`.
 Attention that does not look at tokens, as R, FR and Fix, needs no text. The
 model is that of MODEL_DIR/operative_config.gin.
 
+--html writes one page to look around in, which needs no network: a head of a
+layer before and after training, its weights with their tokens, and for mixtures
+alpha, also over training. Then --output may be missing.
+
 --json writes one line for each head of each layer.
 """
 
@@ -22,7 +26,9 @@ from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import trained_model
+from synthesizer_mtf.tools.attention_plots import course
 from synthesizer_mtf.tools.attention_plots import figures
+from synthesizer_mtf.tools.attention_plots import page
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import statistics
 import tensorflow.compat.v1 as tf
@@ -41,6 +47,7 @@ class Analysis:
     layers: a list of `reader.Layer`.
     attention: a dict from their names to the `Attention` of the example that is
       drawn.
+    initial: the same before training.
     initial_alpha: a dict from their names to <float32>[heads, parts] or None.
     states: a dict from "initial", "trained" and "uniform" to dicts from names
       of layers to `Statistics` over all examples.
@@ -76,10 +83,16 @@ class Analysis:
       model.restore(initial)
     else:
       model.initialize()
-    before = self._gather("initial", model, names, drawn, progress)
-    self.initial_alpha = {name: a.alpha for name, a in before.items()}
+    self.initial = self._gather("initial", model, names, drawn, progress)
+    self.initial_alpha = {name: a.alpha for name, a in self.initial.items()}
     model.restore(path)
     self.attention = self._gather("trained", model, names, drawn, progress)
+
+  @property
+  def initial_source(self) -> str:
+    """Where the values before training are from."""
+    return ("new initial values" if self.initial_step is None
+            else f"step {self.initial_step}")
 
   def _gather(self, state, model, names, drawn, progress):
     """Fills `states`; returns the `Attention` of the example that is drawn."""
@@ -284,8 +297,13 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _run(args):
+  if not args.output and not args.html:
+    raise ValueError("give --output=FOLDER for pictures, --html=FILE for a page, "
+                     "or both.")
   examples = _examples(args)
   trained_model.configure(args.model_dir, args)
+  if args.html:
+    page.check(args.html)
   model = reader.Model(examples, args.length)
   names = choose_layers(model, args.layers)
   analysis = Analysis(
@@ -295,14 +313,28 @@ def _run(args):
   print(table(rows, args.window))
   print()
   print(LEGEND)
-  where = ("new initial values" if analysis.initial_step is None
-           else f"step {analysis.initial_step}")
-  print(f"trained: step {analysis.step}; initial: {where}; {len(examples)} "
-        "examples.")
+  print(f"trained: step {analysis.step}; initial: {analysis.initial_source}; "
+        f"{len(examples)} examples.")
   if args.json:
     tabular.write_json(rows, args.json)
-  written = draw(analysis, args.output, args.window)
-  print(f"Wrote {len(written)} pictures; begin with {written[0]}.")
+  if args.html:
+    _write_page(args, model, analysis, examples[args.example])
+  if args.output:
+    written = draw(analysis, args.output, args.window)
+    print(f"Wrote {len(written)} pictures; begin with {written[0]}.")
+
+
+def _write_page(args, model, analysis, example):
+  courses = course.read(
+      model, args.model_dir, analysis.attention,
+      lambda items: tqdm.tqdm(items, "Reading", unit=" checkpoints"))
+  page.write(args.html, analysis.layers, {
+      "initial": analysis.initial, "trained": analysis.attention}, courses, {
+          "title": f"Attention of {args.model_dir}",
+          "initial": analysis.initial_source,
+          "trained": f"step {analysis.step}",
+          **{name: text for name, text in example.items() if text}})
+  print(f"Wrote {args.html}, {tf.io.gfile.stat(args.html).length / 1e6:.1f} MB.")
 
 
 def _parser():
@@ -311,7 +343,8 @@ def _parser():
       formatter_class=argparse.RawDescriptionHelpFormatter)
   add = parser.add_argument
   add("--model_dir", required=True, help="the folder of the checkpoints")
-  add("--output", required=True, metavar="FOLDER", help="where to write")
+  add("--output", metavar="FOLDER", help="where to write pictures")
+  add("--html", metavar="FILE", help="write a page to look around in")
   add("--input", action="append", default=[], metavar="TEXT",
       help="a text for the encoder; may be repeated")
   add("--target", action="append", default=[], metavar="TEXT",

@@ -11,6 +11,7 @@ The image shows the weights of the first heads, side by side, for the first
 example of the batch; the brightness is the square root of the weight.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import gin
@@ -79,7 +80,7 @@ class AttentionSummaries(watchers.Watcher):
     """See the base class."""
     parts = alpha.shape.dims[-1]
     alpha = mtf.reduce_mean(alpha, output_shape=[parts])
-    names = _unique(map(synthesizer_names.part_name, synthesizers))
+    names = unique_names(map(synthesizer_names.part_name, synthesizers))
     for name, value in zip(names, mtf.unstack(alpha, parts)):
       _scalar(f"alpha/{name}", value)
 
@@ -127,7 +128,7 @@ def _check_microbatches(number):
         "`utils.run.train_model_fn = @train_with_attention_summaries`.")
 
 
-def _unique(names):
+def unique_names(names: Iterable[str]) -> list[str]:
   """Adds the place to names that occur more than once, as in R, R.1."""
   seen = []
   for place, name in enumerate(names):

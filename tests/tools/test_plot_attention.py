@@ -10,6 +10,7 @@ import pytest
 import seqio
 from support import cases
 from support import models
+from support import pages
 from support import reference
 from support import sessions
 from synthesizer_mtf.tools import plot_attention
@@ -257,6 +258,96 @@ def check_rows(rows):
       assert abs(sum(row[state]["histogram"]) - 1) < 1e-6
 
 
+def write_summaries(folder):
+  """As training with attention_summaries.gin does, killed at the last one."""
+  with tf.Graph().as_default(), tf.summary.FileWriter(str(folder)) as writer:
+    for step, alpha in ((1, .5), (3, .75)):
+      writer.add_summary(tf.Summary(value=[
+          tf.Summary.Value(tag=tag, simple_value=alpha) for tag in (
+              "attention/encoder/block_001/alpha/V", "loss")]), step)
+  path, = folder.glob("events.out.tfevents.*")
+  with path.open("ab") as f:
+    f.write(b"half a record")
+
+
+def test_a_page_holds_the_weights_of_the_layers(trained, tmp_path, capsys):
+  texts = {"inputs": "names and values", "targets": "values and </b> names"}
+  write_summaries(trained)
+  path = tmp_path / "page.html"
+  plot_attention.main([
+      f"--model_dir={trained}", f"--html={path}", f"--input={texts['inputs']}",
+      f"--target={texts['targets']}"])
+  assert f"Wrote {path}, " in capsys.readouterr().out
+  assert os.listdir(tmp_path) == ["page.html"]
+  found = pages.data(path)
+  trained_model.parse_gin(str(trained))
+  model = reader.Model([texts])
+  layers = {layer["name"]: layer for layer in found["layers"]}
+  assert list(layers) == list(model.layers)
+  for state, step in (("initial", 0), ("trained", 5)):
+    model.restore(trained_model.find_checkpoint(str(trained), step)[0])
+    for name, expected in model.attend(layers).items():
+      assert layers[name]["tokens"] == expected.tokens
+      np.testing.assert_allclose(
+          pages.weights(found, name, state),
+          np.where(expected.visible, expected.weights, np.nan), atol=1.1e-5)
+  check_alpha(layers, trained)
+
+
+def check_alpha(layers, folder):
+  """Compares the course of alpha with the variables of the checkpoints."""
+  assert "alpha" not in layers["decoder/0"]
+  for name in ("encoder/0", "encoder/1", "decoder/1"):
+    stack, block = name.split("/")
+    course = layers[name]["course"]
+    assert course["steps"] == [0, 5]
+    for state, step, alpha in zip(
+        ("initial", "trained"), course["steps"], course["alpha"]):
+      variable = tf.train.load_variable(
+          str(folder / f"model.ckpt-{step}"),
+          f"{stack}/block_00{block}/layer_000/SyntheticAttention/alpha")
+      np.testing.assert_allclose(
+          alpha, reference.softmax(variable.astype(float)), atol=1e-4)
+      assert layers[name]["alpha"][state] == alpha
+    assert course["means"] == [
+        [[], []], [[1, 3], [.5, .75]] if name == "encoder/1" else [[], []]]
+
+
+def test_a_page_without_step_0_begins_with_new_values(
+    trained, tmp_path):
+  for path in [*trained.glob("model.ckpt-5*"), trained / "operative_config.gin"]:
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+  plot_attention.main([
+      f"--model_dir={tmp_path}", f"--html={tmp_path / 'page.html'}",
+      "--layers=decoder/0", "--length=7"])
+  found = pages.data(tmp_path / "page.html")
+  layer, = found["layers"]
+  assert found["about"]["initial"] == "new initial values"
+  assert layer["tokens"] == [None] * 7
+  assert layer["weights"]["initial"] != layer["weights"]["trained"]
+
+
+def test_one_of_pictures_and_page_is_asked_for(trained):
+  with pytest.raises(SystemExit) as stop:
+    plot_attention.main([f"--model_dir={trained}"])
+  assert str(stop.value) == (
+      "plot_attention: give --output=FOLDER for pictures, --html=FILE for a page, "
+      "or both.")
+
+
+def test_a_damaged_checkpoint_on_the_way_is_named_and_no_page_written(
+    trained, tmp_path):
+  for path in [*trained.glob("model.ckpt-*"), trained / "operative_config.gin"]:
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+  (tmp_path / "model.ckpt-3.index").write_text("half")
+  with pytest.raises(SystemExit) as stop:
+    plot_attention.main([
+        f"--model_dir={tmp_path}", f"--html={tmp_path / 'page.html'}",
+        "--layers=encoder/0", "--input=names"])
+  assert str(stop.value).startswith("plot_attention: model.ckpt-3 in ")
+  assert not list(tmp_path.glob("page*"))
+
+
 @pytest.mark.parametrize("flags, message", [
     ([], "encoder/0 is R+V, whose attention depends on the tokens; give a text "
      "with --input"),
@@ -269,6 +360,7 @@ def check_rows(rows):
      "`RandomLogits.max_length` is 16 but the sequence has length 17"),
     (["--layers=decoder/0", "--gin_param=d_model = 12"], "gin makes a variable '"),
     (["--input_file=blank"], "line 2 is blank"),
+    (["--html=blank"], "--html is 'blank' but must end in .html"),
 ])
 def test_a_mistake_ends_in_one_sentence(
     trained, tmp_path, flags, message, monkeypatch):

@@ -3,4 +3,6 @@
   reader.py      runs a checkpoint on text and gets the weights of its layers
   statistics.py  numbers that say what the weights do
   figures.py     the pictures
+  course.py      alpha at each checkpoint
+  page.py        the page to look around in, whose frame is page.html
 """

@@ -15,7 +15,7 @@ from synthesizer_mtf.tools.attention_plots import statistics
 # With more tokens than this their strings would overlap.
 _MOST_LABELS = 40
 _COLORS = {"trained": "#1f77b4", "initial": "#ff7f0e", "uniform": "#7f7f7f"}
-_MAP = "viridis"
+MAP = "viridis"
 _COLORS_OF_PARTS = 10  # Those of Matplotlib, C0 to C9.
 _FORMATS = ("png", "svg")
 
@@ -90,7 +90,7 @@ def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
     if head >= count:
       axis.axis("off")
       continue
-    image = axis.imshow(_shown(attention, head), cmap=_MAP, vmin=0, vmax=top,
+    image = axis.imshow(_shown(attention, head), cmap=MAP, vmin=0, vmax=top,
                         interpolation="nearest")
     axis.set_title(_head_title(layer, attention, head), fontsize="small")
     if labelled:
@@ -130,7 +130,7 @@ def contact_sheet(layers: list[reader.Layer],
     width = max(tile.shape[1] for tile in tiles)
     tiles = [np.pad(tile, [(0, 0), (0, width - tile.shape[1])],
                     constant_values=np.nan) for tile in tiles]
-    image = axis.imshow(np.vstack(tiles), cmap=_MAP, vmin=0, vmax=top,
+    image = axis.imshow(np.vstack(tiles), cmap=MAP, vmin=0, vmax=top,
                         interpolation="antialiased")
     step = len(tiles[0])
     axis.set_yticks((np.arange(len(tiles)) + .5) * step,
@@ -169,7 +169,7 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
   for column, layer in enumerate(layers):
     mean = _mean_over_heads(attention[layer.name])
     above, below = axes[:, column]
-    image = above.imshow(_shown(mean, 0), cmap=_MAP, vmin=0, vmax=top,
+    image = above.imshow(_shown(mean, 0), cmap=MAP, vmin=0, vmax=top,
                          interpolation="nearest")
     _draw_borders(above, window, len(mean.visible))
     above.set_title(_title(layer), fontsize="medium")
@@ -207,7 +207,7 @@ def alphas(layers: list[reader.Layer],
     alpha = attention[layer.name].alpha
     base = np.zeros(len(alpha))
     for i, part in enumerate(layer.parts):
-      color = f"C{_place(part)}"
+      color = f"C{place(part)}"
       axis.bar(range(len(alpha)), alpha[:, i], bottom=base, color=color,
                label=part)
       base = base + alpha[:, i]
@@ -222,7 +222,7 @@ def alphas(layers: list[reader.Layer],
   return figure
 
 
-def _place(part):
+def place(part: str) -> int:
   """The number of a part's colour, the same in all figures.
 
   Those of the notation come in its order; a class of the user's has one of the

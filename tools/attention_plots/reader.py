@@ -229,6 +229,18 @@ class Model:
         self._tokens(self.layers[name], example), **values[name])
             for name in names}
 
+  def alphas(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """The weights of the parts of some mixtures.
+
+    Args:
+      names: keys of `layers`, of mixtures that have such weights.
+
+    Returns:
+      a dict from names to <float32>[heads, parts], or [parts] for all heads.
+    """
+    return self._session.run(
+        {name: self._watcher.tensors[name]["alpha"] for name in names})
+
   def _check_text(self, layer, example):
     needed = list(self.lengths) if self._is_decoder(layer) else ["inputs"]
     missing = [feature for feature in needed if not example.get(feature)]
@@ -278,12 +290,12 @@ class _Collector(watchers.Watcher):
     self._parts = {}
 
   def see_alpha(self, alpha, synthesizers):
-    name = _short_name()
+    name = short_name(watchers.layer_name())
     self._parts[name] = [synthesizer_names.part_name(s) for s in synthesizers]
     self._keep(name, "alpha", alpha)
 
   def see_weights(self, weights, visible, inputs):
-    name = _short_name()
+    name = short_name(watchers.layer_name())
     layer = inputs.context.current_layer
     if isinstance(layer, linformer.Linformer):
       self.skipped.append(name)
@@ -310,10 +322,10 @@ class _Collector(watchers.Watcher):
     watchers.WatchOperation([tensor], receive)
 
 
-def _short_name():
-  """The place of the layer that is being called, as "encoder/0"."""
-  stack, _, block = watchers.layer_name().rpartition("/block_")
-  return f"{stack}/{int(block)}" if block.isdigit() else watchers.layer_name()
+def short_name(place: str) -> str:
+  """A layer's name, as "encoder/0", from its place, as "encoder/block_000"."""
+  stack, _, block = place.rpartition("/block_")
+  return f"{stack}/{int(block)}" if block.isdigit() else place
 
 
 def _without_padding(tokens, weights, visible, alpha=None):

@@ -1,0 +1,28 @@
+"""What a page of `plot_attention --html` holds."""
+
+import base64
+import json
+import re
+
+import numpy as np
+
+
+def parse(text):
+  """The JSON in a page."""
+  return json.loads(re.search(
+      r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+
+
+def data(path):
+  """The JSON in the page at a path."""
+  return parse(path.read_text(encoding="utf-8"))
+
+
+def weights(shown, name, state):
+  """[heads, length, memory_length], NaN where a query may not look."""
+  layer, = (layer for layer in shown["layers"] if layer["name"] == name)
+  size = len(layer["tokens"])
+  numbers = np.stack([
+      np.frombuffer(base64.b64decode(head), "<u2").reshape(size, size)
+      for head in layer["weights"][state]])
+  return np.where(numbers == shown["hidden"], np.nan, numbers / shown["scale"])

@@ -1,0 +1,176 @@
+"""The page to look around in: what it holds, and what it does not fetch."""
+
+import base64
+import html.parser
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from support import pages
+from synthesizer_mtf.tools.attention_plots import course
+from synthesizer_mtf.tools.attention_plots import page
+from synthesizer_mtf.tools.attention_plots import reader
+import tensorflow.compat.v1 as tf
+
+TOKENS = ["</script><script>alert(1)</script>", "<b>bold</b>", "&lt;", "$a$", "ü@@"]
+LAYERS = [reader.Layer("encoder/0", "V", [], True),
+          reader.Layer("decoder/0", "R+R", ["R", "R"], False)]
+ABOUT = {"title": "<i>models</i>", "initial": "step 0", "trained": "step 5"}
+
+
+def attention(seed, causal=False, alpha=None, tokens=TOKENS):
+  generator = np.random.RandomState(seed)
+  visible = np.ones((5, 5), bool)
+  visible = np.tril(visible) if causal else visible
+  weights = generator.rand(2, 5, 5) * visible
+  return reader.Attention(weights / weights.sum(-1, keepdims=True), visible,
+                          tokens, alpha)
+
+
+@pytest.fixture
+def shown():
+  """The arguments of `page.write` but the path."""
+  def state(seed, alpha):
+    return {"encoder/0": attention(seed), "decoder/0": attention(
+        seed + 1, True, np.array(alpha), [None] * 5)}
+
+  alpha = np.array([[[.5, .5], [.5, .5]], [[.2, .8], [.6, .4]]])
+  states = {"initial": state(0, alpha[0]), "trained": state(2, alpha[1])}
+  courses = {"decoder/0": course.Course([0, 5], alpha, [{5: .4, 1: .5}, {}])}
+  return LAYERS, states, courses, ABOUT
+
+
+def test_all_heads_are_there_before_and_after(shown, tmp_path):
+  page.write(str(tmp_path / "page.html"), *shown)
+  data = pages.data(tmp_path / "page.html")
+  assert [layer["name"] for layer in data["layers"]] == ["encoder/0", "decoder/0"]
+  for layer in data["layers"]:
+    for state in ("initial", "trained"):
+      expected = shown[1][state][layer["name"]]
+      found = pages.weights(data, layer["name"], state)
+      np.testing.assert_array_equal(np.isnan(found), np.broadcast_to(
+          ~expected.visible, found.shape))
+      np.testing.assert_allclose(np.nan_to_num(found), expected.weights, atol=1e-5)
+
+
+def test_alpha_is_that_of_each_part_also_where_two_have_one_name(shown):
+  encoder, decoder = page.content(*shown)["layers"]
+  assert "alpha" not in encoder and "course" not in encoder
+  assert [part["name"] for part in decoder["parts"]] == ["R", "R.1"]
+  assert decoder["alpha"] == {"initial": [[.5, .5], [.5, .5]],
+                              "trained": [[.2, .8], [.6, .4]]}
+  assert decoder["course"] == {
+      "steps": [0, 5], "alpha": [[[.5, .5], [.5, .5]], [[.2, .8], [.6, .4]]],
+      "means": [[[1, 5], [.5, .4]], [[], []]]}
+
+
+class _Tags(html.parser.HTMLParser):
+  """Collects the tags of a page with their attributes."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.found = []
+    self.feed(text)
+
+  def handle_starttag(self, tag, attrs):
+    self.found.append((tag, dict(attrs)))
+
+
+def test_tokens_and_names_are_text_and_no_tags(shown):
+  text = page.render(page.content(*shown))
+  tags = [tag for tag, _ in _Tags(text).found]
+  assert tags.count("script") == 3 and "b" not in tags and "i" not in tags
+  data = pages.parse(text)
+  assert data["layers"][0]["tokens"] == TOKENS
+  assert data["layers"][1]["tokens"] == [None] * 5
+  assert data["about"] == ABOUT
+
+
+def test_nothing_is_fetched(shown):
+  tags = _Tags(page.render(page.content(*shown))).found
+  policies = [attributes["content"] for tag, attributes in tags
+              if attributes.get("http-equiv") == "Content-Security-Policy"]
+  assert [policy.split(";")[0] for policy in policies] == ["default-src 'none'"]
+  assert "http" not in policies[0]
+  assert not [tag for tag, attributes in tags
+              if {"src", "href", "action", "data", "srcset"} & set(attributes)]
+  assert not {"link", "iframe", "img", "base"} & {tag for tag, _ in tags}
+
+
+def test_plotly_is_in_the_page_and_so_is_all_that_its_script_asks_for(shown):
+  text = page.render(page.content(*shown))
+  assert sys.modules["plotly.offline"].get_plotlyjs() in text
+  ids = {attributes.get("id") for _, attributes in _Tags(text).found}
+  script = text.rpartition("<script>")[2]
+  asked = set(re.findall(r'element\("(\w+)"\)', script))
+  asked |= set(re.findall(r'Plotly\.react\("(\w+)"', script))
+  assert {"maps", "stack", "layer", "head", "course"} < asked <= ids
+
+
+def test_a_page_that_cannot_be_finished_leaves_the_old_one(
+    shown, tmp_path, monkeypatch):
+  path = tmp_path / "page.html"
+  path.write_text("old")
+
+  def write_half(name, text):
+    with open(name, "w") as f:
+      f.write(text[:1000])
+    raise tf.errors.ResourceExhaustedError(None, None, "the disk is full")
+
+  monkeypatch.setattr(page, "_write", write_half)
+  with pytest.raises(ValueError, match="cannot be written: the disk is full. Name"):
+    page.write(str(path), *shown)
+  assert path.read_text() == "old"
+  assert [found.name for found in tmp_path.iterdir()] == ["page.html"]
+  monkeypatch.undo()
+  page.write(str(path), *shown)
+  assert pages.data(path)["about"] == ABOUT
+  assert [found.name for found in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize("name, message", [
+    ("page.htm", "page.htm' but must end in .html; name"),
+    ("folder.html", "folder.html', which is a folder; name a file"),
+    ("file/page.html", "file/page.html', which cannot be written: ")])
+def test_a_path_that_cannot_be_is_refused_before_the_model_runs(
+    tmp_path, name, message):
+  (tmp_path / "folder.html").mkdir()
+  (tmp_path / "file").write_text("")
+  with pytest.raises(ValueError) as error:
+    page.check(str(tmp_path / name))
+  assert message in str(error.value)
+
+
+def test_a_path_that_can_be_is_left_as_it_was(tmp_path):
+  (tmp_path / "old.html").write_text("old")
+  page.check(str(tmp_path / "old.html"))
+  page.check(str(tmp_path / "new" / "page.html"))
+  assert (tmp_path / "old.html").read_text() == "old"
+  assert not list((tmp_path / "new").iterdir())
+
+
+def test_without_plotly_one_sentence_says_what_to_install(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, "plotly.offline", None)
+  with pytest.raises(ValueError) as error:
+    page.check(str(tmp_path / "page.html"))
+  assert str(error.value) == (
+      "--html needs plotly, which is not installed; install synthesizer-mtf's "
+      "extra named page, by pip install '.[page]' in its checkout.")
+
+
+def test_a_page_too_large_for_browsers_says_what_to_leave_out(shown):
+  layers, states, courses, about = shown
+  huge = np.broadcast_to(np.float32(0), (12, 2048, 2048))
+  states["trained"]["encoder/0"].weights = huge
+  with pytest.raises(ValueError, match="a page of 134 MB, more than 100; choose "
+                                       "some layers with --layers, or fewer"):
+    page.content(layers, states, courses, about)
+
+
+def test_weights_take_two_bytes_each(shown):
+  layer = page.content(*shown)["layers"][0]
+  packed = base64.b64decode(layer["weights"]["trained"][1])
+  assert len(packed) == 2 * 5 * 5
+  assert "NaN" not in json.dumps(layer)

@@ -1,0 +1,171 @@
+"""A page to look around in: one file, which needs no network.
+
+`page.html` is its frame: what it shows and how it answers. Here the weights
+are put into it as JSON, and plotly.js, which draws.
+"""
+
+import base64
+import importlib
+import json
+import os
+import pathlib
+from typing import Any
+
+from matplotlib import colormaps
+from matplotlib import colors
+import numpy as np
+from synthesizer_mtf.tools.attention_plots import course
+from synthesizer_mtf.tools.attention_plots import figures
+from synthesizer_mtf.tools.attention_plots import reader
+from synthesizer_mtf.training import summaries
+import tensorflow.compat.v1 as tf
+
+_FRAME = pathlib.Path(__file__).with_name("page.html")
+
+# Weights are whole numbers of 1/50000, which fit into two bytes; the largest
+# number stands for keys that a query may not see.
+SCALE = 50000
+HIDDEN = 65535
+
+# Browsers become slow with more.
+_MOST_BYTES = 100_000_000
+
+# From "initial" and "trained" to the `Attention` of each layer, by its name.
+States = dict[str, dict[str, reader.Attention]]
+
+
+def check(path: str) -> None:
+  """Checks, before a model runs for long, that a page can be written.
+
+  Args:
+    path: of the page.
+
+  Raises:
+    ValueError: the name does not end in .html, nothing can be written there, or
+      plotly is not installed.
+  """
+  if not path.endswith(".html"):
+    raise ValueError(f"--html is {path!r} but must end in .html; name a file "
+                     "such as attention.html.")
+  if tf.io.gfile.isdir(path):
+    raise ValueError(f"--html is {path!r}, which is a folder; name a file.")
+  _plotly()
+  try:
+    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+    _write(_unfinished(path), "")
+    tf.io.gfile.remove(_unfinished(path))
+  except tf.errors.OpError as error:
+    raise _unwritable(path, error) from error
+
+
+def write(path: str, layers: list[reader.Layer], states: States,
+          courses: dict[str, course.Course], about: dict[str, str]) -> None:
+  """Writes the page; one that is there is replaced by a complete one only.
+
+  Args:
+    path: of the page.
+    layers: a list of `reader.Layer`.
+    states: a dict from "initial" and "trained" to dicts from names of layers to
+      `reader.Attention`.
+    courses: a dict from names of mixtures to `course.Course`.
+    about: what stands at the top: a title, and a line for each other entry.
+
+  Raises:
+    ValueError: it would be too large, or cannot be written.
+  """
+  text = render(content(layers, states, courses, about))
+  try:
+    _write(_unfinished(path), text)
+    tf.io.gfile.rename(_unfinished(path), path, overwrite=True)
+  except tf.errors.OpError as error:
+    raise _unwritable(path, error) from error
+  finally:
+    if tf.io.gfile.exists(_unfinished(path)):
+      tf.io.gfile.remove(_unfinished(path))
+
+
+def content(layers: list[reader.Layer], states: States,
+            courses: dict[str, course.Course],
+            about: dict[str, str]) -> dict[str, Any]:
+  """What the page shows, ready for JSON; see `write`."""
+  _check_size(states)
+  return {"about": about, "scale": SCALE, "hidden": HIDDEN,
+          "colors": [colors.to_hex(c) for c in colormaps[figures.MAP].colors],
+          "layers": [_layer(layer, states, courses.get(layer.name))
+                     for layer in layers]}
+
+
+def render(shown: dict[str, Any]) -> str:
+  """The page as a string.
+
+  Args:
+    shown: what `content` returns.
+  """
+  # "<" would let a token such as </script> end the JSON.
+  data = json.dumps(shown, separators=(",", ":")).replace("<", r"\u003c")
+  before, between, after = _FRAME.read_text(encoding="utf-8").split("@@")
+  return before + _plotly().get_plotlyjs() + between + data + after
+
+
+def _plotly():
+  try:
+    return importlib.import_module("plotly.offline")
+  except ModuleNotFoundError as error:
+    raise ValueError(
+        "--html needs plotly, which is not installed; install "
+        "synthesizer-mtf's extra named page, by pip install '.[page]' in its "
+        "checkout.") from error
+
+
+def _check_size(states):
+  size = sum(attention.weights.size * 8 // 3 for by_layer in states.values()
+             for attention in by_layer.values())
+  if size > _MOST_BYTES:
+    raise ValueError(
+        f"--html would be a page of {size / 1e6:,.0f} MB, more than "
+        f"{_MOST_BYTES / 1e6:,.0f}; choose some layers with --layers, or fewer "
+        "tokens with --length.")
+
+
+def _layer(layer, states, alphas):
+  attention = {state: by_layer[layer.name] for state, by_layer in states.items()}
+  shown = {"name": layer.name, "stack": layer.stack,
+           "attention": layer.attention,
+           "tokens": attention["trained"].tokens,
+           "weights": {state: [_packed(head, a.visible) for head in a.weights]
+                       for state, a in attention.items()}}
+  if alphas:
+    shown["parts"] = [
+        {"name": name, "color": colors.to_hex(f"C{figures.place(part)}")}
+        for name, part in zip(summaries.unique_names(layer.parts), layer.parts)]
+    shown["alpha"] = {state: _rounded(a.alpha) for state, a in attention.items()}
+    shown["course"] = {
+        "steps": alphas.steps, "alpha": _rounded(alphas.alpha),
+        "means": [[sorted(means), _rounded([means[s] for s in sorted(means)])]
+                  for means in alphas.means]}
+  return shown
+
+
+def _packed(weights, visible):
+  """Weights [length, memory_length] as bytes, little end first, in base64."""
+  whole = np.round(np.clip(weights, 0, 1) * SCALE)
+  return base64.b64encode(
+      np.where(visible, whole, HIDDEN).astype("<u2").tobytes()).decode()
+
+
+def _rounded(values):
+  return np.round(np.asarray(values, float), 4).tolist()
+
+
+def _unfinished(path):
+  return f"{path}.unfinished"
+
+
+def _write(path, text):
+  with tf.io.gfile.GFile(path, "w") as f:
+    f.write(text)
+
+
+def _unwritable(path, error):
+  return ValueError(f"--html is {path!r}, which cannot be written: "
+                    f"{error.message}. Name another.")
