@@ -92,7 +92,10 @@ def _study(args):
       args.gin_file)
   places = shares.shares(args.jobs)
   _check_folder(pathlib.Path(args.output_dir) / study.name, settings)
-  return functools.partial(_run_study, study, rows, args, settings, places)
+  path = pathlib.Path(args.output_dir) / study.name / study.name
+  known = study_report.read(path.with_suffix(".jsonl"), study, settings)
+  return functools.partial(
+      _run_study, study, rows, args, settings, places, path, known)
 
 
 def _rows(table, names, title):
@@ -145,15 +148,11 @@ def _run_table(table, rows, args, settings, places):
               lambda path: plot.plot(report, path))
 
 
-def _run_study(study, rows, args, settings, places):
-  """Runs what is not done of a study; returns the status."""
-  folder = pathlib.Path(args.output_dir) / study.name
-  path = folder / study.name
+def _run_study(study, rows, args, settings, places, path, known):
+  """Runs what is not known of a study; returns the status."""
   runs = study_runs.runs(
       study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
-  report = study_report.Report(
-      study, study_report.read(path.with_suffix(".jsonl")), runs, settings,
-      machine.state())
+  report = study_report.Report(study, known, runs, settings, machine.state())
   return _run(report, [run for run in runs if not report.is_known(run)], places,
               path, args.json,
               lambda path: curves.plot(study, report.lines_of_runs(), path))

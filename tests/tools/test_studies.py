@@ -1,5 +1,6 @@
 """The studies of `reproduce`: their commands, reports, pictures and pages."""
 
+import json
 import math
 import pathlib
 
@@ -99,8 +100,10 @@ TINY = studies.Study(
 
 
 def line_of(row, seed, score):
-  return {"kind": "run", "study": "tiny", "row": row, "task": "t", "seed": seed,
-          "score": score, "training_steps": 8, "training_seconds": 1800,
+  return {"kind": "run", "study": "tiny", "scale": "laptop", "steps": 0,
+          "finetune_steps": 0, "gin_params": [], "row": row, "task": "t",
+          "seed": seed, "status": "ok", "scores": {"log_perplexity": score},
+          "training_steps": 8, "training_seconds": 1800,
           "training_loss": [[4, score + 2], [8, score + 1]],
           "validation": [[4, score + 1], [8, score]],
           "machine": {"cpu": "abacus", "cores": 3}}
@@ -136,7 +139,8 @@ def test_lines_of_runs_are_read_from_what_they_left(tmp_path):
   pathlib.Path(f"{run.model_dir}.log").write_text(
       "".join(f"step, tf_loss[{9 - n}][{n}]\n" for n in range(1, 9)))
   line, = report.lines_of_runs()
-  assert line["score"] == 3.0 and line["training_seconds"] == 4
+  assert line["scores"] == {"log_perplexity": 3.0}
+  assert line["training_seconds"] == 4
   assert line["validation"] == [(2, 5.0), (4, 4.0), (8, 3.0)]
   assert line["training_loss"][0] == (1, 8) and line["training_loss"][-1] == (8, 1)
   assert (line["steps"], line["machine"]["cpu"]) == (8, "abacus")
@@ -148,6 +152,33 @@ def test_a_line_is_kept_where_its_folder_is_gone(tmp_path):
   report = study_report.Report(TINY, LINES, found)
   assert [report.is_known(run) for run in found] == [True, True, True, False]
   assert report.lines_of_runs() == LINES
+
+
+def write_lines(tmp_path, lines):
+  path = tmp_path / "tiny.jsonl"
+  path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+  return path
+
+
+def test_lines_that_were_written_are_read_again(tmp_path):
+  path = tmp_path / "tiny.jsonl"
+  settings = plan.Settings(None, None)
+  assert study_report.read(path, TINY, settings) == []
+  path.write_text(study_report.Report(TINY, LINES).lines())
+  assert study_report.read(path, TINY, settings) == LINES
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"row": "Q"}, "Q on t, seed 1, is no run of the study tiny"),
+    ({"training_steps": 9}, "has 9 steps .* not 8 and log_perplexity"),
+    ({"scores": {"bleu": 1.0}}, "the scores \\['bleu'\\], not 8 and log_perplexity"),
+    ({"steps": 4}, "holds runs of .*'steps': 4.* not .*'steps': 0"),
+    ({"scores": {"log_perplexity": math.nan}}, "is nan"),
+])
+def test_lines_of_something_else_are_named(change, message, tmp_path):
+  path = write_lines(tmp_path, [{**LINES[0], **change}])
+  with pytest.raises(ValueError, match=message):
+    study_report.read(path, TINY, plan.Settings(None, None))
 
 
 def test_picture_has_the_curves_of_every_row(tmp_path):

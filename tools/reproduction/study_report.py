@@ -7,11 +7,11 @@ gives the same report as the runs themselves.
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import json
 import pathlib
 from typing import Any
 
 from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.reproduction import lines as lines_lib
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import rankings
 from synthesizer_mtf.tools.reproduction import studies
@@ -51,8 +51,10 @@ class Report:
     for run in self._runs:
       key = run.row.name, run.task, run.seed
       if key not in self._known and run.is_done():
-        self._known[key] = {"kind": "run", "study": self.study.name, **run.line(),
-                            **self._setting()}
+        self._known[key] = {
+            "kind": "run", "format": lines_lib.FORMAT,
+            **setting(self.study, self._settings), **run.line(),
+            **(self._state or {})}
     return list(self._known.values())
 
   def is_known(self, run: study_runs.Run) -> bool:
@@ -62,12 +64,6 @@ class Report:
   def lines(self) -> str:
     """The lines of JSON."""
     return tabular.json_lines(self.lines_of_runs())
-
-  def _setting(self):
-    settings = self._settings
-    return {"format": 1, "steps": settings.steps,
-            "finetune_steps": settings.finetune_steps,
-            "gin_params": settings.gin_params, **(self._state or {})}
 
   def markdown(self) -> str:
     """The table, and below it the orders of the rows."""
@@ -138,17 +134,50 @@ class Report:
       yield ""
 
 
-def read(path: pathlib.Path) -> list[Line]:
-  """The lines of a file; none where there is no file."""
+def setting(study: studies.Study, settings: plan.Settings) -> dict[str, Any]:
+  """What all lines of a study have in common; 0 steps are the study's own."""
+  return {"study": study.name, "scale": "laptop", "steps": settings.steps or 0,
+          "finetune_steps": settings.finetune_steps or 0,
+          "gin_params": settings.gin_params}
+
+
+def read(path: pathlib.Path, study: studies.Study,
+         settings: plan.Settings) -> list[Line]:
+  """The lines of a file, none where there is no file.
+
+  Raises:
+    ValueError: they are not of this study with these settings, or `lines.read`
+      finds a mistake.
+  """
   if not path.exists():
     return []
-  return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+  found, expected = lines_lib.read(path), setting(study, settings)
+  if found.setting != expected:
+    raise ValueError(f"{path} holds runs of {found.setting}, not {expected}; move "
+                     "it away, or give the same flags.")
+  for line in found.runs:
+    _check(path, line, study, settings)
+  return found.runs
+
+
+def _check(path, line, study, settings):
+  """Raises a ValueError for a run that the study has no longer, or not so."""
+  task = {task.name: task for task in study.tasks}.get(line["task"])
+  what = f"{path}: {line['row']} on {line['task']}, seed {line['seed']},"
+  if task is None or line["row"] not in {row.name for row in study.rows}:
+    raise ValueError(f"{what} is no run of the study {study.name}; remove its line.")
+  steps = study_runs.trained_steps(study, task, settings)
+  if line.get("training_steps") != steps or task.score.name not in line["scores"]:
+    raise ValueError(
+        f"{what} has {line.get('training_steps')} steps and the scores "
+        f"{list(line['scores'])}, not {steps} and {task.score.name}; it is of "
+        "another version, so move the file away.")
 
 
 def estimates(lines: Sequence[Line], study: studies.Study,
               task: studies.Task) -> dict[str, rankings.Estimate]:
   """What is known of each row on a task, by the names of the rows."""
-  scores = {row.name: [line["score"] for line in _of_task(lines, task)
+  scores = {row.name: [line["scores"][task.score.name] for line in _of_task(lines, task)
                        if line["row"] == row.name] for row in study.rows}
   return {name: rankings.estimate(values) for name, values in scores.items()
           if values}

@@ -71,8 +71,8 @@ class Run:
     log = pathlib.Path(f"{self.model_dir}.log")
     rate = results.steps_per_second(self.model_dir)
     return {
-        "row": self.row.name, "task": self.task, "seed": self.seed,
-        "score": self.scores()[self._task.score.name],
+        "row": self.row.name, "task": self.task, "seed": self.seed, "status": "ok",
+        "scores": {self._task.score.name: self.scores()[self._task.score.name]},
         "training_steps": self.step, "training_seconds": round(self.step / rate),
         "training_loss": _parts(results.losses(log)),
         "validation": [
