@@ -99,13 +99,13 @@ _ALL_CLASSES = {"utils.run.batch_size": 64,
                 "Bitransformer.decode.max_decode_length": 4}
 _ACCURACY = "eval/synth_text_pairs/accuracy"
 _BOOLQ = Task("boolq", "studies/boolq.gin", Score("BoolQ, accuracy", _ACCURACY),
-              400, eval_params=_ALL_CLASSES)
+              300, eval_params=_ALL_CLASSES)
 _ROTTEN_TOMATOES = Task(
     "rotten_tomatoes", "studies/rotten_tomatoes.gin",
-    Score("Rotten Tomatoes, accuracy", _ACCURACY), 500, eval_params=_ALL_CLASSES)
+    Score("Rotten Tomatoes, accuracy", _ACCURACY), 400, eval_params=_ALL_CLASSES)
 _LIBREOFFICE = Task(
     "libreoffice", "studies/libreoffice.gin",
-    Score("En-De, BLEU", "eval/synth_text_pairs/bleu"), 1000,
+    Score("En-De, BLEU", "eval/synth_text_pairs/bleu"), 700,
     eval_params={"utils.run.batch_size": 100,
                  "Bitransformer.decode.max_decode_length": 64})
 
