@@ -11,6 +11,10 @@ runs each row at a small size, prints the commands, and writes a report with the
 paper's figures beside ours: `TABLE.md`, JSON lines and a picture. Stopped and
 started again, it goes on from the last checkpoint. --jobs=4 does four runs at a
 time. --task=TASK runs the rows on another task than the table's own.
+
+  python tools/reproduce.py --compare A.jsonl B.jsonl
+
+says what has changed between two such reports, seed by seed.
 """
 
 import argparse
@@ -25,6 +29,7 @@ from synthesizer_mtf.runs import shares
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
+from synthesizer_mtf.tools.reproduction import compare
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import reports
@@ -38,8 +43,10 @@ _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
 
 def main(argv: list[str] | None = None) -> int:
   """Reads the flags and prints or runs the commands; returns the status."""
-  args = _parser().parse_args(argv)
+  args = _parse(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
+  if args.compare:
+    return _compare(args)
   table = tables.TABLES[args.table]
   try:
     rows = _rows(table, args.rows)
@@ -60,6 +67,30 @@ def main(argv: list[str] | None = None) -> int:
     print("\nStopped. The same command goes on from the last checkpoint.",
           file=sys.stderr)
     return 130
+
+
+def _parse(argv):
+  """Reads the flags; what needs a table and a scale is told so."""
+  parser = _parser()
+  args = parser.parse_args(argv)
+  given = [f"--{name}" for name, value in vars(args).items()
+           if value != parser.get_default(name)]
+  missing = [flag for flag in ("--table", "--scale") if flag not in given]
+  others = [flag for flag in given if flag not in ("--compare", "--json")]
+  if args.compare and others:
+    parser.error(f"--compare takes two files and --json, not {' '.join(others)}; "
+                 "the files say themselves what they are of")
+  if missing and not args.compare:
+    parser.error(f"the following arguments are required: {', '.join(missing)}")
+  return args
+
+
+def _compare(args):
+  try:
+    compare.compare(args.compare, args.json)
+  except ValueError as error:
+    sys.exit(f"reproduce: {error}")
+  return 0
 
 
 def _rows(table, names):
@@ -151,9 +182,10 @@ def _parser():
   parser = argparse.ArgumentParser(
       prog="reproduce", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--table", type=int, required=True,
-                      choices=sorted(tables.TABLES))
-  parser.add_argument("--scale", required=True, choices=("paper", "laptop"))
+  parser.add_argument("--table", type=int, choices=sorted(tables.TABLES))
+  parser.add_argument("--scale", choices=("paper", "laptop"))
+  parser.add_argument("--compare", nargs=2, metavar=("A.jsonl", "B.jsonl"),
+                      help="two reports, instead of a table and a scale")
   parser.add_argument("--rows", type=lambda text: text.split(","),
                       metavar="A,B,...", help="some rows; all by default")
   parser.add_argument("--task", metavar="TASK",

@@ -6,4 +6,5 @@
   reports.py  the paper's figures beside ours
   plot.py     the picture
   lines.py    reads what a report wrote, with checks
+  compare.py  two such files, seed by seed
 """
