@@ -30,6 +30,7 @@ from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools.reproduction import compare
+from synthesizer_mtf.tools.reproduction import hparams
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import reports
@@ -143,6 +144,8 @@ def _run(table, rows, args, settings, places):
   def finished(run, reason):
     if reason:
       report.failures[run] = reason
+    else:
+      hparams.write(run, settings.gin_params)
     _write(report, folder / f"table{table.number}", args.json)
 
   queue.run(runs, places, finished)
