@@ -11,6 +11,10 @@ runs each row at a small size, prints the commands, and writes a report with the
 paper's figures beside ours: `TABLE.md`, JSON lines and a picture. Stopped and
 started again, it goes on from the last checkpoint. --jobs=4 does four runs at a
 time. --task=TASK runs the rows on another task than the table's own.
+
+  python tools/reproduce.py --compare A.jsonl B.jsonl
+
+says what has changed between two such reports, seed by seed.
 """
 
 import argparse
@@ -26,7 +30,9 @@ from synthesizer_mtf.runs import shares
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
+from synthesizer_mtf.tools.reproduction import compare
 from synthesizer_mtf.tools.reproduction import curves
+from synthesizer_mtf.tools.reproduction import hparams
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import reports
@@ -44,13 +50,10 @@ _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
 
 def main(argv: list[str] | None = None) -> int:
   """Reads the flags and prints or runs the commands; returns the status."""
-  parser = _parser()
-  args = parser.parse_args(argv)
-  if args.study is None and args.scale is None:
-    parser.error("--table needs --scale")
+  args = _parse(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
   try:
-    work = _table(args) if args.study is None else _study(args)
+    work = _work(args)
   except ValueError as error:
     sys.exit(f"reproduce: {error}")
   try:
@@ -59,6 +62,41 @@ def main(argv: list[str] | None = None) -> int:
     print("\nStopped. The same command goes on from the last checkpoint.",
           file=sys.stderr)
     return 130
+
+
+def _parse(argv):
+  """Reads the flags; which of them go together is told so."""
+  parser = _parser()
+  args = parser.parse_args(argv)
+  given = [f"--{name}" for name, value in vars(args).items()
+           if value != parser.get_default(name)]
+  others = [flag for flag in given if flag not in ("--compare", "--json")]
+  if args.compare and others:
+    parser.error(f"--compare takes two files and --json, not {' '.join(others)}; "
+                 "the files say themselves what they are of")
+  if args.study and args.table:
+    parser.error("--table and --study are two things; give one of them")
+  if args.table and not args.scale:
+    parser.error("--table needs --scale")
+  if not (args.table or args.study or args.compare):
+    parser.error("one of --table, --study and --compare is required")
+  return args
+
+
+def _compare(args):
+  """Compares two files; returns the status."""
+  try:
+    compare.compare(args.compare, args.json)
+  except ValueError as error:
+    sys.exit(f"reproduce: {error}")
+  return 0
+
+
+def _work(args):
+  """Checks the flags; returns the function that does the work."""
+  if args.compare:
+    return functools.partial(_compare, args)
+  return _study(args) if args.study else _table(args)
 
 
 def _table(args):
@@ -163,6 +201,8 @@ def _run(report, runs, places, path, json_path, draw):
   def finished(run, reason):
     if reason:
       report.failures[run] = reason
+    else:
+      hparams.write(run, report.settings.gin_params)
     _write(report, path, json_path, draw)
 
   queue.run(runs, places, finished)
@@ -202,10 +242,11 @@ def _parser():
   parser = argparse.ArgumentParser(
       prog="reproduce", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
-  what = parser.add_mutually_exclusive_group(required=True)
-  what.add_argument("--table", type=int, choices=sorted(tables.TABLES))
-  what.add_argument("--study", choices=sorted(studies.STUDIES))
+  parser.add_argument("--table", type=int, choices=sorted(tables.TABLES))
+  parser.add_argument("--study", choices=sorted(studies.STUDIES))
   parser.add_argument("--scale", choices=("paper", "laptop"), help="of a table")
+  parser.add_argument("--compare", nargs=2, metavar=("A.jsonl", "B.jsonl"),
+                      help="two reports, instead of a table or a study")
   parser.add_argument("--rows", type=lambda text: text.split(","),
                       metavar="A,B,...", help="some rows; all by default")
   parser.add_argument("--task", metavar="TASK",

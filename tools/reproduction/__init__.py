@@ -5,5 +5,7 @@
   speeds.py   speed and size, measured as in `benchmark`
   reports.py  the paper's figures beside ours
   plot.py     the picture
+  hparams.py  settings and scores for TensorBoard
   lines.py    reads what a report wrote, with checks
+  compare.py  two such files, seed by seed
 """

@@ -25,6 +25,7 @@ class Report:
 
   Attributes:
     study: a `studies.Study`.
+    settings: a `plan.Settings`.
     failures: a dict from runs to the reason, one sentence.
   """
 
@@ -44,7 +45,7 @@ class Report:
     self.study, self.failures = study, {}
     self._known = {_key(line): line for line in lines}
     self._runs, self._state = runs, state
-    self._settings = settings or plan.Settings()
+    self.settings = settings or plan.Settings()
 
   def lines_of_runs(self) -> list[Line]:
     """The line of each run that is done, in the order of the runs."""
@@ -53,7 +54,7 @@ class Report:
       if key not in self._known and run.is_done():
         self._known[key] = {
             "kind": "run", "format": lines_lib.FORMAT,
-            **setting(self.study, self._settings), **run.line(),
+            **setting(self.study, self.settings), **run.line(),
             **(self._state or {})}
     return list(self._known.values())
 

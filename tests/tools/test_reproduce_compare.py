@@ -1,0 +1,148 @@
+"""`reproduce --compare`: two files of results, seed by seed."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+from synthesizer_mtf.tools import reproduce
+
+SETTING = {"table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 3,
+           "gin_params": []}
+
+
+@pytest.fixture
+def compared(tmp_path, capsys):
+  """Writes two files, {(row, seed): scores}; returns Markdown and JSON lines."""
+  def run(a, b, **changes):
+    files = [write(tmp_path / "a.jsonl", a),
+             write(tmp_path / "b.jsonl", b, **changes)]
+    path = tmp_path / "out.jsonl"
+    assert reproduce.main(["--compare", *files, f"--json={path}"]) == 0
+    found = list(map(json.loads, path.read_text().splitlines()))
+    return capsys.readouterr().out, found
+
+  return run
+
+
+def write(path, runs, **changes):
+  found = [{"kind": "run", "row": row, "task": "TASK", "seed": seed,
+            "scores": scores if isinstance(scores, dict) else {},
+            "status": "ok" if isinstance(scores, dict) else "failed",
+            "reason": None if isinstance(scores, dict) else scores,
+            **SETTING, **changes} for (row, seed), scores in runs.items()]
+  path.write_text("".join(json.dumps(line) + "\n" for line in found))
+  return str(path)
+
+
+def cells(markdown):
+  """The lines of the table, {(row, score): cells}."""
+  rows = [line.strip("| ").split("|") for line in markdown.splitlines()
+          if line.startswith("| ")]
+  found = [[cell.strip() for cell in row] for row in rows[2:]]
+  return {(row, score): rest for row, _, score, *rest in found}
+
+
+def test_differences_are_paired_by_seed(compared):
+  rng = np.random.default_rng(0)
+  of_seed = 100 * rng.normal(size=5)  # Far more than what changes.
+  change = 0.5 + 0.1 * rng.normal(size=5)
+  a = {("R", seed): {"loss": x} for seed, x in enumerate(of_seed)}
+  b = {("R", seed): {"loss": of_seed[seed] + change[seed]}
+       for seed in (4, 2, 0, 1, 3)}
+  markdown, (line,) = compared(a, b)
+  expected = stats.ttest_1samp(change, 0).confidence_interval(0.95)
+  np.testing.assert_allclose(line["difference"], change.mean())
+  np.testing.assert_allclose(line["interval"], expected)
+  assert line["seeds"] == [0, 1, 2, 3, 4] and line["pairs"] == 5
+  np.testing.assert_allclose(line["b"] - line["a"], line["difference"])
+  assert line["excludes_zero"] is True
+  assert cells(markdown)["R", "loss"][0] == "5"
+  assert cells(markdown)["R", "loss"][-2:] == [
+      f"{expected.low:+.4g} to {expected.high:+.4g}", "*"]
+  assert "WARNING" not in markdown and "In one file only" not in markdown
+
+
+def test_an_interval_with_zero_has_no_mark(compared):
+  a = {("R", seed): {"loss": 3.0, "same": 1.0} for seed in range(3)}
+  b = {("R", seed): {"loss": 3.0 + change, "same": 1.0}
+       for seed, change in enumerate([-1.0, 0.0, 2.0])}
+  markdown, found = compared(a, b)
+  assert [line["excludes_zero"] for line in found] == [False, False]
+  assert found[1]["interval"] == [0, 0]
+  assert "*" not in [row[-1] for row in cells(markdown).values()]
+
+
+def test_one_pair_has_no_interval_and_says_so(compared):
+  markdown, found = compared({("R", 1): {"loss": 3}, ("R", 2): {"loss": 3}},
+                             {("R", 2): {"loss": 5}})
+  assert found[0]["difference"] == 2 and found[0]["pairs"] == 1
+  assert found[0]["interval"] is None and found[0]["excludes_zero"] is None
+  assert cells(markdown)["R", "loss"] == ["1", "3", "5", "+2", "-"]
+  assert "One pair has no interval" in markdown
+
+
+def test_what_one_file_has_alone_is_listed(compared):
+  both = {"loss": 3.0}
+  markdown, found = compared(
+      {("R", 1): both, ("R", 2): both, ("V", 1): both, ("D", 9): "no memory"},
+      {("R", 1): {**both, "bleu": 9}, ("R", 2): "too hot", ("R", 3): both})
+  assert [(line["kind"], line["row"]) for line in found[:1]] == [
+      ("difference", "R")] and found[0]["seeds"] == [1]
+  assert [(line["only_in"], line["row"], line["seed"], line["scores"],
+           line["reason"]) for line in found[1:]] == [
+               ("a", "R", 2, ["loss"], "failed: too hot"),
+               ("a", "V", 1, ["loss"], None),
+               ("a", "D", 9, [], "failed: no memory"),
+               ("b", "R", 1, ["bleu"], None), ("b", "R", 3, ["loss"], None)]
+  assert markdown.splitlines()[-5:] == [
+      "- A: R on TASK, seed 2: loss (B failed: too hot)",
+      "- A: V on TASK, seed 1: loss",
+      "- A: D on TASK, seed 9: no scores (A failed: no memory)",
+      "- B: R on TASK, seed 1: bleu", "- B: R on TASK, seed 3: loss"]
+
+
+def test_files_without_a_pair_say_so(compared):
+  markdown, found = compared({("R", 1): {"loss": 3}}, {("R", 2): {"loss": 3}})
+  assert "No row, task, seed and score is in both files." in markdown
+  assert [line["kind"] for line in found] == ["unpaired"] * 2
+
+
+def test_settings_that_differ_are_named(compared):
+  runs = {("R", 1): {"loss": 3}}
+  markdown, _ = compared(runs, runs, steps=800, gin_params=["d_ff = 8"])
+  assert ("WARNING: the settings differ: steps 7 in A, 800 in B; gin_params [] in "
+          "A, ['d_ff = 8'] in B.") in markdown
+
+
+def test_two_tables_are_not_compared(tmp_path):
+  runs = {("R", 1): {"loss": 3}}
+  files = [write(tmp_path / "a.jsonl", runs),
+           write(tmp_path / "b.jsonl", runs, study="speed")]
+  with pytest.raises(SystemExit, match="a.jsonl is of table 4 and .*b.jsonl of "
+                     "study speed; compare two files of the same"):
+    reproduce.main(["--compare", *files])
+
+
+def test_a_folder_that_is_not_there_is_an_error_before_anything_is_printed(
+    tmp_path, capsys):
+  path = write(tmp_path / "a.jsonl", {("R", 1): {"loss": 3}})
+  with pytest.raises(SystemExit, match="no folder 'no'"):
+    reproduce.main(["--json=no/such.jsonl", "--compare", path, path])
+  assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--compare=a.jsonl"], "expected 2 arguments"),
+    (["--table=4", "--scale=laptop", "--compare", "a.jsonl", "b.jsonl"],
+     "takes two files and --json, not --table --scale; the files say"),
+    (["--compare", "a.jsonl", "b.jsonl", "--seeds=7"], "not --seeds;"),
+    (["--table=4"], "--table needs --scale"),
+    (["--table=4", "--study=blocks"], "--table and --study are two things"),
+    (["--scale=laptop"], "one of --table, --study and --compare is required"),
+    ([], "one of --table, --study and --compare is required")])
+def test_flags_that_do_not_go_together_are_refused(flags, message, capsys):
+  with pytest.raises(SystemExit) as exit_info:
+    reproduce.main(flags)
+  assert exit_info.value.code == 2
+  assert message in capsys.readouterr().err

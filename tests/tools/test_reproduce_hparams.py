@@ -1,0 +1,102 @@
+"""TensorBoard's HPARAMS tab shows the runs of `reproduce`."""
+
+import importlib.util
+import json
+
+import pytest
+from support.events import write_events
+from synthesizer_mtf.runs import results
+from synthesizer_mtf.tools.reproduction import hparams
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import tables
+
+GIN = ["d_ff = 8", "a/rate=0.5", "b.fast = True", "c.sizes = [1, 2]",
+       "d.model = @Model", "e.name = 'small'"]
+NEWS, REVIEWS = "synth_ag_news_encoder", "synth_imdb_reviews_encoder"
+needs_tensorboard = pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None,
+    reason="TensorFlow 2.21 does not bring TensorBoard")
+
+
+@pytest.fixture
+def runs(tmp_path):
+  """Runs of two rows as their training and evaluation leave them."""
+  table = tables.TABLES[7]
+  found = plan.runs(table, [table.rows[0], table.rows[-1]], (1, 2), tmp_path,
+                    plan.Settings(steps=7))
+  for i, run in enumerate(found):
+    write_events(run.model_dir, "loss", {1: 3.0, 7: 2.0})
+    write_events(run.model_dir / "test_eval", f"eval/{run.task}/accuracy",
+                 {5: 1.0, 7: 50.0 + i})
+    write_events(run.model_dir / "eval_text", "neg_log_perplexity", {7: -i})
+  return found
+
+
+def tensorboard(folder):
+  """Asks the plugin, as the page does: (experiment, groups by name)."""
+  from tensorboard.backend.event_processing import data_provider
+  from tensorboard.backend.event_processing import plugin_event_multiplexer
+  from tensorboard.plugins import base_plugin
+  from tensorboard.plugins.hparams import hparams_plugin
+  from werkzeug import test
+
+  events = plugin_event_multiplexer.EventMultiplexer()
+  events.AddRunsFromDirectory(str(folder))
+  events.Reload()
+  apps = hparams_plugin.HParamsPlugin(base_plugin.TBContext(
+      logdir=str(folder), data_provider=data_provider.MultiplexerDataProvider(
+          events, str(folder)))).get_plugin_apps()
+
+  def ask(route, **request):
+    answer = test.Client(apps[route]).post(json=request)
+    return json.loads(answer.get_data(as_text=True))
+
+  groups = ask("/session_groups", startIndex=0, sliceSize=100,
+               allowedStatuses=["STATUS_SUCCESS"])["sessionGroups"]
+  return ask("/experiment"), {group["name"]: group for group in groups}
+
+
+@needs_tensorboard
+def test_the_tab_shows_settings_and_scores_of_each_run(runs, tmp_path):
+  for run in runs:
+    hparams.write(run, GIN)
+  experiment, groups = tensorboard(tmp_path / "table7")
+  differing = {info["name"] for info in experiment["hparamInfos"]
+               if info["differs"]}
+  assert differing == {"row", "task", "seed"}
+  tags = {info["name"]["tag"] for info in experiment["metricInfos"]}
+  assert {"scores/log_perplexity", f"scores/{NEWS}/accuracy",
+          f"scores/{REVIEWS}/accuracy"} <= tags
+  assert len(groups) == len(runs) == 8
+  for i, run in enumerate(runs):
+    group = groups[f"{run.name} on {run.task}"]
+    assert group["hparams"] == {
+        "row": run.row.name, "task": run.task, "seed": run.seed, "steps": 7,
+        "d_ff": 8, "a/rate": 0.5, "b.fast": True, "c.sizes": "[1, 2]",
+        "d.model": "@Model", "e.name": "small"}
+    assert [session["name"] for session in group["sessions"]] == [
+        f"{run.row.name.lower()}/seed_{run.seed}/{run.task}"]
+    metrics = {metric["name"]["tag"]: (metric["trainingStep"], metric["value"])
+               for metric in group["metricValues"]}
+    assert metrics[f"scores/{run.task}/accuracy"] == (7, 50.0 + i)
+    assert metrics["scores/log_perplexity"] == (7, float(i))
+
+
+@needs_tensorboard
+def test_they_are_written_once_and_read_by_nobody_else(runs):
+  run = runs[0]
+  scores, scalars = run.scores(), list(results.scalars(run.model_dir))
+  hparams.write(run, GIN)
+  written = sorted(run.model_dir.iterdir())
+  hparams.write(run, [])
+  assert sorted(run.model_dir.iterdir()) == written
+  assert len([path for path in written if path.suffix == ".hparams"]) == 1
+  assert run.scores() == scores and run.is_done()
+  assert list(results.scalars(run.model_dir)) == scalars
+
+
+def test_without_tensorboard_nothing_is_written(runs, monkeypatch):
+  before = sorted(runs[0].model_dir.iterdir())
+  monkeypatch.setattr(hparams, "api", None)
+  hparams.write(runs[0], GIN)
+  assert sorted(runs[0].model_dir.iterdir()) == before
