@@ -121,11 +121,11 @@ _WARM_START = Study(
     "warm_start", "Warm starts, judged by quality",
     (_BOOLQ, _ROTTEN_TOMATOES, _LIBREOFFICE),
     (_warm("V", "v", _EQUAL),
-     _warm("R+V, V at 0.999", "r+v", {}),
-     _warm("R+V, equal weights", "r+v", _EQUAL),
-     _warm("V, annealed to R", "r+v", {"Mixture.final_weights": {"R": 1.0}},
+     _warm("R+V at 0.999", "r+v", {}),
+     _warm("R+V equal", "r+v", _EQUAL),
+     _warm("V to R", "r+v", {"Mixture.final_weights": {"R": 1.0}},
            (0.1, 0.6)),
-     _warm("R, the rest of V", "r", _EQUAL),
+     _warm("R in V", "r", _EQUAL),
      Row("R from scratch", ("attention/r.gin",), {
          "SyntheticAttention.relative_attention_type": "bias_shared"})),
     Start("pretrained_v", ("studies/pretraining.gin", "attention/v.gin"),
@@ -170,8 +170,8 @@ _MIXED = ["R", "R", "V", "V"]
 _BLOCKS = Study(
     "blocks", "Which blocks need V?", (_corruption("studies/blocks.gin", 6000),),
     (_blocks("V", "V", "V"), _blocks("R", "R", "R"),
-     _blocks("R first, then V", _MIXED, _MIXED),
-     _blocks("V first, then R", _MIXED[::-1], _MIXED[::-1]),
+     _blocks("R then V", _MIXED, _MIXED),
+     _blocks("V then R", _MIXED[::-1], _MIXED[::-1]),
      _blocks("R in the encoder", "R", "V"), _blocks("R in the decoder", "V", "R")))
 
 STUDIES = {study.name: study

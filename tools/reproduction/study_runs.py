@@ -46,8 +46,7 @@ class Run:
     self._task, self._folder, self._settings = task, folder, settings
     self.step = trained_steps(study, task, settings)
     self.model_dir = (
-        folder / row.name.lower().replace(",", "").replace(" ", "_") /
-        f"seed_{seed}" / task.name)
+        folder / row.name.lower().replace(" ", "_") / f"seed_{seed}" / task.name)
 
   @property
   def name(self) -> str:
