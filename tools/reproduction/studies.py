@@ -36,6 +36,7 @@ class Task(NamedTuple):
     steps: of the training.
     evaluation: gin files that come after those of the training.
     eval_params: gin bindings of the evaluation.
+    looks: at how many places of the training the validation is looked at.
   """
   name: str
   gin_file: str
@@ -43,6 +44,7 @@ class Task(NamedTuple):
   steps: int
   evaluation: tuple[str, ...] = ("eval.gin",)
   eval_params: Mapping[str, object] = {}
+  looks: int = 4
 
 
 class Row(NamedTuple):
@@ -99,13 +101,13 @@ _ALL_CLASSES = {"utils.run.batch_size": 64,
                 "Bitransformer.decode.max_decode_length": 4}
 _ACCURACY = "eval/synth_text_pairs/accuracy"
 _BOOLQ = Task("boolq", "studies/boolq.gin", Score("BoolQ, accuracy", _ACCURACY),
-              300, eval_params=_ALL_CLASSES)
+              300, eval_params=_ALL_CLASSES, looks=1)
 _ROTTEN_TOMATOES = Task(
     "rotten_tomatoes", "studies/rotten_tomatoes.gin",
     Score("Rotten Tomatoes, accuracy", _ACCURACY), 400, eval_params=_ALL_CLASSES)
 _LIBREOFFICE = Task(
     "libreoffice", "studies/libreoffice.gin",
-    Score("En-De, BLEU", "eval/synth_text_pairs/bleu"), 700,
+    Score("En-De, BLEU", "eval/synth_text_pairs/bleu"), 600,
     eval_params={"utils.run.batch_size": 100,
                  "Bitransformer.decode.max_decode_length": 64})
 

@@ -11,8 +11,8 @@ from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import studies
 
-# At how many places of the training the validation is looked at.
-_LOOKS = 4
+# Checkpoints that are kept, and so can be evaluated afterwards.
+_KEPT = 8
 # A training curve has the mean of the loss over each of so many parts.
 _PARTS = 50
 
@@ -80,7 +80,8 @@ class Run:
                 scores := results.scores(self.model_dir, step))]}
 
   def _looks(self):
-    return [self.step * look // _LOOKS for look in range(1, _LOOKS + 1)]
+    looks = self._task.looks
+    return [self.step * look // looks for look in range(1, looks + 1)]
 
   def _start(self):
     start = self.study.start
@@ -96,7 +97,7 @@ class Run:
         f"train {self.name}",
         self._launch(self.model_dir, self._files(), {
             **self._params(),
-            **_training(self.seed, self.step, self.step // _LOOKS)}),
+            **_training(self.seed, self.step, self.step // self._task.looks)}),
         pathlib.Path(f"{self.model_dir}.log"),
         functools.partial(_is_trained, self.model_dir, self.step),
         range(self.step))
@@ -136,7 +137,7 @@ class Run:
 def _training(seed, steps, save_every):
   return {"utils.run.train_steps": steps,
           "utils.run.save_checkpoints_steps": max(1, save_every),
-          "utils.run.keep_checkpoint_max": 2 * _LOOKS,
+          "utils.run.keep_checkpoint_max": _KEPT,
           "utils.run.train_model_fn": "@train_with_seed",
           "train_with_seed.seed": seed, "mesh_train_dataset_fn.seed": seed}
 
