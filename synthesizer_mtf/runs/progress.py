@@ -1,7 +1,6 @@
 """One line for a whole queue: its runs, its steps, and the time left."""
 
 import dataclasses
-import io
 import shutil
 import sys
 import time
@@ -60,11 +59,14 @@ class Progress:
     # Steps by the log of a stage: (before this queue, now).
     self._steps = {stage.log: _steps_done(stage) for job in jobs
                    for stage in job.stages if stage.steps}
-    self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
-    self._bar = tqdm.tqdm(
-        total=0, bar_format=_FORM, nrows=24,
-        file=sys.stdout if self._drawn else io.StringIO(),
-        ncols=shutil.get_terminal_size().columns if self._drawn else None)
+    self._start = time.monotonic()
+    self._next_line = self._start + _SECONDS_BETWEEN_LINES
+    # Some terminals, as in containers, say that they have no columns and rows.
+    self._columns = shutil.get_terminal_size().columns if self._drawn else None
+    # The line is text to tqdm, which draws it below what else is printed.
+    self._drawing = tqdm.tqdm(
+        desc=self._text(), bar_format="{desc}", file=sys.stdout, nrows=24,
+        ncols=self._columns, disable=not self._drawn)
 
   def count(self, stage: commands.Stage, running: process.Running) -> None:
     """Remembers the steps of a stage."""
@@ -74,31 +76,30 @@ class Progress:
   def show(self) -> None:
     """Draws the line anew, or prints one now and then."""
     if self._drawn:
-      self._update()
-      self._bar.refresh()
+      self._drawing.set_description_str(self._text())
     elif self._alone and time.monotonic() > self._next_line:
       self.line()
 
   def line(self) -> None:
     """Prints the line, if it is not drawn all the time."""
     if not self._drawn:
-      self._update()
-      print(self._bar, flush=True)
+      print(self._text(), flush=True)
       self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
 
   def close(self) -> None:
     """Draws the line for the last time."""
-    self._update()
-    self._bar.close()
+    self.show()
+    self._drawing.close()
 
-  def _update(self):
+  def _text(self):
     for job in self._jobs:
       if job.running:
         self.count(job.stages[job.position], job.running)
-    self._bar.initial = sum(before for before, _ in self._steps.values())
-    self._bar.n = sum(done for _, done in self._steps.values())
-    self._bar.total = self._total()
-    self._bar.set_description_str(self._runs(), refresh=False)
+    before, done = map(sum, zip((0, 0), *self._steps.values()))
+    return tqdm.tqdm.format_meter(
+        done, self._total(), time.monotonic() - self._start, initial=before,
+        prefix=self._runs(), bar_format=_FORM, ascii=not self._drawn,
+        ncols=self._columns)
 
   def _total(self):
     """All steps, of which a run that has failed does no more."""

@@ -8,6 +8,7 @@ import pytest
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import process
+from synthesizer_mtf.runs import progress
 from synthesizer_mtf.runs import queue
 from synthesizer_mtf.runs import shares
 
@@ -128,6 +129,28 @@ def test_steps_of_a_run_that_failed_are_no_longer_waited_for(tmp_path, capsys):
   run([Run("bad", stage(tmp_path, "bad", code, range(10)),
            stage(tmp_path, "after", "", range(100)))])
   assert "0 of 1 runs done, 1 failed: 100%" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_a_terminal_shows_one_line_for_all_or_a_bar_for_each(
+    tmp_path, capsys, monkeypatch, places):
+  monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+  monkeypatch.setenv("COLUMNS", "80")
+  run([Run("a", stage(tmp_path, "train a", "", range(20)))], places)
+  shown = capsys.readouterr().out
+  assert ("\rtrain a " in shown) == (places == 1)
+  last = shown.splitlines()[-1]
+  assert last.startswith("1 of 1 runs done: 100%") and last.endswith("left]")
+  assert shown.count("runs done, 1 running:") > 1 or places == 1
+
+
+def test_without_a_terminal_the_line_comes_now_and_then(
+    tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
+  run([Run("a", stage(tmp_path, "a", "time.sleep(0.1)", range(20)))])
+  lines = [line for line in capsys.readouterr().out.splitlines()
+           if "runs done" in line]
+  assert len(lines) > 2 and lines[0].startswith("0 of 1 runs done, 1 running:")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
