@@ -9,6 +9,7 @@ from matplotlib import image
 import numpy as np
 import pytest
 from support import models
+from support import paths
 from support.events import write_events
 from synthesizer_mtf.tools import prepare_studies
 from synthesizer_mtf.tools.reproduction import curves
@@ -180,6 +181,20 @@ def test_lines_of_something_else_are_named(change, message, tmp_path):
   path = write_lines(tmp_path, [{**LINES[0], **change}])
   with pytest.raises(ValueError, match=message):
     study_report.read(path, TINY, plan.Settings(None, None))
+
+
+RESULTS = paths.ROOT / "docs" / "results"
+KEPT = sorted(RESULTS.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_page_has_the_table_that_its_lines_make(path):
+  study = studies.STUDIES[path.stem]
+  lines = study_report.read(path, study, plan.Settings(None, None))
+  pages = [RESULTS / f"{path.stem}.md", RESULTS.parent / f"{path.stem}.md"]
+  text = "".join(page.read_text() for page in pages if page.exists())
+  for part in study_report.Report(study, lines).markdown().split("\n\n"):
+    assert part.strip() in text
 
 
 def test_picture_has_the_curves_of_every_row(tmp_path):
