@@ -118,15 +118,18 @@ def _study(args):
   """Checks the flags of a study; returns the function that does the work."""
   study = studies.STUDIES[args.study]
   rows = _rows(study, args.rows, f"--study={study.name}")
-  for flag in ("scale", "task"):
-    if getattr(args, flag) is not None:
-      raise ValueError(f"--{flag} is {getattr(args, flag)!r}, but --study has only "
-                       "one; leave it out.")
+  if args.scale:
+    raise ValueError(f"--scale is {args.scale!r}, but a study has only one; leave it "
+                     "out.")
+  tasks = [task.name for task in study.tasks]
+  if args.task not in (None, *tasks):
+    raise ValueError(f"--task is {args.task!r}, but the tasks of --study={study.name} "
+                     f"are {', '.join(tasks)}; use one of these.")
   if not args.gin_file:
     raise ValueError("--study needs --gin_file=data.gin, which names its texts; "
                      "tools/prepare_studies.py makes it.")
   settings = plan.Settings(
-      args.steps, args.finetune_steps, None, _flags(args), args.gin_param,
+      args.steps, args.finetune_steps, args.task, _flags(args), args.gin_param,
       args.gin_file)
   places = shares.shares(args.jobs)
   _check_folder(pathlib.Path(args.output_dir) / study.name, settings)
@@ -250,7 +253,7 @@ def _parser():
   parser.add_argument("--rows", type=lambda text: text.split(","),
                       metavar="A,B,...", help="some rows; all by default")
   parser.add_argument("--task", metavar="TASK",
-                      help="train and evaluate on this one")
+                      help="train and evaluate on this one; of a study, only it")
   parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
                       help="where the data sets lie, prepared")
   parser.add_argument("--gin_param", action="append", default=[],

@@ -12,6 +12,7 @@ from support import models
 from support import paths
 from support.events import write_events
 from synthesizer_mtf.tools import prepare_studies
+from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import curves
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import rankings
@@ -62,6 +63,26 @@ def test_warm_rows_share_the_training_of_what_they_start_from(tmp_path):
     assert "utils.run.train_steps = 20" in commands[0]
     assert "utils.run.eval_checkpoint_step = [20]" in commands[1] or (
         run.task != "boolq" and "step = [5, 10, 15, 20]" in commands[1])
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--gin_file=d.gin", "--rows=V,Q"], "names 'Q', but the rows of --study=blocks"),
+    (["--gin_file=d.gin", "--task=boolq"], "are span_corruption; use one of these"),
+    (["--gin_file=d.gin", "--scale=laptop"], "a study has only one"),
+    ([], "needs --gin_file=data.gin")])
+def test_mistakes_in_the_flags_of_a_study_end_in_one_sentence(
+    flags, message, tmp_path):
+  with pytest.raises(SystemExit, match=message):
+    reproduce.main(["--study=blocks", f"--output_dir={tmp_path}", *flags])
+  assert not list(tmp_path.iterdir())
+
+
+def test_one_task_of_a_study_can_be_run(tmp_path):
+  study = studies.STUDIES["warm_start"]
+  found = study_runs.runs(study, study.rows[:2], [1, 2], tmp_path,
+                          plan.Settings(task="libreoffice"))
+  assert [(run.task, run.seed) for run in found] == [
+      ("libreoffice", seed) for seed in (1, 1, 2, 2)]
 
 
 def test_estimates_are_those_of_student():

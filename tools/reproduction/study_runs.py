@@ -167,7 +167,8 @@ def _parts(losses):
 
 def runs(study: studies.Study, rows: Iterable[studies.Row], seeds: Iterable[int],
          output_dir: results.Folder, settings: plan.Settings) -> list[Run]:
-  """All runs of a study, each seed of all rows before the next."""
+  """All runs of a study, or of one of its tasks, seed after seed."""
   folder = pathlib.Path(output_dir) / study.name
   return [Run(study, row, task, seed, folder, settings)
-          for seed in seeds for task in study.tasks for row in rows]
+          for seed in seeds for task in study.tasks for row in rows
+          if settings.task in (None, task.name)]
