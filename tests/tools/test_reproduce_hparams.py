@@ -2,11 +2,15 @@
 
 import importlib.util
 import json
+import sys
 
 import pytest
 from support.events import write_events
+from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import results
+from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import hparams
+from synthesizer_mtf.tools.reproduction import lines
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import tables
 
@@ -93,6 +97,28 @@ def test_they_are_written_once_and_read_by_nobody_else(runs):
   assert len([path for path in written if path.suffix == ".hparams"]) == 1
   assert run.scores() == scores and run.is_done()
   assert list(results.scalars(run.model_dir)) == scalars
+
+
+def test_reproduce_leaves_them_and_a_report_of_its_runs(
+    runs, tmp_path, monkeypatch, capsys):
+  assert all(run.is_done() for run in runs)
+  left = []
+  monkeypatch.setattr(hparams, "write", lambda run, gin: left.append((run, gin)))
+  monkeypatch.setattr(plan.Run, "stages", lambda run: [commands.Stage(
+      run.name, [sys.executable, "-c", "raise SystemExit('no')"],
+      tmp_path / f"{run.name} {run.task}.log", tmp_path.is_file)])
+  flags = ["--table=7", "--scale=laptop", "--steps=7", "--rows=V,FR+V",
+           "--seeds=1", "--speed_rounds=0", f"--output_dir={tmp_path}",
+           "--gin_param=a = 1"]
+  assert reproduce.main(flags) == 1
+  assert not left and "4 failed" in capsys.readouterr().out
+  monkeypatch.setattr(plan.Run, "stages", lambda run: [commands.Stage(
+      run.name, [], tmp_path / "log", tmp_path.is_dir)])
+  assert reproduce.main(flags) == 0
+  assert [(run.row.name, gin) for run, gin in left] == [
+      ("V", ["a = 1"]), ("FR+V", ["a = 1"])] * 2
+  found = lines.read(tmp_path / "table7" / "table7.jsonl")
+  assert [run["status"] for run in found.runs] == ["ok"] * 4
 
 
 def test_without_tensorboard_nothing_is_written(runs, monkeypatch):
