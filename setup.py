@@ -129,7 +129,14 @@ GPU_REQUIRES = [
     "tensorflow[and-cuda]==2.21.0" + NEW,
 ]
 
-TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + [
+TENSORBOARD_REQUIRES = [
+    # Shows training, and compares the rows of reproduce; the later TensorFlow comes
+    # without it.
+    "tensorboard>=2.15,<3",
+]
+
+TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + (
+    TENSORBOARD_REQUIRES) + [
     # Runs the tests.
     "pytest>=7,<10",
     # Runs them on two cores.
@@ -187,6 +194,7 @@ setup(
         "dialogue": DIALOGUE_REQUIRES,
         "gpu": GPU_REQUIRES,
         "page": PAGE_REQUIRES,
+        "tensorboard": TENSORBOARD_REQUIRES,
         "test": TEST_REQUIRES,
     },
     entry_points={

@@ -1,6 +1,5 @@
 """TensorBoard's HPARAMS tab shows the runs of `reproduce`."""
 
-import importlib.util
 import json
 import sys
 
@@ -17,9 +16,6 @@ from synthesizer_mtf.tools.reproduction import tables
 GIN = ["d_ff = 8", "a/rate=0.5", "b.fast = True", "c.sizes = [1, 2]",
        "d.model = @Model", "e.name = 'small'"]
 NEWS, REVIEWS = "synth_ag_news_encoder", "synth_imdb_reviews_encoder"
-needs_tensorboard = pytest.mark.skipif(
-    importlib.util.find_spec("tensorboard") is None,
-    reason="TensorFlow 2.21 does not bring TensorBoard")
 
 
 @pytest.fixture
@@ -60,7 +56,6 @@ def tensorboard(folder):
   return ask("/experiment"), {group["name"]: group for group in groups}
 
 
-@needs_tensorboard
 def test_the_tab_shows_settings_and_scores_of_each_run(runs, tmp_path):
   for run in runs:
     hparams.write(run, GIN)
@@ -86,7 +81,6 @@ def test_the_tab_shows_settings_and_scores_of_each_run(runs, tmp_path):
     assert metrics["scores/log_perplexity"] == (7, float(i))
 
 
-@needs_tensorboard
 def test_they_are_written_once_and_read_by_nobody_else(runs):
   run = runs[0]
   scores, scalars = run.scores(), list(results.scalars(run.model_dir))
