@@ -165,9 +165,24 @@ def test_lines_of_runs_are_read_from_what_they_left(tmp_path):
   assert line["scores"] == {"log_perplexity": 3.0}
   assert line["training_seconds"] == 4
   assert line["validation"] == [(2, 5.0), (4, 4.0), (8, 3.0)]
-  assert line["training_loss"][0] == (1, 8) and line["training_loss"][-1] == (8, 1)
+  assert line["training_loss"] == [(n, 9 - n) for n in range(1, 9)]
   assert (line["steps"], line["machine"]["cpu"]) == (8, "abacus")
   assert report.is_known(run)
+
+
+def test_parts_of_a_curve_are_the_same_for_all_runs(tmp_path):
+  task = TINY.tasks[0]._replace(steps=120)
+  study = TINY._replace(tasks=(task,))
+  run = study_runs.Run(study, study.rows[0], task, 1, tmp_path,
+                       plan.Settings(None, None))
+  write_events(run.model_dir / "eval_x", "neg_log_perplexity", {120: -3.0})
+  write_events(run.model_dir, "global_step/sec", dict.fromkeys(range(20), 2.0))
+  # Not every step is in a log, as here every seventh is missing.
+  pathlib.Path(f"{run.model_dir}.log").write_text("".join(
+      f"step, tf_loss[{n}][{n}]\n" for n in range(1, 121) if n % 7))
+  curve = run.line()["training_loss"]
+  assert [step for step, _ in curve] == list(range(3, 121, 3))
+  assert curve[0] == (3, 2.0) and curve[2] == (9, 8.5)
 
 
 def test_a_line_is_kept_where_its_folder_is_gone(tmp_path):

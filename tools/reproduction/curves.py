@@ -31,9 +31,10 @@ def plot(study: studies.Study, lines: Sequence[Mapping[str, Any]],
       squeeze=False)
   for column, task in zip(axes.T, study.tasks):
     _draw(column[0], study, task, lines, "training_loss")
-    column[0].set(title=task.score.title.split(",")[0], ylabel="loss of training")
+    column[0].set(title=task.score.title.split(", ")[0], ylabel="loss of training")
     _draw(column[1], study, task, lines, "validation")
-    column[1].set(xlabel="step", ylabel=f"validation: {task.score.title}")
+    column[1].set(xlabel="step",
+                  ylabel=f"validation, {task.score.title.split(', ')[-1]}")
   figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center",
                 ncols=min(len(study.rows), 4), frameon=False)
   figure.suptitle(study.title)
@@ -43,12 +44,15 @@ def plot(study: studies.Study, lines: Sequence[Mapping[str, Any]],
 
 
 def _draw(axis, study, task, lines, key):
+  highest = []  # After the first steps, whose loss would flatten all others.
   for number, row in enumerate(study.rows):
     curves = [dict(line[key]) for line in lines
               if (line["row"], line["task"]) == (row.name, task.name)]
     steps = sorted(set.intersection(*map(set, curves))) if curves else []
     seeds = [[curve[step] for curve in curves] for step in steps]
     color = f"C{number}"
+    highest += [max(values) for step, values in zip(steps, seeds)
+                if step > 0.05 * max(steps)]
     axis.plot(steps, [statistics.mean(values) for values in seeds], color=color,
               label=row.name, marker="o" if key == "validation" else None,
               markersize=3)
@@ -56,3 +60,5 @@ def _draw(axis, study, task, lines, key):
                       color=color, alpha=0.15, linewidth=0)
   axis.grid(alpha=0.3)
   axis.set_xlim(left=0)
+  if key == "training_loss" and highest:
+    axis.set_ylim(top=1.05 * max(highest))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 import functools
+import itertools
 import pathlib
 import statistics
 from typing import Any
@@ -73,7 +74,7 @@ class Run:
         "row": self.row.name, "task": self.task, "seed": self.seed, "status": "ok",
         "scores": {self._task.score.name: self.scores()[self._task.score.name]},
         "training_steps": self.step, "training_seconds": round(self.step / rate),
-        "training_loss": _parts(results.losses(log)),
+        "training_loss": _parts(results.losses(log), self.step),
         "validation": [
             (step, scores[self._task.score.name]) for step in self._looks()
             if self._task.score.name in (
@@ -157,12 +158,13 @@ def trained_steps(study: studies.Study, task: studies.Task,
   return chosen or task.steps
 
 
-def _parts(losses):
-  """The means of [(step, loss)] over parts, [(last step, mean)]."""
-  size = max(1, -(-len(losses) // _PARTS))
-  parts = [losses[i:i + size] for i in range(0, len(losses), size)]
-  return [(part[-1][0], round(statistics.mean(loss for _, loss in part), 4))
-          for part in parts]
+def _parts(losses, steps):
+  """The means of [(step, loss)] over parts of the training, [(last step, mean)]."""
+  size = -(-steps // _PARTS)
+  parts = itertools.groupby(losses, lambda pair: (pair[0] - 1) // size)
+  return [(min((part + 1) * size, steps),
+           round(statistics.mean(loss for _, loss in pairs), 4))
+          for part, pairs in parts]
 
 
 def runs(study: studies.Study, rows: Iterable[studies.Row], seeds: Iterable[int],
