@@ -8,4 +8,12 @@
   hparams.py  settings and scores for TensorBoard
   lines.py    reads what a report wrote, with checks
   compare.py  two such files, seed by seed
+
+and those of its studies:
+
+  studies.py       what they are: rows, tasks, scores
+  study_runs.py    the commands of a row, and what they leave
+  study_report.py  the table and the orders of the rows
+  rankings.py      means of seeds, ties, and how two orders agree
+  curves.py        the picture
 """
