@@ -127,7 +127,6 @@ _WARM_START = Study(
      _warm("R+V equal", "r+v", _EQUAL),
      _warm("V to R", "r+v", {"Mixture.final_weights": {"R": 1.0}},
            (0.1, 0.6)),
-     _warm("R in V", "r", _EQUAL),
      Row("R from scratch", ("attention/r.gin",), {
          "SyntheticAttention.relative_attention_type": "bias_shared"})),
     Start("pretrained_v", ("studies/pretraining.gin", "attention/v.gin"),
