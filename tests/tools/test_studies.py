@@ -147,6 +147,11 @@ def test_report_has_means_errors_orders_and_what_is_missing():
   assert cells["T"] == ["not run", "-"]
   assert "- ours: V = D = R" in text and "- paper: D > V > R" in text
   assert "rank correlation with the paper: 0.50" in text
+  # The differences of R are 2.0, 2.1 and 1.9; those of D 1.0 and 1.3, of which
+  # Student's t for one degree of freedom is 12.706.
+  r, d = 4.303 * 0.1 / np.sqrt(3), 12.706 * 0.15
+  assert (f"- minus V, mean of the same seeds [95%]: R +2.00 [{2 - r:+.2f}, "
+          f"{2 + r:+.2f}]; D +1.15 [{1.15 - d:+.2f}, {1.15 + d:+.2f}]") in text
   assert "8 runs: t 8 steps; seeds 1, 2, 3; 4.0 hours" in text
   assert "abacus, 3 cores" in text
 

@@ -123,6 +123,7 @@ class Report:
       lower = task.score.lower_is_better
       yield f"{task.score.title}, best first, \"=\" where intervals of 95% overlap:"
       yield f"- ours: {rankings.order(found, lower)}"
+      yield from self._differences(lines, task)
       papers = {row.name: row.paper[task.score.title] for row in self.study.rows
                 if task.score.title in row.paper and row.name in found}
       if papers:
@@ -133,6 +134,21 @@ class Report:
       if correlation is not None:
         yield f"- Spearman's rank correlation with the paper: {correlation:.2f}"
       yield ""
+
+  def _differences(self, lines, task):
+    """The line of what each row has more than the first one, seed by seed."""
+    first, *others = [_by_seed(lines, task, row) for row in self.study.rows]
+    texts = []
+    for row, values in zip(self.study.rows[1:], others):
+      common = [values[seed] - first[seed] for seed in values if seed in first]
+      if len(common) > 1:
+        mean, (low, high) = (found := rankings.estimate(common)).mean, found.interval
+        digits = task.score.digits
+        texts.append(f"{row.name} {mean:+.{digits}f} "
+                     f"[{low:+.{digits}f}, {high:+.{digits}f}]")
+    if texts:
+      yield (f"- minus {self.study.rows[0].name}, mean of the same seeds [95%]: "
+             f"{'; '.join(texts)}")
 
 
 def setting(study: studies.Study, settings: plan.Settings) -> dict[str, Any]:
@@ -178,10 +194,15 @@ def _check(path, line, study, settings):
 def estimates(lines: Sequence[Line], study: studies.Study,
               task: studies.Task) -> dict[str, rankings.Estimate]:
   """What is known of each row on a task, by the names of the rows."""
-  scores = {row.name: [line["scores"][task.score.name] for line in _of_task(lines, task)
-                       if line["row"] == row.name] for row in study.rows}
-  return {name: rankings.estimate(values) for name, values in scores.items()
-          if values}
+  scores = {row.name: _by_seed(lines, task, row) for row in study.rows}
+  return {name: rankings.estimate(list(values.values()))
+          for name, values in scores.items() if values}
+
+
+def _by_seed(lines, task, row):
+  """The scores of a row on a task, by seed."""
+  return {line["seed"]: line["scores"][task.score.name]
+          for line in _of_task(lines, task) if line["row"] == row.name}
 
 
 def _of_task(lines, task):
