@@ -99,14 +99,14 @@ class Running:
     if found:
       self.done = max(found) - self._steps.start
 
-  def show(self, shown: tqdm.tqdm) -> None:
+  def show(self, bar: tqdm.tqdm) -> None:
     """Moves a bar to the last step in the log."""
-    if shown.initial != self.before:
-      shown.initial = shown.n = self.before
-    if shown.n != self.done:
-      shown.update(self.done - shown.n)
+    if bar.initial != self.before:
+      bar.initial = bar.n = self.before
+    if bar.n != self.done:
+      bar.update(self.done - bar.n)
     if sys.stdout.isatty():
-      shown.refresh()  # For the clock.
+      bar.refresh()  # For the clock.
 
   def check(self) -> None:
     """Raises a CommandError if the command has failed."""

@@ -36,6 +36,24 @@ class Job:
   reason: str | None = None
   is_announced: bool = False
 
+  def announce(self) -> bool:
+    """Notes that its begin is printed; returns whether that is to be done."""
+    is_new, self.is_announced = not self.is_announced, True
+    return is_new
+
+  def set_running(self, running: process.Running | None) -> None:
+    """Notes what is at work."""
+    self.running = running
+
+  def advance(self) -> bool:
+    """Goes to the next stage; returns whether there is one."""
+    self.position += 1
+    return self.position < len(self.stages)
+
+  def end(self, reason: str | None) -> None:
+    """Notes that nothing is left to do, and why, where it has failed."""
+    self.ended, self.reason = True, reason
+
   @property
   def is_open(self) -> bool:
     """Whether it has something to do and is not at it."""

@@ -125,8 +125,7 @@ class _Queue:
       return False
 
   def _announce(self, job):
-    if not job.is_announced:
-      job.is_announced = True
+    if job.announce():
       _say(f"\n{job.run.name} on {job.run.task}: run "
            f"{self._jobs.index(job) + 1} of {len(self._jobs)}")
 
@@ -136,7 +135,7 @@ class _Queue:
     running = stage.start(share)
     bar = process.bar(stage.title, stage.steps) if self._one else None
     self._works.append(_Work(job, stage, share, running, bar))
-    job.running = running
+    job.set_running(running)
 
   def _look_after(self, work):
     """Shows how far a stage is; when it has ended, its run goes on."""
@@ -150,7 +149,7 @@ class _Queue:
     self._works.remove(work)
     self._free.append(work.share)
     self._progress.count(work.stage, work.running)
-    work.job.running = None
+    work.job.set_running(None)
     try:
       work.running.check()
       work.stage.check()
@@ -161,8 +160,7 @@ class _Queue:
       self._advance(work.job)
 
   def _advance(self, job):
-    job.position += 1
-    if job.position == len(job.stages):
+    if not job.advance():
       self._end(job, None)
 
   def _note(self, stage, error):
@@ -170,7 +168,7 @@ class _Queue:
     self._reasons[stage.log] = _reason(str(error))
 
   def _end(self, job, reason):
-    job.ended, job.reason = True, reason
+    job.end(reason)
     self._on_finished(job.run, reason)
     self._progress.line()
 
