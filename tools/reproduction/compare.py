@@ -5,14 +5,13 @@ both files have, with a 95% interval (Student's t).
 """
 
 from collections.abc import Iterator
-import math
 import statistics
 from typing import Any
 
-from scipy import stats
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.reproduction import lines
+from synthesizer_mtf.tools.reproduction import rankings
 
 _NOTE = (
     "Differences are B - A, each of the same seed; * marks an interval without "
@@ -87,23 +86,14 @@ def _scores(of):
 
 def _difference(key, seeds, ours, theirs):
   apart = [y - x for x, y in zip(ours, theirs)]
-  mean = statistics.fmean(apart)
-  interval = _interval(mean, apart)
+  estimate = rankings.estimate(apart)
+  interval = list(estimate.interval) if len(apart) > 1 else None
   return {
       "kind": "difference", "format": lines.FORMAT,
       **dict(zip(("row", "task", "score"), key)), "seeds": seeds,
       "pairs": len(seeds), "a": statistics.fmean(ours),
-      "b": statistics.fmean(theirs), "difference": mean, "interval": interval,
+      "b": statistics.fmean(theirs), "difference": estimate.mean, "interval": interval,
       "excludes_zero": interval and not interval[0] <= 0 <= interval[1]}
-
-
-def _interval(mean, values):
-  """The 95% interval of a mean, or None for a single value."""
-  if len(values) < 2:
-    return None
-  half = (stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) /
-          math.sqrt(len(values)))
-  return [mean - half, mean + half]
 
 
 def unpaired(a: lines.Results, b: lines.Results) -> Iterator[dict[str, Any]]:

@@ -60,6 +60,14 @@ class Settings:
   gin_files: list[str] = dataclasses.field(default_factory=list)
 
 
+def launch(settings: Settings, model_dir: results.Folder, gin_files: Iterable[str],
+           params: Params) -> list[str]:
+  """A command of the launcher, to which the user's choices are added."""
+  return [*commands.launcher(), f"--model_dir={model_dir}", *settings.flags,
+          *commands.flags([*gin_files, *settings.gin_files], params),
+          *(f"--gin_param={param}" for param in settings.gin_params)]
+
+
 def trained_tasks(table: tables.Table, settings: Settings) -> list[str]:
   """The tasks or mixtures that each row of a table is trained on."""
   return [settings.task] if settings.task else table.trained()
@@ -104,10 +112,7 @@ class Commands:
         {**self.params(self.task), **self._evaluation_params(), **params})
 
   def _launch(self, model_dir, gin_files, params):
-    settings = self.settings
-    return [*commands.launcher(), f"--model_dir={model_dir}", *settings.flags,
-            *commands.flags([*gin_files, *settings.gin_files], params),
-            *(f"--gin_param={param}" for param in settings.gin_params)]
+    return launch(self.settings, model_dir, gin_files, params)
 
   def files(self, task: str) -> list[str]:
     """The gin files of the model and of its training on a task."""
@@ -236,7 +241,7 @@ class Run:
         f"pre-train {self.name}",
         self._commands.pretrain(model_dir, self._training(steps)),
         model_dir.with_suffix(".log"),
-        functools.partial(_is_trained, model_dir, steps), range(steps))
+        functools.partial(is_trained, model_dir, steps), range(steps))
 
   def _train(self):
     params = self._training(self.step)
@@ -249,7 +254,7 @@ class Run:
         f"train {self.name}",
         self._commands.train(self.model_dir, params),
         pathlib.Path(f"{self.model_dir}.log"),
-        functools.partial(_is_trained, self.model_dir, self.step),
+        functools.partial(is_trained, self.model_dir, self.step),
         range(start, self.step))
 
   def _training(self, steps):
@@ -267,7 +272,8 @@ class Run:
         pathlib.Path(f"{self.model_dir}.eval.log"), self.is_done)
 
 
-def _is_trained(model_dir, step):
+def is_trained(model_dir: results.Folder, step: int) -> bool:
+  """Whether a folder has a checkpoint of a step, or of a later one."""
   return results.latest_step(model_dir) >= step
 
 

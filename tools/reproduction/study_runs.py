@@ -91,7 +91,7 @@ class Run:
         f"train {start.name}",
         self._launch(model_dir, start.gin_files, _training(1, steps, steps // 10)),
         model_dir.with_suffix(".log"),
-        functools.partial(_is_trained, model_dir, steps), range(steps))
+        functools.partial(plan.is_trained, model_dir, steps), range(steps))
 
   def _train(self):
     return commands.Stage(
@@ -100,7 +100,7 @@ class Run:
             **self._params(),
             **_training(self.seed, self.step, self.step // self._task.looks)}),
         pathlib.Path(f"{self.model_dir}.log"),
-        functools.partial(_is_trained, self.model_dir, self.step),
+        functools.partial(plan.is_trained, self.model_dir, self.step),
         range(self.step))
 
   def _evaluate(self):
@@ -129,10 +129,7 @@ class Run:
     return params
 
   def _launch(self, model_dir, gin_files, params):
-    settings = self._settings
-    return [*commands.launcher(), f"--model_dir={model_dir}", *settings.flags,
-            *commands.flags([*gin_files, *settings.gin_files], params),
-            *(f"--gin_param={param}" for param in settings.gin_params)]
+    return plan.launch(self._settings, model_dir, gin_files, params)
 
 
 def _training(seed, steps, save_every):
@@ -141,10 +138,6 @@ def _training(seed, steps, save_every):
           "utils.run.keep_checkpoint_max": _KEPT,
           "utils.run.train_model_fn": "@train_with_seed",
           "train_with_seed.seed": seed, "mesh_train_dataset_fn.seed": seed}
-
-
-def _is_trained(model_dir, step):
-  return results.latest_step(model_dir) >= step
 
 
 def _start_steps(start, settings):
