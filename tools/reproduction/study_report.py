@@ -50,9 +50,8 @@ class Report:
   def lines_of_runs(self) -> list[Line]:
     """The line of each run that is done, in the order of the runs."""
     for run in self._runs:
-      key = run.row.name, run.task, run.seed
-      if key not in self._known and run.is_done():
-        self._known[key] = {
+      if not self.is_known(run) and run.is_done():
+        self._known[_key_of(run)] = {
             "kind": "run", "format": lines_lib.FORMAT,
             **setting(self.study, self.settings), **run.line(),
             **(self._state or {})}
@@ -60,7 +59,7 @@ class Report:
 
   def is_known(self, run: study_runs.Run) -> bool:
     """Whether there is a line of a run."""
-    return (run.row.name, run.task, run.seed) in self._known
+    return _key_of(run) in self._known
 
   def lines(self) -> str:
     """The lines of JSON."""
@@ -207,6 +206,10 @@ def _by_seed(lines, task, row):
 
 def _of_task(lines, task):
   return [line for line in lines if line["task"] == task.name]
+
+
+def _key_of(run):
+  return run.row.name, run.task, run.seed
 
 
 def _key(line):

@@ -70,15 +70,15 @@ class Run:
     """What is kept of a run that is done, for a line of JSON."""
     log = pathlib.Path(f"{self.model_dir}.log")
     rate = results.steps_per_second(self.model_dir)
+    name = self._task.score.name
+    scores = {step: results.scores(self.model_dir, step) for step in self._looks()}
     return {
         "row": self.row.name, "task": self.task, "seed": self.seed, "status": "ok",
-        "scores": {self._task.score.name: self.scores()[self._task.score.name]},
+        "scores": {name: scores[self.step][name]},
         "training_steps": self.step, "training_seconds": round(self.step / rate),
         "training_loss": _parts(results.losses(log), self.step),
-        "validation": [
-            (step, scores[self._task.score.name]) for step in self._looks()
-            if self._task.score.name in (
-                scores := results.scores(self.model_dir, step))]}
+        "validation": [(step, found[name]) for step, found in scores.items()
+                       if name in found]}
 
   def _looks(self):
     looks = self._task.looks
