@@ -17,6 +17,7 @@ from synthesizer_mtf.tools.reproduction import curves
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import rankings
 from synthesizer_mtf.tools.reproduction import studies
+from synthesizer_mtf.tools.reproduction import study_types
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_runs
 
@@ -40,7 +41,7 @@ def test_commands_of_every_row_parse(study, row, task, tmp_path):
   run = study_runs.Run(
       study, row, task, 3, tmp_path,
       plan.Settings(None, None, gin_files=[str(tmp_path / "data.gin")]))
-  assert len(run.stages()) == 2 + row.is_warm
+  assert len(run.stages()) == 1 + len(task.evaluations) + row.is_warm
   for stage in run.stages():
     models.parse_gin(flag_values(stage.command, "gin_file"),
                      flag_values(stage.command, "gin_param"))
@@ -113,13 +114,14 @@ def test_rank_correlation_is_over_the_rows_that_both_have():
   assert rankings.rank_correlation(ours, {"A": 1.0, "B": 2.0}) is None
 
 
-TINY = studies.Study(
+TINY = study_types.Study(
     "tiny", "A tiny study",
-    (studies.Task("t", "t.gin", studies.Score("Loss", "log_perplexity", True, 2), 8),),
-    (studies.Row("V", ("v.gin",), paper={"Loss": 1.5}),
-     studies.Row("R", ("r.gin",), paper={"Loss": 1.75}),
-     studies.Row("D", ("d.gin",), paper={"Loss": 1.25}),
-     studies.Row("T", ("t.gin",))))
+    (study_types.Task("t", "t.gin", (study_types.Evaluation(
+        (study_types.Score("Loss", "log_perplexity", True, 2, "C4"),)),), 8),),
+    (study_types.Row("V", ("v.gin",), paper={"Loss": 1.5}),
+     study_types.Row("R", ("r.gin",), paper={"Loss": 1.75}),
+     study_types.Row("D", ("d.gin",), paper={"Loss": 1.25}),
+     study_types.Row("T", ("t.gin",))))
 
 
 def line_of(row, seed, score):
@@ -145,7 +147,7 @@ def test_report_has_means_errors_orders_and_what_is_missing():
   assert cells["V"] == [f"2.10 ± {error:.2f}", "1.5"]
   assert cells["D"] == ["3.20 ± 0.20 (2 of 3 seeds)", "1.25"]
   assert cells["T"] == ["not run", "-"]
-  assert "- ours: V = D = R" in text and "- paper: D > V > R" in text
+  assert "- ours: V = D = R" in text and "- paper (C4): D > V > R" in text
   assert "rank correlation with the paper: 0.50" in text
   # The differences of R are 2.0, 2.1 and 1.9; those of D 1.0 and 1.3, of which
   # Student's t for one degree of freedom is 12.706.

@@ -7,10 +7,10 @@ import statistics
 from typing import Any
 
 import matplotlib
-from synthesizer_mtf.tools.reproduction import studies
+from synthesizer_mtf.tools.reproduction import study_types
 
 
-def plot(study: studies.Study, lines: Sequence[Mapping[str, Any]],
+def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
          path: pathlib.Path) -> None:
   """Draws two panels for each task: the loss of training, the score of validation.
 
@@ -18,7 +18,7 @@ def plot(study: studies.Study, lines: Sequence[Mapping[str, Any]],
   to the highest.
 
   Args:
-    study: a `studies.Study`.
+    study: a `study_types.Study`.
     lines: of its runs. Without any nothing is written.
     path: of a PNG.
   """
@@ -31,10 +31,10 @@ def plot(study: studies.Study, lines: Sequence[Mapping[str, Any]],
       squeeze=False)
   for column, task in zip(axes.T, study.tasks):
     _draw(column[0], study, task, lines, "training_loss")
-    column[0].set(title=task.score.title.split(", ")[0], ylabel="loss of training")
+    column[0].set(title=task.drawn.title.split(", ")[0], ylabel="loss of training")
     _draw(column[1], study, task, lines, "validation")
     column[1].set(xlabel="step",
-                  ylabel=f"validation, {task.score.title.split(', ')[-1]}")
+                  ylabel=f"validation, {task.drawn.title.split(', ')[-1]}")
   figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center",
                 ncols=min(len(study.rows), 4), frameon=False)
   figure.suptitle(study.title)

@@ -58,6 +58,26 @@ def order(estimates: Mapping[str, Estimate], lower_is_better: bool) -> str:
   return " ".join(text)
 
 
+def thirds(estimates: Mapping[str, Estimate]) -> tuple[float, float] | None:
+  """Whether rows differ by more than their seeds do.
+
+  Args:
+    estimates: by the names of rows.
+
+  Returns:
+    (how far the means of the best and of the worst third of the rows are apart;
+    twice the standard error of the row that has the greatest), or None for
+    fewer than 3 rows or a row of one seed.
+  """
+  means = sorted(e.mean for e in estimates.values())
+  errors = [e.error for e in estimates.values()]
+  size = len(means) // 3
+  if not size or None in errors:
+    return None
+  return (statistics.mean(means[-size:]) - statistics.mean(means[:size]),
+          2 * max(errors))
+
+
 def _overlap(one, other):
   (low, high), (other_low, other_high) = one.interval, other.interval
   return low <= other_high and other_low <= high

@@ -5,114 +5,41 @@ seeds, and what is compared is how well they do. Its sizes and data are in
 `gin/studies/`; the files that the gin files ask for are in `docs/results/README.md`.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from synthesizer_mtf.tools.reproduction import tables
-
-
-class Score(NamedTuple):
-  """What a task is judged by.
-
-  Attributes:
-    title: of the column.
-    name: as `runs.results.scores` has it.
-    lower_is_better: of the score.
-    digits: after the point, where it is printed.
-  """
-  title: str
-  name: str
-  lower_is_better: bool = False
-  digits: int = 1
-
-
-class Task(NamedTuple):
-  """What a row is trained on.
-
-  Attributes:
-    name: of its folder.
-    gin_file: the model, the data and the training.
-    score: what counts.
-    steps: of the training.
-    evaluation: gin files that come after those of the training.
-    eval_params: gin bindings of the evaluation.
-    looks: at how many places of the training the validation is looked at.
-  """
-  name: str
-  gin_file: str
-  score: Score
-  steps: int
-  evaluation: tuple[str, ...] = ("eval.gin",)
-  eval_params: Mapping[str, object] = {}
-  looks: int = 4
-
-
-class Row(NamedTuple):
-  """One model.
-
-  Attributes:
-    name: in the table.
-    gin_files: after those of the task.
-    params: gin bindings.
-    is_warm: whether it starts from the model that the study trains first.
-    annealing: from and to which share of the training the weights of a mixture
-      move; None where they don't.
-    paper: the figures of arXiv:2005.00743, by the titles of scores.
-  """
-  name: str
-  gin_files: tuple[str, ...]
-  params: Mapping[str, object] = {}
-  is_warm: bool = False
-  annealing: tuple[float, float] | None = None
-  paper: Mapping[str, float] = {}
-
-
-class Start(NamedTuple):
-  """The model that warm rows start from, trained once with the seed 1.
-
-  Attributes:
-    name: of its folder.
-    gin_files: of its training.
-    steps: of its training.
-  """
-  name: str
-  gin_files: tuple[str, ...]
-  steps: int
-
-
-class Study(NamedTuple):
-  """One study.
-
-  Attributes:
-    name: for `--study`, and of its page in docs/results.
-    title: of its page.
-    tasks: what each row is trained on, each by itself.
-    rows: the models; the first is what the others are compared with.
-    start: where warm rows start from, or None.
-  """
-  name: str
-  title: str
-  tasks: tuple[Task, ...]
-  rows: tuple[Row, ...]
-  start: Start | None = None
-
-
-_ALL_CLASSES = {"utils.run.batch_size": 64,
-                "Bitransformer.decode.max_decode_length": 4}
-_ACCURACY = "eval/synth_text_pairs/accuracy"
-_BOOLQ = Task("boolq", "studies/boolq.gin", Score("BoolQ, accuracy", _ACCURACY),
-              300, eval_params=_ALL_CLASSES, looks=1)
-_ROTTEN_TOMATOES = Task(
-    "rotten_tomatoes", "studies/rotten_tomatoes.gin",
-    Score("Rotten Tomatoes, accuracy", _ACCURACY), 400, eval_params=_ALL_CLASSES)
-_LIBREOFFICE = Task(
-    "libreoffice", "studies/libreoffice.gin",
-    Score("En-De, BLEU", "eval/synth_text_pairs/bleu"), 600,
-    eval_params={"utils.run.batch_size": 100,
-                 "Bitransformer.decode.max_decode_length": 64})
+from synthesizer_mtf.tools.reproduction.study_types import Evaluation
+from synthesizer_mtf.tools.reproduction.study_types import Row
+from synthesizer_mtf.tools.reproduction.study_types import Score
+from synthesizer_mtf.tools.reproduction.study_types import Start
+from synthesizer_mtf.tools.reproduction.study_types import Study
+from synthesizer_mtf.tools.reproduction.study_types import Task
 
 _FROM_V = ("warm_start/from_t5.gin",)
 _EQUAL = {"Mixture.initial_weights": None}
+
+
+def _accuracy(title, paper=""):
+  """Decodes all classes of pairs."""
+  return Evaluation(
+      (Score(title, "eval/synth_text_pairs/accuracy", paper=paper),),
+      params={"utils.run.batch_size": 64,
+              "Bitransformer.decode.max_decode_length": 4})
+
+
+def _bleu(title, paper="", **others):
+  return Evaluation(
+      (Score(title, "eval/synth_text_pairs/bleu", paper=paper),),
+      params={"utils.run.batch_size": 100,
+              "Bitransformer.decode.max_decode_length": 64,
+              **others.pop("params", {})}, **others)
+
+
+_BOOLQ = Task("boolq", "studies/boolq.gin", (_accuracy("BoolQ, accuracy"),), 300,
+              looks=1)
+_ROTTEN_TOMATOES = Task(
+    "rotten_tomatoes", "studies/rotten_tomatoes.gin",
+    (_accuracy("Rotten Tomatoes, accuracy"),), 400)
+_LIBREOFFICE = Task(
+    "libreoffice", "studies/libreoffice.gin", (_bleu("En-De, BLEU"),), 600)
 
 
 def _warm(name, notation, params, annealing=None):
@@ -132,22 +59,31 @@ _WARM_START = Study(
     Start("pretrained_v", ("studies/pretraining.gin", "attention/v.gin"),
           10000))
 
-_LOG_PERPLEXITY = Score("log perplexity", "log_perplexity", True, 3)
 # 100 batches are more than the text held out fills.
-_PERPLEXITY_PARAMS = {"utils.run.perplexity_eval_steps": 100,
-                      "mesh_eval_dataset_fn.seed": 1}
+_PERPLEXITY = Evaluation(
+    (Score("log perplexity", "log_perplexity", True, 3, "Table 4, C4"),),
+    ("perplexity_eval.gin",),
+    {"utils.run.perplexity_eval_steps": 100, "mesh_eval_dataset_fn.seed": 1})
+_PERPLEXITIES = Evaluation(
+    (Score("perplexity per token", "eval/perplexity_per_token", True, 2),
+     Score("per word", "eval/perplexity_per_word", True, 1, "Table 2, LM1B")),
+    ("word_perplexity_eval.gin",))
 
 
-def _corruption(gin_file, steps):
-  return Task("span_corruption", gin_file, _LOG_PERPLEXITY, steps,
-              ("perplexity_eval.gin",), _PERPLEXITY_PARAMS)
+def _plain(columns, names, change=lambda row: row):
+  """Rows of gin/attention.
 
-
-def _plain(name, params=None):
-  """A row of an attention of gin/attention, with what Table 4 says of it."""
-  paper = {row.name: row.paper["Log PPL"][0] for row in tables.TABLES[4].rows}
-  return Row(name, (f"attention/{name.lower()}.gin",), params or {}, paper={
-      _LOG_PERPLEXITY.title: paper[name]} if name in paper else {})
+  Args:
+    columns: a dict from titles of scores to (the number of a table, a column) of
+      the paper.
+    names: of the rows, in the notation of the paper.
+    change: from a `Row` to another.
+  """
+  for name in names.split():
+    figures = {title: tables.figure(number, column, name)
+               for title, (number, column) in columns.items()}
+    yield change(Row(name, (f"attention/{name.lower()}.gin",), paper={
+        title: figure for title, figure in figures.items() if figure is not None}))
 
 
 # What is left of an attention that sees all tokens alike.
@@ -157,9 +93,58 @@ _FLOOR = Row("all alike", ("attention/fix.gin",), {
 
 _SPAN_CORRUPTION = Study(
     "span_corruption", "Span corruption (Table 4)",
-    (_corruption("studies/span_corruption.gin", 6000),),
-    (*map(_plain, ("V", "R", "D", "R+V", "D+V", "LightConv", "DyConv", "FR", "Fix",
-                   "FR+V", "FD", "T")), _FLOOR))
+    (Task("span_corruption", "studies/span_corruption.gin", (_PERPLEXITY,), 1000,
+          looks=3),),
+    (*_plain({"log perplexity": (4, "Log PPL")},
+             "V R D R+V D+V LightConv DyConv FR Fix FR+V FD T"), _FLOOR))
+
+_LANGUAGE_MODELING = Study(
+    "language_modeling", "Language modeling (Table 2, right)",
+    (Task("language_modeling", "studies/language_modeling.gin", (_PERPLEXITIES,),
+          2000),),
+    (*_plain({"per word": (2, "LM1B PPL")}, "V Fix R FR D FD R+D D+V R+V"), _FLOOR))
+
+_TRANSLATION = Study(
+    "translation", "Translation (Table 2, left)",
+    (Task("translation", "studies/translation.gin",
+          (_bleu("BLEU, greedy"),
+           _bleu("BLEU, beam 4", "Table 2, WMT14 En-De", folder="beam_4",
+                 every_look=False, params={
+                     "Bitransformer.decode.beam_size": 4,
+                     "Bitransformer.decode.alpha": 0.6})), 2000),),
+    (*_plain({"BLEU, beam 4": (2, "EnDe BLEU")}, "V Fix R FR D FD R+D D+V R+V"),
+     _FLOOR))
+
+
+def _from_span_corruption(row):
+  return row._replace(gin_files=(*row.gin_files, *_FROM_V), params=_EQUAL,
+                      is_warm=True)
+
+
+_FINETUNING = Study(
+    "finetuning", "Fine-tuning (Tables 5 and 6)",
+    (_BOOLQ._replace(
+        evaluations=(_accuracy("BoolQ, accuracy", "Table 6, BoolQ"),)),
+     _ROTTEN_TOMATOES._replace(evaluations=(
+         _accuracy("Rotten Tomatoes, accuracy", "Table 5, SST-2"),))),
+    tuple(_plain({"BoolQ, accuracy": (6, "BoolQ"),
+                  "Rotten Tomatoes, accuracy": (5, "SST")}, "V D R D+V R+V",
+                 _from_span_corruption)),
+    _SPAN_CORRUPTION)
+
+
+def _encoder(row):
+  return row._replace(gin_files=(), params={
+      "encoder/synthesizer_stack.attention": row.name})
+
+
+_ENCODERS = Study(
+    "encoders", "Encoders (Table 7)",
+    (Task("encoder", "studies/encoder.gin", (Evaluation(
+        (Score("accuracy", "eval/synth_text_pairs_encoder/accuracy",
+               paper="Table 7, IMDb"),), params={"utils.run.batch_size": 128}),),
+          400),),
+    tuple(_plain({"accuracy": (7, "Reviews")}, "V Linformer FR FR+V T", _encoder)))
 
 
 def _blocks(name, encoder, decoder):
@@ -169,11 +154,13 @@ def _blocks(name, encoder, decoder):
 
 _MIXED = ["R", "R", "V", "V"]
 _BLOCKS = Study(
-    "blocks", "Which blocks need V?", (_corruption("studies/blocks.gin", 6000),),
+    "blocks", "Which blocks need V?",
+    (Task("span_corruption", "studies/blocks.gin", (_PERPLEXITY,), 1000, looks=3),),
     (_blocks("V", "V", "V"), _blocks("R", "R", "R"),
      _blocks("R then V", _MIXED, _MIXED),
      _blocks("V then R", _MIXED[::-1], _MIXED[::-1]),
      _blocks("R in the encoder", "R", "V"), _blocks("R in the decoder", "V", "R")))
 
-STUDIES = {study.name: study
-           for study in (_WARM_START, _SPAN_CORRUPTION, _BLOCKS)}
+STUDIES = {study.name: study for study in (
+    _WARM_START, _SPAN_CORRUPTION, _LANGUAGE_MODELING, _TRANSLATION, _FINETUNING,
+    _ENCODERS, _BLOCKS)}

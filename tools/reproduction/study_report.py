@@ -14,8 +14,8 @@ from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.reproduction import lines as lines_lib
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import rankings
-from synthesizer_mtf.tools.reproduction import studies
 from synthesizer_mtf.tools.reproduction import study_runs
+from synthesizer_mtf.tools.reproduction import study_types
 
 Line = Mapping[str, Any]
 
@@ -24,19 +24,19 @@ class Report:
   """What is known of a study, while it runs and afterwards.
 
   Attributes:
-    study: a `studies.Study`.
+    study: a `study_types.Study`.
     settings: a `plan.Settings`.
     failures: a dict from runs to the reason, one sentence.
   """
 
-  def __init__(self, study: studies.Study, lines: Sequence[Line],
+  def __init__(self, study: study_types.Study, lines: Sequence[Line],
                runs: Sequence[study_runs.Run] = (),
                settings: plan.Settings | None = None,
                state: Mapping[str, Any] | None = None) -> None:
     """Declares where the figures come from.
 
     Args:
-      study: a `studies.Study`.
+      study: a `study_types.Study`.
       lines: of runs that were done elsewhere, or before.
       runs: whose figures are taken where there is no line of theirs.
       settings: of the runs.
@@ -87,77 +87,87 @@ class Report:
            "Mean over the seeds ± standard error.")
 
   def _table(self, lines):
-    tasks = self.study.tasks
+    columns = [(task, *named) for task in self.study.tasks for named in task.scores()]
     head = ["model"]
-    for task in tasks:
-      head += [task.score.title] + [f"{task.score.title}, paper"] * self._has_paper(
-          task)
+    for _, _, score in columns:
+      head += [score.title] + [f"paper: {score.paper}"] * bool(score.paper)
     yield tabular.markdown_line(head)
     yield tabular.markdown_line(["---"] * len(head))
     for row in self.study.rows:
       cells = [row.name]
-      for task in tasks:
-        cells.append(self._cell(lines, row, task))
-        if self._has_paper(task):
-          cells.append(str(row.paper.get(task.score.title, "-")))
+      for task, name, score in columns:
+        cells.append(_cell(self._estimates(lines, task, name).get(row.name), score))
+        if score.paper:
+          cells.append(str(row.paper.get(score.title, "-")))
       yield tabular.markdown_line(cells)
 
-  def _has_paper(self, task):
-    return any(task.score.title in row.paper for row in self.study.rows)
-
-  def _cell(self, lines, row, task):
-    known = estimates(lines, self.study, task).get(row.name)
-    if known is None:
-      return "not run"
-    digits = task.score.digits
-    error = "" if known.error is None else f" ± {known.error:.{digits}f}"
-    few = "" if known.seeds >= 3 else f" ({known.seeds} of 3 seeds)"
-    return f"{known.mean:.{digits}f}{error}{few}"
+  def _estimates(self, lines, task, name):
+    return estimates(lines, self.study, task, name)
 
   def _orders(self, lines) -> Iterator[str]:
     for task in self.study.tasks:
-      found = estimates(lines, self.study, task)
-      if len(found) < 2:
-        continue
-      lower = task.score.lower_is_better
-      yield f"{task.score.title}, best first, \"=\" where intervals of 95% overlap:"
-      yield f"- ours: {rankings.order(found, lower)}"
-      yield from self._differences(lines, task)
-      papers = {row.name: row.paper[task.score.title] for row in self.study.rows
-                if task.score.title in row.paper and row.name in found}
-      if papers:
-        yield "- paper: " + " > ".join(
-            sorted(papers, key=papers.get, reverse=not lower))
-      correlation = rankings.rank_correlation(
-          {name: e.mean for name, e in found.items()}, papers)
-      if correlation is not None:
-        yield f"- Spearman's rank correlation with the paper: {correlation:.2f}"
-      yield ""
+      for name, score in task.scores():
+        found = self._estimates(lines, task, name)
+        if len(found) > 1:
+          yield from self._order(found, score)
+          yield from self._differences(lines, task, name, score)
+          yield from self._agreement(found, score)
+          yield ""
 
-  def _differences(self, lines, task):
+  def _order(self, found, score):
+    """What is best, and whether the seeds tell the best rows from the worst."""
+    yield f"{score.title}, best first, \"=\" where intervals of 95% overlap:"
+    yield f"- ours: {rankings.order(found, score.lower_is_better)}"
+    thirds = rankings.thirds(found)
+    if thirds is not None:
+      gap, spread = (f"{value:.{score.digits}f}" for value in thirds)
+      yield (f"- between the mean of the best third and that of the worst: {gap}; "
+             f"twice the standard error of a row, the greatest: {spread}")
+
+  def _agreement(self, found, score):
+    """How the order agrees with the paper's."""
+    papers = {row.name: row.paper[score.title] for row in self.study.rows
+              if score.title in row.paper and row.name in found}
+    if papers:
+      yield (f"- paper ({score.paper}): " + " > ".join(
+          sorted(papers, key=papers.get, reverse=not score.lower_is_better)))
+    correlation = rankings.rank_correlation(
+        {name: e.mean for name, e in found.items()}, papers)
+    if correlation is not None:
+      yield f"- Spearman's rank correlation with the paper: {correlation:.2f}"
+
+  def _differences(self, lines, task, name, score):
     """The line of what each row has more than the first one, seed by seed."""
-    first, *others = [_by_seed(lines, task, row) for row in self.study.rows]
+    first, *others = [_by_seed(lines, task, name, row) for row in self.study.rows]
     texts = []
     for row, values in zip(self.study.rows[1:], others):
       common = [values[seed] - first[seed] for seed in values if seed in first]
       if len(common) > 1:
         mean, (low, high) = (found := rankings.estimate(common)).mean, found.interval
-        digits = task.score.digits
-        texts.append(f"{row.name} {mean:+.{digits}f} "
-                     f"[{low:+.{digits}f}, {high:+.{digits}f}]")
+        texts.append(f"{row.name} {mean:+.{score.digits}f} "
+                     f"[{low:+.{score.digits}f}, {high:+.{score.digits}f}]")
     if texts:
       yield (f"- minus {self.study.rows[0].name}, mean of the same seeds [95%]: "
              f"{'; '.join(texts)}")
 
 
-def setting(study: studies.Study, settings: plan.Settings) -> dict[str, Any]:
+def _cell(known, score):
+  """An estimate as the table shows it; None where there is none."""
+  if known is None:
+    return "not run"
+  error = "" if known.error is None else f" ± {known.error:.{score.digits}f}"
+  few = "" if known.seeds >= 3 else f" ({known.seeds} of 3 seeds)"
+  return f"{known.mean:.{score.digits}f}{error}{few}"
+
+
+def setting(study: study_types.Study, settings: plan.Settings) -> dict[str, Any]:
   """What all lines of a study have in common; 0 steps are the study's own."""
   return {"study": study.name, "scale": "laptop", "steps": settings.steps or 0,
           "finetune_steps": settings.finetune_steps or 0,
           "gin_params": settings.gin_params}
 
 
-def read(path: pathlib.Path, study: studies.Study,
+def read(path: pathlib.Path, study: study_types.Study,
          settings: plan.Settings) -> list[Line]:
   """The lines of a file, none where there is no file.
 
@@ -183,24 +193,25 @@ def _check(path, line, study, settings):
   if task is None or line["row"] not in {row.name for row in study.rows}:
     raise ValueError(f"{what} is no run of the study {study.name}; remove its line.")
   steps = study_runs.trained_steps(study, task, settings)
-  if line.get("training_steps") != steps or task.score.name not in line["scores"]:
+  names = [name for name, _ in task.scores()]
+  if line.get("training_steps") != steps or set(line["scores"]) != set(names):
     raise ValueError(
         f"{what} has {line.get('training_steps')} steps and the scores "
-        f"{list(line['scores'])}, not {steps} and {task.score.name}; it is of "
+        f"{list(line['scores'])}, not {steps} and {', '.join(names)}; it is of "
         "another version, so move the file away.")
 
 
-def estimates(lines: Sequence[Line], study: studies.Study,
-              task: studies.Task) -> dict[str, rankings.Estimate]:
-  """What is known of each row on a task, by the names of the rows."""
-  scores = {row.name: _by_seed(lines, task, row) for row in study.rows}
-  return {name: rankings.estimate(list(values.values()))
-          for name, values in scores.items() if values}
+def estimates(lines: Sequence[Line], study: study_types.Study,
+              task: study_types.Task, name: str) -> dict[str, rankings.Estimate]:
+  """What is known of each row by the score of a name, by the names of the rows."""
+  scores = {row.name: _by_seed(lines, task, name, row) for row in study.rows}
+  return {row: rankings.estimate(list(values.values()))
+          for row, values in scores.items() if values}
 
 
-def _by_seed(lines, task, row):
+def _by_seed(lines, task, name, row):
   """The scores of a row on a task, by seed."""
-  return {line["seed"]: line["scores"][task.score.name]
+  return {line["seed"]: line["scores"][name]
           for line in _of_task(lines, task) if line["row"] == row.name}
 
 

@@ -6,11 +6,12 @@ import itertools
 import pathlib
 import statistics
 from typing import Any
+from typing import NamedTuple
 
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import studies
+from synthesizer_mtf.tools.reproduction import study_types
 
 # Checkpoints that are kept, and so can be evaluated afterwards.
 _KEPT = 8
@@ -18,24 +19,31 @@ _KEPT = 8
 _PARTS = 50
 
 
+class _Checkpoint(NamedTuple):
+  """What a warm row starts from, and the `commands.Stage` that trains it."""
+  stage: commands.Stage
+  model_dir: pathlib.Path
+  step: int
+
+
 class Run:
   """One row, one task and one seed.
 
   Attributes:
-    study: a `studies.Study`.
-    row: a `studies.Row`.
-    task: the name of a `studies.Task`.
+    study: a `study_types.Study`.
+    row: a `study_types.Row`.
+    task: the name of a `study_types.Task`.
     seed: an integer.
     step: the last of the training.
     model_dir: a `pathlib.Path`.
   """
 
-  def __init__(self, study: studies.Study, row: studies.Row, task: studies.Task,
+  def __init__(self, study: study_types.Study, row: study_types.Row, task: study_types.Task,
                seed: int, folder: pathlib.Path, settings: plan.Settings) -> None:
     """See the attributes.
 
     Args:
-      study: a `studies.Study`.
+      study: a `study_types.Study`.
       row: one of its rows.
       task: one of its tasks.
       seed: of the variables, dropout and data.
@@ -55,43 +63,63 @@ class Run:
 
   def stages(self) -> list[commands.Stage]:
     """The `commands.Stage`s, in order."""
-    start = [self._start()] if self.row.is_warm else []
-    return [*start, self._train(), self._evaluate()]
+    start = [self._start.stage] if self.row.is_warm else []
+    return [*start, self._train(), *map(self._evaluate, self._task.evaluations)]
 
   def scores(self) -> dict[str, float]:
-    """What the last evaluation has left, a dict from names to floats."""
-    return results.scores(self.model_dir, self.step)
+    """What the evaluations of the last step have left, by the task's names."""
+    return {name: score for evaluation in self._task.evaluations
+            for name, score in self._scores(evaluation, self.step).items()}
 
   def is_done(self) -> bool:
-    """Whether the last evaluation has left the score of the task."""
-    return self._task.score.name in self.scores()
+    """Whether the evaluations have left all scores of the task."""
+    return all(map(self._is_evaluated, self._task.evaluations))
 
   def line(self) -> dict[str, Any]:
     """What is kept of a run that is done, for a line of JSON."""
     log = pathlib.Path(f"{self.model_dir}.log")
     rate = results.steps_per_second(self.model_dir)
-    name = self._task.score.name
-    scores = {step: results.scores(self.model_dir, step) for step in self._looks()}
+    first = self._task.evaluations[0]
+    drawn = {step: self._scores(first, step) for step in self._looks(first)}
+    name = first.key(self._task.drawn)
     return {
         "row": self.row.name, "task": self.task, "seed": self.seed, "status": "ok",
-        "scores": {name: scores[self.step][name]},
+        "scores": self.scores(),
         "training_steps": self.step, "training_seconds": round(self.step / rate),
         "training_loss": _parts(results.losses(log), self.step),
-        "validation": [(step, found[name]) for step, found in scores.items()
+        "validation": [(step, found[name]) for step, found in drawn.items()
                        if name in found]}
 
-  def _looks(self):
+  def _looks(self, evaluation):
     looks = self._task.looks
-    return [self.step * look // looks for look in range(1, looks + 1)]
+    steps = [self.step * look // looks for look in range(1, looks + 1)]
+    return steps if evaluation.every_look else steps[-1:]
 
+  def _scores(self, evaluation, step):
+    """What one evaluation has left of a step, a dict from names to floats."""
+    found = results.scores(self.model_dir / evaluation.folder, step)
+    return {evaluation.key(score): found[score.name]
+            for score in evaluation.scores if score.name in found}
+
+  def _is_evaluated(self, evaluation):
+    return len(self._scores(evaluation, self.step)) == len(evaluation.scores)
+
+  @functools.cached_property
   def _start(self):
+    """The `_Checkpoint` that a warm row starts from."""
     start = self.study.start
-    model_dir, steps = self._folder / start.name, _start_steps(start, self._settings)
-    return commands.Stage(
+    if isinstance(start, study_types.Study):
+      row, = [row for row in start.rows if row.name == self.row.name]
+      run = Run(start, row, start.tasks[0], self.seed,
+                self._folder.parent / start.name, self._settings)
+      return _Checkpoint(run.stages()[0], run.model_dir, run.step)
+    model_dir, steps = self._folder / start.name, self._settings.steps or start.steps
+    return _Checkpoint(commands.Stage(
         f"train {start.name}",
         self._launch(model_dir, start.gin_files, _training(1, steps, steps // 10)),
         model_dir.with_suffix(".log"),
-        functools.partial(plan.is_trained, model_dir, steps), range(steps))
+        functools.partial(plan.is_trained, model_dir, steps), range(steps)),
+                       model_dir, steps)
 
   def _train(self):
     return commands.Stage(
@@ -103,15 +131,19 @@ class Run:
         functools.partial(plan.is_trained, self.model_dir, self.step),
         range(self.step))
 
-  def _evaluate(self):
+  def _evaluate(self, evaluation):
+    folder = evaluation.folder
+    places = {"utils.run.eval_summary_dir": str(
+        self.model_dir / folder / "validation_eval")} if folder else {}
     return commands.Stage(
-        f"evaluate {self.name}",
+        f"evaluate {self.name}{f', {folder}' if folder else ''}",
         self._launch(
-            self.model_dir, [*self._files(), *self._task.evaluation], {
-                **self._params(), **self._task.eval_params,
+            self.model_dir, [*self._files(), *evaluation.gin_files], {
+                **self._params(), **evaluation.params, **places,
                 "utils.run.dataset_split": "validation",
-                "utils.run.eval_checkpoint_step": self._looks()}),
-        pathlib.Path(f"{self.model_dir}.eval.log"), self.is_done)
+                "utils.run.eval_checkpoint_step": self._looks(evaluation)}),
+        pathlib.Path(f"{self.model_dir}.{folder or 'eval'}.log"),
+        functools.partial(self._is_evaluated, evaluation))
 
   def _files(self):
     return [self._task.gin_file, *self.row.gin_files]
@@ -119,10 +151,8 @@ class Run:
   def _params(self):
     params = dict(self.row.params)
     if self.row.is_warm:
-      start = self.study.start
-      steps = _start_steps(start, self._settings)
       params["warm_start.checkpoint"] = str(
-          self._folder / start.name / f"model.ckpt-{steps}")
+          self._start.model_dir / f"model.ckpt-{self._start.step}")
     if self.row.annealing:
       params["Mixture.annealing_steps"] = [
           round(share * self.step) for share in self.row.annealing]
@@ -140,11 +170,7 @@ def _training(seed, steps, save_every):
           "train_with_seed.seed": seed, "mesh_train_dataset_fn.seed": seed}
 
 
-def _start_steps(start, settings):
-  return settings.steps or start.steps
-
-
-def trained_steps(study: studies.Study, task: studies.Task,
+def trained_steps(study: study_types.Study, task: study_types.Task,
                   settings: plan.Settings) -> int:
   """How many steps a run of a task has."""
   chosen = settings.finetune_steps if study.start else settings.steps
@@ -160,7 +186,7 @@ def _parts(losses, steps):
           for part, pairs in parts]
 
 
-def runs(study: studies.Study, rows: Iterable[studies.Row], seeds: Iterable[int],
+def runs(study: study_types.Study, rows: Iterable[study_types.Row], seeds: Iterable[int],
          output_dir: results.Folder, settings: plan.Settings) -> list[Run]:
   """All runs of a study, or of one of its tasks, seed after seed."""
   folder = pathlib.Path(output_dir) / study.name

@@ -266,3 +266,9 @@ TABLES = {table.number: table for table in (
 def value(cell: Iterable[float]) -> float:
   """The number by which a cell is compared: the mean of its scores."""
   return math.fsum(cell) / len(cell)
+
+
+def figure(number: int, title: str, row: str) -> float | None:
+  """The paper's figure of a row, compared by `value`; None where it has none."""
+  cells = {r.name: r.paper.get(title) for r in TABLES[number].rows}
+  return value(cells[row]) if cells.get(row) else None

@@ -1,0 +1,122 @@
+"""What a study of `reproduce --study` is made of; `studies.py` has them."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Score(NamedTuple):
+  """What a task is judged by.
+
+  Attributes:
+    title: of the column.
+    name: as `runs.results.scores` has it.
+    lower_is_better: of the score.
+    digits: after the point, where it is printed.
+    paper: the title of the paper's figures beside it, of another task or size.
+  """
+  title: str
+  name: str
+  lower_is_better: bool = False
+  digits: int = 1
+  paper: str = ""
+
+
+class Evaluation(NamedTuple):
+  """One way to evaluate what was trained.
+
+  Attributes:
+    scores: that it leaves; the first of a task is the one that is drawn.
+    gin_files: that come after those of the training.
+    params: gin bindings.
+    folder: of its scores, within that of the run.
+    every_look: whether all looks of the training are evaluated, or only the end.
+  """
+  scores: tuple[Score, ...]
+  gin_files: tuple[str, ...] = ("eval.gin",)
+  params: Mapping[str, object] = {}
+  folder: str = ""
+  every_look: bool = True
+
+  def key(self, score: Score) -> str:
+    """The name of a score in the lines of a study."""
+    return f"{self.folder}/{score.name}" if self.folder else score.name
+
+
+class Task(NamedTuple):
+  """What a row is trained on.
+
+  Attributes:
+    name: of its folder.
+    gin_file: the model, the data and the training.
+    evaluations: of each run.
+    steps: of the training.
+    looks: at how many places of the training the validation is looked at.
+  """
+  name: str
+  gin_file: str
+  evaluations: tuple[Evaluation, ...]
+  steps: int
+  looks: int = 4
+
+  def scores(self) -> Iterator[tuple[str, Score]]:
+    """Yields the scores with their names in the lines."""
+    for evaluation in self.evaluations:
+      for score in evaluation.scores:
+        yield evaluation.key(score), score
+
+  @property
+  def drawn(self) -> Score:
+    """The score of the picture."""
+    return self.evaluations[0].scores[0]
+
+
+class Row(NamedTuple):
+  """One model.
+
+  Attributes:
+    name: in the table.
+    gin_files: after those of the task.
+    params: gin bindings.
+    is_warm: whether it starts from the model that the study trains first.
+    annealing: from and to which share of the training the weights of a mixture
+      move; None where they don't.
+    paper: the figures of arXiv:2005.00743, by the titles of scores.
+  """
+  name: str
+  gin_files: tuple[str, ...] = ()
+  params: Mapping[str, object] = {}
+  is_warm: bool = False
+  annealing: tuple[float, float] | None = None
+  paper: Mapping[str, float] = {}
+
+
+class Start(NamedTuple):
+  """The model that warm rows start from, trained once with the seed 1.
+
+  Attributes:
+    name: of its folder.
+    gin_files: of its training.
+    steps: of its training.
+  """
+  name: str
+  gin_files: tuple[str, ...]
+  steps: int
+
+
+class Study(NamedTuple):
+  """One study.
+
+  Attributes:
+    name: for `--study`, and of its page in docs/results.
+    title: of its page.
+    tasks: what each row is trained on, each by itself.
+    rows: the models; the first is what the others are compared with.
+    start: where warm rows start from: a `Start`, or another study, whose row of the
+      same name and seed has been trained on its first task; or None.
+  """
+  name: str
+  title: str
+  tasks: tuple[Task, ...]
+  rows: tuple[Row, ...]
+  start: "Start | Study | None" = None
