@@ -14,6 +14,11 @@ layer before and after training, its weights with their tokens, and for mixtures
 alpha, also over training. Then --output may be missing.
 
 --json writes one line for each head of each layer.
+
+  python tools/plot_attention.py --seeds r.1.jsonl r.2.jsonl v.1.jsonl v.2.jsonl
+
+says what trainings have in common, from the --json of each: means over the seeds of an
+attention, with their standard errors.
 """
 
 import argparse
@@ -30,6 +35,7 @@ from synthesizer_mtf.tools.attention_plots import course
 from synthesizer_mtf.tools.attention_plots import figures
 from synthesizer_mtf.tools.attention_plots import page
 from synthesizer_mtf.tools.attention_plots import reader
+from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.attention_plots import statistics
 import tensorflow.compat.v1 as tf
 import tqdm
@@ -297,7 +303,12 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _run(args):
-  if not args.output and not args.html:
+  if args.seeds:
+    _say_seeds(args)
+    return
+  if not args.model_dir:
+    raise ValueError("give --model_dir=FOLDER, or --seeds and files of --json.")
+  if not (args.output or args.html or args.json):
     raise ValueError("give --output=FOLDER for pictures, --html=FILE for a page, "
                      "or both.")
   examples = _examples(args)
@@ -324,6 +335,19 @@ def _run(args):
     print(f"Wrote {len(written)} pictures; begin with {written[0]}.")
 
 
+def _say_seeds(args):
+  given = [flag for flag, value in {
+      "--model_dir": args.model_dir, "--output": args.output,
+      "--html": args.html}.items() if value]
+  if given:
+    raise ValueError(f"--seeds takes files of --json, not {given[0]}; the files say "
+                     "themselves what they are of.")
+  rows = seeds.read(args.seeds)
+  print(seeds.markdown(rows, args.window))
+  if args.json:
+    tabular.write_json(rows, args.json)
+
+
 def _write_page(args, model, analysis, example):
   courses = course.read(
       model, args.model_dir, analysis.attention,
@@ -342,7 +366,9 @@ def _parser():
       prog="plot_attention", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   add = parser.add_argument
-  add("--model_dir", required=True, help="the folder of the checkpoints")
+  add("--model_dir", help="the folder of the checkpoints")
+  add("--seeds", nargs="+", metavar="A.jsonl",
+      help="files of --json of several trainings, instead of a model")
   add("--output", metavar="FOLDER", help="where to write pictures")
   add("--html", metavar="FILE", help="write a page to look around in")
   add("--input", action="append", default=[], metavar="TEXT",

@@ -66,6 +66,39 @@ def test_warm_rows_share_the_training_of_what_they_start_from(tmp_path):
         run.task != "boolq" and "step = [5, 10, 15, 20]" in commands[1])
 
 
+def test_fine_tuning_starts_from_the_row_and_seed_of_another_study(tmp_path):
+  study = studies.STUDIES["finetuning"]
+  found = study_runs.runs(study, study.rows, [2, 5], tmp_path, plan.Settings(40, 20))
+  for run in found:
+    start, train, evaluate = run.stages()
+    folder = f"{tmp_path}/span_corruption/{run.row.name.lower()}/seed_{run.seed}"
+    assert f"--model_dir={folder}/span_corruption" in start.command
+    assert "--gin_param=utils.run.train_steps = 40" in start.command
+    assert "--gin_file=warm_start/from_t5.gin" not in start.command
+    for stage in (train, evaluate):
+      assert (f"--gin_param=warm_start.checkpoint = \"{folder}/span_corruption/"
+              "model.ckpt-40\"") in stage.command
+    assert "--gin_param=utils.run.train_steps = 20" in train.command
+  logs = {run.stages()[0].log for run in found}
+  assert len(logs) == len(found) / len(study.tasks)
+
+
+def test_an_evaluation_with_a_folder_of_its_own_leaves_the_first_alone(tmp_path):
+  study = studies.STUDIES["translation"]
+  run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, plan.Settings(8))
+  _, greedy, beam = run.stages()
+  name = "eval/synth_text_pairs/bleu"
+  write_events(run.model_dir / "validation_eval", name, {4: 1.0, 8: 2.0})
+  assert greedy.is_done() and not beam.is_done() and not run.is_done()
+  folder, = [word.partition(" = ")[2].strip('"') for word in flag_values(
+      beam.command, "gin_param") if "eval_summary_dir" in word]
+  write_events(pathlib.Path(folder), name, {8: 3.0})
+  assert beam.is_done() and run.is_done()
+  assert run.scores() == {name: 2.0, f"beam_4/{name}": 3.0}
+  assert "--gin_param=Bitransformer.decode.beam_size = 4" in beam.command
+  assert greedy.log != beam.log
+
+
 @pytest.mark.parametrize("flags, message", [
     (["--gin_file=d.gin", "--rows=V,Q"], "names 'Q', but the rows of --study=blocks"),
     (["--gin_file=d.gin", "--task=boolq"], "are span_corruption; use one of these"),
@@ -114,6 +147,16 @@ def test_rank_correlation_is_over_the_rows_that_both_have():
   assert rankings.rank_correlation(ours, {"A": 1.0, "B": 2.0}) is None
 
 
+def test_thirds_say_whether_rows_differ_by_more_than_their_seeds():
+  found = {name: rankings.estimate([mean - 0.3, mean, mean + 0.3]) for name, mean in
+           zip("ABCDEFG", (5.0, 1.0, 2.0, 9.0, 4.0, 3.0, 8.0))}
+  gap, spread = rankings.thirds(found)
+  assert gap == pytest.approx((9 + 8) / 2 - (1 + 2) / 2)
+  assert spread == pytest.approx(2 * 0.3 / math.sqrt(3))
+  assert rankings.thirds({**found, "A": rankings.estimate([5.0])}) is None
+  assert rankings.thirds(dict(list(found.items())[:2])) is None
+
+
 TINY = study_types.Study(
     "tiny", "A tiny study",
     (study_types.Task("t", "t.gin", (study_types.Evaluation(
@@ -156,6 +199,18 @@ def test_report_has_means_errors_orders_and_what_is_missing():
           f"{2 + r:+.2f}]; D +1.15 [{1.15 - d:+.2f}, {1.15 + d:+.2f}]") in text
   assert "8 runs: t 8 steps; seeds 1, 2, 3; 4.0 hours" in text
   assert "abacus, 3 cores" in text
+
+
+def test_each_score_of_a_task_has_its_column_and_order():
+  more = study_types.Evaluation((study_types.Score("Acc", "accuracy"),), folder="x")
+  task = TINY.tasks[0]._replace(
+      evaluations=(*TINY.tasks[0].evaluations, more))
+  lines = [{**line, "scores": {**line["scores"], "x/accuracy": 50 - line["seed"]}}
+           for line in LINES]
+  text = study_report.Report(TINY._replace(tasks=(task,)), lines).markdown()
+  assert "| model | Loss | paper: C4 | Acc |" in text
+  assert "| V | 2.10 ± 0.06 | 1.5 | 48.0 ± 0.6 |" in text
+  assert "Acc, best first" in text and "Loss, best first" in text
 
 
 def test_lines_of_runs_are_read_from_what_they_left(tmp_path):

@@ -47,7 +47,7 @@ def read(path: results.Folder) -> Results:
     ValueError: the file cannot be read as what one command has written.
   """
   first, runs, seen = None, [], {}
-  for where, line in _objects(path):
+  for where, line in objects(path):
     setting = _setting(where, line)
     first = first or (where, setting)
     _check_same(where, setting, *first)
@@ -67,7 +67,7 @@ def read(path: results.Folder) -> Results:
   return Results(str(path), first[1], runs)
 
 
-def _objects(path) -> Iterator[tuple[str, dict]]:
+def objects(path) -> Iterator[tuple[str, dict]]:
   """Yields ("FILE:NUMBER", what the line says)."""
   try:
     text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")

@@ -1,0 +1,162 @@
+"""What the attention of several trainings has in common: section 5 with its spread.
+
+From the lines of `plot_attention --json`, one file for each training, come means over
+the seeds with their standard errors: how much weight lies near the query, how weights
+are distributed, and what mixtures lean on, each beside its value before training.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import pathlib
+import statistics
+from typing import Any
+
+from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.reproduction import lines as lines_lib
+from synthesizer_mtf.tools.reproduction import rankings
+
+Row = dict[str, Any]
+
+# Titles of the columns, and keys of the summaries.
+_COLUMNS = {"half within": "half_mass_window", "entropy": "entropy",
+            "stddev": "stddev", "max": "max", "0.1-0.2": "share_0.1_to_0.2"}
+_STATES = ("trained", "initial", "uniform")
+# Of a histogram a table of seeds has no use, and it is most of a line.
+_LEFT_OUT = ("histogram", "bins")
+
+
+def read(paths: Iterable[str]) -> list[Row]:
+  """Reads the lines of several trainings, without their histograms.
+
+  Args:
+    paths: of files of `plot_attention --json`, one for each training, or of what
+      `plot_attention --seeds` has written of them.
+
+  Raises:
+    ValueError: a line is cut off or no such line, or a head is there twice.
+  """
+  rows, seen = [], {}
+  for path in paths:
+    for where, line in lines_lib.objects(path):
+      row = _row(where, line, pathlib.Path(path).stem)
+      key = row["run"], row["layer"], row["head"]
+      if key in seen:
+        raise ValueError(
+            f"{where}: head {key[2]} of {key[1]} of the training {key[0]!r} is there "
+            f"twice, first at {seen[key]}; leave one of them.")
+      seen[key] = where
+      rows.append(row)
+  if not rows:
+    raise ValueError("--seeds names no file with lines; give those that --json wrote.")
+  return rows
+
+
+def _row(where, line, stem):
+  missing = [key for key in ("layer", "head", "attention", "windows", *_STATES)
+             if key not in line]
+  if missing:
+    raise ValueError(f"{where} has no {missing[0]!r}, so it is no line of "
+                     "plot_attention --json; give such files.")
+  row = {"run": stem, **line}
+  for state in _STATES:
+    row[state] = {key: value for key, value in row[state].items()
+                  if key not in _LEFT_OUT}
+  return {key: value for key, value in row.items() if key not in _LEFT_OUT}
+
+
+def markdown(rows: Sequence[Row], window: int) -> str:
+  """The tables and the sentences.
+
+  Args:
+    rows: what `read` returns.
+    window: one of their windows, in tokens to either side.
+  """
+  groups = _groups(rows)
+  tables = [_weights(groups, window), _leaning(groups)]
+  return "\n\n".join([
+      *(tabular.markdown(table) for table in tables if len(table) > 1),
+      "\n".join(f"- {text}" for text in _sentences(rows, window))])
+
+
+def _groups(rows):
+  """{(attention, layer): {run: [its heads]}}"""
+  groups = {}
+  for row in rows:
+    runs = groups.setdefault((row["attention"], row["layer"]), {})
+    runs.setdefault(row["run"], []).append(row)
+  return groups
+
+
+def _near(window):
+  """What reads the weight within a window from a summary."""
+  return lambda row, state: row[state]["window_mass"][row["windows"].index(window)]
+
+
+def _estimate(runs, read_value):
+  """An `Estimate` over runs of the mean over their heads."""
+  return rankings.estimate([statistics.mean(map(read_value, heads))
+                            for heads in runs.values()])
+
+
+def _text(estimate, digits=3):
+  error = "" if estimate.error is None else f" ± {estimate.error:.{digits}f}"
+  return f"{estimate.mean:.{digits}f}{error}"
+
+
+def _weights(groups, window):
+  """Lines of a table: for each layer what its weights do, and did before."""
+  readers = {f"within {window}": _near(window), **{
+      title: lambda row, state, key=key: row[state][key]
+      for title, key in _COLUMNS.items()}}
+  lines = [["attention", "layer", "seeds", *readers]]
+  alike = {}
+  for (attention, layer), runs in groups.items():
+    lines.append([attention, layer, str(len(runs))] + [
+        f"{_of(runs, reader, 'trained')} ({_of(runs, reader, 'initial')})"
+        for reader in readers.values()])
+    alike[layer] = ["all alike", layer, "-"] + [
+        _of(runs, reader, "uniform") for reader in readers.values()]
+  return lines + list(alike.values())
+
+
+def _of(runs, reader, state):
+  found = _estimate(runs, lambda row: reader(row, state))
+  return _text(found if state == "trained" else found._replace(error=None))
+
+
+def _leaning(groups):
+  """Lines of a table: the alpha of each part of a mixture."""
+  lines = [["attention", "layer", "part", "alpha", "before", "least head",
+            "most head"]]
+  for (attention, layer), runs in groups.items():
+    heads = [head for each in runs.values() for head in each]
+    for part in heads[0].get("alpha", ()):
+      alphas = [head["alpha"][part] for head in heads]
+      before = _estimate(runs, lambda row, part=part: row["initial_alpha"][part])
+      lines.append([
+          attention, layer, part,
+          _text(_estimate(runs, lambda row, part=part: row["alpha"][part])),
+          f"{before.mean:.3f}", f"{min(alphas):.3f}", f"{max(alphas):.3f}"])
+  return lines
+
+
+def _sentences(rows, window) -> Iterator[str]:
+  """What section 5 says in words, each with its number."""
+  stacks = _groups([{**row, "layer": row["layer"].rpartition("/")[0]} for row in rows])
+  for (attention, stack), runs in stacks.items():
+    near = {state: _estimate(runs, lambda row, state=state: _near(window)(row, state))
+            for state in _STATES}
+    half = {state: _estimate(
+        runs, lambda row, state=state: row[state]["half_mass_window"])
+            for state in _STATES}
+    yield (f"{attention}, {stack}: {_text(near['trained'], 2)} of the weight lies "
+           f"within {window} tokens ({near['initial'].mean:.2f} before training, "
+           f"{near['uniform'].mean:.2f} if all keys weighed the same), half of it "
+           f"within {_text(half['trained'], 1)} (before: {half['initial'].mean:.1f}).")
+  for stack in dict.fromkeys(stack for _, stack in stacks):
+    spreads = {attention: _estimate(runs, lambda row: row["trained"]["stddev"])
+               for (attention, of), runs in stacks.items() if of == stack}
+    names = sorted(spreads, key=lambda name: -spreads[name].mean)
+    yield (f"Standard deviation of the weights, {stack}: " + " > ".join(
+        f"{name} {_text(spreads[name])}" for name in names) + ".")
