@@ -15,9 +15,14 @@ time. --task=TASK runs the rows on another task than the table's own.
   python tools/reproduce.py --compare A.jsonl B.jsonl
 
 says what has changed between two such reports, seed by seed.
+
+  python tools/reproduce.py --results=docs/results
+
+draws what the studies whose lines lie there come to.
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import pathlib
@@ -32,6 +37,7 @@ from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools.reproduction import compare
 from synthesizer_mtf.tools.reproduction import curves
+from synthesizer_mtf.tools.reproduction import forest
 from synthesizer_mtf.tools.reproduction import hparams
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
@@ -52,10 +58,8 @@ def main(argv: list[str] | None = None) -> int:
   """Reads the flags and prints or runs the commands; returns the status."""
   args = _parse(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
-  try:
+  with _one_sentence():
     work = _work(args)
-  except ValueError as error:
-    sys.exit(f"reproduce: {error}")
   try:
     return work()
   except KeyboardInterrupt:
@@ -74,26 +78,43 @@ def _parse(argv):
   if args.compare and others:
     parser.error(f"--compare takes two files and --json, not {' '.join(others)}; "
                  "the files say themselves what they are of")
+  if args.results and given != ["--results"]:
+    parser.error(f"--results takes nothing else, not {' '.join(given)}")
   if args.study and args.table:
     parser.error("--table and --study are two things; give one of them")
   if args.table and not args.scale:
     parser.error("--table needs --scale")
-  if not (args.table or args.study or args.compare):
-    parser.error("one of --table, --study and --compare is required")
+  if not (args.table or args.study or args.compare or args.results):
+    parser.error("one of --table, --study, --compare and --results is required")
   return args
+
+
+@contextlib.contextmanager
+def _one_sentence():
+  try:
+    yield
+  except ValueError as error:
+    sys.exit(f"reproduce: {error}")
 
 
 def _compare(args):
   """Compares two files; returns the status."""
-  try:
+  with _one_sentence():
     compare.compare(args.compare, args.json)
-  except ValueError as error:
-    sys.exit(f"reproduce: {error}")
+  return 0
+
+
+def _results(args):
+  """Draws the studies of a folder; returns the status."""
+  with _one_sentence():
+    print(f"Wrote {forest.plot(pathlib.Path(args.results))}")
   return 0
 
 
 def _work(args):
   """Checks the flags; returns the function that does the work."""
+  if args.results:
+    return functools.partial(_results, args)
   if args.compare:
     return functools.partial(_compare, args)
   return _study(args) if args.study else _table(args)
@@ -250,6 +271,8 @@ def _parser():
   parser.add_argument("--scale", choices=("paper", "laptop"), help="of a table")
   parser.add_argument("--compare", nargs=2, metavar=("A.jsonl", "B.jsonl"),
                       help="two reports, instead of a table or a study")
+  parser.add_argument("--results", metavar="DIR",
+                      help="draws the lines of studies there, instead")
   parser.add_argument("--rows", type=lambda text: text.split(","),
                       metavar="A,B,...", help="some rows; all by default")
   parser.add_argument("--task", metavar="TASK",

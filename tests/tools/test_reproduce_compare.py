@@ -139,8 +139,8 @@ def test_a_folder_that_is_not_there_is_an_error_before_anything_is_printed(
     (["--compare", "a.jsonl", "b.jsonl", "--seeds=7"], "not --seeds;"),
     (["--table=4"], "--table needs --scale"),
     (["--table=4", "--study=blocks"], "--table and --study are two things"),
-    (["--scale=laptop"], "one of --table, --study and --compare is required"),
-    ([], "one of --table, --study and --compare is required")])
+    (["--scale=laptop"], "one of --table, --study, --compare and --results is"),
+    ([], "--compare and --results is required")])
 def test_flags_that_do_not_go_together_are_refused(flags, message, capsys):
   with pytest.raises(SystemExit) as exit_info:
     reproduce.main(flags)

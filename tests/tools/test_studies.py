@@ -6,6 +6,7 @@ import pathlib
 
 import gin
 from matplotlib import image
+from matplotlib import pyplot
 import numpy as np
 import pytest
 from support import models
@@ -14,6 +15,7 @@ from support.events import write_events
 from synthesizer_mtf.tools import prepare_studies
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import curves
+from synthesizer_mtf.tools.reproduction import forest
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import rankings
 from synthesizer_mtf.tools.reproduction import studies
@@ -304,6 +306,34 @@ def test_picture_has_the_curves_of_every_row(tmp_path):
   assert abs(pictures[0] - pictures[1]).max() > 0.5
   curves.plot(TINY, [], tmp_path / "none.png")
   assert not (tmp_path / "none.png").exists()
+
+
+def test_picture_of_all_studies_has_a_panel_for_each_task(tmp_path, capsys):
+  for path in KEPT:
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+  assert reproduce.main([f"--results={tmp_path}"]) == 0
+  assert "results.png" in capsys.readouterr().out
+  picture = image.imread(tmp_path / "results.png")
+  panels = sum(len(studies.STUDIES[path.stem].tasks) for path in KEPT)
+  assert picture.shape[0] == 330 * -(-panels // 3) and picture.std() > 0.02
+
+
+def test_rows_of_a_panel_are_sorted_with_the_best_above():
+  figure, axis = pyplot.subplots()
+  forest.draw(axis, TINY, TINY.tasks[0], LINES)
+  names = [label.get_text() for label in axis.get_yticklabels()]
+  pyplot.close(figure)
+  assert names == ["R", "D", "V"]  # From below; a lower loss is better.
+  assert "lower is better" in axis.get_xlabel()
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--results={}"], "but holds no lines of a study"),
+    (["--results={}", "--study=blocks"], "")])
+def test_mistakes_in_what_is_drawn_end_in_one_sentence(flags, message, tmp_path):
+  with pytest.raises(SystemExit, match=message or "2"):
+    reproduce.main([flag.format(tmp_path) for flag in flags])
+  assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_or_wrong_source_of_studies_is_named(tmp_path):

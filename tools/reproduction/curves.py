@@ -1,4 +1,4 @@
-"""A picture of a study: what its rows lose in training, and score in validation."""
+"""A picture of a study: what its rows lose in training, score on the way, and end at."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -7,15 +7,19 @@ import statistics
 from typing import Any
 
 import matplotlib
+from synthesizer_mtf.tools.reproduction import forest
 from synthesizer_mtf.tools.reproduction import study_types
+
+_WIDTH = 7.0  # Of a task, in inches.
+_COLUMNS = 5  # Of the legend.
 
 
 def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
          path: pathlib.Path) -> None:
-  """Draws two panels for each task: the loss of training, the score of validation.
+  """Draws each task: the loss of training, the score of validation, and its end.
 
-  A row is a line through the means of its seeds, within a band from the lowest seed
-  to the highest.
+  In the curves a row is a line through the means of its seeds, within a band from the
+  lowest seed to the highest; for the end see `forest.draw`.
 
   Args:
     study: a `study_types.Study`.
@@ -27,7 +31,7 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
   matplotlib.use("Agg")
   from matplotlib import pyplot
   figure, axes = pyplot.subplots(
-      2, len(study.tasks), figsize=(4.6 * len(study.tasks), 7), dpi=100,
+      3, len(study.tasks), figsize=(_WIDTH * len(study.tasks), 10), dpi=100,
       squeeze=False)
   for column, task in zip(axes.T, study.tasks):
     _draw(column[0], study, task, lines, "training_loss")
@@ -35,10 +39,11 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
     _draw(column[1], study, task, lines, "validation")
     column[1].set(xlabel="step",
                   ylabel=f"validation, {task.drawn.title.split(', ')[-1]}")
+    forest.draw(column[2], study, task, lines)
   figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center",
-                ncols=min(len(study.rows), 4), frameon=False)
+                ncols=_COLUMNS, frameon=False)
   figure.suptitle(study.title)
-  figure.tight_layout(rect=(0, 0.04 + 0.025 * (len(study.rows) > 4), 1, 1))
+  figure.tight_layout(rect=(0, 0.02 * (1 + -(-len(study.rows) // _COLUMNS)), 1, 1))
   figure.savefig(path)
   pyplot.close(figure)
 
@@ -50,12 +55,12 @@ def _draw(axis, study, task, lines, key):
               if (line["row"], line["task"]) == (row.name, task.name)]
     steps = sorted(set.intersection(*map(set, curves))) if curves else []
     seeds = [[curve[step] for curve in curves] for step in steps]
-    color = f"C{number}"
+    color, style = f"C{number % 10}", "-" if number < 10 else "--"
     highest += [max(values) for step, values in zip(steps, seeds)
                 if step > 0.05 * max(steps)]
     axis.plot(steps, [statistics.mean(values) for values in seeds], color=color,
-              label=row.name, marker="o" if key == "validation" else None,
-              markersize=3)
+              linestyle=style, label=row.name,
+              marker="o" if key == "validation" else None, markersize=3)
     axis.fill_between(steps, list(map(min, seeds)), list(map(max, seeds)),
                       color=color, alpha=0.15, linewidth=0)
   axis.grid(alpha=0.3)

@@ -67,7 +67,7 @@ def read(path: results.Folder) -> Results:
   return Results(str(path), first[1], runs)
 
 
-def objects(path) -> Iterator[tuple[str, dict]]:
+def objects(path: results.Folder) -> Iterator[tuple[str, dict]]:
   """Yields ("FILE:NUMBER", what the line says)."""
   try:
     text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")

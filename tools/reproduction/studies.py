@@ -124,9 +124,10 @@ def _from_span_corruption(row):
 _FINETUNING = Study(
     "finetuning", "Fine-tuning (Tables 5 and 6)",
     (_BOOLQ._replace(
-        evaluations=(_accuracy("BoolQ, accuracy", "Table 6, BoolQ"),)),
-     _ROTTEN_TOMATOES._replace(evaluations=(
-         _accuracy("Rotten Tomatoes, accuracy", "Table 5, SST-2"),))),
+        steps=150, evaluations=(_accuracy("BoolQ, accuracy", "Table 6, BoolQ"),)),
+     _ROTTEN_TOMATOES._replace(
+         steps=300, looks=3,
+         evaluations=(_accuracy("Rotten Tomatoes, accuracy", "Table 5, SST-2"),))),
     tuple(_plain({"BoolQ, accuracy": (6, "BoolQ"),
                   "Rotten Tomatoes, accuracy": (5, "SST")}, "V D R D+V R+V",
                  _from_span_corruption)),
@@ -143,7 +144,7 @@ _ENCODERS = Study(
     (Task("encoder", "studies/encoder.gin", (Evaluation(
         (Score("accuracy", "eval/synth_text_pairs_encoder/accuracy",
                paper="Table 7, IMDb"),), params={"utils.run.batch_size": 128}),),
-          400),),
+          300, looks=3),),
     tuple(_plain({"accuracy": (7, "Reviews")}, "V Linformer FR FR+V T", _encoder)))
 
 

@@ -1,0 +1,76 @@
+"""What the rows of studies score in the end: each seed, and the interval of the mean."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+import matplotlib
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import rankings
+from synthesizer_mtf.tools.reproduction import studies
+from synthesizer_mtf.tools.reproduction import study_report
+from synthesizer_mtf.tools.reproduction import study_types
+
+
+def draw(axis: Any, study: study_types.Study, task: study_types.Task,
+         lines: Sequence[Mapping[str, Any]]) -> None:
+  """Draws one task of a study, the best row above.
+
+  Args:
+    axis: of matplotlib.
+    study: a `Study`.
+    task: one of its tasks, of which the first score is drawn.
+    lines: of its runs.
+  """
+  score, name = task.drawn, next(task.scores())[0]
+  values = {row.name: [line["scores"][name] for line in lines
+                       if (line["row"], line["task"]) == (row.name, task.name)]
+            for row in study.rows}
+  found = {row: rankings.estimate(of) for row, of in values.items() if of}
+  names = sorted(found, key=lambda row: found[row].mean,
+                 reverse=score.lower_is_better)
+  colors = {row.name: f"C{number % 10}" for number, row in enumerate(study.rows)}
+  for place, row in enumerate(names):
+    axis.plot(values[row], [place] * len(values[row]), "o", color=colors[row],
+              markersize=3, alpha=0.5)
+    axis.plot(found[row].mean, place, "|", color=colors[row], markersize=12)
+    if found[row].error is not None:
+      axis.plot(found[row].interval, [place] * 2, color=colors[row])
+  axis.set_yticks(range(len(names)), names)
+  better = "lower" if score.lower_is_better else "higher"
+  axis.set_xlabel(f"{score.title}, in the end ({better} is better)")
+  axis.grid(axis="x", alpha=0.3)
+
+
+def plot(folder: pathlib.Path) -> pathlib.Path:
+  """Draws all studies whose lines a folder holds, into its `results.png`.
+
+  Returns:
+    the path of the picture.
+
+  Raises:
+    ValueError: there are none, or `study_report.read` finds a mistake.
+  """
+  known = [(study, path) for study in studies.STUDIES.values()
+           if (path := folder / f"{study.name}.jsonl").exists()]
+  if not known:
+    raise ValueError(f"--results is {str(folder)!r} but holds no lines of a study; "
+                     "give the folder of files such as warm_start.jsonl.")
+  panels = [(study, task, study_report.read(path, study, plan.Settings(None, None)))
+            for study, path in known for task in study.tasks]
+  matplotlib.use("Agg")
+  from matplotlib import pyplot
+  across = min(3, len(panels))
+  down = -(-len(panels) // across)
+  figure, axes = pyplot.subplots(
+      down, across, figsize=(4.6 * across, 3.3 * down), dpi=100, squeeze=False)
+  for axis in axes.flat[len(panels):]:
+    axis.axis("off")
+  for axis, (study, task, lines) in zip(axes.flat, panels):
+    draw(axis, study, task, lines)
+    axis.set_title(study.title, fontsize=10)
+  figure.tight_layout()
+  figure.savefig(folder / "results.png")
+  pyplot.close(figure)
+  return folder / "results.png"
