@@ -14,6 +14,7 @@ from support import paths
 from support.events import write_events
 from synthesizer_mtf.tools import prepare_studies
 from synthesizer_mtf.tools import reproduce
+from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.reproduction import curves
 from synthesizer_mtf.tools.reproduction import forest
 from synthesizer_mtf.tools.reproduction import plan
@@ -139,6 +140,15 @@ def test_rows_whose_intervals_overlap_are_tied(lower_is_better, expected):
            "A": rankings.estimate([1.0, 1.1, 1.2]),
            "C": rankings.estimate([5.1, 5.3, 5.2])}
   assert rankings.order(found, lower_is_better) == expected
+
+
+def test_rows_are_told_apart_over_ties_between_them():
+  found = {name: rankings.estimate([mean - 0.1, mean, mean + 0.1]) for name, mean in
+           {"C": 5.8, "A": 5.0, "B": 5.4}.items()}
+  # 4.303 * 0.1 / sqrt(3) = 0.248 to either side.
+  assert rankings.order(found, True) == "A = B = C"
+  assert rankings.told_apart(found, True) == {"A": ["C"]}
+  assert rankings.told_apart(found, False) == {"C": ["A"]}
 
 
 def test_rank_correlation_is_over_the_rows_that_both_have():
@@ -284,7 +294,15 @@ def test_lines_of_something_else_are_named(change, message, tmp_path):
 
 
 RESULTS = paths.ROOT / "docs" / "results"
-KEPT = sorted(RESULTS.glob("*.jsonl"))
+KEPT = [path for name in studies.STUDIES
+        if (path := RESULTS / f"{name}.jsonl").exists()]
+
+
+def test_every_study_has_its_line_in_the_index_and_every_file_its_study():
+  text = (RESULTS / "README.md").read_text()
+  assert all(f"| `{name}` |" in text for name in studies.STUDIES)
+  files = {path.stem for path in RESULTS.glob("*.jsonl")}
+  assert files <= {*studies.STUDIES, "attention"}
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
@@ -295,6 +313,13 @@ def test_a_page_has_the_table_that_its_lines_make(path):
   text = "".join(page.read_text() for page in pages if page.exists())
   for part in study_report.Report(study, lines).markdown().split("\n\n"):
     assert part.strip() in text
+
+
+def test_page_of_attention_has_what_its_lines_say():
+  found = seeds.markdown(seeds.read([RESULTS / "attention.jsonl"]), 4)
+  text = (RESULTS / "attention.md").read_text()
+  for part in found.split("\n\n"):
+    assert part in text
 
 
 def test_picture_has_the_curves_of_every_row(tmp_path):

@@ -12,6 +12,7 @@ import pathlib
 import statistics
 from typing import Any
 
+import numpy as np
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.reproduction import lines as lines_lib
 from synthesizer_mtf.tools.reproduction import rankings
@@ -24,10 +25,11 @@ _COLUMNS = {"half within": "half_mass_window", "entropy": "entropy",
 _STATES = ("trained", "initial", "uniform")
 # Of a histogram a table of seeds has no use, and it is most of a line.
 _LEFT_OUT = ("histogram", "bins")
+_DIGITS = 6
 
 
 def read(paths: Iterable[str]) -> list[Row]:
-  """Reads the lines of several trainings, without their histograms.
+  """Reads the lines of several trainings, without their histograms, to 6 digits.
 
   Args:
     paths: of files of `plot_attention --json`, one for each training, or of what
@@ -60,8 +62,8 @@ def _row(where, line, stem):
                      "plot_attention --json; give such files.")
   row = {"run": stem, **line}
   for state in _STATES:
-    row[state] = {key: value for key, value in row[state].items()
-                  if key not in _LEFT_OUT}
+    row[state] = {key: np.round(value, _DIGITS).tolist()
+                  for key, value in row[state].items() if key not in _LEFT_OUT}
   return {key: value for key, value in row.items() if key not in _LEFT_OUT}
 
 

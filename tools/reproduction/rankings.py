@@ -49,13 +49,35 @@ def order(estimates: Mapping[str, Estimate], lower_is_better: bool) -> str:
     estimates: by the names of rows.
     lower_is_better: of the score.
   """
-  names = sorted(estimates, key=lambda name: estimates[name].mean,
-                 reverse=not lower_is_better)
+  names = _sorted(estimates, lower_is_better)
   text = names[:1]
   for better, worse in zip(names, names[1:]):
     sign = "=" if _overlap(estimates[better], estimates[worse]) else ">"
     text += [sign, worse]
   return " ".join(text)
+
+
+def told_apart(estimates: Mapping[str, Estimate],
+               lower_is_better: bool) -> dict[str, list[str]]:
+  """Which rows are worse than each one, where intervals do not overlap.
+
+  Args:
+    estimates: by the names of rows.
+    lower_is_better: of the score.
+
+  Returns:
+    a dict from the rows that are better than some, to these, best first.
+  """
+  names = _sorted(estimates, lower_is_better)
+  worse = {name: [other for other in names[place + 1:]
+                  if not _overlap(estimates[name], estimates[other])]
+           for place, name in enumerate(names)}
+  return {name: others for name, others in worse.items() if others}
+
+
+def _sorted(estimates, lower_is_better):
+  return sorted(estimates, key=lambda name: estimates[name].mean,
+                reverse=not lower_is_better)
 
 
 def thirds(estimates: Mapping[str, Estimate]) -> tuple[float, float] | None:

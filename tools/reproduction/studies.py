@@ -101,7 +101,7 @@ _SPAN_CORRUPTION = Study(
 _LANGUAGE_MODELING = Study(
     "language_modeling", "Language modeling (Table 2, right)",
     (Task("language_modeling", "studies/language_modeling.gin", (_PERPLEXITIES,),
-          2000),),
+          1000, looks=3),),
     (*_plain({"per word": (2, "LM1B PPL")}, "V Fix R FR D FD R+D D+V R+V"), _FLOOR))
 
 _TRANSLATION = Study(

@@ -118,6 +118,10 @@ class Report:
     """What is best, and whether the seeds tell the best rows from the worst."""
     yield f"{score.title}, best first, \"=\" where intervals of 95% overlap:"
     yield f"- ours: {rankings.order(found, score.lower_is_better)}"
+    apart = rankings.told_apart(found, score.lower_is_better)
+    yield "- told apart, also where rows between them are tied with both: " + (
+        "; ".join(f"{row} before {', '.join(worse)}" for row, worse in apart.items())
+        or "none")
     thirds = rankings.thirds(found)
     if thirds is not None:
       gap, spread = (f"{value:.{score.digits}f}" for value in thirds)
