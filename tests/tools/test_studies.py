@@ -157,6 +157,7 @@ def test_rank_correlation_is_over_the_rows_that_both_have():
   # 1 - 6 sum(d^2) / (n (n^2 - 1)), by hand.
   assert rankings.rank_correlation(ours, papers) == pytest.approx(1 - 6 * 2 / 24)
   assert rankings.rank_correlation(ours, {"A": 1.0, "B": 2.0}) is None
+  assert rankings.rank_correlation(dict.fromkeys("ABC", 62.2), papers) is None
 
 
 def test_thirds_say_whether_rows_differ_by_more_than_their_seeds():

@@ -107,9 +107,12 @@ def _overlap(one, other):
 
 def rank_correlation(ours: Mapping[str, float],
                      papers: Mapping[str, float]) -> float | None:
-  """Spearman's coefficient over the rows that both have; None for less than 3."""
-  names = [name for name in ours if name in papers]
-  if len(names) < 3:
+  """Spearman's coefficient over the rows that both have.
+
+  Returns:
+    a number, or None for less than 3 rows, or where all are alike and so in no order.
+  """
+  pairs = [(ours[name], papers[name]) for name in ours if name in papers]
+  if len(pairs) < 3 or 1 in (len(set(figures)) for figures in zip(*pairs)):
     return None
-  return float(stats.spearmanr(
-      [ours[name] for name in names], [papers[name] for name in names]).statistic)
+  return float(stats.spearmanr(pairs).statistic)
