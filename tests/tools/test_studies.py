@@ -20,9 +20,9 @@ from synthesizer_mtf.tools.reproduction import forest
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import rankings
 from synthesizer_mtf.tools.reproduction import studies
-from synthesizer_mtf.tools.reproduction import study_types
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_runs
+from synthesizer_mtf.tools.reproduction import study_types
 
 EVERY_STUDY = list(studies.STUDIES.values())
 EVERY_RUN = [(study, row, task) for study in EVERY_STUDY

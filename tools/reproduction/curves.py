@@ -1,4 +1,4 @@
-"""A picture of a study: what its rows lose in training, score on the way, and end at."""
+"""A picture of a study: the losses and scores of its rows, and where they end."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence

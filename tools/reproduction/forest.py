@@ -1,4 +1,4 @@
-"""What the rows of studies score in the end: each seed, and the interval of the mean."""
+"""What the rows of studies score in the end: each seed, the mean and its interval."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence

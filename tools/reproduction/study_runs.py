@@ -38,8 +38,9 @@ class Run:
     model_dir: a `pathlib.Path`.
   """
 
-  def __init__(self, study: study_types.Study, row: study_types.Row, task: study_types.Task,
-               seed: int, folder: pathlib.Path, settings: plan.Settings) -> None:
+  def __init__(self, study: study_types.Study, row: study_types.Row,
+               task: study_types.Task, seed: int, folder: pathlib.Path,
+               settings: plan.Settings) -> None:
     """See the attributes.
 
     Args:
@@ -186,8 +187,9 @@ def _parts(losses, steps):
           for part, pairs in parts]
 
 
-def runs(study: study_types.Study, rows: Iterable[study_types.Row], seeds: Iterable[int],
-         output_dir: results.Folder, settings: plan.Settings) -> list[Run]:
+def runs(study: study_types.Study, rows: Iterable[study_types.Row],
+         seeds: Iterable[int], output_dir: results.Folder,
+         settings: plan.Settings) -> list[Run]:
   """All runs of a study, or of one of its tasks, seed after seed."""
   folder = pathlib.Path(output_dir) / study.name
   return [Run(study, row, task, seed, folder, settings)
