@@ -86,6 +86,16 @@ def test_fine_tuning_starts_from_the_row_and_seed_of_another_study(tmp_path):
   assert len(logs) == len(found) / len(study.tasks)
 
 
+@pytest.mark.parametrize("steps, looks, saved", [
+    (500, [166, 332, 500], 166), (9, [3, 6, 9], 3), (2, [1, 2], 1), (1, [1], 1)])
+def test_what_is_looked_at_is_what_was_saved(steps, looks, saved, tmp_path):
+  study = studies.STUDIES["span_corruption"]
+  run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, plan.Settings(steps))
+  train, evaluate = run.stages()
+  assert f"--gin_param=utils.run.save_checkpoints_steps = {saved}" in train.command
+  assert f"--gin_param=utils.run.eval_checkpoint_step = {looks}" in evaluate.command
+
+
 def test_an_evaluation_with_a_folder_of_its_own_leaves_the_first_alone(tmp_path):
   study = studies.STUDIES["translation"]
   run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, plan.Settings(8))

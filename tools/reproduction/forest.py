@@ -39,7 +39,7 @@ def draw(axis: Any, study: study_types.Study, task: study_types.Task,
       axis.plot(found[row].interval, [place] * 2, color=colors[row])
   axis.set_yticks(range(len(names)), names)
   better = "lower" if score.lower_is_better else "higher"
-  axis.set_xlabel(f"{score.title}, in the end ({better} is better)")
+  axis.set_xlabel(f"{score.title} ({better} is better)")
   axis.grid(axis="x", alpha=0.3)
 
 

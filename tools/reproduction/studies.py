@@ -67,7 +67,8 @@ _PERPLEXITY = Evaluation(
 _PERPLEXITIES = Evaluation(
     (Score("perplexity per token", "eval/perplexity_per_token", True, 2),
      Score("per word", "eval/perplexity_per_word", True, 1, "Table 2, LM1B")),
-    ("word_perplexity_eval.gin",))
+    ("word_perplexity_eval.gin",),
+    {"utils.run.batch_size": 64, "mesh_eval_dataset_fn.num_eval_examples": 2000})
 
 
 def _plain(columns, names, change=lambda row: row):
@@ -101,7 +102,7 @@ _SPAN_CORRUPTION = Study(
 _LANGUAGE_MODELING = Study(
     "language_modeling", "Language modeling (Table 2, right)",
     (Task("language_modeling", "studies/language_modeling.gin", (_PERPLEXITIES,),
-          1000, looks=3),),
+          500, looks=2),),
     (*_plain({"per word": (2, "LM1B PPL")}, "V Fix R FR D FD R+D D+V R+V"), _FLOOR))
 
 _TRANSLATION = Study(

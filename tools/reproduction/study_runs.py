@@ -92,9 +92,14 @@ class Run:
                        if name in found]}
 
   def _looks(self, evaluation):
-    looks = self._task.looks
-    steps = [self.step * look // looks for look in range(1, looks + 1)]
-    return steps if evaluation.every_look else steps[-1:]
+    looks = self._task.looks if evaluation.every_look else 1
+    on_the_way = [self._every * look for look in range(1, looks)]
+    return [*(step for step in on_the_way if step < self.step), self.step]
+
+  @property
+  def _every(self):
+    """After how many steps a checkpoint is written that is looked at."""
+    return max(1, self.step // self._task.looks)
 
   def _scores(self, evaluation, step):
     """What one evaluation has left of a step, a dict from names to floats."""
@@ -127,7 +132,7 @@ class Run:
         f"train {self.name}",
         self._launch(self.model_dir, self._files(), {
             **self._params(),
-            **_training(self.seed, self.step, self.step // self._task.looks)}),
+            **_training(self.seed, self.step, self._every)}),
         pathlib.Path(f"{self.model_dir}.log"),
         functools.partial(plan.is_trained, self.model_dir, self.step),
         range(self.step))
