@@ -23,6 +23,7 @@ from synthesizer_mtf.tools.reproduction import studies
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_runs
 from synthesizer_mtf.tools.reproduction import study_types
+from synthesizer_mtf.tools.reproduction import tables
 
 EVERY_STUDY = list(studies.STUDIES.values())
 EVERY_RUN = [(study, row, task) for study in EVERY_STUDY
@@ -178,6 +179,15 @@ def test_thirds_say_whether_rows_differ_by_more_than_their_seeds():
   assert spread == pytest.approx(2 * 0.3 / math.sqrt(3))
   assert rankings.thirds({**found, "A": rankings.estimate([5.0])}) is None
   assert rankings.thirds(dict(list(found.items())[:2])) is None
+
+
+def test_figures_of_the_paper_are_those_of_its_tables():
+  assert tables.figure(4, "Log PPL", "R") == 1.972
+  assert tables.figure(6, "BoolQ", "V") == 78.2
+  assert tables.figure(5, "SST", "D") == 89.9
+  assert tables.figure(4, "Log PPL", "T") is None
+  rows = {row.name: row.paper for row in studies.STUDIES["encoders"].rows}
+  assert rows["FR+V"] == {"accuracy": 84.61} and rows["T"] == {}
 
 
 TINY = study_types.Study(
