@@ -26,6 +26,7 @@ _STATES = ("trained", "initial", "uniform")
 # Of a histogram a table of seeds has no use, and it is most of a line.
 _LEFT_OUT = ("histogram", "bins")
 _DIGITS = 6
+_SHOWN = 3  # Digits in tables.
 
 
 def read(paths: Iterable[str]) -> list[Row]:
@@ -42,12 +43,8 @@ def read(paths: Iterable[str]) -> list[Row]:
   for path in paths:
     for where, line in lines_lib.objects(path):
       row = _row(where, line, pathlib.Path(path).stem)
-      key = row["run"], row["layer"], row["head"]
-      if key in seen:
-        raise ValueError(
-            f"{where}: head {key[2]} of {key[1]} of the training {key[0]!r} is there "
-            f"twice, first at {seen[key]}; leave one of them.")
-      seen[key] = where
+      lines_lib.check_new(where, f"head {row['head']} of {row['layer']} of the "
+                          f"training {row['run']!r}", seen)
       rows.append(row)
   if not rows:
     raise ValueError("--seeds names no file with lines; give those that --json wrote.")
@@ -95,36 +92,36 @@ def _near(window):
   return lambda row, state: row[state]["window_mass"][row["windows"].index(window)]
 
 
+def _of_key(key):
+  """What reads one number of a summary."""
+  return lambda row, state: row[state][key]
+
+
 def _estimate(runs, read_value):
   """An `Estimate` over runs of the mean over their heads."""
   return rankings.estimate([statistics.mean(map(read_value, heads))
                             for heads in runs.values()])
 
 
-def _text(estimate, digits=3):
-  error = "" if estimate.error is None else f" ± {estimate.error:.{digits}f}"
-  return f"{estimate.mean:.{digits}f}{error}"
+def _by_state(runs, reader):
+  return {state: _estimate(runs, lambda row, state=state: reader(row, state))
+          for state in _STATES}
 
 
 def _weights(groups, window):
   """Lines of a table: for each layer what its weights do, and did before."""
   readers = {f"within {window}": _near(window), **{
-      title: lambda row, state, key=key: row[state][key]
-      for title, key in _COLUMNS.items()}}
+      title: _of_key(key) for title, key in _COLUMNS.items()}}
   lines = [["attention", "layer", "seeds", *readers]]
   alike = {}
   for (attention, layer), runs in groups.items():
+    found = [_by_state(runs, reader) for reader in readers.values()]
     lines.append([attention, layer, str(len(runs))] + [
-        f"{_of(runs, reader, 'trained')} ({_of(runs, reader, 'initial')})"
-        for reader in readers.values()])
+        f"{of['trained'].text(_SHOWN)} ({of['initial'].mean:.{_SHOWN}f})"
+        for of in found])
     alike[layer] = ["all alike", layer, "-"] + [
-        _of(runs, reader, "uniform") for reader in readers.values()]
+        f"{of['uniform'].mean:.{_SHOWN}f}" for of in found]
   return lines + list(alike.values())
-
-
-def _of(runs, reader, state):
-  found = _estimate(runs, lambda row: reader(row, state))
-  return _text(found if state == "trained" else found._replace(error=None))
 
 
 def _leaning(groups):
@@ -138,8 +135,8 @@ def _leaning(groups):
       before = _estimate(runs, lambda row, part=part: row["initial_alpha"][part])
       lines.append([
           attention, layer, part,
-          _text(_estimate(runs, lambda row, part=part: row["alpha"][part])),
-          f"{before.mean:.3f}", f"{min(alphas):.3f}", f"{max(alphas):.3f}"])
+          _estimate(runs, lambda row, part=part: row["alpha"][part]).text(_SHOWN),
+          *(f"{x:.{_SHOWN}f}" for x in (before.mean, min(alphas), max(alphas)))])
   return lines
 
 
@@ -147,18 +144,15 @@ def _sentences(rows, window) -> Iterator[str]:
   """What section 5 says in words, each with its number."""
   stacks = _groups([{**row, "layer": row["layer"].rpartition("/")[0]} for row in rows])
   for (attention, stack), runs in stacks.items():
-    near = {state: _estimate(runs, lambda row, state=state: _near(window)(row, state))
-            for state in _STATES}
-    half = {state: _estimate(
-        runs, lambda row, state=state: row[state]["half_mass_window"])
-            for state in _STATES}
-    yield (f"{attention}, {stack}: {_text(near['trained'], 2)} of the weight lies "
+    near = _by_state(runs, _near(window))
+    half = _by_state(runs, _of_key("half_mass_window"))
+    yield (f"{attention}, {stack}: {near['trained'].text(2)} of the weight lies "
            f"within {window} tokens ({near['initial'].mean:.2f} before training, "
            f"{near['uniform'].mean:.2f} if all keys weighed the same), half of it "
-           f"within {_text(half['trained'], 1)} (before: {half['initial'].mean:.1f}).")
+           f"within {half['trained'].text(1)} (before: {half['initial'].mean:.1f}).")
   for stack in dict.fromkeys(stack for _, stack in stacks):
     spreads = {attention: _estimate(runs, lambda row: row["trained"]["stddev"])
                for (attention, of), runs in stacks.items() if of == stack}
     names = sorted(spreads, key=lambda name: -spreads[name].mean)
     yield (f"Standard deviation of the weights, {stack}: " + " > ".join(
-        f"{name} {_text(spreads[name])}" for name in names) + ".")
+        f"{name} {spreads[name].text(_SHOWN)}" for name in names) + ".")

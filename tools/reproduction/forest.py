@@ -24,19 +24,17 @@ def draw(axis: Any, study: study_types.Study, task: study_types.Task,
     lines: of its runs.
   """
   score, name = task.drawn, next(task.scores())[0]
-  values = {row.name: [line["scores"][name] for line in lines
-                       if (line["row"], line["task"]) == (row.name, task.name)]
-            for row in study.rows}
-  found = {row: rankings.estimate(of) for row, of in values.items() if of}
-  names = sorted(found, key=lambda row: found[row].mean,
-                 reverse=score.lower_is_better)
-  colors = {row.name: f"C{number % 10}" for number, row in enumerate(study.rows)}
-  for place, row in enumerate(names):
-    axis.plot(values[row], [place] * len(values[row]), "o", color=colors[row],
-              markersize=3, alpha=0.5)
-    axis.plot(found[row].mean, place, "|", color=colors[row], markersize=12)
-    if found[row].error is not None:
-      axis.plot(found[row].interval, [place] * 2, color=colors[row])
+  found = study_report.estimates(lines, study, task, name)
+  names = rankings.best_first(found, not score.lower_is_better)  # From below.
+  for number, row in enumerate(study.rows):
+    if row.name not in found:
+      continue
+    place, estimate, color = names.index(row.name), found[row.name], f"C{number % 10}"
+    values = list(study_report.by_seed(lines, task, name, row).values())
+    axis.plot(values, [place] * len(values), "o", color=color, markersize=3, alpha=0.5)
+    axis.plot(estimate.mean, place, "|", color=color, markersize=12)
+    if estimate.error is not None:
+      axis.plot(estimate.interval, [place] * 2, color=color)
   axis.set_yticks(range(len(names)), names)
   better = "lower" if score.lower_is_better else "higher"
   axis.set_xlabel(f"{score.title} ({better} is better)")
@@ -57,8 +55,9 @@ def plot(folder: pathlib.Path) -> pathlib.Path:
   if not known:
     raise ValueError(f"--results is {str(folder)!r} but holds no lines of a study; "
                      "give the folder of files such as warm_start.jsonl.")
-  panels = [(study, task, study_report.read(path, study, plan.Settings(None, None)))
-            for study, path in known for task in study.tasks]
+  panels = [(study, task, lines) for study, path in known
+            for lines in [study_report.read(path, study, plan.Settings(None, None))]
+            for task in study.tasks]
   matplotlib.use("Agg")
   from matplotlib import pyplot
   across = min(3, len(panels))

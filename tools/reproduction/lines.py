@@ -53,18 +53,27 @@ def read(path: results.Folder) -> Results:
     _check_same(where, setting, *first)
     if _value(where, line, "kind", str) == "run":
       _check_run(where, line)
-      key = line["row"], line["task"], line["seed"]
-      if key in seen:
-        raise ValueError(
-            f"{where}: seed {key[2]} of {key[0]} on {key[1]} is there twice, "
-            f"first at {seen[key]}; leave one of them.")
-      seen[key] = where
+      check_new(where, f"seed {line['seed']} of {line['row']} on {line['task']}", seen)
       runs.append(line)
   if not runs:
     raise ValueError(
         f"{path} has no line of kind \"run\"; give the .jsonl file that "
         "`reproduce` has written.")
   return Results(str(path), first[1], runs)
+
+
+def check_new(where: str, what: str, seen: dict[str, str]) -> None:
+  """Notes where something is; raises a ValueError if it was there before.
+
+  Args:
+    where: "FILE:NUMBER".
+    what: names it, in the message too.
+    seen: where each was, to which this is added.
+  """
+  if what in seen:
+    raise ValueError(f"{where}: {what} is there twice, first at {seen[what]}; leave "
+                     "one of them.")
+  seen[what] = where
 
 
 def objects(path: results.Folder) -> Iterator[tuple[str, dict]]:

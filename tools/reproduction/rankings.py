@@ -32,6 +32,11 @@ class Estimate(NamedTuple):
     half = stats.t.ppf((1 + CONFIDENCE) / 2, self.seeds - 1) * self.error
     return self.mean - half, self.mean + half
 
+  def text(self, digits: int) -> str:
+    """The mean, and behind "±" its error, where there is one."""
+    error = "" if self.error is None else f" ± {self.error:.{digits}f}"
+    return f"{self.mean:.{digits}f}{error}"
+
 
 def estimate(values: Sequence[float]) -> Estimate:
   """The mean of a row's figures, one of each seed, and its standard error."""
@@ -49,7 +54,7 @@ def order(estimates: Mapping[str, Estimate], lower_is_better: bool) -> str:
     estimates: by the names of rows.
     lower_is_better: of the score.
   """
-  names = _sorted(estimates, lower_is_better)
+  names = best_first(estimates, lower_is_better)
   text = names[:1]
   for better, worse in zip(names, names[1:]):
     sign = "=" if _overlap(estimates[better], estimates[worse]) else ">"
@@ -68,14 +73,16 @@ def told_apart(estimates: Mapping[str, Estimate],
   Returns:
     a dict from the rows that are better than some, to these, best first.
   """
-  names = _sorted(estimates, lower_is_better)
+  names = best_first(estimates, lower_is_better)
   worse = {name: [other for other in names[place + 1:]
                   if not _overlap(estimates[name], estimates[other])]
            for place, name in enumerate(names)}
   return {name: others for name, others in worse.items() if others}
 
 
-def _sorted(estimates, lower_is_better):
+def best_first(estimates: Mapping[str, Estimate],
+               lower_is_better: bool) -> list[str]:
+  """The names of rows, sorted by their means."""
   return sorted(estimates, key=lambda name: estimates[name].mean,
                 reverse=not lower_is_better)
 

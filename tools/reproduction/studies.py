@@ -107,7 +107,7 @@ _LANGUAGE_MODELING = Study(
 
 _TRANSLATION = Study(
     "translation", "Translation (Table 2, left)",
-    (Task("translation", "studies/translation.gin",
+    (Task("translation", "studies/libreoffice.gin",
           (_bleu("BLEU, greedy"),
            _bleu("BLEU, beam 4", "Table 2, WMT14 En-De", folder="beam_4",
                  every_look=False, params={

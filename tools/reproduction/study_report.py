@@ -87,27 +87,25 @@ class Report:
            "Mean over the seeds ± standard error.")
 
   def _table(self, lines):
-    columns = [(task, *named) for task in self.study.tasks for named in task.scores()]
+    columns = [(score, estimates(lines, self.study, task, name))
+               for task in self.study.tasks for name, score in task.scores()]
     head = ["model"]
-    for _, _, score in columns:
+    for score, _ in columns:
       head += [score.title] + [f"paper: {score.paper}"] * bool(score.paper)
     yield tabular.markdown_line(head)
     yield tabular.markdown_line(["---"] * len(head))
     for row in self.study.rows:
       cells = [row.name]
-      for task, name, score in columns:
-        cells.append(_cell(self._estimates(lines, task, name).get(row.name), score))
+      for score, found in columns:
+        cells.append(_cell(found.get(row.name), score))
         if score.paper:
           cells.append(str(row.paper.get(score.title, "-")))
       yield tabular.markdown_line(cells)
 
-  def _estimates(self, lines, task, name):
-    return estimates(lines, self.study, task, name)
-
   def _orders(self, lines) -> Iterator[str]:
     for task in self.study.tasks:
       for name, score in task.scores():
-        found = self._estimates(lines, task, name)
+        found = estimates(lines, self.study, task, name)
         if len(found) > 1:
           yield from self._order(found, score)
           yield from self._differences(lines, task, name, score)
@@ -142,7 +140,7 @@ class Report:
 
   def _differences(self, lines, task, name, score):
     """The line of what each row has more than the first one, seed by seed."""
-    first, *others = [_by_seed(lines, task, name, row) for row in self.study.rows]
+    first, *others = [by_seed(lines, task, name, row) for row in self.study.rows]
     texts = []
     for row, values in zip(self.study.rows[1:], others):
       common = [values[seed] - first[seed] for seed in values if seed in first]
@@ -159,9 +157,8 @@ def _cell(known, score):
   """An estimate as the table shows it; None where there is none."""
   if known is None:
     return "not run"
-  error = "" if known.error is None else f" ± {known.error:.{score.digits}f}"
   few = "" if known.seeds >= 3 else f" ({known.seeds} of 3 seeds)"
-  return f"{known.mean:.{score.digits}f}{error}{few}"
+  return f"{known.text(score.digits)}{few}"
 
 
 def setting(study: study_types.Study, settings: plan.Settings) -> dict[str, Any]:
@@ -208,12 +205,13 @@ def _check(path, line, study, settings):
 def estimates(lines: Sequence[Line], study: study_types.Study,
               task: study_types.Task, name: str) -> dict[str, rankings.Estimate]:
   """What is known of each row by the score of a name, by the names of the rows."""
-  scores = {row.name: _by_seed(lines, task, name, row) for row in study.rows}
+  scores = {row.name: by_seed(lines, task, name, row) for row in study.rows}
   return {row: rankings.estimate(list(values.values()))
           for row, values in scores.items() if values}
 
 
-def _by_seed(lines, task, name, row):
+def by_seed(lines: Sequence[Line], task: study_types.Task, name: str,
+            row: study_types.Row) -> dict[int, float]:
   """The scores of a row on a task, by seed."""
   return {line["seed"]: line["scores"][name]
           for line in _of_task(lines, task) if line["row"] == row.name}

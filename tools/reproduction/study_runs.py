@@ -118,7 +118,7 @@ class Run:
       row, = [row for row in start.rows if row.name == self.row.name]
       run = Run(start, row, start.tasks[0], self.seed,
                 self._folder.parent / start.name, self._settings)
-      return _Checkpoint(run.stages()[0], run.model_dir, run.step)
+      return _Checkpoint(run._train(), run.model_dir, run.step)
     model_dir, steps = self._folder / start.name, self._settings.steps or start.steps
     return _Checkpoint(commands.Stage(
         f"train {start.name}",
