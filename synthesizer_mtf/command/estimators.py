@@ -129,6 +129,23 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       return super().export_saved_model(
           *args, checkpoint_path=path, **kwargs)
 
+  def _call_input_fn(self, input_fn, mode, input_context=None):
+    """As the base class, but data that this returns end when they are told to.
+
+    The thread that tunes tf.data's parallelism sleeps for up to a minute, and wakes
+    too early when it is cancelled: before the cancellation shows, after which it
+    sleeps on, and the end of a training waits for it. Without it, what is to be tuned
+    runs on all cores, up to 16. A dataset with a choice of its own keeps it. On TPUs
+    a function comes back, and nothing changes.
+    """
+    data = super()._call_input_fn(input_fn, mode, input_context)
+    if (isinstance(data, tf.data.Dataset)
+        and data.options().autotune.enabled is None):
+      options = tf.data.Options()
+      options.autotune.enabled = False
+      data = data.with_options(options)
+    return data
+
   def _usable(self, path):
     """Returns the path of a complete checkpoint, by default of the latest."""
     path = path or self.latest_checkpoint()

@@ -107,12 +107,12 @@ _LANGUAGE_MODELING = Study(
 
 _TRANSLATION = Study(
     "translation", "Translation (Table 2, left)",
-    (Task("translation", "studies/libreoffice.gin",
+    (Task("translation", "studies/translation.gin",
           (_bleu("BLEU, greedy"),
            _bleu("BLEU, beam 4", "Table 2, WMT14 En-De", folder="beam_4",
                  every_look=False, params={
                      "Bitransformer.decode.beam_size": 4,
-                     "Bitransformer.decode.alpha": 0.6})), 2000),),
+                     "Bitransformer.decode.alpha": 0.6})), 1500, looks=2),),
     (*_plain({"BLEU, beam 4": (2, "EnDe BLEU")}, "V Fix R FR D FD R+D D+V R+V"),
      _FLOOR))
 
