@@ -251,6 +251,22 @@ def test_evaluation_and_prediction_read_a_checkpoint(tmp_path, make_estimator):
         input_fn, checkpoint_path=path))["y"] == 3
 
 
+@pytest.mark.parametrize("own, used", [(None, False), (False, False), (True, True)])
+def test_data_have_no_thread_that_sleeps_on_unless_they_choose_it(
+    make_estimator, own, used):
+  def with_own_choice(params):
+    options = tf.data.Options()
+    if own is not None:
+      options.autotune.enabled = own
+    options.deterministic = False
+    return input_fn(params).with_options(options)
+
+  options = make_estimator()._call_input_fn(
+      with_own_choice, tf.estimator.ModeKeys.TRAIN).options()
+  assert options.autotune.enabled is used
+  assert options.deterministic is False
+
+
 @pytest.mark.parametrize("use", [
     lambda e: e.evaluate(input_fn, steps=1),
     lambda e: next(e.predict(input_fn)),
