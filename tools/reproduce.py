@@ -22,12 +22,12 @@ draws what the studies whose lines lie there come to.
 """
 
 import argparse
-import contextlib
 import functools
 import json
 import pathlib
 import sys
 
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import queue
@@ -49,6 +49,8 @@ from synthesizer_mtf.tools.reproduction import study_runs
 from synthesizer_mtf.tools.reproduction import tables
 import tensorflow.compat.v1 as tf
 
+# Whatever a ValueError says, the user can mend it.
+_ending = functools.partial(messages.ending, "reproduce", ValueError)
 _STEPS = 1000
 # Lengths and batch of the speed at laptop scale: those of the recipes.
 _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
@@ -58,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
   """Reads the flags and prints or runs the commands; returns the status."""
   args = _parse(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
-  with _one_sentence():
+  with _ending():
     work = _work(args)
   try:
     return work()
@@ -89,24 +91,16 @@ def _parse(argv):
   return args
 
 
-@contextlib.contextmanager
-def _one_sentence():
-  try:
-    yield
-  except ValueError as error:
-    sys.exit(f"reproduce: {error}")
-
-
 def _compare(args):
   """Compares two files; returns the status."""
-  with _one_sentence():
+  with _ending():
     compare.compare(args.compare, args.json)
   return 0
 
 
 def _results(args):
   """Draws the studies of a folder; returns the status."""
-  with _one_sentence():
+  with _ending():
     print(f"Wrote {forest.plot(pathlib.Path(args.results))}")
   return 0
 
@@ -130,7 +124,7 @@ def _table(args):
   if args.scale == "paper":
     return functools.partial(_print_commands, table, rows, args, settings)
   places = shares.shares(args.jobs)
-  _check_folder(plan.folder_of(table, args.output_dir), settings)
+  _claim(plan.folder_of(table, args.output_dir), settings)
   return functools.partial(
       _run_table, table, rows, args, settings, places)
 
@@ -153,7 +147,7 @@ def _study(args):
       args.steps, args.finetune_steps, args.task, _flags(args), args.gin_param,
       args.gin_file)
   places = shares.shares(args.jobs)
-  _check_folder(pathlib.Path(args.output_dir) / study.name, settings)
+  _claim(pathlib.Path(args.output_dir) / study.name, settings)
   path = pathlib.Path(args.output_dir) / study.name / study.name
   known = study_report.read(path.with_suffix(".jsonl"), study, settings)
   return functools.partial(
@@ -190,9 +184,9 @@ def _print_commands(table, rows, args, settings):
   return 0
 
 
-def _check_folder(folder, settings):
-  """Raises a ValueError if the folder holds a run with other settings."""
-  commands.check_settings(folder, {
+def _claim(folder, settings):
+  """As `commands.claim`."""
+  commands.claim(folder, {
       "steps": settings.steps, "finetune_steps": settings.finetune_steps,
       "gin_params": settings.gin_params})
 

@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
   try:
     plan = stages.Plan(args.output_dir, args.attention,
                        stages.SCALES[args.scale])
-    commands.check_settings(plan.folder, dataclasses.asdict(plan.scale))
+    commands.claim(plan.folder, dataclasses.asdict(plan.scale))
   except ValueError as error:
     return _failed(error)
   try:

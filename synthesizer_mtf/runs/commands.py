@@ -8,6 +8,8 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
+import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -102,18 +104,20 @@ def shown(command: list[str]) -> str:
   return " \\\n".join(lines)
 
 
-def check_settings(folder: pathlib.Path, settings: dict[str, Any]) -> None:
-  """Remembers the settings of a folder.
+def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
+  """Remembers the settings of a folder, which is this process's until it ends.
 
   Args:
     folder: a `pathlib.Path`, which is made where it is missing.
     settings: a dict that JSON can write.
 
   Raises:
-    ValueError: the folder holds a run with others.
+    ValueError: another process works in the folder, or it holds a run with other
+      settings.
   """
-  path = folder / "settings.json"
   folder.mkdir(parents=True, exist_ok=True)
+  _lock(folder)
+  path = folder / "settings.json"
   if not path.exists():
     path.write_text(json.dumps(settings) + "\n", encoding="utf-8")
   found = json.loads(path.read_text(encoding="utf-8"))
@@ -121,3 +125,16 @@ def check_settings(folder: pathlib.Path, settings: dict[str, Any]) -> None:
     raise ValueError(
         f"--output_dir={folder} holds a run with {found}, not {settings}; "
         "remove it or name another directory.")
+
+
+def _lock(folder):
+  """Locks a folder; the system unlocks it when this process ends, in whatever way."""
+  descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o666)
+  try:
+    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except OSError as error:
+    if error.errno not in (errno.EACCES, errno.EAGAIN):
+      return  # A file system without locks.
+    raise ValueError(
+        f"--output_dir={folder} is where another process of this command works; "
+        "wait for its end, or name another directory.") from None

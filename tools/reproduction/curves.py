@@ -55,7 +55,7 @@ def _draw(axis, study, task, lines, key):
               if (line["row"], line["task"]) == (row.name, task.name)]
     steps = sorted(set.intersection(*map(set, curves))) if curves else []
     seeds = [[curve[step] for curve in curves] for step in steps]
-    color, style = f"C{number % 10}", "-" if number < 10 else "--"
+    color, style = f"C{number}", "-" if number < 10 else "--"
     highest += [max(values) for step, values in zip(steps, seeds)
                 if step > 0.05 * max(steps)]
     axis.plot(steps, [statistics.mean(values) for values in seeds], color=color,

@@ -29,7 +29,7 @@ def draw(axis: Any, study: study_types.Study, task: study_types.Task,
   for number, row in enumerate(study.rows):
     if row.name not in found:
       continue
-    place, estimate, color = names.index(row.name), found[row.name], f"C{number % 10}"
+    place, estimate, color = names.index(row.name), found[row.name], f"C{number}"
     values = list(study_report.by_seed(lines, task, name, row).values())
     axis.plot(values, [place] * len(values), "o", color=color, markersize=3, alpha=0.5)
     axis.plot(estimate.mean, place, "|", color=color, markersize=12)

@@ -1,0 +1,33 @@
+"""Tests of the folders that long commands work in."""
+
+import subprocess
+import sys
+
+import pytest
+from synthesizer_mtf.runs import commands
+
+_CLAIM = """
+import pathlib, sys
+from synthesizer_mtf.runs import commands
+commands.claim(pathlib.Path(sys.argv[1]), {"steps": 1})
+print("claimed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_folder_belongs_to_one_process_until_it_is_killed(tmp_path):
+  folder = tmp_path / "new"
+  with subprocess.Popen([sys.executable, "-c", _CLAIM, folder], text=True,
+                        stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    assert other.stdout.readline() == "claimed\n"
+    with pytest.raises(ValueError, match=f"--output_dir={folder} .* another process"):
+      commands.claim(folder, {"steps": 1})
+    other.kill()
+  commands.claim(folder, {"steps": 1})
+  commands.claim(folder, {"steps": 1})
+
+
+def test_a_folder_keeps_its_settings(tmp_path):
+  commands.claim(tmp_path, {"steps": 1})
+  with pytest.raises(ValueError, match="'steps': 1}, not {'steps': 2}; remove it"):
+    commands.claim(tmp_path, {"steps": 2})
