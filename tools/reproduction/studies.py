@@ -161,7 +161,8 @@ _BLOCKS = Study(
     (_blocks("V", "V", "V"), _blocks("R", "R", "R"),
      _blocks("R then V", _MIXED, _MIXED),
      _blocks("V then R", _MIXED[::-1], _MIXED[::-1]),
-     _blocks("R in the encoder", "R", "V"), _blocks("R in the decoder", "V", "R")))
+     _blocks("R in the encoder", "R", "V"), _blocks("R in the decoder", "V", "R"),
+     _FLOOR))
 
 STUDIES = {study.name: study for study in (
     _WARM_START, _SPAN_CORRUPTION, _LANGUAGE_MODELING, _TRANSLATION, _FINETUNING,
