@@ -322,6 +322,8 @@ class AttentionInputs:
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
     """What `query_rows` and `memory_columns` give together, in one pass."""
+    if self._gathers and self.context.model.ensemble_dims:
+      return self.memory_columns(self.query_rows(table))
     if self._gathers:
       return tables.gather_table(
           table, self.query_position, self.memory_position)

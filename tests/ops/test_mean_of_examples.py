@@ -106,6 +106,17 @@ def test_what_cannot_be_taken_apart_is_masked(notation, bindings):
   assert mean_of_examples.MeanOfExamplesOperation not in kinds
 
 
+@pytest.mark.parametrize("notation", ["V", "R", "Fix+FD+V"])
+def test_an_ensemble_of_one_is_the_model_without(notation):
+  alone, _ = run(notation, *max_lengths(notation))
+  together, _ = run(notation, "Unitransformer.ensemble = 1", *max_lengths(notation))
+  assert together.keys() == alone.keys()
+  for name, value in alone.items():
+    np.testing.assert_allclose(
+        np.reshape(together[name], np.shape(value)), value,
+        atol=2e-4 * np.abs(value).max(), err_msg=name)
+
+
 def layout(ids):
   with tf.Graph().as_default(), tf.Session() as session:
     found = examples.Layout.of_ids(tf.constant(ids, tf.int32))
