@@ -139,7 +139,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     a function comes back, and nothing changes.
     """
     data = super()._call_input_fn(input_fn, mode, input_context)
-    if (isinstance(data, tf.data.Dataset)
+    if (isinstance(data, tf.compat.v2.data.Dataset)  # The base of v1's, too.
         and data.options().autotune.enabled is None):
       options = tf.data.Options()
       options.autotune.enabled = False

@@ -251,15 +251,17 @@ def test_evaluation_and_prediction_read_a_checkpoint(tmp_path, make_estimator):
         input_fn, checkpoint_path=path))["y"] == 3
 
 
+@pytest.mark.parametrize("module", [tf.data, tf.compat.v2.data])
 @pytest.mark.parametrize("own, used", [(None, False), (False, False), (True, True)])
 def test_data_have_no_thread_that_sleeps_on_unless_they_choose_it(
-    make_estimator, own, used):
+    make_estimator, module, own, used):
   def with_own_choice(params):
+    del params
     options = tf.data.Options()
     if own is not None:
       options.autotune.enabled = own
     options.deterministic = False
-    return input_fn(params).with_options(options)
+    return module.Dataset.from_tensors({"x": tf.ones([1])}).with_options(options)
 
   options = make_estimator()._call_input_fn(
       with_own_choice, tf.estimator.ModeKeys.TRAIN).options()
