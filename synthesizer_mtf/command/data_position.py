@@ -159,7 +159,8 @@ class DataPosition(tf.train.SessionRunHook):
 def digest(iterators: list[tf.Tensor]) -> bytes:
   """What tells the data of iterators from others: files, texts, steps and shapes.
 
-  Numbers, such as seeds and sizes of buffers, may differ: the state knows its own.
+  Numbers, such as seeds and sizes of buffers, may differ: the state knows its own. So
+  may the options of the whole, such as those that the estimator adds.
 
   Args:
     iterators: resources of initializable iterators, in the default graph.
@@ -173,7 +174,10 @@ def digest(iterators: list[tf.Tensor]) -> bytes:
   shapes = [str(i.op.node_def.attr["output_shapes"]).encode() for i in iterators]
   makers = [op.name for i in iterators for op in i.consumers()
             if op.type == "MakeIterator"]
-  found = sorted([*shapes, *_contents(_ancestors(makers, nodes), functions, set())])
+  options = {name for maker in makers for name in _inputs(nodes[maker])
+             if nodes[name].op == "OptionsDataset"}
+  counted = [node for node in _ancestors(makers, nodes) if node.name not in options]
+  found = sorted([*shapes, *_contents(counted, functions, set())])
   return hashlib.sha256(b"\0".join(found)).hexdigest().encode()
 
 
@@ -181,11 +185,16 @@ def _ancestors(names, nodes):
   """The nodes of these names and all that they take inputs from."""
   found, pending = {}, list(names)
   while pending:
-    name = pending.pop().lstrip("^").partition(":")[0]
+    name = pending.pop()
     if name not in found:
       found[name] = nodes[name]
-      pending += nodes[name].input
+      pending += _inputs(nodes[name])
   return found.values()
+
+
+def _inputs(node):
+  """The names of the nodes that a node takes inputs from."""
+  return [name.lstrip("^").partition(":")[0] for name in node.input]
 
 
 def _contents(nodes, functions, seen) -> Iterator[bytes]:
