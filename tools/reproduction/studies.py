@@ -33,6 +33,14 @@ def _bleu(title, paper="", **others):
               **others.pop("params", {})}, **others)
 
 
+def _log_perplexity(paper=""):
+  """100 batches are more than the text held out fills."""
+  return Evaluation(
+      (Score("log perplexity", "log_perplexity", True, 3, paper),),
+      ("perplexity_eval.gin",),
+      {"utils.run.perplexity_eval_steps": 100, "mesh_eval_dataset_fn.seed": 1})
+
+
 _BOOLQ = Task("boolq", "studies/boolq.gin", (_accuracy("BoolQ, accuracy"),), 300,
               looks=1)
 _ROTTEN_TOMATOES = Task(
@@ -59,11 +67,6 @@ _WARM_START = Study(
     Start("pretrained_v", ("studies/pretraining.gin", "attention/v.gin"),
           10000))
 
-# 100 batches are more than the text held out fills.
-_PERPLEXITY = Evaluation(
-    (Score("log perplexity", "log_perplexity", True, 3, "Table 4, C4"),),
-    ("perplexity_eval.gin",),
-    {"utils.run.perplexity_eval_steps": 100, "mesh_eval_dataset_fn.seed": 1})
 _PERPLEXITIES = Evaluation(
     (Score("perplexity per token", "eval/perplexity_per_token", True, 2),
      Score("per word", "eval/perplexity_per_word", True, 1, "Table 2, LM1B")),
@@ -94,8 +97,8 @@ _FLOOR = Row("all alike", ("attention/fix.gin",), {
 
 _SPAN_CORRUPTION = Study(
     "span_corruption", "Span corruption (Table 4)",
-    (Task("span_corruption", "studies/span_corruption.gin", (_PERPLEXITY,), 1000,
-          looks=3),),
+    (Task("span_corruption", "studies/span_corruption.gin",
+          (_log_perplexity("Table 4, C4"),), 1000, looks=3),),
     (*_plain({"log perplexity": (4, "Log PPL")},
              "V R D R+V D+V LightConv DyConv FR Fix FR+V FD T"), _FLOOR))
 
@@ -157,7 +160,8 @@ def _blocks(name, encoder, decoder):
 _MIXED = ["R", "R", "V", "V"]
 _BLOCKS = Study(
     "blocks", "Which blocks need V?",
-    (Task("span_corruption", "studies/blocks.gin", (_PERPLEXITY,), 1000, looks=3),),
+    (Task("span_corruption", "studies/blocks.gin", (_log_perplexity(),), 1000,
+          looks=3),),
     (_blocks("V", "V", "V"), _blocks("R", "R", "R"),
      _blocks("R then V", _MIXED, _MIXED),
      _blocks("V then R", _MIXED[::-1], _MIXED[::-1]),
