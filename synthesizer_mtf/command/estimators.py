@@ -13,6 +13,7 @@ import functools
 import os
 import re
 from typing import Any
+import warnings
 
 from absl import logging
 from mesh_tensorflow.transformer import utils
@@ -139,12 +140,14 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     a function comes back, and nothing changes.
     """
     data = super()._call_input_fn(input_fn, mode, input_context)
-    if (isinstance(data, tf.compat.v2.data.Dataset)  # The base of v1's, too.
-        and data.options().autotune.enabled is None):
-      options = tf.data.Options()
-      options.autotune.enabled = False
-      data = data.with_options(options)
-    return data
+    if not isinstance(data, tf.compat.v2.data.Dataset):  # The base of v1's, too.
+      return data
+    with warnings.catch_warnings():  # Within graphs options are known in Python only.
+      warnings.simplefilter("ignore")
+      chosen = data.options().autotune.enabled
+    options = tf.data.Options()
+    options.autotune.enabled = bool(chosen)
+    return data.with_options(options)
 
   def _usable(self, path):
     """Returns the path of a complete checkpoint, by default of the latest."""
