@@ -321,14 +321,11 @@ class AttentionInputs:
     return tables.cut(table, "memory_length", self.memory_length.size)
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
-    """What `query_rows` and `memory_columns` give together, in one pass."""
-    if self._gathers and self.context.model.ensemble_dims:
-      return self.memory_columns(self.query_rows(table))
-    if self._gathers:
+    """What `query_rows` and `memory_columns` give together, in one pass if it can."""
+    if self._gathers and not self.context.model.ensemble_dims:
       return tables.gather_table(
           table, self.query_position, self.memory_position)
-    return self.query_rows(
-        tables.cut(table, "memory_length", self.memory_length.size))
+    return self.query_rows(self.memory_columns(table))
 
   def at_offsets(self, before: mtf.Tensor, after: mtf.Tensor) -> mtf.Tensor:
     """Entries at the offset of each key from each query.
