@@ -5,17 +5,17 @@
 #               marked as slow
 # make test     runs all tests
 # make lint     looks for mistakes that need no run
-# make install  makes .venv, with the newest Python from 3.13 to 3.10 that is on the
-#               path or in pyenv, or PYTHON=python3.11; the ones above call it when
+# make install  makes .venv by uv, with the newest Python from 3.13 to 3.10 that is on
+#               the path or in pyenv, or PYTHON=python3.11; the ones above call it when
 #               setup.py or a lock file changed; VENV=... names another folder
-# make test-both  runs the tests on both stacks, in .venv and .venv-other
+# make test-both  runs the tests on both stacks, in .venv-new and .venv-old
 # make lock     writes the lock files in requirements/ anew
 # make clean    removes .venv and what tests and builds left behind
 
 PYTHON ?=
 VENV ?= .venv
 STAMP := $(VENV)/.installed
-FIND := VENV="$(VENV)" PYTHON="$(PYTHON)" sh requirements/find_python.sh
+export PYTHON
 
 .PHONY: demo lint lock quick test test-both install clean FORCE
 
@@ -38,16 +38,17 @@ install: $(STAMP)
 # Also where a Python is named, which may be another, or the one it has is gone.
 $(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt) \
     $(if $(PYTHON),FORCE,$(shell test -x "$(VENV)/bin/python" || echo FORCE))
-	@python=$$($(FIND)) && "$$python" requirements/install.py "$(VENV)"
+	@sh requirements/install.sh "$(VENV)"
 
 FORCE:
 
 test-both:
-	@sh requirements/test_both.sh
+	@PYTHONS="3.13 3.12" $(MAKE) VENV=.venv-new test
+	@PYTHONS="3.11 3.10" $(MAKE) VENV=.venv-old test
 
-lock:
-	@sh requirements/lock.sh
+lock: $(STAMP)
+	@$(VENV)/bin/python requirements/lock.py
 
 clean:
-	rm -rf $(VENV) $(VENV).lock $(VENV)-other $(VENV)-other.lock build dist *.egg-info .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-new $(VENV)-old $(VENV)*.lock build dist *.egg-info .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,119 @@
+"""Writes the lock files anew, with the newest versions that setup.py allows.
+
+    make lock
+
+Each entry has the hashes of the files that Linux can install, and under it the Pythons
+that have a wheel of it. Of what has none, the file that is built is locked, and why it
+builds without a compiler stands here. Other files do not install: their hashes lack.
+"""
+
+import itertools
+import pathlib
+import subprocess
+import sys
+import tempfile
+import tomllib
+
+from packaging import markers
+from packaging import tags
+from packaging import utils
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+
+# File, its Pythons, and the machines that all of its packages have wheels for.
+LOCK_FILES = {
+    "python3.10-3.11.txt": (["3.10", "3.11"], ["x86_64"]),
+    "python3.12-3.13.txt": (["3.12", "3.13"], ["x86_64", "aarch64"]),
+}
+
+BUILT = {
+    "crcmod": "Its C extension is optional, and the same functions in Python are there.",
+    "dill": "Python only, built by setuptools.",
+    "docopt": "Python only, built by setuptools.",
+    "hdfs": "Python only, built by setuptools.",
+    "promise": "Python only, built by setuptools.",
+    "rouge-score": "Python only, built by setuptools.",
+}
+
+PROJECT = """[tool.uv]
+environments = {environments}
+# Its wheels end with 3.12: requirements/editdistance takes its place.
+override-dependencies = ["editdistance; python_version < '3.13'"]
+"""
+
+
+def main():
+  for name, (pythons, machines) in LOCK_FILES.items():
+    packages = resolve(pythons, machines)
+    (FOLDER / name).write_text(
+        "".join(entry(package, pythons, machines) for package in packages))
+    print(f"requirements/{name}: {len(packages)} packages.")
+
+
+def resolve(pythons, machines):
+  """Asks uv, with no lock file of before; returns tables of a `pylock.toml`."""
+  environments = [
+      f"python_version == '{python}' and platform_machine == '{machine}' and "
+      "sys_platform == 'linux' and platform_python_implementation == 'CPython'"
+      for python, machine in itertools.product(pythons, machines)]
+  with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    (folder / "pyproject.toml").write_text(PROJECT.format(environments=environments))
+    (folder / "installer.in").write_text("pip>=23.2\nuv\nwheel\n")
+    subprocess.run(
+        [pathlib.Path(sys.executable).parent / "uv", "pip", "compile", str(FOLDER.parent / "setup.py"), "installer.in",
+         "--extra", "test", "--universal", "--python-version", pythons[0],
+         "--quiet", "--output-file", "pylock.toml"], cwd=folder, check=True,
+        stdout=subprocess.DEVNULL)
+    return tomllib.loads((folder / "pylock.toml").read_text())["packages"]
+
+
+def entry(package, pythons, machines):
+  """The lines of one package; none where no Python of this file needs it."""
+  name, wheels = package["name"], package.get("wheels", [])
+  wanted = [python for python in pythons
+            if any(is_wanted(package, python, machine) for machine in machines)]
+  places = list(itertools.product(wanted, machines))
+  fitting = {place: {wheel["hashes"]["sha256"] for wheel in wheels
+                     if is_installable(wheel, *place)} for place in places}
+  files = set().union(*fitting.values())
+  note = "wheels: " + ", ".join(wanted)
+  if not all(fitting.values()):
+    if name not in BUILT:
+      sys.exit(f"{name} {package['version']} has no wheel for one of {places}: pin "
+               "another version in setup.py, or write in requirements/lock.py why it "
+               "builds without a compiler.")
+    files.add(package["sdist"]["hashes"]["sha256"])
+    note = f"built: {BUILT[name]}"
+  return " \\\n    ".join([
+      f"{name}=={package['version']}{marker(wanted, pythons)}",
+      *(f"--hash=sha256:{digest}" for digest in sorted(files))]) + f"\n    # {note}\n"
+
+
+def is_wanted(package, python, machine):
+  return markers.Marker(package.get("marker", "python_version > '3'")).evaluate({
+      "python_version": python, "python_full_version": f"{python}.0",
+      "platform_machine": machine, "platform_system": "Linux",
+      "sys_platform": "linux", "platform_python_implementation": "CPython"})
+
+
+def is_installable(wheel, python, machine):
+  """Whether this Python takes the wheel, on any Linux since 2020."""
+  version = tuple(map(int, python.split(".")))
+  platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(5, 32)] + [
+      f"{name}_{machine}" for name in ("manylinux2014", "manylinux2010", "manylinux1")]
+  _, _, _, offered = utils.parse_wheel_filename(wheel["url"].rpartition("/")[2])
+  return not offered.isdisjoint([
+      *tags.cpython_tags(version, platforms=platforms),
+      *tags.compatible_tags(version, platforms=platforms)])
+
+
+def marker(wanted, pythons):
+  """What tells the Pythons of a package, where they are not all of the file's."""
+  if wanted == pythons:
+    return ""
+  return " ; " + " or ".join(f"python_version == '{python}'" for python in wanted)
+
+
+if __name__ == "__main__":
+  main()
