@@ -8,7 +8,7 @@
 # make install  makes .venv by uv, with the newest Python from 3.13 to 3.10 that is on
 #               the path or in pyenv, or PYTHON=python3.11; the ones above call it when
 #               setup.py or a lock file changed; VENV=... names another folder
-# make test-both  runs the tests on both stacks, in .venv-new and .venv-old
+# make test-both  runs lint, and the tests on both stacks, in .venv-new and .venv-old
 # make lock     writes the lock files in requirements/ anew
 # make clean    removes .venv and what tests and builds left behind
 
@@ -43,8 +43,8 @@ $(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt) \
 FORCE:
 
 test-both:
-	@PYTHONS="3.13 3.12" $(MAKE) VENV=.venv-new test
-	@PYTHONS="3.11 3.10" $(MAKE) VENV=.venv-old test
+	@PYTHONS="3.13 3.12" $(MAKE) VENV=$(VENV)-new lint test
+	@PYTHONS="3.11 3.10" $(MAKE) VENV=$(VENV)-old test
 
 lock: $(STAMP)
 	@$(VENV)/bin/python requirements/lock.py

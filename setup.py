@@ -146,6 +146,8 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + (
     "transformers==4.57.6",
     # Draws configurations at random, the same with the same version.
     "hypothesis==6.141.1",
+    # Makes environments, also in tests; where there is none, pip fetches this one.
+    "uv>=0.13,<0.14",
     # Finds mistakes that need no run; its rules change between versions.
     "ruff==0.17.6",
 ]

@@ -12,11 +12,11 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import tomllib
 
 from packaging import markers
 from packaging import tags
 from packaging import utils
+import tomllib
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -27,7 +27,7 @@ LOCK_FILES = {
 }
 
 BUILT = {
-    "crcmod": "Its C extension is optional, and the same functions in Python are there.",
+    "crcmod": "Its C extension is optional: the same functions are there in Python.",
     "dill": "Python only, built by setuptools.",
     "docopt": "Python only, built by setuptools.",
     "hdfs": "Python only, built by setuptools.",
@@ -59,12 +59,12 @@ def resolve(pythons, machines):
   with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     (folder / "pyproject.toml").write_text(PROJECT.format(environments=environments))
-    (folder / "installer.in").write_text("pip>=23.2\nuv\nwheel\n")
+    (folder / "installer.in").write_text("pip>=23.2\nwheel\n")
     subprocess.run(
-        [pathlib.Path(sys.executable).parent / "uv", "pip", "compile", str(FOLDER.parent / "setup.py"), "installer.in",
-         "--extra", "test", "--universal", "--python-version", pythons[0],
-         "--quiet", "--output-file", "pylock.toml"], cwd=folder, check=True,
-        stdout=subprocess.DEVNULL)
+        [pathlib.Path(sys.executable).parent / "uv", "pip", "compile",
+         FOLDER.parent / "setup.py", "installer.in", "--extra", "test", "--universal",
+         "--python-version", pythons[0], "--quiet", "--output-file", "pylock.toml"],
+        cwd=folder, check=True, stdout=subprocess.DEVNULL)
     return tomllib.loads((folder / "pylock.toml").read_text())["packages"]
 
 

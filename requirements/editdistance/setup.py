@@ -1,7 +1,7 @@
 """The module `editdistance` for Pythons that its own wheels leave out.
 
-t5 calls one function of it. Its version 0.8.1 has wheels up to Python 3.12, and needs
-a C++ compiler on later ones.
+seqio and t5 require it. Its newest version, 0.8.1, has wheels up to Python 3.12 and
+wants a C++ compiler on later ones.
 """
 
 from setuptools import setup
@@ -9,7 +9,7 @@ from setuptools import setup
 setup(
     name="editdistance",
     version="0.8.1+nltk",
-    description="editdistance.distance by nltk, in Python",
+    description="editdistance in Python, by nltk",
     py_modules=["editdistance"],
-    install_requires=["nltk"],  # Comes with t5, too.
+    install_requires=["nltk"],  # Which t5 requires, too.
 )

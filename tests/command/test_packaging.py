@@ -2,6 +2,7 @@
 
 import ast
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,15 @@ def test_setup_names_the_supported_pythons_on_another_one(tmp_path):
   assert ran.returncode == 1
   assert ran.stderr.strip().endswith("use one of those.")
   assert "3.10 to 3.13" in ran.stderr and "3.14" in ran.stderr
+
+
+def test_editdistance_in_python_has_what_its_users_call():
+  found = runpy.run_path(str(ROOT / "requirements" / "editdistance" / "editdistance.py"))
+  for name in ("eval", "distance"):
+    assert found[name]("kitten", "sitting") == 3
+    assert found[name](["a", "bc"], ["bc"]) == 1
+  for name in ("eval_criterion", "distance_le_than"):
+    assert found[name]("ab", "b", 1) and not found[name]("ab", "c", 1)
 
 
 def test_every_pinned_dependency_has_a_reason():

@@ -1,7 +1,7 @@
-"""What `make install` leaves behind, with fake Pythons that install nothing."""
+"""What `make install` leaves behind: the real uv, and one small package."""
 
 import os
-import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -9,86 +9,24 @@ import sys
 import time
 
 import pytest
+from support import clones
 from support.paths import ROOT
 
-SECONDS = 60
+VERSION = f"3.{sys.version_info[1]}"
 
-# Makes an environment, or writes down how pip was called and does what a test says.
-FAKE_PYTHON = f"""#!/bin/sh
-for last; do :; done
-case "$*" in
-  *"-m venv "*)
-    mkdir -p "$last/bin" "$last/lib/python3/site-packages/pip"
-    cp "$0" "$last/bin/python"
-    echo 'version = 3.{sys.version_info[1]}.99' > "$last/pyvenv.cfg" ;;
-  *"-m pip "*)
-    packages=$(dirname "$0")/../lib/python3/site-packages
-    echo "${{PIP_NO_INDEX-}}|${{PIP_FIND_LINKS-}}|$*" >> "$FAKE/log"
-    case "$*" in */dev/stdin) cat > "$FAKE/stdin" ;; esac
-    [ ! -e "$FAKE/pip" ] || . "$FAKE/pip" ;;
-esac
-"""
-
-# Runs a script after a statement, with that fake Python as its own.
-RUN = """
-import os, pathlib, runpy, shutil, signal, sys, types
-# Which whoever starts tests in the background may have switched off.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-script, sys.executable, statement, *words = sys.argv[1:]
-shutil.disk_usage = lambda folder: types.SimpleNamespace(free=1e12)
-exec(statement)
-sys.argv = [script, *words]
-runpy.run_path(script, run_name="__main__")
-"""
-
-
-class Clone:
-  """A clone of what an installation reads, and an environment."""
-
-  def __init__(self, folder):
-    self.folder = folder
-    self.environment = folder / "work" / ".venv"
-    self.python = folder / "python"
-    self.python.write_text(FAKE_PYTHON)
-    self.python.chmod(0o755)
-    (folder / "clone").mkdir()
-    shutil.copytree(ROOT / "requirements", folder / "clone" / "requirements")
-    for name in ("setup.py", "pyproject.toml"):
-      shutil.copy(ROOT / name, folder / "clone" / name)
-
-  def start(self, statement="", **environment):
-    return subprocess.Popen(
-        [sys.executable, "-S", "-c", RUN,
-         str(self.folder / "clone" / "requirements" / "install.py"),
-         str(self.python), statement, str(self.environment)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "FAKE": str(self.folder), **environment})
-
-  def install(self, statement="", **environment):
-    process = self.start(statement, **environment)
-    out, err = process.communicate(timeout=SECONDS)
-    return subprocess.CompletedProcess([], process.returncode, out, err)
-
-  def let_pip(self, do):
-    """What each call of pip does, in shell; nothing at first."""
-    (self.folder / "pip").write_text(do)
-
-  def calls(self):
-    log = self.folder / "log"
-    return log.read_text().splitlines() if log.exists() else []
-
-  def has(self, name):
-    return os.path.lexists(self.environment / name)
+# What is half installed, as a hook.
+HALF = 'touch "$(echo "$CLONE"/work/.venv/lib/python*/site-packages)/half"; '
 
 
 @pytest.fixture
 def clone(tmp_path):
-  return Clone(tmp_path)
+  return clones.Clone(tmp_path)
 
 
 def assert_complete(clone, ran):
   assert (ran.returncode, ran.stderr) == (0, "")
-  assert clone.has(".installed") and not clone.has(".unfinished")
+  assert clone.has(".installed")
+  assert {"tiny", "ours"} <= clone.packages()
 
 
 def the_sentence(ran):
@@ -99,7 +37,7 @@ def the_sentence(ran):
 
 
 def wait_for(path):
-  until = time.time() + SECONDS
+  until = time.time() + clones.SECONDS
   while not path.exists():
     assert time.time() < until, path
     time.sleep(0.02)
@@ -112,120 +50,146 @@ def test_an_installation_that_is_complete_is_left_alone(clone):
   assert clone.calls() == calls
 
 
-def test_packages_are_installed_with_the_hashes_of_the_lock_file(clone):
+def test_a_package_with_another_hash_than_the_locked_one_is_refused(clone):
+  clone.lock({"tiny": "1.0"}, wrong_hash=True)
+  ran = clone.install()
+  assert ran.returncode == 1 and "Hash mismatch" in ran.stderr
+  assert not clone.has(".installed") and not clone.packages()
+
+
+def test_only_a_python_that_editdistance_has_no_wheel_for_gets_the_stand_in(clone):
   clone.install()
-  lock = ("python3.12-3.13.txt" if sys.version_info >= (3, 12) else
-          "python3.10-3.11.txt")
-  builders, locked, ours, check = clone.calls()
-  assert "--require-hashes" in builders and "--require-hashes" in locked
-  assert locked.endswith(lock) and ours.endswith("clone[test]")
-  assert check.endswith("pip check")
-  assert (clone.folder / "stdin").read_text().count(" ; ") == 4
+  assert ("editdistance" in clone.packages()) == (VERSION == "3.13")
 
 
-def test_a_folder_of_wheels_reaches_pip(clone):
-  clone.install(PIP_NO_INDEX="1", PIP_FIND_LINKS="/the/wheels")
-  assert clone.calls()
-  assert all(call.startswith("1|/the/wheels|") for call in clone.calls())
+@pytest.mark.parametrize("settings, variable, value", [
+    ({"PIP_INDEX_URL": "https://a/simple"}, "UV_DEFAULT_INDEX", "https://a/simple"),
+    ({"PIP_EXTRA_INDEX_URL": "https://a https://b"}, "UV_INDEX", "https://a https://b"),
+    ({"PIP_FIND_LINKS": "/a /b"}, "UV_FIND_LINKS", "/a,/b"),
+    ({"PIP_NO_CACHE_DIR": "1"}, "UV_NO_CACHE", "1"),
+    ({"PIP_NO_CACHE_DIR": "off"}, "UV_NO_CACHE", None),
+    ({"PIP_PROXY": "http://p:3"}, "ALL_PROXY", "http://p:3"),
+    ({"PIP_CERT": "/c.pem"}, "SSL_CERT_FILE", "/c.pem"),
+    ({"PIP_INDEX_URL": "https://a", "UV_DEFAULT_INDEX": "https://uv"},
+     "UV_DEFAULT_INDEX", "https://uv"),
+    ({"PIP_CONFIG_FILE": "pip.conf"}, "UV_DEFAULT_INDEX", "https://conf/simple"),
+    ({"PIP_CONFIG_FILE": "pip.conf", "PIP_INDEX_URL": "https://a"},
+     "UV_DEFAULT_INDEX", "https://a"),
+])
+def test_uv_is_told_what_pip_would_do(
+    install_module, monkeypatch, tmp_path, settings, variable, value):
+  monkeypatch.chdir(tmp_path)
+  tmp_path.joinpath("pip.conf").write_text(
+      "[global]\nindex-url = https://conf/simple\nretries = 3\n")
+  for name in list(os.environ):
+    if name.startswith(("PIP_", "UV_", "ALL_PROXY", "SSL_CERT")):
+      monkeypatch.delenv(name)
+  for name, text in {"PIP_CONFIG_FILE": os.devnull, **settings}.items():
+    monkeypatch.setenv(name, text)
+  uv = install_module.Uv("/uv", sys.executable)
+  assert uv.environment.get(variable) == value
+
+
+@pytest.fixture
+def install_module(monkeypatch):
+  monkeypatch.syspath_prepend(str(ROOT / "requirements"))
+  import install
+  yield install
+  del sys.modules["install"]
 
 
 def test_a_newer_lock_file_renews_what_is_there(clone):
   clone.install()
-  (clone.environment / "kept").touch()
-  for path in (clone.folder / "clone" / "requirements").iterdir():
-    os.utime(path, (time.time() + 5, time.time() + 5))
+  subprocess.run([clones.UV, "pip", "install", "--quiet", "--no-index", "--python",
+                  clone.environment, clone.wheels / clones.write_wheel(
+                      clone.wheels, "jupyter", "1.0", {})], check=True)
+  clone.lock({"tiny": "2.0"})
+  clone.renew()
   assert_complete(clone, clone.install())
-  assert clone.has("kept") and len(clone.calls()) == 8
+  assert "jupyter" in clone.packages()
+  assert len(list(clone.environment.rglob("tiny-2.0.dist-info"))) == 1
+  assert len(list(clone.environment.rglob("tiny-*.dist-info"))) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_installation_is_made_anew(clone, number):
-  clone.let_pip(f'touch "$packages/half"; kill -{int(number)} $PPID; sleep 0.2')
+  clone.hook(HALF + f'kill -{int(number)} $PPID; sleep 0.2')
   assert clone.install().returncode
-  assert not clone.has(".installed")
-  clone.let_pip("")
+  assert not clone.has(".installed") and list(clone.environment.rglob("half"))
+  clone.hook(":")
   ran = clone.install()
   assert "made anew" in ran.stdout
   assert_complete(clone, ran)
-  assert not clone.has("lib/python3/site-packages/half")
+  assert not list(clone.environment.rglob("half"))
 
 
 def test_an_interruption_is_one_sentence(clone):
-  clone.let_pip("kill -2 $PPID; sleep 0.2")
+  clone.hook("kill -2 $PPID; sleep 0.2; exit 1")
   assert "interrupted" in the_sentence(clone.install())
 
 
 def test_an_interrupted_renewal_is_not_trusted(clone):
   clone.install()
-  os.utime(clone.environment / ".installed", (1, 1))
-  clone.let_pip("kill -9 $PPID")
+  clone.renew()
+  clone.hook("kill -9 $PPID")
   clone.install()
-  assert not clone.has(".installed") and clone.has(".unfinished")
-
-
-def test_an_environment_of_another_python_is_made_anew(clone):
-  clone.install()
-  (clone.environment / "pyvenv.cfg").write_text("version = 3.9.18\n")
-  ran = clone.install()
-  assert "made anew" in ran.stdout
-  assert_complete(clone, ran)
+  assert not clone.has(".installed")
+  clone.hook(":")
+  assert "made anew" in clone.install().stdout
 
 
 def test_an_interrupted_removal_is_not_trusted(clone):
   clone.install()
-  (clone.environment / "pyvenv.cfg").write_text("version = 3.9.18\n")
-  ran = clone.install("shutil.rmtree = lambda path: os._exit(9)")
-  assert ran.returncode == 9 and not clone.has(".installed")
+  clone.add("work/.venv/bin/python", "#!/bin/sh\necho 3.9\n")
+  clone.add("hook", 'case "$*" in "venv --quiet"*) rm "$CLONE"/work/.venv/pyvenv.cfg\n'
+                    "kill -9 $PPID; exit ;; esac\n")
+  assert clone.install().returncode
+  clone.hook(":")
   ran = clone.install()
   assert "made anew" in ran.stdout
   assert_complete(clone, ran)
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(clone):
+def test_what_earlier_versions_left_unfinished_is_made_anew(clone):
   clone.install()
-  python = clone.environment / "bin" / "python"
-  python.unlink()
-  python.symlink_to("/no/such/python")
+  (clone.environment / ".unfinished").touch()
   ran = clone.install()
   assert "made anew" in ran.stdout
   assert_complete(clone, ran)
-  assert python.exists()
 
 
-def test_an_environment_without_pip_gets_one(clone):
+@pytest.mark.parametrize("python", ["echo 3.9", "exit 127"])
+def test_an_environment_of_another_python_is_made_anew(clone, python):
   clone.install()
-  (clone.environment / "kept").touch()
-  (clone.environment / ".installed").unlink()
-  pip = clone.environment / "lib" / "python3" / "site-packages" / "pip"
-  pip.rmdir()
-  assert_complete(clone, clone.install())
-  assert pip.exists() and clone.has("kept")
+  (clone.environment / "bin" / "python").unlink()
+  clone.add("work/.venv/bin/python", f"#!/bin/sh\n{python}\n")
+  ran = clone.install()
+  assert "made anew" in ran.stdout
+  assert_complete(clone, ran)
 
 
 def test_two_at_once_take_turns(clone):
-  clone.let_pip('touch "$FAKE/busy"; '
-                'while [ ! -e "$FAKE/go" ]; do sleep 0.02; done')
+  clone.hook('touch "$CLONE/busy"; while [ ! -e "$CLONE/go" ]; do sleep 0.02; done')
   first = clone.start()
   wait_for(clone.folder / "busy")
   second = clone.start()
   assert "waiting for it" in second.stdout.readline()
   (clone.folder / "go").touch()
   for process in (first, second):
-    out, _ = process.communicate(timeout=SECONDS)
+    out, _ = process.communicate(timeout=clones.SECONDS)
     assert process.returncode == 0
-  assert not out and len(clone.calls()) == 4
+  assert not out and len(clone.calls("pip install")) == 2
 
 
-def test_the_pip_of_a_killed_installation_is_waited_for(clone):
-  clone.let_pip('touch "$FAKE/busy"; '
-                'while [ ! -e "$FAKE/go" ]; do sleep 0.02; done')
+def test_the_uv_of_a_killed_installation_is_waited_for(clone):
+  clone.hook('touch "$CLONE/busy"; while [ ! -e "$CLONE/go" ]; do sleep 0.02; done')
   first = clone.start()
   wait_for(clone.folder / "busy")
   first.kill()
   second = clone.start()
   assert "waiting for it" in second.stdout.readline()
   (clone.folder / "go").touch()
-  out, _ = second.communicate(timeout=SECONDS)
+  out, _ = second.communicate(timeout=clones.SECONDS)
   assert "made anew" in out and second.returncode == 0
   assert clone.has(".installed")
 
@@ -237,30 +201,29 @@ def test_too_little_space_is_one_sentence_and_nothing_is_made(clone):
   assert not clone.environment.exists() and not clone.calls()
 
 
-def test_a_pip_that_fails_on_the_way_leaves_nothing_to_trust(clone):
-  clone.let_pip('touch "$packages/half"; echo No space left >&2; exit 1')
+def test_an_installation_that_fails_on_the_way_leaves_nothing_to_trust(clone):
+  clone.hook(HALF + "echo No space left >&2; exit 1")
   ran = clone.install()
   assert ran.returncode == 1 and ran.stderr.startswith("No space left\n")
-  assert not clone.has(".installed") and clone.has(".unfinished")
-  clone.let_pip("")
+  clone.hook(":")
   assert_complete(clone, clone.install())
-  assert not clone.has("lib/python3/site-packages/half")
+  assert not list(clone.environment.rglob("half"))
 
 
-def test_a_pip_that_fails_at_the_start_changes_nothing(clone):
+def test_an_installation_that_fails_at_the_start_changes_nothing(clone):
   clone.install()
   (clone.environment / "kept").touch()
-  os.utime(clone.environment / ".installed", (1, 1))
-  clone.let_pip("exit 1")
+  clone.renew()
+  clone.hook("exit 1")
   assert "PIP_FIND_LINKS" in the_sentence(clone.install())
   assert not clone.has(".installed")
-  clone.let_pip("")
+  clone.hook(":")
   assert_complete(clone, clone.install())
   assert clone.has("kept")
 
 
 def test_packages_that_do_not_fit_leave_nothing_to_trust(clone):
-  clone.let_pip('case "$*" in *"pip check") exit 1 ;; *) touch "$packages/x" ;; esac')
+  clone.add("hook", 'case "$*" in "pip check"*) exit 1 ;; esac\n')
   assert clone.install().returncode == 1
   assert not clone.has(".installed")
 
@@ -288,13 +251,139 @@ def test_a_folder_of_something_else_is_refused_and_kept(clone):
 def test_a_file_in_the_place_of_the_environment_is_one_sentence(clone):
   clone.environment.parent.mkdir()
   clone.environment.touch()
-  assert "did not finish" in the_sentence(clone.install())
+  assert "is no environment" in the_sentence(clone.install())
 
 
-MAKE = pathlib.Path(shutil.which("make") or "/no/make")
+def test_without_uv_pip_fetches_the_locked_one(clone):
+  clone.add("bin/uv", "#!/bin/sh\n")  # One that is too old.
+  clone.lock({"tiny": "1.0", "uv": "1.0"}, files={"uv": {
+      "uv-1.0.data/scripts/uv": clones.LOGGED.format(uv=clones.UV)}})
+  assert_complete(clone, clone.install())
+  assert clone.calls("pip install")
 
 
-@pytest.mark.skipif(not MAKE.exists(), reason="there is no make")
+class TestPython:
+  """Which Python an environment gets, among those that a machine has."""
+
+  @pytest.fixture
+  def choose(self, install_module, monkeypatch, tmp_path):
+    """A function of what there is, by version or name, and of the environment's."""
+    monkeypatch.delenv("PYTHON", raising=False)
+    monkeypatch.delenv("PYTHONS", raising=False)
+    monkeypatch.setattr(install_module, "_version", lambda python: str(python).strip(
+        "/") if "bin" not in str(python) else choose.own)
+
+    class Uv:
+      def find(self, python):
+        return choose.machine.get(python, "")
+
+    def choose(machine, own=""):
+      choose.machine, choose.own = machine, own
+      return install_module._choose_python(tmp_path, Uv())
+    return choose
+
+  ORDER = ["3.13", "3.12", "3.11", "3.10"]
+
+  @pytest.mark.parametrize("first", range(4))
+  def test_the_newest_is_taken(self, choose, first):
+    versions = self.ORDER[first:]
+    assert choose({v: f"/{v}" for v in versions}) == f"/{versions[0]}"
+
+  def test_an_environment_keeps_its_own(self, choose):
+    assert choose({"3.13": "/3.13", "3.11": "/3.11"}, own="3.11") == "/3.11"
+
+  def test_another_order_is_followed(self, choose, monkeypatch):
+    monkeypatch.setenv("PYTHONS", "3.11 3.10")
+    machine = {"3.13": "/3.13", "3.10": "/3.10"}
+    assert choose(machine, own="3.13") == "/3.10"
+
+  def test_what_is_no_cpython_is_passed_over(self, choose):
+    assert choose({"3.13": "/", "3.12": "/3.12"}) == "/3.12"
+
+  def test_where_there_is_none_uv_downloads_one(self, choose, capsys):
+    assert choose({"3.14": "/3.14"}) == "3.13"
+    assert "uv downloads Python 3.13" in capsys.readouterr().out
+
+  @pytest.mark.parametrize("named, found, sentence", [
+      ("python3.12", "", "python3.12 is none"),
+      ("pypy3", "/", "pypy3 is none"),
+      ("other", "/2.7", "other is Python 2.7"),
+      ("other", "/3.9", "needs a CPython from 3.10 to 3.13"),
+  ])
+  def test_one_that_is_named_and_does_not_fit_is_refused(
+      self, choose, monkeypatch, named, found, sentence):
+    monkeypatch.setenv("PYTHON", named)
+    with pytest.raises(SystemExit, match=re.escape(sentence)):
+      choose({named: found, "3.13": "/3.13"})
+
+  def test_the_one_that_is_named_is_taken(self, choose, monkeypatch):
+    monkeypatch.setenv("PYTHON", "python3.10")
+    assert choose({"python3.10": "/3.10", "3.13": "/3.13"}, own="3.13") == "/3.10"
+
+  @pytest.mark.parametrize("statement, version", [
+      ("", VERSION),
+      ('sys.implementation.name = "pypy"', ""),
+      ('sysconfig.get_config_vars()["Py_GIL_DISABLED"] = 1', ""),
+  ])
+  def test_only_a_cpython_with_its_lock_has_a_version(
+      self, install_module, clone, statement, version):
+    python = clone.add("python", f"""#!/bin/sh
+exec {sys.executable} -S -c 'import sys, sysconfig
+{statement}
+exec(sys.argv[1])' "$2"
+""")
+    assert install_module._version(python) == version
+
+  def test_uv_sees_those_of_pyenv_first(self, install_module, monkeypatch, tmp_path):
+    folder = tmp_path / "versions" / "3.12.1" / "bin"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    uv = install_module.Uv("/uv", sys.executable)
+    assert uv.environment["PATH"].startswith(f"{folder}:")
+
+
+class TestStart:
+  """What install.sh starts, on a machine that has only what a test puts there."""
+
+  @pytest.fixture
+  def start(self, clone):
+    clone.add("clone/requirements/install.py", "")
+    (clone.folder / "bin" / "uv").unlink()
+    (clone.folder / "bin" / "dirname").symlink_to(shutil.which("dirname"))
+
+    def start(**environment):
+      return subprocess.run(
+          ["/bin/sh", str(clone.requirements / "install.sh"), ".venv"], text=True,
+          capture_output=True, check=False, timeout=clones.SECONDS,
+          env={"PATH": str(clone.folder / "bin"), "HOME": str(clone.folder),
+               **environment})
+    return start
+
+  # Which can make environments, or cannot.
+  COMPLETE = '#!/bin/sh\n[ "$1" = -c ] && exit 0\necho "$0" "$@"\n'
+  INCOMPLETE = COMPLETE.replace("exit 0", "exit 1")
+
+  def test_any_python_that_can_make_environments_starts_it(self, clone, start):
+    clone.add("bin/python3", self.INCOMPLETE)
+    python = clone.add("bin/python3.11", self.COMPLETE)
+    assert start().stdout == f"{python} {clone.requirements}/install.py .venv\n"
+
+  def test_one_of_pyenv_starts_it(self, clone, start):
+    clone.add("bin/python3", "#!/bin/sh\nexit 127\n")
+    python = clone.add(".pyenv/versions/3.12.1/bin/python", self.COMPLETE)
+    assert start().stdout.startswith(str(python))
+
+  def test_uv_alone_starts_it(self, clone, start):
+    clone.add("bin/uv", self.INCOMPLETE)
+    assert "bin/uv run --no-project --python >=3.10,<3.14" in start().stdout
+
+  def test_without_any_the_sentence_tells_what_to_type(self, clone, start):
+    clone.add("bin/python3", self.INCOMPLETE)
+    sentence = the_sentence(start())
+    for words in ("apt install python3-venv", "brew install python@3.13", "uv"):
+      assert words in sentence
+
+
 class TestMake:
   """`make install` in that clone, with a fake script in the place of ours."""
 
@@ -303,29 +392,34 @@ class TestMake:
     """A function of further words, which tells whether the script was called."""
     shutil.copy(ROOT / "Makefile", clone.folder / "clone")
     called = clone.folder / "called"
-    script = clone.folder / "clone" / "requirements" / "install.py"
 
-    def run(*words):
-      script.write_text(f"open({str(called)!r}, 'w').close()")
-      subprocess.run(
-          [MAKE, "install", f"VENV={clone.environment}", *words], check=True,
-          cwd=clone.folder / "clone", capture_output=True, timeout=SECONDS,
-          env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")})
-      return called.exists()
+    def run(*words, target="install", **options):
+      (clone.requirements / "install.sh").write_text(f"echo $PYTHON > '{called}'\n")
+      return subprocess.run(
+          ["make", target, f"VENV={clone.environment}", *words], check=True, text=True,
+          cwd=clone.folder / "clone", capture_output=True, timeout=clones.SECONDS,
+          env=clone.variables() | {"PYTHON": ""}), called.exists()
     return run
 
   def test_a_complete_environment_is_not_looked_at(self, clone, make):
     clone.install()
-    assert not make()
+    assert not make()[1]
 
   def test_what_is_not_complete_is_installed(self, make):
-    assert make()
+    assert make()[1]
 
   def test_a_python_that_is_named_is_looked_at(self, clone, make):
     clone.install()
-    assert make(f"PYTHON={sys.executable}")
+    assert make("PYTHON=python3.7")[1]
+    assert (clone.folder / "called").read_text() == "python3.7\n"
 
   def test_an_environment_whose_python_is_gone_is_looked_at(self, clone, make):
     clone.install()
     (clone.environment / "bin" / "python").unlink()
-    assert make()
+    assert make()[1]
+
+  def test_both_stacks_have_an_environment_of_their_own(self, clone, make):
+    printed = make("--dry-run", target="test-both")[0].stdout
+    for name in (f"{clone.environment}-new", f"{clone.environment}-old"):
+      assert f'install.sh "{name}"' in printed
+      assert f"{name}/bin/python -m pytest" in printed

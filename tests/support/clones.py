@@ -1,0 +1,171 @@
+"""A clone that installs in a second: one small package, and the real uv.
+
+Packages come from a folder of wheels, and what builds them is part of the clone, so
+nothing asks the network. What uv is asked is written down, and a test says what else
+happens then.
+"""
+
+import hashlib
+import inspect
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+
+from support.paths import ROOT
+
+SECONDS = 60
+UV = pathlib.Path(sys.executable).parent / "uv"
+LOCK_FILE = ("python3.12-3.13.txt" if sys.version_info >= (3, 12) else
+             "python3.10-3.11.txt")
+
+PROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "NAME"
+version = "1.0"
+"""
+
+# Writes down what it is asked, does what the test says, and asks the real one.
+LOGGED = """#!/bin/sh
+echo "$UV_FIND_LINKS|$*" >> "$CLONE/log"
+[ ! -e "$CLONE/hook" ] || . "$CLONE/hook"
+exec "{uv}" "$@"
+"""
+
+# Runs a script after a statement, as the signals of a terminal find it.
+RUN = """
+import os, pathlib, runpy, shutil, signal, sys, types
+signal.signal(signal.SIGINT, signal.default_int_handler)
+shutil.disk_usage = lambda folder: types.SimpleNamespace(free=1e12)
+script, statement, *words = sys.argv[1:]
+exec(statement)
+sys.argv = [script, *words]
+runpy.run_path(script, run_name="__main__")
+"""
+
+
+def write_wheel(folder, name, version, files):
+  """Writes a wheel of these files, given by name; its name."""
+  info = f"{name}-{version}.dist-info"
+  files = {**files, f"{info}/METADATA": (
+      f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"),
+           f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\n"
+                            "Root-Is-Purelib: true\nTag: py3-none-any\n"}
+  record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+  path = pathlib.Path(folder) / f"{name}-{version}-py3-none-any.whl"
+  with zipfile.ZipFile(path, "w") as wheel:
+    for file, text in {**files, f"{info}/RECORD": record}.items():
+      member = zipfile.ZipInfo(file, (2020, 1, 1, 0, 0, 0))
+      member.external_attr = 0o100755 << 16
+      wheel.writestr(member, text)
+  return path.name
+
+
+# In the place of setuptools, which the folder of wheels lacks.
+BACKEND = f"""import pathlib, zipfile
+
+{inspect.getsource(write_wheel)}
+
+def build_wheel(folder, settings=None, metadata=None):
+  return write_wheel(folder, "NAME", "1.0", {{}})
+
+build_editable = build_wheel
+"""
+
+
+class Clone:
+  """What an installation reads, and the environment that it makes."""
+
+  def __init__(self, folder):
+    self.folder = folder
+    self.environment = folder / "work" / ".venv"
+    self.wheels = folder / "wheels"
+    self.requirements = folder / "clone" / "requirements"
+    self.wheels.mkdir()
+    self.requirements.mkdir(parents=True)
+    for name in ("install.sh", "install.py"):
+      shutil.copy(ROOT / "requirements" / name, self.requirements)
+    self._write_project(folder / "clone", "ours")
+    self._write_project(self.requirements / "editdistance", "editdistance")
+    (folder / "clone" / "setup.py").touch()
+    self.lock({"tiny": "1.0"})
+    self.add("bin/uv", LOGGED.format(uv=UV))
+
+  def _write_project(self, folder, name):
+    folder.mkdir(exist_ok=True)
+    (folder / "pyproject.toml").write_text(PROJECT.replace("NAME", name))
+    (folder / "backend.py").write_text(BACKEND.replace("NAME", name))
+
+  def add(self, name, text):
+    """Writes a program in the place of what is there; returns its path."""
+    path = self.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # It may be a link to a real one.
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+  def lock(self, packages, wrong_hash=False, files=None):
+    """Writes wheels, with some files, and the lock files of them."""
+    entries = []
+    for name, version in packages.items():
+      wheel = write_wheel(self.wheels, name, version, (files or {}).get(
+          name, {f"{name}.py": ""}))
+      digest = hashlib.sha256((self.wheels / wheel).read_bytes()).hexdigest()
+      entries.append(f"{name}=={version} \\\n    --hash=sha256:"
+                     f"{'0' * 64 if wrong_hash else digest}\n")
+    for name in ("python3.10-3.11.txt", "python3.12-3.13.txt"):
+      (self.requirements / name).write_text("".join(entries))
+
+  def start(self, statement="", **environment):
+    """Runs install.py after a statement in Python."""
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", RUN, str(self.requirements / "install.py"),
+         statement, str(self.environment)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**self.variables(), **environment})
+
+  def variables(self):
+    """Those of a machine without network, and without pip's own settings."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("PIP_", "UV_", "PYTHON", "MAKE", "VIRTUAL_"))}
+    return {**kept, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            "CLONE": str(self.folder), "PYTHON": sys.executable,
+            "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.wheels),
+            "UV_CACHE_DIR": str(self.folder / "cache")}
+
+  def install(self, statement="", **environment):
+    process = self.start(statement, **environment)
+    out, err = process.communicate(timeout=SECONDS)
+    return subprocess.CompletedProcess([], process.returncode, out, err)
+
+  def hook(self, do):
+    """What happens, in shell, whenever packages are installed."""
+    self.add("hook", f'case "$*" in "pip install --python"*)\n{do} ;; esac\n')
+
+  def calls(self, word=""):
+    """What uv was asked to install or to make."""
+    log = self.folder / "log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [line for line in lines if " --help" not in line and word in line]
+
+  def has(self, name):
+    return os.path.lexists(self.environment / name)
+
+  def packages(self):
+    """The names of what is installed."""
+    found = self.environment.glob("lib/python*/site-packages/*.dist-info")
+    return {path.name.partition("-")[0] for path in found}
+
+  def renew(self):
+    """Makes all inputs newer than what is installed."""
+    for path in self.requirements.iterdir():
+      os.utime(path, (time.time() + 5, time.time() + 5))
