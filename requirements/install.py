@@ -155,7 +155,8 @@ class Uv:
   def install(self, python, *words):
     """Installs packages, with bars of progress where someone looks."""
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
-    self("pip", "install", "--python", str(python), *quiet, *self.offline, *words)
+    self("pip", "install", "--python", str(python), "--compile-bytecode", *quiet,
+         *self.offline, *words)
 
 
 def _settings_of_pip(python):

@@ -61,7 +61,8 @@ def test_setup_names_the_supported_pythons_on_another_one(tmp_path):
 
 
 def test_editdistance_in_python_has_what_its_users_call():
-  found = runpy.run_path(str(ROOT / "requirements" / "editdistance" / "editdistance.py"))
+  found = runpy.run_path(
+      str(ROOT / "requirements" / "editdistance" / "editdistance.py"))
   for name in ("eval", "distance"):
     assert found[name]("kitten", "sitting") == 3
     assert found[name](["a", "bc"], ["bc"]) == 1
