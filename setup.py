@@ -144,6 +144,8 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + (
     # The last ones with T5 on Flax, which imported and exported models are
     # compared with.
     "transformers==4.57.6",
+    # Finds what tests have started, and ends it.
+    "psutil>=5.9,<8",
     # Draws configurations at random, the same with the same version.
     "hypothesis==6.141.1",
     # Makes environments, also in tests; where there is none, pip fetches this one.

@@ -4,8 +4,11 @@ No folder here has the name of one of gin files: this folder is on Python's path
 and gin would look for `models/laptop.gin` in a package `models` that is no file.
 """
 
+import ctypes
+import gc
 import os
 import pydoc_data.topics
+import signal
 
 # First: it makes mesh_tensorflow importable.
 import synthesizer_mtf  # noqa: F401, I001  # isort: skip
@@ -13,6 +16,7 @@ import synthesizer_mtf  # noqa: F401, I001  # isort: skip
 from absl import flags
 import gin
 import hypothesis
+import psutil
 import pytest
 import seqio
 from support import cases
@@ -41,6 +45,16 @@ def pytest_addoption(parser):
 def pytest_configure(config):
   if config.getoption("quick"):
     hypothesis.settings.load_profile("quick")
+  # Also where nohup or a server has switched it off, for this and all it starts.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+  # What processes of tests have started is ours once those have ended.
+  ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def pytest_collection_finish():
+  """Spares the many graphs of tests most searches for garbage."""
+  gc.freeze()
+  gc.set_threshold(100_000, 20, 50)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -69,6 +83,30 @@ def _quick(items):
     if case not in seen and (test not in seen or case[-1]):
       seen.update([test, case])
       yield item
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_runs_on():
+  """What the tests of a file have started ends with them, or is ended."""
+  before = _running()
+  yield
+  _, left = psutil.wait_procs(_running() - before, timeout=60)
+  for process in left:
+    process.kill()
+  assert not left
+
+
+def _running():
+  """The processes that this one has started, but for what forks others for it."""
+  us, found = psutil.Process(), set()
+  for process in us.children(recursive=True):
+    try:
+      forks = process.ppid() == us.pid and "multiprocessing" in str(process.cmdline())
+      if process.status() != psutil.STATUS_ZOMBIE and not forks:
+        found.add(process)
+    except psutil.NoSuchProcess:
+      pass
+  return found
 
 
 @pytest.fixture(autouse=True)

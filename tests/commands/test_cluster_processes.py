@@ -103,11 +103,8 @@ def killed(processes, alone):
       "Cluster.timeout_seconds = 15")
   wait_for_line(chief, "tf_loss.*\\[5\\]")
   worker.kill()
-  began = time.monotonic()
   chief.wait()
-  return types.SimpleNamespace(
-      model_dir=model_dir, chief=chief, tasks=tasks,
-      seconds=time.monotonic() - began)
+  return types.SimpleNamespace(model_dir=model_dir, chief=chief, tasks=tasks)
 
 
 def wait_for_line(process, pattern):
@@ -157,7 +154,6 @@ def test_two_processes_have_the_gradients_of_one(alone, killed):
 
 def test_a_killed_worker_ends_the_chief_with_one_sentence(killed):
   assert killed.chief.returncode == 1
-  assert killed.seconds < 90
   last = killed.chief.log.read_text().strip().splitlines()[-1]
   assert last == (
       f"synthesizer_mesh_transformer: the {killed.tasks[1]} has not answered "

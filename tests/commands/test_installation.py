@@ -11,6 +11,7 @@ import time
 import pytest
 from support import clones
 from support.paths import ROOT
+from support.processes import LIMIT
 
 VERSION = f"3.{sys.version_info[1]}"
 
@@ -37,7 +38,7 @@ def the_sentence(ran):
 
 
 def wait_for(path):
-  until = time.time() + clones.SECONDS
+  until = time.time() + LIMIT
   while not path.exists():
     assert time.time() < until, path
     time.sleep(0.02)
@@ -176,7 +177,7 @@ def test_two_at_once_take_turns(clone):
   assert "waiting for it" in second.stdout.readline()
   (clone.folder / "go").touch()
   for process in (first, second):
-    out, _ = process.communicate(timeout=clones.SECONDS)
+    out, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 0
   assert not out and len(clone.calls("pip install")) == 2
 
@@ -189,7 +190,7 @@ def test_the_uv_of_a_killed_installation_is_waited_for(clone):
   second = clone.start()
   assert "waiting for it" in second.stdout.readline()
   (clone.folder / "go").touch()
-  out, _ = second.communicate(timeout=clones.SECONDS)
+  out, _ = second.communicate(timeout=LIMIT)
   assert "made anew" in out and second.returncode == 0
   assert clone.has(".installed")
 
@@ -354,7 +355,7 @@ class TestStart:
     def start(**environment):
       return subprocess.run(
           ["/bin/sh", str(clone.requirements / "install.sh"), ".venv"], text=True,
-          capture_output=True, check=False, timeout=clones.SECONDS,
+          capture_output=True, check=False, timeout=LIMIT,
           env={"PATH": str(clone.folder / "bin"), "HOME": str(clone.folder),
                **environment})
     return start
@@ -397,7 +398,7 @@ class TestMake:
       (clone.requirements / "install.sh").write_text(f"echo $PYTHON > '{called}'\n")
       return subprocess.run(
           ["make", target, f"VENV={clone.environment}", *words], check=True, text=True,
-          cwd=clone.folder / "clone", capture_output=True, timeout=clones.SECONDS,
+          cwd=clone.folder / "clone", capture_output=True, timeout=LIMIT,
           env=clone.variables() | {"PYTHON": ""}), called.exists()
     return run
 

@@ -6,6 +6,8 @@ import sys
 import pytest
 from support import processes
 from support.events import scalars
+from support.launching import evaluated
+from support.launching import inferred
 from support.launching import Launcher
 from support.launching import STEPS
 from support.launching import steps
@@ -65,8 +67,7 @@ def test_eval_writes_predictions_and_metrics(launcher):
   metrics = scalars(folder)
   assert {"eval/synth_text_pairs/bleu",
           "eval/synth_text_pairs/sequence_accuracy"} <= set(metrics)
-  predictions = (folder / "synth_text_pairs_4_predictions").read_text()
-  assert len(predictions.splitlines()) == 8
+  assert len(evaluated(folder / "synth_text_pairs_4_predictions")) == 8
 
 
 @pytest.mark.parametrize("how", ["beam_search", "sample_decode"])
@@ -78,7 +79,7 @@ def test_infer_decodes_a_file(launcher, how):
       "infer_checkpoint_step = 4", f"input_filename = '{source}'",
       f"output_filename = '{output}'", "utils.run.batch_size = 4"])
   assert done.returncode == 0, done.stderr[-3000:]
-  assert len(output.with_name(f"{how}.txt-4").read_text().splitlines()) == 3
+  assert len(inferred(output.with_name(f"{how}.txt-4"))) == 3
 
 
 def test_an_exported_model_decodes_as_the_trainer(launcher):
@@ -94,7 +95,7 @@ def test_an_exported_model_decodes_as_the_trainer(launcher):
       "infer_checkpoint_step = 4", f"input_filename = '{source}'",
       f"output_filename = '{output}'"])
   assert done.returncode == 0, done.stderr[-3000:]
-  expected = output.with_name("trainer.txt-4").read_text().splitlines()
+  expected = inferred(output.with_name("trainer.txt-4"))
   assert len(expected) == len(launcher.words)
   saved, = export.iterdir()
   script = (
@@ -106,7 +107,7 @@ def test_an_exported_model_decodes_as_the_trainer(launcher):
       [sys.executable, "-c", script, str(saved), *launcher.words],
       capture_output=True, text=True, check=False)
   assert loaded.returncode == 0, loaded.stderr[-3000:]
-  decoded = [line[1:] for line in loaded.stdout.splitlines() if line[:1] == ">"]
+  decoded = [line[1:] for line in loaded.stdout.split("\n") if line[:1] == ">"]
   assert decoded == expected
 
 

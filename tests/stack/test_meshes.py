@@ -11,9 +11,16 @@ from support.meshes import loss_and_gradients
 
 pytestmark = pytest.mark.slow
 
-MESHES = [(n, "batch:2,model:2") for n in cases.NOTATIONS] + [
-    ("R", "batch:2"), ("R", "model:2"), ("FR+D+V", "model:4"),
-    ("FD", "batch:4")]
+# All variants split both ways; those that are parts of the mixtures also alone.
+MESHES = [(n, "batch:2,model:2") for n in ("R", "T", "Pattern", "FR+D+V", "Fix+FD+V")
+         ] + [(n, "batch:2") for n in ("R", "V", "FR", "D")] + [
+             (n, "model:2") for n in ("R", "Fix", "FD", "R+D")]
+
+
+def test_every_variant_is_split_both_ways():
+  assert set(cases.VARIANTS) == {
+      part for name, mesh in MESHES if "," in mesh for part in name.split("+")}
+  assert set(cases.VARIANTS) <= {name for name, _ in MESHES}
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import time
 import zipfile
 
 from support.paths import ROOT
+from support.processes import LIMIT
 
-SECONDS = 60
 UV = pathlib.Path(sys.executable).parent / "uv"
 LOCK_FILE = ("python3.12-3.13.txt" if sys.version_info >= (3, 12) else
              "python3.10-3.11.txt")
@@ -39,10 +39,9 @@ echo "$UV_FIND_LINKS|$*" >> "$CLONE/log"
 exec "{uv}" "$@"
 """
 
-# Runs a script after a statement, as the signals of a terminal find it.
+# Runs a script after a statement, on a large disk.
 RUN = """
-import os, pathlib, runpy, shutil, signal, sys, types
-signal.signal(signal.SIGINT, signal.default_int_handler)
+import os, pathlib, runpy, shutil, sys, types
 shutil.disk_usage = lambda folder: types.SimpleNamespace(free=1e12)
 script, statement, *words = sys.argv[1:]
 exec(statement)
@@ -144,7 +143,7 @@ class Clone:
 
   def install(self, statement="", **environment):
     process = self.start(statement, **environment)
-    out, err = process.communicate(timeout=SECONDS)
+    out, err = process.communicate(timeout=LIMIT)
     return subprocess.CompletedProcess([], process.returncode, out, err)
 
   def hook(self, do):

@@ -45,6 +45,18 @@ class Launcher:
     return run(words, self.folder)
 
 
+def evaluated(path):
+  """What an evaluation has decoded: any line can be empty, also the last."""
+  return path.read_text().split("\n")
+
+
+def inferred(path):
+  """What mode `infer` has decoded: each line, empty or not, ends in a new line."""
+  *lines, rest = path.read_text().split("\n")
+  assert not rest
+  return lines
+
+
 def steps(launcher):
   return sorted(int(p.stem.split("-")[1])
                 for p in launcher.model_dir.glob("model.ckpt-*.index"))

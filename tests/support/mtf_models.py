@@ -3,7 +3,7 @@
 import pathlib
 
 import gin
-from support.launching import Launcher
+from support import launching
 from synthesizer_mtf import gin_files
 import t5.models
 import tensorflow.compat.v1 as tf
@@ -13,7 +13,7 @@ FILES = ["dataset.gin", "models/laptop.gin", "cpu.gin"]
 LENGTHS = {"inputs": 16, "targets": 12}
 
 
-class Folder(Launcher):
+class Folder(launching.Launcher):
   """A folder with data, bindings of a tiny model, and a stock model of a step."""
 
   def __init__(self, folder, vocabulary):
@@ -64,4 +64,4 @@ def attention(model_dir, stack="encoder"):
 def predictions(path):
   """The lines of the file of predictions that begins with a path."""
   found, = pathlib.Path(path).parent.glob(pathlib.Path(path).name + "-*")
-  return found.read_text().splitlines()
+  return launching.inferred(found)
