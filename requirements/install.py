@@ -45,6 +45,10 @@ SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
             "trusted-host": "UV_INSECURE_HOST", "timeout": "UV_HTTP_TIMEOUT",
             "proxy": "ALL_PROXY", "cert": "SSL_CERT_FILE"}
 
+REMEDY = ("The installation did not finish, for the reason above: the same command "
+          "starts it again. Behind a proxy, HTTPS_PROXY names it; without a network, "
+          "PIP_NO_INDEX=1 and PIP_FIND_LINKS=FOLDER take the packages from a folder.")
+
 
 def main(environment):
   """Installs into the folder of this name, unless it is complete."""
@@ -144,8 +148,8 @@ class Uv:
     self.environment.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     self.offline = ["--no-index"] if "no-index" in settings else []
 
-  def __call__(self, *words):
-    _run([self.path, *words], env=self.environment)
+  def __call__(self, *words, **more):
+    _run([self.path, *words], env=self.environment, **more)
 
   def find(self, python):
     """The path of a Python, given by its version, name or path; else nothing."""
@@ -174,7 +178,7 @@ def _settings_of_pip(python):
 def _install(folder, lock, uv):
   """Makes or renews the environment."""
   python = _choose_python(folder, uv)
-  version = _version(python) or python
+  version = _version(python)
   if not folder.exists() or not any(folder.iterdir()):
     _mark(lock, "unfinished")
     uv("venv", "--quiet", "--python", python, str(folder))
@@ -213,14 +217,18 @@ def _choose_python(folder, uv):
     if _version(python) in LOCK_FILES:
       return python
   if named:
-    is_named = f"Python {_version(found[0])}" if _version(found[0]) else "none"
+    release = _version(found[0])
+    what = f"is Python {release}" if release else "is missing, or is no CPython"
     sys.exit("synthesizer_mtf needs a CPython from 3.10 to 3.13, because its "
-             f"TensorFlow has wheels for no other, but {named} is {is_named}: name "
-             "another, as in make PYTHON=python3.12.")
-  print(f"There is no Python {', '.join(versions)} on the path or in pyenv, and "
-        f"TensorFlow has wheels for no other: uv downloads Python {versions[0]}.",
-        flush=True)
-  return versions[0]
+             f"TensorFlow has wheels for no other, but {named} {what}: name another, "
+             "as in make PYTHON=python3.12.")
+  none = (f"There is no Python {', '.join(versions)} on the path or in pyenv, and "
+          "TensorFlow has wheels for no other")
+  print(f"{none}: uv downloads Python {versions[0]}.", flush=True)
+  uv("python", "install", versions[0], remedy=f"{none}, and uv could not download one, "
+     "for the reason above: type 'apt install python3-venv' on Debian 12, 13 or Ubuntu "
+     "24.04, 'brew install python@3.13' on macOS.")
+  return uv.find(versions[0])
 
 
 def _install_packages(python, version, uv):
@@ -251,17 +259,14 @@ def _output(*command, env=None):
   return "" if ran.returncode else ran.stdout.strip()
 
 
-def _run(command, text=None, env=None):
-  """Runs a command; its failure ends this program in one sentence.
+def _run(command, text=None, env=None, remedy=REMEDY):
+  """Runs a command; its failure ends this program in one sentence, the remedy.
 
   The command keeps the lock, if it lives longer than this program.
   """
   if subprocess.run(command, input=text, text=True, check=False, env=env,
                     close_fds=False).returncode:
-    sys.exit("The installation did not finish, for the reason above: the same "
-             "command starts it again. Behind a proxy, HTTPS_PROXY names it; without "
-             "a network, PIP_NO_INDEX=1 and PIP_FIND_LINKS=FOLDER take the packages "
-             "from a folder.")
+    sys.exit(remedy)
 
 
 if __name__ == "__main__":

@@ -278,6 +278,10 @@ class TestPython:
       def find(self, python):
         return choose.machine.get(python, "")
 
+      def __call__(self, *words, remedy):
+        assert words[:2] == ("python", "install") and "apt install" in remedy
+        choose.machine[words[2]] = "/downloaded"
+
     def choose(machine, own=""):
       choose.machine, choose.own = machine, own
       return install_module._choose_python(tmp_path, Uv())
@@ -302,12 +306,12 @@ class TestPython:
     assert choose({"3.13": "/", "3.12": "/3.12"}) == "/3.12"
 
   def test_where_there_is_none_uv_downloads_one(self, choose, capsys):
-    assert choose({"3.14": "/3.14"}) == "3.13"
+    assert choose({"3.14": "/3.14"}) == "/downloaded"
     assert "uv downloads Python 3.13" in capsys.readouterr().out
 
   @pytest.mark.parametrize("named, found, sentence", [
-      ("python3.12", "", "python3.12 is none"),
-      ("pypy3", "/", "pypy3 is none"),
+      ("python3.12", "", "python3.12 is missing"),
+      ("pypy3", "/", "pypy3 is missing, or is no CPython"),
       ("other", "/2.7", "other is Python 2.7"),
       ("other", "/3.9", "needs a CPython from 3.10 to 3.13"),
   ])
