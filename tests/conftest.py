@@ -54,7 +54,7 @@ def pytest_configure(config):
 def pytest_collection_finish():
   """Spares the many graphs of tests most searches for garbage."""
   gc.freeze()
-  gc.set_threshold(100_000, 20, 50)
+  gc.set_threshold(20_000, 10, 10)
 
 
 def pytest_collection_modifyitems(config, items):

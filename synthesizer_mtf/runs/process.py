@@ -70,7 +70,9 @@ class Running:
       self._offset = out.tell()
       self._process = subprocess.Popen(
           command, stdout=out, stderr=subprocess.STDOUT,
-          stdin=subprocess.DEVNULL, env={**os.environ, **share.environment},
+          stdin=subprocess.DEVNULL, env={
+              # Its two streams in order: the last line is why it failed.
+              **os.environ, "PYTHONUNBUFFERED": "1", **share.environment},
           preexec_fn=functools.partial(_prepare, share.cores)
           if sys.platform == "linux" else None)
 

@@ -6,8 +6,7 @@ import sys
 import pytest
 from support import processes
 from support.events import scalars
-from support.launching import evaluated
-from support.launching import inferred
+from support.launching import decoded
 from support.launching import Launcher
 from support.launching import STEPS
 from support.launching import steps
@@ -67,7 +66,7 @@ def test_eval_writes_predictions_and_metrics(launcher):
   metrics = scalars(folder)
   assert {"eval/synth_text_pairs/bleu",
           "eval/synth_text_pairs/sequence_accuracy"} <= set(metrics)
-  assert len(evaluated(folder / "synth_text_pairs_4_predictions")) == 8
+  assert len(decoded(folder / "synth_text_pairs_4_predictions")) == 8
 
 
 @pytest.mark.parametrize("how", ["beam_search", "sample_decode"])
@@ -79,7 +78,7 @@ def test_infer_decodes_a_file(launcher, how):
       "infer_checkpoint_step = 4", f"input_filename = '{source}'",
       f"output_filename = '{output}'", "utils.run.batch_size = 4"])
   assert done.returncode == 0, done.stderr[-3000:]
-  assert len(inferred(output.with_name(f"{how}.txt-4"))) == 3
+  assert len(decoded(output.with_name(f"{how}.txt-4"))) == 3
 
 
 def test_an_exported_model_decodes_as_the_trainer(launcher):
@@ -95,7 +94,7 @@ def test_an_exported_model_decodes_as_the_trainer(launcher):
       "infer_checkpoint_step = 4", f"input_filename = '{source}'",
       f"output_filename = '{output}'"])
   assert done.returncode == 0, done.stderr[-3000:]
-  expected = inferred(output.with_name("trainer.txt-4"))
+  expected = decoded(output.with_name("trainer.txt-4"))
   assert len(expected) == len(launcher.words)
   saved, = export.iterdir()
   script = (

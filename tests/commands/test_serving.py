@@ -10,7 +10,7 @@ import pytest
 import seqio
 from support import cases
 from support import models
-from support.launching import inferred
+from support.launching import decoded
 from synthesizer_mtf import notation
 import tensorflow.compat.v1 as tf
 
@@ -121,7 +121,7 @@ class Trainer:
     """The trainer's decodes of texts."""
     (self.folder / "inputs").write_text("\n".join(texts) + "\n")
     self._run(mode="infer")
-    return inferred(self.folder / f"outputs-{STEP}")
+    return decoded(self.folder / f"outputs-{STEP}")
 
   def export(self):
     """The folder of the SavedModel."""

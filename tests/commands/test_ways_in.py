@@ -11,7 +11,6 @@ import pytest
 import seqio
 from support import harness
 from support import mtf_models
-from support.launching import evaluated
 from support.launching import STEPS
 from support.mtf_models import attention
 from support.mtf_models import TASK
@@ -82,8 +81,9 @@ def test_eval_predict_and_export_have_it_without_extra_bindings(folder, tuned):
   folder.data()
   model = folder.model("tuned")
   model.eval(TASK, checkpoint_steps=-1)
-  lines = evaluated(tuned / "validation_eval" / f"{TASK}_2_predictions")
-  assert len(lines) == 8
+  # T5 writes new lines between what was decoded, which can be empty.
+  lines = (tuned / "validation_eval" / f"{TASK}_2_predictions").read_text()
+  assert len(lines.split("\n")) == 8
   source = folder.folder / "words.txt"
   source.write_text("\n".join(folder.words[:3]) + "\n")
   output = folder.folder / "predicted"

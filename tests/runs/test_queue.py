@@ -16,7 +16,7 @@ from synthesizer_mtf.runs import shares
 WAIT = """
 import pathlib, sys, time
 def wait(path):
-  for _ in range(6000):
+  for _ in range(60000):
     if pathlib.Path(path).exists():
       return
     time.sleep(0.01)
@@ -131,12 +131,27 @@ def test_steps_of_a_run_that_failed_are_no_longer_waited_for(tmp_path, capsys):
   assert "0 of 1 runs done, 1 failed: 100%" in capsys.readouterr().out
 
 
+def until_called_thrice(monkeypatch, folder, name):
+  """Code of a stage that ends after three calls of a method of `Progress`."""
+  method, calls, seen = getattr(progress.Progress, name), [], folder / "seen"
+
+  def called(self):
+    method(self)
+    calls.append(self)
+    if len(calls) == 3:
+      seen.touch()
+
+  monkeypatch.setattr(progress.Progress, name, called)
+  return f"wait({str(seen)!r})"
+
+
 @pytest.mark.parametrize("places", [1, 2])
 def test_a_terminal_shows_one_line_for_all_or_a_bar_for_each(
     tmp_path, capsys, monkeypatch, places):
   monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
   monkeypatch.setenv("COLUMNS", "80")
-  run([Run("a", stage(tmp_path, "train a", "", range(20)))], places)
+  seen = until_called_thrice(monkeypatch, tmp_path, "show") if places == 2 else ""
+  run([Run("a", stage(tmp_path, "train a", seen, range(20)))], places)
   shown = capsys.readouterr().out
   assert ("\rtrain a " in shown) == (places == 1)
   last = shown.splitlines()[-1]
@@ -147,7 +162,8 @@ def test_a_terminal_shows_one_line_for_all_or_a_bar_for_each(
 def test_without_a_terminal_the_line_comes_now_and_then(
     tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
-  run([Run("a", stage(tmp_path, "a", "time.sleep(0.1)", range(20)))])
+  seen = until_called_thrice(monkeypatch, tmp_path, "line")
+  run([Run("a", stage(tmp_path, "a", seen, range(20)))])
   lines = [line for line in capsys.readouterr().out.splitlines()
            if "runs done" in line]
   assert len(lines) > 2 and lines[0].startswith("0 of 1 runs done, 1 running:")

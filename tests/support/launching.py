@@ -45,13 +45,8 @@ class Launcher:
     return run(words, self.folder)
 
 
-def evaluated(path):
-  """What an evaluation has decoded: any line can be empty, also the last."""
-  return path.read_text().split("\n")
-
-
-def inferred(path):
-  """What mode `infer` has decoded: each line, empty or not, ends in a new line."""
+def decoded(path):
+  """The lines that Mesh has decoded, each of which, empty or not, ends in a new line."""
   *lines, rest = path.read_text().split("\n")
   assert not rest
   return lines

@@ -64,4 +64,4 @@ def attention(model_dir, stack="encoder"):
 def predictions(path):
   """The lines of the file of predictions that begins with a path."""
   found, = pathlib.Path(path).parent.glob(pathlib.Path(path).name + "-*")
-  return launching.inferred(found)
+  return launching.decoded(found)
