@@ -106,8 +106,8 @@ def test_an_exported_model_decodes_as_the_trainer(launcher):
       [sys.executable, "-c", script, str(saved), *launcher.words],
       capture_output=True, text=True, check=False)
   assert loaded.returncode == 0, loaded.stderr[-3000:]
-  decoded = [line[1:] for line in loaded.stdout.split("\n") if line[:1] == ">"]
-  assert decoded == expected
+  assert [line[1:] for line in loaded.stdout.split("\n")
+          if line[:1] == ">"] == expected
 
 
 def test_bad_input_ends_in_one_sentence_before_any_step(launcher):

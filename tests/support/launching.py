@@ -46,7 +46,7 @@ class Launcher:
 
 
 def decoded(path):
-  """The lines that Mesh has decoded, each of which, empty or not, ends in a new line."""
+  """The lines that Mesh has decoded: each, empty or not, ends in a new line."""
   *lines, rest = path.read_text().split("\n")
   assert not rest
   return lines
