@@ -5,14 +5,17 @@
 #               marked as slow
 # make test     runs all tests
 # make lint     looks for mistakes that need no run
-# make install  makes .venv by uv, with the newest Python from 3.13 to 3.10 that is on
-#               the path or in pyenv, or PYTHON=python3.11; the ones above call it when
+# make install  makes .venv by uv, with the first Python from 3.10 to 3.13 that is on
+#               the path or in pyenv, or PYTHON=3.11; the ones above call it when
 #               setup.py or a lock file changed; VENV=... names another folder
-# make test-both  runs lint, and the tests on both stacks, in .venv-new and .venv-old
+# make test-both  runs lint, and the tests on both stacks: in .venv-new with Python
+#               3.13 or NEW=3.12, in .venv-old with 3.11 or OLD=3.10
 # make lock     writes the lock files in requirements/ anew
 # make clean    removes .venv and what tests and builds left behind
 
 PYTHON ?=
+NEW := 3.13
+OLD := 3.11
 VENV ?= .venv
 STAMP := $(VENV)/.installed
 export PYTHON
@@ -43,8 +46,8 @@ $(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt) \
 FORCE:
 
 test-both:
-	@PYTHONS="3.13 3.12" $(MAKE) VENV=$(VENV)-new lint test
-	@PYTHONS="3.11 3.10" $(MAKE) VENV=$(VENV)-old test
+	@$(MAKE) VENV=$(VENV)-new PYTHON=$(NEW) lint test
+	@$(MAKE) VENV=$(VENV)-old PYTHON=$(OLD) test
 
 lock: $(STAMP)
 	@$(VENV)/bin/python requirements/lock.py

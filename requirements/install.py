@@ -2,16 +2,15 @@
 
     sh requirements/install.sh .venv
 
-`make install` calls it. PYTHON names the Python, as in python3.11, 3.11 or a path.
-Else an environment keeps the one it has, and a new one gets the first of PYTHONS
-("3.13 3.12 3.11 3.10") on the path or in pyenv; where there is none, uv downloads it.
+`make install` calls it. PYTHON names the Python: 3.11, python3.11 or a path. Else an
+environment keeps the one it has, and a new one gets the first that fits, on the path
+and then in pyenv; where there is none, uv downloads one.
 
 An environment is complete once it holds the file `.installed`, which is written last.
-While the lock beside it says so it is half made, and the next call makes it anew. Two
-calls at once take turns. Only the standard library is used: nothing else is there yet.
+uv trusts packages that it was killed upon: so while `.venv.lock` says "unfinished", the
+next call makes it anew. Two calls at once take turns.
 """
 
-import ast
 import contextlib
 import fcntl
 import glob
@@ -26,8 +25,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OLD, NEW = (ROOT / "requirements" / name
             for name in ("python3.10-3.11.txt", "python3.12-3.13.txt"))
-LOCK_FILES = {"3.13": NEW, "3.12": NEW, "3.11": OLD, "3.10": OLD}
+LOCK_FILES = {"3.10": OLD, "3.11": OLD, "3.12": NEW, "3.13": NEW}
 STAND_INS = {"3.13": [str(ROOT / "requirements" / "editdistance")]}  # It has no wheel.
+SUPPORTED = ">=3.10,<3.14"
 NEEDED = 6e9  # Bytes: what is installed, and what is unpacked on the way.
 
 # Prints the version, as in 3.11. TensorFlow has no wheels for PyPy, nor for a Python
@@ -42,8 +42,7 @@ if sys.implementation.name == "cpython" and not sysconfig.get_config_var(
 # pip's settings, and the variables in which uv looks for the same.
 SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
             "find-links": "UV_FIND_LINKS", "no-cache-dir": "UV_NO_CACHE",
-            "trusted-host": "UV_INSECURE_HOST", "timeout": "UV_HTTP_TIMEOUT",
-            "proxy": "ALL_PROXY", "cert": "SSL_CERT_FILE"}
+            "proxy": "ALL_PROXY", "cert": "SSL_CERT_FILE", "no-index": "NO_INDEX"}
 
 REMEDY = ("The installation did not finish, for the reason above: the same command "
           "starts it again. Behind a proxy, HTTPS_PROXY names it; without a network, "
@@ -57,7 +56,7 @@ def main(environment):
   with _turn(folder) as lock:
     if not _is_complete(folder, lock):
       _check(folder, lock)
-      with _uv(folder) as uv:
+      with _uv() as uv:
         _install(folder, lock, uv)
 
 
@@ -97,9 +96,9 @@ def _mark(lock, text):
 
 def _check(folder, lock):
   """Refuses what was not to become an environment, and a disk that is too small."""
-  found = folder.is_dir() and not any(folder.iterdir())
-  if folder.exists() and not (found or (folder / "pyvenv.cfg").exists()
-                              or _is_half_made(folder, lock)):
+  if os.path.lexists(folder) and not (
+      folder.is_dir() and not any(folder.iterdir())
+      or (folder / "pyvenv.cfg").exists() or _is_half_made(folder, lock)):
     sys.exit(f"{folder} is no environment, and is not empty: name another folder, as "
              "in make VENV=/path/of/venv.")
   free = shutil.disk_usage(folder.parent).free
@@ -110,138 +109,111 @@ def _check(folder, lock):
 
 
 @contextlib.contextmanager
-def _uv(folder):
-  """Gives uv: that of the path, the environment's own, or the locked one by pip."""
-  for path in filter(None, (shutil.which("uv"), folder / "bin" / "uv")):
-    if "--force" in _output(path, "venv", "--help"):  # The newest option used here.
-      yield Uv(path, sys.executable)
-      return
+def _uv():
+  """Gives uv: that of the path, or the locked one, which pip fetches."""
+  path = shutil.which("uv")
+  if path and "--force" in _output(path, "venv", "--help"):  # Its newest option here.
+    yield Uv(path, sys.executable)
+    return
   with tempfile.TemporaryDirectory() as temporary:
     python = f"{temporary}/bin/python"
     _run([sys.executable, "-m", "venv", temporary])
-    locked = [entry for entry in re.split(r"\n(?=\S)", NEW.read_text())
-              if entry.startswith("uv==")]
+    locked = re.search(r"^uv==.*\n(?: +.*\n)+", NEW.read_text(), re.M).group()
     _run([python, "-I", "-m", "pip", "install", "-qq", "--disable-pip-version-check",
-          "--require-hashes", "--requirement", "/dev/stdin"], text="".join(locked))
+          "--require-hashes", "--requirement", "/dev/stdin"], text=locked)
     yield Uv(f"{temporary}/bin/uv", python)
 
 
 class Uv:
-  """Calls uv with the settings that the user has made for pip.
-
-  Attributes:
-    environment: variables of its processes; pyenv's Pythons come first in their PATH,
-      before its links, of which some lead nowhere.
-  """
+  """Calls uv with the settings that the user has made for pip."""
 
   def __init__(self, path, python):
     pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
-    self.path = str(path)
-    self.environment = {**os.environ, "PATH": os.pathsep.join(
-        [*sorted(glob.glob(f"{pyenv}/versions/3.*/bin")), os.environ.get("PATH", "")])}
-    settings = _settings_of_pip(python)
-    for name in set(SETTINGS) & set(settings):
-      separator = "," if name == "find-links" else " "
-      self.environment.setdefault(
-          SETTINGS[name], separator.join(settings[name].split()))
+    self.path = path
+    # The links of pyenv to its Pythons may lead nowhere.
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep)
+               if folder != f"{pyenv}/shims"]
+    folders += sorted(glob.glob(f"{pyenv}/versions/3.*/bin"), reverse=True)
+    self.environment = {**os.environ, "PATH": os.pathsep.join(folders)}
+    listed = re.findall(r"^(global|install|:env:)\.([\w-]+)='(.*)'$",
+                        _output(python, "-I", "-m", "pip", "config", "list"), re.M)
+    for _, name, value in sorted(listed, reverse=True, key=lambda x: x[0] == ":env:"):
+      if name in SETTINGS and value.lower() not in ("", "0", "false", "no", "off"):
+        separator = "," if name == "find-links" else " "
+        self.environment.setdefault(
+            SETTINGS[name], separator.join(value.replace("\\n", " ").split()))
     # As pip does: the locked version may be in any of the indexes.
     self.environment.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
-    self.offline = ["--no-index"] if "no-index" in settings else []
 
   def __call__(self, *words, **more):
     _run([self.path, *words], env=self.environment, **more)
 
   def find(self, python):
-    """The path of a Python, given by its version, name or path; else nothing."""
+    """The path of a Python that is on the machine; else nothing."""
     return _output(self.path, "python", "find", "--system", "--no-python-downloads",
                    python, env=self.environment)
 
   def install(self, python, *words):
     """Installs packages, with bars of progress where someone looks."""
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
-    self("pip", "install", "--python", str(python), "--compile-bytecode", *quiet,
-         *self.offline, *words)
-
-
-def _settings_of_pip(python):
-  """What pip's files and variables, as PIP_NO_INDEX, say; the variables come first."""
-  listed = re.findall(r"^(?:global|install)\.([\w-]+)=(['\"].*)$",
-                      _output(python, "-I", "-m", "pip", "config", "list"), re.M)
-  named = {name: os.environ.get("PIP_" + name.upper().replace("-", "_"))
-           for name in [*SETTINGS, "no-index"]}
-  found = {name: ast.literal_eval(value) for name, value in listed} | {
-      name: value for name, value in named.items() if value is not None}
-  return {name: value for name, value in found.items()
-          if value.lower() not in ("", "0", "false", "no", "off")}
+    offline = ["--no-index"] if "NO_INDEX" in self.environment else []
+    self("pip", "install", "--python", python, "--compile-bytecode", *quiet, *offline,
+         *words)
 
 
 def _install(folder, lock, uv):
   """Makes or renews the environment."""
   python = _choose_python(folder, uv)
-  version = _version(python)
-  if not folder.exists() or not any(folder.iterdir()):
-    _mark(lock, "unfinished")
-    uv("venv", "--quiet", "--python", python, str(folder))
-  elif _is_half_made(folder, lock) or _version(folder / "bin" / "python") != version:
-    print(f"{folder} is of another Python, or of an installation that was "
-          "interrupted: it is made anew.", flush=True)
+  version, own = _version(python), folder / "bin" / "python"
+  is_new = not folder.exists() or not any(folder.iterdir())
+  if is_new or _is_half_made(folder, lock) or _version(own) != version:
+    if not is_new:
+      print(f"{folder} is of another Python, or of an installation that was "
+            "interrupted: it is made anew.", flush=True)
     _mark(lock, "unfinished")
     uv("venv", "--quiet", "--clear", "--force", "--python", python, str(folder))
   print(f"Installing into {folder}: 3 GB, a minute or a few.", flush=True)
-  before = _changed_at(folder)
+  packages, ours = _packages(version)
+  uv.install(str(own), *packages, "--dry-run")  # Else a renewal could end half way.
   _mark(lock, "unfinished")
   (folder / ".installed").unlink(missing_ok=True)
-  try:
-    _install_packages(folder / "bin" / "python", version, uv)
-  except SystemExit:
-    if _changed_at(folder) == before:  # As without a network.
-      _mark(lock, "")
-    raise
+  uv.install(str(own), *packages)
+  uv.install(str(own), *ours)
+  uv("pip", "check", "--quiet", "--python", str(own))
   (folder / ".installed").touch()
   _mark(lock, "")
 
 
-def _changed_at(folder):
-  """When a package was last added or removed."""
-  return [path.stat().st_mtime_ns for path in folder.glob("lib/python*/site-packages")]
+def _packages(version):
+  """What uv installs first, and then: outside Linux nothing is locked."""
+  ours = ["--editable", str(ROOT), *STAND_INS.get(version, [])]
+  if sys.platform != "linux":
+    return ["setuptools<81"], [f"{word}[test]" if word == str(ROOT) else word
+                               for word in ours]
+  lock_file = str(LOCK_FILES[version])
+  options = ["--no-deps", "--build-constraints", lock_file]
+  return [*options, "--require-hashes", "--requirement", lock_file], [*options, *ours]
 
 
 def _choose_python(folder, uv):
-  """The Python that is named, that the environment has, or the first that there is."""
-  named = os.environ.get("PYTHON")
-  versions = os.environ.get("PYTHONS", " ".join(LOCK_FILES)).split()
-  own = _version(folder / "bin" / "python")
-  wanted = [named] if named else [own] * (own in versions) + versions
-  found = [uv.find(name) for name in wanted]
-  for python in found:
-    if _version(python) in LOCK_FILES:
-      return python
+  """The Python that is named, that the environment has, or the first that fits."""
+  named, own = os.environ.get("PYTHON"), _version(folder / "bin" / "python")
+  python = uv.find(named or (own if own in LOCK_FILES else SUPPORTED))
+  version = _version(python)
+  if version in LOCK_FILES:
+    return python
+  needs = ("synthesizer_mtf needs a CPython from 3.10 to 3.13, because its TensorFlow "
+           "has wheels for no other")
   if named:
-    release = _version(found[0])
-    what = f"is Python {release}" if release else "is missing, or is no CPython"
-    sys.exit("synthesizer_mtf needs a CPython from 3.10 to 3.13, because its "
-             f"TensorFlow has wheels for no other, but {named} {what}: name another, "
-             "as in make PYTHON=python3.12.")
-  none = (f"There is no Python {', '.join(versions)} on the path or in pyenv, and "
-          "TensorFlow has wheels for no other")
-  print(f"{none}: uv downloads Python {versions[0]}.", flush=True)
-  uv("python", "install", versions[0], remedy=f"{none}, and uv could not download one, "
-     "for the reason above: type 'apt install python3-venv' on Debian 12, 13 or Ubuntu "
-     "24.04, 'brew install python@3.13' on macOS.")
-  return uv.find(versions[0])
-
-
-def _install_packages(python, version, uv):
-  """Installs what is locked, then this repository; outside Linux nothing is locked."""
-  stand_in = STAND_INS.get(version, [])
-  if sys.platform == "linux":
-    lock_file = str(LOCK_FILES[version])
-    options = "--no-deps", "--build-constraints", lock_file
-    uv.install(python, *options, "--require-hashes", "--requirement", lock_file)
-    uv.install(python, *options, "--editable", str(ROOT), *stand_in)
-  else:
-    uv.install(python, "--editable", f"{ROOT}[test]", *stand_in)
-  uv("pip", "check", "--quiet", "--python", str(python))
+    sys.exit(f"{needs}, but {named} is " + (
+        f"Python {version}" if version else "missing, or is no CPython") +
+             ": name another, as in make PYTHON=python3.12.")
+  print(f"{needs}, and there is none on the path or in pyenv: uv downloads one.",
+        flush=True)
+  uv("python", "install", SUPPORTED, remedy=f"{needs}, and uv could not download one: "
+     "type 'apt install python3-venv' on Debian 12, 13 or Ubuntu 24.04, 'brew install "
+     "python@3.13' on macOS.")
+  return uv.find(SUPPORTED)
 
 
 def _version(python):

@@ -148,7 +148,8 @@ class Clone:
 
   def hook(self, do):
     """What happens, in shell, whenever packages are installed."""
-    self.add("hook", f'case "$*" in "pip install --python"*)\n{do} ;; esac\n')
+    self.add("hook", 'case "$*" in *--dry-run*) ;; "pip install --python"*)\n'
+             f"{do} ;; esac\n")
 
   def calls(self, word=""):
     """What uv was asked to install or to make."""
