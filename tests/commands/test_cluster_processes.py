@@ -104,7 +104,9 @@ def killed(processes, alone):
   wait_for_line(chief, "tf_loss.*\\[5\\]")
   worker.kill()
   chief.wait()
-  return types.SimpleNamespace(model_dir=model_dir, chief=chief, tasks=tasks)
+  return types.SimpleNamespace(  # Before another job writes to the same log.
+      model_dir=model_dir, chief=chief, tasks=tasks, losses=losses(chief),
+      last_line=chief.log.read_text().strip().splitlines()[-1])
 
 
 def wait_for_line(process, pattern):
@@ -126,7 +128,7 @@ def losses(process):
 
 
 def test_two_processes_have_the_losses_of_one(alone, killed):
-  expected, found = alone[1], losses(killed.chief)
+  expected, found = alone[1], killed.losses
   assert len(expected) == 3
   np.testing.assert_allclose(found[:3], expected, atol=1e-4)
   assert found[2] != found[0]
@@ -154,8 +156,7 @@ def test_two_processes_have_the_gradients_of_one(alone, killed):
 
 def test_a_killed_worker_ends_the_chief_with_one_sentence(killed):
   assert killed.chief.returncode == 1
-  last = killed.chief.log.read_text().strip().splitlines()[-1]
-  assert last == (
+  assert killed.last_line == (
       f"synthesizer_mesh_transformer: the {killed.tasks[1]} has not answered "
       "for 15 seconds (`Cluster.timeout_seconds`): start all processes again, "
       "and training goes on from the newest checkpoint.")
