@@ -16,7 +16,6 @@ import tempfile
 from packaging import markers
 from packaging import tags
 from packaging import utils
-import tomllib
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -65,6 +64,7 @@ def resolve(pythons, machines):
          FOLDER.parent / "setup.py", "installer.in", "--extra", "test", "--universal",
          "--python-version", pythons[0], "--quiet", "--output-file", "pylock.toml"],
         cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    import tomllib  # Python 3.10 lacks it.
     return tomllib.loads((folder / "pylock.toml").read_text())["packages"]
 
 
