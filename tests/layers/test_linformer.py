@@ -85,7 +85,7 @@ def test_bfloat16_stays_within_its_error_and_has_a_float32_softmax(monkeypatch):
 
 
 def test_dropout_is_for_training_alone_and_keeps_the_mean():
-  layer, x = make(dropout_rate=0.5), tokens(batch=40)
+  layer, x = make(dropout_rate=0.5), tokens(batch=400)
   plain, graph = harness.forward(
       layer, x, False, values={"q": np.zeros((11, 15))})
   dropped, _ = harness.forward(layer, x, False, mode="train",
