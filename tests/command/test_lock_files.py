@@ -1,9 +1,9 @@
 """The lock files: what they hold installs without a compiler on all their Pythons."""
 
 import re
-import sys
 
 import pytest
+from support import scripts
 from support.paths import ROOT
 
 FILES = {"python3.10-3.11.txt": ["3.10", "3.11"],
@@ -11,12 +11,9 @@ FILES = {"python3.10-3.11.txt": ["3.10", "3.11"],
 
 
 @pytest.fixture
-def lock(monkeypatch):
+def lock():
   """The script that writes them."""
-  monkeypatch.syspath_prepend(str(ROOT / "requirements"))
-  import lock
-  yield lock
-  del sys.modules["lock"]
+  return scripts.load("lock")
 
 
 def entries(name):

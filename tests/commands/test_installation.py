@@ -9,13 +9,14 @@ import time
 
 import pytest
 from support import clones
+from support import scripts
 from support.paths import ROOT
 from support.processes import LIMIT
 
 VERSION = f"3.{sys.version_info[1]}"
 
 # What is half installed, as a hook.
-HALF = 'touch "$(echo "$CLONE"/work/.venv/lib/python*/site-packages)/half"; '
+HALF = 'touch "$(echo "$CLONE"/made/.venv/lib/python*/site-packages)/half"; '
 
 
 @pytest.fixture
@@ -86,11 +87,8 @@ def test_uv_is_told_what_pip_would_do(
 
 
 @pytest.fixture
-def install_module(monkeypatch):
-  monkeypatch.syspath_prepend(str(ROOT / "requirements"))
-  import install
-  yield install
-  del sys.modules["install"]
+def install_module():
+  return scripts.load("install")
 
 
 def test_a_newer_lock_file_renews_what_is_there(clone):
@@ -135,8 +133,8 @@ def test_an_interrupted_renewal_is_not_trusted(clone):
 
 def test_an_interrupted_removal_is_not_trusted(clone):
   clone.install()
-  clone.add("work/.venv/bin/python", "#!/bin/sh\necho 3.9\n")
-  clone.add("hook", 'case "$*" in "venv --quiet"*) rm "$CLONE"/work/.venv/pyvenv.cfg\n'
+  clone.add("made/.venv/bin/python", "#!/bin/sh\necho 3.9\n")
+  clone.add("hook", 'case "$*" in "venv --quiet"*) rm "$CLONE"/made/.venv/pyvenv.cfg\n'
                     "kill -9 $PPID; exit ;; esac\n")
   assert clone.install().returncode
   clone.hook(":")
@@ -157,7 +155,7 @@ def test_what_earlier_versions_left_unfinished_is_made_anew(clone):
 def test_an_environment_of_another_python_is_made_anew(clone, python):
   clone.install()
   (clone.environment / "bin" / "python").unlink()
-  clone.add("work/.venv/bin/python", f"#!/bin/sh\n{python}\n")
+  clone.add("made/.venv/bin/python", f"#!/bin/sh\n{python}\n")
   ran = clone.install()
   assert "made anew" in ran.stdout
   assert_complete(clone, ran)
@@ -382,7 +380,7 @@ class TestMake:
     shutil.copy(ROOT / "Makefile", clone.folder / "clone")
     called = clone.folder / "called"
 
-    def run(*words, target="install", **options):
+    def run(*words, target="install"):
       (clone.requirements / "install.sh").write_text(f"echo $PYTHON > '{called}'\n")
       return subprocess.run(
           ["make", target, f"VENV={clone.environment}", *words], check=True, text=True,

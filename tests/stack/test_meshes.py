@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 # All variants split both ways; those that are parts of the mixtures also alone.
 MESHES = [(n, "batch:2,model:2") for n in ("R", "T", "Pattern", "FR+D+V", "Fix+FD+V")
          ] + [(n, "batch:2") for n in ("R", "V", "FR", "D")] + [
-             (n, "model:2") for n in ("R", "Fix", "FD", "R+D")]
+             (n, "model:2") for n in ("R", "Fix", "FD", "R+D")] + [
+                 ("FR+D+V", "model:4"), ("FD", "batch:4")]
 
 
 def test_every_variant_is_split_both_ways():

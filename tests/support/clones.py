@@ -19,8 +19,6 @@ from support.paths import ROOT
 from support.processes import LIMIT
 
 UV = pathlib.Path(sys.executable).parent / "uv"
-LOCK_FILE = ("python3.12-3.13.txt" if sys.version_info >= (3, 12) else
-             "python3.10-3.11.txt")
 
 PROJECT = """
 [build-system]
@@ -84,7 +82,7 @@ class Clone:
 
   def __init__(self, folder):
     self.folder = folder
-    self.environment = folder / "work" / ".venv"
+    self.environment = folder / "made" / ".venv"
     self.wheels = folder / "wheels"
     self.requirements = folder / "clone" / "requirements"
     self.wheels.mkdir()
