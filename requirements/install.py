@@ -43,6 +43,7 @@ if sys.implementation.name == "cpython" and not sysconfig.get_config_var(
 SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
             "find-links": "UV_FIND_LINKS", "no-cache-dir": "UV_NO_CACHE",
             "proxy": "ALL_PROXY", "cert": "SSL_CERT_FILE", "no-index": "NO_INDEX"}
+ASK_PIP = "from pip._internal.models import index; print(index.PyPI.simple_url)"
 
 REMEDY = ("The installation did not finish, for the reason above: the same command "
           "starts it again. Behind a proxy, HTTPS_PROXY names it; without a network, "
@@ -144,6 +145,13 @@ class Uv:
             SETTINGS[name], separator.join(value.replace("\\n", " ").split()))
     # As pip does: the locked version may be in any of the indexes.
     self.environment.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    if "UV_INDEX" in self.environment and "UV_INDEX" not in os.environ:
+      # The main one first: of one version uv takes the file of the first index, and
+      # another may hold a build of its own, which has not the locked hash.
+      main_index = (self.environment.get("UV_DEFAULT_INDEX")
+                    or _output(python, "-I", "-c", ASK_PIP))
+      *indexes, last = [main_index, *self.environment["UV_INDEX"].split()]
+      self.environment |= {"UV_INDEX": " ".join(indexes), "UV_DEFAULT_INDEX": last}
 
   def __call__(self, *words, **more):
     _run([self.path, *words], env=self.environment, **more)

@@ -309,6 +309,11 @@ REGISTER = {
         "flags have their defaults in tools that parse their own",
         "Mesh's placement of cores reads a flag of its own",
         "it takes that as a parameter"),
+    "logical_cores_per_chip": Patch(
+        "absl.flags:FLAGS", "set_default",
+        "Mesh's flag --logical_cores_per_chip is that of the planned chips",
+        "Mesh's placement of cores reads a flag of its own",
+        "it takes that as a parameter"),
 }
 
 

@@ -6,8 +6,9 @@ It takes the trainer's gin files and bindings, lowers the whole training step
 (forward, backward, optimizer) for one core of the topology, and reports what a
 core keeps, computes and sends, and how long a step takes at published rates.
 
-  compare:   --gin_file=models/bi_v1.gin --attention=V,R,R+V --topology=2x2
+  compare:   --gin_file=models/bi_v1.gin --attention=SelfAttention,V,R --topology=2x2
              --compare=models/table4/r.gin,models/table4/d.gin
+  compile:   --compile=.venv-tpu hands the step to the TPU's own compiler
   sweep:     --topology=v3-8,v3-32,v3-128 --png=sweep.png
   the paper: --table4
 """
@@ -16,7 +17,11 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+import gc
+import itertools
 import os
+import re
+import shlex
 import sys
 import time
 from typing import Any
@@ -27,17 +32,21 @@ from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.pod_planning import compiler_report
+from synthesizer_mtf.tools.pod_planning import compiling
 from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.tools.pod_planning import lowering
 from synthesizer_mtf.tools.pod_planning import plot
 from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.tools.pod_planning import programs
 from synthesizer_mtf.tools.pod_planning import report
 from synthesizer_mtf.tools.pod_planning import roofline
 import tensorflow.compat.v1 as tf
 import tqdm
 
 _STAGES = 3  # building, lowering, counting
+_COMPILER_STAGES = 2  # lowering for the compiler, compiling
 _LEAST_REPLICATED_BYTES = 2**20
 
 # What the commands in gin/models/table4 bind.
@@ -51,14 +60,29 @@ class Variant:
   """A model to plan: its name, gin files and bindings, and row of the paper."""
 
   def __init__(self, name: str, files: Iterable[str], params: Iterable[str],
-               paper: str | None = None) -> None:
+               paper: str | None = None, attention: str | None = None) -> None:
     self.name, self.files, self.params = name, list(files), list(params)
-    self.paper = paper
+    self.paper, self.attention = paper, attention
+
+  def parse(self, params: list[str], prefixes: Sequence[str] = ()) -> None:
+    """Gives gin the files, the bindings and more bindings."""
+    params = self.params + params
+    gin_files.parse(self.files, params, prefixes)
+    row = attentions.ROWS.get(self.attention)
+    if row and row.family in ("stock", "authors"):
+      lengths = lowering.lengths()
+      theirs = row.bindings(lengths.get("inputs", 0), lengths["targets"])
+      gin_files.parse(self.files, theirs + params, prefixes)
+    elif self.attention:
+      gin_files.parse(self.files, [
+          f"synthesizer_stack.attention = {self.attention!r}", *params], prefixes)
 
 
 def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
          vocabulary_size: int = 32128, prefixes: Sequence[str] = (),
-         progress: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
+         progress: Callable[[str], None] = lambda what: None, mode: str = "train",
+         compiler: compiling.Compiler | None = None,
+         keep: str | None = None) -> dict[str, Any]:
   """Plans one model on one topology.
 
   Args:
@@ -68,6 +92,9 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
     vocabulary_size: tokens of the vocabulary.
     prefixes: more folders of gin files.
     progress: called with the name of each stage when it begins.
+    mode: "train", "eval" or "infer".
+    compiler: compiles the step, too; see `_compiled`.
+    keep: a path without ending, to keep the program and the compiler's text of it.
 
   Returns:
     a dict, ready for JSON: see `_describe` and `_measure`. A layout that does
@@ -77,20 +104,24 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
   result = {"name": variant.name, "gin_files": variant.files,
             "gin_params": variant.params, "topology": topology.name,
             "chip": topology.generation, "cores": topology.cores,
-            "rates": chip._asdict()}
-  gin_files.parse(variant.files, variant.params + [
-      f"utils.tpu_mesh_shape.tpu_topology = {topology.name!r}"], prefixes)
+            "rates": {name: getattr(chip, name) for name in pods.RATES}, "mode": mode}
+  variant.parse([
+      f"utils.tpu_mesh_shape.tpu_topology = {topology.mesh_name!r}"], prefixes)
   run, batch_size = lowering.read_run(topology)
   result.update(_describe(run))
   with tf.Graph().as_default():
     try:
       step = lowering.lower(
-          run, topology, batch_size, vocabulary_size, progress)
+          run, topology, batch_size, vocabulary_size, progress, mode)
     except layouts.LayoutError as error:
       return {**result, "status": "invalid", "reason": str(error),
               "mesh_shapes_that_fit": error.proposals}
     progress("counting")
     result.update(_measure(step, chip))
+  if compiler:
+    result["compiler"] = _compiled(
+        compiler, step, result, (run, topology, batch_size, vocabulary_size),
+        progress, keep)
   result["tokens_per_second"] = (
       run.batch_size * max(run.sequence_length.values()) *
       result["steps_per_second"])
@@ -118,7 +149,7 @@ def _measure(step, chip):
   sizes = counting.variable_bytes(step.graph, step.mesh_impl)
   seconds = roofline.estimate(counts, chip)
   total = sum(sizes.values()) + counts.activation_bytes
-  memory = chip.hbm_gib * 2**30 // pods.CORES_PER_CHIP
+  memory = chip.hbm_gib * 2**30 // chip.cores
   return {
       "parameters": sum(v.size for v in step.graph.trainable_variables),
       "microbatches": step.microbatches,
@@ -130,6 +161,7 @@ def _measure(step, chip):
           "optimizer_bytes": sizes["optimizer"],
           "constant_bytes": sizes["constants"],
           "activation_bytes": counts.activation_bytes,
+          "largest_activation": counts.largest_activation,
           "total_bytes": total,
           "multiply_adds": counts.multiply_adds,
           "hbm_traffic_bytes": counts.hbm_bytes,
@@ -149,6 +181,50 @@ def _measure(step, chip):
       "steps_per_second": 1 / seconds["step"],
       "tflops": 2e-12 * counts.multiply_adds / seconds["step"],
   }
+
+
+def _compiled(compiler, step, result, to_lower, progress, keep):
+  """What the compiler says of the step, and what our rules say of the same.
+
+  A loop counts once in its operations and bytes, and in ours here.
+  """
+  progress("lowering for the compiler")
+  run, topology, *_ = to_lower
+  with tf.Graph().as_default():
+    loops_apart = lowering.lower(
+        *to_lower, mode=result["mode"], mesh_impl_cls=programs.ProgramMeshImpl,
+        loops=lowering.loops_as_functions)
+  program = programs.of_step(loops_apart)
+  progress("compiling")
+  found = compiler.compile(program, topology, keep, lambda: progress("compiling"))
+  if found["status"] == "refused":
+    found["reason"] += _largest(step, result)
+    return found
+  once = counting.count(step.fetches, step.mesh_impl.collectives)
+  clock = pods.CHIPS[topology.generation].clock
+  cycles = found["cycles"] + step.microbatches * found["loop_cycles"]
+  kept = sum(found[f"{name}_bytes"] for name in ("argument", "temporary", "output"))
+  return {
+      **found, "milliseconds": 1e3 * cycles / clock, "memory_bytes": kept,
+      "planned": {
+          "operations": 2 * once.multiply_adds, "bytes_accessed": once.hbm_bytes,
+          "memory_bytes": result["per_core"]["total_bytes"],
+          "milliseconds": 1e3 * (
+              result["seconds"]["step"] - result["seconds"]["communication"])}}
+
+
+def _largest(step, result):
+  """What takes the most of a core's memory: a variable, and by our rules a result."""
+  def size(variable):
+    return step.mesh_impl.slice_size(variable.shape) * variable.slice_dtype.size
+
+  variable = max(step.graph.all_variables, key=size)
+  name, most = result["per_core"]["largest_activation"]
+  return (f"; the largest variable is {variable.name} "
+          f"{layouts.describe(variable.shape)}, {size(variable) / 2**20:,.0f} MiB, and "
+          f"the largest activation, by our own count, {name}, {most / 2**20:,.0f} MiB; "
+          "a larger topology, a smaller batch, or fewer tokens in "
+          "`serialize_num_microbatches.tokens_per_microbatch_per_replica` need less")
 
 
 def _fits(variables, total, memory):
@@ -172,10 +248,27 @@ def table_4() -> list[Variant]:
   return found
 
 
+def recipes() -> list[Variant]:
+  """The recipes for pods, each with the model that its first command names."""
+  folder, found = os.path.join(gin_files.folder(), "recipes", "pod"), []
+  for name in sorted(os.listdir(folder)):
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+      lines = [line[1:].strip() for line in file if line.startswith("#")]
+    commands = " ".join(lines).replace("\\ ", "").split("synthesizer_mesh_transformer ")
+    if len(commands) > 1:  # Others are parts of recipes.
+      words = shlex.split(commands[1])
+      found.append(Variant(name.removesuffix(".gin"), *(
+          [word.partition("=")[2] for word in words if word.startswith(f"--{flag}=")]
+          for flag in ("gin_file", "gin_param"))))
+  return found
+
+
 def _variants(args):
-  """What --attention, --compare and --table4 ask for."""
+  """What --attention, --compare, --recipes and --table4 ask for."""
   if args.table4:
     found = table_4()
+  elif args.recipes:
+    found = recipes()
   elif args.compare:
     found = [Variant(os.path.splitext(os.path.basename(f))[0], [f], [])
              for f in args.compare]
@@ -183,20 +276,29 @@ def _variants(args):
     name = (os.path.splitext(os.path.basename(args.gin_file[-1]))[0]
             if args.gin_file else "defaults")
     found = [Variant(name, [], [])]
-  chosen = [
-      [f"synthesizer_stack.attention = '{a}'"] for a in args.attention]
   common = _TABLE_4_PARAMS if args.table4 else []
+  chosen = []  # (name, gin files, attention)
+  for name in args.attention or [None]:
+    chosen += every_attention() if name == "all" else [(name, [], name)]
   return [
-      Variant(v.name if not a else " ".join(
-          ([v.name] if len(found) > 1 else []) + [name]),
-              args.gin_file + v.files, common + a + args.gin_param, v.paper)
-      for v in found for a, name in zip(
-          chosen or [[]], args.attention or [""])]
+      Variant(" ".join(([v.name] if len(found) > 1 or not name else []) +
+                       [name] * bool(name)),
+              args.gin_file + v.files + files, common + args.gin_param, v.paper,
+              attention)
+      for v in found for name, files, attention in chosen]
+
+
+def every_attention() -> list[tuple[str, list[str], str | None]]:
+  """Stock's and all that have a gin file: (name, gin files, what is bound)."""
+  names = sorted(file.removesuffix(".gin") for file in os.listdir(
+      os.path.join(gin_files.folder(), "attention")))
+  return [(attentions.STOCK, [], attentions.STOCK)] + [
+      (name, [f"attention/{name}.gin"], None) for name in names]
 
 
 def _chip(topology, args):
   """The rates of the topology's chips, with those that flags replace."""
-  given = {name: getattr(args, name) for name in pods.Chip._fields
+  given = {name: getattr(args, name) for name in pods.RATES
            if getattr(args, name) is not None}
   return pods.CHIPS[topology.generation]._replace(**given)
 
@@ -205,9 +307,11 @@ def main(argv: list[str] | None = None) -> None:
   """Parses flags, plans, prints the tables and writes the files."""
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("plan_pod"):
-    plans = _plan_all(args)
+  with messages.ending("plan_pod", compiling.CompilerError):
+    plans, interrupted = _plan_all(args)
   print(report.table(plans))
+  if args.compile:
+    print(f"\n{compiler_report.table(plans)}")
   paper = report.paper_table(plans)
   if paper:
     print(f"\n{paper}")
@@ -215,31 +319,57 @@ def main(argv: list[str] | None = None) -> None:
     tabular.write_json(plans, args.json)
   if args.png:
     plot.plot(plans, args.png)
+  if interrupted:
+    print("plan_pod: interrupted; the figures above are of what was done.",
+          file=sys.stderr)
+    sys.exit(130)
   if all(p["status"] != "ok" for p in plans):
     sys.exit(f"plan_pod: {plans[0]['reason']}")
+  refused = [p for p in plans if p.get("compiler", {}).get("status") == "refused"]
+  if refused:
+    sys.exit(f"plan_pod: the compiler refused {len(refused)} of {len(plans)} plans, "
+             "for the reasons above.")
 
 
 def _plan_all(args):
-  """Plans every variant on every topology."""
+  """Plans every variant on every topology, and whether that was interrupted."""
   topologies = [pods.parse_topology(name, args.chip)
                 for name in args.topology]
-  variants = _variants(args)
+  wanted = list(itertools.product(topologies, _variants(args), args.mode))
   arguments.check_folders(args.json, args.png)
-  versions = machine.versions()
+  if args.hlo:
+    os.makedirs(args.hlo, exist_ok=True)
+  compiler = compiling.Compiler(args.compile) if args.compile else None
+  versions = machine.versions() | (compiler.versions if compiler else {})
   plans = []
-  total = len(topologies) * len(variants) * _STAGES
-  with tqdm.tqdm(total=total, desc="plan", unit="stage") as bar:
-    for topology in topologies:
-      for variant in variants:
-        def progress(what, of=f"{variant.name} {topology.name}"):
-          bar.set_postfix_str(f"{of}: {what}")
-          bar.update(what != "building")
-        before = bar.n
+  stages = _STAGES + _COMPILER_STAGES * bool(compiler)
+  with tqdm.tqdm(total=len(wanted) * stages, desc="plan", unit="stage") as bar:
+    try:
+      for topology, variant, mode in wanted:
+        name = f"{variant.name} {topology.name}" + f" {mode}" * (mode != "train")
         plans.append({**plan(
             variant, topology, _chip(topology, args), args.vocabulary_size,
-            args.gin_location_prefix, progress), "versions": versions})
-        bar.update(before + _STAGES - bar.n)
-  return plans
+            args.gin_location_prefix, _Progress(bar, name), mode, compiler,
+            args.hlo and os.path.join(args.hlo, re.sub(r"[^\w.+-]+", "_", name))),
+                      "versions": versions})
+        bar.update(len(plans) * stages - bar.n)
+        gc.collect()  # A step's graphs are large, and full of circles.
+    except KeyboardInterrupt:
+      return plans, True
+  return plans, False
+
+
+class _Progress:
+  """Tells a bar which stage has begun; who looks sees that it goes on."""
+
+  def __init__(self, bar, name):
+    self._bar, self._name, self._last = bar, name, None
+
+  def __call__(self, stage):
+    if stage != self._last or sys.stderr.isatty():
+      self._bar.update(stage not in ("building", self._last))
+      self._bar.set_postfix_str(f"{self._name}: {stage}")
+    self._last = stage
 
 
 def _parser():
@@ -257,11 +387,24 @@ def _parser():
       help="v2-8 ... v2-512, v3-8 ... v3-2048, or chips such as 4x4; several "
       "make a sweep (default: 2x2)")
   parser.add_argument("--attention", type=_split, default=[], metavar="A,B,...",
-                      help="compare these, such as V,R,R+V")
+                      help="compare these, such as V,R,R+V; SelfAttention is stock's, "
+                      "Synthesizer:random the authors', and all are those with a file "
+                      "in gin/attention")
   parser.add_argument("--compare", type=_split, default=[], metavar="FILE,...",
                       help="compare these gin files, each after --gin_file")
   parser.add_argument("--table4", action="store_true", help=(
       "the models of the paper's Table 4, beside its figures"))
+  parser.add_argument("--recipes", action="store_true", help=(
+      "the recipes for pods, each with the model that its file names"))
+  parser.add_argument("--mode", type=_modes, default=["train"], metavar="MODE,...",
+                      help="train, the step of a training; eval, the loss alone; "
+                      "infer, a whole decoding (default: train)")
+  parser.add_argument(
+      "--compile", metavar="VENV", nargs="?", const=compiling.ENVIRONMENT, help=(
+          "compile with libtpu as well: the virtual environment that has it "
+          f"(without a value: {compiling.ENVIRONMENT})"))
+  parser.add_argument("--hlo", metavar="DIR", help=(
+      "with --compile: keep each program, and what the compiler made of it"))
   parser.add_argument("--vocabulary_size", type=int, default=32128, metavar="N",
                       help="tokens (default: %(default)s, T5's; no file "
                       "is read)")
@@ -283,6 +426,15 @@ def _add_rates(parser):
     default = ", ".join(f"{c} {getattr(r, name):g}" for c, r in chips.items())
     parser.add_argument(f"--{name}", type=float, metavar="X",
                         help=f"{text} (default: {default})")
+
+
+def _modes(text):
+  modes = _split(text)
+  for mode in modes:
+    if mode not in ("train", "eval", "infer"):
+      raise argparse.ArgumentTypeError(
+          f"{mode!r} is not a mode; use some of train, eval, infer")
+  return modes
 
 
 def _split(text):

@@ -12,6 +12,7 @@ from typing import Any
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.context import segments
+from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
@@ -322,10 +323,36 @@ class AttentionInputs:
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
     """What `query_rows` and `memory_columns` give together, in one pass if it can."""
-    if self._gathers and not self.context.model.ensemble_dims:
+    if self._gathers and not (
+        self.context.model.ensemble_dims or self.picks):
       return tables.gather_table(
           table, self.query_position, self.memory_position)
     return self.query_rows(self.memory_columns(table))
+
+  @property
+  def picks(self) -> bool:
+    """Whether tables over positions are read late, by products: on TPUs, where rows
+    are packed. To read a table there one entry at a time costs more than all else.
+    """
+    return self._gathers and not self.incremental and splits.is_on_tpu(
+        self.context.mesh)
+
+  def place_rows(self) -> list[mtf.Tensor]:
+    """Where the positions of queries and keys are in packed rows, for `tables.pick`.
+
+    Returns:
+      two tensors <float>[batch, length, position] and <float>[batch, memory_length,
+      memory_position], 1 at the position of a place and 0 elsewhere; made once in a
+      stack.
+    """
+    def make():
+      return [
+          mtf.one_hot(place, mtf.Dimension(name, dim.size), dtype=self.x.dtype)
+          for place, name, dim in (
+              (self.query_position, "position", self.length),
+              (self.memory_position, "memory_position", self.memory_length))]
+
+    return self.once_per_stack("place_rows", make)
 
   def at_offsets(self, before: mtf.Tensor, after: mtf.Tensor) -> mtf.Tensor:
     """Entries at the offset of each key from each query.
@@ -355,21 +382,22 @@ class AttentionInputs:
       b: <float>[batch, heads, length, b], the operand that tiles.
 
     Returns:
-      <float>[batch, heads, length, memory_length]; columns beyond the products
+      <float32>[batch, heads, length, memory_length]; columns beyond the products
       begin again with the first.
     """
     a_dim, b_dim = a.shape.dims[-1], b.shape.dims[-1]
     count = a_dim.size * b_dim.size
     if not self._gathers:
+      a, b = mtf.cast(a, tf.float32), mtf.cast(b, tf.float32)
       product = mtf.replace_dimensions(
           a * b, [a_dim, b_dim], mtf.Dimension("memory_length", count))
       return tables.tile(product, "memory_length", self.memory_length.size)
     # To make all products before columns are gathered would cost more.
     column = mtf.mod(self.memory_position, count)
     shape = self.query_dims + [self.memory_length]
-    return (
-        mtf.gather(a, mtf.floordiv(column, b_dim.size), a_dim, shape) *
-        mtf.gather(b, mtf.mod(column, b_dim.size), b_dim, shape))
+    repeated = mtf.gather(a, mtf.floordiv(column, b_dim.size), a_dim, shape)
+    tiled = mtf.gather(b, mtf.mod(column, b_dim.size), b_dim, shape)
+    return mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32)
 
 
 def _where(condition, new, old):

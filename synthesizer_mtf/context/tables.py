@@ -225,6 +225,53 @@ def gather_table(table: mtf.Tensor, rows: mtf.Tensor,
   return GatherTableOperation(table, rows, columns).outputs[0]
 
 
+def pick(table: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor) -> mtf.Tensor:
+  """Entries of each head's table at the given rows and columns, by two products.
+
+  The product with one-hot rows is what a TPU is fast at.
+
+  Args:
+    table: <float>[heads, length, memory_length]
+    rows: <float>[batch, length, position], one-hot, of as many positions as `length`
+      of the table.
+    columns: <float>[batch, memory_length, memory_position], likewise.
+
+  Returns:
+    <float>[batch, heads, length, memory_length] in the dtype of `rows`.
+  """
+  *batch, length, position = rows.shape.dims
+  memory_length, memory_position = columns.shape.dims[-2:]
+  table = mtf.replace_dimensions(
+      mtf.cast(table, rows.dtype), table.shape.dims[-2:], [position, memory_position])
+  heads = [d for d in table.shape.dims[:-2] if d not in batch]
+  some = mtf.einsum([rows, table],
+                    output_shape=batch + heads + [length, memory_position])
+  return mtf.einsum([some, columns],
+                    output_shape=batch + heads + [length, memory_length])
+
+
+def add_picked(grad: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor,
+               lead: list[mtf.Dimension]) -> mtf.Tensor:
+  """The gradient of `pick` for its table.
+
+  Args:
+    grad: <float>[batch, heads, length, memory_length]
+    rows: as of `pick`.
+    columns: likewise.
+    lead: the table's dimensions before `length`.
+
+  Returns:
+    <float>[heads, length, memory_length] in the dtype of `rows`.
+  """
+  length, position = rows.shape.dims[-2:]
+  memory_length, memory_position = columns.shape.dims[-2:]
+  some = mtf.einsum([mtf.cast(grad, rows.dtype), columns], output_shape=(
+      grad.shape.dims[:-1] + [memory_position]))
+  total = mtf.einsum([rows, some], output_shape=lead + [position, memory_position])
+  return mtf.replace_dimensions(
+      total, [position, memory_position], [length, memory_length])
+
+
 def _flat_index(table_shape, rows, columns):
   """Index of [batch, heads, length, memory_length] into the flattened table."""
   heads, _, width = table_shape

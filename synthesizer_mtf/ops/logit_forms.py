@@ -1,4 +1,4 @@
-"""Three forms of logits, each the cheapest for what makes it.
+"""Four forms of logits, each the cheapest for what makes it.
 
 A synthesizing function returns a list of them, and `weighted_mean` decides how to
 compute with their sum.
@@ -45,6 +45,23 @@ class Table(NamedTuple):
     return self._replace(values=_scaled(self.values, scale))
 
 
+class ByPosition(NamedTuple):
+  """Logits of the positions in an example, where rows are packed on TPUs.
+
+  Of a query and a key that are at other places of the row, `weighted_mean` reads
+  them, as late as it can (see `tables.pick`).
+
+  Attributes:
+    values: <float>[heads, length, memory_length], in which length and memory_length
+      are positions.
+  """
+  values: mtf.Tensor
+
+  def scaled(self, scale: mtf.Tensor) -> "ByPosition":
+    """These logits times `scale` [heads]."""
+    return self._replace(values=_scaled(self.values, scale))
+
+
 class Products(NamedTuple):
   """Logits of which column j is repeated[j // b] * tiled[j mod b].
 
@@ -64,7 +81,7 @@ class Products(NamedTuple):
     return self._replace(repeated=_scaled(self.repeated, scale))
 
 
-Logits = InnerProduct | Table | Products
+Logits = InnerProduct | Table | ByPosition | Products
 
 
 def _scaled(tensor, scale):

@@ -10,20 +10,24 @@ arranged to read and write them as rarely as possible:
 * Logits which no part computes from the tokens have no batch: their softmax is
   computed once for all examples. Padding is then masked in the values, the sum
   of the weights is a product with the mask, and the division comes last.
+* On TPUs the sum of a row divides its mean: the exponentials are written once, and
+  summed on the way, where a softmax would read the logits again.
 * Many queries take turns, so that of the tensors which the gradient does not
   need only a part exists at any time.
 * No layout that a matrix product needs makes it transpose a large tensor.
 """
 
-from collections.abc import Sequence
-
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import splits
+from synthesizer_mtf.context import tables as position_tables
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import in_turns
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.ops import mean_of_examples
+from synthesizer_mtf.ops import mean_of_positions
+from synthesizer_mtf.ops import mean_operation
 import tensorflow.compat.v1 as tf
 
 # How many queries are computed at a time, where there are more.
@@ -49,6 +53,14 @@ def weighted_mean(logits: list[logit_forms.Logits], values: mtf.Tensor,
   """
   products = [term for term in logits if isinstance(term, logit_forms.InnerProduct)]
   tables = [term.values for term in logits if isinstance(term, logit_forms.Table)]
+  positions = [term.values for term in logits
+               if isinstance(term, logit_forms.ByPosition)]
+  if inputs.picks and not products and not watchers.is_on() and not any(
+      map(inputs.has_batch, tables)):
+    return mean_of_positions.mean_of_positions(
+        _sum(tables + positions), tables + positions, values, visible, inputs,
+        bool(positions))
+  tables += [position_tables.pick(t, *inputs.place_rows()) for t in positions]
   if visible.pairs is not None:
     tables.append(visibility.bias(visible.pairs))
   order = inputs.query_dims + [inputs.memory_length]
@@ -139,7 +151,7 @@ def _without_batch(products, tables, values, visible, inputs):
     mean = mtf.einsum([weights, values], output_shape=(
         lead + [length] + batch + [inputs.d_kv]))
     total = [] if seen is None else [_total(weights, seen, inputs)]
-    return WeightedMeanOperation(
+    return mean_operation.WeightedMeanOperation(
         weights, mean / total[0] if total else mean, values, features, table,
         total + [seen] if total else []).outputs[0]
 
@@ -182,96 +194,31 @@ def _with_batch(products, tables, values, visible, inputs):
   bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
   features = _concat_features(products, inputs.query_dims, inputs.key_dims)
   query, key = features[:1], features[1:]
-  biased_key = [_append_channel(*key, *bias)] if key and bias else key
+  biased_key = [mean_operation.append_channel(*key, *bias)] if key and bias else key
 
   def product(query):
     if bias:
-      query = _append_channel(query, mtf.ones(query.mesh, []))
+      query = mean_operation.append_channel(query, mtf.ones(query.mesh, []))
     return _inner_product(query, *biased_key, inputs)
 
   def mean(length, rows):
     dims = inputs.batch_dims + [inputs.heads, length]
     features, tables = rows[:len(query)] + key, rows[len(query):]
     table = [_sum(tables)] if tables else []
-    added = table + ([product(features[0])] if features else bias)
-    weights = mtf.cast(softmax(_sum(added), gradient=0), values.dtype)
+    logits = _sum(table + ([product(features[0])] if features else bias))
+    shape = dims + [inputs.d_kv]
+    if splits.is_on_tpu(values.mesh) and not watchers.is_on():
+      weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
+      return mean_operation.divided_mean(
+          weights, values, shape, features, table)
+    weights = mtf.cast(softmax(logits, gradient=0), values.dtype)
     watchers.show_weights(weights, visible, inputs)
-    mean = mtf.einsum([weights, values], output_shape=dims + [inputs.d_kv])
-    return WeightedMeanOperation(
+    mean = mtf.einsum([weights, values], output_shape=shape)
+    return mean_operation.WeightedMeanOperation(
         weights, mean, values, features, table).outputs[0]
 
   return in_turns.in_turns(
       mean, query + tables, inputs.length, _turn(inputs))
-
-
-class WeightedMeanOperation(mtf.Operation):
-  """Passes the mean on and has the gradient of all that made it.
-
-  `mtf.custom_gradient` would do, but layers that run again in the backward pass
-  (`LayerStack.recompute_grads`) cannot hold one.
-  """
-
-  def __init__(self, weights: mtf.Tensor, mean: mtf.Tensor, values: mtf.Tensor,
-               features: list[mtf.Tensor], table: list[mtf.Tensor],
-               padding: Sequence[mtf.Tensor] = ()):
-    """Declares the inputs, where all but `table` may lack `batch`.
-
-    Args:
-      weights: <float>[batch, heads, length, memory_length]
-      mean: <float>[batch, heads, length, d_kv]
-      values: <float>[batch, heads, memory_length, d_kv], 0 where not seen.
-      features: [] or [query, key], <float32>[batch, heads, length, channels] and
-        <float32>[batch, heads, memory_length, channels].
-      table: [] or [what was added to their products, with any dimensions].
-      padding: (), where weights are 0 for padding, or [total, seen]: the sums
-        of weights, <float>[batch, heads, length], which the mean was divided by,
-        and <float>[batch, memory_length], which tells what they count.
-    """
-    super().__init__([weights, mean, values, *features, *table, *padding],
-                     name="weighted_mean")
-    self._outputs = [mtf.Tensor(self, mean.shape, mean.dtype)]
-    self._sizes = [len(features), len(table), len(padding)]
-
-  def lower(self, lowering: mtf.Lowering) -> None:
-    lowering.set_tensor_lowering(
-        self.outputs[0], lowering.tensors[self.inputs[1]])
-
-  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
-    grad_mean, = grad_ys
-    weights, mean, values, *rest = self.inputs
-    features, table, padding = (
-        [rest.pop(0) for _ in range(size)] for size in self._sizes)
-    if padding:
-      grad_mean /= padding[0]
-    grad_logits = _grad_logits(weights, values, mean, grad_mean, padding[1:])
-    grads = [None, None,
-             mtf.einsum([weights, grad_mean], output_shape=values.shape)]
-    grads += [mtf.einsum([grad_logits, other], output_shape=feature.shape)
-              for feature, other in zip(features, reversed(features))]
-    grads += [mtf.reduce_sum(grad_logits, output_shape=t.shape) for t in table]
-    return grads + [None] * len(padding)
-
-
-def _append_channel(features, values):
-  """One more channel, <float>[batch, heads, positions, channels + 1]."""
-  channel = mtf.Dimension(features.shape.dims[-1].name, 1)
-  values = mtf.broadcast(mtf.reshape(values, values.shape + channel),
-                         features.shape.dims[:-1] + [channel])
-  return mtf.concat([features, values], channel.name)
-
-
-def _grad_logits(weights, values, mean, grad_mean, seen):
-  """weights * (G - sum(weights * G)) with G the gradient of the weights.
-
-  G is grad_mean . values, and sum(weights * G) is grad_mean . mean, which is
-  subtracted, from what is seen, by one more channel of the same product.
-  """
-  delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=values.shape.dims[-1])
-  seen, = seen or [mtf.ones(values.mesh, [], values.dtype)]
-  centered = mtf.einsum([_append_channel(grad_mean, -delta),
-                         _append_channel(values, seen)],
-                        output_shape=weights.shape)
-  return mtf.cast(weights, tf.float32) * mtf.cast(centered, tf.float32)
 
 
 def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:

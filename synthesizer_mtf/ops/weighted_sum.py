@@ -9,6 +9,7 @@ import functools
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import tables
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
@@ -31,7 +32,7 @@ def weighted_sum(logits: list[logit_forms.Logits], values: mtf.Tensor,
     which may see nothing gets zeros.
   """
   order = inputs.query_dims + [inputs.memory_length]
-  terms = [_values(term, order) for term in logits]
+  terms = [_values(term, order, inputs) for term in logits]
   weights = functools.reduce(lambda a, b: mtf.add(
       a, b, output_shape=_dims(order, [a, b])), terms)
   if visible.pairs is not None:
@@ -45,10 +46,12 @@ def weighted_sum(logits: list[logit_forms.Logits], values: mtf.Tensor,
                     output_shape=inputs.query_dims + values.shape.dims[-1:])
 
 
-def _values(term, order):
+def _values(term, order, inputs):
   """One term as <float32> with some of the dimensions in `order`."""
   if isinstance(term, logit_forms.Table):
     return mtf.cast(term.values, tf.float32)
+  if isinstance(term, logit_forms.ByPosition):
+    return mtf.cast(tables.pick(term.values, *inputs.place_rows()), tf.float32)
   query, key = (mtf.cast(t, tf.float32) for t in term)
   channels = query.shape.dims[-1]
   key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)

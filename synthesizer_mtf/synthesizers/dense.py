@@ -166,15 +166,15 @@ class FactorizedDenseLogits(base.LengthTables):
     def operand(name, dim):
       weights = inputs.variable(name, [inputs.heads, inputs.d_kv, dim],
                                 inputs.d_kv.size ** -0.5)
-      return mtf.cast(mtf.einsum([hidden, weights],
-                                 output_shape=inputs.query_dims + [dim]),
-                      tf.float32)
+      return mtf.einsum([hidden, weights],
+                        output_shape=inputs.query_dims + [dim])
 
     self.check_length(inputs)
     operands = (operand("WA", mtf.Dimension("a", self.a)),
                 operand("WB", mtf.Dimension("b", self.b)))
     if inputs.apart:
-      return [logit_forms.Products(*operands)]
+      return [logit_forms.Products(
+          *(mtf.cast(operand, tf.float32) for operand in operands))]
     return [logit_forms.Table(inputs.columns_of_products(*operands))]
 
 

@@ -46,8 +46,7 @@ class RandomLogits(base.LengthTables):
         "R", [inputs.heads, mtf.Dimension("length", size),
               mtf.Dimension("memory_length", size)],
         self.stddev, trainable=self.trainable)
-    table = self.fit(table, inputs, "length", "memory_length")
-    return [logit_forms.Table(inputs.rows_and_columns(table))]
+    return [self.of_positions(table, inputs)]
 
 
 @gin.configurable(module="synthesizer_mtf")

@@ -65,7 +65,12 @@ def test_only_a_python_that_editdistance_has_no_wheel_for_gets_the_stand_in(clon
 
 @pytest.mark.parametrize("settings, variable, value", [
     ({"PIP_INDEX_URL": "https://a/simple"}, "UV_DEFAULT_INDEX", "https://a/simple"),
-    ({"PIP_EXTRA_INDEX_URL": "https://a https://b"}, "UV_INDEX", "https://a https://b"),
+    ({"PIP_INDEX_URL": "https://m", "PIP_EXTRA_INDEX_URL": "https://a https://b"},
+     "UV_INDEX", "https://m https://a"),
+    ({"PIP_INDEX_URL": "https://m", "PIP_EXTRA_INDEX_URL": "https://a https://b"},
+     "UV_DEFAULT_INDEX", "https://b"),
+    ({"PIP_EXTRA_INDEX_URL": "https://a", "UV_INDEX": "https://uv"}, "UV_INDEX",
+     "https://uv"),
     ({"PIP_FIND_LINKS": "/a /b"}, "UV_FIND_LINKS", "/a,/b"),
     ({"PIP_NO_CACHE_DIR": "off"}, "UV_NO_CACHE", None),
     ({"PIP_INDEX_URL": "https://a", "UV_DEFAULT_INDEX": "https://uv"},

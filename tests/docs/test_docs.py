@@ -229,7 +229,7 @@ def check_python(arguments):
   elif first.startswith("synthesizer_mtf."):
     parser_of(first).parse_args(rest)
   else:
-    assert first in ("nltk.downloader", "synthesizer_mtf"), first
+    assert first in ("nltk.downloader", "synthesizer_mtf", "venv"), first
 
 
 def check_flags_of_source(module, arguments):

@@ -9,7 +9,7 @@ from support import harness
 from support import reference
 from support.examples import both_stacks
 from support.examples import every_notation
-from support.examples import PACKED
+from support.examples import every_row
 from support.examples import PADDED
 from support.examples import tokens
 from synthesizer_mtf.ops import weighted_mean
@@ -74,7 +74,8 @@ def stock_visibility(context):
 
 @every_notation
 @pytest.mark.parametrize("kind", ["prefix", "packed prefix", "subsequence"])
-def test_sees_what_stock_self_attention_sees(notation, kind):
+@pytest.mark.parametrize("tpu", [False, True], ids=["CPUs", "TPUs"])
+def test_sees_what_stock_self_attention_sees(notation, kind, tpu):
   x = tokens()
   if kind.endswith("prefix"):
     packed = kind.startswith("packed")
@@ -100,7 +101,7 @@ def test_sees_what_stock_self_attention_sees(notation, kind):
   np.testing.assert_array_equal(np.sort(stock.ravel()), np.sort(visible.ravel()))
   y, graph = harness.forward(
       cases.make_layer(notation), x, True, ids, kind == "packed prefix",
-      context=more, input_full_attention=kind.endswith("prefix"))
+      context=more, input_full_attention=kind.endswith("prefix"), tpu=tpu)
   p = {k: v.astype(np.float64) for k, v in graph.variables.items()}
   logits = cases.mixed_logits(notation, p, x, expected_ids, True, cases.HEADS)
   expected = reference.output(logits, p, x, visible, cases.HEADS)
@@ -115,15 +116,15 @@ MESHES = [(notation, "b:2,m:3") for notation in ("R", "Fix", "FD", "FR+D+V")] + 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("notation, mesh_shape", MESHES)
-@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
+@every_row
 def test_output_and_gradients_are_the_same_on_any_mesh(
-    notation, mesh_shape, ids):
+    notation, mesh_shape, ids, rows):
   layout = [rule for rule in ("batch:b", "heads:m")
             if rule[-1] in mesh_shape.replace(":2", "").replace(":3", "")]
   one = harness.forward(cases.make_layer(notation), tokens(), True, ids,
-                        packed=ids is PACKED, gradients=True)
+                        gradients=True, **rows)
   many = harness.forward(cases.make_layer(notation), tokens(), True, ids,
-                         packed=ids is PACKED, gradients=True,
+                         gradients=True, **rows,
                          mesh_shape=mesh_shape, layout=",".join(layout))
   np.testing.assert_allclose(many[0], one[0], atol=1e-5)
   for name, grad in one[2].items():
@@ -143,13 +144,14 @@ def test_large_variables_are_split_over_heads(notation):
 
 
 @every_notation
-def test_bfloat16_stays_within_its_error_of_float32(notation):
+@every_row
+def test_bfloat16_stays_within_its_error_of_float32(notation, ids, rows):
   x = tokens()
-  y, graph = harness.forward(cases.make_layer(notation), x, False, PADDED)
-  z, _ = harness.forward(cases.make_layer(notation), x, False, PADDED,
+  y, graph = harness.forward(cases.make_layer(notation), x, False, ids, **rows)
+  z, _ = harness.forward(cases.make_layer(notation), x, False, ids, **rows,
                          activation="bfloat16", values=graph.variables)
   scale = np.abs(y).max()
-  assert np.abs(z - y)[PADDED > 0].max() < 0.04 * scale
+  assert np.abs(z - y)[ids > 0].max() < 0.04 * scale
 
 
 @every_notation

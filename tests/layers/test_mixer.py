@@ -10,7 +10,7 @@ from support import reference
 from support.decoding import check_greedy_decoding
 from support.decoding import parse
 from support.examples import both_stacks
-from support.examples import PACKED
+from support.examples import every_row
 from support.examples import PADDED
 from support.examples import tokens
 import synthesizer_mtf
@@ -19,8 +19,6 @@ import tensorflow.compat.v1 as tf
 # One for each kind of logits: without and with batch, inner products, both.
 NOTATIONS = ["R", "FR", "D", "FD", "V", "FR+D+V", "Fix+FD+V"]
 every_notation = pytest.mark.parametrize("notation", NOTATIONS)
-both_markings = pytest.mark.parametrize(
-    "ids", [PADDED, PACKED], ids=["padded", "packed"])
 
 
 def make(notation, **kwargs):
@@ -62,24 +60,24 @@ def test_r_is_token_mixing_by_a_linear_map_on_the_transposed_tokens(heads):
 
 @every_notation
 @both_stacks
-@both_markings
+@every_row
 def test_weights_are_the_logits_and_hidden_ones_are_zero(
-    notation, decoder, ids):
+    notation, decoder, ids, rows):
   x = tokens()
   y, graph = harness.forward(
-      make(notation), x, decoder, ids, packed=ids is PACKED)
+      make(notation), x, decoder, ids, **rows)
   z = expected(notation, graph.variables, x, ids, decoder)
   np.testing.assert_allclose(
       y[ids > 0], z[ids > 0], atol=2e-6 * np.abs(z).max())
 
 
 @every_notation
-@both_markings
-def test_every_gradient_equals_a_finite_difference(notation, ids):
+@every_row
+def test_every_gradient_equals_a_finite_difference(notation, ids, rows):
   x = tokens() / 3
   weights = np.arange(x.size).reshape(x.shape) / x.size * (ids > 0)[..., None]
   _, graph, grads = harness.forward(
-      make(notation), x, True, ids, packed=ids is PACKED, gradients=True,
+      make(notation), x, True, ids, **rows, gradients=True,
       loss_weights=weights, scale=0.3)
   values = {k: v.astype(np.float64) for k, v in graph.variables.items()}
 
@@ -124,20 +122,21 @@ def test_an_example_of_padding_alone_gives_zeros(notation):
 
 
 @pytest.mark.parametrize("notation", ["R", "FR+D+V"])
-def test_bfloat16_stays_within_its_error_of_float32(notation):
+@every_row
+def test_bfloat16_stays_within_its_error_of_float32(notation, ids, rows):
   x = tokens()
-  y, graph = harness.forward(make(notation), x, False, PADDED)
-  z, _ = harness.forward(make(notation), x, False, PADDED,
+  y, graph = harness.forward(make(notation), x, False, ids, **rows)
+  z, _ = harness.forward(make(notation), x, False, ids, **rows,
                          activation="bfloat16", values=graph.variables)
-  assert np.abs(z - y)[PADDED > 0].max() < 0.04 * np.abs(y).max()
+  assert np.abs(z - y)[ids > 0].max() < 0.04 * np.abs(y).max()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("notation", ["R", "FD", "FR+D+V"])
-@both_markings
-def test_output_and_gradients_are_the_same_on_a_mesh(notation, ids):
+@every_row
+def test_output_and_gradients_are_the_same_on_a_mesh(notation, ids, rows):
   one, many = [
-      harness.forward(make(notation), tokens(), True, ids, packed=ids is PACKED,
+      harness.forward(make(notation), tokens(), True, ids, **rows,
                       gradients=True, **mesh)
       for mesh in ({}, {"mesh_shape": "b:2,m:3", "layout": "batch:b,heads:m"})]
   scale = np.abs(one[0]).max()

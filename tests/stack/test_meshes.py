@@ -38,12 +38,22 @@ def one_device():
 
 
 @pytest.mark.parametrize("notation, mesh_shape", MESHES)
+@pytest.mark.parametrize("tpu", [False, True], ids=["CPUs", "TPUs"])
 def test_loss_and_gradients_do_not_depend_on_the_mesh(
-    notation, mesh_shape, one_device):
+    notation, mesh_shape, tpu, one_device):
   expected = one_device(notation, packed=True)
-  split = loss_and_gradients(notation, mesh_shape, packed=True)
+  split = loss_and_gradients(notation, mesh_shape, packed=True, tpu=tpu)
   for name, value in expected.items():
     np.testing.assert_allclose(split[name], value, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("notation", ["R", "R+V"])
+def test_the_path_of_tpus_computes_the_same_ensemble(notation):
+  cpus, tpus = [
+      loss_and_gradients(notation, "", True, "Unitransformer.ensemble = 2", tpu=tpu)
+      for tpu in (False, True)]
+  for name, value in cpus.items():
+    np.testing.assert_allclose(tpus[name], value, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("notation", ["R", "D+V"])

@@ -10,6 +10,12 @@ from synthesizer_mtf.synthesizers import names
 PADDED = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
 PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 1, 2, 2, 2, 2, 2]])
 
+# Rows, and how a layer is called with them.
+every_row = pytest.mark.parametrize(
+    "ids, rows", [(PADDED, {}), (PACKED, {"packed": True}), (PADDED, {"tpu": True}),
+                  (PACKED, {"packed": True, "tpu": True})],
+    ids=["padded", "packed", "padded on TPUs", "packed on TPUs"])
+
 every_notation = pytest.mark.parametrize("notation", cases.NOTATIONS)
 WITH_TABLES = [name for name, cls in names.SYNTHESIZING_FUNCTIONS.items()
                if issubclass(cls, base.LengthTables)]

@@ -3,6 +3,7 @@
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 import numpy as np
+from support import models
 from support import sessions
 import tensorflow.compat.v1 as tf
 
@@ -28,7 +29,7 @@ class LayerGraph:
 
   def __init__(self, layer, decoder, batch, length, seed=0, values=None,
                scale=0.5, mesh_shape="", layout="", activation="float32",
-               d_model=D_MODEL, input_full_attention=False):
+               d_model=D_MODEL, input_full_attention=False, tpu=False):
     self.layer = layer
     self.decoder = decoder
     self.batch = batch
@@ -44,7 +45,7 @@ class LayerGraph:
     with self.tf_graph.as_default():
       tf.set_random_seed(seed)
       self.graph = mtf.Graph()
-      self.mesh = mtf.Mesh(self.graph, "mesh")
+      self.mesh = mtf.Mesh(self.graph, "mesh", models.variable_placer(tpu))
     self.variables = None
 
   def constant(self, array, *dims):

@@ -23,10 +23,10 @@ def tpu_mesh(shape):
       devices)
 
 
-def loss_and_gradients(notation, mesh_shape, packed, *bindings):
+def loss_and_gradients(notation, mesh_shape, packed, *bindings, tpu=False):
   parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1",
         "SyntheticAttention.relative_attention_type = 'bias_shared'", *bindings)
-  m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT)
+  m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT, tpu=tpu)
   generator = np.random.RandomState(0)
   with m.tf_graph.as_default():
     inputs, targets = [

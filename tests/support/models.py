@@ -31,6 +31,11 @@ def build(model_type="bitransformer", vocabulary=VOCABULARY, mesh_shape=None,
       mesh_shape=mesh_shape, layout_rules=layout)
 
 
+def variable_placer(tpu):
+  """As T5's trainer makes them: only for TPUs it places variables."""
+  return mtf.utils.BalancedVariablePlacer(["/cpu:0"]) if tpu else None
+
+
 class Model:
   """A model in a graph and session of its own, with float32 everywhere."""
 
@@ -41,9 +46,7 @@ class Model:
     self.tf_graph = tf.Graph()
     with self.tf_graph.as_default():
       self.graph = mtf.Graph()
-      # As T5's trainer makes them: only for TPUs it places variables.
-      placer = mtf.utils.BalancedVariablePlacer(["cpu:0"]) if tpu else None
-      self.mesh = mtf.Mesh(self.graph, "mesh", placer)
+      self.mesh = mtf.Mesh(self.graph, "mesh", variable_placer(tpu))
       self.model = build(
           model_type, vocabulary, self.mesh_shape, self.layout,
           targets_vocabulary)

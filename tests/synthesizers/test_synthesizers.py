@@ -10,7 +10,7 @@ from support import harness
 from support import reference
 from support.examples import both_stacks
 from support.examples import every_notation
-from support.examples import PACKED
+from support.examples import every_row
 from support.examples import PADDED
 from support.examples import tokens
 from support.examples import WITH_TABLES
@@ -20,12 +20,11 @@ from synthesizer_mtf.synthesizers import names
 
 @every_notation
 @both_stacks
-@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
-def test_equals_the_papers_formula(notation, decoder, ids):
+@every_row
+def test_equals_the_papers_formula(notation, decoder, ids, rows):
   x = tokens()
-  packed = ids is PACKED
   y, graph = harness.forward(
-      cases.make_layer(notation), x, decoder, ids, packed=packed)
+      cases.make_layer(notation), x, decoder, ids, **rows)
   expected = cases.attention(
       notation, graph.variables, x, ids, decoder, cases.HEADS)
   np.testing.assert_allclose(y[ids > 0], expected[ids > 0], atol=2e-5)
@@ -56,12 +55,12 @@ def test_variables_have_the_names_and_shapes_of_the_checkpoint_format(notation):
 
 @every_notation
 @both_stacks
-@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
-def test_every_gradient_equals_a_finite_difference(notation, decoder, ids):
+@every_row
+def test_every_gradient_equals_a_finite_difference(notation, decoder, ids, rows):
   x = tokens()
   weights = np.arange(x.size).reshape(x.shape) / x.size * (ids > 0)[..., None]
   _, graph, grads = harness.forward(
-      cases.make_layer(notation), x, decoder, ids, packed=ids is PACKED,
+      cases.make_layer(notation), x, decoder, ids, **rows,
       gradients=True, loss_weights=weights)
   values = graph.variables
   fixed = {"R"} if "Fix" in notation else set()
@@ -115,12 +114,11 @@ def test_default_factors_of_factorized_dense_are_nearest_the_square_root():
 
 @pytest.mark.parametrize("notation", [*WITH_TABLES, "R+V", "FR+D+V"])
 @both_stacks
-@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
-def test_tiled_tables_repeat_to_any_length(notation, decoder, ids):
+@every_row
+def test_tiled_tables_repeat_to_any_length(notation, decoder, ids, rows):
   x = tokens()
   y, graph = harness.forward(
-      cases.make_layer(notation, tile_length=4), x, decoder, ids,
-      packed=ids is PACKED)
+      cases.make_layer(notation, tile_length=4), x, decoder, ids, **rows)
   assert all(12 not in v.shape for v in graph.variables.values())
   expected = cases.attention(
       notation, graph.variables, x, ids, decoder, cases.HEADS)

@@ -149,13 +149,36 @@ def test_elementwise_operations_join_products_and_their_users():
     shifted = product + tf.placeholder(tf.float32, [7])
     total = tf.reduce_sum(shifted * shifted)
     counts = counting.count([total.op, tf.exp(shifted).op], {})
-  # The cast and the sum with 7 numbers are part of the product; the square is
-  # part of its reduction; the exponential stands alone.
+  # The cast and the sum with 7 numbers are part of the product, and so is the
+  # reduction of squares, with its axes, two int32; the exponential stands alone.
   assert counts.kernels == {
-      counting.Kernel(3 * 5 * 7, 4 * 15 + 2 * 35 + 4 * 7 + 4 * 21): 1,
-      counting.Kernel(0, 4 * 21 + 8 + 4): 1,  # And the axes, two int32.
+      counting.Kernel(3 * 5 * 7, 4 * 15 + 2 * 35 + 4 * 7 + 4 * 21 + 8 + 4): 1,
       counting.Kernel(0, 4 * 21 + 4 * 21): 1}
   assert counts.activation_bytes == 2 * 4 * 21  # The total is gone by then.
+
+
+def test_what_moves_fewer_bytes_is_computed_by_each_of_its_users():
+  with tf.Graph().as_default():
+    mask = tf.placeholder(tf.bool, [3, 7])
+    numbers = tf.cast(mask, tf.float32)
+    wide = tf.placeholder(tf.float32, [9, 9, 3, 7])
+    narrow = tf.add_n([wide, wide + 1, wide * 2])[0, 0]
+    counts = counting.count(
+        [tf.exp(numbers).op, tf.tanh(numbers).op, tf.exp(narrow).op,
+         tf.tanh(narrow).op], {})
+  # To read 21 bytes twice is less than to write 84 and read them twice.
+  assert counts.kernels[counting.Kernel(0, 21 + 84)] == 2
+  assert counts.activation_bytes >= 84
+
+
+@pytest.mark.parametrize("columns, tiles", [(1, 6), (127, 6), (128, 0)])
+def test_gathers_of_few_entries_move_a_tile_for_each(columns, tiles):
+  with tf.Graph().as_default():
+    rows = tf.gather(tf.placeholder(tf.float32, [50, columns]),
+                     tf.placeholder(tf.int32, [6]))
+    counts = counting.count([rows.op], {})
+  # Rows are read and written; six indices and the axis are read.
+  assert counts.hbm_bytes == 2 * 4 * 6 * columns + 4 * 6 + 4 + tiles * 1100
 
 
 def test_a_product_that_is_used_twice_is_written():
@@ -200,7 +223,7 @@ def test_kernels_take_the_longer_of_computing_and_moving():
   kernels = {counting.Kernel(10**12, 10): 3,  # 2 s each at 1 TFLOPS
              counting.Kernel(10, 10**9): 2}  # 0.5 s each at 2 GB/s
   ring = counting.Collective("allreduce", ("batch",), 8, 4)
-  counts = counting.Counts(kernels, {ring: 10**9}, {}, 0, 0)
+  counts = counting.Counts(kernels, {ring: 10**9}, {}, 0, 0, ("", 0))
   seconds = roofline.estimate(counts, chip)
   assert seconds["matmul"] == pytest.approx(6)
   assert seconds["memory"] == pytest.approx(1)
@@ -356,3 +379,15 @@ def test_a_mistake_ends_in_one_sentence(flags, message, capsys):
   capsys.readouterr()
   assert str(error.value).startswith("plan_pod: ")
   assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_every_recipe_for_pods_is_planned_with_the_model_of_its_first_command():
+  found = {v.name: v for v in plan_pod.recipes()}
+  assert len(found) == 11
+  assert found["c4"].files == ["models/table4/r+v.gin", "recipes/pod/c4.gin"]
+  assert found["ag_news"].params == [
+      "SyntheticAttention.relative_attention_type = 'bias_shared'"]
+  for recipe in found.values():
+    recipe.parse(["num_layers = 1"])
+    run, _ = lowering.read_run(TWO_BY_TWO)
+    assert run.mesh_shape.size == TWO_BY_TWO.cores

@@ -16,6 +16,7 @@ from absl import flags
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
 from mesh_tensorflow import tpu_variables
+from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
@@ -59,30 +60,42 @@ def read_run(topology: pods.Topology) -> tuple[Run, Callable[[mtf.Shape], int]]:
   Raises:
     ValueError: the mesh of `utils.run.mesh_shape` has another number of cores.
   """
-  _use_default_flags()
-  lengths = _bound("sequence_length")
-  if isinstance(lengths, int):
-    lengths = {"inputs": lengths, "targets": lengths}
+  use_flags_of(topology)
+  sizes = lengths()
   layout = mtf.convert_to_layout_rules(_bound("layout_rules"))
   method = _bound("batch_size")
 
   def batch_size(mesh_shape):
     if isinstance(method, int):
       return method
-    return utils.compute_batch_size(lengths, mesh_shape, layout, method)
+    return utils.compute_batch_size(sizes, mesh_shape, layout, method)
 
   mesh_shape = mtf.convert_to_shape(_bound("mesh_shape"))
   _check_cores(mesh_shape, topology, layout, batch_size)
   return Run(
-      _bound("model_type"), mesh_shape, layout, batch_size(mesh_shape), lengths,
+      _bound("model_type"), mesh_shape, layout, batch_size(mesh_shape), sizes,
       _bound("optimizer"), gin_files.bound("mesh_train_dataset_fn.pack", True),
   ), batch_size
 
 
-def _use_default_flags():
-  """Keeps mesh_tensorflow from parsing our command line for its own flags."""
+def lengths() -> dict[str, int]:
+  """A dict from features to their lengths, as gin binds them."""
+  bound = _bound("sequence_length")
+  if isinstance(bound, int):
+    return {"inputs": bound, "targets": bound}
+  return bound
+
+
+def use_flags_of(topology: pods.Topology) -> None:
+  """Keeps mesh_tensorflow from parsing our command line for its own flags.
+
+  Args:
+    topology: whose cores of a chip the trainer's flag would tell.
+  """
   if not flags.FLAGS.is_parsed():
     patches.call("mark_as_parsed", flags.FLAGS)
+  patches.call("logical_cores_per_chip", flags.FLAGS, "logical_cores_per_chip",
+               topology.cores_per_chip)
 
 
 def _bound(parameter):
@@ -129,6 +142,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
     super().__init__(
         shape, layout, None, topology.device_assignment(),
         _mapping(shape, topology))
+    self._cores_per_chip = topology.cores_per_chip
     self.collectives = {}
     self._groups = {}
 
@@ -186,16 +200,19 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
     op = y.one_slice.op
     op = op.inputs[0].op if op.type == "Cast" else op
     group = self._create_group_assignment(mesh_axes)[0]
-    chips = {core // pods.CORES_PER_CHIP for core in group}
+    chips = {core // self._cores_per_chip for core in group}
     self.collectives[op.name] = (
         tuple(self.shape[i].name for i in mesh_axes), len(group), len(chips))
 
 
 def _mapping(shape, topology):
   """Where T5's trainer would put each core of the mesh."""
-  _use_default_flags()
+  if shape.size == 1:
+    return None
+  use_flags_of(topology)
   return simd_mesh_impl.auto_logical_to_physical_tpu(
-      shape.to_integer_list, topology.physical_shape)
+      shape.to_integer_list, topology.physical_shape,
+      device_assignment=topology.device_assignment())
 
 
 class Step(NamedTuple):
@@ -217,8 +234,10 @@ class Step(NamedTuple):
 
 def lower(run: Run, topology: pods.Topology,
           batch_size: Callable[[mtf.Shape], int], vocabulary_size: int,
-          progress: Callable[[str], None] = lambda what: None) -> Step:
-  """Builds and lowers the training step.
+          progress: Callable[[str], None] = lambda what: None,
+          mode: str = "train", mesh_impl_cls: type[OneCoreMeshImpl] = OneCoreMeshImpl,
+          loops: Callable[[], contextlib.AbstractContextManager] | None = None) -> Step:
+  """Builds and lowers a step.
 
   Args:
     run: a `Run`.
@@ -226,6 +245,10 @@ def lower(run: Run, topology: pods.Topology,
     batch_size: a function from a mesh shape to the sequences of a batch.
     vocabulary_size: an integer.
     progress: called with the name of each stage.
+    mode: "train"; "eval", the loss alone; or "infer", decoding as gin binds it.
+    mesh_impl_cls: what lowers it.
+    loops: whether loops stay in the graph or become functions, a context manager;
+      `loops_in_one_graph` if None.
 
   Returns:
     a `Step`, in the default graph.
@@ -236,9 +259,9 @@ def lower(run: Run, topology: pods.Topology,
   progress("building")
   graph = mtf.Graph()
   mesh = _tpu_mesh(graph)
-  with loops_in_one_graph():
+  with (loops or loops_in_one_graph)():
     try:
-      loss, updates, microbatches = _build(run, mesh, vocabulary_size)
+      result, updates, microbatches = _build(run, mesh, vocabulary_size, mode)
     except ValueError as error:
       whole = _build_without_mesh(run, vocabulary_size)
       if whole is not None:
@@ -246,10 +269,10 @@ def lower(run: Run, topology: pods.Topology,
       raise
     _explain(graph, run, topology, batch_size)
     progress("lowering")
-    mesh_impl = OneCoreMeshImpl(run.mesh_shape, run.layout, topology)
+    mesh_impl = mesh_impl_cls(run.mesh_shape, run.layout, topology)
     lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
-  fetches = [lowering.lowered_operation(op) for op in updates]
-  fetches.append(lowering.export_to_tf_tensor(loss).op)
+    fetches = [lowering.lowered_operation(op) for op in updates]
+    fetches.append(lowering.export_to_tf_tensor(result).op)
   return Step(fetches, graph, mesh_impl, lowering, microbatches)
 
 
@@ -258,16 +281,31 @@ def _tpu_mesh(graph):
   return mtf.Mesh(graph, "mesh", mtf.utils.BalancedVariablePlacer(["cpu:0"]))
 
 
+def loops_in_one_graph() -> contextlib.AbstractContextManager:
+  """Loops, such as over microbatches, stay in this graph, as for T5's trainer."""
+  return _control_flow_v2(False)
+
+
+def loops_as_functions() -> contextlib.AbstractContextManager:
+  """Loops become functions, as XLA wants them."""
+  return _control_flow_v2(True)
+
+
 @contextlib.contextmanager
-def loops_in_one_graph() -> Iterator[None]:
-  """The loop over microbatches stays in this graph, as for T5's trainer."""
-  enabled = tf.control_flow_v2_enabled()
-  patches.call("disable_control_flow_v2", tf)
+def _control_flow_v2(wanted: bool) -> Iterator[None]:
+  before = tf.control_flow_v2_enabled()
+  _set_control_flow_v2(wanted)
   try:
     yield
   finally:
-    if enabled:
-      patches.call("enable_control_flow_v2", tf)
+    _set_control_flow_v2(before)
+
+
+def _set_control_flow_v2(wanted):
+  if wanted:
+    patches.call("enable_control_flow_v2", tf)
+  else:
+    patches.call("disable_control_flow_v2", tf)
 
 
 def _build_without_mesh(run, vocabulary_size):
@@ -310,12 +348,16 @@ def _model(run, vocabulary_size):
       mesh_shape=run.mesh_shape)
 
 
-def _build(run, mesh, vocabulary_size):
-  """The loss, the updates of a step, and the number of microbatches."""
+def _build(run, mesh, vocabulary_size, mode):
+  """The result, the updates of a step, and the number of microbatches."""
   tf.train.get_or_create_global_step()
   model = _model(run, vocabulary_size)
+  if mode == "infer":
+    return _samples(run, model, mesh), [], 1
   batch_dim = mtf.Dimension("batch", run.batch_size)
   features = _features(run, mesh)
+  if mode == "eval":
+    return _loss(run, model, 1, features, mode), [], 1
   microbatches = utils.serialize_num_microbatches(
       batch_dim, run.sequence_length, run.mesh_shape, run.layout)
   loss_of = functools.partial(_loss, run, model, microbatches)
@@ -331,6 +373,21 @@ def _build(run, mesh, vocabulary_size):
   updates = run.optimizer(learning_rate=0.01).apply_grads(
       grads, mesh.graph.trainable_variables)
   return loss, updates, microbatches
+
+
+def _samples(run, model, mesh):
+  """The ids that decoding makes, as the trainer's mode `infer` does."""
+  name = "targets" if run.model_type == "lm" else "inputs"
+  shape = mtf.Shape([mtf.Dimension("batch", run.batch_size),
+                     mtf.Dimension("length", run.sequence_length[name])])
+  inputs = mtf.import_fully_replicated(
+      mesh, tf.placeholder(tf.int32, shape.to_integer_list), shape, name="inputs")
+  dtype = utils.get_variable_dtype()
+  if not isinstance(model, transformer.Unitransformer):
+    return mtf.anonymize(model.decode(inputs, variable_dtype=dtype))
+  inputs = mtf.pad(inputs, [0, run.sequence_length["targets"]], "length")
+  return mtf.anonymize(model.sample_autoregressive(
+      inputs, variable_dtype=dtype, remove_partial_sequences=True))
 
 
 def _features(run, mesh):
@@ -351,14 +408,14 @@ def _features(run, mesh):
   return features
 
 
-def _loss(run, model, microbatches, features):
+def _loss(run, model, microbatches, features, mode=tf.estimator.ModeKeys.TRAIN):
   """The loss of a (micro)batch, by the trainer's choice of arguments."""
   get = features.get
   targets = features["targets"]
   kwargs = {"sequence_id": get("targets_segmentation"),
             "position": get("targets_position")}
   if run.model_type in ("lm", "delimited_lm"):
-    inputs = mtf.transformer.transformer.autoregressive_inputs(
+    inputs = transformer.autoregressive_inputs(
         targets, sequence_id=get("targets_segmentation"))
   else:
     inputs = features["inputs"]
@@ -369,6 +426,6 @@ def _loss(run, model, microbatches, features):
               "decoder_position": get("targets_position")}
   return model.call_simple(
       inputs=inputs, targets=targets, compute_loss=True,
-      mode=tf.estimator.ModeKeys.TRAIN,
+      mode=mode,
       variable_dtype=utils.get_variable_dtype(), num_microbatches=microbatches,
       **kwargs)[1]

@@ -7,31 +7,46 @@ import numpy as np
 from tensorflow.python.tpu import device_assignment
 from tensorflow.python.tpu import topology as tpu_topology
 
-CORES_PER_CHIP = 2
-
 
 class Chip(NamedTuple):
-  """The published rates of a TPU chip, which has two cores.
+  """The published rates of a TPU chip.
 
   Attributes:
     tflops: peak of its matrix units in bfloat16, 10^12 operations per second.
     hbm_gbps: 10^9 bytes per second from and to its memory.
     hbm_gib: its memory in GiB.
-    link_gbps: 10^9 bits per second of one link in one direction; a chip has
-      four links, two for each dimension of the torus.
+    link_gbps: 10^9 bits per second of one link in one direction; a chip has two
+      links for each dimension of the torus.
+    cores: that programs see. Those of a v5p work as one.
+    units: its matrix units' multipliers, all together.
   """
   tflops: float
   hbm_gbps: float
   hbm_gib: float
   link_gbps: float
+  cores: int
+  units: int
+
+  @property
+  def clock(self) -> float:
+    """Cycles per second: the published peak is reached by all units in each."""
+    return 1e12 * self.tflops / (2 * self.units)
 
 
+RATES = ("tflops", "hbm_gbps", "hbm_gib", "link_gbps")  # Which flags can replace.
 SOURCES = """\
-https://cloud.google.com/tpu/docs/v3 (v3: peak, memory) and Jouppi et al.,
-  "A domain-specific supercomputer for training deep neural networks", CACM
-  63(7), 2020 (v2, and the links of both)"""
+https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and the pages of the
+  chips there; Jouppi et al., "A domain-specific supercomputer for training deep
+  neural networks", CACM 63(7), 2020 (v2, and the links of v2 and v3)"""
 
-CHIPS = {"v2": Chip(46, 700, 16, 496), "v3": Chip(123, 900, 32, 656)}
+_SIDE = 128 ** 2  # Multipliers of a matrix unit up to v5.
+CHIPS = {
+    "v2": Chip(46, 700, 16, 496, 2, 2 * _SIDE),
+    "v3": Chip(123, 900, 32, 656, 2, 4 * _SIDE),
+    "v4": Chip(275, 1228, 32, 400, 2, 8 * _SIDE),
+    "v5e": Chip(197, 819, 16, 400, 1, 4 * _SIDE),
+    "v5p": Chip(459, 2765, 95, 800, 1, 8 * _SIDE),
+    "v6e": Chip(918, 1640, 32, 800, 1, 4 * 256 ** 2)}
 
 # Chips along x and y by the number of cores, as Cloud TPU offers them.
 _SHAPES = {8: (2, 2), 32: (4, 4), 64: (4, 8), 128: (8, 8), 256: (8, 16),
@@ -41,27 +56,44 @@ _OFFERED = {"v2": (8, 32, 128, 256, 512),
 
 
 class Topology(NamedTuple):
-  """A rectangle of chips.
+  """A block of chips.
 
   Attributes:
-    name: as `utils.tpu_mesh_shape.tpu_topology` takes it.
-    generation: "v2" or "v3".
+    name: as in the command.
+    generation: a key of `CHIPS`.
     x: chips along the first dimension of the torus.
     y: chips along the second.
+    z: chips along the third.
   """
   name: str
   generation: str
   x: int
   y: int
+  z: int = 1
+
+  @property
+  def cores_per_chip(self) -> int:
+    return CHIPS[self.generation].cores
 
   @property
   def cores(self) -> int:
-    return self.x * self.y * CORES_PER_CHIP
+    return self.x * self.y * self.z * self.cores_per_chip
+
+  @property
+  def mesh_name(self) -> str:
+    """As `utils.tpu_mesh_shape.tpu_topology` takes it."""
+    return self.name.partition(":")[2] or self.name
+
+  @property
+  def compiler_name(self) -> str:
+    """As libtpu takes it."""
+    sides = [self.x, self.y] + [self.z] * (self.generation in ("v4", "v5p"))
+    return f"{self.generation}:{'x'.join(map(str, sides))}"
 
   @property
   def physical_shape(self) -> list[int]:
     """[x, y, z, cores of a chip], as TensorFlow describes a TPU."""
-    return [self.x, self.y, 1, CORES_PER_CHIP]
+    return [self.x, self.y, self.z, self.cores_per_chip]
 
   def device_assignment(self) -> device_assignment.DeviceAssignment:
     """A `DeviceAssignment` of all cores, on made-up coordinates."""
@@ -77,8 +109,9 @@ def parse_topology(name: str, generation: str = "v3") -> Topology:
   """The topology of this name.
 
   Args:
-    name: such as "v3-128" (cores) or "4x8" (chips).
-    generation: "v2" or "v3", for names that do not say it.
+    name: such as "v3-128" (cores), "4x8" (chips), or "v5e:4x8" (chips of a
+      generation).
+    generation: a key of `CHIPS`, for names that do not say it.
 
   Returns:
     a `Topology`.
@@ -86,9 +119,11 @@ def parse_topology(name: str, generation: str = "v3") -> Topology:
   Raises:
     ValueError: there is no such topology.
   """
-  chips = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", name)
+  chips = re.fullmatch(
+      rf"(?:({'|'.join(CHIPS)}):)?([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", name)
   if chips:
-    return Topology(name, generation, int(chips[1]), int(chips[2]))
+    return Topology(name, chips[1] or generation,
+                    *(int(side or 1) for side in chips.groups()[1:]))
   cores = re.fullmatch(r"(v\d+)-(\d+)", name)
   if cores and int(cores[2]) in _OFFERED.get(cores[1], ()):
     return Topology(name, cores[1], *_SHAPES[int(cores[2])])
@@ -96,5 +131,6 @@ def parse_topology(name: str, generation: str = "v3") -> Topology:
       ", ".join(f"{version}-{n}" for n in sizes)
       for version, sizes in _OFFERED.items())
   raise ValueError(
-      f"unknown topology {name!r} in --topology; use one of {offered}, or "
-      "chips such as 2x2 or 4x8.")
+      f"unknown topology {name!r} in --topology; use one of {offered}, chips such "
+      "as 2x2 or 4x8, or chips of a generation such as v5e:4x8 or v4:2x2x4 "
+      f"({', '.join(CHIPS)}).")

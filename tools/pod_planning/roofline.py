@@ -26,7 +26,7 @@ def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
     a dict of seconds: "matmul" (kernels that their matrix products bound),
     "memory" (the other kernels), "communication", and "step", their sum.
   """
-  peak = 1e12 * chip.tflops / pods.CORES_PER_CHIP
+  peak = 1e12 * chip.tflops / chip.cores
   rate = _memory_rate(chip)
   seconds = {"matmul": 0., "memory": 0.}
   for kernel, times in counts.kernels.items():
@@ -41,7 +41,7 @@ def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
 
 def _memory_rate(chip):
   """Bytes per second for each core."""
-  return 1e9 * chip.hbm_gbps / pods.CORES_PER_CHIP
+  return 1e9 * chip.hbm_gbps / chip.cores
 
 
 def communication_seconds(collective: counting.Collective, size: int,
@@ -59,7 +59,7 @@ def communication_seconds(collective: counting.Collective, size: int,
   chips = collective.chips
   if chips == 1:
     return 2 * size / _memory_rate(chip)
-  groups = pods.CORES_PER_CHIP * chips / collective.cores
+  groups = chip.cores * chips / collective.cores
   link = 1e9 * chip.link_gbps / 8
   # Times that a byte passes a link, for each chip of the ring.
   hops = {"allreduce": 2 * (chips - 1) / chips, "alltoall": chips / 4,

@@ -1,0 +1,49 @@
+"""The weighted mean of packed rows on TPUs, for logits that look at no token.
+
+Such logits depend on the positions of query and key in their example alone. So the
+exponential is taken once for all examples, by position; its entries are then put in
+the places of each row (see `tables.pick`), those of other examples are hidden, and
+the division by the sums of the rows comes last. A softmax of each row would read and
+write several tensors [batch, heads, length, memory_length] in float32.
+
+As in `weighted_mean._without_batch`, the maximum of a row is taken over positions
+that its example may not have, too.
+"""
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import tables
+from synthesizer_mtf.context import visibility
+from synthesizer_mtf.ops import mean_operation
+
+
+def mean_of_positions(logits: mtf.Tensor, terms: list[mtf.Tensor],
+                      values: mtf.Tensor, visible: visibility.Visibility,
+                      inputs: attention_inputs.AttentionInputs,
+                      of_rows: bool) -> mtf.Tensor:
+  """The mean of the values, weighted by the softmax of the logits.
+
+  Args:
+    logits: <float32>[heads, length, memory_length] of positions.
+    terms: what they are the sum of, which gets the gradient.
+    values: <float>[batch, heads, memory_length, d_kv]
+    visible: a `Visibility` of places.
+    inputs: an `AttentionInputs`.
+    of_rows: whether a row of the table differs from the others by more than where
+      it begins, so that positions have to be put in their places.
+
+  Returns:
+    <float>[batch, heads, length, d_kv] in the dtype of the values.
+  """
+  places = inputs.place_rows() if of_rows else []
+  ensemble = [d for d in inputs.batch_dims if d in logits.shape.dims]
+  logits = mtf.broadcast(
+      logits, [*ensemble, inputs.heads, inputs.length, inputs.memory_length])
+  weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
+  if places:
+    weights = tables.pick(weights, *places)
+  weights = mtf.multiply(
+      weights, mtf.cast(visible.pairs, weights.dtype),
+      output_shape=inputs.query_dims + [inputs.memory_length])
+  return mean_operation.divided_mean(
+      weights, values, inputs.query_dims + [inputs.d_kv], [], terms, places)

@@ -1,0 +1,138 @@
+"""XLA compiles the steps that TPUs run, and they compute what they compute without it.
+
+One core, on a CPU: the path that TPUs take, with XLA's loops. What libtpu says of the
+same steps is in docs/plan_a_pod.md.
+"""
+
+import gin
+import numpy as np
+import pytest
+from support import models
+from synthesizer_mtf.tools import plan_pod
+from synthesizer_mtf.tools.pod_planning import lowering
+from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.tools.pod_planning import programs
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+ONE_CORE = pods.parse_topology("v5e:1x1")
+LENGTHS = {"inputs": 12, "targets": 7}
+SIZES = [
+    "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",
+    "dropout_rate = 0.0", "table_length = 12", "utils.run.batch_size = 4",
+    f"utils.run.sequence_length = {LENGTHS}",
+    "utils.get_variable_dtype.activation_dtype = 'float32'"]
+# A step then changes each variable by its gradient.
+GRADIENTS = ["utils.run.optimizer = @optimize.SgdOptimizer"]
+UNPACKED = ["mesh_train_dataset_fn.pack = False"]
+EVERY = {name: (files, attention) for name, files, attention in
+         plan_pod.every_attention()}
+
+
+@pytest.fixture(autouse=True)
+def fixture_clean_gin():
+  yield
+  gin.clear_config()
+
+
+def lowered(name, mode, *params, files=()):
+  more, attention = EVERY[name]
+  variant = plan_pod.Variant(
+      name, ["models/bi_v1.gin", "table_length.gin", *more, *files],
+      SIZES + list(params), attention=attention)
+  variant.parse([f"utils.tpu_mesh_shape.tpu_topology = {ONE_CORE.mesh_name!r}"])
+  run, batch_size = lowering.read_run(ONE_CORE)
+  with tf.Graph().as_default():
+    return lowering.lower(
+        run, ONE_CORE, batch_size, models.VOCABULARY, mode=mode,
+        mesh_impl_cls=programs.ProgramMeshImpl, loops=lowering.loops_as_functions)
+
+
+def feature(name, spec):
+  """Three examples and padding in each row; ids that tell rows apart."""
+  if not spec.shape.rank:
+    return tf2.constant(0, spec.dtype)  # The number of the core.
+  length = spec.shape[-1]
+  segments = np.repeat([1, 2, 3, 0], [length // 2, length // 4, 1,
+                                      length - length // 2 - length // 4 - 1])
+  # Beside each feature are its segments and its positions.
+  if int(name.partition("_")[2] or 0) % 3 == 1:
+    return tf2.constant(np.broadcast_to(segments, spec.shape), spec.dtype)
+  ids = np.random.RandomState(len(name)).randint(2, models.VOCABULARY, spec.shape)
+  return tf2.constant(ids * (segments > 0), spec.dtype)
+
+
+def called(step, jit_compile):
+  """The step's result, and its variables afterwards."""
+  made = programs.function(step, jit_compile)
+  generator = np.random.RandomState(0)
+  for name in sorted(made.variables):
+    variable = made.variables[name]
+    value = generator.randn(*variable.shape.as_list())
+    value = np.abs(value) if "slot" in name else 0.3 * value
+    # In Adafactor's first step, a gradient of nothing but rounding moves as far as any.
+    value = 9 if name == "global_step" else value
+    variable.assign(np.asarray(value, variable.dtype.as_numpy_dtype))
+  result = made.call(*map(feature, made.features, made.call.input_signature))
+  return result.numpy(), {name: v.numpy() for name, v in made.variables.items()}
+
+
+def check(step, atol=2e-5):
+  plain, compiled = called(step, False), called(step, True)
+  np.testing.assert_allclose(compiled[0], plain[0], rtol=1e-5)
+  for name, value in plain[1].items():
+    np.testing.assert_allclose(compiled[1][name], value, atol=atol, err_msg=name)
+
+
+every_attention = pytest.mark.parametrize("name", EVERY)
+
+
+@every_attention
+def test_loss_and_gradients_of_packed_rows_are_the_same_compiled(name):
+  check(lowered(name, "train", *GRADIENTS))
+
+
+@every_attention
+def test_decoding_is_the_same_compiled(name):
+  check(lowered(name, "infer"))
+
+
+@pytest.mark.parametrize("name", ["SelfAttention", "r", "fd", "d+v"])
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_unpacked_rows_are_the_same_compiled(name, mode):
+  check(lowered(name, mode, *GRADIENTS, *UNPACKED))
+
+
+@pytest.mark.parametrize("params", [
+    ["serialize_num_microbatches.tokens_per_microbatch_per_replica = 12"],
+    ["LayerStack.recompute_grads = True", "num_layers = 2"],
+    ["SyntheticAttention.relative_attention_type = 'bias_shared'"],
+    ["Unitransformer.ensemble = 2"],
+], ids=["microbatches", "recomputed layers", "relative bias", "ensemble"])
+@pytest.mark.parametrize("name", ["r+v", "r"])
+def test_however_a_step_is_made_it_is_the_same_compiled(name, params):
+  check(lowered(name, "train", *GRADIENTS, *params))
+
+
+@pytest.mark.parametrize("name", ["v", "d+v"])
+def test_updates_of_adafactor_are_the_same_compiled(name):
+  # A step is up to 1e-3.
+  check(lowered(name, "train", *UNPACKED), atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["SelfAttention", "r+v", "fd"])
+def test_beam_search_is_the_same_compiled(name):
+  check(lowered(name, "infer", "Bitransformer.decode.beam_size = 3",
+                "Bitransformer.decode.alpha = 0.6"))
+
+
+def test_a_classifier_is_the_same_compiled():
+  check(lowered("fr+v", "train", *GRADIENTS, "utils.run.sequence_length = {'inputs': "
+                "12, 'targets': 1}", files=["classifier.gin"]))
+
+
+def test_bfloat16_activations_are_the_same_compiled_to_their_precision():
+  plain, compiled = (
+      called(lowered("r+v", "train", *GRADIENTS, "utils.get_variable_dtype."
+                     "activation_dtype = 'bfloat16'"), jit) for jit in (False, True))
+  np.testing.assert_allclose(compiled[0], plain[0], rtol=2e-2)

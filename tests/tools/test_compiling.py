@@ -1,0 +1,283 @@
+"""plan_pod and the TPU's compiler, for which a script stands in here.
+
+What the compiler itself says is in docs/plan_a_pod.md.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import gin
+import pytest
+from synthesizer_mtf.tools import plan_pod
+from synthesizer_mtf.tools.pod_planning import compiler_report
+from synthesizer_mtf.tools.pod_planning import compiling
+from synthesizer_mtf.tools.pod_planning import modules
+from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.tools.pod_planning import programs
+from tensorflow.compiler.xla.service import hlo_pb2
+
+CHIP = pods.CHIPS["v3"]
+TINY = [
+    "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",
+    "RandomLogits.max_length = 12", "dropout_rate = 0.0",
+    "utils.run.sequence_length = {'inputs': 12, 'targets': 8}",
+    "utils.run.batch_size = 8", "utils.tpu_mesh_shape.model_parallelism = 2"]
+SAID = {"operations": 3e9, "bytes_accessed": 2e9, "argument_bytes": 2**20,
+        "temporary_bytes": 2**21, "output_bytes": 0, "code_bytes": 2**22,
+        "seconds": 7.0, "versions": compiling.VERSIONS}
+MODULE = """\
+HloModule jit, is_scheduled=true
+
+%body.1 (p: (f32[3,5])) -> (f32[3,5]) {
+  %p = (f32[3,5]{1,0}) parameter(0)
+  %x.1 = f32[3,5]{1,0:T(8,128)} add(%a, %b), backend_config={"estimated_cycles":"70"}
+  ROOT %t = (f32[3,5]{1,0}) tuple(%x.1), backend_config={"estimated_cycles":"900"}
+}
+
+%fused.2 (q: f32[50]) -> f32[6,4] {
+  %g = f32[6,4]{1,0} gather(%q, %i), offset_dims={1}, slice_sizes={1,4}
+  ROOT %h = bf16[6,256]{1,0} gather(%q, %i), offset_dims={1}, slice_sizes={1,256}
+}
+
+ENTRY %main.3 (a: f32[3,5]) -> f32[3,5] {
+  %f = f32[6,4] fusion(%a), calls=%fused.2, backend_config={"estimated_cycles":"20"}
+  %w = (f32[3,5]{1,0}) while(%f), condition=%cond, body=%body.1
+  %r = bf16[7,4]{1,0:T(8,128)(2,1)} all-reduce(%f), replica_groups={{0,1}}, to_apply=%s
+  %u = f32[9]{0} copy(%r), backend_config={"estimated_cycles":"9223372036854775807"}
+  ROOT %s.1 = f32[50,2]{1,0} scatter(%a, %i, %f), update_window_dims={1}, to_apply=%s
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def fixture_clean_gin():
+  yield
+  gin.clear_config()
+
+
+@pytest.fixture(name="environment")
+def fixture_environment(tmp_path):
+  """Makes a folder whose `python` prints versions, and then what it is told."""
+  def make(says="", versions=compiling.VERSIONS, module=MODULE, before=""):
+    said = says if isinstance(says, str) else json.dumps(says)
+    tmp_path.joinpath("said").write_text(f"a notice\n{said}\n")
+    tmp_path.joinpath("module").write_text(module)
+    tmp_path.joinpath("versions").write_text(
+        "".join(f"{name} {version}\n" for name, version in versions.items()))
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir(exist_ok=True)
+    python.write_text(f"""#!/bin/sh
+cd {tmp_path}
+[ "$1" = -c ] && exec cat versions
+echo "$2 $3" > asked
+{before}
+cp module "$4.txt"
+exec cat said
+""")
+    python.chmod(0o755)
+    return str(tmp_path)
+
+  return make
+
+
+def plan(environment, *attentions, mode="train", keep=None):
+  compiler = compiling.Compiler(environment)
+  return [plan_pod.plan(
+      plan_pod.Variant(name, ["models/bi_v1.gin"], TINY, attention=name),
+      pods.parse_topology("2x2"), CHIP, vocabulary_size=32, compiler=compiler,
+      mode=mode, keep=keep) for name in attentions]
+
+
+def test_a_module_tells_cycles_collectives_and_what_is_read_entry_by_entry():
+  assert modules.summarized(MODULE) == {
+      "cycles": 20, "loop_cycles": 70, "collectives": {"all-reduce": [1, 56]},
+      "gathers": [24, 24 + 6 * 256], "scatters": [100, 100]}
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+def test_a_plan_has_the_compilers_figures_beside_ours(environment, mode, tmp_path):
+  found, = plan(environment(SAID), "R", mode=mode)
+  compiler = found["compiler"]
+  assert tmp_path.joinpath("asked").read_text() == "v3:2x2 8\n"
+  assert compiler["memory_bytes"] == 3 * 2**20
+  assert compiler["milliseconds"] == pytest.approx(1e3 * 90 / CHIP.clock)
+  assert compiler["planned"]["operations"] == 2 * found["per_core"]["multiply_adds"]
+  assert json.loads(json.dumps(found))["compiler"]["seconds"] == SAID["seconds"]
+
+
+def test_rows_stand_beside_stocks_and_tell_what_is_confirmed(environment):
+  plans = plan(environment(SAID), "R", "SelfAttention")
+  for p in plans:
+    p["compiler"]["planned"] = {
+        "operations": 1.02 * SAID["operations"], "memory_bytes": 1.1 * 3 * 2**20,
+        "bytes_accessed": 1.3 * SAID["bytes_accessed"], "milliseconds": 1.0}
+  plans[0]["compiler"]["milliseconds"] *= 0.5
+  text = compiler_report.table(plans)
+  cells = row_of(text, "R")
+  assert cells[:6] == ["R", "2x2", "train", "1", "2", "4"]
+  assert "0.50" in cells and "1 all-reduce 0" in cells and "7" in cells
+  assert cells[-4:-1] == ["1.10", "1.02", "1.30"]
+  assert ("work within 3% for all; bytes within 25% but for R, SelfAttention; memory "
+          "within 15% for all.") in text
+
+
+def row_of(text, name):
+  row, = [line for line in text.splitlines() if line.startswith(f"| {name} ")]
+  return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_several_modes_stand_beside_each_other(environment):
+  plans = [plan(environment(SAID), "R", mode=mode)[0] for mode in ("train", "infer")]
+  plans[1]["compiler"]["temporary_bytes"] = 2**24
+  refused, = plan(environment({"refused": "no"}), "V", mode="infer")
+  text = compiler_report.table([*plans, refused])
+  assert row_of(text, "R")[1:] == ["2x2", "2, 2.00, 0.0", "16, 2.00, 0.0"]
+  assert row_of(text, "V")[1:] == ["2x2", "", "refused"]
+
+
+def test_a_program_keeps_communication_and_its_parameters_names(environment, tmp_path):
+  keep = str(tmp_path / "kept")
+  plan(environment(SAID), "R", keep=keep)
+  module = hlo_pb2.HloModuleProto.FromString(
+      (tmp_path / "kept.hlo").read_bytes())
+  calls = [i for c in module.computations for i in c.instructions
+           if i.opcode == "custom-call"]
+  assert {i.custom_call_target for i in calls} == {programs.ALLREDUCE}
+  groups = {i.backend_config for i in calls}
+  assert {tuple(map(len, json.loads(g)["groups"])) for g in groups} <= {
+      (2,) * 4, (4,) * 2, (8,)}
+  assert not any(i.opcode == "copy" for c in module.computations
+                 for i in c.instructions)
+  assert (tmp_path / "kept.hlo.txt").read_text() == MODULE
+
+
+@pytest.mark.parametrize("says, sentence", [
+    ({"refused": "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory "
+      "for HLO temporaries (45.11G) exceeds available HBM (15.75G). HLO"},
+     "it needs 45.11 GiB of a core's memory, and there are 15.75: 29.36 GiB too much; "
+     "the largest variable is"),
+    ({"refused": 'UNIMPLEMENTED: no %op, metadata={op_name="encoder/block_000/R"}'},
+     "at encoder/block_000/R: UNIMPLEMENTED: no %op"),
+    ({"refused": "libtpu knows no topology v3:9x9: INVALID"},
+     "libtpu knows no topology v3:9x9"),
+    ("F0000 check failed", "the compiler ended with status 0: F0000 check failed"),
+])
+def test_a_refusal_is_a_sentence_with_the_compilers_reason(
+    environment, says, sentence):
+  refused, = plan(environment(says), "R")
+  assert refused["status"] == "ok"
+  text = compiler_report.table([refused])
+  assert text.startswith(f"The compiler refused R on 2x2: {sentence}")
+  assert "the largest activation, by our own count, " in text
+
+
+@pytest.mark.parametrize("versions, sentence", [
+    ({}, "has no jax"), ({**compiling.VERSIONS, "libtpu": "0.1"}, "has libtpu 0.1"),
+    ({"jax": compiling.VERSIONS["jax"]}, "has no libtpu")])
+def test_other_versions_are_refused_with_what_to_install(
+    environment, versions, sentence):
+  with pytest.raises(compiling.CompilerError, match=sentence) as error:
+    compiling.Compiler(environment(versions=versions))
+  assert "pip install jax==" in str(error.value)
+
+
+def test_a_missing_environment_is_refused_with_how_to_make_it():
+  with pytest.raises(compiling.CompilerError, match="there is no Python") as error:
+    compiling.Compiler("/nowhere")
+  assert "python3.12 -m venv /nowhere" in str(error.value)
+
+
+def test_a_script_that_does_not_fit_the_versions_is_no_refusal(environment):
+  with pytest.raises(compiling.CompilerError, match="as expected: no mlir; use jax"):
+    plan(environment({"unfit": "no mlir"}), "R")
+
+
+def test_the_script_says_that_it_has_no_jax():
+  ran = subprocess.run(
+      [sys.executable, "-S", str(compiling._SCRIPT), "v3:2x2", "8"], text=True,
+      capture_output=True, check=False)
+  assert ran.returncode == 1
+  assert "No module named 'jax'" in json.loads(ran.stdout)["unfit"]
+
+
+@pytest.mark.slow
+def test_an_interrupted_compilation_tells_what_was_done(environment, tmp_path):
+  command = [sys.executable, "-m", "synthesizer_mtf.tools.plan_pod",
+             "--gin_file=models/bi_v1.gin", "--attention=R,V", "--vocabulary_size=32",
+             f"--json={tmp_path}/plans.json", "--compile=" + environment(
+                 SAID, before="[ -e second ] && sleep 60; touch second"),
+             *(f"--gin_param={param}" for param in TINY)]
+  with subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE) as process:
+    deadline = time.time() + 120
+    while (tmp_path / "asked").exists() < 1 or not (
+        tmp_path / "second").exists() or not _sleeps(tmp_path):
+      assert time.time() < deadline and process.poll() is None
+      time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+  assert process.returncode == 130, err
+  assert "plan_pod: interrupted; the figures above are of what was done." in err
+  assert "| R " in out and "| V " not in out
+  assert len((tmp_path / "plans.json").read_text().splitlines()) == 1
+
+
+def _sleeps(folder):
+  """Whether the stand-in compiles the second program."""
+  return os.path.getmtime(folder / "asked") > os.path.getmtime(folder / "second")
+
+
+# Chips.
+
+
+@pytest.mark.parametrize("name, cores, mesh_name, compiler_name", [
+    ("v3-32", 32, "v3-32", "v3:4x4"), ("2x2", 8, "2x2", "v3:2x2"),
+    ("v4:2x2x4", 32, "2x2x4", "v4:2x2x4"), ("v4:2x2", 8, "2x2", "v4:2x2x1"),
+    ("v5e:4x8", 32, "4x8", "v5e:4x8"), ("v5p:2x2x1", 4, "2x2x1", "v5p:2x2x1"),
+    ("v6e:1x1", 1, "1x1", "v6e:1x1")])
+def test_a_topology_has_the_names_of_mesh_and_of_the_compiler(
+    name, cores, mesh_name, compiler_name):
+  topology = pods.parse_topology(name)
+  assert topology.cores == cores
+  assert (topology.mesh_name, topology.compiler_name) == (mesh_name, compiler_name)
+  assert topology.device_assignment().num_replicas == cores
+
+
+@pytest.mark.parametrize("chip, megahertz", [
+    ("v2", 700), ("v3", 940), ("v4", 1050), ("v5e", 1500), ("v5p", 1750)])
+def test_the_published_peak_gives_the_clock_that_is_published_too(chip, megahertz):
+  assert pods.CHIPS[chip].clock == pytest.approx(1e6 * megahertz, rel=0.01)
+
+
+@pytest.mark.parametrize("topology", ["v5e:2x2", "v4:2x2x1", "v5e:1x1"])
+def test_a_step_is_planned_for_chips_with_one_core_and_with_two(topology):
+  topology = pods.parse_topology(topology)
+  found = plan_pod.plan(
+      plan_pod.Variant("R", ["models/bi_v1.gin"], [
+          *TINY, f"utils.tpu_mesh_shape.model_parallelism = {min(2, topology.cores)}"]),
+      topology, pods.CHIPS[topology.generation], vocabulary_size=32)
+  assert found["status"] == "ok"
+  assert found["hbm_bytes"] == {"v5e": 16, "v4": 16}[topology.generation] * 2**30
+
+
+def test_the_rows_of_stock_and_of_the_authors_can_be_asked_for():
+  names = ["SelfAttention", "Synthesizer:random", "R"]
+  counts = []
+  for name in names:
+    found = plan_pod.plan(
+        plan_pod.Variant(name, ["models/bi_v1.gin"], TINY + [
+            "dropout_rate = 0.0"], attention=name),
+        pods.parse_topology("2x2"), CHIP, vocabulary_size=32)
+    counts.append(found["per_core"]["multiply_adds"])
+  assert len(set(counts)) == 3
+
+
+def test_every_attention_with_a_gin_file_stands_for_all():
+  names = [name for name, _, _ in plan_pod.every_attention()]
+  assert names[0] == "SelfAttention" and {"r+v", "linformer", "mixer"} <= set(names)
+
+

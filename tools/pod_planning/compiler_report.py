@@ -1,0 +1,134 @@
+"""Writes what the TPU's compiler says, beside what our own rules say."""
+
+from typing import Any
+
+from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.benchmarking import attentions
+
+# How far our rules may be off where a figure counts as confirmed.
+TOLERANCES = {"operations": 0.03, "bytes_accessed": 0.25, "memory_bytes": 0.15}
+_NAMES = {"operations": "work", "bytes_accessed": "bytes", "memory_bytes": "memory"}
+
+_LEGEND = """\
+Of libtpu {libtpu}, by JAX {jax}, for one core. args, temp, code: MiB of its memory for
+  variables and features, results, and the program; HBM: their share of what it has.
+Gop, GB: operations and bytes accessed, in 10^9; a loop over microbatches counts once.
+ms: the cycles that the compiler estimates, with all microbatches, which leave out what
+  it has no estimate for: gathers, scatters and communication. to {base}: ms relative.
+few: 10^6 entries that gathers and scatters read or add fewer than 128 at a time.
+collectives: how many, and the MiB that a core puts in.
+plan: our rules' figure relative to the compiler's; memory without the program, ms
+  without communication."""
+
+
+def table(plans: list[dict[str, Any]]) -> str:
+  """A Markdown table of what was compiled, with reasons where it was refused.
+
+  Args:
+    plans: the dicts that `plan_pod.plan` returns, with "compiler".
+
+  Returns:
+    a string.
+  """
+  plans = [p for p in plans if "compiler" in p]
+  done = [p for p in plans if p["compiler"]["status"] == "compiled"]
+  parts = []
+  if done:
+    parts += [_by_mode(plans) if len({p["mode"] for p in plans}) > 1 else
+              tabular.markdown([[title for title, _ in _COLUMNS]] + [
+                  [text(p, _base(p, done)) for _, text in _COLUMNS] for p in done]),
+              _LEGEND.format(base=_base(done[0], done)["name"],
+                             **done[0]["compiler"]["versions"]),
+              _confirmed(done)]
+  parts += [f"The compiler refused {p['name']} on {p['topology']}: "
+            f"{p['compiler']['reason']}."
+            for p in plans if p["compiler"]["status"] == "refused"]
+  return "\n\n".join(parts)
+
+
+def _by_mode(plans):
+  """A line for each plan, with a cell for each mode: MiB of results, GB, ms."""
+  cells, modes = {}, list(dict.fromkeys(p["mode"] for p in plans))
+  for p in plans:
+    cells.setdefault((p["name"], p["topology"]), {})[p["mode"]] = p["compiler"]
+  return tabular.markdown(
+      [["plan", "topology"] + [f"{mode}: temp, GB, ms" for mode in modes]] + [
+          [*key] + [_cell(found.get(mode)) for mode in modes]
+          for key, found in cells.items()])
+
+
+def _cell(compiler):
+  if compiler is None or compiler["status"] == "refused":
+    return "refused" if compiler else ""
+  return (f"{compiler['temporary_bytes'] / 2**20:,.0f}, "
+          f"{compiler['bytes_accessed'] / 1e9:.2f}, {compiler['milliseconds']:.1f}")
+
+
+def _base(plan, plans):
+  """What a plan is compared to: stock's attention, or the first."""
+  alike = [p for p in plans
+           if (p["topology"], p["mode"]) == (plan["topology"], plan["mode"])]
+  return next((p for p in alike if p["name"].endswith(attentions.STOCK)), alike[0])
+
+
+def _mib(name):
+  return lambda p, base: f"{p['compiler'][name] / 2**20:,.0f}"
+
+
+def _used(compiler):
+  return compiler["memory_bytes"] + compiler["code_bytes"]
+
+
+def _to_compiler(name):
+  return lambda p, base: f"{relative(p, name):.2f}"
+
+
+def relative(plan: dict[str, Any], name: str) -> float:
+  """Our rules' figure relative to the compiler's."""
+  return plan["compiler"]["planned"][name] / plan["compiler"][name]
+
+
+def _milliseconds(plan, base):
+  return f"{plan['compiler']['milliseconds']:.1f}"
+
+
+def _to_base(plan, base):
+  return f"{plan['compiler']['milliseconds'] / base['compiler']['milliseconds']:.2f}"
+
+
+def _few(plan, base):
+  few = sum(plan["compiler"][kind][0] for kind in ("gathers", "scatters"))
+  return f"{few / 1e6:.1f}"
+
+
+def _collectives(plan, base):
+  return ", ".join(f"{number} {kind} {size / 2**20:,.0f}" for kind, (number, size) in
+                   plan["compiler"]["collectives"].items()) or "none"
+
+
+_COLUMNS = (
+    ("plan", lambda p, base: p["name"]),
+    ("topology", lambda p, base: p["topology"]),
+    ("mode", lambda p, base: p["mode"]),
+    ("args", _mib("argument_bytes")), ("temp", _mib("temporary_bytes")),
+    ("code", _mib("code_bytes")),
+    ("HBM", lambda p, base: f"{_used(p['compiler']) / p['hbm_bytes']:.0%}"),
+    ("Gop", lambda p, base: f"{p['compiler']['operations'] / 1e9:,.0f}"),
+    ("GB", lambda p, base: f"{p['compiler']['bytes_accessed'] / 1e9:,.2f}"),
+    ("ms", _milliseconds), ("to base", _to_base), ("few", _few),
+    ("collectives", _collectives),
+    ("s to compile", lambda p, base: f"{p['compiler']['seconds']:.0f}"),
+    ("plan: memory", _to_compiler("memory_bytes")),
+    ("work", _to_compiler("operations")), ("bytes", _to_compiler("bytes_accessed")),
+    ("ms", _to_compiler("milliseconds")),
+)
+
+
+def _confirmed(plans):
+  """Which figures of our rules the compiler confirms for all plans, and which not."""
+  parts = []
+  for name, tolerance in TOLERANCES.items():
+    off = [p["name"] for p in plans if abs(relative(p, name) - 1) > tolerance]
+    parts.append(f"{_NAMES[name]} within {tolerance:.0%} " + (
+        f"but for {', '.join(dict.fromkeys(off))}" if off else "for all"))
+  return f"The compiler confirms of our rules' figures: {'; '.join(parts)}."

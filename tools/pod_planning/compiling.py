@@ -1,0 +1,137 @@
+"""Hands a program to the TPU's compiler, which lives in an environment of its own."""
+
+from collections.abc import Callable
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+from typing import Any
+
+from synthesizer_mtf.tools.pod_planning import modules
+from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.tools.pod_planning import programs
+
+ENVIRONMENT = ".venv-tpu"
+# Their interfaces for this are private, and change.
+VERSIONS = {"jax": "0.12.0.1", "libtpu": "0.0.52"}
+_REMEDY = (
+    "make it with Python 3.12 or later: python3.12 -m venv {0} && {0}/bin/pip install "
+    + " ".join(f"{name}=={version}" for name, version in VERSIONS.items()))
+_ASK = ("import importlib.metadata as m\nfor name in ('jax', 'libtpu'):\n  try: "
+        "print(name, m.version(name))\n  except m.PackageNotFoundError: pass")
+_SCRIPT = pathlib.Path(__file__).with_name("tpu_compiler.py")
+
+
+class CompilerError(ValueError):
+  """The compiler is missing, or is not the one that this package knows."""
+
+
+class Compiler:
+  """libtpu, in the environment of the user's choice."""
+
+  def __init__(self, environment: str) -> None:
+    """Finds the compiler.
+
+    Args:
+      environment: a folder with a virtual environment, or its Python.
+
+    Raises:
+      CompilerError: it has no Python, no JAX or libtpu, or others than `VERSIONS`.
+    """
+    path = pathlib.Path(environment)
+    self._python = str(path / "bin" / "python" if path.is_dir() else path)
+    remedy = _REMEDY.format(environment)
+    try:
+      asked = subprocess.run([self._python, "-c", _ASK], check=True, text=True,
+                             capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+      raise CompilerError(
+          f"--compile={environment}: there is no Python environment; {remedy}."
+      ) from error
+    self.versions = dict(line.split() for line in asked.stdout.splitlines())
+    for name, version in VERSIONS.items():
+      found = self.versions.get(name)
+      if found != version:
+        has = f"{name} {found}" if found else f"no {name}"
+        raise CompilerError(
+            f"--compile={environment} has {has}, but its interfaces are private, so "
+            f"that it must be {name} {version}; {remedy}.")
+
+  def compile(self, program: programs.Program, topology: pods.Topology,
+              keep: str | None = None,
+              progress: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Compiles a program for all cores of a topology.
+
+    Args:
+      program: a `Program`.
+      topology: a `pods.Topology`.
+      keep: where the program and the compiler's text of it are kept, a path without
+        ending; None for nowhere.
+      progress: called each second.
+
+    Returns:
+      a dict: "status" is "compiled", with what `tpu_compiler.main` prints and
+      `modules.summarized` finds, or "refused", with "reason".
+
+    Raises:
+      CompilerError: the script and the versions of JAX and libtpu do not fit.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+      path = pathlib.Path(f"{keep}.hlo" if keep else os.path.join(folder, "step.hlo"))
+      path.write_bytes(program.hlo)
+      output = pathlib.Path(folder, "output")
+      with open(output, "w", encoding="utf-8") as file:
+        process = subprocess.Popen(
+            [self._python, str(_SCRIPT), topology.compiler_name, str(topology.cores),
+             str(path)], stdout=file, stderr=subprocess.STDOUT)
+        try:
+          _wait(process, progress)
+        finally:
+          process.kill()
+          process.wait()
+      found = _result(output.read_text(encoding="utf-8"), process.returncode)
+      if found["status"] == "compiled":
+        found |= modules.summarized(pathlib.Path(f"{path}.txt").read_text("utf-8"))
+      return found
+
+
+def _wait(process, progress):
+  while True:
+    try:
+      process.wait(1)
+      return
+    except subprocess.TimeoutExpired:
+      progress()
+
+
+def _result(text, status):
+  """The last line of what the script has printed, which is JSON."""
+  lines = text.strip().splitlines() or [""]
+  try:
+    found = json.loads(lines[-1])
+  except ValueError:
+    return {"status": "refused", "reason": (
+        f"the compiler ended with status {status}: {lines[-1]}")}
+  if "unfit" in found:
+    raise CompilerError(
+        f"JAX and libtpu do not take the program as expected: {found['unfit']}; use "
+        + ", ".join(f"{name} {version}" for name, version in VERSIONS.items()) + ".")
+  if "refused" in found:
+    return {"status": "refused", "reason": _sentence(found["refused"])}
+  return {"status": "compiled", **found}
+
+
+def _sentence(message):
+  """The compiler's reason: of the layer where it names one, and of the memory."""
+  memory = re.search(r"\(([\d.]+)([GMK])\) exceeds available HBM \(([\d.]+)([GMK])\)",
+                     message)
+  if memory:
+    needed, has = (float(memory[i]) * {"G": 1, "M": 2**-10, "K": 2**-20}[memory[i + 1]]
+                   for i in (1, 3))
+    return (f"it needs {needed:.2f} GiB of a core's memory, and there are {has:.2f}: "
+            f"{needed - has:.2f} GiB too much")
+  layer = re.search(r'op_name="([^"]+)"', message)
+  first = re.sub(r"\s+", " ", message).strip()
+  return (f"at {layer[1]}: " if layer else "") + first[:300].rstrip(".")

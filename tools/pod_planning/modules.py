@@ -1,0 +1,108 @@
+"""Reads the modules that the TPU's compiler has made, as XLA prints them."""
+
+import math
+import re
+from typing import Any
+
+_ITEM_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2,
+               "f32": 4, "s32": 4, "u32": 4, "s64": 8, "u64": 8, "f64": 8}
+# Take no time, or that of what they wait for.
+_FREE = frozenset((
+    "parameter", "get-tuple-element", "tuple", "bitcast", "constant", "iota",
+    "after-all", "while", "conditional", "call"))
+_COLLECTIVES = ("all-reduce", "all-to-all", "collective-permute", "all-gather",
+                "reduce-scatter")
+# Entries that a gather or a scatter takes at once, below which they are scalars to a
+# TPU, whose registers hold 1,024.
+_FEW = 128
+
+
+def summarized(text: str) -> dict[str, Any]:
+  """What an optimized module tells of its time.
+
+  Args:
+    text: the module, as XLA prints it.
+
+  Returns:
+    a dict: "cycles" of what the compiler has an estimate for, outside of loops, and
+    "loop_cycles", of one pass through each loop; "collectives", from kind to [how
+    many, bytes that a core puts in], where a loop counts once; and "gathers" and
+    "scatters", [entries that are read or added a few at a time, all entries].
+  """
+  computations, entry = _computations(text)
+  inside = []
+  for lines in (computations[entry], inside):  # The second grows.
+    for line in lines:
+      found = re.search(r" while\(.*body=%([\w.-]+)", line)
+      if found:
+        inside += computations[found[1]]
+  every = [line for lines in computations.values() for line in lines]
+  return {"cycles": _cycles(computations[entry]), "loop_cycles": _cycles(inside),
+          "collectives": _collectives(every), **_scattered(every)}
+
+
+def _cycles(lines):
+  """What the compiler estimates for some operations; unknown ones count nothing."""
+  found = [re.search(r'"estimated_cycles":"(\d+)"', line) for line in lines
+           if _opcode(line)[0] not in _FREE]
+  return sum(int(cycles[1]) for cycles in found if cycles and int(cycles[1]) < 2**62)
+
+
+def _computations(text):
+  """A dict from the names of computations to their lines; the entry's name."""
+  found, entry, lines = {}, None, None
+  for line in text.splitlines():
+    begin = re.match(r"(ENTRY )?%([\w.-]+) \(.*\{$", line)
+    if begin:
+      lines = found.setdefault(begin[2], [])
+      entry = begin[2] if begin[1] else entry
+    elif lines is not None and " = " in line:
+      lines.append(line)
+  return found, entry
+
+
+def _opcode(line):
+  """The opcode of a line, and the type of its result."""
+  result = line.partition(" = ")[2]
+  found = re.search(r"(?<![\w%.()-])([a-z][a-z-]*)\((?![\d,]+\))", result)
+  return (found[1], result[:found.start()]) if found else ("", result)
+
+
+def _collectives(lines):
+  found = {}
+  for line in lines:
+    opcode, result = _opcode(line)
+    kind = opcode.removesuffix("-start")
+    if kind in _COLLECTIVES:
+      number, size = found.get(kind, (0, 0))
+      found[kind] = [number + 1, size + _bytes(result)]
+  return found
+
+
+def _scattered(lines):
+  found = {"gathers": [0, 0], "scatters": [0, 0]}
+  for line in lines:
+    opcode, result = _opcode(line)
+    if opcode == "gather":
+      size = re.search(r"slice_sizes=\{([\d,]*)\}", line)[1]
+      at_once = _product(size)
+    elif opcode == "scatter":
+      window = re.search(r"update_window_dims=\{([\d,]*)\}", line)[1]
+      shape = re.search(r"\[([\d,]*)\]", result)[1].split(",")
+      # The updates' window dimensions are the operand's last in what we make.
+      at_once = _product(",".join(shape[-len(window.split(",")):])) if window else 1
+    else:
+      continue
+    entries = _product(re.search(r"\[([\d,]*)\]", result)[1])
+    few, every = found[f"{opcode}s"]
+    found[f"{opcode}s"] = [few + entries * (at_once < _FEW), every + entries]
+  return found
+
+
+def _product(sizes):
+  return math.prod(int(size or 1) for size in sizes.split(","))
+
+
+def _bytes(result):
+  return sum(_ITEM_BYTES[kind] * _product(sizes) for kind, sizes in re.findall(
+      rf"\b({'|'.join(_ITEM_BYTES)})\[([\d,]*)\]", result))
