@@ -26,32 +26,29 @@ from synthesizer_mtf import compat
 
 compat.apply()
 
+from synthesizer_mtf import embedding
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import optimizer
 from synthesizer_mtf import stack
 from synthesizer_mtf import tasks
-from synthesizer_mtf import vocabulary
-from synthesizer_mtf.command import estimators
-from synthesizer_mtf.command import gin_checks
 from synthesizer_mtf.command.cluster import Cluster
 from synthesizer_mtf.layers.attention import SyntheticAttention
 from synthesizer_mtf.layers.classifier import EncoderClassifier
 from synthesizer_mtf.notation import attention_layer
 from synthesizer_mtf.stack import synthesizer_stack
-from synthesizer_mtf.training import model_api
+from synthesizer_mtf.training import get_estimator
+from synthesizer_mtf.training import gin_checks
+from synthesizer_mtf.training import mtf_model
 from synthesizer_mtf.training import seed
 from synthesizer_mtf.training import warm_start
+from synthesizer_mtf.training.mtf_model import MtfModel
 from synthesizer_mtf.training.seed import train_with_seed
 from synthesizer_mtf.training.summaries import train_with_attention_summaries
 
 gin_files.add_search_path()
 stack.apply()
-vocabulary.apply()
-optimizer.apply()
-warm_start.apply()
-estimators.apply()
-model_api.apply()
-seed.apply()
+embedding.apply()
+get_estimator.apply()
+mtf_model.apply()
 
 gc.freeze()
 if _collects:

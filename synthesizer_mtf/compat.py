@@ -49,10 +49,9 @@ def apply() -> None:
 
 def _quiet_imports():
   """Drops C++ notices below errors, and what setuptools says of t5's imports."""
-  patches.fill("TF_CPP_MIN_LOG_LEVEL", os.environ, "2")
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   quiet.import_tensorflow()
-  patches.call("pkg_resources", warnings, "ignore",
-               message="pkg_resources is deprecated")
+  warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 
 
 def _skip_metadata_server(product="/sys/class/dmi/id/product_name"):
@@ -71,7 +70,7 @@ def _skip_metadata_server(product="/sys/class/dmi/id/product_name"):
         return
   except OSError:
     pass  # No such file outside Linux, and in some containers.
-  patches.fill("NO_GCE_CHECK", os.environ, "true")
+  os.environ.setdefault("NO_GCE_CHECK", "true")
 
 
 def _restore_register_tensor_conversion_function():

@@ -7,18 +7,20 @@ Where it may be a mistake of the program, the sentence names a file that holds
 the traceback.
 """
 
+import functools
+import logging.config
 import os
 import sys
 
 from absl import app
 from absl import flags
+from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
-from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.command import cluster
-from synthesizer_mtf.command import estimators
-from synthesizer_mtf.command import gin_checks
 from synthesizer_mtf.command import messages
+from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import gin_checks
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -26,17 +28,27 @@ import tensorflow.compat.v1 as tf
 def main(argv: list[str]) -> None:
   """Runs T5's main; `argv` as absl hands it on."""
   gin_files.add_search_path()
-  estimators.apply()
   try:
-    with (gin_checks.running(flags.FLAGS.model_dir, flags.FLAGS.use_model_api),
-          cluster.joined(on_loss=_end)):
-      checkpoints.check_folder(flags.FLAGS.model_dir)
+    gin_checks.check_folder(flags.FLAGS.model_dir)
+    run_job = cluster.of_environment(on_loss=_end)
+    checkpoints.check_folder(flags.FLAGS.model_dir)
+    with patches.wrapped("run", utils, functools.partial(_prepared, run_job)):
       mesh_transformer_main.main(argv)
   except Exception as error:
     if not (isinstance(error, messages.KINDS) or messages.is_mistake(error)):
       raise
     messages.report(error)
     sys.exit(1)
+
+
+def _prepared(run_job, run):
+  """`utils.run`, which T5's main calls once gin is parsed."""
+  @functools.wraps(run)
+  def wrapped(**kwargs):
+    gin_checks.check_run(gin_files.bindings(), flags.FLAGS.model_dir)
+    run_job(functools.partial(run, **kwargs))
+
+  return wrapped
 
 
 def _end(error: cluster.LostProcess) -> None:
@@ -51,7 +63,10 @@ def console_entry_point() -> None:
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()  # Which warns of itself.
   tf.logging.set_verbosity(tf.logging.INFO)
-  patches.assign("propagate", tf.get_logger(), False)
+  # absl has a logger of its own, and would print each line a second time.
+  logging.config.dictConfig({
+      "version": 1, "incremental": True,
+      "loggers": {"tensorflow": {"propagate": False}}})
   app.run(main)
 
 

@@ -1,14 +1,14 @@
 """The choice of an attention for each block of a T5 stack, by gin.
 
-Importing the package lets T5's `make_layer_stack` look for the choice where gin
-is used, so that it holds however and whenever gin was filled. Where gin is
+Importing the package lets T5's `make_layer_stack` look for the choice when it is
+called, so that the choice holds however and whenever gin was filled. Where gin is
 finalized as well, as T5's command does, `bind_stack` makes the choice visible in
 the configuration, and finds mistakes before anything is built.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import functools
-import inspect
 from typing import Any
 
 from absl import logging
@@ -25,9 +25,6 @@ from synthesizer_mtf.layers import cross_attention
 
 _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
 _SELECTOR = "synthesizer_mtf.synthesizer_stack"
-
-# (gin's scope, the attention) of each stack that a model under construction has.
-_built = []
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -59,7 +56,6 @@ def synthesizer_stack(
   """
   checks.check_boolean(
       "synthesizer_stack.fast_cross_attention", fast_cross_attention)
-  _built.append((gin.current_scope_str(), attention))
   if attention is None:
     return layer_stack_cls(layers)
   layers = list(layers)
@@ -73,7 +69,9 @@ def synthesizer_stack(
     layers[place] = layer
   if fast_cross_attention:
     layers = [cross_attention.faster(layer) for layer in layers]
-  return layer_stack_cls(layers)
+  stack = layer_stack_cls(layers)
+  stack.synthesizer_attention = attention  # For `check_used`.
+  return stack
 
 
 def _is_self_attention(layer):
@@ -172,50 +170,53 @@ def nearest(scope: str, among: dict[str, Any]) -> Any:
 
 def apply() -> None:
   """Lets T5's stacks look for `synthesizer_stack.attention`; once is enough."""
-  # gin calls the function that it wraps, also for references of before.
-  make = inspect.unwrap(transformer.make_layer_stack)
-  patches.assign("layer_stack_cls", make, tuple(
-      _chosen_stack if default is transformer.LayerStack else default
-      for default in make.__defaults__))
-  patches.wrap("make_layer_stack", transformer, _without_another_stack)
-  patches.wrap("build_model", utils, _with_the_choice)
+  patches.wrap("make_layer_stack", transformer, _with_the_choice)
 
 
-def _chosen_stack(layers):
-  """The default of `make_layer_stack`; stock where no attention is bound."""
-  if gin.get_bindings(_SELECTOR, resolve_references=False).get(
-      "attention") is None:
-    return transformer.LayerStack(layers)
-  return synthesizer_stack(layers)
-
-
-def _without_another_stack(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Raises first if another stack class is bound than that of the choice."""
-  @functools.wraps(function)
-  def wrapped(*args, **kwargs):
+def _with_the_choice(make: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes the stack of the choice; raises if gin binds another class of stacks."""
+  @functools.wraps(make)
+  def make_layer_stack(*args, **kwargs):
     if choices():
       _check_no_other_stack(gin_files.bindings())
-    return function(*args, **kwargs)
+    here = gin.get_bindings(_SELECTOR, resolve_references=False)
+    if here.get("attention") is not None:
+      kwargs.setdefault("layer_stack_cls", synthesizer_stack)
+    return make(*args, **kwargs)
 
-  return wrapped
-
-
-def _with_the_choice(build_model: Callable[..., Any]) -> Callable[..., Any]:
-  build = _without_another_stack(build_model)
-
-  @functools.wraps(build_model)
-  def wrapped(*args, **kwargs):
-    _built.clear()
-    model = build(*args, **kwargs)
-    _check_use(choices(), _built)
-    return model
-
-  return wrapped
+  return make_layer_stack
 
 
-def _check_use(chosen, built):
+def build_model(*args: Any, **kwargs: Any) -> Any:
+  """As Mesh TensorFlow's `utils.build_model`, which checks that the choice is used.
+
+  Args:
+    *args: of `utils.build_model`.
+    **kwargs: of `utils.build_model`.
+
+  Returns:
+    a `Unitransformer` or `Bitransformer`.
+
+  Raises:
+    ValueError: an attention is bound that no stack of the model has.
+  """
+  model = utils.build_model(*args, **kwargs)
+  _check_used(choices(), [stack.synthesizer_attention for stack in _stacks(model)
+                          if hasattr(stack, "synthesizer_attention")])
+  return model
+
+
+def _stacks(model: Any) -> Iterator[transformer.LayerStack]:
+  """All layer stacks of a model."""
+  if hasattr(model, "layer_stack"):
+    yield model.layer_stack
+  for part in ("encoder", "decoder", "student", "teacher"):
+    if hasattr(model, part):
+      yield from _stacks(getattr(model, part))
+
+
+def _check_used(chosen, used):
   """Raises if no stack has a bound attention, and logs one that no stack has."""
-  used = {scope for scope, _ in built if nearest(scope, chosen) is not None}
   if chosen and not used:
     names = ", ".join(f"`{_name(scope)} = {attention!r}`"
                       for scope, attention in chosen.items())
@@ -223,8 +224,7 @@ def _check_use(chosen, built):
         f"{names} is bound, but no stack of the model uses it: only what T5's "
         "`make_layer_stack` makes, in gin's scope of the binding, does; let it "
         "make the stacks, mend the scope, or leave the binding out.")
-  values = [attention for _, attention in built]
-  if "" in chosen and chosen[""] not in values:
+  if "" in chosen and chosen[""] not in used:
     others = ", ".join(f"`{_name(scope)} = {attention!r}`"
                        for scope, attention in chosen.items() if scope)
     logging.warning(

@@ -18,7 +18,6 @@ import sys
 from absl import app
 from absl import flags
 import seqio
-from synthesizer_mtf import patches
 from synthesizer_mtf.tasks import cache_record
 import tensorflow.compat.v2 as tf
 
@@ -34,10 +33,10 @@ def main() -> None:
       raise
     sys.exit("synthesizer_mtf.tasks.cache: caching needs apache-beam, which is "
              "not installed: pip install 'synthesizer-mtf[cache]'.")
-  patches.call(
-      "module_import", flags.FLAGS, "module_import", ["synthesizer_mtf"])
-  patches.call(
-      "pipeline_options", flags.FLAGS, "pipeline_options", [f"--runner={_RUNNER}"])
+  # seqio's command knows only the tasks that a module registers.
+  flags.FLAGS.set_default("module_import", ["synthesizer_mtf"])
+  # The DirectRunner of newer Beams first asks a web site for another runner.
+  flags.FLAGS.set_default("pipeline_options", [f"--runner={_RUNNER}"])
   app.run(functools.partial(_cache, cache_tasks_main.main))
 
 

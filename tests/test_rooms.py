@@ -12,8 +12,8 @@ PACKAGE = ROOT / "synthesizer_mtf"
 FLOORS = [
     ["checks", "compat", "estimator_shim", "gin_files", "patches", "quiet"],
     ["context"], ["ops"], ["synthesizers"], ["layers"],
-    ["notation", "stack"], ["optimizer", "vocabulary"], ["command", "tasks"],
-    ["training"], ["runs", "launcher"], ["tools"], ["demo", "__main__"]]
+    ["notation", "stack"], ["embedding"], ["training"], ["command", "tasks"],
+    ["runs", "launcher"], ["tools"], ["demo", "__main__"]]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
 
 MODULES = {

@@ -19,9 +19,9 @@ import os
 import sys
 
 import numpy as np
-from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 import tqdm
 

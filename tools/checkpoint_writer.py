@@ -4,7 +4,7 @@ from collections.abc import Iterable
 import os
 
 import numpy as np
-from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
 # Of the variables that are held in memory at once, unless one is larger.

@@ -6,7 +6,7 @@ import importlib
 import os
 
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
 

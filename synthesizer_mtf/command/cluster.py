@@ -25,8 +25,6 @@ import time
 from absl import flags
 from absl import logging
 import gin
-from mesh_tensorflow.transformer import utils
-from synthesizer_mtf import patches
 from synthesizer_mtf.command import tf_config
 import tensorflow.compat.v1 as tf
 
@@ -39,43 +37,33 @@ class LostProcess(Exception):
   """Another process of the cluster failed, does not answer or never started."""
 
 
-@contextlib.contextmanager
-def joined(on_loss: Callable[[LostProcess], None] | None) -> Iterator[None]:
-  """Lets T5's main, called within, do its part in the cluster of `TF_CONFIG`.
+def of_environment(
+    on_loss: Callable[[LostProcess], None] | None) -> Callable[..., None]:
+  """What runs a job: in the cluster of `TF_CONFIG`, or in this process alone.
 
-  Without this variable, and with `--tpu`, it changes nothing.
+  Alone it runs without this variable, and with `--tpu`.
 
   Args:
     on_loss: a function of a `LostProcess`, called in another thread while
       TensorFlow may wait for the lost process; it has to end this one.
 
-  Yields:
-    nothing.
+  Returns:
+    a function of a job, which is a function without arguments. It raises a
+    ValueError if the mesh does not describe a cluster that this process can join,
+    and LostProcess if another process failed, does not answer or never started.
 
   Raises:
-    ValueError: the variable, a flag or the mesh does not describe a cluster
-      that this process can join.
-    LostProcess: another process failed, does not answer or never started.
+    ValueError: the variable or a flag does not describe such a cluster.
   """
   if tf_config.VARIABLE not in os.environ or flags.FLAGS.tpu:
-    yield
-    return
+    return lambda job: job()
   if flags.FLAGS.use_model_api:
     raise ValueError("--use_model_api runs in one process, but "
                      f"{tf_config.VARIABLE} describes a cluster: leave out the "
                      f"flag{tf_config.ALONE}.")
   tasks, own = tf_config.read(os.environ[tf_config.VARIABLE])
-
-  def in_cluster(run):
-    @functools.wraps(run)
-    def wrapped(**kwargs):
-      # T5's main has parsed the gin files by now.
-      Cluster(tasks, own, on_loss).run(functools.partial(run, **kwargs))
-
-    return wrapped
-
-  with patches.wrapped("run", utils, in_cluster):
-    yield
+  # gin's parameters are known when the job begins.
+  return lambda job: Cluster(tasks, own, on_loss).run(job)
 
 
 @gin.configurable(module="synthesizer_mtf")

@@ -24,7 +24,7 @@ import gin
 import seqio
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.command import cluster
-from synthesizer_mtf.command import estimators
+from synthesizer_mtf.training import estimators
 import t5.models
 import tensorflow.compat.v1 as tf
 

@@ -13,7 +13,7 @@ import re
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.command import gin_checks
+from synthesizer_mtf.training import gin_checks
 import tensorflow.compat.v1 as tf
 
 VARIABLE = "TF_CONFIG"

@@ -3,7 +3,6 @@
 from typing import Any
 
 import mesh_tensorflow as mtf
-from mesh_tensorflow import placement_mesh_impl
 from mesh_tensorflow.transformer import transformer
 
 
@@ -29,17 +28,12 @@ def is_whole(model: transformer.Unitransformer, dim: mtf.Dimension) -> bool:
   return found is None or found.size == 1
 
 
-def holds_whole(mesh_impl: mtf.MeshImpl, shape: mtf.Shape) -> bool:
-  """Whether each processor of a mesh that is no TPU's holds a whole tensor.
-
-  Args:
-    mesh_impl: known while the graph is lowered, and right for any model.
-    shape: that of the tensor.
-  """
-  if not isinstance(mesh_impl, placement_mesh_impl.PlacementMeshImpl):
-    return False
-  axes = map(mesh_impl.tensor_dimension_to_mesh_axis, shape.dims)
-  return all(axis is None or mesh_impl.shape.dims[axis].size == 1 for axis in axes)
+def is_unsplit(shape: mtf.Shape, mesh_shape: mtf.Shape,
+               layout: mtf.LayoutRules) -> bool:
+  """Whether a layout leaves a tensor whole on each processor."""
+  axes = [layout.tensor_dimension_to_mesh_axis(dim, mesh_shape)
+          for dim in shape.dims]
+  return all(axis is None or mesh_shape.dims[axis].size == 1 for axis in axes)
 
 
 def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,

@@ -5,13 +5,13 @@ import dataclasses
 import pathlib
 import sys
 
-from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import dataclasses
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 # Numbers in a block of squares: 1 MB, which a core's second cache holds. Of sizes
@@ -192,40 +191,24 @@ def _is_for_a_master(op):
 
 
 class AdafactorOperation(mtf.Operation):
-  """The values that Mesh's Adafactor assigns, by `Rule` where that is possible.
+  """The values that Mesh's Adafactor assigns to a variable that no mesh splits."""
 
-  It is where each processor of a CPU or GPU mesh holds the whole variable. Only in
-  lowering it is known; elsewhere Mesh's own operations are lowered, which this one
-  takes along.
-  """
-
-  def __init__(self, rule: Rule, inputs: Sequence[mtf.Tensor],
-               own: Sequence[mtf.Operation], values: Sequence[mtf.Tensor]):
+  def __init__(self, rule: Rule, inputs: Sequence[mtf.Tensor]):
     """Declares the inputs.
 
     Args:
       rule: a `Rule`.
       inputs: <float>[dims...], the gradient and the variable, and the slots.
-      own: Mesh's operations, which are in no graph.
-      values: what they compute of the inputs: the new slots, and [dims...] to
-        subtract.
     """
     super().__init__(list(inputs), name="adafactor")
     self._rule = rule
-    self._own = own
-    self._values = values
-    self._outputs = [mtf.Tensor(self, value.shape, value.dtype, index=i)
-                     for i, value in enumerate(values)]
+    # The new slots, and what to subtract.
+    shapes = [x.shape for x in [*inputs[2:], inputs[1]]]
+    self._outputs = [mtf.Tensor(self, shape, tf.float32, index=i)
+                     for i, shape in enumerate(shapes)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
-    mesh_impl = lowering.mesh_impl(self)
-    if splits.holds_whole(mesh_impl, self.inputs[0].shape):
-      results = mesh_impl.slicewise(
-          self._rule.update, *[lowering.tensors[x] for x in self.inputs])
-    else:
-      for op in self._own:
-        with tf.name_scope(op.name):
-          op.lower(lowering)
-      results = [lowering.tensors[value] for value in self._values]
+    results = lowering.mesh_impl(self).slicewise(
+        self._rule.update, *[lowering.tensors[x] for x in self.inputs])
     for output, result in zip(self.outputs, results):
       lowering.set_tensor_lowering(output, result)

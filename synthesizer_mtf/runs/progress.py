@@ -6,9 +6,9 @@ import sys
 import time
 from typing import Any
 
-from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import process
+from synthesizer_mtf.training import checkpoints
 import tqdm
 
 _FORM = ("{desc} {percentage:3.0f}%|{bar:10}| {n_fmt}/{total_fmt} steps "

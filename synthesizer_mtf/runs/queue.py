@@ -16,11 +16,11 @@ import time
 from typing import NamedTuple
 from typing import Protocol
 
-from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import progress
 from synthesizer_mtf.runs import shares
+from synthesizer_mtf.training import checkpoints
 import tqdm
 
 

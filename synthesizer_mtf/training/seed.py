@@ -9,16 +9,16 @@ text.
 """
 
 from collections.abc import Callable
+import contextlib
 import functools
-import inspect
 from typing import Any
 import zlib
 
 import gin
 from mesh_tensorflow import placement_mesh_impl
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
-from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
 EVALUATION = 1
@@ -35,7 +35,7 @@ def train_with_seed(
   of the examples has a seed of its own, `mesh_train_dataset_fn.seed`.
 
   Args:
-    estimator: a `TPUEstimator`.
+    estimator: a `CarefulEstimator`.
     *args: of `train_model`.
     seed: an integer, of the initial variables and of dropout.
     train_model_fn: what trains, such as `@train_with_attention_summaries`.
@@ -44,11 +44,15 @@ def train_with_seed(
   Returns:
     what `train_model_fn` returns.
   """
-  patches.assign(
-      "seed", estimator, estimator.config.replace(tf_random_seed=seed))
-  with patches.wrapped("random seeds", placement_mesh_impl.PlacementMeshImpl,
-                       _with_seeds_of_names):
+  estimator.configure(tf_random_seed=seed)
+  with random_by_name():
     return train_model_fn(estimator, *args, **kwargs)
+
+
+def random_by_name() -> contextlib.AbstractContextManager[None]:
+  """Lets the seeds of random numbers follow from names, in its `with` block."""
+  return patches.wrapped("random seeds", placement_mesh_impl.PlacementMeshImpl,
+                         _with_seeds_of_names)
 
 
 def _with_seeds_of_names(original):
@@ -69,16 +73,9 @@ def _with_seeds_of_names(original):
   return random
 
 
-def apply() -> None:
-  """Gives evaluations a seed, unless gin binds another; once is enough."""
-  evaluated = inspect.unwrap(mesh_transformer.mesh_eval_dataset_fn)
-  *others, _ = evaluated.__defaults__
-  patches.assign("evaluation seed", evaluated, (*others, EVALUATION))
-
-
 @gin.config.register_finalize_hook
-def keep_other_slices(config: dict) -> dict | None:
-  """Leaves evaluations without a seed that draw other examples each time.
+def bind_evaluation_seed(config: dict) -> dict | None:
+  """Gives evaluations a seed, unless gin binds one or they shall differ.
 
   Args:
     config: gin's parsed configuration.
@@ -90,6 +87,13 @@ def keep_other_slices(config: dict) -> dict | None:
   for (_, selector), values in config.items():
     if selector == _EVALUATED:
       bound.update(values)
-  if bound.get("shuffle_eval_examples") and "seed" not in bound:
-    return {f"{_EVALUATED}.seed": None}
-  return None
+  if "seed" in bound or bound.get("shuffle_eval_examples"):
+    return None
+  return {f"{_EVALUATED}.seed": EVALUATION}
+
+
+def bind_missing() -> None:
+  """Does the same where gin is not finalized."""
+  for parameter, value in (bind_evaluation_seed(gin_files.bindings()) or {}).items():
+    with gin.unlock_config():
+      gin.bind_parameter(parameter, value)

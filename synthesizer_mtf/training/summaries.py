@@ -19,7 +19,6 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import utils as mtf_utils
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
-from synthesizer_mtf import patches
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.context import watchers
@@ -40,7 +39,7 @@ def train_with_attention_summaries(
   in each step, and images never: Mesh TensorFlow hands the host scalars only.
 
   Args:
-    estimator: a `TPUEstimator`.
+    estimator: a `CarefulEstimator`.
     *args: of `train_model`.
     every_steps: write summaries every this many steps, an integer. It is that
       of all summaries, such as the learning rate's.
@@ -58,8 +57,7 @@ def train_with_attention_summaries(
   name = "train_with_attention_summaries"
   checks.check_whole(f"{name}.every_steps", every_steps)
   checks.check_whole(f"{name}.image_heads", image_heads)
-  patches.assign("save_summary_steps", estimator, estimator.config.replace(
-      save_summary_steps=every_steps))
+  estimator.configure(save_summary_steps=every_steps)
   with watchers.watching(AttentionSummaries(image_heads if images else 0)):
     return utils.train_model(estimator, *args, **kwargs)
 

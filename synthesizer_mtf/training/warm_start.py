@@ -12,13 +12,12 @@ not new is an error.
 
 from collections.abc import Callable
 from collections.abc import Iterable
-import functools
 from typing import Any
+from typing import NamedTuple
 
 import gin
 from mesh_tensorflow.transformer import utils
-from synthesizer_mtf import patches
-from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
 
@@ -40,11 +39,11 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
   positions of a table that grows keep their own initial values. A model that has
   checkpoints of its own in `model_dir` goes on from the last of these.
 
-  Where something else trains, as T5's `MtfModel`, the estimator itself starts
-  warm, by `apply`.
+  Where something else trains, as T5's `MtfModel`, `get_estimator` has given the
+  estimator the same start.
 
   Args:
-    estimator: a `TPUEstimator`.
+    estimator: a `CarefulEstimator`.
     *args: of `train_model_fn`.
     checkpoint: the path of a checkpoint, as "DIR/model.ckpt-999900", or of a
       folder, for its last.
@@ -71,7 +70,7 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
     tf.logging.info("Warm start: not again, the model goes on from %s.", last)
     return train_model_fn(estimator, *args, **kwargs)
   find_checkpoint(checkpoint)
-  add_start(estimator, checkpoint, fresh, renames, continue_training)
+  estimator.start_from(WarmStart(checkpoint, fresh, renames, continue_training))
   return train_model_fn(estimator, *args, **kwargs)
 
 
@@ -102,67 +101,38 @@ def find_checkpoint(path: str) -> str:
   return found
 
 
-def add_start(estimator: tf.estimator.Estimator, checkpoint: str,
-              fresh: str | None = None,
-              renames: Iterable[tuple[str, str]] = (),
-              continue_training: bool = False) -> None:
-  """Makes an estimator's training start from a checkpoint; once is enough.
+class WarmStart(NamedTuple):
+  """Where the variables of a model come from; the attributes are those of `train`."""
+  checkpoint: str
+  fresh: str | None = None
+  renames: Iterable[tuple[str, str]] = ()
+  continue_training: bool = False
 
-  Args:
-    estimator: as of `train`; if its folder has a checkpoint when it trains, it
-      goes on from that.
-    checkpoint: as of `train`.
-    fresh: as of `train`.
-    renames: as of `train`.
-    continue_training: as of `train`.
-  """
-  def warm(original):
-    @functools.wraps(original)
-    def model_fn(features, labels, mode, config, params):
-      spec = original(features=features, labels=labels, mode=mode,
-                      config=config, params=params)
-      if (mode != tf.estimator.ModeKeys.TRAIN or
-          tf.train.latest_checkpoint(config.model_dir)):
-        return spec
-      path = find_checkpoint(checkpoint)
-      assign = assignments(path, lambda model, saved: warm_start_plan.make_plan(
-          path, model, saved, fresh, renames, continue_training))
-      return spec._replace(scaffold=tf.train.Scaffold(
-          init_fn=lambda scaffold, session: session.run(assign),
-          copy_from_scaffold=spec.scaffold))
+  def added_to(self, spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
+    """A specification whose variables are those of the checkpoint at first.
 
-    return model_fn
+    Args:
+      spec: of training; the variables are in the default graph.
 
-  patches.wrap("warm start", estimator, warm)
+    Returns:
+      the specification with a scaffold.
+
+    Raises:
+      ValueError: there is no such checkpoint, or it does not fit.
+    """
+    path = find_checkpoint(self.checkpoint)
+    assign = assignments(path, lambda model, saved: warm_start_plan.make_plan(
+        path, model, saved, self.fresh, self.renames, self.continue_training))
+    return spec._replace(scaffold=tf.train.Scaffold(
+        init_fn=lambda scaffold, session: session.run(assign),
+        copy_from_scaffold=spec.scaffold))
 
 
-def apply() -> None:
-  """Makes Mesh's estimators start warm where gin says so; once is enough."""
-  patches.wrap("warm estimator", utils, _starting)
-
-
-def bound() -> dict[str, Any]:
-  """The parameters of `add_start` that gin binds; {} without a checkpoint."""
+def bound() -> WarmStart | None:
+  """The start that gin binds; None without a checkpoint."""
   found = gin.get_bindings(_SELECTOR)
   found.pop("train_model_fn", None)
-  return found if found.get("checkpoint") is not None else {}
-
-
-def _starting(get_estimator):
-  @functools.wraps(get_estimator)
-  def wrapped(*args, init_checkpoint=None, **kwargs):
-    start = bound()
-    if start and init_checkpoint is not None:
-      raise ValueError(
-          f"`init_checkpoint` is {init_checkpoint!r} and `warm_start.checkpoint` "
-          f"is {start['checkpoint']!r}; leave out the first, or bind the second "
-          "to None.")
-    estimator = get_estimator(*args, init_checkpoint=init_checkpoint, **kwargs)
-    if start:
-      add_start(estimator, **start)
-    return estimator
-
-  return wrapped
+  return WarmStart(**found) if found.get("checkpoint") is not None else None
 
 
 def assignments(

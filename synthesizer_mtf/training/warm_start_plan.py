@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 from synthesizer_mtf import notation
-from synthesizer_mtf.command import optimizer_slots
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.training import optimizer_slots
 
 GLOBAL_STEP = "global_step"
 

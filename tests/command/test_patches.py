@@ -19,15 +19,9 @@ SOURCES = sorted(
     # In a checkout they may also be linked into the package.
     if path.resolve() == path and path.name != "patches.py")
 
-# Whose purpose is to change their module for everybody.
-SWITCHES = {
-    "filterwarnings", "simplefilter", "setdefault", "putenv", "set_default",
-    "mark_as_parsed", "disable_control_flow_v2", "enable_control_flow_v2"}
-
 ALLOWED = {
     "sys.argv",  # Of a process that stands for the command.
-    "warnings.simplefilter('ignore')",  # Within `catch_warnings`.
-    "bar.initial", "bar.n",  # Of a progress bar of ours.
+      "bar.initial", "bar.n",  # Of a progress bar of ours.
 }
 
 
@@ -141,8 +135,7 @@ def changes(text):
       found.append(ast.unparse(target))
     if isinstance(node, ast.Call):
       name = getattr(node.func, "attr", getattr(node.func, "id", None))
-      if name in ("setattr", "delattr") or (
-          name in SWITCHES and root_of(node.func) in modules):
+      if name in ("setattr", "delattr"):
         found.append(ast.unparse(node))
   return found
 
@@ -158,9 +151,6 @@ def test_nothing_is_changed_but_by_the_register(path):
     "import m\nm.modules['a'] = 1",
     "import m\ndel m.f",
     "import os\nos.environ['A'] = '1'",
-    "import os\nos.environ.setdefault('A', '1')",
-    "import warnings\nwarnings.filterwarnings('ignore')",
-    "from absl import flags\nflags.FLAGS.set_default('a', 1)",
     "import m\nm.f += 1",
     "import m\nm.f, a = 1, 2",
     "import m\nm.get_logger().propagate = False",

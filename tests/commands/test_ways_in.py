@@ -18,7 +18,7 @@ from support.mtf_models import variables
 from support.paths import ROOT
 import synthesizer_mtf
 from synthesizer_mtf import launcher
-from synthesizer_mtf.training import model_api
+from synthesizer_mtf.training import mtf_model
 from t5.models import mesh_transformer
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
@@ -165,7 +165,7 @@ def test_a_model_that_does_not_fit_its_checkpoint_is_an_error(folder):
 def test_what_only_the_command_has_is_named(folder, monkeypatch):
   folder.parse("utils.run.train_model_fn = @train_with_seed")
   said = []
-  monkeypatch.setattr(model_api.logging, "warning",
+  monkeypatch.setattr(mtf_model.logging, "warning",
                       lambda text, *args: said.append(text % args))
   folder.model("seeded", CHOICE).train(TASK, 1)
   assert any("`utils.run.train_model_fn` is @" in text and

@@ -6,7 +6,6 @@ import sys
 import pytest
 from support import checkpoint_files
 from support.events import write_events
-from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import names
@@ -16,6 +15,7 @@ from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tasks import english
+from synthesizer_mtf.training import checkpoints
 
 ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,
        "log_perplexity": 4.25, "bleu": 31.46, "accuracy": 12.5}

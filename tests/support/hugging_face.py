@@ -15,7 +15,7 @@ import safetensors.numpy
 from support import models
 from support import sessions
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

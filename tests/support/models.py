@@ -1,10 +1,10 @@
 """Small T5 models, built by gin as the trainer builds them."""
 
 import mesh_tensorflow as mtf
-from mesh_tensorflow.transformer import utils
 import numpy as np
 from support import sessions
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import stack
 import tensorflow.compat.v1 as tf
 
 VOCABULARY = 32
@@ -25,7 +25,7 @@ parse_gin = gin_files.parse
 
 def build(model_type="bitransformer", vocabulary=VOCABULARY, mesh_shape=None,
           layout=None, targets_vocabulary=None):
-  return utils.build_model(
+  return stack.build_model(
       model_type, input_vocab_size=vocabulary,
       output_vocab_size=targets_vocabulary or vocabulary,
       mesh_shape=mesh_shape, layout_rules=layout)

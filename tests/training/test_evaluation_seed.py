@@ -20,26 +20,28 @@ def evaluated(**kwargs):
 
 
 def test_each_evaluation_has_the_same_spans():
+  gin.finalize()
+  np.testing.assert_array_equal(evaluated(), evaluated())
+
+
+def test_without_finalize_it_can_be_bound_as_well():
+  seed.bind_missing()
   np.testing.assert_array_equal(evaluated(), evaluated())
 
 
 @pytest.mark.parametrize("value", [None, 7])
 def test_a_seed_that_is_bound_wins(value):
   gin.parse_config(f"mesh_eval_dataset_fn.seed = {value}")
+  gin.finalize()
   other = evaluated() if value is None else evaluated(seed=seed.EVALUATION)
   assert not np.array_equal(evaluated(), other)
 
 
-def test_slices_that_shall_differ_from_time_to_time_still_do():
-  bound = seed.keep_other_slices({
-      ("", "t5.models.mesh_transformer.mesh_eval_dataset_fn"): {
-          "shuffle_eval_examples": True}})
-  assert bound == {"t5.models.mesh_transformer.mesh_eval_dataset_fn.seed": None}
-
-
-@pytest.mark.parametrize("parameters", [
-    {}, {"shuffle_eval_examples": False},
-    {"shuffle_eval_examples": True, "seed": 3}])
-def test_nothing_else_is_bound(parameters):
-  assert seed.keep_other_slices({
-      ("", "t5.models.mesh_transformer.mesh_eval_dataset_fn"): parameters}) is None
+@pytest.mark.parametrize("parameters, bound", [
+    ({}, True), ({"shuffle_eval_examples": False}, True),
+    ({"shuffle_eval_examples": True}, False), ({"seed": None}, False),
+    ({"shuffle_eval_examples": True, "seed": 3}, False)])
+def test_what_shall_differ_from_time_to_time_still_does(parameters, bound):
+  selector = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
+  found = seed.bind_evaluation_seed({("", selector): parameters})
+  assert found == ({f"{selector}.seed": seed.EVALUATION} if bound else None)

@@ -17,11 +17,10 @@ class Estimator:
   """What `train_with_seed` changes of an estimator."""
 
   def __init__(self):
-    self._config = tf.estimator.RunConfig()
+    self.config = tf.estimator.RunConfig()
 
-  @property
-  def config(self):
-    return self._config
+  def configure(self, **changes):
+    self.config = self.config.replace(**changes)
 
 
 def noise(seed, mesh_shape="", layout=""):

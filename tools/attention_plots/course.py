@@ -8,8 +8,8 @@ import os
 import re
 
 import numpy as np
-from synthesizer_mtf.command import checkpoints
 from synthesizer_mtf.tools.attention_plots import reader
+from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import summaries
 import tensorflow.compat.v1 as tf
 

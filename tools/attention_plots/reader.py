@@ -15,6 +15,7 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import synthesizer_mtf  # noqa: F401
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import stack
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.layers import linformer
 from synthesizer_mtf.synthesizers import names as synthesizer_names
@@ -136,7 +137,7 @@ class Model:
   def _build(self):
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
-    self._model = utils.build_model(
+    self._model = stack.build_model(
         self._type,
         input_vocab_size=utils.inputs_vocabulary(self._vocabulary).vocab_size,
         output_vocab_size=utils.targets_vocabulary(self._vocabulary).vocab_size)

@@ -9,11 +9,12 @@ import os
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
-from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import stack
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
+from synthesizer_mtf.training import optimizer
 import tensorflow.compat.v1 as tf
 
 _LEARNING_RATE = 0.01
@@ -145,7 +146,7 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
     step = tf.train.create_global_step()
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
-    model = utils.build_model(
+    model = stack.build_model(
         input_vocab_size=config.vocabulary,
         output_vocab_size=config.targets_vocabulary or config.vocabulary)
     result, updates = MEASURES[measure](model, mesh, config)
@@ -223,7 +224,7 @@ def _train(model, mesh, config):
   loss = _loss(model, mesh, config, tf.estimator.ModeKeys.TRAIN)
   variables = mesh.graph.trainable_variables
   grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
-  updates = optimize.AdafactorOptimizer(
+  updates = optimizer.fast(optimize.AdafactorOptimizer)(
       learning_rate=_LEARNING_RATE).apply_grads(grads, variables)
   return loss, updates
 

@@ -4,13 +4,13 @@ import os
 import re
 
 import numpy as np
-from synthesizer_mtf.command import optimizer_slots
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import names
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 from synthesizer_mtf.tools.hugging_face_bridge import trained
 from synthesizer_mtf.tools.hugging_face_bridge import weights
+from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 _STEP = "global_step"

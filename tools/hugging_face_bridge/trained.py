@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
-from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import stack
 from synthesizer_mtf.layers import attention
 from synthesizer_mtf.layers import classifier
 from synthesizer_mtf.layers import cross_attention
@@ -58,7 +58,7 @@ def read(path: str, step: int) -> Trained:
                      "with or without a decoder, \"bitransformer\", can be "
                      "exported.")
   rows, width = _embedding(path)
-  model = utils.build_model(
+  model = stack.build_model(
       "bitransformer", input_vocab_size=rows, output_vocab_size=rows,
       mesh_shape="", layout_rules="")
   stacks = {"encoder": model.encoder}
@@ -66,13 +66,13 @@ def read(path: str, step: int) -> Trained:
     _only("make_bitransformer.bitransformer_cls", type(model).__name__,
           "Bitransformer")
     stacks["decoder"] = model.decoder
-  for name, stack in stacks.items():
-    _check_stack(name, stack)
+  for name, part in stacks.items():
+    _check_stack(name, part)
   _check_attention(stacks, step)
   sizes = {"d_model": width,
            "epsilon": gin_files.bound("sublayer_rms_norm.epsilon", 1e-6)}
-  for name, stack in stacks.items():
-    for block, layers in enumerate(_blocks(name, stack)):
+  for name, part in stacks.items():
+    for block, layers in enumerate(_blocks(name, part)):
       for found in (_of_attention(layers[0]), *map(_of_layer, layers[1:])):
         _agree(f"block {block} of the {name}", sizes, found)
   blocks = {name: _blocks(name, stack) for name, stack in stacks.items()}
@@ -128,9 +128,9 @@ def _blocks(name, stack):
 def _check_attention(stacks, step):
   """Raises a ValueError unless all self-attention is V, and all blocks T5's."""
   others = {}
-  for name, stack in stacks.items():
+  for name, part in stacks.items():
     wanted = names.layers(name)
-    for block, layers in enumerate(_blocks(name, stack)):
+    for block, layers in enumerate(_blocks(name, part)):
       classes = [_class(layer) for layer in layers]
       if classes[1:] != wanted[1:]:
         raise ValueError(

@@ -24,8 +24,8 @@ from typing import Any
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.command import optimizer_slots
 from synthesizer_mtf.tools.pod_planning import layouts
+from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 # Pass on their first input without a copy.

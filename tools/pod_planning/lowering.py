@@ -19,7 +19,7 @@ from mesh_tensorflow import tpu_variables
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import patches
+from synthesizer_mtf import stack
 from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.tools.pod_planning import pods
 import tensorflow.compat.v1 as tf
@@ -93,9 +93,8 @@ def use_flags_of(topology: pods.Topology) -> None:
     topology: whose cores of a chip the trainer's flag would tell.
   """
   if not flags.FLAGS.is_parsed():
-    patches.call("mark_as_parsed", flags.FLAGS)
-  patches.call("logical_cores_per_chip", flags.FLAGS, "logical_cores_per_chip",
-               topology.cores_per_chip)
+    flags.FLAGS.mark_as_parsed()
+  flags.FLAGS.set_default("logical_cores_per_chip", topology.cores_per_chip)
 
 
 def _bound(parameter):
@@ -303,9 +302,9 @@ def _control_flow_v2(wanted: bool) -> Iterator[None]:
 
 def _set_control_flow_v2(wanted):
   if wanted:
-    patches.call("enable_control_flow_v2", tf)
+    tf.enable_control_flow_v2()
   else:
-    patches.call("disable_control_flow_v2", tf)
+    tf.disable_control_flow_v2()
 
 
 def _build_without_mesh(run, vocabulary_size):
@@ -342,7 +341,7 @@ def _tensors(graph):
 
 
 def _model(run, vocabulary_size):
-  return utils.build_model(
+  return stack.build_model(
       run.model_type, input_vocab_size=vocabulary_size,
       output_vocab_size=vocabulary_size, layout_rules=run.layout,
       mesh_shape=run.mesh_shape)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 from support import checkpoint_files
-from synthesizer_mtf.command import checkpoints
-from synthesizer_mtf.command import optimizer_slots
+from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 

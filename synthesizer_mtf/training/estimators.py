@@ -1,8 +1,8 @@
 """The estimator that trains, evaluates and exports, made careful.
 
-`apply` lets Mesh TensorFlow's estimators look at their checkpoints before they
-use them, by `checkpoints.py`, and stops training in one sentence before a model
-that is not finite, or only half written, becomes the newest checkpoint.
+It looks at checkpoints before it uses them, by `checkpoints.py`, and stops training
+in one sentence before a model that is not finite, or only half written, becomes the
+newest checkpoint.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from typing import Any
 import warnings
 
 from absl import logging
-from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import patches
-from synthesizer_mtf.command import checkpoints
-from synthesizer_mtf.command import data_position
+from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import data_position
+from synthesizer_mtf.training import warm_start
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
@@ -34,24 +34,10 @@ class TrainingStopped(Exception):
   """Training cannot go on; the message says why, and what to do."""
 
 
-def apply() -> None:
-  """Makes all of Mesh TensorFlow's estimators careful; once is enough."""
-  patches.wrap("get_estimator", utils, _careful)
-  patches.wrap("get_checkpoint_iterator", utils, _existing)
-
-
-def _careful(get_estimator):
-  @functools.wraps(get_estimator)
-  def wrapped(*args, **kwargs):
-    estimator = get_estimator(*args, **kwargs)
-    patches.assign("__class__", estimator, CarefulEstimator)
-    return estimator
-
-  return wrapped
-
-
-def _existing(get_checkpoint_iterator):
-  """Where there is no checkpoint Mesh TensorFlow yields None."""
+def existing_checkpoints(
+    get_checkpoint_iterator: Callable[..., Iterator[str]]
+) -> Callable[..., Iterator[str]]:
+  """Makes Mesh's function raise where there is no checkpoint; it yields None."""
   @functools.wraps(get_checkpoint_iterator)
   def wrapped(checkpoint_step, model_dir, *args, **kwargs):
     for path in get_checkpoint_iterator(
@@ -67,7 +53,37 @@ def _existing(get_checkpoint_iterator):
 
 
 class CarefulEstimator(tpu_estimator.TPUEstimator):
-  """Checks the checkpoints that it restores and writes."""
+  """Checks the checkpoints that it restores and writes, and can start warm."""
+
+  def __init__(self, *args: Any, start: warm_start.WarmStart | None = None,
+               **kwargs: Any) -> None:
+    """As the base class.
+
+    Args:
+      *args: as there.
+      start: what training starts from where the folder has no checkpoint.
+      **kwargs: as there.
+    """
+    super().__init__(*args, **kwargs)
+    self._start = start
+
+  def _assert_members_are_not_overridden(self):
+    """The base class asks those who override its members to override this."""
+
+  def configure(self, **changes: Any) -> None:
+    """Changes the configuration, as `RunConfig.replace` does."""
+    self._config = self._config.replace(**changes)
+
+  def start_from(self, start: warm_start.WarmStart) -> None:
+    """Lets training start from a checkpoint, where the folder has none."""
+    self._start = start
+
+  def _call_model_fn(self, features, labels, mode, config):
+    spec = super()._call_model_fn(features, labels, mode, config)
+    if (self._start is None or mode != tf.estimator.ModeKeys.TRAIN or
+        tf.train.latest_checkpoint(self.model_dir)):
+      return spec
+    return self._start.added_to(spec)
 
   def train(self, input_fn: Callable[..., Any],
             hooks: Iterable[tf.train.SessionRunHook] | None = None,

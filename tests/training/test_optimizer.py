@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support import models
 from support import sessions
-from synthesizer_mtf import optimizer
 from synthesizer_mtf.ops import adafactor
+from synthesizer_mtf.training import optimizer
 import tensorflow.compat.v1 as tf
 
 STEPS = 3
@@ -67,7 +67,8 @@ class Trainer:
             mesh, self.fed[name], shape), value.dtype))
       options = {"min_dim_size_to_factor": 4, "learning_rate": 0.1,
                  "decay_rate": 0.8, **options}
-      updates = make(**options).apply_grads(grads, graph.trainable_variables)
+      updates = optimizer.fast(make, mesh_shape, layout)(**options).apply_grads(
+          grads, graph.trainable_variables)
       masters = {v.name: v.get_master() for v in graph.all_variables}
       lowering = mtf.Lowering(graph, {
           mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
@@ -329,8 +330,8 @@ def test_a_variable_without_gradient_is_left_alone():
     mesh = mtf.Mesh(mtf.Graph(), "mesh")
     mtf.get_variable(mesh, "a", mtf.Shape([mtf.Dimension("d", 3)]))
     variables = mesh.graph.trainable_variables
-    assert optimize.AdafactorOptimizer(learning_rate=0.1).apply_grads(
-        [None], variables) == []
+    assert optimizer.fast(optimize.AdafactorOptimizer)(
+        learning_rate=0.1).apply_grads([None], variables) == []
 
 
 def test_a_switch_that_is_no_boolean_is_an_error():
@@ -338,12 +339,6 @@ def test_a_switch_that_is_no_boolean_is_an_error():
   with pytest.raises(ValueError, match=(
       r"`synthesizer_optimizer.fast` is 'no' but must be True or False")):
     Trainer({}, {"matrix": "a:7,b:5"})
-
-
-def test_a_second_application_changes_nothing():
-  before = optimize.AdafactorOptimizer.apply_grad
-  optimizer.apply()
-  assert optimize.AdafactorOptimizer.apply_grad is before
 
 
 def squared_product(features, table):
@@ -365,7 +360,7 @@ def test_gradients_may_come_out_of_a_loop_over_microbatches():
       grads, _ = mtf.serialize_training_step(
           {"x": x}, lambda f, table=table: squared_product(f, table),
           x.shape.dims[0], splits)
-      updates = optimize.AdafactorOptimizer(
+      updates = optimizer.fast(optimize.AdafactorOptimizer)(
           learning_rate=0.1, min_dim_size_to_factor=4).apply_grads(
               grads, m.graph.trainable_variables)
       found.append(m.run(updates=updates, steps=STEPS, scale=0.5)[1])
@@ -384,8 +379,8 @@ def test_an_update_waits_for_all_that_reads_the_variable():
     variables = m.graph.trainable_variables
     grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
     tf.train.get_or_create_global_step()
-    updates = optimize.AdafactorOptimizer(learning_rate=0.1).apply_grads(
-        grads, variables)
+    updates = optimizer.fast(optimize.AdafactorOptimizer)(
+        learning_rate=0.1).apply_grads(grads, variables)
     lowering = mtf.Lowering(m.graph, {m.mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
         "", "", [""])}, autostack=False)
     for update in updates:

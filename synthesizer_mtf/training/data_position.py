@@ -24,7 +24,7 @@ from absl import logging
 import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
 _FILE = re.compile(r"input\.ckpt-(\d+)\..*")

@@ -6,8 +6,6 @@ what a reference such as @FUNCTION will give is not. Layers of this package chec
 their parameters themselves.
 """
 
-from collections.abc import Iterator
-import contextlib
 import re
 from typing import Any
 
@@ -15,7 +13,7 @@ import gin
 import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf.command import checkpoints
+from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
 _RUN = "utils.run"
@@ -28,34 +26,12 @@ _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
 # The least of each; without layers a model is a bag of words.
 _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 
-# The folder of the model, while the trainer runs.
-_model_dir = None
 
-
-@contextlib.contextmanager
-def running(model_dir: str, by_flags: bool = False) -> Iterator[None]:
-  """Also checks what a run needs, such as checkpoints, in its `with` block.
-
-  Args:
-    model_dir: the folder of the model.
-    by_flags: whether flags, not `utils.run`, say what to do: T5's
-      `--use_model_api`.
-
-  Yields:
-    nothing.
-
-  Raises:
-    ValueError: `model_dir` is a file, or a parameter is wrong.
-  """
-  global _model_dir
-  _model_dir = None if by_flags else model_dir
-  try:
-    if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
-      raise ValueError(f"--model_dir is {model_dir!r}, which is a file; name a "
-                       "folder, which need not exist yet.")
-    yield
-  finally:
-    _model_dir = None
+def check_folder(model_dir: str) -> None:
+  """Raises a ValueError if `--model_dir` is a file."""
+  if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
+    raise ValueError(f"--model_dir is {model_dir!r}, which is a file; name a "
+                     "folder, which need not exist yet.")
 
 
 @gin.config.register_finalize_hook
@@ -74,8 +50,6 @@ def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
   _check_devices(run)
   _check_task(_macro(config, "MIXTURE_NAME"),
               _bound(config, "make_bitransformer").get("bitransformer_cls"))
-  if _model_dir is not None:
-    _check_run(config, run)
 
 
 def check_model(config: dict[tuple[str, str], dict[str, Any]]) -> None:
@@ -248,19 +222,28 @@ def _check_task(task, model):
         f"or choose {task[:-len('_encoder')]!r}.")
 
 
-def _check_run(config, run):
-  """Checks what a run needs, beyond what tools that only read gin need."""
+def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> None:
+  """Checks what `utils.run` needs, beyond what tools that only read gin need.
+
+  Args:
+    config: gin's parsed configuration.
+    model_dir: the folder of the model.
+
+  Raises:
+    ValueError: a parameter is missing or wrong, or there is no checkpoint.
+  """
+  run = _bound(config, _RUN)
   mode = run.get("mode", "train")
   if not run.get("sequence_length") and mode not in ("eval", "score_eval"):
     raise ValueError(f"`{_RUN}.sequence_length` is missing; bind it, as in "
                      "{'inputs': 512, 'targets': 114}.")
   _check_division(config, run)
   if mode == "train":
-    _check_train_steps(run)
+    _check_train_steps(run, model_dir)
   elif mode.startswith("export") or run.get("eval_checkpoint_step") is not None:
-    if not checkpoints.find(_model_dir):
+    if not checkpoints.find(model_dir):
       raise ValueError(
-          f"--model_dir is {_model_dir!r}, where there is no checkpoint, but "
+          f"--model_dir is {model_dir!r}, where there is no checkpoint, but "
           f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
   if mode in _EVALUATIONS:
     _check_split(_macro(config, "MIXTURE_NAME"), run.get("dataset_split", "train"))
@@ -307,14 +290,14 @@ def _check_division(config, run):
           f"{shape.dims[axis].size}, or change `{_RUN}.mesh_shape`.")
 
 
-def _check_train_steps(run):
+def _check_train_steps(run, model_dir):
   """Steps that have been trained already count."""
   steps, start = run.get("train_steps"), run.get("init_checkpoint")
-  done = max(map(_step, checkpoints.find(_model_dir)), default=None)
+  done = max(map(_step, checkpoints.find(model_dir)), default=None)
   if isinstance(steps, int) and done is not None and steps < done:
     raise ValueError(
         f"`{_RUN}.train_steps` is {steps} but the model in --model_dir "
-        f"{_model_dir!r} has been trained for {done} steps; raise it above "
+        f"{model_dir!r} has been trained for {done} steps; raise it above "
         "these, or name another folder.")
   if not isinstance(start, str) or done is not None:
     return

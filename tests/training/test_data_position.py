@@ -4,16 +4,14 @@ import contextlib
 import logging
 
 import gin
-from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 import seqio
-from synthesizer_mtf.command import data_position
-from synthesizer_mtf.command import estimators
+from synthesizer_mtf.training import data_position
+from synthesizer_mtf.training import estimators
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
-from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 SIZE = 60  # Examples of an epoch.
 
@@ -68,20 +66,17 @@ def shuffled(seed=1, size=SIZE, buffer=20, batch=2):
 
 
 @pytest.fixture
-def train(tmp_path, monkeypatch):
+def train(tmp_path):
   """Trains in `tmp_path`; returns the examples of each step."""
-  def get_estimator(folder):
-    return tpu_estimator.TPUEstimator(
+  def make_estimator(folder):
+    return estimators.CarefulEstimator(
         make_model_fn(folder), config=tpu_config.RunConfig(model_dir=folder),
         use_tpu=False, train_batch_size=1, params={}, export_to_tpu=False)
-
-  monkeypatch.setattr(utils, "get_estimator", get_estimator)
-  estimators.apply()
 
   def run(input_fn, steps, stop_after=0, folder="model"):
     watch = Watch(stop_after)
     with tf.Graph().as_default():
-      estimator = utils.get_estimator(str(tmp_path / folder))
+      estimator = make_estimator(str(tmp_path / folder))
       with contextlib.suppress(Stop):
         estimator.train(input_fn, max_steps=steps, hooks=[watch])
     return watch.examples

@@ -10,8 +10,8 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import checkpoint_files
-from synthesizer_mtf.command import estimators
 from synthesizer_mtf.command import messages
+from synthesizer_mtf.training import estimators
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
@@ -54,23 +54,17 @@ def input_fn(params):
 
 
 @pytest.fixture
-def make_estimator(tmp_path, monkeypatch):
-  """Makes estimators for `tmp_path`, by the function that `apply` changes."""
+def make_estimator(tmp_path):
+  """Makes estimators for `tmp_path`."""
 
-  def get_estimator(nan_at=-1, save_steps=2, variable="weights"):
-    return tpu_estimator.TPUEstimator(
+  def make(nan_at=-1, save_steps=2, variable="weights"):
+    return estimators.CarefulEstimator(
         make_model_fn(str(tmp_path), nan_at, save_steps, variable),
         config=tpu_config.RunConfig(model_dir=str(tmp_path)),
         use_tpu=False, train_batch_size=1, eval_batch_size=1,
         predict_batch_size=1, params={}, export_to_tpu=False)
 
-  monkeypatch.setattr(utils, "get_estimator", get_estimator)
-  monkeypatch.setattr(utils, "get_checkpoint_iterator",
-                      getattr(utils.get_checkpoint_iterator, "__wrapped__",
-                              utils.get_checkpoint_iterator))
-  estimators.apply()
-  estimators.apply()  # A second call changes nothing.
-  return utils.get_estimator
+  return make
 
 
 def train(estimator, steps):

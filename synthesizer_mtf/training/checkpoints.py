@@ -25,7 +25,7 @@ import os
 import re
 
 from absl import logging
-from synthesizer_mtf.command import optimizer_slots
+from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")

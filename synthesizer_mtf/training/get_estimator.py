@@ -1,0 +1,94 @@
+"""The seam to T5: Mesh TensorFlow's `get_estimator`, which builds it all.
+
+T5's command and `MtfModel` both call it. This one builds the same, with our parts
+as arguments: a model of which the choice of an attention is checked, Adafactor in
+few passes, an estimator that is careful with checkpoints, and a warm start.
+"""
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import patches
+from synthesizer_mtf import stack
+from synthesizer_mtf.training import estimators
+from synthesizer_mtf.training import optimizer as optimizers
+from synthesizer_mtf.training import warm_start
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
+from tensorflow_estimator.python.estimator.tpu import tpu_config
+
+
+def get_estimator(
+    *, vocabulary: Any, mesh_shape: Any, layout_rules: Any, model_type: str,
+    batch_size: int, optimizer: Callable[..., Any] | None, tpu_job_name: str | None,
+    iterations_per_loop: int, cluster: Any, use_tpu: str | None,
+    init_checkpoint: str | None = None,
+    **kwargs: Any) -> estimators.CarefulEstimator:
+  """As Mesh TensorFlow's `utils.get_estimator` of version 0.1.21.
+
+  Args:
+    vocabulary: as there, and so are all others.
+    mesh_shape: as there.
+    layout_rules: as there.
+    model_type: as there.
+    batch_size: as there.
+    optimizer: as there.
+    tpu_job_name: as there.
+    iterations_per_loop: as there.
+    cluster: as there.
+    use_tpu: as there.
+    init_checkpoint: as there.
+    **kwargs: of `utils.tpu_estimator_model_fn`.
+
+  Returns:
+    an estimator; one that starts warm where `warm_start.checkpoint` is bound.
+
+  Raises:
+    ValueError: an attention is bound that no stack of the model has, or two
+      checkpoints to start from.
+  """
+  start = warm_start.bound()
+  if start and init_checkpoint is not None:
+    raise ValueError(
+        f"`init_checkpoint` is {init_checkpoint!r} and `warm_start.checkpoint` is "
+        f"{start.checkpoint!r}; leave out the first, or bind the second to None.")
+  model = stack.build_model(
+      model_type=model_type,
+      input_vocab_size=utils.inputs_vocabulary(vocabulary).vocab_size,
+      output_vocab_size=utils.targets_vocabulary(vocabulary).vocab_size,
+      layout_rules=layout_rules, mesh_shape=mesh_shape)
+  model_fn = utils.tpu_estimator_model_fn(
+      model_type=model_type, transformer_model=model, vocabulary=vocabulary,
+      use_tpu=use_tpu, mesh_shape=mesh_shape, layout_rules=layout_rules,
+      batch_size=batch_size, init_checkpoint=init_checkpoint,
+      optimizer=optimizer and optimizers.fast(optimizer, mesh_shape, layout_rules),
+      **kwargs)
+  config = tpu_config.RunConfig(
+      cluster=cluster, model_dir=kwargs["model_dir"],
+      session_config=_session_config() if use_tpu else None,
+      save_checkpoints_steps=kwargs["save_checkpoints_steps"],
+      save_checkpoints_secs=None,
+      tpu_config=tpu_config.TPUConfig(
+          tpu_job_name=tpu_job_name, iterations_per_loop=iterations_per_loop,
+          num_cores_per_replica=1,
+          per_host_input_for_training=tpu_config.InputPipelineConfig.BROADCAST))
+  return estimators.CarefulEstimator(
+      model_fn=model_fn, config=config, train_batch_size=batch_size,
+      eval_batch_size=batch_size, predict_batch_size=batch_size, use_tpu=use_tpu,
+      export_to_tpu=False, params={}, start=start)
+
+
+def _session_config():
+  """Without grappler, which takes long and finds little where a TPU computes."""
+  return tf.ConfigProto(graph_options=tf.GraphOptions(
+      rewrite_options=rewriter_config_pb2.RewriterConfig(
+          disable_meta_optimizer=True)))
+
+
+def apply() -> None:
+  """Lets Mesh TensorFlow and T5 build by it; once is enough."""
+  patches.wrap("get_estimator", utils, lambda original: functools.wraps(
+      original)(functools.partial(get_estimator)))
+  patches.wrap("get_checkpoint_iterator", utils, estimators.existing_checkpoints)

@@ -1,0 +1,227 @@
+"""T5's Python API, `MtfModel`, with the attention that was asked for.
+
+T5's own fills gin by itself: with the operative_config.gin of a model's folder, then
+with its `extra_gin_bindings`. gin would let the former win, whose bindings have
+scopes. Here what people ask for wins: an argument, then `extra_gin_bindings`, then
+what gin held before. It is in gin while a method of the model runs, and no longer.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import functools
+import inspect
+import os
+from typing import Any
+
+from absl import logging
+import gin
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import patches
+from synthesizer_mtf import stack
+from synthesizer_mtf.training import gin_checks
+from synthesizer_mtf.training import seed as seeds
+from synthesizer_mtf.training import warm_start as warm_starts
+import t5.models
+from t5.models import mtf_model
+import tensorflow.compat.v1 as tf
+
+_CHECKPOINT = "warm_start.checkpoint"
+# T5's command calls the parameters of `finetune` by these names.
+_OF_THE_COMMAND = {"steps": "finetune_steps",
+                   "checkpoint_steps": "pretrained_checkpoint_step"}
+
+
+class MtfModel(mtf_model.MtfModel):
+  """T5's `MtfModel`, whose attention, seed and warm start are arguments."""
+
+  def __init__(self, *args: Any, attention: str | list[str] | None = None,
+               seed: int | None = None, warm_start: str | None = None,
+               **kwargs: Any) -> None:
+    """As T5's.
+
+    Args:
+      *args: as there.
+      attention: as `synthesizer_stack.attention`; None for what gin binds, or
+        what the folder's operative_config.gin says.
+      seed: an integer, as of `train_with_seed`.
+      warm_start: a checkpoint or folder, as `warm_start.checkpoint`.
+      **kwargs: as there.
+    """
+    super().__init__(*args, **kwargs)
+    self._attention, self._seed, self._warm_start = attention, seed, warm_start
+    self._before = None  # What gin held when the method that runs was called.
+
+  def estimator(self, vocabulary: Any, init_checkpoint: str | None = None,
+                **kwargs: Any) -> tf.estimator.Estimator:
+    """As T5's; a checkpoint may have another attention, or another length.
+
+    Args:
+      vocabulary: as there.
+      init_checkpoint: as there.
+      **kwargs: as there.
+
+    Returns:
+      a `CarefulEstimator`.
+
+    Raises:
+      ValueError: a parameter is wrong, or there are two checkpoints to start from.
+    """
+    with self._own_bindings():
+      self._bind_what_was_asked()
+      gin_checks.check_model(gin_files.bindings())
+      if init_checkpoint is None or not stack.choices() or warm_starts.bound():
+        made = super().estimator(vocabulary, init_checkpoint, **kwargs)
+      else:
+        made = super().estimator(vocabulary, None, **kwargs)
+        bound = gin.get_bindings("synthesizer_mtf.warm_start")
+        # The steps of MtfModel count from those of the checkpoint.
+        made.start_from(warm_starts.WarmStart(
+            init_checkpoint, bound.get("fresh"), bound.get("renames", ()),
+            continue_training=True))
+      if self._seed is not None:
+        made.configure(tf_random_seed=self._seed)
+      return made
+
+  def _bind_what_was_asked(self):
+    """Lets it win over what an operative_config.gin has bound, in all scopes."""
+    # A warm start belongs to the run that it began.
+    if gin_files.bound(_CHECKPOINT, None) != self._before[_CHECKPOINT]:
+      _bind(_CHECKPOINT, self._before[_CHECKPOINT])
+    _let_win(self._before["attention"])
+    _let_win(_parsed_alone(self._gin_bindings))
+    if self._attention is not None:
+      _let_win({"": self._attention})
+    if self._warm_start is not None:
+      _bind(_CHECKPOINT, self._warm_start)
+
+  @contextlib.contextmanager
+  def _own_bindings(self) -> Iterator[None]:
+    """Undoes afterwards what a method binds, for it belongs to this model."""
+    if self._before is not None:  # `finetune` calls `train`.
+      yield
+      return
+    self._before = {"attention": stack.choices(),
+                    _CHECKPOINT: gin_files.bound(_CHECKPOINT, None)}
+    try:
+      yield
+    finally:
+      for scope in {**stack.choices(), **self._before["attention"]}:
+        _choose(scope, self._before["attention"].get(scope))
+      if gin_files.bound(_CHECKPOINT, None) != self._before[_CHECKPOINT]:
+        _bind(_CHECKPOINT, self._before[_CHECKPOINT])
+      self._before = None
+
+  def train(self, mixture_or_task_name: str, steps: int, *args: Any,
+            **kwargs: Any) -> None:
+    """As T5's; a learning rate schedule is given `total_train_steps`.
+
+    Args:
+      mixture_or_task_name: as there.
+      steps: as there.
+      *args: as there.
+      **kwargs: as there.
+    """
+    _name_what_is_not_used()
+    schedule = self._learning_rate_schedule
+    if callable(schedule) and "total_train_steps" in inspect.signature(
+        schedule).parameters:
+      self._learning_rate_schedule = functools.partial(
+          schedule, total_train_steps=steps)
+    random = (seeds.random_by_name() if self._seed is not None
+              else contextlib.nullcontext())
+    with self._own_bindings(), random:
+      super().train(mixture_or_task_name, steps, *args, **kwargs)
+
+  def eval(self, mixture_or_task_name: str, checkpoint_steps: Any = None,
+           summary_dir: str | None = None, split: str = "validation",
+           **kwargs: Any) -> None:
+    """As T5's, which does not make the folder of the results.
+
+    Args:
+      mixture_or_task_name: as there.
+      checkpoint_steps: as there.
+      summary_dir: as there.
+      split: as there.
+      **kwargs: as there.
+    """
+    folder = summary_dir or os.path.join(self._model_dir, f"{split}_eval")
+    tf.io.gfile.makedirs(folder)
+    seeds.bind_missing()
+    with self._own_bindings():
+      super().eval(mixture_or_task_name, checkpoint_steps, folder, split, **kwargs)
+
+  def finetune(self, *args: Any, **kwargs: Any) -> None:
+    """As T5's; also with the names of parameters that T5's own command uses."""
+    kwargs = {_OF_THE_COMMAND.get(name, name): value
+              for name, value in kwargs.items()}
+    with self._own_bindings():
+      super().finetune(*args, **kwargs)
+
+  def predict(self, *args: Any, **kwargs: Any) -> None:
+    """As T5's."""
+    with self._own_bindings():
+      super().predict(*args, **kwargs)
+
+  def score(self, *args: Any, **kwargs: Any) -> Any:
+    """As T5's."""
+    with self._own_bindings():
+      return super().score(*args, **kwargs)
+
+  def export(self, *args: Any, **kwargs: Any) -> Any:
+    """As T5's."""
+    with self._own_bindings():
+      return super().export(*args, **kwargs)
+
+
+def apply() -> None:
+  """Makes it T5's, also for T5's command with `--use_model_api`."""
+  patches.assign("mtf_model.MtfModel", mtf_model, MtfModel)
+  patches.assign("MtfModel", t5.models, MtfModel)
+
+
+def _let_win(asked):
+  """Binds what was asked for also in the scopes that others have bound."""
+  others = stack.choices()
+  for scope, other in {**others, **asked}.items():
+    value = stack.nearest(scope, asked)
+    if value is not None and value != others.get(scope):
+      logging.info("`synthesizer_stack.attention` is %r, not %r as in "
+                   "operative_config.gin.", value, other)
+      _choose(scope, value)
+
+
+def _parsed_alone(bindings: Any) -> dict[str, Any]:
+  """The attentions, by scope, that `extra_gin_bindings` alone name."""
+  before = stack.choices()
+  for scope in before:
+    _choose(scope, None)
+  try:
+    with gin.unlock_config():
+      gin.parse_config(bindings)
+    return stack.choices()
+  finally:
+    for scope, value in before.items():
+      if scope not in stack.choices():
+        _choose(scope, value)
+
+
+def _choose(scope, value):
+  _bind(f"{scope + '/' if scope else ''}synthesizer_stack.attention", value)
+
+
+def _bind(parameter, value):
+  with gin.unlock_config():
+    gin.bind_parameter(parameter, value)
+
+
+def _name_what_is_not_used():
+  parameter = "utils.run.train_model_fn"
+  function: Callable[..., Any] | None = gin.get_bindings(
+      "utils.run", resolve_references=False).get("train_model_fn")
+  if function is not None and "warm_start" not in repr(function):
+    logging.warning(
+        "`%s` is %r, but MtfModel does not use it: it trains in its own way, "
+        "with a seed if it is given one, and without summaries; "
+        "synthesizer_mesh_transformer without --use_model_api has them.",
+        parameter, function)
