@@ -18,6 +18,7 @@ from support.mtf_models import variables
 from support.paths import ROOT
 import synthesizer_mtf
 from synthesizer_mtf import launcher
+from synthesizer_mtf import stack
 from synthesizer_mtf.training import mtf_model
 from t5.models import mesh_transformer
 from t5.models import mesh_transformer_main
@@ -65,8 +66,8 @@ def test_a_stock_model_stays_stock(folder):
 
 
 def test_finetune_has_the_attention_and_starts_from_the_checkpoint(folder, tuned):
-  for stack in ("encoder", "decoder"):
-    assert attention(tuned, stack) == R_V
+  for part in ("encoder", "decoder"):
+    assert attention(tuned, part) == R_V
   old, new = variables(folder.stock), variables(tuned, 1)
   assert new["global_step"] == 1
   assert variables(tuned)["global_step"] == 2
@@ -103,8 +104,8 @@ def test_extra_bindings_win_over_the_scopes_of_a_loaded_configuration(folder, tu
   folder.data()
   folder.model("other", "synthesizer_stack.attention = 'R'").finetune(
       TASK, 1, str(tuned))
-  for stack in ("encoder", "decoder"):
-    _, found = attention(folder.folder / "other", stack)
+  for part in ("encoder", "decoder"):
+    _, found = attention(folder.folder / "other", part)
     assert "R" in found and "alpha" not in found
 
 
@@ -112,8 +113,8 @@ def test_what_was_bound_before_wins_over_a_loaded_configuration(folder, tuned):
   folder.data()
   gin.bind_parameter("synthesizer_stack.attention", "T")
   folder.model("asked").finetune(TASK, 1, str(tuned))
-  for stack in ("encoder", "decoder"):
-    _, found = attention(folder.folder / "asked", stack)
+  for part in ("encoder", "decoder"):
+    _, found = attention(folder.folder / "asked", part)
     assert "T" in found and "R" not in found
 
 
@@ -123,6 +124,22 @@ def test_the_attention_of_one_model_is_not_the_next_ones(folder):
       TASK).output_features["targets"].vocabulary)
   folder.model("plain").finetune(TASK, 1, str(folder.stock))
   assert attention(folder.folder / "plain") == STOCK
+
+
+def test_an_argument_names_the_attention_the_seed_and_the_warm_start(folder):
+  folder.data()
+  found = []
+  for name in ("one", "again"):
+    folder.parse()
+    folder.model(name, attention="R+V", seed=5, warm_start=str(folder.stock)).train(
+        TASK, 1)
+    assert not stack.choices()
+    assert gin.query_parameter("warm_start.checkpoint") is None
+    assert attention(folder.folder / name) == R_V
+    check_q(folder, folder.folder / name, 0)
+    found.append(variables(folder.folder / name, 0))
+  for name, value in found[0].items():
+    np.testing.assert_array_equal(found[1][name], value)
 
 
 def check_q(folder, model_dir, step):

@@ -34,12 +34,12 @@ class Folder(launching.Launcher):
     gin_files.add_search_path()
     gin.parse_config([b for b in self.bindings() if "synthesizer_mtf.tasks" in b])
 
-  def model(self, name, *bindings):
+  def model(self, name, *bindings, **kwargs):
     """`MtfModel` in a folder of this name, with extra gin bindings."""
     return t5.models.MtfModel(
         model_dir=str(self.folder / name), tpu=None, batch_size=4,
         sequence_length=LENGTHS, iterations_per_loop=1,
-        learning_rate_schedule=0.001, extra_gin_bindings=list(bindings))
+        learning_rate_schedule=0.001, extra_gin_bindings=list(bindings), **kwargs)
 
 
 def variables(model_dir, step=None):
