@@ -10,6 +10,8 @@ vocabulary is split over the mesh, and on TPUs, products are the better way, and
 Mesh TensorFlow's own stay.
 """
 
+from collections.abc import Callable
+import functools
 import inspect
 
 import gin
@@ -59,8 +61,8 @@ class TokenEmbedding(transformer.VocabEmbedding):
     """
     table, vocab = self._embedding_weights, self._vocab_dim
     lead = table.shape.dims[:table.shape.dims.index(vocab)]
-    if ids.shape.dims[:len(lead)] != lead or not _is_read(
-        context.model, vocab, ids.mesh):
+    if (ids.shape.dims[:len(lead)] != lead or splits.is_on_tpu(ids.mesh) or
+        not splits.is_whole(context.model, vocab)):
       return super().ids_to_embedding(ids, context)
     embedding = lookup.lookup(table, ids, vocab)
     if self._scale_variable_like_classifier_weights:
@@ -68,57 +70,42 @@ class TokenEmbedding(transformer.VocabEmbedding):
     return embedding
 
 
-def loss(model: transformer.Unitransformer, context: transformer.Context,
-         logits: mtf.Tensor, targets: mtf.Tensor,
-         vocab: mtf.Dimension) -> mtf.Tensor:
-  """The loss of `Unitransformer`, which takes the ids as they are where it can.
-
-  Args:
-    model: has the label smoothing, the z-loss and the denominator.
-    context: a `transformer.Context`.
-    logits: <float>[batch, length, vocab]
-    targets: <int32>[batch, length]; ids of 0 or below have no loss.
-    vocab: the dimension of the vocabulary.
-
-  Returns:
-    a scalar, of float32 or the activations' dtype.
-  """
-  # As Mesh TensorFlow's own, `Unitransformer._compute_loss`.
-  off = model.label_smoothing / vocab.size
-  on = 1.0 - model.label_smoothing + off
-  z_loss = model.z_loss if context.train else 0.0
-  ids = mtf.maximum(targets, 0)
-  # A class of the user's own turns off both.
-  ours = transformer.get_vocab_embedding_cls() is _chosen_embedding
-  if ours and synthesizer_vocabulary() and _is_read(model, vocab, logits.mesh):
-    losses = cross_entropy.cross_entropy(logits, ids, vocab, on, off, z_loss)
-  else:
-    losses = mtf.layers.softmax_cross_entropy_with_logits(
-        logits, mtf.one_hot(ids, vocab, dtype=context.activation_dtype, on_value=on,
-                            off_value=off), vocab, z_loss=z_loss)
-  weights = mtf.cast(mtf.greater(targets, 0), context.activation_dtype)
-  if model.loss_on_targets_only:
-    weights *= mtf.cast(
-        mtf.logical_not(transformer.delimited_lm_inputs_mask(targets)),
-        context.activation_dtype)
-  return mtf.reduce_sum(losses * weights) / model.loss_denominator(
-      targets, context.num_microbatches)
-
-
-def _is_read(model, vocab, mesh):
-  """Whether rows of the vocabulary are better read than multiplied with."""
-  return splits.is_whole(model, vocab) and not splits.is_on_tpu(mesh)
-
-
 def apply() -> None:
   """Lets Mesh TensorFlow use both wherever the choice says so; once is enough."""
-  patches.set_default(
-      "cls", inspect.unwrap(transformer.get_vocab_embedding_cls), _chosen_embedding)
-  patches.set_default(
-      "loss_fn", inspect.unwrap(transformer.Unitransformer.__init__), loss)
+  chosen = inspect.unwrap(transformer.get_vocab_embedding_cls)
+  patches.assign("cls", chosen, (_chosen_embedding,))
+  patches.wrap("softmax_cross_entropy_with_logits", mtf.layers, _of_ids)
 
 
 def _chosen_embedding(*args, **kwargs):
   """The default of `get_vocab_embedding_cls`."""
   make = TokenEmbedding if synthesizer_vocabulary() else transformer.VocabEmbedding
   return make(*args, **kwargs)
+
+
+def _of_ids(original: Callable[..., mtf.Tensor]) -> Callable[..., mtf.Tensor]:
+  @functools.wraps(original)
+  def wrapped(logits, targets, vocab_dim, z_loss=0.0):
+    ids, values = _ids(targets, vocab_dim)
+    if ids is None or not _is_read(logits.mesh) or (
+        set(ids.shape.dims) != set((logits.shape - vocab_dim).dims)):
+      return original(logits, targets, vocab_dim, z_loss)
+    return cross_entropy.cross_entropy(logits, ids, vocab_dim, *values, z_loss)
+
+  return wrapped
+
+
+def _is_read(mesh):
+  """Whether a `TokenEmbedding` has read rows of its vocabulary, in this graph."""
+  return any(isinstance(op, lookup.LookupOperation) for op in mesh.graph.operations)
+
+
+def _ids(targets, vocab_dim):
+  """The ids, and the targets of an id and of all others; None for other targets."""
+  if targets.dtype.is_integer:
+    return targets, (1.0, 0.0)
+  made = targets.operation
+  if isinstance(made, mtf.ops.OneHotOperation) and (
+      targets.shape.dims[-1] == vocab_dim):
+    return made.inputs[0], (made._on_value, made._off_value)
+  return None, ()

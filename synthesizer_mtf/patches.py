@@ -90,14 +90,13 @@ REGISTER = {
     "cls": Patch(
         "mesh_tensorflow.transformer.transformer:get_vocab_embedding_cls",
         "__defaults__",
-        "cls is by default our TokenEmbedding, where an attention is chosen by gin",
+        "is by default our TokenEmbedding, where an attention is chosen by gin",
         "Mesh looks a token up as a product with one-hot rows of the vocabulary",
         "Mesh gathers rows"),
-    "loss_fn": Patch(
-        "mesh_tensorflow.transformer.transformer:Unitransformer", "__init__",
-        "loss_fn is by default ours, which takes ids as they are, where such an "
-        "embedding is used",
-        "Mesh's writes one-hot targets and several tensors as large as the logits",
+    "softmax_cross_entropy_with_logits": Patch(
+        "mesh_tensorflow.layers", "softmax_cross_entropy_with_logits",
+        "takes ids as they are, where such an embedding is used",
+        "it writes one-hot targets and several tensors as large as the logits",
         "Mesh has a cross entropy of ids"),
     # mtf_model.py
     "MtfModel": Patch(
@@ -229,15 +228,6 @@ def is_applied(key: str, function: Any) -> bool:
 def assign(key: str, owner: Any, value: Any) -> None:
   """Gives the attribute of `owner` that the entry names another value."""
   setattr(owner, REGISTER[key].name, value)
-
-
-def set_default(key: str, function: Callable[..., Any], value: Any) -> None:
-  """Gives the parameter of a function that is called like the key a default."""
-  assert key in REGISTER
-  names = function.__code__.co_varnames[:function.__code__.co_argcount]
-  defaults = list(function.__defaults__)
-  defaults[names[-len(defaults):].index(key)] = value
-  function.__defaults__ = tuple(defaults)
 
 
 def fill(key: str, mapping: MutableMapping[str, Any], value: Any) -> None:
