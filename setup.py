@@ -92,6 +92,15 @@ INSTALL_REQUIRES = [
     # TensorFlow 2.15 was compiled against NumPy 1.
     "numpy>=1.23,<2" + OLD,
     "numpy>=2,<3" + NEW,
+    # Flags and the logger, which TensorFlow, T5 and seqio share.
+    "absl-py>=1.4,<3",
+    # Reads the models of SentencePiece; its versions move with TensorFlow.
+    "protobuf>=3.20.3,<5" + OLD,
+    "protobuf>=6,<7" + NEW,
+    # Tables of what several seeds have scored.
+    "pandas>=2,<4",
+    # Their intervals and tests.
+    "scipy>=1.11,<2",
     # Draws loss curves and attention maps.
     "matplotlib>=3.7,<4",
     # Progress bars.

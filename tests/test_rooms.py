@@ -1,7 +1,10 @@
 """The rooms of the package: arrows between them, and what each tells its reader."""
 
 import ast
+import importlib.metadata
 import pathlib
+import re
+import sys
 
 import pytest
 
@@ -121,3 +124,25 @@ def test_no_test_imports_another():
                [a.name for a in node.names] if isinstance(node, ast.Import) else
                [])
       assert not [n for n in named if n.split(".")[0].startswith("test_")], path
+
+
+def imported_at_once(path):
+  """The packages that an import of a file imports, whatever is installed."""
+  for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    if isinstance(node, ast.ImportFrom):
+      yield node.module.partition(".")[0]
+    elif isinstance(node, ast.Import):
+      yield from (alias.name.partition(".")[0] for alias in node.names)
+
+
+def test_what_modules_import_is_declared():
+  declared = {re.match(r"[\w-]+", line)[0]
+              for line in importlib.metadata.requires("synthesizer-mtf")
+              if "extra ==" not in line}
+  distributions = importlib.metadata.packages_distributions()
+  found = {package for path in PUBLIC.values() for package in imported_at_once(path)
+           # Runs in the environment of the peers.
+           if path.name != "peer_process.py"}
+  found -= {*sys.stdlib_module_names, "synthesizer_mtf"}
+  assert not [package for package in found
+              if declared.isdisjoint(distributions.get(package, ()))]

@@ -8,17 +8,19 @@ import math
 import os
 from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
 import safetensors
 from synthesizer_mtf.tools.hugging_face_bridge import config
+import tensorflow as tf
 import tqdm
 
 SAFETENSORS = "model.safetensors"
 _TORCH = "pytorch_model.bin"
 
+_BFLOAT16 = tf.bfloat16.as_numpy_dtype
+
 # Names of dtypes in safetensors, and what they are in NumPy.
-DTYPES = {"F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16),
+DTYPES = {"F16": np.dtype(np.float16), "BF16": np.dtype(_BFLOAT16),
           "F32": np.dtype(np.float32)}
 
 
@@ -161,5 +163,5 @@ def _torch(path):
 def _from_torch(tensor, torch):
   """A NumPy array; torch makes none of bfloat16."""
   if tensor.dtype == torch.bfloat16:
-    return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.view(torch.int16).numpy().view(_BFLOAT16)
   return tensor.numpy()
