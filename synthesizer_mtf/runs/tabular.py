@@ -18,13 +18,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
   """
   widths = _widths(lines)
   lines = [lines[0], ["-" * width for width in widths], *lines[1:]]
-  return "\n".join(markdown_line(map(str.ljust, line, widths))
-                   for line in lines)
-
-
-def markdown_line(cells: Iterable[str]) -> str:
-  """Returns one line of a Markdown table."""
-  return "| " + " | ".join(cells) + " |"
+  return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
 
 
 def plain(lines: Sequence[Sequence[str]],

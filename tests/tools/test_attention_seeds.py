@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support import tables
 from synthesizer_mtf.tools import plot_attention
 from synthesizer_mtf.tools.attention_plots import seeds
 
@@ -42,14 +43,9 @@ def _files(tmp_path):
                                      head("R+V", "encoder/0", 1, 0.4, 0.1, 0.9)])]
 
 
-def table_lines(text):
-  return [[cell.strip() for cell in line.strip("| ").split(" | ")]
-          for line in text.splitlines() if line.startswith("|")]
-
-
 def test_means_are_over_heads_and_errors_over_seeds(files):
   text = seeds.markdown(seeds.read(files), 4)
-  cells = {line[0]: line for line in table_lines(text)}
+  cells = {line[0]: line for line in tables.cells(text)}
   # The means over the heads of the two seeds are 0.6 and 0.8.
   assert cells["R"][1:4] == ["encoder/0", "2", "0.700 ± 0.100 (0.250)"]
   assert cells["R"][6] == "0.400 ± 0.000 (0.010)"
@@ -61,7 +57,7 @@ def test_means_are_over_heads_and_errors_over_seeds(files):
 
 
 def test_alpha_is_told_by_layer_with_its_heads(files):
-  lines = table_lines(seeds.markdown(seeds.read(files), 4))
+  lines = tables.cells(seeds.markdown(seeds.read(files), 4))
   assert ["R+V", "encoder/0", "V", "0.750", "0.500", "0.600", "0.900"] in lines
 
 

@@ -10,6 +10,7 @@ from matplotlib import image
 import pytest
 import seqio
 from support import models
+from support import tables as tables_lib
 from support.events import write_events
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import reproduce
@@ -157,13 +158,12 @@ def test_report_has_means_spreads_ratios_orders_and_failures(tmp_path):
             "tflops": 0.125},
       "D": {"status": "failed", "reason": "no memory"}}
   text = report.markdown()
-  lines = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:]
-           for line in text.splitlines() if line.startswith("| ")}
+  lines = {name: cells for name, *cells in tables_lib.cells(text)}
   assert lines["V"] == ["1.865", "4.250 ± 0.354", "3.90 (1.00)", "2.00 (1.00)",
-                        "223.0M", "5.0M", "3.700 (1.00)", "0.250 (1.00) |"]
+                        "223.0M", "5.0M", "3.700 (1.00)", "0.250 (1.00)"]
   assert lines["R"][:4] == ["1.972", "3.500 ± 0.000", "4.26 (1.09)",
                             "3.00 (1.50)"]
-  assert lines["D"][1::2] == ["failed", "failed", "failed", "failed |"]
+  assert lines["D"][1::2] == ["failed", "failed", "failed", "failed"]
   assert "- paper: V > D > R\n- ours: R > V" in text
   assert f"{report.runs[1].name} on" in text and "it was too hot" in text
   assert "The speed of D failed: no memory" in text
@@ -187,10 +187,9 @@ def test_scores_of_another_task_stand_beside_the_papers(tmp_path):
   report = report_of(7, tmp_path, (3,), ("V",), steps=4, task=task)
   write_events(report.runs[0].model_dir / "validation_eval",
                f"eval/{task}/accuracy", {4: 77.0})
-  head, _, row = [line for line in report.markdown().splitlines()
-                  if line.startswith("| ")]
-  assert head.split(" | ")[1] == f"{task}/accuracy, ours"
-  assert row.split(" | ")[1] == "77.00" and "News, paper" in head
+  head, row = tables_lib.cells(report.markdown())
+  assert head[1] == f"{task}/accuracy, ours"
+  assert row[1] == "77.00" and "News, paper" in head
 
 
 def test_cells_of_glue_need_all_their_scores(tmp_path):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from scipy import stats
+from support import tables
 from synthesizer_mtf.tools import reproduce
 
 SETTING = {"table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 3,
@@ -37,10 +38,7 @@ def write(path, runs, **changes):
 
 def cells(markdown):
   """The lines of the table, {(row, score): cells}."""
-  rows = [line.strip("| ").split("|") for line in markdown.splitlines()
-          if line.startswith("| ")]
-  found = [[cell.strip() for cell in row] for row in rows[2:]]
-  return {(row, score): rest for row, _, score, *rest in found}
+  return {(row, score): rest for row, _, score, *rest in tables.cells(markdown)}
 
 
 def test_differences_are_paired_by_seed(compared):
@@ -58,9 +56,21 @@ def test_differences_are_paired_by_seed(compared):
   np.testing.assert_allclose(line["b"] - line["a"], line["difference"])
   assert line["excludes_zero"] is True
   assert cells(markdown)["R", "loss"][0] == "5"
-  assert cells(markdown)["R", "loss"][-2:] == [
-      f"{expected.low:+.4g} to {expected.high:+.4g}", "*"]
+  assert cells(markdown)["R", "loss"][-3:] == [
+      f"{expected.low:+.4g} to {expected.high:+.4g}", "< 0.001", "*"]
+  np.testing.assert_allclose(line["p"], stats.ttest_1samp(change, 0).pvalue)
+  assert line["significant"] is True
   assert "WARNING" not in markdown and "In one file only" not in markdown
+
+
+def test_a_mark_is_for_what_stays_significant_among_all_differences(compared):
+  change = {seed: 1.6 + seed for seed in range(3)}  # p is 0.046 for each alone.
+  a = {("R", seed): {"loss": 0.0, "one": 0.0, "two": 0.0} for seed in change}
+  b = {("R", seed): {"loss": 99 + x, "one": x, "two": x} for seed, x in change.items()}
+  markdown, found = compared(a, b)
+  assert [line["excludes_zero"] for line in found] == [True, True, True]
+  assert [line["significant"] for line in found] == [True, False, False]
+  assert [row[-1] for row in list(cells(markdown).values())[1:]] == ["*", "", ""]
 
 
 def test_an_interval_with_zero_has_no_mark(compared):
@@ -78,7 +88,8 @@ def test_one_pair_has_no_interval_and_says_so(compared):
                              {("R", 2): {"loss": 5}})
   assert found[0]["difference"] == 2 and found[0]["pairs"] == 1
   assert found[0]["interval"] is None and found[0]["excludes_zero"] is None
-  assert cells(markdown)["R", "loss"] == ["1", "3", "5", "+2", "-"]
+  assert cells(markdown)["R", "loss"] == [
+      "1", "3", "5", "+2", "-", "-", ""]
   assert "One pair has no interval" in markdown
 
 

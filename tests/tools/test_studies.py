@@ -9,8 +9,10 @@ from matplotlib import image
 from matplotlib import pyplot
 import numpy as np
 import pytest
+from scipy import stats
 from support import models
 from support import paths
+from support import tables as tables_lib
 from support.events import write_events
 from synthesizer_mtf.tools import prepare_studies
 from synthesizer_mtf.tools import reproduce
@@ -18,7 +20,6 @@ from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.reproduction import curves
 from synthesizer_mtf.tools.reproduction import forest
 from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import rankings
 from synthesizer_mtf.tools.reproduction import studies
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_runs
@@ -133,54 +134,6 @@ def test_one_task_of_a_study_can_be_run(tmp_path):
       ("libreoffice", seed) for seed in (1, 1, 2, 2)]
 
 
-def test_estimates_are_those_of_student():
-  values = [3.0, 5.0, 4.0, 6.0]
-  found = rankings.estimate(values)
-  error = np.std(values, ddof=1) / 2
-  assert found.mean == 4.5 and found.error == pytest.approx(error)
-  # 3.182 is the value of t for 3 degrees of freedom in a printed table.
-  assert found.interval == pytest.approx(
-      (4.5 - 3.182 * error, 4.5 + 3.182 * error), abs=1e-3)
-  assert rankings.estimate([7.0]).interval == (-math.inf, math.inf)
-
-
-@pytest.mark.parametrize("lower_is_better, expected", [
-    (True, "A > B = C"), (False, "C = B > A")])
-def test_rows_whose_intervals_overlap_are_tied(lower_is_better, expected):
-  found = {"B": rankings.estimate([5.0, 5.2, 5.1]),
-           "A": rankings.estimate([1.0, 1.1, 1.2]),
-           "C": rankings.estimate([5.1, 5.3, 5.2])}
-  assert rankings.order(found, lower_is_better) == expected
-
-
-def test_rows_are_told_apart_over_ties_between_them():
-  found = {name: rankings.estimate([mean - 0.1, mean, mean + 0.1]) for name, mean in
-           {"C": 5.8, "A": 5.0, "B": 5.4}.items()}
-  # 4.303 * 0.1 / sqrt(3) = 0.248 to either side.
-  assert rankings.order(found, True) == "A = B = C"
-  assert rankings.told_apart(found, True) == {"A": ["C"]}
-  assert rankings.told_apart(found, False) == {"C": ["A"]}
-
-
-def test_rank_correlation_is_over_the_rows_that_both_have():
-  ours = {"A": 1.0, "B": 2.0, "C": 3.0, "D": 9.0}
-  papers = {"A": 10.0, "B": 30.0, "C": 20.0, "E": 5.0}
-  # 1 - 6 sum(d^2) / (n (n^2 - 1)), by hand.
-  assert rankings.rank_correlation(ours, papers) == pytest.approx(1 - 6 * 2 / 24)
-  assert rankings.rank_correlation(ours, {"A": 1.0, "B": 2.0}) is None
-  assert rankings.rank_correlation(dict.fromkeys("ABC", 62.2), papers) is None
-
-
-def test_thirds_say_whether_rows_differ_by_more_than_their_seeds():
-  found = {name: rankings.estimate([mean - 0.3, mean, mean + 0.3]) for name, mean in
-           zip("ABCDEFG", (5.0, 1.0, 2.0, 9.0, 4.0, 3.0, 8.0))}
-  gap, spread = rankings.thirds(found)
-  assert gap == pytest.approx((9 + 8) / 2 - (1 + 2) / 2)
-  assert spread == pytest.approx(2 * 0.3 / math.sqrt(3))
-  assert rankings.thirds({**found, "A": rankings.estimate([5.0])}) is None
-  assert rankings.thirds(dict(list(found.items())[:2])) is None
-
-
 def test_figures_of_the_paper_are_those_of_its_tables():
   assert tables.figure(4, "Log PPL", "R") == 1.972
   assert tables.figure(6, "BoolQ", "V") == 78.2
@@ -217,19 +170,20 @@ LINES = [line_of(*numbers) for numbers in [
 
 def test_report_has_means_errors_orders_and_what_is_missing():
   text = study_report.Report(TINY, LINES).markdown()
-  cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:]
-           for line in text.splitlines() if line.startswith("| ")}
+  cells = {name: rest for name, *rest in tables_lib.cells(text) if name != "Loss"}
   error = np.std([2.0, 2.1, 2.2], ddof=1) / np.sqrt(3)
   assert cells["V"] == [f"2.10 ± {error:.2f}", "1.5"]
   assert cells["D"] == ["3.20 ± 0.20 (2 of 3 seeds)", "1.25"]
   assert cells["T"] == ["not run", "-"]
-  assert "- ours: V = D = R" in text and "- paper (C4): D > V > R" in text
+  assert "- ours: V, D, R\n- paper (C4): D, V, R\n" in text
   assert "rank correlation with the paper: 0.50" in text
   # The differences of R are 2.0, 2.1 and 1.9; those of D 1.0 and 1.3, of which
   # Student's t for one degree of freedom is 12.706.
   r, d = 4.303 * 0.1 / np.sqrt(3), 12.706 * 0.15
-  assert (f"- minus V, mean of the same seeds [95%]: R +2.00 [{2 - r:+.2f}, "
-          f"{2 + r:+.2f}]; D +1.15 [{1.15 - d:+.2f}, {1.15 + d:+.2f}]") in text
+  p = 2 * stats.ttest_1samp([2.0, 2.1, 1.9], 0).pvalue
+  assert [rest for name, *rest in tables_lib.cells(text) if name == "Loss"] == [
+      ["R", "+2.00", f"{2 - r:+.2f} to {2 + r:+.2f}", f"{p:.3f}", "*"],
+      ["D", "+1.15", f"{1.15 - d:+.2f} to {1.15 + d:+.2f}", "0.083", ""]]
   assert "8 runs: t 8 steps; seeds 1, 2, 3; 4.0 hours" in text
   assert "abacus, 3 cores" in text
 
@@ -241,9 +195,10 @@ def test_each_score_of_a_task_has_its_column_and_order():
   lines = [{**line, "scores": {**line["scores"], "x/accuracy": 50 - line["seed"]}}
            for line in LINES]
   text = study_report.Report(TINY._replace(tasks=(task,)), lines).markdown()
-  assert "| model | Loss | paper: C4 | Acc |" in text
-  assert "| V | 2.10 ± 0.06 | 1.5 | 48.0 ± 0.6 |" in text
-  assert "Acc, best first" in text and "Loss, best first" in text
+  head, v, *_ = tables_lib.cells(text)
+  assert head == ["model", "Loss", "paper: C4", "Acc"]
+  assert v == ["V", "2.10 ± 0.06", "1.5", "48.0 ± 0.6"]
+  assert "Acc, best mean first" in text and "Loss, best mean first" in text
 
 
 def test_lines_of_runs_are_read_from_what_they_left(tmp_path):

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import pathlib
-import statistics
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import lines as lines_lib
-from synthesizer_mtf.tools.reproduction import rankings
 
 Row = dict[str, Any]
 
@@ -71,88 +71,77 @@ def markdown(rows: Sequence[Row], window: int) -> str:
     rows: what `read` returns.
     window: one of their windows, in tokens to either side.
   """
-  groups = _groups(rows)
-  tables = [_weights(groups, window), _leaning(groups)]
+  columns = {f"within {window}": "near", **_COLUMNS}
+  heads = _heads(rows, window)
+  tables = [_weights(heads, columns), _leaning(rows)]
   return "\n\n".join([
       *(tabular.markdown(table) for table in tables if len(table) > 1),
-      "\n".join(f"- {text}" for text in _sentences(rows, window))])
+      "\n".join(f"- {text}" for text in _sentences(heads, window))])
 
 
-def _groups(rows):
-  """{(attention, layer): {run: [its heads]}}"""
-  groups = {}
-  for row in rows:
-    runs = groups.setdefault((row["attention"], row["layer"]), {})
-    runs.setdefault(row["run"], []).append(row)
-  return groups
+def _heads(rows, window):
+  """A row for each head, with columns such as "trained entropy"."""
+  return pd.DataFrame([{
+      **{key: row[key] for key in ("attention", "layer", "run")},
+      **{f"{state} {key}": value for state in _STATES
+         for key, value in row[state].items() if np.isscalar(value)},
+      **{f"{state} near": row[state]["window_mass"][row["windows"].index(window)]
+         for state in _STATES}} for row in rows])
 
 
-def _near(window):
-  """What reads the weight within a window from a summary."""
-  return lambda row, state: row[state]["window_mass"][row["windows"].index(window)]
+def _over_runs(table, by):
+  """Yields (group, estimates): over the runs of a group, of the means of its heads."""
+  means = table.groupby([*by, "run"], sort=False).mean(numeric_only=True)
+  for group, of in means.groupby(by, sort=False):
+    yield group, over_seeds.estimates(of)
 
 
-def _of_key(key):
-  """What reads one number of a summary."""
-  return lambda row, state: row[state][key]
-
-
-def _estimate(runs, read_value):
-  """An `Estimate` over runs of the mean over their heads."""
-  return rankings.estimate([statistics.mean(map(read_value, heads))
-                            for heads in runs.values()])
-
-
-def _by_state(runs, reader):
-  return {state: _estimate(runs, lambda row, state=state: reader(row, state))
-          for state in _STATES}
-
-
-def _weights(groups, window):
+def _weights(heads, columns):
   """Lines of a table: for each layer what its weights do, and did before."""
-  readers = {f"within {window}": _near(window), **{
-      title: _of_key(key) for title, key in _COLUMNS.items()}}
-  lines = [["attention", "layer", "seeds", *readers]]
-  alike = {}
-  for (attention, layer), runs in groups.items():
-    found = [_by_state(runs, reader) for reader in readers.values()]
-    lines.append([attention, layer, str(len(runs))] + [
-        f"{of['trained'].text(_SHOWN)} ({of['initial'].mean:.{_SHOWN}f})"
-        for of in found])
+  lines, alike = [["attention", "layer", "seeds", *columns]], {}
+  for (attention, layer), found in _over_runs(heads, ["attention", "layer"]):
+    mean = found["mean"]
+    lines.append([attention, layer, f"{found['count'].max():.0f}"] + [
+        f"{over_seeds.text(found.loc[f'trained {key}'], _SHOWN)} "
+        f"({mean[f'initial {key}']:.{_SHOWN}f})" for key in columns.values()])
     alike[layer] = ["all alike", layer, "-"] + [
-        f"{of['uniform'].mean:.{_SHOWN}f}" for of in found]
+        f"{mean[f'uniform {key}']:.{_SHOWN}f}" for key in columns.values()]
   return lines + list(alike.values())
 
 
-def _leaning(groups):
+def _leaning(rows):
   """Lines of a table: the alpha of each part of a mixture."""
   lines = [["attention", "layer", "part", "alpha", "before", "least head",
             "most head"]]
-  for (attention, layer), runs in groups.items():
-    heads = [head for each in runs.values() for head in each]
-    for part in heads[0].get("alpha", ()):
-      alphas = [head["alpha"][part] for head in heads]
-      before = _estimate(runs, lambda row, part=part: row["initial_alpha"][part])
-      lines.append([
-          attention, layer, part,
-          _estimate(runs, lambda row, part=part: row["alpha"][part]).text(_SHOWN),
-          *(f"{x:.{_SHOWN}f}" for x in (before.mean, min(alphas), max(alphas)))])
+  by = ["attention", "layer", "part"]
+  alphas = pd.DataFrame(
+      [(row["attention"], row["layer"], part, row["run"], alpha,
+        row["initial_alpha"][part])
+       for row in rows for part, alpha in row.get("alpha", {}).items()],
+      columns=[*by, "run", "alpha", "before"])
+  ends = alphas.groupby(by)["alpha"].agg(["min", "max"])
+  for group, found in _over_runs(alphas, by):
+    lines.append([*group, over_seeds.text(found.loc["alpha"], _SHOWN), *(
+        f"{x:.{_SHOWN}f}" for x in (found["mean"]["before"], *ends.loc[group]))])
   return lines
 
 
-def _sentences(rows, window) -> Iterator[str]:
+def _sentences(heads, window) -> Iterator[str]:
   """What section 5 says in words, each with its number."""
-  stacks = _groups([{**row, "layer": row["layer"].rpartition("/")[0]} for row in rows])
-  for (attention, stack), runs in stacks.items():
-    near = _by_state(runs, _near(window))
-    half = _by_state(runs, _of_key("half_mass_window"))
-    yield (f"{attention}, {stack}: {near['trained'].text(2)} of the weight lies "
-           f"within {window} tokens ({near['initial'].mean:.2f} before training, "
-           f"{near['uniform'].mean:.2f} if all keys weighed the same), half of it "
-           f"within {half['trained'].text(1)} (before: {half['initial'].mean:.1f}).")
-  for stack in dict.fromkeys(stack for _, stack in stacks):
-    spreads = {attention: _estimate(runs, lambda row: row["trained"]["stddev"])
-               for (attention, of), runs in stacks.items() if of == stack}
-    names = sorted(spreads, key=lambda name: -spreads[name].mean)
+  stacks = heads["layer"].str.rpartition("/")[0].rename("stack")
+  spreads = {}
+  for (attention, stack), found in _over_runs(
+      heads.assign(stack=stacks), ["attention", "stack"]):
+    mean = found["mean"]
+    near, half, spread = (found.loc[f"trained {key}"] for key in (
+        "near", "half_mass_window", "stddev"))
+    yield (f"{attention}, {stack}: {over_seeds.text(near, 2)} of the weight lies "
+           f"within {window} tokens ({mean['initial near']:.2f} before training, "
+           f"{mean['uniform near']:.2f} if all keys weighed the same), half of it "
+           f"within {over_seeds.text(half, 1)} (before: "
+           f"{mean['initial half_mass_window']:.1f}).")
+    spreads.setdefault(stack, {})[attention] = spread
+  for stack, of in spreads.items():
+    names = sorted(of, key=lambda name: -of[name]["mean"])
     yield (f"Standard deviation of the weights, {stack}: " + " > ".join(
-        f"{name} {spreads[name].text(_SHOWN)}" for name in names) + ".")
+        f"{name} {over_seeds.text(of[name], _SHOWN)}" for name in names) + ".")

@@ -13,7 +13,7 @@ and those of its studies:
 
   studies.py       what they are: rows, tasks, scores
   study_runs.py    the commands of a row, and what they leave
-  study_report.py  the table and the orders of the rows
-  rankings.py      means of seeds, ties, and how two orders agree
-  curves.py        the picture
+  study_report.py  the means, the orders and the differences of the rows
+  curves.py        the picture of one
+  forest.py        that of all
 """

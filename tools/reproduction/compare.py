@@ -1,22 +1,20 @@
 """Two files of `reproduce`, seed by seed: what has changed, and how surely.
 
 Each score of each row has the mean difference, B minus A, over the seeds that
-both files have, with a 95% interval (Student's t).
+both files have, with a 95% interval (Student's t), and p, corrected for how many
+differences there are.
 """
 
 from collections.abc import Iterator
-import statistics
 from typing import Any
 
+import pandas as pd
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import lines
-from synthesizer_mtf.tools.reproduction import rankings
 
-_NOTE = (
-    "Differences are B - A, each of the same seed; * marks an interval without "
-    "0. Each interval stands for itself: where nothing has changed, one of "
-    "twenty is marked.")
+_KEY = ["row", "task", "score"]
 
 
 def compare(paths: list[str], json_path: str | None) -> None:
@@ -35,7 +33,8 @@ def compare(paths: list[str], json_path: str | None) -> None:
   found, single = differences(a, b), list(unpaired(a, b))
   print(_markdown(a, b, differing, found, single))
   if json_path:
-    tabular.write_json([*found, *single], json_path)
+    tabular.write_json([
+        *map(_line, found.index, found.to_dict("records")), *single], json_path)
 
 
 def differing_settings(a: lines.Results,
@@ -61,39 +60,41 @@ def _subject(of):
   return f"{key} {of.setting[key]}"
 
 
-def differences(a: lines.Results, b: lines.Results) -> list[dict[str, Any]]:
+def differences(a: lines.Results, b: lines.Results) -> pd.DataFrame:
   """Compares what both have, over the seeds that both have.
 
   Returns:
-    dicts with "row", "task", "score", "seeds", "pairs", "a" and "b", the means,
-    "difference", "interval", and "excludes_zero"; the last two are None for one
-    pair.
+    a row for each of `_KEY`: "seeds", a list, "a" and "b", the means, and what
+    `over_seeds.tested` tells of the differences.
   """
-  ours, theirs = _scores(a), _scores(b)
-  pairs = [key for key in ours if key in theirs]
-  grouped = {}
-  for row, task, seed, score in pairs:
-    grouped.setdefault((row, task, score), []).append(seed)
-  return [_difference(key, seeds, *([of[row, task, seed, score]
-                                     for seed in seeds] for of in (ours, theirs)))
-          for key, seeds in grouped.items() for row, task, score in [key]]
+  pairs = _scores(a, "a").merge(_scores(b, "b"), on=[*_KEY, "seed"])
+  if pairs.empty:
+    return pairs
+  grouped = pairs.assign(difference=pairs["b"] - pairs["a"]).groupby(_KEY, sort=False)
+  found = over_seeds.tested(pd.DataFrame({
+      key: of["difference"].reset_index(drop=True) for key, of in grouped}))
+  return found.assign(
+      a=grouped["a"].mean(), b=grouped["b"].mean(), seeds=grouped["seed"].agg(list))
 
 
-def _scores(of):
-  return {(run["row"], run["task"], run["seed"], name): value
-          for run in of.runs for name, value in run["scores"].items()}
+def _scores(of, name):
+  return pd.DataFrame(
+      [(run["row"], run["task"], score, run["seed"], value)
+       for run in of.runs for score, value in run["scores"].items()],
+      columns=[*_KEY, "seed", name])
 
 
-def _difference(key, seeds, ours, theirs):
-  apart = [y - x for x, y in zip(ours, theirs)]
-  estimate = rankings.estimate(apart)
-  interval = list(estimate.interval) if len(apart) > 1 else None
+def _line(key, of):
+  """A difference as an object of JSON."""
+  several = of["count"] > 1
   return {
-      "kind": "difference", "format": lines.FORMAT,
-      **dict(zip(("row", "task", "score"), key)), "seeds": seeds,
-      "pairs": len(seeds), "a": statistics.fmean(ours),
-      "b": statistics.fmean(theirs), "difference": estimate.mean, "interval": interval,
-      "excludes_zero": interval and not interval[0] <= 0 <= interval[1]}
+      "kind": "difference", "format": lines.FORMAT, **dict(zip(_KEY, key)),
+      "seeds": of["seeds"], "pairs": len(of["seeds"]), "a": of["a"], "b": of["b"],
+      "difference": of["mean"],
+      "interval": [of["low"], of["high"]] if several else None,
+      "excludes_zero": not of["low"] <= 0 <= of["high"] if several else None,
+      "p": of["p"] if several else None,
+      "significant": of["p"] < over_seeds.LEVEL if several else None}
 
 
 def unpaired(a: lines.Results, b: lines.Results) -> Iterator[dict[str, Any]]:
@@ -129,8 +130,7 @@ def _markdown(a, b, differing, found, single):
   return "\n".join([
       f"# {_subject(a).capitalize()}, compared", "",
       f"- A: {a.path}", f"- B: {b.path}", "",
-      *_warnings(differing), *_table(found), "",
-      *([_NOTE] if found else []), *_single_pairs(found), *_unpaired(single)])
+      *_warnings(differing), *_table(found), *_unpaired(single)])
 
 
 def _warnings(differing):
@@ -142,24 +142,15 @@ def _warnings(differing):
 
 
 def _table(found):
-  if not found:
-    return ["No row, task, seed and score is in both files."]
-  return tabular.markdown([
-      ["row", "task", "score", "pairs", "A", "B", "B - A", "95% interval", ""],
-      *map(_cells, found)]).splitlines()
-
-
-def _cells(line):
-  interval = line["interval"]
-  return [
-      line["row"], line["task"], line["score"], str(line["pairs"]),
-      f"{line['a']:.5g}", f"{line['b']:.5g}", f"{line['difference']:+.4g}",
-      f"{interval[0]:+.4g} to {interval[1]:+.4g}" if interval else "-",
-      "*" if line["excludes_zero"] else ""]
-
-
-def _single_pairs(found):
-  if any(line["pairs"] == 1 for line in found):
+  if found.empty:
+    yield "No row, task, seed and score is in both files."
+    return
+  yield tabular.markdown([
+      [*_KEY, "pairs", "A", "B", "B - A", "95% interval", "p", ""],
+      *([*key, str(len(of["seeds"])), f"{of['a']:.5g}", f"{of['b']:.5g}",
+         *over_seeds.cells(of, "+.4g")] for key, of in found.iterrows())])
+  yield f"\nDifferences are B - A, each of the same seed. {over_seeds.note(found)}"
+  if (found["count"] == 1).any():
     yield "One pair has no interval: it takes two seeds in both files."
 
 

@@ -6,8 +6,8 @@ import pathlib
 from typing import Any
 
 import matplotlib
+from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import rankings
 from synthesizer_mtf.tools.reproduction import studies
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_types
@@ -24,18 +24,16 @@ def draw(axis: Any, study: study_types.Study, task: study_types.Task,
     lines: of its runs.
   """
   score, name = task.drawn, next(task.scores())[0]
-  found = study_report.estimates(lines, study, task, name)
-  names = rankings.best_first(found, not score.lower_is_better)  # From below.
-  for number, row in enumerate(study.rows):
-    if row.name not in found:
-      continue
-    place, estimate, color = names.index(row.name), found[row.name], f"C{number}"
-    values = list(study_report.by_seed(lines, task, name, row).values())
+  figures = study_report.scores(lines, study, task, name)
+  figures = figures[figures.mean().sort_values(
+      ascending=not score.lower_is_better).index]  # From below.
+  numbers = {row.name: number for number, row in enumerate(study.rows)}
+  for place, (row, estimate) in enumerate(over_seeds.estimates(figures).iterrows()):
+    color, values = f"C{numbers[row]}", figures[row].dropna()
     axis.plot(values, [place] * len(values), "o", color=color, markersize=3, alpha=0.5)
-    axis.plot(estimate.mean, place, "|", color=color, markersize=12)
-    if estimate.error is not None:
-      axis.plot(estimate.interval, [place] * 2, color=color)
-  axis.set_yticks(range(len(names)), names)
+    axis.plot(estimate["mean"], place, "|", color=color, markersize=12)
+    axis.plot(estimate[["low", "high"]], [place] * 2, color=color)
+  axis.set_yticks(range(figures.shape[1]), figures.columns)
   better = "lower" if score.lower_is_better else "higher"
   axis.set_xlabel(f"{score.title} ({better} is better)")
   axis.grid(axis="x", alpha=0.3)

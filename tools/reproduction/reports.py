@@ -59,7 +59,7 @@ class Report:
     """The report as Markdown."""
     return "\n".join([
         f"# Table {self.table.number}: {self.table.title}", "",
-        self._setting(), "", *self._table(), "", *self._notes()])
+        self._setting(), "", self._table(), "", *self._notes()])
 
   def _setting(self):
     sizes = f"{self.settings.steps} steps"
@@ -80,23 +80,18 @@ class Report:
   def _table(self):
     columns = self.columns()
     known = {t for row in self.rows for t in row.paper}
-    head = ["model"]
+    cells = [["model", *(row.name for row in self.rows)]]
     for column in columns:
-      head += [f"{column.title}, paper"] * (column.title in known)
-      head += [f"{column.title}, ours"]
+      if column.title in known:
+        cells.append(self._column(column, "paper", self._paper))
+      cells.append(self._column(column, "ours", self._ours))
     # A task of the user's has no column in the paper; those it has come last.
-    other = [c for c in self.table.columns if c not in columns]
-    head += [f"{c.title}, paper" for c in other]
-    yield tabular.markdown_line(head)
-    yield tabular.markdown_line(["---"] * len(head))
-    for row in self.rows:
-      cells = [row.name]
-      for column in columns:
-        if column.title in known:
-          cells.append(self._paper(column, row))
-        cells.append(self._ours(column, row))
-      yield tabular.markdown_line(
-          cells + [self._paper(c, row) for c in other])
+    cells += [self._column(column, "paper", self._paper)
+              for column in self.table.columns if column not in columns]
+    return tabular.markdown([*zip(*cells)])
+
+  def _column(self, column, whose, cell):
+    return [f"{column.title}, {whose}", *(cell(column, row) for row in self.rows)]
 
   def _paper(self, column, row):
     cell = row.paper.get(column.title)

@@ -1,19 +1,19 @@
-"""The report of a study: its table, the orders of its rows, its lines of JSON.
+"""The report of a study: its tables, the orders of its rows, its lines of JSON.
 
 All is made from the lines of the runs that are done, so that a committed file of them
 gives the same report as the runs themselves.
 """
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
 from typing import Any
 
+import pandas as pd
 from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import lines as lines_lib
 from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import rankings
 from synthesizer_mtf.tools.reproduction import study_runs
 from synthesizer_mtf.tools.reproduction import study_types
 
@@ -66,99 +66,87 @@ class Report:
     return tabular.json_lines(self.lines_of_runs())
 
   def markdown(self) -> str:
-    """The table, and below it the orders of the rows."""
+    """The means, the orders of the rows, and their differences from the first."""
     lines = self.lines_of_runs()
-    return "\n".join([
-        *self._heading(lines), "", *self._table(lines), "", *self._orders(lines),
-        *(f"\n{run.name} on {run.task} failed: {reason}"
-          for run, reason in self.failures.items())])
+    columns = [(score, scores(lines, self.study, task, name))
+               for task in self.study.tasks for name, score in task.scores()]
+    return "\n\n".join(filter(None, [
+        self._heading(lines), self._means(columns),
+        *(self._order(score, figures) for score, figures in columns
+          if figures.shape[1] > 1),
+        *self._differences(columns),
+        *(f"{run.name} on {run.task} failed: {reason}"
+          for run, reason in self.failures.items())]))
 
   def _heading(self, lines):
     seeds = sorted({line["seed"] for line in lines})
     hours = sum(line["training_seconds"] for line in lines) / 3600
-    steps = ", ".join(
-        f"{task.name} {line['training_steps']:,} steps"
-        for task in self.study.tasks for line in _of_task(lines, task)[:1])
+    known = {line["task"]: line["training_steps"] for line in lines}
+    steps = ", ".join(f"{task.name} {known[task.name]:,} steps"
+                      for task in self.study.tasks if task.name in known)
     places = dict.fromkeys(
         f"{line['machine']['cpu']}, {line['machine']['cores']} cores"
         for line in lines if "machine" in line)
-    yield (f"{len(lines)} runs: {steps}; seeds {', '.join(map(str, seeds))}; "
-           f"{hours:.1f} hours of training steps in all, on {'; '.join(places)}. "
-           "Mean over the seeds ± standard error.")
+    return (f"{len(lines)} runs: {steps}; seeds {', '.join(map(str, seeds))}; "
+            f"{hours:.1f} hours of training steps in all, on {'; '.join(places)}. "
+            "Mean over the seeds ± standard error.")
 
-  def _table(self, lines):
-    columns = [(score, estimates(lines, self.study, task, name))
-               for task in self.study.tasks for name, score in task.scores()]
-    head = ["model"]
-    for score, _ in columns:
-      head += [score.title] + [f"paper: {score.paper}"] * bool(score.paper)
-    yield tabular.markdown_line(head)
-    yield tabular.markdown_line(["---"] * len(head))
-    for row in self.study.rows:
-      cells = [row.name]
-      for score, found in columns:
-        cells.append(_cell(found.get(row.name), score))
-        if score.paper:
-          cells.append(str(row.paper.get(score.title, "-")))
-      yield tabular.markdown_line(cells)
+  def _means(self, columns):
+    rows = self.study.rows
+    table = [["model", *(row.name for row in rows)]]
+    for score, figures in columns:
+      found = over_seeds.estimates(figures).T
+      table.append([score.title] + [_cell(found.get(row.name), score) for row in rows])
+      if score.paper:
+        table.append([f"paper: {score.paper}"] + [
+            str(row.paper.get(score.title, "-")) for row in rows])
+    return tabular.markdown([*zip(*table)])
 
-  def _orders(self, lines) -> Iterator[str]:
-    for task in self.study.tasks:
-      for name, score in task.scores():
-        found = estimates(lines, self.study, task, name)
-        if len(found) > 1:
-          yield from self._order(found, score)
-          yield from self._differences(lines, task, name, score)
-          yield from self._agreement(found, score)
-          yield ""
+  def _order(self, score, figures):
+    """What is best in the mean, beside the paper's order."""
+    ours = figures.mean()
+    papers = pd.Series({
+        row.name: row.paper[score.title] for row in self.study.rows
+        if score.title in row.paper and row.name in ours}, dtype=float)
+    lines = [f"{score.title}, best mean first:",
+             f"- ours: {_best_first(ours, score)}"]
+    if len(papers):
+      lines.append(f"- paper ({score.paper}): {_best_first(papers, score)}")
+    if len(papers) > 2 and min(ours.nunique(), papers.nunique()) > 1:
+      correlation = ours.corr(papers, "spearman")
+      lines.append(f"- Spearman's rank correlation with the paper: {correlation:.2f}")
+    return "\n".join(lines)
 
-  def _order(self, found, score):
-    """What is best, and whether the seeds tell the best rows from the worst."""
-    yield f"{score.title}, best first, \"=\" where intervals of 95% overlap:"
-    yield f"- ours: {rankings.order(found, score.lower_is_better)}"
-    apart = rankings.told_apart(found, score.lower_is_better)
-    yield "- told apart, also where rows between them are tied with both: " + (
-        "; ".join(f"{row} before {', '.join(worse)}" for row, worse in apart.items())
-        or "none")
-    thirds = rankings.thirds(found)
-    if thirds is not None:
-      gap, spread = (f"{value:.{score.digits}f}" for value in thirds)
-      yield (f"- between the mean of the best third and that of the worst: {gap}; "
-             f"twice the standard error of a row, the greatest: {spread}")
+  def _differences(self, columns):
+    """The table of what each row has more than the first, seed by seed, and a note."""
+    first = self.study.rows[0].name
+    pairs = {number: figures.drop(columns=first).sub(figures[first], axis=0)
+             for number, (_, figures) in enumerate(columns) if first in figures}
+    if not pairs:
+      return
+    found = over_seeds.tested(pd.concat(pairs, axis=1)).dropna()
+    table = [["score", "model", f"minus {first}", "95% interval", "p", ""]]
+    for (number, row), difference in found.iterrows():
+      score, _ = columns[number]
+      table.append([score.title, row,
+                    *over_seeds.cells(difference, f"+.{score.digits}f")])
+    if len(table) > 1:
+      yield tabular.markdown(table)
+      yield over_seeds.note(found)
 
-  def _agreement(self, found, score):
-    """How the order agrees with the paper's."""
-    papers = {row.name: row.paper[score.title] for row in self.study.rows
-              if score.title in row.paper and row.name in found}
-    if papers:
-      yield (f"- paper ({score.paper}): " + " > ".join(
-          sorted(papers, key=papers.get, reverse=not score.lower_is_better)))
-    correlation = rankings.rank_correlation(
-        {name: e.mean for name, e in found.items()}, papers)
-    if correlation is not None:
-      yield f"- Spearman's rank correlation with the paper: {correlation:.2f}"
 
-  def _differences(self, lines, task, name, score):
-    """The line of what each row has more than the first one, seed by seed."""
-    first, *others = [by_seed(lines, task, name, row) for row in self.study.rows]
-    texts = []
-    for row, values in zip(self.study.rows[1:], others):
-      common = [values[seed] - first[seed] for seed in values if seed in first]
-      if len(common) > 1:
-        mean, (low, high) = (found := rankings.estimate(common)).mean, found.interval
-        texts.append(f"{row.name} {mean:+.{score.digits}f} "
-                     f"[{low:+.{score.digits}f}, {high:+.{score.digits}f}]")
-    if texts:
-      yield (f"- minus {self.study.rows[0].name}, mean of the same seeds [95%]: "
-             f"{'; '.join(texts)}")
+def _best_first(means, score):
+  return ", ".join(means.sort_values(
+      ascending=score.lower_is_better, kind="stable").index)
 
 
 def _cell(known, score):
   """An estimate as the table shows it; None where there is none."""
   if known is None:
     return "not run"
-  few = "" if known.seeds >= 3 else f" ({known.seeds} of 3 seeds)"
-  return f"{known.text(score.digits)}{few}"
+  count = int(known["count"])
+  few = "" if count >= 3 else f" ({count} of 3 seeds)"
+  return f"{over_seeds.text(known, score.digits)}{few}"
 
 
 def setting(study: study_types.Study, settings: plan.Settings) -> dict[str, Any]:
@@ -202,23 +190,14 @@ def _check(path, line, study, settings):
         "another version, so move the file away.")
 
 
-def estimates(lines: Sequence[Line], study: study_types.Study,
-              task: study_types.Task, name: str) -> dict[str, rankings.Estimate]:
-  """What is known of each row by the score of a name, by the names of the rows."""
-  scores = {row.name: by_seed(lines, task, name, row) for row in study.rows}
-  return {row: rankings.estimate(list(values.values()))
-          for row, values in scores.items() if values}
-
-
-def by_seed(lines: Sequence[Line], task: study_types.Task, name: str,
-            row: study_types.Row) -> dict[int, float]:
-  """The scores of a row on a task, by seed."""
-  return {line["seed"]: line["scores"][name]
-          for line in _of_task(lines, task) if line["row"] == row.name}
-
-
-def _of_task(lines, task):
-  return [line for line in lines if line["task"] == task.name]
+def scores(lines: Sequence[Line], study: study_types.Study,
+           task: study_types.Task, name: str) -> pd.DataFrame:
+  """The scores of a task by a name: a column for each row of the study, by seed."""
+  found = {row.name: pd.Series({
+      line["seed"]: line["scores"][name] for line in lines
+      if (line["row"], line["task"]) == (row.name, task.name)}, dtype=float)
+      for row in study.rows}
+  return pd.DataFrame({row: values for row, values in found.items() if len(values)})
 
 
 def _key_of(run):

@@ -1,0 +1,56 @@
+"""Means over seeds, and tests of differences, beside SciPy's and Holm's."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from synthesizer_mtf.tools import over_seeds
+
+
+def test_estimates_are_those_of_student():
+  found = over_seeds.estimates(pd.DataFrame({
+      "A": [3.0, 5.0, 4.0, 6.0], "one": [7.0, np.nan, np.nan, np.nan]}))
+  a = found.loc["A"]
+  error = np.std([3.0, 5.0, 4.0, 6.0], ddof=1) / 2
+  assert (a["mean"], a["count"]) == (4.5, 4) and a["sem"] == pytest.approx(error)
+  # 3.182 is the value of t for 3 degrees of freedom in a printed table.
+  assert a[["low", "high"]].tolist() == pytest.approx(
+      [4.5 - 3.182 * error, 4.5 + 3.182 * error], abs=1e-3)
+  assert found.loc["one", ["sem", "low", "high"]].isna().all()
+  assert over_seeds.text(a, 2) == f"4.50 ± {error:.2f}"
+  assert over_seeds.text(found.loc["one"], 2) == "7.00"
+
+
+def test_p_is_that_of_pairs_corrected_by_holm():
+  rng = np.random.default_rng(0)
+  shared = 9 * rng.normal(size=4)  # Far more than what differs.
+  a = {name: shared + shift + rng.normal(size=4) for name, shift in
+       {"far": 20, "near": 2, "same": 0}.items()}
+  found = over_seeds.tested(pd.DataFrame(a).sub(shared, axis=0))
+  alone = {name: stats.ttest_rel(values, shared).pvalue for name, values in a.items()}
+  first, second, third = sorted(alone, key=alone.get)
+  corrected = [3 * alone[first], 2 * alone[second], alone[third]]
+  assert found["p"][[first, second, third]].tolist() == pytest.approx(
+      np.minimum(1, np.maximum.accumulate(corrected)))
+  assert found["p"]["far"] < over_seeds.LEVEL < found["p"]["same"]
+
+
+def test_what_cannot_be_tested_is_not_corrected_for():
+  found = over_seeds.tested(pd.DataFrame({
+      "A": [2.0, 2.1, 1.9], "same": [0.0, 0.0, 0.0], "one": [5.0, np.nan, np.nan]}))
+  assert found["p"]["A"] == pytest.approx(
+      2 * stats.ttest_1samp([2.0, 2.1, 1.9], 0).pvalue)
+  assert found["p"]["same"] == 1 and np.isnan(found["p"]["one"])
+  assert "differences, 2, by Holm" in over_seeds.note(found)
+  assert over_seeds.cells(found.loc["one"], "+.1f") == ["+5.0", "-", "-", ""]
+  assert over_seeds.cells(found.loc["same"], "+.1f") == [
+      "+0.0", "+0.0 to +0.0", "1.000", ""]
+  assert over_seeds.cells(found.loc["A"], "+.1f") == [
+      "+2.0", "+1.8 to +2.2", "0.002", "*"]
+
+
+def test_chance_alone_is_significant_in_one_table_of_twenty():
+  rng = np.random.default_rng(1)
+  marked = [(over_seeds.tested(pd.DataFrame(rng.normal(size=(3, 10))))["p"] <
+             over_seeds.LEVEL).any() for _ in range(400)]
+  assert 0.02 < np.mean(marked) < 0.08

@@ -1,0 +1,79 @@
+"""What figures of several seeds say: means with their spread, and tests.
+
+Figures come as a table with a column for each model and a row for each seed. Models
+that share a seed share its data, so two of them are compared by their differences.
+"""
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+# Of the intervals.
+CONFIDENCE = 0.95
+# Differences with a smaller p are significant.
+LEVEL = 0.05
+
+
+def estimates(figures: pd.DataFrame) -> pd.DataFrame:
+  """What each column comes to.
+
+  Args:
+    figures: a column for each estimate, a row for each seed; NaN where it has none.
+
+  Returns:
+    a row for each column: "mean"; "sem", its standard error; "count", of seeds; and
+    "low" and "high", the ends of Student's interval. One seed has no error: NaN.
+  """
+  found = figures.agg(["mean", "sem", "count"]).T
+  half = stats.t.ppf((1 + CONFIDENCE) / 2, found["count"] - 1) * found["sem"]
+  return found.assign(low=found["mean"] - half, high=found["mean"] + half)
+
+
+def tested(differences: pd.DataFrame) -> pd.DataFrame:
+  """As `estimates`, with the test of whether each mean is 0.
+
+  Args:
+    differences: a column for each comparison, a row for each seed.
+
+  Returns:
+    `estimates` with "p", that of Student's test for pairs, corrected by Holm for how
+    many columns have more than one seed; NaN for the others.
+  """
+  found = estimates(differences)
+  t = (found["mean"] / found["sem"]).abs().fillna(0)  # Of zeros alone.
+  p = pd.Series(2 * stats.t.sf(t, found["count"] - 1), found.index)
+  p = p[found["count"] > 1].sort_values()
+  return found.assign(p=(p * np.arange(len(p), 0, -1)).cummax().clip(upper=1))
+
+
+def text(estimate: pd.Series, digits: int) -> str:
+  """The mean, and behind "±" its standard error, where there is one.
+
+  Args:
+    estimate: a row of `estimates`.
+    digits: after the point.
+  """
+  error = f" ± {estimate['sem']:.{digits}f}" if estimate["count"] > 1 else ""
+  return f"{estimate['mean']:.{digits}f}{error}"
+
+
+def cells(difference: pd.Series, form: str) -> list[str]:
+  """A difference in a table: the mean, the interval, p, and a mark.
+
+  Args:
+    difference: a row of `tested`.
+    form: of the numbers, as "+.4g".
+  """
+  mean, low, high = (f"{difference[name]:{form}}" for name in ("mean", "low", "high"))
+  if difference["count"] == 1:
+    return [mean, "-", "-", ""]
+  p = difference["p"]
+  return [mean, f"{low} to {high}", "< 0.001" if p < 0.001 else f"{p:.3f}",
+          "*" if p < LEVEL else ""]
+
+
+def note(differences: pd.DataFrame) -> str:
+  """What the cells of a table of differences mean, below it."""
+  return (f"An interval is of its own difference. p is corrected for the number of "
+          f"differences, {differences['p'].count()}, by Holm's method: where it is "
+          f"below {LEVEL}, * says that the two are significantly different.")
