@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+import threading
 
 from synthesizer_mtf.runs import shares
 import tqdm
@@ -38,22 +38,15 @@ def run(command: list[str], log: pathlib.Path, title: str,
   Raises:
     CommandError: it ends with a status other than 0.
   """
-  running = Running(command, log, title, steps)
-  try:
-    with bar(title, steps) as shown:
-      while running.goes_on():
-        running.show(shown)
-        time.sleep(POLL_SECONDS)
-      running.show(shown)
-  finally:
-    stop([running])
-  running.check()
+  Running(command, log, title, steps).wait()
 
 
 class Running:
   """A command at work.
 
   Attributes:
+    log: the file of its output.
+    steps: a range of steps, or None.
     before: how many of its steps were done before it was started.
     done: how many are done now, with those before.
   """
@@ -63,7 +56,7 @@ class Running:
                share: shares.Share = _EVERYTHING) -> None:
     """Starts the command; see `run`. `share` is what it may use."""
     self.before = self.done = 0
-    self._log, self._title, self._steps = log, title, steps
+    self.log, self.steps, self._title = log, steps, title
     self._rest, self._resumed = b"", False
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as out:
@@ -76,18 +69,40 @@ class Running:
           preexec_fn=functools.partial(_prepare, share.cores)
           if sys.platform == "linux" else None)
 
+  def wait(self, stopped: threading.Event | None = None, draw: bool = True) -> None:
+    """Waits for the end of the command, and ends it with this function.
+
+    Args:
+      stopped: ends the command once it is set.
+      draw: whether a bar shows the steps.
+
+    Raises:
+      CommandError: the command ends with a status other than 0.
+    """
+    stopped = stopped or threading.Event()
+    shown = bar(self._title, self.steps) if draw else None
+    try:
+      while self.goes_on() and not stopped.wait(POLL_SECONDS):
+        self._show(shown)
+      self._show(shown)
+    finally:
+      self._end()
+      if shown is not None:
+        shown.close()
+    self._check()
+
   def goes_on(self) -> bool:
     """Whether the command has not ended; reads what is new in its log."""
     ended = self._process.poll() is not None
     found = [int(a or b) for a, b in _STEP.findall(self._new_lines())]
-    if self._steps:
+    if self.steps:
       self._count(found)
       if ended and not self._process.returncode:
-        self.done = len(self._steps)
+        self.done = len(self.steps)
     return not ended
 
   def _new_lines(self):
-    with open(self._log, "rb") as lines:
+    with open(self.log, "rb") as lines:
       lines.seek(self._offset)
       text = self._rest + lines.read()
       self._offset = lines.tell()
@@ -96,13 +111,15 @@ class Running:
 
   def _count(self, found):
     if found and not self._resumed:  # An earlier run did these steps.
-      self.before = max(0, min(found) - 1 - self._steps.start)
+      self.before = max(0, min(found) - 1 - self.steps.start)
       self._resumed = True
     if found:
-      self.done = max(found) - self._steps.start
+      self.done = max(found) - self.steps.start
 
-  def show(self, bar: tqdm.tqdm) -> None:
-    """Moves a bar to the last step in the log."""
+  def _show(self, bar):
+    """Moves a bar, if there is one, to the last step in the log."""
+    if bar is None:
+      return
     if bar.initial != self.before:
       bar.initial = bar.n = self.before
     if bar.n != self.done:
@@ -110,12 +127,20 @@ class Running:
     if sys.stdout.isatty():
       bar.refresh()  # For the clock.
 
-  def check(self) -> None:
-    """Raises a CommandError if the command has failed."""
+  def _end(self):
+    """Ends the command if it still runs, as after Ctrl-C."""
+    self._process.terminate()
+    try:
+      self._process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+      self._process.kill()
+      self._process.wait()
+
+  def _check(self):
     if self._process.returncode:
       raise CommandError(
           f"{self._title} ended with status {self._process.returncode}. The "
-          f"last lines of {self._log}:\n\n{tail(self._log)}")
+          f"last lines of {self.log}:\n\n{tail(self.log)}")
 
 
 def _prepare(cores):
@@ -139,20 +164,6 @@ def bar(title: str, steps: range | None) -> tqdm.tqdm:
       file=sys.stdout, ncols=76, nrows=24,
       bar_format=form if steps else "{desc} [{elapsed}]",
       mininterval=0.5 if terminal else 1e6, maxinterval=1 if terminal else 1e6)
-
-
-def stop(commands: list[Running]) -> None:
-  """Ends those that still run, as after Ctrl-C, all at the same time."""
-  alive = [c._process for c in commands if c._process.poll() is None]
-  for process in alive:
-    process.terminate()
-  deadline = time.monotonic() + _STOP_SECONDS
-  for process in alive:
-    try:
-      process.wait(timeout=max(0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-      process.kill()
-      process.wait()
 
 
 def tail(log: pathlib.Path, count: int = _TAIL_LINES) -> str:

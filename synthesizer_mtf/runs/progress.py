@@ -1,10 +1,11 @@
 """One line for a whole queue: its runs, its steps, and the time left."""
 
-import dataclasses
+from collections.abc import Hashable
+from collections.abc import Mapping
+from collections.abc import Sequence
 import shutil
 import sys
 import time
-from typing import Any
 
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import process
@@ -16,120 +17,76 @@ _FORM = ("{desc} {percentage:3.0f}%|{bar:10}| {n_fmt}/{total_fmt} steps "
 _SECONDS_BETWEEN_LINES = 180
 
 
-@dataclasses.dataclass(eq=False)
-class Job:
-  """A run in the queue.
-
-  Attributes:
-    run: see `queue.Run`.
-    stages: its stages, of which those before `position` are done.
-    running: the one at work, or None.
-    ended: whether nothing of it is left to do.
-    reason: why it failed, or None.
-    is_announced: whether it has been printed that it begins.
-  """
-  run: Any
-  stages: list[commands.Stage]
-  position: int = 0
-  running: process.Running | None = None
-  ended: bool = False
-  reason: str | None = None
-  is_announced: bool = False
-
-  def announce(self) -> bool:
-    """Notes that its begin is printed; returns whether that is to be done."""
-    is_new, self.is_announced = not self.is_announced, True
-    return is_new
-
-  def set_running(self, running: process.Running | None) -> None:
-    """Notes what is at work."""
-    self.running = running
-
-  def advance(self) -> bool:
-    """Goes to the next stage; returns whether there is one."""
-    self.position += 1
-    return self.position < len(self.stages)
-
-  def end(self, reason: str | None) -> None:
-    """Notes that nothing is left to do, and why, where it has failed."""
-    self.ended, self.reason = True, reason
-
-  @property
-  def is_open(self) -> bool:
-    """Whether it has something to do and is not at it."""
-    return not self.ended and self.running is None
-
-
 class Progress:
   """The line."""
 
-  def __init__(self, jobs: list[Job], alone: bool) -> None:
+  def __init__(self, stages: Mapping[Hashable, Sequence[commands.Stage]],
+               ended: Mapping[Hashable, str | None],
+               alone: bool) -> None:
     """Finds out what is done already.
 
     Args:
-      jobs: all runs.
+      stages: of each run.
+      ended: the runs that have, and why they failed or None; it grows.
       alone: whether nothing else is drawn on the terminal: then the line is
         drawn anew all the time.
     """
-    self._jobs = jobs
+    self._stages, self._ended = stages, ended
     self._alone = alone
     self._drawn = alone and sys.stdout.isatty()
     # Steps by the log of a stage: (before this queue, now).
-    self._steps = {stage.log: _steps_done(stage) for job in jobs
-                   for stage in job.stages if stage.steps}
+    self._steps = {stage.log: _steps_done(stage) for of in stages.values()
+                   for stage in of if stage.steps}
     self._start = time.monotonic()
     self._next_line = self._start + _SECONDS_BETWEEN_LINES
     # Some terminals, as in containers, say that they have no columns and rows.
     self._columns = shutil.get_terminal_size().columns if self._drawn else None
     # The line is text to tqdm, which draws it below what else is printed.
     self._drawing = tqdm.tqdm(
-        desc=self._text(), bar_format="{desc}", file=sys.stdout, nrows=24,
+        desc=self._text([]), bar_format="{desc}", file=sys.stdout, nrows=24,
         ncols=self._columns, disable=not self._drawn)
 
-  def count(self, stage: commands.Stage, running: process.Running) -> None:
-    """Remembers the steps of a stage."""
-    if stage.steps:
-      self._steps[stage.log] = running.before, running.done
+  def count(self, running: process.Running) -> None:
+    """Remembers the steps of what is or was at work."""
+    if running.steps:
+      self._steps[running.log] = running.before, running.done
 
-  def show(self) -> None:
-    """Draws the line anew, or prints one now and then."""
+  def show(self, running: Sequence[process.Running]) -> None:
+    """Draws the line anew, or prints one now and then; `running` is at work."""
     if self._drawn:
-      self._drawing.set_description_str(self._text())
+      self._drawing.set_description_str(self._text(running))
     elif self._alone and time.monotonic() > self._next_line:
-      self.line()
+      self.line(running)
 
-  def line(self) -> None:
+  def line(self, running: Sequence[process.Running]) -> None:
     """Prints the line, if it is not drawn all the time."""
     if not self._drawn:
-      print(self._text(), flush=True)
+      print(self._text(running), flush=True)
       self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
 
   def close(self) -> None:
     """Draws the line for the last time."""
-    self.show()
+    self.show([])
     self._drawing.close()
 
-  def _text(self):
-    for job in self._jobs:
-      if job.running:
-        self.count(job.stages[job.position], job.running)
+  def _text(self, running):
+    for each in running:
+      self.count(each)
     before, done = map(sum, zip((0, 0), *self._steps.values()))
     return tqdm.tqdm.format_meter(
         done, self._total(), time.monotonic() - self._start, initial=before,
-        prefix=self._runs(), bar_format=_FORM, ascii=not self._drawn,
+        prefix=self._runs(len(running)), bar_format=_FORM, ascii=not self._drawn,
         ncols=self._columns)
 
   def _total(self):
     """All steps, of which a run that has failed does no more."""
-    wanted = {stage.log: len(stage.steps) for job in self._jobs
-              for stage in job.stages if stage.steps and not job.reason}
+    wanted = {stage.log: len(stage.steps) for run, of in self._stages.items()
+              for stage in of if stage.steps and not self._ended.get(run)}
     return sum(wanted.get(log, done) for log, (_, done) in self._steps.items())
 
-  def _runs(self):
-    failed = sum(job.reason is not None for job in self._jobs)
-    done = sum(job.ended for job in self._jobs) - failed
-    running = sum(job.running is not None for job in self._jobs)
-    return (f"{done} of {len(self._jobs)} runs done" +
+  def _runs(self, running):
+    failed = sum(reason is not None for reason in self._ended.values())
+    return (f"{len(self._ended) - failed} of {len(self._stages)} runs done" +
             f", {running} running" * bool(running) +
             f", {failed} failed" * bool(failed) + ":")
 

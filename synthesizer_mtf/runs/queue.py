@@ -8,11 +8,12 @@ share, which is one with the same log, is done once.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from concurrent import futures
 import contextlib
 import re
 import signal
 import sys
-import time
+import threading
 from typing import NamedTuple
 from typing import Protocol
 
@@ -34,12 +35,11 @@ class Run(Protocol):
 
 
 class _Work(NamedTuple):
-  """A stage at work; `bar` is None where one line shows the whole queue."""
-  job: progress.Job
+  """A stage at work for a run, with its share of the machine."""
+  run: Run
   stage: commands.Stage
   share: shares.Share
   running: process.Running
-  bar: tqdm.tqdm | None
 
 
 def run(runs: Sequence[Run], places: list[shares.Share],
@@ -71,48 +71,60 @@ class _Queue:
   """See `run`."""
 
   def __init__(self, runs, places, on_finished):
-    self._jobs = [progress.Job(run, run.stages()) for run in runs]
+    self._stages = {run: run.stages() for run in runs}
+    self._left = {run: list(stages) for run, stages in self._stages.items()}
+    self._ended = {}  # Why a run failed, or None.
+    self._reasons = {}  # Why a stage failed, by its log.
+    self._works = {}  # By their futures.
     self._free = list(places)
     self._one = len(places) == 1
     self._on_finished = on_finished
-    self._works = []
-    self._reasons = {}  # Why a stage failed, by its log.
-    self._progress = progress.Progress(self._jobs, alone=not self._one)
+    self._announced = set()
+    self._stopped = threading.Event()
+    self._progress = progress.Progress(
+        self._stages, self._ended, alone=not self._one)
 
   def run(self):
-    try:
-      while self._fill():
-        time.sleep(process.POLL_SECONDS)
-        for work in list(self._works):
-          self._look_after(work)
-        self._progress.show()
-    finally:
-      process.stop([work.running for work in self._works])
-      for bar in filter(None, [work.bar for work in self._works]):
-        bar.close()
-      self._progress.close()
+    with (contextlib.closing(self._progress),
+          futures.ThreadPoolExecutor(len(self._free)) as pool):
+      try:
+        while self._fill(pool):
+          ended, _ = futures.wait(
+              self._works, process.POLL_SECONDS, futures.FIRST_COMPLETED)
+          for future in ended:
+            self._finish(self._works.pop(future), future.exception())
+          self._progress.show(self._running())
+      finally:
+        self._stopped.set()
 
-  def _fill(self):
+  def _running(self):
+    return [work.running for work in self._works.values()]
+
+  def _fill(self, pool):
     """Gives work to free places; returns whether there is any."""
-    while self._free and (job := self._startable()):
-      self._start(job)
+    while self._free and (run := self._startable()):
+      stage, share = self._left[run][0], self._free.pop(0)
+      _say(f"\n{commands.shown(stage.command)}")
+      running = stage.start(share)
+      future = pool.submit(running.wait, self._stopped, draw=self._one)
+      self._works[future] = _Work(run, stage, share, running)
     return bool(self._works)
 
   def _startable(self):
     """The first run that has something to do now, or None."""
-    return next((job for job in self._jobs if self._goes_on(job)), None)
+    return next((run for run in self._left if self._goes_on(run)), None)
 
-  def _goes_on(self, job):
+  def _goes_on(self, run):
     """Whether the next stage of a run can start; ends runs that have none."""
-    busy = {work.stage.log for work in self._works}
-    while job.is_open and job.stages[job.position].log not in busy:
-      stage = job.stages[job.position]
-      self._announce(job)
+    busy = {work.stage.log for work in self._works.values()}
+    while run not in self._ended and self._left[run][0].log not in busy:
+      stage = self._left[run][0]
+      self._announce(run)
       if self._is_done(stage):
         _say(f"{stage.title}: done before")
-        self._advance(job)
+        self._advance(run)
       elif stage.log in self._reasons:
-        self._end(job, self._reasons[stage.log])
+        self._end(run, self._reasons[stage.log])
       else:
         return True
     return False
@@ -124,53 +136,39 @@ class _Queue:
       self._note(stage, error)
       return False
 
-  def _announce(self, job):
-    if job.announce():
-      _say(f"\n{job.run.name} on {job.run.task}: run "
-           f"{self._jobs.index(job) + 1} of {len(self._jobs)}")
+  def _announce(self, run):
+    if run not in self._announced:
+      self._announced.add(run)
+      _say(f"\n{run.name} on {run.task}: run {list(self._stages).index(run) + 1} "
+           f"of {len(self._stages)}")
 
-  def _start(self, job):
-    stage, share = job.stages[job.position], self._free.pop(0)
-    _say(f"\n{commands.shown(stage.command)}")
-    running = stage.start(share)
-    bar = process.bar(stage.title, stage.steps) if self._one else None
-    self._works.append(_Work(job, stage, share, running, bar))
-    job.set_running(running)
-
-  def _look_after(self, work):
-    """Shows how far a stage is; when it has ended, its run goes on."""
-    goes_on = work.running.goes_on()
-    if work.bar is not None:
-      work.running.show(work.bar)
-    if goes_on:
-      return
-    if work.bar is not None:
-      work.bar.close()
-    self._works.remove(work)
+  def _finish(self, work, error):
+    """A stage has ended: its run goes on, or has failed."""
     self._free.append(work.share)
-    self._progress.count(work.stage, work.running)
-    work.job.set_running(None)
+    self._progress.count(work.running)
     try:
-      work.running.check()
+      if error:
+        raise error
       work.stage.check()
     except (process.CommandError, checkpoints.DamagedError) as error:
       self._note(work.stage, error)
-      self._end(work.job, self._reasons[work.stage.log])
+      self._end(work.run, self._reasons[work.stage.log])
     else:
-      self._advance(work.job)
+      self._advance(work.run)
 
-  def _advance(self, job):
-    if not job.advance():
-      self._end(job, None)
+  def _advance(self, run):
+    del self._left[run][0]
+    if not self._left[run]:
+      self._end(run, None)
 
   def _note(self, stage, error):
     _say(str(error), sys.stderr)
     self._reasons[stage.log] = _reason(str(error))
 
-  def _end(self, job, reason):
-    job.end(reason)
-    self._on_finished(job.run, reason)
-    self._progress.line()
+  def _end(self, run, reason):
+    self._ended[run] = reason
+    self._on_finished(run, reason)
+    self._progress.line(self._running())
 
 
 def _reason(message):

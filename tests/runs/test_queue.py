@@ -135,8 +135,8 @@ def until_called_thrice(monkeypatch, folder, name):
   """Code of a stage that ends after three calls of a method of `Progress`."""
   method, calls, seen = getattr(progress.Progress, name), [], folder / "seen"
 
-  def called(self):
-    method(self)
+  def called(self, running):
+    method(self, running)
     calls.append(self)
     if len(calls) == 3:
       seen.touch()
