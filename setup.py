@@ -80,8 +80,9 @@ INSTALL_REQUIRES = [
     # without the pin pip tries them one by one for minutes.
     "tensorflow-text==2.15.0" + OLD,
     "tensorflow-text==2.21.1" + NEW,
-    # Newer ones want protobuf 5 or later, TensorFlow 2.15 wants 4.
-    "tensorflow-metadata<1.16" + OLD,
+    # Newer ones want protobuf 5 or later, TensorFlow 2.15 wants 4; older ones want an
+    # absl before 2.
+    "tensorflow-metadata>=1.15,<1.16" + OLD,
     # seqio wants 0.2 or later. From 0.2.1 on the protobuf code needs protobuf
     # 5 or later, that of 0.2.3 needs 7, and TensorFlow 2.21 wants 6.
     "sentencepiece==0.2.0" + OLD,
@@ -92,11 +93,6 @@ INSTALL_REQUIRES = [
     # TensorFlow 2.15 was compiled against NumPy 1.
     "numpy>=1.23,<2" + OLD,
     "numpy>=2,<3" + NEW,
-    # Flags and the logger, which TensorFlow, T5 and seqio share.
-    "absl-py>=1.4,<3",
-    # Reads the models of SentencePiece; its versions move with TensorFlow.
-    "protobuf>=3.20.3,<5" + OLD,
-    "protobuf>=6,<7" + NEW,
     # Tables of what several seeds have scored.
     "pandas>=2,<4",
     # Their intervals and tests.
@@ -111,6 +107,11 @@ INSTALL_REQUIRES = [
     "safetensors>=0.6,<1",
     # The names of languages and countries that the demo learns to translate.
     "babel>=2.12,<3",
+    # Flags and the logger, which TensorFlow, T5 and seqio share.
+    "absl-py>=2,<3",
+    # Reads the models of SentencePiece; its versions move with TensorFlow.
+    "protobuf>=3.20.3,<5" + OLD,
+    "protobuf>=6,<7" + NEW,
 ]
 
 DIALOGUE_REQUIRES = [
