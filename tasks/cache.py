@@ -21,7 +21,11 @@ import seqio
 from synthesizer_mtf.tasks import cache_record
 import tensorflow.compat.v2 as tf
 
-_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+# Before the user's own. seqio knows only the tasks that a module registers, and the
+# DirectRunner of newer Beams first asks a web site for another runner.
+_FLAGS = ["--module_import=synthesizer_mtf",
+          "--pipeline_options=--runner="
+          "apache_beam.runners.portability.fn_api_runner.FnApiRunner"]
 
 
 def main() -> None:
@@ -33,11 +37,8 @@ def main() -> None:
       raise
     sys.exit("synthesizer_mtf.tasks.cache: caching needs apache-beam, which is "
              "not installed: pip install 'synthesizer-mtf[cache]'.")
-  # seqio's command knows only the tasks that a module registers.
-  flags.FLAGS.set_default("module_import", ["synthesizer_mtf"])
-  # The DirectRunner of newer Beams first asks a web site for another runner.
-  flags.FLAGS.set_default("pipeline_options", [f"--runner={_RUNNER}"])
-  app.run(functools.partial(_cache, cache_tasks_main.main))
+  app.run(functools.partial(_cache, cache_tasks_main.main),
+          [sys.argv[0], *_FLAGS, *sys.argv[1:]])
 
 
 def _cache(seqios_main, argv):

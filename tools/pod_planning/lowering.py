@@ -87,14 +87,12 @@ def lengths() -> dict[str, int]:
 
 
 def use_flags_of(topology: pods.Topology) -> None:
-  """Keeps mesh_tensorflow from parsing our command line for its own flags.
+  """Gives mesh_tensorflow a command line for the flags that it reads.
 
   Args:
     topology: whose cores of a chip the trainer's flag would tell.
   """
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
-  flags.FLAGS.set_default("logical_cores_per_chip", topology.cores_per_chip)
+  flags.FLAGS(["plan_pod", f"--logical_cores_per_chip={topology.cores_per_chip}"])
 
 
 def _bound(parameter):
