@@ -21,7 +21,6 @@ import gc
 import itertools
 import os
 import re
-import shlex
 import sys
 import time
 from typing import Any
@@ -31,6 +30,7 @@ from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools import recipes as recipes_lib
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.pod_planning import compiler_report
 from synthesizer_mtf.tools.pod_planning import compiling
@@ -67,15 +67,14 @@ class Variant:
   def parse(self, params: list[str], prefixes: Sequence[str] = ()) -> None:
     """Gives gin the files, the bindings and more bindings."""
     params = self.params + params
-    gin_files.parse(self.files, params, prefixes)
     row = attentions.ROWS.get(self.attention)
     if row and row.family in ("stock", "authors"):
+      gin_files.parse(self.files, params, prefixes)
       lengths = lowering.lengths()
-      theirs = row.bindings(lengths.get("inputs", 0), lengths["targets"])
-      gin_files.parse(self.files, theirs + params, prefixes)
+      params = row.bindings(lengths.get("inputs", 0), lengths["targets"]) + params
     elif self.attention:
-      gin_files.parse(self.files, [
-          f"synthesizer_stack.attention = {self.attention!r}", *params], prefixes)
+      params = [f"synthesizer_stack.attention = {self.attention!r}", *params]
+    gin_files.parse(self.files, params, prefixes)
 
 
 def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
@@ -250,17 +249,12 @@ def table_4() -> list[Variant]:
 
 def recipes() -> list[Variant]:
   """The recipes for pods, each with the model that its first command names."""
-  folder, found = os.path.join(gin_files.folder(), "recipes", "pod"), []
-  for name in sorted(os.listdir(folder)):
-    with open(os.path.join(folder, name), encoding="utf-8") as file:
-      lines = [line[1:].strip() for line in file if line.startswith("#")]
-    commands = " ".join(lines).replace("\\ ", "").split("synthesizer_mesh_transformer ")
-    if len(commands) > 1:  # Others are parts of recipes.
-      words = shlex.split(commands[1])
-      found.append(Variant(name.removesuffix(".gin"), *(
-          [word.partition("=")[2] for word in words if word.startswith(f"--{flag}=")]
-          for flag in ("gin_file", "gin_param"))))
-  return found
+  folder = "recipes/pod"
+  found = {name.removesuffix(".gin"): recipes_lib.commands(f"{folder}/{name}")
+           for name in sorted(os.listdir(os.path.join(gin_files.folder(), folder)))}
+  return [Variant(name, *(recipes_lib.values(commands[0], flag)
+                          for flag in ("gin_file", "gin_param")))
+          for name, commands in found.items() if commands]  # Others are parts.
 
 
 def _variants(args):

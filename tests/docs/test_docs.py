@@ -19,6 +19,7 @@ from support import models
 from support import shell
 from support.paths import ROOT
 import synthesizer_mtf.launcher  # noqa: F401  It defines the flags.
+from synthesizer_mtf.tools import recipes
 
 GIN_FOLDERS = (
     ROOT / "gin", pathlib.Path(pkg_resources.resource_filename("t5.models", "gin")))
@@ -190,8 +191,8 @@ def check_flags(words):
   """Flags without their command: some command has them, and gin takes them."""
   for word in words:
     assert not word.startswith("--") or word.partition("=")[0] in known_flags()
-  models.parse_gin(shell.values(words, "gin_file"), [
-      "MIXTURE_NAME = None", *shell.values(words, "gin_param")])
+  models.parse_gin(recipes.values(words, "gin_file"), [
+      "MIXTURE_NAME = None", *recipes.values(words, "gin_param")])
 
 
 def check_targets(arguments):

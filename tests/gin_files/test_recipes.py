@@ -3,7 +3,6 @@
 import functools
 import pathlib
 import re
-import shlex
 
 import gin
 import mesh_tensorflow as mtf
@@ -13,10 +12,10 @@ import pkg_resources
 import pytest
 import seqio
 from support import models
-from support import shell
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.tools import recipes
 import tensorflow.compat.v1 as tf
 
 FOLDER = pathlib.Path(gin_files.folder())
@@ -32,20 +31,9 @@ SMALL = ["d_model = 10", "d_ff = 14", "num_layers = 1", "num_heads = 2",
          "SyntheticAttention.key_value_size = 4"]
 
 
-def commands(name):
-  """The commands in the comment that a gin file begins with, as words."""
-  lines = []
-  for line in (FOLDER / name).read_text().splitlines():
-    if not line.startswith("#"):
-      break
-    lines.append(line.removeprefix("#").strip())
-  return [shlex.split(line) for line in shell.lines("\n".join(lines))
-          if line.startswith("synthesizer_mesh_transformer")]
-
-
 def parse(command, *bindings):
-  models.parse_gin(shell.values(command, "gin_file"),
-                   shell.values(command, "gin_param") + list(bindings))
+  models.parse_gin(recipes.values(command, "gin_file"),
+                   recipes.values(command, "gin_param") + list(bindings))
 
 
 def test_every_data_set_has_a_recipe_of_both_scales():
@@ -59,9 +47,9 @@ def test_every_data_set_has_a_recipe_of_both_scales():
     "recipes/laptop/perplexity_eval.gin"])
 def test_commands_name_files_that_exist(name):
   theirs = pathlib.Path(pkg_resources.resource_filename("t5.models", "gin"))
-  assert commands(name)
-  for command in commands(name):
-    files = shell.values(command, "gin_file")
+  assert recipes.commands(name)
+  for command in recipes.commands(name):
+    files = recipes.values(command, "gin_file")
     assert name in files
     for file in files:
       assert (FOLDER / file).is_file() or (theirs / file).is_file() or (
@@ -70,7 +58,7 @@ def test_commands_name_files_that_exist(name):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_both_commands_parse_and_name_a_registered_mixture(name):
-  training, evaluation = commands(name)
+  training, evaluation = recipes.commands(name)
   parse(training)
   mixture = gin.query_parameter("%MIXTURE_NAME")
   assert isinstance(gin.query_parameter("utils.run.train_steps"), int)
@@ -116,7 +104,7 @@ def loss_of_a_step(model_type, bindings):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_takes_a_step_at_a_small_size(name):
-  parse(commands(name)[0], *SMALL)
+  parse(recipes.commands(name)[0], *SMALL)
   value = loss_of_a_step(gin.query_parameter("utils.run.model_type"),
                          model_bindings())
   assert np.isfinite(value)
@@ -125,7 +113,7 @@ def test_a_recipe_takes_a_step_at_a_small_size(name):
 @pytest.mark.parametrize("name", [
     n for n in RECIPES if n.startswith("recipes/pod/")])
 def test_a_pods_batch_divides_among_its_cores(name):
-  parse(commands(name)[0])
+  parse(recipes.commands(name)[0])
   assert gin.query_parameter("tpu_mesh_shape.tpu_topology") == "2x2"
   cores = 2 * 2 * 2  # Two to a chip.
   batch = utils.compute_batch_size(
@@ -141,19 +129,19 @@ def table_length():
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_tables_are_as_long_as_what_a_recipe_trains(name):
-  parse(commands(name)[0])
+  parse(recipes.commands(name)[0])
   longest = max(gin.query_parameter("utils.run.sequence_length").values())
   text = (FOLDER / name).read_text()
   if "finetuning.gin" in text or name == "recipes/laptop/c4.gin":
     assert table_length() >= longest  # Those of C4, from which training goes on.
   else:
     assert table_length() == longest
-  parse(commands(name)[0], "table_length = 600")
+  parse(recipes.commands(name)[0], "table_length = 600")
   assert table_length() == 600
 
 
 def test_every_table_has_the_length_of_the_recipe():
-  parse(commands("recipes/pod/wmt14_ende.gin")[0])
+  parse(recipes.commands("recipes/pod/wmt14_ende.gin")[0])
   assert base.LengthTables.__subclasses__()
   for cls in names.SYNTHESIZING_FUNCTIONS.values():
     if issubclass(cls, base.LengthTables):
@@ -162,7 +150,7 @@ def test_every_table_has_the_length_of_the_recipe():
 
 @pytest.mark.parametrize("name", [n for n in RECIPES if "wmt14" in n])
 def test_translations_are_decoded_up_to_the_length_of_the_targets(name):
-  parse(commands(name)[1])
+  parse(recipes.commands(name)[1])
   assert gin.query_parameter("Bitransformer.decode.max_decode_length") == (
       gin.query_parameter("utils.run.sequence_length")["targets"])
 
@@ -171,7 +159,7 @@ def test_translations_are_decoded_up_to_the_length_of_the_targets(name):
     ("ag_news", 120_000, 10.7), ("imdb_reviews", 25_000, 20.5)])
 def test_passes_through_small_data_sets_are_those_that_the_file_says(
     name, examples, passes):
-  parse(commands(f"recipes/pod/{name}.gin")[0])
+  parse(recipes.commands(f"recipes/pod/{name}.gin")[0])
   assert not gin.query_parameter("mesh_train_dataset_fn.pack")
   seen = gin.query_parameter("utils.run.train_steps") * gin.query_parameter(
       "utils.run.batch_size")[1]
@@ -184,7 +172,7 @@ def test_passes_through_small_data_sets_are_those_that_the_file_says(
 def parameters_of_table_2(attention):
   """Trainable parameters of a row of Table 2, without those of all rows."""
   command = [word.replace("r+v.gin", f"{attention}.gin")
-             for word in commands("recipes/pod/wmt14_ende.gin")[0]]
+             for word in recipes.commands("recipes/pod/wmt14_ende.gin")[0]]
   parse(command)
   m = models.Model()
   with m.tf_graph.as_default():

@@ -38,9 +38,3 @@ def _filled(word, variables):
   if word.startswith("$") and word[1:] in variables:
     return shlex.split(variables[word[1:]])
   return [re.sub(r"\$(\w+)", lambda m: variables.get(m[1], m[0]), word)]
-
-
-def values(command, flag):
-  """The values of a flag, in a command as a list of words."""
-  return [word.partition("=")[2] for word in command
-          if word.startswith(f"--{flag}=")]

@@ -139,7 +139,7 @@ def test_several_modes_stand_beside_each_other(environment):
   assert row_of(text, "V")[1:] == ["2x2", "", "refused"]
 
 
-def test_a_program_keeps_communication_and_its_parameters_names(environment, tmp_path):
+def test_a_program_keeps_communication(environment, tmp_path):
   keep = str(tmp_path / "kept")
   plan(environment(SAID), "R", keep=keep)
   module = hlo_pb2.HloModuleProto.FromString(

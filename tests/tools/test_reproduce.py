@@ -13,6 +13,7 @@ from support import models
 from support import tables as tables_lib
 from support.events import write_events
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
@@ -46,11 +47,6 @@ def test_the_papers_average_is_that_of_its_cells(number):
       assert cells[0] == pytest.approx(sum(cells[1:]) / 8, abs=0.16), row.name
 
 
-def flag_values(command, flag):
-  return [word.partition("=")[2] for word in command
-          if word.startswith(f"--{flag}=")]
-
-
 @every_row
 @pytest.mark.parametrize("scale", ["paper", "laptop"])
 def test_commands_parse_and_name_registered_tasks(table, row, scale):
@@ -60,8 +56,8 @@ def test_commands_parse_and_name_registered_tasks(table, row, scale):
     if of_row.pretrained:
       made.append(of_row.pretrain("DIR", {}))
     for command in made:
-      models.parse_gin(flag_values(command, "gin_file"),
-                       flag_values(command, "gin_param"))
+      models.parse_gin(recipes.values(command, "gin_file"),
+                       recipes.values(command, "gin_param"))
       mixture = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_NAME"))
       assert set(gin.query_parameter("utils.run.sequence_length")) == set(
           mixture.output_features)
@@ -90,10 +86,10 @@ def test_commands_of_the_papers_scale_are_those_of_the_recipes(
             if line.startswith("# synthesizer_mesh_transformer")]
   for command, theirs in zip(
       (of_row.train("DIR", {}), of_row.evaluate("DIR", {})), recipe):
-    assert set(flag_values(command, "gin_file")) == set(
-        flag_values(theirs, "gin_file"))
-    ours = {p.replace('"', "'") for p in flag_values(command, "gin_param")}
-    for param in flag_values(theirs, "gin_param"):
+    assert set(recipes.values(command, "gin_file")) == set(
+        recipes.values(theirs, "gin_file"))
+    ours = {p.replace('"', "'") for p in recipes.values(command, "gin_param")}
+    for param in recipes.values(theirs, "gin_param"):
       if "init_checkpoint" not in param and "dataset_split = 'test'" not in param:
         assert param in ours
 
@@ -105,7 +101,7 @@ def test_paper_scale_prints_pre_training_before_what_starts_from_it(capsys):
   titles = re.findall(r"# Table 6, D: ([\w-]+)", printed)
   assert titles == ["pre-train", "train", "evaluate"]
   words = shlex.split(re.sub(r"\\\n|^#.*", "", printed, flags=re.M))
-  pretrained = flag_values(words, "model_dir")[0]
+  pretrained = recipes.values(words, "model_dir")[0]
   start, = [w for w in words if "init_checkpoint" in w]
   assert pretrained.startswith("gs://mine/") and pretrained in start
 

@@ -15,6 +15,7 @@ from support import paths
 from support import tables as tables_lib
 from support.events import write_events
 from synthesizer_mtf.tools import prepare_studies
+from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.reproduction import curves
@@ -31,11 +32,6 @@ EVERY_RUN = [(study, row, task) for study in EVERY_STUDY
              for row in study.rows for task in study.tasks]
 
 
-def flag_values(command, flag):
-  return [word.partition("=")[2] for word in command
-          if word.startswith(f"--{flag}=")]
-
-
 @pytest.mark.parametrize(
     "study, row, task", EVERY_RUN,
     ids=[f"{s.name}-{r.name}-{t.name}" for s, r, t in EVERY_RUN])
@@ -48,8 +44,8 @@ def test_commands_of_every_row_parse(study, row, task, tmp_path):
       plan.Settings(None, None, gin_files=[str(tmp_path / "data.gin")]))
   assert len(run.stages()) == 1 + len(task.evaluations) + row.is_warm
   for stage in run.stages():
-    models.parse_gin(flag_values(stage.command, "gin_file"),
-                     flag_values(stage.command, "gin_param"))
+    models.parse_gin(recipes.values(stage.command, "gin_file"),
+                     recipes.values(stage.command, "gin_param"))
     seed = gin.query_parameter("train_with_seed.seed") if stage.steps else None
     assert seed in (None, 1 if "pretrained" in stage.title else 3)
 
@@ -105,7 +101,7 @@ def test_an_evaluation_with_a_folder_of_its_own_leaves_the_first_alone(tmp_path)
   name = "eval/synth_text_pairs/bleu"
   write_events(run.model_dir / "validation_eval", name, {4: 1.0, 8: 2.0})
   assert greedy.is_done() and not beam.is_done() and not run.is_done()
-  folder, = [word.partition(" = ")[2].strip('"') for word in flag_values(
+  folder, = [word.partition(" = ")[2].strip('"') for word in recipes.values(
       beam.command, "gin_param") if "eval_summary_dir" in word]
   write_events(pathlib.Path(folder), name, {8: 3.0})
   assert beam.is_done() and run.is_done()

@@ -11,7 +11,6 @@ from typing import Any
 
 from synthesizer_mtf.tools.pod_planning import modules
 from synthesizer_mtf.tools.pod_planning import pods
-from synthesizer_mtf.tools.pod_planning import programs
 
 ENVIRONMENT = ".venv-tpu"
 # Their interfaces for this are private, and change.
@@ -59,13 +58,13 @@ class Compiler:
             f"--compile={environment} has {has}, but its interfaces are private, so "
             f"that it must be {name} {version}; {remedy}.")
 
-  def compile(self, program: programs.Program, topology: pods.Topology,
+  def compile(self, program: bytes, topology: pods.Topology,
               keep: str | None = None,
               progress: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Compiles a program for all cores of a topology.
 
     Args:
-      program: a `Program`.
+      program: a serialized `HloModuleProto`.
       topology: a `pods.Topology`.
       keep: where the program and the compiler's text of it are kept, a path without
         ending; None for nowhere.
@@ -80,7 +79,7 @@ class Compiler:
     """
     with tempfile.TemporaryDirectory() as folder:
       path = pathlib.Path(f"{keep}.hlo" if keep else os.path.join(folder, "step.hlo"))
-      path.write_bytes(program.hlo)
+      path.write_bytes(program)
       output = pathlib.Path(folder, "output")
       with open(output, "w", encoding="utf-8") as file:
         process = subprocess.Popen(

@@ -23,17 +23,6 @@ ALLREDUCE, ALLTOALL, PERMUTE = (
     f"synthesizer_mtf.{kind}" for kind in ("allreduce", "alltoall", "permute"))
 
 
-class Program(NamedTuple):
-  """What is compiled.
-
-  Attributes:
-    hlo: a serialized `HloModuleProto`.
-    parameters: the name of each of its parameters: a feature, or a variable.
-  """
-  hlo: bytes
-  parameters: list[str]
-
-
 class ProgramMeshImpl(lowering.OneCoreMeshImpl):
   """One core, whose communication is custom calls."""
 
@@ -136,7 +125,7 @@ def function(step: lowering.Step, jit_compile: bool = True) -> Function:
           for op in features]), names, variables)
 
 
-def of_step(step: lowering.Step) -> Program:
+def of_step(step: lowering.Step) -> bytes:
   """The program of a lowered step; called in no graph.
 
   Args:
@@ -144,7 +133,7 @@ def of_step(step: lowering.Step) -> Program:
       `loops_as_functions`.
 
   Returns:
-    a `Program`.
+    a serialized `HloModuleProto`.
 
   Raises:
     ValueError: XLA refuses an operation of the graph.
@@ -153,10 +142,7 @@ def of_step(step: lowering.Step) -> Program:
   hlo = made.call.experimental_get_compiler_ir(*(
       tf2.zeros(spec.shape, spec.dtype) for spec in made.call.input_signature))(
           stage="hlo_serialized")
-  names = {id(v.handle): name for name, v in made.variables.items()}
-  captured = made.call.get_concrete_function().captured_inputs
-  return Program(_without_copies(hlo), made.features + [
-      names[id(handle)] for handle in captured])
+  return _without_copies(hlo)
 
 
 def _empty_variable(op):

@@ -3,13 +3,12 @@
 It runs by itself, in an environment that has JAX and libtpu, and not in that of this
 package, whose TensorFlow wants other versions:
 
-  python tpu_compiler.py v3:4x4 32 A.hlo [B.hlo ...]
+  python tpu_compiler.py v3:4x4 32 A.hlo
 
-compiles each file, a serialized HloModuleProto, for all cores of the topology. It
-prints a line of JSON for each: what the compiler says of it; "refused" with the
-compiler's words, where it does not compile it; or "unfit" with its words, where this
-script does not fit the versions of JAX and libtpu, whose interfaces for this are
-private.
+compiles a file, a serialized HloModuleProto, for all cores of the topology. It prints
+a line of JSON: what the compiler says of it; "refused" with the compiler's words,
+where it does not compile it; or "unfit" with its words, where this script does not
+fit the versions of JAX and libtpu, whose interfaces for this are private.
 """
 
 import json
@@ -38,37 +37,39 @@ except ImportError as error:
   sys.exit(1)
 
 
-def main(topology: str, cores: str, *paths: str) -> None:
-  """Compiles the files and prints what the compiler says.
+def main(topology: str, cores: str, path: str) -> None:
+  """Compiles a file and prints what the compiler says.
 
   Args:
     topology: as libtpu takes it, such as "v3:4x4".
     cores: how many of its cores run the program.
-    *paths: files, each with a serialized HloModuleProto.
+    path: of a serialized HloModuleProto.
   """
+  start = time.time()
+  print(json.dumps({
+      **_compiled(topology, int(cores), path), "seconds": time.time() - start,
+      "versions": {"jax": jax.__version__, "libtpu": libtpu.__version__}}))
+
+
+def _compiled(topology, cores, path):
+  """What the compiler says, or why it does not."""
   try:
     devices = list(topologies.get_topology_desc(
         platform="tpu", topology_name=topology).devices)
   except Exception as error:  # JAX raises one for all that libtpu does not know.
-    print(json.dumps({"refused": f"libtpu knows no topology {topology}: {error}"}))
-    return
+    return {"refused": f"libtpu knows no topology {topology}: {error}"}
   # In the order in which Mesh TensorFlow numbers them.
   devices.sort(key=lambda device: (*device.coords, device.core_on_chip))
-  for path in paths:
-    with open(path, "rb") as file:
-      program = file.read()
-    start = time.time()
-    try:
-      module = _module(program)
-    except Exception as error:  # Private interfaces raise what they like.
-      print(json.dumps({"unfit": f"{type(error).__name__}: {error}"}), flush=True)
-      continue
-    try:
-      found = _described(_compile(module, devices[:int(cores)]), path)
-    except jax.errors.JaxRuntimeError as error:
-      found = {"refused": str(error)}
-    print(json.dumps({**found, "seconds": time.time() - start, "versions": {
-        "jax": jax.__version__, "libtpu": libtpu.__version__}}), flush=True)
+  with open(path, "rb") as file:
+    program = file.read()
+  try:
+    module = _module(program)
+  except Exception as error:  # Private interfaces raise what they like.
+    return {"unfit": f"{type(error).__name__}: {error}"}
+  try:
+    return _described(_compile(module, devices[:cores]), path)
+  except jax.errors.JaxRuntimeError as error:
+    return {"refused": str(error)}
 
 
 def _module(program):
