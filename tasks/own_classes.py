@@ -20,23 +20,19 @@ from t5.data import postprocessors
 from t5.evaluation import metrics
 
 
-def parse(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
-  """Yields (inputs, class) of each line of a file.
+class ClassFiles(own_text.PairFiles):
+  """Pairs of input and class."""
 
-  Args:
-    lines: `Lines`.
-
-  Raises:
-    ValueError: a line is not a pair, or its target is no class.
-  """
-  classes = own_text.pair_classes()
-  for inputs, target in own_text.parse_pairs(lines):
-    if target not in classes:
-      raise lines.error(
-          f"the target {target[:40]!r} is none of "
-          f"`synthesizer_mtf.tasks.pairs.classes`, which are {list(classes)!r}; mend "
-          "the line, or add the class.")
-    yield inputs, target
+  def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
+    """As `PairFiles.parse`; a target that is no class raises a ValueError, too."""
+    classes = own_text.pair_classes()
+    for inputs, target in super().parse(lines):
+      if target not in classes:
+        raise lines.error(
+            f"the target {target[:40]!r} is none of "
+            f"`synthesizer_mtf.tasks.pairs.classes`, which are {list(classes)!r}; mend "
+            "the line, or add the class.")
+      yield inputs, target
 
 
 def _postprocess(text, **unused_kwargs):
@@ -47,7 +43,7 @@ def _postprocess(text, **unused_kwargs):
 
 task.add(
     "synth_text_pairs_encoder",
-    source=own_text.pair_source(parse),
+    source=ClassFiles(),
     preprocessors=[
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),

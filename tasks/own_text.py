@@ -23,8 +23,8 @@ longer than 65,536 tokens, T5's objectives take another 65,536 at random in each
 pass; the log tells the longest line.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import functools
 
 from absl import logging
@@ -58,7 +58,6 @@ METRICS = {
     "sequence_accuracy": metrics.sequence_accuracy,
     "tokenized_bleu": translation.tokenized_bleu,
 }
-_SPLITS = ("train", "validation", "test")
 _MODULE = "synthesizer_mtf.tasks"
 
 
@@ -113,16 +112,45 @@ def _chosen(name, globs, split):
       f"SYNTHESIZER_MTF_{name.upper()}_{split.upper()}", globs[split])
 
 
-def _text_files(split):
-  return _chosen("text", _text()[0], split)
+class TextFiles(text_source.FilesDataSource):
+  """Documents."""
+  features = ("text",)
+
+  def files(self, split: str) -> tuple[str, Sequence[str]]:
+    return _chosen("text", self.bound(_text)[0], split)
+
+  def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str]]:
+    return parse_text(lines, self._key(), f"`{_MODULE}.text.key`")
+
+  def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
+    return text_source.read_lines(paths, block).map(lambda lines: lines[:, None])
+
+  def needs_python(self, path: str) -> bool:
+    return self._key() is not None and json_lines.is_json(path)
+
+  def made_with(self) -> dict[str, str | None]:
+    return {"key of the text": self._key()}
+
+  def _key(self):
+    return self.bound(_text)[1]
 
 
-def _pair_files(split):
-  return _chosen("pairs", _pairs(), split)
+class PairFiles(text_source.FilesDataSource):
+  """Pairs of input and target."""
+  features = KEYS
 
+  def files(self, split: str) -> tuple[str, Sequence[str]]:
+    return _chosen("pairs", self.bound(_pairs), split)
 
-def _parse_text(lines):
-  return parse_text(lines, _text()[1], f"`{_MODULE}.text.key`")
+  def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
+    return parse_pairs(lines)
+
+  def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
+    return text_source.read_lines(paths, block).map(lambda lines: tf.reshape(
+        tf.strings.split(lines, "\t").flat_values, [-1, 2]))
+
+  def needs_python(self, path: str) -> bool:
+    return json_lines.is_json(path)
 
 
 def parse_text(lines: lines_lib.Lines, key: str | None,
@@ -180,15 +208,6 @@ def _check_is_text(lines, line, key, parameter):
         parameter)
 
 
-def _is_json_text(path):
-  return _text()[1] is not None and json_lines.is_json(path)
-
-
-def _read_text(paths, block):
-  """Returns a tf.data.Dataset of the documents of files, <string>[lines, 1]."""
-  return text_source.read_lines(paths, block).map(lambda lines: lines[:, None])
-
-
 def parse_pairs(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
   """Yields (inputs, targets) of each line of a file.
 
@@ -219,24 +238,7 @@ def _columns(line):
   return pair
 
 
-def _read_pairs(paths, block):
-  """Returns a tf.data.Dataset of the columns of files, <string>[lines, 2]."""
-  return text_source.read_lines(paths, block).map(
-      lambda lines: tf.reshape(tf.strings.split(lines, "\t").flat_values, [-1, 2]))
-
-
-def pair_source(
-    parse_fn: Callable[[lines_lib.Lines], Iterator[tuple[str, str]]],
-) -> text_source.FilesDataSource:
-  """Returns a source of the files of pairs, which `parse_fn` checks."""
-  return text_source.FilesDataSource(
-      _pair_files, parse_fn, KEYS, _read_pairs, needs_python=json_lines.is_json,
-      splits=_SPLITS)
-
-
-_TEXT = text_source.FilesDataSource(
-    _text_files, _parse_text, ["text"], _read_text, needs_python=_is_json_text,
-    splits=_SPLITS, made_with=lambda: {"key of the text": _text()[1]})
+_TEXT = TextFiles()
 
 # The objective of `synth_c4_span_corruption`.
 task.add(
@@ -272,7 +274,7 @@ task.add(
 
 task.add(
     "synth_text_pairs",
-    source=pair_source(parse_pairs),
+    source=PairFiles(),
     preprocessors=[
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),

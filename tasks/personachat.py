@@ -31,6 +31,7 @@ DialogPersonachat16k trains on the last utterance alone, as do the persona
 """
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import re
 
 import gin
@@ -147,12 +148,23 @@ def _postprocess(text, is_target=False, **unused_kwargs):
   return " ".join(text.split())
 
 
-# A dialogue spans lines, which needs Python.
+class DialogueFiles(text_source.FilesDataSource):
+  """Replies. A dialogue spans lines, which needs Python."""
+
+  def files(self, split: str) -> tuple[str, Sequence[str]]:
+    return _files(split)
+
+  def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
+    return parse(lines)
+
+  def made_with(self) -> dict[str, str | int | None]:
+    _, persona, history = _chosen()
+    return {"persona": persona, "history": history}
+
+
 task.add(
     "synth_personachat",
-    source=text_source.FilesDataSource(
-        _files, parse, ("inputs", "targets"), splits=tuple(_FILE_NAMES),
-        made_with=lambda: dict(zip(("persona", "history"), _chosen()[1:]))),
+    source=DialogueFiles(),
     preprocessors=[
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),

@@ -36,66 +36,79 @@ class _Checked(NamedTuple):
 
 
 class FilesDataSource(seqio.FileDataSource):
-  """Examples from the lines of files that gin or the environment names."""
+  """Examples from the lines of files that gin or the environment names.
 
-  def __init__(
-      self, choose_fn: Callable[[str], tuple[str, Sequence[str]]],
-      parse_fn: Callable[[lines_lib.Lines], Iterable[tuple[str, ...]]],
-      features: Sequence[str],
-      read_fn: Callable[[tf.Tensor, int], tf.data.Dataset] | None = None,
-      needs_python: Callable[[str], bool] = lambda path: False,
-      splits: Sequence[str] = ("train", "validation"),
-      made_with: Callable[[], dict[str, Any]] = dict):
-    """Makes a source.
+  A format is a subclass. Without `read` Python reads all of its files, in the process
+  of the trainer.
 
-    Args:
-      choose_fn: a function from a split to (what names its files, globs);
-        called at each use, since gin is parsed after tasks are registered.
-      parse_fn: a function from the `Lines` of a file to an iterable over its
-        examples, tuples of strings; it raises `lines.error(...)` for a bad line.
-      features: the names of these strings.
-      read_fn: a function from paths, <string>[files], and a number of lines to a
-        tf.data.Dataset of <string>[lines, features], the same examples read by
-        TensorFlow alone. So reading does not need Python where the hosts of a pod
-        do it. None: Python reads all files, by `parse_fn`.
-      needs_python: whether `read_fn` cannot read the file of this path.
-      splits: names of the splits.
-      made_with: a function that returns what else examples depend on, a dict of
-        what can be JSON, for caches to be compared with.
-    """
-    self.made_with = made_with
-    self._choose_fn = choose_fn
-    self._parse_fn = parse_fn
-    self._features = tuple(features)
-    self._read_fn = read_fn
-    self._needs_python = needs_python
+  Attributes:
+    features: the names of the strings that make an example.
+  """
+  features: Sequence[str] = ("inputs", "targets")
+
+  def __init__(self, splits: Sequence[str] = ("train", "validation", "test"),
+               scope: str | None = None) -> None:
+    """Makes a source of the files that gin binds in a scope; gin is parsed later."""
+    self._scope = scope
     self._checked = {}
     super().__init__(
-        read_file_fn=read_fn, split_to_filepattern=dict.fromkeys(splits, ()),
+        read_file_fn=self.read, split_to_filepattern=dict.fromkeys(splits, ()),
         performs_internal_shuffling=True)
+
+  def files(self, split: str) -> tuple[str, Sequence[str]]:
+    """Returns (what names the files of a split, globs).
+
+    Raises:
+      ValueError: nothing does.
+    """
+    raise NotImplementedError
+
+  def parse(self, lines: lines_lib.Lines) -> Iterable[tuple[str, ...]]:
+    """Yields the examples of a file.
+
+    Raises:
+      ValueError: made by `lines.error`, for a bad line.
+    """
+    raise NotImplementedError
+
+  def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
+    """Reads the same examples by TensorFlow alone, as hosts of a pod do.
+
+    Args:
+      paths: <string>[files].
+      block: a number of lines.
+
+    Returns:
+      a tf.data.Dataset of <string>[lines, features].
+    """
+    raise NotImplementedError
+
+  def needs_python(self, path: str) -> bool:
+    """Whether `read` cannot read the file of this path."""
+    return True
+
+  def made_with(self) -> dict[str, Any]:
+    """What else examples depend on, for caches to be compared with."""
+    return {}
+
+  def scoped(self, scope: str) -> "FilesDataSource":
+    """Returns a source of the files that gin binds in a scope."""
+    return type(self)(tuple(self._splits), scope)
+
+  def bound(self, function: Callable[[], Any]) -> Any:
+    """Calls a function that gin configures, in the scope of this source."""
+    with gin.config_scope(self._scope or gin.current_scope()):
+      return function()
 
   @property
   def splits(self) -> Sequence[str]:
     """Those whose files are named; all, where none are."""
     return [split for split in self._splits if self._is_named(split)] or self._splits
 
-  def scoped(self, scope: str) -> "FilesDataSource":
-    """Returns a source of the files that gin binds in a scope."""
-    def within(function):
-      def call(*args):
-        with gin.config_scope([scope]):
-          return function(*args)
-      return call
-
-    return FilesDataSource(
-        within(self._choose_fn), within(self._parse_fn), self._features,
-        self._read_fn, within(self._needs_python), self._splits,
-        within(self.made_with))
-
   def check_split(self, split: str) -> None:
     """Raises a ValueError if the files of a split are not named."""
     if split in self._splits:
-      self._choose_fn(split)
+      self.files(split)
 
   def list_shards(self, split: str) -> list[str]:
     """Returns the paths of a split's files, sorted, all of them checked."""
@@ -125,12 +138,12 @@ class FilesDataSource(seqio.FileDataSource):
       files = files.shuffle(len(paths), seed=seed)
     block = _BLOCK if shuffle else self._block_length
     rows = files.interleave(
-        self._file_reader(any(in_python), block), cycle_length=self._cycle_length,
+        self._file_reader(in_python, block), cycle_length=self._cycle_length,
         block_length=1, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
     if shuffle:
       rows = rows.shuffle(self._buffer_size(split, paths), seed=seed)
     return rows.map(
-        lambda row: dict(zip(self._features, tf.unstack(row, len(self._features)))),
+        lambda row: dict(zip(self.features, tf.unstack(row, len(self.features)))),
         num_parallel_calls=tf.data.AUTOTUNE)
 
   def _buffer_size(self, split, paths):
@@ -150,15 +163,14 @@ class FilesDataSource(seqio.FileDataSource):
 
   def _is_named(self, split):
     try:
-      self._choose_fn(split)
+      self.files(split)
     except ValueError:
       return False
     return True
 
   def _paths(self, split):
     """Returns the sorted paths of a split's files, which all exist."""
-    origin, globs = self._choose_fn(split)
-    return find_files(origin, globs)
+    return find_files(*self.files(split))
 
   def _check(self, path):
     """Returns a `_Checked` of a file, having read all of it once."""
@@ -172,25 +184,24 @@ class FilesDataSource(seqio.FileDataSource):
     """Reads a file; raises ValueError with the number of the first bad line."""
     lines = lines_lib.Lines(path)
     examples = characters = 0
-    for example in self._parse_fn(lines):
+    for example in self.parse(lines):
       examples, characters = examples + 1, characters + sum(map(len, example))
     logging.info("%s: %d examples, %d blank lines skipped, longest line %d "
                  "characters.", path, examples, lines.blank, lines.longest)
     return _Checked(examples, max(lines.bytes, characters), lines.odd_gzip)
 
   def _is_for_python(self, path):
-    return (self._read_fn is None or self._needs_python(path) or
-            self._check(path).odd_gzip)
+    return self.needs_python(path) or self._check(path).odd_gzip
 
-  def _file_reader(self, needs_python, block):
+  def _file_reader(self, in_python, block):
     """Returns a function from (path, whether Python reads it) to a Dataset."""
-    def read(path, in_python):
-      if self._read_fn is None:
+    def read(path, by_python):
+      if all(in_python):
         return self._read_in_python([path], block)
-      rows = self._read_fn(tf.boolean_mask([path], [~in_python]), block)
-      if needs_python:
+      rows = self.read(tf.boolean_mask([path], [~by_python]), block)
+      if any(in_python):
         rows = rows.concatenate(self._read_in_python(
-            tf.boolean_mask([path], [in_python]), block))
+            tf.boolean_mask([path], [by_python]), block))
       return rows
 
     return read
@@ -210,14 +221,14 @@ class FilesDataSource(seqio.FileDataSource):
     """
     def blocks(paths):
       for path in paths:
-        rows = iter(self._parse_fn(lines_lib.Lines(path.decode("utf-8"))))
+        rows = iter(self.parse(lines_lib.Lines(path.decode("utf-8"))))
         while some := list(itertools.islice(rows, block)):
           yield np.array([[text.encode("utf-8") for text in row] for row in some],
                          object)
 
     return tf.data.Dataset.from_generator(
         blocks, args=(paths,),
-        output_signature=tf.TensorSpec([None, len(self._features)], tf.string))
+        output_signature=tf.TensorSpec([None, len(self.features)], tf.string))
 
 
 def read_lines(paths: tf.Tensor, block: int) -> tf.data.Dataset:
