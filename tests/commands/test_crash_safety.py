@@ -1,47 +1,78 @@
-"""The launcher is killed and started again, as by `tools/crash_test.py`."""
+"""The launcher is killed at random moments, and started again.
 
-import json
-import subprocess
-import sys
+Each restart goes on from the newest checkpoint that was complete when the kill struck,
+which is found by reading all of them to the last byte.
+
+  CRASH_KILLS=20 CRASH_SEED=0 python -m pytest -s tests/commands/test_crash_safety.py
+
+kills it more often, and prints each kill.
+"""
+
+import math
+import os
+import random
+import time
 
 import pytest
 from support import checkpoint_files
+from support import crashes
 from support import processes
 
-KILLS = 2
+KILLS = int(os.environ.get("CRASH_KILLS", 2))
+SEED = int(os.environ.get("CRASH_SEED", 0))
+
+
+def strike(training, moments):
+  """Kills a training, at a step or while it writes; returns what was aimed at."""
+  aim = moments.choice(("step", "save", "first save"))
+  if aim != "first save":  # On a restart it comes before the first step.
+    training.wait_for_step()
+  if aim != "step":
+    training.wait_for_save()
+  time.sleep(moments.uniform(0, 2 if aim == "step" else 0.15))
+  training.kill()
+  return aim
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory):
-  """The folder, the output and the rows of a short crash test."""
-  folder = tmp_path_factory.mktemp("crash") / "new"
-  rows = folder.with_suffix(".jsonl")
-  done = subprocess.run(
-      [sys.executable, "-m", "synthesizer_mtf.tools.crash_test", "--seed=0",
-       f"--kills={KILLS}", f"--folder={folder}", f"--json={rows}"],
-      capture_output=True, text=True, timeout=900, check=False)
-  assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
-  return folder, done.stdout, [json.loads(line) for line in open(rows)]
+def trainings(tmp_path_factory, sentencepiece_model):
+  """Those of one folder, each with the checkpoint that the one before it left.
+
+  All but the last are killed.
+  """
+  folder, moments = tmp_path_factory.mktemp("crash"), random.Random(SEED)
+  newest, found = 0, []
+  for kill in range(KILLS):
+    training = crashes.Training(folder, str(kill), 10_000, sentencepiece_model)
+    found.append((newest, training))
+    aim = strike(training, moments)
+    newest = crashes.newest(training.model_dir)
+    print(f"kill {kill + 1}, {aim}: last step {max(training.losses(), default=None)}, "
+          f"newest checkpoint {newest}, partial {crashes.partial(training.model_dir)}")
+  last = crashes.Training(folder, str(KILLS), newest + 10, sentencepiece_model)
+  assert last.wait() == 0, last.log.read_text()[-3000:]
+  return [*found, (newest, last)]
 
 
-def test_killed_training_resumes_from_the_newest_complete_checkpoint(killed):
-  folder, printed, rows = killed
-  assert [row["kill"] for row in rows] == [1, 2]
-  assert all(row["resumed"] == row["newest"] for row in rows)
-  assert f"{KILLS} kills survived" in printed
-  # The last restart ran to its end.
-  assert "Loss for final step" in (folder / f"{KILLS}.log").read_text()
+def test_killed_training_resumes_from_the_newest_complete_checkpoint(trainings):
+  for newest, training in trainings:
+    losses = training.losses()
+    assert training.restored() == newest, training.log
+    assert all(map(math.isfinite, losses.values())), training.log
+    # The trainer prints the step while the step may already be adding 1 to it.
+    assert not losses or min(losses) - newest in (0, 1), training.log
+  assert "Loss for final step" in training.log.read_text()
 
 
-def test_another_variant_in_the_directory_is_refused(killed):
-  folder, _, _ = killed
-  model_dir = folder / "model"
+def test_another_variant_in_the_directory_is_refused(trainings):
+  _, training = trainings[-1]
+  model_dir = training.model_dir
   before = checkpoint_files.contents(model_dir)
   done = processes.run(
       [f"--model_dir={model_dir}",
        f"--gin_file={model_dir}/operative_config.gin",
        "--gin_param=synthesizer_stack.attention = 'V'",
-       "--gin_param=utils.run.train_steps = 10000"], folder)
+       "--gin_param=utils.run.train_steps = 10000"], model_dir.parent)
   assert done.returncode == 1
   sentence = done.stderr.strip().splitlines()[-1]
   assert "is of another model: it also has" in sentence

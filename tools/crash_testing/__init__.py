@@ -1,1 +1,0 @@
-"""The part of `crash_test` that trains: `trainer.py`."""
