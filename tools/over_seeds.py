@@ -24,7 +24,8 @@ def estimates(figures: pd.DataFrame) -> pd.DataFrame:
     a row for each column: "mean"; "sem", its standard error; "count", of seeds; and
     "low" and "high", the ends of Student's interval. One seed has no error: NaN.
   """
-  found = figures.agg(["mean", "sem", "count"]).T
+  found = pd.DataFrame({name: getattr(figures, name)()
+                        for name in ("mean", "sem", "count")})
   half = stats.t.ppf((1 + CONFIDENCE) / 2, found["count"] - 1) * found["sem"]
   return found.assign(low=found["mean"] - half, high=found["mean"] + half)
 

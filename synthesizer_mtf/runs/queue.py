@@ -1,8 +1,8 @@
 """Runs of several stages each, some at the same time.
 
-One thread starts the commands and looks after them. A free place in the queue
-takes the first run whose next stage nobody else is at: so a stage that two runs
-share, which is one with the same log, is done once.
+One thread starts the commands, and one for each waits for its end. A free place in
+the queue takes the first run whose next stage nobody else is at: so a stage that two
+runs share, which is one with the same log, is done once.
 """
 
 from collections.abc import Callable

@@ -184,6 +184,17 @@ def test_report_has_means_errors_orders_and_what_is_missing():
   assert "abacus, 3 cores" in text
 
 
+@pytest.mark.parametrize("known, differences", [
+    ([], 0), (LINES[:1], 0), (LINES[3:6], 0), (LINES[:2], 0), ([LINES[0], LINES[3]], 0),
+    ([LINES[0], LINES[4]], 0), ([*LINES[:2], *LINES[3:5]], 1)])
+def test_a_report_says_what_is_known_so_far(known, differences):
+  rows = tables_lib.cells(study_report.Report(TINY, known).markdown())
+  assert [row[0] for row in rows[1:5]] == ["V", "R", "D", "T"]
+  assert sum(row[1] != "not run" for row in rows[1:5]) == len(
+      {line["row"] for line in known})
+  assert max(0, len(rows) - 6) == differences
+
+
 def test_each_score_of_a_task_has_its_column_and_order():
   more = study_types.Evaluation((study_types.Score("Acc", "accuracy"),), folder="x")
   task = TINY.tasks[0]._replace(

@@ -112,7 +112,7 @@ class Report:
              f"- ours: {_best_first(ours, score)}"]
     if len(papers):
       lines.append(f"- paper ({score.paper}): {_best_first(papers, score)}")
-    if len(papers) > 2 and min(ours.nunique(), papers.nunique()) > 1:
+    if len(papers) > 2 and min(ours[papers.index].nunique(), papers.nunique()) > 1:
       correlation = ours.corr(papers, "spearman")
       lines.append(f"- Spearman's rank correlation with the paper: {correlation:.2f}")
     return "\n".join(lines)
@@ -122,7 +122,7 @@ class Report:
     first = self.study.rows[0].name
     pairs = {number: figures.drop(columns=first).sub(figures[first], axis=0)
              for number, (_, figures) in enumerate(columns) if first in figures}
-    if not pairs:
+    if not any(of.size for of in pairs.values()):
       return
     found = over_seeds.tested(pd.concat(pairs, axis=1)).dropna()
     table = [["score", "model", f"minus {first}", "95% interval", "p", ""]]
