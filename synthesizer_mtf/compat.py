@@ -16,9 +16,9 @@ torch, keeps its own. `patches.py` says until when each of them is needed.
 5. TensorFlow 2.21 has no Estimator: `estimator_shim.py` gives it back.
 
 Two conveniences go with them. Both are environment variables, and one that the
-user has set stays: TensorFlow's start-up notices are silenced (those that the
-variable does not reach by `quiet.py`), and its cloud storage does not look for
-Google's metadata server where there is none.
+user has set stays: TensorFlow's start-up notices are silenced, as far as it heeds
+the variable, and its cloud storage does not look for Google's metadata server where
+there is none.
 """
 
 import contextlib
@@ -31,7 +31,6 @@ import warnings
 
 from synthesizer_mtf import estimator_shim
 from synthesizer_mtf import patches
-from synthesizer_mtf import quiet
 
 _HF_MODEL = "t5.models.hf_model"
 
@@ -50,7 +49,6 @@ def apply() -> None:
 def _quiet_imports():
   """Drops C++ notices below errors, and what setuptools says of t5's imports."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-  quiet.import_tensorflow()
   warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 
 

@@ -46,11 +46,6 @@ _NO_ESTIMATOR = "mesh_tensorflow trains without an Estimator"
 
 REGISTER = {
     # compat.py
-    "standard error": Patch(
-        "os", "dup2",
-        "standard error passes through a filter, while TensorFlow is imported",
-        "some notices are printed whatever TF_CPP_MIN_LOG_LEVEL says",
-        "TensorFlow starts without notices"),
     "register_tensor_conversion_function": Patch(
         "tensorflow.python.framework.ops", "register_tensor_conversion_function",
         "is there again",

@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+import re
+import subprocess
 import sys
 
 import pytest
@@ -45,6 +47,15 @@ def test_leaving_a_tpu_asks_nothing_of_a_deleted_module():
   hook = support.GracefulShutdownHook(
       checkpoint_prefix="/tmp/x", on_shutdown_hooks=[support.ResetComputation()])
   assert isinstance(hook, tf.train.SessionRunHook)
+
+
+def test_importing_the_package_prints_nothing_but_notices_of_tensorflow():
+  ran = subprocess.run([sys.executable, "-c", "import synthesizer_mtf"],
+                       capture_output=True, text=True, check=False)
+  assert ran.returncode == 0
+  notices = r"[IW]0000 |WARNING: All log messages before absl|.*Unable to register cu"
+  assert not [line for line in ran.stderr.splitlines()
+              if not re.match(notices, line)]
 
 
 def test_second_apply_changes_nothing():
