@@ -191,6 +191,7 @@ setup(
         "synthesizer_mtf.tasks",
         "synthesizer_mtf.tools",
     ] + ["synthesizer_mtf.tools." + name for name in find_packages("tools")],
+    py_modules=["synthesizer_mesh_transformer"],
     package_dir={
         "synthesizer_mtf.gin": "gin",
         "synthesizer_mtf.tasks": "tasks",
@@ -213,8 +214,7 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            "synthesizer_mesh_transformer = "
-            "synthesizer_mtf.launcher:console_entry_point",
+            "synthesizer_mesh_transformer = synthesizer_mesh_transformer:main",
         ],
     },
 )

@@ -15,13 +15,6 @@ Dimensions, in all docstrings:
   parts: the synthesizing functions of a mixture.
 """
 
-import gc
-
-# Of what is imported nothing becomes garbage: to look for some, now and at the end
-# of the program, takes two seconds of every start.
-_collects = gc.isenabled()
-gc.disable()
-
 from synthesizer_mtf import compat
 
 compat.apply()
@@ -49,7 +42,3 @@ stack.apply()
 embedding.apply()
 get_estimator.apply()
 mtf_model.apply()
-
-gc.freeze()
-if _collects:
-  gc.enable()

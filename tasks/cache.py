@@ -12,6 +12,7 @@ vocabulary is refused.
 """
 
 import functools
+import gc
 import os
 import sys
 
@@ -60,4 +61,5 @@ def _complete(folder):
 
 
 if __name__ == "__main__":
+  gc.freeze()  # As the launcher does.
   main()

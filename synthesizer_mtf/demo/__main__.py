@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import gc
 import pathlib
 import sys
 
@@ -105,4 +106,5 @@ def _show(plan, ran):
 
 
 if __name__ == "__main__":
+  gc.freeze()  # As the launcher does.
   sys.exit(main())

@@ -49,10 +49,12 @@ def test_leaving_a_tpu_asks_nothing_of_a_deleted_module():
   assert isinstance(hook, tf.train.SessionRunHook)
 
 
-def test_importing_the_package_prints_nothing_but_notices_of_tensorflow():
-  ran = subprocess.run([sys.executable, "-c", "import synthesizer_mtf"],
-                       capture_output=True, text=True, check=False)
-  assert ran.returncode == 0
+def test_importing_the_package_leaves_streams_and_garbage_collection_alone():
+  ran = subprocess.run(
+      [sys.executable, "-c", "import gc, synthesizer_mtf\n"
+       "print(gc.isenabled(), gc.get_freeze_count())"],
+      capture_output=True, text=True, check=False)
+  assert (ran.returncode, ran.stdout) == (0, "True 0\n")
   notices = r"[IW]0000 |WARNING: All log messages before absl|.*Unable to register cu"
   assert not [line for line in ran.stderr.splitlines()
               if not re.match(notices, line)]

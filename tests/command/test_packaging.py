@@ -44,8 +44,7 @@ def test_gin_files_are_found_from_any_directory(tmp_path, monkeypatch):
 
 def test_command_calls_the_launcher():
   text = (ROOT / "setup.py").read_text()
-  assert ('"synthesizer_mesh_transformer = "\n'
-          '            "synthesizer_mtf.launcher:console_entry_point"') in text
+  assert '"synthesizer_mesh_transformer = synthesizer_mesh_transformer:main"' in text
 
 
 def test_setup_names_the_supported_pythons_on_another_one(tmp_path):
