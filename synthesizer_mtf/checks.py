@@ -3,6 +3,10 @@
 from typing import Any
 
 
+class Error(ValueError):
+  """A check failed: the message is all that the user needs, with the remedy."""
+
+
 def is_whole(value: Any, least: int = 1) -> bool:
   """Whether `value` is a whole number of at least `least`; True is none."""
   return (isinstance(value, int) and not isinstance(value, bool) and

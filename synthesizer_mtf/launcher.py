@@ -1,10 +1,9 @@
 """`synthesizer_mesh_transformer`: T5's `t5_mesh_transformer` with this package.
 
 It takes the flags of `t5_mesh_transformer`, loads this package, and finds its
-gin files from any directory. A mistake in a flag, a gin file or a data file
-ends in one sentence and exit status 1; `--verbosity=1` adds the traceback.
-Where it may be a mistake of the program, the sentence names a file that holds
-the traceback.
+gin files from any directory. An exception ends it with one last line and exit
+status 1. What our own checks find is told in this line; for any other exception
+it also names a file with the traceback. `--verbosity=1` prints every traceback.
 """
 
 import functools
@@ -25,21 +24,18 @@ from synthesizer_mtf.training import gin_checks
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
+_NAME = "synthesizer_mesh_transformer"
+
 
 def main(argv: list[str]) -> None:
   """Runs T5's main; `argv` as absl hands it on."""
   gin_files.add_search_path()
-  try:
+  with messages.ending(_NAME):
     gin_checks.check_folder(flags.FLAGS.model_dir)
     run_job = cluster.of_environment(on_loss=_end)
     checkpoints.check_folder(flags.FLAGS.model_dir)
     with patches.wrapped("run", utils, functools.partial(_prepared, run_job)):
       mesh_transformer_main.main(argv)
-  except Exception as error:
-    if not (isinstance(error, messages.KINDS) or messages.is_mistake(error)):
-      raise
-    messages.report(error)
-    sys.exit(1)
 
 
 def _prepared(run_job, run):
@@ -54,8 +50,7 @@ def _prepared(run_job, run):
 
 def _end(error: cluster.LostProcess) -> None:
   """Ends the process while another thread waits within TensorFlow."""
-  messages.report(error)
-  sys.stderr.flush()
+  print(messages.last_line(_NAME, error), file=sys.stderr, flush=True)
   os._exit(1)  # sys.exit would end this thread only.
 
 

@@ -228,8 +228,3 @@ def assign(key: str, owner: Any, value: Any) -> None:
 def fill(key: str, mapping: MutableMapping[str, Any], value: Any) -> None:
   """Adds what the entry names to a mapping, unless it is there already."""
   mapping.setdefault(REGISTER[key].name, value)
-
-
-def call(key: str, owner: Any, *args: Any, **kwargs: Any) -> Any:
-  """Calls the function of `owner` that the entry names, which changes it."""
-  return getattr(owner, REGISTER[key].name)(*args, **kwargs)

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()
-  with messages.ending("hugging_face", OSError):
+  with messages.ending("hugging_face"):
     args.run(args)
 
 

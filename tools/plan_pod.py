@@ -301,7 +301,7 @@ def main(argv: list[str] | None = None) -> None:
   """Parses flags, plans, prints the tables and writes the files."""
   args = _parser().parse_args(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("plan_pod", compiling.CompilerError):
+  with messages.ending("plan_pod"):
     plans, interrupted = _plan_all(args)
   print(report.table(plans))
   if args.compile:

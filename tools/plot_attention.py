@@ -298,7 +298,7 @@ def main(argv: list[str] | None = None) -> None:
   args = _parser().parse_args(argv)
   tf.disable_v2_behavior()
   tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("plot_attention", OSError):
+  with messages.ending("plot_attention"):
     _run(args)
 
 

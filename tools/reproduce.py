@@ -49,8 +49,7 @@ from synthesizer_mtf.tools.reproduction import study_runs
 from synthesizer_mtf.tools.reproduction import tables
 import tensorflow.compat.v1 as tf
 
-# Whatever a ValueError says, the user can mend it.
-_ending = functools.partial(messages.ending, "reproduce", ValueError)
+_ending = functools.partial(messages.ending, "reproduce")
 _STEPS = 1000
 # Lengths and batch of the speed at laptop scale: those of the recipes.
 _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}

@@ -25,6 +25,7 @@ import time
 from absl import flags
 from absl import logging
 import gin
+from synthesizer_mtf import checks
 from synthesizer_mtf.command import tf_config
 import tensorflow.compat.v1 as tf
 
@@ -33,7 +34,7 @@ _PERIOD = 1.  # Seconds between two signs of life.
 _CALL = 5.  # Seconds after which a question has no answer.
 
 
-class LostProcess(Exception):
+class LostProcess(checks.Error):
   """Another process of the cluster failed, does not answer or never started."""
 
 

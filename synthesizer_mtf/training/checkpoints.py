@@ -25,6 +25,7 @@ import os
 import re
 
 from absl import logging
+from synthesizer_mtf import checks
 from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
 
@@ -36,7 +37,7 @@ _PARTIAL = re.compile(
     r"|.+\.tempstate\d+")
 
 
-class DamagedError(ValueError):
+class DamagedError(checks.Error):
   """A checkpoint cannot be read; the message says what was found."""
 
 

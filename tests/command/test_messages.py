@@ -1,12 +1,11 @@
-"""Tests of whose mistake an exception is, and of what is kept of it."""
+"""Tests of the last line of a command that an exception ends."""
 
-import ast
-import importlib
 import pathlib
 import re
 import tempfile
 import types
 
+from absl import logging
 from absl.testing import flagsaver
 import gin
 import mesh_tensorflow as mtf
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import seqio
 import synthesizer_mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf import launcher
 from synthesizer_mtf.command import messages
 from t5.models import mesh_transformer_main
@@ -28,154 +28,49 @@ def temporary(tmp_path, monkeypatch):
   return tmp_path
 
 
-def planted(function, module="synthesizer_mtf.attention"):
-  """A function of a test as if it were in a module of the package."""
-  return types.FunctionType(
-      function.__code__, {**function.__globals__, "__name__": module},
-      function.__name__, function.__defaults__, function.__closure__)
-
-
-def numpy_shapes():
-  np.zeros([2, 3]) + np.zeros([4])
-
-
-def not_a_number():
-  return int("twelve")
-
-
-def tensorflow_shapes():
-  with tf.Graph().as_default():
-    return tf.reshape(tf.zeros([2, 3]), [4, 5])
-
-
-def mesh_shapes():
-  mesh = mtf.Mesh(mtf.Graph(), "mesh")
-  x = mtf.zeros(mesh, mtf.Shape([mtf.Dimension("length", 6)]))
-  return mtf.reshape(x, [mtf.Dimension("length", 7)])
-
-
-def mesh_dimension():
-  return mtf.Shape([]).get_dim_by_name("heads")
-
-
-def passed_on():
-  try:
-    not_a_number()
-  except ValueError:
-    raise
-
-
-def wrong_type():
-  return "1" + 1
-
-
-def not_written():
-  raise NotImplementedError("of a base class")
-
-
-def taken():
-  raise PermissionError(13, "Permission denied", "spm.model")
-
-
-BUGS = [numpy_shapes, not_a_number, tensorflow_shapes, mesh_shapes,
-        mesh_dimension, passed_on]
-
-
-def raised_by(function):
-  """The exception of a function."""
-  with pytest.raises(Exception) as error:
+def ended_by(function):
+  """The last line of a tool that runs a function."""
+  with pytest.raises(SystemExit) as end, messages.ending("tool"):
     function()
-  return error.value
+  return end.value.code
 
 
-@pytest.fixture
-def run(parsed_flags, tmp_path, monkeypatch):
-  """Runs the launcher's main with a function in the place of T5's."""
-  del parsed_flags
-
-  def run_main(function):
-    monkeypatch.setattr(mesh_transformer_main, "main", lambda argv: function())
-    with flagsaver.flagsaver(model_dir=str(tmp_path / "model")):
-      launcher.main([])
-
-  return run_main
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_bug_of_ours_keeps_its_traceback_in_a_file(bug, run, capsys):
-  with pytest.raises(SystemExit) as end:
-    run(planted(bug))
-  assert end.value.code == 1
-  written = capsys.readouterr().err
-  assert "Traceback" not in written
-  sentence = written.splitlines()[-1]
-  path = re.fullmatch(
-      r"synthesizer_mesh_transformer: .* \(this may be a mistake of the program: "
-      r"its traceback is in (.*)\)", sentence)[1]
-  kept = pathlib.Path(path).read_text()
-  assert kept.startswith("Traceback (most recent call last)")
-  assert f"in {bug.__name__}" in kept
-  assert str(raised_by(planted(bug))) in kept
-
-
-@pytest.mark.parametrize("bug", [wrong_type, not_written])
-def test_a_bug_of_a_type_that_no_mistake_has_is_not_caught(bug, run):
-  with pytest.raises((TypeError, NotImplementedError)):
-    run(planted(bug))
-
-
-def test_a_bug_within_a_gin_configurable_is_still_one(monkeypatch):
-  configurable = gin.external_configurable(
-      planted(not_a_number), f"bug_{id(monkeypatch)}", module="tests")
-  error = raised_by(configurable)
-  assert "In call to configurable" in str(error)
-  assert not messages.is_mistake(error)
-
-
-def test_a_traceback_is_printed_where_no_file_can_be_written(
-    temporary, monkeypatch, capsys):
-  monkeypatch.setattr(tempfile, "tempdir", str(temporary / "none"))
-  messages.report(raised_by(planted(numpy_shapes)))
-  written = capsys.readouterr().err
-  assert "in numpy_shapes" in written
-  assert written.splitlines()[-1].endswith("its traceback is above)")
-
-
-def our_sentence():
+def notation():
   synthesizer_mtf.attention_layer("R+X", num_heads=2, key_value_size=4)
 
 
-def our_sentence_about_another():
+def of_another():
   try:
-    not_a_number()
+    int("twelve")
   except ValueError as error:
-    raise ValueError("`a.b` is 'twelve'; give a number.") from error
+    raise checks.Error("`a.b` is 'twelve'; give a number.") from error
 
 
 @gin.configurable(module="tests")
 def within_gin():
-  our_sentence()
+  of_another()
 
 
-def slip():
-  gin.parse_config("a.b = = 3")
+@pytest.mark.parametrize("check, said", [
+    (notation, "names 'R+X', but 'X' is not an attention"),
+    (of_another, "tool: `a.b` is 'twelve'; give a number."),
+    (within_gin, "tool: `a.b` is 'twelve'; give a number.")])
+def test_a_check_of_ours_is_one_line(check, said, temporary, capsys):
+  assert said in ended_by(check)
+  assert not list(temporary.iterdir())
+  above = capsys.readouterr().err
+  assert above.startswith("  In call to configurable 'within_gin'") == (
+      check is within_gin)
 
 
-def unknown_configurable():
-  gin.parse_config("Nothing.a = 3")
-
-
-def missing_file_of_gin():
-  gin.parse_config_file("no/such.gin")
-
-
-def missing_binding():
+def binding():
   gin.external_configurable(
       lambda a=gin.REQUIRED: a, "needs_a", module="tests")()
 
 
-def unknown_task():
-  seqio.get_mixture_or_task("synth_nothing")
+def uncached():
+  seqio.TaskRegistry.get("synth_ag_news").get_dataset(
+      {"inputs": 8, "targets": 8}, "train", use_cached=True)
 
 
 def layout():
@@ -190,62 +85,116 @@ def memory_heads():
                             mesh=None))
 
 
-@pytest.mark.parametrize("mistake", [
-    our_sentence, planted(our_sentence_about_another), within_gin, slip,
-    unknown_configurable, missing_file_of_gin, missing_binding, unknown_task,
-    layout, memory_heads], ids=lambda f: f.__name__)
-def test_a_mistake_of_the_user_is_one_sentence(mistake, temporary, capsys):
-  error = raised_by(mistake)
-  assert messages.is_mistake(error)
-  messages.report(error)
-  assert "mistake of the program" not in capsys.readouterr().err
-  assert not list(temporary.iterdir())
+def numpy_shapes():
+  np.zeros([2, 3]) + np.zeros([4])
 
 
-def test_a_module_that_a_module_of_the_user_lacks_is_traced(
-    tmp_path, monkeypatch, capsys):
-  (tmp_path / "tasks_of_a_user.py").write_text("import no_such_module\n")
-  monkeypatch.syspath_prepend(tmp_path)
-  def theirs(name):
-    return planted(lambda: importlib.import_module(name), "t5.models.main")
-  messages.report(raised_by(theirs("tasks_of_a_user")))
-  path, = tmp_path.glob("synthesizer_mesh_transformer_*")
-  assert "tasks_of_a_user.py\", line 1" in path.read_text()
-  assert f"its traceback is in {path})" in capsys.readouterr().err
-  assert messages.is_mistake(raised_by(theirs("no_such_module")))
+def tensorflow_shapes():
+  with tf.Graph().as_default():
+    return tf.reshape(tf.zeros([2, 3]), [4, 5])
 
 
-@pytest.mark.parametrize("name", ["no.txt", "no" * 40])
-def test_a_missing_file_is_the_users_if_a_binding_names_it(name, tmp_path):
-  def missing():
-    (tmp_path / name).read_text()
-  assert not messages.is_mistake(raised_by(planted(missing)))
-  gin.parse_config(f"FILE = '{tmp_path}/{name}'")
-  assert messages.is_mistake(raised_by(planted(missing)))
+def mesh_dimension():
+  return mtf.Shape([]).get_dim_by_name("heads")
 
 
-@pytest.mark.parametrize("mistake, others", [
-    (planted(our_sentence_about_another), ()), (taken, (OSError,))])
-def test_a_tool_ends_with_the_sentence_of_a_mistake(mistake, others):
-  with pytest.raises(SystemExit) as end, messages.ending("tool", *others):
-    mistake()
-  assert end.value.code == f"tool: {raised_by(mistake)}"
+def network():
+  raise tf.errors.FailedPreconditionError(
+      None, None, "Error executing an HTTP request: libcurl code 6\n\t when "
+      "reading metadata of gs://t5-data/vocabs/sentencepiece.model")
 
 
-@pytest.mark.parametrize("bug", [*map(planted, BUGS), taken])
-def test_a_tool_does_not_hide_a_bug(bug):
-  with pytest.raises(type(raised_by(bug))), messages.ending("tool"):
-    bug()
+def cut_records():
+  raise tf.errors.DataLossError(
+      None, None, "truncated record at 1044' failed with Read less bytes")
 
 
-@pytest.mark.parametrize("package", messages.KNOWN)
-def test_the_known_messages_are_still_those_of_their_package(package):
-  folder = pathlib.Path(importlib.import_module(package).__file__).parent
-  texts = {
-      node.value for path in folder.rglob("*.py")
-      if not path.name.endswith("_test.py")
-      for node in ast.walk(ast.parse(path.read_text()))
-      if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-  gone = [part for part in messages.KNOWN[package]
-          if not any(part in text for text in texts)]
-  assert not gone
+def other_records():
+  raise tf.errors.DataLossError(None, None, "corrupted record at 476 [[{{node x}}]]")
+
+
+def user_code():
+  def fail(x):
+    raise RuntimeError("no such column") if x is not None else x
+  tf.data.Dataset.range(2).map(fail)
+
+
+def taken():
+  raise PermissionError(13, "Permission denied", "spm.model")
+
+
+def not_written():
+  raise NotImplementedError
+
+
+# More of them are in test_wrong_configurations.py.
+OTHERS = [
+    (binding, r"Required bindings for `needs_a` not provided in config: \['a'\]"),
+    (uncached, r"'synth_ag_news' does not exist in any of the task cache .*"),
+    (layout, r"Tensor dimension maps to multiple mesh dimensions.*"),
+    (memory_heads, r"num_memory_heads must divide num_heads.*"),
+    (numpy_shapes, r"operands could not be broadcast together .*"),
+    (tensorflow_shapes, r"Cannot reshape a tensor with 6 elements .*"),
+    (mesh_dimension, r"Dimension heads not found in .*"),
+    (network, r".*gs://t5-data/vocabs.*; without a network, choose .*`MIXTURE_NAME`"
+     r".*SYNTHESIZER_MTF_VOCAB\."),
+    (cut_records, r"truncated record .*; a file of the data set or of a cache is .*"),
+    (other_records, r"corrupted record .*; a file of the data set or of .*"),
+    (user_code, "RuntimeError: no such column"),
+    (taken, r"\[Errno 13\] Permission denied: 'spm.model'"),
+    (not_written, "NotImplementedError")]
+
+
+@pytest.mark.parametrize("function, said", OTHERS)
+def test_any_other_exception_names_a_file_with_its_traceback(function, said, capsys):
+  line = ended_by(function)
+  found = re.fullmatch(rf"tool: {said} \(its traceback is in (.*)\)", line)
+  assert found, line
+  kept = pathlib.Path(found[1]).read_text()
+  assert kept.startswith("Traceback (most recent call last)")
+  assert f"in {function.__name__}" in kept
+  assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error, said", [
+    (ValueError("`a.b` is 3;\n raise it."), "`a.b` is 3; raise it."),
+    (ValueError("Not so.\n\nDefined at:\n  x.py"), "Not so."),
+    (checks.Error("Not so.\n\nBut so."), "Not so. But so."),
+    (ValueError("Not so.\n  In call to configurable 'run' (<x>)"), "Not so."),
+    (SyntaxError("bad", ("f.gin", 3, 1, "a = =\n")), "f.gin: bad a = ="),
+    (ValueError("No bindings for 'x/gin.macro' in config string: \na = 3\n."),
+     "No bindings for 'x/gin.macro'"),
+    (KeyError("heads"), "KeyError: 'heads'"),
+    (FileNotFoundError("/no/such.txt; No such file"),
+     "/no/such.txt; No such file (FILE = '/no/such.txt')")])
+def test_the_message_is_one_line_with_the_bindings_that_it_cites(error, said):
+  gin.parse_config("FILE = '/no/such.txt'")
+  line = messages.last_line("tool", error)
+  assert line.partition(" (its traceback")[0] == f"tool: {said}"
+
+
+@pytest.mark.parametrize("function", [of_another, taken])
+def test_the_flag_verbosity_prints_the_traceback(function, capsys):
+  before = logging.get_verbosity()
+  logging.set_verbosity(1)
+  try:
+    ended_by(function)
+  finally:
+    logging.set_verbosity(before)
+  assert f"in {function.__name__}" in capsys.readouterr().err
+
+
+def test_a_traceback_is_printed_where_no_file_can_be_written(
+    temporary, monkeypatch, capsys):
+  monkeypatch.setattr(tempfile, "tempdir", str(temporary / "none"))
+  assert ended_by(taken).endswith(" (its traceback is above)")
+  assert "in taken" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("parsed_flags")
+@pytest.mark.parametrize("function", [of_another, taken])
+def test_the_launcher_ends_so(function, tmp_path, monkeypatch):
+  monkeypatch.setattr(mesh_transformer_main, "main", lambda argv: function())
+  with flagsaver.flagsaver(model_dir=str(tmp_path / "model")), pytest.raises(
+      SystemExit, match="^synthesizer_mesh_transformer: "):
+    launcher.main([])

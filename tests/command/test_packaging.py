@@ -5,15 +5,12 @@ import os
 import runpy
 import subprocess
 import sys
-import tempfile
 
 from absl import flags
 import gin
-import pytest
 from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
-from synthesizer_mtf.command import messages
 from t5.models import mesh_transformer_main
 
 
@@ -76,43 +73,3 @@ def test_every_pinned_dependency_has_a_reason():
     if line.strip().startswith('"'):
       assert before.strip().startswith("#") or before.strip().startswith('"')
   assert ast.parse("\n".join(lines))
-
-
-@pytest.mark.parametrize("error, sentence", [
-    (ValueError("`a.b` is 3;\n raise it."), "`a.b` is 3; raise it."),
-    (ValueError("No.\n  In call to configurable 'run' (<x>)"), "No."),
-    (SyntaxError("bad", ("f.gin", 3, 1, "a = =\n")), "f.gin: bad a = ="),
-    (ValueError("No bindings for 'x/gin.macro' in config string: \na = 3\n."),
-     "No bindings for 'x/gin.macro'"),
-])
-def test_last_line_of_a_mistake_is_its_message(error, sentence, capsys):
-  messages.report(error)
-  assert capsys.readouterr().err.splitlines()[-1] == (
-      f"synthesizer_mesh_transformer: {sentence}")
-
-
-def test_last_line_names_the_binding_that_a_message_only_cites(capsys):
-  gin.parse_config("FILE = '/no/such.txt'")
-  messages.report(FileNotFoundError("/no/such.txt; No such file"))
-  assert capsys.readouterr().err.splitlines()[-1].endswith(
-      "/no/such.txt; No such file (FILE = '/no/such.txt')")
-
-
-@pytest.mark.usefixtures("parsed_flags")
-def test_unexpected_errors_keep_their_traceback(monkeypatch):
-  def fail(_):
-    raise KeyError("ours")
-  monkeypatch.setattr(mesh_transformer_main, "main", fail)
-  with pytest.raises(KeyError):
-    launcher.main([])
-
-
-@pytest.mark.usefixtures("parsed_flags")
-def test_a_mistake_exits_with_status_1(monkeypatch, tmp_path):
-  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-  def fail(_):
-    raise ValueError("theirs")
-  monkeypatch.setattr(mesh_transformer_main, "main", fail)
-  with pytest.raises(SystemExit) as exit_info:
-    launcher.main([])
-  assert exit_info.value.code == 1

@@ -122,8 +122,7 @@ def assert_one_sentence(launcher, bindings, message):
   done = launcher(bindings=[STEPS.format(50), *bindings])
   assert done.returncode == 1
   assert message in done.stderr.strip().splitlines()[-1]
-  assert "Traceback" not in done.stderr
-  assert "mistake of the program" not in done.stderr
+  assert "traceback" not in done.stderr.lower()
   assert steps(launcher) == before
 
 

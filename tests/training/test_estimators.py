@@ -10,7 +10,6 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import checkpoint_files
-from synthesizer_mtf.command import messages
 from synthesizer_mtf.training import estimators
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
@@ -83,7 +82,6 @@ def stopped(estimator, steps):
   """Trains until it stops; returns the sentence that a user gets."""
   with pytest.raises(estimators.TrainingStopped) as error:
     train(estimator, steps)
-  assert messages.is_mistake(error.value)
   return str(error.value)
 
 
