@@ -354,51 +354,6 @@ class AttentionInputs:
 
     return self.once_per_stack("place_rows", make)
 
-  def at_offsets(self, before: mtf.Tensor, after: mtf.Tensor) -> mtf.Tensor:
-    """Entries at the offset of each key from each query.
-
-    Args:
-      before: <float>[heads, distance], of keys `distance` places before the query.
-      after: <float>[heads, distance], of keys `distance` + 1 places after it.
-        Both have entries for all distances of the call, or more.
-
-    Returns:
-      <float32>[heads, length, memory_length]; in incremental mode with `batch` and
-      without `length`.
-    """
-    before, after = mtf.cast(before, tf.float32), mtf.cast(after, tf.float32)
-    if not self.incremental:
-      return tables.diagonals(before, after, self.length, self.memory_length)
-    # Sequences that have reached their end move on until all have.
-    last = before.shape.dims[-1].size - 1
-    index = mtf.minimum(mtf.maximum(-self.offset, 0), last)
-    return tables.take_pairs(before, "distance", index, self.batch_dims)
-
-  def columns_of_products(self, a: mtf.Tensor, b: mtf.Tensor) -> mtf.Tensor:
-    """Columns a[j // size of b] * b[j mod size of b] at the keys' positions j.
-
-    Args:
-      a: <float>[batch, heads, length, a], the operand that repeats.
-      b: <float>[batch, heads, length, b], the operand that tiles.
-
-    Returns:
-      <float32>[batch, heads, length, memory_length]; columns beyond the products
-      begin again with the first.
-    """
-    a_dim, b_dim = a.shape.dims[-1], b.shape.dims[-1]
-    count = a_dim.size * b_dim.size
-    if not self._gathers:
-      a, b = mtf.cast(a, tf.float32), mtf.cast(b, tf.float32)
-      product = mtf.replace_dimensions(
-          a * b, [a_dim, b_dim], mtf.Dimension("memory_length", count))
-      return tables.tile(product, "memory_length", self.memory_length.size)
-    # To make all products before columns are gathered would cost more.
-    column = mtf.mod(self.memory_position, count)
-    shape = self.query_dims + [self.memory_length]
-    repeated = mtf.gather(a, mtf.floordiv(column, b_dim.size), a_dim, shape)
-    tiled = mtf.gather(b, mtf.mod(column, b_dim.size), b_dim, shape)
-    return mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32)
-
 
 def _where(condition, new, old):
   """`new` where the condition holds and `old` elsewhere, in one pass.

@@ -1,12 +1,15 @@
-"""Four forms of logits, each the cheapest for what makes it.
+"""Forms of logits, each the cheapest for what makes it.
 
-A synthesizing function returns a list of them, and `weighted_mean` decides how to
+A synthesizing function returns a list of them, whatever the mode and the packing.
+`read` makes of each what `weighted_mean` takes in a call, and that decides how to
 compute with their sum.
 """
 
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
 
 
@@ -46,14 +49,14 @@ class Table(NamedTuple):
 
 
 class ByPosition(NamedTuple):
-  """Logits of the positions in an example, where rows are packed on TPUs.
+  """Logits of the positions of query and key in their examples.
 
-  Of a query and a key that are at other places of the row, `weighted_mean` reads
-  them, as late as it can (see `tables.pick`).
+  Of packed rows on TPUs `weighted_mean` reads them, as late as it can (see
+  `tables.pick`); others are read at once.
 
   Attributes:
     values: <float>[heads, length, memory_length], in which length and memory_length
-      are positions.
+      are positions, as many as the call has or more.
   """
   values: mtf.Tensor
 
@@ -62,16 +65,28 @@ class ByPosition(NamedTuple):
     return self._replace(values=_scaled(self.values, scale))
 
 
+class ByOffset(NamedTuple):
+  """Logits of how far the key lies from the query.
+
+  Attributes:
+    before: <float>[heads, distance], of keys `distance` places before the query.
+    after: <float>[heads, distance], of keys `distance` + 1 places after it.
+      Both have entries for all distances of the call, or more.
+  """
+  before: mtf.Tensor
+  after: mtf.Tensor
+
+
 class Products(NamedTuple):
   """Logits of which column j is repeated[j // b] * tiled[j mod b].
 
-  Columns are positions in the example of the query, and `mean_of_examples` alone
-  takes this form: it makes no more columns than an example has positions.
+  Columns are positions in the example of the query. Where examples of packed rows
+  are computed each for itself, `mean_of_examples` takes this form: it makes no more
+  columns than an example has positions.
 
   Attributes:
-    repeated: <float32>[batch, heads, length, a]; beyond a * b columns it begins
-      again.
-    tiled: <float32>[batch, heads, length, b]
+    repeated: <float>[batch, heads, length, a]; beyond a * b columns it begins again.
+    tiled: <float>[batch, heads, length, b]
   """
   repeated: mtf.Tensor
   tiled: mtf.Tensor
@@ -81,7 +96,66 @@ class Products(NamedTuple):
     return self._replace(repeated=_scaled(self.repeated, scale))
 
 
-Logits = InnerProduct | Table | ByPosition | Products
+Logits = InnerProduct | Table | ByPosition | ByOffset | Products
+
+
+def read(inputs: attention_inputs.AttentionInputs, term: Logits) -> Logits:
+  """The logits in the form that the weighted mean takes in this call.
+
+  Args:
+    inputs: an `AttentionInputs`.
+    term: what a synthesizing function returns.
+
+  Returns:
+    an `InnerProduct` or a `Table`; a `ByPosition` or `Products` where the mean
+    reads it.
+  """
+  if isinstance(term, ByPosition):
+    return _by_position(inputs, term)
+  if isinstance(term, ByOffset):
+    return Table(_at_offsets(inputs, *term))
+  if isinstance(term, Products):
+    if inputs.apart:
+      return Products(*(mtf.cast(operand, tf.float32) for operand in term))
+    return Table(_columns_of_products(inputs, *term))
+  return term
+
+
+def _by_position(inputs, term):
+  if not inputs.picks:
+    return Table(inputs.rows_and_columns(term.values))
+  size = inputs.memory_length.size
+  return ByPosition(tables.cut(
+      tables.cut(term.values, "length", size), "memory_length", size))
+
+
+def _at_offsets(inputs, before, after):
+  """<float32>[heads, length, memory_length]; in incremental mode with `batch` and
+  without `length`."""
+  before, after = mtf.cast(before, tf.float32), mtf.cast(after, tf.float32)
+  if not inputs.incremental:
+    return tables.diagonals(before, after, inputs.length, inputs.memory_length)
+  # Sequences that have reached their end move on until all have.
+  last = before.shape.dims[-1].size - 1
+  index = mtf.minimum(mtf.maximum(-inputs.offset, 0), last)
+  return tables.take_pairs(before, "distance", index, inputs.batch_dims)
+
+
+def _columns_of_products(inputs, a, b):
+  """<float32>[batch, heads, length, memory_length], for the operands of `Products`."""
+  a_dim, b_dim = a.shape.dims[-1], b.shape.dims[-1]
+  count = a_dim.size * b_dim.size
+  if not inputs._gathers:
+    a, b = mtf.cast(a, tf.float32), mtf.cast(b, tf.float32)
+    product = mtf.replace_dimensions(
+        a * b, [a_dim, b_dim], mtf.Dimension("memory_length", count))
+    return tables.tile(product, "memory_length", inputs.memory_length.size)
+  # To make all products before columns are gathered would cost more.
+  column = mtf.mod(inputs.memory_position, count)
+  shape = inputs.query_dims + [inputs.memory_length]
+  repeated = mtf.gather(a, mtf.floordiv(column, b_dim.size), a_dim, shape)
+  tiled = mtf.gather(b, mtf.mod(column, b_dim.size), b_dim, shape)
+  return mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32)
 
 
 def _scaled(tensor, scale):

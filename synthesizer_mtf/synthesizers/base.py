@@ -129,24 +129,3 @@ class LengthTables(SynthesizingFunction):
       for name in dim_names:
         table = tables.tile(table, name, inputs.memory_length.size)
     return table
-
-  def of_positions(self, table: mtf.Tensor,
-                   inputs: attention_inputs.AttentionInputs) -> logit_forms.Logits:
-    """The logits that a table holds for all positions of queries and keys.
-
-    Args:
-      table: <float>[heads, length, memory_length], of `table_length` positions each.
-      inputs: what this call of the layer sees.
-
-    Returns:
-      a `ByPosition` where they are read late, else a `Table`.
-
-    Raises:
-      ValueError: the sequences are longer than `max_length`.
-    """
-    table = self.fit(table, inputs, "length", "memory_length")
-    if not inputs.picks:
-      return logit_forms.Table(inputs.rows_and_columns(table))
-    size = inputs.memory_length.size
-    return logit_forms.ByPosition(
-        tables.cut(tables.cut(table, "length", size), "memory_length", size))

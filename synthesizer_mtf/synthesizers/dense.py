@@ -170,12 +170,8 @@ class FactorizedDenseLogits(base.LengthTables):
                         output_shape=inputs.query_dims + [dim])
 
     self.check_length(inputs)
-    operands = (operand("WA", mtf.Dimension("a", self.a)),
-                operand("WB", mtf.Dimension("b", self.b)))
-    if inputs.apart:
-      return [logit_forms.Products(
-          *(mtf.cast(operand, tf.float32) for operand in operands))]
-    return [logit_forms.Table(inputs.columns_of_products(*operands))]
+    return [logit_forms.Products(operand("WA", mtf.Dimension("a", self.a)),
+                                 operand("WB", mtf.Dimension("b", self.b)))]
 
 
 def _channels_last(key, channels):

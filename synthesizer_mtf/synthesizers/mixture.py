@@ -95,7 +95,8 @@ class Mixture(base.SynthesizingFunction):
       inputs.share_query()
     for synthesizer, scope in zip(self.synthesizers, self._scopes()):
       with scope:
-        parts.append(synthesizer.logits(inputs))
+        parts.append([logit_forms.read(inputs, term)
+                      for term in synthesizer.logits(inputs)])
     if len(parts) > 1 and self.weights != "sum":
       parts = [[term.scaled(alpha) for term in terms]
                for terms, alpha in zip(parts, self.alphas(inputs))]

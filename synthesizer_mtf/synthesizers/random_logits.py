@@ -46,7 +46,8 @@ class RandomLogits(base.LengthTables):
         "R", [inputs.heads, mtf.Dimension("length", size),
               mtf.Dimension("memory_length", size)],
         self.stddev, trainable=self.trainable)
-    return [self.of_positions(table, inputs)]
+    return [logit_forms.ByPosition(
+        self.fit(table, inputs, "length", "memory_length"))]
 
 
 @gin.configurable(module="synthesizer_mtf")

@@ -50,7 +50,7 @@ class ToeplitzLogits(base.LengthTables):
     learned = self.tile_length or self.max_length - 1
     if inputs.sees_later and learned:
       after = self._distances("T_after", learned, length - 1, inputs)
-    return [logit_forms.Table(inputs.at_offsets(before, after))]
+    return [logit_forms.ByOffset(before, after)]
 
   def _distances(self, name, learned, needed, inputs):
     """<float>[heads, distance]: a variable, repeated if it is too short."""
