@@ -2,24 +2,30 @@
 
 Synthesizing functions never ask whether the model trains, evaluates or decodes.
 They ask `AttentionInputs` for projections, positions, variables and rows of their
-tables, and it gives the right ones for the mode and the packing of the batch.
+tables, and its class (see `cases.py`) gives the right ones for the mode and the
+packing of the batch.
 """
 
 from collections.abc import Callable
 import copy
 from typing import Any
+from typing import ClassVar
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.context import segments
-from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
 
+Seen = tuple[mtf.Tensor | None, mtf.Tensor | None]
+
 
 class AttentionInputs:
   """The tokens, dimensions and positions of one call of an attention layer.
+
+  This class is that of whole rows, each of one example, and the base of the other
+  cases.
 
   Attributes:
     context: the `transformer.Context` of the stack.
@@ -30,16 +36,15 @@ class AttentionInputs:
     d_kv: the dimension `d_kv`.
     length: the dimension `length` of the queries.
     memory_length: the dimension `memory_length` of the keys.
-    packed: whether rows may hold several examples (see `segments.is_packed`).
-    apart: whether the logits are to be made for examples in the place of rows (see
-      `examples.py`): without `batch` for all positions of an example, with `batch`
-      for the tokens, with all positions of their examples as keys.
-    incremental: whether the call decodes one token.
+    packed: whether rows may hold several examples.
+    on_tpu: whether the graph is made for TPUs.
   """
 
+  packed: ClassVar[bool] = False
+
   def __init__(self, context: transformer.Context, x: mtf.Tensor,
-               num_heads: int, key_value_size: int, packed: bool,
-               memory: mtf.Tensor | None = None, apart: bool = False):
+               num_heads: int, key_value_size: int,
+               memory: mtf.Tensor | None = None, on_tpu: bool = False):
     self.context = context
     self.x = x
     self.memory = memory
@@ -49,9 +54,7 @@ class AttentionInputs:
     size = (self.length if memory is None
             else memory.shape.get_dim_by_name("memory_length")).size
     self.memory_length = mtf.Dimension("memory_length", size)
-    self.packed = packed
-    self.apart = apart
-    self.incremental = context.mode == "incremental"
+    self.on_tpu = on_tpu
     self._query_scope = None
     self._projections = {}
 
@@ -64,7 +67,7 @@ class AttentionInputs:
   @property
   def batch_dims(self) -> list[mtf.Dimension]:
     """All dimensions of `x` but `length` and `d_model`."""
-    return self.x.shape.dims[:-1 if self.incremental else -2]
+    return self.x.shape.dims[:-2]
 
   @property
   def in_decoder(self) -> bool:
@@ -77,15 +80,8 @@ class AttentionInputs:
     return not self.context.model.fully_autoregressive
 
   @property
-  def _gathers(self):
-    """Whether each row of the batch has positions of its own."""
-    return self.packed and not self.apart
-
-  @property
   def query_slot(self) -> mtf.Tensor:
     """<int32>[length]: places in the row; <int32>[batch] in incremental mode."""
-    if self.incremental:
-      return self.context.position
     return mtf.range(self.context.mesh, self.length, tf.int32)
 
   @property
@@ -97,17 +93,12 @@ class AttentionInputs:
   def query_position(self) -> mtf.Tensor:
     """<int32>[length], <int32>[batch, length] where rows are packed, or
     <int32>[batch] in incremental mode: each query's position in its example."""
-    if self.packed:
-      return segments.segment_position(self.context)
     return self.query_slot
 
   @property
   def memory_position(self) -> mtf.Tensor:
     """<int32>[memory_length], or <int32>[batch, memory_length] where rows are
     packed: each key's position in its example."""
-    if self._gathers:
-      return mtf.rename_dimension(
-          self.query_position, self.length.name, self.memory_length.name)
     return self.memory_slot
 
   @property
@@ -143,7 +134,7 @@ class AttentionInputs:
       the return value of `make`.
     """
     return stack_cache.once_per_stack(
-        self.context, (key, self.heads, self.packed, self.apart), make)
+        self.context, (key, self.heads, type(self)), make)
 
   @property
   def query_dims(self) -> list[mtf.Dimension]:
@@ -158,7 +149,35 @@ class AttentionInputs:
   @property
   def length_dims(self) -> list[mtf.Dimension]:
     """[length]; nothing in incremental mode."""
-    return [] if self.incremental else [self.length]
+    return [self.length]
+
+  def of_keys(self, tensor: mtf.Tensor) -> mtf.Tensor:
+    """A tensor of the queries' tokens as one of the keys' tokens."""
+    return mtf.replace_dimensions(tensor, self.length, self.memory_length)
+
+  def seen_by_id(self, ids: mtf.Tensor) -> Seen:
+    """What the ids of examples let queries see.
+
+    Args:
+      ids: <int32>[batch, length], 0 for padding.
+
+    Returns:
+      <bool>[batch, memory_length], of keys, or None; and <bool>[batch, length,
+      memory_length], of pairs, or None.
+    """
+    return mtf.not_equal(self.of_keys(ids), 0), None
+
+  def own_order(self) -> list[mtf.Tensor]:
+    """What tells the order of tokens where each example has its own.
+
+    Examples that are computed each for itself have different prefixes; a query sees
+    the keys which are written no later than it reads.
+
+    Returns:
+      <int32>[batch, length] of queries and of keys; nothing where all examples have
+      one order, or none, and where `Visibility.pairs` holds it.
+    """
+    return []
 
   def has_batch(self, tensor: mtf.Tensor) -> bool:
     """Whether a tensor has any of the batch dimensions."""
@@ -207,8 +226,6 @@ class AttentionInputs:
     """
     if self.memory is None:
       return self.remember(self.project(name))
-    if self.incremental:
-      return self.context.get_constant_state()
     made = self._project(name, self.memory, [self.memory_length])
     if self.context.mode == "first_part":
       self.context.record_constant_state(made)
@@ -273,15 +290,9 @@ class AttentionInputs:
       <float>[batch, heads, memory_length, ...]. While decoding it holds the
       earlier steps too, and the layer's decoding state is updated.
     """
-    context = self.context
-    if self.incremental:
-      old, = context.get_states(1)
-      here = mtf.equal(self.memory_slot, context.position)
-      tensor = _where(here, tensor, old)
-    else:
-      tensor = mtf.replace_dimensions(tensor, self.length, self.memory_length)
-    if context.mode in ("first_part", "incremental"):
-      context.record_new_states([tensor])
+    tensor = self.of_keys(tensor)
+    if self.context.mode == "first_part":
+      self.context.record_new_states([tensor])
     return tensor
 
   def query_rows(self, table: mtf.Tensor) -> mtf.Tensor:
@@ -294,14 +305,6 @@ class AttentionInputs:
       The rows, with `length` cut to the batch; with `batch` where rows are
       packed; with `batch` and without `length` in incremental mode.
     """
-    dim = table.shape.get_dim_by_name("length")
-    if self.incremental:
-      table = tables.cut(table, "length", self.memory_length.size)
-      return tables.gather_rows(table, self.context.position)
-    if self._gathers:
-      every = mtf.rename_dimension(table, "length", "table_length")
-      return mtf.gather(every, self.query_position,
-                        mtf.Dimension("table_length", dim.size))
     return tables.cut(table, "length", self.length.size)
 
   def memory_columns(self, table: mtf.Tensor) -> mtf.Tensor:
@@ -314,74 +317,8 @@ class AttentionInputs:
       The columns, with `memory_length` cut to the batch, and with `batch` where
       rows are packed.
     """
-    if self._gathers:
-      dim = table.shape.get_dim_by_name("memory_length")
-      every = mtf.rename_dimension(table, "memory_length", "table_length")
-      return mtf.gather(every, self.memory_position,
-                        mtf.Dimension("table_length", dim.size))
     return tables.cut(table, "memory_length", self.memory_length.size)
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
     """What `query_rows` and `memory_columns` give together, in one pass if it can."""
-    if self._gathers and not (
-        self.context.model.ensemble_dims or self.picks):
-      return tables.gather_table(
-          table, self.query_position, self.memory_position)
     return self.query_rows(self.memory_columns(table))
-
-  @property
-  def picks(self) -> bool:
-    """Whether tables over positions are read late, by products: on TPUs, where rows
-    are packed. To read a table there one entry at a time costs more than all else.
-    """
-    return self._gathers and not self.incremental and splits.is_on_tpu(
-        self.context.mesh)
-
-  def place_rows(self) -> list[mtf.Tensor]:
-    """Where the positions of queries and keys are in packed rows, for `tables.pick`.
-
-    Returns:
-      two tensors <float>[batch, length, position] and <float>[batch, memory_length,
-      memory_position], 1 at the position of a place and 0 elsewhere; made once in a
-      stack.
-    """
-    def make():
-      return [
-          mtf.one_hot(place, mtf.Dimension(name, dim.size), dtype=self.x.dtype)
-          for place, name, dim in (
-              (self.query_position, "position", self.length),
-              (self.memory_position, "memory_position", self.memory_length))]
-
-    return self.once_per_stack("place_rows", make)
-
-
-def _where(condition, new, old):
-  """`new` where the condition holds and `old` elsewhere, in one pass.
-
-  `mtf.where` multiplies and adds, which are four passes over `old`.
-
-  Args:
-    condition: <bool> with any of the dimensions of `old`.
-    new: a tensor with any of the dimensions of `old`.
-    old: a tensor.
-
-  Returns:
-    a tensor with the shape and dtype of `old`.
-  """
-  dims = old.shape.dims
-  picked = [mtf.transpose(x, [d for d in dims if d in x.shape.dims])
-            for x in (condition, new)]
-  missing = [[i for i, d in enumerate(dims) if d not in x.shape.dims]
-             for x in picked]
-
-  def where(*slices):
-    aligned = []
-    for x, axes in zip(slices, missing):
-      for axis in axes:
-        x = tf.expand_dims(x, axis)
-      aligned.append(x)
-    return tf.where_v2(*aligned, slices[-1])
-
-  return mtf.slicewise(where, [*picked, old], output_shape=dims,
-                       output_dtype=old.dtype, splittable_dims=dims,
-                       grad_function=0)

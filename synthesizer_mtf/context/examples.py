@@ -25,22 +25,13 @@ _SHARE = 0.7
 _GROUPS = 6
 
 
-def are_apart(context: transformer.Context, packed: bool) -> bool:
-  """Whether a layer can compute with each example for itself.
+def are_apart(context: transformer.Context) -> bool:
+  """Whether packed rows can be computed with each example for itself.
 
-  Not while decoding, on TPUs, which want static shapes, where the layout splits
-  the length, in ensembles, and where somebody watches whole rows of weights.
-
-  Args:
-    context: a `transformer.Context`.
-    packed: whether rows may hold several examples.
-
-  Returns:
-    a boolean.
+  Not where the layout splits the length, in ensembles, and where somebody watches
+  whole rows of weights; nor on TPUs, which want static shapes.
   """
-  return (packed and context.mode != "incremental" and
-          not context.model.ensemble_dim and not watchers.is_on() and
-          not splits.is_on_tpu(context.mesh) and
+  return (not context.model.ensemble_dim and not watchers.is_on() and
           splits.is_whole(context.model, context.length_dim))
 
 

@@ -34,7 +34,7 @@ def visibility(inputs: attention_inputs.AttentionInputs) -> Visibility:
     a `Visibility`.
   """
   return stack_cache.once_per_stack(
-      inputs.context, ("visibility", inputs.packed, inputs.apart),
+      inputs.context, ("visibility", type(inputs)),
       lambda: _from_context(inputs))
 
 
@@ -42,39 +42,13 @@ def _from_context(inputs):
   context = inputs.context
   ids = segments.segment_id(context)
   keys = pairs = None
-  if ids is not None and not inputs.apart:
-    if inputs.packed:
-      pairs = mtf.equal(ids, _of_keys(ids, inputs))
-    else:
-      keys = mtf.not_equal(_of_keys(ids, inputs), 0)
-  if context.read_priority is not None and not priorities(inputs):
+  if ids is not None:
+    keys, pairs = inputs.seen_by_id(ids)
+  if context.read_priority is not None and not inputs.own_order():
     ordered = mtf.greater_equal(
-        context.read_priority, _of_keys(context.write_priority, inputs))
+        context.read_priority, inputs.of_keys(context.write_priority))
     pairs = ordered if pairs is None else mtf.logical_and(ordered, pairs)
   return Visibility(keys, pairs)
-
-
-def priorities(inputs: attention_inputs.AttentionInputs) -> list[mtf.Tensor]:
-  """What tells the order of tokens where each example has its own.
-
-  Examples that are computed each for itself have different prefixes; a query sees
-  the keys which are written no later than it reads.
-
-  Args:
-    inputs: an `AttentionInputs`.
-
-  Returns:
-    <int32>[batch, length] of queries and of keys; nothing where all examples have
-    one order, or none.
-  """
-  read, write = inputs.context.read_priority, inputs.context.write_priority
-  if not inputs.apart or read is None or not inputs.has_batch(read):
-    return []
-  return [read, write]
-
-
-def _of_keys(tensor, inputs):
-  return mtf.replace_dimensions(tensor, inputs.length, inputs.memory_length)
 
 
 def bias(visible: mtf.Tensor, dtype: tf.DType = tf.float32) -> mtf.Tensor:

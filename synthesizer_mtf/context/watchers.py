@@ -78,7 +78,7 @@ def show_weights(weights: mtf.Tensor, visible: visibility.Visibility,
 def show_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
                inputs: attention_inputs.AttentionInputs) -> None:
   """Hands out the weights of a mixture; see `Watcher.see_alpha`."""
-  for watcher in [] if inputs.incremental else _watchers:
+  for watcher in [] if inputs.context.mode == "incremental" else _watchers:
     watcher.see_alpha(alpha, synthesizers)
 
 

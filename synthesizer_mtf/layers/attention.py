@@ -10,8 +10,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf.context import attention_inputs
-from synthesizer_mtf.context import examples
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.layers import head_sizes
@@ -97,10 +96,9 @@ class SyntheticAttention(transformer.TransformerLayer):
     self.sizes.check_layout(context.model)
     if not self.mixture.tells_order:
       self.relative_bias.warn_without_order(context, _NO_ORDER)
-    packed = segments.is_packed(context, self.packed)
-    inputs = attention_inputs.AttentionInputs(
-        context, x, self.sizes.num_heads, self.sizes.key_value_size, packed,
-        apart=self.softmax and examples.are_apart(context, packed))
+    inputs = cases.of_call(
+        context, x, self.sizes.num_heads, self.sizes.key_value_size,
+        segments.is_packed(context, self.packed), per_example=self.softmax)
     logits = self.mixture.logits(inputs)
     if self.relative_bias:
       logits.append(logit_forms.Table(self.relative_bias.of_slots(inputs)))
@@ -108,4 +106,4 @@ class SyntheticAttention(transformer.TransformerLayer):
     combine = (weighted_mean.weighted_mean if self.softmax
                else weighted_sum.weighted_sum)
     return inputs.project_back(combine(
-        logits, values, visibility.visibility(inputs), inputs))
+        inputs, logits, values, visibility.visibility(inputs)))

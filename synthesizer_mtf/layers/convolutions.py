@@ -12,7 +12,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import stack_cache
@@ -152,7 +152,7 @@ class Convolution(transformer.TransformerLayer):
     self._check_layout(context)
     inputs = self._inputs(context, x)
     values = self._gated_values(inputs)
-    if inputs.incremental:
+    if context.mode == "incremental":
       mean = self._step(values, inputs)
     else:
       mean = self._convolve(values, inputs)
@@ -193,7 +193,7 @@ class Convolution(transformer.TransformerLayer):
     heads = self.sizes.num_heads
     if self.kernels == "per_channel":
       heads, d_kv = heads * d_kv, 1
-    return attention_inputs.AttentionInputs(
+    return cases.of_call(
         context, x, heads, d_kv, segments.is_packed(context, self.packed))
 
   def _gated_values(self, inputs):

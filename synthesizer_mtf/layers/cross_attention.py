@@ -9,7 +9,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import layers
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
-from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.layers import head_sizes
@@ -78,8 +78,8 @@ class EncDecAttention(transformer.TransformerLayer):
     """
     del losses
     self.sizes.check_layout(context.model)
-    inputs = attention_inputs.AttentionInputs(
-        context, x, self.sizes.num_heads, self.sizes.key_value_size, packed=False,
+    inputs = cases.of_call(
+        context, x, self.sizes.num_heads, self.sizes.key_value_size,
         memory=context.encoder_output)
     logits = [logit_forms.InnerProduct(
         inputs.project_query(), inputs.project_memory("k"))]
@@ -90,4 +90,4 @@ class EncDecAttention(transformer.TransformerLayer):
       logits.append(logit_forms.Table(bias))
     with watchers.unwatched():
       return inputs.project_back(weighted_mean.weighted_mean(
-          logits, values, visibility.Visibility(None, None), inputs))
+          inputs, logits, values, visibility.Visibility(None, None)))

@@ -4,7 +4,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.context import visibility
@@ -81,8 +81,8 @@ class Linformer(transformer.TransformerLayer):
     """
     del losses
     self._check(context)
-    inputs = attention_inputs.AttentionInputs(
-        context, x, self.sizes.num_heads, self.sizes.key_value_size, packed=False)
+    inputs = cases.of_call(
+        context, x, self.sizes.num_heads, self.sizes.key_value_size)
     seen = visibility.visibility(inputs).keys
     query = inputs.project_query()
     key = self._mix("E", inputs.project_memory("k"), seen, inputs)
@@ -90,9 +90,9 @@ class Linformer(transformer.TransformerLayer):
                        inputs.project_memory("v"), seen, inputs)
     values = self.sizes.dropout(values, inputs)
     return inputs.project_back(weighted_mean.weighted_mean(
+        inputs.with_memory_length(self.rank),
         [logit_forms.InnerProduct(query, key)], values,
-        visibility.Visibility(None, None),
-        inputs.with_memory_length(self.rank)))
+        visibility.Visibility(None, None)))
 
   def _check(self, context):
     self.sizes.check_layout(context.model)

@@ -17,6 +17,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
@@ -166,13 +167,14 @@ class SparseAttention(transformer.TransformerLayer):
     self.sizes.check_layout(context.model)
     self.relative_bias.warn_without_order(
         context, _HARDLY_ANY_ORDER.format(type(self).__name__))
-    inputs = attention_inputs.AttentionInputs(
+    inputs = cases.of_call(
         context, x, self.sizes.num_heads, self.sizes.key_value_size,
         segments.is_packed(context, self.packed))
     query = inputs.project_query()
     key = inputs.project_memory("k")
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    attend = self._one_step if inputs.incremental else self._all_blocks
+    attend = (self._one_step if context.mode == "incremental"
+              else self._all_blocks)
     return inputs.project_back(attend(query, key, values, inputs))
 
   def _all_blocks(self, query, key, values, inputs):

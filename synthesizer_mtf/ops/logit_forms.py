@@ -5,10 +5,12 @@ A synthesizing function returns a list of them, whatever the mode and the packin
 compute with their sum.
 """
 
+import functools
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
 
@@ -110,52 +112,63 @@ def read(inputs: attention_inputs.AttentionInputs, term: Logits) -> Logits:
     an `InnerProduct` or a `Table`; a `ByPosition` or `Products` where the mean
     reads it.
   """
-  if isinstance(term, ByPosition):
-    return _by_position(inputs, term)
-  if isinstance(term, ByOffset):
-    return Table(_at_offsets(inputs, *term))
-  if isinstance(term, Products):
-    if inputs.apart:
-      return Products(*(mtf.cast(operand, tf.float32) for operand in term))
-    return Table(_columns_of_products(inputs, *term))
-  return term
+  reads = {ByPosition: _by_position, ByOffset: _by_offset, Products: _products}
+  return reads[type(term)](inputs, *term) if type(term) in reads else term
 
 
-def _by_position(inputs, term):
-  if not inputs.picks:
-    return Table(inputs.rows_and_columns(term.values))
+@functools.singledispatch
+def _by_position(inputs, values):
+  return Table(inputs.rows_and_columns(values))
+
+
+@_by_position.register
+def _(inputs: cases.PackedRowsOnTpu, values):
   size = inputs.memory_length.size
   return ByPosition(tables.cut(
-      tables.cut(term.values, "length", size), "memory_length", size))
+      tables.cut(values, "length", size), "memory_length", size))
 
 
-def _at_offsets(inputs, before, after):
-  """<float32>[heads, length, memory_length]; in incremental mode with `batch` and
-  without `length`."""
-  before, after = mtf.cast(before, tf.float32), mtf.cast(after, tf.float32)
-  if not inputs.incremental:
-    return tables.diagonals(before, after, inputs.length, inputs.memory_length)
+@functools.singledispatch
+def _by_offset(inputs, before, after):
+  return Table(tables.diagonals(
+      mtf.cast(before, tf.float32), mtf.cast(after, tf.float32),
+      inputs.length, inputs.memory_length))
+
+
+@_by_offset.register
+def _(inputs: cases.DecodingStep, before, after):
+  del after  # Not seen.
   # Sequences that have reached their end move on until all have.
   last = before.shape.dims[-1].size - 1
   index = mtf.minimum(mtf.maximum(-inputs.offset, 0), last)
-  return tables.take_pairs(before, "distance", index, inputs.batch_dims)
+  return Table(tables.take_pairs(
+      mtf.cast(before, tf.float32), "distance", index, inputs.batch_dims))
 
 
-def _columns_of_products(inputs, a, b):
-  """<float32>[batch, heads, length, memory_length], for the operands of `Products`."""
-  a_dim, b_dim = a.shape.dims[-1], b.shape.dims[-1]
-  count = a_dim.size * b_dim.size
-  if not inputs._gathers:
-    a, b = mtf.cast(a, tf.float32), mtf.cast(b, tf.float32)
-    product = mtf.replace_dimensions(
-        a * b, [a_dim, b_dim], mtf.Dimension("memory_length", count))
-    return tables.tile(product, "memory_length", inputs.memory_length.size)
+@functools.singledispatch
+def _products(inputs, repeated, tiled):
+  a, b = repeated.shape.dims[-1], tiled.shape.dims[-1]
+  products = mtf.replace_dimensions(
+      mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32), [a, b],
+      mtf.Dimension("memory_length", a.size * b.size))
+  return Table(tables.tile(products, "memory_length", inputs.memory_length.size))
+
+
+@_products.register
+def _(inputs: cases.PackedRows, repeated, tiled):
   # To make all products before columns are gathered would cost more.
-  column = mtf.mod(inputs.memory_position, count)
+  a, b = repeated.shape.dims[-1], tiled.shape.dims[-1]
+  column = mtf.mod(inputs.memory_position, a.size * b.size)
   shape = inputs.query_dims + [inputs.memory_length]
-  repeated = mtf.gather(a, mtf.floordiv(column, b_dim.size), a_dim, shape)
-  tiled = mtf.gather(b, mtf.mod(column, b_dim.size), b_dim, shape)
-  return mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32)
+  repeated = mtf.gather(repeated, mtf.floordiv(column, b.size), a, shape)
+  tiled = mtf.gather(tiled, mtf.mod(column, b.size), b, shape)
+  return Table(mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32))
+
+
+@_products.register
+def _(inputs: cases.PackedExamples, repeated, tiled):
+  del inputs
+  return Products(mtf.cast(repeated, tf.float32), mtf.cast(tiled, tf.float32))
 
 
 def _scaled(tensor, scale):

@@ -11,7 +11,7 @@ maximum see `weighted_mean._without_batch`.
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import examples
 from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import visibility
@@ -19,22 +19,23 @@ from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
 
 
-def mean_of_examples(inner: list[logit_forms.InnerProduct],
+def mean_of_examples(inputs: cases.PackedExamples,
+                     inner: list[logit_forms.InnerProduct],
                      tables: list[mtf.Tensor],
-                     products: list[logit_forms.Products], values: mtf.Tensor,
-                     inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+                     products: list[logit_forms.Products],
+                     values: mtf.Tensor) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Tensors with `batch` belong to tokens, those without to positions in an example;
   only `memory_length` of a table with `batch` is a position, too.
 
   Args:
+    inputs: what the call sees.
     inner: a list of `InnerProduct`.
     tables: a list of <float32> with any of the dimensions batch, heads and length,
       and with memory_length; what may not be seen is in them.
     products: a list of `Products`.
     values: <float>[batch, heads, memory_length, d_kv]
-    inputs: an `AttentionInputs`.
 
   Returns:
     <float>[batch, length, heads, d_kv] in the dtype of the values, 0 for padding.
@@ -43,7 +44,7 @@ def mean_of_examples(inner: list[logit_forms.InnerProduct],
       "repeated", "tiled"] * len(products) + ["values"]
   tensors = [*sum(map(list, inner), []), *tables,
              *sum(map(list, products), []), values]
-  order = [_of_one_head(t, inputs) for t in visibility.priorities(inputs)]
+  order = [_of_one_head(t, inputs) for t in inputs.own_order()]
   return MeanOfExamplesOperation(
       _ORDER[:len(order)] + names,
       order + [_in_order(*pair, inputs) for pair in zip(names, tensors)],
@@ -96,7 +97,7 @@ class MeanOfExamplesOperation(mtf.Operation):
   """
 
   def __init__(self, names: list[str], tensors: list[mtf.Tensor],
-               inputs: attention_inputs.AttentionInputs):
+               inputs: cases.PackedExamples):
     self.names = names
     self.learned = sum(name not in _ORDER for name in names)
     self.examples = examples.examples(inputs.context)  # Which is lowered before.

@@ -11,24 +11,23 @@ that its example may not have, too.
 """
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.ops import mean_operation
 
 
-def mean_of_positions(logits: mtf.Tensor, terms: list[mtf.Tensor],
-                      values: mtf.Tensor, visible: visibility.Visibility,
-                      inputs: attention_inputs.AttentionInputs,
-                      of_rows: bool) -> mtf.Tensor:
+def mean_of_positions(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
+                      terms: list[mtf.Tensor], values: mtf.Tensor,
+                      visible: visibility.Visibility, of_rows: bool) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
+    inputs: what the call sees.
     logits: <float32>[heads, length, memory_length] of positions.
     terms: what they are the sum of, which gets the gradient.
     values: <float>[batch, heads, memory_length, d_kv]
     visible: a `Visibility` of places.
-    inputs: an `AttentionInputs`.
     of_rows: whether a row of the table differs from the others by more than where
       it begins, so that positions have to be put in their places.
 

@@ -17,10 +17,11 @@ arranged to read and write them as rarely as possible:
 * No layout that a matrix product needs makes it transpose a large tensor.
 """
 
+import functools
+
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
-from synthesizer_mtf.context import splits
-from synthesizer_mtf.context import tables as position_tables
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import in_turns
@@ -34,58 +35,60 @@ import tensorflow.compat.v1 as tf
 _QUERIES = 512
 
 
-def weighted_mean(logits: list[logit_forms.Logits], values: mtf.Tensor,
-                  visible: visibility.Visibility,
-                  inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+@functools.singledispatch
+def weighted_mean(inputs: attention_inputs.AttentionInputs,
+                  logits: list[logit_forms.Logits], values: mtf.Tensor,
+                  visible: visibility.Visibility) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
-    logits: a list of `InnerProduct` and `Table`; and `Products`, where examples
-      of packed rows are computed each for itself.
+    inputs: an `AttentionInputs`.
+    logits: a list of what `logit_forms.read` returns.
     values: <float>[batch, heads, memory_length, d_kv]
     visible: a `Visibility`.
-    inputs: an `AttentionInputs`.
 
   Returns:
     <float>[batch, heads, length, d_kv], in any order of dimensions and in the
     dtype of the values. The softmax is computed in float32. A query which may
     see nothing gets finite values.
   """
-  products = [term for term in logits if isinstance(term, logit_forms.InnerProduct)]
-  tables = [term.values for term in logits if isinstance(term, logit_forms.Table)]
-  positions = [term.values for term in logits
-               if isinstance(term, logit_forms.ByPosition)]
-  if inputs.picks and not products and not watchers.is_on() and not any(
-      map(inputs.has_batch, tables)):
-    return mean_of_positions.mean_of_positions(
-        _sum(tables + positions), tables + positions, values, visible, inputs,
-        bool(positions))
-  tables += [position_tables.pick(t, *inputs.place_rows()) for t in positions]
-  if visible.pairs is not None:
-    tables.append(visibility.bias(visible.pairs))
-  order = inputs.query_dims + [inputs.memory_length]
-  tables = [mtf.transpose(t, [d for d in order if d in t.shape.dims])
-            for t in tables]
-  if inputs.incremental:
-    return _of_one_query(products, tables, values, visible, inputs)
-  if inputs.apart:
-    shared = [t for t in tables if not inputs.has_batch(t)]
-    return mean_of_examples.mean_of_examples(
-        products, ([_sum(shared)] if shared else []) +
-        [mtf.cast(t, tf.float32) for t in tables if inputs.has_batch(t)],
-        [term for term in logits if isinstance(term, logit_forms.Products)],
-        values, inputs)
-  if any(inputs.has_batch(t) for t in sum(map(list, products), tables)):
-    return _with_batch(products, tables, values, visible, inputs)
-  return _without_batch(products, tables, values, visible, inputs)
+  return _of_rows(inputs, logits, values, visible)
 
 
-def _of_one_query(products, tables, values, visible, inputs):
+def _of_rows(inputs, logits, values, visible):
+  products, tables = _products_and_tables(inputs, logits, visible)
+  mean = (_with_batch if any(map(inputs.has_batch, sum(map(list, products), tables)))
+          else _without_batch)
+  return mean(inputs, products, tables, values, visible)
+
+
+@weighted_mean.register
+def _on_tpu(inputs: cases.PackedRowsOnTpu, logits, values, visible):
+  positions = _of(logits, logit_forms.ByPosition)
+  terms = [term.values for term in _of(logits, logit_forms.Table) + positions]
+  if watchers.is_on() or len(terms) < len(logits) or any(map(inputs.has_batch, terms)):
+    return _of_rows(inputs, logits, values, visible)
+  return mean_of_positions.mean_of_positions(
+      inputs, _sum(terms), terms, values, visible, bool(positions))
+
+
+@weighted_mean.register
+def _of_examples(inputs: cases.PackedExamples, logits, values, visible):
+  products, tables = _products_and_tables(inputs, logits, visible)
+  shared = [t for t in tables if not inputs.has_batch(t)]
+  return mean_of_examples.mean_of_examples(
+      inputs, products, ([_sum(shared)] if shared else []) +
+      [mtf.cast(t, tf.float32) for t in tables if inputs.has_batch(t)],
+      _of(logits, logit_forms.Products), values)
+
+
+@weighted_mean.register
+def _of_one_query(inputs: cases.DecodingStep, logits, values, visible):
   """The weighted mean while decoding: <float>[batch, heads, d_kv].
 
-  For the arguments see `_with_batch`; the queries and tables have no `length`.
-  It gets one of size 1, since Mesh TensorFlow makes of a product without it an
-  element-wise one, as large as all keys or values.
+  The queries and tables have no `length`. It gets one of size 1, since Mesh
+  TensorFlow makes of a product without it an element-wise one, as large as all keys
+  or values.
   """
   one = mtf.Dimension(inputs.length.name, 1)
 
@@ -93,16 +96,37 @@ def _of_one_query(products, tables, values, visible, inputs):
     *dims, last = tensor.shape.dims
     return mtf.reshape(tensor, dims + [one, last])
 
+  products, tables = _products_and_tables(inputs, logits, visible)
   bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
   # To concatenate the keys would cost more than to use them.
   weights = mtf.cast(softmax(_sum(
       list(map(with_length, tables)) + bias +
-      [_inner_product(with_length(query), key, inputs)
-       for query, key in products])), values.dtype)
+      [_inner_product(with_length(query), key) for query, key in products])),
+                     values.dtype)
   dims = inputs.query_dims + [inputs.d_kv]
   mean = mtf.einsum([weights, values],
                     output_shape=dims[:-1] + [one, inputs.d_kv])
   return mtf.reshape(mean, dims)
+
+
+def _of(logits, form):
+  return [term for term in logits if isinstance(term, form)]
+
+
+def _products_and_tables(inputs, logits, visible):
+  """A list of `InnerProduct`, and one of tables, which hide what pairs may not see.
+
+  The tables have any of the dimensions batch, heads, length and memory_length, in
+  this order.
+  """
+  tables = [term.values for term in _of(logits, logit_forms.Table)]
+  tables += [inputs.rows_and_columns(term.values)
+             for term in _of(logits, logit_forms.ByPosition)]
+  if visible.pairs is not None:
+    tables.append(visibility.bias(visible.pairs))
+  order = inputs.query_dims + [inputs.memory_length]
+  return _of(logits, logit_forms.InnerProduct), [
+      mtf.transpose(t, [d for d in order if d in t.shape.dims]) for t in tables]
 
 
 def _turn(inputs):
@@ -110,7 +134,7 @@ def _turn(inputs):
   return inputs.length.size if watchers.is_on() else _QUERIES
 
 
-def _without_batch(products, tables, values, visible, inputs):
+def _without_batch(inputs, products, tables, values, visible):
   """The weighted mean for logits that all examples share.
 
   The maximum of a row is taken over padding, too. A row is exact as long as no
@@ -118,12 +142,12 @@ def _without_batch(products, tables, values, visible, inputs):
   comes near the smallest float32.
 
   Args:
+    inputs: an `AttentionInputs`.
     products: a list of `InnerProduct`.
     tables: a list of tensors with any of the dimensions heads, length and
       memory_length.
     values: <float>[batch, heads, memory_length, d_kv]
     visible: a `Visibility`, of which the pairs are in the tables already.
-    inputs: an `AttentionInputs`.
 
   Returns:
     <float>[heads, length, batch, d_kv]
@@ -144,13 +168,13 @@ def _without_batch(products, tables, values, visible, inputs):
   def mean(length, rows):
     features, tables = rows[:len(query)] + key, rows[len(query):]
     table = [_sum(tables)] if tables else []
-    product = [_inner_product(*features, inputs)] if features else []
+    product = [_inner_product(*features)] if features else []
     weights = mtf.cast(
         softmax(_sum(table + product), gradient=0), values.dtype)
     watchers.show_weights(weights, visible, inputs)
     mean = mtf.einsum([weights, values], output_shape=(
         lead + [length] + batch + [inputs.d_kv]))
-    total = [] if seen is None else [_total(weights, seen, inputs)]
+    total = [] if seen is None else [_total(weights, seen)]
     return mean_operation.WeightedMeanOperation(
         weights, mean / total[0] if total else mean, values, features, table,
         total + [seen] if total else []).outputs[0]
@@ -161,32 +185,31 @@ def _without_batch(products, tables, values, visible, inputs):
       _turn(inputs) if query else inputs.length.size)
 
 
-def _total(weights, seen, inputs):
+def _total(weights, seen):
   """The sums of rows of weights; 1 for rows which see nothing.
 
   Args:
     weights: <float>[heads, length, memory_length]
     seen: <float>[batch, memory_length], 0 for padding and 1 elsewhere.
-    inputs: an `AttentionInputs`.
 
   Returns:
     <float>[heads, length, batch]
   """
   total = mtf.einsum([weights, seen], output_shape=(
-      weights.shape - inputs.memory_length) + seen.shape.dims[:-1])
+      weights.shape.dims[:-1] + seen.shape.dims[:-1]))
   return total + mtf.cast(mtf.equal(total, 0), total.dtype)
 
 
-def _with_batch(products, tables, values, visible, inputs):
+def _with_batch(inputs, products, tables, values, visible):
   """The weighted mean for logits that differ between examples.
 
   Args:
+    inputs: an `AttentionInputs`.
     products: a list of `InnerProduct`.
     tables: a list of tensors with any of the dimensions batch, heads, length and
       memory_length.
     values: <float>[batch, heads, memory_length, d_kv]
     visible: a `Visibility`, of which the pairs are in the tables already.
-    inputs: an `AttentionInputs`.
 
   Returns:
     <float>[batch, heads, length, d_kv]
@@ -199,7 +222,7 @@ def _with_batch(products, tables, values, visible, inputs):
   def product(query):
     if bias:
       query = mean_operation.append_channel(query, mtf.ones(query.mesh, []))
-    return _inner_product(query, *biased_key, inputs)
+    return _inner_product(query, *biased_key)
 
   def mean(length, rows):
     dims = inputs.batch_dims + [inputs.heads, length]
@@ -207,7 +230,7 @@ def _with_batch(products, tables, values, visible, inputs):
     table = [_sum(tables)] if tables else []
     logits = _sum(table + ([product(features[0])] if features else bias))
     shape = dims + [inputs.d_kv]
-    if splits.is_on_tpu(values.mesh) and not watchers.is_on():
+    if inputs.on_tpu and not watchers.is_on():
       weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
       return mean_operation.divided_mean(
           weights, values, shape, features, table)
@@ -241,15 +264,15 @@ def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
       grad_function=gradient)
 
 
-def _inner_product(query, key, inputs):
+def _inner_product(query, key):
   """<float32>[batch, heads, length, memory_length]; `batch` if either has it."""
   query, key = mtf.cast(query, tf.float32), mtf.cast(key, tf.float32)
   channels = query.shape.dims[-1]
   key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
-  alone = [d for d in key.shape.dims
-           if d not in query.shape.dims and d != inputs.memory_length]
+  *lead, memory_length, _ = key.shape.dims
+  alone = [d for d in lead if d not in query.shape.dims]
   return mtf.einsum([query, key], output_shape=(
-      alone + query.shape.dims[:-1] + [inputs.memory_length]))
+      alone + query.shape.dims[:-1] + [memory_length]))
 
 
 def _concat_features(products, query_dims, key_dims):

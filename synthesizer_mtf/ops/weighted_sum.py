@@ -9,22 +9,21 @@ import functools
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
-from synthesizer_mtf.context import tables
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
 
 
-def weighted_sum(logits: list[logit_forms.Logits], values: mtf.Tensor,
-                 visible: visibility.Visibility,
-                 inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+def weighted_sum(inputs: attention_inputs.AttentionInputs,
+                 logits: list[logit_forms.Logits], values: mtf.Tensor,
+                 visible: visibility.Visibility) -> mtf.Tensor:
   """The sum of the values, weighted by the sum of the logits.
 
   Args:
-    logits: a list of `InnerProduct` and `Table`.
+    inputs: an `AttentionInputs`.
+    logits: a list of what `logit_forms.read` returns.
     values: <float>[batch, heads, memory_length, d_kv]
     visible: a `Visibility`. Keys that may not be seen have the weight 0.
-    inputs: an `AttentionInputs`.
 
   Returns:
     <float>[batch, heads, length, d_kv] in the dtype of the values; `length` is
@@ -51,7 +50,7 @@ def _values(term, order, inputs):
   if isinstance(term, logit_forms.Table):
     return mtf.cast(term.values, tf.float32)
   if isinstance(term, logit_forms.ByPosition):
-    return mtf.cast(tables.pick(term.values, *inputs.place_rows()), tf.float32)
+    return mtf.cast(inputs.rows_and_columns(term.values), tf.float32)
   query, key = (mtf.cast(t, tf.float32) for t in term)
   channels = query.shape.dims[-1]
   key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)

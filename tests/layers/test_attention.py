@@ -259,7 +259,7 @@ def test_the_fast_paths_equal_the_plain_one():
     ids = mtf.minimum(graph.constant(PADDED, b, n), 1)
     inputs = attention_inputs.AttentionInputs(
         graph.context(sequence_id=ids), graph.constant(tokens(), b, n, d_model),
-        3, 5, packed=False)
+        3, 5)
     visible = visibility.visibility(inputs)
     values = graph.constant(v, b, heads, memory, d_kv)
     terms = [logit_forms.InnerProduct(graph.constant(q, b, heads, n, d_kv),
@@ -267,7 +267,7 @@ def test_the_fast_paths_equal_the_plain_one():
              logit_forms.Table(graph.constant(table, heads, n, memory))]
     order = mtf.Shape([b, heads, n, d_kv])
     with_batch, without = graph.run(*[
-        mtf.transpose(weighted_mean.weighted_mean(t, values, visible, inputs),
+        mtf.transpose(weighted_mean.weighted_mean(inputs, t, values, visible),
                       order) for t in (terms, terms[1:])])
   np.testing.assert_allclose(with_batch, plain, atol=2e-6)
   np.testing.assert_allclose(without, shared, atol=2e-6)

@@ -64,7 +64,7 @@ def test_loss_and_gradients_are_those_of_masked_rows(notation, monkeypatch):
               *max_lengths(notation)]
   apart, kinds = run(notation, *bindings)
   assert mean_of_examples.MeanOfExamplesOperation in kinds
-  monkeypatch.setattr(examples, "are_apart", lambda context, packed: False)
+  monkeypatch.setattr(examples, "are_apart", lambda context: False)
   masked, kinds = run(notation, *bindings)
   assert mean_of_examples.MeanOfExamplesOperation not in kinds
   assert apart.keys() == masked.keys()
@@ -90,7 +90,7 @@ def test_examples_with_prefixes_have_the_gradients_of_masked_rows(
     found.append({"y": y * (ids > 0)[..., None], **grads})
     kinds = {type(op) for op in graph.graph.operations}
     assert (mean_of_examples.MeanOfExamplesOperation in kinds) == (len(found) == 1)
-    monkeypatch.setattr(examples, "are_apart", lambda context, packed: False)
+    monkeypatch.setattr(examples, "are_apart", lambda context: False)
   apart, masked = found
   for name, value in masked.items():
     np.testing.assert_allclose(
