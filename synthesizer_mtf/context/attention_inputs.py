@@ -156,27 +156,12 @@ class AttentionInputs:
     return mtf.replace_dimensions(tensor, self.length, self.memory_length)
 
   def seen_by_id(self, ids: mtf.Tensor) -> Seen:
-    """What the ids of examples let queries see.
-
-    Args:
-      ids: <int32>[batch, length], 0 for padding.
-
-    Returns:
-      <bool>[batch, memory_length], of keys, or None; and <bool>[batch, length,
-      memory_length], of pairs, or None.
-    """
+    """The keys and the pairs of a `Visibility` that the ids of examples allow."""
     return mtf.not_equal(self.of_keys(ids), 0), None
 
   def own_order(self) -> list[mtf.Tensor]:
-    """What tells the order of tokens where each example has its own.
-
-    Examples that are computed each for itself have different prefixes; a query sees
-    the keys which are written no later than it reads.
-
-    Returns:
-      <int32>[batch, length] of queries and of keys; nothing where all examples have
-      one order, or none, and where `Visibility.pairs` holds it.
-    """
+    """<int32>[batch, length], when queries read and when keys are written, where
+    examples that are computed each for itself have prefixes; else nothing."""
     return []
 
   def has_batch(self, tensor: mtf.Tensor) -> bool:

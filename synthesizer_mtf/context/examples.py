@@ -15,7 +15,6 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import stack_cache
-from synthesizer_mtf.context import watchers
 import tensorflow.compat.v1 as tf
 
 # In a group no example is shorter than this share of the longest; but the last
@@ -28,11 +27,11 @@ _GROUPS = 6
 def are_apart(context: transformer.Context) -> bool:
   """Whether packed rows can be computed with each example for itself.
 
-  Not where the layout splits the length, in ensembles, and where somebody watches
-  whole rows of weights; nor on TPUs, which want static shapes.
+  Not where the layout splits the length, and in ensembles; nor on TPUs, which want
+  static shapes.
   """
-  return (not context.model.ensemble_dim and not watchers.is_on() and
-          splits.is_whole(context.model, context.length_dim))
+  return not context.model.ensemble_dim and splits.is_whole(
+      context.model, context.length_dim)
 
 
 def examples(context: transformer.Context) -> "ExamplesOperation":

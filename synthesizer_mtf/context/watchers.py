@@ -68,11 +68,22 @@ def is_on() -> bool:
   return bool(_watchers)
 
 
-def show_weights(weights: mtf.Tensor, visible: visibility.Visibility,
+def show_weights(make: Callable[[], mtf.Tensor], visible: visibility.Visibility,
                  inputs: attention_inputs.AttentionInputs) -> None:
-  """Hands out the weights of a layer; see `Watcher.see_weights`."""
-  for watcher in _watchers:
-    watcher.see_weights(weights, visible, inputs)
+  """Hands out the weights of a layer, if somebody watches; see `Watcher.see_weights`.
+
+  Args:
+    make: a function that returns the weights, in any order of dimensions.
+    visible: a `Visibility`.
+    inputs: an `AttentionInputs`.
+  """
+  if _watchers:
+    weights = make()
+    weights = mtf.transpose(weights, [
+        d for d in inputs.query_dims + [inputs.memory_length]
+        if d in weights.shape.dims])
+    for watcher in _watchers:
+      watcher.see_weights(weights, visible, inputs)
 
 
 def show_alpha(alpha: mtf.Tensor, synthesizers: list[Any],

@@ -9,7 +9,6 @@ once.
 
 from collections.abc import Callable
 from collections.abc import Mapping
-from typing import Any
 from typing import ClassVar
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
-from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.layers import head_sizes
@@ -145,12 +143,6 @@ class SparseAttention(transformer.TransformerLayer):
     """Whether `far` holds all that the heads may see."""
     return self.pattern == "summary" and inputs.length.size > self.stride
 
-  def once_per_stack(self, key: str, make: Callable[[], Any],
-                     inputs: attention_inputs.AttentionInputs) -> Any:
-    """What `make` returns, made once for all layers with the same sets."""
-    return stack_cache.once_per_stack(
-        inputs.context, (key, self._sets, inputs.heads, inputs.packed), make)
-
   def call(self, context: transformer.Context, x: mtf.Tensor,
            losses: list | None = None) -> mtf.Tensor:
     """Calls the layer.
@@ -265,12 +257,12 @@ class SparseAttention(transformer.TransformerLayer):
       queries, keys = places()
       return self._relative_bias(queries.place, keys.place, inputs)
 
-    biases = [self.once_per_stack("mask " + view.name, mask, inputs)]
+    biases = [inputs.once_per_stack(("mask", view.name, self._sets), mask)]
     if self.relative_bias.kind == "bias":
       biases.append(relative())
     elif self.relative_bias:
       biases.append(
-          self.once_per_stack("relative " + view.name, relative, inputs))
+          inputs.once_per_stack(("relative", view.name, self._sets), relative))
     return biases
 
   def _in_view(self, view, queries, keys, inputs):

@@ -105,9 +105,9 @@ class SparseFixed(sparse.SparseAttention):
 
   def far(self, blocks: sequence_blocks.SequenceBlocks,
           inputs: attention_inputs.AttentionInputs) -> sparse.View:
-    index = self.once_per_stack("index", lambda: (
+    index = inputs.once_per_stack(("index", self._sets), lambda: (
         self._packed_index(inputs) if inputs.packed else
-        self._index(blocks, inputs)), inputs)
+        self._index(blocks, inputs)))
 
     def lay_out(tensor):
       end = mtf.pad(tensor, [0, 1], "memory_length")

@@ -8,26 +8,25 @@ part computes from the tokens have one softmax for all examples of a group; for 
 maximum see `weighted_mean._without_batch`.
 """
 
-from typing import NamedTuple
+import collections
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import examples
 from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import visibility
+from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import logit_forms
+from synthesizer_mtf.ops import operands
 import tensorflow.compat.v1 as tf
 
 
 def mean_of_examples(inputs: cases.PackedExamples,
                      inner: list[logit_forms.InnerProduct],
                      tables: list[mtf.Tensor],
-                     products: list[logit_forms.Products],
-                     values: mtf.Tensor) -> mtf.Tensor:
+                     products: list[logit_forms.Products], values: mtf.Tensor,
+                     visible: visibility.Visibility) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
-
-  Tensors with `batch` belong to tokens, those without to positions in an example;
-  only `memory_length` of a table with `batch` is a position, too.
 
   Args:
     inputs: what the call sees.
@@ -36,96 +35,83 @@ def mean_of_examples(inputs: cases.PackedExamples,
       and with memory_length; what may not be seen is in them.
     products: a list of `Products`.
     values: <float>[batch, heads, memory_length, d_kv]
+    visible: a `Visibility`, for watchers.
 
   Returns:
     <float>[batch, length, heads, d_kv] in the dtype of the values, 0 for padding.
   """
-  names = ["query", "key"] * len(inner) + ["table"] * len(tables) + [
-      "repeated", "tiled"] * len(products) + ["values"]
-  tensors = [*sum(map(list, inner), []), *tables,
-             *sum(map(list, products), []), values]
-  order = [_of_one_head(t, inputs) for t in inputs.own_order()]
-  return MeanOfExamplesOperation(
-      _ORDER[:len(order)] + names,
-      order + [_in_order(*pair, inputs) for pair in zip(names, tensors)],
-      inputs).outputs[0]
-
-
-def _of_one_head(priority, inputs):
-  """<float32>[batch, length, one, last] of whole numbers."""
-  dims = [*inputs.batch_dims, inputs.length]
-  return mtf.reshape(
-      mtf.cast(mtf.transpose(priority, dims), tf.float32),
-      dims + [mtf.Dimension("one", 1), mtf.Dimension("last", 1)])
-
-
-def _in_order(name, tensor, inputs):
-  """[batch, length, heads, last], or without `batch` [heads, length, last]."""
-  *others, last = tensor.shape.dims
-  tensor = mtf.rename_dimension(tensor, last.name, "last")
-  place = inputs.memory_length if name in ("key", "values") else inputs.length
-  order = ([*inputs.batch_dims, place, inputs.heads] if inputs.has_batch(tensor)
-           else [inputs.heads, place])
-  last = tensor.shape.dims[-1:]
-  ordered = mtf.transpose(tensor, [d for d in order if d in others] + last)
-  return mtf.broadcast(ordered, order + last)
-
-
-# What has no gradient: when a query reads, and when a key is written.
-_ORDER = ["reads", "writes"]
-
-
-class _Term(NamedTuple):
-  """One input, in one group.
-
-  Attributes:
-    block: [heads, examples, positions, last]; one example if it has no batch.
-    of_tokens: whether it has a batch.
-  """
-  block: tf.Tensor
-  of_tokens: bool
+  terms = [
+      *(operands.Priority.of(t, inputs) for t in inputs.own_order()),
+      *(kind.of(t, inputs) for pair in inner
+        for kind, t in zip([operands.Query, operands.Key], pair)),
+      *(operands.Table.of(t, inputs) for t in tables),
+      *(operands.Factor.of(t, inputs) for pair in products for t in pair),
+      operands.Values.of(values, inputs)]
+  mean, *weights = MeanOfExamplesOperation(
+      terms, inputs, watchers.is_on()).outputs
+  if weights:
+    watchers.show_weights(lambda: weights[0], visible, inputs)
+  return mean
 
 
 class MeanOfExamplesOperation(mtf.Operation):
   """See `mean_of_examples`. Batch and heads can be split.
 
   Attributes:
-    names: what each input is: "reads", "writes", "query", "key", "table",
-      "repeated", "tiled" or "values".
-    learned: how many inputs, the last ones, have a gradient.
+    operands: what each input is; those that are learned are the last.
     kept: laid-out tensors of the groups, for the gradient.
   """
 
-  def __init__(self, names: list[str], tensors: list[mtf.Tensor],
-               inputs: cases.PackedExamples):
-    self.names = names
-    self.learned = sum(name not in _ORDER for name in names)
+  def __init__(self, terms: list[operands.Operand], inputs: cases.PackedExamples,
+               watched: bool):
+    """Declares the inputs.
+
+    Args:
+      terms: the inputs, of which the values are the last.
+      inputs: what the call sees.
+      watched: whether the weights are a second output: <float32>[batch, length,
+        heads, memory_length] of whole rows, 0 for other examples and padding.
+    """
+    self.operands = terms
     self.examples = examples.examples(inputs.context)  # Which is lowered before.
+    tensors = [operand.tensor for operand in terms]
     super().__init__(tensors, name="mean_of_examples")
-    self.of_tokens = [inputs.has_batch(t) for t in tensors]
     self.batch_dims = inputs.batch_dims
-    shape = inputs.batch_dims + [inputs.length, inputs.heads, inputs.d_kv]
-    self._outputs = [mtf.Tensor(self, mtf.Shape(shape), tensors[-1].dtype)]
+    rows = inputs.batch_dims + [inputs.length, inputs.heads]
+    self._outputs = [mtf.Tensor(
+        self, mtf.Shape(rows + [inputs.d_kv]), tensors[-1].dtype)]
+    if watched:
+      self._outputs.append(mtf.Tensor(
+          self, mtf.Shape(rows + [inputs.memory_length]), tf.float32))
     self.kept = None
+
+  @property
+  def learned(self) -> list[operands.Operand]:
+    """Those of the last inputs, which have a gradient."""
+    return [operand for operand in self.operands if operand.learned]
 
   def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor]:
     grads = MeanOfExamplesGradOperation(self, grad_ys[0]).outputs
-    return [None] * (len(self.inputs) - self.learned) + grads
+    return [None] * (len(self.inputs) - len(grads)) + grads
 
   def lower(self, lowering: mtf.Lowering) -> None:
-    output, = self.outputs
     mesh_impl = lowering.mesh_impl(self)
-    sliced = mesh_impl.slice_shape(output.shape)
+    shapes = [mesh_impl.slice_shape(output.shape) for output in self.outputs]
 
     def of_slice(*slices):
       layout, tensors = self.split(slices)
       groups = [_Block(self, layout, group, tensors) for group in layout.groups]
-      means = [block.mean() for block in groups]
-      mean = tf.cast(tf.reshape(layout.join(means), sliced), output.dtype)
-      return (mean, *(t for block in groups for t in block.kept))
+      parts = [[block.mean() for block in groups]]
+      parts += [[block.weights_in_rows(shape) for block in groups]
+                for shape in shapes[1:]]
+      joined = [tf.cast(tf.reshape(layout.join(part), shape), output.dtype)
+                for part, shape, output in zip(parts, shapes, self.outputs)]
+      return (*joined, *(t for block in groups for t in block.kept))
 
-    mean, *self.kept = mesh_impl.slicewise(of_slice, *self.slices(lowering))
-    lowering.set_tensor_lowering(output, mean)
+    results = mesh_impl.slicewise(of_slice, *self.slices(lowering))
+    self.kept = results[len(shapes):]
+    for output, result in zip(self.outputs, results):
+      lowering.set_tensor_lowering(output, result)
 
   def slices(self, lowering: mtf.Lowering) -> list:
     """Laid-out tensors: the examples, and the inputs."""
@@ -135,9 +121,9 @@ class MeanOfExamplesOperation(mtf.Operation):
     """A `Layout`, and the inputs as [tokens, heads, last] or [heads, ...]."""
     count = len(self.inputs)
     tensors = []
-    for tensor, of_tokens in zip(slices[-count:], self.of_tokens):
+    for tensor, operand in zip(slices[-count:], self.operands):
       tensor = tf.cast(tensor, tf.float32)
-      if of_tokens:
+      if operand.of_tokens:
         tensor = tf.reshape(tensor, [-1] + tensor.shape.as_list()[-2:])
       tensors.append(tensor)
     return examples.Layout.of_slices(slices[:-count]), tensors
@@ -147,65 +133,62 @@ class _Block:
   """The attention within the examples of one group.
 
   Attributes:
+    terms: a dict from kinds of operands to lists of `Term`.
     kept: [weights, mean] and, without batch, [total], for the gradient.
   """
 
   def __init__(self, operation, layout, group, tensors, kept=None):
     self._layout, self._group = layout, group
+    self.terms = collections.defaultdict(list)
     length = group.length
-    self.terms = {name: [] for name in [
-        *_ORDER, "query", "key", "table", "repeated", "tiled", "values"]}
-    for name, tensor, of_tokens in zip(
-        operation.names, tensors, operation.of_tokens):
-      self.terms[name].append(self._term(name, tensor, of_tokens, length))
-    self.has_batch = any(operation.of_tokens[:-1])
+    for operand, tensor in zip(operation.operands, tensors):
+      self.terms[type(operand)].append(operand.term(
+          tensor, layout, group, length))
+    self.has_batch = any(operand.of_tokens for operand in operation.operands[:-1])
     self.kept = kept
-
-  def _term(self, name, tensor, of_tokens, length):
-    if of_tokens:
-      block = self._layout.unjoin(tensor, self._group)
-      return _Term(block[..., :length] if name == "table" else block, True)
-    block = tensor[:, :length, :length] if name == "table" else tensor[:, :length]
-    return _Term(tf.expand_dims(block, 1), False)
 
   def _features(self):
     """The queries and the keys, of tokens with the mask of the keys as a channel."""
     if not self.has_batch:
-      return [tf.concat([term.block for term in self.terms[name]], -1)
-              for name in ("query", "key")]
+      return [tf.concat([term.block for term in self.terms[kind]], -1)
+              for kind in (operands.Query, operands.Key)]
     hidden = (1 - self._group.seen) * visibility.HIDDEN
-    query = self._concat("query", 1.)
-    return query, self._concat("key", hidden[None, :, :, None])
+    query = self._concat(operands.Query, 1.)
+    return query, self._concat(operands.Key, hidden[None, :, :, None])
 
-  def _concat(self, name, channel):
+  def _concat(self, kind, channel):
     """All channels and one more; with as many examples as any of them has."""
-    terms = self.terms[name]
+    terms = self.terms[kind]
     count = tf.shape(self._group.slots)[0]
     blocks = [term.block for term in terms]
-    if name == "key" or any(term.of_tokens for term in terms):
+    if kind is operands.Key or any(term.of_tokens for term in terms):
       blocks = [block if term.of_tokens else tf.tile(block, [1, count, 1, 1])
                 for block, term in zip(blocks, terms)]
     return tf.concat(blocks + [tf.zeros_like(blocks[0][..., :1]) + channel], -1)
 
+  def _pairs(self, kind):
+    """The blocks of two operands each."""
+    blocks = [term.block for term in self.terms[kind]]
+    return zip(blocks[::2], blocks[1::2])
+
   def _logits(self):
     """[heads, examples, positions, positions]; one example if none has a batch."""
     tables = [term.block for term in sorted(
-        self.terms["table"], key=lambda term: term.of_tokens)]
-    if self.terms["query"]:
+        self.terms[operands.Table], key=lambda term: term.of_tokens)]
+    if self.terms[operands.Query]:
       tables.append(tf.matmul(*self._features(), transpose_b=True))
     elif self.has_batch:
       tables.append((1 - self._group.seen)[None, :, None] * visibility.HIDDEN)
-    tables += [_columns(repeated.block, tiled.block) for repeated, tiled in zip(
-        self.terms["repeated"], self.terms["tiled"])]
-    for reads, writes in zip(self.terms["reads"], self.terms["writes"]):
-      late = reads.block < tf.transpose(writes.block, [0, 1, 3, 2])
+    tables += [_columns(*pair) for pair in self._pairs(operands.Factor)]
+    for reads, writes in self._pairs(operands.Priority):
+      late = reads < tf.transpose(writes, [0, 1, 3, 2])
       tables.append(tf.cast(late, tf.float32) * visibility.HIDDEN)
     return sum(tables[1:], tables[0])
 
   def mean(self):
     """[heads, examples, positions, d_kv]"""
     weights = tf.nn.softmax(self._logits())
-    values = self.terms["values"][0].block
+    values = self.terms[operands.Values][0].block
     if self.has_batch:
       mean = tf.matmul(weights, values)
       self.kept = [weights, mean]
@@ -217,6 +200,17 @@ class _Block:
     self.kept = [weights, mean, total]
     return mean
 
+  def weights_in_rows(self, shape):
+    """The weights as [heads, examples, positions, memory_length] of whole rows."""
+    weights, _, *total = self.kept
+    columns = (tf.one_hot(self._group.slots % shape[-1], shape[-1]) *
+               self._group.seen[..., None])
+    # A product that broadcasts fails where a group is empty.
+    rows = (tf.einsum("hij,ejk->heik", weights[:, 0], columns) / total[0] if total
+            else tf.einsum("heij,ejk->heik", weights, columns))
+    rows.set_shape([shape[-2], None, None, shape[-1]])
+    return rows
+
   def gradients(self, grad):
     """The gradients of the terms, in their order, as [heads, examples, ...].
 
@@ -225,7 +219,7 @@ class _Block:
     """
     weights, mean, *total = self.kept
     seen = self._group.seen[None, :, :, None]
-    values = self.terms["values"][0].block
+    values = self.terms[operands.Values][0].block
     scale = seen / total[0] if total else seen
     grad = self._layout.unjoin(grad, self._group) * scale
     if total:
@@ -242,27 +236,23 @@ class _Block:
       # What it has beyond the end of an example is not read.
       grad_values = _without_batch(tf.transpose(weights, [0, 1, 3, 2]), grad)
     grad_logits = weights * centered
-    return {"values": [grad_values], **self._of_features(grad_logits),
-            **self._of_products(grad_logits),
-            "table": [_like(grad_logits, term) for term in self.terms["table"]]}
-
-  def _of_products(self, grad_logits):
-    grads = [_of_columns(grad_logits, repeated.block, tiled.block)
-             for repeated, tiled in zip(self.terms["repeated"], self.terms["tiled"])]
-    return {"repeated": [pair[0] for pair in grads],
-            "tiled": [pair[1] for pair in grads]}
+    return {operands.Values: [grad_values], **self._of_features(grad_logits),
+            operands.Factor: [grad for pair in self._pairs(operands.Factor)
+                              for grad in _of_columns(grad_logits, *pair)],
+            operands.Table: [_like(grad_logits, term)
+                             for term in self.terms[operands.Table]]}
 
   def _of_features(self, grad_logits):
-    if not self.terms["query"]:
-      return {"query": [], "key": []}
+    if not self.terms[operands.Query]:
+      return {}
     query, key = self._features()
-    found = {"query": tf.matmul(grad_logits, key),
-             "key": tf.matmul(grad_logits, query, transpose_a=True)}
-    for name, grads in found.items():
-      sizes = [t.block.shape.as_list()[-1] for t in self.terms[name]]
+    found = {operands.Query: tf.matmul(grad_logits, key),
+             operands.Key: tf.matmul(grad_logits, query, transpose_a=True)}
+    for kind, grads in found.items():
+      sizes = [t.block.shape.as_list()[-1] for t in self.terms[kind]]
       parts = tf.split(grads, sizes + [1] * self.has_batch, axis=-1)
-      found[name] = [_like(part, term)
-                     for part, term in zip(parts, self.terms[name])]
+      found[kind] = [_like(part, term)
+                     for part, term in zip(parts, self.terms[kind])]
     return found
 
 
@@ -294,9 +284,9 @@ def _of_columns(grad, repeated, tiled):
   count = tf.shape(rows)[-1]
   turns = (count + a - 1) // a
   lead = tf.shape(tiled)[:-1]
-  grad = tf.reshape(_pad(grad, [None, None, None, count * b]),
+  grad = tf.reshape(operands.pad(grad, [None, None, None, count * b]),
                     tf.concat([lead, [count, b]], 0))
-  of_rows = _pad(tf.reduce_sum(grad * tiled[..., None, :], -1),
+  of_rows = operands.pad(tf.reduce_sum(grad * tiled[..., None, :], -1),
                  [None, None, None, turns * a])
   of_rows = tf.reduce_sum(
       tf.reshape(of_rows, tf.concat([lead, [turns, a]], 0)), -2)
@@ -340,7 +330,7 @@ class MeanOfExamplesGradOperation(mtf.Operation):
         grad, forward.outputs[0].shape)], name="mean_of_examples_grad")
     self._forward = forward
     self._outputs = [mtf.Tensor(self, t.shape, t.dtype)
-                     for t in forward.inputs[-forward.learned:]]
+                     for t in forward.inputs[-len(forward.learned):]]
 
   def lower(self, lowering: mtf.Lowering) -> None:
     forward, mesh_impl = self._forward, lowering.mesh_impl(self)
@@ -353,10 +343,9 @@ class MeanOfExamplesGradOperation(mtf.Operation):
     grads = mesh_impl.slicewise(
         of_slice, lowering.tensors[self.inputs[-1]], *forward.kept,
         *forward.slices(lowering))
-    for output, grad, of_tokens in zip(
-        self.outputs, grads, forward.of_tokens[-forward.learned:]):
+    for output, grad, operand in zip(self.outputs, grads, forward.learned):
       lowering.set_tensor_lowering(
-          output, grad if of_tokens else splits.add_parts(
+          output, grad if operand.of_tokens else splits.add_parts(
               lowering, self, forward.batch_dims, grad, output))
 
   def _of_slice(self, grad, kept, slices, shapes):
@@ -364,30 +353,18 @@ class MeanOfExamplesGradOperation(mtf.Operation):
     layout, tensors = forward.split(slices)
     grad = tf.reshape(tf.cast(grad, tf.float32), [-1] + grad.shape.as_list()[-2:])
     size = len(kept) // len(layout.groups)
-    names = forward.names[-forward.learned:]
     found = []
     for i, group in enumerate(layout.groups):
       block = _Block(forward, layout, group, tensors,
                      list(kept[i * size:(i + 1) * size]))
       grads = block.gradients(grad)
-      found.append([grads[name].pop(0) for name in names])
+      found.append([grads[type(operand)].pop(0) for operand in forward.learned])
     return tuple(
         tf.cast(tf.reshape(
-            _join_table(layout, parts, shape, name) if of_tokens else
+            operand.join(layout, parts, shape) if operand.of_tokens else
             _add_corners(parts, shape), shape), output.dtype)
-        for parts, name, of_tokens, output, shape in zip(
-            zip(*found), names, forward.of_tokens[-forward.learned:], self.outputs,
-            shapes))
-
-
-def _join_table(layout, parts, shape, name):
-  """Rows of all tokens; those of a table are filled up with zeros."""
-  if name == "table":
-    width = shape[-1]
-    parts = [_pad(part, [None, None, None, width]) for part in parts]
-    for part in parts:
-      part.set_shape([shape[-2], None, None, width])
-  return layout.join(list(parts))
+        for parts, operand, output, shape in zip(
+            zip(*found), forward.learned, self.outputs, shapes))
 
 
 def _add_corners(parts, shape):
@@ -395,14 +372,5 @@ def _add_corners(parts, shape):
   *smaller, total = [part[:, 0] for part in parts]
   for part in reversed(smaller):
     sizes = tf.maximum(tf.shape(total), tf.shape(part))
-    total = _pad(total, sizes) + _pad(part, sizes)
-  return _pad(total, shape)
-
-
-def _pad(tensor, sizes):
-  """Zeros after the end of each dimension; None in a list leaves it as it is."""
-  shape = tf.shape(tensor)
-  if isinstance(sizes, list):
-    sizes = tf.stack([shape[i] if size is None else size
-                      for i, size in enumerate(sizes)])
-  return tf.pad(tensor, tf.stack([tf.zeros_like(sizes), sizes - shape], 1))
+    total = operands.pad(total, sizes) + operands.pad(part, sizes)
+  return operands.pad(total, shape)

@@ -14,6 +14,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.context import visibility
+from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import mean_operation
 
 
@@ -44,5 +45,7 @@ def mean_of_positions(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
   weights = mtf.multiply(
       weights, mtf.cast(visible.pairs, weights.dtype),
       output_shape=inputs.query_dims + [inputs.memory_length])
-  return mean_operation.divided_mean(
+  mean, total = mean_operation.divided_mean(
       weights, values, inputs.query_dims + [inputs.d_kv], [], terms, places)
+  watchers.show_weights(lambda: weights / total, visible, inputs)
+  return mean

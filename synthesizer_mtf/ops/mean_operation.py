@@ -86,7 +86,7 @@ def exponential(logits: mtf.Tensor) -> mtf.Tensor:
 
 def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimension],
                  features: list[mtf.Tensor], table: list[mtf.Tensor],
-                 places: Sequence[mtf.Tensor] = ()) -> mtf.Tensor:
+                 places: Sequence[mtf.Tensor] = ()) -> tuple[mtf.Tensor, mtf.Tensor]:
   """The mean of the values for weights whose rows do not sum to 1.
 
   Args:
@@ -98,7 +98,8 @@ def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimens
     places: likewise.
 
   Returns:
-    <float>[batch, heads, length, d_kv]; 0 for rows of which the weights are.
+    <float>[batch, heads, length, d_kv]; 0 for rows of which the weights are. And
+    the sums of the rows, <float>[batch, heads, length], 1 in the place of 0.
   """
   total = mtf.reduce_sum(
       mtf.cast(weights, tf.float32), reduced_dim=weights.shape.dims[-1])
@@ -106,7 +107,7 @@ def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimens
       total + mtf.cast(mtf.equal(total, 0), tf.float32), values.dtype)
   mean = mtf.einsum([weights, values], output_shape=shape) / total
   return WeightedMeanOperation(
-      weights, mean, values, features, table, [total], places).outputs[0]
+      weights, mean, values, features, table, [total], places).outputs[0], total
 
 
 def append_channel(features: mtf.Tensor, values: mtf.Tensor) -> mtf.Tensor:

@@ -66,7 +66,7 @@ def _of_rows(inputs, logits, values, visible):
 def _on_tpu(inputs: cases.PackedRowsOnTpu, logits, values, visible):
   positions = _of(logits, logit_forms.ByPosition)
   terms = [term.values for term in _of(logits, logit_forms.Table) + positions]
-  if watchers.is_on() or len(terms) < len(logits) or any(map(inputs.has_batch, terms)):
+  if len(terms) < len(logits) or any(map(inputs.has_batch, terms)):
     return _of_rows(inputs, logits, values, visible)
   return mean_of_positions.mean_of_positions(
       inputs, _sum(terms), terms, values, visible, bool(positions))
@@ -79,7 +79,7 @@ def _of_examples(inputs: cases.PackedExamples, logits, values, visible):
   return mean_of_examples.mean_of_examples(
       inputs, products, ([_sum(shared)] if shared else []) +
       [mtf.cast(t, tf.float32) for t in tables if inputs.has_batch(t)],
-      _of(logits, logit_forms.Products), values)
+      _of(logits, logit_forms.Products), values, visible)
 
 
 @weighted_mean.register
@@ -129,11 +129,6 @@ def _products_and_tables(inputs, logits, visible):
       mtf.transpose(t, [d for d in order if d in t.shape.dims]) for t in tables]
 
 
-def _turn(inputs):
-  """How many queries to compute at a time: all where weights are watched."""
-  return inputs.length.size if watchers.is_on() else _QUERIES
-
-
 def _without_batch(inputs, products, tables, values, visible):
   """The weighted mean for logits that all examples share.
 
@@ -164,6 +159,7 @@ def _without_batch(inputs, products, tables, values, visible):
   features = _concat_features(
       products, lead + [inputs.length], lead + [inputs.memory_length])
   query, key = features[:1], features[1:]
+  shown = []
 
   def mean(length, rows):
     features, tables = rows[:len(query)] + key, rows[len(query):]
@@ -171,7 +167,7 @@ def _without_batch(inputs, products, tables, values, visible):
     product = [_inner_product(*features)] if features else []
     weights = mtf.cast(
         softmax(_sum(table + product), gradient=0), values.dtype)
-    watchers.show_weights(weights, visible, inputs)
+    shown.append(lambda: weights)
     mean = mtf.einsum([weights, values], output_shape=(
         lead + [length] + batch + [inputs.d_kv]))
     total = [] if seen is None else [_total(weights, seen)]
@@ -180,9 +176,16 @@ def _without_batch(inputs, products, tables, values, visible):
         total + [seen] if total else []).outputs[0]
 
   # To cut a table and to join its gradient would cost more than it saves.
-  return in_turns.in_turns(
-      mean, query + tables, inputs.length,
-      _turn(inputs) if query else inputs.length.size)
+  result = in_turns.in_turns(
+      mean, query + tables, inputs.length, _QUERIES if query else inputs.length.size)
+  _show(shown, visible, inputs)
+  return result
+
+
+def _show(shown, visible, inputs):
+  """Shows watchers the weights of all turns; `shown` has a function for each."""
+  watchers.show_weights(
+      lambda: _concat([make() for make in shown], inputs.length.name), visible, inputs)
 
 
 def _total(weights, seen):
@@ -203,20 +206,13 @@ def _total(weights, seen):
 def _with_batch(inputs, products, tables, values, visible):
   """The weighted mean for logits that differ between examples.
 
-  Args:
-    inputs: an `AttentionInputs`.
-    products: a list of `InnerProduct`.
-    tables: a list of tensors with any of the dimensions batch, heads, length and
-      memory_length.
-    values: <float>[batch, heads, memory_length, d_kv]
-    visible: a `Visibility`, of which the pairs are in the tables already.
-
-  Returns:
-    <float>[batch, heads, length, d_kv]
+  The arguments are those of `_without_batch`, but any of them may have `batch`; so
+  has the result, <float>[batch, heads, length, d_kv].
   """
   bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
   features = _concat_features(products, inputs.query_dims, inputs.key_dims)
   query, key = features[:1], features[1:]
+  shown = []
   biased_key = [mean_operation.append_channel(*key, *bias)] if key and bias else key
 
   def product(query):
@@ -230,18 +226,21 @@ def _with_batch(inputs, products, tables, values, visible):
     table = [_sum(tables)] if tables else []
     logits = _sum(table + ([product(features[0])] if features else bias))
     shape = dims + [inputs.d_kv]
-    if inputs.on_tpu and not watchers.is_on():
+    if inputs.on_tpu:
       weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
-      return mean_operation.divided_mean(
+      mean, total = mean_operation.divided_mean(
           weights, values, shape, features, table)
+      shown.append(lambda: weights / total)
+      return mean
     weights = mtf.cast(softmax(logits, gradient=0), values.dtype)
-    watchers.show_weights(weights, visible, inputs)
+    shown.append(lambda: weights)
     mean = mtf.einsum([weights, values], output_shape=shape)
     return mean_operation.WeightedMeanOperation(
         weights, mean, values, features, table).outputs[0]
 
-  return in_turns.in_turns(
-      mean, query + tables, inputs.length, _turn(inputs))
+  result = in_turns.in_turns(mean, query + tables, inputs.length, _QUERIES)
+  _show(shown, visible, inputs)
+  return result
 
 
 def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
@@ -299,11 +298,12 @@ def _concat_features(products, query_dims, key_dims):
     feature = mtf.transpose(feature, ordered + feature.shape.dims[-1:])
     return mtf.broadcast(feature, dims + feature.shape.dims[-1:])
 
-  def concat(features):
-    return features[0] if len(features) == 1 else mtf.concat(features, "channels")
+  return [_concat([conform(p.query, query_dims) for p in products], "channels"),
+          _concat([conform(p.key, key_dims) for p in products], "channels")]
 
-  return [concat([conform(p.query, query_dims) for p in products]),
-          concat([conform(p.key, key_dims) for p in products])]
+
+def _concat(tensors, name):
+  return tensors[0] if len(tensors) == 1 else mtf.concat(tensors, name)
 
 
 def _sum(tables):

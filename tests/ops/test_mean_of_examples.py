@@ -11,7 +11,9 @@ from support import models
 from support.decoding import parse
 from synthesizer_mtf import attention_layer
 from synthesizer_mtf.context import examples
+from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import mean_of_examples
+from synthesizer_mtf.ops import weighted_mean
 from synthesizer_mtf.synthesizers import names
 import tensorflow.compat.v1 as tf
 
@@ -95,6 +97,50 @@ def test_examples_with_prefixes_have_the_gradients_of_masked_rows(
   for name, value in masked.items():
     np.testing.assert_allclose(
         apart[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)
+
+
+class Seen(watchers.Watcher):
+  """Remembers the weights of each layer."""
+
+  def __init__(self):
+    self.weights = []
+
+  def see_weights(self, weights, visible, inputs):
+    order = [*inputs.batch_dims, inputs.heads, inputs.length, inputs.memory_length]
+    self.weights.append(mtf.broadcast(watchers.normalized(weights, visible), order))
+
+
+def seen_weights(notation, tpu=False):
+  """The weights of the real tokens of both stacks, and the model's operations."""
+  parse(notation, "num_layers = 1", "Unitransformer.max_length = 32",
+        *max_lengths(notation))
+  m = models.Model(tpu=tpu)
+  with m.tf_graph.as_default(), watchers.watching(Seen()) as seen:
+    ids, target_ids = m.ids(IDS), m.ids(TARGET_IDS)
+    tokens = [m.ids(np.array(mark) * 5 % models.VOCABULARY) for mark in (
+        IDS, TARGET_IDS)]
+    m.model.call_simple(*tokens, True, mode="eval", encoder_sequence_id=ids,
+                        decoder_sequence_id=target_ids)
+    (values,), _ = m.run(*seen.weights, scale=0.5)
+  assert len(values) == 2
+  return [np.moveaxis(value, 1, 2)[np.array(mark) > 0] for value, mark in zip(
+      values, (IDS, TARGET_IDS))], {type(op) for op in m.graph.operations}
+
+
+@pytest.mark.parametrize("notation", ["R", "T", "V", "FR+FD+V"])
+def test_watchers_see_the_same_weights_however_a_mean_is_computed(
+    notation, monkeypatch):
+  apart, kinds = seen_weights(notation)
+  assert mean_of_examples.MeanOfExamplesOperation in kinds
+  monkeypatch.setattr(examples, "are_apart", lambda context: False)
+  masked, _ = seen_weights(notation)
+  monkeypatch.setattr(weighted_mean, "_QUERIES", 5)
+  in_turns, _ = seen_weights(notation)
+  on_tpu, _ = seen_weights(notation, tpu=True)
+  for stack, expected in enumerate(masked):
+    np.testing.assert_allclose(expected.sum(-1), 1, rtol=1e-5)
+    for found in (apart, in_turns, on_tpu):
+      np.testing.assert_allclose(found[stack], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("notation, bindings", [

@@ -15,6 +15,7 @@ from synthesizer_mtf.training import summaries
 import tensorflow.compat.v1 as tf
 
 IDS = [[5, 9, 3, 7, 1], [8, 4, 1, 0, 0]]
+EXAMPLES = [[1, 1, 2, 2, 2], [1, 1, 1, 0, 0]]
 
 
 def loss_and_gradients(m, **kwargs):
@@ -32,12 +33,14 @@ def lower(m, mesh_shape="", layout="", mesh_impl=None):
           [""] * mtf.convert_to_shape(mesh_shape).size)}, autostack=True)
 
 
-def written(notation, *bindings, mesh_shape="", layout=""):
+def written(notation, *bindings, mesh_shape="", layout="", packed=False):
   """The summaries of one step by tag, and the variables by name."""
   parse(notation, "num_heads = 2", "d_ff = 12", *bindings)
   m = models.Model(mesh_shape=mesh_shape, layout=layout)
   with m.tf_graph.as_default():
-    loss_and_gradients(m)
+    ids = m.ids(EXAMPLES * 2)
+    loss_and_gradients(m, **({"encoder_sequence_id": ids, "decoder_sequence_id": ids}
+                             if packed else {}))
     lowering = lower(m, mesh_shape, layout)
     merged = tf.summary.merge_all()
     generator = np.random.RandomState(0)
@@ -56,11 +59,10 @@ def written(notation, *bindings, mesh_shape="", layout=""):
   return {value.tag: value for value in summary.value}, variables
 
 
-def expected(r, decoder):
-  """The mean entropy and distance of R over the queries of `IDS`."""
+def expected(r, decoder, sizes):
+  """The mean entropy and distance of R over the queries of examples of these sizes."""
   entropy, distance = [], []
-  for row in np.array(IDS):
-    size = (row > 0).sum()
+  for size in sizes:
     visible = np.tril(np.ones((size, size))) if decoder else np.ones((size, size))
     weights = reference.softmax(
         np.where(visible, r[:, :size, :size].astype(float), -1e30))
@@ -71,14 +73,16 @@ def expected(r, decoder):
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_entropy_and_distance_are_those_of_the_formulas(recompute):
-  values, variables = written("R", f"LayerStack.recompute_grads = {recompute}")
+@pytest.mark.parametrize("packed, sizes", [(False, [5, 3]), (True, [2, 3, 3])])
+def test_entropy_and_distance_are_those_of_the_formulas(packed, sizes, recompute):
+  values, variables = written(
+      "R", f"LayerStack.recompute_grads = {recompute}", packed=packed)
   for stack in ("encoder", "decoder"):
     for block in (0, 1):
       place = f"{stack}/block_00{block}"
       entropy, distance = expected(
           variables[f"{place}/layer_000/SyntheticAttention/R"],
-          stack == "decoder")
+          stack == "decoder", sizes)
       prefix = f"attention/{place}"
       np.testing.assert_allclose(
           values[f"{prefix}/entropy"].simple_value, entropy, rtol=1e-4)

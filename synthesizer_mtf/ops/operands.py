@@ -1,0 +1,132 @@
+"""The operands of `mean_of_examples`, each kind a class.
+
+Tensors with `batch` belong to tokens, those without to positions in an example; only
+the last dimension of a table with `batch` is a position, too.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import ClassVar
+from typing import NamedTuple
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf.context import cases
+from synthesizer_mtf.context import examples
+import tensorflow.compat.v1 as tf
+
+
+@dataclasses.dataclass
+class Operand:
+  """An input of the operation. What it means is its class.
+
+  Attributes:
+    tensor: [batch, length, heads, last], or without `batch` [heads, length, last].
+    of_tokens: whether it has a batch.
+    learned: whether it has a gradient.
+    of_keys: whether its tokens or positions are those of keys.
+  """
+  tensor: mtf.Tensor
+  of_tokens: bool
+  learned: ClassVar[bool] = True
+  of_keys: ClassVar[bool] = False
+
+  @classmethod
+  def of(cls, tensor: mtf.Tensor, inputs: cases.PackedExamples) -> "Operand":
+    """The operand for a tensor whose dimensions but the last are in any order."""
+    *others, last = tensor.shape.dims
+    tensor = mtf.rename_dimension(tensor, last.name, "last")
+    of_tokens = inputs.has_batch(tensor)
+    place = inputs.memory_length if cls.of_keys else inputs.length
+    order = ([*inputs.batch_dims, place, inputs.heads] if of_tokens
+             else [inputs.heads, place])
+    last = tensor.shape.dims[-1:]
+    ordered = mtf.transpose(tensor, [d for d in order if d in others] + last)
+    return cls(mtf.broadcast(ordered, order + last), of_tokens)
+
+  def term(self, laid_out: tf.Tensor, layout: examples.Layout,
+           group: examples.Group, length: tf.Tensor) -> "Term":
+    """The `Term` of a group of this length.
+
+    Args:
+      laid_out: [tokens, heads, last], or without `batch` [heads, length, last].
+      layout: where the tokens are.
+      group: one of its groups.
+      length: <int32>[], the tokens of the longest example.
+    """
+    if self.of_tokens:
+      return Term(layout.unjoin(laid_out, group), True)
+    return Term(tf.expand_dims(laid_out[:, :length], 1), False)
+
+  def join(self, layout: examples.Layout, parts: Sequence[tf.Tensor],
+           shape: list[int]) -> tf.Tensor:
+    """[tokens, heads, last], of what each group has in the place of a term."""
+    del shape
+    return layout.join(list(parts))
+
+
+class Priority(Operand):
+  """When queries read, and when keys are written: <float32> whole numbers."""
+
+  learned = False
+
+  @classmethod
+  def of(cls, tensor: mtf.Tensor, inputs: cases.PackedExamples) -> "Operand":
+    dims = [*inputs.batch_dims, inputs.length]
+    return cls(mtf.reshape(
+        mtf.cast(mtf.transpose(tensor, dims), tf.float32),
+        dims + [mtf.Dimension("one", 1), mtf.Dimension("last", 1)]), True)
+
+
+class Query(Operand):
+  """The queries of an inner product."""
+
+
+class Key(Operand):
+  """The keys of an inner product."""
+
+  of_keys = True
+
+
+class Values(Key):
+  """What the mean is of."""
+
+
+class Factor(Operand):
+  """An operand of `Products`: what repeats, and after it what tiles."""
+
+
+class Table(Operand):
+  """Logits one by one: the last dimension is the position of the key."""
+
+  def term(self, laid_out: tf.Tensor, layout: examples.Layout,
+           group: examples.Group, length: tf.Tensor) -> "Term":
+    if self.of_tokens:
+      return Term(layout.unjoin(laid_out, group)[..., :length], True)
+    return Term(tf.expand_dims(laid_out[:, :length, :length], 1), False)
+
+  def join(self, layout: examples.Layout, parts: Sequence[tf.Tensor],
+           shape: list[int]) -> tf.Tensor:
+    parts = [pad(part, [None, None, None, shape[-1]]) for part in parts]
+    for part in parts:
+      part.set_shape([shape[-2], None, None, shape[-1]])
+    return layout.join(parts)
+
+
+class Term(NamedTuple):
+  """One operand, in one group.
+
+  Attributes:
+    block: [heads, examples, positions, last]; one example if it has no batch.
+    of_tokens: whether it has a batch.
+  """
+  block: tf.Tensor
+  of_tokens: bool
+
+
+def pad(tensor: tf.Tensor, sizes: Sequence[int | None] | tf.Tensor) -> tf.Tensor:
+  """Zeros after the end of each dimension; None in a list leaves it as it is."""
+  shape = tf.shape(tensor)
+  if isinstance(sizes, list):
+    sizes = tf.stack([shape[i] if size is None else size
+                      for i, size in enumerate(sizes)])
+  return tf.pad(tensor, tf.stack([tf.zeros_like(sizes), sizes - shape], 1))
