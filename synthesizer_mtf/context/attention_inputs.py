@@ -142,11 +142,6 @@ class AttentionInputs:
     return self.batch_dims + [self.heads] + self.length_dims
 
   @property
-  def key_dims(self) -> list[mtf.Dimension]:
-    """[batch, heads, memory_length]"""
-    return self.batch_dims + [self.heads, self.memory_length]
-
-  @property
   def length_dims(self) -> list[mtf.Dimension]:
     """[length]; nothing in incremental mode."""
     return [self.length]

@@ -56,10 +56,15 @@ def weighted_mean(inputs: attention_inputs.AttentionInputs,
 
 
 def _of_rows(inputs, logits, values, visible):
-  products, tables = _products_and_tables(inputs, logits, visible)
-  mean = (_with_batch if any(map(inputs.has_batch, sum(map(list, products), tables)))
-          else _without_batch)
-  return mean(inputs, products, tables, values, visible)
+  terms = products, tables = _products_and_tables(inputs, logits, visible)
+  if any(map(inputs.has_batch, sum(map(list, products), tables))):
+    mean, turns = _with_batch(
+        *terms, values, visible.keys, inputs.query_dims, inputs.on_tpu)
+  else:
+    mean, turns = _without_batch(*terms, values, visible.keys, inputs.query_dims)
+  watchers.show_weights(lambda: _concat(
+      [make() for make in turns], inputs.length.name), visible, inputs)
+  return mean
 
 
 @weighted_mean.register
@@ -129,7 +134,7 @@ def _products_and_tables(inputs, logits, visible):
       mtf.transpose(t, [d for d in order if d in t.shape.dims]) for t in tables]
 
 
-def _without_batch(inputs, products, tables, values, visible):
+def _without_batch(products, tables, values, visible_keys, query_dims):
   """The weighted mean for logits that all examples share.
 
   The maximum of a row is taken over padding, too. A row is exact as long as no
@@ -137,29 +142,30 @@ def _without_batch(inputs, products, tables, values, visible):
   comes near the smallest float32.
 
   Args:
-    inputs: an `AttentionInputs`.
     products: a list of `InnerProduct`.
     tables: a list of tensors with any of the dimensions heads, length and
-      memory_length.
+      memory_length, in which what pairs may not see is hidden.
     values: <float>[batch, heads, memory_length, d_kv]
-    visible: a `Visibility`, of which the pairs are in the tables already.
+    visible_keys: that of a `Visibility`.
+    query_dims: [batch, heads, length]
 
   Returns:
-    <float>[heads, length, batch, d_kv]
+    <float>[heads, length, batch, d_kv]; and a list of functions that return the
+    weights of some queries each.
   """
   known = [d for t in sum(map(list, products), tables) for d in t.shape.dims]
-  lead = [d for d in inputs.batch_dims + [inputs.heads] if d in known]
-  batch = [d for d in inputs.batch_dims if d not in lead]
+  *others, heads, whole_length = query_dims
+  memory_length, d_kv = values.shape.dims[-2:]
+  lead = [d for d in others + [heads] if d in known]
+  batch = [d for d in others if d not in lead]
   seen = None
-  if visible.keys is not None:
-    seen = mtf.cast(visible.keys, values.dtype)
+  if visible_keys is not None:
+    seen = mtf.cast(visible_keys, values.dtype)
     values *= seen
-  values = mtf.transpose(
-      values, lead + [inputs.memory_length] + batch + [inputs.d_kv])
-  features = _concat_features(
-      products, lead + [inputs.length], lead + [inputs.memory_length])
+  values = mtf.transpose(values, lead + [memory_length] + batch + [d_kv])
+  features = _concat_features(products, lead + [whole_length], lead + [memory_length])
   query, key = features[:1], features[1:]
-  shown = []
+  turns = []
 
   def mean(length, rows):
     features, tables = rows[:len(query)] + key, rows[len(query):]
@@ -167,25 +173,16 @@ def _without_batch(inputs, products, tables, values, visible):
     product = [_inner_product(*features)] if features else []
     weights = mtf.cast(
         softmax(_sum(table + product), gradient=0), values.dtype)
-    shown.append(lambda: weights)
-    mean = mtf.einsum([weights, values], output_shape=(
-        lead + [length] + batch + [inputs.d_kv]))
+    turns.append(lambda: weights)
+    mean = mtf.einsum([weights, values], output_shape=lead + [length] + batch + [d_kv])
     total = [] if seen is None else [_total(weights, seen)]
     return mean_operation.WeightedMeanOperation(
         weights, mean / total[0] if total else mean, values, features, table,
         total + [seen] if total else []).outputs[0]
 
   # To cut a table and to join its gradient would cost more than it saves.
-  result = in_turns.in_turns(
-      mean, query + tables, inputs.length, _QUERIES if query else inputs.length.size)
-  _show(shown, visible, inputs)
-  return result
-
-
-def _show(shown, visible, inputs):
-  """Shows watchers the weights of all turns; `shown` has a function for each."""
-  watchers.show_weights(
-      lambda: _concat([make() for make in shown], inputs.length.name), visible, inputs)
+  size = _QUERIES if query else whole_length.size
+  return in_turns.in_turns(mean, query + tables, whole_length, size), turns
 
 
 def _total(weights, seen):
@@ -203,16 +200,18 @@ def _total(weights, seen):
   return total + mtf.cast(mtf.equal(total, 0), total.dtype)
 
 
-def _with_batch(inputs, products, tables, values, visible):
+def _with_batch(products, tables, values, visible_keys, query_dims, on_tpu):
   """The weighted mean for logits that differ between examples.
 
   The arguments are those of `_without_batch`, but any of them may have `batch`; so
-  has the result, <float>[batch, heads, length, d_kv].
+  has the mean, <float>[batch, heads, length, d_kv].
   """
-  bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
-  features = _concat_features(products, inputs.query_dims, inputs.key_dims)
+  *lead, whole_length = query_dims
+  memory_length, d_kv = values.shape.dims[-2:]
+  bias = [] if visible_keys is None else [visibility.bias(visible_keys)]
+  features = _concat_features(products, query_dims, lead + [memory_length])
   query, key = features[:1], features[1:]
-  shown = []
+  turns = []
   biased_key = [mean_operation.append_channel(*key, *bias)] if key and bias else key
 
   def product(query):
@@ -221,26 +220,23 @@ def _with_batch(inputs, products, tables, values, visible):
     return _inner_product(query, *biased_key)
 
   def mean(length, rows):
-    dims = inputs.batch_dims + [inputs.heads, length]
     features, tables = rows[:len(query)] + key, rows[len(query):]
     table = [_sum(tables)] if tables else []
     logits = _sum(table + ([product(features[0])] if features else bias))
-    shape = dims + [inputs.d_kv]
-    if inputs.on_tpu:
+    shape = lead + [length, d_kv]
+    if on_tpu:
       weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
       mean, total = mean_operation.divided_mean(
           weights, values, shape, features, table)
-      shown.append(lambda: weights / total)
+      turns.append(lambda: weights / total)
       return mean
     weights = mtf.cast(softmax(logits, gradient=0), values.dtype)
-    shown.append(lambda: weights)
+    turns.append(lambda: weights)
     mean = mtf.einsum([weights, values], output_shape=shape)
     return mean_operation.WeightedMeanOperation(
         weights, mean, values, features, table).outputs[0]
 
-  result = in_turns.in_turns(mean, query + tables, inputs.length, _QUERIES)
-  _show(shown, visible, inputs)
-  return result
+  return in_turns.in_turns(mean, query + tables, whole_length, _QUERIES), turns
 
 
 def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
