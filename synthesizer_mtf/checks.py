@@ -24,7 +24,7 @@ def check_whole(name: str, value: Any, least: int = 1,
     remedy: what to do, if it is more than to change the parameter.
   """
   if not is_whole(value, least):
-    raise ValueError(
+    raise Error(
         f"`{name}` is {value!r} but must be a whole number of at least {least}; "
         f"{remedy or f'change `{name}`'}.")
 
@@ -34,7 +34,7 @@ def check_boolean(name: str, value: Any, or_none: bool = False) -> None:
   if isinstance(value, bool) or (or_none and value is None):
     return
   choices = "None, True or False" if or_none else "True or False"
-  raise ValueError(
+  raise Error(
       f"`{name}` is {value!r} but must be {choices}; change it.")
 
 
@@ -42,7 +42,7 @@ def check_not_negative(name: str, value: Any) -> None:
   """Raises a ValueError unless `value` is a number of at least 0."""
   number = isinstance(value, (int, float)) and not isinstance(value, bool)
   if not number or not value >= 0:
-    raise ValueError(
+    raise Error(
         f"`{name}` is {value!r} but must be a number of at least 0; change "
         f"`{name}`.")
 
@@ -50,7 +50,7 @@ def check_not_negative(name: str, value: Any) -> None:
 def check_length(name: str, max_length: int, length: int) -> None:
   """Raises a ValueError, naming the gin parameter, if length > max_length."""
   if length > max_length:
-    raise ValueError(
+    raise Error(
         f"`{name}` is {max_length} but the sequence has length {length}; raise "
         f"`{name}` to {length} or more, or shorten the task's sequences with "
         "`utils.run.sequence_length`.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import logging
 from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
 from synthesizer_mtf.layers import attention
 from synthesizer_mtf.layers import convolutions
 from synthesizer_mtf.layers import linformer
@@ -64,12 +65,12 @@ def _names(notation):
   names = [n.strip() if isinstance(n, str) else n for n in names]
   unknown = [n for n in names if n not in SYNTHESIZING_FUNCTIONS]
   if unknown and unknown[0] in LAYERS:
-    raise ValueError(
+    raise checks.Error(
         f"`synthesizer_stack.attention` names {notation!r}, but {unknown[0]!r} is "
         "a whole layer, which does not mix with others; name it alone, or mix "
         f"some of {', '.join(SYNTHESIZING_FUNCTIONS)}.")
   if unknown:
-    raise ValueError(
+    raise checks.Error(
         f"`synthesizer_stack.attention` names {notation!r}, but "
         f"{unknown[0]!r} is not an attention; use one of "
         f"{', '.join(LAYERS) + ', ' if LAYERS else ''}"
@@ -94,7 +95,7 @@ def _construct(notation, layer_cls, parts, kwargs, **fixed):
   for name in kwargs:
     if name not in allowed:
       known = sorted(allowed.union(*map(_parameters, parts)))
-      raise ValueError(
+      raise checks.Error(
           f"{notation!r} has no parameter `{name}`; it has {', '.join(known)}.")
   return layer_cls(**kwargs, **fixed)
 

@@ -82,13 +82,13 @@ def _is_self_attention(layer):
 def _per_block(attention, num_blocks):
   name = _name(gin.current_scope_str())
   if not num_blocks:
-    raise ValueError(
+    raise checks.Error(
         f"`{name}` is {attention!r} but the stack has no SelfAttention to "
         "replace; name it in `make_layer_stack.layers`.")
   if not isinstance(attention, (list, tuple)):
     return [attention] * num_blocks
   if len(attention) != num_blocks:
-    raise ValueError(
+    raise checks.Error(
         f"`{name}` has {len(attention)} entries, {attention!r}, but the stack "
         f"has {num_blocks} blocks; give one entry for each block, or one "
         "notation for all.")
@@ -99,7 +99,7 @@ def _make(choice):
   if callable(choice):
     layer = choice()
     if not isinstance(layer, transformer.TransformerLayer):
-      raise ValueError(
+      raise checks.Error(
           f"`synthesizer_stack.attention` is {choice!r}, which is not an "
           "attention layer; name a notation such as \"R+V\", or a layer such as "
           "@SyntheticAttention.")
@@ -134,7 +134,7 @@ def _check_no_other_stack(config):
     if selector.endswith("transformer.make_layer_stack"):
       other = bound.get("layer_stack_cls")
       if other is not None and "synthesizer_stack" not in repr(other):
-        raise ValueError(
+        raise checks.Error(
             f"`{scope + '/' if scope else ''}make_layer_stack.layer_stack_cls` "
             f"is {other!r}, so that `synthesizer_stack.attention` would not be "
             f"used; bind `synthesizer_stack.layer_stack_cls = {other!r}` instead.")
@@ -220,7 +220,7 @@ def _check_used(chosen, used):
   if chosen and not used:
     names = ", ".join(f"`{_name(scope)} = {attention!r}`"
                       for scope, attention in chosen.items())
-    raise ValueError(
+    raise checks.Error(
         f"{names} is bound, but no stack of the model uses it: only what T5's "
         "`make_layer_stack` makes, in gin's scope of the binding, does; let it "
         "make the stacks, mend the scope, or leave the binding out.")

@@ -21,6 +21,7 @@ import sys
 from typing import Any
 
 import numpy as np
+from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
 
 # Column: its scores, as `eval` names them without "eval/synth_".
@@ -96,7 +97,7 @@ def read_scores(folder: str) -> dict[int, dict[str, float]]:
         if value.tag.removeprefix(_PREFIX) in names:
           found[event.step][value.tag] = value.simple_value
   if not found:
-    raise ValueError(
+    raise checks.Error(
         f"{folder!r} has no event file with scores of synth_glue_* or "
         "synth_super_glue_* tasks; name the folder that a run with eval.gin "
         "has written, as MODEL_DIR/validation_eval.")

@@ -11,6 +11,7 @@ from typing import Any
 
 from absl import logging
 import seqio
+from synthesizer_mtf import checks
 import tensorflow.compat.v2 as tf
 
 _NAME = "made_with.json"
@@ -57,8 +58,8 @@ def check(task: seqio.Task, split: str) -> None:
   """
   folder = task.cache_dir
   if not tf.io.gfile.exists(seqio.get_cached_info_path(folder, split)):
-    raise ValueError(f"the cache {folder!r} of task {task.name!r} has no split "
-                     f"{split!r}; choose another, or {_REMEDY}")
+    raise checks.Error(f"the cache {folder!r} of task {task.name!r} has no split "
+                       f"{split!r}; choose another, or {_REMEDY}")
   path = os.path.join(folder, _NAME)
   if not tf.io.gfile.exists(path):
     _check_examples(task, folder, split)
@@ -68,7 +69,7 @@ def check(task: seqio.Task, split: str) -> None:
   now = made_with(task)
   for what in sorted({*then, *now}):
     if then.get(what) != now.get(what):
-      raise ValueError(
+      raise checks.Error(
           f"the cache {folder!r} of task {task.name!r} was made with another "
           f"{what}: {then.get(what)}, and now it is {now.get(what)}; {_REMEDY}")
 
@@ -95,7 +96,7 @@ def _check_example(task, folder, example):
       ids = list(features[name].int64_list.value)
       now = list(feature.vocabulary.encode(text[0].decode("utf-8")))
       if ids != now:
-        raise ValueError(
+        raise checks.Error(
             f"the cache {folder!r} of task {task.name!r} was made with another "
             f"vocabulary: there {text[0][:40]!r}... is {ids[:5]}..., and now it is "
             f"{now[:5]}...; {_REMEDY}")

@@ -25,6 +25,7 @@ import os
 from absl import logging
 import gin
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import text_source
 
 _PARAMETER = "synthesizer_mtf.tasks.dialogue_metrics.word_vectors"
@@ -124,7 +125,7 @@ def _package(name):
   try:
     return importlib.import_module(name)
   except ModuleNotFoundError as error:
-    raise ValueError(
+    raise checks.Error(
         f"The metrics of synth_personachat need {name.split('.')[0]}, which is "
         "not installed; install synthesizer-mtf's extra named dialogue, by "
         "pip install '.[dialogue]' in its checkout.") from error
@@ -160,8 +161,8 @@ def _word_vectors_path():
   origin, paths = text_source.chosen_globs(_PARAMETER, _VARIABLE, value)
   paths = text_source.find_files(origin, paths)
   if len(paths) > 1:
-    raise ValueError(f"{origin} names {len(paths)} files; name one, in GloVe's "
-                     "text format.")
+    raise checks.Error(f"{origin} names {len(paths)} files; name one, in GloVe's "
+                       "text format.")
   return paths[0]
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 import json
 
+from synthesizer_mtf import checks
+
 _SUFFIXES = (".jsonl", ".json")
 
 
@@ -35,11 +37,11 @@ def strings(line: str, keys: Sequence[str]) -> tuple[str, ...]:
   if not all(isinstance(text, str) for text in found):
     noun = "string" if len(keys) == 1 else "strings"
     needed = " and ".join(f'"{key}"' for key in keys)
-    raise ValueError(
+    raise checks.Error(
         f"an object with the {noun} {needed} is needed, not {line[:80]!r}.")
   if any("\ud800" <= letter <= "\udfff" for text in found for letter in text):
-    raise ValueError("half of a surrogate pair (\\ud800 to \\udfff), which is "
-                     "no text; write the whole character.")
+    raise checks.Error("half of a surrogate pair (\\ud800 to \\udfff), which is "
+                       "no text; write the whole character.")
   return found
 
 
@@ -47,8 +49,8 @@ def _load(line):
   try:
     return json.loads(line)
   except ValueError as error:
-    raise ValueError(
+    raise checks.Error(
         f"not JSON ({error}); write one object per line.") from None
   except RecursionError:
-    raise ValueError("JSON that is nested too deeply to be read; write one "
-                     "object of strings per line.") from None
+    raise checks.Error("JSON that is nested too deeply to be read; write one "
+                       "object of strings per line.") from None

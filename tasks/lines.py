@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import io
 import zlib
 
+from synthesizer_mtf import checks
 import tensorflow.compat.v2 as tf
 
 BOM = "\ufeff"
@@ -48,8 +49,8 @@ class Lines:
       else:
         self.blank += 1
     if self.blank == self.number:
-      raise ValueError(f"{self.path!r} holds no text; give a file with some, "
-                       "or leave it out.")
+      raise checks.Error(f"{self.path!r} holds no text; give a file with some, "
+                         "or leave it out.")
 
   def skip_blank(self) -> None:
     """Counts the last line as blank, for it holds nothing to learn from."""
@@ -57,7 +58,7 @@ class Lines:
 
   def error(self, message: str) -> ValueError:
     """Returns a ValueError that says where this line is."""
-    return ValueError(f"{self.path!r}, line {self.number}: {message}")
+    return checks.Error(f"{self.path!r}, line {self.number}: {message}")
 
   def _decode(self, line):
     """Returns the text of a line."""
@@ -82,7 +83,7 @@ class Lines:
         else:
           yield from self._gzip_lines(f)
     except tf.errors.OpError as error:
-      raise ValueError(
+      raise checks.Error(
           f"{self.path!r} cannot be read ({reason(error)}); give a file that "
           "this user may read, or leave it out.") from error
 
@@ -90,8 +91,8 @@ class Lines:
     try:
       yield from io.BufferedReader(_Blocks(self._gunzip(file)), _BLOCK)
     except (EOFError, zlib.error) as error:
-      raise ValueError(f"{self.path!r} ends in .gz but is not a whole gzip file "
-                       f"({error}); rename or compress it again.") from error
+      raise checks.Error(f"{self.path!r} ends in .gz but is not a whole gzip file "
+                         f"({error}); rename or compress it again.") from error
 
   def _gunzip(self, file):
     """Yields what the members of a gzip file hold, one after the other.

@@ -15,6 +15,7 @@ import functools
 
 import gin
 import seqio
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 import tensorflow.compat.v2 as tf
 
@@ -31,7 +32,7 @@ def _rates(rates=None):
   """Returns a dict from names of tasks to numbers; gin passes it."""
   if not isinstance(rates, Mapping) or not rates or not all(
       isinstance(rate, (int, float)) and rate > 0 for rate in rates.values()):
-    raise ValueError(
+    raise checks.Error(
         f"`{_PARAMETER}` is {rates!r} but must be a dict from names of tasks to "
         "numbers above 0; write it as {'synth_text_pairs': 3.0, 'synth_squad': 1.0}.")
   return rates
@@ -75,7 +76,7 @@ def _member(name):
     return name
   if all(gin_files.bound(f"{scope}/{parameter}", _UNBOUND) is _UNBOUND
          for parameter in _FILES):
-    raise ValueError(
+    raise checks.Error(
         f"`{_PARAMETER}` names {name!r}, but gin binds no files in the scope "
         f"{scope!r}; write, as for others of your files, "
         f"{scope}/synthesizer_mtf.tasks.pairs.train = '/data/{scope}.tsv'.")

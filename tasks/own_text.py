@@ -30,6 +30,7 @@ import functools
 from absl import logging
 import gin
 import seqio
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import c4
 from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import dialogue_metrics
@@ -65,8 +66,8 @@ _MODULE = "synthesizer_mtf.tasks"
 def _text(train=None, validation=None, test=None, key="text"):
   """Returns (a dict from splits to globs, the key of JSON lines)."""
   if key is not None and not (key and isinstance(key, str)):
-    raise ValueError(f"`{_MODULE}.text.key` is {key!r}; name the key of the text "
-                     "in JSON lines, or None to read them as plain text.")
+    raise checks.Error(f"`{_MODULE}.text.key` is {key!r}; name the key of the text "
+                       "in JSON lines, or None to read them as plain text.")
   return {"train": train, "validation": validation, "test": test}, key
 
 
@@ -83,7 +84,7 @@ def pair_classes() -> tuple[str, ...]:
   classes = _pairs()["classes"]
   if (not isinstance(classes, (list, tuple)) or len(set(classes)) < max(
       2, len(classes)) or not all(c and isinstance(c, str) for c in classes)):
-    raise ValueError(
+    raise checks.Error(
         f"`{_MODULE}.pairs.classes` is {classes!r} but must be the names of two or "
         "more classes, as they stand in the files; write it as ['neg', 'pos'].")
   return tuple(classes)
@@ -99,7 +100,7 @@ class _PairsTask(task.Task):
       names = [names]
     for name in names:
       if name not in METRICS:
-        raise ValueError(
+        raise checks.Error(
             f"`{_MODULE}.pairs.metrics` names {name!r}, which is no metric; use some "
             f"of {', '.join(map(repr, METRICS))}.")
     return [METRICS[name] for name in names]
@@ -190,8 +191,8 @@ def _json_documents(lines, key, parameter):
     else:
       lines.skip_blank()
   if not found:
-    raise ValueError(f"{lines.path!r} holds no text; give a file with some, or "
-                     "leave it out.")
+    raise checks.Error(f"{lines.path!r} holds no text; give a file with some, or "
+                       "leave it out.")
 
 
 def _check_is_text(lines, line, key, parameter):
@@ -233,8 +234,8 @@ def _columns(line):
   """Returns the two columns of a line."""
   pair = tuple(line.split("\t"))
   if len(pair) != 2:
-    raise ValueError(f"{len(pair)} columns, but a pair needs 2, the input and "
-                     "the target, with one tab between them.")
+    raise checks.Error(f"{len(pair)} columns, but a pair needs 2, the input and "
+                       "the target, with one tab between them.")
   return pair
 
 

@@ -17,6 +17,7 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 from numpy import typing as npt
 import seqio
+from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 
@@ -84,8 +85,8 @@ def perplexities(
   """
   tokens, words = np.asarray(tokens), np.asarray(words)
   if not tokens.sum():
-    raise ValueError("the examples of this evaluation have no tokens; choose "
-                     "another `utils.run.dataset_split`.")
+    raise checks.Error("the examples of this evaluation have no tokens; choose "
+                       "another `utils.run.dataset_split`.")
   loss = -np.asarray(scores, np.float64)[tokens > 0].sum()
   return {
       "perplexity_per_token": float(np.exp(loss / tokens.sum())),

@@ -36,6 +36,7 @@ import re
 
 import gin
 import seqio
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import dialogue_metrics
 from synthesizer_mtf.tasks import lines as lines_lib
@@ -55,8 +56,8 @@ _PERSONA = re.compile(r"(your|partner's) persona:\s*(.*)")
 def _chosen(directory=None, persona="self_original", history=None):
   """Returns (directory, persona, history); gin passes the arguments."""
   if history is not None and (not isinstance(history, int) or history < 0):
-    raise ValueError(f"`{_PARAMETER}.history` is {history!r}; it must be a "
-                     "number of utterances, 0 or more, or None for all.")
+    raise checks.Error(f"`{_PARAMETER}.history` is {history!r}; it must be a "
+                       "number of utterances, 0 or more, or None for all.")
   return directory, persona, history
 
 
@@ -66,15 +67,15 @@ def _files(split):
   origin, folders = text_source.chosen_globs(
       f"{_PARAMETER}.directory", _VARIABLE, directory)
   if len(folders) != 1 or not tf.io.gfile.isdir(folders[0]):
-    raise ValueError(f"{origin} is {', '.join(folders)!r}, which is not a "
-                     "folder; name the one folder with the files of ParlAI's "
-                     "PersonaChat.")
+    raise checks.Error(f"{origin} is {', '.join(folders)!r}, which is not a "
+                       "folder; name the one folder with the files of ParlAI's "
+                       "PersonaChat.")
   name = f"{_FILE_NAMES[split]}_{persona}.txt"
   path = f"{folders[0].rstrip('/')}/{name}"
   for candidate in (path, path + ".gz"):
     if tf.io.gfile.exists(candidate):
       return origin, [candidate]
-  raise ValueError(
+  raise checks.Error(
       f"{origin} is {folders[0]!r}, which has no {name!r}; put it there, or "
       f"choose others by `{_PARAMETER}.persona`, which is {persona!r}.")
 
@@ -109,8 +110,8 @@ def parse(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
         yield _inputs(said, personas), columns[1]
         said.append(columns[1])
   if not found:
-    raise ValueError(f"{lines.path!r} has no replies; they follow the "
-                     "utterance after a tab.")
+    raise checks.Error(f"{lines.path!r} has no replies; they follow the "
+                       "utterance after a tab.")
 
 
 def _numbered(line, lines):

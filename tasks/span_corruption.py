@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import gin
 import numpy as np
 import seqio
+from synthesizer_mtf import checks
 from t5.data import preprocessors
 import tensorflow.compat.v2 as tf
 
@@ -48,7 +49,7 @@ def span_corruption(
   needed = sentinels_needed(
       sequence_length["inputs"], noise_density, mean_noise_span_length)
   if needed > len(ids):
-    raise ValueError(
+    raise checks.Error(
         f"span corruption of {sequence_length['inputs']} inputs takes out {needed} "
         f"spans, and each needs a sentinel, but the vocabulary has {len(ids)}; raise "
         f"`{_NAME}.mean_noise_span_length`, which is {mean_noise_span_length}, lower "
@@ -86,10 +87,10 @@ def sentinels_needed(inputs_length: int, noise_density: float,
 
 def _check(noise_density, mean_noise_span_length):
   if not _is_number(noise_density) or not 0 < noise_density < 1:
-    raise ValueError(f"`{_NAME}.noise_density` is {noise_density!r} but must be a "
-                     "number between 0 and 1; change it.")
+    raise checks.Error(f"`{_NAME}.noise_density` is {noise_density!r} but must be a "
+                       "number between 0 and 1; change it.")
   if not _is_number(mean_noise_span_length) or mean_noise_span_length < 1:
-    raise ValueError(
+    raise checks.Error(
         f"`{_NAME}.mean_noise_span_length` is {mean_noise_span_length!r} but must "
         "be a number of tokens, 1 or more; change it.")
 

@@ -29,6 +29,7 @@ import sys
 from typing import Any
 
 import seqio
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import glue  # noqa: F401 (it registers)
 from synthesizer_mtf.tasks import super_glue  # noqa: F401 (it registers)
 import tensorflow.compat.v2 as tf
@@ -68,7 +69,7 @@ def lines(task: str, rows: Sequence[Mapping[str, Any]], predictions: Sequence[An
     ValueError: there are more or fewer predictions than examples.
   """
   if len(rows) != len(predictions):
-    raise ValueError(
+    raise checks.Error(
         f"{task} has {len(predictions)} predictions but {len(rows)} examples; "
         "evaluate all of the split, as with --gin_param=\"mesh_eval_dataset_fn."
         "num_eval_examples = -1\".")
@@ -132,7 +133,7 @@ def find(folder: str, step: int | None) -> tuple[int, dict[str, str]]:
       found.setdefault(int(match[2]), {})[match[1]] = os.path.join(folder, name)
   if not found or (step is not None and step not in found):
     steps = ", ".join(map(str, sorted(found))) or "none"
-    raise ValueError(
+    raise checks.Error(
         f"{folder!r} has no predictions of synth_glue_* or synth_super_glue_* tasks"
         f"{'' if step is None else f' at step {step}'} (steps that it has: {steps}); "
         "evaluate with eval.gin and `utils.run.dataset_split = 'test'`, and name "

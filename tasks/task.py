@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import seqio
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import cache_record
 import tensorflow.compat.v2 as tf
 
@@ -31,7 +32,7 @@ class Task(seqio.Task):
     """Raises a ValueError if the data set has no such split."""
     if split not in self.splits:
       getattr(self.source, "check_split", lambda split: None)(split)
-      raise ValueError(
+      raise checks.Error(
           f"task {self.name!r} has no split {split!r}; bind "
           f"`utils.run.dataset_split` to one of those that it has, which are "
           f"{', '.join(map(repr, self.splits))}.")

@@ -17,6 +17,7 @@ from absl import logging
 import gin
 import numpy as np
 import seqio
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import lines as lines_lib
 import tensorflow.compat.v2 as tf
 
@@ -267,14 +268,14 @@ def find_files(origin: str, globs: Iterable[str]) -> list[str]:
   for pattern in globs:
     found = _matches(pattern)
     if not found:
-      raise ValueError(
+      raise checks.Error(
           f"{origin} is {pattern!r}, but there is no such file; give paths "
           "or globs of files that exist.")
     paths.update(found)
   for path in sorted(paths):
     if tf.io.gfile.isdir(path):
-      raise ValueError(f"{origin} names {path!r}, which is a folder; name its "
-                       f"files, as in {os.path.join(path, '*.txt')!r}.")
+      raise checks.Error(f"{origin} names {path!r}, which is a folder; name its "
+                         f"files, as in {os.path.join(path, '*.txt')!r}.")
   return sorted(paths)
 
 
@@ -309,6 +310,6 @@ def chosen_globs(
   globs = [value] if isinstance(value, str) else value
   if not globs or not isinstance(globs, (list, tuple)) or not all(
       v and isinstance(v, str) for v in globs):
-    raise ValueError(f"{origin} is {value or None!r}; set it to the path, "
-                     "the glob or a list of globs of your files.")
+    raise checks.Error(f"{origin} is {value or None!r}; set it to the path, "
+                       "the glob or a list of globs of your files.")
   return origin, globs

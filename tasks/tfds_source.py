@@ -14,6 +14,7 @@ from typing import Any
 
 import gin
 import seqio
+from synthesizer_mtf import checks
 import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
 
@@ -29,13 +30,13 @@ def _chosen_name(default, names=None):
   names = {} if names is None else names
   if not isinstance(names, dict) or not all(
       isinstance(name, str) for pair in names.items() for name in pair):
-    raise ValueError(
+    raise checks.Error(
         f"`{_PARAMETER}` is {names!r} but must be a dict from names of data sets to "
         "others, as {'c4/en:3.1.0': 'c4/realnewslike:3.1.0'}; change it.")
   for name, other in names.items():
     pattern = re.compile(re.escape(name).replace(r"\*", "(.*)"))
     if not any(map(pattern.fullmatch, _DEFAULTS)):
-      raise ValueError(
+      raise checks.Error(
           f"`{_PARAMETER}` replaces {name!r}, but no task reads a data set of that "
           f"name; there are {', '.join(sorted(_DEFAULTS))}.")
     if match := pattern.fullmatch(default):
@@ -105,7 +106,7 @@ class PreparedDataSource(seqio.TfdsDataSource):
     except Exception as error:  # Builders raise what their servers make of it.
       name = self.tfds_dataset.name
       folder = self.tfds_dataset.data_dir or tfds.core.constants.DATA_DIR
-      raise ValueError(
+      raise checks.Error(
           f"TFDS data set {name!r} is not in {str(folder)!r} and cannot be "
           f"prepared there ({type(error).__name__}: {_first_line(error)}); "
           "name the directory that has it by --t5_tfds_data_dir, or run `tfds "

@@ -56,11 +56,11 @@ _VOCAB_DIVISOR = ("transformer.Unitransformer.vocab_divisor", 128)
 def _chosen(sentencepiece_model=None, extra_ids=None):
   """Returns (where the path is from, path, extra ids); gin passes the arguments."""
   if extra_ids is not None and not checks.is_whole(extra_ids, 0):
-    raise ValueError(f"`{EXTRA_IDS_PARAMETER}` is {extra_ids!r} but must be a whole "
-                     "number of at least 0; change it.")
+    raise checks.Error(f"`{EXTRA_IDS_PARAMETER}` is {extra_ids!r} but must be a whole "
+                       "number of at least 0; change it.")
   if sentencepiece_model is not None:
     if not isinstance(sentencepiece_model, str):
-      raise ValueError(f"`{PARAMETER}` is {sentencepiece_model!r}; {_remedy()}")
+      raise checks.Error(f"`{PARAMETER}` is {sentencepiece_model!r}; {_remedy()}")
     return f"`{PARAMETER}`", sentencepiece_model, extra_ids
   if os.environ.get(VARIABLE):
     return (f"the environment variable {VARIABLE}", os.environ[VARIABLE], extra_ids)
@@ -92,7 +92,7 @@ class Pieces(seqio.SentencePieceVocabulary):
       self._sp_model = model.SerializeToString()
       self._tokenizer.LoadFromSerializedProto(self._sp_model)
     except (message.DecodeError, RuntimeError) as error:
-      raise ValueError(
+      raise checks.Error(
           f"{origin} is {path!r}, which is not a SentencePiece model; "
           f"{_remedy()}") from error
     _check_ids(origin, path, self._tokenizer)
@@ -150,7 +150,7 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
 
   def _pieces(self):
     if isinstance(chosen(), Bytes):
-      raise ValueError(
+      raise checks.Error(
           f"{_chosen()[0]} is {BYTES!r}, which has no pieces of words as this task "
           "needs them; choose another task, or a SentencePiece model.")
     return chosen()
@@ -248,7 +248,7 @@ def _read(origin, path):
     with tf.io.gfile.GFile(path, "rb") as f:
       return f.read()
   except tf.errors.OpError as error:
-    raise ValueError(
+    raise checks.Error(
         f"{origin} is {path!r}, which cannot be read "
         f"({lines.reason(error)}); {_remedy()}") from error
 
@@ -256,7 +256,7 @@ def _read(origin, path):
 def _check_ids(origin, path, tokenizer):
   ids = (tokenizer.pad_id(), tokenizer.eos_id(), tokenizer.unk_id())
   if ids != (0, 1, 2):
-    raise ValueError(
+    raise checks.Error(
         f"{origin} is {path!r}, whose ids of padding, end of sequence and "
         f"unknown are {ids}, but T5 needs (0, 1, 2); train the model with "
         "pad_id=0, eos_id=1, unk_id=2, bos_id=-1, as "
@@ -280,13 +280,13 @@ def _add_sentinels(model, which, extra_ids):
       found[int(match[1])] = i
   built_in = len(found)
   if set(found) != set(range(built_in)):
-    raise ValueError(
+    raise checks.Error(
         f"{which}, whose pieces <extra_id_N> are not numbered from 0 on but "
         f"{sorted(found)}; {_remedy()}")
   if extra_ids is None:
     extra_ids = built_in or EXTRA_IDS
   if extra_ids < built_in:
-    raise ValueError(
+    raise checks.Error(
         f"`{EXTRA_IDS_PARAMETER}` is {extra_ids}, but {which}, which has "
         f"{built_in} built in; set it to as many or more.")
   first = [] if built_in else range(min(extra_ids, EXTRA_IDS))

@@ -3,6 +3,8 @@
 import argparse
 import os
 
+from synthesizer_mtf import checks
+
 
 def positive(text: str) -> int:
   """A whole number of at least 1."""
@@ -36,5 +38,5 @@ def check_folders(*paths: str | None) -> None:
   for path in filter(None, paths):
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-      raise ValueError(
+      raise checks.Error(
           f"cannot write {path!r}: there is no folder {folder!r}; make it first.")

@@ -19,6 +19,7 @@ import os
 import sys
 
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.training import checkpoints
@@ -48,11 +49,12 @@ def average(model_dir: str, last: int, output: str) -> str:
   """
   paths = checkpoints.find(model_dir)[-last:]
   if len(paths) < last:
-    raise ValueError(
+    raise checks.Error(
         f"{model_dir!r} has {len(paths)} checkpoints, but --last is {last}; lower it, "
         "or train with a larger `utils.run.keep_checkpoint_max`.")
   if tf.io.gfile.isdir(output) and tf.io.gfile.listdir(output):
-    raise ValueError(f"--output is {output!r}, which is not empty; name a new folder.")
+    raise checks.Error(
+        f"--output is {output!r}, which is not empty; name a new folder.")
   for path in paths:
     checkpoints.check(path)
   _check_alike(paths)
@@ -79,7 +81,7 @@ def _check_alike(paths):
     differing = sorted(name for name in {**shapes, **found}
                        if shapes.get(name) != found.get(name))
     if differing:
-      raise ValueError(
+      raise checks.Error(
           f"{path} and {paths[-1]} are of different models: {len(differing)} variables "
           f"differ, such as {differing[0]}; lower --last, or move one away.")
 

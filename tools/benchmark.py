@@ -12,6 +12,7 @@ import dataclasses
 import sys
 from typing import Any
 
+from synthesizer_mtf import checks
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
@@ -139,11 +140,11 @@ def _rounds(args):
   rounds = {measure: counts for measure, counts in rounds.items()
             if not getattr(args, f"skip_{measure}")}
   if not rounds and not args.memory:
-    raise ValueError("nothing is left to measure; leave out one of --skip_train, "
-                     "--skip_eval and --skip_decode, or give --memory.")
+    raise checks.Error("nothing is left to measure; leave out one of --skip_train, "
+                       "--skip_eval and --skip_decode, or give --memory.")
   if args.breakdown and args.skip_train:
-    raise ValueError("--breakdown splits the time of training steps, and "
-                     "--skip_train leaves them out; leave out one of both.")
+    raise checks.Error("--breakdown splits the time of training steps, and "
+                       "--skip_train leaves them out; leave out one of both.")
   return rounds
 
 

@@ -27,6 +27,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
@@ -251,8 +252,8 @@ def choose_layers(model: reader.Model, wanted: list[str]) -> list[str]:
                for layer in model.layers.values()):
       skipped = (f" ({', '.join(model.skipped)} cannot be drawn: Linformer has "
                  "no weights of positions)") if model.skipped else ""
-      raise ValueError(f"--layers names {name!r}, but the model has "
-                       f"{', '.join(known)}{skipped}; choose among them.")
+      raise checks.Error(f"--layers names {name!r}, but the model has "
+                         f"{', '.join(known)}{skipped}; choose among them.")
   return [name for name, layer in model.layers.items()
           if not wanted or name in wanted or layer.stack in wanted]
 
@@ -268,14 +269,14 @@ def _examples(args):
   count = max(1, *map(len, texts.values()))
   for feature, lines in texts.items():
     if lines and len(lines) != count:
-      raise ValueError(f"there are {len(texts['inputs'])} inputs but "
-                       f"{len(texts['targets'])} targets; give as many of "
-                       "both, or only one kind.")
+      raise checks.Error(f"there are {len(texts['inputs'])} inputs but "
+                         f"{len(texts['targets'])} targets; give as many of "
+                         "both, or only one kind.")
     if not lines:
       texts[feature] = [None] * count
   if args.example >= count or args.example < 0:
-    raise ValueError(f"--example is {args.example} but there are {count} "
-                     f"examples; give 0 to {count - 1}.")
+    raise checks.Error(f"--example is {args.example} but there are {count} "
+                       f"examples; give 0 to {count - 1}.")
   return [dict(zip(texts, pair)) for pair in zip(*texts.values())]
 
 
@@ -285,11 +286,11 @@ def _texts(given, path):
   with tf.io.gfile.GFile(path) as f:
     lines = [line.rstrip("\n") for line in f]
   if not any(map(str.strip, lines)):
-    raise ValueError(f"{path!r} holds no text.")
+    raise checks.Error(f"{path!r} holds no text.")
   blank = [i for i, line in enumerate(lines) if not line.strip()]
   if blank:
-    raise ValueError(f"{path!r}, line {blank[0] + 1} is blank; give one text "
-                     "per line.")
+    raise checks.Error(f"{path!r}, line {blank[0] + 1} is blank; give one text "
+                       "per line.")
   return given + lines
 
 
@@ -307,10 +308,10 @@ def _run(args):
     _say_seeds(args)
     return
   if not args.model_dir:
-    raise ValueError("give --model_dir=FOLDER, or --seeds and files of --json.")
+    raise checks.Error("give --model_dir=FOLDER, or --seeds and files of --json.")
   if not (args.output or args.html or args.json):
-    raise ValueError("give --output=FOLDER for pictures, --html=FILE for a page, "
-                     "or both.")
+    raise checks.Error("give --output=FOLDER for pictures, --html=FILE for a page, "
+                       "or both.")
   examples = _examples(args)
   trained_model.configure(args.model_dir, args)
   if args.html:
@@ -340,8 +341,8 @@ def _say_seeds(args):
       "--model_dir": args.model_dir, "--output": args.output,
       "--html": args.html}.items() if value]
   if given:
-    raise ValueError(f"--seeds takes files of --json, not {given[0]}; the files say "
-                     "themselves what they are of.")
+    raise checks.Error(f"--seeds takes files of --json, not {given[0]}; the files say "
+                       "themselves what they are of.")
   rows = seeds.read(args.seeds)
   print(seeds.markdown(rows, args.window))
   if args.json:

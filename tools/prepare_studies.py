@@ -20,6 +20,7 @@ import json
 import pathlib
 import sys
 
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tools import arguments
@@ -86,7 +87,7 @@ def prepare(sources: pathlib.Path, output: pathlib.Path,
 def _source(sources, name):
   path = sources / f"{name}.jsonl.gz"
   if not path.exists():
-    raise ValueError(
+    raise checks.Error(
         f"SOURCES is {str(sources)!r} but has no {path.name}; put it there.")
   return path
 

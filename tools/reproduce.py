@@ -27,6 +27,7 @@ import json
 import pathlib
 import sys
 
+from synthesizer_mtf import checks
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import machine
@@ -133,15 +134,16 @@ def _study(args):
   study = studies.STUDIES[args.study]
   rows = _rows(study, args.rows, f"--study={study.name}")
   if args.scale:
-    raise ValueError(f"--scale is {args.scale!r}, but a study has only one; leave it "
-                     "out.")
+    raise checks.Error(f"--scale is {args.scale!r}, but a study has only one; leave it "
+                       "out.")
   tasks = [task.name for task in study.tasks]
   if args.task not in (None, *tasks):
-    raise ValueError(f"--task is {args.task!r}, but the tasks of --study={study.name} "
-                     f"are {', '.join(tasks)}; use one of these.")
+    raise checks.Error(
+        f"--task is {args.task!r}, but the tasks of --study={study.name} "
+        f"are {', '.join(tasks)}; use one of these.")
   if not args.gin_file:
-    raise ValueError("--study needs --gin_file=data.gin, which names its texts; "
-                     "tools/prepare_studies.py makes it.")
+    raise checks.Error("--study needs --gin_file=data.gin, which names its texts; "
+                       "tools/prepare_studies.py makes it.")
   settings = plan.Settings(
       args.steps, args.finetune_steps, args.task, _flags(args), args.gin_param,
       args.gin_file)
@@ -157,8 +159,8 @@ def _rows(table, names, title):
   known = {row.name: row for row in table.rows}
   for name in names or ():
     if name not in known:
-      raise ValueError(f"--rows names {name!r}, but the rows of {title} are "
-                       f"{', '.join(known)}; use these.")
+      raise checks.Error(f"--rows names {name!r}, but the rows of {title} are "
+                         f"{', '.join(known)}; use these.")
   return [known[name] for name in names or known]
 
 

@@ -20,6 +20,7 @@ import re
 import sys
 
 import sentencepiece
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import json_lines
 from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.tasks import text_source
@@ -73,7 +74,7 @@ def train(lines: Iterable[str], vocab_size: int, model_type: str = "unigram",
         minloglevel=0 if verbose else 2)
   except RuntimeError as error:
     if not raised:
-      raise ValueError(_explain(str(error), vocab_size)) from error
+      raise checks.Error(_explain(str(error), vocab_size)) from error
   if raised:
     raise raised[0]
   return model.getvalue()
@@ -184,20 +185,20 @@ def main(argv: list[str] | None = None) -> None:
 def _check(args):
   """Raises a ValueError before the text is read."""
   if not _MIN_COVERAGE <= args.character_coverage <= 1:
-    raise ValueError(f"--character_coverage is {args.character_coverage}; give "
-                     f"{_MIN_COVERAGE} to 1, the share of characters to cover.")
+    raise checks.Error(f"--character_coverage is {args.character_coverage}; give "
+                       f"{_MIN_COVERAGE} to 1, the share of characters to cover.")
   if args.vocab_size < 4:
-    raise ValueError(f"--vocab_size is {args.vocab_size}; give 4 or more, as "
-                     "padding, end, unknown and the space take 4.")
+    raise checks.Error(f"--vocab_size is {args.vocab_size}; give 4 or more, as "
+                       "padding, end, unknown and the space take 4.")
   if args.sample_lines and args.sample_lines < _MIN_SAMPLE:
-    raise ValueError(f"--sample_lines is {args.sample_lines}; give "
-                     f"{_MIN_SAMPLE} or more, or 0 for all.")
+    raise checks.Error(f"--sample_lines is {args.sample_lines}; give "
+                       f"{_MIN_SAMPLE} or more, or 0 for all.")
   if tf.io.gfile.isdir(args.output):
-    raise ValueError(f"--output is {args.output!r}, a folder; name a file in "
-                     "it, as spm.model.")
+    raise checks.Error(f"--output is {args.output!r}, a folder; name a file in "
+                       "it, as spm.model.")
   if tf.io.gfile.exists(args.output) and not args.overwrite:
-    raise ValueError(f"--output is {args.output!r}, which exists already; name "
-                     "another file, or add --overwrite.")
+    raise checks.Error(f"--output is {args.output!r}, which exists already; name "
+                       "another file, or add --overwrite.")
   tf.io.gfile.makedirs(os.path.dirname(args.output) or ".")
 
 

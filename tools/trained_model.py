@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import importlib
 import os
 
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
@@ -57,7 +58,7 @@ def parse_gin(model_dir: str, files: Sequence[str] = (),
   if not files:
     files = [os.path.join(model_dir, "operative_config.gin")]
     if not tf.io.gfile.exists(files[0]):
-      raise ValueError(
+      raise checks.Error(
           f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
           "name the folder that the trainer wrote, or gin files with --gin_file.")
   gin_files.parse(files, params)
@@ -80,9 +81,9 @@ def find_checkpoint(model_dir: str, step: int | None = None) -> tuple[str, int]:
            for path in checkpoints.find(model_dir)}
   path = checkpoints.latest(model_dir) if step is None else found.get(step)
   if path is None and not found:
-    raise ValueError(f"--model_dir is {model_dir!r} but holds no checkpoint, "
-                     "model.ckpt-*.index; name one that the trainer wrote.")
+    raise checks.Error(f"--model_dir is {model_dir!r} but holds no checkpoint, "
+                       "model.ckpt-*.index; name one that the trainer wrote.")
   if path is None:
-    raise ValueError(f"--step is {step} but {model_dir!r} holds the steps "
-                     f"{', '.join(map(str, found))}; name one of them.")
+    raise checks.Error(f"--step is {step} but {model_dir!r} holds the steps "
+                       f"{', '.join(map(str, found))}; name one of them.")
   return path, checkpoints.step_of(path)

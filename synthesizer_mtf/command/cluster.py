@@ -59,9 +59,9 @@ def of_environment(
   if tf_config.VARIABLE not in os.environ or flags.FLAGS.tpu:
     return lambda job: job()
   if flags.FLAGS.use_model_api:
-    raise ValueError("--use_model_api runs in one process, but "
-                     f"{tf_config.VARIABLE} describes a cluster: leave out the "
-                     f"flag{tf_config.ALONE}.")
+    raise checks.Error("--use_model_api runs in one process, but "
+                       f"{tf_config.VARIABLE} describes a cluster: leave out the "
+                       f"flag{tf_config.ALONE}.")
   tasks, own = tf_config.read(os.environ[tf_config.VARIABLE])
   # gin's parameters are known when the job begins.
   return lambda job: Cluster(tasks, own, on_loss).run(job)
@@ -92,8 +92,8 @@ class Cluster:
                         ("start_timeout_seconds", start_timeout_seconds)]:
       if isinstance(value, bool) or not isinstance(
           value, (int, float)) or value <= 0:
-        raise ValueError(f"`Cluster.{name}` is {value!r}, but has to be a "
-                         "positive number of seconds.")
+        raise checks.Error(f"`Cluster.{name}` is {value!r}, but has to be a "
+                           "positive number of seconds.")
     self._tasks = tasks
     self._own = own
     self._on_loss = on_loss
@@ -116,9 +116,9 @@ class Cluster:
     devices = tf_config.check_mesh(self._tasks, bindings.get("mesh_shape"),
                          bindings.get("mesh_devices"))
     if bindings.get("mode", "train").startswith("export"):
-      raise ValueError(f"`utils.run.mode` is {bindings['mode']!r}, which runs "
-                       f"in one process: unset {tf_config.VARIABLE} and add "
-                       "--gin_file=cpu.gin.")
+      raise checks.Error(f"`utils.run.mode` is {bindings['mode']!r}, which runs "
+                         f"in one process: unset {tf_config.VARIABLE} and add "
+                         "--gin_file=cpu.gin.")
     self._server = start_server(self._tasks, self._own, devices)
     if self._own.job == "chief":
       self._lead(job, devices)
@@ -210,7 +210,7 @@ def start_server(
         addresses, job_name=own.job, task_index=own.index,
         config=tf.ConfigProto(device_count={"CPU": cpus}))
   except tf.errors.OpError as error:
-    raise ValueError(
+    raise checks.Error(
         f"{tf_config.VARIABLE} makes this process the {own}, but no server can "
         f"start at this port ({error.message}): end the process that uses it, or "
         "choose another port.") from error
@@ -262,7 +262,7 @@ class Peer:
       name = spec.to_string()
       here = name.startswith(self.task.device + "/")
       if here and name not in self._devices:
-        raise ValueError(
+        raise checks.Error(
             f"`utils.run.mesh_devices` names {name!r}, but the {self.task} has "
             f"only {', '.join(self._devices)}; name one of these.")
 

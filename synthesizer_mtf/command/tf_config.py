@@ -13,6 +13,7 @@ import re
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf.training import gin_checks
 import tensorflow.compat.v1 as tf
 
@@ -95,7 +96,7 @@ def _read_cluster(cluster):
 
 
 def _bad(what):
-  return ValueError(f"{VARIABLE} {what}: write it as in '{_EXAMPLE}'{ALONE}.")
+  return checks.Error(f"{VARIABLE} {what}: write it as in '{_EXAMPLE}'{ALONE}.")
 
 
 def check_mesh(tasks: list[Task], mesh_shape: str | mtf.Shape,
@@ -116,15 +117,15 @@ def check_mesh(tasks: list[Task], mesh_shape: str | mtf.Shape,
   parameter = "`utils.run.mesh_devices`"
   example = json.dumps([f"{t.device}/cpu:0" for t in tasks])
   if not mesh_devices:
-    raise ValueError(f"{parameter} is not bound, but {VARIABLE} describes a "
-                     f"cluster: bind it as in {example}.")
+    raise checks.Error(f"{parameter} is not bound, but {VARIABLE} describes a "
+                       f"cluster: bind it as in {example}.")
   specs = [_parse_device(d, parameter, example) for d in mesh_devices]
   processes = {(t.job, t.index) for t in tasks}
   for name, spec in zip(mesh_devices, specs):
     if (spec.job, spec.task) not in processes:
-      raise ValueError(f"{parameter} names {name!r}, but the cluster of "
-                       f"{VARIABLE} is {', '.join(map(str, tasks))}; name "
-                       f"devices of these, as in {example}.")
+      raise checks.Error(f"{parameter} names {name!r}, but the cluster of "
+                         f"{VARIABLE} is {', '.join(map(str, tasks))}; name "
+                         f"devices of these, as in {example}.")
   gin_checks.check_device_count(len(specs), mesh_shape)
   return specs
 
@@ -137,6 +138,6 @@ def _parse_device(name, parameter, example):
     spec = tf.DeviceSpec()
   parts = (spec.job, spec.task, spec.device_type, spec.device_index)
   if None in parts:
-    raise ValueError(f"{parameter} names {name!r}, which is not a device of a "
-                     f"job and a task; write it as in {example}.")
+    raise checks.Error(f"{parameter} names {name!r}, which is not a device of a "
+                       f"job and a task; write it as in {example}.")
   return spec

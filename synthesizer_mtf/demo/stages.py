@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import results
@@ -39,8 +40,8 @@ class Plan:
       path = pathlib.Path(gin_files.folder(), _gin_file(notation))
       if not path.exists():
         known = ", ".join(sorted(p.stem for p in path.parent.glob("*.gin")))
-        raise ValueError(f"--attention names {notation!r}, for which there is "
-                         f"no {path.name}; use one of {known}.")
+        raise checks.Error(f"--attention names {notation!r}, for which there is "
+                           f"no {path.name}; use one of {known}.")
     self.folder = folder
     self.attentions = attentions
     self.scale = scale

@@ -16,6 +16,7 @@ from typing import Any
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
 from synthesizer_mtf.context import visibility
 import tensorflow.compat.v1 as tf
 
@@ -70,11 +71,11 @@ class EncoderClassifier(transformer.Bitransformer):
     """
     super().__init__(encoder, decoder)
     if pooling not in _POOLINGS:
-      raise ValueError(
+      raise checks.Error(
           f"`EncoderClassifier.pooling` is {pooling!r} but must be one of "
           f"{', '.join(map(repr, _POOLINGS))}; change it.")
     if encoder.ensemble_dim:
-      raise ValueError(
+      raise checks.Error(
           f"`Unitransformer.ensemble` is {encoder.ensemble_dim.size}, but "
           "EncoderClassifier trains one model; remove that binding.")
     self.pooling = pooling
@@ -182,7 +183,7 @@ class EncoderClassifier(transformer.Bitransformer):
 
 def _check_unpacked(segmentation):
   if segmentation is not None:
-    raise ValueError(
+    raise checks.Error(
         "`mesh_train_dataset_fn.pack` is True, but EncoderClassifier gives "
         "each row one class; bind `mesh_train_dataset_fn.pack = False`.")
 
@@ -191,7 +192,7 @@ def _check_one_class(inputs, targets):
   length = targets.shape.dims[-1].size
   if length != 1:
     lengths = {"inputs": inputs.shape.dims[-1].size, "targets": 1}
-    raise ValueError(
+    raise checks.Error(
         f"`utils.run.sequence_length` gives the targets {length} ids, but for "
         "EncoderClassifier they are one class; bind "
         f"`utils.run.sequence_length = {lengths}`.")

@@ -89,13 +89,13 @@ class Convolution(transformer.TransformerLayer):
         self._name_in_gin, num_heads,
         1 if self._divide_d_model else key_value_size, dropout_rate)
     if kernel_size in ([], ()):
-      raise ValueError(
+      raise checks.Error(
           f"`{self._name_in_gin}.kernel_size` is an empty list; give one "
           "number, or one for each block.")
     for size in _as_list(kernel_size):
       checks.check_whole(f"{self._name_in_gin}.kernel_size", size)
     if kernels not in _KERNELS:
-      raise ValueError(
+      raise checks.Error(
           f"`{self._name_in_gin}.kernels` is {kernels!r} but must be "
           f"{' or '.join(map(repr, _KERNELS))}; change it.")
     for name, value in (("pointwise", pointwise), ("use_bias", use_bias)):
@@ -122,7 +122,7 @@ class Convolution(transformer.TransformerLayer):
       return
     if len(sizes) != num_blocks:
       scope = gin.current_scope_str()
-      raise ValueError(
+      raise checks.Error(
           f"`{scope + '/' if scope else ''}{self._name_in_gin}.kernel_size` "
           f"has {len(sizes)} entries, {sizes!r}, but the stack has "
           f"{num_blocks} blocks; give one entry for each block, or one number "
@@ -165,13 +165,13 @@ class Convolution(transformer.TransformerLayer):
   def _check_sizes(self, model):
     name = self._name_in_gin
     if not isinstance(self.kernel_size, int):
-      raise ValueError(
+      raise checks.Error(
           f"`{name}.kernel_size` is {self.kernel_size!r}, with one entry for "
           f"each block, but only `synthesizer_stack` tells {name} its block; "
           f"bind `synthesizer_stack.attention = \"{name}\"` in the place of a "
           "layer in `make_layer_stack.layers`, or give one number.")
     if self._divide_d_model and model.model_dim.size % self.sizes.num_heads:
-      raise ValueError(
+      raise checks.Error(
           f"`{name}.num_heads` is {self.sizes.num_heads} but must divide the "
           f"{model.model_dim.size} channels of `d_model`; change it, or bind "
           f"`{name}.key_value_size`.")
@@ -180,7 +180,7 @@ class Convolution(transformer.TransformerLayer):
     model = context.model
     self.sizes.check_layout(model)
     if not splits.is_whole(model, context.length_dim):
-      raise ValueError(
+      raise checks.Error(
           "`utils.run.layout_rules` splits length over the mesh, but "
           f"{self._name_in_gin} needs the neighbours of each token; take "
           "`length` out of the rules.")

@@ -39,7 +39,7 @@ class HeadSizes:
     self.dropout_rate = or_macro(dropout_rate, "dropout_rate") or 0.0
     if not isinstance(self.dropout_rate, (int, float)) or not (
         0 <= self.dropout_rate < 1):
-      raise ValueError(
+      raise checks.Error(
           f"`{layer}.dropout_rate` is {self.dropout_rate!r} but must be a number "
           "of at least 0 and below 1; change it, or the macro `dropout_rate`.")
 
@@ -52,7 +52,7 @@ class HeadSizes:
     mesh_dim = splits.mesh_dimension(
         model, mtf.Dimension("heads", self.num_heads))
     if mesh_dim is not None and self.num_heads % mesh_dim.size:
-      raise ValueError(
+      raise checks.Error(
           f"`{self._layer}.num_heads` is {self.num_heads} but "
           f"`utils.run.layout_rules` splits heads over the {mesh_dim.size} parts "
           f"of the mesh dimension {mesh_dim.name!r}; make num_heads a multiple "

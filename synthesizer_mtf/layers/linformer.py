@@ -97,12 +97,12 @@ class Linformer(transformer.TransformerLayer):
   def _check(self, context):
     self.sizes.check_layout(context.model)
     if context.model.autoregressive:
-      raise ValueError(
+      raise checks.Error(
           "`synthesizer_stack.attention` is Linformer in a decoder, but it mixes "
           "all positions before it attends, so that later tokens would be seen; "
           "choose another attention for `decoder/synthesizer_stack.attention`.")
     if segments.is_packed(context):
-      raise ValueError(
+      raise checks.Error(
           "`mesh_train_dataset_fn.pack` is True, but Linformer would mix the "
           "examples of a packed row; bind `mesh_train_dataset_fn.pack = False`.")
     checks.check_length(

@@ -5,6 +5,7 @@ import copy
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import stack_cache
 import tensorflow.compat.v1 as tf
@@ -33,12 +34,12 @@ class RelativeBias:
       ValueError: T5's relative bias cannot have these.
     """
     if kind not in (None, "bias", "bias_shared"):
-      raise ValueError(
+      raise checks.Error(
           f"`{layer}.relative_attention_type` is {kind!r} but must be None, "
           "\"bias\" or \"bias_shared\"; change it.")
     # With fewer a direction of an encoder has none for its nearest keys.
     if not isinstance(num_buckets, int) or num_buckets < 4:
-      raise ValueError(
+      raise checks.Error(
           f"`{layer}.relative_attention_num_buckets` is {num_buckets!r} but must "
           "be a whole number of at least 4; change it.")
     self.kind = kind

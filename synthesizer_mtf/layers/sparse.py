@@ -316,7 +316,7 @@ class SparseAttention(transformer.TransformerLayer):
 
 def _check_choice(name, value, choices):
   if value not in choices:
-    raise ValueError(
+    raise checks.Error(
         f"`{name}` is {value!r} but must be one of "
         f"{', '.join(map(repr, choices))}; change `{name}`.")
 

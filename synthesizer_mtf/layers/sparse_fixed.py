@@ -71,7 +71,7 @@ class SparseFixed(sparse.SparseAttention):
                      packed)
     checks.check_whole("SparseFixed.columns", columns)
     if columns > stride:
-      raise ValueError(
+      raise checks.Error(
           f"`SparseFixed.columns` is {columns} but a block has only "
           f"`SparseFixed.stride` = {stride}; lower the one or raise the other.")
     checks.check_boolean("SparseFixed.distinct_columns", distinct_columns)

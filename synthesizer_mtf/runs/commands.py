@@ -18,6 +18,7 @@ import shutil
 import sys
 from typing import Any
 
+from synthesizer_mtf import checks
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import shares
 
@@ -122,7 +123,7 @@ def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
     path.write_text(json.dumps(settings) + "\n", encoding="utf-8")
   found = json.loads(path.read_text(encoding="utf-8"))
   if found != settings:
-    raise ValueError(
+    raise checks.Error(
         f"--output_dir={folder} holds a run with {found}, not {settings}; "
         "remove it or name another directory.")
 
@@ -135,6 +136,6 @@ def _lock(folder):
   except OSError as error:
     if error.errno not in (errno.EACCES, errno.EAGAIN):
       return  # A file system without locks.
-    raise ValueError(
+    raise checks.Error(
         f"--output_dir={folder} is where another process of this command works; "
         "wait for its end, or name another directory.") from None

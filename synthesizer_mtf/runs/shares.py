@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 from typing import NamedTuple
 
+from synthesizer_mtf import checks
 from synthesizer_mtf.runs import machine
 
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology"
@@ -33,7 +34,7 @@ def shares(count: int) -> list[Share]:
     return [Share()]
   cores = sorted(machine.cores(), key=_place)
   if count > len(cores):
-    raise ValueError(
+    raise checks.Error(
         f"--jobs={count}, but this machine lets us use {len(cores)} cores; each "
         "job needs one, so take no more jobs than cores.")
   gpus = _gpus()

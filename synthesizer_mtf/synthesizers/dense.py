@@ -2,6 +2,7 @@
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
@@ -153,7 +154,7 @@ class FactorizedDenseLogits(base.LengthTables):
     b = b or length // a
     if a * b != length:
       name = self.parameter("tile_length" if self.tile_length else "max_length")
-      raise ValueError(
+      raise checks.Error(
           f"`{self.parameter('a')}` is {a} and `{self.parameter('b')}` is {b} "
           f"but their product must be `{name}`, which is {length}; change one "
           "of the three, or leave a and b out.")

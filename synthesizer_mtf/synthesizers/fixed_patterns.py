@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import visibility
 from synthesizer_mtf.ops import logit_forms
@@ -83,12 +84,12 @@ class FixedPatterns(base.SynthesizingFunction):
     """
     name = self.parameter("patterns")
     if not isinstance(patterns, (list, tuple)) or not patterns:
-      raise ValueError(
+      raise checks.Error(
           f"`{name}` is {patterns!r} but must be a list of at least one name; use "
           f"some of {', '.join(WINDOWS)}.")
     unknown = [p for p in patterns if p not in tuple(WINDOWS)]
     if unknown:
-      raise ValueError(
+      raise checks.Error(
           f"`{name}` names {unknown[0]!r}, which is not a pattern; use some of "
           f"{', '.join(WINDOWS)}.")
     self.patterns = tuple(patterns)
@@ -117,7 +118,7 @@ class FixedPatterns(base.SynthesizingFunction):
     later = [p for p in used if p in _LOOK_RIGHT]
     if later:
       name = self.parameter("patterns")
-      raise ValueError(
+      raise checks.Error(
           f"`{name}` names {later[0]!r} in a decoder, but it needs tokens after "
           f"the query, which a decoder has not made yet; bind `decoder/{name}` to "
           f"some of {', '.join(p for p in WINDOWS if p not in _LOOK_RIGHT)}, or "

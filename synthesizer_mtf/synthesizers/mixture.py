@@ -5,6 +5,7 @@ import contextlib
 
 import gin
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import logit_forms
@@ -57,17 +58,17 @@ class Mixture(base.SynthesizingFunction):
         parameter is out of range.
     """
     if not synthesizers:
-      raise ValueError(
+      raise checks.Error(
           "`SyntheticAttention.synthesizers` is empty but needs at least one "
           "synthesizing function; name one, for example @RandomLogits().")
     for part in synthesizers:
       if not isinstance(part, base.SynthesizingFunction):
-        raise ValueError(
+        raise checks.Error(
             f"`SyntheticAttention.synthesizers` has the entry {part!r}, which is "
             "no synthesizing function; write it as @RandomLogits(), with the "
             "parentheses, or bind `synthesizer_stack.attention = \"R+V\"`.")
     if weights not in ("per_head", "per_layer", "sum"):
-      raise ValueError(
+      raise checks.Error(
           f"`Mixture.weights` is {weights!r} but must be \"per_head\", "
           "\"per_layer\" or \"sum\"; change `Mixture.weights`.")
     self.synthesizers = list(synthesizers)
@@ -78,7 +79,7 @@ class Mixture(base.SynthesizingFunction):
     if final_weights is not None:
       mixture_weights.check_steps(annealing_steps)
     elif annealing_steps is not None:
-      raise ValueError(
+      raise checks.Error(
           f"`Mixture.annealing_steps` is {annealing_steps!r} but "
           "`Mixture.final_weights` is missing; bind it to what the weights "
           "become, such as {'R': 1.0}.")
@@ -123,7 +124,7 @@ class Mixture(base.SynthesizingFunction):
     if given is None or len(self.synthesizers) == 1:
       return None
     if self.weights == "sum":
-      raise ValueError(
+      raise checks.Error(
           f"`Mixture.{name}` is {given!r} but `Mixture.weights` is \"sum\", which "
           "has no weights; leave one of them out. In a sum a part starts without "
           "effect if its own `stddev` is 0.")

@@ -4,6 +4,7 @@ from typing import Any
 
 import mesh_tensorflow as mtf
 import numpy as np
+from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
 
 
@@ -27,7 +28,7 @@ def given_weights(parameter: str, given: dict[str, float] | list[float],
   weights = given
   if isinstance(given, dict):
     if set(given) - set(names):
-      raise ValueError(
+      raise checks.Error(
           f"`{parameter}` is {given!r} but the mixture is {'+'.join(names)}; name "
           f"parts of it, or bind `{parameter} = None`.")
     rest = 1 - sum(given.get(name, 0) for name in names)
@@ -36,7 +37,7 @@ def given_weights(parameter: str, given: dict[str, float] | list[float],
   weights = np.array(weights, float)
   if (weights.shape != (len(names),) or abs(weights.sum() - 1) > 1e-6 or
       weights.min() < 0 or (not zero and weights.min() == 0)):
-    raise ValueError(
+    raise checks.Error(
         f"`{parameter}` is {given!r} but needs a weight "
         f"{'at least' if zero else 'above'} 0 for each of {'+'.join(names)}, and "
         "they must sum to 1; change it.")
@@ -57,7 +58,7 @@ def check_steps(steps: Any) -> None:
   """Raises a ValueError if `steps` are not two training steps in order."""
   if not (isinstance(steps, (list, tuple)) and len(steps) == 2 and
           all(isinstance(s, int) for s in steps) and 0 <= steps[0] < steps[1]):
-    raise ValueError(
+    raise checks.Error(
         f"`Mixture.annealing_steps` is {steps!r} but must be two training steps, "
         "the second after the first, such as (1000, 10000); change it.")
 
@@ -79,7 +80,7 @@ def annealed(learned: mtf.Tensor, final: np.ndarray,
   """
   step = tf.train.get_global_step()
   if step is None:
-    raise ValueError(
+    raise checks.Error(
         "`Mixture.annealing_steps` needs the training step, but the graph has "
         "none; call `tf.train.create_global_step()` before the model.")
   first, last = map(float, steps)

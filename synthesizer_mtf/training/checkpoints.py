@@ -234,7 +234,7 @@ def check_folder(model_dir: str) -> None:
     tf.io.gfile.makedirs(model_dir)
   except tf.errors.OpError as error:
     if not tf.io.gfile.isdir(model_dir):
-      raise ValueError(
+      raise checks.Error(
           f"`--model_dir` is {model_dir!r}, which cannot be made: "
           f"{error.message}. Name another.") from error
 
@@ -248,7 +248,7 @@ def check_writable(model_dir: str) -> None:
       f.write("training can write here")
     tf.io.gfile.remove(probe)
   except tf.errors.OpError as error:
-    raise ValueError(
+    raise checks.Error(
         f"`--model_dir` is {model_dir!r}, where checkpoints cannot be written: "
         f"{error.message}. Make room or give permission, or name another."
         ) from error
@@ -281,7 +281,7 @@ def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
            _few("it also has", _without_slots(extra)),
            _few("other shapes have", map(shapes.get, _without_slots(shapes)))]
   if any(found):
-    raise ValueError(
+    raise checks.Error(
         f"{path} is of another model: {'; '.join(filter(None, found))}. Train "
         "another model in another `--model_dir`, or give the gin files and "
         "bindings of this one, which are in its operative_config.gin.")

@@ -17,6 +17,7 @@ import warnings
 
 from absl import logging
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_position
@@ -30,7 +31,7 @@ _UNWRITTEN = ("No space left on device", "Disk quota exceeded",
               "Input/output error")
 
 
-class TrainingStopped(Exception):
+class TrainingStopped(checks.Error):
   """Training cannot go on; the message says why, and what to do."""
 
 
@@ -43,7 +44,7 @@ def existing_checkpoints(
     for path in get_checkpoint_iterator(
         checkpoint_step, model_dir, *args, **kwargs):
       if path is None:
-        raise ValueError(_nothing_in(model_dir))
+        raise checks.Error(_nothing_in(model_dir))
       if checkpoint_step == "all" and not tf.train.checkpoint_exists(path):
         logging.warning("Skipping %s, which is not complete.", path)
         continue
@@ -169,12 +170,12 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     """Returns the path of a complete checkpoint, by default of the latest."""
     path = path or self.latest_checkpoint()
     if path is None:
-      raise ValueError(_nothing_in(self.model_dir))
+      raise checks.Error(_nothing_in(self.model_dir))
     try:
       checkpoints.check(path)
     except checkpoints.DamagedError as error:
       names = map(os.path.basename, checkpoints.find(os.path.dirname(path)))
-      raise ValueError(
+      raise checks.Error(
           f"{path} cannot be read: {error}. The directory holds "
           f"{', '.join(names) or 'no checkpoint'}.") from error
     return path
@@ -198,7 +199,7 @@ def explained_damage(path: str | None) -> Iterator[None]:
     try:
       checkpoints.check(path, checksums=True)
     except checkpoints.DamagedError as damage:
-      raise ValueError(checkpoints.explain_damage(path, damage)) from error
+      raise checks.Error(checkpoints.explain_damage(path, damage)) from error
     raise
 
 

@@ -10,6 +10,7 @@ import functools
 from typing import Any
 
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
 from synthesizer_mtf.training import estimators
@@ -51,7 +52,7 @@ def get_estimator(
   """
   start = warm_start.bound()
   if start and init_checkpoint is not None:
-    raise ValueError(
+    raise checks.Error(
         f"`init_checkpoint` is {init_checkpoint!r} and `warm_start.checkpoint` is "
         f"{start.checkpoint!r}; leave out the first, or bind the second to None.")
   model = stack.build_model(

@@ -30,8 +30,8 @@ _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 def check_folder(model_dir: str) -> None:
   """Raises a ValueError if `--model_dir` is a file."""
   if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
-    raise ValueError(f"--model_dir is {model_dir!r}, which is a file; name a "
-                     "folder, which need not exist yet.")
+    raise checks.Error(f"--model_dir is {model_dir!r}, which is a file; name a "
+                       "folder, which need not exist yet.")
 
 
 @gin.config.register_finalize_hook
@@ -64,8 +64,8 @@ def check_model(config: dict[tuple[str, str], dict[str, Any]]) -> None:
   for name, least in _SIZES.items():
     value = _macro(config, name)
     if value is not None and not _is_whole(value, least):
-      raise ValueError(f"the gin macro `{name}` is {value!r} but must be a whole "
-                       f"number of at least {least}; change it.")
+      raise checks.Error(f"the gin macro `{name}` is {value!r} but must be a whole "
+                         f"number of at least {least}; change it.")
   _check_dropout(_macro(config, "dropout_rate"))
 
 
@@ -104,26 +104,26 @@ def _check_dropout(rate):
   if rate is None or _is_reference(rate):
     return
   if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
-    raise ValueError(f"the gin macro `dropout_rate` is {rate!r} but must be a "
-                     "number of at least 0 and below 1; change it.")
+    raise checks.Error(f"the gin macro `dropout_rate` is {rate!r} but must be a "
+                       "number of at least 0 and below 1; change it.")
 
 
 def _check_lengths(name, value):
   lengths = value if isinstance(value, dict) else {"inputs": value}
   if not lengths or not all(map(_is_whole, lengths.values())):
-    raise ValueError(
+    raise checks.Error(
         f"{name} is {value!r} but must be a whole number of at least 1, or one "
         "for each feature; write it as {'inputs': 512, 'targets': 114}.")
   if isinstance(value, dict) and "targets" not in value:
-    raise ValueError(f"{name} is {value!r}, without the targets; add their "
-                     "length, as in {'inputs': 512, 'targets': 114}.")
+    raise checks.Error(f"{name} is {value!r}, without the targets; add their "
+                       "length, as in {'inputs': 512, 'targets': 114}.")
 
 
 def _check_batch_size(name, value):
   pair = (isinstance(value, (list, tuple)) and len(value) == 2 and
           value[0] in _BATCHES and _is_whole(value[1]))
   if not _is_whole(value) and not pair:
-    raise ValueError(
+    raise checks.Error(
         f"{name} is {value!r} but must be a whole number of at least 1, or a "
         f"pair such as ('tokens_per_batch', 65536), whose first is one of "
         f"{', '.join(_BATCHES)}; change it.")
@@ -131,14 +131,14 @@ def _check_batch_size(name, value):
 
 def _check_steps(name, value):
   if not _is_whole(value):
-    raise ValueError(f"{name} is {value!r} but must be a whole number of at "
-                     "least 1; change it.")
+    raise checks.Error(f"{name} is {value!r} but must be a whole number of at "
+                       "least 1; change it.")
 
 
 def _check_function(name, value):
   if isinstance(value, str):
-    raise ValueError(f"{name} is the text {value!r} but must be a function or a "
-                     "class; name it with an @, as the gin files of T5 do.")
+    raise checks.Error(f"{name} is the text {value!r} but must be a function or a "
+                       "class; name it with an @, as the gin files of T5 do.")
 
 
 def _check_conversion(convert, needed):
@@ -147,7 +147,7 @@ def _check_conversion(convert, needed):
     try:
       convert(value)
     except (TypeError, ValueError) as error:
-      raise ValueError(f"{name} is {value!r} but must {needed}") from error
+      raise checks.Error(f"{name} is {value!r} but must {needed}") from error
 
   return check_value
 
@@ -170,10 +170,10 @@ def _check_mode(run):
   if _is_reference(mode) or _is_reference(split):
     return
   if mode not in _MODES:
-    raise ValueError(f"`{_RUN}.mode` is {mode!r} but must be one of "
-                     f"{', '.join(_MODES)}; change it.")
+    raise checks.Error(f"`{_RUN}.mode` is {mode!r} but must be one of "
+                       f"{', '.join(_MODES)}; change it.")
   if mode == "train" and split != "train":
-    raise ValueError(
+    raise checks.Error(
         f"`{_RUN}.dataset_split` is {split!r} but a model trains on 'train'; "
         f"leave it out, or bind `{_RUN}.mode`, for example by eval.gin.")
 
@@ -185,8 +185,8 @@ def _check_devices(run):
     return
   if not isinstance(devices, (list, tuple)) or not all(
       isinstance(device, str) for device in devices):
-    raise ValueError(f"`{_RUN}.mesh_devices` is {devices!r} but must be a list "
-                     "of names; write it as ['cpu:0'].")
+    raise checks.Error(f"`{_RUN}.mesh_devices` is {devices!r} but must be a list "
+                       "of names; write it as ['cpu:0'].")
   if shape is None or _is_reference(shape):
     return
   check_device_count(len(devices), shape, f" {devices!r},")
@@ -206,7 +206,7 @@ def check_device_count(count: int, mesh_shape: str | mtf.Shape,
   """
   size = mtf.convert_to_shape(mesh_shape).size
   if count != size:
-    raise ValueError(
+    raise checks.Error(
         f"`{_RUN}.mesh_devices` names {count} devices,{which} but "
         f"`{_RUN}.mesh_shape` is {mesh_shape!r} and needs {size}; name one for "
         "each part of the mesh, or change its shape.")
@@ -216,7 +216,7 @@ def _check_task(task, model):
   """Tasks of classifiers have other targets than those of an encoder-decoder."""
   ours = isinstance(task, str) and re.fullmatch("synth_.*_encoder", task)
   if ours and model is None:
-    raise ValueError(
+    raise checks.Error(
         f"`MIXTURE_NAME` is {task!r}, whose targets are classes, but the model "
         "is no classifier; add --gin_file=classifier.gin after the model file, "
         f"or choose {task[:-len('_encoder')]!r}.")
@@ -235,22 +235,22 @@ def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> 
   run = _bound(config, _RUN)
   mode = run.get("mode", "train")
   if not run.get("sequence_length") and mode not in ("eval", "score_eval"):
-    raise ValueError(f"`{_RUN}.sequence_length` is missing; bind it, as in "
-                     "{'inputs': 512, 'targets': 114}.")
+    raise checks.Error(f"`{_RUN}.sequence_length` is missing; bind it, as in "
+                       "{'inputs': 512, 'targets': 114}.")
   _check_division(config, run)
   if mode == "train":
     _check_train_steps(run, model_dir)
   elif mode.startswith("export") or run.get("eval_checkpoint_step") is not None:
     if not checkpoints.find(model_dir):
-      raise ValueError(
+      raise checks.Error(
           f"--model_dir is {model_dir!r}, where there is no checkpoint, but "
           f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
   if mode in _EVALUATIONS:
     _check_split(_macro(config, "MIXTURE_NAME"), run.get("dataset_split", "train"))
   source = _macro(config, "input_filename")
   if mode == "infer" and source and not tf.io.gfile.exists(source):
-    raise ValueError(f"`input_filename` is {source!r}, but there is no such file; "
-                     "name the one whose lines shall be decoded.")
+    raise checks.Error(f"`input_filename` is {source!r}, but there is no such file; "
+                       "name the one whose lines shall be decoded.")
 
 
 def _check_split(name, split):
@@ -263,7 +263,7 @@ def _check_split(name, split):
   for task in tasks:
     getattr(task.source, "check_split", lambda split: None)(split)
   splits = sorted({each for task in tasks for each in task.splits})
-  raise ValueError(
+  raise checks.Error(
       f"`{_RUN}.dataset_split` is {split!r}, but `MIXTURE_NAME` is {name!r}, which "
       f"has no such split; bind it to one of {', '.join(map(repr, splits))}.")
 
@@ -283,7 +283,7 @@ def _check_division(config, run):
     axis = rules.tensor_dimension_to_mesh_axis(
         mtf.Dimension(dimension, size), shape)
     if axis is not None and size % shape.dims[axis].size:
-      raise ValueError(
+      raise checks.Error(
           f"`{name}` is {size} but `{_RUN}.layout_rules` splits {dimension} over "
           f"the {shape.dims[axis].size} parts of the mesh dimension "
           f"{shape.dims[axis].name!r}; make it a multiple of "
@@ -295,18 +295,18 @@ def _check_train_steps(run, model_dir):
   steps, start = run.get("train_steps"), run.get("init_checkpoint")
   done = max(map(_step, checkpoints.find(model_dir)), default=None)
   if isinstance(steps, int) and done is not None and steps < done:
-    raise ValueError(
+    raise checks.Error(
         f"`{_RUN}.train_steps` is {steps} but the model in --model_dir "
         f"{model_dir!r} has been trained for {done} steps; raise it above "
         "these, or name another folder.")
   if not isinstance(start, str) or done is not None:
     return
   if not tf.io.gfile.isdir(start) and not tf.train.checkpoint_exists(start):
-    raise ValueError(
+    raise checks.Error(
         f"`{_RUN}.init_checkpoint` is {start!r}, but there is no such checkpoint; "
         "name one without its suffix, as in DIR/model.ckpt-1000.")
   if isinstance(steps, int) and steps <= _step(start):
-    raise ValueError(
+    raise checks.Error(
         f"`{_RUN}.train_steps` is {steps} but `{_RUN}.init_checkpoint` is "
         f"{start!r}, whose steps count; raise it above {_step(start)}.")
 

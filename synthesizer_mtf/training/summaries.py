@@ -120,7 +120,7 @@ class AttentionSummaries(watchers.Watcher):
 def _check_microbatches(number):
   if number > 1:
     parameter = "serialize_num_microbatches.tokens_per_microbatch_per_replica"
-    raise ValueError(
+    raise checks.Error(
         f"`{parameter}` splits each step into {number} microbatches, whose "
         "attention cannot be summarized; raise it, or leave out "
         "`utils.run.train_model_fn = @train_with_attention_summaries`.")

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import gin
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
@@ -95,7 +96,7 @@ def find_checkpoint(path: str) -> str:
     path = path[:-len(".index")] if path.endswith(".index") else path
     found = path if tf.io.gfile.exists(path + ".index") else None
   if not found:
-    raise ValueError(
+    raise checks.Error(
         f"`warm_start.checkpoint` is {path!r} but there is no checkpoint; name "
         "a file such as DIR/model.ckpt-999900.index, without .index, or DIR.")
   return found
@@ -196,7 +197,7 @@ def bind_training(config: dict) -> dict | None:
     return None
   run = config.get(("", _RUN), {})
   if run.get("init_checkpoint") is not None:
-    raise ValueError(
+    raise checks.Error(
         "`utils.run.init_checkpoint` and `warm_start.checkpoint` are both bound; "
         "leave out the first, or bind the second to None.")
   bindings = {f"{_RUN}.train_model_fn": gin.config.ConfigurableReference(

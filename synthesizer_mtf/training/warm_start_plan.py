@@ -12,6 +12,7 @@ import re
 from typing import NamedTuple
 
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf import notation
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import names
@@ -112,7 +113,7 @@ def _find(path, wanted, model, saved, renames):
       found = _shared_bias(name, saved)
     if len(found) > 1 or found and renamed not in saved and (
         rivals[_key(name)] > 1):
-      raise ValueError(
+      raise checks.Error(
           f"{name!r} could start from any of {', '.join(found)} of the "
           f"checkpoint {path!r}, and others could, too; say which with "
           "`warm_start.renames`, or let it start fresh with `warm_start.fresh`.")
@@ -121,7 +122,7 @@ def _find(path, wanted, model, saved, renames):
     elif not _NEW.search(name):
       missing.append(name)
   if missing:
-    raise ValueError(
+    raise checks.Error(
         f"the checkpoint {path!r} has no variable for {_listed(missing)}, which "
         "are not new in our layers; give the model file that it was trained "
         "with, name them with `warm_start.renames`, or let them start fresh with "
@@ -174,7 +175,7 @@ def _check_heads(path, taken, model, saved):
     others = {n for s, n in theirs if s == stack}
     if others and number not in others and any(
         _LAYER.search(n) and n.startswith(stack) for n in taken):
-      raise ValueError(
+      raise checks.Error(
           f"the checkpoint {path!r} has {others.pop()} heads in {stack!r}, but "
           f"the model has {number}; bind `SyntheticAttention.num_heads` and "
           "`SyntheticAttention.key_value_size`, or the macros num_heads and "
@@ -190,7 +191,7 @@ def _is_resized(path, name, shape, source, saved):
   if len(old) == len(shape) and all(
       a == b or i in axes for i, (a, b) in enumerate(zip(old, shape))):
     return True
-  raise ValueError(
+  raise checks.Error(
       f"{source!r} has the shape {list(old)} in the checkpoint {path!r}, but the "
       f"model's {name!r} has {list(shape)}; {_remedy(name, old)}.")
 

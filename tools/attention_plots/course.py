@@ -8,6 +8,7 @@ import os
 import re
 
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import summaries
@@ -70,7 +71,7 @@ def _alphas(model, path, shapes):
   try:
     checkpoints.check(path)
   except checkpoints.DamagedError as error:
-    raise ValueError(checkpoints.explain_damage(path, error)) from error
+    raise checks.Error(checkpoints.explain_damage(path, error)) from error
   model.restore(path)
   # Weights per layer are those of all of its heads.
   return {name: np.broadcast_to(alpha, shapes[name])

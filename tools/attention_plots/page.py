@@ -14,6 +14,7 @@ from typing import Any
 from matplotlib import colormaps
 from matplotlib import colors
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools.attention_plots import course
 from synthesizer_mtf.tools.attention_plots import figures
 from synthesizer_mtf.tools.attention_plots import reader
@@ -45,10 +46,10 @@ def check(path: str) -> None:
       plotly is not installed.
   """
   if not path.endswith(".html"):
-    raise ValueError(f"--html is {path!r} but must end in .html; name a file "
-                     "such as attention.html.")
+    raise checks.Error(f"--html is {path!r} but must end in .html; name a file "
+                       "such as attention.html.")
   if tf.io.gfile.isdir(path):
-    raise ValueError(f"--html is {path!r}, which is a folder; name a file.")
+    raise checks.Error(f"--html is {path!r}, which is a folder; name a file.")
   _plotly()
   try:
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
@@ -111,7 +112,7 @@ def _plotly():
   try:
     return importlib.import_module("plotly.offline")
   except ModuleNotFoundError as error:
-    raise ValueError(
+    raise checks.Error(
         "--html needs plotly, which is not installed; install "
         "synthesizer-mtf's extra named page, by pip install '.[page]' in its "
         "checkout.") from error
@@ -121,7 +122,7 @@ def _check_size(states):
   size = sum(attention.weights.size * 8 // 3 for by_layer in states.values()
              for attention in by_layer.values())
   if size > _MOST_BYTES:
-    raise ValueError(
+    raise checks.Error(
         f"--html would be a page of {size / 1e6:,.0f} MB, more than "
         f"{_MOST_BYTES / 1e6:,.0f}; choose some layers with --layers, or fewer "
         "tokens with --length.")
@@ -167,5 +168,5 @@ def _write(path, text):
 
 
 def _unwritable(path, error):
-  return ValueError(f"--html is {path!r}, which cannot be written: "
-                    f"{error.message}. Name another.")
+  return checks.Error(f"--html is {path!r}, which cannot be written: "
+                      f"{error.message}. Name another.")

@@ -14,6 +14,7 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import synthesizer_mtf  # noqa: F401
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
 from synthesizer_mtf.context import watchers
@@ -97,7 +98,7 @@ class Model:
     self._type = model_type or gin_files.bound(
         "utils.run.model_type", "bitransformer")
     if self._type not in _FEATURES:
-      raise ValueError(
+      raise checks.Error(
           f"`utils.run.model_type` is {self._type!r} but only "
           f"{', '.join(_FEATURES)} can be drawn.")
     self._vocabulary = vocabulary or mesh_transformer.get_vocabulary()
@@ -114,7 +115,7 @@ class Model:
     self.skipped = self._watcher.skipped
     self.layers = {layer.name: layer for layer in self._watcher.layers}
     if not self.layers:
-      raise ValueError(
+      raise checks.Error(
           "the model has no layer whose weights can be drawn; its gin must "
           "bind `synthesizer_stack.attention`, and Linformer has no weights of "
           "positions.")
@@ -126,8 +127,8 @@ class Model:
       most = length or gin_files.bound(
           "utils.run.sequence_length", {}).get(feature)
       if not isinstance(most, int) or most < 1:
-        raise ValueError(f"`utils.run.sequence_length` gives the {feature} "
-                         f"{most!r} tokens; give --length, 1 or more.")
+        raise checks.Error(f"`utils.run.sequence_length` gives the {feature} "
+                           f"{most!r} tokens; give --length, 1 or more.")
       text, vocabulary = example.get(feature), self._vocabulary_of(feature)
       ids[feature] = [_ANY_ID] * most
       if text:
@@ -198,7 +199,7 @@ class Model:
       shape = master.shape.as_list()
       if saved.get(name) != shape:
         found = f"with shape {saved[name]}" if name in saved else "nowhere"
-        raise ValueError(
+        raise checks.Error(
             f"gin makes a variable {name!r} with shape {shape}, but {path!r} "
             f"has it {found}; give the gin files that the model was trained "
             "with.")
@@ -246,7 +247,7 @@ class Model:
     needed = list(self.lengths) if self._is_decoder(layer) else ["inputs"]
     missing = [feature for feature in needed if not example.get(feature)]
     if layer.needs_text and missing:
-      raise ValueError(
+      raise checks.Error(
           f"{layer.name} is {layer.attention}, whose attention depends on the "
           f"tokens; give a text with {' and '.join(map(_FLAGS.get, missing))}, "
           "or choose other layers with --layers.")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from synthesizer_mtf import checks
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import lines as lines_lib
@@ -47,7 +48,8 @@ def read(paths: Iterable[str]) -> list[Row]:
                           f"training {row['run']!r}", seen)
       rows.append(row)
   if not rows:
-    raise ValueError("--seeds names no file with lines; give those that --json wrote.")
+    raise checks.Error(
+        "--seeds names no file with lines; give those that --json wrote.")
   return rows
 
 
@@ -55,8 +57,8 @@ def _row(where, line, stem):
   missing = [key for key in ("layer", "head", "attention", "windows", *_STATES)
              if key not in line]
   if missing:
-    raise ValueError(f"{where} has no {missing[0]!r}, so it is no line of "
-                     "plot_attention --json; give such files.")
+    raise checks.Error(f"{where} has no {missing[0]!r}, so it is no line of "
+                       "plot_attention --json; give such files.")
   row = {"run": stem, **line}
   for state in _STATES:
     row[state] = {key: np.round(value, _DIGITS).tolist()

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
 from synthesizer_mtf import notation
 
 STOCK = "SelfAttention"
@@ -295,6 +296,6 @@ def find_row(name: str) -> Row:
   known = notation.SYNTHESIZING_FUNCTIONS
   if name in notation.LAYERS or all(part in known for part in name.split("+")):
     return _ours(name)
-  raise ValueError(
+  raise checks.Error(
       f"unknown row {name!r} in --rows; use some of {', '.join(ROWS)}, or any "
       "mixture in the paper's notation.")

@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 from typing import Any
 
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
 
@@ -31,7 +32,7 @@ def rows(python: str) -> list[attentions.Row]:
     ValueError: there is no such program.
   """
   if not pathlib.Path(python).is_file():
-    raise ValueError(
+    raise checks.Error(
         f"there is no file {python!r}, which --peers names; give the python of an "
         "environment with torch, jax, flax, optax and transformers 4, as in "
         "--peers=peers/bin/python.")

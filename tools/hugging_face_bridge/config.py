@@ -4,6 +4,7 @@ import json
 import os
 from typing import Any
 
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 
 FILE = "config.json"
@@ -78,21 +79,21 @@ def read(folder: str, ignored: tuple[str, ...] = ()) -> dict[str, Any]:
   path = os.path.join(folder, FILE)
   found = read_json(path)
   if not isinstance(found, dict):
-    raise ValueError(f"{path!r} holds no table of keys; bring the file back.")
+    raise checks.Error(f"{path!r} holds no table of keys; bring the file back.")
   kind = found.get("model_type")
   if kind not in _CLASSES:
-    raise ValueError(
+    raise checks.Error(
         f"{path!r} has model_type {kind!r}, but only {_listed(_CLASSES)} can be "
         "imported (ByT5 is t5, Flan-T5 is t5); name another folder.")
   known = [name for pair in _CLASSES.values() for name in pair.values()]
   for name in found.get("architectures") or []:
     if _SAME.get(name, name) not in known:
-      raise ValueError(
+      raise checks.Error(
           f"{path!r} is of the architecture {name!r}, but only {_listed(known)} "
           "can be imported; name another folder.")
   unknown = sorted(set(found) - _READ - _WITHOUT_EFFECT - set(ignored))
   if unknown:
-    raise ValueError(
+    raise checks.Error(
         f"{path!r} has the key {unknown[0]!r} ({found[unknown[0]]!r}), which is "
         "not known here; if it does not change what the model computes, give "
         f"--ignore={unknown[0]}.")
@@ -105,11 +106,11 @@ def read_json(path: str) -> Any:
     with open(path, encoding="utf-8") as f:
       return json.load(f)
   except FileNotFoundError as error:
-    raise ValueError(
+    raise checks.Error(
         f"there is no {os.path.basename(path)} in {os.path.dirname(path)!r}; name "
         "a folder that Hugging Face's save_pretrained wrote.") from error
   except (json.JSONDecodeError, UnicodeDecodeError) as error:
-    raise ValueError(
+    raise checks.Error(
         f"{path!r} is no JSON ({error}); bring the file back.") from error
 
 
@@ -137,13 +138,13 @@ def to_architecture(folder: str, config: dict[str, Any],
   decoder_layers = config.get("num_decoder_layers") or sizes["num_layers"]
   for key, values in _ONLY.items():
     if key in config and config[key] not in values:
-      raise ValueError(
+      raise checks.Error(
           f"{path!r} has {key} {config[key]!r}, but T5 on Mesh TensorFlow knows "
           f"{_listed(values)} only; such a model cannot be imported.")
   distance = config.get("relative_attention_max_distance",
                         architecture.MAX_DISTANCE)
   if distance != architecture.MAX_DISTANCE:
-    raise ValueError(
+    raise checks.Error(
         f"{path!r} has relative_attention_max_distance {distance!r}, but Mesh "
         f"TensorFlow's relative bias has {architecture.MAX_DISTANCE} and no "
         "parameter for it; such a model cannot be imported.")
@@ -169,7 +170,7 @@ def is_scaled(config: dict[str, Any]) -> bool:
 def _whole(path, config, key):
   value = config.get(key)
   if not isinstance(value, int) or value < 1:
-    raise ValueError(
+    raise checks.Error(
         f"{path!r} has {key} {value!r}, but it must be a whole number of at least "
         "1; bring the file back.")
   return value
@@ -178,14 +179,14 @@ def _whole(path, config, key):
 def _feed_forward(path, config):
   name = config["feed_forward_proj"]
   if name not in architecture.ACTIVATIONS:
-    raise ValueError(
+    raise checks.Error(
         f"{path!r} has feed_forward_proj {name!r}, but Mesh TensorFlow has only "
         f"{_listed(architecture.ACTIVATIONS)}; such a model cannot be imported.")
   meant = {"dense_act_fn": _activation(name),
            "is_gated_act": len(architecture.ACTIVATIONS[name]) > 1}
   for key, value in meant.items():
     if config.get(key, value) != value:
-      raise ValueError(
+      raise checks.Error(
           f"{path!r} has {key} {config[key]!r}, but feed_forward_proj {name!r} "
           f"means {value!r}; bring the file back.")
   return name

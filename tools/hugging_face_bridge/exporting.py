@@ -4,6 +4,7 @@ import os
 import re
 
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import names
@@ -77,8 +78,8 @@ def _read(path, reader, name):
   try:
     value = np.asarray(reader.get_tensor(name), np.float32)
   except tf.errors.OpError as error:
-    raise ValueError(f"{path!r} has {name!r} damaged; bring the files back."
-                     ) from error
+    raise checks.Error(f"{path!r} has {name!r} damaged; bring the files back."
+                       ) from error
   weights.check_finite(path, name, value)
   return value
 
@@ -91,11 +92,11 @@ def _sources(path, table, shapes):
   for weight in table:
     name = weight.mesh if weight.mesh in shapes else without_part.get(weight.mesh)
     if name is None:
-      raise ValueError(
+      raise checks.Error(
           f"{path!r} has no variable {weight.mesh!r}, which the model that gin "
           "describes has; give the gin files that it was trained with.")
     if tuple(shapes[name]) != weight.shape:
-      raise ValueError(
+      raise checks.Error(
           f"{path!r} has {name!r} in the shape {shapes[name]}, but the model that "
           f"gin describes in {list(weight.shape)}; give the gin files that it was "
           "trained with.")
@@ -117,7 +118,7 @@ def _check_rest(path, shapes, sources, found, leave_out):
   lost = [name for name in rest if name.endswith("relative_attention_bias") or
           not name.startswith(tuple(scopes))]
   if lost:
-    raise ValueError(
+    raise checks.Error(
         f"{path!r} has {len(lost)} variables that Hugging Face's T5 does not "
         f"have, such as {lost[0]!r}; leave them out with --leave_out, a regular "
         "expression, if the model is whole without them.")

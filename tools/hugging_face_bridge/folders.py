@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 
+from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
 
 
@@ -30,7 +31,7 @@ def new(path: str) -> Iterator[str]:
     beside = tempfile.mkdtemp(
         prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
   except OSError as error:
-    raise ValueError(_cannot(path, error.strerror)) from error
+    raise checks.Error(_cannot(path, error.strerror)) from error
   try:
     yield beside
     os.chmod(beside, 0o777 & ~_umask())
@@ -38,7 +39,7 @@ def new(path: str) -> Iterator[str]:
   except (OSError, tf.errors.OpError) as error:
     if isinstance(error, FileNotFoundError):
       raise
-    raise ValueError(_cannot(path, _reason(error))) from error
+    raise checks.Error(_cannot(path, _reason(error))) from error
   finally:
     shutil.rmtree(beside, ignore_errors=True)
 
@@ -52,13 +53,13 @@ def write(folder: str, name: str, text: str) -> None:
 def check(path: str) -> None:
   """Raises a ValueError unless a folder is local, and new or empty."""
   if "://" in path:
-    raise ValueError(f"--output is {path!r}, but only local folders can be "
-                     "written; name one, and copy it.")
+    raise checks.Error(f"--output is {path!r}, but only local folders can be "
+                       "written; name one, and copy it.")
   if os.path.lexists(path) and not os.path.isdir(path):
-    raise ValueError(f"--output is {path!r}, which is no folder; name a new one.")
+    raise checks.Error(f"--output is {path!r}, which is no folder; name a new one.")
   if os.path.isdir(path) and os.listdir(path):
-    raise ValueError(f"--output is {path!r}, which is not empty (it holds "
-                     f"{sorted(os.listdir(path))[0]!r}); name a new folder.")
+    raise checks.Error(f"--output is {path!r}, which is not empty (it holds "
+                       f"{sorted(os.listdir(path))[0]!r}); name a new folder.")
 
 
 def _umask():

@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
@@ -104,7 +105,7 @@ def _check_same(file, name, other, found):
   same = found[name].shape == found[other].shape and np.array_equal(
       found[name].read(), found[other].read())
   if not same:
-    raise ValueError(
+    raise checks.Error(
         f"{file!r} has {name!r}, which must equal {other!r} in this model but "
         "does not; bring the file back, or mend tie_word_embeddings in "
         f"{config.FILE}.")
@@ -115,13 +116,13 @@ def _check(folder, table, found):
   known = {weight.hugging_face for weight in table}
   missing = [w.hugging_face for w in table if w.hugging_face not in found]
   if missing:
-    raise ValueError(
+    raise checks.Error(
         f"{folder!r} lacks {len(missing)} of the model's {len(table)} tensors, "
         f"such as {missing[0]!r}; bring the files of weights that belong to this "
         f"{config.FILE}.")
   extra = sorted(set(found) - known)
   if extra:
-    raise ValueError(
+    raise checks.Error(
         f"{found[extra[0]].file!r} has {len(extra)} tensors that the model of "
         f"{config.FILE} does not have, such as {extra[0]!r}; such a model cannot "
         "be imported.")
@@ -129,12 +130,12 @@ def _check(folder, table, found):
     tensor = found[weight.hugging_face]
     shape = weight.shape[::-1] if weight.transposed else weight.shape
     if tensor.shape != shape:
-      raise ValueError(
+      raise checks.Error(
           f"{tensor.file!r} has {weight.hugging_face!r} in the shape "
           f"{list(tensor.shape)}, but {config.FILE} says {list(shape)}; bring the "
           "files that belong together.")
     if tensor.dtype not in weights.DTYPES:
-      raise ValueError(
+      raise checks.Error(
           f"{tensor.file!r} has {weight.hugging_face!r} as {tensor.dtype}, but "
           f"only {', '.join(weights.DTYPES)} can be imported; save the model in "
           "one of these.")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mesh_tensorflow.transformer import utils
 from sentencepiece import sentencepiece_model_pb2
 import seqio
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import vocabulary
@@ -51,7 +52,7 @@ class Tokenizer(NamedTuple):
   def check(self, place: str, rows: int) -> None:
     """Raises a ValueError if an embedding has fewer rows than there are ids."""
     if self.size > rows:
-      raise ValueError(
+      raise checks.Error(
           f"{place!r} has a vocabulary of {self.size} ids, sentinels included, but "
           f"an embedding of {rows} rows; bring the vocabulary that the model was "
           "trained with.")
@@ -93,7 +94,7 @@ def trained() -> Tokenizer:
   targets = utils.targets_vocabulary(found)
   found = utils.inputs_vocabulary(found)
   if targets != found and not isinstance(targets, labels.LabelVocabulary):
-    raise ValueError(
+    raise checks.Error(
         f"the task {task!r} has one vocabulary for inputs and another for targets, "
         "but Hugging Face's T5 has one; such a model cannot be exported.")
   if isinstance(found, vocabulary.TaskVocabulary):
@@ -101,7 +102,7 @@ def trained() -> Tokenizer:
   if isinstance(found, seqio.ByteVocabulary):
     return Tokenizer(None, found.extra_ids, found.vocab_size)
   if not isinstance(found, seqio.SentencePieceVocabulary):
-    raise ValueError(
+    raise checks.Error(
         f"the task {task!r} has the vocabulary {found}, but only SentencePiece's "
         "and bytes can be exported; name one with --gin_param=\"get_vocabulary."
         f"mixture_or_task_name = None\" and `{vocabulary.PARAMETER}`.")
@@ -111,7 +112,7 @@ def trained() -> Tokenizer:
 
 def _of_pieces(pieces):
   if pieces.added > vocabulary.EXTRA_IDS:
-    raise ValueError(
+    raise checks.Error(
         f"the vocabulary {pieces.sentencepiece_model_file!r} has {pieces.added} "
         f"sentinels after its pieces, but those beyond T5's {vocabulary.EXTRA_IDS} "
         "have other ids in Hugging Face's T5Tokenizer than here; such a model cannot "
@@ -138,7 +139,7 @@ def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
     return Tokenizer(None, 0, vocabulary.load(path, vocabulary.BYTES).vocab_size)
   path = os.path.join(folder, SPIECE)
   if not os.path.exists(path):
-    raise ValueError(
+    raise checks.Error(
         f"{folder!r} has no {SPIECE}, the SentencePiece model, and no "
         f"{CONFIG} that names ByT5Tokenizer; copy it from the model that this one "
         "was trained from, as Transformers 5 writes none.")

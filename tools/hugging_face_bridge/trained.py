@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
 from synthesizer_mtf.layers import attention
@@ -54,9 +55,9 @@ def read(path: str, step: int) -> Trained:
   """
   kind = gin_files.bound("utils.run.model_type", "bitransformer")
   if kind != "bitransformer":
-    raise ValueError(f"`utils.run.model_type` is {kind!r}, but only an encoder "
-                     "with or without a decoder, \"bitransformer\", can be "
-                     "exported.")
+    raise checks.Error(f"`utils.run.model_type` is {kind!r}, but only an encoder "
+                       "with or without a decoder, \"bitransformer\", can be "
+                       "exported.")
   rows, width = _embedding(path)
   model = stack.build_model(
       "bitransformer", input_vocab_size=rows, output_vocab_size=rows,
@@ -89,15 +90,15 @@ def _embedding(path):
   shape = tf.train.load_checkpoint(path).get_variable_to_shape_map().get(
       "shared/embedding")
   if shape is None or len(shape) != 2:
-    raise ValueError(f"{path!r} has no variable 'shared/embedding' of rows for "
-                     "ids; only models with T5's own embedding can be exported.")
+    raise checks.Error(f"{path!r} has no variable 'shared/embedding' of rows for "
+                       "ids; only models with T5's own embedding can be exported.")
   return shape
 
 
 def _only(parameter: str, value: Any, *known: Any) -> None:
   """Raises a ValueError unless a parameter has a value that T5 has."""
   if value not in known:
-    raise ValueError(
+    raise checks.Error(
         f"`{parameter}` is {value!r}, but Hugging Face's T5 has "
         f"{' or '.join(map(repr, known))}; such a model cannot be exported.")
 
@@ -133,7 +134,7 @@ def _check_attention(stacks, step):
     for block, layers in enumerate(_blocks(name, part)):
       classes = [_class(layer) for layer in layers]
       if classes[1:] != wanted[1:]:
-        raise ValueError(
+        raise checks.Error(
             f"block {block} of the {name} is {', '.join(classes)}, but Hugging "
             f"Face's T5 has {', '.join(wanted)}; such a model cannot be exported.")
       held = _attention(layers[0], step)
@@ -142,8 +143,8 @@ def _check_attention(stacks, step):
   if others:
     told = "; ".join(f"{held} {', '.join(blocks)}"
                      for held, blocks in others.items())
-    raise ValueError(f"only V can be exported, but the model holds {told}. "
-                     f"{_ADVICE}.")
+    raise checks.Error(f"only V can be exported, but the model holds {told}. "
+                       f"{_ADVICE}.")
 
 
 def _class(layer):
@@ -194,8 +195,8 @@ def _of_layer(layer):
     return _of_feed_forward(layer)
   stock = getattr(layer, "stock", layer)
   if not cross_attention.is_plain(stock):
-    raise ValueError("EncDecAttention has options that T5 does not have; such a "
-                     "model cannot be exported.")
+    raise checks.Error("EncDecAttention has options that T5 does not have; such a "
+                       "model cannot be exported.")
   _only("EncDecAttention.relative_attention_type", stock.relative_attention_type,
         None)
   return {"heads": stock.num_heads, "d_kv": stock.key_value_size}
@@ -216,6 +217,6 @@ def _agree(place, sizes, found):
   """Adds to sizes; raises a ValueError where they differ."""
   for key, value in found.items():
     if sizes.setdefault(key, value) != value:
-      raise ValueError(
+      raise checks.Error(
           f"{place} has {key} {value!r}, another {sizes[key]!r}, but Hugging "
           "Face's T5 has one for all; such a model cannot be exported.")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import safetensors
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools.hugging_face_bridge import config
 import tensorflow as tf
 import tqdm
@@ -54,7 +55,7 @@ def find(folder: str) -> dict[str, Tensor]:
       return scan(path)
     if os.path.exists(f"{path}.index.json"):
       return _sharded(f"{path}.index.json", scan)
-  raise ValueError(
+  raise checks.Error(
       f"{folder!r} has no weights: neither {SAFETENSORS} nor {_TORCH}, nor "
       "shards with an index; bring them there.")
 
@@ -63,8 +64,8 @@ def check_finite(file: str, name: str, value: np.ndarray) -> None:
   """Raises a ValueError where a weight is NaN or infinite."""
   # Either shows in the sum.
   if not np.isfinite(np.sum(value, dtype=np.float64)):
-    raise ValueError(f"{file!r} has {name!r} with NaN or infinite values; such a "
-                     "model cannot be taken over.")
+    raise checks.Error(f"{file!r} has {name!r} with NaN or infinite values; such a "
+                       "model cannot be taken over.")
 
 
 def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
@@ -97,20 +98,20 @@ def _sharded(path, scan):
   index = config.read_json(path)
   places = index.get("weight_map") if isinstance(index, dict) else None
   if not isinstance(places, dict) or not places:
-    raise ValueError(f"{path!r} has no weight_map; bring the file back.")
+    raise checks.Error(f"{path!r} has no weight_map; bring the file back.")
   found = {}
   for shard in sorted(set(places.values())):
     file = os.path.join(os.path.dirname(path), os.path.basename(shard))
     if not os.path.exists(file):
-      raise ValueError(f"{path!r} names the shard {shard!r}, which is not there; "
-                       "bring it back.")
+      raise checks.Error(f"{path!r} names the shard {shard!r}, which is not there; "
+                         "bring it back.")
     found.update(scan(file))
   wrong = [name for name in {**places, **found}
            if name not in found or name not in places or
            os.path.basename(found[name].file) != os.path.basename(places[name])]
   if wrong:
-    raise ValueError(f"{path!r} and its shards do not agree where {wrong[0]!r} "
-                     "is; bring the files back.")
+    raise checks.Error(f"{path!r} and its shards do not agree where {wrong[0]!r} "
+                       "is; bring the files back.")
   return found
 
 
@@ -135,7 +136,7 @@ def _opened(path) -> Iterator[safetensors.safe_open]:
     with safetensors.safe_open(path, framework="np") as file:
       yield file
   except (OSError, safetensors.SafetensorError) as error:
-    raise ValueError(
+    raise checks.Error(
         f"{path!r} is damaged ({error}); bring the file back.") from error
 
 
@@ -143,7 +144,7 @@ def _torch(path):
   try:
     import torch
   except ImportError as error:
-    raise ValueError(
+    raise checks.Error(
         f"{path!r} can only be read where torch is installed; convert it to "
         f"{SAFETENSORS} where it is, by Transformers' save_pretrained.") from error
   try:
@@ -151,8 +152,8 @@ def _torch(path):
   except Exception as error:  # torch raises pickle's, zip's and its own kinds
     # What follows in torch's own text is the advice to run what the file holds.
     reason = str(error).splitlines()[0].partition(". ")[0]
-    raise ValueError(f"{path!r} is damaged, or holds more than weights "
-                     f"({reason}); bring the file back.") from error
+    raise checks.Error(f"{path!r} is damaged, or holds more than weights "
+                       f"({reason}); bring the file back.") from error
   names = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"}
   return {name: Tensor(path, names.get(tensor.dtype, str(tensor.dtype)),
                        tuple(tensor.shape),

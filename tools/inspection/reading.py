@@ -11,6 +11,7 @@ from typing import Any
 from mesh_tensorflow.transformer import dataset as transformer_dataset
 import numpy as np
 import seqio
+from synthesizer_mtf import checks
 import tensorflow.compat.v2 as tf
 
 Lengths = dict[str, int]
@@ -86,8 +87,8 @@ def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
       tokens[key].append(len(row[key]))
     progress(1)
   if not examples:
-    raise ValueError(f"split {split!r} of {name!r} has no examples; look into its "
-                     "data, or name another split.")
+    raise checks.Error(f"split {split!r} of {name!r} has no examples; look into its "
+                       "data, or name another split.")
   packed, fill, per_row = _pack(data.take(most), lengths, keys, features, number)
   return Found(
       name, split, {key: lengths[key] for key in keys},
@@ -101,15 +102,15 @@ def _find(name):
   try:
     return seqio.get_mixture_or_task(name)
   except ValueError as error:
-    raise ValueError(f"{error} Name a registered task or mixture, and the module "
-                     "that registers it by --module_import.") from None
+    raise checks.Error(f"{error} Name a registered task or mixture, and the module "
+                       "that registers it by --module_import.") from None
 
 
 def _checked_lengths(name, features, lengths):
   for key in lengths or ():
     if key not in features:
-      raise ValueError(f"--lengths names {key!r}, but the features of {name!r} are "
-                       f"{', '.join(features)}; use these.")
+      raise checks.Error(f"--lengths names {key!r}, but the features of {name!r} are "
+                         f"{', '.join(features)}; use these.")
   return {key: (lengths or {}).get(key, 512) for key in features}
 
 
@@ -119,8 +120,8 @@ def _members(provider, split):
   found = [task for task in tasks if split in task.splits]
   if not found:
     splits = sorted({each for task in tasks for each in task.splits})
-    raise ValueError(f"--split is {split!r}, but {provider.name!r} has "
-                     f"{', '.join(splits)}; name one of them.")
+    raise checks.Error(f"--split is {split!r}, but {provider.name!r} has "
+                       f"{', '.join(splits)}; name one of them.")
   return found
 
 

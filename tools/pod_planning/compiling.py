@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from typing import Any
 
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools.pod_planning import modules
 from synthesizer_mtf.tools.pod_planning import pods
 
@@ -23,7 +24,7 @@ _ASK = ("import importlib.metadata as m\nfor name in ('jax', 'libtpu'):\n  try: 
 _SCRIPT = pathlib.Path(__file__).with_name("tpu_compiler.py")
 
 
-class CompilerError(ValueError):
+class CompilerError(checks.Error):
   """The compiler is missing, or is not the one that this package knows."""
 
 

@@ -6,12 +6,13 @@ import re
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 
 # Of a tensor: its name, its shape, and whether it is a variable.
 NamedShape = tuple[str, mtf.Shape, bool]
 
 
-class LayoutError(ValueError):
+class LayoutError(checks.Error):
   """A layout that cannot be lowered.
 
   Attributes:

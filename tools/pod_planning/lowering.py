@@ -18,6 +18,7 @@ from mesh_tensorflow import simd_mesh_impl
 from mesh_tensorflow import tpu_variables
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
 from synthesizer_mtf.tools.pod_planning import layouts
@@ -107,7 +108,7 @@ def _check_cores(mesh_shape, topology, layout, batch_size):
   names = mesh_names(mesh_shape)
   fits = layouts.propose(
       [], names, layout, topology.cores, batch_size) or ["none"]
-  raise ValueError(
+  raise checks.Error(
       f"`utils.run.mesh_shape` is {layouts.flat(mesh_shape)!r}, of "
       f"{mesh_shape.size} cores, but the topology {topology.name} has "
       f"{topology.cores}; mesh shapes of that size: {', '.join(fits)} (for "

@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 import numpy as np
+from synthesizer_mtf import checks
 from tensorflow.python.tpu import device_assignment
 from tensorflow.python.tpu import topology as tpu_topology
 
@@ -130,7 +131,7 @@ def parse_topology(name: str, generation: str = "v3") -> Topology:
   offered = "; ".join(
       ", ".join(f"{version}-{n}" for n in sizes)
       for version, sizes in _OFFERED.items())
-  raise ValueError(
+  raise checks.Error(
       f"unknown topology {name!r} in --topology; use one of {offered}, chips such "
       "as 2x2 or 4x8, or chips of a generation such as v5e:4x8 or v4:2x2x4 "
       f"({', '.join(CHIPS)}).")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
+from synthesizer_mtf import checks
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import over_seeds
@@ -48,7 +49,7 @@ def differing_settings(a: lines.Results,
                for key in {**a.setting, **b.setting}
                if a.setting.get(key) != b.setting.get(key)}
   if "table" in differing or "study" in differing:
-    raise ValueError(
+    raise checks.Error(
         f"{a.path} is of {_subject(a)} and {b.path} of {_subject(b)}; compare "
         "two files of the same.")
   return differing

@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import matplotlib
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import studies
@@ -51,8 +52,8 @@ def plot(folder: pathlib.Path) -> pathlib.Path:
   known = [(study, path) for study in studies.STUDIES.values()
            if (path := folder / f"{study.name}.jsonl").exists()]
   if not known:
-    raise ValueError(f"--results is {str(folder)!r} but holds no lines of a study; "
-                     "give the folder of files such as warm_start.jsonl.")
+    raise checks.Error(f"--results is {str(folder)!r} but holds no lines of a study; "
+                       "give the folder of files such as warm_start.jsonl.")
   panels = [(study, task, lines) for study, path in known
             for lines in [study_report.read(path, study, plan.Settings(None, None))]
             for task in study.tasks]

@@ -11,6 +11,7 @@ import pathlib
 from typing import Any
 from typing import NamedTuple
 
+from synthesizer_mtf import checks
 from synthesizer_mtf.runs import results
 
 # Of what a line means; lines without one are of the first.
@@ -56,7 +57,7 @@ def read(path: results.Folder) -> Results:
       check_new(where, f"seed {line['seed']} of {line['row']} on {line['task']}", seen)
       runs.append(line)
   if not runs:
-    raise ValueError(
+    raise checks.Error(
         f"{path} has no line of kind \"run\"; give the .jsonl file that "
         "`reproduce` has written.")
   return Results(str(path), first[1], runs)
@@ -71,8 +72,8 @@ def check_new(where: str, what: str, seen: dict[str, str]) -> None:
     seen: where each was, to which this is added.
   """
   if what in seen:
-    raise ValueError(f"{where}: {what} is there twice, first at {seen[what]}; leave "
-                     "one of them.")
+    raise checks.Error(f"{where}: {what} is there twice, first at {seen[what]}; leave "
+                       "one of them.")
   seen[what] = where
 
 
@@ -81,7 +82,7 @@ def objects(path: results.Folder) -> Iterator[tuple[str, dict]]:
   try:
     text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
   except OSError as error:
-    raise ValueError(f"cannot read {path}: {error.strerror}.") from None
+    raise checks.Error(f"cannot read {path}: {error.strerror}.") from None
   for number, line in enumerate(text.split("\n"), 1):
     if line.strip():
       where = f"{path}:{number}"
@@ -92,14 +93,14 @@ def _object(where, text):
   try:
     line = json.loads(text)
   except json.JSONDecodeError as error:
-    raise ValueError(
+    raise checks.Error(
         f"{where} is no whole line of JSON ({error.msg} at column {error.colno});"
         " was it cut off? The command that wrote the file writes it anew."
     ) from None
   if not isinstance(line, dict):
-    raise ValueError(f"{where} is not a JSON object with keys and values.")
+    raise checks.Error(f"{where} is not a JSON object with keys and values.")
   if line.get("format", FORMAT) != FORMAT:
-    raise ValueError(
+    raise checks.Error(
         f"{where} is of format {line['format']!r}, which is not {FORMAT}; read it "
         "with the version that has written it.")
   return line
@@ -107,10 +108,10 @@ def _object(where, text):
 
 def _value(where, line, key, kind):
   if key not in line:
-    raise ValueError(f"{where} has no {key!r}.")
+    raise checks.Error(f"{where} has no {key!r}.")
   value = line[key]
   if not isinstance(value, kind) or isinstance(value, bool):
-    raise ValueError(f"{where}: {key!r} is {value!r}, not {_NAMES[kind]}.")
+    raise checks.Error(f"{where}: {key!r} is {value!r}, not {_NAMES[kind]}.")
   return value
 
 
@@ -123,7 +124,7 @@ def _setting(where, line):
 def _check_same(where, setting, first_where, first):
   for key in {**first, **setting}:
     if setting.get(key) != first.get(key):
-      raise ValueError(
+      raise checks.Error(
           f"{where} is of another setting than {first_where}: {key!r} is "
           f"{setting.get(key)!r}, not {first.get(key)!r}; keep them in files of "
           "their own.")
@@ -135,7 +136,7 @@ def _check_run(where, line):
   for name, score in line["scores"].items():
     if (not isinstance(score, int | float) or isinstance(score, bool) or
         not math.isfinite(score)):
-      raise ValueError(
+      raise checks.Error(
           f"{where}: the score {name!r} of {line['row']} on {line['task']}, "
           f"seed {line['seed']}, is {score}, which is no finite number; leave "
           "this run out, or run it again.")

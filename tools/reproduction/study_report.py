@@ -10,6 +10,7 @@ import pathlib
 from typing import Any
 
 import pandas as pd
+from synthesizer_mtf import checks
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import lines as lines_lib
@@ -168,8 +169,8 @@ def read(path: pathlib.Path, study: study_types.Study,
     return []
   found, expected = lines_lib.read(path), setting(study, settings)
   if found.setting != expected:
-    raise ValueError(f"{path} holds runs of {found.setting}, not {expected}; move "
-                     "it away, or give the same flags.")
+    raise checks.Error(f"{path} holds runs of {found.setting}, not {expected}; move "
+                       "it away, or give the same flags.")
   for line in found.runs:
     _check(path, line, study, settings)
   return found.runs
@@ -180,11 +181,11 @@ def _check(path, line, study, settings):
   task = {task.name: task for task in study.tasks}.get(line["task"])
   what = f"{path}: {line['row']} on {line['task']}, seed {line['seed']},"
   if task is None or line["row"] not in {row.name for row in study.rows}:
-    raise ValueError(f"{what} is no run of the study {study.name}; remove its line.")
+    raise checks.Error(f"{what} is no run of the study {study.name}; remove its line.")
   steps = study_runs.trained_steps(study, task, settings)
   names = [name for name, _ in task.scores()]
   if line.get("training_steps") != steps or set(line["scores"]) != set(names):
-    raise ValueError(
+    raise checks.Error(
         f"{what} has {line.get('training_steps')} steps and the scores "
         f"{list(line['scores'])}, not {steps} and {', '.join(names)}; it is of "
         "another version, so move the file away.")
