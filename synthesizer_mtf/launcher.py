@@ -59,7 +59,7 @@ def console_entry_point() -> None:
   gc.freeze()  # Not to search the imports at the end of the program saves a second.
   gc.enable()
   tf.logging.set_verbosity(tf.logging.ERROR)
-  tf.disable_v2_behavior()  # Which warns of itself.
+  tf.disable_v2_behavior()  # It logs a warning that it is deprecated.
   tf.logging.set_verbosity(tf.logging.INFO)
   # absl has a logger of its own, and would print each line a second time.
   logging.config.dictConfig({

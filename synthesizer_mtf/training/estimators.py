@@ -110,7 +110,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       newest = checkpoints.prepare(self.model_dir)
     hooks = [*(hooks or ()), CheckVariables(newest)]
     position = None
-    if self.config.is_chief and self.config.cluster is None:  # That of TPUs.
+    if self.config.is_chief and self.config.cluster is None:  # No TPU.
       position = data_position.DataPosition(self.model_dir)
       hooks.append(position)
     hooks.append(GuardSaves(self.model_dir, position))
