@@ -257,12 +257,12 @@ class SparseAttention(transformer.TransformerLayer):
       queries, keys = places()
       return self._relative_bias(queries.place, keys.place, inputs)
 
-    biases = [inputs.once_per_stack(("mask", view.name, self._sets), mask)]
+    biases = [inputs.once_per_stack(("mask " + view.name, self._sets), mask)]
     if self.relative_bias.kind == "bias":
       biases.append(relative())
     elif self.relative_bias:
       biases.append(
-          inputs.once_per_stack(("relative", view.name, self._sets), relative))
+          inputs.once_per_stack(("relative " + view.name, self._sets), relative))
     return biases
 
   def _in_view(self, view, queries, keys, inputs):
