@@ -90,6 +90,13 @@ def _session_config():
 
 def apply() -> None:
   """Lets Mesh TensorFlow and T5 build by it; once is enough."""
-  patches.wrap("get_estimator", utils, lambda original: functools.wraps(
-      original)(functools.partial(get_estimator)))
+  patches.wrap("get_estimator", utils, _ours)
   patches.wrap("get_checkpoint_iterator", utils, estimators.existing_checkpoints)
+
+
+def _ours(original):
+  @functools.wraps(original)
+  def wrapped(**kwargs):
+    return get_estimator(**kwargs)
+
+  return wrapped
