@@ -85,9 +85,7 @@ class MtfModel(mtf_model.MtfModel):
 
   def _bind_what_was_asked(self):
     """Lets it win over what an operative_config.gin has bound, in all scopes."""
-    # A warm start belongs to the run that it began.
-    if gin_files.bound(_CHECKPOINT, None) != self._before[_CHECKPOINT]:
-      _bind(_CHECKPOINT, self._before[_CHECKPOINT])
+    self._take_back_the_start()
     _let_win(self._before["attention"])
     _let_win(_parsed_alone(self._gin_bindings))
     if self._attention is not None:
@@ -108,9 +106,13 @@ class MtfModel(mtf_model.MtfModel):
     finally:
       for scope in {**stack.choices(), **self._before["attention"]}:
         _choose(scope, self._before["attention"].get(scope))
-      if gin_files.bound(_CHECKPOINT, None) != self._before[_CHECKPOINT]:
-        _bind(_CHECKPOINT, self._before[_CHECKPOINT])
+      self._take_back_the_start()
       self._before = None
+
+  def _take_back_the_start(self):
+    """Binds the warm start of before: another belongs to the run that it began."""
+    if gin_files.bound(_CHECKPOINT, None) != self._before[_CHECKPOINT]:
+      _bind(_CHECKPOINT, self._before[_CHECKPOINT])
 
   def train(self, mixture_or_task_name: str, steps: int, *args: Any,
             **kwargs: Any) -> None:
