@@ -22,6 +22,7 @@ import seqio
 from support import cases
 from support import prepared
 from synthesizer_mtf.tools import train_vocabulary
+from synthesizer_mtf.training import seed
 import tensorflow.compat.v1 as tf
 
 # Everywhere the same cases, and none written to the repository.
@@ -115,6 +116,13 @@ def clean_gin():
   gin.clear_config()
   yield
   gin.clear_config()
+
+
+@pytest.fixture(autouse=True)
+def same_dropout():
+  """Dropout with the seeds of names; Mesh TensorFlow draws others each time."""
+  with seed.random_by_name():
+    yield
 
 
 @pytest.fixture(autouse=True)

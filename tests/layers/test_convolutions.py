@@ -151,7 +151,7 @@ def test_dropout_drops_entries_of_the_normalized_kernel(name):
       "o": np.eye(channels)})
   kept = y[:, 1:-2] / 0.5 * 4 * 0.5  # away from the ends; the gate is a half
   np.testing.assert_allclose(kept, kept.round(), atol=1e-5)
-  assert len(np.unique(kept.round())) > 2
+  assert len(np.unique(kept.round())) > 1  # of 0 to 4
   assert np.ptp(kept, axis=1).max() < 1e-5  # the same at each position
 
 
