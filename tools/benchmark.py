@@ -166,7 +166,7 @@ def _parser():
                       default=default.dropout_rate,
                       help="T5's dropout (default: %(default)s)")
   parser.add_argument("--relative_bias", action="store_true",
-                      help="T5's relative bias instead of position embeddings")
+                      help="T5's relative position bias instead of position embeddings")
   parser.add_argument("--stock_cross_attention", action="store_true",
                       help="our rows, too, use Mesh TensorFlow's EncDecAttention")
   parser.add_argument("--stock_vocabulary", action="store_true",

@@ -80,36 +80,36 @@ class AttentionInputs:
     return not self.context.model.fully_autoregressive
 
   @property
-  def query_slot(self) -> mtf.Tensor:
-    """<int32>[length]: places in the row; <int32>[batch] in incremental mode."""
+  def query_index(self) -> mtf.Tensor:
+    """<int32>[length]: indices in the row; <int32>[batch] in incremental mode."""
     return mtf.range(self.context.mesh, self.length, tf.int32)
 
   @property
-  def memory_slot(self) -> mtf.Tensor:
-    """<int32>[memory_length]: places of the keys in the row."""
+  def memory_index(self) -> mtf.Tensor:
+    """<int32>[memory_length]: indices of the keys in the row."""
     return mtf.range(self.context.mesh, self.memory_length, tf.int32)
 
   @property
   def query_position(self) -> mtf.Tensor:
     """<int32>[length], <int32>[batch, length] where rows are packed, or
     <int32>[batch] in incremental mode: each query's position in its example."""
-    return self.query_slot
+    return self.query_index
 
   @property
   def memory_position(self) -> mtf.Tensor:
     """<int32>[memory_length], or <int32>[batch, memory_length] where rows are
     packed: each key's position in its example."""
-    return self.memory_slot
+    return self.memory_index
 
   @property
   def offset(self) -> mtf.Tensor:
     """<int32>[length, memory_length]: how far each key lies after each query.
 
-    In a packed row slots of an example lie as far from each other as positions, so
+    In a packed row indices of an example differ as much as positions do, so
     that there is no batch; in incremental mode it is <int32>[batch, memory_length].
     """
-    query = self.query_slot
-    return mtf.sub(self.memory_slot, query,
+    query = self.query_index
+    return mtf.sub(self.memory_index, query,
                    output_shape=query.shape + self.memory_length)
 
   @property
@@ -151,7 +151,7 @@ class AttentionInputs:
     return mtf.replace_dimensions(tensor, self.length, self.memory_length)
 
   def seen_by_id(self, ids: mtf.Tensor) -> Seen:
-    """The keys and the pairs of a `Visibility` that the ids of examples allow."""
+    """The keys and the pairs of an `AttentionMask` that the ids of examples allow."""
     return mtf.not_equal(self.of_keys(ids), 0), None
 
   def own_order(self) -> list[mtf.Tensor]:
@@ -211,8 +211,8 @@ class AttentionInputs:
       self.context.record_constant_state(made)
     return made
 
-  def _project(self, name, x, places, stddev=None):
-    """<float>[batch, heads, *places, d_kv], for x [batch, *places, d_model]."""
+  def _project(self, name, x, lengths, stddev=None):
+    """<float>[batch, heads, *lengths, d_kv], for x [batch, *lengths, d_model]."""
     key = tf.get_variable_scope().name, name
     if key not in self._projections:
       d_model = self.context.model.model_dim
@@ -224,9 +224,9 @@ class AttentionInputs:
           mtf.einsum([x, weights], reduced_dims=[d_model]), self.combined,
           [self.heads, self.d_kv])
       # A memory has no beams.
-      batch_dims = x.shape.dims[:-1 - len(places)]
+      batch_dims = x.shape.dims[:-1 - len(lengths)]
       self._projections[key] = mtf.transpose(
-          projected, batch_dims + [self.heads] + places + [self.d_kv])
+          projected, batch_dims + [self.heads] + lengths + [self.d_kv])
     return self._projections[key]
 
   def share_query(self) -> None:

@@ -41,7 +41,7 @@ def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
     case = attention_inputs.AttentionInputs
   elif on_tpu:
     case = PackedRowsOnTpu
-  elif per_example and examples.are_apart(context):
+  elif per_example and examples.can_be_per_example(context):
     case = PackedExamples
   else:
     case = PackedRows
@@ -84,24 +84,24 @@ class PackedRowsOnTpu(PackedRows):
   """
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
-    return tables.pick(table, *self.place_rows())
+    return tables.pick(table, *self.one_hot_positions())
 
-  def place_rows(self) -> list[mtf.Tensor]:
-    """Where the positions of queries and keys are, for `tables.pick`.
+  def one_hot_positions(self) -> list[mtf.Tensor]:
+    """The positions of queries and keys as one-hot rows, for `tables.pick`.
 
     Returns:
       two tensors <float>[batch, length, position] and <float>[batch, memory_length,
-      memory_position], 1 at the position of a place and 0 elsewhere; made once in a
+      memory_position], 1 at the position of each token and 0 elsewhere; made once in a
       stack.
     """
     def make():
       return [
-          mtf.one_hot(place, mtf.Dimension(name, dim.size), dtype=self.x.dtype)
-          for place, name, dim in (
+          mtf.one_hot(position, mtf.Dimension(name, dim.size), dtype=self.x.dtype)
+          for position, name, dim in (
               (self.query_position, "position", self.length),
               (self.memory_position, "memory_position", self.memory_length))]
 
-    return self.once_per_stack("place_rows", make)
+    return self.once_per_stack("one_hot_positions", make)
 
 
 class PackedExamples(attention_inputs.AttentionInputs):
@@ -138,7 +138,7 @@ class DecodingStep(attention_inputs.AttentionInputs):
     return []
 
   @property
-  def query_slot(self) -> mtf.Tensor:
+  def query_index(self) -> mtf.Tensor:
     return self.context.position
 
   def project_memory(self, name: str) -> mtf.Tensor:
@@ -148,7 +148,7 @@ class DecodingStep(attention_inputs.AttentionInputs):
 
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
     old, = self.context.get_states(1)
-    here = mtf.equal(self.memory_slot, self.context.position)
+    here = mtf.equal(self.memory_index, self.context.position)
     tensor = _where(here, tensor, old)
     self.context.record_new_states([tensor])
     return tensor

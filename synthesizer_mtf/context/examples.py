@@ -24,7 +24,7 @@ _SHARE = 0.7
 _GROUPS = 6
 
 
-def are_apart(context: transformer.Context) -> bool:
+def can_be_per_example(context: transformer.Context) -> bool:
   """Whether packed rows can be computed with each example for itself.
 
   Not where the layout splits the length, and in ensembles; nor on TPUs, which want
@@ -45,17 +45,17 @@ class Group(NamedTuple):
   """Examples of about the same length, as TensorFlow tensors.
 
   Attributes:
-    slots: <int32>[examples, positions], the places of the tokens among all tokens
-      of the batch; some place beyond the end of an example.
+    indices: <int32>[examples, positions], of the tokens among all tokens of the
+      batch; some index beyond the end of an example.
     seen: <float32>[examples, positions], 0 beyond the end of an example.
   """
-  slots: tf.Tensor
+  indices: tf.Tensor
   seen: tf.Tensor
 
   @property
   def length(self) -> tf.Tensor:
     """<int32>[]: the tokens of the longest, or 0 if the group is empty."""
-    return tf.shape(self.slots)[1]
+    return tf.shape(self.indices)[1]
 
 
 class ExamplesOperation(mtf.Operation):
@@ -89,22 +89,22 @@ class Layout(NamedTuple):
 
   Attributes:
     groups: a list of `Group`, the longest examples first.
-    places: <int32>[tokens of the batch], the place of each token in `joined` rows
+    rows: <int32>[tokens of the batch], the row of each token in the joined rows
       of all groups, counted from 1; 0 for padding.
   """
   groups: list[Group]
-  places: tf.Tensor
+  rows: tf.Tensor
 
   @property
   def slices(self) -> tuple[tf.Tensor, ...]:
     """All tensors, for `of_slices`."""
-    return (self.places, *(t for group in self.groups for t in group))
+    return (self.rows, *(t for group in self.groups for t in group))
 
   @classmethod
   def of_slices(cls, slices: Sequence[tf.Tensor]) -> "Layout":
     """The layout whose `slices` these are."""
-    places, *rest = slices
-    return cls([Group(*pair) for pair in zip(rest[::2], rest[1::2])], places)
+    rows, *rest = slices
+    return cls([Group(*pair) for pair in zip(rest[::2], rest[1::2])], rows)
 
   @classmethod
   def of_ids(cls, ids: tf.Tensor) -> "Layout":
@@ -115,15 +115,15 @@ class Layout(NamedTuple):
     """
     length = ids.shape.as_list()[-1]
     order, first, sizes = _sorted_examples(tf.reshape(ids, [-1, length]))
-    groups = [Group(*_slots(order, first[start:stop], sizes[start:stop]))
+    groups = [Group(*_indices(order, first[start:stop], sizes[start:stop]))
               for start, stop in _bounds(sizes)]
-    slots = tf.concat([tf.reshape(g.slots, [-1]) for g in groups], 0)
+    indices = tf.concat([tf.reshape(g.indices, [-1]) for g in groups], 0)
     seen = tf.concat([tf.reshape(g.seen, [-1]) for g in groups], 0)
-    # Of padding in an example the place is that of no token.
+    # Padding in an example has the index of no token.
     tokens = tf.size(order)
-    places = tf.math.unsorted_segment_sum(
-        tf.range(1, tf.size(slots) + 1), tf.where_v2(seen > 0, slots, -1), tokens)
-    return cls(groups, places)
+    rows = tf.math.unsorted_segment_sum(
+        tf.range(1, tf.size(indices) + 1), tf.where_v2(seen > 0, indices, -1), tokens)
+    return cls(groups, rows)
 
   def unjoin(self, rows: tf.Tensor, group: Group) -> tf.Tensor:
     """Rows of a group's tokens.
@@ -136,9 +136,9 @@ class Layout(NamedTuple):
       [heads, examples, positions, channels]
     """
     _, heads, channels = rows.shape.as_list()
-    found = tf.gather(tf.reshape(rows, [-1, heads * channels]), group.slots)
+    found = tf.gather(tf.reshape(rows, [-1, heads * channels]), group.indices)
     found = tf.reshape(found, tf.concat(
-        [tf.shape(group.slots), [heads, channels]], 0))
+        [tf.shape(group.indices), [heads, channels]], 0))
     return tf.transpose(found, [2, 0, 1, 3])
 
   def join(self, parts: list[tf.Tensor]) -> tf.Tensor:
@@ -154,7 +154,7 @@ class Layout(NamedTuple):
     rows = [tf.reshape(tf.transpose(part, [1, 2, 0, 3]), [-1, heads * channels])
             for part in parts]
     nothing = tf.zeros([1, heads * channels], parts[0].dtype)
-    return tf.reshape(tf.gather(tf.concat([nothing] + rows, 0), self.places),
+    return tf.reshape(tf.gather(tf.concat([nothing] + rows, 0), self.rows),
                       [-1, heads, channels])
 
 
@@ -165,7 +165,7 @@ def _sorted_examples(ids):
     ids: <int32>[rows, length]
 
   Returns:
-    <int32>[tokens]: the places of the tokens, example by example; and for each
+    <int32>[tokens]: the indices of the tokens, example by example; and for each
     example, the longest first, where it begins in these, and its size. There are
     as many examples as tokens; all others have the size 0.
   """
@@ -176,8 +176,8 @@ def _sorted_examples(ids):
       high - low + 1)
   real = tf.reshape(tf.not_equal(ids, 0), [-1])
   key = tf.where_v2(real, tf.reshape(key, [-1]), rows * (high - low + 1))
-  slots = tf.range(rows * length, dtype=tf.int64)
-  ordered = tf.sort(key * (rows * length) + slots)
+  indices = tf.range(rows * length, dtype=tf.int64)
+  ordered = tf.sort(key * (rows * length) + indices)
   order = tf.cast(ordered % (rows * length), tf.int32)
   key, real = ordered // (rows * length), tf.gather(real, order)
   begins = tf.concat([[True], tf.not_equal(key[1:], key[:-1])], 0)
@@ -198,10 +198,10 @@ def _bounds(sizes):
   return zip([0] + ends, ends)
 
 
-def _slots(order, first, sizes):
-  """Slots and mask of a group of examples, [examples, positions] each."""
+def _indices(order, first, sizes):
+  """Indices and mask of a group of examples, [examples, positions] each."""
   length = tf.reduce_max(tf.concat([sizes, [0]], 0))
   position = tf.range(length)
   seen = position < sizes[:, None]
-  place = tf.where_v2(seen, first[:, None] + position, 0)
-  return tf.gather(order, place), tf.cast(seen, tf.float32)
+  index = tf.where_v2(seen, first[:, None] + position, 0)
+  return tf.gather(order, index), tf.cast(seen, tf.float32)

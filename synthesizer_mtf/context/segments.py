@@ -1,7 +1,7 @@
 """Which tokens of a row belong together: packing, and positions within segments.
 
 T5 packs several examples into one row. A synthesized row or column belongs to a
-position within its example and not to a slot of the row, so that training on
+position within its example and not to its index in the row, so that training on
 packed rows and decoding unpacked ones read the same weights.
 """
 
@@ -56,9 +56,9 @@ def segment_position(context: transformer.Context) -> mtf.Tensor:
   positional embedding, so they are counted from the ids, once per stack.
   """
   def count():
-    slot = mtf.range(context.mesh, context.length_dim, tf.int32)
+    index = mtf.range(context.mesh, context.length_dim, tf.int32)
     other = mtf.Dimension("memory_length", context.length_dim.size)
-    earlier = mtf.greater(slot, mtf.range(context.mesh, other, tf.int32))
+    earlier = mtf.greater(index, mtf.range(context.mesh, other, tf.int32))
     same = mtf.logical_and(earlier, _same_segment(context, other))
     return mtf.reduce_sum(mtf.cast(same, tf.int32), reduced_dim=other)
 
@@ -85,16 +85,16 @@ def segment_length(context: transformer.Context, packed: bool) -> mtf.Tensor:
       other = mtf.Dimension("memory_length", context.length_dim.size)
       return mtf.reduce_sum(mtf.cast(
           _same_segment(context, other), tf.int32), reduced_dim=other)
-    slot = mtf.range(context.mesh, context.length_dim, tf.int32)
+    index = mtf.range(context.mesh, context.length_dim, tf.int32)
     seen = mtf.cast(mtf.not_equal(ids, 0), tf.int32)
     # An example of padding alone counts as one token, so that nothing is empty.
     return mtf.maximum(mtf.reduce_max(
-        (slot + 1) * seen, reduced_dim=context.length_dim), 1)
+        (index + 1) * seen, reduced_dim=context.length_dim), 1)
 
   return stack_cache.once_per_stack(context, ("segment_length", packed), count)
 
 
 def _same_segment(context, other):
-  """<bool>[batch, length, other]: whether two slots have the same id."""
+  """<bool>[batch, length, other]: whether two tokens have the same id."""
   ids = segment_id(context)
   return mtf.equal(ids, mtf.replace_dimensions(ids, context.length_dim, other))

@@ -1,7 +1,7 @@
 """The attention layer: masks, dropout, values and decoding state.
 
 The synthesizing functions make logits; everything else happens here, once. How
-the mean of the values is computed fast is in `weighted_mean.py`. T5's attention
+the mean of the values is computed fast is in `attend.py`. T5's attention
 dropout is constant along `length`, so that it equals dropout on the values, and no
 large tensor is masked for it.
 """
@@ -10,20 +10,20 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
-from synthesizer_mtf.context import visibility
 from synthesizer_mtf.layers import head_sizes
-from synthesizer_mtf.layers import relative_bias
+from synthesizer_mtf.layers import relative_position_bias
+from synthesizer_mtf.ops import attend
 from synthesizer_mtf.ops import logit_forms
-from synthesizer_mtf.ops import weighted_mean
 from synthesizer_mtf.ops import weighted_sum
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import mixture
 
 _NO_ORDER = (
     "The encoder has no positional embedding and its dot-product attention no "
-    "relative bias, so that it cannot tell the order of the tokens; bind "
+    "relative position bias, so that it cannot tell the order of the tokens; bind "
     "`SyntheticAttention.relative_attention_type = \"bias_shared\"`, as T5's model "
     "files do for `SelfAttention`.")
 
@@ -54,7 +54,7 @@ class SyntheticAttention(transformer.TransformerLayer):
       dropout_rate: a float, T5's attention dropout; the gin macro
         `%dropout_rate` if None, or 0 without that macro.
       relative_attention_type: None, "bias" or "bias_shared" (one table for all
-        layers of a stack, as in T5): T5's relative bias, added to the logits.
+        layers of a stack, as in T5): T5's relative position bias, added to the logits.
       relative_attention_num_buckets: an integer.
       packed: whether rows may hold several examples. None finds out (see
         `segments.is_packed`); True is always right; False promises that no row
@@ -69,7 +69,7 @@ class SyntheticAttention(transformer.TransformerLayer):
     self.mixture = mixture.Mixture(synthesizers)
     self.sizes = head_sizes.HeadSizes(
         "SyntheticAttention", num_heads, key_value_size, dropout_rate)
-    self.relative_bias = relative_bias.RelativeBias(
+    self.relative_bias = relative_position_bias.RelativePositionBias(
         "SyntheticAttention", relative_attention_type,
         relative_attention_num_buckets)
     checks.check_boolean("SyntheticAttention.softmax", softmax)
@@ -101,9 +101,9 @@ class SyntheticAttention(transformer.TransformerLayer):
         segments.is_packed(context, self.packed), per_example=self.softmax)
     logits = self.mixture.logits(inputs)
     if self.relative_bias:
-      logits.append(logit_forms.Table(self.relative_bias.of_slots(inputs)))
+      logits.append(logit_forms.Table(self.relative_bias.of_indices(inputs)))
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    combine = (weighted_mean.weighted_mean if self.softmax
+    combine = (attend.attend if self.softmax
                else weighted_sum.weighted_sum)
     return inputs.project_back(combine(
-        inputs, logits, values, visibility.visibility(inputs)))
+        inputs, logits, values, attention_mask.of_stack(inputs)))

@@ -17,7 +17,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf.context import visibility
+from synthesizer_mtf.context import attention_mask
 import tensorflow.compat.v1 as tf
 
 
@@ -155,7 +155,7 @@ class EncoderClassifier(transformer.Bitransformer):
         reduced_dims=[self.encoder.model_dim], use_bias=False,
         variable_dtype=variable_dtype, name="classifier")
     is_class = self._is_class(inputs.mesh)
-    return mtf.cast(logits, tf.float32) + visibility.bias(is_class), loss
+    return mtf.cast(logits, tf.float32) + attention_mask.bias(is_class), loss
 
   def _is_class(self, mesh):
     """<bool>[vocab]: False for padding, and for ids that round the size up."""

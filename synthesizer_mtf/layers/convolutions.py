@@ -242,10 +242,10 @@ class Convolution(transformer.TransformerLayer):
       <float>[batch, kernel, heads, d_kv]
     """
     kernel = self._kernel_dim
-    slots = inputs.context.initial_position - kernel.size + mtf.range(
+    indices = inputs.context.initial_position - kernel.size + mtf.range(
         values.mesh, kernel, tf.int32)
     return mtf.einsum(
-        [values, mtf.one_hot(slots, inputs.length, dtype=values.dtype)],
+        [values, mtf.one_hot(indices, inputs.length, dtype=values.dtype)],
         output_shape=inputs.batch_dims + [kernel] + values.shape.dims[-2:])
 
   def _step(self, values, inputs):

@@ -1,7 +1,7 @@
 """T5's attention of the decoder to the encoder's output, computed fast.
 
 It is stock `EncDecAttention`: the same variables, function and dropout. Only the
-way to compute it is that of `weighted_mean.py`, and decoding keeps keys and values
+way to compute it is that of `attend.py`, and decoding keeps keys and values
 in the order of dimensions in which each step reads them.
 """
 
@@ -9,12 +9,12 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import layers
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
-from synthesizer_mtf.context import visibility
-from synthesizer_mtf.context import watchers
+from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.layers import head_sizes
+from synthesizer_mtf.ops import attend
 from synthesizer_mtf.ops import logit_forms
-from synthesizer_mtf.ops import weighted_mean
 
 # Options of stock attention which change its variables or its function, with the
 # values that are known here.
@@ -88,6 +88,6 @@ class EncDecAttention(transformer.TransformerLayer):
         self.stock, context, [inputs.heads])
     if bias is not None:
       logits.append(logit_forms.Table(bias))
-    with watchers.unwatched():
-      return inputs.project_back(weighted_mean.weighted_mean(
-          inputs, logits, values, visibility.Visibility(None, None)))
+    with intermediates.without_capture():
+      return inputs.project_back(attend.attend(
+          inputs, logits, values, attention_mask.AttentionMask(None, None)))

@@ -4,13 +4,13 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import tables
-from synthesizer_mtf.context import visibility
 from synthesizer_mtf.layers import head_sizes
+from synthesizer_mtf.ops import attend
 from synthesizer_mtf.ops import logit_forms
-from synthesizer_mtf.ops import weighted_mean
 from synthesizer_mtf.synthesizers import base
 
 
@@ -83,16 +83,16 @@ class Linformer(transformer.TransformerLayer):
     self._check(context)
     inputs = cases.of_call(
         context, x, self.sizes.num_heads, self.sizes.key_value_size)
-    seen = visibility.visibility(inputs).keys
+    seen = attention_mask.of_stack(inputs).keys
     query = inputs.project_query()
     key = self._mix("E", inputs.project_memory("k"), seen, inputs)
     values = self._mix("E" if self.share_kv else "F",
                        inputs.project_memory("v"), seen, inputs)
     values = self.sizes.dropout(values, inputs)
-    return inputs.project_back(weighted_mean.weighted_mean(
+    return inputs.project_back(attend.attend(
         inputs.with_memory_length(self.rank),
         [logit_forms.InnerProduct(query, key)], values,
-        visibility.Visibility(None, None)))
+        attention_mask.AttentionMask(None, None)))
 
   def _check(self, context):
     self.sizes.check_layout(context.model)

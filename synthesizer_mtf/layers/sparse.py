@@ -16,20 +16,20 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import tables
-from synthesizer_mtf.context import visibility
 from synthesizer_mtf.layers import head_sizes
-from synthesizer_mtf.layers import relative_bias
+from synthesizer_mtf.layers import relative_position_bias
+from synthesizer_mtf.ops import attend
 from synthesizer_mtf.ops import sequence_blocks
-from synthesizer_mtf.ops import weighted_mean
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
 
 _HARDLY_ANY_ORDER = (
-    "The encoder has no positional embedding and its attention no relative bias, so "
-    "that it hardly knows the order of the tokens; bind "
+    "The encoder has no positional embedding and its attention no relative position "
+    "bias, so that it hardly knows the order of the tokens; bind "
     "`{}.relative_attention_type = \"bias_shared\"` or "
     "`Unitransformer.positional_embedding = True`.")
 
@@ -40,11 +40,11 @@ class Tokens(NamedTuple):
   """What the masks compare, of queries or of keys; laid out as they are.
 
   Attributes:
-    place: <int32>, one more than the position; 0 where there is no token.
+    index: <int32>, one more than the position; 0 where there is no token.
     segment: <int32>[batch, ...], see `segments.segment_id`; or None.
     priority: <int32>[batch, ...], of a prefix language model; or None.
   """
-  place: mtf.Tensor
+  index: mtf.Tensor
   segment: mtf.Tensor | None
   priority: mtf.Tensor | None
 
@@ -98,7 +98,7 @@ class SparseAttention(transformer.TransformerLayer):
         name, num_heads, key_value_size, dropout_rate)
     checks.check_whole(f"{name}.stride", stride)
     _check_choice(f"{name}.pattern", pattern, PATTERNS)
-    self.relative_bias = relative_bias.RelativeBias(
+    self.relative_bias = relative_position_bias.RelativePositionBias(
         name, relative_attention_type, relative_attention_num_buckets)
     checks.check_boolean(f"{name}.packed", packed, or_none=True)
     self.stride = stride
@@ -111,8 +111,8 @@ class SparseAttention(transformer.TransformerLayer):
     """Whether each key is in A(1) of each query, apart from the order.
 
     Args:
-      queries: <int32>, places of the queries.
-      keys: <int32>, places of the keys.
+      queries: <int32>, indices of the queries.
+      keys: <int32>, indices of the keys.
       inputs: an `AttentionInputs`.
 
     Returns:
@@ -135,7 +135,7 @@ class SparseAttention(transformer.TransformerLayer):
     """The `View` that holds what `near` lacks of A(2); all of it, if alone."""
     raise NotImplementedError
 
-  def place(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+  def index(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     """<int32>[length] or [batch, length]: one more than each position."""
     return mtf.range(inputs.context.mesh, inputs.length, tf.int32) + 1
 
@@ -206,14 +206,14 @@ class SparseAttention(transformer.TransformerLayer):
     Returns:
       <float>[batch, heads, d_kv]
     """
-    query_place, place = inputs.query_slot + 1, inputs.memory_slot + 1
-    sees = self._in_set(query_place, place, inputs)
-    for other in visibility.visibility(inputs):
+    query_index, key_index = inputs.query_index + 1, inputs.memory_index + 1
+    sees = self._in_set(query_index, key_index, inputs)
+    for other in attention_mask.of_stack(inputs):
       if other is not None:
         sees = mtf.logical_and(sees, other)
-    biases = [visibility.bias(sees)]
+    biases = [attention_mask.bias(sees)]
     if self.relative_bias:
-      biases.append(self._relative_bias(query_place, place, inputs))
+      biases.append(self._relative_bias(query_index, key_index, inputs))
     part = Part(key, values, biases, inputs.memory_length)
     return masked_mean(query, [part], self._may_see_nothing)
 
@@ -233,29 +233,29 @@ class SparseAttention(transformer.TransformerLayer):
   def _tokens(self, inputs):
     """The `Tokens` of queries [..., length] and keys [..., memory_length]."""
     context = inputs.context
-    place, segment = self.place(inputs), segments.segment_id(context)
+    index, segment = self.index(inputs), segments.segment_id(context)
     read = write = None
     if _has_prefix(inputs):
       read, write = context.read_priority, context.write_priority
-    keys = Tokens(place, segment, write).each(
+    keys = Tokens(index, segment, write).each(
         lambda t: mtf.rename_dimension(t, inputs.length.name, "memory_length"))
-    return Tokens(place, segment, read), keys
+    return Tokens(index, segment, read), keys
 
   def _biases(self, view, blocks, inputs):
     """What to add to the logits of a view."""
-    def places():
+    def indices():
       queries, keys = self._tokens(inputs)
       return queries.each(blocks.queries), keys.each(view.lay_out)
 
     def mask():
-      queries, keys = places()
-      return visibility.bias(mtf.logical_and(
-          self._in_view(view, queries.place, keys.place, inputs),
+      queries, keys = indices()
+      return attention_mask.bias(mtf.logical_and(
+          self._in_view(view, queries.index, keys.index, inputs),
           _seen(queries, keys, inputs)))
 
     def relative():
-      queries, keys = places()
-      return self._relative_bias(queries.place, keys.place, inputs)
+      queries, keys = indices()
+      return self._relative_bias(queries.index, keys.index, inputs)
 
     biases = [inputs.once_per_stack(("mask " + view.name, self._sets), mask)]
     if self.relative_bias.kind == "bias":
@@ -290,11 +290,11 @@ class SparseAttention(transformer.TransformerLayer):
     return mtf.logical_or(first, second)
 
   def _relative_bias(self, queries, keys, inputs):
-    """T5's relative bias by stock `SelfAttention`, for any layout.
+    """T5's relative position bias by stock `SelfAttention`, for any layout.
 
     Args:
-      queries: <int32>, places of the queries.
-      keys: <int32>, places of the keys.
+      queries: <int32>, indices of the queries.
+      keys: <int32>, indices of the keys.
       inputs: an `AttentionInputs`.
 
     Returns:
@@ -334,9 +334,9 @@ def only_earlier(inputs: attention_inputs.AttentionInputs) -> bool:
 
 def _seen(queries, keys, inputs):
   """Whether the context lets queries see keys; both are `Tokens`."""
-  seen = [mtf.greater(keys.place, 0)]
+  seen = [mtf.greater(keys.index, 0)]
   if only_earlier(inputs):
-    seen.append(mtf.greater_equal(queries.place, keys.place))
+    seen.append(mtf.greater_equal(queries.index, keys.index))
   if queries.priority is not None:
     seen.append(mtf.greater_equal(queries.priority, keys.priority))
   if inputs.packed:
@@ -368,7 +368,7 @@ def masked_mean(query: mtf.Tensor, parts: list[Part],
   if may_see_nothing:
     # One more key, which is heavier than hidden ones, takes their weight.
     logits.append(mtf.constant(
-        query.mesh, visibility.HIDDEN / 2, queries + mtf.Dimension("keys", 1)))
+        query.mesh, attention_mask.MASK_VALUE / 2, queries + mtf.Dimension("keys", 1)))
   weights = _softmax(logits)
   means = []
   for part, weight in zip(parts, weights):
@@ -392,7 +392,7 @@ def _logits(query, part, queries):
 def _softmax(logits):
   """TensorFlow's softmax over all the tensors' last dimensions together."""
   joined = logits[0] if len(logits) == 1 else mtf.concat(logits, "keys")
-  weights = weighted_mean.softmax(joined)
+  weights = attend.softmax(joined)
   if len(logits) == 1:
     return [weights]
   return mtf.split(weights, weights.shape.dims[-1],

@@ -79,9 +79,9 @@ class SparseFixed(sparse.SparseAttention):
     self.distinct_columns = distinct_columns
     self._sets += columns, distinct_columns
 
-  def place(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+  def index(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     if not inputs.packed:
-      return super().place(inputs)
+      return super().index(inputs)
     return _segment_span(inputs)[0] + 1
 
   def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
@@ -135,10 +135,10 @@ class SparseFixed(sparse.SparseAttention):
     return (turn + 1) * -self.columns + self.stride
 
   def _index(self, blocks, inputs):
-    """The slots of all columns, of which no other block sees the last's.
+    """The indices of all columns, of which no other block sees the last's.
 
     Returns:
-      <int32>[summary] or [heads, summary], with the length for no slot.
+      <int32>[summary] or [heads, summary], with the length for no index.
     """
     count = blocks.blocks.size
     if sparse.only_earlier(inputs) and not self.far_alone(inputs):
@@ -146,25 +146,25 @@ class SparseFixed(sparse.SparseAttention):
     entry = mtf.range(
         inputs.context.mesh, mtf.Dimension("summary", count * self.columns),
         tf.int32)
-    slot = (mtf.floordiv(entry, self.columns) * self.stride +
+    index = (mtf.floordiv(entry, self.columns) * self.stride +
             mtf.mod(entry, self.columns))
     start = self._first_column(inputs)
     if isinstance(start, mtf.Tensor):
-      slot = mtf.add(start, slot, output_shape=start.shape + slot.shape)
+      index = mtf.add(start, index, output_shape=start.shape + index.shape)
     else:
-      slot += start
-    return mtf.minimum(slot, inputs.length.size)
+      index += start
+    return mtf.minimum(index, inputs.length.size)
 
   def _packed_index(self, inputs):
-    """The slots of the columns that other blocks of their segments see.
+    """The indices of the columns that other blocks of their segments see.
 
     A segment with one block has none, so that all segments together have at
-    most one block of them per `stride` slots, or two if later blocks are seen,
+    most one block of them per `stride` indices, or two if later blocks are seen,
     too.
 
     Returns:
       <int32>[batch, summary] or [batch, heads, summary], with the length for no
-      slot.
+      index.
     """
     position, last = _segment_span(inputs)
     block, last_block = self._block(position), self._block(last)
@@ -186,7 +186,7 @@ class SparseFixed(sparse.SparseAttention):
 def _segment_span(inputs):
   """Each token's position in its segment, and that of the segment's last token.
 
-  `segments.segment_position` compares all pairs of slots; this does not.
+  `segments.segment_position` compares all pairs of indices; this does not.
 
   Args:
     inputs: an `AttentionInputs` with packed rows.
@@ -198,17 +198,17 @@ def _segment_span(inputs):
 
   def count():
     ids = segments.segment_id(inputs.context)
-    slot = mtf.range(inputs.context.mesh, length, tf.int32)
+    index = mtf.range(inputs.context.mesh, length, tf.int32)
 
     def edges(offset, distance):
-      """For each slot, the distance of the nearest edge from the row's end."""
+      """For each index, the distance of the nearest edge from the row's end."""
       edge = mtf.not_equal(ids, mtf.shift(ids, offset, length, wrap=False))
       return sequence_blocks.running(
           mtf.cast(edge, tf.int32) * distance, length, mtf.maximum,
           backwards=offset < 0)
 
-    start = edges(1, slot)
-    end = length.size - 1 - edges(-1, length.size - 1 - slot)
-    return slot - start, end - start
+    start = edges(1, index)
+    end = length.size - 1 - edges(-1, length.size - 1 - index)
+    return index - start, end - start
 
   return stack_cache.once_per_stack(inputs.context, "segment_span", count)

@@ -20,7 +20,7 @@ class SparseStrided(sparse.SparseAttention):
   positions.
 
   Queries of a block see a window of two blocks (three in encoders), and those
-  with the same place in their blocks see each other, so that time and memory
+  with the same index in their blocks see each other, so that time and memory
   grow as length * (stride + length / stride).
 
   Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's

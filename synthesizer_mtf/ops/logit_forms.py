@@ -1,7 +1,7 @@
 """Forms of logits, each the cheapest for what makes it.
 
 A synthesizing function returns a list of them, whatever the mode and the packing.
-`read` makes of each what `weighted_mean` takes in a call, and that decides how to
+`read` makes of each what `attend` takes in a call, and that decides how to
 compute with their sum.
 """
 
@@ -53,7 +53,7 @@ class Table(NamedTuple):
 class ByPosition(NamedTuple):
   """Logits of the positions of query and key in their examples.
 
-  Of packed rows on TPUs `weighted_mean` reads them, as late as it can (see
+  Of packed rows on TPUs `attend` reads them, as late as it can (see
   `tables.pick`); others are read at once.
 
   Attributes:
@@ -83,7 +83,7 @@ class Products(NamedTuple):
   """Logits of which column j is repeated[j // b] * tiled[j mod b].
 
   Columns are positions in the example of the query. Where examples of packed rows
-  are computed each for itself, `mean_of_examples` takes this form: it makes no more
+  are computed each for itself, `attend_per_example` takes this form: it makes no more
   columns than an example has positions.
 
   Attributes:

@@ -1,4 +1,4 @@
-"""The operands of `mean_of_examples`, each kind a class.
+"""The operands of `attend_per_example`, each kind a class.
 
 Tensors with `batch` belong to tokens, those without to positions in an example; only
 the last dimension of a table with `batch` is a position, too.

@@ -9,21 +9,21 @@ import functools
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
-from synthesizer_mtf.context import visibility
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.ops import logit_forms
 import tensorflow.compat.v1 as tf
 
 
 def weighted_sum(inputs: attention_inputs.AttentionInputs,
                  logits: list[logit_forms.Logits], values: mtf.Tensor,
-                 visible: visibility.Visibility) -> mtf.Tensor:
+                 mask: attention_mask.AttentionMask) -> mtf.Tensor:
   """The sum of the values, weighted by the sum of the logits.
 
   Args:
     inputs: an `AttentionInputs`.
     logits: a list of what `logit_forms.read` returns.
     values: <float>[batch, heads, memory_length, d_kv]
-    visible: a `Visibility`. Keys that may not be seen have the weight 0.
+    mask: an `AttentionMask`. Keys that may not be seen have the weight 0.
 
   Returns:
     <float>[batch, heads, length, d_kv] in the dtype of the values; `length` is
@@ -34,13 +34,13 @@ def weighted_sum(inputs: attention_inputs.AttentionInputs,
   terms = [_values(term, order, inputs) for term in logits]
   weights = functools.reduce(lambda a, b: mtf.add(
       a, b, output_shape=_dims(order, [a, b])), terms)
-  if visible.pairs is not None:
-    seen = mtf.cast(visible.pairs, tf.float32)
+  if mask.pairs is not None:
+    seen = mtf.cast(mask.pairs, tf.float32)
     weights = mtf.multiply(
         weights, seen, output_shape=_dims(order, [weights, seen]))
-  if visible.keys is not None:
+  if mask.keys is not None:
     # The same for all queries, so it goes to the smaller tensor.
-    values *= mtf.cast(visible.keys, values.dtype)
+    values *= mtf.cast(mask.keys, values.dtype)
   return mtf.einsum([mtf.cast(weights, values.dtype), values],
                     output_shape=inputs.query_dims + values.shape.dims[-1:])
 

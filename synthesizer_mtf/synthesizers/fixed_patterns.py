@@ -7,7 +7,7 @@ import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
-from synthesizer_mtf.context import visibility
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
@@ -151,7 +151,7 @@ def _log_weights(patterns, inputs):
   log_weights = mtf.sub(
       _log(_rank(key, first, last, slope, dims)) * (3 * cubic),
       _log_sum(last - first + 1, cubic), output_shape=dims)
-  return mtf.maximum(log_weights + visibility.bias(inside), _LOG_OF_ZERO)
+  return mtf.maximum(log_weights + attention_mask.bias(inside), _LOG_OF_ZERO)
 
 
 def _cut(query, offset, length, inputs):

@@ -7,7 +7,7 @@ import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
-from synthesizer_mtf.context import watchers
+from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import mixture_weights
@@ -116,7 +116,7 @@ class Mixture(base.SynthesizingFunction):
     if self.final_weights is not None:
       alpha = mixture_weights.annealed(
           alpha, self.final_weights, self.annealing_steps)
-    watchers.show_alpha(alpha, self.synthesizers, inputs)
+    intermediates.sow_alpha(alpha, self.synthesizers, inputs)
     return mtf.unstack(alpha, dim)
 
   def _given(self, name, given, zero=False):

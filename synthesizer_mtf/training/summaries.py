@@ -20,8 +20,8 @@ from mesh_tensorflow import utils as mtf_utils
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
-from synthesizer_mtf.context import visibility
-from synthesizer_mtf.context import watchers
+from synthesizer_mtf.context import attention_mask
+from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import names as synthesizer_names
 import tensorflow.compat.v1 as tf
@@ -58,11 +58,11 @@ def train_with_attention_summaries(
   checks.check_whole(f"{name}.every_steps", every_steps)
   checks.check_whole(f"{name}.image_heads", image_heads)
   estimator.configure(save_summary_steps=every_steps)
-  with watchers.watching(AttentionSummaries(image_heads if images else 0)):
+  with intermediates.capture(AttentionSummaries(image_heads if images else 0)):
     return utils.train_model(estimator, *args, **kwargs)
 
 
-class AttentionSummaries(watchers.Watcher):
+class AttentionSummaries(intermediates.Capture):
   """Makes the summaries of all layers that are called in training."""
 
   def __init__(self, image_heads: int = 4):
@@ -73,7 +73,7 @@ class AttentionSummaries(watchers.Watcher):
     """
     self._image_heads = image_heads
 
-  def see_alpha(self, alpha: mtf.Tensor,
+  def capture_alpha(self, alpha: mtf.Tensor,
                 synthesizers: list[base.SynthesizingFunction]) -> None:
     """See the base class."""
     parts = alpha.shape.dims[-1]
@@ -82,14 +82,14 @@ class AttentionSummaries(watchers.Watcher):
     for name, value in zip(names, mtf.unstack(alpha, parts)):
       _scalar(f"alpha/{name}", value)
 
-  def see_weights(self, weights: mtf.Tensor, visible: visibility.Visibility,
+  def capture_weights(self, weights: mtf.Tensor, mask: attention_mask.AttentionMask,
                   inputs: attention_inputs.AttentionInputs) -> None:
     """See the base class."""
     if not inputs.context.train:
       return
     _check_microbatches(inputs.context.num_microbatches)
-    weights = watchers.normalized(weights, visible)
-    queries = watchers.is_query(inputs)
+    weights = intermediates.normalized(weights, mask)
+    queries = intermediates.is_query(inputs)
     _scalar("entropy", _mean(_entropy(weights, inputs), queries))
     _scalar("distance", _mean(_distance(weights, inputs), queries))
     if self._image_heads:
@@ -102,7 +102,7 @@ class AttentionSummaries(watchers.Watcher):
         weights = mtf.gather(weights, first, dim)
     weights = mtf.transpose(
         weights, [inputs.heads, inputs.length, inputs.memory_length])
-    tag = f"attention/{watchers.layer_name()}/heads"
+    tag = f"attention/{intermediates.layer_name()}/heads"
 
     def write(array, is_tpu):
       del is_tpu
@@ -114,7 +114,7 @@ class AttentionSummaries(watchers.Watcher):
             tag, tf.concat(tf.unstack(array), axis=-1)[None, ..., None],
             max_outputs=1)
 
-    watchers.WatchOperation([weights], write, on_tpu=False)
+    intermediates.CaptureOperation([weights], write, on_tpu=False)
 
 
 def _check_microbatches(number):
@@ -143,11 +143,11 @@ def _entropy(weights, inputs):
 
 def _distance(weights, inputs):
   """<float32>[batch, heads, length]"""
-  def slots(dim):
+  def indices(dim):
     return mtf.range(weights.mesh, dim, tf.float32)
 
   distance = mtf.abs(mtf.add(
-      slots(inputs.length), -slots(inputs.memory_length),
+      indices(inputs.length), -indices(inputs.memory_length),
       output_shape=[inputs.length, inputs.memory_length]))
   return mtf.einsum([weights, distance], output_shape=(
       weights.shape - inputs.memory_length))
@@ -164,7 +164,7 @@ def _mean(values, queries):
 
 def _scalar(name, value):
   """Summarizes a scalar of the layer that is being called."""
-  tag = f"attention/{watchers.layer_name()}/{name}"
+  tag = f"attention/{intermediates.layer_name()}/{name}"
 
   def write(scalar, is_tpu):
     if is_tpu:
@@ -174,4 +174,4 @@ def _scalar(name, value):
     with tf.name_scope(None):
       tf.summary.scalar(tag, scalar)
 
-  watchers.WatchOperation([value], write)
+  intermediates.CaptureOperation([value], write)

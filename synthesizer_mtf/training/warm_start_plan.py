@@ -143,7 +143,7 @@ def _rename(name, renames):
 
 
 def _shared_bias(name, saved):
-  """T5's one relative bias of a stack, wherever its first layer is."""
+  """T5's one relative position bias of a stack, wherever its first layer is."""
   stack = name.partition("block_")[0]
   found = [n for n in saved if n.startswith(stack) and n.endswith("/" + _BIAS)]
   return found if len(found) == 1 else []

@@ -79,7 +79,7 @@ PARAMETERS = {
         "`SyntheticAttention.dropout_rate` is -0.1 but must be a number of"]),
     "dropout as text": ("R", {"dropout_rate": "0.1"}, [
         "`SyntheticAttention.dropout_rate` is '0.1' but must be a number"]),
-    "unknown relative bias": ("V", {"relative_attention_type": "contextual"}, [
+    "unknown relative position bias": ("V", {"relative_attention_type": "contextual"}, [
         "`SyntheticAttention.relative_attention_type` is 'contextual' but must "
         "be None, \"bias\" or \"bias_shared\"; change it"]),
     "too few buckets": ("V", {"relative_attention_num_buckets": 2}, [

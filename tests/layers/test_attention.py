@@ -1,4 +1,4 @@
-"""What the attention layer owns: masks, dropout, dtypes, meshes, relative bias."""
+"""What the layer owns: masks, dropout, dtypes, meshes, relative position bias."""
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
@@ -12,7 +12,7 @@ from support.examples import every_notation
 from support.examples import every_row
 from support.examples import PADDED
 from support.examples import tokens
-from synthesizer_mtf.ops import weighted_mean
+from synthesizer_mtf.ops import attend
 import tensorflow.compat.v1 as tf
 
 
@@ -158,14 +158,14 @@ def test_bfloat16_stays_within_its_error_of_float32(notation, ids, rows):
 def test_logits_and_softmax_are_float32_with_bfloat16_activations(
     notation, monkeypatch):
   seen = []
-  original = weighted_mean._sum
+  original = attend._sum
 
   def spy(tables):
     total = original(tables)
     seen.append(total.dtype)
     return total
 
-  monkeypatch.setattr(weighted_mean, "_sum", spy)
+  monkeypatch.setattr(attend, "_sum", spy)
   harness.forward(cases.make_layer(notation), tokens(), False, PADDED,
                   activation="bfloat16")
   assert seen and set(seen) == {tf.float32}
@@ -250,7 +250,7 @@ def test_the_fast_paths_equal_the_plain_one():
   graph = harness.LayerGraph(None, False, 2, 7)
   with graph.tf_graph.as_default():
     from synthesizer_mtf.context import attention_inputs
-    from synthesizer_mtf.context import visibility
+    from synthesizer_mtf.context import attention_mask
     from synthesizer_mtf.ops import logit_forms
     heads, d_kv = mtf.Dimension("heads", 3), mtf.Dimension("d_kv", 5)
     memory = mtf.Dimension("memory_length", 7)
@@ -260,14 +260,14 @@ def test_the_fast_paths_equal_the_plain_one():
     inputs = attention_inputs.AttentionInputs(
         graph.context(sequence_id=ids), graph.constant(tokens(), b, n, d_model),
         3, 5)
-    visible = visibility.visibility(inputs)
+    mask = attention_mask.of_stack(inputs)
     values = graph.constant(v, b, heads, memory, d_kv)
     terms = [logit_forms.InnerProduct(graph.constant(q, b, heads, n, d_kv),
                                graph.constant(k, b, heads, memory, d_kv)),
              logit_forms.Table(graph.constant(table, heads, n, memory))]
     order = mtf.Shape([b, heads, n, d_kv])
     with_batch, without = graph.run(*[
-        mtf.transpose(weighted_mean.weighted_mean(inputs, t, values, visible),
+        mtf.transpose(attend.attend(inputs, t, values, mask),
                       order) for t in (terms, terms[1:])])
   np.testing.assert_allclose(with_batch, plain, atol=2e-6)
   np.testing.assert_allclose(without, shared, atol=2e-6)

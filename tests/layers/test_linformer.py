@@ -11,7 +11,7 @@ from support.examples import PADDED
 from support.examples import tokens
 from support.meshes import tpu_mesh
 import synthesizer_mtf
-from synthesizer_mtf.ops import weighted_mean
+from synthesizer_mtf.ops import attend
 import tensorflow.compat.v1 as tf
 
 
@@ -73,8 +73,8 @@ def test_what_stands_in_the_padding_and_how_much_changes_nothing():
 
 def test_bfloat16_stays_within_its_error_and_has_a_float32_softmax(monkeypatch):
   seen = []
-  softmax = weighted_mean.softmax
-  monkeypatch.setattr(weighted_mean, "softmax", lambda logits, gradient: (
+  softmax = attend.softmax
+  monkeypatch.setattr(attend, "softmax", lambda logits, gradient: (
       seen.append(logits.dtype), softmax(logits, gradient))[1])
   x = tokens()
   y, graph = harness.forward(make(), x, False, PADDED)

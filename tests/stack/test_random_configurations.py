@@ -24,7 +24,7 @@ from support.random_cases import Case
 from support.random_cases import cases
 from support.random_cases import Layer
 import synthesizer_mtf
-from synthesizer_mtf.ops import weighted_mean
+from synthesizer_mtf.ops import attend
 import tensorflow.compat.v1 as tf
 
 
@@ -129,8 +129,8 @@ def run(case, layers, ids, x):
       scale=None if case.initial else 0.5, mesh_shape=case.mesh_shape,
       layout="batch:batch,heads:model", d_model=case.d_model,
       input_full_attention=case.prefix is not None)
-  at_once = weighted_mean._QUERIES
-  weighted_mean._QUERIES = case.queries_at_a_time
+  at_once = attend._QUERY_CHUNK_SIZE
+  attend._QUERY_CHUNK_SIZE = case.queries_at_a_time
   try:
     with graph.tf_graph.as_default():
       if case.mode == "steps":
@@ -140,7 +140,7 @@ def run(case, layers, ids, x):
       outputs = graph.call(context, graph.constant(x, *dims, graph.d_model))
       return graph.run(*outputs), graph.variables
   finally:
-    weighted_mean._QUERIES = at_once
+    attend._QUERY_CHUNK_SIZE = at_once
 
 
 def marks(case, graph, ids):

@@ -72,7 +72,7 @@ def train(m, **kwargs):
 
 
 @pytest.mark.slow
-# The relative bias and, if packed, positions and masks are made once for all
+# The relative position bias and, if packed, positions and masks are made once for all
 # calls of the block.
 @pytest.mark.parametrize("notation, more", [
     ("D+V", []), ("R", [ACT])])

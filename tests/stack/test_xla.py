@@ -108,7 +108,7 @@ def test_unpacked_rows_are_the_same_compiled(name, mode):
     ["LayerStack.recompute_grads = True", "num_layers = 2"],
     ["SyntheticAttention.relative_attention_type = 'bias_shared'"],
     ["Unitransformer.ensemble = 2"],
-], ids=["microbatches", "recomputed layers", "relative bias", "ensemble"])
+], ids=["microbatches", "recomputed layers", "relative position bias", "ensemble"])
 @pytest.mark.parametrize("name", ["r+v", "r"])
 def test_however_a_step_is_made_it_is_the_same_compiled(name, params):
   check(lowered(name, "train", *GRADIENTS, *params))

@@ -66,7 +66,7 @@ class Case(NamedTuple):
     prefix: how many tokens of each row all see, or None.
     beams: 0, or the size of the dimension `beam`, in the mode "steps".
     mesh_shape: the heads are split over `model` and the batch over `batch`.
-    queries_at_a_time: see `weighted_mean._QUERIES`.
+    queries_at_a_time: see `attend._QUERY_CHUNK_SIZE`.
     initial: whether variables keep their initial values.
     seed: of the tokens and of the variables.
   """

@@ -10,7 +10,7 @@ from support import sessions
 from support.decoding import parse
 from support.meshes import LAYOUT
 from support.meshes import tpu_mesh
-from synthesizer_mtf.context import watchers
+from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.training import summaries
 import tensorflow.compat.v1 as tf
 
@@ -20,7 +20,7 @@ EXAMPLES = [[1, 1, 2, 2, 2], [1, 1, 1, 0, 0]]
 
 def loss_and_gradients(m, **kwargs):
   ids = m.ids(IDS * 2)
-  with watchers.watching(summaries.AttentionSummaries(image_heads=2)):
+  with intermediates.capture(summaries.AttentionSummaries(image_heads=2)):
     _, loss = m.model.call_simple(ids, ids, True, mode="train", **kwargs)
     return [loss, *mtf.gradients(
         [loss], [v.outputs[0] for v in m.graph.trainable_variables])]
@@ -123,7 +123,7 @@ def test_nothing_is_made_without_a_watcher():
   with m.tf_graph.as_default():
     ids = m.ids(IDS)
     m.model.call_simple(ids, ids, True, mode="train")
-  assert not any(isinstance(op, watchers.WatchOperation)
+  assert not any(isinstance(op, intermediates.CaptureOperation)
                  for op in m.graph.operations)
 
 

@@ -1,7 +1,7 @@
 """Runs a checkpoint on text and gets the attention weights of its layers.
 
 The model is built by gin as the trainer builds it, and the weights are those
-that the layers themselves compute with (see `synthesizer_mtf.context.watchers`).
+that the layers themselves compute with (see `synthesizer_mtf.context.intermediates`).
 """
 
 import collections
@@ -17,7 +17,7 @@ import synthesizer_mtf  # noqa: F401
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
-from synthesizer_mtf.context import watchers
+from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.layers import linformer
 from synthesizer_mtf.synthesizers import names as synthesizer_names
 from t5.models import mesh_transformer
@@ -106,14 +106,14 @@ class Model:
     self._ids = [self._encode(example, length) for example in examples]
     self.lengths = {feature: max(len(ids[feature]) for ids in self._ids)
                     for feature in _FEATURES[self._type]}
-    self._watcher = _Collector()
+    self._collector = _Collector()
     self._tf_graph = tf.Graph()
     with self._tf_graph.as_default():
       tf.set_random_seed(0)
       self._build()
       self._session = tf.Session()
-    self.skipped = self._watcher.skipped
-    self.layers = {layer.name: layer for layer in self._watcher.layers}
+    self.skipped = self._collector.skipped
+    self.layers = {layer.name: layer for layer in self._collector.layers}
     if not self.layers:
       raise checks.Error(
           "the model has no layer whose weights can be drawn; its gin must "
@@ -150,7 +150,7 @@ class Model:
           mesh, self._fed[name],
           mtf.Shape([batch, mtf.Dimension("length", length)]))
     step = tf.train.create_global_step()
-    with watchers.watching(self._watcher):
+    with intermediates.capture(self._collector):
       self._call(features)
     self._lowering = mtf.Lowering(
         graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
@@ -223,7 +223,7 @@ class Model:
     """
     for name in names:
       self._check_text(self.layers[name], self.examples[example])
-    fetches = {name: self._watcher.tensors[name] for name in names}
+    fetches = {name: self._collector.tensors[name] for name in names}
     feeds = {self._fed[feature]: [_pad(ids, self.lengths[feature])]
              for feature, ids in self._ids[example].items()}
     values = self._session.run(fetches, feeds)
@@ -241,7 +241,7 @@ class Model:
       a dict from names to <float32>[heads, parts], or [parts] for all heads.
     """
     return self._session.run(
-        {name: self._watcher.tensors[name]["alpha"] for name in names})
+        {name: self._collector.tensors[name]["alpha"] for name in names})
 
   def _check_text(self, layer, example):
     needed = list(self.lengths) if self._is_decoder(layer) else ["inputs"]
@@ -283,7 +283,7 @@ class Model:
     self._session.close()
 
 
-class _Collector(watchers.Watcher):
+class _Collector(intermediates.Capture):
   """Remembers what each layer shows, as tensors of TensorFlow."""
 
   def __init__(self):
@@ -291,13 +291,13 @@ class _Collector(watchers.Watcher):
     self.tensors = collections.defaultdict(dict)
     self._parts = {}
 
-  def see_alpha(self, alpha, synthesizers):
-    name = short_name(watchers.layer_name())
+  def capture_alpha(self, alpha, synthesizers):
+    name = short_name(intermediates.layer_name())
     self._parts[name] = [synthesizer_names.part_name(s) for s in synthesizers]
     self._keep(name, "alpha", alpha)
 
-  def see_weights(self, weights, visible, inputs):
-    name = short_name(watchers.layer_name())
+  def capture_weights(self, weights, mask, inputs):
+    name = short_name(intermediates.layer_name())
     layer = inputs.context.current_layer
     if isinstance(layer, linformer.Linformer):
       self.skipped.append(name)
@@ -305,12 +305,12 @@ class _Collector(watchers.Watcher):
     self.layers.append(Layer(
         name, "+".join(map(synthesizer_names.part_name, layer.mixture.synthesizers)),
         self._parts.get(name, []), inputs.has_batch(weights)))
-    weights = watchers.normalized(weights, visible)
+    weights = intermediates.normalized(weights, mask)
     ends = [inputs.length, inputs.memory_length]
     self._keep(name, "weights", mtf.transpose(weights, [
         d for d in weights.shape.dims
         if d not in [inputs.heads] + ends] + [inputs.heads] + ends))
-    pairs = visible.pairs
+    pairs = mask.pairs
     pairs = (mtf.ones(weights.mesh, mtf.Shape(ends)) if pairs is None
              else mtf.cast(pairs, tf.float32))
     self._keep(name, "visible", mtf.transpose(pairs, [
@@ -321,7 +321,7 @@ class _Collector(watchers.Watcher):
       del is_tpu
       self.tensors[name][kind] = array
 
-    watchers.WatchOperation([tensor], receive)
+    intermediates.CaptureOperation([tensor], receive)
 
 
 def short_name(place: str) -> str:

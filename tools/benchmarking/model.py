@@ -44,7 +44,7 @@ class Configuration:
 
   @property
   def gin_file(self) -> str:
-    """T5's model file, with or without its relative bias."""
+    """T5's model file, with or without its relative position bias."""
     return os.path.join(
         "models", "bi_v1.gin" if self.relative_bias else "bi_bert_base.gin")
 

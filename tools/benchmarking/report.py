@@ -20,7 +20,7 @@ def header(results: list[dict[str, Any]]) -> str:
       "{num_layers}+{num_layers} layers, d_model {d_model}, {num_heads} x {d_kv} "
       "heads, d_ff {d_ff}, vocabulary {vocabulary}, batch {batch}, float32, "
       "dropout {dropout_rate}, ".format(**config) +
-      ("T5's relative bias" if config["relative_bias"] else "no relative bias") +
+      ("T5's" if config["relative_bias"] else "no") + " relative position bias" +
       (", stock cross-attention" if config["stock_cross_attention"] else "") +
       (", stock embeddings and losses" if config["stock_vocabulary"] else "") +
       (", stock updates" if config["stock_optimizer"] else "") +

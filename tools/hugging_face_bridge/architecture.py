@@ -10,7 +10,7 @@ ACTIVATIONS = {
     "gated-relu": ("relu", "linear"), "gated-gelu": ("gelu", "linear"),
     "gated-silu": ("swish", "linear")}
 
-# Mesh TensorFlow's relative bias has this `max_distance`, and no parameter for it.
+# Mesh TensorFlow's relative position bias has this `max_distance`, without a parameter.
 MAX_DISTANCE = 128
 
 
@@ -28,7 +28,7 @@ class Architecture:
     vocab_size: an integer, the rows of the embedding.
     feed_forward: a key of `ACTIVATIONS`.
     tied: whether the embedding, scaled, is the output layer as well.
-    buckets: an integer, of the relative bias.
+    buckets: an integer, of the relative position bias.
     dropout_rate: a float.
     epsilon: a float, of the normalizations.
   """

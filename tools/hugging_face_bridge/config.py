@@ -146,7 +146,7 @@ def to_architecture(folder: str, config: dict[str, Any],
   if distance != architecture.MAX_DISTANCE:
     raise checks.Error(
         f"{path!r} has relative_attention_max_distance {distance!r}, but Mesh "
-        f"TensorFlow's relative bias has {architecture.MAX_DISTANCE} and no "
+        f"TensorFlow's relative position bias has {architecture.MAX_DISTANCE} and no "
         "parameter for it; such a model cannot be imported.")
   return architecture.Architecture(
       d_model=sizes["d_model"], d_kv=sizes["d_kv"], d_ff=sizes["d_ff"],

@@ -114,7 +114,7 @@ def _check_rest(path, shapes, sources, found, leave_out):
           if name not in used and name != _STEP and
           not optimizer_slots.belongs_to_any(name, shapes) and
           not (leave_out and re.search(leave_out, name))]
-  # Of parts of a mixture whose weight is 0. A second relative bias is none.
+  # Of parts of a mixture whose weight is 0. A second relative position bias is none.
   lost = [name for name in rest if name.endswith("relative_attention_bias") or
           not name.startswith(tuple(scopes))]
   if lost:

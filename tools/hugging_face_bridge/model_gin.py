@@ -52,7 +52,7 @@ def stock(arch: architecture.Architecture, dtype: str,
 
 
 def relative_bias(layer: str, arch: architecture.Architecture) -> list[str]:
-  """The bindings of T5's relative bias, for a class of layers."""
+  """The bindings of T5's relative position bias, for a class of layers."""
   return [f"{layer}.relative_attention_type = 'bias_shared'",
           f"{layer}.relative_attention_num_buckets = {arch.buckets}"]
 

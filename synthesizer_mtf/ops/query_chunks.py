@@ -1,4 +1,4 @@
-"""Some queries at a time, so that few large tensors are held at once."""
+"""Query chunking: some queries at a time, so that few large tensors exist at once."""
 
 from collections.abc import Callable
 
@@ -6,37 +6,37 @@ import mesh_tensorflow as mtf
 import tensorflow.compat.v1 as tf
 
 
-def in_turns(
+def by_query_chunks(
     make: Callable[[mtf.Dimension, list[mtf.Tensor]], mtf.Tensor],
     rows: list[mtf.Tensor], length: mtf.Dimension, size: int) -> mtf.Tensor:
-  """Calls `make` for `size` queries at a time, one turn after the other.
+  """Calls `make` for `size` queries at a time, one chunk after the other.
 
-  TensorFlow runs whatever is ready, which would be all turns at once. So each
-  turn waits for the one before it, and its gradient for the one after it.
+  TensorFlow runs whatever is ready, which would be all chunks at once. So each
+  chunk waits for the one before it, and its gradient for the one after it.
 
   Args:
     make: a function (length, rows) -> a tensor with `length`.
     rows: a list of tensors with `length`.
     length: the dimension of the queries.
-    size: an integer, the queries of a turn.
+    size: an integer, the queries of a chunk.
 
   Returns:
-    what `make` returns for all of `rows`; several turns are concatenated.
+    what `make` returns for all of `rows`; several chunks are concatenated.
   """
   if length.size <= size:
     return make(length, rows)
   sizes = [min(size, length.size - start)
            for start in range(0, length.size, size)]
-  turns, results = _Turns(), []
-  for turn in zip(*[mtf.split(row, length, sizes) for row in rows]):
-    entered = [turns.enter(row) for row in turn]
+  chunks, results = _Chunks(), []
+  for chunk in zip(*[mtf.split(row, length, sizes) for row in rows]):
+    entered = [chunks.enter(row) for row in chunk]
     part = mtf.Dimension(length.name, sizes[len(results)])
-    results.append(turns.leave(make(part, entered)))
+    results.append(chunks.leave(make(part, entered)))
   return mtf.concat(results, length.name)
 
 
-class _Turns:
-  """Remembers what the next turn has to wait for, forward and backward."""
+class _Chunks:
+  """Remembers what the next chunk has to wait for, forward and backward."""
 
   def __init__(self):
     self._result = None
@@ -47,17 +47,17 @@ class _Turns:
       self._gradient = grad
       return grad
 
-    return TurnOperation(row, self._result, remember).outputs[0]
+    return ChunkOperation(row, self._result, remember).outputs[0]
 
   def leave(self, result):
     def wait(grad):
-      return TurnOperation(grad, self._gradient, lambda g: g).outputs[0]
+      return ChunkOperation(grad, self._gradient, lambda g: g).outputs[0]
 
-    self._result = TurnOperation(result, None, wait).outputs[0]
+    self._result = ChunkOperation(result, None, wait).outputs[0]
     return self._result
 
 
-class TurnOperation(mtf.Operation):
+class ChunkOperation(mtf.Operation):
   """Passes a tensor on, once another one has been computed."""
 
   def __init__(self, x: mtf.Tensor, after: mtf.Tensor | None,
@@ -69,7 +69,7 @@ class TurnOperation(mtf.Operation):
       after: a tensor to wait for, or None.
       gradient: a function from the gradient of the output to that of x.
     """
-    super().__init__([x] if after is None else [x, after], name="turn")
+    super().__init__([x] if after is None else [x, after], name="chunk")
     self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
     self._gradient = gradient
 

@@ -1,4 +1,4 @@
-"""The mean of the values, weighted by the softmax of the logits.
+"""Attention: the softmax of the logits, times the values.
 
 The tensors [batch, heads, length, memory_length] are the large ones, and all is
 arranged to read and write them as rarely as possible:
@@ -12,8 +12,8 @@ arranged to read and write them as rarely as possible:
   of the weights is a product with the mask, and the division comes last.
 * On TPUs the sum of a row divides its mean: the exponentials are written once, and
   summed on the way, where a softmax would read the logits again.
-* Many queries take turns, so that of the tensors which the gradient does not
-  need only a part exists at any time.
+* Many queries are computed in chunks, so that of the tensors which the gradient
+  does not need only a part exists at any time.
 * No layout that a matrix product needs makes it transpose a large tensor.
 """
 
@@ -21,74 +21,74 @@ import functools
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
-from synthesizer_mtf.context import visibility
-from synthesizer_mtf.context import watchers
-from synthesizer_mtf.ops import in_turns
+from synthesizer_mtf.context import intermediates
+from synthesizer_mtf.ops import attend_by_position
+from synthesizer_mtf.ops import attend_per_example
 from synthesizer_mtf.ops import logit_forms
-from synthesizer_mtf.ops import mean_of_examples
-from synthesizer_mtf.ops import mean_of_positions
 from synthesizer_mtf.ops import mean_operation
+from synthesizer_mtf.ops import query_chunks
 import tensorflow.compat.v1 as tf
 
-# How many queries are computed at a time, where there are more.
-_QUERIES = 512
+# Queries of a chunk, where there are more.
+_QUERY_CHUNK_SIZE = 512
 
 
 @functools.singledispatch
-def weighted_mean(inputs: attention_inputs.AttentionInputs,
+def attend(inputs: attention_inputs.AttentionInputs,
                   logits: list[logit_forms.Logits], values: mtf.Tensor,
-                  visible: visibility.Visibility) -> mtf.Tensor:
+                  mask: attention_mask.AttentionMask) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
     inputs: an `AttentionInputs`.
     logits: a list of what `logit_forms.read` returns.
     values: <float>[batch, heads, memory_length, d_kv]
-    visible: a `Visibility`.
+    mask: an `AttentionMask`.
 
   Returns:
     <float>[batch, heads, length, d_kv], in any order of dimensions and in the
     dtype of the values. The softmax is computed in float32. A query which may
     see nothing gets finite values.
   """
-  return _of_rows(inputs, logits, values, visible)
+  return _of_rows(inputs, logits, values, mask)
 
 
-def _of_rows(inputs, logits, values, visible):
-  terms = products, tables = _products_and_tables(inputs, logits, visible)
+def _of_rows(inputs, logits, values, mask):
+  terms = products, tables = _products_and_tables(inputs, logits, mask)
   if any(map(inputs.has_batch, sum(map(list, products), tables))):
-    mean, turns = _with_batch(
-        *terms, values, visible.keys, inputs.query_dims, inputs.on_tpu)
+    mean, chunks = _with_batch(
+        *terms, values, mask.keys, inputs.query_dims, inputs.on_tpu)
   else:
-    mean, turns = _without_batch(*terms, values, visible.keys, inputs.query_dims)
-  watchers.show_weights(lambda: _concat(
-      [make() for make in turns], inputs.length.name), visible, inputs)
+    mean, chunks = _without_batch(*terms, values, mask.keys, inputs.query_dims)
+  intermediates.sow_weights(lambda: _concat(
+      [make() for make in chunks], inputs.length.name), mask, inputs)
   return mean
 
 
-@weighted_mean.register
-def _on_tpu(inputs: cases.PackedRowsOnTpu, logits, values, visible):
+@attend.register
+def _on_tpu(inputs: cases.PackedRowsOnTpu, logits, values, mask):
   positions = _of(logits, logit_forms.ByPosition)
   terms = [term.values for term in _of(logits, logit_forms.Table) + positions]
   if len(terms) < len(logits) or any(map(inputs.has_batch, terms)):
-    return _of_rows(inputs, logits, values, visible)
-  return mean_of_positions.mean_of_positions(
-      inputs, _sum(terms), terms, values, visible, bool(positions))
+    return _of_rows(inputs, logits, values, mask)
+  return attend_by_position.attend_by_position(
+      inputs, _sum(terms), terms, values, mask, bool(positions))
 
 
-@weighted_mean.register
-def _of_examples(inputs: cases.PackedExamples, logits, values, visible):
-  products, tables = _products_and_tables(inputs, logits, visible)
+@attend.register
+def _of_examples(inputs: cases.PackedExamples, logits, values, mask):
+  products, tables = _products_and_tables(inputs, logits, mask)
   shared = [t for t in tables if not inputs.has_batch(t)]
-  return mean_of_examples.mean_of_examples(
+  return attend_per_example.attend_per_example(
       inputs, products, ([_sum(shared)] if shared else []) +
       [mtf.cast(t, tf.float32) for t in tables if inputs.has_batch(t)],
-      _of(logits, logit_forms.Products), values, visible)
+      _of(logits, logit_forms.Products), values, mask)
 
 
-@weighted_mean.register
-def _of_one_query(inputs: cases.DecodingStep, logits, values, visible):
+@attend.register
+def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
   """The weighted mean while decoding: <float>[batch, heads, d_kv].
 
   The queries and tables have no `length`. It gets one of size 1, since Mesh
@@ -101,8 +101,8 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, visible):
     *dims, last = tensor.shape.dims
     return mtf.reshape(tensor, dims + [one, last])
 
-  products, tables = _products_and_tables(inputs, logits, visible)
-  bias = [] if visible.keys is None else [visibility.bias(visible.keys)]
+  products, tables = _products_and_tables(inputs, logits, mask)
+  bias = [] if mask.keys is None else [attention_mask.bias(mask.keys)]
   # To concatenate the keys would cost more than to use them.
   weights = mtf.cast(softmax(_sum(
       list(map(with_length, tables)) + bias +
@@ -118,7 +118,7 @@ def _of(logits, form):
   return [term for term in logits if isinstance(term, form)]
 
 
-def _products_and_tables(inputs, logits, visible):
+def _products_and_tables(inputs, logits, mask):
   """A list of `InnerProduct`, and one of tables, which hide what pairs may not see.
 
   The tables have any of the dimensions batch, heads, length and memory_length, in
@@ -127,14 +127,14 @@ def _products_and_tables(inputs, logits, visible):
   tables = [term.values for term in _of(logits, logit_forms.Table)]
   tables += [inputs.rows_and_columns(term.values)
              for term in _of(logits, logit_forms.ByPosition)]
-  if visible.pairs is not None:
-    tables.append(visibility.bias(visible.pairs))
+  if mask.pairs is not None:
+    tables.append(attention_mask.bias(mask.pairs))
   order = inputs.query_dims + [inputs.memory_length]
   return _of(logits, logit_forms.InnerProduct), [
       mtf.transpose(t, [d for d in order if d in t.shape.dims]) for t in tables]
 
 
-def _without_batch(products, tables, values, visible_keys, query_dims):
+def _without_batch(products, tables, values, key_mask, query_dims):
   """The weighted mean for logits that all examples share.
 
   The maximum of a row is taken over padding, too. A row is exact as long as no
@@ -146,7 +146,7 @@ def _without_batch(products, tables, values, visible_keys, query_dims):
     tables: a list of tensors with any of the dimensions heads, length and
       memory_length, in which what pairs may not see is hidden.
     values: <float>[batch, heads, memory_length, d_kv]
-    visible_keys: that of a `Visibility`.
+    key_mask: that of an `AttentionMask`.
     query_dims: [batch, heads, length]
 
   Returns:
@@ -159,13 +159,13 @@ def _without_batch(products, tables, values, visible_keys, query_dims):
   lead = [d for d in others + [heads] if d in known]
   batch = [d for d in others if d not in lead]
   seen = None
-  if visible_keys is not None:
-    seen = mtf.cast(visible_keys, values.dtype)
+  if key_mask is not None:
+    seen = mtf.cast(key_mask, values.dtype)
     values *= seen
   values = mtf.transpose(values, lead + [memory_length] + batch + [d_kv])
   features = _concat_features(products, lead + [whole_length], lead + [memory_length])
   query, key = features[:1], features[1:]
-  turns = []
+  chunks = []
 
   def mean(length, rows):
     features, tables = rows[:len(query)] + key, rows[len(query):]
@@ -173,7 +173,7 @@ def _without_batch(products, tables, values, visible_keys, query_dims):
     product = [_inner_product(*features)] if features else []
     weights = mtf.cast(
         softmax(_sum(table + product), gradient=0), values.dtype)
-    turns.append(lambda: weights)
+    chunks.append(lambda: weights)
     mean = mtf.einsum([weights, values], output_shape=lead + [length] + batch + [d_kv])
     total = [] if seen is None else [_total(weights, seen)]
     return mean_operation.WeightedMeanOperation(
@@ -181,8 +181,8 @@ def _without_batch(products, tables, values, visible_keys, query_dims):
         total + [seen] if total else []).outputs[0]
 
   # To cut a table and to join its gradient would cost more than it saves.
-  size = _QUERIES if query else whole_length.size
-  return in_turns.in_turns(mean, query + tables, whole_length, size), turns
+  size = _QUERY_CHUNK_SIZE if query else whole_length.size
+  return query_chunks.by_query_chunks(mean, query + tables, whole_length, size), chunks
 
 
 def _total(weights, seen):
@@ -200,7 +200,7 @@ def _total(weights, seen):
   return total + mtf.cast(mtf.equal(total, 0), total.dtype)
 
 
-def _with_batch(products, tables, values, visible_keys, query_dims, on_tpu):
+def _with_batch(products, tables, values, key_mask, query_dims, on_tpu):
   """The weighted mean for logits that differ between examples.
 
   The arguments are those of `_without_batch`, but any of them may have `batch`; so
@@ -208,10 +208,10 @@ def _with_batch(products, tables, values, visible_keys, query_dims, on_tpu):
   """
   *lead, whole_length = query_dims
   memory_length, d_kv = values.shape.dims[-2:]
-  bias = [] if visible_keys is None else [visibility.bias(visible_keys)]
+  bias = [] if key_mask is None else [attention_mask.bias(key_mask)]
   features = _concat_features(products, query_dims, lead + [memory_length])
   query, key = features[:1], features[1:]
-  turns = []
+  chunks = []
   biased_key = [mean_operation.append_channel(*key, *bias)] if key and bias else key
 
   def product(query):
@@ -228,15 +228,16 @@ def _with_batch(products, tables, values, visible_keys, query_dims, on_tpu):
       weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
       mean, total = mean_operation.divided_mean(
           weights, values, shape, features, table)
-      turns.append(lambda: weights / total)
+      chunks.append(lambda: weights / total)
       return mean
     weights = mtf.cast(softmax(logits, gradient=0), values.dtype)
-    turns.append(lambda: weights)
+    chunks.append(lambda: weights)
     mean = mtf.einsum([weights, values], output_shape=shape)
     return mean_operation.WeightedMeanOperation(
         weights, mean, values, features, table).outputs[0]
 
-  return in_turns.in_turns(mean, query + tables, whole_length, _QUERIES), turns
+  return query_chunks.by_query_chunks(
+      mean, query + tables, whole_length, _QUERY_CHUNK_SIZE), chunks
 
 
 def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:

@@ -9,10 +9,10 @@ from synthesizer_mtf.context import stack_cache
 import tensorflow.compat.v1 as tf
 
 # Added to the logits of keys that may not be seen, as Mesh TensorFlow does.
-HIDDEN = -1e9
+MASK_VALUE = -1e9
 
 
-class Visibility(NamedTuple):
+class AttentionMask(NamedTuple):
   """What may be seen. A key is seen if both attributes allow it.
 
   Attributes:
@@ -24,17 +24,17 @@ class Visibility(NamedTuple):
   pairs: mtf.Tensor | None
 
 
-def visibility(inputs: attention_inputs.AttentionInputs) -> Visibility:
-  """The visibility for one stack; computed once in each.
+def of_stack(inputs: attention_inputs.AttentionInputs) -> AttentionMask:
+  """The attention mask of one stack; computed once in each.
 
   Args:
     inputs: an `AttentionInputs`.
 
   Returns:
-    a `Visibility`.
+    an `AttentionMask`.
   """
   return stack_cache.once_per_stack(
-      inputs.context, ("visibility", type(inputs)),
+      inputs.context, ("attention_mask", type(inputs)),
       lambda: _from_context(inputs))
 
 
@@ -48,9 +48,9 @@ def _from_context(inputs):
     ordered = mtf.greater_equal(
         context.read_priority, inputs.of_keys(context.write_priority))
     pairs = ordered if pairs is None else mtf.logical_and(ordered, pairs)
-  return Visibility(keys, pairs)
+  return AttentionMask(keys, pairs)
 
 
-def bias(visible: mtf.Tensor, dtype: tf.DType = tf.float32) -> mtf.Tensor:
-  """0 where `visible` is True and `HIDDEN` elsewhere."""
-  return mtf.cast(mtf.logical_not(visible), dtype) * HIDDEN
+def bias(mask: mtf.Tensor, dtype: tf.DType = tf.float32) -> mtf.Tensor:
+  """0 where `mask` is True and `MASK_VALUE` elsewhere."""
+  return mtf.cast(mtf.logical_not(mask), dtype) * MASK_VALUE

@@ -1,4 +1,4 @@
-"""T5's relative bias, added to the logits of our layers, and what lacks it."""
+"""T5's relative position bias, added to the logits of our layers, and what lacks it."""
 
 import copy
 
@@ -11,7 +11,7 @@ from synthesizer_mtf.context import stack_cache
 import tensorflow.compat.v1 as tf
 
 
-class RelativeBias:
+class RelativePositionBias:
   """The bias for each distance, by stock `SelfAttention` without its masks.
 
   Variables: `relative_attention_bias` [heads, buckets], as T5 stores it.
@@ -31,7 +31,7 @@ class RelativeBias:
       num_buckets: its `relative_attention_num_buckets`.
 
     Raises:
-      ValueError: T5's relative bias cannot have these.
+      ValueError: T5's relative position bias cannot have these.
     """
     if kind not in (None, "bias", "bias_shared"):
       raise checks.Error(
@@ -68,10 +68,10 @@ class RelativeBias:
         relative_attention_num_buckets=self.num_buckets)
     return stock.compute_bias(context, key, inputs.x, [inputs.heads], None)
 
-  def of_slots(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+  def of_indices(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     """The bias for all queries and keys of a call.
 
-    Distances between slots equal those between positions in a segment, so the
+    Distances between indices equal those between positions in a segment, so the
     bias has no batch in training. A shared bias is made once for each stack.
 
     Args:
@@ -82,7 +82,7 @@ class RelativeBias:
       without `length`.
     """
     def make():
-      return self.of_positions(inputs, inputs.query_slot, inputs.memory_slot)
+      return self.of_positions(inputs, inputs.query_index, inputs.memory_index)
 
     if self.kind == "bias":
       return make()

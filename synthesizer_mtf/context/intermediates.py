@@ -1,7 +1,7 @@
-"""Lets a tool or the trainer see the attention weights of each layer.
+"""Captured intermediates: the attention weights of each layer, for tools and summaries.
 
-The layers hand out the very tensors they compute with, while they are called
-inside `watching`. Otherwise nothing is made.
+Layers that are called inside `capture` hand out the very tensors they compute with.
+Outside of it nothing is made.
 """
 
 from collections.abc import Callable
@@ -13,28 +13,28 @@ from typing import Any
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import segments
-from synthesizer_mtf.context import visibility
 import tensorflow.compat.v1 as tf
 
-_watchers = []
+_captures = []
 
 
-class Watcher:
-  """Base class of what can be given to `watching`."""
+class Capture:
+  """Base class of what can be given to `capture`."""
 
-  def see_weights(self, weights: mtf.Tensor, visible: visibility.Visibility,
+  def capture_weights(self, weights: mtf.Tensor, mask: attention_mask.AttentionMask,
                   inputs: attention_inputs.AttentionInputs) -> None:
     """Called once by each layer, in its variable scope.
 
     Args:
       weights: <float>[batch, heads, length, memory_length]; may lack `batch`,
         and is then a softmax over padding, too (see `normalized`).
-      visible: a `Visibility`.
+      mask: an `AttentionMask`.
       inputs: an `AttentionInputs`.
     """
 
-  def see_alpha(self, alpha: mtf.Tensor, synthesizers: list[Any]) -> None:
+  def capture_alpha(self, alpha: mtf.Tensor, synthesizers: list[Any]) -> None:
     """Called before that by each mixture that has weights.
 
     Args:
@@ -44,53 +44,53 @@ class Watcher:
 
 
 @contextlib.contextmanager
-def watching(watcher: Watcher) -> Iterator[Watcher]:
-  """Layers that are called inside show their weights to a `Watcher`."""
-  _watchers.append(watcher)
+def capture(into: Capture) -> Iterator[Capture]:
+  """Layers that are called inside give their weights to a `Capture`."""
+  _captures.append(into)
   try:
-    yield watcher
+    yield into
   finally:
-    _watchers.remove(watcher)
+    _captures.remove(into)
 
 
 @contextlib.contextmanager
-def unwatched() -> Iterator[None]:
-  """Layers that are called inside show nothing: they are no self-attention."""
-  watchers, _watchers[:] = _watchers[:], []
+def without_capture() -> Iterator[None]:
+  """Layers that are called inside give nothing: they are no self-attention."""
+  before, _captures[:] = _captures[:], []
   try:
     yield
   finally:
-    _watchers[:] = watchers
+    _captures[:] = before
 
 
-def is_on() -> bool:
-  """Whether somebody watches."""
-  return bool(_watchers)
+def are_captured() -> bool:
+  """Whether intermediates are captured."""
+  return bool(_captures)
 
 
-def show_weights(make: Callable[[], mtf.Tensor], visible: visibility.Visibility,
+def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMask,
                  inputs: attention_inputs.AttentionInputs) -> None:
-  """Hands out the weights of a layer, if somebody watches; see `Watcher.see_weights`.
+  """Gives the weights of a layer to what captures them; see `Capture.capture_weights`.
 
   Args:
     make: a function that returns the weights, in any order of dimensions.
-    visible: a `Visibility`.
+    mask: an `AttentionMask`.
     inputs: an `AttentionInputs`.
   """
-  if _watchers:
+  if _captures:
     weights = make()
     weights = mtf.transpose(weights, [
         d for d in inputs.query_dims + [inputs.memory_length]
         if d in weights.shape.dims])
-    for watcher in _watchers:
-      watcher.see_weights(weights, visible, inputs)
+    for into in _captures:
+      into.capture_weights(weights, mask, inputs)
 
 
-def show_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
+def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
                inputs: attention_inputs.AttentionInputs) -> None:
-  """Hands out the weights of a mixture; see `Watcher.see_alpha`."""
-  for watcher in [] if inputs.context.mode == "incremental" else _watchers:
-    watcher.see_alpha(alpha, synthesizers)
+  """Gives the weights of a mixture; see `Capture.capture_alpha`."""
+  for into in [] if inputs.context.mode == "incremental" else _captures:
+    into.capture_alpha(alpha, synthesizers)
 
 
 def layer_name() -> str:
@@ -100,21 +100,21 @@ def layer_name() -> str:
 
 
 def normalized(weights: mtf.Tensor,
-               visible: visibility.Visibility) -> mtf.Tensor:
+               mask: attention_mask.AttentionMask) -> mtf.Tensor:
   """Weights without padding, whose rows sum to 1 or, if nothing is seen, to 0.
 
   Args:
-    weights: what `Watcher.see_weights` gets.
-    visible: a `Visibility`.
+    weights: what `Capture.capture_weights` gets.
+    mask: an `AttentionMask`.
 
   Returns:
     <float32>[batch, heads, length, memory_length]; without `batch` where
     neither argument has it.
   """
   weights = mtf.cast(weights, tf.float32)
-  if visible.keys is None:
+  if mask.keys is None:
     return weights
-  seen = mtf.cast(visible.keys, tf.float32)
+  seen = mtf.cast(mask.keys, tf.float32)
   batch = [d for d in seen.shape.dims[:-1] if d not in weights.shape.dims]
   weights = mtf.multiply(
       weights, seen, output_shape=batch + weights.shape.dims)
@@ -130,7 +130,7 @@ def is_query(inputs: attention_inputs.AttentionInputs) -> mtf.Tensor | None:
   return mtf.cast(mtf.not_equal(ids, 0), tf.float32)
 
 
-class WatchOperation(mtf.Operation):
+class CaptureOperation(mtf.Operation):
   """Gives tensors, once they are lowered, to a function.
 
   It has no outputs. Where a layer runs again in the backward pass, only the
@@ -147,7 +147,7 @@ class WatchOperation(mtf.Operation):
       receive: a function of as many `tf.Tensor`, and of the boolean `is_tpu`.
       on_tpu: whether it works inside a TPU's program; if not it is left out.
     """
-    super().__init__(tensors, name="watch")
+    super().__init__(tensors, name="capture")
     self._receive = receive
     self._on_tpu = on_tpu
     self._lowered = []  # Shared with the clones that the backward pass makes.

@@ -1,31 +1,31 @@
-"""The weighted mean of the values within each example of packed rows.
+"""Attention within each example of packed rows.
 
-As `weighted_mean`, whose formulas it shares, but in TensorFlow: examples have sizes
+As `attend`, whose formulas it shares, but in TensorFlow: examples have sizes
 which only the running graph knows (see `context/examples.py`). Tokens of features
 that differ between examples are laid out from position 0 on; what is the same for
 all examples is a table over positions, of which the corner is read. Logits which no
 part computes from the tokens have one softmax for all examples of a group; for its
-maximum see `weighted_mean._without_batch`.
+maximum see `attend._without_batch`.
 """
 
 import collections
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import examples
+from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.context import splits
-from synthesizer_mtf.context import visibility
-from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.ops import operands
 import tensorflow.compat.v1 as tf
 
 
-def mean_of_examples(inputs: cases.PackedExamples,
+def attend_per_example(inputs: cases.PackedExamples,
                      inner: list[logit_forms.InnerProduct],
                      tables: list[mtf.Tensor],
                      products: list[logit_forms.Products], values: mtf.Tensor,
-                     visible: visibility.Visibility) -> mtf.Tensor:
+                     mask: attention_mask.AttentionMask) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
@@ -35,7 +35,7 @@ def mean_of_examples(inputs: cases.PackedExamples,
       and with memory_length; what may not be seen is in them.
     products: a list of `Products`.
     values: <float>[batch, heads, memory_length, d_kv]
-    visible: a `Visibility`, for watchers.
+    mask: an `AttentionMask`, for what captures the weights.
 
   Returns:
     <float>[batch, length, heads, d_kv] in the dtype of the values, 0 for padding.
@@ -47,15 +47,15 @@ def mean_of_examples(inputs: cases.PackedExamples,
       *(operands.Table.of(t, inputs) for t in tables),
       *(operands.Factor.of(t, inputs) for pair in products for t in pair),
       operands.Values.of(values, inputs)]
-  mean, *weights = MeanOfExamplesOperation(
-      terms, inputs, watchers.is_on()).outputs
+  mean, *weights = AttendPerExampleOperation(
+      terms, inputs, intermediates.are_captured()).outputs
   if weights:
-    watchers.show_weights(lambda: weights[0], visible, inputs)
+    intermediates.sow_weights(lambda: weights[0], mask, inputs)
   return mean
 
 
-class MeanOfExamplesOperation(mtf.Operation):
-  """See `mean_of_examples`. Batch and heads can be split.
+class AttendPerExampleOperation(mtf.Operation):
+  """See `attend_per_example`. Batch and heads can be split.
 
   Attributes:
     operands: what each input is; those that are learned are the last.
@@ -63,24 +63,24 @@ class MeanOfExamplesOperation(mtf.Operation):
   """
 
   def __init__(self, terms: list[operands.Operand], inputs: cases.PackedExamples,
-               watched: bool):
+               captured: bool):
     """Declares the inputs.
 
     Args:
       terms: the inputs, of which the values are the last.
       inputs: what the call sees.
-      watched: whether the weights are a second output: <float32>[batch, length,
+      captured: whether the weights are a second output: <float32>[batch, length,
         heads, memory_length] of whole rows, 0 for other examples and padding.
     """
     self.operands = terms
     self.examples = examples.examples(inputs.context)  # Which is lowered before.
     tensors = [operand.tensor for operand in terms]
-    super().__init__(tensors, name="mean_of_examples")
+    super().__init__(tensors, name="attend_per_example")
     self.batch_dims = inputs.batch_dims
     rows = inputs.batch_dims + [inputs.length, inputs.heads]
     self._outputs = [mtf.Tensor(
         self, mtf.Shape(rows + [inputs.d_kv]), tensors[-1].dtype)]
-    if watched:
+    if captured:
       self._outputs.append(mtf.Tensor(
           self, mtf.Shape(rows + [inputs.memory_length]), tf.float32))
     self.kept = None
@@ -91,7 +91,7 @@ class MeanOfExamplesOperation(mtf.Operation):
     return [operand for operand in self.operands if operand.learned]
 
   def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor]:
-    grads = MeanOfExamplesGradOperation(self, grad_ys[0]).outputs
+    grads = AttendPerExampleGradOperation(self, grad_ys[0]).outputs
     return [None] * (len(self.inputs) - len(grads)) + grads
 
   def lower(self, lowering: mtf.Lowering) -> None:
@@ -152,14 +152,14 @@ class _Block:
     if not self.has_batch:
       return [tf.concat([term.block for term in self.terms[kind]], -1)
               for kind in (operands.Query, operands.Key)]
-    hidden = (1 - self._group.seen) * visibility.HIDDEN
+    hidden = (1 - self._group.seen) * attention_mask.MASK_VALUE
     query = self._concat(operands.Query, 1.)
     return query, self._concat(operands.Key, hidden[None, :, :, None])
 
   def _concat(self, kind, channel):
     """All channels and one more; with as many examples as any of them has."""
     terms = self.terms[kind]
-    count = tf.shape(self._group.slots)[0]
+    count = tf.shape(self._group.indices)[0]
     blocks = [term.block for term in terms]
     if kind is operands.Key or any(term.of_tokens for term in terms):
       blocks = [block if term.of_tokens else tf.tile(block, [1, count, 1, 1])
@@ -178,11 +178,11 @@ class _Block:
     if self.terms[operands.Query]:
       tables.append(tf.matmul(*self._features(), transpose_b=True))
     elif self.has_batch:
-      tables.append((1 - self._group.seen)[None, :, None] * visibility.HIDDEN)
+      tables.append((1 - self._group.seen)[None, :, None] * attention_mask.MASK_VALUE)
     tables += [_columns(*pair) for pair in self._pairs(operands.Factor)]
     for reads, writes in self._pairs(operands.Priority):
       late = reads < tf.transpose(writes, [0, 1, 3, 2])
-      tables.append(tf.cast(late, tf.float32) * visibility.HIDDEN)
+      tables.append(tf.cast(late, tf.float32) * attention_mask.MASK_VALUE)
     return sum(tables[1:], tables[0])
 
   def mean(self):
@@ -203,7 +203,7 @@ class _Block:
   def weights_in_rows(self, shape):
     """The weights as [heads, examples, positions, memory_length] of whole rows."""
     weights, _, *total = self.kept
-    columns = (tf.one_hot(self._group.slots % shape[-1], shape[-1]) *
+    columns = (tf.one_hot(self._group.indices % shape[-1], shape[-1]) *
                self._group.seen[..., None])
     # A product that broadcasts fails where a group is empty.
     rows = (tf.einsum("hij,ejk->heik", weights[:, 0], columns) / total[0] if total
@@ -322,12 +322,12 @@ def _over_examples(a, b):
   return tf.expand_dims(tf.matmul(flat(a), flat(b), transpose_b=True), 1)
 
 
-class MeanOfExamplesGradOperation(mtf.Operation):
-  """The gradients of all inputs of a `MeanOfExamplesOperation`."""
+class AttendPerExampleGradOperation(mtf.Operation):
+  """The gradients of all inputs of a `AttendPerExampleOperation`."""
 
-  def __init__(self, forward: MeanOfExamplesOperation, grad: mtf.Tensor):
+  def __init__(self, forward: AttendPerExampleOperation, grad: mtf.Tensor):
     super().__init__([*forward.inputs, mtf.transpose(
-        grad, forward.outputs[0].shape)], name="mean_of_examples_grad")
+        grad, forward.outputs[0].shape)], name="attend_per_example_grad")
     self._forward = forward
     self._outputs = [mtf.Tensor(self, t.shape, t.dtype)
                      for t in forward.inputs[-len(forward.learned):]]

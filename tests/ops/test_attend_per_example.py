@@ -11,9 +11,9 @@ from support import models
 from support.decoding import parse
 from synthesizer_mtf import attention_layer
 from synthesizer_mtf.context import examples
-from synthesizer_mtf.context import watchers
-from synthesizer_mtf.ops import mean_of_examples
-from synthesizer_mtf.ops import weighted_mean
+from synthesizer_mtf.context import intermediates
+from synthesizer_mtf.ops import attend
+from synthesizer_mtf.ops import attend_per_example
 from synthesizer_mtf.synthesizers import names
 import tensorflow.compat.v1 as tf
 
@@ -64,15 +64,15 @@ def max_lengths(notation):
 def test_loss_and_gradients_are_those_of_masked_rows(notation, monkeypatch):
   bindings = ["SyntheticAttention.relative_attention_type = 'bias_shared'",
               *max_lengths(notation)]
-  apart, kinds = run(notation, *bindings)
-  assert mean_of_examples.MeanOfExamplesOperation in kinds
-  monkeypatch.setattr(examples, "are_apart", lambda context: False)
+  per_example, kinds = run(notation, *bindings)
+  assert attend_per_example.AttendPerExampleOperation in kinds
+  monkeypatch.setattr(examples, "can_be_per_example", lambda context: False)
   masked, kinds = run(notation, *bindings)
-  assert mean_of_examples.MeanOfExamplesOperation not in kinds
-  assert apart.keys() == masked.keys()
+  assert attend_per_example.AttendPerExampleOperation not in kinds
+  assert per_example.keys() == masked.keys()
   for name, value in masked.items():
     np.testing.assert_allclose(
-        apart[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)
+        per_example[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)
 
 
 @pytest.mark.parametrize("notation", ["R", "V", "FR+D+V"])
@@ -91,23 +91,23 @@ def test_examples_with_prefixes_have_the_gradients_of_masked_rows(
         context={"read_priority": priority, "write_priority": priority})
     found.append({"y": y * (ids > 0)[..., None], **grads})
     kinds = {type(op) for op in graph.graph.operations}
-    assert (mean_of_examples.MeanOfExamplesOperation in kinds) == (len(found) == 1)
-    monkeypatch.setattr(examples, "are_apart", lambda context: False)
-  apart, masked = found
+    assert (attend_per_example.AttendPerExampleOperation in kinds) == (len(found) == 1)
+    monkeypatch.setattr(examples, "can_be_per_example", lambda context: False)
+  per_example, masked = found
   for name, value in masked.items():
     np.testing.assert_allclose(
-        apart[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)
+        per_example[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)
 
 
-class Seen(watchers.Watcher):
+class Seen(intermediates.Capture):
   """Remembers the weights of each layer."""
 
   def __init__(self):
     self.weights = []
 
-  def see_weights(self, weights, visible, inputs):
+  def capture_weights(self, weights, mask, inputs):
     order = [*inputs.batch_dims, inputs.heads, inputs.length, inputs.memory_length]
-    self.weights.append(mtf.broadcast(watchers.normalized(weights, visible), order))
+    self.weights.append(mtf.broadcast(intermediates.normalized(weights, mask), order))
 
 
 def seen_weights(notation, tpu=False):
@@ -115,7 +115,7 @@ def seen_weights(notation, tpu=False):
   parse(notation, "num_layers = 1", "Unitransformer.max_length = 32",
         *max_lengths(notation))
   m = models.Model(tpu=tpu)
-  with m.tf_graph.as_default(), watchers.watching(Seen()) as seen:
+  with m.tf_graph.as_default(), intermediates.capture(Seen()) as seen:
     ids, target_ids = m.ids(IDS), m.ids(TARGET_IDS)
     tokens = [m.ids(np.array(mark) * 5 % models.VOCABULARY) for mark in (
         IDS, TARGET_IDS)]
@@ -128,18 +128,18 @@ def seen_weights(notation, tpu=False):
 
 
 @pytest.mark.parametrize("notation", ["R", "T", "V", "FR+FD+V"])
-def test_watchers_see_the_same_weights_however_a_mean_is_computed(
+def test_captured_are_the_same_weights_however_a_mean_is_computed(
     notation, monkeypatch):
-  apart, kinds = seen_weights(notation)
-  assert mean_of_examples.MeanOfExamplesOperation in kinds
-  monkeypatch.setattr(examples, "are_apart", lambda context: False)
+  per_example, kinds = seen_weights(notation)
+  assert attend_per_example.AttendPerExampleOperation in kinds
+  monkeypatch.setattr(examples, "can_be_per_example", lambda context: False)
   masked, _ = seen_weights(notation)
-  monkeypatch.setattr(weighted_mean, "_QUERIES", 5)
-  in_turns, _ = seen_weights(notation)
+  monkeypatch.setattr(attend, "_QUERY_CHUNK_SIZE", 5)
+  in_chunks, _ = seen_weights(notation)
   on_tpu, _ = seen_weights(notation, tpu=True)
   for stack, expected in enumerate(masked):
     np.testing.assert_allclose(expected.sum(-1), 1, rtol=1e-5)
-    for found in (apart, in_turns, on_tpu):
+    for found in (per_example, in_chunks, on_tpu):
       np.testing.assert_allclose(found[stack], expected, atol=1e-5)
 
 
@@ -149,7 +149,7 @@ def test_watchers_see_the_same_weights_however_a_mean_is_computed(
     ("V", ["SyntheticAttention.packed = False"])])
 def test_what_cannot_be_taken_apart_is_masked(notation, bindings):
   _, kinds = run(notation, *bindings, *max_lengths(notation))
-  assert mean_of_examples.MeanOfExamplesOperation not in kinds
+  assert attend_per_example.AttendPerExampleOperation not in kinds
 
 
 @pytest.mark.parametrize("notation", ["V", "R", "Fix+FD+V"])
@@ -178,11 +178,11 @@ def test_each_example_is_in_one_group_from_its_first_token_on(row):
               for r, row in enumerate(ids) for i in set(row) - {0}}
   groups = layout(ids).groups
   found = [tuple(slots[seen > 0]) for group in groups
-           for slots, seen in zip(group.slots, group.seen)]
+           for slots, seen in zip(group.indices, group.seen)]
   assert len(found) == len(expected) and set(found) == expected
   sizes = [seen.sum() for group in groups for seen in group.seen]
   assert sizes == sorted(sizes, reverse=True)
-  assert sum(len(group.slots) > 0 for group in groups) > 3
+  assert sum(len(group.indices) > 0 for group in groups) > 3
 
 
 def test_what_is_taken_apart_is_joined_again():
@@ -203,7 +203,7 @@ def test_pairs_of_positions_are_few_more_than_those_of_the_examples(seed):
   generator = np.random.RandomState(seed)
   ids = np.repeat(np.arange(1, 40), generator.randint(20, 100, 39))
   ids = ids[:8 * 128].reshape(8, 128)
-  computed = sum(group.slots.shape[0] * group.slots.shape[1] ** 2
+  computed = sum(group.indices.shape[0] * group.indices.shape[1] ** 2
                  for group in layout(ids).groups)
   needed = sum(np.sum(row == i) ** 2 for row in ids for i in set(row))
   assert needed <= computed < 2.2 * needed
@@ -212,5 +212,5 @@ def test_pairs_of_positions_are_few_more_than_those_of_the_examples(seed):
 
 def test_one_example_in_each_row_is_one_group():
   groups = layout(np.ones((4, 9), int)).groups
-  assert [group.slots.shape[0] for group in groups] == [4] + [0] * 5
-  assert groups[0].slots.shape == (4, 9)
+  assert [group.indices.shape[0] for group in groups] == [4] + [0] * 5
+  assert groups[0].indices.shape == (4, 9)

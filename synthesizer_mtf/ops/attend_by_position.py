@@ -6,21 +6,21 @@ the places of each row (see `tables.pick`), those of other examples are hidden, 
 the division by the sums of the rows comes last. A softmax of each row would read and
 write several tensors [batch, heads, length, memory_length] in float32.
 
-As in `weighted_mean._without_batch`, the maximum of a row is taken over positions
+As in `attend._without_batch`, the maximum of a row is taken over positions
 that its example may not have, too.
 """
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
+from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.context import tables
-from synthesizer_mtf.context import visibility
-from synthesizer_mtf.context import watchers
 from synthesizer_mtf.ops import mean_operation
 
 
-def mean_of_positions(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
+def attend_by_position(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
                       terms: list[mtf.Tensor], values: mtf.Tensor,
-                      visible: visibility.Visibility, of_rows: bool) -> mtf.Tensor:
+                      mask: attention_mask.AttentionMask, of_rows: bool) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
@@ -28,14 +28,14 @@ def mean_of_positions(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
     logits: <float32>[heads, length, memory_length] of positions.
     terms: what they are the sum of, which gets the gradient.
     values: <float>[batch, heads, memory_length, d_kv]
-    visible: a `Visibility` of places.
+    mask: an `AttentionMask` of places.
     of_rows: whether a row of the table differs from the others by more than where
       it begins, so that positions have to be put in their places.
 
   Returns:
     <float>[batch, heads, length, d_kv] in the dtype of the values.
   """
-  places = inputs.place_rows() if of_rows else []
+  places = inputs.one_hot_positions() if of_rows else []
   ensemble = [d for d in inputs.batch_dims if d in logits.shape.dims]
   logits = mtf.broadcast(
       logits, [*ensemble, inputs.heads, inputs.length, inputs.memory_length])
@@ -43,9 +43,9 @@ def mean_of_positions(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
   if places:
     weights = tables.pick(weights, *places)
   weights = mtf.multiply(
-      weights, mtf.cast(visible.pairs, weights.dtype),
+      weights, mtf.cast(mask.pairs, weights.dtype),
       output_shape=inputs.query_dims + [inputs.memory_length])
   mean, total = mean_operation.divided_mean(
       weights, values, inputs.query_dims + [inputs.d_kv], [], terms, places)
-  watchers.show_weights(lambda: weights / total, visible, inputs)
+  intermediates.sow_weights(lambda: weights / total, mask, inputs)
   return mean
