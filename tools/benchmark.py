@@ -97,6 +97,7 @@ def main(argv: list[str] | None = None) -> None:
   try:
     rows = [attentions.find_row(name) for name in args.rows]
     rows += peers.rows(args.peers) if args.peers else []
+    rows = attentions.in_precisions(rows, args.precision)
     rounds = _rounds(args)
     arguments.check_folders(args.json, args.csv, args.png)
   except ValueError as error:
@@ -180,6 +181,10 @@ def _parser():
       "--lengths",
       type=lambda text: [arguments.positive(n) for n in text.split(",")],
       metavar="N,N,...", help="measure at each of these lengths of the inputs")
+  parser.add_argument(
+      "--precision", type=_precisions, default=["float32"], metavar="A,B",
+      help="of the products: bfloat16, or float32,bfloat16 for each row in both "
+      "(default: float32, as SelfAttention always has)")
   _add_measures(parser)
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")
   parser.add_argument("--csv", metavar="FILE", help="write CSV")
@@ -187,6 +192,15 @@ def _parser():
       "--png", metavar="FILE",
       help="draw the ratios, or with --lengths how the time grows")
   return parser
+
+
+def _precisions(text):
+  found = text.split(",")
+  if not {*found} <= {"float32", "bfloat16"}:
+    raise argparse.ArgumentTypeError(
+        f"{text!r} has a precision other than float32 and bfloat16; give one of "
+        "them, or both with a comma between.")
+  return found
 
 
 def _add_measures(parser):

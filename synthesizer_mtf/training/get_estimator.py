@@ -2,7 +2,8 @@
 
 T5's command and `MtfModel` both call it. This one builds the same, with our parts
 as arguments: a model of which the choice of an attention is checked, Adafactor in
-few passes, an estimator that is careful with checkpoints, and a warm start.
+few passes, mixed precision on CPUs, an estimator that is careful with checkpoints,
+and a warm start.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
 from synthesizer_mtf.training import estimators
+from synthesizer_mtf.training import mixed_precision
 from synthesizer_mtf.training import optimizer as optimizers
 from synthesizer_mtf.training import warm_start
 import tensorflow.compat.v1 as tf
@@ -66,9 +68,12 @@ def get_estimator(
       batch_size=batch_size, init_checkpoint=init_checkpoint,
       optimizer=optimizer and optimizers.fast(optimizer, mesh_shape, layout_rules),
       **kwargs)
+  session_config = _without_grappler() if use_tpu else None
+  if not use_tpu and not _has_gpu(kwargs.get("mesh_devices")):
+    model_fn, session_config = mixed_precision.on_cpus(model_fn)
   config = tpu_config.RunConfig(
       cluster=cluster, model_dir=kwargs["model_dir"],
-      session_config=_session_config() if use_tpu else None,
+      session_config=session_config,
       save_checkpoints_steps=kwargs["save_checkpoints_steps"],
       save_checkpoints_secs=None,
       tpu_config=tpu_config.TPUConfig(
@@ -81,7 +86,11 @@ def get_estimator(
       export_to_tpu=False, params={}, start=start)
 
 
-def _session_config():
+def _has_gpu(devices):
+  return any("gpu" in device.lower() for device in devices or [])
+
+
+def _without_grappler():
   """Without grappler, which takes long and finds little where a TPU computes."""
   return tf.ConfigProto(graph_options=tf.GraphOptions(
       rewrite_options=rewriter_config_pb2.RewriterConfig(

@@ -111,6 +111,19 @@ def test_notations_beyond_the_default_rows_are_rows():
   assert attentions.find_row("Fix+FD").family == "ours"
 
 
+def test_each_row_is_there_in_each_precision(monkeypatch):
+  rows = attentions.in_precisions(
+      [attentions.find_row("V"), *peers.rows(sys.executable)[:1]],
+      ["float32", "bfloat16"])
+  assert [(row.name, row.precision) for row in rows] == [
+      ("V", "float32"), ("V in bfloat16", "bfloat16"),
+      ("PyTorch", "float32"), ("PyTorch in bfloat16", "bfloat16")]
+  assert attentions.find_row("V in bfloat16").bindings(9, 5) == rows[0].bindings(9, 5)
+  monkeypatch.setattr(attentions.mixed_precision, "has_products", lambda: False)
+  assert rows[0].obstacle(9, 5) is None
+  assert rows[1].obstacle(9, 5) == "this processor has no products in bfloat16"
+
+
 def test_a_row_that_fails_is_left_out_and_the_others_go_on(monkeypatch):
   built = model.build
 

@@ -47,7 +47,8 @@ def test_it_takes_all_that_mesh_tensorflows_takes():
 
 
 def test_the_configuration_is_mesh_tensorflows(tmp_path):
-  parse("synthesizer_stack.attention = 'R+V'")
+  parse("synthesizer_stack.attention = 'R+V'",
+        "utils.get_variable_dtype.activation_dtype = 'float32'")
   ours, stock = (make(**arguments(tmp_path)) for make in (utils.get_estimator, STOCK))
   assert isinstance(ours, estimators.CarefulEstimator)
   found, expected = vars(ours.config), vars(stock.config)

@@ -19,11 +19,13 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf import notation
+from synthesizer_mtf.training import mixed_precision
 
 STOCK = "SelfAttention"
 FLOOR = "floor"
 MIXTURES = ["R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
 ENCODER_ONLY = ["Linformer"]
+_IN_BFLOAT16 = " in bfloat16"
 
 # mesh_tensorflow's attention.synthetic_attention writes this number into the
 # modes that mix with the dot product.
@@ -65,6 +67,7 @@ class Row(NamedTuple):
     paper: the name of its row in `TABLE_4`, or None.
     longest: the longest sequence that the layer can take, or None.
     python: the interpreter of a peer, or None.
+    precision: of its products, "float32" or "bfloat16".
   """
   name: str
   family: str
@@ -72,6 +75,7 @@ class Row(NamedTuple):
   paper: str | None = None
   longest: int | None = None
   python: str | None = None
+  precision: str = "float32"
 
   def bindings(self, inputs: int, targets: int) -> list[str]:
     """The gin bindings of this row, for these lengths of the two stacks."""
@@ -84,6 +88,8 @@ class Row(NamedTuple):
 
   def obstacle(self, inputs: int, targets: int) -> str | None:
     """Why the row is not possible at these lengths, or None."""
+    if self.precision == "bfloat16" and not mixed_precision.has_products():
+      return "this processor has no products in bfloat16"
     length = max(inputs, targets)
     if self.longest is None or length <= self.longest:
       return None
@@ -279,11 +285,19 @@ ROWS = {row.name: row for row in (
 )}
 
 
+def in_precisions(rows: list[Row], precisions: list[str]) -> list[Row]:
+  """Each row in each precision; the names of those in bfloat16 say so."""
+  return [row if precision == "float32" else
+          row._replace(name=row.name + _IN_BFLOAT16, precision=precision)
+          for row in rows for precision in precisions]
+
+
 def find_row(name: str) -> Row:
   """The row of this name, or of this notation.
 
   Args:
-    name: a key of `ROWS`, or any notation of `notation.attention_layer`.
+    name: a key of `ROWS`, or any notation of `notation.attention_layer`; with
+      " in bfloat16" behind it for products in bfloat16.
 
   Returns:
     a `Row`.
@@ -291,6 +305,9 @@ def find_row(name: str) -> Row:
   Raises:
     ValueError: there is none.
   """
+  if name.endswith(_IN_BFLOAT16):
+    return in_precisions(
+        [find_row(name.removesuffix(_IN_BFLOAT16))], ["bfloat16"])[0]
   if name in ROWS:
     return ROWS[name]
   known = notation.SYNTHESIZING_FUNCTIONS

@@ -14,10 +14,12 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
+from synthesizer_mtf.training import mixed_precision
 from synthesizer_mtf.training import optimizer
 import tensorflow.compat.v1 as tf
 
 _LEARNING_RATE = 0.01
+_SESSIONS = {"float32": lambda: None, "bfloat16": mixed_precision.session_config}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Program:
 
   def __init__(self, tf_graph: tf.Graph, fetch: tf.Tensor,
                lowering: mtf.Lowering, graph: mtf.Graph,
-               attention: list[str]) -> None:
+               attention: list[str], config: tf.ConfigProto | None) -> None:
     self.attention = attention
     self.operations = graph.operations
     self.parts = breakdown.parts(self.operations)
@@ -97,7 +99,7 @@ class Program:
     with tf_graph.as_default():
       prepare = [tf.global_variables_initializer(),
                  lowering.copy_masters_to_slices()]
-    self._session = tf.Session(graph=tf_graph)
+    self._session = tf.Session(graph=tf_graph, config=config)
     for step in prepare:
       self._session.run(step)
 
@@ -158,7 +160,8 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
     with tf.control_dependencies(
         count + [lowering.lowered_operation(op) for op in updates]):
       fetch = tf.identity(fetch)
-    return Program(tf_graph, fetch, lowering, graph, _attention(model))
+    return Program(tf_graph, fetch, lowering, graph, _attention(model),
+                   _SESSIONS[row.precision]())
 
 
 def _attention(model):

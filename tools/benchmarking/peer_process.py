@@ -2,11 +2,12 @@
 
 `benchmark --peers=PYTHON` starts it with the Python of an environment that has them:
 
-  PYTHON peer_process.py PyTorch '{"inputs": 512, ...}'
+  PYTHON peer_process.py PyTorch float32 '{"inputs": 512, ...}'
 
 It answers each line with one of JSON: first how many parameters are trained and the
-versions, then the loss of each step: forward, backward, Adafactor, float32. Of this
-package it uses nothing.
+versions, then the loss of each step: forward, backward, Adafactor, float32, or with
+bfloat16 as its users have it: by autocast, and by the model's dtype. Of this package
+it uses nothing.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,8 @@ def tokens(sizes: dict[str, Any]) -> list[np.ndarray]:
   return made
 
 
-def torch_step(sizes: dict[str, Any]) -> tuple[Callable[[], float], int]:
+def torch_step(sizes: dict[str, Any],
+               precision: str) -> tuple[Callable[[], float], int]:
   """A function that trains one step and returns the loss; and how many parameters."""
   import torch
   from transformers import optimization
@@ -59,7 +61,8 @@ def torch_step(sizes: dict[str, Any]) -> tuple[Callable[[], float], int]:
 
   def step():
     optimizer.zero_grad()
-    loss = model(input_ids=inputs, attention_mask=mask, labels=labels).loss
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+      loss = model(input_ids=inputs, attention_mask=mask, labels=labels).loss
     loss.backward()
     optimizer.step()
     return loss.item()
@@ -67,12 +70,14 @@ def torch_step(sizes: dict[str, Any]) -> tuple[Callable[[], float], int]:
   return step, sum(p.numel() for p in model.parameters())
 
 
-def jax_step(sizes: dict[str, Any]) -> tuple[Callable[[], float], int]:
+def jax_step(sizes: dict[str, Any],
+             precision: str) -> tuple[Callable[[], float], int]:
   """A function that trains one step and returns the loss; and how many parameters."""
   import jax
   import optax
 
-  model = transformers.FlaxT5ForConditionalGeneration(configuration(sizes), seed=0)
+  model = transformers.FlaxT5ForConditionalGeneration(
+      configuration(sizes), seed=0, dtype=jax.numpy.dtype(precision))
   optimizer = optax.adafactor(
       _LEARNING_RATE, multiply_by_parameter_scale=True, momentum=None)
   inputs, targets = tokens(sizes)
@@ -110,12 +115,12 @@ PEERS = {"PyTorch": (torch_step, ["torch", "transformers"]),
          "JAX": (jax_step, ["jax", "flax", "optax", "transformers"])}
 
 
-def main(name: str, sizes: str) -> None:
+def main(name: str, precision: str, sizes: str) -> None:
   """Answers a line of standard input with one of standard output."""
   make, packages = PEERS[name]
   answers = os.fdopen(os.dup(1), "w")
   os.dup2(2, 1)  # What libraries print is not an answer.
-  step, parameters = make(json.loads(sizes))
+  step, parameters = make(json.loads(sizes), precision)
   versions = {package: importlib.metadata.version(package) for package in packages}
   print(json.dumps({"parameters": parameters, "versions": versions}),
         file=answers, flush=True)

@@ -59,7 +59,8 @@ class Peer:
 
   def __init__(self, row: attentions.Row, config: model.Configuration) -> None:
     self._process = subprocess.Popen(
-        [row.python, str(_SCRIPT), row.name, json.dumps(dataclasses.asdict(config))],
+        [row.python, str(_SCRIPT), row.name.split()[0], row.precision,
+         json.dumps(dataclasses.asdict(config))],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     started = self._answer()
     self.parameters, self.versions = started["parameters"], started["versions"]
