@@ -228,7 +228,7 @@ def test_operations_at_the_same_time_share_it_and_pauses_are_rest():
 
 PEER = """
 import json, sys
-name, sizes = sys.argv[1:]
+name, precision, sizes = sys.argv[1:]
 print(json.dumps({"parameters": json.loads(sizes)["d_model"],
                   "versions": {name: "1.0"}}), flush=True)
 for i, _ in enumerate(sys.stdin):
