@@ -10,6 +10,7 @@ from typing import Any
 
 import gin
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
 from t5.models import mesh_transformer
 
 
@@ -60,6 +61,29 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
         skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
   finally:
     logging.disable(logging.NOTSET)
+
+
+def check(files: Sequence[str]) -> None:
+  """Raises a ValueError if a gin file is a folder, or not UTF-8.
+
+  Args:
+    files: paths; what is not there may still lie in a folder that gin searches.
+  """
+  for path in files or ():
+    checks.check_regular_file("--gin_file", path)
+    if os.path.isdir(path):
+      raise checks.Error(f"--gin_file is {path!r}, which is a folder; name a file in "
+                         "it, such as its operative_config.gin.")
+    if os.path.isfile(path):
+      _check_text(path)
+
+
+def _check_text(path):
+  try:
+    pathlib.Path(path).read_text(encoding="utf-8")
+  except UnicodeDecodeError as error:
+    raise checks.Error(f"--gin_file is {path!r}, whose byte {error.start} is not "
+                       "UTF-8; name a file of gin, or convert it to UTF-8.") from None
 
 
 def bindings() -> dict[tuple[str, str], dict[str, Any]]:

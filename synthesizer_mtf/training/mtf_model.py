@@ -16,6 +16,7 @@ from typing import Any
 
 from absl import logging
 import gin
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
@@ -48,6 +49,11 @@ class MtfModel(mtf_model.MtfModel):
       warm_start: a checkpoint or folder, as `warm_start.checkpoint`.
       **kwargs: as there.
     """
+    signature = inspect.signature(super().__init__)
+    for name in set(kwargs) - set(signature.parameters):
+      raise TypeError(f"MtfModel has no argument {name!r}."
+                      f"{checks.did_you_mean(name, signature.parameters)}")
+    gin_checks.check_arguments(signature.bind_partial(*args, **kwargs).arguments)
     super().__init__(*args, **kwargs)
     self._attention, self._seed, self._warm_start = attention, seed, warm_start
     self._before = None  # What gin held when the method that runs was called.
