@@ -1,6 +1,8 @@
 """Where gin files lie, and gin as the trainer sees it."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import copy
 import functools
 import logging
@@ -89,6 +91,17 @@ def _check_text(path):
 def bindings() -> dict[tuple[str, str], dict[str, Any]]:
   """What gin holds: from (scope, selector) to the parameters, as hooks get it."""
   return gin.config._CONFIG
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+  """Gives gin back what it held before, at the end of a `with` block."""
+  before = {where: dict(values) for where, values in bindings().items()}
+  try:
+    yield
+  finally:
+    bindings().clear()
+    bindings().update(before)
 
 
 def bound(parameter: str, default: Any) -> Any:

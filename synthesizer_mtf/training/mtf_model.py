@@ -108,11 +108,9 @@ class MtfModel(mtf_model.MtfModel):
     self._before = {"attention": stack.choices(),
                     _CHECKPOINT: gin_files.bound(_CHECKPOINT, None)}
     try:
-      yield
+      with gin_files.restored():
+        yield
     finally:
-      for scope in {**stack.choices(), **self._before["attention"]}:
-        _choose(scope, self._before["attention"].get(scope))
-      self._take_back_the_start()
       self._before = None
 
   def _take_back_the_start(self):
