@@ -1,5 +1,8 @@
 """Checks of parameters, with messages that name the parameter in gin."""
 
+from collections.abc import Iterable
+import difflib
+import os
 from typing import Any
 
 
@@ -45,6 +48,34 @@ def check_not_negative(name: str, value: Any) -> None:
     raise Error(
         f"`{name}` is {value!r} but must be a number of at least 0; change "
         f"`{name}`.")
+
+
+def did_you_mean(wrong: str, names: Iterable[str], near_only: bool = False) -> str:
+  """The names that a wrong one may stand for, as a sentence of its own, or "".
+
+  Args:
+    wrong: a name that is not known.
+    names: the right ones.
+    near_only: whether to say nothing where none is similar; else all are listed,
+      if they are not too many.
+  """
+  names = sorted(set(names))
+  near = difflib.get_close_matches(str(wrong), names, n=3)
+  if near:
+    return f" Did you mean {' or '.join(near)}?"
+  return "" if near_only or len(names) >= 30 else f" There are {', '.join(names)}."
+
+
+def check_regular_file(what: str, path: str) -> None:
+  """Raises a ValueError if a path of this machine is a pipe, a socket or a device.
+
+  Args:
+    what: names the path in the message.
+    path: of what shall be read, often more than once.
+  """
+  if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+    raise Error(f"{what} names {path!r}, which is no regular file, and files are read "
+                "more than once; write what it gives to a file, and name that.")
 
 
 def check_length(name: str, max_length: int, length: int) -> None:

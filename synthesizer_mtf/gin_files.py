@@ -1,6 +1,8 @@
 """Where gin files lie, and gin as the trainer sees it."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import copy
 import functools
 import logging
@@ -10,6 +12,7 @@ from typing import Any
 
 import gin
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
 from t5.models import mesh_transformer
 
 
@@ -62,9 +65,43 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
     logging.disable(logging.NOTSET)
 
 
+def check(files: Sequence[str]) -> None:
+  """Raises a ValueError if a gin file is a folder, or not UTF-8.
+
+  Args:
+    files: paths; what is not there may still lie in a folder that gin searches.
+  """
+  for path in files or ():
+    checks.check_regular_file("--gin_file", path)
+    if os.path.isdir(path):
+      raise checks.Error(f"--gin_file is {path!r}, which is a folder; name a file in "
+                         "it, such as its operative_config.gin.")
+    if os.path.isfile(path):
+      _check_text(path)
+
+
+def _check_text(path):
+  try:
+    pathlib.Path(path).read_text(encoding="utf-8")
+  except UnicodeDecodeError as error:
+    raise checks.Error(f"--gin_file is {path!r}, whose byte {error.start} is not "
+                       "UTF-8; name a file of gin, or convert it to UTF-8.") from None
+
+
 def bindings() -> dict[tuple[str, str], dict[str, Any]]:
   """What gin holds: from (scope, selector) to the parameters, as hooks get it."""
   return gin.config._CONFIG
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+  """Gives gin back what it held before, at the end of a `with` block."""
+  before = {where: dict(values) for where, values in bindings().items()}
+  try:
+    yield
+  finally:
+    bindings().clear()
+    bindings().update(before)
 
 
 def bound(parameter: str, default: Any) -> Any:

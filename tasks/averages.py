@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf.command import messages
 import tensorflow.compat.v1 as tf
 
 # Column: its scores, as `eval` names them without "eval/synth_".
@@ -154,10 +155,8 @@ def main(argv: Sequence[str] | None = None) -> None:
   parser.add_argument("folder", help="MODEL_DIR/validation_eval")
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")
   args = parser.parse_args(argv)
-  try:
+  with messages.ending("averages"):
     found = list(rows(read_scores(args.folder)))
-  except ValueError as error:
-    sys.exit(f"averages: {error}")
   for row in found:
     print(text(row))
   if args.json:

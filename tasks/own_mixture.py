@@ -71,9 +71,18 @@ def _made(rates):
 
 def _member(name):
   """Returns a task in a scope of gin, or the name of what is registered."""
-  task, _, scope = name.partition(".")
-  if task not in _TASKS or not scope:
+  known = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()} - {NAME}
+  if name in known:
     return name
+  task, _, scope = str(name).partition(".")
+  if name == NAME:
+    raise checks.Error(f"`{_PARAMETER}` names {name!r}, which is the mixture itself; "
+                       "name its members.")
+  if task not in _TASKS or not scope:
+    raise checks.Error(
+        f"`{_PARAMETER}` names {name!r}, which is no task or mixture; name one that is "
+        "registered, or one of your files as 'synth_text_pairs.SCOPE'."
+        f"{checks.did_you_mean(task, known, near_only=True)}")
   if all(gin_files.bound(f"{scope}/{parameter}", _UNBOUND) is _UNBOUND
          for parameter in _FILES):
     raise checks.Error(

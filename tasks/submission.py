@@ -30,6 +30,7 @@ from typing import Any
 
 import seqio
 from synthesizer_mtf import checks
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.tasks import glue  # noqa: F401 (it registers)
 from synthesizer_mtf.tasks import super_glue  # noqa: F401 (it registers)
 import tensorflow.compat.v2 as tf
@@ -181,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   args = _parser().parse_args(argv)
   if args.t5_tfds_data_dir:
     seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
-  try:
+  with messages.ending("submission"):
     step, found = find(args.folder, args.step)
     tf.io.gfile.makedirs(args.output)
     for task, path in tqdm.tqdm(sorted(found.items()), disable=None):
@@ -190,8 +191,6 @@ def main(argv: Sequence[str] | None = None) -> None:
       if invalid:
         print(f"{task}: {invalid} predictions were no label; the first label stands "
               "for them.", file=sys.stderr)
-  except (ValueError, SyntaxError, tf.errors.OpError) as error:
-    sys.exit(f"submission: {error}")
   print(f"Step {step}: {', '.join(FILES[task] for task in sorted(found))} in "
         f"{args.output}")
 

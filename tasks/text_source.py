@@ -273,6 +273,7 @@ def find_files(origin: str, globs: Iterable[str]) -> list[str]:
           "or globs of files that exist.")
     paths.update(found)
   for path in sorted(paths):
+    checks.check_regular_file(origin, path)
     if tf.io.gfile.isdir(path):
       raise checks.Error(f"{origin} names {path!r}, which is a folder; name its "
                          f"files, as in {os.path.join(path, '*.txt')!r}.")

@@ -244,6 +244,7 @@ def load(origin: str, path: str, extra_ids: int | None = None) -> seqio.Vocabula
 
 def _read(origin, path):
   """Returns the bytes of a file."""
+  checks.check_regular_file(origin, path)
   try:
     with tf.io.gfile.GFile(path, "rb") as f:
       return f.read()

@@ -3,6 +3,7 @@
 import argparse
 import os
 
+from matplotlib.backend_bases import FigureCanvasBase
 from synthesizer_mtf import checks
 
 
@@ -40,3 +41,15 @@ def check_folders(*paths: str | None) -> None:
     if not os.path.isdir(folder):
       raise checks.Error(
           f"cannot write {path!r}: there is no folder {folder!r}; make it first.")
+
+
+def check_picture(path: str | None) -> None:
+  """Raises a ValueError if matplotlib cannot write a picture of this name.
+
+  Args:
+    path: of the picture; None where nobody asked for one.
+  """
+  kinds = FigureCanvasBase.get_supported_filetypes()
+  if path and os.path.splitext(path)[1][1:].lower() not in kinds:
+    raise checks.Error(f"cannot write {path!r}: its end names no kind of pictures; "
+                       f"let it end in .png, or in one of {', '.join(sorted(kinds))}.")

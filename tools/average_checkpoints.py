@@ -16,10 +16,10 @@ import argparse
 from collections.abc import Iterator
 from collections.abc import Sequence
 import os
-import sys
 
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.training import checkpoints
@@ -113,10 +113,8 @@ def _parser():
 def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags and writes the checkpoint."""
   args = _parser().parse_args(argv)
-  try:
+  with messages.ending("average_checkpoints"):
     path = average(args.model_dir, args.last, args.output)
-  except (ValueError, tf.errors.OpError) as error:
-    sys.exit(f"average_checkpoints: {error}")
   print(f"The mean of {args.last} checkpoints is {path}")
 
 

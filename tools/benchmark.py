@@ -9,10 +9,10 @@ Other work on the machine makes the quartiles wide: run it alone.
 
 import argparse
 import dataclasses
-import sys
 from typing import Any
 
 from synthesizer_mtf import checks
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
@@ -94,14 +94,13 @@ def main(argv: list[str] | None = None) -> None:
   """Parses flags, measures, prints the table and writes the files."""
   args = _parser().parse_args(argv)
   memory_repeats = args.memory_repeats if args.memory else 0
-  try:
+  with messages.ending("benchmark"):
     rows = [attentions.find_row(name) for name in args.rows]
     rows += peers.rows(args.peers) if args.peers else []
     rows = attentions.in_precisions(rows, args.precision)
     rounds = _rounds(args)
     arguments.check_folders(args.json, args.csv, args.png)
-  except ValueError as error:
-    sys.exit(f"benchmark: {error}")
+    arguments.check_picture(args.png)
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()
   results = benchmark(rows, _configurations(args), rounds, memory_repeats,

@@ -13,19 +13,18 @@ to `utils.run.sequence_length`.
 import argparse
 from collections.abc import Sequence
 import importlib
-import sys
 from typing import Any
 
 import numpy as np
 import seqio
 import synthesizer_mtf  # noqa: F401 (it registers its tasks)
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.inspection import plot
 from synthesizer_mtf.tools.inspection import reading
 from t5.data import mixtures  # noqa: F401 (it registers T5's)
-import tensorflow.compat.v2 as tf
 import tqdm
 
 _SHOWN_IDS = 24
@@ -36,8 +35,10 @@ def main(argv: Sequence[str] | None = None) -> None:
   args = _parser().parse_args(argv)
   if args.t5_tfds_data_dir:
     seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
-  try:
+  with messages.ending("inspect_task"):
     arguments.check_folders(args.plot, args.json)
+    arguments.check_picture(args.plot)
+    gin_files.check(args.gin_file)
     for name in args.module_import:
       importlib.import_module(name)
     gin_files.parse(args.gin_file, args.gin_param)
@@ -45,8 +46,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     with tqdm.tqdm(total=args.examples, desc="examples", disable=None) as bar:
       found = reading.read(
           args.name, args.split, lengths, args.number, args.examples, bar.update)
-  except (ValueError, ModuleNotFoundError, tf.errors.OpError) as error:
-    sys.exit(f"inspect_task: {error}")
   features = seqio.get_mixture_or_task(args.name).output_features
   print("\n".join(text(found, features)))
   if args.plot:

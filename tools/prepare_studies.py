@@ -18,9 +18,9 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import json
 import pathlib
-import sys
 
 from synthesizer_mtf import checks
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tools import arguments
@@ -120,10 +120,8 @@ def main(argv: list[str] | None = None) -> None:
   parser.add_argument("--vocab_size", type=arguments.positive, default=4000,
                       help="pieces (default: %(default)s)")
   args = parser.parse_args(argv)
-  try:
+  with messages.ending("prepare_studies"):
     print(f"Wrote {prepare(args.sources, args.output, args.vocab_size)}")
-  except (ValueError, OSError) as error:
-    sys.exit(f"prepare_studies: {error}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import sys
 
 import sentencepiece
 from synthesizer_mtf import checks
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.tasks import json_lines
 from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.tasks import text_source
@@ -167,15 +168,13 @@ def _holds_pairs(path):
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, trains, and writes the model."""
   args = _parser().parse_args(argv)
-  try:
+  with messages.ending("train_vocabulary"):
     _check(args)
     paths = text_source.find_files("--input", args.input)
     model = train(read(paths, args.text_key), args.vocab_size, args.model_type,
                   args.character_coverage, args.sample_lines,
                   verbose=not args.quiet)
     _write(args.output, model)
-  except (ValueError, OSError, tf.errors.OpError) as error:
-    sys.exit(f"train_vocabulary: {error}")
   size = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
   print(f"Wrote {args.output}: {size:,} pieces. Name it in gin:\n"
         "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "

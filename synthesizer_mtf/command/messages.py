@@ -7,16 +7,17 @@ For any other exception the line also names a file, which holds the traceback.
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
-import difflib
 import inspect
 import pathlib
 import re
 import sys
 import tempfile
+import tokenize
 import traceback
 
 from absl import logging
 import gin
+import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
@@ -52,6 +53,7 @@ def last_line(name: str, error: Exception) -> str:
   if logging.get_verbosity() >= logging.DEBUG:
     sys.stderr.write(trace)
   sentence, places = _split(error)
+  sentence = sentence.removesuffix(".") if _remedy(sentence)[:1] == ";" else sentence
   sys.stderr.writelines(f"{place}\n" for place in places)
   end = "" if isinstance(error, checks.Error) else _keep(name, trace)
   return f"{name}: {sentence}{_bindings_in(sentence)}{_remedy(sentence)}{end}"
@@ -84,10 +86,10 @@ def _split(error):
   Returns:
     (the message on one line, a list of gin's lines).
   """
-  if isinstance(error, SyntaxError):
-    where = error.filename or "--gin_param"
-    return f"{where}: {error.msg} {(error.text or '').strip()}".strip(), []
+  if isinstance(error, (SyntaxError, tokenize.TokenError)):
+    return _of_syntax(error), []
   text, _, _ = str(error).partition(" in config string:")
+  text = re.sub(r" Searched config paths: \[.*\]\.?", "", text)
   lines = text.splitlines()
   first = next((i for i, line in enumerate(lines) if line.startswith(_PLACES)),
                len(lines))
@@ -98,6 +100,24 @@ def _split(error):
   if " " not in sentence:  # As "'key'" of a KeyError, or nothing.
     sentence = f"{type(error).__name__}: {sentence}".removesuffix(": ")
   return sentence, lines[first:]
+
+
+def _of_syntax(error):
+  """What is wrong in a line of gin, with its file or flag."""
+  if isinstance(error, tokenize.TokenError):
+    said, place = error.args if len(error.args) == 2 else (error.args[0], ("?",))
+    return (f"line {place[0]} of a gin file, or of all --gin_param: {said}; close each "
+            "quote and bracket.")
+  where = error.filename or "--gin_param"
+  line = (error.text or "").strip()
+  token = re.search(r"Failed to parse token '(.*)'", error.msg or "")
+  if token or "Unable to parse value" in error.msg:
+    value = token[1] if token else line.partition("=")[2].strip()
+    known = value.title() if value.lower() in ("true", "false", "none") else repr(value)
+    meant = f"{known} or " if re.fullmatch(r"[\w./*~-]+", value) else ""
+    return (f"{where}: Unable to parse value in {line}; write {meant}a number, a text "
+            "in quotes, @FUNCTION or %MACRO.")
+  return f"{where}: {error.msg} {line}".strip()
 
 
 def _bindings_in(sentence: str) -> str:
@@ -126,19 +146,13 @@ def _remedy(sentence: str) -> str:
   Returns:
     the end of a sentence, or "".
   """
+  remedy = next((f"; {what}." for text, what in _REMEDIES.items()
+                 if text in sentence), "")
   for pattern, names_of in _NAMES.items():
     match = re.search(pattern, sentence)
     if match:
-      return _suggest(match.groups()[-1], sorted(set(names_of(match))))
-  return next((f"; {what}." for text, what in _REMEDIES.items()
-               if text in sentence), "")
-
-
-def _suggest(wrong: str, names: list[str]) -> str:
-  near = difflib.get_close_matches(wrong, names, n=3)
-  if near:
-    return f" Did you mean {' or '.join(near)}?"
-  return f" There are {', '.join(names)}." if len(names) < 30 else ""
+      return remedy + checks.did_you_mean(match.groups()[-1], names_of(match))
+  return remedy
 
 
 def _configurables(match: re.Match) -> Iterable[str]:
@@ -157,6 +171,17 @@ def _tasks(match: re.Match) -> Iterable[str]:
   return [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
 
 
+def _macros(match: re.Match) -> Iterable[str]:
+  del match
+  return [name for name, selector in gin_files.bindings()
+          if selector.endswith("gin.macro")]
+
+
+def _activations(match: re.Match) -> Iterable[str]:
+  del match
+  return [name for name in dir(mtf) if name.islower()]
+
+
 def _files(match: re.Match) -> Iterable[str]:
   del match
   folders = gin_files.folder(), pathlib.Path(t5.models.__file__).parent / "gin"
@@ -166,11 +191,15 @@ def _files(match: re.Match) -> Iterable[str]:
 
 # Messages of a wrong name, and what gives the right ones.
 _NAMES = {
-    r"No configurable matching '(.*?)'": _configurables,
+    r"No configurable matching (?:reference )?'@?(?:.*[./])?(.*?)(?:\(\))?'":
+        _configurables,
+    r"No bindings specified for '(.*?)/gin.macro'": _macros,
+    r"module 'mesh_tensorflow.*' has no attribute '(.*?)'": _activations,
+    r"Provider name not registered: (.*)": _tasks,
     r"Configurable '(?P<configurable>.*?)' doesn't have a parameter named "
     r"'(.*?)'": _parameters,
     r"No Task or Mixture found with name '(.*?)'": _tasks,
-    r"Unable to open file: (.*?)\. Searched": _files,
+    r"Unable to open file: (.*?)\.?$": _files,
 }
 
 _DAMAGED = (
@@ -179,7 +208,12 @@ _DAMAGED = (
 
 _REMEDIES = {
     **dict.fromkeys(("truncated record", "corrupted record"), _DAMAGED),
+    "<urlopen error": (
+        "--tpu is looked up on the network: give the name of a TPU of Google Cloud, or "
+        "its address as grpc://ADDRESS:8470, and for CPUs --gin_file=cpu.gin alone"),
     "No bindings specified for": "define it, or mend its name",
+    "Got: ": "write `MIXTURE_NAME` as a name in quotes, such as 'synth_text_pairs'",
+    "set to `%gin.REQUIRED`": "bind it by --gin_param",
     "No module named": "mend --module_import, or install the module",
     "Error executing an HTTP request": (
         "without a network, choose a task of local data by `MIXTURE_NAME` and a "

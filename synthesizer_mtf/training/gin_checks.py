@@ -14,6 +14,7 @@ import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import value_checks
 import tensorflow.compat.v1 as tf
 
 _RUN = "utils.run"
@@ -42,7 +43,11 @@ def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
     config: gin's parsed configuration.
   """
   check_model(config)
+  value_checks.check({where: {name: _known(config, value) for name, value in
+                              values.items()} for where, values in config.items()})
   run = _bound(config, _RUN)
+  if run.get("batch_size", 1) is None:
+    _check_batch_size(f"`{_RUN}.batch_size`", None)
   for name, check_value in _CHECKS.items():
     if run.get(name) is not None and not _is_reference(run[name]):
       check_value(f"`{_RUN}.{name}`", run[name])
@@ -165,6 +170,25 @@ _CHECKS = {"sequence_length": _check_lengths, "batch_size": _check_batch_size,
            "mesh_shape": _check_mesh_shape, "layout_rules": _check_layout}
 
 
+def check_arguments(given: dict[str, Any]) -> None:
+  """Checks what an `MtfModel` is made with, which gin does not see.
+
+  Args:
+    given: its arguments, by name.
+
+  Raises:
+    ValueError: one of them is wrong.
+  """
+  for name, check_value in _CHECKS.items():
+    if given.get(name) is not None or name in given and name == "batch_size":
+      check_value(f"`{name}`", given[name])
+  for name in ("save_checkpoints_steps", "iterations_per_loop"):
+    if given.get(name) is not None:
+      checks.check_whole(name, given[name])
+  if given.get("model_type") is not None:
+    value_checks.check_model_type("model_type", given["model_type"])
+
+
 def _check_mode(run):
   mode, split = run.get("mode", "train"), run.get("dataset_split", "train")
   if _is_reference(mode) or _is_reference(split):
@@ -205,6 +229,9 @@ def check_device_count(count: int, mesh_shape: str | mtf.Shape,
     ValueError: there are more or fewer.
   """
   size = mtf.convert_to_shape(mesh_shape).size
+  if size < 1:
+    raise checks.Error(f"`{_RUN}.mesh_shape` is {mesh_shape!r}, but each size must be "
+                       "at least 1; write it as 'model:2,batch:4'.")
   if count != size:
     raise checks.Error(
         f"`{_RUN}.mesh_devices` names {count} devices,{which} but "
@@ -237,6 +264,10 @@ def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> 
   if not run.get("sequence_length") and mode not in ("eval", "score_eval"):
     raise checks.Error(f"`{_RUN}.sequence_length` is missing; bind it, as in "
                        "{'inputs': 512, 'targets': 114}.")
+  task = _macro(config, "MIXTURE_NAME")
+  if task in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}:
+    value_checks.check_lengths(run.get("sequence_length"), task,
+                               seqio.get_mixture_or_task(task).output_features)
   _check_division(config, run)
   if mode == "train":
     _check_train_steps(run, model_dir)
@@ -246,11 +277,28 @@ def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> 
           f"--model_dir is {model_dir!r}, where there is no checkpoint, but "
           f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
   if mode in _EVALUATIONS:
-    _check_split(_macro(config, "MIXTURE_NAME"), run.get("dataset_split", "train"))
-  source = _macro(config, "input_filename")
-  if mode == "infer" and source and not tf.io.gfile.exists(source):
-    raise checks.Error(f"`input_filename` is {source!r}, but there is no such file; "
-                       "name the one whose lines shall be decoded.")
+    _check_split(task, run.get("dataset_split", "train"))
+  _check_files(config, mode)
+
+
+def _check_files(config, mode):
+  """What a mode reads and writes, beside its data."""
+  decoding, scoring = (_bound(config, each) for each in (
+      "decode_from_file", "score_from_strings"))
+  if mode == "infer" and decoding.get("input_filename"):
+    value_checks.check_lines("input_filename", decoding["input_filename"])
+    value_checks.check_output("output_filename", decoding.get("output_filename"))
+  if mode == "score_from_strings" and isinstance(scoring.get("targets"), str):
+    targets = value_checks.check_lines("targets_filename", scoring["targets"])
+    inputs = scoring.get("inputs")
+    if inputs and targets % value_checks.check_lines("inputs_filename", inputs):
+      raise checks.Error(
+          f"`targets_filename` is {scoring['targets']!r} and has {targets} lines, no "
+          f"multiple of those of `inputs_filename`, {inputs!r}; give each input as "
+          "many targets.")
+  if mode.startswith("export"):
+    value_checks.check_output(f"{_RUN}.export_path", _bound(config, _RUN).get(
+        "export_path"), folder=True)
 
 
 def _check_split(name, split):
@@ -301,7 +349,8 @@ def _check_train_steps(run, model_dir):
         "these, or name another folder.")
   if not isinstance(start, str) or done is not None:
     return
-  if not tf.io.gfile.isdir(start) and not tf.train.checkpoint_exists(start):
+  path = tf.train.latest_checkpoint(start) if tf.io.gfile.isdir(start) else start
+  if path is None or not tf.train.checkpoint_exists(path):
     raise checks.Error(
         f"`{_RUN}.init_checkpoint` is {start!r}, but there is no such checkpoint; "
         "name one without its suffix, as in DIR/model.ckpt-1000.")
@@ -309,6 +358,11 @@ def _check_train_steps(run, model_dir):
     raise checks.Error(
         f"`{_RUN}.train_steps` is {steps} but `{_RUN}.init_checkpoint` is "
         f"{start!r}, whose steps count; raise it above {_step(start)}.")
+  try:
+    checkpoints.check(path)
+  except checkpoints.DamagedError as error:
+    raise checks.Error(f"`{_RUN}.init_checkpoint` is {start!r}, but {error}; copy the "
+                       "checkpoint again, or name another.") from error
 
 
 def _step(path):

@@ -16,6 +16,7 @@ from typing import Any
 
 from absl import logging
 import gin
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
@@ -48,6 +49,11 @@ class MtfModel(mtf_model.MtfModel):
       warm_start: a checkpoint or folder, as `warm_start.checkpoint`.
       **kwargs: as there.
     """
+    signature = inspect.signature(super().__init__)
+    for name in set(kwargs) - set(signature.parameters):
+      raise TypeError(f"MtfModel has no argument {name!r}."
+                      f"{checks.did_you_mean(name, signature.parameters)}")
+    gin_checks.check_arguments(signature.bind_partial(*args, **kwargs).arguments)
     super().__init__(*args, **kwargs)
     self._attention, self._seed, self._warm_start = attention, seed, warm_start
     self._before = None  # What gin held when the method that runs was called.
@@ -102,11 +108,9 @@ class MtfModel(mtf_model.MtfModel):
     self._before = {"attention": stack.choices(),
                     _CHECKPOINT: gin_files.bound(_CHECKPOINT, None)}
     try:
-      yield
+      with gin_files.restored():
+        yield
     finally:
-      for scope in {**stack.choices(), **self._before["attention"]}:
-        _choose(scope, self._before["attention"].get(scope))
-      self._take_back_the_start()
       self._before = None
 
   def _take_back_the_start(self):

@@ -17,6 +17,7 @@ from support.mtf_models import TASK
 from support.mtf_models import variables
 from support.paths import ROOT
 import synthesizer_mtf
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
 from synthesizer_mtf import stack
 from synthesizer_mtf.training import mtf_model
@@ -30,6 +31,17 @@ BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
 STOCK = ("SelfAttention", {"q", "k", "v", "o", "relative_attention_bias"})
 R_V = ("SyntheticAttention", {
     "q", "k", "v", "o", "relative_attention_bias", "R", "alpha"})
+
+IMPORTS = """
+try:
+  import mesh_tensorflow
+except (AttributeError, ImportError) as error:
+  assert "register_tensor" in str(error) or "estimator" in str(error), error
+import synthesizer_mtf
+import mesh_tensorflow
+import t5.models
+assert t5.models.MtfModel is synthesizer_mtf.MtfModel
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +138,15 @@ def test_the_attention_of_one_model_is_not_the_next_ones(folder):
   assert attention(folder.folder / "plain") == STOCK
 
 
+def test_the_bindings_of_one_model_are_not_the_next_ones(folder):
+  folder.parse()
+  before = gin.config_str()
+  with pytest.raises(ValueError, match="'Q' is not"):
+    folder.model("wrong", "synthesizer_stack.attention = 'R+Q'", "num_layers = 3",
+                 "encoder/RandomLogits.stddev = 0.5").train(TASK, 1)
+  assert gin.config_str() == before
+
+
 def test_an_argument_names_the_attention_the_seed_and_the_warm_start(folder):
   folder.data()
   found = []
@@ -134,7 +155,7 @@ def test_an_argument_names_the_attention_the_seed_and_the_warm_start(folder):
     folder.model(name, attention="R+V", seed=5, warm_start=str(folder.stock)).train(
         TASK, 1)
     assert not stack.choices()
-    assert gin.query_parameter("warm_start.checkpoint") is None
+    assert gin_files.bound("warm_start.checkpoint", None) is None
     assert attention(folder.folder / name) == R_V
     check_q(folder, folder.folder / name, 0)
     found.append(variables(folder.folder / name, 0))
@@ -266,3 +287,7 @@ def test_python_m_is_the_command(tmp_path):
       capture_output=True, text=True, check=False)
   assert done.returncode == 1
   assert done.stderr.splitlines()[-1].startswith("synthesizer_mesh_transformer: ")
+
+
+def test_what_cannot_be_imported_first_can_be_imported_afterwards(tmp_path):
+  subprocess.run([sys.executable, "-c", IMPORTS], cwd=tmp_path, check=True)

@@ -108,7 +108,9 @@ def _stacks(axis, results, names):
     axis.text(left, place, f" {left:.0f}", va="center", fontsize="small")
   axis.margins(x=0.12)
   axis.set_xlabel("milliseconds")
-  axis.legend(frameon=False, fontsize="small", loc="lower right")
+  # Below the axis, in which a bar may lie anywhere.
+  axis.legend(frameon=False, fontsize="small", loc="upper center", ncols=3,
+              bbox_to_anchor=(0.5, -0.8 / axis.figure.get_figheight()))
 
 
 def _growth(axis, results, names):

@@ -1,0 +1,287 @@
+"""Mistakes of a first hour, each through the command's own main: one last line.
+
+A row is what differs from a training that works, and a piece of the line. Nothing is
+trained: each ends before the first step. More rows, with whole sentences, are in
+test_wrong_configurations.py; the tools' are at the end.
+"""
+
+import os
+import re
+import tempfile
+
+from absl.testing import flagsaver
+import pytest
+from support import models
+from synthesizer_mtf import launcher
+from synthesizer_mtf.tasks import averages
+from synthesizer_mtf.tasks import submission
+from synthesizer_mtf.tools import average_checkpoints
+from synthesizer_mtf.tools import benchmark
+from synthesizer_mtf.tools import hugging_face
+from synthesizer_mtf.tools import inspect_task
+from synthesizer_mtf.tools import plan_pod
+from synthesizer_mtf.tools import plot_attention
+from synthesizer_mtf.tools import prepare_studies
+from synthesizer_mtf.tools import train_vocabulary
+import tensorflow.compat.v1 as tf
+
+FILES = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
+         "learning_rate_schedules/constant_0_001.gin", "cpu.gin"]
+TASKS = "synthesizer_mtf.tasks."
+DECODE = "Bitransformer.decode."
+OWN = "MIXTURE_NAME = 'synth_own_mixture'"
+NOT_A_NUMBER = ["'x'", "'0.1'", "''"]
+
+# By parameter: values that are none of its own. The line names the parameter.
+VALUES = {
+    **dict.fromkeys(["d_model", "d_ff", "d_kv", "num_heads"], [
+        "0", "-1", "2.5", "'8'", "True", "[8]"]),
+    "num_layers": ["-1", "2.5", "'2'"],
+    "dropout_rate": ["-0.1", "1.0", "1", "50", "'x'"],
+    "utils.run.train_steps": ["0", "-5", "3.5", "'5'", "[5]", "True"],
+    "utils.run.batch_size": [
+        "None", "0", "-4", "2.5", "'4'", "()", "('tokens', 64)",
+        "('tokens_per_batch', 0)", "('tokens_per_batch', '64')", "[4, 4]", "True"],
+    "utils.run.sequence_length": [
+        "None", "0", "'16'", "{}", "{'inputs': 16}", "{'targets': 12}", "[16, 12]",
+        "{'input': 16, 'targets': 12}", "{'inputs': 16, 'target': 12}",
+        "{'inputs': -1, 'targets': 12}", "{'inputs': '16', 'targets': 12}",
+        "{'inputs': 1.5, 'targets': 12}"],
+    "utils.run.mode": ["'evaluate'", "'Train'", "3", "['train']"],
+    "utils.run.model_type": ["'bitransformr'", "'T5'", "3"],
+    "utils.run.dataset_split": ["'test'", "'tran'", "3"],
+    "utils.run.mesh_shape": ["'model2'", "'model:x'", "'model:2'", "'batch:0'",
+                             "'batch:-1'", "3"],
+    "utils.run.layout_rules": ["'heads'", "'heads:model:x'", "3"],
+    "utils.run.mesh_devices": ["1", "'cpu:0'", "[0]", "[]", "['cpu:0', 'cpu:0']"],
+    "utils.run.optimizer": ["'adafactor'"],
+    "utils.run.learning_rate_schedule": ["'constant'"],
+    **dict.fromkeys(
+        ["utils.run.train_dataset_fn", "utils.run.train_model_fn"], ["'x'", "3"]),
+    "utils.run.save_checkpoints_steps": ["0", "-1", "2.5", "'x'"],
+    "utils.run.keep_checkpoint_max": ["-1", "2.5", "'x'"],
+    "utils.run.iterations_per_loop": ["0", "-1", "2.5", "'x'"],
+    "utils.run.perplexity_eval_steps": ["0", "'x'"],
+    "utils.run.eval_checkpoint_step": ["'x'", "2.5", "[1, 'x']", "-7"],
+    "utils.run.variable_filter": ["'('", "'['", "3"],
+    "utils.run.init_checkpoint": ["3", "''", "'/nowhere/model.ckpt-1'", "'{folder}'",
+                                  "'{folder}/trained'"],
+    "utils.run.autostack": ["'x'", "'False'"],
+    "utils.run.skip_seen_data": ["'no'"],
+    "utils.run.output_eval_examples": ["'no'"],
+    "utils.run.seen_data_init_step": NOT_A_NUMBER,
+    "get_variable_dtype.activation_dtype": ["'float33'", "'fp16'", "[1]"],
+    "get_variable_dtype.slice_dtype": ["'bf16'"],
+    DECODE + "beam_size": ["0", "-1", "2.5", "'4'"],
+    DECODE + "alpha": NOT_A_NUMBER,
+    DECODE + "temperature": ["-1.0", *NOT_A_NUMBER],
+    DECODE + "max_decode_length": ["0", "-3", "'3'"],
+    "constant_learning_rate.learning_rate": [*NOT_A_NUMBER, "True", "[0.1]"],
+    "learning_rate_schedules.linear_warmup.steps_or_fraction": NOT_A_NUMBER,
+    "AdafactorOptimizer.decay_rate": ["'x'"],
+    "AdafactorOptimizer.beta1": NOT_A_NUMBER,
+    "AdafactorOptimizer.epsilon1": NOT_A_NUMBER,
+    "AdafactorOptimizer.clipping_threshold": NOT_A_NUMBER,
+    "AdafactorOptimizer.factored": ["'no'"],
+    "train_with_seed.seed": ["'x'"],
+    "warm_start.checkpoint": ["3", "'/nowhere'"],
+    "make_layer_stack.layers": ["'x'", "['SelfAttention']", "3"],
+    TASKS + "pairs.train": ["3", "'/nowhere/a.tsv'", "'{folder}'", "[]", "[3]",
+                            "'{folder}/fifo'"],
+    TASKS + "vocabulary.sentencepiece_model": [
+        "3", "'{folder}'", "'{folder}/pairs.tsv'", "'{folder}/empty'",
+        "'/nowhere/spm.model'", "'{folder}/fifo'"],
+    TASKS + "vocabulary.extra_ids": ["-3", "'x'", "2.5"],
+}
+
+# Of synth_own_mixture.
+RATES = ["None", "{}", "['synth_text_pairs']", "{'synth_text_pairs': -1.0}",
+         "{'synth_text_pairs': 'x'}", "{'synth_own_mixture': 1.0}",
+         "{'synth_text_pair': 1.0}", "{'synth_text_pairs.a': 1.0}",
+         "{'synth_text_pair.a': 1.0}", "{3: 1.0}"]
+
+# What gin, seqio or Python finds: the bindings, and what the line says.
+SLIPS = [
+    ("MIXTURE_NAME = synth_text_pairs", "write 'synth_text_pairs' or"),
+    ("synthesizer_stack.attention = R", "write 'R' or"),
+    (TASKS + "pairs.train = /data/x.tsv", "write '/data/x.tsv' or"),
+    ("utils.run.skip_seen_data = true", "write True or"),
+    ("utils.run.train_steps = none", "write None or"),
+    ("num_heads = = 3", "num_heads = = 3; write a number"),
+    ("num_heads 3", "num_heads 3"),
+    ("num_heads", "Couldn't parse statement"),
+    ("num_heads == 3", "num_heads == 3"),
+    ("utils.run.sequence_length = {'inputs': 16", "close each quote and bracket"),
+    ("MIXTURE_NAME = 'synth_text_pairs", "quote"),
+    ("utils.run.train_step = 3", "Did you mean train_steps"),
+    ("utils.run.batchsize = 3", "Did you mean batch_size?"),
+    ("RandomLogits.max_len = 3", "Did you mean max_length?"),
+    ("RandomLogit.max_length = 3", "Did you mean RandomLogits"),
+    ("synthesizer_stak.attention = 'R'", "Did you mean synthesizer_stack"),
+    ("synthesizer_stack.attenton = 'R'", "Did you mean attention?"),
+    ("make_layer_stack.layers = [@SelfAtention]", "Did you mean SelfAttention"),
+    ("make_layer_stack.layers = [@transformer_layers.SelfAtention]",
+     "Did you mean SelfAttention"),
+    ("synthesizer_stack.attention = @RandomLogts", "Did you mean RandomLogits"),
+    ("utils.run.optimizer = @AdafactorOptimiser", "Did you mean AdafactorOptimizer"),
+    ("SyntheticAttention.num_heads = %num_hads", "Did you mean num_heads"),
+    ("d_ff = %d_modl", "Did you mean d_model"),
+    ("MIXTURE_NAME = 'synth_text_pair'", "Did you mean synth_text_pairs"),
+    ("MIXTURE_NAME = 'synth_glu'", "Did you mean synth_glue"),
+    ("MIXTURE_NAME = 3", "write `MIXTURE_NAME` as a name in quotes"),
+    ("synthesizer_stack.attention = 'r+v'", "'r' is not an attention; use one of"),
+    ("synthesizer_stack.attention = 'R,V'", "with \"+\""),
+    ("DenseReluDense.activation = 'rleu'", "Did you mean relu"),
+    ("warm_start.checkpoint = %gin.REQUIRED", "bind it by --gin_param"),
+]
+
+
+def decoding(*bindings):
+  return {"model_dir": "{folder}/trained", "gin_file": ["infer.gin"], "gin_param": [
+      "infer_checkpoint_step = 7", "input_filename = '{folder}/lines'",
+      "output_filename = '{folder}/out'", *bindings]}
+
+
+def scoring(inputs, targets):
+  return {"model_dir": "{folder}/trained", "gin_file": ["score_from_file.gin"],
+          "gin_param": [f"inputs_filename = '{inputs}'",
+                        f"targets_filename = '{targets}'"]}
+
+
+# Other flags and modes.
+FLAGS = [
+    (decoding("input_filename = '/nowhere/x'"), "there is no such file; name"),
+    (decoding("input_filename = '{folder}/empty'"), "holds no text; give"),
+    (decoding("input_filename = '{folder}/blank'"), "holds no text; give"),
+    (decoding("input_filename = '{folder}/latin1'"), "whose line 2 is not UTF-8"),
+    (decoding("input_filename = '{folder}'"), "which is a folder; name a file"),
+    (decoding("input_filename = '{folder}/fifo'"), "which is no regular file"),
+    (decoding("input_filename = 3"), "`input_filename` is 3, but"),
+    (decoding("output_filename = '/nowhere/x/y'"), "there is no folder '/nowhere/x'"),
+    (decoding("output_filename = None"), "`output_filename` is None but"),
+    (decoding("infer_checkpoint_step = 'last'"), "is 'last' but must be the step"),
+    (decoding("decode_from_file.repeats = 0"), "`decode_from_file.repeats` is 0 but"),
+    (decoding(), "model.ckpt-7.index is damaged"),
+    (scoring("/nowhere/x", "{folder}/lines"), "`inputs_filename` is '/nowhere/x'"),
+    (scoring("{folder}/lines", "/nowhere/x"), "`targets_filename` is '/nowhere/x'"),
+    (scoring("{folder}/lines", "{folder}/pairs.tsv"), "has 3 lines, no multiple"),
+    (scoring("{folder}/empty", "{folder}/lines"), "holds no text"),
+    ({"gin_file": ["/nowhere/x.gin"]}, "Unable to open file: /nowhere/x.gin"),
+    ({"gin_file": ["attention/r+w.gin"]}, "Did you mean attention/r+v.gin"),
+    ({"gin_file": ["{folder}"]}, "which is a folder; name a file in it"),
+    ({"gin_file": ["{folder}/latin1"]}, "is not UTF-8; name a file of gin"),
+    ({"gin_file": ["{folder}/fifo"]}, "which is no regular file"),
+    ({"gin_file": ["{folder}/pairs.tsv"]}, "pairs.tsv: Couldn't parse statement"),
+    ({"gin_file": ["{folder}/include.gin"]}, "Unable to open file: nope.gin"),
+    ({"module_import": ["no_module"]}, "No module named 'no_module'; mend"),
+    ({"module_import": ["my/tasks.py"]}, "No module named 'my/tasks"),
+    ({"model_dir": "{folder}/empty"}, "which is a file; name a folder"),
+    ({"model_dir": "/proc/nowhere"}, "which cannot be made"),
+    ({"model_dir": "{folder}/trained"}, "has been trained for 7 steps; raise it"),
+    ({"gin_file": ["eval.gin"]}, "where there is no checkpoint"),
+    ({"gin_file": ["export.gin"]}, "No bindings specified for 'export_path"),
+    ({"gin_file": ["export.gin"], "model_dir": "{folder}/trained",
+      "gin_param": ["export_path = '{folder}/empty'"]}, "which is a file; name"),
+    ({"gin_file": ["classifier.gin"]}, "for EncoderClassifier they are one class"),
+]
+
+TOOLS = [
+    (inspect_task, "synth_text_pair", "Did you mean synth_text_pairs"),
+    (inspect_task, "synth_text_pairs --gin_file=nope.gin", "Unable to open file"),
+    (inspect_task, "synth_text_pairs --gin_file={folder}", "which is a folder"),
+    (inspect_task, "synth_text_pairs --plot=x.docx", "let it end in .png"),
+    (inspect_task, "synth_text_pairs --plot=/nowhere/x.png", "make it first"),
+    (inspect_task, "synth_text_pairs --json=/nowhere/x", "make it first"),
+    (inspect_task, "synth_text_pairs --split=tran", "name one of them"),
+    (inspect_task, "synth_text_pairs --module_import=nope", "No module named 'nope'"),
+    (inspect_task, "synth_text_pairs --gin_param=x", "Couldn't parse"),
+    (benchmark, "--rows=Q", "'Q'"),
+    (benchmark, "--png=x.docx", "let it end in .png"),
+    (benchmark, "--json=/nowhere/x", "make it first"),
+    (average_checkpoints, "/nowhere --output={folder}/average", "/nowhere"),
+    (average_checkpoints, "{folder}/trained --output={folder}/average", "trained"),
+    (train_vocabulary, "--input=/nowhere --output={folder}/v", "no such file"),
+    (train_vocabulary, "--input={folder}/fifo --output={folder}/v", "no regular file"),
+    (train_vocabulary, "--input={folder}/empty --output={folder}/v", "holds no text"),
+    (train_vocabulary, "--input={folder}/latin1 --output={folder}/v", "is not UTF-8"),
+    (prepare_studies, "/nowhere {folder}/studies", "put it there"),
+    (plot_attention, "", "give --model_dir=FOLDER"),
+    (plot_attention, "--model_dir=/nowhere --output={folder}/p", "holds no checkpoint"),
+    (plan_pod, "--gin_file=nope.gin", "nope.gin"),
+    (hugging_face, "import /nowhere --output={folder}/h", "there is no config.json"),
+    (hugging_face, "export /nowhere --output={folder}/h", "holds no checkpoint"),
+    (averages, "/nowhere", "has no event file"),
+    (submission, "/nowhere --output={folder}/s", "has no predictions"),
+]
+
+ROWS = [
+    *(({"gin_param": [f"{parameter} = {value}"]}, parameter.rpartition(".")[2])
+      for parameter, values in VALUES.items() for value in values),
+    *(({"gin_param": [OWN, f"{TASKS}mixture.rates = {value}"]}, "mixture.rates")
+      for value in RATES),
+    *(({"gin_param": [slip]}, said) for slip, said in SLIPS),
+    *FLAGS]
+
+
+@pytest.fixture(scope="module", name="folder")
+def fixture_folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("mistakes")
+  for name, content in {
+      "pairs.tsv": "one\teno\ntwo\towt\nten\tnet\n", "empty": "", "blank": "\n \n",
+      "lines": "one\ntwo\n", "include.gin": "include 'nope.gin'\n"}.items():
+    (folder / name).write_text(content)
+  (folder / "latin1").write_bytes("one\nMünchen\n".encode("latin1"))
+  os.mkfifo(folder / "fifo")
+  (folder / "trained").mkdir()
+  for suffix in ("index", "data-00000-of-00001"):
+    (folder / "trained" / f"model.ckpt-7.{suffix}").write_text("")
+  return str(folder)
+
+
+@pytest.fixture(name="filled")
+def fixture_filled(folder, monkeypatch, tmp_path):
+  """Fills the folder into a row, and lets tracebacks go where they are no harm."""
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+  def fill(value):
+    if isinstance(value, list):
+      return [fill(each) for each in value]
+    return value.replace("{folder}", folder)
+  return fill
+
+
+def check(line, said):
+  """One line, from its command, without Python's or TensorFlow's own words."""
+  assert re.match(r"[a-z_]+: ", line) and "\n" not in line
+  assert "Traceback" not in line and "Error:" not in line
+  assert said in line, line
+
+
+@pytest.mark.usefixtures("parsed_flags")
+@pytest.mark.parametrize("change, said", ROWS, ids=lambda value: str(value)[:60])
+def test_a_mistake_ends_the_command_in_one_line(
+    change, said, filled, folder, sentencepiece_model):
+  working = models.TINY + [
+      "MIXTURE_NAME = 'synth_text_pairs'", "utils.run.batch_size = 4",
+      f"{TASKS}vocabulary.sentencepiece_model = '{sentencepiece_model}'",
+      f"{TASKS}pairs.train = '{folder}/pairs.tsv'", "utils.run.train_steps = 3",
+      "utils.run.sequence_length = {'inputs': 16, 'targets': 12}"]
+  flags = {"model_dir": f"{folder}/new",
+           **{name: filled(value) for name, value in change.items()}}
+  flags["gin_file"] = FILES + flags.get("gin_file", [])
+  flags["gin_param"] = working + flags.get("gin_param", [])
+  with flagsaver.flagsaver(**flags), tf.Graph().as_default(), pytest.raises(
+      SystemExit) as end:
+    launcher.main([])
+  check(end.value.code, said)
+
+
+@pytest.mark.parametrize("tool, words, said", TOOLS, ids=str)
+def test_a_mistake_ends_a_tool_in_one_line(tool, words, said, filled):
+  with pytest.raises(SystemExit) as end:
+    tool.main(filled(words).split())
+  check(end.value.code, said)
+
+
+def test_there_are_enough_of_them():
+  assert len(ROWS) + len(TOOLS) >= 200
