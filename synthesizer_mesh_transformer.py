@@ -4,12 +4,16 @@ It stands beside the package, because a module inside runs after the package's i
 """
 
 import gc
+import sys
 
 
 def main() -> None:
   """Starts the launcher, which switches garbage collection on again."""
   gc.disable()  # Imports create no garbage; this saves most of a second.
-  from synthesizer_mtf import launcher
+  try:
+    from synthesizer_mtf import launcher
+  except KeyboardInterrupt:
+    sys.exit(130)
   launcher.console_entry_point()
 
 

@@ -10,6 +10,7 @@ import functools
 import gc
 import logging.config
 import os
+import signal
 import sys
 
 from absl import app
@@ -21,6 +22,7 @@ from synthesizer_mtf.command import cluster
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import gin_checks
+from synthesizer_mtf.training import stopping
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -58,6 +60,7 @@ def console_entry_point() -> None:
   """Starts the command, whatever has imported this module."""
   gc.freeze()  # Not to search the imports at the end of the program saves a second.
   gc.enable()
+  signal.signal(signal.SIGTERM, stopping.stop)
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()  # It logs a warning that it is deprecated.
   tf.logging.set_verbosity(tf.logging.INFO)
