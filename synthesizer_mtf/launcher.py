@@ -20,6 +20,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
 from synthesizer_mtf.command import cluster
 from synthesizer_mtf.command import messages
+from synthesizer_mtf.command import missing
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import gin_checks
 from synthesizer_mtf.training import stopping
@@ -33,6 +34,7 @@ def main(argv: list[str]) -> None:
   """Runs T5's main; `argv` as absl hands it on."""
   gin_files.add_search_path()
   with messages.ending(_NAME):
+    missing.check_words(argv)
     gin_checks.check_folder(flags.FLAGS.model_dir)
     run_job = cluster.of_environment(on_loss=_end)
     checkpoints.check_folder(flags.FLAGS.model_dir)
@@ -44,6 +46,7 @@ def _prepared(run_job, run):
   """`utils.run`, which T5's main calls once gin is parsed."""
   @functools.wraps(run)
   def wrapped(**kwargs):
+    missing.check(flags.FLAGS.model_dir)
     gin_checks.check_run(gin_files.bindings(), flags.FLAGS.model_dir)
     run_job(functools.partial(run, **kwargs))
 
