@@ -32,6 +32,7 @@ from synthesizer_mtf.training import get_estimator
 from synthesizer_mtf.training import gin_checks
 from synthesizer_mtf.training import mtf_model
 from synthesizer_mtf.training import seed
+from synthesizer_mtf.training import token_batches
 from synthesizer_mtf.training import warm_start
 from synthesizer_mtf.training.mtf_model import MtfModel
 from synthesizer_mtf.training.seed import train_with_seed

@@ -10,6 +10,7 @@ import functools
 import gc
 import logging.config
 import os
+import signal
 import sys
 
 from absl import app
@@ -19,8 +20,10 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
 from synthesizer_mtf.command import cluster
 from synthesizer_mtf.command import messages
+from synthesizer_mtf.command import missing
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import gin_checks
+from synthesizer_mtf.training import stopping
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -31,6 +34,7 @@ def main(argv: list[str]) -> None:
   """Runs T5's main; `argv` as absl hands it on."""
   gin_files.add_search_path()
   with messages.ending(_NAME):
+    missing.check_words(argv)
     gin_checks.check_folder(flags.FLAGS.model_dir)
     gin_files.check(flags.FLAGS.gin_file)
     run_job = cluster.of_environment(on_loss=_end)
@@ -43,6 +47,7 @@ def _prepared(run_job, run):
   """`utils.run`, which T5's main calls once gin is parsed."""
   @functools.wraps(run)
   def wrapped(**kwargs):
+    missing.check(flags.FLAGS.model_dir)
     gin_checks.check_run(gin_files.bindings(), flags.FLAGS.model_dir)
     run_job(functools.partial(run, **kwargs))
 
@@ -59,6 +64,7 @@ def console_entry_point() -> None:
   """Starts the command, whatever has imported this module."""
   gc.freeze()  # Not to search the imports at the end of the program saves a second.
   gc.enable()
+  signal.signal(signal.SIGTERM, stopping.stop)
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()  # It logs a warning that it is deprecated.
   tf.logging.set_verbosity(tf.logging.INFO)

@@ -1,6 +1,7 @@
 """Compares the speed and size of attentions on T5 models, in one run.
 
-  python tools/benchmark.py --rows=V,R,D+V,floor --steps=20 --png=speed.png
+  python -m synthesizer_mtf.tools.benchmark --rows=V,R,D+V,floor \\
+    --steps=20 --png=speed.png
 
 All rows take turns: step i of each, then step i + 1. Each is compared with
 mesh_tensorflow's `SelfAttention` of the same round, which always takes part.

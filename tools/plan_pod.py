@@ -1,6 +1,7 @@
 """Plans a training run on a TPU pod, without a TPU.
 
-  python tools/plan_pod.py --gin_file=models/table4/r+v.gin --topology=v3-32
+  python -m synthesizer_mtf.tools.plan_pod \\
+    --gin_file=models/table4/r+v.gin --topology=v3-32
 
 It takes the trainer's gin files and bindings, lowers the whole training step
 (forward, backward, optimizer) for one core of the topology, and reports what a

@@ -1,6 +1,7 @@
 """Draws the attention of a trained model, and says in numbers what it does.
 
-  python tools/plot_attention.py --model_dir=MODEL_DIR --output=pictures \\
+  python -m synthesizer_mtf.tools.plot_attention --model_dir=MODEL_DIR \\
+    --output=pictures \\
     --input='The house is wonderful.' --target='Das Haus ist wunderbar.'
 
 It writes, each as PNG and SVG: `contact_sheet`, all heads of all layers;
@@ -15,7 +16,8 @@ alpha, also over training. Then --output may be missing.
 
 --json writes one line for each head of each layer.
 
-  python tools/plot_attention.py --seeds r.1.jsonl r.2.jsonl v.1.jsonl v.2.jsonl
+  python -m synthesizer_mtf.tools.plot_attention \\
+    --seeds r.1.jsonl r.2.jsonl v.1.jsonl v.2.jsonl
 
 says what trainings have in common, from the --json of each: means over the seeds of an
 attention, with their standard errors.

@@ -1,10 +1,10 @@
 """Reproduces Tables 2 to 7 of arXiv:2005.00743, small here or large elsewhere.
 
-  python tools/reproduce.py --table=4 --scale=paper
+  python -m synthesizer_mtf.tools.reproduce --table=4 --scale=paper
 
 prints the commands that train and evaluate each row on TPUs.
 
-  SYNTHESIZER_MTF_VOCAB=spm.model python tools/reproduce.py --table=4 \\
+  SYNTHESIZER_MTF_VOCAB=spm.model python -m synthesizer_mtf.tools.reproduce --table=4 \\
     --scale=laptop --t5_tfds_data_dir=TFDS --seeds=1,2
 
 runs each row at a small size, prints the commands, and writes a report with the
@@ -12,11 +12,11 @@ paper's figures beside ours: `TABLE.md`, JSON lines and a picture. Stopped and
 started again, it goes on from the last checkpoint. --jobs=4 does four runs at a
 time. --task=TASK runs the rows on another task than the table's own.
 
-  python tools/reproduce.py --compare A.jsonl B.jsonl
+  python -m synthesizer_mtf.tools.reproduce --compare A.jsonl B.jsonl
 
 says what has changed between two such reports, seed by seed.
 
-  python tools/reproduce.py --results=docs/results
+  python -m synthesizer_mtf.tools.reproduce --results=docs/results
 
 draws what the studies whose lines lie there come to.
 """
@@ -143,7 +143,7 @@ def _study(args):
         f"are {', '.join(tasks)}; use one of these.")
   if not args.gin_file:
     raise checks.Error("--study needs --gin_file=data.gin, which names its texts; "
-                       "tools/prepare_studies.py makes it.")
+                       "python -m synthesizer_mtf.tools.prepare_studies makes it.")
   settings = plan.Settings(
       args.steps, args.finetune_steps, args.task, _flags(args), args.gin_param,
       args.gin_file)

@@ -1,6 +1,6 @@
 r"""Trains a SentencePiece vocabulary on one's own text, with the ids of T5.
 
-  python tools/train_vocabulary.py --input='/data/*.txt.gz' \
+  python -m synthesizer_mtf.tools.train_vocabulary --input='/data/*.txt.gz' \
     --vocab_size=32000 --output=/data/spm.model
 
 It reads what the tasks read: plain text, one document per line; pairs in columns

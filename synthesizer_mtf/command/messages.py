@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import pathlib
 import re
+import signal
 import sys
 import tempfile
 import tokenize
@@ -31,11 +32,16 @@ _PLACES = ("  In call to configurable", "  In file", "  In bindings string")
 def ending(name: str) -> Iterator[None]:
   """Ends a command with one last line where an exception would end it.
 
+  The status is 1; where a signal has ended it, 128 and the number of the signal.
+
   Args:
     name: of the command.
   """
   try:
     yield
+  except KeyboardInterrupt as stop:
+    print(str(stop) or "Stopped.", file=sys.stderr)
+    sys.exit(128 + getattr(stop, "number", signal.SIGINT))
   except Exception as error:
     sys.exit(last_line(name, error))
 

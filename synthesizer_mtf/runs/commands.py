@@ -8,8 +8,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
-import errno
-import fcntl
 import json
 import os
 import pathlib
@@ -21,6 +19,7 @@ from typing import Any
 from synthesizer_mtf import checks
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import shares
+from synthesizer_mtf.training import lock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +116,7 @@ def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
       settings.
   """
   folder.mkdir(parents=True, exist_ok=True)
-  _lock(folder)
+  lock.acquire(str(folder), "--output_dir")
   path = folder / "settings.json"
   if not path.exists():
     path.write_text(json.dumps(settings) + "\n", encoding="utf-8")
@@ -126,16 +125,3 @@ def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
     raise checks.Error(
         f"--output_dir={folder} holds a run with {found}, not {settings}; "
         "remove it or name another directory.")
-
-
-def _lock(folder):
-  """Locks a folder; the system unlocks it when this process ends, in whatever way."""
-  descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o666)
-  try:
-    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except OSError as error:
-    if error.errno not in (errno.EACCES, errno.EAGAIN):
-      return  # A file system without locks.
-    raise checks.Error(
-        f"--output_dir={folder} is where another process of this command works; "
-        "wait for its end, or name another directory.") from None

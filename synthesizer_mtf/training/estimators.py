@@ -21,6 +21,8 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_position
+from synthesizer_mtf.training import lock
+from synthesizer_mtf.training import stopping
 from synthesizer_mtf.training import warm_start
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
@@ -101,20 +103,30 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       itself.
 
     Raises:
-      ValueError: there is no usable checkpoint to resume from.
+      ValueError: there is no usable checkpoint to resume from, or another process
+        trains in the folder.
+      Stopped: a signal has ended the training, after a checkpoint.
       TrainingStopped: the loss or a variable is not finite, or a file cannot
         be written.
     """
-    newest = None
-    if self.config.is_chief:
+    if not self.config.is_chief:
+      return self._train(None, input_fn, hooks, *args, **kwargs)
+    checkpoints.check_folder(self.model_dir)
+    with lock.held(self.model_dir, "--model_dir"):
       newest = checkpoints.prepare(self.model_dir)
+      return self._train(newest, input_fn, hooks, *args, **kwargs)
+
+  def _train(self, newest, input_fn, hooks, *args, **kwargs):
+    """Trains from the newest checkpoint, if there is one."""
     hooks = [*(hooks or ()), CheckVariables(newest)]
     position = None
     if self.config.is_chief and self.config.cluster is None:  # No TPU.
       position = data_position.DataPosition(self.model_dir)
       hooks.append(position)
-    hooks.append(GuardSaves(self.model_dir, position))
-    with explained_damage(newest), explained_writes(self.model_dir):
+    signals = stopping.StopAfterStep()
+    hooks += [GuardSaves(self.model_dir, position), signals]
+    with (explained_damage(newest), explained_writes(self.model_dir),
+          signals.listening()):
       return super().train(input_fn, hooks, *args, **kwargs)
 
   def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None,

@@ -1,17 +1,25 @@
 """Tests of what is installed: the command, its flags and its files."""
 
 import ast
+import fnmatch
 import os
+import re
 import runpy
 import subprocess
 import sys
 
 from absl import flags
 import gin
+import seqio
+from support import shell
 from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
+from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.tools import recipes
 from t5.models import mesh_transformer_main
+
+import synthesizer_mesh_transformer
 
 
 def _user_flags(module):
@@ -42,6 +50,31 @@ def test_gin_files_are_found_from_any_directory(tmp_path, monkeypatch):
 def test_command_calls_the_launcher():
   text = (ROOT / "setup.py").read_text()
   assert '"synthesizer_mesh_transformer = synthesizer_mesh_transformer:main"' in text
+
+
+def test_help_comes_without_tensorflow():
+  code = ("import sys, synthesizer_mesh_transformer as command; "
+          "sys.argv = ['', '--help']; command.main(); "
+          "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules")
+  done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True,
+                        capture_output=True, check=False)
+  assert (done.returncode, done.stdout) == (0, synthesizer_mesh_transformer.HELP)
+
+
+def test_help_names_what_there_is():
+  text = synthesizer_mesh_transformer.HELP
+  known = {*flags.FLAGS, "helpfull"}
+  assert set(re.findall(r"--(\w+)", text)) <= known
+  assert set(names.SYNTHESIZING_FUNCTIONS) <= set(re.split(r"\s+", text))
+  patterns = re.findall(r"\bsynth_[\w*]+", text)
+  ours = [name for name in [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
+          if name.startswith("synth_")]
+  assert [n for n in ours if not any(fnmatch.fnmatch(n, p) for p in patterns)] == []
+  assert [p for p in patterns if not fnmatch.filter(ours, p)] == []
+  examples = [line for line in shell.lines(text) if line.startswith("  synthesizer_")]
+  for words in shell.commands("\n".join(examples)):
+    for value in recipes.values(words, "gin_param"):
+      gin.parse_config(value)
 
 
 def test_setup_names_the_supported_pythons_on_another_one(tmp_path):

@@ -207,7 +207,9 @@ def check_launcher(arguments):
   assert parsed(["", *arguments]) == [""]
   assert parsed.model_dir
   files = [file for file in parsed.gin_file if not MADE.search(file)]
-  models.parse_gin(files, parsed.gin_param or ())
+  trained = any("operative_config" in file for file in parsed.gin_file)
+  models.parse_gin(files, ["MIXTURE_NAME = 'synth_text_pairs'"] * trained + (
+      parsed.gin_param or []))
   for module in parsed.module_import:
     importlib.import_module(module)
   if "MIXTURE_NAME" in gin.config_str():

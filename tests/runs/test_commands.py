@@ -20,7 +20,8 @@ def test_a_folder_belongs_to_one_process_until_it_is_killed(tmp_path):
   with subprocess.Popen([sys.executable, "-c", _CLAIM, folder], text=True,
                         stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
     assert other.stdout.readline() == "claimed\n"
-    with pytest.raises(ValueError, match=f"--output_dir={folder} .* another process"):
+    with pytest.raises(ValueError, match=(
+        f"`--output_dir` is '{folder}', where process {other.pid} on .* is at work")):
       commands.claim(folder, {"steps": 1})
     other.kill()
   commands.claim(folder, {"steps": 1})

@@ -3,14 +3,19 @@
 Its model is one variable; hooks, saver and session are those of Mesh.
 """
 
+import os
 import resource
 import signal
+import subprocess
+import sys
 
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import checkpoint_files
 from synthesizer_mtf.training import estimators
+from synthesizer_mtf.training import lock
+from synthesizer_mtf.training import stopping
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
@@ -292,3 +297,79 @@ def test_torn_checkpoints_are_not_among_all(tmp_path):
 def test_the_last_checkpoint_of_none_is_an_error(tmp_path):
   with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
     list(utils.get_checkpoint_iterator(-1, str(tmp_path)))
+
+
+class Signal(tf.train.SessionRunHook):
+  """Sends a signal to this process before a step, or before the session."""
+
+  def __init__(self, number, before):
+    self._number, self._before = number, before
+
+  def begin(self):
+    self._send(0)
+
+  def before_run(self, run_context):
+    self._send(self._before and 1 + run_context.session.run(
+        tf.train.get_global_step()))
+
+  def _send(self, step):
+    if step == self._before:
+      os.kill(os.getpid(), self._number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_after_the_step_with_a_checkpoint(
+    number, tmp_path, make_estimator, capfd):
+  handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+  with tf.Graph().as_default(), pytest.raises(
+      stopping.Stopped, match="^Stopped at step 3; the same command") as stop:
+    make_estimator(save_steps=100).train(
+        input_fn, [Signal(number, before=3)], max_steps=9)
+  assert stop.value.number == number
+  assert latest(tmp_path) == (3, 4.)
+  assert "Ctrl-C again stops at once" in capfd.readouterr().err
+  assert (signal.getsignal(signal.SIGINT),
+          signal.getsignal(signal.SIGTERM)) == handlers
+  train(make_estimator(), 5)
+  assert latest(tmp_path) == (5, 6.)
+
+
+def test_a_signal_before_the_first_step_stops_at_once(tmp_path, make_estimator):
+  with tf.Graph().as_default(), pytest.raises(
+      stopping.Stopped, match="before the first step"):
+    make_estimator().train(
+        input_fn, [Signal(signal.SIGINT, before=0)], max_steps=9)
+  assert not list(tmp_path.glob("model.ckpt*"))
+
+
+_HOLD = """
+import pathlib, sys
+from synthesizer_mtf.training import lock
+lock.acquire(sys.argv[1], "--model_dir")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path, make_estimator):
+  with subprocess.Popen([sys.executable, "-c", _HOLD, tmp_path], text=True,
+                        stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    assert other.stdout.readline() == "held\n"
+    with pytest.raises(ValueError, match=(
+        f"`--model_dir` is '{tmp_path}', where process {other.pid} on ")):
+      train(make_estimator(), 3)
+    other.kill()
+  train(make_estimator(), 3)
+  assert latest(tmp_path) == (3, 4.)
+
+
+def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch):
+  said = []
+  monkeypatch.setattr(lock.logging, "warning",
+                      lambda text, *args: said.append(text % args))
+  def fail(*args):
+    raise OSError(95, "Operation not supported")
+  monkeypatch.setattr(lock.fcntl, "lockf", fail)
+  assert lock.acquire(str(tmp_path), "--model_dir") is None
+  assert lock.acquire("gs://bucket/model", "--model_dir") is None
+  assert "cannot be locked (Operation not supported)" in said[0] and len(said) == 2

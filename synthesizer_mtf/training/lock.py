@@ -1,0 +1,68 @@
+"""One process at a time works in a folder.
+
+Two trainings in one folder would overwrite each other's checkpoints, and each would
+remove what the other has not finished.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+
+from absl import logging
+from synthesizer_mtf import checks
+
+_NAME = ".lock"
+
+
+def acquire(folder: str, flag: str) -> int | None:
+  """Locks a folder; the system unlocks it when this process ends, in whatever way.
+
+  Args:
+    folder: one that exists.
+    flag: the name of what was given this folder, for the message.
+
+  Returns:
+    a file descriptor, which unlocks the folder when it is closed; None with a warning
+    where the file system has no locks.
+
+  Raises:
+    ValueError: another process has locked it.
+  """
+  try:
+    descriptor = os.open(os.path.join(folder, _NAME), os.O_CREAT | os.O_RDWR, 0o666)
+  except OSError as error:  # Such as gs://BUCKET/DIR.
+    return _warn(folder, error)
+  try:
+    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except OSError as error:
+    holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+    os.close(descriptor)
+    if error.errno not in (errno.EACCES, errno.EAGAIN):
+      return _warn(folder, error)
+    raise checks.Error(
+        f"`{flag}` is {str(folder)!r}, where {holder or 'another process'} is at work; "
+        "wait for its end, or name another directory.") from None
+  os.ftruncate(descriptor, 0)
+  here = f"process {os.getpid()} on {socket.gethostname()}\n"
+  os.pwrite(descriptor, here.encode(), 0)
+  return descriptor
+
+
+def _warn(folder, error):
+  logging.warning(
+      "%s cannot be locked (%s): see to it that no other process trains there.",
+      folder, error.strerror)
+
+
+@contextlib.contextmanager
+def held(folder: str, flag: str) -> Iterator[None]:
+  """As `acquire`, in its `with` block only."""
+  descriptor = acquire(folder, flag)
+  try:
+    yield
+  finally:
+    if descriptor is not None:
+      os.close(descriptor)

@@ -1,0 +1,123 @@
+"""Ctrl-C and SIGTERM end a training after its step, with a checkpoint."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import signal
+import threading
+from types import FrameType
+
+import tensorflow.compat.v1 as tf
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WAIT = b"\nStopping after this step, with a checkpoint; Ctrl-C again stops at once.\n"
+_AT_ONCE = b"\nStopped at once; the same command goes on from the last checkpoint.\n"
+
+
+class Stopped(KeyboardInterrupt):
+  """A signal has ended the work.
+
+  Attributes:
+    number: of the signal.
+  """
+
+  def __init__(self, message: str, number: int):
+    """Takes the message that the user reads, and the signal's number."""
+    super().__init__(message)
+    self.number = number
+
+
+def stop(number: int, frame: FrameType | None) -> None:
+  """A handler of signals that ends the work at once, by raising `Stopped`."""
+  del frame
+  raise Stopped("Stopped.", number)
+
+
+class StopAfterStep(tf.train.SessionRunHook):
+  """Ends a training by a signal after the step that it is at.
+
+  The estimator then writes a checkpoint, as at the end of every training. Before the
+  first step a signal stops at once, and so does a second Ctrl-C. A second SIGTERM does
+  not: clusters repeat it, and who starts commands sends it after Ctrl-C.
+  """
+
+  def __init__(self):
+    """Knows of no signal and no step yet."""
+    self._number = None
+    self._last_step = None
+    self._at_work = False
+
+  @contextlib.contextmanager
+  def listening(self) -> Iterator[None]:
+    """Listens while the `with` block trains; raises `Stopped` after it."""
+    if threading.current_thread() is not threading.main_thread():
+      yield  # Only the main thread gets signals.
+      return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in before.items():
+      if handler != signal.SIG_IGN:  # As nohup wants it.
+        signal.signal(number, self._note)
+    try:
+      with self._watching():
+        yield
+    finally:
+      for number, handler in before.items():
+        signal.signal(number, handler)
+    if self._number is not None:
+      raise Stopped(f"Stopped at step {self._last_step}; the same command goes on "
+                    "from there.", self._number)
+
+  def _note(self, number, frame):
+    del frame
+    self._number = self._number or number
+    if not self._at_work:
+      self._stop_at_once()  # Within a callback, as of gc, Python ignores it.
+
+  def _stop_at_once(self):
+    raise Stopped("Stopped before the first step; the same command starts again.",
+                  self._number)
+
+  @contextlib.contextmanager
+  def _watching(self):
+    """Answers signals within a step, at whose end Python calls their handlers."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    thread = threading.Thread(target=self._answer, args=[reader], daemon=True)
+    thread.start()
+    try:
+      yield
+    finally:
+      signal.set_wakeup_fd(before)
+      os.close(writer)
+      thread.join()
+      os.close(reader)
+
+  def _answer(self, reader):
+    """Reads the numbers of signals until there is nobody to write them."""
+    told = interrupted = False
+    while number := os.read(reader, 1):
+      if number[0] not in _SIGNALS:
+        continue
+      if interrupted and number[0] == signal.SIGINT:
+        os.write(2, _AT_ONCE)
+        os._exit(128 + signal.SIGINT)
+      interrupted = interrupted or number[0] == signal.SIGINT
+      if self._at_work and not told:
+        told = os.write(2, _WAIT)
+
+  def begin(self) -> None:
+    self._step = tf.train.get_global_step()
+
+  def before_run(self, run_context: tf.train.SessionRunContext) -> None:
+    if self._number is not None and not self._at_work:
+      self._stop_at_once()
+    self._at_work = True
+
+  def after_run(self, run_context: tf.train.SessionRunContext,
+                run_values: tf.train.SessionRunValues) -> None:
+    if self._number is not None:
+      run_context.request_stop()
+
+  def end(self, session: tf.Session) -> None:
+    self._last_step = session.run(self._step)

@@ -1,0 +1,49 @@
+"""Batches of so many tokens, where sequences do not fill them.
+
+T5's eval.gin asks for 32,768 tokens. Mesh TensorFlow wants a multiple of the longest
+sequence, which 40 is not one of.
+"""
+
+from typing import Any
+
+from absl import logging
+import gin
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+
+_BATCH = "utils.run.batch_size"
+_LENGTH = "utils.run.sequence_length"
+
+
+@gin.config.register_finalize_hook
+def round_down(config: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any] | None:
+  """Takes tokens off a batch that are no whole sequence, and says so.
+
+  Args:
+    config: gin's parsed configuration.
+
+  Returns:
+    the binding to change, or None.
+
+  Raises:
+    ValueError: not even one sequence fits, or no length is given.
+  """
+  del config
+  batch = gin_files.bound(_BATCH, None)
+  if not isinstance(batch, (list, tuple)) or not str(batch[0]).startswith("tokens_"):
+    return None
+  method, tokens = batch
+  lengths = gin_files.bound(_LENGTH, None)
+  length = max(lengths.values(), default=None) if isinstance(lengths, dict) else lengths
+  if length is None:
+    raise checks.Error(f"`{_BATCH}` is {batch!r}, but `{_LENGTH}` is {lengths!r}; bind "
+                       f"one of them, as in --gin_param=\"{_BATCH} = 32\".")
+  if not tokens % length:
+    return None
+  if tokens < length:
+    raise checks.Error(f"`{_BATCH}` is {batch!r}, less than one sequence of {length}; "
+                       "raise it, or bind it to a number of sequences.")
+  whole = tokens // length
+  logging.warning("`%s` is %r, rounded down to %d tokens: %d sequences of %d.",
+                  _BATCH, batch, whole * length, whole, length)
+  return {_BATCH: (method, whole * length)}
