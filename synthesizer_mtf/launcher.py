@@ -15,6 +15,7 @@ import sys
 
 from absl import app
 from absl import flags
+from absl import logging as absl_logging
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
@@ -60,6 +61,14 @@ def _end(error: cluster.LostProcess) -> None:
   os._exit(1)  # sys.exit would end this thread only.
 
 
+def _is_of_use(record: logging.LogRecord) -> bool:
+  """Leaves out what no user can act on, unless `--verbosity=1` is given."""
+  if absl_logging.get_verbosity() >= absl_logging.DEBUG:
+    return True
+  return (record.filename != "resource_reader.py" and  # gin's; it fails by itself.
+          "is deprecated and will be removed" not in str(record.msg))
+
+
 def console_entry_point() -> None:
   """Starts the command, whatever has imported this module."""
   gc.freeze()  # Not to search the imports at the end of the program saves a second.
@@ -72,6 +81,9 @@ def console_entry_point() -> None:
   logging.config.dictConfig({
       "version": 1, "incremental": True,
       "loggers": {"tensorflow": {"propagate": False}}})
+  logging.getLogger("tensorflow").addFilter(_is_of_use)
+  # absl's logger asks no filters, its handler does.
+  absl_logging.get_absl_handler().python_handler.addFilter(_is_of_use)
   app.run(main)
 
 
