@@ -412,7 +412,8 @@ def test_long_pairs_are_cut_and_counted_not_dropped(tmp_path, capfd):
              for e in found[:12])
   printed = [line for line in capfd.readouterr().err.splitlines()
              if line.startswith("Cut to sequence_length {'inputs': 32")]
-  assert ["1 of 1 examples" in printed[0], "10 of 10 examples" in printed[1],
+  assert ["1 of 1 examples" in printed[0],
+          "10 of 10 examples of synth_text_pairs so" in printed[1],
           len(printed)] == [True, True, 2]
 
 
