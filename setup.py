@@ -97,6 +97,8 @@ INSTALL_REQUIRES = [
     "pandas>=2,<4",
     # Their intervals and tests.
     "scipy>=1.11,<2",
+    # Reads Parquet; TFDS and what t5 needs come with it, too.
+    "pyarrow>=14,<26",
     # Draws loss curves and attention maps.
     "matplotlib>=3.7,<4",
     # Progress bars.

@@ -1,4 +1,4 @@
-"""Where gin files lie, and gin as the trainer sees it."""
+"""Where gin files lie, and what lies beside them; gin as the trainer sees it."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -10,10 +10,22 @@ import os
 import pathlib
 from typing import Any
 
+from absl import flags
 import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from t5.models import mesh_transformer
+import tensorflow.compat.v1 as tf
+
+# Parameters that name files of the user.
+_NAMES_OF_FILES = {
+    *(("synthesizer_mtf.tasks." + name, split) for name in ("text", "pairs")
+      for split in ("train", "validation", "test")),
+    ("synthesizer_mtf.tasks.vocabulary", "sentencepiece_model"),
+    ("synthesizer_mtf.tasks.personachat", "directory"),
+    ("synthesizer_mtf.tasks.dialogue_metrics", "word_vectors")}
+
+_parsed = []  # The gin files that `parse` has read last.
 
 
 def folder() -> str:
@@ -55,6 +67,7 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
   for path in prefixes:
     _add(path)
   gin.clear_config()
+  _parsed[:] = files
   # gin logs an error for each folder that it searches in vain.
   logging.disable(logging.ERROR)
   try:
@@ -86,6 +99,68 @@ def _check_text(path):
   except UnicodeDecodeError as error:
     raise checks.Error(f"--gin_file is {path!r}, whose byte {error.start} is not "
                        "UTF-8; name a file of gin, or convert it to UTF-8.") from None
+
+
+@gin.config.register_finalize_hook
+def with_folders(config: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+  """Lets paths in a gin file be relative to it, so that a folder can be moved.
+
+  Args:
+    config: gin's parsed configuration.
+
+  Returns:
+    a dict from parameters to paths with the folder of the gin file that binds them,
+    for gin to bind, if there is such a file. Others are relative to the working
+    folder.
+  """
+  found = {}
+  for name in _parsed or _of_the_command():
+    for path, binding in _file_bindings(name):
+      key = (binding.scope, _selector(binding.selector), binding.arg_name)
+      if key[1:] in _NAMES_OF_FILES and binding.value == config.get(
+          key[:2], {}).get(binding.arg_name):
+        found["/".join(filter(None, key[:2])) + "." + key[2]] = _beside_gin_file(
+            path, binding.value)
+  return found
+
+
+def _of_the_command():
+  return flags.FLAGS.gin_file if "gin_file" in flags.FLAGS and (
+      flags.FLAGS.is_parsed()) else []
+
+
+def _selector(name: str) -> str | None:
+  """The whole name of a configurable; None if there is none, or are several."""
+  found = gin.config._REGISTRY.matching_selectors(name)
+  return found[0] if len(found) == 1 else None
+
+
+def _file_bindings(name: str) -> Iterator[tuple[str, Any]]:
+  """Yields (its path, a binding) of a gin file and those that it includes."""
+  for prefix in [""] if os.path.isabs(name) else gin.config._LOCATION_PREFIXES:
+    path = os.path.join(prefix, name)
+    if tf.io.gfile.exists(path):
+      break
+  else:
+    return
+  with tf.io.gfile.GFile(path) as f:
+    delegate = gin.config.ParserDelegate(skip_unknown=True)
+    for statement in gin.config_parser.ConfigParser(f.read(), delegate):
+      if isinstance(statement, gin.config_parser.IncludeStatement):
+        yield from _file_bindings(statement.filename)
+      elif isinstance(statement, gin.config_parser.BindingStatement):
+        yield path, statement
+
+
+def _beside_gin_file(gin_file, value):
+  """A path or list of paths, with the folder of the gin file where it has them."""
+  if isinstance(value, (list, tuple)):
+    return [_beside_gin_file(gin_file, each) for each in value]
+  if not isinstance(value, str) or os.path.isabs(value) or "://" in value:
+    return value
+  folder = os.path.dirname(gin_file)
+  path = os.path.join(folder if "://" in folder else os.path.abspath(folder), value)
+  return path if tf.io.gfile.exists(path) or tf.io.gfile.glob(path) else value
 
 
 def bindings() -> dict[tuple[str, str], dict[str, Any]]:

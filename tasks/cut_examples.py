@@ -11,6 +11,7 @@ def report(
     dataset: tf.data.Dataset,
     sequence_length: Mapping[str, int | None] | None,
     output_features: Mapping[str, seqio.Feature],
+    task: str = "the task",
 ) -> tf.data.Dataset:
   """Counts the examples that `append_eos_after_trim` is about to cut.
 
@@ -21,6 +22,7 @@ def report(
     dataset: a tf.data.Dataset of tokenized examples.
     sequence_length: a dict from feature to its length, or None for no limit.
     output_features: a dict from feature to `seqio.Feature`.
+    task: whose examples they are; `task.Task` gives its name.
 
   Returns:
     a tf.data.Dataset of the same examples.
@@ -38,7 +40,7 @@ def report(
     is_cut = tf.reduce_any(sizes)
     seen, cut = seen + 1, cut + tf.cast(is_cut, tf.int64)
     tf.cond(is_cut & tf.reduce_any(tf.equal(cut, _TENS)),
-            lambda: _print(cut, seen, sequence_length), tf.no_op)
+            lambda: _print(task, cut, seen, sequence_length), tf.no_op)
     return (seen, cut), example
 
   zero = tf.constant(0, tf.int64)
@@ -48,8 +50,9 @@ def report(
 _TENS = [10 ** power for power in range(18)]
 
 
-def _print(cut, seen, sequence_length):
+def _print(task, cut, seen, sequence_length):
   return tf.print(
       "Cut to sequence_length", str(dict(sequence_length)) + ":", cut, "of",
-      seen, "examples so far; raise `utils.run.sequence_length` to keep all.",
+      seen, f"examples of {task} so far; raise `utils.run.sequence_length` to keep "
+      "all.",
       output_stream=sys.stderr)

@@ -8,6 +8,7 @@ a prefix; one that is longer than `utils.run.sequence_length` is cut.
 import functools
 
 import seqio
+from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import tfds_source
@@ -47,6 +48,7 @@ def _add(name, tfds_name, texts, classes):
           functools.partial(_text_and_class, texts=texts, classes=classes),
           seqio.preprocessors.tokenize,
           seqio.CacheDatasetPlaceholder(),
+          cut_examples.report,
           seqio.preprocessors.append_eos_after_trim,
       ],
       postprocess_fn=functools.partial(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import json
+from typing import Any
 
 from synthesizer_mtf import checks
 
@@ -16,36 +17,21 @@ def is_json(path: str) -> bool:
 def is_object(line: str, keys: Sequence[str] = ()) -> bool:
   """Whether a line is an object in JSON that has strings under these keys."""
   try:
-    return line.lstrip().startswith("{") and len(strings(line, keys)) == len(keys)
+    row = load(line) if line.lstrip().startswith("{") else None
   except ValueError:
     return False
+  return isinstance(row, dict) and all(isinstance(row.get(key), str) for key in keys)
 
 
-def strings(line: str, keys: Sequence[str]) -> tuple[str, ...]:
-  """Returns the strings that the object of a line has under some keys.
+def load(line: str) -> Any:
+  """Returns what a line holds.
 
   Args:
     line: a string.
-    keys: a sequence of strings.
 
   Raises:
-    ValueError: the line is no object in JSON, one of the keys is missing or has
-      no string, or a string is no text.
+    ValueError: the line is not JSON.
   """
-  row = _load(line)
-  found = tuple(row.get(key) if isinstance(row, dict) else None for key in keys)
-  if not all(isinstance(text, str) for text in found):
-    noun = "string" if len(keys) == 1 else "strings"
-    needed = " and ".join(f'"{key}"' for key in keys)
-    raise checks.Error(
-        f"an object with the {noun} {needed} is needed, not {line[:80]!r}.")
-  if any("\ud800" <= letter <= "\udfff" for text in found for letter in text):
-    raise checks.Error("half of a surrogate pair (\\ud800 to \\udfff), which is "
-                       "no text; write the whole character.")
-  return found
-
-
-def _load(line):
   try:
     return json.loads(line)
   except ValueError as error:

@@ -18,6 +18,7 @@ class Lines:
 
   Attributes:
     path: the file, a string; read through gzip if it ends in `.gz`.
+    unit: what messages count, "line".
     number: how many lines were read, and so the number of the last one.
     blank: how many of them were blank.
     longest: the number of characters of the longest one.
@@ -27,7 +28,7 @@ class Lines:
   """
 
   def __init__(self, path: str):
-    self.path = path
+    self.path, self.unit = path, "line"
     self.number = self.blank = self.longest = self.bytes = 0
     self.odd_gzip = False
 
@@ -39,18 +40,26 @@ class Lines:
         carriage return, or the file is not what its name says, or all of it is
         blank.
     """
-    for line in self._raw_lines():
-      self.number += 1
-      text = self._decode(line)
-      self.longest = max(self.longest, len(text))
-      self.bytes += len(line)
+    for text in self.with_blank():
       if text.strip():
         yield text
       else:
         self.blank += 1
     if self.blank == self.number:
-      raise checks.Error(f"{self.path!r} holds no text; give a file with some, "
-                         "or leave it out.")
+      raise self.no_text()
+
+  def with_blank(self) -> Iterator[str]:
+    """Yields the same, and blank lines without counting them as such.
+
+    Raises:
+      ValueError: as `__iter__`, but for a file that is blank.
+    """
+    for line in self._raw_lines():
+      self.number += 1
+      text = self._decode(line)
+      self.longest = max(self.longest, len(text))
+      self.bytes += len(line)
+      yield text
 
   def skip_blank(self) -> None:
     """Counts the last line as blank, for it holds nothing to learn from."""
@@ -58,7 +67,12 @@ class Lines:
 
   def error(self, message: str) -> ValueError:
     """Returns a ValueError that says where this line is."""
-    return checks.Error(f"{self.path!r}, line {self.number}: {message}")
+    return checks.Error(f"{self.path!r}, {self.unit} {self.number}: {message}")
+
+  def no_text(self) -> ValueError:
+    """Returns a ValueError that says that this file is blank."""
+    return checks.Error(f"{self.path!r} holds no text; give a file with some, or "
+                        "leave it out.")
 
   def _decode(self, line):
     """Returns the text of a line."""

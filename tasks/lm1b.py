@@ -3,6 +3,7 @@
 import functools
 
 import seqio
+from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
@@ -18,6 +19,7 @@ task.add(
         functools.partial(preprocessors.rekey, key_map={"targets": "text"}),
         seqio.preprocessors.tokenize,
         seqio.CacheDatasetPlaceholder(),
+        cut_examples.report,
         seqio.preprocessors.append_eos_after_trim,
     ],
     output_features={

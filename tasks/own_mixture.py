@@ -66,11 +66,15 @@ class OwnMixture(seqio.Mixture):
 @functools.cache
 def _made(rates):
   """Returns the mixture of ((name, rate), ...)."""
-  return seqio.Mixture(NAME, [(_member(name), rate) for name, rate in rates])
+  return seqio.Mixture(NAME, [(member(name), rate) for name, rate in rates])
 
 
-def _member(name):
-  """Returns a task in a scope of gin, or the name of what is registered."""
+def member(name: str) -> seqio.Task | str:
+  """Returns a task in a scope of gin, or the name of what is registered.
+
+  Raises:
+    ValueError: there is none, or gin binds no files in the scope.
+  """
   known = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()} - {NAME}
   if name in known:
     return name

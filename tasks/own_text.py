@@ -15,8 +15,16 @@ with `.gz`, it is the string "text" of an object in JSON, as C4 is handed out:
 
   synthesizer_mtf.tasks.text.key = "text"
 
-Pairs are two columns with a tab between them; in JSON lines, each line is an
-object with the strings "inputs" and "targets". Quotes have no meaning in columns.
+or in CSV (`.csv`, with a header) and Parquet (`.parquet`) a column of that name.
+Pairs are two columns with a tab between them, without quotes and header; in the
+other formats they are the strings "inputs" and "targets", or what gin names: other
+keys, or texts with several, as T5's prefixes. Labels may be numbers, from 0 on, of
+the names that gin lists:
+
+  synthesizer_mtf.tasks.pairs.keys = {
+      "inputs": "premise: {premise} hypothesis: {hypothesis}", "targets": "label"}
+  synthesizer_mtf.tasks.pairs.classes = ["entailment", "neutral", "contradiction"]
+
 `synthesizer_mtf.tasks.pairs.metrics` names what `synth_text_pairs` is measured by.
 Pairs that are longer than the sequence length are cut and counted. Of a document
 longer than 65,536 tokens, T5's objectives take another 65,536 at random in each
@@ -24,8 +32,10 @@ pass; the log tells the longest line.
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
+from typing import Any
 
 from absl import logging
 import gin
@@ -36,6 +46,7 @@ from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import dialogue_metrics
 from synthesizer_mtf.tasks import json_lines
 from synthesizer_mtf.tasks import lines as lines_lib
+from synthesizer_mtf.tasks import records
 from synthesizer_mtf.tasks import summarization
 from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
@@ -73,15 +84,18 @@ def _text(train=None, validation=None, test=None, key="text"):
 
 @gin.configurable("pairs", module=_MODULE)
 def _pairs(train=None, validation=None, test=None,
-           metrics=("bleu", "sequence_accuracy"), classes=None):
+           metrics=("bleu", "sequence_accuracy"), classes=None, keys=None):
   """Returns a dict of its arguments; gin passes them."""
   return {"train": train, "validation": validation, "test": test,
-          "metrics": metrics, "classes": classes}
+          "metrics": metrics, "classes": classes, "keys": keys}
 
 
 def pair_classes() -> tuple[str, ...]:
   """Returns `pairs.classes`; raises ValueError where these are no names."""
-  classes = _pairs()["classes"]
+  return _checked_classes(_pairs()["classes"])
+
+
+def _checked_classes(classes):
   if (not isinstance(classes, (list, tuple)) or len(set(classes)) < max(
       2, len(classes)) or not all(c and isinstance(c, str) for c in classes)):
     raise checks.Error(
@@ -127,7 +141,7 @@ class TextFiles(text_source.FilesDataSource):
     return text_source.read_lines(paths, block).map(lambda lines: lines[:, None])
 
   def needs_python(self, path: str) -> bool:
-    return self._key() is not None and json_lines.is_json(path)
+    return self._key() is not None and records.has_fields(path)
 
   def made_with(self) -> dict[str, str | None]:
     return {"key of the text": self._key()}
@@ -144,14 +158,32 @@ class PairFiles(text_source.FilesDataSource):
     return _chosen("pairs", self.bound(_pairs), split)
 
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
-    return parse_pairs(lines)
+    chosen = self.bound(_pairs)
+    return parse_pairs(lines, chosen["keys"], self._classes())
 
   def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
-    return text_source.read_lines(paths, block).map(lambda lines: tf.reshape(
-        tf.strings.split(lines, "\t").flat_values, [-1, 2]))
+    names = _names_of_numbers(self._classes())
+
+    def pairs(lines):
+      inputs, targets = tf.unstack(tf.reshape(
+          tf.strings.split(lines, "\t").flat_values, [-1, 2]), axis=1)
+      for number, name in names.items():
+        targets = tf.where(targets == number, name, targets)
+      return tf.stack([inputs, targets], axis=1)
+
+    return text_source.read_lines(paths, block).map(pairs)
 
   def needs_python(self, path: str) -> bool:
-    return json_lines.is_json(path)
+    return records.has_fields(path)
+
+  def made_with(self) -> dict[str, Any]:
+    keys = self.bound(_pairs)["keys"]
+    made = {"keys of the pairs": keys, "names of the numbers": list(self._classes())}
+    return {what: value for what, value in made.items() if value}
+
+  def _classes(self):
+    classes = self.bound(_pairs)["classes"]
+    return () if classes is None else _checked_classes(classes)
 
 
 def parse_text(lines: lines_lib.Lines, key: str | None,
@@ -159,16 +191,16 @@ def parse_text(lines: lines_lib.Lines, key: str | None,
   """Yields (text,) of each document of a file.
 
   Args:
-    lines: `Lines`; a blank text in JSON counts as a blank line.
-    key: of the text where lines are JSON; None to take them for plain text.
+    lines: `Lines`; a blank text in a field counts as a blank line.
+    key: of the text, where rows have named fields; None to take lines as they are.
     parameter: the name of what gives `key`, for messages.
 
   Raises:
-    ValueError: a line of JSON has no text under `key`, all texts are blank, or
-      what is named as plain text is such JSON.
+    ValueError: a row has no text under `key`, all texts are blank, or what is named
+      as plain text is such JSON.
   """
-  if key is not None and json_lines.is_json(lines.path):
-    yield from _json_documents(lines, key, parameter)
+  if key is not None and records.has_fields(lines.path):
+    yield from _documents_in_fields(lines, key, parameter)
     return
   for i, line in enumerate(lines):
     if not i and key is not None:
@@ -176,23 +208,19 @@ def parse_text(lines: lines_lib.Lines, key: str | None,
     yield line,
 
 
-def _json_documents(lines, key, parameter):
-  """Yields (text,) of each line that is an object in JSON."""
+def _documents_in_fields(lines, key, parameter):
+  """Yields (text,) of each row whose text is not blank."""
   found = False
-  for line in lines:
-    try:
-      text, = json_lines.strings(line, [key])
-    except ValueError as error:
-      raise lines.error(f"{error} {parameter} is {key!r}; change it if the text "
-                        "has another key.") from None
+  for text, in records.texts(
+      lines, [records.Template(parameter, key)],
+      f" {parameter} is {key!r}; change it if the text has another key."):
     if text.strip():
       found = True
       yield text,
     else:
       lines.skip_blank()
   if not found:
-    raise checks.Error(f"{lines.path!r} holds no text; give a file with some, or "
-                       "leave it out.")
+    raise lines.no_text()
 
 
 def _check_is_text(lines, line, key, parameter):
@@ -209,34 +237,66 @@ def _check_is_text(lines, line, key, parameter):
         parameter)
 
 
-def parse_pairs(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
-  """Yields (inputs, targets) of each line of a file.
+def parse_pairs(lines: lines_lib.Lines, keys: Mapping[str, str] | None = None,
+                classes: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+  """Yields (inputs, targets) of each row of a file.
 
   Args:
     lines: `Lines`.
+    keys: templates of both, where rows have named fields; those names by default.
+    classes: the names of targets that are numbers.
 
   Raises:
-    ValueError: a line is not a pair.
+    ValueError: a row is not a pair, or a number has no name.
   """
-  is_json = json_lines.is_json(lines.path)
-  for line in lines:
-    try:
-      pair = json_lines.strings(line, KEYS) if is_json else _columns(line)
-    except ValueError as error:
-      raise lines.error(str(error)) from None
-    if not all(text.strip() for text in pair):
+  names = _names_of_numbers(classes)
+  for inputs, target in (_pairs_in_fields(lines, keys, classes) if
+                         records.has_fields(lines.path) else _columns(lines)):
+    if not inputs.strip() or not target.strip():
       raise lines.error("the input or the target is empty; fill it in or "
                         "remove the line.")
+    if classes and target.isdecimal() and target not in names:
+      raise lines.error(
+          f"the target is the number {target}, but `{_MODULE}.pairs.classes` is "
+          f"{list(classes)!r}, whose names have {', '.join(names)}; mend the line, or "
+          "name all classes.")
+    yield inputs, names.get(target, target)
+
+
+def _names_of_numbers(classes):
+  """Returns a dict from the numbers of classes, as texts, to their names.
+
+  Names that are numbers themselves stand for themselves.
+  """
+  if any(name.isdecimal() for name in classes):
+    return {name: name for name in classes}
+  return {str(i): name for i, name in enumerate(classes)}
+
+
+def _pairs_in_fields(lines, keys, classes):
+  """Yields (inputs, targets) of rows with named fields."""
+  parameter = f"`{_MODULE}.pairs.keys`"
+  if keys is not None and not (isinstance(keys, Mapping) and set(keys) <= set(KEYS)):
+    raise checks.Error(
+        f"{parameter} is {keys!r} but must be a dict with \"inputs\" and \"targets\"; "
+        "write it as {'inputs': 'sentence', 'targets': 'label'}.")
+  keys = {**{key: key for key in KEYS}, **(keys or {})}
+  return records.texts(
+      lines, [records.Template(f"{parameter}[{key!r}]", keys[key],
+                               numbers=key == "targets" and bool(classes))
+              for key in KEYS],
+      f" {parameter} names other keys, and `{_MODULE}.pairs.classes` the names of "
+      "targets that are numbers.")
+
+
+def _columns(lines):
+  """Yields the two columns of each line."""
+  for line in lines:
+    pair = line.split("\t")
+    if len(pair) != 2:
+      raise lines.error(f"{len(pair)} columns, but a pair needs 2, the input and "
+                        "the target, with one tab between them.")
     yield pair
-
-
-def _columns(line):
-  """Returns the two columns of a line."""
-  pair = tuple(line.split("\t"))
-  if len(pair) != 2:
-    raise checks.Error(f"{len(pair)} columns, but a pair needs 2, the input and "
-                       "the target, with one tab between them.")
-  return pair
 
 
 _TEXT = TextFiles()

@@ -1,11 +1,15 @@
 """seqio's task, with checks of what it reads."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
+import functools
 from typing import Any
 
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import cache_record
+from synthesizer_mtf.tasks import cut_examples
 import tensorflow.compat.v2 as tf
 
 _CACHED_BUFFER = 10_000  # Examples; the files of a cache have been shuffled once.
@@ -18,6 +22,15 @@ def add(name: str, task_cls: type[seqio.Task] | None = None, **kwargs: Any) -> N
 
 class Task(seqio.Task):
   """A `seqio.Task` that names missing splits and refuses caches of other ids."""
+
+  def __init__(self, name: str, *args: Any,
+               preprocessors: Sequence[Callable[..., tf.data.Dataset]] = (),
+               **kwargs: Any) -> None:
+    """As `seqio.Task`; what counts cut examples is told the name."""
+    super().__init__(name, *args, preprocessors=[
+        functools.partial(cut_examples.report, task=name)
+        if getattr(step, "func", step) is cut_examples.report else step
+        for step in preprocessors], **kwargs)
 
   def scoped(self, scope: str) -> "Task":
     """Returns this task on the files that gin binds in a scope."""

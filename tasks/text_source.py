@@ -268,8 +268,10 @@ def find_files(origin: str, globs: Iterable[str]) -> list[str]:
   for pattern in globs:
     found = _matches(pattern)
     if not found:
+      where = "" if os.path.isabs(pattern) or "://" in pattern else (
+          f", neither beside the gin file nor in {os.getcwd()!r}")
       raise checks.Error(
-          f"{origin} is {pattern!r}, but there is no such file; give paths "
+          f"{origin} is {pattern!r}, but there is no such file{where}; give paths "
           "or globs of files that exist.")
     paths.update(found)
   for path in sorted(paths):

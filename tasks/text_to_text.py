@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import seqio
+from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
@@ -37,6 +38,7 @@ def add(
           preprocessor,
           seqio.preprocessors.tokenize,
           seqio.CacheDatasetPlaceholder(),
+          cut_examples.report,
           seqio.preprocessors.append_eos_after_trim,
       ],
       postprocess_fn=postprocess_fn,

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with tqdm.tqdm(total=args.examples, desc="examples", disable=None) as bar:
       found = reading.read(
           args.name, args.split, lengths, args.number, args.examples, bar.update)
-  features = seqio.get_mixture_or_task(args.name).output_features
+  features = reading.find(args.name).output_features
   print("\n".join(text(found, features)))
   if args.plot:
     plot.plot(found, args.plot)
@@ -92,17 +92,21 @@ def rows(found: reading.Found) -> list[dict[str, Any]]:
   """What was counted, as a dict for each feature, and for each rate."""
   lines = []
   for key, sizes in found.tokens.items():
-    uncut = found.uncut.get(key)
     lines.append({
         "kind": "feature", "name": found.name, "split": found.split,
         "feature": key, "examples": len(sizes), "whole_split": found.whole,
         "limit": found.lengths[key], "mean": float(np.mean(sizes)),
         "median": float(np.median(sizes)), "longest": int(sizes.max()),
-        "longest_uncut": None if uncut is None else int(uncut.max()),
-        "cut": None if uncut is None else float(np.mean(uncut > found.lengths[key])),
+        "longest_uncut": found.longest_uncut(key), "cut": found.cut(key),
         "filled_when_packed": found.fill[key], "examples_per_row": found.per_row,
         "seconds_to_first_example": found.first_seconds})
   total = sum(rate for _, rate in found.rates) or 1
+  lines += [{"kind": "member", "task": task, "feature": key,
+             "examples": len(member.sizes[key]),
+             "longest": int(member.sizes[key].max()),
+             "cut": member.cut(key, found.lengths[key])}
+            for task, member in found.members.items() for key in found.tokens
+            if len(found.members) > 1]
   return lines + [{"kind": "rate", "task": task, "rate": rate, "share": rate / total}
                   for task, rate in found.rates]
 
@@ -117,7 +121,7 @@ def _table(found):
           row["feature"], f"{row['examples']:,}", str(row["limit"]),
           f"{row['mean']:.1f}", f"{row['median']:.0f}", str(row["longest"]),
           "-" if row["cut"] is None else str(row["longest_uncut"]),
-          "made to length" if row["cut"] is None else f"{row['cut']:.1%}",
+          _share(row["cut"]),
           f"{row['filled_when_packed']:.1%}"])
   return [*tabular.plain(cells, str.rjust),
           f"{found.per_row:.2f} examples in a packed row; the first example came "
@@ -130,9 +134,16 @@ def _of_rates(found):
   if len(found.rates) < 2:
     return []
   total = sum(rate for _, rate in found.rates) or 1
-  return tabular.plain([["member", "rate", "share"], *(
-      [task, f"{rate:g}", f"{rate / total:.2%}"] for task, rate in found.rates)],
-                       str.rjust)
+  keys = list(found.tokens)
+  return tabular.plain(
+      [["member", "rate", "share", *(f"{key} cut" for key in keys)], *(
+          [task, f"{rate:g}", f"{rate / total:.2%}",
+           *(_share(found.members[task].cut(key, found.lengths[key]))
+             for key in keys)] for task, rate in found.rates)], str.rjust)
+
+
+def _share(cut):
+  return "made to length" if cut is None else f"{cut:.1%}"
 
 
 def _lengths(value):

@@ -4,10 +4,11 @@ r"""Trains a SentencePiece vocabulary on one's own text, with the ids of T5.
     --vocab_size=32000 --output=/data/spm.model
 
 It reads what the tasks read: plain text, one document per line; pairs in columns
-(`.tsv`), of which both sides count; and JSON lines (`.jsonl`, `.json`), either
-objects with "inputs" and "targets" or with "text" (`--text_key`). Padding is
-0, the end of a sequence 1, unknown 2; T5's 100 sentinels are not in the model,
-the tasks add them. Name the result in gin:
+(`.tsv`), of which both sides count; and JSON lines (`.jsonl`, `.json`), CSV with a
+header (`.csv`) and Parquet (`.parquet`), with either "inputs" and "targets" or "text"
+(`--text_key`, which may be several in braces, as "{question} {answer}"). Padding
+is 0, the end of a sequence 1, unknown 2; T5's 100 sentinels are not in the model, the
+tasks add them. Name the result in gin:
 
   synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "/data/spm.model"
 """
@@ -22,8 +23,8 @@ import sys
 import sentencepiece
 from synthesizer_mtf import checks
 from synthesizer_mtf.command import messages
-from synthesizer_mtf.tasks import json_lines
 from synthesizer_mtf.tasks import own_text
+from synthesizer_mtf.tasks import records
 from synthesizer_mtf.tasks import text_source
 import tensorflow as tf
 import tqdm
@@ -124,8 +125,8 @@ def read(paths: list[str], text_key: str | None = "text") -> Iterable[str]:
 
   Args:
     paths: a list of strings.
-    text_key: of the text in JSON lines that are no pairs; None to take them for
-      plain text.
+    text_key: of the text in rows with named fields that are no pairs; None to take
+      lines for plain text.
 
   Raises:
     ValueError: a file or line is not what its name says.
@@ -158,11 +159,10 @@ def _texts(lines, text_key):
 
 
 def _holds_pairs(path):
-  """Whether a file has columns, or its first line is a pair in JSON."""
-  if not json_lines.is_json(path):
+  """Whether a file has columns, or its first row has both fields of a pair."""
+  if not records.has_fields(path):
     return path.removesuffix(".gz").endswith(".tsv")
-  first = next(iter(text_source.Lines(path)), "")
-  return json_lines.is_object(first, own_text.KEYS)
+  return records.has_keys(path, own_text.KEYS)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -9,6 +9,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
+_TASK = "--gin_param=\"MIXTURE_NAME = 'TASK'\", with the name of a task"
 _PLACEHOLDER = "glue_v002_proportional"  # "Override these values", says T5's file.
 # Those of Mesh TensorFlow, in every model file of T5's.
 _SIZES = {"num_layers": 6, "d_model": 1024, "d_ff": 4096, "num_heads": 8, "d_kv": 128}
@@ -50,9 +51,6 @@ def check(model_dir: str) -> None:
   if not checkpoints.find(model_dir):
     _check_task()
     _check_model()
-
-
-_TASK = "--gin_param=\"MIXTURE_NAME = 'TASK'\", with the name of a task"
 
 
 def _is_bound(parameter):

@@ -32,7 +32,7 @@ def make(folder: pathlib.Path) -> dict[str, int]:
     counts = _write_files(folder)
     # The last file: where it is, the others are complete.
     summary.write_text(json.dumps(counts) + "\n", encoding="utf-8")
-  _write_gin(folder)  # Always, as the folder may have moved.
+  _write_gin(folder)  # Always, as one of an older version has other paths.
   return json.loads(summary.read_text(encoding="utf-8"))
 
 
@@ -63,15 +63,13 @@ def _write_lines(path, lines):
 
 
 def _write_gin(folder):
-  """Writes data.gin, which points the package's tasks at these files."""
-  here = pathlib.Path(folder).resolve()
+  """Writes data.gin, which points the package's tasks at the files beside it."""
   bindings = {
-      "vocabulary.sentencepiece_model": here / "vocabulary.model",
-      "text.train": here / "text.train.txt",
-      "text.validation": here / "text.validation.txt",
-      "pairs.train": here / "pairs.train.tsv",
-      "pairs.validation": here / "pairs.validation.tsv",
+      "vocabulary.sentencepiece_model": "vocabulary.model",
+      "text.train": "text.train.txt",
+      "text.validation": "text.validation.txt",
+      "pairs.train": "pairs.train.tsv",
+      "pairs.validation": "pairs.validation.tsv",
   }
   _write_lines(folder / "data.gin", [
-      f"synthesizer_mtf.tasks.{name} = {str(path)!r}"
-      for name, path in bindings.items()])
+      f"synthesizer_mtf.tasks.{name} = {path!r}" for name, path in bindings.items()])

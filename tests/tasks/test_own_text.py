@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 
+import gin
 import numpy as np
 import pytest
 import seqio
@@ -11,6 +12,7 @@ from support.task_files import bind
 from support.task_files import examples
 from support.task_files import LENGTHS
 from support.task_files import texts
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import text_source
 from t5.models import mesh_transformer
 import tensorflow.compat.v2 as tf
@@ -223,6 +225,45 @@ def test_a_file_is_found_whose_name_looks_like_a_glob(name, tmp_path):
   assert documents() == ["one"]
 
 
+@pytest.fixture
+def own_gin(clean_tasks, monkeypatch):
+  """`gin_files.parse`, undone afterwards."""
+  with gin.unlock_config():
+    yield gin_files.parse
+  gin_files.parse()
+
+
+def test_paths_in_a_gin_file_are_relative_to_it_and_others_to_the_folder(
+    own_gin, sentencepiece_model, tmp_path, monkeypatch):
+  (tmp_path / "data").mkdir()
+  (tmp_path / "data" / "a.txt").write_text("beside\n")
+  (tmp_path / "a.txt").write_text("here\n")
+  (tmp_path / "b.txt").write_text("only here\n")
+  (tmp_path / "data" / "data.gin").write_text(
+      "synthesizer_mtf.tasks.text.train = ['*.txt', 'b.txt']\n"
+      "news/tasks.text.train = 'a.txt'\n"
+      "synthesizer_mtf.tasks.text.validation = 'a.txt'\n")
+  (tmp_path / "all.gin").write_text(f"include '{tmp_path}/data/data.gin'\n")
+  monkeypatch.chdir(tmp_path)
+  own_gin(["all.gin"], [
+      "synthesizer_mtf.tasks.text.validation = './a.txt'"])
+  assert sorted(documents()) == ["beside", "only here"]
+  assert documents("validation") == ["here"]
+  assert gin.query_parameter("news/synthesizer_mtf.tasks.text.train") == str(
+      tmp_path / "data" / "a.txt")
+  (tmp_path / "data").rename(tmp_path / "moved")
+  own_gin(["moved/data.gin"])
+  assert documents("validation") == ["beside"]
+
+
+def test_a_relative_path_that_is_nowhere_says_where_it_was_looked_for(
+    tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  bind("text.train", "nowhere.txt")
+  with pytest.raises(ValueError, match=f"beside the gin file nor in .{tmp_path}"):
+    documents()
+
+
 def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
   (tmp_path / "a.txt").write_text("one\n")
   bind("text.train", str(tmp_path / "a.txt"))
@@ -371,7 +412,8 @@ def test_long_pairs_are_cut_and_counted_not_dropped(tmp_path, capfd):
              for e in found[:12])
   printed = [line for line in capfd.readouterr().err.splitlines()
              if line.startswith("Cut to sequence_length {'inputs': 32")]
-  assert ["1 of 1 examples" in printed[0], "10 of 10 examples" in printed[1],
+  assert ["1 of 1 examples" in printed[0],
+          "10 of 10 examples of synth_text_pairs so" in printed[1],
           len(printed)] == [True, True, 2]
 
 

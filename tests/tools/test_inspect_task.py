@@ -46,8 +46,8 @@ def read(name, lengths=LENGTHS, number=2, most=10, split="train"):
 def test_lengths_cuts_and_packed_rows_are_those_of_the_rows(task):
   found = read(task)
   assert found.tokens["inputs"].tolist() == [3, 6, 5, 4]
-  assert found.uncut["inputs"].tolist() == SIZES
-  assert found.uncut["targets"].tolist() == [2] * 4
+  assert found.members[task].sizes["inputs"].tolist() == SIZES
+  assert found.members[task].sizes["targets"].tolist() == [2] * 4
   assert found.whole and len(found.examples) == 2
   # None of them fit into a row of 6 together.
   assert found.per_row == 1 and found.fill["inputs"] == 18 / 24
@@ -64,7 +64,7 @@ def test_examples_of_a_packed_row_are_told_apart(task):
 
 def test_what_is_made_to_length_is_not_called_cut(tasks_to_read):
   found = read("synth_c4_span_corruption", {"inputs": 32, "targets": 14}, most=5)
-  assert not found.uncut and set(found.tokens["inputs"]) == {32}
+  assert found.longest_uncut("inputs") is None and set(found.tokens["inputs"]) == {32}
   assert [row["cut"] for row in inspect_task.rows(found)[:2]] == [None, None]
 
 
@@ -97,6 +97,32 @@ def test_lengths_come_from_gin_where_none_are_given(task, capsys):
   inspect_task.main([task, "--number=1", "--gin_param=utils.run.sequence_length "
                      "= {'inputs': 7, 'targets': 3}"])
   assert "inputs          4      7" in capsys.readouterr().out
+
+
+def test_cuts_are_counted_for_each_member_beside_span_corruption(
+    task, tmp_path, capsys):
+  feature = seqio.Feature(seqio.ByteVocabulary(), add_eos=True)
+  seqio.TaskRegistry.add(
+      "test_made", source=seqio.FunctionDataSource(_data, ["train"]),
+      preprocessors=[seqio.preprocessors.tokenize, _made],
+      output_features={"inputs": feature, "targets": feature}, metric_fns=[])
+  seqio.MixtureRegistry.add("test_cuts", [("test_bytes", 3), ("test_made", 1)])
+  try:
+    found = read("test_cuts")
+    assert found.cut("inputs") == 0.25 * 3 / 4
+    inspect_task.main(["test_cuts", "--lengths=inputs=6,targets=4",
+                       f"--plot={tmp_path}/a.png"])
+  finally:
+    seqio.MixtureRegistry.remove("test_cuts")
+    seqio.TaskRegistry.remove("test_made")
+  printed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+  assert "test_bytes 3 75.00% 25.0% 0.0%" in printed
+  assert "test_made 1 25.00% made to length made to length" in printed
+
+
+def _made(dataset, sequence_length):
+  return dataset.map(lambda row: {key: row[key][:sequence_length[key]]
+                                  for key in ("inputs", "targets")})
 
 
 @pytest.mark.parametrize("flags, message", [

@@ -12,6 +12,7 @@ from mesh_tensorflow.transformer import dataset as transformer_dataset
 import numpy as np
 import seqio
 from synthesizer_mtf import checks
+from synthesizer_mtf.tasks import own_mixture
 import tensorflow.compat.v2 as tf
 
 Lengths = dict[str, int]
@@ -19,6 +20,22 @@ Row = dict[str, Any]
 
 # These cut what is too long, and make nothing else of the lengths.
 _CUTS = ("append_eos_after_trim", "append_eos", "report", "trim")
+
+
+@dataclasses.dataclass
+class Member:
+  """The lengths of the rows of a task.
+
+  Attributes:
+    sizes: by feature, <int>[rows], before anything is cut.
+    made: whether the task itself makes the lengths, as span corruption does.
+  """
+  sizes: dict[str, np.ndarray]
+  made: bool
+
+  def cut(self, key: str, limit: int) -> float | None:
+    """The share of the rows that is cut; None if lengths are made."""
+    return None if self.made else float(np.mean(self.sizes[key] > limit))
 
 
 @dataclasses.dataclass
@@ -33,8 +50,7 @@ class Found:
     examples: the first rows, as dicts of NumPy arrays.
     packed: the first packed rows, likewise.
     tokens: the lengths of all rows that were read, by feature, <int>[rows].
-    uncut: likewise, before anything is cut; without features of which the task
-      itself makes the length, as span corruption does.
+    members: a `Member` for each task of a mixture; of a task, itself.
     fill: which part of the packed rows is no padding, by feature.
     per_row: examples in a packed row, on average.
     whole: whether the split ended.
@@ -47,11 +63,25 @@ class Found:
   examples: list[Row]
   packed: list[Row]
   tokens: dict[str, np.ndarray]
-  uncut: dict[str, np.ndarray]
+  members: dict[str, Member]
   fill: dict[str, float]
   per_row: float
   whole: bool
   first_seconds: float
+
+  def cut(self, key: str) -> float | None:
+    """The share of a feature's rows that is cut, at the rates of the members."""
+    total = sum(rate for _, rate in self.rates) or 1
+    found = [(self.members[name].cut(key, self.lengths[key]), rate)
+             for name, rate in self.rates]
+    if all(cut is None for cut, _ in found):
+      return None
+    return sum((cut or 0) * rate for cut, rate in found) / total
+
+  def longest_uncut(self, key: str) -> int | None:
+    """The length of the longest row before it is cut; None if lengths are made."""
+    return max((int(member.sizes[key].max()) for member in self.members.values()
+                if not member.made), default=None)
 
 
 def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
@@ -70,12 +100,11 @@ def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
   Raises:
     ValueError: there is no such task, split or feature, or no row.
   """
-  provider = _find(name)
+  provider = find(name)
   features = provider.output_features
   lengths = _checked_lengths(name, features, lengths)
   members = _members(provider, split)
-  data, uncut = (_dataset(provider, each, split, seed) for each in (
-      lengths, None if _cuts_only(members) else lengths))
+  data = _dataset(provider, lengths, split, seed)
   keys = [key for key in features if key in data.element_spec]
   began, first = time.monotonic(), None
   examples, tokens = [], {key: [] for key in keys}
@@ -94,11 +123,20 @@ def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
       name, split, {key: lengths[key] for key in keys},
       _rates(provider, members), examples, packed,
       {key: np.array(each) for key, each in tokens.items()},
-      _sizes(uncut.take(most), keys) if _cuts_only(members) else {},
+      {task.name: _member(task, lengths, split, seed, keys,
+                          -(-most // len(members))) for task in members},
       fill, per_row, len(tokens[keys[0]]) < most, first)
 
 
-def _find(name):
+def find(name: str) -> seqio.Task | seqio.Mixture:
+  """Returns a registered task or mixture, or an own task in a scope of gin.
+
+  Raises:
+    ValueError: there is none.
+  """
+  known = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
+  if name not in known and name.partition(".")[0] in known:
+    return own_mixture.member(name)
   try:
     return seqio.get_mixture_or_task(name)
   except ValueError as error:
@@ -135,6 +173,13 @@ def _cuts_only(tasks):
   steps = [step for task in tasks for step in task.preprocessors if callable(step)]
   return all(_name(step) in _CUTS for step in steps
              if "sequence_length" in inspect.signature(step).parameters)
+
+
+def _member(task, lengths, split, seed, keys, most):
+  """Reads the lengths of a task's first rows."""
+  made = not _cuts_only([task])
+  data = _dataset(task, lengths if made else None, split, seed)
+  return Member(_sizes(data.take(most), keys), made)
 
 
 def _name(step):
