@@ -125,8 +125,8 @@ def with_folders(config: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any
 
 
 def _of_the_command():
-  return flags.FLAGS.gin_file if "gin_file" in flags.FLAGS and (
-      flags.FLAGS.is_parsed()) else []
+  given = "gin_file" in flags.FLAGS and flags.FLAGS.is_parsed()
+  return flags.FLAGS.gin_file or [] if given else []
 
 
 def _selector(name: str) -> str | None:

@@ -1,5 +1,6 @@
 """The lines of the user's text files, read and checked in Python."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 import io
 import zlib
@@ -64,6 +65,14 @@ class Lines:
   def skip_blank(self) -> None:
     """Counts the last line as blank, for it holds nothing to learn from."""
     self.blank += 1
+
+  def count_row(self) -> None:
+    """Counts a row of a file that has rows, and no lines."""
+    self.unit, self.number = "row", self.number + 1
+
+  def note_lengths(self, texts: Iterable[str]) -> None:
+    """Takes texts into account that were made of the last line."""
+    self.longest = max(self.longest, *map(len, texts))
 
   def error(self, message: str) -> ValueError:
     """Returns a ValueError that says where this line is."""

@@ -129,7 +129,7 @@ def texts(lines: lines_lib.Lines, templates: Sequence[Template],
       raise lines.error("half of a surrogate pair (\\ud800 to \\udfff), which is "
                         "no text; write the whole character.")
     found = True
-    lines.longest = max(lines.longest, *map(len, made))
+    lines.note_lengths(made)
     yield made
   if not found:
     raise lines.no_text()
@@ -193,7 +193,6 @@ def _parquet_rows(lines, keys):
   """Yields a dict for each row, with the columns that are needed."""
   import pyarrow  # Takes half a second.
   from pyarrow import parquet
-  lines.unit = "row"
   try:
     with parquet.ParquetFile(_opened(lines.path, pyarrow)) as file:
       columns = file.schema_arrow.names
@@ -203,7 +202,7 @@ def _parquet_rows(lines, keys):
           name == key or key.startswith(f"{name}.") for key in keys)]
       for batch in file.iter_batches(_BLOCK, columns=needed):
         for row in batch.to_pylist():
-          lines.number += 1
+          lines.count_row()
           yield row
   except (pyarrow.ArrowException, OSError) as error:
     raise checks.Error(

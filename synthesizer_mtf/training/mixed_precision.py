@@ -113,9 +113,9 @@ def session_config() -> config_pb2.ConfigProto:
     os.environ.setdefault(
         f"TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_{name}", operations)
   config = run_config.get_default_session_config()
-  rewriter = config.graph_options.rewrite_options
-  rewriter.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
-  rewriter.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
+  config.graph_options.rewrite_options.MergeFrom(rewriter_config_pb2.RewriterConfig(
+      auto_mixed_precision_onednn_bfloat16=rewriter_config_pb2.RewriterConfig.ON,
+      arithmetic_optimization=rewriter_config_pb2.RewriterConfig.OFF))
   return config
 
 

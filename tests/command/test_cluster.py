@@ -127,7 +127,8 @@ def test_a_wrong_variable_ends_in_one_sentence_before_anything_runs(
     text, message, monkeypatch):
   monkeypatch.setenv("TF_CONFIG", text)
   monkeypatch.setattr(cluster.flags, "FLAGS", types.SimpleNamespace(
-      tpu=None, use_model_api=False, model_dir="not_made"))
+      tpu=None, use_model_api=False, model_dir="not_made", gin_file=None))
+  monkeypatch.setattr(launcher.missing, "check_words", lambda argv: None)
   monkeypatch.setattr(mesh_transformer_main, "main", None)
   with pytest.raises(SystemExit) as exit_info:
     launcher.main([])
