@@ -43,6 +43,8 @@ def existing_checkpoints(
   """Makes Mesh's function raise where there is no checkpoint; it yields None."""
   @functools.wraps(get_checkpoint_iterator)
   def wrapped(checkpoint_step, model_dir, *args, **kwargs):
+    asked = iter(checkpoint_step if isinstance(checkpoint_step, (list, tuple))
+                 else [checkpoint_step])
     for path in get_checkpoint_iterator(
         checkpoint_step, model_dir, *args, **kwargs):
       if path is None:
@@ -50,9 +52,17 @@ def existing_checkpoints(
       if checkpoint_step == "all" and not tf.train.checkpoint_exists(path):
         logging.warning("Skipping %s, which is not complete.", path)
         continue
+      _say_if_other(next(asked, None), path)
       yield path
 
   return wrapped
+
+
+def _say_if_other(step, path):
+  """Mesh TensorFlow takes the nearest checkpoint where there is none of a step."""
+  if isinstance(step, int) and step >= 0 and not path.endswith(f"-{step}"):
+    logging.warning("There is no checkpoint of step %d; the nearest one is %s.",
+                    step, path)
 
 
 class CarefulEstimator(tpu_estimator.TPUEstimator):

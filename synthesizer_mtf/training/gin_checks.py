@@ -54,7 +54,7 @@ def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
   _check_mode(run)
   _check_devices(run)
   _check_task(_macro(config, "MIXTURE_NAME"),
-              _bound(config, "make_bitransformer").get("bitransformer_cls"))
+              _classifier(config))
 
 
 def check_model(config: dict[tuple[str, str], dict[str, Any]]) -> None:
@@ -185,6 +185,8 @@ def check_arguments(given: dict[str, Any]) -> None:
   for name in ("save_checkpoints_steps", "iterations_per_loop"):
     if given.get(name) is not None:
       checks.check_whole(name, given[name])
+  if isinstance(given.get("learning_rate_schedule"), (int, float)):
+    value_checks.check_rate("learning_rate_schedule", given["learning_rate_schedule"])
   if given.get("model_type") is not None:
     value_checks.check_model_type("model_type", given["model_type"])
 
@@ -266,9 +268,12 @@ def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> 
                        "{'inputs': 512, 'targets': 114}.")
   task = _macro(config, "MIXTURE_NAME")
   if task in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}:
-    value_checks.check_lengths(run.get("sequence_length"), task,
-                               seqio.get_mixture_or_task(task).output_features)
+    features = seqio.get_mixture_or_task(task).output_features
+    value_checks.check_lengths(run.get("sequence_length"), task, features)
+    _check_classes(task, features, _classifier(config))
+    _check_metrics(task)
   _check_division(config, run)
+  _check_gpus(run.get("mesh_devices"))
   if mode == "train":
     _check_train_steps(run, model_dir)
   elif mode.startswith("export") or run.get("eval_checkpoint_step") is not None:
@@ -279,6 +284,44 @@ def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> 
   if mode in _EVALUATIONS:
     _check_split(task, run.get("dataset_split", "train"))
   _check_files(config, mode)
+
+
+def _classifier(config):
+  """What takes the place of an encoder-decoder, or None."""
+  return _bound(config, "make_bitransformer").get("bitransformer_cls")
+
+
+def _check_classes(task, features, classifier):
+  """Targets of a classifier are classes, and no text of the inputs' vocabulary."""
+  inputs, targets = (features.get(key) for key in ("inputs", "targets"))
+  if classifier is not None and "EncoderClassifier" in str(classifier) and (
+      inputs is None or targets.vocabulary == inputs.vocabulary):
+    raise checks.Error(
+        f"`make_bitransformer.bitransformer_cls` is a classifier, but the targets of "
+        f"{task!r} are text; leave out classifier.gin, or choose a task of classes, "
+        "whose name ends in _encoder.")
+
+
+def _check_metrics(task):
+  """Own tasks make them of names in gin, which are read here and not at the end."""
+  for each in seqio.get_subtasks(seqio.get_mixture_or_task(task)):
+    _ = each.metric_fns
+
+
+def _check_gpus(devices):
+  """Devices of other processes, as /job:worker/gpu:0, are not known here."""
+  if devices is None or _is_reference(devices):
+    return
+  found = [re.fullmatch(r"/?(device:)?gpu:(\d+)", each.lower()) for each in devices]
+  if not any(found):
+    return
+  count = len(tf.config.list_physical_devices("GPU"))
+  for match in filter(None, found):
+    if int(match[2]) >= count:
+      raise checks.Error(
+          f"`{_RUN}.mesh_devices` names {match[0]!r}, but TensorFlow finds {count} GPUs "
+          "here; install '.[gpu]' and NVIDIA's driver, or take cpu.gin in the place of "
+          "gpu.gin.")
 
 
 def _check_files(config, mode):

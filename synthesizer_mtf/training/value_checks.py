@@ -7,10 +7,12 @@ ends in their own exceptions, after minutes and without the parameter's name.
 from collections.abc import Callable
 from collections.abc import Mapping
 import inspect
+import math
 import os
 import re
 from typing import Any
 
+from absl import logging
 import gin
 from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
@@ -129,6 +131,19 @@ def _check_number(shown, value):
     raise checks.Error(f"`{shown}` is {value!r} but must be a number; change it.")
 
 
+def check_rate(shown: str, value: Any) -> None:
+  """Raises a ValueError if a learning rate is no number from 0 on, or infinite.
+
+  Args:
+    shown: the name of the parameter.
+    value: what it is.
+  """
+  _check_number(shown, value)
+  if not 0 <= value < math.inf:
+    raise checks.Error(f"`{shown}` is {value!r} but must be a number of at least 0, "
+                       "and finite; change it.")
+
+
 def _check_not_negative(shown, value):
   checks.check_not_negative(shown, value)
 
@@ -157,7 +172,7 @@ _OTHERS: dict[tuple[str, str], Callable[[str, Any], None]] = {
     ("utils.run", "eval_checkpoint_step"): _check_steps,
     ("warm_start", "checkpoint"): _check_path,
     ("AdafactorOptimizer", "decay_rate"): _check_number,
-    ("constant_learning_rate", "learning_rate"): _check_number,
+    ("constant_learning_rate", "learning_rate"): check_rate,
     ("Bitransformer.decode", "temperature"): _check_not_negative,
     ("Unitransformer.decode", "temperature"): _check_not_negative,
     ("make_layer_stack", "layers"): _check_layers,
@@ -236,3 +251,7 @@ def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
         f"`utils.run.sequence_length` is {dict(lengths)!r}, without the feature "
         f"{missing[0]!r} of {task!r}{slip}; give a length to each of "
         f"{', '.join(map(repr, features))}.")
+  unused = [key for key in unknown if key != "inputs"]  # Language models have none.
+  if unused:
+    logging.warning("`utils.run.sequence_length` names %r, which %r does not have.",
+                    unused[0], task)

@@ -53,7 +53,8 @@ VALUES = {
     "utils.run.mesh_shape": ["'model2'", "'model:x'", "'model:2'", "'batch:0'",
                              "'batch:-1'", "3"],
     "utils.run.layout_rules": ["'heads'", "'heads:model:x'", "3"],
-    "utils.run.mesh_devices": ["1", "'cpu:0'", "[0]", "[]", "['cpu:0', 'cpu:0']"],
+    "utils.run.mesh_devices": ["1", "'cpu:0'", "[0]", "[]", "['cpu:0', 'cpu:0']",
+                               "['gpu:99']", "['/gpu:99']"],
     "utils.run.optimizer": ["'adafactor'"],
     "utils.run.learning_rate_schedule": ["'constant'"],
     **dict.fromkeys(
@@ -76,7 +77,8 @@ VALUES = {
     DECODE + "alpha": NOT_A_NUMBER,
     DECODE + "temperature": ["-1.0", *NOT_A_NUMBER],
     DECODE + "max_decode_length": ["0", "-3", "'3'"],
-    "constant_learning_rate.learning_rate": [*NOT_A_NUMBER, "True", "[0.1]"],
+    "constant_learning_rate.learning_rate": [
+        *NOT_A_NUMBER, "True", "[0.1]", "-1", "-0.001", "1e999"],
     "learning_rate_schedules.linear_warmup.steps_or_fraction": NOT_A_NUMBER,
     "AdafactorOptimizer.decay_rate": ["'x'"],
     "AdafactorOptimizer.beta1": NOT_A_NUMBER,
@@ -91,6 +93,7 @@ VALUES = {
     TASKS + "vocabulary.sentencepiece_model": [
         "3", "'{folder}'", "'{folder}/pairs.tsv'", "'{folder}/empty'",
         "'/nowhere/spm.model'", "'{folder}/fifo'"],
+    TASKS + "pairs.metrics": ["['blue']", "['bleu', 'rogue']"],
     TASKS + "vocabulary.extra_ids": ["-3", "'x'", "2.5"],
 }
 
@@ -182,7 +185,7 @@ FLAGS = [
     ({"gin_file": ["export.gin"]}, "No bindings specified for 'export_path"),
     ({"gin_file": ["export.gin"], "model_dir": "{folder}/trained",
       "gin_param": ["export_path = '{folder}/empty'"]}, "which is a file; name"),
-    ({"gin_file": ["classifier.gin"]}, "for EncoderClassifier they are one class"),
+    ({"gin_file": ["classifier.gin"]}, "are text; leave out classifier.gin"),
 ]
 
 TOOLS = [

@@ -294,6 +294,18 @@ def test_torn_checkpoints_are_not_among_all(tmp_path):
 
 
 @pytest.mark.usefixtures("make_estimator")
+@pytest.mark.parametrize("steps, told", [(4, []), (7, [7]), ([4, 9], [9])])
+def test_a_step_without_a_checkpoint_gets_the_nearest_and_is_told(
+    steps, told, tmp_path, monkeypatch):
+  checkpoint_files.save(tmp_path, 4, 8)
+  lines = []
+  monkeypatch.setattr(estimators.logging, "warning", lambda *args: lines.append(args))
+  list(utils.get_checkpoint_iterator(steps, str(tmp_path)))
+  assert [(step, path) for _, step, path in lines] == [
+      (step, str(tmp_path / "model.ckpt-8")) for step in told]
+
+
+@pytest.mark.usefixtures("make_estimator")
 def test_the_last_checkpoint_of_none_is_an_error(tmp_path):
   with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
     list(utils.get_checkpoint_iterator(-1, str(tmp_path)))
