@@ -77,7 +77,7 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", documents.PAGES)
 def test_blocks_of_code_tell_their_language(page):
   languages = {language for language, _ in documents.blocks(page)}
-  assert languages <= {"sh", "gin", "python", "text"}
+  assert languages <= {"sh", "gin", "python", "text", "toml"}
 
 
 @pytest.mark.parametrize("page", documents.PAGES)

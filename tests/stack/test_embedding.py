@@ -191,10 +191,10 @@ def test_mesh_tensorflow_computes_what_nobody_chose(bindings):
 
 
 def test_a_switch_that_is_no_boolean_is_an_error():
-  parse("'no'")
+  parse("3")
   m = models.Model()
   with m.tf_graph.as_default(), pytest.raises(ValueError, match=(
-      r"`synthesizer_vocabulary.fast` is 'no' but must be True or False")):
+      r"`synthesizer_vocabulary.fast` is 3 but must be True or False")):
     m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
 
 

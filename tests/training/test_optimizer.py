@@ -335,9 +335,9 @@ def test_a_variable_without_gradient_is_left_alone():
 
 
 def test_a_switch_that_is_no_boolean_is_an_error():
-  parse("'no'")
+  parse("3")
   with pytest.raises(ValueError, match=(
-      r"`synthesizer_optimizer.fast` is 'no' but must be True or False")):
+      r"`synthesizer_optimizer.fast` is 3 but must be True or False")):
     Trainer({}, {"matrix": "a:7,b:5"})
 
 
