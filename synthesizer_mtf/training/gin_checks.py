@@ -319,9 +319,9 @@ def _check_gpus(devices):
   for match in filter(None, found):
     if int(match[2]) >= count:
       raise checks.Error(
-          f"`{_RUN}.mesh_devices` names {match[0]!r}, but TensorFlow finds {count} GPUs "
-          "here; install '.[gpu]' and NVIDIA's driver, or take cpu.gin in the place of "
-          "gpu.gin.")
+          f"`{_RUN}.mesh_devices` names {match[0]!r}, but TensorFlow finds {count} "
+          "GPUs here; install '.[gpu]' and NVIDIA's driver, or take cpu.gin in the "
+          "place of gpu.gin.")
 
 
 def _check_files(config, mode):
