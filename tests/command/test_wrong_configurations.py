@@ -371,8 +371,8 @@ RUNS = {
          "but the model is no classifier; add --gin_file=classifier.gin"]),
     "texts for a classifier": (
         {"gin_file": ["classifier.gin"]},
-        ["`utils.run.sequence_length` gives the targets 12 ids, but for "
-         "EncoderClassifier they are one class; bind"]),
+        ["`make_bitransformer.bitransformer_cls` is a classifier, but the targets of "
+         "'synth_text_pairs' are text; leave out classifier.gin"]),
     "schedule as text": (
         {"gin_param": ["utils.run.learning_rate_schedule = 'constant'"]},
         ["`utils.run.learning_rate_schedule` is the text 'constant' but must be "
