@@ -1,7 +1,7 @@
 # make demo     trains, fine-tunes, evaluates and decodes on embedded text
 # make quick    runs what one wants to know while writing, in two minutes: of
 #               each table of cases the first, and the first with each variant;
-#               without tests/commands/, which starts processes, and what is
+#               without tests/processes/, which starts processes, and what is
 #               marked as slow
 # make test     runs all tests
 # make lint     looks for mistakes that need no run

@@ -49,9 +49,11 @@ Tasks, for MIXTURE_NAME:
                   synth_text_pairs_encoder synth_own_mixture
   pre-training    synth_c4_span_corruption synth_lm1b
   text to text    synth_wmt14_ende synth_wmt14_enfr synth_cnn_dailymail
-                  synth_personachat synth_squad synth_dpr
+                  synth_personachat synth_squad synth_dpr synth_xsum synth_web_questions
   understanding   synth_glue* synth_super_glue* synth_en_mix
   classification  synth_ag_news* synth_imdb_reviews*
+  one ability     synth_ability_*
+  long inputs     synth_lra_*
 
 Pages: README.md and docs/ of the repository; docs/train.md is on this command,
 docs/data.md on tasks, docs/attentions.md on attentions, docs/failures.md on restarts.
@@ -60,7 +62,7 @@ docs/data.md on tasks, docs/attentions.md on attentions, docs/failures.md on res
 
 def main() -> None:
   """Starts the launcher, which switches garbage collection on again."""
-  if {"--help", "-help", "-h", "--h", "-?"} & set(sys.argv[1:]):
+  if {"--help", "--helpshort", "-help", "-h", "--h", "-?"} & set(sys.argv[1:]):
     print(HELP, end="")
     return
   gc.disable()  # Imports create no garbage; this saves most of a second.

@@ -42,7 +42,8 @@ if sys.implementation.name == "cpython" and not sysconfig.get_config_var(
 # pip's settings, and the variables in which uv looks for the same.
 SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
             "find-links": "UV_FIND_LINKS", "no-cache-dir": "UV_NO_CACHE",
-            "proxy": "ALL_PROXY", "cert": "SSL_CERT_FILE", "no-index": "NO_INDEX"}
+            "proxy": "ALL_PROXY", "cert": "SSL_CERT_FILE", "no-index": "NO_INDEX",
+            "trusted-host": "UV_INSECURE_HOST", "timeout": "UV_HTTP_TIMEOUT"}
 ASK_PIP = "from pip._internal.models import index; print(index.PyPI.simple_url)"
 
 REMEDY = ("The installation did not finish, for the reason above: the same command "

@@ -1,13 +1,13 @@
 """Synthesizers (arXiv:2005.00743) for Mesh TensorFlow and T5.
 
-Importing this package registers its layers with gin and its tasks with seqio, lets
-gin find its files, and lets Mesh and T5 use the attention that gin names
-(`patches.py` lists what it changes there): `--module_import=synthesizer_mtf` is all
-that a stock `t5_mesh_transformer` needs.
+Importing this package registers its layers with gin and its tasks with seqio, and lets
+gin find its files. It also lets Mesh and T5 use the attention that gin names;
+`patches.py` lists the changes to them. So a stock `t5_mesh_transformer` needs only
+`--module_import=synthesizer_mtf`.
 
 Dimensions, in all docstrings:
-  batch: the examples, with further batch dimensions such as `beam` before or
-    after it.
+  batch: the examples; further batch dimensions, such as `beam`, may precede or
+    follow it.
   heads: attention heads.
   length: positions of the queries; memory_length: positions of the keys.
   d_model: channels of the tokens.
@@ -26,10 +26,12 @@ from synthesizer_mtf import tasks
 from synthesizer_mtf.command.cluster import Cluster
 from synthesizer_mtf.layers.attention import SyntheticAttention
 from synthesizer_mtf.layers.classifier import EncoderClassifier
+from synthesizer_mtf.layers.dual_classifier import DualEncoderClassifier
 from synthesizer_mtf.notation import attention_layer
 from synthesizer_mtf.stack import synthesizer_stack
 from synthesizer_mtf.training import get_estimator
 from synthesizer_mtf.training import gin_checks
+from synthesizer_mtf.training import learning_rates
 from synthesizer_mtf.training import mtf_model
 from synthesizer_mtf.training import seed
 from synthesizer_mtf.training import token_batches

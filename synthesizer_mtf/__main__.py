@@ -1,4 +1,4 @@
-"""`python -m synthesizer_mtf`: the launcher, where no command is installed."""
+"""`python -m synthesizer_mtf`: the launcher, if its command is not installed."""
 
 from synthesizer_mtf import launcher
 

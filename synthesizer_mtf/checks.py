@@ -7,11 +7,11 @@ from typing import Any
 
 
 class Error(ValueError):
-  """A check failed: the message is all that the user needs, with the remedy."""
+  """A check failed. The message says all that the user needs, with the remedy."""
 
 
 def is_whole(value: Any, least: int = 1) -> bool:
-  """Whether `value` is a whole number of at least `least`; True is none."""
+  """Whether `value` is a whole number of at least `least`; booleans are not."""
   return (isinstance(value, int) and not isinstance(value, bool) and
           value >= least)
 
@@ -21,10 +21,10 @@ def check_whole(name: str, value: Any, least: int = 1,
   """Raises a ValueError unless `value` is a whole number of at least `least`.
 
   Args:
-    name: that of the parameter in gin.
-    value: what it is bound to.
+    name: the gin name of the parameter.
+    value: the value of the parameter.
     least: an integer.
-    remedy: what to do, if it is more than to change the parameter.
+    remedy: what to do, if changing the parameter is not enough.
   """
   if not is_whole(value, least):
     raise Error(
@@ -51,27 +51,28 @@ def check_not_negative(name: str, value: Any) -> None:
 
 
 def did_you_mean(wrong: str, names: Iterable[str], near_only: bool = False) -> str:
-  """The names that a wrong one may stand for, as a sentence of its own, or "".
+  """A sentence with the names that a wrong name may stand for, or "".
 
   Args:
-    wrong: a name that is not known.
-    names: the right ones.
-    near_only: whether to say nothing where none is similar; else all are listed,
-      if they are not too many.
+    wrong: an unknown name.
+    names: the valid names.
+    near_only: whether to return "" if no name is similar; else all names are listed,
+      unless there are too many.
   """
   names = sorted(set(names))
   near = difflib.get_close_matches(str(wrong), names, n=3)
   if near:
     return f" Did you mean {' or '.join(near)}?"
-  return "" if near_only or len(names) >= 30 else f" There are {', '.join(names)}."
+  listed = not near_only and 0 < len(names) < 30
+  return f" There are {', '.join(names)}." if listed else ""
 
 
 def check_regular_file(what: str, path: str) -> None:
-  """Raises a ValueError if a path of this machine is a pipe, a socket or a device.
+  """Raises a ValueError if a local path is a pipe, a socket or a device.
 
   Args:
-    what: names the path in the message.
-    path: of what shall be read, often more than once.
+    what: the name of the path in the message.
+    path: the path of a file to read, often more than once.
   """
   if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
     raise Error(f"{what} names {path!r}, which is no regular file, and files are read "

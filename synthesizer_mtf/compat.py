@@ -1,24 +1,23 @@
-r"""What mesh_tensorflow 0.1.21 and t5 0.9.4 miss on TensorFlow 2.15 and 2.21.
+r"""What mesh_tensorflow 0.1.21 and t5 0.9.4 lack on TensorFlow 2.15 and 2.21.
 
-`import synthesizer_mtf` applies it before it imports either of them. Each patch
-looks first whether it is needed, so an older TensorFlow, or a machine with
-torch, keeps its own. `patches.py` says until when each of them is needed.
+`import synthesizer_mtf` applies these patches before it imports either package. Each
+patch first checks whether it is needed, so an older TensorFlow, or a machine with
+torch, stays unchanged. `patches.py` says until when each patch is needed.
 
 1. mesh_tensorflow calls `ops.register_tensor_conversion_function`, which moved
    to `tensor_conversion_registry`.
 2. `t5.models` imports `t5.models.hf_model`, which imports torch; the Mesh
    TensorFlow side of t5 uses neither.
-3. mesh_tensorflow's `decode_from_file` hands bytes to `write_lines_to_file`,
-   which writes `b'M\xc3\xbcnchen'` in the place of `München`.
-4. mesh_tensorflow's `export_model` ends the inputs of a language model (model
-   type `lm`) with an end of sequence, after which the exported model goes on;
-   mode `infer` continues the inputs themselves.
+3. mesh_tensorflow's `decode_from_file` passes bytes to `write_lines_to_file`,
+   which writes `b'M\xc3\xbcnchen'` instead of `München`.
+4. mesh_tensorflow's `export_model` appends an end of sequence to the inputs of a
+   language model (model type `lm`), and the exported model continues after it. Mode
+   `infer` continues the inputs themselves.
 5. TensorFlow 2.21 has no Estimator: `estimator_shim.py` gives it back.
 
-Two conveniences go with them. Both are environment variables, and one that the
-user has set stays: TensorFlow's start-up notices are silenced, as far as it heeds
-the variable, and its cloud storage does not look for Google's metadata server where
-there is none.
+Two environment variables go with them, unless the user has set these. One silences
+TensorFlow's start-up notices, as far as TensorFlow respects it. The other keeps its
+cloud storage from looking for Google's metadata server on machines without one.
 """
 
 import contextlib
@@ -47,7 +46,7 @@ def apply() -> None:
 
 
 def _quiet_imports():
-  """Drops C++ notices below errors, and what setuptools says of t5's imports."""
+  """Silences C++ notices below errors, and setuptools' warnings about t5's imports."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 
@@ -55,9 +54,9 @@ def _quiet_imports():
 def _skip_metadata_server(product="/sys/class/dmi/id/product_name"):
   """Tells TensorFlow not to ask Google's metadata server for credentials.
 
-  Without an answer it retries for many seconds at each look into cloud storage,
-  and TFDS looks there for every data set that is not prepared yet. On Google's
-  own machines the credentials come from there, so there it still asks.
+  Without an answer it retries for many seconds at each access to cloud storage, which
+  TFDS accesses for every data set that is not prepared yet. Google's own machines get
+  their credentials from this server, so they still ask it.
 
   Args:
     product: path of the file where Linux keeps the machine's product name.
@@ -93,7 +92,7 @@ def _stand_in_for_hf_model():
 
 
 class _HfPyTorchModel:
-  """Takes the place of t5's model for PyTorch, and cannot be made."""
+  """Replaces t5's PyTorch model; raises when it is constructed."""
 
   def __init__(self, *args, **kwargs):
     del args, kwargs

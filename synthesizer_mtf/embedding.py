@@ -1,13 +1,12 @@
 """Embeddings and losses that read the vocabulary instead of multiplying with it.
 
-Mesh TensorFlow looks a token up as a product with one-hot rows of the whole
-vocabulary, forward and backward, and its cross entropy writes several tensors
-[batch, length, vocabulary]. With T5's 32,128 ids that is more work than all
-attention of a small model. Where an attention is chosen by gin, and every processor
-holds the whole vocabulary, the same is read and written instead (`ops/lookup.py`,
-`ops/cross_entropy.py`): the same variables, losses and gradients. Where the
-vocabulary is split over the mesh, and on TPUs, products are the better way, and
-Mesh TensorFlow's own stay.
+Mesh TensorFlow looks up tokens by a product with one-hot rows of the whole vocabulary,
+forward and backward. Its cross entropy writes several tensors
+[batch, length, vocabulary]. With T5's 32,128 ids that is more work than all attention
+of a small model. If gin chooses an attention, and every processor holds the whole
+vocabulary, `ops/lookup.py` and `ops/cross_entropy.py` read and write entries instead.
+Variables, losses and gradients stay the same. On TPUs, and if the mesh splits the
+vocabulary, products are better, and Mesh TensorFlow's own code stays.
 """
 
 from collections.abc import Callable
@@ -29,21 +28,20 @@ def synthesizer_vocabulary(fast: bool = True) -> bool:
   """Whether embeddings and losses are computed without one-hot rows.
 
   Args:
-    fast: False leaves both to Mesh TensorFlow. So does a class of the user's own
-      in `get_vocab_embedding_cls.cls`.
+    fast: False leaves both to Mesh TensorFlow. So does a user's own class in
+      `get_vocab_embedding_cls.cls`.
 
   Returns:
-    fast, where an attention is chosen by `synthesizer_stack.attention`; else
-    False.
+    fast, if `synthesizer_stack.attention` chooses an attention; else False.
 
   Raises:
-    ValueError: fast is no boolean.
+    ValueError: fast is not a boolean.
   """
   return stack.is_faster("synthesizer_vocabulary.fast", fast)
 
 
 class TokenEmbedding(transformer.VocabEmbedding):
-  """T5's `VocabEmbedding`, which also takes its gin bindings.
+  """T5's `VocabEmbedding` without one-hot rows, with the same gin bindings.
 
   Variables: `embedding` [vocab, d_model] as T5 stores it.
   """
@@ -57,7 +55,7 @@ class TokenEmbedding(transformer.VocabEmbedding):
       context: a `transformer.Context`.
 
     Returns:
-      a tensor with the activations' dtype; zeros for ids of no token.
+      a tensor with the activations' dtype; zeros for ids outside the vocabulary.
     """
     table, vocab = self._embedding_weights, self._vocab_dim
     lead = table.shape.dims[:table.shape.dims.index(vocab)]
@@ -71,7 +69,7 @@ class TokenEmbedding(transformer.VocabEmbedding):
 
 
 def apply() -> None:
-  """Lets Mesh TensorFlow use both wherever the choice says so; once is enough."""
+  """Lets Mesh TensorFlow use both if gin chooses an attention; once is enough."""
   chosen = inspect.unwrap(transformer.get_vocab_embedding_cls)
   patches.assign("cls", chosen, (_chosen_embedding,))
   patches.wrap("softmax_cross_entropy_with_logits", mtf.layers, _of_ids)
@@ -96,16 +94,16 @@ def _of_ids(original: Callable[..., mtf.Tensor]) -> Callable[..., mtf.Tensor]:
 
 
 def _is_read(mesh):
-  """Whether a `TokenEmbedding` has read rows of its vocabulary, in this graph."""
+  """Whether a `TokenEmbedding` has read rows of its vocabulary in this graph."""
   return any(isinstance(op, lookup.LookupOperation) for op in mesh.graph.operations)
 
 
 def _ids(targets, vocab_dim):
-  """The ids, and the targets of an id and of all others; None for other targets."""
+  """The ids, and the targets of an id and all others; None if targets are not ids."""
   if targets.dtype.is_integer:
     return targets, (1.0, 0.0)
   made = targets.operation
-  if isinstance(made, mtf.ops.OneHotOperation) and (
+  if isinstance(made, mtf.OneHotOperation) and (
       targets.shape.dims[-1] == vocab_dim):
     return made.inputs[0], (made._on_value, made._off_value)
   return None, ()

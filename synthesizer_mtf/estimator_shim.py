@@ -1,12 +1,12 @@
-"""Gives the Estimator back to a TensorFlow that has none, such as 2.21.
+"""Restores the Estimator in a TensorFlow without it, such as 2.21.
 
-mesh_tensorflow trains with `TPUEstimator`, which TensorFlow had until 2.15. The
-package tensorflow-estimator still holds all of it, and needs from TensorFlow
-only what `apply` puts back: some names, and modules that have been deleted.
+mesh_tensorflow trains with `TPUEstimator`, which TensorFlow had until 2.15. The package
+tensorflow-estimator still contains it. From TensorFlow it needs only what `apply`
+restores: some names, and some deleted modules.
 
-On CPUs and GPUs nothing of the deleted modules is called. On TPUs, of which
-none was at hand, workers are not shut down gracefully, and embeddings on the
-TPU, which T5 does not use, are gone.
+CPUs and GPUs never call the deleted modules. TPUs were not available for tests. There,
+workers are not shut down gracefully, and TPU embeddings, which T5 does not use, are
+missing.
 """
 
 import importlib
@@ -16,7 +16,7 @@ import types
 
 from synthesizer_mtf import patches
 
-# What the Estimator imports from `tpu_embedding` by name.
+# Names that the Estimator imports from `tpu_embedding`.
 _OPTIMIZERS = (
     "AdagradParameters", "AdamParameters", "FtrlParameters",
     "MomentumParameters", "ProximalAdagradParameters", "RMSPropParameters",
@@ -24,7 +24,7 @@ _OPTIMIZERS = (
 
 
 def apply() -> None:
-  """Puts back what is missing; does nothing where TensorFlow has an Estimator.
+  """Restores what is missing, unless TensorFlow has an Estimator.
 
   A second call changes nothing.
   """
@@ -41,7 +41,7 @@ def apply() -> None:
 
 
 def _has_estimator():
-  """Whether TensorFlow's own modules, or stand-ins for them, are there."""
+  """Whether TensorFlow's own modules, or stand-ins for them, exist."""
   name = "tensorflow.python.tpu.tpu_estimator"
   return name in sys.modules or importlib.util.find_spec(name) is not None
 
@@ -58,7 +58,7 @@ def _restore_export_names():
 
 
 def _stand_in_for_deleted_modules():
-  """Lets the Estimator import what it calls for clusters of Keras and TPUs."""
+  """Lets the Estimator import the modules that it calls for Keras clusters and TPUs."""
   patches.fill("estimator_training", sys.modules, _module(
       "estimator_training",
       should_run_distribute_coordinator=lambda config: False))
@@ -70,7 +70,7 @@ def _stand_in_for_deleted_modules():
 
 
 def _session_support():
-  """A module whose hooks do nothing when a TPU is left."""
+  """A module whose hooks do nothing at the end of a TPU session."""
   import tensorflow.compat.v1 as tf
 
   def hook(*args, **kwargs):
@@ -92,7 +92,7 @@ def _attach_tpu_modules():
 
 
 def _module(key, **contents):
-  """A module of the name that the register gives, with these contents."""
+  """A module with the name in the register and these contents."""
   module = types.ModuleType(patches.REGISTER[key].name)
   vars(module).update(contents)
   return module

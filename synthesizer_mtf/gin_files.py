@@ -1,4 +1,4 @@
-"""Where gin files lie, and what lies beside them; gin as the trainer sees it."""
+"""The folders of gin files and of files next to them; gin as in the trainer."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from synthesizer_mtf import checks
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
-# Parameters that name files of the user.
+# Parameters that name the user's files.
 _NAMES_OF_FILES = {
     *(("synthesizer_mtf.tasks." + name, split) for name in ("text", "pairs")
       for split in ("train", "validation", "test")),
@@ -25,13 +25,13 @@ _NAMES_OF_FILES = {
     ("synthesizer_mtf.tasks.personachat", "directory"),
     ("synthesizer_mtf.tasks.dialogue_metrics", "word_vectors")}
 
-_parsed = []  # The gin files that `parse` has read last.
+_parsed = []  # The gin files that the last call of `parse` has read.
 
 
 def folder() -> str:
   """Returns the folder of the gin files, as a string.
 
-  Installed, it lies inside the package; in a checkout, beside it.
+  It is inside an installed package, and next to the package in a checkout.
   """
   package = pathlib.Path(__file__).resolve().parent
   inside = package / "gin"
@@ -39,7 +39,7 @@ def folder() -> str:
 
 
 def _beside(module):
-  """The folder of gin files beside a module of Mesh TensorFlow or T5."""
+  """The folder of gin files next to a module of Mesh TensorFlow or T5."""
   return os.path.join(os.path.dirname(module.__file__), "gin")
 
 
@@ -49,18 +49,18 @@ def _add(path):
 
 
 def add_search_path() -> None:
-  """Lets `--gin_file=attention/r.gin`, and T5's, be found from any directory."""
+  """Lets gin find `attention/r.gin`, and T5's files, from any directory."""
   _add(folder())
   _add(_beside(mesh_transformer))
 
 
 def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
           prefixes: Sequence[str] = ()) -> None:
-  """Makes gin hold Mesh's defaults, gin files and bindings, as T5's main does.
+  """Fills gin with Mesh's defaults, gin files and bindings, as T5's main does.
 
   Args:
-    files: paths, found as by `synthesizer_mesh_transformer`.
-    bindings: gin bindings, which win.
+    files: paths, searched for as in `synthesizer_mesh_transformer`.
+    bindings: gin bindings, which override the files.
     prefixes: more folders of gin files.
   """
   add_search_path()
@@ -68,7 +68,7 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
     _add(path)
   gin.clear_config()
   _parsed[:] = files
-  # gin logs an error for each folder that it searches in vain.
+  # gin logs an error for each folder that lacks a file.
   logging.disable(logging.ERROR)
   try:
     gin.parse_config_files_and_bindings(
@@ -82,7 +82,7 @@ def check(files: Sequence[str]) -> None:
   """Raises a ValueError if a gin file is a folder, or not UTF-8.
 
   Args:
-    files: paths; what is not there may still lie in a folder that gin searches.
+    files: paths; missing files are skipped, as gin searches other folders, too.
   """
   for path in files or ():
     checks.check_regular_file("--gin_file", path)
@@ -103,14 +103,14 @@ def _check_text(path):
 
 @gin.config.register_finalize_hook
 def with_folders(config: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-  """Lets paths in a gin file be relative to it, so that a folder can be moved.
+  """Resolves paths relative to their gin file, so that a folder can be moved.
 
   Args:
     config: gin's parsed configuration.
 
   Returns:
-    a dict from parameters to paths with the folder of the gin file that binds them,
-    for gin to bind, if there is such a file. Others are relative to the working
+    a dict of new bindings, from parameters to paths that begin with the folder of the
+    gin file, for files that exist there. Other paths stay relative to the working
     folder.
   """
   found = {}
@@ -130,13 +130,13 @@ def _of_the_command():
 
 
 def _selector(name: str) -> str | None:
-  """The whole name of a configurable; None if there is none, or are several."""
+  """The full name of a configurable; None if there is none or more than one."""
   found = gin.config._REGISTRY.matching_selectors(name)
   return found[0] if len(found) == 1 else None
 
 
 def _file_bindings(name: str) -> Iterator[tuple[str, Any]]:
-  """Yields (its path, a binding) of a gin file and those that it includes."""
+  """Yields (path, binding) for a gin file and the files that it includes."""
   for prefix in [""] if os.path.isabs(name) else gin.config._LOCATION_PREFIXES:
     path = os.path.join(prefix, name)
     if tf.io.gfile.exists(path):
@@ -153,7 +153,7 @@ def _file_bindings(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _beside_gin_file(gin_file, value):
-  """A path or list of paths, with the folder of the gin file where it has them."""
+  """A path or list of paths, with the gin file's folder if the files are there."""
   if isinstance(value, (list, tuple)):
     return [_beside_gin_file(gin_file, each) for each in value]
   if not isinstance(value, str) or os.path.isabs(value) or "://" in value:
@@ -164,13 +164,13 @@ def _beside_gin_file(gin_file, value):
 
 
 def bindings() -> dict[tuple[str, str], dict[str, Any]]:
-  """What gin holds: from (scope, selector) to the parameters, as hooks get it."""
+  """gin's bindings, from (scope, selector) to parameters, as hooks get them."""
   return gin.config._CONFIG
 
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-  """Gives gin back what it held before, at the end of a `with` block."""
+  """Restores gin's bindings at the end of a `with` block."""
   before = {where: dict(values) for where, values in bindings().items()}
   try:
     yield
@@ -180,11 +180,11 @@ def restored() -> Iterator[None]:
 
 
 def bound(parameter: str, default: Any) -> Any:
-  """The value that gin would hand to a parameter, with references resolved.
+  """The value that gin would pass to a parameter, with references resolved.
 
   Args:
-    parameter: such as "utils.run.batch_size".
-    default: what to return where nothing is bound.
+    parameter: a parameter, such as "utils.run.batch_size".
+    default: the value to return if nothing is bound.
   """
   try:
     value = gin.query_parameter(parameter)

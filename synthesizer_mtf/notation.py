@@ -1,7 +1,7 @@
 """The paper's notation: names of synthesizing functions, mixtures and layers.
 
-The synthesizing functions have their names in `synthesizers/names.py`, the layers,
-which do not mix, here.
+`synthesizers/names.py` has the names of synthesizing functions. This module has the
+names of layers, which cannot be mixed.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from synthesizer_mtf.layers import sparse_strided
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers.names import SYNTHESIZING_FUNCTIONS
 
-# Whole layers, which do not mix.
+# Whole layers, which cannot be mixed.
 LAYERS = {
     "LightConv": convolutions.LightConv,
     "DyConv": convolutions.DyConv,
@@ -36,18 +36,18 @@ def attention_layer(
     notation: "R", "FR+D+V", ...: names of `SYNTHESIZING_FUNCTIONS` joined by
       "+", or one name of `LAYERS`.
     **kwargs: parameters of the layer, such as num_heads, key_value_size and
-      dropout_rate, and of the synthesizing functions, such as rank. A parameter is
-      given to all of them that have it. Those of positions, max_length and
-      tile_length, can be passed alike to all notations: where nothing depends on
-      the longest sequence, as in V, they are not used, which the log says.
+      dropout_rate, and of the synthesizing functions, such as rank. Each function
+      with a parameter gets it. All notations accept max_length and tile_length. If
+      nothing depends on the longest sequence, as in V, they are unused, and the log
+      says so.
 
   Returns:
     a `transformer.TransformerLayer`.
 
   Raises:
-    ValueError: the notation or a parameter is unknown, or a value out of range.
+    ValueError: the notation or a parameter is unknown, or a value is out of range.
   """
-  if notation in LAYERS:
+  if isinstance(notation, str) and notation in LAYERS:
     kwargs = _without_positions(notation, [LAYERS[notation]], kwargs)
     return _construct(notation, LAYERS[notation], [], kwargs)
   parts = [SYNTHESIZING_FUNCTIONS[name] for name in _names(notation)]
@@ -63,8 +63,9 @@ def attention_layer(
 def _names(notation):
   names = notation.split("+") if isinstance(notation, str) else [notation]
   names = [n.strip() if isinstance(n, str) else n for n in names]
-  unknown = [n for n in names if n not in SYNTHESIZING_FUNCTIONS]
-  if unknown and unknown[0] in LAYERS:
+  unknown = [n for n in names
+             if not isinstance(n, str) or n not in SYNTHESIZING_FUNCTIONS]
+  if unknown and isinstance(unknown[0], str) and unknown[0] in LAYERS:
     raise checks.Error(
         f"`synthesizer_stack.attention` names {notation!r}, but {unknown[0]!r} is "
         "a whole layer, which does not mix with others; name it alone, or mix "
@@ -80,7 +81,7 @@ def _names(notation):
 
 
 def _without_positions(notation, classes, kwargs):
-  """Leaves out parameters of positions that none of the classes has."""
+  """Removes max_length and tile_length if none of the classes has them."""
   known = set().union(*map(_parameters, classes))
   unused = [name for name in kwargs
             if name in _parameters(base.LengthTables) and name not in known]

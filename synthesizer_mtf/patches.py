@@ -1,13 +1,13 @@
-"""What this package changes in other packages while they run: all of it.
+"""The register of all changes that this package makes to other packages at run time.
 
-Whatever changes Mesh TensorFlow, T5, seqio, TensorFlow or its Estimator, for
-good or for a while, is an entry of `REGISTER` and is done by a function of this
-module. Not listed is what these packages offer for the purpose: registering
-with gin and seqio, gin's search path, defaults of absl's flags, environment
-variables that are not set, warnings and the verbosity of logs, and TensorFlow's
-version 1 behavior and control flow, which T5's own command sets as well.
+Every permanent or temporary change of Mesh TensorFlow, T5, seqio, TensorFlow or its
+Estimator is an entry of `REGISTER`, and a function of this module makes it. The
+register omits uses of these packages' own interfaces: registration with gin and seqio,
+gin's search path, defaults of absl's flags, environment variables that are not set,
+warnings and the verbosity of logs, and TensorFlow's version 1 behavior and control
+flow, which T5's own command sets as well.
 
-It imports nothing but the standard library, for `compat` needs it first.
+It imports only the standard library, because `compat` needs it first.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ import contextlib
 from typing import Any
 from typing import NamedTuple
 
-# Where a replacement keeps the keys of the patches in it. `functools.wraps`
-# copies it to whatever others wrap around the replacement.
+# The attribute of a replacement that holds the keys of its patches. `functools.wraps`
+# copies it to further wrappers of the replacement.
 _MARK = "_synthesizer_mtf_patches"
 
 
@@ -26,12 +26,12 @@ class Patch(NamedTuple):
   """One change.
 
   Attributes:
-    owner: what is changed, or whose instances are, as "MODULE" or
-      "MODULE:CLASS".
-    name: of its attribute, or the key in a mapping.
-    what: what is different.
-    why: why it has to be.
-    until: which change elsewhere makes it unnecessary.
+    owner: the changed module or class, or the class of changed instances, as "MODULE"
+      or "MODULE:CLASS".
+    name: the name of its attribute, or the key in a mapping.
+    what: the change.
+    why: the reason.
+    until: the change elsewhere that makes the patch unnecessary.
   """
   owner: str
   name: str
@@ -183,10 +183,10 @@ REGISTER = {
 
 
 def wrap(key: str, owner: Any, make: Callable[[Any], Any]) -> None:
-  """Replaces a function of `owner` for good; once is enough.
+  """Replaces a function of `owner` permanently; once is enough.
 
   Args:
-    key: of `REGISTER`, which gives the name of the function.
+    key: a key of `REGISTER`, whose entry has the name of the function.
     owner: a module, or an object.
     make: a function from the original to its replacement.
   """
@@ -201,7 +201,7 @@ def wrap(key: str, owner: Any, make: Callable[[Any], Any]) -> None:
 
 @contextlib.contextmanager
 def wrapped(key: str, owner: Any, make: Callable[[Any], Any]) -> Iterator[None]:
-  """As `wrap`, in its `with` block only."""
+  """As `wrap`, but only within a `with` block."""
   name = REGISTER[key].name
   original = getattr(owner, name)
   wrap(key, owner, make)
@@ -212,7 +212,7 @@ def wrapped(key: str, owner: Any, make: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def is_applied(key: str, function: Any) -> bool:
-  """Whether our replacement is in a function, or in one that it wraps."""
+  """Whether a function, or one that it wraps, is our replacement."""
   while function is not None:
     if key in getattr(function, _MARK, ()):
       return True
@@ -221,10 +221,10 @@ def is_applied(key: str, function: Any) -> bool:
 
 
 def assign(key: str, owner: Any, value: Any) -> None:
-  """Gives the attribute of `owner` that the entry names another value."""
+  """Assigns a value to the attribute of `owner` that the entry names."""
   setattr(owner, REGISTER[key].name, value)
 
 
 def fill(key: str, mapping: MutableMapping[str, Any], value: Any) -> None:
-  """Adds what the entry names to a mapping, unless it is there already."""
+  """Adds the key that the entry names to a mapping, unless the key exists."""
   mapping.setdefault(REGISTER[key].name, value)

@@ -1,9 +1,9 @@
 """The choice of an attention for each block of a T5 stack, by gin.
 
-Importing the package lets T5's `make_layer_stack` look for the choice when it is
-called, so that the choice holds however and whenever gin was filled. Where gin is
-finalized as well, as T5's command does, `bind_stack` makes the choice visible in
-the configuration, and finds mistakes before anything is built.
+Once this package is imported, T5's `make_layer_stack` looks for the choice when it is
+called. So the choice holds however and whenever gin was filled. If gin is finalized, as
+in T5's command, `bind_stack` also shows the choice in the configuration, and finds
+mistakes before anything is built.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import notation
 from synthesizer_mtf import patches
+from synthesizer_mtf.decoding import decoder
 from synthesizer_mtf.layers import convolutions
 from synthesizer_mtf.layers import cross_attention
 
@@ -35,13 +36,13 @@ def synthesizer_stack(
     fast_cross_attention: bool = True) -> transformer.LayerStack:
   """Replaces the self-attention of each block and makes the layer stack.
 
-  T5's `make_layer_stack` calls this in the place of `LayerStack`, so that a gin
-  file of T5 keeps its blocks, their other layers and their names, and only
-  `SelfAttention` is replaced. Cross-attention stays what it is, as in the paper;
-  it is only computed faster (see `cross_attention.py`).
+  T5's `make_layer_stack` calls this instead of `LayerStack`. So a gin file of T5 keeps
+  its blocks, their other layers and their names, and only `SelfAttention` is replaced.
+  As in the paper, cross-attention stays the same. It is only computed faster (see
+  `cross_attention.py`).
 
   Args:
-    layers: a list of `transformer.TransformerLayer`, of all blocks.
+    layers: a list of `transformer.TransformerLayer`, the layers of all blocks.
     attention: a notation such as "R+V", or a layer class; or a list of these
       with one entry for each block. None leaves the layers as they are.
     layer_stack_cls: a class, e.g. LayerStack or ReversibleLayerStack.
@@ -51,7 +52,7 @@ def synthesizer_stack(
     an instance of `layer_stack_cls`.
 
   Raises:
-    ValueError: the notation is unknown, the list is of the wrong length, or a
+    ValueError: the notation is unknown, the list has the wrong length, or a
       parameter is out of range.
   """
   checks.check_boolean(
@@ -109,7 +110,7 @@ def _make(choice):
 
 @gin.config.register_finalize_hook
 def bind_stack(config: dict) -> dict | None:
-  """Makes T5's `make_layer_stack` use `synthesizer_stack` where it is bound.
+  """Makes T5's `make_layer_stack` use `synthesizer_stack` if it is bound.
 
   Args:
     config: gin's parsed configuration.
@@ -118,8 +119,8 @@ def bind_stack(config: dict) -> dict | None:
     a dict of bindings to add.
 
   Raises:
-    ValueError: another layer stack class is bound, so that the choice of an
-      attention would be dropped.
+    ValueError: another layer stack class is bound, which would ignore the choice of
+      an attention.
   """
   if not any(selector.endswith("synthesizer_stack") and "attention" in bound
              for (_, selector), bound in config.items()):
@@ -141,28 +142,28 @@ def _check_no_other_stack(config):
 
 
 def choices() -> dict[str, Any]:
-  """Each attention that is bound in gin, by its scope, such as "" or "encoder"."""
+  """The attentions bound in gin, by scope, such as "" or "encoder"."""
   return {scope: bound["attention"]
           for (scope, selector), bound in gin_files.bindings().items()
           if selector == _SELECTOR and bound.get("attention") is not None}
 
 
 def is_faster(switch: str, value: bool) -> bool:
-  """Whether a switch leaves on what is computed faster where an attention is chosen.
+  """Whether a switch is on and gin chooses an attention, so that fast code is used.
 
   Args:
-    switch: its name in gin.
-    value: what it is bound to.
+    switch: the gin name of the switch.
+    value: the value of the switch.
 
   Raises:
-    ValueError: value is no boolean.
+    ValueError: value is not a boolean.
   """
   checks.check_boolean(switch, value)
   return value and bool(choices())
 
 
 def nearest(scope: str, among: dict[str, Any]) -> Any:
-  """What gin takes in a scope: of the innermost that binds it, or None."""
+  """The value that gin uses in a scope: the innermost binding, or None."""
   while scope and scope not in among:
     scope = scope.rpartition("/")[0]
   return among.get(scope)
@@ -174,7 +175,7 @@ def apply() -> None:
 
 
 def _with_the_choice(make: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes the stack of the choice; raises if gin binds another class of stacks."""
+  """Makes the chosen stack; raises if gin binds another class of stacks."""
   @functools.wraps(make)
   def make_layer_stack(*args, **kwargs):
     if choices():
@@ -188,22 +189,38 @@ def _with_the_choice(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build_model(*args: Any, **kwargs: Any) -> Any:
-  """As Mesh TensorFlow's `utils.build_model`, which checks that the choice is used.
+  """As Mesh TensorFlow's `utils.build_model`, but checks that the choice is used.
 
   Args:
-    *args: of `utils.build_model`.
-    **kwargs: of `utils.build_model`.
+    *args: arguments of `utils.build_model`.
+    **kwargs: arguments of `utils.build_model`.
 
   Returns:
     a `Unitransformer` or `Bitransformer`.
 
   Raises:
-    ValueError: an attention is bound that no stack of the model has.
+    ValueError: no stack of the model has a bound attention.
   """
   model = utils.build_model(*args, **kwargs)
   _check_used(choices(), [stack.synthesizer_attention for stack in _stacks(model)
                           if hasattr(stack, "synthesizer_attention")])
-  return model
+  return decoder.faster(model) if synthesizer_decoding() else model
+
+
+@gin.configurable(module="synthesizer_mtf")
+def synthesizer_decoding(fast: bool = True) -> bool:
+  """Whether models decode by our own loops (see `decoding/decoder.py`).
+
+  Args:
+    fast: False leaves decoding to Mesh TensorFlow.
+
+  Returns:
+    fast, if `synthesizer_stack.attention` chooses an attention; else False.
+
+  Raises:
+    ValueError: fast is not a boolean.
+  """
+  return is_faster("synthesizer_decoding.fast", fast)
 
 
 def _stacks(model: Any) -> Iterator[transformer.LayerStack]:
@@ -216,7 +233,7 @@ def _stacks(model: Any) -> Iterator[transformer.LayerStack]:
 
 
 def _check_used(chosen, used):
-  """Raises if no stack has a bound attention, and logs one that no stack has."""
+  """Raises if no stack uses a bound attention; warns if none uses the unscoped one."""
   if chosen and not used:
     names = ", ".join(f"`{_name(scope)} = {attention!r}`"
                       for scope, attention in chosen.items())

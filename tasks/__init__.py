@@ -4,12 +4,20 @@ Importing reads no data and asks no network: vocabularies and files are looked
 up when a task is first used, after gin has been parsed.
 """
 
+from synthesizer_mtf.tasks import ability_positions
+from synthesizer_mtf.tasks import ability_recall
+from synthesizer_mtf.tasks import ability_selection
 from synthesizer_mtf.tasks import c4
 from synthesizer_mtf.tasks import classification
 from synthesizer_mtf.tasks import co_training
 from synthesizer_mtf.tasks import encoder_only
 from synthesizer_mtf.tasks import glue
 from synthesizer_mtf.tasks import lm1b
+from synthesizer_mtf.tasks import lra_image
+from synthesizer_mtf.tasks import lra_listops
+from synthesizer_mtf.tasks import lra_pathfinder
+from synthesizer_mtf.tasks import lra_retrieval
+from synthesizer_mtf.tasks import lra_text
 from synthesizer_mtf.tasks import own_classes
 from synthesizer_mtf.tasks import own_mixture
 from synthesizer_mtf.tasks import own_text
@@ -19,3 +27,4 @@ from synthesizer_mtf.tasks import summarization
 from synthesizer_mtf.tasks import super_glue
 from synthesizer_mtf.tasks import translation
 from synthesizer_mtf.tasks import vocabulary
+from synthesizer_mtf.tasks import web_questions

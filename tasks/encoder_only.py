@@ -5,6 +5,7 @@ AG News and IMDb are those of the paper's Table 7; `utils.run.dataset_split` is
 a prefix; one that is longer than `utils.run.sequence_length` is cut.
 """
 
+from collections.abc import Sequence
 import functools
 
 import seqio
@@ -32,7 +33,8 @@ def _text_and_class(row, texts, classes):
   }
 
 
-def _add(name, tfds_name, texts, classes):
+def add(name: str, tfds_name: str, texts: Sequence[str], classes: Sequence[str],
+        inputs: seqio.Feature) -> None:
   """Registers a task.
 
   Args:
@@ -40,6 +42,7 @@ def _add(name, tfds_name, texts, classes):
     tfds_name: a data set with the integer feature "label".
     texts: the names of the features to read, in this order.
     classes: the names of the labels 0, 1, ...
+    inputs: the feature that texts become.
   """
   task.add(
       name,
@@ -55,18 +58,21 @@ def _add(name, tfds_name, texts, classes):
           postprocessors.string_label_to_class_id, label_classes=classes),
       metric_fns=[metrics.accuracy],
       output_features={
-          "inputs": vocabulary.features()["inputs"],
+          "inputs": inputs,
           "targets": seqio.Feature(
               labels.LabelVocabulary(classes), add_eos=False),
       })
 
 
-_add("synth_ag_news_encoder", "ag_news_subset:1.0.0",
-     texts=["title", "description"],
-     classes=["World", "Sports", "Business", "Sci/Tech"])
+_PIECES = vocabulary.features()["inputs"]
 
-_add("synth_imdb_reviews_encoder", "imdb_reviews/plain_text:1.0.0",
-     texts=["text"], classes=["neg", "pos"])
+add("synth_ag_news_encoder", "ag_news_subset:1.0.0",
+    texts=["title", "description"],
+    classes=["World", "Sports", "Business", "Sci/Tech"], inputs=_PIECES)
 
-_add("synth_glue_sst2_encoder", "glue/sst2:2.0.0", texts=["sentence"],
-     classes=tfds.text.glue.Glue.builder_configs["sst2"].label_classes)
+add("synth_imdb_reviews_encoder", "imdb_reviews/plain_text:1.0.0",
+    texts=["text"], classes=["neg", "pos"], inputs=_PIECES)
+
+add("synth_glue_sst2_encoder", "glue/sst2:2.0.0", texts=["sentence"],
+    classes=tfds.text.glue.Glue.builder_configs["sst2"].label_classes,
+    inputs=_PIECES)

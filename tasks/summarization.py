@@ -1,4 +1,7 @@
-"""Summaries of CNN and Daily Mail articles (Table 3)."""
+"""Summaries of CNN and Daily Mail articles (Table 3), and of the BBC's: XSum.
+
+XSum (arXiv:1808.08745) is a column of Narang et al. 2021 (arXiv:2102.11972).
+"""
 
 import functools
 
@@ -39,4 +42,11 @@ text_to_text.add(
     "cnn_dailymail:3.4.0",
     functools.partial(preprocessors.summarize, article_key="article",
                       summary_key="highlights"),
+    metric_fns=[rouge])
+
+text_to_text.add(
+    "synth_xsum",
+    "xsum:1.1.0",
+    functools.partial(preprocessors.summarize, article_key="document",
+                      summary_key="summary"),
     metric_fns=[rouge])

@@ -8,10 +8,12 @@ for what may stay:
 """
 
 from collections.abc import Collection
+from collections.abc import Mapping
 from collections.abc import Sequence
 import re
 from typing import Any
 
+from absl import logging
 import gin
 import seqio
 from synthesizer_mtf import checks
@@ -53,16 +55,19 @@ class PreparedDataSource(seqio.TfdsDataSource):
   fails, as it does without a network, the error says what to do.
   """
 
-  def __init__(self, tfds_name: str, splits: list[str] | None = None):
+  def __init__(self, tfds_name: str,
+               splits: Sequence[str] | Mapping[str, str] | None = None):
     """Makes a source.
 
     Args:
       tfds_name: name, configuration and version, such as "glue/cola:2.0.0".
-      splits: a list of the splits to use; None for all of them.
+      splits: a list of the splits to use, or a dict from their names to those of
+        TFDS, such as "train[:90%]"; None for all of them.
     """
     super().__init__(tfds_name=tfds_name, splits=splits, read_only=True)
     _DEFAULTS.add(tfds_name)
     self._loaders = {tfds_name: self._tfds_dataset}
+    self._split_map = splits if isinstance(splits, Mapping) else None
 
   @property
   def tfds_dataset(self) -> seqio.LazyTfdsLoader:
@@ -70,7 +75,8 @@ class PreparedDataSource(seqio.TfdsDataSource):
     default = self._tfds_dataset.name
     name = _chosen_name(default)
     if name not in self._loaders:
-      self._loaders[name] = seqio.LazyTfdsLoader(name, read_only=True)
+      self._loaders[name] = seqio.LazyTfdsLoader(
+          name, split_map=self._split_map, read_only=True)
     return self._loaders[name]
 
   @property
@@ -101,6 +107,12 @@ class PreparedDataSource(seqio.TfdsDataSource):
     builder = self.tfds_dataset.builder
     if builder.is_prepared():
       return
+    size = builder.info.download_size
+    logging.warning(
+        "%s is not in %s: it is fetched, %s. --t5_tfds_data_dir names a directory "
+        "that has it.", self.tfds_dataset.name,
+        self.tfds_dataset.data_dir or tfds.core.constants.DATA_DIR,
+        size or "of a size that TFDS does not tell")
     try:
       builder.download_and_prepare()
     except Exception as error:  # Builders raise what their servers make of it.

@@ -39,7 +39,7 @@ hypothesis.settings.load_profile("suite")
 def pytest_addoption(parser):
   parser.addoption(
       "--quick", action="store_true",
-      help="leave out tests/commands/, what is marked as slow, and of each table "
+      help="leave out tests/processes/, what is marked as slow, and of each table "
       "of cases all but the first, and the first with each variant")
 
 
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _is_command(item):
-  return item.path.parent.name == "commands"
+  return item.path.parent.name == "processes"
 
 
 def _quick(items):

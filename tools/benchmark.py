@@ -4,12 +4,19 @@
     --steps=20 --png=speed.png
 
 All rows take turns: step i of each, then step i + 1. Each is compared with
-mesh_tensorflow's `SelfAttention` of the same round, which always takes part.
+mesh_tensorflow's `SelfAttention` of the same round, or with another `--reference`,
+which always takes part. Decoding has a table of its own, of tokens a second:
+
+  python -m synthesizer_mtf.tools.benchmark --skip_train --skip_eval --rows=V,R \\
+    --beam=1,4 --decode_batch=1,16 --peers=peers/bin/python
+
 Other work on the machine makes the quartiles wide: run it alone.
 """
 
 import argparse
+from collections.abc import Sequence
 import dataclasses
+import itertools
 from typing import Any
 
 from synthesizer_mtf import checks
@@ -32,7 +39,6 @@ _SIZES = {
     "inputs": "tokens of the inputs",
     "targets": "tokens of the targets, and of the decoded output",
     "batch": "examples of a training or evaluation step",
-    "decode_batch": "examples decoded at once",
     "num_layers": "blocks of the encoder, and of the decoder",
     "d_model": "channels of the tokens",
     "num_heads": "attention heads",
@@ -44,40 +50,52 @@ _SIZES = {
 
 def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
               rounds: dict[str, tuple[int, int]], memory_repeats: int = 0,
-              traced: int = 0) -> list[dict[str, Any]]:
+              traced: int = 0, decodings: Sequence[tuple[int, int]] = ((1, 16),),
+              reference: str = attentions.STOCK) -> list[dict[str, Any]]:
   """Measures rows with each configuration.
 
   Args:
-    rows: a list of `attentions.Row`. `SelfAttention` and the floor, which ratios
-      and shares need, are added where they are missing.
+    rows: a list of `attentions.Row`. The reference, and with `SelfAttention` the
+      floor, which ratios and shares need, are added where they are missing.
     configs: a list of `model.Configuration`.
     rounds: a dict from the keys of `model.MEASURES` that are wanted to
       (rounds of warm-up, rounds that count).
     memory_repeats: processes per row that measure memory; 0 for none.
     traced: rounds of training that are traced, to split the time into parts.
+    decodings: (hypotheses of the search, examples at once) of what decodes.
+    reference: the name of the row that ratios of times are to.
 
   Returns:
     a list of dicts, one for each row, configuration and measure.
   """
   given = {row.name: row for row in rows}
-  needed = [attentions.STOCK, attentions.FLOOR]
-  rows = [attentions.ROWS[n] for n in needed if n not in given]
+  needed = [reference] + [attentions.FLOOR] * (reference == attentions.STOCK)
+  rows = [attentions.find_row(n) for n in needed if n not in given]
   rows += given.values()
   state = machine.state()
   results = []
   for config in configs:
     lengths = f"{config.inputs}/{config.targets}"
-    for measure, (warmup, repeats) in rounds.items():
+    for measure, variant in _variants(config, rounds, decodings):
+      warmup, repeats = rounds[measure]
       extra = traced if measure == "train" else 0
       total = len(rows) * (warmup + repeats + extra)
-      with Progress(f"{measure} {lengths}", total) as p:
+      with Progress(f"{report.title(measure, variant)} {lengths}", total) as p:
         results += measuring.measure_time(
-            rows, config, measure, warmup, repeats, progress=p, traced=extra)
+            rows, variant, measure, warmup, repeats, progress=p, traced=extra,
+            reference=reference)
     if memory_repeats:
       with Progress(f"memory {lengths}", len(rows) * memory_repeats) as p:
         results += measuring.measure_memory(
             rows, config, memory_repeats, progress=p)
   return [{**result, **state} for result in results]
+
+
+def _variants(config, rounds, decodings):
+  """Yields (measure, configuration), that of decoding for each width and batch."""
+  for measure in rounds:
+    for beam, batch in decodings if measure == "decode" else [(1, 16)]:
+      yield measure, dataclasses.replace(config, beam=beam, decode_batch=batch)
 
 
 class Progress(tqdm.tqdm):
@@ -97,21 +115,21 @@ def main(argv: list[str] | None = None) -> None:
   memory_repeats = args.memory_repeats if args.memory else 0
   with messages.ending("benchmark"):
     rows = [attentions.find_row(name) for name in args.rows]
-    rows += peers.rows(args.peers) if args.peers else []
-    rows = attentions.in_precisions(rows, args.precision)
     rounds = _rounds(args)
+    rows += peers.rows(args.peers, rounds) if args.peers else []
+    rows = attentions.in_precisions(rows, args.precision)
+    attentions.find_row(args.reference)
     arguments.check_folders(args.json, args.csv, args.png)
     arguments.check_picture(args.png)
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()
   results = benchmark(rows, _configurations(args), rounds, memory_repeats,
-                      traced=_TRACED if args.breakdown else 0)
-  print(report.header(results))
-  print()
-  print(report.table(results))
-  if args.breakdown:
-    print()
-    print(report.breakdown(results))
+                      traced=_TRACED if args.breakdown else 0,
+                      decodings=[*itertools.product(args.beam, args.decode_batch)],
+                      reference=args.reference)
+  tables = [report.header, report.table]
+  tables += [report.breakdown] * args.breakdown
+  print("\n\n".join(text for text in (table(results) for table in tables) if text))
   _write(results, args)
 
 
@@ -130,7 +148,8 @@ def _configurations(args):
       **sizes, dropout_rate=args.dropout_rate, relative_bias=args.relative_bias,
       stock_cross_attention=args.stock_cross_attention,
       stock_vocabulary=args.stock_vocabulary,
-      stock_optimizer=args.stock_optimizer, packed=args.packed)
+      stock_optimizer=args.stock_optimizer, stock_decoding=args.stock_decoding,
+      packed=args.packed)
   return [dataclasses.replace(config, inputs=length)
           for length in args.lengths or [config.inputs]]
 
@@ -158,7 +177,31 @@ def _parser():
       default=list(attentions.ROWS), metavar="A,B,...",
       help=f"what to measure: {', '.join(attentions.ROWS)}, or any notation; "
       "all of these by default")
-  default = model.Configuration()
+  _add_model(parser, model.Configuration())
+  _add_decoding(parser, model.Configuration())
+  parser.add_argument("--packed", type=arguments.positive, default=0, metavar="N",
+                      help="rows of N examples, as T5 packs them; in training and "
+                      "evaluation (default: rows are not packed)")
+  parser.add_argument(
+      "--lengths", type=_numbers, metavar="N,N,...",
+      help="measure at each of these lengths of the inputs")
+  parser.add_argument(
+      "--reference", default=attentions.STOCK, metavar="ROW",
+      help="the row that the others are compared with (default: %(default)s)")
+  parser.add_argument(
+      "--precision", type=_precisions, default=["float32"], metavar="A,B",
+      help="of the products: bfloat16, or float32,bfloat16 for each row in both "
+      "(default: float32, as SelfAttention always has)")
+  _add_measures(parser)
+  parser.add_argument("--json", metavar="FILE", help="write JSON lines")
+  parser.add_argument("--csv", metavar="FILE", help="write CSV")
+  parser.add_argument(
+      "--png", metavar="FILE",
+      help="draw the ratios, or with --lengths how the time grows")
+  return parser
+
+
+def _add_model(parser, default):
   for name, text in _SIZES.items():
     parser.add_argument(f"--{name}", type=arguments.positive, metavar="N",
                         default=getattr(default, name),
@@ -174,24 +217,22 @@ def _parser():
                       help="our rows, too, use Mesh TensorFlow's embeddings and loss")
   parser.add_argument("--stock_optimizer", action="store_true",
                       help="our rows, too, use Mesh TensorFlow's updates of Adafactor")
-  parser.add_argument("--packed", type=arguments.positive, default=0, metavar="N",
-                      help="rows of N examples, as T5 packs them; in training and "
-                      "evaluation (default: rows are not packed)")
+
+
+def _add_decoding(parser, default):
   parser.add_argument(
-      "--lengths",
-      type=lambda text: [arguments.positive(n) for n in text.split(",")],
-      metavar="N,N,...", help="measure at each of these lengths of the inputs")
+      "--beam", type=_numbers, default=[1], metavar="N,N,...",
+      help="decode with so many hypotheses, by beam search; 1 is greedy (default: 1)")
   parser.add_argument(
-      "--precision", type=_precisions, default=["float32"], metavar="A,B",
-      help="of the products: bfloat16, or float32,bfloat16 for each row in both "
-      "(default: float32, as SelfAttention always has)")
-  _add_measures(parser)
-  parser.add_argument("--json", metavar="FILE", help="write JSON lines")
-  parser.add_argument("--csv", metavar="FILE", help="write CSV")
-  parser.add_argument(
-      "--png", metavar="FILE",
-      help="draw the ratios, or with --lengths how the time grows")
-  return parser
+      "--decode_batch", type=_numbers, default=[default.decode_batch],
+      metavar="N,N,...", help="examples decoded at once "
+      f"(default: {default.decode_batch})")
+  parser.add_argument("--stock_decoding", action="store_true",
+                      help="our rows, too, decode by Mesh TensorFlow's loops")
+
+
+def _numbers(text):
+  return [arguments.positive(number) for number in text.split(",")]
 
 
 def _precisions(text):
@@ -215,8 +256,8 @@ def _add_measures(parser):
       "split the time of training steps into attention, feed-forward, embedding, "
       "loss, optimizer and the rest; --png draws it, too"))
   parser.add_argument("--peers", metavar="PYTHON", help=(
-      "also T5 in PyTorch and JAX: the python of an environment with torch, jax, "
-      "flax, optax and transformers 4"))
+      "also T5 in PyTorch, JAX and CTranslate2: the python of an environment with "
+      "transformers 4 and torch, jax, flax, optax, ctranslate2, as far as wanted"))
   for measure in model.MEASURES:
     parser.add_argument(f"--skip_{measure}", action="store_true")
   parser.add_argument("--memory", action="store_true", help=(

@@ -198,7 +198,8 @@ def _compiled(compiler, step, result, to_lower, progress, keep):
   progress("compiling")
   found = compiler.compile(program, topology, keep, lambda: progress("compiling"))
   if found["status"] == "refused":
-    found["reason"] += _largest(step, result)
+    if found["out_of_memory"]:
+      found["reason"] += _largest(step, result)
     return found
   once = counting.count(step.fetches, step.mesh_impl.collectives)
   clock = pods.CHIPS[topology.generation].clock
@@ -335,6 +336,8 @@ def _plan_all(args):
   if args.hlo:
     os.makedirs(args.hlo, exist_ok=True)
   compiler = compiling.Compiler(args.compile) if args.compile else None
+  for topology in topologies if compiler else []:
+    compiler.check_topology(topology)
   versions = machine.versions() | (compiler.versions if compiler else {})
   plans = []
   stages = _STAGES + _COMPILER_STAGES * bool(compiler)

@@ -12,6 +12,12 @@ paper's figures beside ours: `TABLE.md`, JSON lines and a picture. Stopped and
 started again, it goes on from the last checkpoint. --jobs=4 does four runs at a
 time. --task=TASK runs the rows on another task than the table's own.
 
+  python -m synthesizer_mtf.tools.reproduce --table=lra
+  python -m synthesizer_mtf.tools.reproduce --table=narang
+
+prints the commands of a table of another paper that has Synthesizers in it, and its
+figures beside what we count.
+
   python -m synthesizer_mtf.tools.reproduce --compare A.jsonl B.jsonl
 
 says what has changed between two such reports, seed by seed.
@@ -29,8 +35,8 @@ import sys
 
 from synthesizer_mtf import checks
 from synthesizer_mtf.command import messages
-from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import machine
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import queue
 from synthesizer_mtf.runs import shares
 from synthesizer_mtf.runs import tabular
@@ -38,10 +44,13 @@ from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools.reproduction import compare
 from synthesizer_mtf.tools.reproduction import curves
+from synthesizer_mtf.tools.reproduction import first_check
 from synthesizer_mtf.tools.reproduction import forest
+from synthesizer_mtf.tools.reproduction import heat_map
 from synthesizer_mtf.tools.reproduction import hparams
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
+from synthesizer_mtf.tools.reproduction import published
 from synthesizer_mtf.tools.reproduction import reports
 from synthesizer_mtf.tools.reproduction import speeds
 from synthesizer_mtf.tools.reproduction import studies
@@ -84,11 +93,24 @@ def _parse(argv):
     parser.error(f"--results takes nothing else, not {' '.join(given)}")
   if args.study and args.table:
     parser.error("--table and --study are two things; give one of them")
+  if args.table in published.TABLES:
+    _check_published(parser, args, given)
+    return argparse.Namespace(**{**vars(args), "scale": "paper"})
   if args.table and not args.scale:
     parser.error("--table needs --scale")
   if not (args.table or args.study or args.compare or args.results):
     parser.error("one of --table, --study, --compare and --results is required")
   return args
+
+
+def _check_published(parser, args, given):
+  """Tells which flags do not go with a table of another paper."""
+  wanted = ("--table", "--scale", "--rows", "--gin_param", "--gin_file", "--json",
+            "--tpu", "--bucket", "--t5_tfds_data_dir")
+  others = [flag for flag in given if flag not in wanted]
+  if args.scale == "laptop" or others:
+    parser.error(f"--table={args.table} prints the commands of its paper's scale, and "
+                 f"counts; leave out {' '.join(others) or '--scale=laptop'}")
 
 
 def _compare(args):
@@ -100,8 +122,15 @@ def _compare(args):
 
 def _results(args):
   """Draws the studies of a folder; returns the status."""
+  folder = pathlib.Path(args.results)
   with _ending():
-    print(f"Wrote {forest.plot(pathlib.Path(args.results))}")
+    print(f"Wrote {forest.plot(folder)}")
+    for study in studies.STUDIES.values():
+      lines = folder / f"{study.name}.jsonl"
+      if study.is_map and lines.exists():
+        heat_map.plot(study, study_report.read(lines, study, plan.Settings(None, None)),
+                      lines.with_suffix(".png"))
+        print(f"Wrote {lines.with_suffix('.png')}")
   return 0
 
 
@@ -111,7 +140,17 @@ def _work(args):
     return functools.partial(_results, args)
   if args.compare:
     return functools.partial(_compare, args)
+  if args.table in published.TABLES:
+    return _published(args)
   return _study(args) if args.study else _table(args)
+
+
+def _published(args):
+  """Checks the flags of another paper's table; returns what prints it."""
+  rows = _rows(published.TABLES[args.table], args.rows, f"--table={args.table}")
+  settings = plan.Settings(
+      None, None, None, _flags(args), args.gin_param, args.gin_file)
+  return functools.partial(_print_published, rows, args, settings)
 
 
 def _table(args):
@@ -141,7 +180,7 @@ def _study(args):
     raise checks.Error(
         f"--task is {args.task!r}, but the tasks of --study={study.name} "
         f"are {', '.join(tasks)}; use one of these.")
-  if not args.gin_file:
+  if study.needs_data and not args.gin_file:
     raise checks.Error("--study needs --gin_file=data.gin, which names its texts; "
                        "python -m synthesizer_mtf.tools.prepare_studies makes it.")
   settings = plan.Settings(
@@ -174,20 +213,38 @@ def _flags(args):
 
 def _print_commands(table, rows, args, settings):
   """Prints the commands of the paper's scale, and writes them as JSON lines."""
-  lines = []
-  for title, command in plan.paper_commands(
-      table, rows, f"{args.bucket}/reproduce", settings):
-    print(f"# Table {table.number}, {title}\n"
-          f"{plan.shown(command)[2:]}\n")
-    lines.append({"table": table.number, "title": title, "command": command})
+  lines = _print_all(f"Table {table.number}", table.number, plan.paper_commands(
+      table, rows, f"{args.bucket}/reproduce", settings))
   if args.json:
     tabular.write_json(lines, args.json)
   return 0
 
 
+def _print_all(table_title, number, commands_with_titles):
+  """Prints commands; returns a dict for each."""
+  lines = []
+  for title, command in commands_with_titles:
+    print(f"# {table_title}, {title}\n{plan.shown(command)[2:]}\n")
+    lines.append({"table": number, "title": title, "command": command})
+  return lines
+
+
+def _print_published(rows, args, settings):
+  """Prints another paper's table: its commands, its figures and our counts."""
+  table = published.TABLES[args.table]
+  lines = _print_all(table.title, args.table, table.commands(
+      rows, f"{args.bucket}/reproduce", settings))
+  with _ending():
+    counts = published.count(args.table, rows)
+  print(f"{table.title}:\n\n{published.markdown(args.table, counts)}")
+  if args.json:
+    tabular.write_json([*lines, *counts], args.json)
+  return 0
+
+
 def _claim(folder, settings):
-  """As `commands.claim`."""
-  commands.claim(folder, {
+  """As `pipeline.claim`."""
+  pipeline.claim(folder, {
       "steps": settings.steps, "finetune_steps": settings.finetune_steps,
       "gin_params": settings.gin_params})
 
@@ -197,6 +254,7 @@ def _run_table(table, rows, args, settings, places):
   folder = plan.folder_of(table, args.output_dir)
   runs = plan.runs(
       table, rows, args.seeds or [1, 2], args.output_dir, settings)
+  _check_first(runs)
   report = reports.Report(
       table, rows, runs, settings, machine.state())
   if table.speed and args.speed_rounds:
@@ -210,9 +268,17 @@ def _run_study(study, rows, args, settings, places, path, known):
   runs = study_runs.runs(
       study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
   report = study_report.Report(study, known, runs, settings, machine.state())
+  _check_first([run for run in runs if not report.is_known(run)])
+  draw = heat_map.plot if study.is_map else curves.plot
   return _run(report, [run for run in runs if not report.is_known(run)], places,
               path, args.json,
-              lambda path: curves.plot(study, report.lines_of_runs(), path))
+              lambda path: draw(study, report.lines_of_runs(), path))
+
+
+def _check_first(runs):
+  with _ending():
+    first_check.check(
+        stage for run in runs if not run.is_done() for stage in run.stages())
 
 
 def _run(report, runs, places, path, json_path, draw):
@@ -261,7 +327,10 @@ def _parser():
   parser = argparse.ArgumentParser(
       prog="reproduce", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--table", type=int, choices=sorted(tables.TABLES))
+  parser.add_argument(
+      "--table", type=lambda text: int(text) if text.isdigit() else text,
+      choices=[*sorted(tables.TABLES), *published.TABLES],
+      help="of arXiv:2005.00743; or that of Long Range Arena or Narang et al. 2021")
   parser.add_argument("--study", choices=sorted(studies.STUDIES))
   parser.add_argument("--scale", choices=("paper", "laptop"), help="of a table")
   parser.add_argument("--compare", nargs=2, metavar=("A.jsonl", "B.jsonl"),

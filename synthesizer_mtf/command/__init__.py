@@ -1,1 +1,1 @@
-"""Around T5's main: checks, checkpoints, clusters, and messages."""
+"""Additions to T5's main: checks, clusters, and messages."""

@@ -1,16 +1,15 @@
 """One job over several processes or machines, without TPUs.
 
-The launcher is started once for each task of a cluster, with the same command
-and with TensorFlow's own description of it in the environment variable
-`TF_CONFIG`, which `tf_config.py` reads.
+The user starts the launcher once for each task of a cluster, with the same command. The
+environment variable `TF_CONFIG`, which `tf_config.py` reads, describes the cluster in
+TensorFlow's format.
 
-Each process starts a TensorFlow server. The chief runs the job in a session on
-its own server, reads the data and writes the checkpoints; the workers only
-compute what Mesh TensorFlow places on the devices of theirs, which
-`utils.run.mesh_devices` names. At the end the chief tells each worker so
-through a queue that lives there. Until then each side asks the other for a sign
-of life, because neither TensorFlow's sessions, which wait for a lost worker for
-ever, nor its servers, which do not notice a lost chief, end by themselves.
+Each process starts a TensorFlow server. The chief runs the job in a session on its own
+server, reads the data and writes the checkpoints. The workers only compute what Mesh
+TensorFlow places on their devices, which `utils.run.mesh_devices` names. At the end the
+chief notifies each worker through a queue on the worker's server. Until then chief and
+workers send each other heartbeats. TensorFlow needs them: its sessions wait for a lost
+worker for ever, and its servers do not notice a lost chief.
 """
 
 from collections.abc import Callable
@@ -30,8 +29,8 @@ from synthesizer_mtf.command import tf_config
 import tensorflow.compat.v1 as tf
 
 _DONE, _FAILED = 0, 1  # What the chief tells the workers.
-_PERIOD = 1.  # Seconds between two signs of life.
-_CALL = 5.  # Seconds after which a question has no answer.
+_PERIOD = 1.  # Seconds between two heartbeats.
+_CALL = 5.  # Seconds until a call times out.
 
 
 class LostProcess(checks.Error):
@@ -40,16 +39,16 @@ class LostProcess(checks.Error):
 
 def of_environment(
     on_loss: Callable[[LostProcess], None] | None) -> Callable[..., None]:
-  """What runs a job: in the cluster of `TF_CONFIG`, or in this process alone.
+  """A function that runs a job in the cluster of `TF_CONFIG`, or in this process.
 
-  Alone it runs without this variable, and with `--tpu`.
+  Without this variable, and with `--tpu`, the job runs in this process alone.
 
   Args:
     on_loss: a function of a `LostProcess`, called in another thread while
-      TensorFlow may wait for the lost process; it has to end this one.
+      TensorFlow may wait for the lost process; it has to end this process.
 
   Returns:
-    a function of a job, which is a function without arguments. It raises a
+    a function of a job; a job is a function without arguments. It raises a
     ValueError if the mesh does not describe a cluster that this process can join,
     and LostProcess if another process failed, does not answer or never started.
 
@@ -63,13 +62,13 @@ def of_environment(
                        f"{tf_config.VARIABLE} describes a cluster: leave out the "
                        f"flag{tf_config.ALONE}.")
   tasks, own = tf_config.read(os.environ[tf_config.VARIABLE])
-  # gin's parameters are known when the job begins.
+  # gin's parameters are known only when the job begins.
   return lambda job: Cluster(tasks, own, on_loss).run(job)
 
 
 @gin.configurable(module="synthesizer_mtf")
 class Cluster:
-  """What this process does in the cluster."""
+  """The role of this process in the cluster."""
 
   def __init__(self, tasks: list[tf_config.Task], own: tf_config.Task,
                on_loss: Callable[[LostProcess], None] | None,
@@ -80,10 +79,9 @@ class Cluster:
       tasks: a list of all `Task`s, that of the chief first.
       own: the `Task` of this process.
       on_loss: see `joined`.
-      timeout_seconds: a process that does not answer for this long counts as
-        lost, a number.
-      start_timeout_seconds: how long to wait for the other processes to start,
-        a number.
+      timeout_seconds: a number; a process that does not answer for this long counts
+        as lost.
+      start_timeout_seconds: a number, the longest wait for other processes to start.
 
     Raises:
       ValueError: a time is not a positive number.
@@ -102,7 +100,7 @@ class Cluster:
     self._server = None
 
   def run(self, job: Callable[[], None]) -> None:
-    """Leads the job on the chief, and follows it on a worker.
+    """Runs the job on the chief, and serves it on a worker.
 
     Args:
       job: a function without arguments, called on the chief.
@@ -138,7 +136,7 @@ class Cluster:
         with heartbeat.in_background(functools.partial(self._give_up, peers)):
           job()
       except tf.errors.OpError:
-        heartbeat.check()  # Was it for want of a worker?
+        heartbeat.check()  # Raises if a lost worker is the reason.
         raise
       told = _DONE
     finally:
@@ -146,7 +144,7 @@ class Cluster:
         peer.tell(told)
 
   def _give_up(self, peers, lost):
-    """Ends all processes while TensorFlow waits for a lost one."""
+    """Ends all processes although TensorFlow waits for a lost one."""
     for peer in peers:
       peer.tell(_FAILED)
     self._on_loss(lost)
@@ -191,8 +189,8 @@ def start_server(
   Args:
     tasks: a list of all `Task`s.
     own: the `Task` of this process.
-    devices: a list of `tf.DeviceSpec`, the mesh. The server has as many CPU
-      devices as it uses of this process.
+    devices: a list of `tf.DeviceSpec`, the mesh. The server gets as many CPU devices
+      as the mesh uses in this process.
 
   Returns:
     a `tf.distribute.Server`.
@@ -217,23 +215,23 @@ def start_server(
 
 
 class Peer:
-  """A process of the cluster that is asked and told."""
+  """Another process of the cluster."""
 
   def __init__(self, task: tf_config.Task, timeout: float):
-    """Connects to nothing yet.
+    """Declares the parameters; does not connect yet.
 
     Args:
       task: a `Task`.
       timeout: the longest time without answer, in seconds.
     """
     self.task = task
-    self.silent_since = None  # When a call without answer began, or None.
+    self.silent_since = None  # The start of an unanswered call, or None.
     self._timeout = timeout
     self._devices = []
     self._probe = None
 
   def listens(self) -> bool:
-    """Tells whether anything listens at the address."""
+    """Whether anything listens at the address."""
     host, port = self.task.address.split(":")
     try:
       with socket.create_connection((host, int(port)), timeout=_CALL):
@@ -243,7 +241,7 @@ class Peer:
     return self.silent_since is None
 
   def ask(self) -> None:
-    """Asks the server of this process for a sign of life: its devices."""
+    """Asks the server of this process for its devices, as a heartbeat."""
     asked = time.monotonic()
     try:
       if self._probe is None:
@@ -253,11 +251,11 @@ class Peer:
                        for d in self._probe.list_devices()]
       self.silent_since = None
     except tf.errors.OpError:
-      self._probe = None  # A server that came back knows no old sessions.
+      self._probe = None  # A restarted server does not know old sessions.
       self.silent_since = self.silent_since or asked
 
   def check_devices(self, devices: list[tf.DeviceSpec]) -> None:
-    """Raises a ValueError if a device of the mesh was missing when asked."""
+    """Raises a ValueError if the last answer lacked a device of the mesh."""
     for spec in devices:
       name = spec.to_string()
       here = name.startswith(self.task.device + "/")
@@ -267,7 +265,7 @@ class Peer:
             f"only {', '.join(self._devices)}; name one of these.")
 
   def tell(self, number: int) -> None:
-    """Leaves a number in the mailbox of this process, if it answers."""
+    """Puts a number into the mailbox of this process, if it answers."""
     if self.silent_since is not None:
       return
     try:
@@ -277,14 +275,14 @@ class Peer:
 
 
 class Mailbox:
-  """A queue in the memory of a worker's server, for any process."""
+  """A queue on a worker's server, which any process can use."""
 
   def __init__(self, task: tf_config.Task, timeout: float = 0):
-    """Opens the mailbox; it is there as soon as anybody uses it.
+    """Opens the mailbox; the first use creates the queue.
 
     Args:
-      task: the `Task` that it belongs to.
-      timeout: how long a call may take, in seconds; 0 for any time.
+      task: the `Task` that the mailbox belongs to.
+      timeout: the longest time of a call, in seconds; 0 for no limit.
     """
     with tf.Graph().as_default() as graph, tf.device(f"{task.device}/cpu:0"):
       queue = tf.FIFOQueue(
@@ -307,12 +305,12 @@ class Mailbox:
 
 def open_session(task: tf_config.Task, graph: tf.Graph,
                  timeout: float) -> tf.Session:
-  """Returns a session on the server of a task, which uses no other task.
+  """Returns a session that uses only the server of one task.
 
   Args:
     task: a `Task`.
     graph: a `tf.Graph`.
-    timeout: how long a call may take, in seconds; 0 for any time.
+    timeout: the longest time of a call, in seconds; 0 for no limit.
   """
   config = tf.ConfigProto(device_filters=[task.device],
                           operation_timeout_in_ms=int(1000 * timeout))
@@ -320,20 +318,20 @@ def open_session(task: tf_config.Task, graph: tf.Graph,
 
 
 class Heartbeat:
-  """Notices that a process of the cluster does not answer any more."""
+  """Notices when a process of the cluster no longer answers."""
 
   def __init__(self, peers: list[Peer], timeout: float):
     """Declares the parameters.
 
     Args:
       peers: a list of `Peer`.
-      timeout: how long a peer may be silent, in seconds.
+      timeout: the longest silence of a peer, in seconds.
     """
     self._peers = peers
     self._timeout = timeout
 
   def poll(self) -> None:
-    """Asks each peer once; raises LostProcess if one was silent too long."""
+    """Asks each peer once; raises LostProcess if one has been silent too long."""
     for peer in self._peers:
       peer.ask()
       silent = peer.silent_since is not None

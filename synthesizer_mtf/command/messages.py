@@ -1,7 +1,7 @@
 """One last line for an exception that ends a command: what is wrong, and what to do.
 
-What our own checks find wrong is a `checks.Error`, which says all that the user needs.
-For any other exception the line also names a file, which holds the traceback.
+Our own checks raise a `checks.Error`, whose message says all that the user needs. For
+any other exception the line also names a file with the traceback.
 """
 
 from collections.abc import Iterable
@@ -24,18 +24,18 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 import t5.models
 
-# With these begin the lines that gin appends to the message of an exception.
+# The beginnings of lines that gin appends to the message of an exception.
 _PLACES = ("  In call to configurable", "  In file", "  In bindings string")
 
 
 @contextlib.contextmanager
 def ending(name: str) -> Iterator[None]:
-  """Ends a command with one last line where an exception would end it.
+  """Ends a command with one last line instead of an exception.
 
-  The status is 1; where a signal has ended it, 128 and the number of the signal.
+  The exit status is 1, or 128 plus the signal's number if a signal ended the command.
 
   Args:
-    name: of the command.
+    name: the name of the command.
   """
   try:
     yield
@@ -47,13 +47,13 @@ def ending(name: str) -> Iterator[None]:
 
 
 def last_line(name: str, error: Exception) -> str:
-  """Returns the last line of a command, and prints what stands above it.
+  """Returns the last line of a command, and prints the lines above it.
 
-  That is the traceback, with `--verbosity=1`, and where gin was.
+  These are the traceback, with `--verbosity=1`, and gin's location.
 
   Args:
-    name: of the command.
-    error: what ends it.
+    name: the name of the command.
+    error: the exception that ends the command.
   """
   trace = "".join(traceback.format_exception(error))
   if logging.get_verbosity() >= logging.DEBUG:
@@ -66,7 +66,7 @@ def last_line(name: str, error: Exception) -> str:
 
 
 def _keep(name, trace):
-  """Writes a traceback to a file, and returns what says so."""
+  """Writes a traceback to a file, and returns a sentence that names the file."""
   try:
     with tempfile.NamedTemporaryFile(
         "w", prefix=f"{name}_", suffix=".txt", delete=False, encoding="utf-8",
@@ -79,12 +79,12 @@ def _keep(name, trace):
 
 
 def _split(error):
-  """Separates what an exception says from where gin was.
+  """Separates an exception's message from gin's location.
 
-  gin appends the configurable, its scope and the line of the gin file, each on lines of
-  its own; for a macro without a value the whole configuration, which is left out. Of
-  what others say the first paragraph counts: TensorFlow lists operations below it. Only
-  of what it traces itself the last one counts.
+  gin appends the configurable, its scope and the line of the gin file, on separate
+  lines. For a macro without a value it appends the whole configuration, which is
+  dropped. Other messages are cut to the first paragraph, as TensorFlow lists operations
+  below it. Messages with TensorFlow's own traceback are cut to the last paragraph.
 
   Args:
     error: an exception.
@@ -103,13 +103,13 @@ def _split(error):
   if not isinstance(error, checks.Error):
     said = said[-1:] if said[0] == "in user code:" else said[:1]
   sentence = " ".join(map(str.strip, "\n".join(said).splitlines()))
-  if " " not in sentence:  # As "'key'" of a KeyError, or nothing.
+  if " " not in sentence:  # Such as "'key'" of a KeyError, or an empty message.
     sentence = f"{type(error).__name__}: {sentence}".removesuffix(": ")
   return sentence, lines[first:]
 
 
 def _of_syntax(error):
-  """What is wrong in a line of gin, with its file or flag."""
+  """The syntax error in a line of gin, with its file or flag."""
   if isinstance(error, tokenize.TokenError):
     said, place = error.args if len(error.args) == 2 else (error.args[0], ("?",))
     return (f"line {place[0]} of a gin file, or of all --gin_param: {said}; close each "
@@ -123,17 +123,18 @@ def _of_syntax(error):
     meant = f"{known} or " if re.fullmatch(r"[\w./*~-]+", value) else ""
     return (f"{where}: Unable to parse value in {line}; write {meant}a number, a text "
             "in quotes, @FUNCTION or %MACRO.")
-  return f"{where}: {error.msg} {line}".strip()
+  return (f"{where}: {error.msg} {line}; write each binding as PARAMETER = VALUE, on a "
+          "line of its own.")
 
 
 def _bindings_in(sentence: str) -> str:
-  """Returns the gin bindings whose string a message cites, in parentheses.
+  """Returns the gin bindings of strings that a message quotes, in parentheses.
 
-  Not every message of T5 and Mesh says which parameter a bad file name, task or
+  Some messages of T5 and Mesh do not say which parameter a wrong file name, task or
   vocabulary came from.
   """
   found = []
-  # gin would break lines, and values, that are long.
+  # By default gin breaks long lines and values.
   for line in gin.config_str(max_line_length=10_000).splitlines():
     parameter, _, value = line.partition(" = ")
     text = value.strip("'\"")
@@ -144,13 +145,13 @@ def _bindings_in(sentence: str) -> str:
 
 
 def _remedy(sentence: str) -> str:
-  """Says which names there are in the place of a wrong one, or what to do.
+  """Returns the valid names instead of a wrong one, or another remedy.
 
   Args:
     sentence: the message of an exception of gin, seqio or TensorFlow.
 
   Returns:
-    the end of a sentence, or "".
+    the end of the sentence, or "".
   """
   remedy = next((f"; {what}." for text, what in _REMEDIES.items()
                  if text in sentence), "")
@@ -195,7 +196,7 @@ def _files(match: re.Match) -> Iterable[str]:
           for path in pathlib.Path(folder).rglob("*.gin")]
 
 
-# Messages of a wrong name, and what gives the right ones.
+# Messages about wrong names, and functions that return the valid names.
 _NAMES = {
     r"No configurable matching (?:reference )?'@?(?:.*[./])?(.*?)(?:\(\))?'":
         _configurables,

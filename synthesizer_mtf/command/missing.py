@@ -1,8 +1,13 @@
-"""What a command was not given and has no honest default: nothing starts without."""
+"""Checks for missing parameters, and warnings about unused ones.
+
+A parameter without a sensible default is required.
+"""
 
 from collections.abc import Sequence
+import re
 
 from absl import flags
+from absl import logging
 import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
@@ -11,18 +16,18 @@ import tensorflow.compat.v1 as tf
 
 _TASK = "--gin_param=\"MIXTURE_NAME = 'TASK'\", with the name of a task"
 _PLACEHOLDER = "glue_v002_proportional"  # "Override these values", says T5's file.
-# Those of Mesh TensorFlow, in every model file of T5's.
+# Mesh TensorFlow's values of the sizes that every model file of T5 binds.
 _SIZES = {"num_layers": 6, "d_model": 1024, "d_ff": 4096, "num_heads": 8, "d_kv": 128}
 
 
 def check_words(argv: Sequence[str]) -> None:
-  """Checks what stands beside the gin files: that a folder is named, and no other word.
+  """Checks that the command names a model folder and has no words besides flags.
 
   Args:
     argv: the command, without its flags.
 
   Raises:
-    ValueError: a word is no flag, or --model_dir is missing.
+    ValueError: a word is not a flag, or --model_dir is missing.
   """
   for word in argv[1:]:
     flag = "--gin_file=" if word.endswith(".gin") else (
@@ -34,13 +39,13 @@ def check_words(argv: Sequence[str]) -> None:
 
 
 def check(model_dir: str) -> None:
-  """Checks that data, a mesh and a model were named, once gin is parsed.
+  """Checks that gin, once parsed, names data, a mesh and a model.
 
   Args:
-    model_dir: where the model is. One that has a checkpoint may go on.
+    model_dir: the model folder. A model with a checkpoint may continue.
 
   Raises:
-    ValueError: the first that is missing, and the gin file that has it.
+    ValueError: one is missing; the message names the first, and a gin file for it.
   """
   _check_mesh()
   if gin_files.bound("utils.run.mode", "train") != "train":
@@ -51,6 +56,29 @@ def check(model_dir: str) -> None:
   if not checkpoints.find(model_dir):
     _check_task()
     _check_model()
+
+
+def tell_unused(params: Sequence[str]) -> None:
+  """Warns of unused macros, once gin is parsed.
+
+  Gin files may have unused macros, but an unused macro in --gin_param is a mistake.
+
+  Args:
+    params: the values of --gin_param.
+  """
+  bindings = gin_files.bindings()
+  read = set(re.findall(r"%([\w.]+)", repr([*bindings.values()])))
+  for name in re.findall(r"^\s*(\w+) *=", "\n".join(params), re.MULTILINE):
+    if (name, "gin.macro") in bindings and name not in read:
+      logging.warning("`%s` is given by --gin_param, but nothing reads it.%s", name,
+                      _parameters_named(name))
+
+
+def _parameters_named(name):
+  """A sentence with the bound parameters that have the name of a macro, or ""."""
+  found = {f"{selector.rpartition('.')[2]}.{name}"
+           for (_, selector), values in gin_files.bindings().items() if name in values}
+  return f" Did you mean {' or '.join(sorted(found))}?" if found else ""
 
 
 def _is_bound(parameter):
@@ -77,7 +105,7 @@ def _check_mesh():
 
 
 def _check_task():
-  """T5's dataset.gin has a task that is to be overridden."""
+  """Checks that the user overrides the placeholder task of T5's dataset.gin."""
   given = [*(flags.FLAGS.gin_param or ()), *map(_text, flags.FLAGS.gin_file or ())]
   if gin_files.bound("%MIXTURE_NAME", None) == _PLACEHOLDER and not any(
       _PLACEHOLDER in text for text in given):
@@ -86,7 +114,7 @@ def _check_task():
 
 
 def _text(path):
-  """What a file of the user's says; one of a package is found elsewhere."""
+  """The text of a user's file; files of packages are not searched here."""
   if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
     return ""
   with tf.io.gfile.GFile(path) as f:
@@ -94,7 +122,7 @@ def _text(path):
 
 
 def _check_model():
-  """All model files bind the kind of model, or other sizes than Mesh TensorFlow's."""
+  """Checks for a model file: each binds the model's kind, or sizes unlike Mesh's."""
   sizes = {name: gin_files.bound(f"%{name}", None) for name in _SIZES}
   if sizes == _SIZES and not _is_bound("utils.run.model_type"):
     raise checks.Error(

@@ -1,11 +1,11 @@
-"""What `TF_CONFIG` says of a cluster, and whether the mesh lies on it.
+"""Reads the cluster of `TF_CONFIG`, and checks that the mesh lies on it.
 
-The environment variable holds TensorFlow's own description:
+The environment variable has TensorFlow's format:
 
   {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"]},
    "task": {"type": "worker", "index": 1}}
 
-What the processes then do is in `cluster.py`.
+`cluster.py` has the actions of the processes.
 """
 
 import json
@@ -45,7 +45,7 @@ def read(text: str) -> tuple[list[Task], Task]:
     text: a string, see the module's docstring.
 
   Returns:
-    (all tasks, that of the chief first; that of this process).
+    (all tasks, with the chief's first; the task of this process).
 
   Raises:
     ValueError: it describes no cluster with a chief and this process in it.
@@ -60,7 +60,7 @@ def read(text: str) -> tuple[list[Task], Task]:
   own = config.get("task")
   if not isinstance(own, dict) or not {"type", "index"} <= set(own):
     raise _bad("does not say which task this process is")
-  # Both TensorFlow and its users write the index as a string at times.
+  # TensorFlow and its users sometimes write the index as a string.
   found = [t for t in tasks
            if (t.job, str(t.index)) == (own["type"], str(own["index"]))]
   if not found:
@@ -70,7 +70,7 @@ def read(text: str) -> tuple[list[Task], Task]:
 
 
 def _read_cluster(cluster):
-  """Returns the tasks of the value of `cluster`, that of the chief first."""
+  """Returns the tasks in the value of `cluster`, with the chief's first."""
   lists = isinstance(cluster, dict) and all(
       isinstance(v, list) for v in cluster.values())
   if not lists:
@@ -112,7 +112,7 @@ def check_mesh(tasks: list[Task], mesh_shape: str | mtf.Shape,
     a list of `tf.DeviceSpec`, one for each device of the mesh.
 
   Raises:
-    ValueError: it does not; the message names the device.
+    ValueError: the mesh does not lie on the cluster; the message names the device.
   """
   parameter = "`utils.run.mesh_devices`"
   example = json.dumps([f"{t.device}/cpu:0" for t in tasks])

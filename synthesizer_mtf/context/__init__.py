@@ -1,1 +1,1 @@
-"""What one call of a layer sees: its tokens, their positions, who may see whom."""
+"""What one call of a layer sees: tokens, positions and attention mask."""

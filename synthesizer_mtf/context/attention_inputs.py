@@ -1,9 +1,8 @@
-"""What a synthesizing function may look at during one call of its layer.
+"""The inputs that a synthesizing function reads in one call of its layer.
 
 Synthesizing functions never ask whether the model trains, evaluates or decodes.
-They ask `AttentionInputs` for projections, positions, variables and rows of their
-tables, and its class (see `cases.py`) gives the right ones for the mode and the
-packing of the batch.
+They ask `AttentionInputs` for projections, positions, variables and table rows. Its
+subclasses (see `cases.py`) return those of the current mode and packing.
 """
 
 from collections.abc import Callable
@@ -24,20 +23,20 @@ Seen = tuple[mtf.Tensor | None, mtf.Tensor | None]
 class AttentionInputs:
   """The tokens, dimensions and positions of one call of an attention layer.
 
-  This class is that of whole rows, each of one example, and the base of the other
-  cases.
+  This class handles unpacked rows, with one example each. It is the base class of
+  the other cases.
 
   Attributes:
     context: the `transformer.Context` of the stack.
     x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
-    memory: <float>[batch, memory_length, d_model], of which keys and values are
-      made; None in self-attention, where they are made of the tokens.
+    memory: <float>[batch, memory_length, d_model], the source of keys and values;
+      None in self-attention, where `x` is the source.
     heads: the dimension `heads`.
     d_kv: the dimension `d_kv`.
     length: the dimension `length` of the queries.
     memory_length: the dimension `memory_length` of the keys.
     packed: whether rows may hold several examples.
-    on_tpu: whether the graph is made for TPUs.
+    on_tpu: whether the graph is built for TPUs.
   """
 
   packed: ClassVar[bool] = False
@@ -59,24 +58,24 @@ class AttentionInputs:
     self._projections = {}
 
   def with_memory_length(self, memory_length: mtf.Dimension) -> "AttentionInputs":
-    """The same call with as many keys as a layer has made of its memory."""
+    """A copy of these inputs with another number of keys, as Linformer has."""
     other = copy.copy(self)
     other.memory_length = memory_length
     return other
 
   @property
   def batch_dims(self) -> list[mtf.Dimension]:
-    """All dimensions of `x` but `length` and `d_model`."""
+    """All dimensions of `x` except `length` and `d_model`."""
     return self.x.shape.dims[:-2]
 
   @property
   def in_decoder(self) -> bool:
-    """Whether tokens are made one after the other."""
+    """Whether the stack is autoregressive."""
     return self.context.model.autoregressive
 
   @property
   def sees_later(self) -> bool:
-    """Whether queries may see later keys: in encoders and over a prefix."""
+    """Whether queries may attend to later keys, as in encoders and over a prefix."""
     return not self.context.model.fully_autoregressive
 
   @property
@@ -91,22 +90,22 @@ class AttentionInputs:
 
   @property
   def query_position(self) -> mtf.Tensor:
-    """<int32>[length], <int32>[batch, length] where rows are packed, or
-    <int32>[batch] in incremental mode: each query's position in its example."""
+    """Each query's position in its segment: <int32>[length]; <int32>[batch, length]
+    in packed rows; <int32>[batch] in incremental mode."""
     return self.query_index
 
   @property
   def memory_position(self) -> mtf.Tensor:
-    """<int32>[memory_length], or <int32>[batch, memory_length] where rows are
-    packed: each key's position in its example."""
+    """Each key's position in its segment: <int32>[memory_length];
+    <int32>[batch, memory_length] in packed rows."""
     return self.memory_index
 
   @property
   def offset(self) -> mtf.Tensor:
     """<int32>[length, memory_length]: how far each key lies after each query.
 
-    In a packed row indices of an example differ as much as positions do, so
-    that there is no batch; in incremental mode it is <int32>[batch, memory_length].
+    Within a segment, indices differ by as much as positions, so packed rows need no
+    batch dimension. In incremental mode it is <int32>[batch, memory_length].
     """
     query = self.query_index
     return mtf.sub(self.memory_index, query,
@@ -114,17 +113,17 @@ class AttentionInputs:
 
   @property
   def example_length(self) -> mtf.Tensor:
-    """The tokens of each query's example; in a decoder those up to the query.
+    """The token count of each query's segment; in a decoder, up to the query.
 
     Returns:
-      <int32>[batch, length], with fewer dimensions where that is enough.
+      <int32>[batch, length], or fewer dimensions if these suffice.
     """
     if self.in_decoder:
       return self.query_position + 1
     return segments.segment_length(self.context, self.packed)
 
   def once_per_stack(self, key: Any, make: Callable[[], Any]) -> Any:
-    """What `make` returns, made once for the layers of a stack with as many heads.
+    """Caches what `make` returns for all layers of a stack with this head count.
 
     Args:
       key: a hashable name.
@@ -147,16 +146,16 @@ class AttentionInputs:
     return [self.length]
 
   def of_keys(self, tensor: mtf.Tensor) -> mtf.Tensor:
-    """A tensor of the queries' tokens as one of the keys' tokens."""
+    """Renames `length` to `memory_length`."""
     return mtf.replace_dimensions(tensor, self.length, self.memory_length)
 
   def seen_by_id(self, ids: mtf.Tensor) -> Seen:
-    """The keys and the pairs of an `AttentionMask` that the ids of examples allow."""
+    """The keys and pairs of an `AttentionMask` that follow from segment ids."""
     return mtf.not_equal(self.of_keys(ids), 0), None
 
   def own_order(self) -> list[mtf.Tensor]:
-    """<int32>[batch, length], when queries read and when keys are written, where
-    examples that are computed each for itself have prefixes; else nothing."""
+    """The read and write priorities <int32>[batch, length] if segments are computed
+    separately and have prefixes; otherwise nothing."""
     return []
 
   def has_batch(self, tensor: mtf.Tensor) -> bool:
@@ -178,7 +177,7 @@ class AttentionInputs:
 
   @property
   def combined(self) -> mtf.Dimension:
-    """The dimension in which T5 stores heads and d_kv together."""
+    """The dimension that holds heads and d_kv in T5's variables."""
     return mtf.Dimension("heads", self.heads.size * self.d_kv.size)
 
   def project(self, name: str, stddev: float | None = None) -> mtf.Tensor:
@@ -186,7 +185,7 @@ class AttentionInputs:
 
     Args:
       name: the variable's name. The same variable is applied only once.
-      stddev: of the initializer; d_model^-0.5 if None.
+      stddev: standard deviation of the initializer; d_model^-0.5 if None.
 
     Returns:
       <float>[batch, heads, length, d_kv]
@@ -194,15 +193,15 @@ class AttentionInputs:
     return self._project(name, self.x, self.length_dims, stddev)
 
   def project_memory(self, name: str) -> mtf.Tensor:
-    """Keys or values: what is attended to, projected to its heads.
+    """Projects the memory to keys or values.
 
     Args:
       name: the variable's name, stored as T5 stores it.
 
     Returns:
-      <float>[batch, heads, memory_length, d_kv]. In self-attention the layer's
-      decoding state holds it, as `remember` says; that of another memory is made
-      once, before decoding begins.
+      <float>[batch, heads, memory_length, d_kv]. In self-attention it is part of the
+      layer's decoding state (see `remember`). In cross-attention it is computed once,
+      before decoding begins.
     """
     if self.memory is None:
       return self.remember(self.project(name))
@@ -218,8 +217,8 @@ class AttentionInputs:
       d_model = self.context.model.model_dim
       weights = self.variable(
           name, [d_model, self.combined], stddev or d_model.size ** -0.5)
-      # One plain matrix product and a transposition take less time, forward and
-      # backward, than an einsum which splits the heads.
+      # A plain matrix product and a transposition are faster, forward and backward,
+      # than an einsum that splits the heads.
       projected = mtf.replace_dimensions(
           mtf.einsum([x, weights], reduced_dims=[d_model]), self.combined,
           [self.heads, self.d_kv])
@@ -230,13 +229,13 @@ class AttentionInputs:
     return self._projections[key]
 
   def share_query(self) -> None:
-    """Gives all parts the projection `q` of this scope, the layer's."""
+    """Makes all parts of a mixture share the projection `q` of this scope."""
     self._query_scope = tf.get_variable_scope()
 
   def project_query(self) -> mtf.Tensor:
     """The projection `q`, which V and D can share.
 
-    T5 makes 1/sqrt(d_kv) a part of its initializer.
+    As in T5, its initializer includes the factor 1/sqrt(d_kv).
     """
     with tf.variable_scope(self._query_scope or tf.get_variable_scope()):
       return self.project(
@@ -261,14 +260,14 @@ class AttentionInputs:
                       output_shape=self.x.shape)
 
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
-    """Turns what each query made into what all keys hold.
+    """Turns a tensor of this call's tokens into one of all keys.
 
     Args:
       tensor: <float>[batch, heads, length, ...], made from this call's tokens.
 
     Returns:
-      <float>[batch, heads, memory_length, ...]. While decoding it holds the
-      earlier steps too, and the layer's decoding state is updated.
+      <float>[batch, heads, memory_length, ...]. While decoding it includes the
+      earlier steps, and the call updates the layer's decoding state.
     """
     tensor = self.of_keys(tensor)
     if self.context.mode == "first_part":
@@ -300,5 +299,5 @@ class AttentionInputs:
     return tables.cut(table, "memory_length", self.memory_length.size)
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
-    """What `query_rows` and `memory_columns` give together, in one pass if it can."""
+    """Applies `query_rows` and `memory_columns`, in one pass if possible."""
     return self.query_rows(self.memory_columns(table))

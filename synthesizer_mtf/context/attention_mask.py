@@ -1,4 +1,4 @@
-"""Which keys a query may see, as the `transformer.Context` says."""
+"""The attention mask that follows from a `transformer.Context`."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import stack_cache
 import tensorflow.compat.v1 as tf
 
-# Added to the logits of keys that may not be seen, as Mesh TensorFlow does.
+# Added to the logits of masked keys, as in Mesh TensorFlow.
 MASK_VALUE = -1e9
 
 
 class AttentionMask(NamedTuple):
-  """What may be seen. A key is seen if both attributes allow it.
+  """A query attends to a key only if both attributes allow it.
 
   Attributes:
     keys: <bool>[batch, memory_length], False for padding; or None.
@@ -25,7 +25,7 @@ class AttentionMask(NamedTuple):
 
 
 def of_stack(inputs: attention_inputs.AttentionInputs) -> AttentionMask:
-  """The attention mask of one stack; computed once in each.
+  """The attention mask, computed once per stack.
 
   Args:
     inputs: an `AttentionInputs`.

@@ -1,14 +1,14 @@
-"""The cases of what a call of a layer sees, and the one place that chooses among them.
+"""The cases of `AttentionInputs`, and the one function that chooses among them.
 
-`AttentionInputs` itself is that of whole rows, each of one example. The others differ
-from it in where queries and keys are, and so in how tables are read. An operation
-that has to compute otherwise in one of them registers that for its class, by
-`functools.singledispatch`.
+`AttentionInputs` itself handles unpacked rows. The subclasses differ in the positions
+of queries and keys, and so in how they read tables. An operation that needs other code
+for a case registers it for that class with `functools.singledispatch`.
 """
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import decoding_state
 from synthesizer_mtf.context import examples
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import splits
@@ -20,7 +20,7 @@ def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
             key_value_size: int, packed: bool = False,
             memory: mtf.Tensor | None = None,
             per_example: bool = False) -> attention_inputs.AttentionInputs:
-  """What a call of a layer sees, as the class of its case.
+  """The inputs of a layer's call, in the class of its case.
 
   Args:
     context: a `transformer.Context`.
@@ -28,14 +28,16 @@ def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
     num_heads: an integer.
     key_value_size: an integer, d_kv.
     packed: whether rows may hold several examples (see `segments.is_packed`).
-    memory: as of `AttentionInputs`.
-    per_example: whether the layer can compute with each example for itself.
+    memory: as in `AttentionInputs`.
+    per_example: whether the layer can compute each segment separately.
 
   Returns:
     an `AttentionInputs`.
   """
   on_tpu = splits.is_on_tpu(context.mesh)
-  if context.mode == "incremental":
+  if isinstance(context, decoding_state.StepContext):
+    case = DecodingStepInPlace
+  elif context.mode == "incremental":
     case = DecodingStep
   elif not packed:
     case = attention_inputs.AttentionInputs
@@ -49,7 +51,7 @@ def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
 
 
 class PackedRows(attention_inputs.AttentionInputs):
-  """Rows that hold several examples: each row has positions of its own."""
+  """Packed rows: positions differ from row to row."""
 
   packed = True
 
@@ -78,9 +80,9 @@ class PackedRows(attention_inputs.AttentionInputs):
 
 
 class PackedRowsOnTpu(PackedRows):
-  """Packed rows on TPUs, where tables over positions are read late, by products.
+  """Packed rows on TPUs, where matrix products read tables over positions, late.
 
-  To read a table there one entry at a time costs more than all else.
+  On TPUs, reading a table entry by entry costs more than everything else.
   """
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
@@ -91,7 +93,7 @@ class PackedRowsOnTpu(PackedRows):
 
     Returns:
       two tensors <float>[batch, length, position] and <float>[batch, memory_length,
-      memory_position], 1 at the position of each token and 0 elsewhere; made once in a
+      memory_position], 1 at the position of each token and 0 elsewhere; made once per
       stack.
     """
     def make():
@@ -105,11 +107,11 @@ class PackedRowsOnTpu(PackedRows):
 
 
 class PackedExamples(attention_inputs.AttentionInputs):
-  """Packed rows whose examples are computed each for itself (see `examples.py`).
+  """Packed rows whose segments are computed separately (see `examples.py`).
 
-  Logits are made for examples in the place of rows: without `batch` for all
-  positions of an example, with `batch` for the tokens, with all positions of their
-  examples as keys.
+  Logits belong to segments instead of rows. Logits without `batch` cover all positions
+  of a segment. Logits with `batch` belong to tokens; their keys are the positions of
+  the token's segment.
   """
 
   packed = True
@@ -127,7 +129,7 @@ class PackedExamples(attention_inputs.AttentionInputs):
 
 
 class DecodingStep(attention_inputs.AttentionInputs):
-  """One token of each row, after those that the decoding state remembers."""
+  """One token of each row; the decoding state holds the earlier ones."""
 
   @property
   def batch_dims(self) -> list[mtf.Dimension]:
@@ -158,8 +160,19 @@ class DecodingStep(attention_inputs.AttentionInputs):
     return tables.gather_rows(table, self.context.position)
 
 
+class DecodingStepInPlace(DecodingStep):
+  """A `DecodingStep` of our own loops, which writes to their caches in place."""
+
+  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
+    old, = self.context.get_states(1)
+    tensor = decoding_state.write(
+        old, tensor, self.context.position, self.memory_length)
+    self.context.record_new_states([tensor])
+    return tensor
+
+
 def _gather(table, name, position):
-  """Entries of the dimension `name` at the positions of each row."""
+  """Gathers entries along the dimension `name` at each row's positions."""
   every = mtf.rename_dimension(table, name, "table_length")
   return mtf.gather(
       every, position, every.shape.get_dim_by_name("table_length"))
@@ -168,7 +181,7 @@ def _gather(table, name, position):
 def _where(condition, new, old):
   """`new` where the condition holds and `old` elsewhere, in one pass.
 
-  `mtf.where` multiplies and adds, which are four passes over `old`.
+  `mtf.where` multiplies and adds, in four passes over `old`.
 
   Args:
     condition: <bool> with any of the dimensions of `old`.

@@ -1,10 +1,10 @@
-"""The examples of packed rows, each for itself.
+"""The segments of packed rows, computed separately.
 
-Where rows hold several examples, each is laid out from its first position on, and
-attention is computed within it: nothing across examples, and parts of tables where
-a masked row would gather them. How many examples there are, and how long, is found
-out while the graph runs. Examples of about the same length are computed together;
-the cost grows with the sum of their squared lengths.
+Each segment is laid out from its first position on, and attention is computed within
+it. So nothing is computed across segments, and tables are sliced where a masked row
+would gather their entries. The graph finds the number and the lengths of the segments
+while it runs. It computes segments of similar length together; the cost grows with the
+sum of their squared lengths.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import stack_cache
 import tensorflow.compat.v1 as tf
 
-# In a group no example is shorter than this share of the longest; but the last
-# group holds all that is shorter. Together they keep the worst case, many examples
-# of few tokens, near what masked rows cost.
+# In each group but the last, no segment is shorter than this share of the longest. The
+# last group holds all shorter segments. So the worst case, many segments of few tokens,
+# costs about as much as masked rows.
 _SHARE = 0.7
 _GROUPS = 6
 
 
 def can_be_per_example(context: transformer.Context) -> bool:
-  """Whether packed rows can be computed with each example for itself.
+  """Whether the segments of packed rows can be computed separately.
 
-  Not where the layout splits the length, and in ensembles; nor on TPUs, which want
+  They cannot in ensembles, where the layout splits the length, or on TPUs, which need
   static shapes.
   """
   return not context.model.ensemble_dim and splits.is_whole(
@@ -35,34 +35,34 @@ def can_be_per_example(context: transformer.Context) -> bool:
 
 
 def examples(context: transformer.Context) -> "ExamplesOperation":
-  """The examples in the rows of a stack; found once in each."""
+  """The segments in the rows of a stack, found once per stack."""
   return stack_cache.once_per_stack(
       context, "examples",
       lambda: ExamplesOperation(segments.segment_id(context)))
 
 
 class Group(NamedTuple):
-  """Examples of about the same length, as TensorFlow tensors.
+  """Segments of similar length, as TensorFlow tensors.
 
   Attributes:
-    indices: <int32>[examples, positions], of the tokens among all tokens of the
-      batch; some index beyond the end of an example.
-    seen: <float32>[examples, positions], 0 beyond the end of an example.
+    indices: <int32>[examples, positions], indices of the tokens among all tokens of
+      the batch; arbitrary beyond the end of a segment.
+    seen: <float32>[examples, positions], 0 beyond the end of a segment.
   """
   indices: tf.Tensor
   seen: tf.Tensor
 
   @property
   def length(self) -> tf.Tensor:
-    """<int32>[]: the tokens of the longest, or 0 if the group is empty."""
+    """<int32>[]: the length of the longest segment, or 0 if the group is empty."""
     return tf.shape(self.indices)[1]
 
 
 class ExamplesOperation(mtf.Operation):
-  """Finds the examples of each processor's rows.
+  """Finds the segments of each processor's rows.
 
-  Its results have shapes that are not known before the graph runs, so that they
-  are no tensors of Mesh; operations which are lowered later read `layout`.
+  The shapes of its results are unknown before the graph runs, so they cannot be Mesh
+  tensors. Operations that are lowered later read `layout`.
 
   Attributes:
     layout: a list of laid-out tensors, for `Layout.of_slices`.
@@ -85,10 +85,10 @@ class ExamplesOperation(mtf.Operation):
 
 
 class Layout(NamedTuple):
-  """Where the tokens of one processor's rows are.
+  """The order of the tokens of one processor's rows.
 
   Attributes:
-    groups: a list of `Group`, the longest examples first.
+    groups: a list of `Group`, the longest segments first.
     rows: <int32>[tokens of the batch], the row of each token in the joined rows
       of all groups, counted from 1; 0 for padding.
   """
@@ -102,7 +102,7 @@ class Layout(NamedTuple):
 
   @classmethod
   def of_slices(cls, slices: Sequence[tf.Tensor]) -> "Layout":
-    """The layout whose `slices` these are."""
+    """The inverse of `slices`."""
     rows, *rest = slices
     return cls([Group(*pair) for pair in zip(rest[::2], rest[1::2])], rows)
 
@@ -119,7 +119,7 @@ class Layout(NamedTuple):
               for start, stop in _bounds(sizes)]
     indices = tf.concat([tf.reshape(g.indices, [-1]) for g in groups], 0)
     seen = tf.concat([tf.reshape(g.seen, [-1]) for g in groups], 0)
-    # Padding in an example has the index of no token.
+    # Beyond the end of a segment the index is -1, which the sum drops.
     tokens = tf.size(order)
     rows = tf.math.unsorted_segment_sum(
         tf.range(1, tf.size(indices) + 1), tf.where_v2(seen > 0, indices, -1), tokens)
@@ -142,7 +142,7 @@ class Layout(NamedTuple):
     return tf.transpose(found, [2, 0, 1, 3])
 
   def join(self, parts: list[tf.Tensor]) -> tf.Tensor:
-    """Rows of all tokens, 0 for padding: what `unjoin` took apart.
+    """The inverse of `unjoin`: rows of all tokens, 0 for padding.
 
     Args:
       parts: [heads, examples, positions, channels] for each group.
@@ -159,15 +159,15 @@ class Layout(NamedTuple):
 
 
 def _sorted_examples(ids):
-  """The tokens example by example, and the examples by their size.
+  """Sorts the tokens by segment, and the segments by size.
 
   Args:
     ids: <int32>[rows, length]
 
   Returns:
-    <int32>[tokens]: the indices of the tokens, example by example; and for each
-    example, the longest first, where it begins in these, and its size. There are
-    as many examples as tokens; all others have the size 0.
+    <int32>[tokens]: the indices of the tokens, segment by segment; and for each
+    segment, the longest first, its start in these indices, and its size. There are
+    as many entries as tokens; those without a segment have the size 0.
   """
   rows, length = ids.shape.as_list()
   low, high = (tf.cast(end, tf.int64)
@@ -190,7 +190,7 @@ def _sorted_examples(ids):
 
 
 def _bounds(sizes):
-  """Where each group begins and ends among examples sorted by their size."""
+  """The start and end of each group among segments sorted by size."""
   longest = tf.cast(sizes[0], tf.float32)
   limits = [longest * _SHARE ** (i + 1) for i in range(_GROUPS - 1)] + [0.]
   ends = [tf.reduce_sum(tf.cast(tf.cast(sizes, tf.float32) > limit, tf.int32))
@@ -199,7 +199,7 @@ def _bounds(sizes):
 
 
 def _indices(order, first, sizes):
-  """Indices and mask of a group of examples, [examples, positions] each."""
+  """Indices and mask of a group of segments, [examples, positions] each."""
   length = tf.reduce_max(tf.concat([sizes, [0]], 0))
   position = tf.range(length)
   seen = position < sizes[:, None]

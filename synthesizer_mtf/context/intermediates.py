@@ -1,7 +1,7 @@
 """Captured intermediates: the attention weights of each layer, for tools and summaries.
 
-Layers that are called inside `capture` hand out the very tensors they compute with.
-Outside of it nothing is made.
+Layers called inside `capture` hand out the tensors that they compute with. Outside of
+it, capturing adds nothing to the graph.
 """
 
 from collections.abc import Callable
@@ -21,21 +21,21 @@ _captures = []
 
 
 class Capture:
-  """Base class of what can be given to `capture`."""
+  """Base class of the receivers that `capture` takes."""
 
   def capture_weights(self, weights: mtf.Tensor, mask: attention_mask.AttentionMask,
                   inputs: attention_inputs.AttentionInputs) -> None:
-    """Called once by each layer, in its variable scope.
+    """Each layer calls this once, in its variable scope.
 
     Args:
-      weights: <float>[batch, heads, length, memory_length]; may lack `batch`,
-        and is then a softmax over padding, too (see `normalized`).
+      weights: <float>[batch, heads, length, memory_length]. They may lack `batch`;
+        their softmax then includes padding (see `normalized`).
       mask: an `AttentionMask`.
       inputs: an `AttentionInputs`.
     """
 
   def capture_alpha(self, alpha: mtf.Tensor, synthesizers: list[Any]) -> None:
-    """Called before that by each mixture that has weights.
+    """Each mixture with weights calls this, before `capture_weights`.
 
     Args:
       alpha: <float32>[heads, parts], or [parts] if they are per layer.
@@ -45,7 +45,7 @@ class Capture:
 
 @contextlib.contextmanager
 def capture(into: Capture) -> Iterator[Capture]:
-  """Layers that are called inside give their weights to a `Capture`."""
+  """Layers called inside give their weights to a `Capture`."""
   _captures.append(into)
   try:
     yield into
@@ -55,7 +55,7 @@ def capture(into: Capture) -> Iterator[Capture]:
 
 @contextlib.contextmanager
 def without_capture() -> Iterator[None]:
-  """Layers that are called inside give nothing: they are no self-attention."""
+  """Layers called inside capture nothing, as they are not self-attention."""
   before, _captures[:] = _captures[:], []
   try:
     yield
@@ -70,7 +70,7 @@ def are_captured() -> bool:
 
 def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMask,
                  inputs: attention_inputs.AttentionInputs) -> None:
-  """Gives the weights of a layer to what captures them; see `Capture.capture_weights`.
+  """Gives the weights of a layer to `Capture.capture_weights`.
 
   Args:
     make: a function that returns the weights, in any order of dimensions.
@@ -88,20 +88,20 @@ def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMa
 
 def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
                inputs: attention_inputs.AttentionInputs) -> None:
-  """Gives the weights of a mixture; see `Capture.capture_alpha`."""
+  """Gives the weights of a mixture to `Capture.capture_alpha`."""
   for into in [] if inputs.context.mode == "incremental" else _captures:
     into.capture_alpha(alpha, synthesizers)
 
 
 def layer_name() -> str:
-  """The place of the layer that is being called, as "encoder/block_000"."""
+  """The name of the layer that is being called, such as "encoder/block_000"."""
   scope = tf.get_variable_scope().name
   return re.sub(r"/layer_\d+/[^/]*$", "", scope)
 
 
 def normalized(weights: mtf.Tensor,
                mask: attention_mask.AttentionMask) -> mtf.Tensor:
-  """Weights without padding, whose rows sum to 1 or, if nothing is seen, to 0.
+  """Weights without padding. Each row sums to 1, or to 0 if all keys are masked.
 
   Args:
     weights: what `Capture.capture_weights` gets.
@@ -131,11 +131,11 @@ def is_query(inputs: attention_inputs.AttentionInputs) -> mtf.Tensor | None:
 
 
 class CaptureOperation(mtf.Operation):
-  """Gives tensors, once they are lowered, to a function.
+  """Passes tensors to a function once they are lowered.
 
-  It has no outputs. Where a layer runs again in the backward pass, only the
-  forward pass is seen: tensors there must not be used from outside, but an
-  operation inside may.
+  It has no outputs. If a layer runs again in the backward pass, only its forward pass
+  is captured: nothing outside may use the tensors of a forward pass, but an operation
+  inside may.
   """
 
   def __init__(self, tensors: list[mtf.Tensor], receive: Callable[..., None],
@@ -145,7 +145,7 @@ class CaptureOperation(mtf.Operation):
     Args:
       tensors: a list of Mesh tensors.
       receive: a function of as many `tf.Tensor`, and of the boolean `is_tpu`.
-      on_tpu: whether it works inside a TPU's program; if not it is left out.
+      on_tpu: whether `receive` can run in a TPU program; if not, TPUs skip it.
     """
     super().__init__(tensors, name="capture")
     self._receive = receive

@@ -1,8 +1,8 @@
-"""Which tokens of a row belong together: packing, and positions within segments.
+"""The segments of packed rows, and positions within segments.
 
 T5 packs several examples into one row. A synthesized row or column belongs to a
-position within its example and not to its index in the row, so that training on
-packed rows and decoding unpacked ones read the same weights.
+position in its segment, not to an index in the row. So training on packed rows and
+decoding unpacked rows read the same weights.
 """
 
 import mesh_tensorflow as mtf
@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 
 def segment_id(context: transformer.Context) -> mtf.Tensor | None:
-  """The ids which separate the examples of a row, as stock attention sees them.
+  """The segment ids of a row, as stock attention reads them.
 
   Args:
     context: a `transformer.Context`.
@@ -30,13 +30,13 @@ def is_packed(context: transformer.Context,
               declared: bool | None = None) -> bool:
   """Whether rows of the batch may hold several examples.
 
-  This is decided while the graph is built. Mesh TensorFlow makes the ids up as
-  `mtf.minimum(inputs, 1)` when the features carry no segmentation; such ids mark
-  padding only. All other ids may separate examples.
+  This is decided while the graph is built. If the features have no segmentation, Mesh
+  TensorFlow makes ids with `mtf.minimum(inputs, 1)`, which mark padding only. All other
+  ids may separate segments.
 
   Args:
     context: a `transformer.Context`.
-    declared: the user's word for it, True or False; or None.
+    declared: the user's setting, True or False; or None.
 
   Returns:
     a boolean; always False where nothing is marked.
@@ -46,14 +46,14 @@ def is_packed(context: transformer.Context,
     return False
   if declared is not None:
     return declared
-  return not isinstance(ids.operation, mtf.ops.MinMaxOperation)
+  return not isinstance(ids.operation, mtf.MinMaxOperation)
 
 
 def segment_position(context: transformer.Context) -> mtf.Tensor:
   """<int32>[batch, length]: each token's position within its segment.
 
-  Mesh TensorFlow drops the positions of packed rows where the model has no
-  positional embedding, so they are counted from the ids, once per stack.
+  Mesh TensorFlow drops the positions of packed rows if the model has no positional
+  embedding. So they are counted from the ids, once per stack.
   """
   def count():
     index = mtf.range(context.mesh, context.length_dim, tf.int32)
@@ -66,7 +66,7 @@ def segment_position(context: transformer.Context) -> mtf.Tensor:
 
 
 def segment_length(context: transformer.Context, packed: bool) -> mtf.Tensor:
-  """The number of tokens in the example of each token, without padding.
+  """The length of each token's segment, without padding.
 
   Args:
     context: a `transformer.Context`.
@@ -87,7 +87,7 @@ def segment_length(context: transformer.Context, packed: bool) -> mtf.Tensor:
           _same_segment(context, other), tf.int32), reduced_dim=other)
     index = mtf.range(context.mesh, context.length_dim, tf.int32)
     seen = mtf.cast(mtf.not_equal(ids, 0), tf.int32)
-    # An example of padding alone counts as one token, so that nothing is empty.
+    # A segment of padding alone has the length 1, so that none is empty.
     return mtf.maximum(mtf.reduce_max(
         (index + 1) * seen, reduced_dim=context.length_dim), 1)
 

@@ -1,4 +1,4 @@
-"""How the mesh divides a dimension, and the sums over what it divides."""
+"""How the mesh splits dimensions, and sums over split dimensions."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def mesh_dimension(model: transformer.Unitransformer,
   """The dimension of the mesh that T5's layout splits `dim` over, or None.
 
   Args:
-    model: knows mesh and layout in T5; elsewhere both may be None.
+    model: has mesh and layout in T5; elsewhere both may be None.
     dim: a dimension of tensors.
   """
   if model.layout is None or model.mesh_shape is None:
@@ -38,17 +38,17 @@ def is_unsplit(shape: mtf.Shape, mesh_shape: mtf.Shape,
 
 def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
               dims: list[mtf.Dimension], laid_out: Any, output: mtf.Tensor) -> Any:
-  """The sum of what processors have made of their parts of some dimensions.
+  """Adds up the processors' sums over their parts of some dimensions.
 
   Args:
     lowering: the lowering of the operation.
-    operation: an operation, whose name the counter of `plan_pod` gets.
+    operation: an operation; the counter of `plan_pod` gets its name.
     dims: dimensions that `output` has lost in a sum over each processor's part.
     laid_out: the laid-out tensor of these sums.
-    output: the tensor that it is to be.
+    output: the Mesh tensor of the result.
 
   Returns:
-    a laid-out tensor, or one that Mesh adds up when somebody reads it.
+    a laid-out tensor, or one that Mesh adds up when an operation reads it.
   """
   mesh_impl = lowering.mesh_impl(operation)
   axes = [axis for axis in map(mesh_impl.tensor_dimension_to_mesh_axis, dims)
@@ -66,5 +66,5 @@ def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
 
 
 def is_on_tpu(mesh: mtf.Mesh) -> bool:
-  """Whether T5's trainer builds for TPUs: only then it places variables itself."""
+  """Whether T5's trainer builds for TPUs: only there it places variables itself."""
   return mesh.variable_placer_fn != "cpu:0"

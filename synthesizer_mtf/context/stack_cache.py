@@ -1,4 +1,4 @@
-"""What all layers of a stack share, made once."""
+"""A cache of values that all layers of a stack share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +8,10 @@ from mesh_tensorflow.transformer import transformer
 
 def once_per_stack(context: transformer.Context, key: Any,
                    make: Callable[[], Any]) -> Any:
-  """What `make` returns, made once for all layers of a stack.
+  """Calls `make` once for all layers of a stack, and returns its result.
 
-  Layers that run again in the backward pass cannot share tensors, so there each
-  makes its own.
+  Layers that run again in the backward pass cannot share tensors, so each of them
+  calls `make`.
 
   Args:
     context: a `transformer.Context`.

@@ -1,6 +1,6 @@
-"""Tables over positions: cut, repeated, or read at the places that an index tells.
+"""Tables over positions: slicing, tiling and gathering.
 
-`mtf.gather` multiplies with a one-hot matrix; what is here reads.
+`mtf.gather` multiplies with a one-hot matrix; these functions read the entries.
 """
 
 import mesh_tensorflow as mtf
@@ -32,14 +32,14 @@ def tile(table: mtf.Tensor, dim_name: str, size: int) -> mtf.Tensor:
 
 
 def take(tensor: mtf.Tensor, name: str, index: mtf.Tensor) -> mtf.Tensor:
-  """Reads `tensor` at the places of the dimension `name` that `index` tells.
+  """Gathers entries of `tensor` along the dimension `name` at the indices `index`.
 
-  `mtf.gather` multiplies with a one-hot matrix; this reads.
+  `mtf.gather` multiplies with a one-hot matrix; this reads the entries.
 
   Args:
     tensor: [lead..., name, rest...]
-    index: <int32>[lead..., entries] below the size of `name`; its leading
-      dimensions and those of the tensor may differ. Only they can be split.
+    index: <int32>[lead..., entries] below the size of `name`. Its leading dimensions
+      may differ from those of the tensor. Only leading dimensions can be split.
 
   Returns:
     [lead..., entries, rest...] with the leading dimensions of both.
@@ -55,8 +55,8 @@ def take(tensor: mtf.Tensor, name: str, index: mtf.Tensor) -> mtf.Tensor:
         tensor_slice, index_slice, axis=len(lead), batch_dims=len(lead))
 
   def gradient(operation, grad):
-    # Mesh TensorFlow's own gradient cannot take a sum that is still to be made
-    # over the mesh. A layer that runs again has an operation of its own.
+    # Mesh TensorFlow's own gradient does not accept a sum that is still pending over
+    # the mesh. A layer that runs again has its own operation.
     tensor, index = operation.inputs
     return [_add_back(grad, index, tensor.shape, lead), None]
 
@@ -67,7 +67,7 @@ def take(tensor: mtf.Tensor, name: str, index: mtf.Tensor) -> mtf.Tensor:
 
 
 def _add_back(grad, index, shape, lead):
-  """Adds the gradients of all places which read an entry: [*shape]."""
+  """Adds up the gradients of all reads of each entry: [*shape]."""
   size, *rest = shape.dims[len(lead):]
 
   return mtf.slicewise(
@@ -76,11 +76,11 @@ def _add_back(grad, index, shape, lead):
 
 
 def sum_at(values: tf.Tensor, index: tf.Tensor, lead: int, size: int) -> tf.Tensor:
-  """The sums of the values that an index puts at each place.
+  """Adds up the values that have the same index.
 
   Args:
     values: [lead..., entries..., rest...], a TensorFlow tensor.
-    index: <int32>[lead..., entries...] below `size`; negative ones count nowhere.
+    index: <int32>[lead..., entries...] below `size`; negative ones are dropped.
     lead: how many leading dimensions there are.
     size: an integer.
 
@@ -99,7 +99,7 @@ def sum_at(values: tf.Tensor, index: tf.Tensor, lead: int, size: int) -> tf.Tens
 
 def take_pairs(table: mtf.Tensor, name: str, index: mtf.Tensor,
                lead: list[mtf.Dimension]) -> mtf.Tensor:
-  """`take` for an index with several dimensions, as of queries and keys.
+  """`take` for an index with several dimensions, such as queries and keys.
 
   Args:
     table: [lead..., name]
@@ -107,7 +107,7 @@ def take_pairs(table: mtf.Tensor, name: str, index: mtf.Tensor,
     lead: the dimensions that can be split, such as batch and heads.
 
   Returns:
-    [lead..., ...] with the dimensions of both but `name`.
+    [lead..., ...] with the dimensions of both except `name`.
   """
   first = [d for d in index.shape.dims if d in lead]
   pairs = [d for d in index.shape.dims if d not in lead]
@@ -120,12 +120,12 @@ def diagonals(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
               columns: mtf.Dimension) -> mtf.Tensor:
   """A matrix whose diagonals are constant.
 
-  Each row is the one before it, shifted by one: so the entries are repeated with a
-  gap of one place, and no index is made.
+  Each row is the previous row, shifted by one. So the entries are repeated with a gap
+  of one entry, without an index tensor.
 
   Args:
-    before: <float32>[..., distance], of columns `distance` places before the row.
-    after: <float32>[..., distance], of columns `distance` + 1 places after it. Both
+    before: <float32>[..., distance], for columns `distance` before the row.
+    after: <float32>[..., distance], for columns `distance` + 1 after the row. Both
       may have more entries than there are columns.
     rows: a dimension of size n.
     columns: a dimension of size n.
@@ -144,7 +144,7 @@ def diagonals(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
         shifted[..., n - 1:], before.shape.as_list()[:-1] + [n, n])
 
   def add(grad):
-    """The sums over diagonals, of the columns before each row and after it."""
+    """The sums over diagonals, for columns before each row and after it."""
     shifted = tf.pad(_flat(grad, 2), [[0, 0], [0, 0], [n - 1, 0]])
     shifted = tf.pad(tf.reshape(shifted, [-1, n * (2 * n - 1)]), [[0, 0], [0, n]])
     total = tf.reduce_sum(tf.reshape(shifted, [-1, n, 2 * n]), axis=1)
@@ -165,7 +165,7 @@ def diagonals(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
     return [part(operation.inputs[0], lambda t: t[..., n - 1::-1]),
             part(operation.inputs[1], lambda t: t[..., n:2 * n - 1])]
 
-  # Under these names no layout splits what has to be whole.
+  # No layout splits dimensions with these names, which have to be whole.
   whole = [mtf.Dimension("diagonal_rows", n), mtf.Dimension("diagonal_columns", n)]
   matrix = mtf.slicewise(
       repeat, [before, after], output_shape=lead + whole, splittable_dims=lead,
@@ -174,7 +174,7 @@ def diagonals(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
 
 
 def _flat(tensor, kept):
-  """[..., *kept last dimensions] with one dimension before those."""
+  """Flattens all but the `kept` last dimensions into one."""
   return tf.reshape(tensor, [-1] + tensor.shape.as_list()[-kept:])
 
 
@@ -195,7 +195,7 @@ def gather_rows(table: mtf.Tensor, position: mtf.Tensor) -> mtf.Tensor:
   rank = position.shape.ndims
 
   def gather(table_slice, position_slice):
-    # Sequences that have reached their end move on until all have.
+    # Positions of finished sequences keep growing until all have finished.
     position_slice = tf.minimum(position_slice, length.size - 1)
     rows = tf.gather(table_slice, position_slice, axis=axis)
     order = list(range(axis, axis + rank)) + list(range(axis)) + list(
@@ -228,12 +228,12 @@ def gather_table(table: mtf.Tensor, rows: mtf.Tensor,
 def pick(table: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor) -> mtf.Tensor:
   """Entries of each head's table at the given rows and columns, by two products.
 
-  The product with one-hot rows is what a TPU is fast at.
+  TPUs are fast at products with one-hot rows.
 
   Args:
     table: <float>[heads, length, memory_length]
-    rows: <float>[batch, length, position], one-hot, of as many positions as `length`
-      of the table.
+    rows: <float>[batch, length, position], one-hot; `position` has the size of the
+      table's `length`.
     columns: <float>[batch, memory_length, memory_position], likewise.
 
   Returns:
@@ -256,7 +256,7 @@ def add_picked(grad: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor,
 
   Args:
     grad: <float>[batch, heads, length, memory_length]
-    rows: as of `pick`.
+    rows: as in `pick`.
     columns: likewise.
     lead: the table's dimensions before `length`.
 
@@ -304,7 +304,7 @@ class GatherTableOperation(mtf.Operation):
 
 
 class GatherTableGradOperation(mtf.Operation):
-  """Adds the gradients of all places which read an entry of the table."""
+  """Adds up the gradients of all reads of each table entry."""
 
   def __init__(self, forward: GatherTableOperation, grad: mtf.Tensor):
     table, rows, columns = forward.inputs

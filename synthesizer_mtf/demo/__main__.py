@@ -9,7 +9,7 @@ import sys
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.training import checkpoints
@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
   try:
     plan = stages.Plan(args.output_dir, args.attention,
                        stages.SCALES[args.scale])
-    commands.claim(plan.folder, dataclasses.asdict(plan.scale))
+    pipeline.claim(plan.folder, dataclasses.asdict(plan.scale))
   except ValueError as error:
     return _failed(error)
   try:
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _failed(error):
-  """Says why; returns the exit status."""
+  """Prints the reason of a failure; returns the exit status."""
   print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
   return 1
 
@@ -63,7 +63,7 @@ def _parse(argv):
 
 
 def _run(plan):
-  """Runs the stages that are not done; returns how many those were."""
+  """Runs the stages that are not done; returns their number."""
   print("Text: CPython's documentation. Pairs: names in babel's CLDR tables.",
         flush=True)
   counts = data.make(plan.data)
@@ -82,7 +82,7 @@ def _run(plan):
 
 
 def _show(plan, ran):
-  """Prints the predictions, the table, and where everything lies."""
+  """Prints the predictions, the table, and the paths of the results."""
   figures = report.rows(plan)
   lines, picture = plan.folder / "results.jsonl", plan.folder / "loss.png"
   tabular.write_json(figures, lines)
@@ -106,5 +106,5 @@ def _show(plan, ran):
 
 
 if __name__ == "__main__":
-  gc.freeze()  # As the launcher does.
+  gc.freeze()  # As in the launcher.
   sys.exit(main())

@@ -1,24 +1,24 @@
 """The demo's files: text, pairs, a vocabulary, and the gin file naming them.
 
-This is what a user does for text of their own: one document per line, pairs in
-two columns, a SentencePiece model with T5's ids, and five lines of gin.
+Users need the same for their own text: one document per line, pairs in two columns, a
+SentencePiece model with T5's ids, and five lines of gin.
 """
 
 import json
 import pathlib
 
-from synthesizer_mtf.demo import names
+from synthesizer_mtf.demo import name_pairs
 from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tools import train_vocabulary
 
 VOCABULARY_SIZE = 2000
 
-# Asked in the end; none of them is in the training pairs.
+# Questions that the last stage decodes; none is in the training pairs.
 _NUM_QUESTIONS = 12
 
 
 def make(folder: pathlib.Path) -> dict[str, int]:
-  """Writes everything into a folder, or leaves it if it is complete.
+  """Writes all files into a folder, unless it is complete.
 
   Args:
     folder: a `pathlib.Path`.
@@ -30,15 +30,15 @@ def make(folder: pathlib.Path) -> dict[str, int]:
   if not summary.exists():
     folder.mkdir(parents=True, exist_ok=True)
     counts = _write_files(folder)
-    # The last file: where it is, the others are complete.
+    # Written last: if this file exists, the others are complete.
     summary.write_text(json.dumps(counts) + "\n", encoding="utf-8")
-  _write_gin(folder)  # Always, as one of an older version has other paths.
+  _write_gin(folder)  # Always, as an older version's file has other paths.
   return json.loads(summary.read_text(encoding="utf-8"))
 
 
 def _write_files(folder):
   text = dict(zip(("train", "validation"), english.split()))
-  pairs = dict(zip(("train", "validation"), names.split()))
+  pairs = dict(zip(("train", "validation"), name_pairs.split()))
   for split in text:
     _write_lines(folder / f"text.{split}.txt", text[split])
     _write_lines(folder / f"pairs.{split}.tsv", map("\t".join, pairs[split]))

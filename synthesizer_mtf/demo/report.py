@@ -1,4 +1,4 @@
-"""The table, and the picture of the losses."""
+"""The table of figures, and the picture of the losses."""
 
 from collections.abc import Sequence
 import itertools
@@ -23,7 +23,7 @@ _COLUMNS = (
 
 
 def rows(plan: stages.Plan) -> list[dict[str, Any]]:
-  """Returns one dict of figures for each attention of a plan that is done."""
+  """Returns one dict of figures for each attention of a finished plan."""
   found = []
   for notation in plan.attentions:
     pretrained = plan.model_dir(notation, "pretrain")
@@ -44,7 +44,7 @@ def rows(plan: stages.Plan) -> list[dict[str, Any]]:
 
 
 def table(figures: list[dict[str, Any]]) -> str:
-  """Returns the rows as text, the first column to the left, others right."""
+  """Returns the rows as text, with the first column left-aligned, others right."""
   cells = [[heading for _, heading, _ in _COLUMNS]] + [
       [form.format(row[key]) for key, _, form in _COLUMNS] for row in figures]
   lines = tabular.plain(cells, str.rjust)
@@ -53,7 +53,7 @@ def table(figures: list[dict[str, Any]]) -> str:
 
 
 def predictions(plan: stages.Plan) -> list[tuple[str, str]]:
-  """Returns [(question, prediction)] of the file that was decoded."""
+  """Returns [(question, prediction)] of the decoded file."""
   def lines(path):
     return path.read_text(encoding="utf-8").splitlines()
   return list(itertools.zip_longest(
@@ -61,7 +61,7 @@ def predictions(plan: stages.Plan) -> list[tuple[str, str]]:
 
 
 def draw(plan: stages.Plan, path: pathlib.Path) -> None:
-  """Draws the training losses, pre-training and fine-tuning side by side."""
+  """Draws the training losses, with pre-training and fine-tuning side by side."""
   matplotlib.use("Agg")
   from matplotlib import pyplot
   figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), dpi=120)

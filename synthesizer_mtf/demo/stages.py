@@ -1,17 +1,17 @@
-"""What the demo runs, and in which order."""
+"""The commands of the demo, and their order."""
 
 import dataclasses
 import pathlib
 
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import results
 
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-  """How much is done; 20 batches are more than the text held out fills."""
+  """The size of the demo; 20 batches are more than the held-out text fills."""
   pretrain_steps: int
   finetune_steps: int
   eval_batches: int
@@ -20,7 +20,7 @@ class Scale:
 
 SCALES = {
     "full": Scale(300, 250, 20, -1),
-    "test": Scale(4, 4, 1, 8),  # Whether everything runs.
+    "test": Scale(4, 4, 1, 8),  # Tests only that everything runs.
 }
 
 
@@ -28,14 +28,14 @@ class Plan:
   """The stages of all attentions.
 
   Attributes:
-    folder: a `pathlib.Path`, where everything lies.
+    folder: a `pathlib.Path`, the folder of all files.
     attentions: a list of notations; the last one decodes.
     scale: a `Scale`.
   """
 
   def __init__(self, folder: pathlib.Path, attentions: list[str],
                scale: Scale) -> None:
-    """See the attributes; an attention without gin file is a ValueError."""
+    """See the attributes; raises a ValueError for an attention without a gin file."""
     for notation in attentions:
       path = pathlib.Path(gin_files.folder(), _gin_file(notation))
       if not path.exists():
@@ -46,7 +46,7 @@ class Plan:
     self.attentions = attentions
     self.scale = scale
 
-  def stages(self) -> list[commands.Stage]:
+  def stages(self) -> list[pipeline.Stage]:
     """Returns all stages, in order."""
     found = []
     for notation in self.attentions:
@@ -54,11 +54,11 @@ class Plan:
                 self.finetune(notation), self.evaluate(notation)]
     return found + [self.decode(self.attentions[-1])]
 
-  def pretrain(self, notation: str) -> commands.Stage:
+  def pretrain(self, notation: str) -> pipeline.Stage:
     """Trains on span corruption of the text, from scratch."""
     model_dir = self.model_dir(notation, "pretrain")
     steps = self.pretrained_step
-    return commands.Stage(
+    return pipeline.Stage(
         f"pre-train {notation}",
         self._command(model_dir, [
             "dataset.gin", "models/laptop.gin", _gin_file(notation), "cpu.gin",
@@ -67,12 +67,12 @@ class Plan:
         model_dir.with_suffix(".log"),
         lambda: results.latest_step(model_dir) >= steps, range(steps))
 
-  def perplexity(self, notation: str) -> commands.Stage:
-    """Measures the loss on the text held out."""
+  def perplexity(self, notation: str) -> pipeline.Stage:
+    """Measures the loss on held-out text."""
     model_dir = self.model_dir(notation, "pretrain")
     files = self._trained(model_dir, "perplexity_eval.gin")
     step = self.pretrained_step
-    return commands.Stage(
+    return pipeline.Stage(
         f"perplexity {notation}",
         self._command(model_dir, files, {
             "eval_checkpoint_step": step,
@@ -84,12 +84,12 @@ class Plan:
         lambda: results.log_perplexity(model_dir, step) is not None,
         range(self.scale.eval_batches))
 
-  def finetune(self, notation: str) -> commands.Stage:
-    """Goes on with the pairs from the pre-trained checkpoint."""
+  def finetune(self, notation: str) -> pipeline.Stage:
+    """Fine-tunes the pre-trained checkpoint on the pairs."""
     source = self.model_dir(notation, "pretrain")
     model_dir = self.model_dir(notation, "finetune")
     checkpoint = source / f"model.ckpt-{self.pretrained_step}"
-    return commands.Stage(
+    return pipeline.Stage(
         f"fine-tune {notation}",
         self._command(model_dir, self._trained(source, "demo/finetune.gin"), {
             "utils.run.init_checkpoint": str(checkpoint),
@@ -99,10 +99,10 @@ class Plan:
         lambda: results.latest_step(model_dir) >= self.finetuned_step,
         range(self.pretrained_step, self.finetuned_step))
 
-  def evaluate(self, notation: str) -> commands.Stage:
-    """Decodes the names held out, and scores them."""
+  def evaluate(self, notation: str) -> pipeline.Stage:
+    """Decodes the held-out names, and scores them."""
     model_dir = self.model_dir(notation, "finetune")
-    return commands.Stage(
+    return pipeline.Stage(
         f"evaluate {notation}",
         self._command(model_dir, self._trained(model_dir, "eval.gin"), {
             "eval_checkpoint_step": self.finetuned_step,
@@ -112,10 +112,10 @@ class Plan:
         model_dir.with_name("evaluate.log"),
         lambda: bool(results.scores(model_dir, self.finetuned_step)))
 
-  def decode(self, notation: str) -> commands.Stage:
-    """Asks for the German names of a file of English ones."""
+  def decode(self, notation: str) -> pipeline.Stage:
+    """Decodes the German names for a file of English names."""
     model_dir = self.model_dir(notation, "finetune")
-    return commands.Stage(
+    return pipeline.Stage(
         f"decode {notation}",
         self._command(model_dir, self._trained(model_dir, "infer.gin"), {
             "infer_checkpoint_step": self.finetuned_step,
@@ -134,7 +134,7 @@ class Plan:
 
   @property
   def predictions(self) -> pathlib.Path:
-    """What T5 makes of `output_filename`: it adds the step."""
+    """T5's output file: `output_filename` with the step appended."""
     return self.folder / f"predictions.txt-{self.finetuned_step}"
 
   @property
@@ -149,13 +149,13 @@ class Plan:
     return self.folder / notation.lower() / name
 
   def _trained(self, model_dir, gin_file):
-    """The gin files for a model that T5 has trained, and what to do with it."""
+    """The gin files of a trained model, and `gin_file` for its next task."""
     return ["dataset.gin", model_dir / "operative_config.gin", gin_file,
             self.data / "data.gin"]
 
   def _command(self, model_dir, gin_files_, params):
-    return commands.launcher() + [
-        f"--model_dir={model_dir}", *commands.flags(gin_files_, params)]
+    return pipeline.launcher() + [
+        f"--model_dir={model_dir}", *pipeline.flags(gin_files_, params)]
 
 
 _DECODING = {"utils.run.batch_size": 64,

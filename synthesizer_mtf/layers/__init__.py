@@ -1,1 +1,1 @@
-"""Layers that take the place of T5's self-attention, and what they share."""
+"""Layers that replace T5's self-attention, and their common parts."""

@@ -1,9 +1,8 @@
 """The attention layer: masks, dropout, values and decoding state.
 
-The synthesizing functions make logits; everything else happens here, once. How
-the mean of the values is computed fast is in `attend.py`. T5's attention
-dropout is constant along `length`, so that it equals dropout on the values, and no
-large tensor is masked for it.
+The synthesizing functions make logits; this layer does everything else. `attend.py`
+computes the mean of the values fast. T5's attention dropout is constant along `length`,
+so it equals dropout on the values, which needs no mask of a large tensor.
 """
 
 import gin
@@ -56,12 +55,12 @@ class SyntheticAttention(transformer.TransformerLayer):
       relative_attention_type: None, "bias" or "bias_shared" (one table for all
         layers of a stack, as in T5): T5's relative position bias, added to the logits.
       relative_attention_num_buckets: an integer.
-      packed: whether rows may hold several examples. None finds out (see
+      packed: whether rows may hold several examples. None detects it (see
         `segments.is_packed`); True is always right; False promises that no row
-        holds more than one example, and is faster where rows carry ids anyway.
-      softmax: False makes the mixed logits themselves the weights, and those of
-        hidden keys 0. R is then the token mixing of an MLP-Mixer (section 2);
-        its `stddev` should be near max_length^-0.5 to keep the scale.
+        holds more than one example, and is faster if rows carry ids anyway.
+      softmax: False uses the mixed logits themselves as weights, with 0 for masked
+        keys. R is then the token mixing of an MLP-Mixer (section 2); its `stddev`
+        should be near max_length^-0.5 to keep the scale.
 
     Raises:
       ValueError: a parameter is missing or out of range.

@@ -1,16 +1,16 @@
 """A text classifier with one stack: an encoder, a mean over it, and a softmax.
 
-T5's trainer builds it in the place of an encoder-decoder where gin says
+T5's trainer builds it instead of an encoder-decoder if gin binds
 
   make_bitransformer.bitransformer_cls = @EncoderClassifier
 
-as `gin/classifier.gin` does. Its targets are one id, the class, from a
-vocabulary such as `tasks.labels.LabelVocabulary`; the decoder that T5 makes
-beside the encoder only tells the size of that vocabulary, and has no variables.
-So can models be compared that do not decode, such as Linformers in section 4.2
-of the Synthesizer paper.
+as `gin/classifier.gin` does. Its targets are one id, the class, from a vocabulary such
+as `tasks.labels.LabelVocabulary`. T5 also makes a decoder, which only tells the size of
+that vocabulary and has no variables. The classifier compares models that do not decode,
+such as Linformers in section 4.2 of the Synthesizer paper.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import gin
@@ -46,25 +46,31 @@ _POOLINGS = {"mean": _mean, "first": _first}
 class EncoderClassifier(transformer.Bitransformer):
   """softmax(W pooled), with W: d_model -> classes (arXiv:1810.04805, 4.1).
 
-  Variables: `classifier/kernel` [d_model, vocab]; those of the encoder are
-  named as in T5 (`shared/embedding`, `encoder/block_000/...`), so that
-  `utils.run.init_checkpoint` can start from a pre-trained encoder-decoder. As
-  in T5 the size of the vocabulary is rounded up, so that W splits over `vocab`;
-  ids that are no class, such as padding, have no probability.
+  With `hidden_sizes`, W follows layers of these sizes, each with a ReLU, as in Long
+  Range Arena (arXiv:2011.04006); as in T5 none has a bias.
 
-  label_smoothing (over the classes alone), z_loss and loss_denominator are
-  those of T5's `decoder/Unitransformer`.
+  Variables: `classifier/kernel` [d_model or hidden, vocab];
+  `classifier_hidden_0/kernel` [d_model, hidden_0], ...; those of the encoder are
+  named as in T5 (`shared/embedding`, `encoder/block_000/...`), so that
+  `utils.run.init_checkpoint` can start from a pre-trained encoder-decoder. As in T5
+  the size of the vocabulary is rounded up, so that W splits over `vocab`. Ids that are
+  not classes, such as padding, have the probability 0.
+
+  label_smoothing (over the classes only), z_loss and loss_denominator are those of
+  T5's `decoder/Unitransformer`.
   """
 
   def __init__(self, encoder: transformer.Unitransformer,
-               decoder: transformer.Unitransformer, pooling: str = "mean"):
+               decoder: transformer.Unitransformer, pooling: str = "mean",
+               hidden_sizes: Sequence[int] = ()):
     """Declares the parameters; T5's `make_bitransformer` passes the first two.
 
     Args:
       encoder: a `transformer.Unitransformer`.
-      decoder: a `transformer.Unitransformer`, of which no layer is called.
+      decoder: a `transformer.Unitransformer`, whose layers are never called.
       pooling: "mean" of the tokens which are not padding (arXiv:1908.10084,
-        section 3), or the "first" token, as of BERT.
+        section 3), or the "first" token, as in BERT.
+      hidden_sizes: sizes of the layers between the pooled tokens and the softmax.
 
     Raises:
       ValueError: a parameter is out of range.
@@ -72,13 +78,19 @@ class EncoderClassifier(transformer.Bitransformer):
     super().__init__(encoder, decoder)
     if pooling not in _POOLINGS:
       raise checks.Error(
-          f"`EncoderClassifier.pooling` is {pooling!r} but must be one of "
+          f"`{type(self).__name__}.pooling` is {pooling!r} but must be one of "
           f"{', '.join(map(repr, _POOLINGS))}; change it.")
     if encoder.ensemble_dim:
       raise checks.Error(
           f"`Unitransformer.ensemble` is {encoder.ensemble_dim.size}, but "
           "EncoderClassifier trains one model; remove that binding.")
+    if not isinstance(hidden_sizes, list | tuple) or not all(
+        checks.is_whole(size, 1) for size in hidden_sizes):
+      raise checks.Error(
+          f"`{type(self).__name__}.hidden_sizes` is {hidden_sizes!r} but must be a "
+          "list of whole numbers of at least 1; change it.")
     self.pooling = pooling
+    self.hidden_sizes = hidden_sizes
 
   def call_simple(self, inputs: mtf.Tensor, targets: mtf.Tensor,
                   compute_loss: bool, mode: str = tf.estimator.ModeKeys.TRAIN,
@@ -95,7 +107,7 @@ class EncoderClassifier(transformer.Bitransformer):
       mode: a tf.estimator.ModeKeys, or "score".
       variable_dtype: a mtf.VariableDType.
       encoder_sequence_id: must be None: nothing is packed.
-      num_microbatches: an integer, into how many parts the step is split.
+      num_microbatches: an integer, the number of microbatches of a step.
       **of_decoder: ignored.
 
     Returns:
@@ -134,14 +146,26 @@ class EncoderClassifier(transformer.Bitransformer):
     return mtf.reshape(best, best.shape + mtf.Dimension("length", 1))
 
   def _shared_params(self, mesh, variable_dtype):
-    """The embeddings: the encoder's alone, but named as T5 names them."""
+    """The encoder's embeddings, with T5's names for shared ones."""
     twins = transformer.Bitransformer(self.encoder, self.encoder)
     return twins._shared_params(mesh, variable_dtype)
 
   def _logits(self, inputs, compute_loss, mode, variable_dtype,
               num_microbatches):
-    """<float32>[batch, vocab], and what the encoder's layers add to the loss."""
-    # As Mesh TensorFlow makes them, which tells layers that nothing is packed.
+    """<float32>[batch, vocab], and the losses of the encoder's layers."""
+    x, loss = self._pooled(
+        inputs, compute_loss, mode, variable_dtype, num_microbatches)
+    batch = inputs.shape.dims[:-1]
+    for number, size in enumerate(self.hidden_sizes):
+      x = mtf.relu(_dense(x, batch, mtf.Dimension(f"hidden_{number}", size),
+                          variable_dtype, f"classifier_hidden_{number}"))
+    logits = _dense(x, batch, self.output_vocab_dim, variable_dtype, "classifier")
+    is_class = self._is_class(inputs.mesh)
+    return mtf.cast(logits, tf.float32) + attention_mask.bias(is_class), loss
+
+  def _pooled(self, inputs, compute_loss, mode, variable_dtype, num_microbatches):
+    """<float>[batch, d_model], and the losses of the encoder's layers."""
+    # Mesh TensorFlow's own ids, by which layers know that rows are not packed.
     seen = mtf.minimum(inputs, 1)
     x, loss = self.encoder.call_simple(
         inputs, None, compute_loss, mode=mode, variable_dtype=variable_dtype,
@@ -150,15 +174,10 @@ class EncoderClassifier(transformer.Bitransformer):
     pooled = mtf.einsum(
         [mtf.cast(x, tf.float32), _POOLINGS[self.pooling](seen)],
         reduced_dims=[inputs.shape.dims[-1]])
-    logits = mtf.layers.dense(
-        mtf.cast(pooled, x.dtype), self.output_vocab_dim,
-        reduced_dims=[self.encoder.model_dim], use_bias=False,
-        variable_dtype=variable_dtype, name="classifier")
-    is_class = self._is_class(inputs.mesh)
-    return mtf.cast(logits, tf.float32) + attention_mask.bias(is_class), loss
+    return mtf.cast(pooled, x.dtype), loss
 
   def _is_class(self, mesh):
-    """<bool>[vocab]: False for padding, and for ids that round the size up."""
+    """<bool>[vocab]: False for padding, and for ids added by rounding the size up."""
     ids = mtf.range(mesh, self.output_vocab_dim, tf.int32)
     return mtf.logical_and(
         mtf.greater(ids, 0), mtf.less(ids, self._vocab_size))
@@ -168,7 +187,7 @@ class EncoderClassifier(transformer.Bitransformer):
     return self.decoder.output_vocab_size_unpadded
 
   def _loss(self, logits, targets, z_loss):
-    """The sum of the cross entropies; targets of 0 count nothing."""
+    """The sum of the cross entropies, without targets of 0."""
     smoothing = self.decoder.label_smoothing
     wanted = mtf.one_hot(targets, self.output_vocab_dim)
     if smoothing:
@@ -179,6 +198,13 @@ class EncoderClassifier(transformer.Bitransformer):
         logits, wanted, self.output_vocab_dim, z_loss)
     return mtf.reduce_sum(
         losses * mtf.cast(mtf.greater(targets, 0), tf.float32))
+
+
+def _dense(x, batch, size, variable_dtype, name):
+  """<float>[batch, size], of x <float>[batch, ...]."""
+  return mtf.layers.dense(
+      x, size, reduced_dims=(x.shape - batch).dims, use_bias=False,
+      variable_dtype=variable_dtype, name=name)
 
 
 def _check_unpacked(segmentation):

@@ -1,7 +1,7 @@
-"""LightConv and DyConv: convolutions in the place of attention.
+"""LightConv and DyConv: convolutions instead of attention.
 
 Wu et al. 2019, "Pay less attention with lightweight and dynamic convolutions"
-(arXiv:1901.10430): each token is a mean over its neighbours, with weights that
+(arXiv:1901.10430): each token becomes a weighted mean of its neighbours. The weights
 are learned for each distance (LightConv) or predicted from the token (DyConv).
 """
 
@@ -25,26 +25,24 @@ _KERNELS = "per_head", "per_channel"
 
 
 class Convolution(transformer.TransformerLayer):
-  """What both convolutions share: all but the kernel.
+  """Base class of both convolutions: everything except the kernel.
 
-  X = (x v) * sigmoid(x gate), a gated linear unit (GLU); the convolution of X;
-  an output projection. The softmax over the kernel is in float32. The
-  convolution is causal in a decoder, also over the inputs of a prefix language
-  model, and centred in an encoder, where an even kernel reaches one token
-  further to the right, as in the authors' code. A kernel may be longer than the
-  sequence.
+  The layer is a gated linear unit (GLU), X = (x v) * sigmoid(x gate), a convolution of
+  X, and an output projection. The softmax over the kernel is in float32. In a decoder
+  the convolution is causal, also over the inputs of a prefix language model. In an
+  encoder it is centred; as in the authors' code, an even kernel reaches one token
+  further to the right. A kernel may be longer than the sequence.
 
-  Beyond the ends of a sequence, on padding, and on the other examples of a
-  packed row there are zeros, and the kernel is not normalized again, as in the
-  authors' code.
+  Padding, other segments of a packed row, and tokens beyond the ends of a sequence
+  count as zeros. As in the authors' code, the kernel is not normalized again.
 
   Variables: `v`, `gate` [d_model, heads * d_kv] and `o` [heads * d_kv,
   d_model]; `W` makes the kernel; `pointwise` [heads * d_kv, heads * d_kv]; with
   biases `v_bias`, `gate_bias`, `bias` (of the convolution), `pointwise_bias`
   and `o_bias`.
 
-  Departures from the paper: no biases unless asked for, as in T5; DropConnect
-  is constant along `length`, as T5's attention dropout is.
+  Departures from the paper: biases are optional, as T5 has none; DropConnect is
+  constant along `length`, like T5's attention dropout.
   """
 
   variables: ClassVar[Mapping[str, base.Axes]] = {}
@@ -74,15 +72,15 @@ class Convolution(transformer.TransformerLayer):
         as Table 4's sizes imply.
       use_bias: whether projections, convolution and predicted kernels have
         biases.
-      packed: whether rows may hold several examples. None finds out (see
+      packed: whether rows may hold several examples. None detects it (see
         `segments.is_packed`); False promises that none does, and is faster
-        where rows carry ids anyway.
+        if rows carry ids anyway.
 
     Raises:
       ValueError: a parameter is missing or out of range.
     """
     self._name_in_gin = type(self).__name__
-    # Without either, a head's share of d_model, which only the model knows.
+    # Without either it is d_model / num_heads, and only the model knows d_model.
     self._divide_d_model = (
         head_sizes.or_macro(key_value_size, "d_kv") is None)
     self.sizes = head_sizes.HeadSizes(
@@ -115,7 +113,7 @@ class Convolution(transformer.TransformerLayer):
       num_blocks: an integer.
 
     Raises:
-      ValueError: the list is of another length.
+      ValueError: the list has another length.
     """
     sizes = self.kernel_size
     if not isinstance(sizes, (list, tuple)):
@@ -144,8 +142,7 @@ class Convolution(transformer.TransformerLayer):
 
     Raises:
       ValueError: `kernel_size` is a list but the block is not known, heads do
-        not divide d_model, or the layout splits heads or length as it cannot
-        be.
+        not divide d_model, or the layout cannot split heads or length.
     """
     del losses
     self._check_sizes(context.model)
@@ -186,7 +183,7 @@ class Convolution(transformer.TransformerLayer):
           "`length` out of the rules.")
 
   def _inputs(self, context, x):
-    """The `AttentionInputs`; per channel, each channel is a head."""
+    """The `AttentionInputs`; with kernels per channel, each channel is a head."""
     d_kv = self.sizes.key_value_size
     if self._divide_d_model:
       d_kv = context.model.model_dim.size // self.sizes.num_heads
@@ -236,7 +233,7 @@ class Convolution(transformer.TransformerLayer):
     return mtf.Dimension("kernel", self.kernel_size)
 
   def _last(self, values, inputs):
-    """The values of the last tokens before decoding begins; zeros before them.
+    """The values of the last tokens before decoding begins, padded with zeros.
 
     Returns:
       <float>[batch, kernel, heads, d_kv]
@@ -274,7 +271,7 @@ class Convolution(transformer.TransformerLayer):
     raise NotImplementedError
 
   def _weights(self, values, inputs):
-    """<float32>[kernel, heads], with `batch` first where it is predicted."""
+    """<float32>[kernel, heads], with `batch` first if the kernel is predicted."""
     raise NotImplementedError
 
   def _dropout(self, kernel, inputs):
@@ -291,7 +288,7 @@ class Convolution(transformer.TransformerLayer):
     return self._add_bias(f"{name}_bias", projected, inputs)
 
   def _add_bias(self, name, x, inputs, num_dims=1):
-    """Adds a bias with the last dimensions of x, zero at first."""
+    """Adds a bias with the last dimensions of x, initialized with zeros."""
     if not self.use_bias:
       return x
     return x + inputs.variable(name, x.shape.dims[-num_dims:], 0.0)
@@ -301,8 +298,8 @@ class Convolution(transformer.TransformerLayer):
 class LightConv(Convolution):
   """A lightweight convolution (arXiv:1901.10430), LightConv.
 
-  See `Convolution`. The kernel is softmax(W), with W [kernel, heads] drawn as
-  in the authors' code (Glorot).
+  See `Convolution`. The kernel is softmax(W), with W [kernel, heads] initialized
+  as in the authors' code (Glorot).
   """
 
   def _weighted_sum(self, values, first, same, inputs):
@@ -338,7 +335,7 @@ class DyConv(Convolution):
                        reduced_dim=self._kernel_dim)
 
   def _logits(self, values, inputs):
-    """<float>[batch, length, kernel, heads], without `length` in one step."""
+    """<float>[batch, length, kernel, heads], without `length` in incremental mode."""
     tokens = _gather(mtf.replace_dimensions(
         values, [inputs.heads, inputs.d_kv], inputs.combined))
     channels = tokens.shape.dims[-1]
@@ -352,7 +349,7 @@ class DyConv(Convolution):
 
 
 def _gather(x):
-  """Puts the channels of all heads together on each core."""
+  """Gathers the channels of all heads on each core."""
   return mtf.rename_dimension(x, x.shape.dims[-1].name, "channels")
 
 

@@ -1,8 +1,8 @@
-"""T5's attention of the decoder to the encoder's output, computed fast.
+"""T5's cross-attention, computed fast.
 
-It is stock `EncDecAttention`: the same variables, function and dropout. Only the
-way to compute it is that of `attend.py`, and decoding keeps keys and values
-in the order of dimensions in which each step reads them.
+It has the variables, the function and the dropout of stock `EncDecAttention`, but
+`attend.py` computes it. Decoding stores keys and values in the order of dimensions in
+which each step reads them.
 """
 
 import mesh_tensorflow as mtf
@@ -16,8 +16,8 @@ from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.ops import attend
 from synthesizer_mtf.ops import logit_forms
 
-# Options of stock attention which change its variables or its function, with the
-# values that are known here.
+# Options of stock attention that change its variables or its function, with the values
+# that this module supports.
 _KNOWN_OPTIONS = {
     "num_memory_heads": (0, None), "shared_kv": (False,), "combine_dims": (True,),
     "keep_query_heads_dims": (False, None), "z_loss_coeff": (None,),
@@ -26,13 +26,13 @@ _KNOWN_OPTIONS = {
 
 
 def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
-  """The layer itself, or the fast one that takes its place.
+  """The layer itself, or a fast one that replaces it.
 
   Args:
     layer: a `transformer.TransformerLayer`.
 
   Returns:
-    an `EncDecAttention` of this module for a stock one whose options it knows;
+    an `EncDecAttention` of this module for a stock one with supported options;
     `layer` for all others.
   """
   known = type(layer) is transformer_layers.EncDecAttention and is_plain(layer)
@@ -53,8 +53,8 @@ class EncDecAttention(transformer.TransformerLayer):
   """Multi-head dot-product attention to the encoder's output (T5).
 
   Variables: `q`, `k`, `v`, `o` and `enc_dec_relative_attention_bias` as stock
-  `EncDecAttention` stores them. Their scope is the name of the class, so that it
-  has to be the same.
+  `EncDecAttention` stores them. Their scope is the name of the class, so this class
+  has to have the same name.
   """
 
   def __init__(self, stock: transformer_layers.EncDecAttention):

@@ -1,4 +1,4 @@
-"""The parameters which all attention layers take from T5's macros."""
+"""The parameters that all attention layers take from T5's macros."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class HeadSizes:
 
   def __init__(self, layer: str, num_heads: int | None,
                key_value_size: int | None, dropout_rate: float | None):
-    """Takes what is None from the macros `num_heads`, `d_kv`, `dropout_rate`.
+    """Replaces None by the macros `num_heads`, `d_kv` and `dropout_rate`.
 
     Args:
       layer: the gin name of the layer, for messages.
@@ -44,10 +44,10 @@ class HeadSizes:
           "of at least 0 and below 1; change it, or the macro `dropout_rate`.")
 
   def check_layout(self, model: transformer.Unitransformer) -> None:
-    """Raises a ValueError if the layout splits heads that do not divide.
+    """Raises a ValueError if the layout splits heads into unequal parts.
 
     Args:
-      model: knows mesh and layout in T5.
+      model: has mesh and layout in T5.
     """
     mesh_dim = splits.mesh_dimension(
         model, mtf.Dimension("heads", self.num_heads))
@@ -60,7 +60,7 @@ class HeadSizes:
 
   def dropout(self, values: mtf.Tensor,
               inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
-    """T5's attention dropout, on the values: one mask for all queries."""
+    """Applies T5's attention dropout to the values: one mask for all queries."""
     return mtf.dropout(values, inputs.context.train, rate=self.dropout_rate,
                        noise_shape=values.shape - inputs.d_kv)
 

@@ -18,9 +18,9 @@ from synthesizer_mtf.synthesizers import base
 class Linformer(transformer.TransformerLayer):
   """softmax(Q (E K)^T) F V with E, F: length -> k (arXiv:2006.04768).
 
-  Each query sees k mixtures of all positions, so the layer cannot hide later
-  tokens: it is for encoders only, as the Synthesizer paper says (section 4.2).
-  Padding is zeroed before it is mixed. Rows with several examples are refused.
+  Each query attends to k mixtures of all positions, so the layer cannot mask later
+  tokens. It is for encoders only, as the Synthesizer paper says (section 4.2). Padding
+  is zeroed before mixing. Packed rows are refused.
 
   Variables: `q`, `k`, `v`, `o` as T5 stores them; `E` and `F`
   [heads, memory_length, rank], without `heads` if shared between heads, and
@@ -46,7 +46,7 @@ class Linformer(transformer.TransformerLayer):
       share_kv: one projection for keys and values. The "key-value sharing" of
         the Linformer paper (section 4) is this together with share_heads.
       share_layers: one projection for all layers, heads, keys and values of a
-        stack. It is stored with the first of them.
+        stack. It is stored with the first layer.
 
     Raises:
       ValueError: a parameter is missing or out of range.
@@ -77,7 +77,7 @@ class Linformer(transformer.TransformerLayer):
       a tensor with the shape and dtype of x.
 
     Raises:
-      ValueError: in a decoder, with packed rows or too long sequences.
+      ValueError: the stack is a decoder, rows are packed, or sequences are too long.
     """
     del losses
     self._check(context)
@@ -109,7 +109,7 @@ class Linformer(transformer.TransformerLayer):
         "Linformer.max_length", self.max_length, context.length_dim.size)
 
   def _mix(self, name, tensor, seen, inputs):
-    """[batch, heads, memory_length, d_kv] with `rank` for `memory_length`."""
+    """Projects [batch, heads, memory_length, d_kv] to [batch, heads, rank, d_kv]."""
     if seen is not None:
       tensor *= mtf.cast(seen, tensor.dtype)
     cache = inputs.context.cache if self.share_layers else {}

@@ -1,4 +1,4 @@
-"""T5's relative position bias, added to the logits of our layers, and what lacks it."""
+"""T5's relative position bias for our layers, and a warning if order is unknown."""
 
 import copy
 
@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 
 class RelativePositionBias:
-  """The bias for each distance, by stock `SelfAttention` without its masks.
+  """The bias for each distance, computed by stock `SelfAttention` without masks.
 
   Variables: `relative_attention_bias` [heads, buckets], as T5 stores it.
 
@@ -31,13 +31,13 @@ class RelativePositionBias:
       num_buckets: its `relative_attention_num_buckets`.
 
     Raises:
-      ValueError: T5's relative position bias cannot have these.
+      ValueError: T5's relative position bias does not support these values.
     """
     if kind not in (None, "bias", "bias_shared"):
       raise checks.Error(
           f"`{layer}.relative_attention_type` is {kind!r} but must be None, "
           "\"bias\" or \"bias_shared\"; change it.")
-    # With fewer a direction of an encoder has none for its nearest keys.
+    # With fewer, a direction of an encoder has no bucket for its nearest keys.
     if not isinstance(num_buckets, int) or num_buckets < 4:
       raise checks.Error(
           f"`{layer}.relative_attention_num_buckets` is {num_buckets!r} but must "
@@ -71,8 +71,8 @@ class RelativePositionBias:
   def of_indices(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     """The bias for all queries and keys of a call.
 
-    Distances between indices equal those between positions in a segment, so the
-    bias has no batch in training. A shared bias is made once for each stack.
+    In a segment, distances between indices equal distances between positions. So the
+    bias has no batch in training. A shared bias is computed once per stack.
 
     Args:
       inputs: an `AttentionInputs`.
@@ -91,7 +91,7 @@ class RelativePositionBias:
 
   def warn_without_order(self, context: transformer.Context,
                          sentence: str) -> None:
-    """Logs a warning, once per stack, where nothing tells the order of tokens.
+    """Logs a warning, once per stack, if nothing tells the order of tokens.
 
     Args:
       context: a `transformer.Context`.

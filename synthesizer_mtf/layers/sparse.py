@@ -1,10 +1,9 @@
-"""What the two attentions of the Sparse Transformer (arXiv:1904.10509) share.
+"""The common part of both Sparse Transformer attentions (arXiv:1904.10509).
 
-Both let query i see the union of two sets of keys, A(1) and A(2), or give one
-of the two to each head. The sets are laid out in blocks of `stride` positions:
-`near` keys, around the block of the query, hold A(1), and `far` keys hold the
-rest of A(2). One softmax goes over both, and a pair that is in both sets counts
-once.
+In both, query i attends to the union of two sets of keys, A(1) and A(2), or each head
+attends to one of the sets. The sets are laid out in blocks of `stride` positions.
+`near` keys, around the query's block, hold A(1); `far` keys hold the rest of A(2). One
+softmax covers both, and a key in both sets counts once.
 """
 
 from collections.abc import Callable
@@ -37,10 +36,10 @@ PATTERNS = ("merged", "local", "summary", "alternate")
 
 
 class Tokens(NamedTuple):
-  """What the masks compare, of queries or of keys; laid out as they are.
+  """What the masks compare, in the layout of the queries or of the keys.
 
   Attributes:
-    index: <int32>, one more than the position; 0 where there is no token.
+    index: <int32>, the position plus one; 0 where there is no token.
     segment: <int32>[batch, ...], see `segments.segment_id`; or None.
     priority: <int32>[batch, ...], of a prefix language model; or None.
   """
@@ -49,7 +48,7 @@ class Tokens(NamedTuple):
   priority: mtf.Tensor | None
 
   def each(self, function: Callable[[mtf.Tensor], mtf.Tensor]) -> "Tokens":
-    """`function` of each of the tensors."""
+    """Applies `function` to each of the tensors."""
     return Tokens(*(None if t is None else function(t) for t in self))
 
 
@@ -58,20 +57,20 @@ class View(NamedTuple):
 
   Attributes:
     name: "near", "far" or "all".
-    lay_out: a function [..., memory_length, ...] -> [..., keys, ...].
+    lay_out: a function from [..., memory_length, ...] to [..., keys, ...].
   """
   name: str
   lay_out: Callable[[mtf.Tensor], mtf.Tensor]
 
 
 class Part(NamedTuple):
-  """The keys of a view, ready to be attended to.
+  """The keys of a view, ready for attention.
 
   Attributes:
     key: <float>[batch, heads, ..., d_kv]
     values: <float>[batch, heads, ..., d_kv]
-    biases: tensors to be added to the logits, with any of their dimensions.
-    keys: the dimension which the queries do not have.
+    biases: tensors to add to the logits, with any of their dimensions.
+    keys: the dimension that the queries do not have.
   """
   key: mtf.Tensor
   values: mtf.Tensor
@@ -92,7 +91,7 @@ class SparseAttention(transformer.TransformerLayer):
                dropout_rate: float | None, stride: int, pattern: str,
                relative_attention_type: str | None,
                relative_attention_num_buckets: int, packed: bool | None):
-    """Declares the parameters, which the layers' own docstrings explain."""
+    """Declares the parameters; the subclasses explain them."""
     name = type(self).__name__
     self.sizes = head_sizes.HeadSizes(
         name, num_heads, key_value_size, dropout_rate)
@@ -108,7 +107,7 @@ class SparseAttention(transformer.TransformerLayer):
 
   def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
-    """Whether each key is in A(1) of each query, apart from the order.
+    """Whether each key is in A(1) of each query, regardless of the order.
 
     Args:
       queries: <int32>, indices of the queries.
@@ -116,7 +115,7 @@ class SparseAttention(transformer.TransformerLayer):
       inputs: an `AttentionInputs`.
 
     Returns:
-      <bool>, with the dimensions of both, and maybe `heads`.
+      <bool>, with the dimensions of both, and possibly `heads`.
     """
     raise NotImplementedError
 
@@ -132,15 +131,15 @@ class SparseAttention(transformer.TransformerLayer):
 
   def far(self, blocks: sequence_blocks.SequenceBlocks,
           inputs: attention_inputs.AttentionInputs) -> View:
-    """The `View` that holds what `near` lacks of A(2); all of it, if alone."""
+    """The `View` that holds A(2) without `near`, or all of A(2) if it is alone."""
     raise NotImplementedError
 
   def index(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
-    """<int32>[length] or [batch, length]: one more than each position."""
+    """<int32>[length] or [batch, length]: each position plus one."""
     return mtf.range(inputs.context.mesh, inputs.length, tf.int32) + 1
 
   def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
-    """Whether `far` holds all that the heads may see."""
+    """Whether `far` holds all keys that the heads attend to."""
     return self.pattern == "summary" and inputs.length.size > self.stride
 
   def call(self, context: transformer.Context, x: mtf.Tensor,
@@ -194,8 +193,7 @@ class SparseAttention(transformer.TransformerLayer):
   def _one_step(self, query, key, values, inputs):
     """The mean of the values for one query, over the whole memory.
 
-    What follows the query is not visible, so that A(1) and A(2) need not know
-    the order.
+    Keys after the query are masked, so A(1) and A(2) can ignore the order.
 
     Args:
       query: <float>[batch, heads, d_kv]
@@ -242,7 +240,7 @@ class SparseAttention(transformer.TransformerLayer):
     return Tokens(index, segment, read), keys
 
   def _biases(self, view, blocks, inputs):
-    """What to add to the logits of a view."""
+    """The tensors to add to the logits of a view: mask and relative bias."""
     def indices():
       queries, keys = self._tokens(inputs)
       return queries.each(blocks.queries), keys.each(view.lay_out)
@@ -266,7 +264,7 @@ class SparseAttention(transformer.TransformerLayer):
     return biases
 
   def _in_view(self, view, queries, keys, inputs):
-    """Whether a pair is in the heads' sets, and in no other view."""
+    """Whether a pair is in the heads' sets and in this view only."""
     in_set = self._in_set(queries, keys, inputs)
     if self.far_alone(inputs):
       return in_set
@@ -275,7 +273,7 @@ class SparseAttention(transformer.TransformerLayer):
         near if view.name == "near" else mtf.logical_not(near), in_set)
 
   def _in_set(self, queries, keys, inputs):
-    """A(1), A(2) or their union, as the pattern gives them to the heads."""
+    """Whether a pair is in A(1), A(2) or their union, by the pattern of the heads."""
     if self.pattern == "local":
       return self.first(queries, keys, inputs)
     second = self.second(queries, keys, inputs)
@@ -301,7 +299,7 @@ class SparseAttention(transformer.TransformerLayer):
       <float>[heads, ...] with the dimensions of both.
     """
     farthest = inputs.length.size
-    # Sequences that have reached their end move on until all have.
+    # Positions of finished sequences keep growing until all have finished.
     index = mtf.maximum(keys - queries + farthest, 0)
     return tables.take_pairs(self._bias_of_distances(farthest, inputs), "distance",
                              index, inputs.batch_dims + [inputs.heads])
@@ -322,18 +320,18 @@ def _check_choice(name, value, choices):
 
 
 def _has_prefix(inputs):
-  """Whether priorities differ between examples, as in a prefix model."""
+  """Whether priorities differ between examples, as in a prefix language model."""
   priority = inputs.context.read_priority
   return priority is not None and inputs.has_batch(priority)
 
 
 def only_earlier(inputs: attention_inputs.AttentionInputs) -> bool:
-  """Whether each query sees only what precedes it: a decoder without prefix."""
+  """Whether queries attend to no later keys, as in a decoder without a prefix."""
   return inputs.context.read_priority is not None and not _has_prefix(inputs)
 
 
 def _seen(queries, keys, inputs):
-  """Whether the context lets queries see keys; both are `Tokens`."""
+  """The attention mask of the context between queries and keys, both `Tokens`."""
   seen = [mtf.greater(keys.index, 0)]
   if only_earlier(inputs):
     seen.append(mtf.greater_equal(queries.index, keys.index))
@@ -356,7 +354,7 @@ def masked_mean(query: mtf.Tensor, parts: list[Part],
   Args:
     query: <float>[..., d_kv]
     parts: a list of `Part`.
-    may_see_nothing: whether biases may hide all keys from a query. It then gets
+    may_see_nothing: whether biases may mask all keys of a query. The query then gets
       zeros, the sum over no keys.
 
   Returns:
@@ -366,7 +364,7 @@ def masked_mean(query: mtf.Tensor, parts: list[Part],
   queries = query.shape - query.shape.dims[-1]
   logits = [_logits(query, part, queries) for part in parts]
   if may_see_nothing:
-    # One more key, which is heavier than hidden ones, takes their weight.
+    # An extra key takes the weight of masked keys, as its logit is higher.
     logits.append(mtf.constant(
         query.mesh, attention_mask.MASK_VALUE / 2, queries + mtf.Dimension("keys", 1)))
   weights = _softmax(logits)
@@ -390,7 +388,7 @@ def _logits(query, part, queries):
 
 
 def _softmax(logits):
-  """TensorFlow's softmax over all the tensors' last dimensions together."""
+  """TensorFlow's softmax over the joint last dimensions of all tensors."""
   joined = logits[0] if len(logits) == 1 else mtf.concat(logits, "keys")
   weights = attend.softmax(joined)
   if len(logits) == 1:

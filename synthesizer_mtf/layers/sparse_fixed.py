@@ -1,4 +1,4 @@
-"""Fixed attention: the own block, and the columns that sum up other blocks."""
+"""Fixed attention: the query's block, and the summary columns of other blocks."""
 
 import gin
 import mesh_tensorflow as mtf
@@ -16,18 +16,17 @@ import tensorflow.compat.v1 as tf
 class SparseFixed(sparse.SparseAttention):
   """Fixed factorized attention (arXiv:1904.10509, section 4.3).
 
-  With the stride l and c summary columns, query i sees the keys j <= i with
+  With the stride l and c summary columns, query i attends to the keys j <= i with
     A(1): floor(j / l) = floor(i / l), and
     A(2): t <= j mod l < t + c, where t = l - c.
-  (The source lets j mod l run to l, which it never is.) Our extension to
-  encoders leaves out j <= i. A prefix language model sees these sets as far as
-  its priorities allow. i and j are positions within an example, in packed rows
-  too.
+  (The source lets j mod l run to l, which it never reaches.) Our extension to encoders
+  drops the condition j <= i. In a prefix language model the priorities restrict these
+  sets. i and j are positions in a segment, in packed rows too.
 
-  Queries see their block, and the columns of all blocks are gathered for them,
-  so that time and memory grow as length * (stride + columns * length / stride).
-  In packed rows a block can begin anywhere: the window then spans two blocks
-  (three in encoders), and each row gathers columns of its own.
+  Queries attend to their block and to the gathered columns of all blocks. So time and
+  memory grow as length * (stride + columns * length / stride). In packed rows a block
+  can begin anywhere. The window then spans two blocks (three in encoders), and each row
+  gathers its own columns.
 
   Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's
   `relative_attention_bias` on demand.
@@ -49,14 +48,14 @@ class SparseFixed(sparse.SparseAttention):
       dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
       stride: l, the length of a block; 128 or 256 in the source.
       columns: c; 8, 16 or 32 in the source.
-      distinct_columns: each head has c columns of its own, as the source
-        prefers: the first the last c of the block, the next those before, and
-        so on, and again from the end where no c are left. If False, all heads
-        have the last c.
-      pattern: what the heads see: "merged", the union; "local", A(1);
-        "summary", A(2); or "alternate", A(1) and A(2) in turn. They are the
-        source's section 5.1; its blocks of A(1) and A(2) in turn are a list of
-        layers in gin. A query with an empty A(2) gets zeros.
+      distinct_columns: each head has its own c columns, as the source prefers. The
+        first head has the last c of the block, the next head the c before these, and
+        so on; when fewer than c are left, heads start again from the end. If False,
+        all heads have the last c.
+      pattern: the keys of the heads: "merged", the union; "local", A(1); "summary",
+        A(2); or "alternate", A(1) and A(2) in turn (section 5.1 of the source). For
+        its alternating blocks of A(1) and A(2), bind a list of layers in gin. A query
+        with an empty A(2) gets zeros.
       relative_attention_type: None, "bias" or "bias_shared", as in
         `SyntheticAttention`.
       relative_attention_num_buckets: an integer.
@@ -85,7 +84,7 @@ class SparseFixed(sparse.SparseAttention):
     return _segment_span(inputs)[0] + 1
 
   def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
-    # Many short segments of a packed row hold more columns than are gathered.
+    # Many short segments of a packed row have more columns than `far` gathers.
     return super().far_alone(inputs) and not inputs.packed
 
   def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
@@ -125,7 +124,7 @@ class SparseFixed(sparse.SparseAttention):
                            mtf.less(column, start + self.columns))
 
   def _first_column(self, inputs):
-    """t, an integer; or <int32>[heads] where each head has its own."""
+    """t, an integer; or <int32>[heads] if each head has its own."""
     if not self.distinct_columns:
       return self.stride - self.columns
     head = mtf.range(inputs.context.mesh, inputs.heads, tf.int32)
@@ -135,10 +134,10 @@ class SparseFixed(sparse.SparseAttention):
     return (turn + 1) * -self.columns + self.stride
 
   def _index(self, blocks, inputs):
-    """The indices of all columns, of which no other block sees the last's.
+    """The indices of all columns, except the last block's if no other needs them.
 
     Returns:
-      <int32>[summary] or [heads, summary], with the length for no index.
+      <int32>[summary] or [heads, summary]; the length stands for no index.
     """
     count = blocks.blocks.size
     if sparse.only_earlier(inputs) and not self.far_alone(inputs):
@@ -156,14 +155,13 @@ class SparseFixed(sparse.SparseAttention):
     return mtf.minimum(index, inputs.length.size)
 
   def _packed_index(self, inputs):
-    """The indices of the columns that other blocks of their segments see.
+    """The indices of the columns that other blocks of their segments attend to.
 
-    A segment with one block has none, so that all segments together have at
-    most one block of them per `stride` indices, or two if later blocks are seen,
-    too.
+    A segment with one block has none. So all segments together have at most one block
+    of columns per `stride` indices, or two if queries attend to later blocks, too.
 
     Returns:
-      <int32>[batch, summary] or [batch, heads, summary], with the length for no
+      <int32>[batch, summary] or [batch, heads, summary]; the length stands for no
       index.
     """
     position, last = _segment_span(inputs)
@@ -184,7 +182,7 @@ class SparseFixed(sparse.SparseAttention):
 
 
 def _segment_span(inputs):
-  """Each token's position in its segment, and that of the segment's last token.
+  """Each token's position in its segment, and that of its segment's last token.
 
   `segments.segment_position` compares all pairs of indices; this does not.
 
@@ -201,7 +199,7 @@ def _segment_span(inputs):
     index = mtf.range(inputs.context.mesh, length, tf.int32)
 
     def edges(offset, distance):
-      """For each index, the distance of the nearest edge from the row's end."""
+      """For each index, the `distance` of its segment's nearest edge on one side."""
       edge = mtf.not_equal(ids, mtf.shift(ids, offset, length, wrap=False))
       return sequence_blocks.running(
           mtf.cast(edge, tf.int32) * distance, length, mtf.maximum,

@@ -11,17 +11,16 @@ from synthesizer_mtf.ops import sequence_blocks
 class SparseStrided(sparse.SparseAttention):
   """Strided factorized attention (arXiv:1904.10509, section 4.3).
 
-  With the stride l, query i sees the keys j <= i with
+  With the stride l, query i attends to the keys j <= i with
     A(1): i - j <= l, and
     A(2): (i - j) mod l = 0.
-  Our extension to encoders leaves out j <= i: |i - j| <= l, and
-  (i - j) mod l = 0 on both sides. A prefix language model sees these, as far as
-  its priorities allow. As only distances count, packed rows need no other
-  positions.
+  Our extension to encoders drops the condition j <= i: |i - j| <= l, and
+  (i - j) mod l = 0 on both sides. In a prefix language model the priorities restrict
+  these sets. As only distances count, packed rows need no positions.
 
-  Queries of a block see a window of two blocks (three in encoders), and those
-  with the same index in their blocks see each other, so that time and memory
-  grow as length * (stride + length / stride).
+  Queries of a block attend to a window of two blocks (three in encoders). Tokens with
+  the same index in their blocks attend to each other. So time and memory grow as
+  length * (stride + length / stride).
 
   Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's
   `relative_attention_bias` on demand.
@@ -41,10 +40,9 @@ class SparseStrided(sparse.SparseAttention):
       key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
       dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
       stride: l; the source wants it near the square root of the length.
-      pattern: what the heads see: "merged", the union; "local", A(1);
-        "summary", A(2); or "alternate", A(1) and A(2) in turn. They are the
-        source's section 5.1; its blocks of A(1) and A(2) in turn are a list of
-        layers in gin.
+      pattern: the keys of the heads: "merged", the union; "local", A(1); "summary",
+        A(2); or "alternate", A(1) and A(2) in turn (section 5.1 of the source). For
+        its alternating blocks of A(1) and A(2), bind a list of layers in gin.
       relative_attention_type: None, "bias" or "bias_shared", as in
         `SyntheticAttention`.
       relative_attention_num_buckets: an integer.

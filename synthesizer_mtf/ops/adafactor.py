@@ -1,8 +1,8 @@
 """Adafactor's update of one variable in few passes over it.
 
-Mesh TensorFlow's is a chain of operations that each write a tensor as large as the
-variable. Here TensorFlow can write three of them into the gradient's memory, and
-squares are made a block at a time, of which only sums are kept.
+Mesh TensorFlow's update is a chain of operations that each write a tensor as large as
+the variable. Here TensorFlow can write three of them into the gradient's memory.
+Squares are computed block by block, and only their sums are kept.
 """
 
 from collections.abc import Sequence
@@ -11,26 +11,26 @@ import dataclasses
 import mesh_tensorflow as mtf
 import tensorflow.compat.v1 as tf
 
-# Numbers in a block of squares: 1 MB, which a core's second cache holds. Of sizes
-# from 2^17 to 2^22 none was faster, within what a busy machine can tell.
+# Numbers in a block of squares: 1 MB, which fits into a core's L2 cache. No size from
+# 2^17 to 2^22 was measurably faster on a busy machine.
 _BLOCK = 2 ** 18
-# They write a variable, or tell of it, as at the start of a session.
+# Operations that write a variable or query its state, as at the start of a session.
 _WRITES = "Assign", "AssignAdd", "AssignSub", "IsVariableInitialized"
-# Their results may be in the memory of what they read.
+# Operations whose results may share the memory of their inputs.
 _VIEWS = ("ExpandDims", "Identity", "Reshape", "Slice", "Split", "SplitV", "Squeeze",
           "StridedSlice", "Transpose")
-# Blocks that may be worked on at once. Else TensorFlow makes all squares first.
+# Blocks in flight at once. Without a limit TensorFlow makes all squares first.
 _AT_ONCE = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """How to update a variable; the names are those of Mesh's `AdafactorOptimizer`.
+  """How to update a variable, with the names of Mesh's `AdafactorOptimizer`.
 
   Attributes:
-    factored: the axes of the largest and of the second largest dimension, where
-      second moments are kept by row and by column; else None.
-    kept: the axes of `stacked_dim_names`; each index has a scale of its own.
+    factored: the axes of the largest and the second largest dimension if second
+      moments are factored into rows and columns; else None.
+    kept: the axes of `stacked_dim_names`; each index has its own scale.
     parameter_scale: whether the update is relative to the variable's scale.
     learning_rate: <float>[] or a number.
     decay_rate: <float>[] or a number.
@@ -51,19 +51,19 @@ class Rule:
 
   def update(self, grad: tf.Tensor, value: tf.Tensor,
              *slots: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Computes what is assigned.
+    """Computes the new slots and the update.
 
-    The source is arXiv:1804.04235, algorithms 4 and 5, as Mesh TensorFlow has
-    them: with a learning rate, and moments that are not summed but averaged.
+    The source is arXiv:1804.04235, algorithms 4 and 5, as implemented by Mesh
+    TensorFlow: with a learning rate, and with averaged instead of summed moments.
 
     Args:
-      grad: <float>[dims...], the gradient of a slice that is whole.
+      grad: <float>[dims...], the gradient of an unsplit slice.
       value: <float>[dims...], the variable as the model reads it.
-      *slots: <float32> vr [dims but the largest], vc [dims but the second
-        largest]; or v [dims...]; then with beta1 m [dims...].
+      *slots: <float32> vr [dims except the largest], vc [dims except the second
+        largest]; or v [dims...]; followed, with beta1, by m [dims...].
 
     Returns:
-      a tuple of <float32>: the new slots, and [dims...] to subtract.
+      a tuple of <float32>: the new slots, and the update [dims...] to subtract.
     """
     grad = tf.cast(grad, tf.float32)
     normalize = self._by_factors if self.factored else self._by_all
@@ -91,7 +91,7 @@ class Rule:
     return slot * self.decay_rate + (mean + self.epsilon1) * (1.0 - self.decay_rate)
 
   def _scale(self, value):
-    """Of the step: <float32>[], or [dims...] with 1 for those not kept."""
+    """The step size: <float32>[], or [dims...] of size 1 except in `kept`."""
     if not self.parameter_scale:
       return self.learning_rate
     scale = _root_mean_square(value) if not self.kept else tf.sqrt(tf.reduce_mean(
@@ -106,14 +106,14 @@ class Rule:
 
 
 def _root_mean_square(x):
-  """In one pass that writes nothing."""
+  """Reads x once and writes no tensor of its size."""
   return tf.sqrt(tf.nn.l2_loss(x) * (2.0 / x.shape.num_elements()))
 
 
 def _mean_squares(grad, largest, second):
-  """The means of squares over each of two axes: <float32>[dims but that one]."""
+  """The mean squares over each of two axes: <float32>[dims except that axis]."""
   last = grad.shape.ndims - 1
-  # A product of matrices may be rounded on GPUs, where blocks save nothing.
+  # GPUs may round matrix products, and blocks save nothing there.
   if {largest, second} != {last - 1, last} or tf.config.list_physical_devices("GPU"):
     squares = tf.square(grad)
     return [tf.reduce_mean(squares, axis) for axis in (largest, second)]
@@ -122,7 +122,7 @@ def _mean_squares(grad, largest, second):
 
 
 def _mean_squares_of_blocks(grad):
-  """The same for the last two axes, by blocks of rows.
+  """The mean squares over each of the last two axes, by blocks of rows.
 
   Args:
     grad: <float32>[lead..., rows, columns]
@@ -147,35 +147,35 @@ def _mean_squares_of_blocks(grad):
 
 def subtract_slice(variable: mtf.Variable, slice_var: tf.Variable,
                    value: tf.Tensor) -> tf.Tensor:
-  """What `mtf.assign_sub_slice` does, in place, once nobody reads the slice any more.
+  """As `mtf.assign_sub_slice`, but in place and after all reads of the slice.
 
-  Mesh's update waits for its gradient alone. TensorFlow may run it before the
-  gradients of the layer's inputs, which are then those of the new value.
+  Mesh's update waits only for its gradient. TensorFlow may run it before it computes
+  the gradients of the layer's inputs, which would then use the new value.
 
   Args:
     variable: a `mtf.Variable`.
-    slice_var: <slice_dtype>[dims...], its slice.
+    slice_var: <slice_dtype>[dims...], a slice of the variable.
     value: <float32>[dims...]
 
   Returns:
     the slice, once it is updated.
   """
   with tf.control_dependencies(_readers(slice_var)):
-    if variable.slice_dtype != tf.float32:  # Not every device has it in place.
+    if variable.slice_dtype != tf.float32:  # In place only on some devices.
       return mtf.assign_sub_slice(variable, slice_var, value)
     return tf.assign_sub(slice_var, value)
 
 
 def _readers(slice_var):
-  """What reads a slice in a step, outside of loops.
+  """The operations outside of loops that read a slice in a step.
 
-  Resource variables need no waiting: TensorFlow copies them for their readers. Loops
-  over microbatches hand out their gradients when they end.
+  Updates of resource variables need not wait, as TensorFlow copies the value for its
+  readers. Loops over microbatches return their gradients when they end.
   """
   if slice_var.op.type != "VariableV2":
     return []
   tensors = list(slice_var.op.outputs)
-  for tensor in tensors:  # Those of the same memory are found on the way.
+  for tensor in tensors:  # The loop appends tensors that share the memory.
     tensors.extend(out for op in tensor.consumers() if op.type in _VIEWS
                    for out in op.outputs)
   here = tf.get_default_graph()._get_control_flow_context()
@@ -184,14 +184,14 @@ def _readers(slice_var):
 
 
 def _is_for_a_master(op):
-  """Whether an operation writes a variable, or makes only what others write."""
+  """Whether an operation writes a variable, or only feeds operations that do."""
   users = [user for out in op.outputs for user in out.consumers()]
   return op.type in _WRITES or bool(users) and all(
       user.type in _WRITES for user in users)
 
 
 class AdafactorOperation(mtf.Operation):
-  """The values that Mesh's Adafactor assigns to a variable that no mesh splits."""
+  """Mesh's Adafactor for a variable that no mesh splits: slots and update."""
 
   def __init__(self, rule: Rule, inputs: Sequence[mtf.Tensor]):
     """Declares the inputs.
@@ -202,7 +202,7 @@ class AdafactorOperation(mtf.Operation):
     """
     super().__init__(list(inputs), name="adafactor")
     self._rule = rule
-    # The new slots, and what to subtract.
+    # The new slots and the update to subtract.
     shapes = [x.shape for x in [*inputs[2:], inputs[1]]]
     self._outputs = [mtf.Tensor(self, shape, tf.float32, index=i)
                      for i, shape in enumerate(shapes)]

@@ -1,20 +1,20 @@
 """Attention: the softmax of the logits, times the values.
 
-The tensors [batch, heads, length, memory_length] are the large ones, and all is
-arranged to read and write them as rarely as possible:
+The tensors [batch, heads, length, memory_length] are the large ones. This module reads
+and writes them as rarely as possible:
 
 * Inner products are concatenated: any mixture of V, D and FR is one matrix
   product. The padding mask is one more channel of it, which has no gradient.
-* The gradient is written by hand: it keeps the weights alone, and gets
-  (gradient of the weights - its weighted mean) from one matrix product.
-* Logits which no part computes from the tokens have no batch: their softmax is
-  computed once for all examples. Padding is then masked in the values, the sum
-  of the weights is a product with the mask, and the division comes last.
-* On TPUs the sum of a row divides its mean: the exponentials are written once, and
-  summed on the way, where a softmax would read the logits again.
-* Many queries are computed in chunks, so that of the tensors which the gradient
-  does not need only a part exists at any time.
-* No layout that a matrix product needs makes it transpose a large tensor.
+* The gradient is written by hand. It keeps only the weights, and one matrix product
+  yields (gradient of the weights - its weighted mean).
+* Logits that do not depend on tokens have no batch: their softmax is computed once
+  for all examples. The values then mask padding, a product with the mask sums the
+  weights, and the division comes last.
+* On TPUs the mean is divided by the row sums. The exponentials are written once and
+  summed at the same time; a softmax would read the logits again.
+* Long sequences are computed in chunks of queries. So only one chunk exists at a time
+  of tensors that the gradient does not need.
+* No matrix product has to transpose a large tensor.
 """
 
 import functools
@@ -31,7 +31,7 @@ from synthesizer_mtf.ops import mean_operation
 from synthesizer_mtf.ops import query_chunks
 import tensorflow.compat.v1 as tf
 
-# Queries of a chunk, where there are more.
+# The most queries of a chunk.
 _QUERY_CHUNK_SIZE = 512
 
 
@@ -43,14 +43,14 @@ def attend(inputs: attention_inputs.AttentionInputs,
 
   Args:
     inputs: an `AttentionInputs`.
-    logits: a list of what `logit_forms.read` returns.
+    logits: a list of results of `logit_forms.read`.
     values: <float>[batch, heads, memory_length, d_kv]
     mask: an `AttentionMask`.
 
   Returns:
     <float>[batch, heads, length, d_kv], in any order of dimensions and in the
-    dtype of the values. The softmax is computed in float32. A query which may
-    see nothing gets finite values.
+    dtype of the values. The softmax is computed in float32. A query whose keys are
+    all masked gets finite values.
   """
   return _of_rows(inputs, logits, values, mask)
 
@@ -91,9 +91,8 @@ def _of_examples(inputs: cases.PackedExamples, logits, values, mask):
 def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
   """The weighted mean while decoding: <float>[batch, heads, d_kv].
 
-  The queries and tables have no `length`. It gets one of size 1, since Mesh
-  TensorFlow makes of a product without it an element-wise one, as large as all keys
-  or values.
+  The queries and tables have no `length`, so they get one of size 1. Without it Mesh
+  TensorFlow would compute an element-wise product, as large as all keys or values.
   """
   one = mtf.Dimension(inputs.length.name, 1)
 
@@ -103,7 +102,7 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
 
   products, tables = _products_and_tables(inputs, logits, mask)
   bias = [] if mask.keys is None else [attention_mask.bias(mask.keys)]
-  # To concatenate the keys would cost more than to use them.
+  # Concatenating the keys would cost more than multiplying with them.
   weights = mtf.cast(softmax(_sum(
       list(map(with_length, tables)) + bias +
       [_inner_product(with_length(query), key) for query, key in products])),
@@ -119,7 +118,7 @@ def _of(logits, form):
 
 
 def _products_and_tables(inputs, logits, mask):
-  """A list of `InnerProduct`, and one of tables, which hide what pairs may not see.
+  """A list of `InnerProduct`, and a list of tables, which mask pairs.
 
   The tables have any of the dimensions batch, heads, length and memory_length, in
   this order.
@@ -137,21 +136,21 @@ def _products_and_tables(inputs, logits, mask):
 def _without_batch(products, tables, values, key_mask, query_dims):
   """The weighted mean for logits that all examples share.
 
-  The maximum of a row is taken over padding, too. A row is exact as long as no
-  padding exceeds all that the row may see by more than 80, where the exponential
-  comes near the smallest float32.
+  The maximum of a row includes padding. A row is exact unless the logit of padding
+  exceeds all others of the row by more than 80, where the exponential comes near the
+  smallest float32.
 
   Args:
     products: a list of `InnerProduct`.
     tables: a list of tensors with any of the dimensions heads, length and
-      memory_length, in which what pairs may not see is hidden.
+      memory_length; they include the mask of pairs.
     values: <float>[batch, heads, memory_length, d_kv]
-    key_mask: that of an `AttentionMask`.
+    key_mask: `keys` of an `AttentionMask`.
     query_dims: [batch, heads, length]
 
   Returns:
-    <float>[heads, length, batch, d_kv]; and a list of functions that return the
-    weights of some queries each.
+    <float>[heads, length, batch, d_kv]; and a list of functions, each of which returns
+    the weights of one chunk of queries.
   """
   known = [d for t in sum(map(list, products), tables) for d in t.shape.dims]
   *others, heads, whole_length = query_dims
@@ -180,13 +179,13 @@ def _without_batch(products, tables, values, key_mask, query_dims):
         weights, mean / total[0] if total else mean, values, features, table,
         total + [seen] if total else []).outputs[0]
 
-  # To cut a table and to join its gradient would cost more than it saves.
+  # Slicing a table and joining its gradient would cost more than chunks save.
   size = _QUERY_CHUNK_SIZE if query else whole_length.size
   return query_chunks.by_query_chunks(mean, query + tables, whole_length, size), chunks
 
 
 def _total(weights, seen):
-  """The sums of rows of weights; 1 for rows which see nothing.
+  """The row sums of the weights; 1 for rows whose keys are all masked.
 
   Args:
     weights: <float>[heads, length, memory_length]
@@ -203,8 +202,8 @@ def _total(weights, seen):
 def _with_batch(products, tables, values, key_mask, query_dims, on_tpu):
   """The weighted mean for logits that differ between examples.
 
-  The arguments are those of `_without_batch`, but any of them may have `batch`; so
-  has the mean, <float>[batch, heads, length, d_kv].
+  The arguments are those of `_without_batch`, but any of them may have `batch`. The
+  mean has it, too: <float>[batch, heads, length, d_kv].
   """
   *lead, whole_length = query_dims
   memory_length, d_kv = values.shape.dims[-2:]
@@ -245,7 +244,7 @@ def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
 
   Args:
     logits: <float32>[..., memory_length]
-    gradient: as of `mtf.slicewise`: 0 for none, or None for TensorFlow's own.
+    gradient: as in `mtf.slicewise`: 0 for none, or None for TensorFlow's own.
 
   Returns:
     a tensor with the shape and dtype of logits.
@@ -272,11 +271,11 @@ def _inner_product(query, key):
 
 
 def _concat_features(products, query_dims, key_dims):
-  """Makes several inner products one.
+  """Concatenates the channels of several inner products.
 
   Args:
-    products: a list of `InnerProduct`, whose features may lack any dimension but
-      for the channels.
+    products: a list of `InnerProduct`, whose features may lack any dimension except
+      the channels.
     query_dims: [batch, heads, length]
     key_dims: [batch, heads, memory_length]
 
@@ -304,7 +303,7 @@ def _concat(tensors, name):
 
 
 def _sum(tables):
-  """Adds tables as float32, small ones first, so that a large one is read once.
+  """Adds tables as float32, small ones first, so that large ones are read once.
 
   The dimensions are in the order of the largest table.
   """

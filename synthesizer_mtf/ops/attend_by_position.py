@@ -1,13 +1,13 @@
-"""The weighted mean of packed rows on TPUs, for logits that look at no token.
+"""The weighted mean of packed rows on TPUs, for logits that depend on no token.
 
-Such logits depend on the positions of query and key in their example alone. So the
-exponential is taken once for all examples, by position; its entries are then put in
-the places of each row (see `tables.pick`), those of other examples are hidden, and
-the division by the sums of the rows comes last. A softmax of each row would read and
-write several tensors [batch, heads, length, memory_length] in float32.
+Such logits depend only on the positions of query and key in their segment. So the
+exponential is computed once for all segments, by position. `tables.pick` gathers its
+entries for each row, the attention mask hides other segments, and the division by the
+row sums comes last. A softmax of each row would read and write several tensors
+[batch, heads, length, memory_length] in float32.
 
-As in `attend._without_batch`, the maximum of a row is taken over positions
-that its example may not have, too.
+As in `attend._without_batch`, the maximum of a row includes positions beyond the end
+of its segment.
 """
 
 import mesh_tensorflow as mtf
@@ -24,13 +24,13 @@ def attend_by_position(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
-    inputs: what the call sees.
+    inputs: the inputs of the call.
     logits: <float32>[heads, length, memory_length] of positions.
-    terms: what they are the sum of, which gets the gradient.
+    terms: the terms of their sum, which get the gradient.
     values: <float>[batch, heads, memory_length, d_kv]
-    mask: an `AttentionMask` of places.
-    of_rows: whether a row of the table differs from the others by more than where
-      it begins, so that positions have to be put in their places.
+    mask: an `AttentionMask` of indices.
+    of_rows: whether rows of the table are more than shifted copies of each other, so
+      that each row has to gather its positions.
 
   Returns:
     <float>[batch, heads, length, d_kv] in the dtype of the values.

@@ -1,11 +1,10 @@
-"""Attention within each example of packed rows.
+"""Attention within each segment of packed rows.
 
-As `attend`, whose formulas it shares, but in TensorFlow: examples have sizes
-which only the running graph knows (see `context/examples.py`). Tokens of features
-that differ between examples are laid out from position 0 on; what is the same for
-all examples is a table over positions, of which the corner is read. Logits which no
-part computes from the tokens have one softmax for all examples of a group; for its
-maximum see `attend._without_batch`.
+It shares the formulas of `attend`, but is written in TensorFlow, as only the running
+graph knows the sizes of the segments (see `context/examples.py`). Features of tokens
+are laid out from position 0 on. What all segments share is a table over positions, of
+which the first rows and columns are read. Logits that do not depend on tokens have one
+softmax for all segments of a group; for its maximum see `attend._without_batch`.
 """
 
 import collections
@@ -29,13 +28,13 @@ def attend_per_example(inputs: cases.PackedExamples,
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
-    inputs: what the call sees.
+    inputs: the inputs of the call.
     inner: a list of `InnerProduct`.
     tables: a list of <float32> with any of the dimensions batch, heads and length,
-      and with memory_length; what may not be seen is in them.
+      and with memory_length; they include the attention mask.
     products: a list of `Products`.
     values: <float>[batch, heads, memory_length, d_kv]
-    mask: an `AttentionMask`, for what captures the weights.
+    mask: an `AttentionMask`, for captured weights.
 
   Returns:
     <float>[batch, length, heads, d_kv] in the dtype of the values, 0 for padding.
@@ -58,7 +57,7 @@ class AttendPerExampleOperation(mtf.Operation):
   """See `attend_per_example`. Batch and heads can be split.
 
   Attributes:
-    operands: what each input is; those that are learned are the last.
+    operands: the `Operand` of each input; the learned ones come last.
     kept: laid-out tensors of the groups, for the gradient.
   """
 
@@ -67,13 +66,13 @@ class AttendPerExampleOperation(mtf.Operation):
     """Declares the inputs.
 
     Args:
-      terms: the inputs, of which the values are the last.
-      inputs: what the call sees.
+      terms: the inputs; the values come last.
+      inputs: the inputs of the call.
       captured: whether the weights are a second output: <float32>[batch, length,
-        heads, memory_length] of whole rows, 0 for other examples and padding.
+        heads, memory_length] of whole rows, 0 for other segments and padding.
     """
     self.operands = terms
-    self.examples = examples.examples(inputs.context)  # Which is lowered before.
+    self.examples = examples.examples(inputs.context)  # Lowered before this.
     tensors = [operand.tensor for operand in terms]
     super().__init__(tensors, name="attend_per_example")
     self.batch_dims = inputs.batch_dims
@@ -87,7 +86,7 @@ class AttendPerExampleOperation(mtf.Operation):
 
   @property
   def learned(self) -> list[operands.Operand]:
-    """Those of the last inputs, which have a gradient."""
+    """The operands that have a gradient; they are the last inputs."""
     return [operand for operand in self.operands if operand.learned]
 
   def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor]:
@@ -130,7 +129,7 @@ class AttendPerExampleOperation(mtf.Operation):
 
 
 class _Block:
-  """The attention within the examples of one group.
+  """The attention within the segments of one group.
 
   Attributes:
     terms: a dict from kinds of operands to lists of `Term`.
@@ -148,7 +147,7 @@ class _Block:
     self.kept = kept
 
   def _features(self):
-    """The queries and the keys, of tokens with the mask of the keys as a channel."""
+    """The queries and the keys; those of tokens have the key mask as a channel."""
     if not self.has_batch:
       return [tf.concat([term.block for term in self.terms[kind]], -1)
               for kind in (operands.Query, operands.Key)]
@@ -157,7 +156,7 @@ class _Block:
     return query, self._concat(operands.Key, hidden[None, :, :, None])
 
   def _concat(self, kind, channel):
-    """All channels and one more; with as many examples as any of them has."""
+    """All channels and one more, broadcast to the segments of any of them."""
     terms = self.terms[kind]
     count = tf.shape(self._group.indices)[0]
     blocks = [term.block for term in terms]
@@ -167,12 +166,12 @@ class _Block:
     return tf.concat(blocks + [tf.zeros_like(blocks[0][..., :1]) + channel], -1)
 
   def _pairs(self, kind):
-    """The blocks of two operands each."""
+    """The blocks of an operand kind, in pairs."""
     blocks = [term.block for term in self.terms[kind]]
     return zip(blocks[::2], blocks[1::2])
 
   def _logits(self):
-    """[heads, examples, positions, positions]; one example if none has a batch."""
+    """[heads, examples, positions, positions]; one segment if none has a batch."""
     tables = [term.block for term in sorted(
         self.terms[operands.Table], key=lambda term: term.of_tokens)]
     if self.terms[operands.Query]:
@@ -233,7 +232,7 @@ class _Block:
       grad_values = tf.matmul(weights, grad, transpose_a=True)
     else:
       centered = _over_examples(grad_and_delta, values_and_one)
-      # What it has beyond the end of an example is not read.
+      # Nothing reads its entries beyond the end of a segment.
       grad_values = _without_batch(tf.transpose(weights, [0, 1, 3, 2]), grad)
     grad_logits = weights * centered
     return {operands.Values: [grad_values], **self._of_features(grad_logits),
@@ -257,7 +256,7 @@ class _Block:
 
 
 def _columns(repeated, tiled):
-  """Columns of products, as many as positions: [heads, examples, positions, same].
+  """As many columns of products as positions: [heads, examples, positions, same].
 
   Args:
     repeated: [heads, examples, positions, a]
@@ -271,7 +270,7 @@ def _columns(repeated, tiled):
 
 
 def _repetitions(repeated, tiled):
-  """[heads, examples, positions, rows]: what stands in each b columns."""
+  """[heads, examples, positions, rows]: the factor of each b columns."""
   a, b = repeated.shape.as_list()[-1], tiled.shape.as_list()[-1]
   rows = (tf.shape(tiled)[2] + b - 1) // b
   return tf.gather(repeated, tf.range(rows) % a, axis=-1)
@@ -294,7 +293,7 @@ def _of_columns(grad, repeated, tiled):
 
 
 def _like(grad, term):
-  """The gradient with the examples that a term has."""
+  """The gradient, summed over segments if the term has only one."""
   return grad if term.of_tokens else tf.reduce_sum(grad, 1, keepdims=True)
 
 
@@ -312,7 +311,7 @@ def _without_batch(weights, values):
 
 
 def _over_examples(a, b):
-  """Sums a . b^T over the examples: [heads, 1, positions, positions]."""
+  """Sums a . b^T over the segments: [heads, 1, positions, positions]."""
   shape = tf.shape(a)
 
   def flat(x):
@@ -323,7 +322,7 @@ def _over_examples(a, b):
 
 
 class AttendPerExampleGradOperation(mtf.Operation):
-  """The gradients of all inputs of a `AttendPerExampleOperation`."""
+  """The gradients of the learned inputs of an `AttendPerExampleOperation`."""
 
   def __init__(self, forward: AttendPerExampleOperation, grad: mtf.Tensor):
     super().__init__([*forward.inputs, mtf.transpose(
@@ -368,7 +367,7 @@ class AttendPerExampleGradOperation(mtf.Operation):
 
 
 def _add_corners(parts, shape):
-  """The sum of [heads, 1, ...] for each group, each in the first corner of all."""
+  """Adds up the [heads, 1, ...] of all groups, aligned at position 0."""
   *smaller, total = [part[:, 0] for part in parts]
   for part in reversed(smaller):
     sizes = tf.maximum(tf.shape(total), tf.shape(part))

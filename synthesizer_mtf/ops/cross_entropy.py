@@ -1,8 +1,8 @@
-"""The cross entropy of ids: the logits are read, and their gradient written, once.
+"""The cross entropy of ids. It reads the logits and writes their gradient once.
 
 Mesh TensorFlow's function makes one-hot targets and several tensors
-[batch, length, vocabulary], forward and backward, which take longer than all
-attention of a small model.
+[batch, length, vocabulary], forward and backward. They take longer than all attention
+of a small model.
 """
 
 import mesh_tensorflow as mtf
@@ -12,18 +12,17 @@ import tensorflow.compat.v1 as tf
 def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension,
                   on_value: float = 1.0, off_value: float = 0.0,
                   z_loss: float = 0.0) -> mtf.Tensor:
-  """What `mtf.layers.softmax_cross_entropy_with_logits` returns.
+  """As `mtf.layers.softmax_cross_entropy_with_logits`.
 
-  The loss is sum_v target_v * (log_z - logits_v) + z_loss * log_z^2. It is
-  computed in float32, where Mesh TensorFlow's has the dtype of the logits.
+  The loss is sum_v target_v * (log_z - logits_v) + z_loss * log_z^2. It is computed in
+  float32; Mesh TensorFlow computes it in the dtype of the logits.
 
   Args:
     logits: <float>[batch, length, vocabulary]
     ids: <int32>[batch, length]
     vocabulary: a dimension of the logits, which no layout splits.
     on_value: a float, the target of an id.
-    off_value: a float, the target of all others; also of an id that is none of
-      the vocabulary.
+    off_value: a float, the target of all others, and of ids outside the vocabulary.
     z_loss: a float.
 
   Returns:
@@ -35,13 +34,13 @@ def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension
 
 
 class CrossEntropyOperation(mtf.Operation):
-  """See `cross_entropy`. All dimensions but the last of the logits can be split."""
+  """See `cross_entropy`. All dimensions except the vocabulary can be split."""
 
   def __init__(self, logits: mtf.Tensor, ids: mtf.Tensor, on_value: float,
                off_value: float, z_loss: float):
     super().__init__([logits, ids], name="cross_entropy")
     self._on, self._off, self._z_loss = on_value, off_value, z_loss
-    # The second and the third are for the gradient alone.
+    # Only the gradient uses the second and the third.
     self._outputs = [mtf.Tensor(self, ids.shape, logits.dtype),
                      mtf.Tensor(self, logits.shape, tf.float32),
                      mtf.Tensor(self, ids.shape, tf.float32)]
@@ -66,8 +65,8 @@ class CrossEntropyOperation(mtf.Operation):
     dtype = logits.dtype
     logits, ids = _rows(tf.cast(logits, tf.float32)), tf.reshape(ids, [-1])
     softmax = tf.nn.softmax(logits)
-    # The greatest entry of the softmax is 1 / sum(exp(logits - greatest)): no
-    # further tensor as large as the logits is needed.
+    # The greatest entry of the softmax is 1 / sum(exp(logits - greatest)). So this
+    # needs no further tensor as large as the logits.
     log_z = tf.reduce_max(logits, -1) - tf.log(tf.reduce_max(softmax, -1))
     is_id = (ids >= 0) & (ids < size)
     picked = tf.gather(logits, tf.where_v2(is_id, ids, 0), batch_dims=1)
@@ -97,7 +96,7 @@ class CrossEntropyGradOperation(mtf.Operation):
       slope: <float32>[batch, length]
       ids: <int32>[batch, length]
       grad: <float>[batch, length], the gradient of the loss.
-      more: a float, by which the target of an id exceeds the others.
+      more: a float, the target of an id minus `off_value`.
       off_value: a float, the target of all others.
     """
     super().__init__([softmax, slope, ids, grad], name="cross_entropy_grad")
@@ -118,7 +117,7 @@ class CrossEntropyGradOperation(mtf.Operation):
       grads -= tf.expand_dims(grad * self._off, -1)
     is_id = (ids >= 0) & (ids < shape[-1])
     places = tf.stack([tf.range(tf.size(ids)), tf.where_v2(is_id, ids, 0)], -1)
-    # Nobody else reads the gradients so far, so that they are changed in place.
+    # Nothing else reads the gradients so far, so they are changed in place.
     grads = tf.tensor_scatter_nd_sub(
         grads, places, tf.where_v2(is_id, grad * self._more, 0.))
     return tf.reshape(grads, shape)

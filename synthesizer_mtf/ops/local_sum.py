@@ -1,14 +1,13 @@
-"""Weighted sums over the neighbours of each token, as convolutions need them.
+"""Weighted sums over the neighbours of each token, for convolutions.
 
-[batch, length, kernel, channels] is the large tensor here, and none of it is
-made but the kernels that a layer predicts for every channel: sums run over the
-entries of the kernel, one [batch, length, channels] at a time, and so do their
-gradients. A kernel that all tokens share is TensorFlow's depthwise convolution
-where nothing separates the tokens of a row.
+The large tensor here is [batch, length, kernel, channels]. Only kernels that a layer
+predicts for every channel have this size. Sums and their gradients run over the entries
+of the kernel, one [batch, length, channels] at a time. A kernel that all tokens share
+is TensorFlow's depthwise convolution, unless rows hold several segments.
 
-`first` is where the first entry of a kernel lies relative to its token:
--(kernel - 1) looks at earlier tokens only, -((kernel - 1) // 2) is centred.
-Beyond the ends of a row there are zeros. `length` cannot be split.
+`first` is the offset of a kernel's first entry from its token: -(kernel - 1) reads
+earlier tokens only, -((kernel - 1) // 2) is centred. Values beyond the ends of a row
+are zeros. `length` cannot be split.
 """
 
 import functools
@@ -27,14 +26,14 @@ def shared_kernel(values: mtf.Tensor, kernel: mtf.Tensor, first: int,
     kernel: <float>[kernel, heads], or with some dimensions of the batch first.
     first: an integer.
     same: <float32>[batch, length, kernel], 0 where a kernel reaches into
-      another example; or None.
+      another segment; or None.
 
   Returns:
     a tensor with the shape and dtype of values.
   """
   dims = values.shape.dims
   fast = same is None and kernel.shape.ndims == 2
-  # With `batch` in it, Mesh TensorFlow adds up its gradient over the mesh.
+  # With `batch` in the kernel, Mesh TensorFlow sums its gradient over the mesh.
   kernel = mtf.broadcast(kernel, dims[:-3] + kernel.shape.dims[-2:])
   if fast:
     def convolve(values, kernel):
@@ -63,7 +62,7 @@ def predicted_kernel(values: mtf.Tensor, logits: mtf.Tensor, first: int,
     noise: <float32>[batch, kernel, heads], factors of the normalized kernel; or
       None.
     same: <float32>[batch, length, kernel], 0 where a kernel reaches into
-      another example; or None.
+      another segment; or None.
 
   Returns:
     a tensor with the shape and dtype of values.
@@ -72,15 +71,14 @@ def predicted_kernel(values: mtf.Tensor, logits: mtf.Tensor, first: int,
     weights = _softmax(*_entries(_float32(logits)[..., None]))
     return _local_sum(values, weights, first, _per_entry(noise, same))
 
-  # Mesh TensorFlow would follow the gradient of `values` through the logits,
-  # which were made from them, and count that path twice. None are made from a
-  # copy.
+  # Mesh TensorFlow would follow the gradient of `values` through the logits, which
+  # depend on them, and count that path twice. No logits depend on the copy.
   return _slicewise(add, [mtf.identity(values), logits], noise=noise, same=same)
 
 
 def same_segment(ids: mtf.Tensor, kernel_dim: mtf.Dimension,
                  first: int) -> mtf.Tensor:
-  """Where the entries of each token's kernel lie in the token's own segment.
+  """Marks the entries of each token's kernel that lie in the token's segment.
 
   Args:
     ids: <int32>[batch, length]
@@ -103,7 +101,7 @@ def same_segment(ids: mtf.Tensor, kernel_dim: mtf.Dimension,
 
 
 def _slicewise(fn, tensors, **optional):
-  """Runs fn(*tensors, **optional) on slices; drops what is None."""
+  """Runs fn(*tensors, **optional) on slices, without arguments that are None."""
   names = [name for name, tensor in optional.items() if tensor is not None]
 
   def positional(*slices):
@@ -120,7 +118,7 @@ def _depthwise(values, kernel, first):
   """TensorFlow's depthwise convolution of [..., length, heads, d_kv]."""
   length, heads, d_kv = values.shape.as_list()[-3:]
   size = kernel.shape.as_list()[0]
-  # Positions are rows of an image one pixel wide, the fast way round on CPU.
+  # Positions are the rows of an image one pixel wide, the faster orientation on CPUs.
   rows = tf.reshape(values, [-1, length, 1, heads * d_kv])
   rows = _pad(rows, -first, size - 1 + first)
   filters = tf.repeat(kernel, d_kv, axis=-1)[:, None, :, None]
@@ -145,7 +143,7 @@ def _local_sum(values, weights, first, factors=None):
   Args:
     values: <float>[..., length, heads, d_kv]
     weights: a list of <float32>[..., length, heads, 1], one for each entry of
-      the kernel; a `length` of 1 is for all tokens.
+      the kernel; a `length` of 1 stands for all tokens.
     first: an integer.
     factors: None or a list of <float32>[..., length, heads, 1], constant, where
       `length` and `heads` can be 1.
@@ -197,8 +195,8 @@ def _softmax(*logits):
 def _entries(tensor):
   """The entries of the third dimension from the end.
 
-  TensorFlow 2.15's graph optimizer makes `tf.unstack` of a broadcast tensor
-  give its first entry twice.
+  With TensorFlow 2.15's graph optimizer, `tf.unstack` of a broadcast tensor returns
+  the first entry twice.
   """
   size = tensor.shape.as_list()[-3]
   return [tf.squeeze(t, -3) for t in tf.split(tensor, size, axis=-3)]
@@ -213,7 +211,7 @@ def _float32(tensor):
 
 
 def _pad(tensor, before, after):
-  """Zeros around the third dimension from the end."""
+  """Pads the third dimension from the end with zeros."""
   around = [[0, 0]] * (tensor.shape.ndims - 3)
   return tf.pad(tensor, around + [[before, after], [0, 0], [0, 0]])
 

@@ -1,8 +1,8 @@
-"""Forms of logits, each the cheapest for what makes it.
+"""Forms of logits: each synthesizing function returns its cheapest.
 
-A synthesizing function returns a list of them, whatever the mode and the packing.
-`read` makes of each what `attend` takes in a call, and that decides how to
-compute with their sum.
+A synthesizing function returns a list of forms that depends on neither mode nor
+packing. `read` converts each form to one that `attend` accepts in the call. `attend`
+decides how to compute with their sum.
 """
 
 import functools
@@ -22,7 +22,7 @@ class InnerProduct(NamedTuple):
     query: <float>[batch, heads, length, channels]
     key: <float>[batch, heads, memory_length, channels]
     Each may lack `batch`; `length` is absent in incremental mode. The dimension
-    `channels` may have any name but must be the last of both.
+    `channels` may have any name, but must be the last of both.
   """
   query: mtf.Tensor
   key: mtf.Tensor
@@ -35,13 +35,13 @@ class InnerProduct(NamedTuple):
 
 
 class Table(NamedTuple):
-  """Logits given one by one.
+  """A logit for each pair of query and key.
 
   Attributes:
     values: <float>[batch, heads, length, memory_length]; may lack `batch`.
-      `length` is absent in incremental mode. They may depend on the query's token
-      and on positions, but on no token of the keys: of packed rows the columns are
-      positions in the example of the query.
+      `length` is absent in incremental mode. They may depend on positions and on the
+      query's token, but not on tokens of keys. In packed rows the columns are
+      positions in the query's segment.
   """
   values: mtf.Tensor
 
@@ -51,14 +51,14 @@ class Table(NamedTuple):
 
 
 class ByPosition(NamedTuple):
-  """Logits of the positions of query and key in their examples.
+  """Logits that depend on the positions of query and key in their segment.
 
-  Of packed rows on TPUs `attend` reads them, as late as it can (see
-  `tables.pick`); others are read at once.
+  For packed rows on TPUs `attend` reads them, as late as possible (see `tables.pick`).
+  In other cases `read` does.
 
   Attributes:
-    values: <float>[heads, length, memory_length], in which length and memory_length
-      are positions, as many as the call has or more.
+    values: <float>[heads, length, memory_length], by position, for at least as many
+      positions as the call has.
   """
   values: mtf.Tensor
 
@@ -68,26 +68,26 @@ class ByPosition(NamedTuple):
 
 
 class ByOffset(NamedTuple):
-  """Logits of how far the key lies from the query.
+  """Logits that depend on the distance between query and key.
 
   Attributes:
-    before: <float>[heads, distance], of keys `distance` places before the query.
-    after: <float>[heads, distance], of keys `distance` + 1 places after it.
-      Both have entries for all distances of the call, or more.
+    before: <float>[heads, distance], for keys `distance` before the query.
+    after: <float>[heads, distance], for keys `distance` + 1 after the query.
+      Both have entries for at least all distances of the call.
   """
   before: mtf.Tensor
   after: mtf.Tensor
 
 
 class Products(NamedTuple):
-  """Logits of which column j is repeated[j // b] * tiled[j mod b].
+  """Logits whose column j is repeated[j // b] * tiled[j mod b].
 
-  Columns are positions in the example of the query. Where examples of packed rows
-  are computed each for itself, `attend_per_example` takes this form: it makes no more
-  columns than an example has positions.
+  Columns are positions in the query's segment. If segments of packed rows are computed
+  separately, `attend_per_example` takes this form. It makes no more columns than a
+  segment has positions.
 
   Attributes:
-    repeated: <float>[batch, heads, length, a]; beyond a * b columns it begins again.
+    repeated: <float>[batch, heads, length, a]; it starts over after a * b columns.
     tiled: <float>[batch, heads, length, b]
   """
   repeated: mtf.Tensor
@@ -102,15 +102,15 @@ Logits = InnerProduct | Table | ByPosition | ByOffset | Products
 
 
 def read(inputs: attention_inputs.AttentionInputs, term: Logits) -> Logits:
-  """The logits in the form that the weighted mean takes in this call.
+  """Converts logits to a form that the weighted mean accepts in this call.
 
   Args:
     inputs: an `AttentionInputs`.
-    term: what a synthesizing function returns.
+    term: one form of logits, from a synthesizing function.
 
   Returns:
-    an `InnerProduct` or a `Table`; a `ByPosition` or `Products` where the mean
-    reads it.
+    an `InnerProduct` or a `Table`; a `ByPosition` or `Products` if the mean reads
+    these itself.
   """
   reads = {ByPosition: _by_position, ByOffset: _by_offset, Products: _products}
   return reads[type(term)](inputs, *term) if type(term) in reads else term
@@ -137,8 +137,8 @@ def _by_offset(inputs, before, after):
 
 @_by_offset.register
 def _(inputs: cases.DecodingStep, before, after):
-  del after  # Not seen.
-  # Sequences that have reached their end move on until all have.
+  del after  # Masked.
+  # Positions of finished sequences keep growing until all have finished.
   last = before.shape.dims[-1].size - 1
   index = mtf.minimum(mtf.maximum(-inputs.offset, 0), last)
   return Table(tables.take_pairs(
@@ -156,7 +156,7 @@ def _products(inputs, repeated, tiled):
 
 @_products.register
 def _(inputs: cases.PackedRows, repeated, tiled):
-  # To make all products before columns are gathered would cost more.
+  # Making all products before gathering columns would cost more.
   a, b = repeated.shape.dims[-1], tiled.shape.dims[-1]
   column = mtf.mod(inputs.memory_position, a.size * b.size)
   shape = inputs.query_dims + [inputs.memory_length]

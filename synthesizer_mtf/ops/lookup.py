@@ -1,8 +1,8 @@
-"""Rows of a table, read at the places that ids tell.
+"""Embedding lookup: reads the rows of a table at given ids.
 
-`mtf.gather` multiplies the whole table with one-hot rows, forward and backward;
-here rows are read, and their gradients are added to zeros. On TPUs the product is
-the faster way, and it is the only one where the rows are split over the mesh.
+`mtf.gather` multiplies the whole table with one-hot rows, forward and backward. Here
+rows are read, and their gradients are added to zeros. On TPUs the product is faster. If
+the mesh splits the rows, only the product works.
 """
 
 import mesh_tensorflow as mtf
@@ -12,16 +12,16 @@ import tensorflow.compat.v1 as tf
 
 
 def lookup(table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension) -> mtf.Tensor:
-  """What `mtf.gather` returns, without a product.
+  """As `mtf.gather`, without a product.
 
   Args:
-    table: <float>[lead..., rows, d_model], where the leading dimensions, such as
-      `ensemble`, are the first of the ids.
+    table: <float>[lead..., rows, d_model]; its leading dimensions, such as `ensemble`,
+      are also the first of the ids.
     ids: <int32>[lead..., batch, length]
     rows: a dimension of the table, which no layout splits.
 
   Returns:
-    <float>[lead..., batch, length, d_model]; zeros for ids that are no row.
+    <float>[lead..., batch, length, d_model]; zeros for ids out of range.
   """
   return LookupOperation(table, ids, rows).outputs[0]
 
@@ -31,7 +31,7 @@ def _is_row(ids, rows):
 
 
 class LookupOperation(mtf.Operation):
-  """See `lookup`. All dimensions but `rows` can be split."""
+  """See `lookup`. All dimensions except `rows` can be split."""
 
   def __init__(self, table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension):
     super().__init__([table, ids], name="lookup")
@@ -59,7 +59,7 @@ class LookupOperation(mtf.Operation):
 
 
 class LookupGradOperation(mtf.Operation):
-  """Adds the gradients of all places that read a row, in float32."""
+  """Adds up the gradients of all reads of each row, in float32."""
 
   def __init__(self, ids: mtf.Tensor, grad: mtf.Tensor, table: mtf.Tensor,
                lead: int):
@@ -69,7 +69,7 @@ class LookupGradOperation(mtf.Operation):
       ids: <int32>[lead..., batch, length]
       grad: <float>[lead..., batch, length, d_model]
       table: <float>[lead..., rows, d_model]; only its shape and dtype are used.
-      lead: how many leading dimensions there are.
+      lead: the number of leading dimensions.
     """
     super().__init__([ids, grad], name="lookup_grad")
     self._lead = lead
@@ -78,7 +78,7 @@ class LookupGradOperation(mtf.Operation):
   def lower(self, lowering: mtf.Lowering) -> None:
     mesh_impl = lowering.mesh_impl(self)
     table, = self.outputs
-    rows = table.shape.dims[self._lead].size  # Which no layout splits.
+    rows = table.shape.dims[self._lead].size  # No layout splits it.
 
     def add(ids, grad):
       total = tables.sum_at(

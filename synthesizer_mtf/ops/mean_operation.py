@@ -1,4 +1,4 @@
-"""The operation that passes a weighted mean on and has the gradient of its making."""
+"""An operation that returns a weighted mean and holds its gradient."""
 
 from collections.abc import Sequence
 
@@ -8,31 +8,30 @@ import tensorflow.compat.v1 as tf
 
 
 class WeightedMeanOperation(mtf.Operation):
-  """Passes the mean on and has the gradient of all that made it.
+  """Returns the mean, with the gradients of all tensors that it was computed from.
 
-  `mtf.custom_gradient` would do, but layers that run again in the backward pass
-  (`LayerStack.recompute_grads`) cannot hold one.
+  `mtf.custom_gradient` would suffice, but does not work in layers that run again in the
+  backward pass (`LayerStack.recompute_grads`).
   """
 
   def __init__(self, weights: mtf.Tensor, mean: mtf.Tensor, values: mtf.Tensor,
                features: list[mtf.Tensor], table: list[mtf.Tensor],
                padding: Sequence[mtf.Tensor] = (),
                places: Sequence[mtf.Tensor] = ()):
-    """Declares the inputs, where all but `table` may lack `batch`.
+    """Declares the inputs, which may lack `batch`.
 
     Args:
       weights: <float>[batch, heads, length, memory_length]
       mean: <float>[batch, heads, length, d_kv]
-      values: <float>[batch, heads, memory_length, d_kv], 0 where not seen.
+      values: <float>[batch, heads, memory_length, d_kv], 0 where masked.
       features: [] or [query, key], <float32>[batch, heads, length, channels] and
         <float32>[batch, heads, memory_length, channels].
-      table: what was added to their products, tensors with any dimensions.
-      padding: (), where weights are 0 for padding, or [total, seen]: the sums
-        of weights, <float>[batch, heads, length], which the mean was divided by,
-        and <float>[batch, memory_length], which tells what they count; 1 where
-        that is left out.
-      places: (), or what put the positions of the table in their places, as of
-        `tables.pick`.
+      table: tensors with any dimensions, which were added to the products.
+      padding: () if weights are 0 for padding; else [total] or [total, seen]: the
+        divisors of the mean, <float>[batch, heads, length], and the padding mask,
+        <float>[batch, memory_length], 1 if left out.
+      places: (), or the one-hot rows and columns that `tables.pick` gathered the
+        table with.
     """
     super().__init__(
         [weights, mean, values, *features, *table, *padding, *places],
@@ -62,14 +61,14 @@ class WeightedMeanOperation(mtf.Operation):
         d in t.shape.dims for t in table)]
     total = (tables.add_picked(grad_logits, *places, lead) if places
              else mtf.cast(grad_logits, tf.float32))
-    # A sum that the mesh has still to make is not cast without need: see `plan_pod`.
+    # Does not cast sums that are still pending over the mesh: see `plan_pod`.
     grads += [mtf.cast(total if total.shape == t.shape else mtf.reduce_sum(
         total, output_shape=t.shape), t.dtype) for t in table]
     return grads + [None] * len(padding + places)
 
 
 def exponential(logits: mtf.Tensor) -> mtf.Tensor:
-  """exp(logits - their maximum), of each row, without a gradient.
+  """exp(logits - the maximum of their row), without a gradient.
 
   Args:
     logits: <float32>[..., memory_length]
@@ -93,13 +92,13 @@ def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimens
     weights: <float>[batch, heads, length, memory_length]
     values: <float>[batch, heads, memory_length, d_kv]
     shape: [batch, heads, length, d_kv]
-    features: as of `WeightedMeanOperation`.
+    features: as in `WeightedMeanOperation`.
     table: likewise.
     places: likewise.
 
   Returns:
-    <float>[batch, heads, length, d_kv]; 0 for rows of which the weights are. And
-    the sums of the rows, <float>[batch, heads, length], 1 in the place of 0.
+    <float>[batch, heads, length, d_kv], 0 for rows whose weights are all 0; and the
+    row sums, <float>[batch, heads, length], with 1 instead of 0.
   """
   total = mtf.reduce_sum(
       mtf.cast(weights, tf.float32), reduced_dim=weights.shape.dims[-1])
@@ -115,7 +114,7 @@ def append_channel(features: mtf.Tensor, values: mtf.Tensor) -> mtf.Tensor:
 
   Args:
     features: <float>[batch, heads, positions, channels]
-    values: <float> with any of the dimensions but the last.
+    values: <float> with any of these dimensions except the last.
 
   Returns:
     <float>[batch, heads, positions, channels + 1]
@@ -129,9 +128,9 @@ def append_channel(features: mtf.Tensor, values: mtf.Tensor) -> mtf.Tensor:
 def _grad_logits(weights, values, mean, grad_mean, seen):
   """weights * (G - sum(weights * G)) with G the gradient of the weights.
 
-  G is grad_mean . values, and sum(weights * G) is grad_mean . mean, which is
-  subtracted, from what is seen, by one more channel of the same product. It is as
-  large as the weights, of whose dtype it is, too: products round it to that anyway.
+  G is grad_mean . values, and sum(weights * G) is grad_mean . mean. One more channel of
+  the same product subtracts the latter, except at padding. The result has the shape of
+  the weights, and their dtype, as products would round it to that anyway.
   """
   delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=values.shape.dims[-1])
   seen, = seen or [mtf.ones(values.mesh, [], values.dtype)]

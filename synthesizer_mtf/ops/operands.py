@@ -1,7 +1,7 @@
-"""The operands of `attend_per_example`, each kind a class.
+"""The operands of `attend_per_example`, one class for each kind.
 
-Tensors with `batch` belong to tokens, those without to positions in an example; only
-the last dimension of a table with `batch` is a position, too.
+Tensors with `batch` belong to tokens, tensors without it to positions in a segment. The
+last dimension of a table is always a position.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 @dataclasses.dataclass
 class Operand:
-  """An input of the operation. What it means is its class.
+  """An input of the operation; its class says what it means.
 
   Attributes:
     tensor: [batch, length, heads, last], or without `batch` [heads, length, last].
@@ -32,7 +32,7 @@ class Operand:
 
   @classmethod
   def of(cls, tensor: mtf.Tensor, inputs: cases.PackedExamples) -> "Operand":
-    """The operand for a tensor whose dimensions but the last are in any order."""
+    """Makes an operand; the dimensions before the last may have any order."""
     *others, last = tensor.shape.dims
     tensor = mtf.rename_dimension(tensor, last.name, "last")
     of_tokens = inputs.has_batch(tensor)
@@ -45,13 +45,13 @@ class Operand:
 
   def term(self, laid_out: tf.Tensor, layout: examples.Layout,
            group: examples.Group, length: tf.Tensor) -> "Term":
-    """The `Term` of a group of this length.
+    """The operand's `Term` in a group.
 
     Args:
       laid_out: [tokens, heads, last], or without `batch` [heads, length, last].
-      layout: where the tokens are.
+      layout: the order of the tokens.
       group: one of its groups.
-      length: <int32>[], the tokens of the longest example.
+      length: <int32>[], the length of the group's longest segment.
     """
     if self.of_tokens:
       return Term(layout.unjoin(laid_out, group), True)
@@ -59,13 +59,13 @@ class Operand:
 
   def join(self, layout: examples.Layout, parts: Sequence[tf.Tensor],
            shape: list[int]) -> tf.Tensor:
-    """[tokens, heads, last], of what each group has in the place of a term."""
+    """[tokens, heads, last], joined from each group's part."""
     del shape
     return layout.join(list(parts))
 
 
 class Priority(Operand):
-  """When queries read, and when keys are written: <float32> whole numbers."""
+  """Read priorities of queries or write priorities of keys: <float32> whole numbers."""
 
   learned = False
 
@@ -88,15 +88,15 @@ class Key(Operand):
 
 
 class Values(Key):
-  """What the mean is of."""
+  """The values of the weighted mean."""
 
 
 class Factor(Operand):
-  """An operand of `Products`: what repeats, and after it what tiles."""
+  """An operand of `Products`: first the repeated one, then the tiled one."""
 
 
 class Table(Operand):
-  """Logits one by one: the last dimension is the position of the key."""
+  """A table of logits; its last dimension is the position of the key."""
 
   def term(self, laid_out: tf.Tensor, layout: examples.Layout,
            group: examples.Group, length: tf.Tensor) -> "Term":
@@ -116,7 +116,7 @@ class Term(NamedTuple):
   """One operand, in one group.
 
   Attributes:
-    block: [heads, examples, positions, last]; one example if it has no batch.
+    block: [heads, examples, positions, last]; one segment if it has no batch.
     of_tokens: whether it has a batch.
   """
   block: tf.Tensor
@@ -124,7 +124,7 @@ class Term(NamedTuple):
 
 
 def pad(tensor: tf.Tensor, sizes: Sequence[int | None] | tf.Tensor) -> tf.Tensor:
-  """Zeros after the end of each dimension; None in a list leaves it as it is."""
+  """Pads the end of each dimension with zeros, except where a size is None."""
   shape = tf.shape(tensor)
   if isinstance(sizes, list):
     sizes = tf.stack([shape[i] if size is None else size

@@ -1,4 +1,4 @@
-"""Query chunking: some queries at a time, so that few large tensors exist at once."""
+"""Query chunking: few queries at a time, so that few large tensors exist at once."""
 
 from collections.abc import Callable
 
@@ -11,17 +11,17 @@ def by_query_chunks(
     rows: list[mtf.Tensor], length: mtf.Dimension, size: int) -> mtf.Tensor:
   """Calls `make` for `size` queries at a time, one chunk after the other.
 
-  TensorFlow runs whatever is ready, which would be all chunks at once. So each
-  chunk waits for the one before it, and its gradient for the one after it.
+  TensorFlow would run all chunks at once, as all are ready. So each chunk waits for the
+  previous one, and its gradient for that of the next one.
 
   Args:
-    make: a function (length, rows) -> a tensor with `length`.
+    make: a function (length, rows) that returns a tensor with `length`.
     rows: a list of tensors with `length`.
     length: the dimension of the queries.
     size: an integer, the queries of a chunk.
 
   Returns:
-    what `make` returns for all of `rows`; several chunks are concatenated.
+    the results of `make`, concatenated if there are several chunks.
   """
   if length.size <= size:
     return make(length, rows)
@@ -36,7 +36,7 @@ def by_query_chunks(
 
 
 class _Chunks:
-  """Remembers what the next chunk has to wait for, forward and backward."""
+  """Holds the tensors that the next chunk waits for, forward and backward."""
 
   def __init__(self):
     self._result = None
@@ -58,7 +58,7 @@ class _Chunks:
 
 
 class ChunkOperation(mtf.Operation):
-  """Passes a tensor on, once another one has been computed."""
+  """Returns a tensor once another tensor has been computed."""
 
   def __init__(self, x: mtf.Tensor, after: mtf.Tensor | None,
                gradient: Callable[[mtf.Tensor], mtf.Tensor]):

@@ -1,6 +1,6 @@
 """Sequences cut into blocks, so that no tensor is [length, memory_length].
 
-What stands outside of a sequence is zero in all that this module returns.
+All tensors that this module returns are zero outside of a sequence.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,8 @@ class SequenceBlocks:
 
     Args:
       tensor: a tensor with `memory_length`.
-      sides: 0 if a window is a block; 1 if it begins with the block before it;
-        2 if it also ends with the block after it.
+      sides: 0 if a window is one block; 1 if it includes the previous block; 2 if it
+        also includes the next block.
 
     Returns:
       a tensor.
@@ -64,7 +64,7 @@ class SequenceBlocks:
 
 
 def _fold(tensor, name, outer, inner):
-  """Replaces the dimension `name` by two, with zeros at its end."""
+  """Pads the dimension `name` with zeros, and splits it into two."""
   dim = tensor.shape.get_dim_by_name(name)
   missing = outer.size * inner.size - dim.size
   if missing:
@@ -76,13 +76,13 @@ def _fold(tensor, name, outer, inner):
 def running(tensor: mtf.Tensor, dim: mtf.Dimension,
             combine: Callable[[mtf.Tensor, mtf.Tensor], mtf.Tensor],
             backwards: bool = False) -> mtf.Tensor:
-  """What `combine` makes of each entry along `dim` and of all before it.
+  """Combines each entry along `dim` with all entries before it.
 
   Args:
     tensor: a tensor of numbers >= 0.
     dim: a dimension, not split.
     combine: `mtf.add` or `mtf.maximum`.
-    backwards: take those after it in the place of those before it.
+    backwards: combine with the entries after it instead.
 
   Returns:
     a tensor with the shape of the given one.
@@ -97,7 +97,7 @@ def running(tensor: mtf.Tensor, dim: mtf.Dimension,
 
 def index_of(marked: mtf.Tensor, dim: mtf.Dimension,
              entries: mtf.Dimension) -> mtf.Tensor:
-  """The places of the entries that are marked, in order.
+  """The indices of marked entries, in order.
 
   Args:
     marked: <bool>[..., dim]
@@ -105,7 +105,7 @@ def index_of(marked: mtf.Tensor, dim: mtf.Dimension,
     entries: a dimension, at least as large as the number of marks.
 
   Returns:
-    <int32>[..., entries], with the size of `dim` where there are no more.
+    <int32>[..., entries], padded with the size of `dim`.
   """
   count = running(mtf.cast(marked, tf.int32), dim, mtf.add)
   lead = marked.shape.dims[:-1]

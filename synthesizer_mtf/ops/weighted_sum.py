@@ -21,14 +21,14 @@ def weighted_sum(inputs: attention_inputs.AttentionInputs,
 
   Args:
     inputs: an `AttentionInputs`.
-    logits: a list of what `logit_forms.read` returns.
+    logits: a list of results of `logit_forms.read`.
     values: <float>[batch, heads, memory_length, d_kv]
-    mask: an `AttentionMask`. Keys that may not be seen have the weight 0.
+    mask: an `AttentionMask`. Masked keys have the weight 0.
 
   Returns:
     <float>[batch, heads, length, d_kv] in the dtype of the values; `length` is
-    absent in incremental mode. The weights are computed in float32. A query
-    which may see nothing gets zeros.
+    absent in incremental mode. The weights are computed in float32. A query whose
+    keys are all masked gets zeros.
   """
   order = inputs.query_dims + [inputs.memory_length]
   terms = [_values(term, order, inputs) for term in logits]
@@ -39,14 +39,14 @@ def weighted_sum(inputs: attention_inputs.AttentionInputs,
     weights = mtf.multiply(
         weights, seen, output_shape=_dims(order, [weights, seen]))
   if mask.keys is not None:
-    # The same for all queries, so it goes to the smaller tensor.
+    # The key mask is the same for all queries, so it masks the smaller tensor.
     values *= mtf.cast(mask.keys, values.dtype)
   return mtf.einsum([mtf.cast(weights, values.dtype), values],
                     output_shape=inputs.query_dims + values.shape.dims[-1:])
 
 
 def _values(term, order, inputs):
-  """One term as <float32> with some of the dimensions in `order`."""
+  """A term as <float32>, with some of the dimensions of `order`."""
   if isinstance(term, logit_forms.Table):
     return mtf.cast(term.values, tf.float32)
   if isinstance(term, logit_forms.ByPosition):

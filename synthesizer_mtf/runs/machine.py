@@ -1,4 +1,4 @@
-"""Where figures were measured: the machine, and the versions of packages."""
+"""The machine and the versions of packages that figures were measured with."""
 
 import importlib.metadata
 import os
@@ -8,13 +8,13 @@ _PACKAGES = ("tensorflow", "mesh-tensorflow", "t5", "synthesizer-mtf", "numpy")
 
 
 def machine() -> dict[str, str | int | float]:
-  """The processor's model, the cores that may be used, and how busy they are."""
+  """The processor's model, its usable cores, and their load."""
   return {"cpu": _cpu_model(), "cores": len(cores()),
           "system": platform.system(), "load": round(os.getloadavg()[0], 2)}
 
 
 def cores() -> list[int]:
-  """The numbers of the cores that may be used."""
+  """The numbers of the usable cores."""
   try:
     return sorted(os.sched_getaffinity(0))
   except AttributeError:  # Linux only.
@@ -44,5 +44,5 @@ def versions() -> dict[str, str]:
 
 
 def state() -> dict[str, dict]:
-  """Both, as a dict with "machine" and "versions"."""
+  """A dict of `machine` and `versions`, under these names."""
   return {"machine": machine(), "versions": versions()}

@@ -13,7 +13,7 @@ import threading
 from synthesizer_mtf.runs import shares
 import tqdm
 
-# What a training step and a perplexity evaluation print.
+# The progress lines of training and of perplexity evaluation.
 _STEP = re.compile(rb"tf_loss\[[^\]]*\]\[(\d+)\]|Evaluation \[(\d+)/\d+\]")
 POLL_SECONDS = 0.5
 _STOP_SECONDS = 10
@@ -27,34 +27,34 @@ class CommandError(Exception):
 
 def run(command: list[str], log: pathlib.Path, title: str,
         steps: range | None = None) -> None:
-  """Runs a command and waits for it, whatever way it ends.
+  """Runs a command and waits for its end.
 
   Args:
     command: a list of strings.
-    log: a `pathlib.Path`; the output is added to what it holds.
+    log: a `pathlib.Path`; the output is appended to it.
     title: a string, in front of the progress bar.
     steps: a range of steps; None for a clock without steps.
 
   Raises:
-    CommandError: it ends with a status other than 0.
+    CommandError: the exit status is not 0.
   """
   Running(command, log, title, steps).wait()
 
 
 class Running:
-  """A command at work.
+  """A running command.
 
   Attributes:
     log: the file of its output.
     steps: a range of steps, or None.
-    before: how many of its steps were done before it was started.
-    done: how many are done now, with those before.
+    before: the number of its steps that were done before it started.
+    done: the number of its steps that are done now, including `before`.
   """
 
   def __init__(self, command: list[str], log: pathlib.Path, title: str,
                steps: range | None = None,
                share: shares.Share = _EVERYTHING) -> None:
-    """Starts the command; see `run`. `share` is what it may use."""
+    """Starts the command; see `run`. `share` is its share of the machine."""
     self.before = self.done = 0
     self.log, self.steps, self._title = log, steps, title
     self._rest, self._resumed = b"", False
@@ -64,20 +64,20 @@ class Running:
       self._process = subprocess.Popen(
           command, stdout=out, stderr=subprocess.STDOUT,
           stdin=subprocess.DEVNULL, env={
-              # Its two streams in order: the last line is why it failed.
+              # Keeps both streams in order, so the last line is the error.
               **os.environ, "PYTHONUNBUFFERED": "1", **share.environment},
           preexec_fn=functools.partial(_prepare, share.cores)
           if sys.platform == "linux" else None)
 
   def wait(self, stopped: threading.Event | None = None, draw: bool = True) -> None:
-    """Waits for the end of the command, and ends it with this function.
+    """Waits for the end of the command, and ends it if interrupted.
 
     Args:
-      stopped: ends the command once it is set.
+      stopped: an event that ends the command once it is set.
       draw: whether a bar shows the steps.
 
     Raises:
-      CommandError: the command ends with a status other than 0.
+      CommandError: the exit status is not 0.
     """
     stopped = stopped or threading.Event()
     shown = bar(self._title, self.steps) if draw else None
@@ -92,7 +92,7 @@ class Running:
     self._check()
 
   def goes_on(self) -> bool:
-    """Whether the command has not ended; reads what is new in its log."""
+    """Whether the command still runs; also reads new lines of its log."""
     ended = self._process.poll() is not None
     found = [int(a or b) for a, b in _STEP.findall(self._new_lines())]
     if self.steps:
@@ -125,10 +125,10 @@ class Running:
     if bar.n != self.done:
       bar.update(self.done - bar.n)
     if sys.stdout.isatty():
-      bar.refresh()  # For the clock.
+      bar.refresh()  # Updates the clock.
 
   def _end(self):
-    """Ends the command if it still runs, as after Ctrl-C."""
+    """Ends the command if it still runs, such as after Ctrl-C."""
     self._process.terminate()
     try:
       self._process.wait(_STOP_SECONDS)
@@ -144,9 +144,9 @@ class Running:
 
 
 def _prepare(cores):
-  """What a new process does before it becomes the command."""
-  # Asks Linux to end it when the one that started it is killed. Else a killed
-  # command would go on beside the one that is started again.
+  """Prepares a new process before it becomes the command."""
+  # Asks Linux to end the process if its parent is killed. Otherwise the command would
+  # keep running next to its restart.
   set_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
   ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
   if cores:
@@ -154,11 +154,11 @@ def _prepare(cores):
 
 
 def bar(title: str, steps: range | None) -> tqdm.tqdm:
-  """A tqdm bar; where no terminal can redraw it, its start and its end only."""
+  """A tqdm bar; without a terminal to redraw it, only its start and end."""
   terminal = sys.stdout.isatty()
   form = ("{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} "
           "[{elapsed}<{remaining}]")
-  # Some terminals, as in containers, say that they have no columns and rows.
+  # Some terminals, such as in containers, report a size of 0.
   return tqdm.tqdm(
       desc=f"{title:<16}", total=len(steps) if steps else None,
       file=sys.stdout, ncols=76, nrows=24,

@@ -1,4 +1,4 @@
-"""One line for a whole queue: its runs, its steps, and the time left."""
+"""One progress line for a whole queue: its runs, its steps, and the time left."""
 
 from collections.abc import Hashable
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.training import checkpoints
 import tqdm
@@ -18,18 +18,18 @@ _SECONDS_BETWEEN_LINES = 180
 
 
 class Progress:
-  """The line."""
+  """The progress line of a queue."""
 
-  def __init__(self, stages: Mapping[Hashable, Sequence[commands.Stage]],
+  def __init__(self, stages: Mapping[Hashable, Sequence[pipeline.Stage]],
                ended: Mapping[Hashable, str | None],
                alone: bool) -> None:
-    """Finds out what is done already.
+    """Finds out which steps are done already.
 
     Args:
-      stages: of each run.
-      ended: the runs that have, and why they failed or None; it grows.
-      alone: whether nothing else is drawn on the terminal: then the line is
-        drawn anew all the time.
+      stages: the stages of each run.
+      ended: a dict from ended runs to the reason of failure or None; it grows.
+      alone: whether nothing else is drawn on the terminal, so that the line can be
+        redrawn continuously.
     """
     self._stages, self._ended = stages, ended
     self._alone = alone
@@ -39,27 +39,27 @@ class Progress:
                    for stage in of if stage.steps}
     self._start = time.monotonic()
     self._next_line = self._start + _SECONDS_BETWEEN_LINES
-    # Some terminals, as in containers, say that they have no columns and rows.
+    # Some terminals, such as in containers, report a size of 0.
     self._columns = shutil.get_terminal_size().columns if self._drawn else None
-    # The line is text to tqdm, which draws it below what else is printed.
+    # tqdm draws the line, as its text, below other output.
     self._drawing = tqdm.tqdm(
         desc=self._text([]), bar_format="{desc}", file=sys.stdout, nrows=24,
         ncols=self._columns, disable=not self._drawn)
 
   def count(self, running: process.Running) -> None:
-    """Remembers the steps of what is or was at work."""
+    """Stores the steps of a command that runs or has ended."""
     if running.steps:
       self._steps[running.log] = running.before, running.done
 
   def show(self, running: Sequence[process.Running]) -> None:
-    """Draws the line anew, or prints one now and then; `running` is at work."""
+    """Redraws the line, or prints it now and then; `running` are the commands."""
     if self._drawn:
       self._drawing.set_description_str(self._text(running))
     elif self._alone and time.monotonic() > self._next_line:
       self.line(running)
 
   def line(self, running: Sequence[process.Running]) -> None:
-    """Prints the line, if it is not drawn all the time."""
+    """Prints the line if it is not redrawn continuously."""
     if not self._drawn:
       print(self._text(running), flush=True)
       self._next_line = time.monotonic() + _SECONDS_BETWEEN_LINES
@@ -79,7 +79,7 @@ class Progress:
         ncols=self._columns)
 
   def _total(self):
-    """All steps, of which a run that has failed does no more."""
+    """The number of all steps, without those that a failed run will not do."""
     wanted = {stage.log: len(stage.steps) for run, of in self._stages.items()
               for stage in of if stage.steps and not self._ended.get(run)}
     return sum(wanted.get(log, done) for log, (_, done) in self._steps.items())
@@ -92,9 +92,9 @@ class Progress:
 
 
 def _steps_done(stage):
-  """(steps before this queue, steps now) of a stage that nobody is at."""
+  """(steps before this queue, steps now) of a stage that is not running."""
   try:
     done = len(stage.steps) if stage.is_done() else 0
-  except checkpoints.DamagedError:  # The queue says so when it comes to it.
+  except checkpoints.DamagedError:  # The queue reports it when it starts the stage.
     done = 0
   return done, done

@@ -1,8 +1,8 @@
 """Runs of several stages each, some at the same time.
 
-One thread starts the commands, and one for each waits for its end. A free place in
-the queue takes the first run whose next stage nobody else is at: so a stage that two
-runs share, which is one with the same log, is done once.
+One thread starts the commands, and one thread per command waits for its end. A free
+place takes the first run whose next stage is not running already. So a stage that two
+runs share, with the same log, runs once.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import threading
 from typing import NamedTuple
 from typing import Protocol
 
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import progress
 from synthesizer_mtf.runs import shares
@@ -26,33 +26,33 @@ import tqdm
 
 
 class Run(Protocol):
-  """What waits in the queue."""
+  """A run that waits in the queue."""
   name: str
   task: str
 
-  def stages(self) -> list[commands.Stage]:
+  def stages(self) -> list[pipeline.Stage]:
     """The stages, in order."""
 
 
 class _Work(NamedTuple):
-  """A stage at work for a run, with its share of the machine."""
+  """A running stage of a run, with its share of the machine."""
   run: Run
-  stage: commands.Stage
+  stage: pipeline.Stage
   share: shares.Share
   running: process.Running
 
 
 def run(runs: Sequence[Run], places: list[shares.Share],
         on_finished: Callable[[Run, str | None], None]) -> None:
-  """Does what is not done, and goes on where something fails.
+  """Runs all stages that are not done; other runs continue if one fails.
 
   Ctrl-C and SIGTERM end all commands and raise KeyboardInterrupt.
 
   Args:
     runs: see `Run`.
-    places: a share of the machine for each run at a time.
-    on_finished: is called after each run with the run and the reason why it
-      failed, or None.
+    places: a share of the machine for each simultaneous run.
+    on_finished: a function that is called after each run, with the run and the reason
+      of its failure, or None.
   """
   with _like_ctrl_c(signal.SIGTERM):
     _Queue(runs, places, on_finished).run()
@@ -73,9 +73,9 @@ class _Queue:
   def __init__(self, runs, places, on_finished):
     self._stages = {run: run.stages() for run in runs}
     self._left = {run: list(stages) for run, stages in self._stages.items()}
-    self._ended = {}  # Why a run failed, or None.
-    self._reasons = {}  # Why a stage failed, by its log.
-    self._works = {}  # By their futures.
+    self._ended = {}  # The reason of each run's failure, or None.
+    self._reasons = {}  # The reason of each stage's failure, by its log.
+    self._works = {}  # The `_Work` of each future.
     self._free = list(places)
     self._one = len(places) == 1
     self._on_finished = on_finished
@@ -101,21 +101,21 @@ class _Queue:
     return [work.running for work in self._works.values()]
 
   def _fill(self, pool):
-    """Gives work to free places; returns whether there is any."""
+    """Fills free places; returns whether any stage runs."""
     while self._free and (run := self._startable()):
       stage, share = self._left[run][0], self._free.pop(0)
-      _say(f"\n{commands.shown(stage.command)}")
+      _say(f"\n{pipeline.shown(stage.command)}")
       running = stage.start(share)
       future = pool.submit(running.wait, self._stopped, draw=self._one)
       self._works[future] = _Work(run, stage, share, running)
     return bool(self._works)
 
   def _startable(self):
-    """The first run that has something to do now, or None."""
+    """The first run whose next stage can start, or None."""
     return next((run for run in self._left if self._goes_on(run)), None)
 
   def _goes_on(self, run):
-    """Whether the next stage of a run can start; ends runs that have none."""
+    """Whether the next stage of a run can start; ends runs without one."""
     busy = {work.stage.log for work in self._works.values()}
     while run not in self._ended and self._left[run][0].log not in busy:
       stage = self._left[run][0]
@@ -143,7 +143,7 @@ class _Queue:
            f"of {len(self._stages)}")
 
   def _finish(self, work, error):
-    """A stage has ended: its run goes on, or has failed."""
+    """Continues the run of an ended stage, or ends it as failed."""
     self._free.append(work.share)
     self._progress.count(work.running)
     try:
@@ -172,12 +172,12 @@ class _Queue:
 
 
 def _reason(message):
-  """The last line of a log that says something."""
+  """The last informative line of a log."""
   lines = [line for line in message.splitlines() if re.search(r"\w", line)]
   return lines[-1].strip()
 
 
 def _say(text, stream=None):
-  """Prints beside a line that is redrawn."""
+  """Prints a text without breaking the redrawn line."""
   tqdm.tqdm.write(text, file=stream or sys.stdout)
   (stream or sys.stdout).flush()

@@ -21,16 +21,16 @@ def latest_step(model_dir: Folder) -> int:
   """Returns the step of the newest checkpoint, or -1 if there is none.
 
   Raises:
-    checkpoints.DamagedError: it cannot be used.
+    checkpoints.DamagedError: the newest checkpoint is unusable.
   """
   path = checkpoints.latest(str(model_dir))
   return checkpoints.step_of(path) if path else -1
 
 
 def num_parameters(model_dir: Folder) -> int:
-  """Returns how many numbers are trained.
+  """Returns the number of trained parameters.
 
-  They are those which the optimizer keeps slots for; a fixed table has none.
+  These have slots of the optimizer; a fixed table has none.
   """
   path = checkpoints.latest(str(model_dir))
   shapes = dict(tf.train.list_variables(path))
@@ -48,25 +48,29 @@ def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:
           if value.HasField("simple_value"):
             yield value.tag, event.step, value.simple_value
     except tf.errors.DataLossError:
-      continue  # A process was stopped while it wrote; the rest is whole.
+      continue  # A process was stopped while writing this; the rest is complete.
 
 
 def steps_per_second(model_dir: Folder) -> float:
   """Returns the median speed of training.
 
-  The first steps are left out: there the graph is still being optimized.
+  It leaves out the first steps, in which TensorFlow still optimizes the graph.
   """
   rates = [v for tag, _, v in scalars(model_dir) if tag == "global_step/sec"]
   return statistics.median(rates[min(10, len(rates) - 1):])
 
 
 def log_perplexity(model_dir: Folder, step: int) -> float | None:
-  """Returns the log perplexity on the text held out, or None."""
-  for folder in sorted(glob.glob(os.path.join(model_dir, "eval_*"))):
-    for tag, at, value in scalars(folder):
-      if tag == "neg_log_perplexity" and at == step:
-        return -value
-  return None
+  """Returns the log perplexity on held-out text, or None."""
+  found = teacher_forced(model_dir, step).get("neg_log_perplexity")
+  return None if found is None else -found
+
+
+def teacher_forced(model_dir: Folder, step: int) -> dict[str, float]:
+  """Returns what T5's mode `perplexity_eval` has left of one step, by its names."""
+  return {tag: value for folder in sorted(
+      glob.glob(os.path.join(model_dir, "eval_*")), reverse=True)
+          for tag, at, value in scalars(folder) if at == step}
 
 
 def scores(model_dir: Folder, step: int) -> dict[str, float]:
@@ -87,8 +91,8 @@ def scores(model_dir: Folder, step: int) -> dict[str, float]:
 def losses(log: pathlib.Path) -> list[tuple[int, float]]:
   """Returns [(step, loss)] from the log of a training run, sorted.
 
-  The event files have the loss of every hundredth step only. A step done twice,
-  before and after an interruption, counts as it was the last time.
+  The event files have the loss of every hundredth step only. For a step done twice,
+  before and after an interruption, the last loss counts.
   """
   text = log.read_text(encoding="utf-8", errors="replace")
   return sorted({int(s): float(v) for v, s in _LOSS.findall(text)}.items())

@@ -14,18 +14,18 @@ _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology"
 
 
 class Share(NamedTuple):
-  """What one command may use.
+  """The share of one command.
 
   Attributes:
-    cores: numbers as the system counts them; none for all.
-    environment: variables that it gets beside those of this process.
+    cores: the system's numbers of its cores; empty for all.
+    environment: variables that it gets in addition to those of this process.
   """
   cores: tuple[int, ...] = ()
   environment: Mapping[str, str] = {}
 
 
 def shares(count: int) -> list[Share]:
-  """Divides the machine; a single share is all of it.
+  """Divides the machine; a single share is the whole machine.
 
   Raises:
     ValueError: there are fewer cores than shares.
@@ -43,7 +43,7 @@ def shares(count: int) -> list[Share]:
 
 
 def _place(core):
-  """Sorts the threads of one core side by side, and those of one socket."""
+  """A sort key that groups the threads of a core, and the cores of a socket."""
   folder = pathlib.Path(_TOPOLOGY.format(core))
   try:
     return [int((folder / name).read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def _place(core):
 
 
 def _piece(things: Sequence, i: int, count: int) -> Sequence:
-  """The i-th of `count` pieces; where things are fewer, some share one."""
+  """The i-th of `count` pieces; if there are fewer things, some pieces share one."""
   start, end = i * len(things) // count, (i + 1) * len(things) // count
   return things[start:max(end, start + 1)]
 
@@ -62,7 +62,7 @@ def _environment(gpus, i, count):
   if not gpus:
     return {}
   mine = {"CUDA_VISIBLE_DEVICES": ",".join(_piece(gpus, i, count))}
-  # Else the first of those who share a GPU takes all its memory.
+  # Otherwise the first command on a shared GPU takes all of its memory.
   shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if len(gpus) < count else {}
   return {**mine, **shared}
 

@@ -1,4 +1,4 @@
-"""Rows for people and for programs: tables in columns, and JSON lines."""
+"""Formats rows as tables for people, and as JSON lines for programs."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-  """Returns a Markdown table whose columns are aligned in plain text, too.
+  """Returns a Markdown table whose columns are also aligned in plain text.
 
   Args:
     lines: lists of cells, strings; the first are the titles.
@@ -39,7 +39,7 @@ def _widths(lines):
 
 
 def json_lines(rows: Iterable[Any]) -> str:
-  """Returns rows, which JSON can write, as one text with a line for each."""
+  """Returns rows as a text with one line of JSON each."""
   return "".join(json.dumps(row) + "\n" for row in rows)
 
 
@@ -47,7 +47,7 @@ def write_json(rows: Iterable[Any], path: str | pathlib.Path) -> None:
   """Writes rows as JSON lines.
 
   Args:
-    rows: an iterable of what JSON can write.
+    rows: an iterable of values that JSON can write.
     path: a string or a `pathlib.Path`, also in cloud storage.
   """
   with tf.io.gfile.GFile(str(path), "w") as f:

@@ -1,6 +1,6 @@
 """The synthesizing functions, one module each.
 
-`names.py` is their registry. Those of the paper are also names of this package.
+`names.py` is their registry. This package also exports those of the paper.
 """
 
 from synthesizer_mtf.ops.logit_forms import InnerProduct

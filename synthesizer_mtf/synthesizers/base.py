@@ -1,9 +1,9 @@
-"""What the synthesizing functions share: their declarations and checks.
+"""The base classes of synthesizing functions: declarations and checks.
 
-A synthesizing function declares its parameters in the constructor and makes
-logits in one method. It returns them in the form in which they are cheapest (see
-`ops/logit_forms.py`), and the attention layer decides how to compute with them.
-What others need to know about a function it declares by attributes of its class.
+A synthesizing function declares its parameters in the constructor and makes logits in
+one method. It returns them in their cheapest form (see `ops/logit_forms.py`), and the
+attention layer decides how to compute with them. Class attributes declare what other
+modules need to know about the function.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from synthesizer_mtf.ops import logit_forms
 
 
 class Axes(NamedTuple):
-  """What the axes of a variable mean to one that starts from a checkpoint.
+  """The meaning of a variable's axes when a model starts from a checkpoint.
 
   Attributes:
-    heads: the axis of the heads, counted from the last, -1; None without one, or
-      where an option takes it away.
-    positions: the axes that grow with the longest sequence, at their ends.
-    remedy: what to do where another size differs; `{size}` stands for that of the
+    heads: the axis of the heads, as a negative index; None if there is none, or if an
+      option removes it.
+    positions: the axes that grow at their ends with the longest sequence.
+    remedy: what to do if another size differs; `{size}` stands for the size of the
       last axis in the checkpoint.
   """
   heads: int | None = None
@@ -39,14 +39,17 @@ class SynthesizingFunction:
   Attributes:
     variables: the names of the variables that `logits` can create, and their
       axes.
-    tells_order: whether the logits depend on where queries and keys stand, so that
-      a model needs nothing else to know the order of its tokens.
-    share_query: whether it wants the projection `q` of V to be its own, too.
+    tells_order: whether the logits depend on the positions of queries and keys, so
+      that a model needs no other information about the order of tokens.
+    share_query: whether it shares the projection `q` of V.
   """
 
   variables: ClassVar[Mapping[str, Axes]] = {}
   tells_order: ClassVar[bool] = False
   share_query: bool = False
+
+  def __init__(self) -> None:
+    """Tells gin that there are no parameters."""
 
   @property
   def variable_names(self) -> tuple[str, ...]:
@@ -83,10 +86,9 @@ class SynthesizingFunction:
 class LengthTables(SynthesizingFunction):
   """Base class of functions whose parameters depend on a maximum length.
 
-  Tables are made for `max_length` positions and cut to the batch. With
-  `tile_length` they are smaller and repeat, so that any length works: the
-  solution that the paper names and leaves to future work (section 3.1, "On
-  Parameters Depending on Sequence Length").
+  Tables have `max_length` positions and are cut to the batch. With `tile_length` they
+  are smaller and repeat, so any length works. The paper names this solution and leaves
+  it to future work (section 3.1, "On Parameters Depending on Sequence Length").
   """
 
   tells_order = True
@@ -100,7 +102,7 @@ class LengthTables(SynthesizingFunction):
 
   @property
   def table_length(self) -> int:
-    """The positions that tables are made for."""
+    """The number of positions in the tables."""
     return self.tile_length or self.max_length
 
   def check_length(self, inputs: attention_inputs.AttentionInputs) -> None:
@@ -111,7 +113,7 @@ class LengthTables(SynthesizingFunction):
 
   def fit(self, table: mtf.Tensor, inputs: attention_inputs.AttentionInputs,
           *dim_names: str) -> mtf.Tensor:
-    """Checks, and tiles if asked to, the dimensions of `table` in `dim_names`.
+    """Checks the dimensions of `table` in `dim_names`, and tiles them if required.
 
     Args:
       table: a tensor with `table_length` entries in each of `dim_names`.

@@ -1,4 +1,4 @@
-"""D and FD: logits which each token predicts from itself alone."""
+"""D and FD: each token predicts its logits from itself alone."""
 
 import gin
 import mesh_tensorflow as mtf
@@ -15,7 +15,7 @@ def hidden_layer(inputs: attention_inputs.AttentionInputs,
 
   Args:
     inputs: an `AttentionInputs`.
-    share_query: use V's projection `q` in the place of `W1`.
+    share_query: use V's projection `q` instead of `W1`.
     use_bias: add `b1` [heads, d_kv].
 
   Returns:
@@ -31,7 +31,7 @@ def hidden_layer(inputs: attention_inputs.AttentionInputs,
 
 
 def _relu_gradient(operation, grad):
-  """That of `mtf.relu`, which would keep the input and a mask."""
+  """The gradient of relu from its output; that of `mtf.relu` keeps more tensors."""
   return [mtf.cwise(
       lambda dy, y: tf.raw_ops.ReluGrad(gradients=dy, features=y),
       [grad, operation.outputs[0]], grad_function=0)]
@@ -41,12 +41,12 @@ def _relu_gradient(operation, grad):
 class DenseLogits(base.LengthTables):
   """S(X) = relu(X W1) W2 (arXiv:2005.00743, Dense Synthesizer, eq. 2).
 
-  Each head has its own hidden layer of size d_kv, so that all heads together
-  have the paper's d^2 + d N parameters.
+  Each head has its own hidden layer of size d_kv. So all heads together have the
+  paper's d^2 + d N parameters.
 
   Variables: `W1` [d_model, heads * d_kv]; `W2` [heads, d_kv, memory_length], or
-  [d_kv, memory_length] if shared; `b1` [heads, d_kv] and `b2`
-  [heads, memory_length] on demand.
+  [d_kv, memory_length] if shared; optionally `b1` [heads, d_kv] and `b2`
+  [heads, memory_length].
   """
 
   variables = {
@@ -69,7 +69,7 @@ class DenseLogits(base.LengthTables):
       use_bias: the biases b1 and b2 of the paper's first version. T5 has none.
 
     Raises:
-      ValueError: a length is below 1, or an option neither True nor False.
+      ValueError: a length is below 1, or an option is neither True nor False.
     """
     super().__init__(max_length, tile_length)
     self.check_boolean(share_heads=share_heads, share_query=share_query,
@@ -109,10 +109,10 @@ class DenseLogits(base.LengthTables):
 class FactorizedDenseLogits(base.LengthTables):
   """S(X) = H_A(F_A(X)) * H_B(F_B(X)) (arXiv:2005.00743, eqs. 5 and 6).
 
-  Column j is A[j // b] * B[j mod b]: one operand repeats its entries and the
-  other tiles them, so that a row of a * b columns holds a * b distinct products.
-  The paper calls both H_A and H_B tiling functions; tiling both, or repeating
-  both, would leave few distinct products, which it wants to avoid.
+  Column j is A[j // b] * B[j mod b]. One operand repeats its entries and the other
+  tiles them, so a row of a * b columns holds a * b distinct products. The paper calls
+  both H_A and H_B tiling functions. But tiling both, or repeating both, would leave few
+  distinct products, which the paper wants to avoid.
 
   Variables: `W1` [d_model, heads * d_kv], `WA` [heads, d_kv, a], `WB`
   [heads, d_kv, b].
@@ -132,10 +132,10 @@ class FactorizedDenseLogits(base.LengthTables):
     Args:
       max_length: the longest sequence, in tokens.
       a: size of the operand that repeats; max_length / b if None.
-      b: size of the operand that tiles; max_length / a if None. With neither, a
-        is the divisor of max_length nearest to its square root from below.
-      tile_length: predict this many columns and repeat them to any length;
-        `max_length` is then ignored, also for a and b.
+      b: size of the operand that tiles; max_length / a if None. If both are None, a
+        is the largest divisor of max_length that is at most its square root.
+      tile_length: predict this many columns and repeat them to any length; it also
+        replaces `max_length` for a and b.
 
     Raises:
       ValueError: a length, a or b is below 1, or a * b is not the length.

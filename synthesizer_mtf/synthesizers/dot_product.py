@@ -10,8 +10,7 @@ from synthesizer_mtf.synthesizers import base
 class DotProductLogits(base.SynthesizingFunction):
   """S(X) = F_Q(X) F_K(X)^T (arXiv:2005.00743, section 3.2).
 
-  As in T5, 1/sqrt(d_kv) is part of the initializer of `q` and logits are not
-  scaled.
+  As in T5, the initializer of `q` includes 1/sqrt(d_kv), and logits are not scaled.
 
   Variables: `q` and `k`, [d_model, heads * d_kv].
   """

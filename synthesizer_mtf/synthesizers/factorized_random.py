@@ -24,10 +24,10 @@ class FactorizedRandomLogits(base.LengthTables):
 
     Args:
       max_length: the longest sequence, in tokens.
-      rank: the paper's k: 8, and 32 in its encoding-only experiments.
+      rank: the paper's k, which is 8, or 32 in its encoding-only experiments.
       tile_length: learn factors of this many rows and repeat them to any length;
         `max_length` is then ignored.
-      stddev: standard deviation of the initial logits, the products.
+      stddev: standard deviation of the initial logits, not of the factors.
 
     Raises:
       ValueError: a length or the rank is below 1, or `stddev` below 0.

@@ -14,20 +14,20 @@ import tensorflow.compat.v1 as tf
 
 _FAR = 1 << 20  # longer than any sequence
 
-# Stands for the logarithm of a weight of zero. Beside weights that sum to 1,
-# float32 cannot tell 1e-13 from 0, and learned logits can still outweigh it.
+# Stands for the logarithm of a zero weight. Next to weights that sum to 1, float32
+# cannot tell 1e-13 from 0. Learned logits can still outweigh it.
 _LOG_OF_ZERO = math.log(1e-13)
 
 
 class Window(NamedTuple):
-  """The keys that a pattern weighs, and how.
+  """The keys of a pattern, and their weights.
 
   Attributes:
-    first: where the keys begin, counted from the query.
-    last: where they end. Both are cut to the example, so that at its border one
-      key is left, that at the border.
-    slope: 1 if weights grow from first to last as 1, 8, 27, ...; -1 if from last
-      to first; 0 if they are equal.
+    first: the offset of the first key from the query.
+    last: the offset of the last key. Both are clipped to the segment, so that at its
+      border one key is left.
+    slope: 1 if weights grow from first to last as 1, 8, 27, ...; -1 if they grow from
+      last to first; 0 if they are equal.
   """
   first: int
   last: int
@@ -52,22 +52,21 @@ _LOOK_RIGHT = ("next", "right_context", "end")
 class FixedPatterns(base.SynthesizingFunction):
   """S(X) = log P with P chosen by hand for each head (arXiv:2002.10260).
 
-  The weights P[i, j] of query i and key j, in an example of n tokens:
+  The weights P[i, j] of query i and key j, in a segment of n tokens:
     current, previous, next: 1 for j = i, i - 1 and i + 1;
     left_context: (j + 1)^3 / Z for j from 0 to i - 2;
     right_context: the mirror image, (n - j)^3 / Z for j from i + 2 to n - 1;
     end: (j + 1)^3 / Z for all j; start: its mirror image;
-    uniform: 1 / n for all j. It is not of that paper. In a mixture it leaves the
-      head to the other parts, as the paper leaves one head to the dot product.
+    uniform: 1 / n for all j. It is not in that paper. In a mixture it leaves the head
+      to the other parts, as the paper leaves one head to the dot product.
 
-  Z makes a row sum to 1. Departures: at the border of the example, where no key
-  is left, the token at the border gets the weight 1. The paper has patterns in
-  encoders only. In a decoder the example ends with the query, so that `start`
-  and `uniform` weigh the tokens so far, and the other patterns that need later
-  tokens are refused. The paper's variant over words is left out: T5 does not
-  know the words of its pieces.
+  Z makes a row sum to 1. Departures: at the border of the segment, where no key is
+  left, the token at the border gets the weight 1. The paper has patterns in encoders
+  only. In a decoder the segment ends with the query: `start` and `uniform` weigh the
+  tokens so far, and other patterns that need later tokens are refused. The paper's
+  variant over words is left out, as T5 does not know the words of its pieces.
 
-  There are no variables, and no longest sequence.
+  There are no variables, and sequences can have any length.
   """
 
   tells_order = True
@@ -80,7 +79,7 @@ class FixedPatterns(base.SynthesizingFunction):
         repeated, a longer one cut.
 
     Raises:
-      ValueError: `patterns` is no list, is empty or has an unknown name.
+      ValueError: `patterns` is not a list, is empty or has an unknown name.
     """
     name = self.parameter("patterns")
     if not isinstance(patterns, (list, tuple)) or not patterns:
@@ -102,8 +101,8 @@ class FixedPatterns(base.SynthesizingFunction):
       inputs: an `AttentionInputs`.
 
     Returns:
-      a list of one `Table`, with `batch` only where the length or the packing of
-      the examples is needed.
+      a list of one `Table`, with `batch` only if the patterns depend on the length or
+      the packing of the segments.
 
     Raises:
       ValueError: a pattern needs later tokens and the stack is a decoder.
@@ -133,8 +132,8 @@ def _log_weights(patterns, inputs):
     inputs: an `AttentionInputs`.
 
   Returns:
-    a tensor without `batch` if all examples have the same; in incremental mode
-    without `length`.
+    a tensor, without `batch` if all examples share it, and without `length` in
+    incremental mode.
   """
   query, key = inputs.query_position, inputs.memory_position
   length = inputs.example_length
@@ -155,7 +154,7 @@ def _log_weights(patterns, inputs):
 
 
 def _cut(query, offset, length, inputs):
-  """query + offset, or the border of the example: <int32>[..., heads, ...]."""
+  """query + offset, clipped to the segment: <int32>[..., heads, ...]."""
   order = inputs.query_dims
   place = mtf.add(query, offset, output_shape=_dims(order, query, offset))
   return mtf.minimum(mtf.maximum(place, 0), length - 1,
@@ -163,9 +162,9 @@ def _cut(query, offset, length, inputs):
 
 
 def _rank(key, first, last, slope, dims):
-  """1, 2, 3, ... from `first` on or, where the slope is not 1, from `last` back.
+  """1, 2, 3, ... from `first` on; from `last` backwards if the slope is not 1.
 
-  It is at least 1 outside of the window, too, so that it has a logarithm.
+  It is at least 1 everywhere, so that it has a logarithm outside of the window.
   """
   rising = mtf.cast(mtf.equal(slope, 1), tf.int32)
   steps = mtf.multiply(

@@ -19,17 +19,17 @@ import tensorflow.compat.v1 as tf
 class Mixture(base.SynthesizingFunction):
   """alpha_1 S_1(X) + ... + alpha_N S_N(X) (arXiv:2005.00743, section 3.1).
 
-  The weights are a softmax over the parts, so that they sum to 1. The paper
-  writes them per head and layer, and learns them from equal ones.
+  The weights are a softmax over the parts, so they sum to 1. The paper learns weights
+  per head and layer, which start equal.
 
-  Beyond the paper, they can start unequal, so that one part dominates, and move
-  to given ones while the model trains. Between the two steps of
-  `annealing_steps` the learned weights fade out linearly, and after them the
-  given ones are exact: a part whose weight is 0 has no effect and is not trained.
+  Beyond the paper, weights can start unequal, so that one part dominates, and move to
+  final weights in training. The learned weights fade out linearly between the two steps
+  of `annealing_steps`. After these steps the final weights are exact: a part whose
+  weight is 0 has no effect and is not trained.
 
-  Variables: `alpha` [heads, parts], [parts] if weights are per layer, or none;
-  and those of the parts. Parts which would share a variable's name each have a
-  scope, `part_0`, `part_1`, and so on; V and D share `q` if D asks for it.
+  Variables: `alpha` [heads, parts], [parts] if weights are per layer, or none; and
+  those of the parts. If parts have a variable name in common, each has its own scope,
+  `part_0`, `part_1`, and so on. V and D share `q` if `share_query` of D says so.
   """
 
   variables = {"alpha": base.Axes()}
@@ -45,16 +45,16 @@ class Mixture(base.SynthesizingFunction):
       synthesizers: a list of at least one synthesizing function.
       weights: "per_head"; "per_layer", one weight for all heads of a layer; or
         "sum", the plain sum without weights.
-      initial_weights: the weights before training, a dict from names of the
-        notation, such as {"V": 0.99}, where the other parts share the rest; or a
-        list with one for each part. All must be above 0. None for equal ones.
-      final_weights: the weights at the end of `annealing_steps`, given in the
-        same way, such as {"R": 1.0}; 0 is possible. None for learned ones.
-      annealing_steps: (first, last), training steps. The step is that of the
-        checkpoint where the model is evaluated or decodes.
+      initial_weights: the weights before training: a dict from names of the
+        notation, such as {"V": 0.99}, with the rest shared by the other parts; or a
+        list with one weight for each part. All must be above 0. None for equal ones.
+      final_weights: the weights at the end of `annealing_steps`, in the same form,
+        such as {"R": 1.0}; 0 is possible. None for learned ones.
+      annealing_steps: (first, last), training steps. Evaluation and decoding use the
+        step of the checkpoint.
 
     Raises:
-      ValueError: there is no part, one of them is something else, or a
+      ValueError: there is no part, a part is not a synthesizing function, or a
         parameter is out of range.
     """
     if not synthesizers:
@@ -86,7 +86,7 @@ class Mixture(base.SynthesizingFunction):
 
   @property
   def tells_order(self) -> bool:
-    """Whether any of the parts does."""
+    """Whether any of the parts tells the order."""
     return any(s.tells_order for s in self.synthesizers)
 
   def logits(
@@ -108,7 +108,7 @@ class Mixture(base.SynthesizingFunction):
     dim = mtf.Dimension("parts", len(self.synthesizers))
     heads = [inputs.heads] if self.weights == "per_head" else []
     initial = self.initial_weights
-    # The softmax of ones is that of zeros, but see `mixture_weights.logits`.
+    # Ones have the softmax of zeros; `mixture_weights.logits` says why not zeros.
     mean = 1.0 if initial is None else mixture_weights.logits(initial)
     alpha = mtf.cast(
         inputs.variable("alpha", heads + [dim], 0.0, mean=mean), tf.float32)
@@ -120,7 +120,7 @@ class Mixture(base.SynthesizingFunction):
     return mtf.unstack(alpha, dim)
 
   def _given(self, name, given, zero=False):
-    """The weights of a parameter, or None."""
+    """The weights given by a parameter, or None."""
     if given is None or len(self.synthesizers) == 1:
       return None
     if self.weights == "sum":
@@ -133,7 +133,7 @@ class Mixture(base.SynthesizingFunction):
         [names.part_name(s) for s in self.synthesizers], zero)
 
   def _scopes(self):
-    """A context manager for each part: its own scope where names would clash."""
+    """A context manager for each part: its own scope if names would clash."""
     count = collections.Counter(
         name for s in self.synthesizers for name in s.variable_names
         if not (name == "q" and _shares_query(self.synthesizers)))

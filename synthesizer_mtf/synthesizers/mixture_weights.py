@@ -1,4 +1,4 @@
-"""Weights of mixtures that start unequal, or move to given ones."""
+"""Weights of mixtures that start unequal, or move to final weights."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ import tensorflow.compat.v1 as tf
 
 def given_weights(parameter: str, given: dict[str, float] | list[float],
                   names: list[str], zero: bool = False) -> np.ndarray:
-  """The weights which a user gives to the parts of a mixture.
+  """The weights that a user gives to the parts of a mixture.
 
   Args:
     parameter: the gin name of the parameter, for messages.
-    given: a dict from some of the names to weights, where the other parts share
-      what is left of 1; or a list with a weight for each part.
-    names: a list, those of the parts.
+    given: a dict from some of the names to weights, with the rest of 1 shared by the
+      other parts; or a list with a weight for each part.
+    names: a list of the names of all parts.
     zero: whether a weight can be 0.
 
   Returns:
-    <float64>[parts], which sum to 1.
+    <float64>[parts], with the sum 1.
 
   Raises:
     ValueError: a name is unknown, or a weight out of range.
@@ -45,10 +45,10 @@ def given_weights(parameter: str, given: dict[str, float] | list[float],
 
 
 def logits(weights: np.ndarray) -> list[float]:
-  """The logits whose softmax are the weights, with the mean 1, as a list.
+  """The logits with the mean 1 whose softmax is the weights, as a list.
 
-  Adafactor's steps are relative to the size of a variable, so that from 0 the
-  weights would hardly move.
+  Adafactor's steps are relative to the size of a variable, so logits of 0 would hardly
+  move.
   """
   values = np.log(weights)
   return (1 + values - values.mean()).tolist()
@@ -65,7 +65,7 @@ def check_steps(steps: Any) -> None:
 
 def annealed(learned: mtf.Tensor, final: np.ndarray,
              steps: tuple[int, int]) -> mtf.Tensor:
-  """Weights which move linearly from the learned to the final ones.
+  """Weights that move linearly from the learned to the final ones.
 
   Args:
     learned: <float32>[heads, parts] or <float32>[parts]
@@ -73,7 +73,7 @@ def annealed(learned: mtf.Tensor, final: np.ndarray,
     steps: (first, last), training steps.
 
   Returns:
-    a tensor with the shape of `learned`, the weights at the present step.
+    a tensor with the shape of `learned`, the weights at the current step.
 
   Raises:
     ValueError: the graph has no step.

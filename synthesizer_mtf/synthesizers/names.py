@@ -1,6 +1,6 @@
 """The registry of synthesizing functions, by their names in the notation.
 
-A new one is its import and its line in the dict.
+A new one needs an import and a line in the dict.
 """
 
 from synthesizer_mtf.synthesizers import base
@@ -24,7 +24,7 @@ SYNTHESIZING_FUNCTIONS: dict[str, type[base.SynthesizingFunction]] = {
 
 
 def part_name(synthesizer: base.SynthesizingFunction) -> str:
-  """The name of a synthesizing function in the notation, or of its class."""
+  """The name of a synthesizing function in the notation, or else of its class."""
   cls = type(synthesizer)
   return next((name for name, known in SYNTHESIZING_FUNCTIONS.items()
                if known is cls), cls.__name__)

@@ -1,4 +1,4 @@
-"""R and Fix: logits that do not look at the tokens."""
+"""R and Fix: logits that do not depend on tokens."""
 
 import gin
 import mesh_tensorflow as mtf
@@ -12,9 +12,9 @@ from synthesizer_mtf.synthesizers import base
 class RandomLogits(base.LengthTables):
   """S(X) = R, learned (arXiv:2005.00743, Random Synthesizer, eq. 4).
 
-  The paper does not say how R is initialized. The authors' code leaves it to
-  Glorot's rule, which for this shape means a standard deviation of about 0.003
-  and all but uniform attention; here it is a parameter.
+  The paper does not say how R is initialized. The authors' code uses Glorot's rule. Its
+  standard deviation is about 0.003 for this shape, so attention is almost uniform. Here
+  it is a parameter.
 
   Variables: `R` [heads, length, memory_length].
   """

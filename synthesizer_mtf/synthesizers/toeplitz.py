@@ -13,12 +13,12 @@ from synthesizer_mtf.synthesizers import base
 class ToeplitzLogits(base.LengthTables):
   """S(X)[i, j] = T[j - i], learned: a convolution over all offsets.
 
-  It is the Random Synthesizer (arXiv:2005.00743, eq. 4) with the weights along
-  each diagonal of R tied, which the paper does not have.
+  It is the Random Synthesizer (arXiv:2005.00743, eq. 4) with tied weights along each
+  diagonal of R. The paper does not have it.
 
-  Variables: `T` [heads, distance], of keys `distance` places before the query, and
-  where queries see later keys `T_after` [heads, distance], of keys `distance` + 1
-  places after it.
+  Variables: `T` [heads, distance], for keys `distance` before the query. If queries
+  attend to later keys, also `T_after` [heads, distance], for keys `distance` + 1 after
+  the query.
   """
 
   variables = {"T": base.Axes(heads=-2, positions=(-1,)),
@@ -46,7 +46,7 @@ class ToeplitzLogits(base.LengthTables):
     self.check_length(inputs)
     length = inputs.memory_length.size
     before = self._distances("T", self.table_length, length, inputs)
-    after = mtf.zeros(before.mesh, before.shape, before.dtype)  # Not seen.
+    after = mtf.zeros(before.mesh, before.shape, before.dtype)  # Masked.
     learned = self.tile_length or self.max_length - 1
     if inputs.sees_later and learned:
       after = self._distances("T_after", learned, length - 1, inputs)

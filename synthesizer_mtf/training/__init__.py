@@ -1,1 +1,1 @@
-"""What takes the place of Mesh TensorFlow's `train_model`, and its parts."""
+"""Replacements of Mesh TensorFlow's `train_model`, and their parts."""

@@ -1,21 +1,20 @@
 """Which checkpoints of a model directory are complete, and which one to resume.
 
-This is about files, not about training: nothing here runs a model.
+This module reads and writes files; nothing here runs a model.
 
-TensorFlow writes `model.ckpt-STEP` in this order: files with other names, the
-data files, the `.index`, and the line in the file `checkpoint`. So a process
-that is killed leaves no index, or a complete checkpoint that `checkpoint` does
-not name yet. Left to itself TensorFlow resumes from what `checkpoint` names,
-and begins at step 0 where that file is missing.
+TensorFlow writes `model.ckpt-STEP` in this order: temporary files, the data files, the
+`.index`, and the line in the file `checkpoint`. So a killed process leaves no index, or
+a complete checkpoint that `checkpoint` does not name yet. By default TensorFlow resumes
+from the one that `checkpoint` names, and starts at step 0 if that file is missing.
 
-A checkpoint with an index but without all of its data was never left behind by
-a kill. The files were damaged later, and to train on from an older checkpoint
-would write over them: that is an error, which leaves the choice to the user.
+A kill never leaves a checkpoint with an index but incomplete data. Such files were
+damaged later, and training on from an older checkpoint would overwrite them. That is an
+error, which leaves the choice to the user.
 
-Whether data files have their size is looked up before training. Their checksums
-are compared by TensorFlow as it restores each variable, at no further cost.
+`check` compares the sizes of data files before training. TensorFlow compares their
+checksums as it restores each variable, at no further cost.
 
-All of it works on local and on `gs://` directories.
+Everything works on local and on `gs://` directories.
 """
 
 import collections
@@ -31,18 +30,18 @@ import tensorflow.compat.v1 as tf
 
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 
-# What TensorFlow writes before it renames it.
+# Files that TensorFlow writes and then renames.
 _PARTIAL = re.compile(
     r"model\.ckpt-\d+_temp(_[0-9a-f]{32})?|.+\.tmp[0-9a-f]{32}"
     r"|.+\.tempstate\d+")
 
 
 class DamagedError(checks.Error):
-  """A checkpoint cannot be read; the message says what was found."""
+  """A checkpoint cannot be read; the message says why."""
 
 
 class MissingError(DamagedError):
-  """`checkpoint` names one that is not there, nor is any other."""
+  """`checkpoint` names a missing checkpoint, and there is no other."""
 
 
 def find(model_dir: str) -> list[str]:
@@ -59,10 +58,10 @@ def check(path: str, checksums: bool = False) -> None:
 
   Args:
     path: a string, without the suffix `.index`.
-    checksums: whether to read all of it and compare its checksums.
+    checksums: whether to read the whole checkpoint and compare its checksums.
 
   Raises:
-    DamagedError: it is not.
+    DamagedError: the checkpoint is incomplete.
   """
   if not tf.io.gfile.exists(f"{path}.index"):
     raise DamagedError(f"{path}.index is not there")
@@ -81,10 +80,10 @@ def check(path: str, checksums: bool = False) -> None:
 
 
 def _check_size(path, shapes, dtypes):
-  """The index alone knows which file holds what; their sum must be enough."""
+  """Checks the total size, as only the index knows which file holds what."""
   needed = sum(tf.TensorShape(shapes[name]).num_elements() * dtypes[name].size
                for name in shapes)
-  # Other shardings of the same step may lie beside it: `-of-00002`.
+  # The folder may hold other shardings of the same step: `-of-00002`.
   found = collections.Counter({"none": 0})
   for name in tf.io.gfile.glob(f"{path}.data-?????-of-?????"):
     found[name.rpartition("-of-")[-1]] += tf.io.gfile.stat(name).length
@@ -97,18 +96,18 @@ def _check_size(path, shapes, dtypes):
 def latest(model_dir: str) -> str | None:
   """Finds the newest complete checkpoint.
 
-  Where `checkpoint` lists a newer one but names this one to resume from, the
-  user has gone back on purpose, and the older one is returned.
+  If `checkpoint` lists a newer one but names an older one to resume from, the user has
+  gone back on purpose, and this function returns the older one.
 
   Args:
     model_dir: a string.
 
   Returns:
-    a path, or None where there is no checkpoint.
+    a path, or None if there is no checkpoint.
 
   Raises:
-    DamagedError: the newest is.
-    MissingError: `checkpoint` names one and there is none.
+    DamagedError: the newest checkpoint is damaged.
+    MissingError: `checkpoint` names a checkpoint, but there is none.
   """
   state = _read_state(model_dir)
   found = find(model_dir)
@@ -134,7 +133,7 @@ def latest(model_dir: str) -> str | None:
 
 
 def step_of(path: str) -> int:
-  """Returns the step that ends the path of a checkpoint; 0 without one."""
+  """Returns the step at the end of a checkpoint's path; 0 if it has none."""
   step = path.rpartition("-")[2]
   return int(step) if step.isdecimal() else 0
 
@@ -151,7 +150,7 @@ def explain_damage(path: str, error: DamagedError) -> str:
 
 
 def _read_state(model_dir):
-  """Returns what `checkpoint` says; None if it is not there, or torn."""
+  """Returns the content of `checkpoint`; None if it is missing or incomplete."""
   try:
     return tf.train.get_checkpoint_state(model_dir)
   except ValueError as error:  # It is empty.
@@ -162,18 +161,18 @@ def _read_state(model_dir):
 def prepare(model_dir: str) -> str | None:
   """Makes a model directory ready for training.
 
-  Call it in one process only, the chief's. It removes what a killed process was
-  writing under other names, and has `checkpoint` name the newest complete
-  checkpoint. It removes and changes no checkpoint.
+  Only the chief process may call it. It removes temporary files of a killed process,
+  and makes `checkpoint` name the newest complete checkpoint. It neither removes nor
+  changes checkpoints.
 
   Args:
     model_dir: a string.
 
   Returns:
-    what `latest` does.
+    the result of `latest`.
 
   Raises:
-    ValueError: the directory cannot be written, or see `latest`.
+    ValueError: the directory is not writable, or as in `latest`.
   """
   check_writable(model_dir)
   newest = latest(model_dir)
@@ -194,12 +193,12 @@ def prepare(model_dir: str) -> str | None:
 def write_state(folder: str, names: Sequence[str]) -> None:
   """Writes the file `checkpoint`, which names the checkpoints of a folder.
 
-  `tf.train.update_checkpoint_state` errs for a relative folder, and takes one in
-  cloud storage for such.
+  `tf.train.update_checkpoint_state` fails for relative folders, and takes folders in
+  cloud storage for relative ones.
 
   Args:
     folder: a string.
-    names: of its checkpoints, such as "model.ckpt-0"; the last is the newest.
+    names: names of its checkpoints, such as "model.ckpt-0"; the last is the newest.
   """
   lines = [f'model_checkpoint_path: "{names[-1]}"\n',
            *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
@@ -208,7 +207,7 @@ def write_state(folder: str, names: Sequence[str]) -> None:
 
 
 def remove_partial(model_dir: str) -> None:
-  """Removes what was being written when a process was killed, or failed."""
+  """Removes files that a killed or failed process left incomplete."""
   for name in tf.io.gfile.listdir(model_dir):
     if not _PARTIAL.fullmatch(name.rstrip("/")):
       continue
@@ -229,7 +228,7 @@ def remove_without_index(path: str) -> None:
 
 
 def check_folder(model_dir: str) -> None:
-  """Raises a ValueError if a model directory is no directory, nor can be."""
+  """Raises a ValueError if a model directory is not, and cannot be, a directory."""
   try:
     tf.io.gfile.makedirs(model_dir)
   except tf.errors.OpError as error:
@@ -240,7 +239,7 @@ def check_folder(model_dir: str) -> None:
 
 
 def check_writable(model_dir: str) -> None:
-  """Raises a ValueError if nothing can be written to a model directory."""
+  """Raises a ValueError if a model directory is not writable."""
   check_folder(model_dir)
   probe = os.path.join(model_dir, "write_test.tmp" + 32 * "0")
   try:
@@ -255,20 +254,19 @@ def check_writable(model_dir: str) -> None:
 
 
 def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
-  """Checks that a checkpoint is of the model that restores it.
+  """Checks that a checkpoint belongs to the model that restores it.
 
-  TensorFlow would ignore what the model does not have, as when R+V goes on
-  as V, and write over the checkpoint without it.
+  TensorFlow would ignore variables that the model lacks, as when R+V resumes as V, and
+  overwrite the checkpoint without them.
 
-  The checkpoint may have more than the model of what an optimizer keeps, as in
-  evaluation.
+  The checkpoint may have more optimizer slots than the model, as in evaluation.
 
   Args:
-    path: of the checkpoint.
+    path: the path of the checkpoint.
     variables: a list of `tf.Variable`, those of the model.
 
   Raises:
-    ValueError: names the variables that differ.
+    ValueError: variables differ; the message names them.
   """
   saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
   ours = {v.op.name: v.shape.as_list() for v in variables}
@@ -288,7 +286,7 @@ def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
 
 
 def _without_slots(names):
-  """Leaves out what an optimizer keeps for variables that are named, too."""
+  """Removes the optimizer slots of variables that are also in `names`."""
   return [name for name in names
           if not optimizer_slots.belongs_to_any(name, names)]
 

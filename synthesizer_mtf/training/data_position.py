@@ -1,18 +1,18 @@
-"""Restarts that go on with the data where they stood.
+"""Restarts that resume the data at the position of the checkpoint.
 
-Beside the last checkpoints model.ckpt-STEP the state of the input pipeline is saved as
-input.ckpt-STEP: which examples were read, what waits in buffers to be shuffled,
-packed and batched, and the random numbers that come next. A restart from this very
-checkpoint takes it up, with or without a seed. It is written first, so that a
-checkpoint that is complete has its own.
+Next to the last checkpoints model.ckpt-STEP, the state of the input pipeline is saved
+as input.ckpt-STEP: the examples read so far, the contents of buffers for shuffling,
+packing and batching, and the state of the random numbers. A restart from this
+checkpoint restores it, with or without a seed. This file comes first, so every complete
+checkpoint has one.
 
-Mesh TensorFlow offers two parameters for this. `utils.run.skip_seen_data` reads and
-prepares all examples of before once more, which takes as long as that took, and is
-right for a run with a seed only. `utils.run.checkpoint_input_pipeline` saves the same
-state as here, but takes up the newest, which after a kill is not always that of the
-step. Where one of them is bound to True, it has its way.
+Mesh TensorFlow has two parameters for this. `utils.run.skip_seen_data` reads and
+prepares all earlier examples again, which takes as long as before and is right only for
+runs with a seed. `utils.run.checkpoint_input_pipeline` saves the same state as here,
+but restores the newest one, which after a kill may belong to another step. If one of
+them is bound to True, it applies instead of this module.
 
-On TPUs, where the examples are read ahead, nothing of this is done.
+TPUs read examples ahead, so this module does nothing there.
 """
 
 from collections.abc import Iterator
@@ -30,22 +30,22 @@ import tensorflow.compat.v1 as tf
 _FILE = re.compile(r"input\.ckpt-(\d+)\..*")
 _ITERATORS = "iterators"  # TensorFlow's name of the collection.
 _DIGEST = "digest"
-_KEPT = 2  # The last checkpoint, and the one before, should the last be damaged.
-_IGNORE = 1  # State that is not tf.data's own, of which there is none to speak of.
+_KEPT = 2  # The last checkpoint, and the one before in case the last is damaged.
+_IGNORE = 1  # Ignores external state, which hardly exists here.
 
 
 @gin.configurable(module="synthesizer_mtf")
 def synthesizer_data(resume: bool = True) -> bool:
-  """Whether restarts go on with the data where they stood.
+  """Whether restarts resume the data at the position of the checkpoint.
 
   Args:
-    resume: False lets the data begin anew at each start.
+    resume: False starts the data from the beginning at each start.
 
   Returns:
-    resume; False where Mesh TensorFlow does it.
+    resume; False if Mesh TensorFlow resumes the data.
 
   Raises:
-    ValueError: resume is no boolean.
+    ValueError: resume is not a boolean.
   """
   checks.check_boolean("synthesizer_data.resume", resume)
   return resume and not any(
@@ -54,7 +54,7 @@ def synthesizer_data(resume: bool = True) -> bool:
 
 
 class DataPosition(tf.train.SessionRunHook):
-  """Saves where the data stand, and finds the place again."""
+  """Saves and restores the position in the data."""
 
   def __init__(self, model_dir: str):
     """Declares the folder of the checkpoints."""
@@ -87,8 +87,8 @@ class DataPosition(tf.train.SessionRunHook):
 
   def after_create_session(
       self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-    # Other hooks may initialize the iterators after this one, as they do again
-    # when a session is lost.
+    # Other hooks may initialize the iterators after this one, and do so again after a
+    # session is lost.
     self._at_its_place = False
 
   def before_run(self, run_context: tf.train.SessionRunContext) -> None:
@@ -97,11 +97,11 @@ class DataPosition(tf.train.SessionRunHook):
     self._at_its_place = True
 
   def save(self, session: tf.Session, step: int) -> None:
-    """Writes where the data stand at a step; call it before the model is saved.
+    """Writes the position in the data; call it before the model is saved.
 
     Args:
-      session: of the training.
-      step: as in the name of the checkpoint.
+      session: the training session.
+      step: the step in the name of the checkpoint.
 
     Raises:
       tf.errors.OpError: the file cannot be written.
@@ -121,9 +121,9 @@ class DataPosition(tf.train.SessionRunHook):
       self._write = None
 
   def remove_old(self) -> None:
-    """Removes what was saved beside all checkpoints but the last ones.
+    """Removes the saved positions of all but the last checkpoints.
 
-    What waits to be shuffled can take as much as a model.
+    A shuffle buffer can be as large as a model.
     """
     kept = {checkpoints.step_of(path)
             for path in checkpoints.find(self._model_dir)[-_KEPT:]}
@@ -157,10 +157,10 @@ class DataPosition(tf.train.SessionRunHook):
 
 
 def digest(iterators: list[tf.Tensor]) -> bytes:
-  """What tells the data of iterators from others: files, texts, steps and shapes.
+  """A digest that identifies the data: files, texts, steps and shapes.
 
-  Numbers, such as seeds and sizes of buffers, may differ: the state knows its own. So
-  may the options of the whole, such as those that the estimator adds.
+  Numbers, such as seeds and buffer sizes, may differ, as the saved state includes them.
+  Options of the dataset, such as those that the estimator adds, may differ, too.
 
   Args:
     iterators: resources of initializable iterators, in the default graph.
@@ -182,7 +182,7 @@ def digest(iterators: list[tf.Tensor]) -> bytes:
 
 
 def _ancestors(names, nodes):
-  """The nodes of these names and all that they take inputs from."""
+  """The nodes of these names, and all nodes that they depend on."""
   found, pending = {}, list(names)
   while pending:
     name = pending.pop()
@@ -193,7 +193,7 @@ def _ancestors(names, nodes):
 
 
 def _inputs(node):
-  """The names of the nodes that a node takes inputs from."""
+  """The names of a node's input nodes."""
   return [name.lstrip("^").partition(":")[0] for name in node.input]
 
 

@@ -1,8 +1,8 @@
-"""The estimator that trains, evaluates and exports, made careful.
+"""An estimator that checks checkpoints when it trains, evaluates and exports.
 
-It looks at checkpoints before it uses them, by `checkpoints.py`, and stops training
-in one sentence before a model that is not finite, or only half written, becomes the
-newest checkpoint.
+It checks checkpoints with `checkpoints.py` before it uses them. It stops training with
+a one-sentence message before a model that is not finite, or is half-written, becomes
+the newest checkpoint.
 """
 
 from collections.abc import Callable
@@ -22,25 +22,27 @@ from synthesizer_mtf import patches
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_position
 from synthesizer_mtf.training import lock
+from synthesizer_mtf.training import prediction
+from synthesizer_mtf.training import progress
 from synthesizer_mtf.training import stopping
 from synthesizer_mtf.training import warm_start
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
-# What the operating system says of a file that cannot be written.
+# Messages of the operating system about files that cannot be written.
 _UNWRITTEN = ("No space left on device", "Disk quota exceeded",
               "File too large", "Read-only file system", "Permission denied",
               "Input/output error")
 
 
 class TrainingStopped(checks.Error):
-  """Training cannot go on; the message says why, and what to do."""
+  """Training cannot continue; the message says why, and what to do."""
 
 
 def existing_checkpoints(
     get_checkpoint_iterator: Callable[..., Iterator[str]]
 ) -> Callable[..., Iterator[str]]:
-  """Makes Mesh's function raise where there is no checkpoint; it yields None."""
+  """Makes Mesh's function raise if there is no checkpoint, instead of yielding None."""
   @functools.wraps(get_checkpoint_iterator)
   def wrapped(checkpoint_step, model_dir, *args, **kwargs):
     asked = iter(checkpoint_step if isinstance(checkpoint_step, (list, tuple))
@@ -59,14 +61,14 @@ def existing_checkpoints(
 
 
 def _say_if_other(step, path):
-  """Mesh TensorFlow takes the nearest checkpoint where there is none of a step."""
+  """Logs that Mesh TensorFlow takes the nearest checkpoint, if a step has none."""
   if isinstance(step, int) and step >= 0 and not path.endswith(f"-{step}"):
     logging.warning("There is no checkpoint of step %d; the nearest one is %s.",
                     step, path)
 
 
 class CarefulEstimator(tpu_estimator.TPUEstimator):
-  """Checks the checkpoints that it restores and writes, and can start warm."""
+  """Checks the checkpoints that it restores and writes; supports a warm start."""
 
   def __init__(self, *args: Any, start: warm_start.WarmStart | None = None,
                **kwargs: Any) -> None:
@@ -74,27 +76,30 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
     Args:
       *args: as there.
-      start: what training starts from where the folder has no checkpoint.
+      start: what training starts from if the folder has no checkpoint.
       **kwargs: as there.
     """
     super().__init__(*args, **kwargs)
     self._start = start
+    self._predicting = None
 
   def _assert_members_are_not_overridden(self):
-    """The base class asks those who override its members to override this."""
+    """Allows overriding members, which the base class would refuse."""
 
   def configure(self, **changes: Any) -> None:
     """Changes the configuration, as `RunConfig.replace` does."""
     self._config = self._config.replace(**changes)
 
   def start_from(self, start: warm_start.WarmStart) -> None:
-    """Lets training start from a checkpoint, where the folder has none."""
+    """Lets training start from a checkpoint if the folder has none."""
     self._start = start
 
   def _call_model_fn(self, features, labels, mode, config):
     spec = super()._call_model_fn(features, labels, mode, config)
-    if (self._start is None or mode != tf.estimator.ModeKeys.TRAIN or
-        tf.train.latest_checkpoint(self.model_dir)):
+    if mode != tf.estimator.ModeKeys.TRAIN:
+      return spec
+    spec = progress.quiet(spec)
+    if self._start is None or tf.train.latest_checkpoint(self.model_dir):
       return spec
     return self._start.added_to(spec)
 
@@ -115,7 +120,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     Raises:
       ValueError: there is no usable checkpoint to resume from, or another process
         trains in the folder.
-      Stopped: a signal has ended the training, after a checkpoint.
+      Stopped: a signal has ended the training, after writing a checkpoint.
       TrainingStopped: the loss or a variable is not finite, or a file cannot
         be written.
     """
@@ -135,6 +140,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       hooks.append(position)
     signals = stopping.StopAfterStep()
     hooks += [GuardSaves(self.model_dir, position), signals]
+    if self.config.is_chief:
+      hooks.append(progress.Progress(self.model_dir, kwargs.get("max_steps")))
     with (explained_damage(newest), explained_writes(self.model_dir),
           signals.listening()):
       return super().train(input_fn, hooks, *args, **kwargs)
@@ -154,12 +161,55 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
               hooks: Iterable[tf.train.SessionRunHook] | None = None,
               checkpoint_path: str | None = None,
               yield_single_examples: bool = True) -> Iterator[dict[str, Any]]:
-    """As the base class; raises a ValueError without a usable checkpoint."""
+    """As the base class, but without a TPU it builds one graph for all checkpoints.
+
+    Args:
+      input_fn: as there.
+      predict_keys: as there.
+      hooks: as there.
+      checkpoint_path: as there.
+      yield_single_examples: as there.
+
+    Yields:
+      predictions, in the order of the data.
+
+    Raises:
+      ValueError: there is no usable checkpoint.
+    """
     path = self._usable(checkpoint_path)
     with explained_damage(path):
-      yield from super().predict(
-          input_fn, predict_keys, [*(hooks or ()), CheckVariables(path)], path,
-          yield_single_examples)
+      data = None
+      if yield_single_examples and not hooks and self._is_on_cpus():
+        data = self._batches(input_fn)
+      if data is None:
+        yield from super().predict(
+            input_fn, predict_keys, [*(hooks or ()), CheckVariables(path)], path,
+            yield_single_examples)
+        return
+      spec, batches = data
+      graph = self._graph_for(spec)
+      graph.restore(path)
+      yield from prediction.examples(graph, batches, predict_keys)
+
+  def _graph_for(self, spec):
+    if self._predicting is None or not self._predicting.serves(spec):
+      if self._predicting is not None:
+        self._predicting.close()
+      self._predicting = prediction.Graph(self, spec)
+    return self._predicting
+
+  def _is_on_cpus(self):
+    with self._ctx.with_mode(tf.estimator.ModeKeys.PREDICT) as context:
+      return context.is_running_on_cpu()
+
+  def _batches(self, input_fn):
+    """(batch spec, batches); None unless they are dicts from a Dataset."""
+    with tf.Graph().as_default():
+      data = self._call_input_fn(input_fn, tf.estimator.ModeKeys.PREDICT)
+      spec = getattr(data, "element_spec", None)
+      if not isinstance(spec, dict):
+        return None
+      return spec, prediction.batches(data)
 
   def export_saved_model(self, *args: Any, checkpoint_path: str | None = None,
                          **kwargs: Any) -> str:
@@ -170,18 +220,18 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
           *args, checkpoint_path=path, **kwargs)
 
   def _call_input_fn(self, input_fn, mode, input_context=None):
-    """As the base class, but data that this returns end when they are told to.
+    """As the base class, but without tf.data's autotuning, which delays the end.
 
-    The thread that tunes tf.data's parallelism sleeps for up to a minute, and wakes
-    too early when it is cancelled: before the cancellation shows, after which it
-    sleeps on, and the end of a training waits for it. Without it, what is to be tuned
-    runs on all cores, up to 16. A dataset with a choice of its own keeps it. On TPUs
-    a function comes back, and nothing changes.
+    The thread that tunes tf.data's parallelism sleeps for up to a minute. Cancelling
+    wakes it before the cancellation is visible, so it sleeps again, and the end of
+    training waits for it. Without this thread, autotuned steps run on all cores, up to
+    16. A dataset that sets the option itself keeps it. On TPUs the base class returns a
+    function, and nothing changes.
     """
     data = super()._call_input_fn(input_fn, mode, input_context)
     if not isinstance(data, tf.compat.v2.data.Dataset):  # The base of v1's, too.
       return data
-    with warnings.catch_warnings():  # Within graphs options are known in Python only.
+    with warnings.catch_warnings():  # In graphs, only Python knows the options.
       warnings.simplefilter("ignore")
       chosen = data.options().autotune.enabled
     options = tf.data.Options()
@@ -211,11 +261,11 @@ def _nothing_in(model_dir):
 
 @contextlib.contextmanager
 def explained_damage(path: str | None) -> Iterator[None]:
-  """Says what is damaged in a checkpoint that TensorFlow fails to restore."""
+  """Reports damage in a checkpoint that TensorFlow fails to restore."""
   try:
     yield
   except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-    # Without a path it was that of `utils.run.init_checkpoint`, or data.
+    # Without a path, TensorFlow read `utils.run.init_checkpoint` or data.
     if path is None or error.op is None or error.op.type != "RestoreV2":
       raise
     try:
@@ -227,7 +277,7 @@ def explained_damage(path: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained_writes(model_dir: str, what: str = "a file") -> Iterator[None]:
-  """Says what cannot be written, and where training will go on."""
+  """Reports files that cannot be written, and where training will resume."""
   try:
     yield
   except tf.errors.OpError as error:
@@ -241,7 +291,7 @@ def explained_writes(model_dir: str, what: str = "a file") -> Iterator[None]:
 
 
 def _go_on(model_dir):
-  """Tells what a restart does."""
+  """A sentence about what a restart does."""
   found = checkpoints.find(model_dir)
   if not found:
     return "There is no checkpoint yet: training begins at step 0"
@@ -249,7 +299,7 @@ def _go_on(model_dir):
 
 
 class CheckVariables(tf.train.SessionRunHook):
-  """Compares the model with a checkpoint before the latter is restored."""
+  """Compares the model with a checkpoint before restoring the checkpoint."""
 
   def __init__(self, path: str | None):
     """Declares the checkpoint; None for no comparison."""
@@ -261,27 +311,27 @@ class CheckVariables(tf.train.SessionRunHook):
 
 
 class GuardSaves(tf.train.SessionRunHook):
-  """Stops before NaN reaches a checkpoint, and where none can be written.
+  """Stops before NaN reaches a checkpoint, and if no checkpoint can be written.
 
-  The estimator has a hook for a loss that is NaN. But that runs after the
-  saver's, which may already have written what the step has left, and a gradient
-  that is NaN shows in the variables one step before it shows in the loss.
+  The estimator has a hook for NaN losses. But it runs after the saver's hook, which may
+  already have written the result of the step. And a NaN gradient shows in the variables
+  one step before it shows in the loss.
 
-  A file that is too large would otherwise look like the end of the data, and
-  training would end there without an error.
+  The error for a file that is too large would otherwise look like the end of the data,
+  and training would end there without an error.
   """
 
   def __init__(self, model_dir: str,
                position: data_position.DataPosition | None = None):
-    """Declares the folder, and what else is saved with each checkpoint."""
+    """Declares the folder, and the data position to save with each checkpoint."""
     self._model_dir = model_dir
     self._position = position
 
   def begin(self) -> None:
     self._step = tf.train.get_global_step()
-    # The estimator puts it there.
+    # The estimator adds its loss to this collection.
     self._loss = tf.get_collection(tf.GraphKeys.LOSSES)[-1]
-    # No copies: each hands on its input.
+    # These operations return their input without copying it.
     self._check = tf.group([
         tf.debugging.check_numerics(v, v.op.name)
         for v in tf.global_variables() if v.dtype.base_dtype.is_floating])

@@ -1,9 +1,8 @@
-"""The seam to T5: Mesh TensorFlow's `get_estimator`, which builds it all.
+"""The replacement of Mesh TensorFlow's `get_estimator`, which builds everything.
 
-T5's command and `MtfModel` both call it. This one builds the same, with our parts
-as arguments: a model of which the choice of an attention is checked, Adafactor in
-few passes, mixed precision on CPUs, an estimator that is careful with checkpoints,
-and a warm start.
+T5's command and `MtfModel` both call it. This version passes our parts as arguments: a
+model with a checked choice of attention, Adafactor in few passes, mixed precision on
+CPUs, an estimator that checks checkpoints, and a warm start.
 """
 
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
+from synthesizer_mtf.training import decode_length
 from synthesizer_mtf.training import estimators
 from synthesizer_mtf.training import mixed_precision
 from synthesizer_mtf.training import optimizer as optimizers
@@ -32,7 +32,7 @@ def get_estimator(
   """As Mesh TensorFlow's `utils.get_estimator` of version 0.1.21.
 
   Args:
-    vocabulary: as there, and so are all others.
+    vocabulary: as there.
     mesh_shape: as there.
     layout_rules: as there.
     model_type: as there.
@@ -46,11 +46,11 @@ def get_estimator(
     **kwargs: of `utils.tpu_estimator_model_fn`.
 
   Returns:
-    an estimator; one that starts warm where `warm_start.checkpoint` is bound.
+    an estimator; it starts warm if `warm_start.checkpoint` is bound.
 
   Raises:
-    ValueError: an attention is bound that no stack of the model has, or two
-      checkpoints to start from.
+    ValueError: no stack of the model has a bound attention, or two checkpoints to
+      start from are bound.
   """
   start = warm_start.bound()
   if start and init_checkpoint is not None:
@@ -62,12 +62,18 @@ def get_estimator(
       input_vocab_size=utils.inputs_vocabulary(vocabulary).vocab_size,
       output_vocab_size=utils.targets_vocabulary(vocabulary).vocab_size,
       layout_rules=layout_rules, mesh_shape=mesh_shape)
+  scores = kwargs.get("score_in_predict_mode", False)
+  kwargs["predict_fn"] = decode_length.predict_fn(
+      model, kwargs.get("predict_fn"), scores)
   model_fn = utils.tpu_estimator_model_fn(
       model_type=model_type, transformer_model=model, vocabulary=vocabulary,
       use_tpu=use_tpu, mesh_shape=mesh_shape, layout_rules=layout_rules,
       batch_size=batch_size, init_checkpoint=init_checkpoint,
       optimizer=optimizer and optimizers.fast(optimizer, mesh_shape, layout_rules),
       **kwargs)
+  if not scores:
+    model_fn = decode_length.told(model_fn, model, kwargs["sequence_length"])
+  mixed_precision.warn_of_rounded_variables()
   session_config = _without_grappler() if use_tpu else None
   if not use_tpu and not _has_gpu(kwargs.get("mesh_devices")):
     model_fn, session_config = mixed_precision.on_cpus(model_fn)
@@ -91,14 +97,14 @@ def _has_gpu(devices):
 
 
 def _without_grappler():
-  """Without grappler, which takes long and finds little where a TPU computes."""
+  """Without grappler, which takes long and gains little on TPUs."""
   return tf.ConfigProto(graph_options=tf.GraphOptions(
       rewrite_options=rewriter_config_pb2.RewriterConfig(
           disable_meta_optimizer=True)))
 
 
 def apply() -> None:
-  """Lets Mesh TensorFlow and T5 build by it; once is enough."""
+  """Makes Mesh TensorFlow and T5 use this `get_estimator`; once is enough."""
   patches.wrap("get_estimator", utils, _ours)
   patches.wrap("get_checkpoint_iterator", utils, estimators.existing_checkpoints)
 

@@ -1,9 +1,8 @@
-"""Checks of T5's own parameters, when gin has read them all.
+"""Checks of T5's own parameters, once gin has read all of them.
 
-T5 and Mesh TensorFlow take whatever gin gives them, and a wrong value ends in a
-message about something else, late or never. Only what is bound is checked, and
-what a reference such as @FUNCTION will give is not. Layers of this package check
-their parameters themselves.
+T5 and Mesh TensorFlow accept any value from gin. A wrong one leads to a message about
+something else, late or never. This module checks bound values only, and no references
+such as @FUNCTION. Layers of this package check their own parameters.
 """
 
 import re
@@ -24,7 +23,7 @@ _MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
 _EVALUATIONS = ("perplexity_eval", "eval", "score_eval", "score_from_dataset")
 _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
-# The least of each; without layers a model is a bag of words.
+# The minimum of each; a model without layers is a bag of words.
 _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 
 
@@ -58,7 +57,7 @@ def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
 
 
 def check_model(config: dict[tuple[str, str], dict[str, Any]]) -> None:
-  """Checks what any model has, in whichever way it is trained.
+  """Checks the parameters that every model has, however it is trained.
 
   Args:
     config: gin's parsed configuration.
@@ -75,12 +74,12 @@ def check_model(config: dict[tuple[str, str], dict[str, Any]]) -> None:
 
 
 def _macro(config, name):
-  """The value of a gin macro; None if it has none, or a reference for one."""
+  """The value of a gin macro; None if it has no value, or a reference as value."""
   return _known(config, config.get((name, "gin.macro"), {}).get("value"))
 
 
 def _bound(config, selector):
-  """The parameters of a configurable, without a scope, as a dict."""
+  """The unscoped parameters of a configurable, as a dict."""
   found = {}
   for (scope, name), values in config.items():
     if not scope and ("." + name).endswith("." + selector):
@@ -101,7 +100,7 @@ def _is_reference(value):
 
 
 def _is_whole(value, least=1):
-  """Whether it is a whole number of at least `least`, or not known yet."""
+  """Whether `value` is a whole number of at least `least`, or not known yet."""
   return _is_reference(value) or checks.is_whole(value, least)
 
 
@@ -171,10 +170,10 @@ _CHECKS = {"sequence_length": _check_lengths, "batch_size": _check_batch_size,
 
 
 def check_arguments(given: dict[str, Any]) -> None:
-  """Checks what an `MtfModel` is made with, which gin does not see.
+  """Checks the arguments of an `MtfModel`, which gin does not see.
 
   Args:
-    given: its arguments, by name.
+    given: the arguments, by name.
 
   Raises:
     ValueError: one of them is wrong.
@@ -205,7 +204,7 @@ def _check_mode(run):
 
 
 def _check_devices(run):
-  """One device for each part of the mesh; TPUs bring their own."""
+  """Checks for one device for each part of the mesh; TPUs have their own."""
   devices, shape = run.get("mesh_devices"), run.get("mesh_shape")
   if devices is None or _is_reference(devices):
     return
@@ -223,9 +222,9 @@ def check_device_count(count: int, mesh_shape: str | mtf.Shape,
   """Checks that there is one device for each part of the mesh.
 
   Args:
-    count: how many devices `utils.run.mesh_devices` names.
+    count: the number of devices in `utils.run.mesh_devices`.
     mesh_shape: `utils.run.mesh_shape`.
-    which: names the devices in the message.
+    which: the name of the devices in the message.
 
   Raises:
     ValueError: there are more or fewer.
@@ -242,7 +241,7 @@ def check_device_count(count: int, mesh_shape: str | mtf.Shape,
 
 
 def _check_task(task, model):
-  """Tasks of classifiers have other targets than those of an encoder-decoder."""
+  """Checks that the targets of the task fit a classifier or an encoder-decoder."""
   ours = isinstance(task, str) and re.fullmatch("synth_.*_encoder", task)
   if ours and model is None:
     raise checks.Error(
@@ -252,7 +251,7 @@ def _check_task(task, model):
 
 
 def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> None:
-  """Checks what `utils.run` needs, beyond what tools that only read gin need.
+  """Checks what only `utils.run` needs, not tools that just read gin.
 
   Args:
     config: gin's parsed configuration.
@@ -287,12 +286,12 @@ def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> 
 
 
 def _classifier(config):
-  """What takes the place of an encoder-decoder, or None."""
+  """The class that replaces the encoder-decoder, or None."""
   return _bound(config, "make_bitransformer").get("bitransformer_cls")
 
 
 def _check_classes(task, features, classifier):
-  """Targets of a classifier are classes, and no text of the inputs' vocabulary."""
+  """Checks that a classifier's targets are classes, not text."""
   inputs, targets = (features.get(key) for key in ("inputs", "targets"))
   if classifier is not None and "EncoderClassifier" in str(classifier) and (
       inputs is None or targets.vocabulary == inputs.vocabulary):
@@ -303,13 +302,13 @@ def _check_classes(task, features, classifier):
 
 
 def _check_metrics(task):
-  """Own tasks make them of names in gin, which are read here and not at the end."""
+  """Reads the metrics that our tasks look up by gin names now, not at the end."""
   for each in seqio.get_subtasks(seqio.get_mixture_or_task(task)):
     _ = each.metric_fns
 
 
 def _check_gpus(devices):
-  """Devices of other processes, as /job:worker/gpu:0, are not known here."""
+  """Checks local GPUs; those of other processes, as /job:worker/gpu:0, are unknown."""
   if devices is None or _is_reference(devices):
     return
   found = [re.fullmatch(r"/?(device:)?gpu:(\d+)", each.lower()) for each in devices]
@@ -325,7 +324,7 @@ def _check_gpus(devices):
 
 
 def _check_files(config, mode):
-  """What a mode reads and writes, beside its data."""
+  """Checks the files that a mode reads and writes, except its data."""
   decoding, scoring = (_bound(config, each) for each in (
       "decode_from_file", "score_from_strings"))
   if mode == "infer" and decoding.get("input_filename"):
@@ -345,7 +344,7 @@ def _check_files(config, mode):
 
 
 def _check_split(name, split):
-  """T5 evaluates on nothing, and says so in a log, if no task has the split."""
+  """Checks the split: if no task has it, T5 evaluates nothing and only logs it."""
   if name not in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}:
     return
   tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name))
@@ -360,7 +359,7 @@ def _check_split(name, split):
 
 
 def _check_division(config, run):
-  """Sizes that the layout splits must be multiples of the mesh dimensions."""
+  """Checks that sizes split by the layout are multiples of the mesh dimensions."""
   shape, rules = run.get("mesh_shape"), run.get("layout_rules")
   if shape is None or rules is None or any(map(_is_reference, (shape, rules))):
     return
@@ -382,7 +381,7 @@ def _check_division(config, run):
 
 
 def _check_train_steps(run, model_dir):
-  """Steps that have been trained already count."""
+  """Checks the number of steps, which includes steps already trained."""
   steps, start = run.get("train_steps"), run.get("init_checkpoint")
   done = max(map(_step, checkpoints.find(model_dir)), default=None)
   if isinstance(steps, int) and done is not None and steps < done:

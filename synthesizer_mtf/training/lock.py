@@ -1,7 +1,7 @@
-"""One process at a time works in a folder.
+"""A lock, so that one process at a time works in a folder.
 
-Two trainings in one folder would overwrite each other's checkpoints, and each would
-remove what the other has not finished.
+Two trainings in one folder would overwrite each other's checkpoints and remove each
+other's unfinished files.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ _NAME = ".lock"
 
 
 def acquire(folder: str, flag: str) -> int | None:
-  """Locks a folder; the system unlocks it when this process ends, in whatever way.
+  """Locks a folder; the system unlocks it however this process ends.
 
   Args:
-    folder: one that exists.
-    flag: the name of what was given this folder, for the message.
+    folder: an existing folder.
+    flag: the name of the flag or parameter with this folder, for the message.
 
   Returns:
-    a file descriptor, which unlocks the folder when it is closed; None with a warning
-    where the file system has no locks.
+    a file descriptor; closing it unlocks the folder. None, with a warning, if the file
+    system has no locks.
 
   Raises:
-    ValueError: another process has locked it.
+    ValueError: another process has locked the folder.
   """
   try:
     descriptor = os.open(os.path.join(folder, _NAME), os.O_CREAT | os.O_RDWR, 0o666)
@@ -59,7 +59,7 @@ def _warn(folder, error):
 
 @contextlib.contextmanager
 def held(folder: str, flag: str) -> Iterator[None]:
-  """As `acquire`, in its `with` block only."""
+  """As `acquire`, but only within a `with` block."""
   descriptor = acquire(folder, flag)
   try:
     yield

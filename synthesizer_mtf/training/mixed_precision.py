@@ -1,12 +1,12 @@
 """Mixed precision on CPUs: products in bfloat16, everything else in float32.
 
-`synthesizer_precision.products = "bfloat16"` asks for it, and so does T5's
-`activation_dtype`, where it is bfloat16. (T5's command binds that to float32 wherever
-there is no TPU, and `MtfModel` before it reads its bindings.) TensorFlow would then
-keep all activations in bfloat16, sums and norms, too. Here they stay in float32, and
-TensorFlow's own rewriter casts what goes into a product, which oneDNN multiplies with
-sums in float32: as fast, and nearer to float32. A processor without such products
-computes all in float32.
+Either `synthesizer_precision.products = "bfloat16"` or T5's `activation_dtype =
+"bfloat16"` turns it on. (Without a TPU, T5's command binds the latter to float32; so
+does `MtfModel`, before it reads its bindings.) With `activation_dtype`, TensorFlow
+would keep all activations in bfloat16, including sums and norms. Here they stay in
+float32. TensorFlow's own rewriter casts the operands of products, and oneDNN sums in
+float32: as fast, and closer to float32. A processor without bfloat16 products computes
+everything in float32.
 """
 
 from collections.abc import Callable
@@ -25,28 +25,41 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow_estimator.python.estimator import run_config
 
-_PARAMETER = "utils.get_variable_dtype.activation_dtype"
+_DTYPES = "utils.get_variable_dtype"
+_PARAMETER = f"{_DTYPES}.activation_dtype"
+# The effect of bfloat16 variables, by the parameter that asks for them.
+_ROUNDED = {
+    "slice_dtype": "variables have 8 bits while they train, and updates below 1/256 "
+                   "of a value are lost",
+    "master_dtype": "checkpoints keep 8 bits of each variable, and what goes on from "
+                    "one begins with these",
+}
 _PROCESSOR = "/proc/cpuinfo"
-# Of Linux: AVX512-BF16 and AMX, which oneDNN has its kernels for.
+# Linux's flags for AVX512-BF16 and AMX, which oneDNN has kernels for.
 _FLAGS = {"avx512_bf16", "amx_bf16"}
-# What the rewriter would compute in bfloat16 as well, if it stands by a product:
-# norms, the softmax, sums of gradients. MatMul makes the sums of Adafactor; the
-# products of the model are Einsum and BatchMatMulV2.
+# Operations that the rewriter would also compute in bfloat16 next to a product, such as
+# norms and sums of gradients. MatMul makes the sums of Adafactor; the products of the
+# model are Einsum and BatchMatMulV2. The maximum of 32,128 logits takes seven times as
+# long in bfloat16 as in float32. A softmax between two products may be rewritten, as
+# its operand and result are rounded anyway: oneDNN reads and writes bfloat16 but
+# computes in float32. With a table or a bias among the logits, and in losses, the
+# softmax is all float32.
 _LISTS = {
     "ALLOWLIST_REMOVE": "MatMul",
+    "CLEARLIST_REMOVE": "Max",
     "INFERLIST_REMOVE": (
         "Add,AddN,AddV2,BiasAdd,Log,LogSoftmax,Mean,Mul,Prod,RealDiv,Rsqrt,Sigmoid,"
-        "Softmax,Softplus,Sqrt,Square,SquaredDifference,Sub,Sum,Tanh"),
+        "Softplus,Sqrt,Square,SquaredDifference,Sub,Sum,Tanh"),
 }
 
 
 def on_cpus(
     model_fn: Callable[..., Any]
 ) -> tuple[Callable[..., Any], config_pb2.ConfigProto | None]:
-  """What an Estimator computes with, as gin and the processor have it.
+  """Chooses an Estimator's precision by gin's bindings and the processor.
 
   Args:
-    model_fn: of `utils.tpu_estimator_model_fn`.
+    model_fn: the result of `utils.tpu_estimator_model_fn`.
 
   Returns:
     a function of the same parameters, and the session's configuration, or None for
@@ -76,10 +89,10 @@ def products(products: str = "float32") -> str:
     products: "float32" or "bfloat16".
 
   Returns:
-    it.
+    products.
 
   Raises:
-    ValueError: it is something else.
+    ValueError: it is neither of the two.
   """
   if products not in ("float32", "bfloat16"):
     raise checks.Error(f"`synthesizer_precision.products` is {products!r} but must be "
@@ -92,8 +105,29 @@ def _say(text):
   logging.info(text)
 
 
+def warn_of_rounded_variables() -> None:
+  """Warns once of each kind of variables that gin binds to bfloat16."""
+  for name, meaning in _ROUNDED.items():
+    if tf.bfloat16 == _bound_dtype(f"{_DTYPES}.{name}"):
+      _warn(f"`{_DTYPES}.{name}` is bfloat16: {meaning}; bind it to 'float32' to keep "
+            "all bits.")
+
+
+def _bound_dtype(parameter):
+  """The dtype that a parameter is bound to, or None."""
+  try:
+    return tf.as_dtype(gin.query_parameter(parameter))
+  except ValueError:  # It is not bound.
+    return None
+
+
+@functools.cache
+def _warn(text):
+  logging.warning(text)
+
+
 def has_products() -> bool:
-  """Whether this processor multiplies in bfloat16; False where Linux does not say."""
+  """Whether this processor multiplies in bfloat16; False if Linux does not say."""
   try:
     with open(_PROCESSOR, encoding="utf-8") as lines:
       flags = next((line for line in lines if line.startswith("flags")), "")
@@ -103,11 +137,11 @@ def has_products() -> bool:
 
 
 def session_config() -> config_pb2.ConfigProto:
-  """Of a session that multiplies in bfloat16.
+  """The configuration of a session that multiplies in bfloat16.
 
-  TensorFlow reads from the environment which operations those are. What is set
-  there already holds. Its arithmetic optimizer is off, which leaves graphs of
-  mixtures in a state that the rewriter gives up on; it saves no time here.
+  TensorFlow reads the list of operations from environment variables; those already set
+  stay. The arithmetic optimizer is off, because the rewriter gives up on the graphs
+  that it makes of mixtures. It saves no time here.
   """
   for name, operations in _LISTS.items():
     os.environ.setdefault(
@@ -120,7 +154,7 @@ def session_config() -> config_pb2.ConfigProto:
 
 
 def _with_float32_activations(model_fn):
-  """An Estimator's function of the same parameters, with activations in float32."""
+  """Wraps an Estimator's `model_fn` to keep activations in float32."""
   def in_float32(features, labels, mode, params=None, config=None):
     with _activations_in_float32():
       return model_fn(features, labels, mode, params, config)
@@ -130,7 +164,7 @@ def _with_float32_activations(model_fn):
 
 @contextlib.contextmanager
 def _activations_in_float32() -> Iterator[None]:
-  """Binds them for a while; gin's operative configuration keeps what was bound."""
+  """Binds float32 for a while; gin's operative configuration keeps the old binding."""
   bound = gin.query_parameter(_PARAMETER)
   with gin.unlock_config():
     gin.bind_parameter(_PARAMETER, "float32")

@@ -1,9 +1,10 @@
-"""T5's Python API, `MtfModel`, with the attention that was asked for.
+"""T5's Python API, `MtfModel`, with a chosen attention.
 
-T5's own fills gin by itself: with the operative_config.gin of a model's folder, then
-with its `extra_gin_bindings`. gin would let the former win, whose bindings have
-scopes. Here what people ask for wins: an argument, then `extra_gin_bindings`, then
-what gin held before. It is in gin while a method of the model runs, and no longer.
+T5's `MtfModel` fills gin itself: with the operative_config.gin of a model's folder,
+then with its `extra_gin_bindings`. In gin the former would win, as its bindings have
+scopes. Here the user's choice wins: an argument, then `extra_gin_bindings`, then the
+bindings that gin held before. The choice is in gin only while a method of the model
+runs.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from t5.models import mtf_model
 import tensorflow.compat.v1 as tf
 
 _CHECKPOINT = "warm_start.checkpoint"
-# T5's command calls the parameters of `finetune` by these names.
+# T5's command passes the parameters of `finetune` by these names.
 _OF_THE_COMMAND = {"steps": "finetune_steps",
                    "checkpoint_steps": "pretrained_checkpoint_step"}
 
@@ -43,9 +44,9 @@ class MtfModel(mtf_model.MtfModel):
 
     Args:
       *args: as there.
-      attention: as `synthesizer_stack.attention`; None for what gin binds, or
-        what the folder's operative_config.gin says.
-      seed: an integer, as of `train_with_seed`.
+      attention: as `synthesizer_stack.attention`; None for the binding in gin, or in
+        the folder's operative_config.gin.
+      seed: an integer, as in `train_with_seed`.
       warm_start: a checkpoint or folder, as `warm_start.checkpoint`.
       **kwargs: as there.
     """
@@ -56,11 +57,11 @@ class MtfModel(mtf_model.MtfModel):
     gin_checks.check_arguments(signature.bind_partial(*args, **kwargs).arguments)
     super().__init__(*args, **kwargs)
     self._attention, self._seed, self._warm_start = attention, seed, warm_start
-    self._before = None  # What gin held when the method that runs was called.
+    self._before = None  # gin's bindings when the running method was called.
 
   def estimator(self, vocabulary: Any, init_checkpoint: str | None = None,
                 **kwargs: Any) -> tf.estimator.Estimator:
-    """As T5's; a checkpoint may have another attention, or another length.
+    """As T5's, but a checkpoint may have another attention or another length.
 
     Args:
       vocabulary: as there.
@@ -81,7 +82,7 @@ class MtfModel(mtf_model.MtfModel):
       else:
         made = super().estimator(vocabulary, None, **kwargs)
         bound = gin.get_bindings("synthesizer_mtf.warm_start")
-        # The steps of MtfModel count from those of the checkpoint.
+        # MtfModel counts steps from the step of the checkpoint.
         made.start_from(warm_starts.WarmStart(
             init_checkpoint, bound.get("fresh"), bound.get("renames", ()),
             continue_training=True))
@@ -90,7 +91,7 @@ class MtfModel(mtf_model.MtfModel):
       return made
 
   def _bind_what_was_asked(self):
-    """Lets it win over what an operative_config.gin has bound, in all scopes."""
+    """Makes the user's choice override an operative_config.gin, in all scopes."""
     self._take_back_the_start()
     _let_win(self._before["attention"])
     _let_win(_parsed_alone(self._gin_bindings))
@@ -101,7 +102,7 @@ class MtfModel(mtf_model.MtfModel):
 
   @contextlib.contextmanager
   def _own_bindings(self) -> Iterator[None]:
-    """Undoes afterwards what a method binds, for it belongs to this model."""
+    """Undoes a method's bindings afterwards, as they belong to this model only."""
     if self._before is not None:  # `finetune` calls `train`.
       yield
       return
@@ -114,13 +115,13 @@ class MtfModel(mtf_model.MtfModel):
       self._before = None
 
   def _take_back_the_start(self):
-    """Binds the warm start of before: another belongs to the run that it began."""
+    """Restores the previous warm start, as operative_config.gin may have another."""
     if gin_files.bound(_CHECKPOINT, None) != self._before[_CHECKPOINT]:
       _bind(_CHECKPOINT, self._before[_CHECKPOINT])
 
   def train(self, mixture_or_task_name: str, steps: int, *args: Any,
             **kwargs: Any) -> None:
-    """As T5's; a learning rate schedule is given `total_train_steps`.
+    """As T5's, and passes `total_train_steps` to a learning rate schedule.
 
     Args:
       mixture_or_task_name: as there.
@@ -142,7 +143,7 @@ class MtfModel(mtf_model.MtfModel):
   def eval(self, mixture_or_task_name: str, checkpoint_steps: Any = None,
            summary_dir: str | None = None, split: str = "validation",
            **kwargs: Any) -> None:
-    """As T5's, which does not make the folder of the results.
+    """As T5's, but makes the folder of the results.
 
     Args:
       mixture_or_task_name: as there.
@@ -158,7 +159,7 @@ class MtfModel(mtf_model.MtfModel):
       super().eval(mixture_or_task_name, checkpoint_steps, folder, split, **kwargs)
 
   def finetune(self, *args: Any, **kwargs: Any) -> None:
-    """As T5's; also with the names of parameters that T5's own command uses."""
+    """As T5's, but also accepts the parameter names that T5's command uses."""
     kwargs = {_OF_THE_COMMAND.get(name, name): value
               for name, value in kwargs.items()}
     with self._own_bindings():
@@ -181,13 +182,13 @@ class MtfModel(mtf_model.MtfModel):
 
 
 def apply() -> None:
-  """Makes it T5's, also for T5's command with `--use_model_api`."""
+  """Replaces T5's `MtfModel`, also in T5's command with `--use_model_api`."""
   patches.assign("mtf_model.MtfModel", mtf_model, MtfModel)
   patches.assign("MtfModel", t5.models, MtfModel)
 
 
 def _let_win(asked):
-  """Binds what was asked for also in the scopes that others have bound."""
+  """Binds the user's choice, also in scopes with other bindings."""
   others = stack.choices()
   for scope, other in {**others, **asked}.items():
     value = stack.nearest(scope, asked)
@@ -198,7 +199,7 @@ def _let_win(asked):
 
 
 def _parsed_alone(bindings: Any) -> dict[str, Any]:
-  """The attentions, by scope, that `extra_gin_bindings` alone name."""
+  """The attentions, by scope, in `extra_gin_bindings` alone."""
   before = stack.choices()
   for scope in before:
     _choose(scope, None)

@@ -1,10 +1,9 @@
 """Mesh TensorFlow's Adafactor, computed in few passes over each variable.
 
-Where an attention is chosen by gin, `FastAdafactor` takes the place of Mesh's
-`AdafactorOptimizer`. It updates the variables that no mesh splits by
-`ops/adafactor.py`: with the same slots under the same names, so that checkpoints go
-on, and the same bindings. Mesh TensorFlow's own update stays on
-TPUs, for variables that are split, and for other optimizers.
+If gin chooses an attention, `FastAdafactor` replaces Mesh's `AdafactorOptimizer`. It
+updates variables that no mesh splits with `ops/adafactor.py`. Slots have the same
+names, so checkpoints stay compatible, and gin bindings are the same, too. Mesh
+TensorFlow's own update stays on TPUs, for split variables, and for other optimizers.
 """
 
 from collections.abc import Callable
@@ -26,25 +25,24 @@ def synthesizer_optimizer(fast: bool = True) -> bool:
     fast: False leaves them to Mesh TensorFlow.
 
   Returns:
-    fast, where an attention is chosen by `synthesizer_stack.attention`; else
-    False.
+    fast, if `synthesizer_stack.attention` chooses an attention; else False.
 
   Raises:
-    ValueError: fast is no boolean.
+    ValueError: fast is not a boolean.
   """
   return stack.is_faster("synthesizer_optimizer.fast", fast)
 
 
 class FastAdafactor(optimize.AdafactorOptimizer):
-  """Adafactor with other operations; `fast` makes it."""
+  """Adafactor with fewer passes; `fast` makes it."""
 
   def __init__(self, other: optimize.AdafactorOptimizer, mesh_shape: mtf.Shape,
                layout: mtf.LayoutRules):
-    """Takes the parameters of another.
+    """Takes over the parameters of another optimizer.
 
     Args:
-      other: what Mesh TensorFlow or gin has made.
-      mesh_shape: tells, with the layout, which variables are split.
+      other: an optimizer made by Mesh TensorFlow or gin.
+      mesh_shape: the mesh; with the layout, it determines which variables are split.
       layout: the layout rules.
     """
     vars(self).update(vars(other))
@@ -52,7 +50,7 @@ class FastAdafactor(optimize.AdafactorOptimizer):
 
   def apply_grad(self, grad: mtf.Tensor | None,
                  var: mtf.Variable) -> list[mtf.Operation]:
-    """As the base class; where no mesh splits the variable, in few passes."""
+    """As the base class, but in few passes if no mesh splits the variable."""
     if (grad is None or grad.shape != var.shape or splits.is_on_tpu(var.mesh) or
         any(isinstance(rate, mtf.Tensor)
             for rate in (self._learning_rate, self._decay_rate)) or
@@ -65,7 +63,7 @@ class FastAdafactor(optimize.AdafactorOptimizer):
             mtf.assign(var, values[-1], adafactor.subtract_slice)]
 
   def _slots(self, var):
-    """The variables that Mesh's `apply_grad` would make."""
+    """The slot variables that Mesh's `apply_grad` would make."""
     factored = self._factored_dims(var.shape)
     shapes = ({"vr": var.shape - factored[0], "vc": var.shape - factored[1]}
               if factored else {"v": var.shape})
@@ -77,7 +75,7 @@ class FastAdafactor(optimize.AdafactorOptimizer):
             for name, shape in shapes.items()]
 
   def _rule(self, var):
-    """What Mesh's `apply_grad` would do with a variable."""
+    """The `Rule` by which Mesh's `apply_grad` would update a variable."""
     dims = var.shape.dims
     factored = self._factored_dims(var.shape)
     return adafactor.Rule(
@@ -96,12 +94,12 @@ class FastAdafactor(optimize.AdafactorOptimizer):
 
 class FastAdafactorWithMultiLRSchedule(
     optimize.AdafactorWithMultiLRSchedule, FastAdafactor):
-  """The same with schedules for some variables."""
+  """`FastAdafactor` with schedules for some variables."""
 
   __init__ = FastAdafactor.__init__
 
 
-# A class that somebody derives from them may compute something else.
+# Exact classes only, as a subclass may compute something else.
 _FAST = {optimize.AdafactorOptimizer: FastAdafactor,
          optimize.AdafactorWithMultiLRSchedule: FastAdafactorWithMultiLRSchedule}
 
@@ -109,16 +107,16 @@ _FAST = {optimize.AdafactorOptimizer: FastAdafactor,
 def fast(make: Callable[..., optimize.Optimizer],
          mesh_shape: mtf.Shape | str = "",
          layout: mtf.LayoutRules | str = "") -> Callable[..., optimize.Optimizer]:
-  """Makes what makes an optimizer make the fast one, where there is one.
+  """Wraps an optimizer's constructor to return the fast optimizer, if there is one.
 
   Args:
-    make: a class, or what gin makes of one, such as that of `utils.run.optimizer`.
-    mesh_shape: tells, with the layout, which variables are split.
+    make: a class, or gin's wrapper of one, such as the value of `utils.run.optimizer`.
+    mesh_shape: the mesh; with the layout, it determines which variables are split.
     layout: the layout rules.
 
   Returns:
-    a function that returns the fast optimizer where an attention is chosen and
-    `make` returns Adafactor; otherwise what `make` returns.
+    a function that returns the fast optimizer if an attention is chosen and `make`
+    returns Adafactor; otherwise the result of `make`.
   """
   def made(*args, **kwargs):
     optimizer = make(*args, **kwargs)

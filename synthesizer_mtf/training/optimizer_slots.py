@@ -1,4 +1,4 @@
-"""What Mesh TensorFlow's optimizers keep for variables, known by its names."""
+"""The slots of Mesh TensorFlow's optimizers, recognized by their names."""
 
 from collections.abc import Iterable
 import re
@@ -11,25 +11,25 @@ def split(name: str) -> tuple[str, str]:
   """Splits the name of a slot.
 
   Args:
-    name: of any variable, such as "encoder/q_slot_vr".
+    name: the name of any variable, such as "encoder/q_slot_vr".
 
   Returns:
-    (the variable that the slot is kept for, the ending that makes it a slot),
-    as ("encoder/q", "_slot_vr"); for no slot the name and "".
+    (the slot's variable, the ending of the slot), such as ("encoder/q", "_slot_vr");
+    (name, "") if it is not a slot.
   """
   found = _ENDING.search(name)
   return (name[:found.start()], found[0]) if found else (name, "")
 
 
 def is_slot(name: str) -> bool:
-  """Whether an optimizer of Mesh TensorFlow keeps this variable."""
+  """Whether this variable is a slot of a Mesh TensorFlow optimizer."""
   return bool(split(name)[1])
 
 
 def belongs_to_any(name: str, variables: Iterable[str]) -> bool:
-  """Whether an optimizer may keep this for one of some variables.
+  """Whether this may be an optimizer's slot of one of some variables.
 
-  A user's own optimizer has other endings. But whatever it keeps has the name
-  of its variable, and more after it.
+  A user's own optimizer has other endings, but the names of its slots begin with the
+  name of their variable.
   """
   return any(name.startswith((f"{other}_", f"{other}/")) for other in variables)

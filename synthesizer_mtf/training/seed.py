@@ -1,11 +1,10 @@
-"""Training with a seed of one's own, and evaluations that have one by default.
+"""Training with a chosen seed, and evaluation with a default seed.
 
-Mesh TensorFlow's trainer sets none, so that no run can be repeated. And its
-dropout has seeds of its own on CPUs and GPUs, drawn anew in every process.
+Mesh TensorFlow's trainer sets no seed, so no run can be repeated. On CPUs and GPUs its
+dropout draws new seeds in every process.
 
-T5's evaluations have none either: the spans that span corruption leaves out were
-others each time, and the losses of two models, or of one, not those of the same
-text.
+T5's evaluations have no seed either. So span corruption would drop other spans each
+time, and losses would not be comparable.
 """
 
 from collections.abc import Callable
@@ -29,20 +28,21 @@ _EVALUATED = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
 def train_with_seed(
     estimator: tf.estimator.Estimator, *args: Any, seed: int = 1,
     train_model_fn: Callable[..., Any] = utils.train_model, **kwargs: Any) -> Any:
-  """Trains as Mesh TensorFlow's `train_model`, from variables with a seed.
+  """Trains as Mesh TensorFlow's `train_model`, but with a seed.
 
-  It takes the place of `train_model` as `utils.run.train_model_fn`. The order
-  of the examples has a seed of its own, `mesh_train_dataset_fn.seed`.
+  It replaces `train_model` as `utils.run.train_model_fn`. The order of the examples has
+  its own seed, `mesh_train_dataset_fn.seed`.
 
   Args:
     estimator: a `CarefulEstimator`.
-    *args: of `train_model`.
-    seed: an integer, of the initial variables and of dropout.
-    train_model_fn: what trains, such as `@train_with_attention_summaries`.
-    **kwargs: of `train_model`.
+    *args: arguments of `train_model`.
+    seed: an integer, the seed of initial variables and dropout.
+    train_model_fn: the function that trains, such as
+      `@train_with_attention_summaries`.
+    **kwargs: arguments of `train_model`.
 
   Returns:
-    what `train_model_fn` returns.
+    the result of `train_model_fn`.
   """
   estimator.configure(tf_random_seed=seed)
   with random_by_name():
@@ -50,15 +50,15 @@ def train_with_seed(
 
 
 def random_by_name() -> contextlib.AbstractContextManager[None]:
-  """Lets the seeds of random numbers follow from names, in its `with` block."""
+  """Derives the seeds of random numbers from names, within a `with` block."""
   return patches.wrapped("random seeds", placement_mesh_impl.PlacementMeshImpl,
                          _with_seeds_of_names)
 
 
 def _with_seeds_of_names(original):
-  """Lets the seed of random numbers follow from the name of the operation.
+  """Derives the seed of random numbers from the name of the operation.
 
-  TensorFlow adds the seed of the run. Slices that shall be equal have one seed.
+  TensorFlow adds the seed of the run. Equal slices have the same seed.
   """
   @functools.wraps(original)
   def random(self, shape, tf_fn, kwargs):
@@ -75,7 +75,7 @@ def _with_seeds_of_names(original):
 
 @gin.config.register_finalize_hook
 def bind_evaluation_seed(config: dict) -> dict | None:
-  """Gives evaluations a seed, unless gin binds one or they shall differ.
+  """Gives evaluations a seed, unless gin binds one or shuffles their examples.
 
   Args:
     config: gin's parsed configuration.
@@ -93,7 +93,7 @@ def bind_evaluation_seed(config: dict) -> dict | None:
 
 
 def bind_missing() -> None:
-  """Does the same where gin is not finalized."""
+  """Binds the evaluation seed if gin is not finalized."""
   for parameter, value in (bind_evaluation_seed(gin_files.bindings()) or {}).items():
     with gin.unlock_config():
       gin.bind_parameter(parameter, value)

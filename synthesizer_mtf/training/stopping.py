@@ -18,7 +18,7 @@ class Stopped(KeyboardInterrupt):
   """A signal has ended the work.
 
   Attributes:
-    number: of the signal.
+    number: the number of the signal.
   """
 
   def __init__(self, message: str, number: int):
@@ -34,28 +34,28 @@ def stop(number: int, frame: FrameType | None) -> None:
 
 
 class StopAfterStep(tf.train.SessionRunHook):
-  """Ends a training by a signal after the step that it is at.
+  """Ends a training after the current step if a signal arrives.
 
-  The estimator then writes a checkpoint, as at the end of every training. Before the
-  first step a signal stops at once, and so does a second Ctrl-C. A second SIGTERM does
-  not: clusters repeat it, and who starts commands sends it after Ctrl-C.
+  The estimator then writes a checkpoint, as at the end of every training. A signal
+  before the first step stops at once, and so does a second Ctrl-C. A second SIGTERM
+  does not, as clusters repeat it and command runners send it after Ctrl-C.
   """
 
   def __init__(self):
-    """Knows of no signal and no step yet."""
+    """Starts without a signal and before the first step."""
     self._number = None
     self._last_step = None
     self._at_work = False
 
   @contextlib.contextmanager
   def listening(self) -> Iterator[None]:
-    """Listens while the `with` block trains; raises `Stopped` after it."""
+    """Listens for signals within a `with` block; raises `Stopped` after it."""
     if threading.current_thread() is not threading.main_thread():
       yield  # Only the main thread gets signals.
       return
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():
-      if handler != signal.SIG_IGN:  # As nohup wants it.
+      if handler != signal.SIG_IGN:  # nohup ignores signals.
         signal.signal(number, self._note)
     try:
       with self._watching():
@@ -71,7 +71,7 @@ class StopAfterStep(tf.train.SessionRunHook):
     del frame
     self._number = self._number or number
     if not self._at_work:
-      self._stop_at_once()  # Within a callback, as of gc, Python ignores it.
+      self._stop_at_once()  # Python ignores it within callbacks, such as gc's.
 
   def _stop_at_once(self):
     raise Stopped("Stopped before the first step; the same command starts again.",
@@ -79,7 +79,7 @@ class StopAfterStep(tf.train.SessionRunHook):
 
   @contextlib.contextmanager
   def _watching(self):
-    """Answers signals within a step, at whose end Python calls their handlers."""
+    """Answers signals during a step, as Python calls handlers only at its end."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -94,7 +94,7 @@ class StopAfterStep(tf.train.SessionRunHook):
       os.close(reader)
 
   def _answer(self, reader):
-    """Reads the numbers of signals until there is nobody to write them."""
+    """Reads the numbers of signals until the pipe is closed."""
     told = interrupted = False
     while number := os.read(reader, 1):
       if number[0] not in _SIGNALS:

@@ -1,14 +1,14 @@
-"""Summaries for TensorBoard, of the attention of each layer while it trains.
+"""TensorBoard summaries of each layer's attention in training.
 
-The name of each begins with `attention/` and the place of the layer, such as
-`encoder/block_000`. The scalars are means over the batch and the heads:
+Their names begin with `attention/` and the layer's name, such as `encoder/block_000`.
+The scalars are means over the batch and the heads:
 
   alpha/NAME: the weight of this part of a mixture.
-  entropy: of the weights of a query, in nats.
-  distance: how many tokens lie between a query and its keys, on the average.
+  entropy: the entropy of a query's weights, in nats.
+  distance: the mean distance between a query and its keys, in tokens.
 
-The image shows the weights of the first heads, side by side, for the first
-example of the batch; the brightness is the square root of the weight.
+The image shows the weights of the first heads, side by side, for the first example of
+the batch. The brightness is the square root of the weight.
 """
 
 from collections.abc import Iterable
@@ -33,26 +33,26 @@ def train_with_attention_summaries(
     images: bool = True, image_heads: int = 4, **kwargs: Any) -> Any:
   """Trains as Mesh TensorFlow's `train_model`, and writes summaries.
 
-  It takes the place of `train_model` as `utils.run.train_model_fn`. What a
-  summary needs is computed in the steps that write it and in no others. On a
-  TPU scalars are written where `tpu_estimator_model_fn.tpu_summaries` is True,
-  in each step, and images never: Mesh TensorFlow hands the host scalars only.
+  It replaces `train_model` as `utils.run.train_model_fn`. Summaries are computed only
+  in the steps that write them. TPUs write scalars in each step, if
+  `tpu_estimator_model_fn.tpu_summaries` is True, and never images, as Mesh TensorFlow
+  passes only scalars to the host.
 
   Args:
     estimator: a `CarefulEstimator`.
-    *args: of `train_model`.
-    every_steps: write summaries every this many steps, an integer. It is that
-      of all summaries, such as the learning rate's.
+    *args: arguments of `train_model`.
+    every_steps: an integer, the interval between summaries, in steps. It applies to
+      all summaries, such as the learning rate's.
     images: whether to write images.
-    image_heads: how many heads an image shows.
-    **kwargs: of `train_model`.
+    image_heads: the number of heads in an image.
+    **kwargs: arguments of `train_model`.
 
   Returns:
-    what `train_model` returns.
+    the result of `train_model`.
 
   Raises:
-    ValueError: a parameter is out of range, or the steps are split into
-      microbatches, from whose loop no tensor leaves.
+    ValueError: a parameter is out of range, or steps are split into microbatches,
+      whose loop does not hand out tensors.
   """
   name = "train_with_attention_summaries"
   checks.check_whole(f"{name}.every_steps", every_steps)
@@ -69,7 +69,7 @@ class AttentionSummaries(intermediates.Capture):
     """Declares the parameters.
 
     Args:
-      image_heads: how many heads an image shows; 0 for no images.
+      image_heads: the number of heads in an image; 0 for no images.
     """
     self._image_heads = image_heads
 
@@ -106,7 +106,7 @@ class AttentionSummaries(intermediates.Capture):
 
     def write(array, is_tpu):
       del is_tpu
-      # A line that is bright keeps the heads apart.
+      # A bright line separates the heads.
       array = tf.pad(tf.sqrt(array[:self._image_heads]),
                      [[0, 0], [0, 0], [0, 1]], constant_values=1.)
       with tf.name_scope(None):
@@ -127,7 +127,7 @@ def _check_microbatches(number):
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
-  """Adds the place to names that occur more than once, as in R, R.1."""
+  """Appends the index to names that occur again, as in R, R.1."""
   seen = []
   for place, name in enumerate(names):
     seen.append(f"{name}.{place}" if name in seen else name)

@@ -1,7 +1,7 @@
-"""Batches of so many tokens, where sequences do not fill them.
+"""Rounds batches of tokens down to whole sequences.
 
-T5's eval.gin asks for 32,768 tokens. Mesh TensorFlow wants a multiple of the longest
-sequence, which 40 is not one of.
+T5's eval.gin asks for 32,768 tokens. Mesh TensorFlow requires a multiple of the longest
+sequence, which 32,768 is not for a length of 40.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ _LENGTH = "utils.run.sequence_length"
 
 @gin.config.register_finalize_hook
 def round_down(config: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any] | None:
-  """Takes tokens off a batch that are no whole sequence, and says so.
+  """Rounds the tokens of a batch down to whole sequences, and logs it.
 
   Args:
     config: gin's parsed configuration.

@@ -1,7 +1,7 @@
-"""Checks of values that T5 and Mesh TensorFlow use late, and files they read by name.
+"""Checks of values that T5 and Mesh TensorFlow use late, and of files they read.
 
-A text in the place of a number, a beam of no hypotheses or an empty file of inputs
-ends in their own exceptions, after minutes and without the parameter's name.
+A text instead of a number, a beam without hypotheses or an empty input file raises
+their own exceptions, after minutes and without the parameter's name.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,12 @@ Config = Mapping[tuple[str, str], Mapping[str, Any]]
 
 MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_student",
                "bi_student_teacher")
-# The least whole number of a parameter, by the last names of what has it.
+# The minimum of whole-number parameters, by the last name of their configurables.
 _WHOLE = {
     "utils.run": {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0,
                   "perplexity_eval_steps": 1, "iterations_per_loop": 1},
     "decode": {"beam_size": 1, "max_decode_length": 1},
+    "synthesizer_decode_length": {"tokens": 1},
     "decode_from_file": {"repeats": 1},
 }
 _FUNCTIONS = ("train_dataset_fn", "eval_dataset_fn", "train_model_fn")
@@ -33,11 +34,11 @@ _DTYPES = ("master_dtype", "slice_dtype", "activation_dtype")
 
 
 def check(config: Config) -> None:
-  """Raises a ValueError for the first value that is of no use to its parameter.
+  """Raises a ValueError for the first value that its parameter cannot have.
 
   Args:
-    config: gin's parsed configuration; macros stand for their values, and what is
-      not known yet is a reference.
+    config: gin's parsed configuration, with values instead of macros; values not known
+      yet are references.
   """
   for (scope, selector), values in config.items():
     name = _shown(selector)
@@ -53,13 +54,13 @@ def check(config: Config) -> None:
 
 
 def _shown(selector):
-  """The name of a configurable as gin files write it."""
+  """The name of a configurable, as in gin files."""
   name = gin.config._REGISTRY.minimal_selector(selector)
   return "utils.run" if selector.endswith(".utils.run") else name
 
 
 def _default(selector, parameter):
-  """The default of a parameter; None where there is none."""
+  """The default of a parameter, or None."""
   found = gin.config._REGISTRY.get(selector)
   try:
     return inspect.signature(found.wrapped).parameters[parameter].default
@@ -75,7 +76,7 @@ def _check_whole(selector, key, shown, value):
 
 
 def _check_kind(default, shown, value):
-  """A text is neither a number nor a switch."""
+  """Checks that a text is not bound where the default is a number or a boolean."""
   if not isinstance(value, str):
     return
   if isinstance(default, bool):
@@ -92,11 +93,11 @@ def _check_function(shown, value):
 
 
 def check_model_type(shown: str, value: Any) -> None:
-  """Raises a ValueError if Mesh TensorFlow has no such type of models.
+  """Raises a ValueError if Mesh TensorFlow has no such model type.
 
   Args:
     shown: the name of the parameter.
-    value: what it is.
+    value: its value.
   """
   if value not in MODEL_TYPES:
     raise checks.Error(
@@ -132,11 +133,11 @@ def _check_number(shown, value):
 
 
 def check_rate(shown: str, value: Any) -> None:
-  """Raises a ValueError if a learning rate is no number from 0 on, or infinite.
+  """Raises a ValueError unless a learning rate is a finite number of at least 0.
 
   Args:
     shown: the name of the parameter.
-    value: what it is.
+    value: its value.
   """
   _check_number(shown, value)
   if not 0 <= value < math.inf:
@@ -190,7 +191,7 @@ def check_lines(parameter: str, path: str) -> int:
     the number of its lines.
 
   Raises:
-    ValueError: it is missing, no file of text, empty or not UTF-8.
+    ValueError: it is missing, not a text file, empty or not UTF-8.
   """
   if not isinstance(path, str) or not tf.io.gfile.exists(path):
     raise checks.Error(f"`{parameter}` is {path!r}, but there is no such file; name "
@@ -214,12 +215,12 @@ def check_lines(parameter: str, path: str) -> int:
 
 
 def check_output(parameter: str, path: Any, folder: bool = False) -> None:
-  """Raises a ValueError if a file, or a folder, could not be written in the end.
+  """Raises a ValueError if an output file or folder is not writable.
 
   Args:
     parameter: the gin parameter that names it.
-    path: what it is bound to.
-    folder: whether it shall be a folder, which need not exist.
+    path: the value of the parameter.
+    folder: whether it is a folder, which need not exist.
   """
   if not path or not isinstance(path, str):
     raise checks.Error(f"`{parameter}` is {path!r} but must be a path to write to; "
@@ -238,7 +239,7 @@ def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
   Args:
     lengths: `utils.run.sequence_length`.
     task: the name of the task or mixture.
-    features: those of the task.
+    features: the features of the task.
   """
   if not isinstance(lengths, Mapping):
     return

@@ -4,10 +4,9 @@ One binding, `warm_start.checkpoint`, makes T5's trainer do it:
 
   --gin_param="warm_start.checkpoint = 'gs://.../model.ckpt-999900'"
 
-T5's own `utils.run.init_checkpoint` takes variables of the same name only, wants
-them in the same shape and dtype, and leaves out what it does not find. Here the
-self-attention may be of another class, tables may grow, and what is missing but
-not new is an error.
+T5's own `utils.run.init_checkpoint` takes only variables of the same name, shape and
+dtype, and skips variables that it does not find. Here the self-attention may be of
+another class, and tables may grow. A variable that is missing but not new is an error.
 """
 
 from collections.abc import Callable
@@ -35,33 +34,33 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
           **kwargs: Any) -> Any:
   """Trains as `train_model_fn`, from the variables of a checkpoint.
 
-  The variables are found by `warm_start_plan.make_plan`, cast to the model's
-  dtype, and the log says which are taken, resized, fresh and unused. New
-  positions of a table that grows keep their own initial values. A model that has
-  checkpoints of its own in `model_dir` goes on from the last of these.
+  `warm_start_plan.make_plan` finds the variables, which are cast to the model's dtype.
+  The log says which are taken, resized, fresh and unused. New positions of a growing
+  table keep their own initial values. A model with its own checkpoints in `model_dir`
+  resumes from the last of these.
 
-  Where something else trains, as T5's `MtfModel`, `get_estimator` has given the
-  estimator the same start.
+  If another function trains, as in T5's `MtfModel`, `get_estimator` gives the estimator
+  the same start.
 
   Args:
     estimator: a `CarefulEstimator`.
-    *args: of `train_model_fn`.
-    checkpoint: the path of a checkpoint, as "DIR/model.ckpt-999900", or of a
-      folder, for its last.
+    *args: arguments of `train_model_fn`.
+    checkpoint: the path of a checkpoint, such as "DIR/model.ckpt-999900", or of a
+      folder, for its last checkpoint.
     fresh: a regular expression; variables whose names it matches start fresh,
       whatever the checkpoint holds.
-    renames: pairs (regular expression, replacement) which make the name in the
-      checkpoint of a name in the model, where names do not tell.
-    continue_training: the step and the optimizer's variables go on, as with
+    renames: pairs (regular expression, replacement) that turn a name in the model
+      into the name in the checkpoint, if they differ.
+    continue_training: the step and the optimizer's variables continue, as with
       `utils.run.init_checkpoint`; `utils.run.train_steps` is then the sum. If
       False, the step counts from 0 and the optimizer starts fresh: at step 0
       Adafactor would forget its variables anyway.
-    train_model_fn: what trains. What is bound to `utils.run.train_model_fn`
-      comes here by itself.
-    **kwargs: of `train_model_fn`.
+    train_model_fn: the function that trains. A binding of `utils.run.train_model_fn`
+      is moved here automatically.
+    **kwargs: arguments of `train_model_fn`.
 
   Returns:
-    what `train_model_fn` returns.
+    the result of `train_model_fn`.
 
   Raises:
     ValueError: there is no such checkpoint, or it does not fit.
@@ -76,7 +75,7 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
 
 
 def find_checkpoint(path: str) -> str:
-  """The path of a checkpoint, or of the last in a folder.
+  """The path of a checkpoint, or of the last checkpoint in a folder.
 
   Args:
     path: a string, with or without ".index".
@@ -85,7 +84,7 @@ def find_checkpoint(path: str) -> str:
     a string, without ".index".
 
   Raises:
-    ValueError: there is none, or it is damaged.
+    ValueError: there is no checkpoint, or it is damaged.
   """
   if tf.io.gfile.isdir(path):
     try:
@@ -103,17 +102,17 @@ def find_checkpoint(path: str) -> str:
 
 
 class WarmStart(NamedTuple):
-  """Where the variables of a model come from; the attributes are those of `train`."""
+  """The source of a model's variables; the attributes are those of `train`."""
   checkpoint: str
   fresh: str | None = None
   renames: Iterable[tuple[str, str]] = ()
   continue_training: bool = False
 
   def added_to(self, spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
-    """A specification whose variables are those of the checkpoint at first.
+    """Makes a specification initialize its variables from the checkpoint.
 
     Args:
-      spec: of training; the variables are in the default graph.
+      spec: the specification of training; the variables are in the default graph.
 
     Returns:
       the specification with a scaffold.
@@ -130,7 +129,7 @@ class WarmStart(NamedTuple):
 
 
 def bound() -> WarmStart | None:
-  """The start that gin binds; None without a checkpoint."""
+  """The warm start that gin binds; None without a checkpoint."""
   found = gin.get_bindings(_SELECTOR)
   found.pop("train_model_fn", None)
   return WarmStart(**found) if found.get("checkpoint") is not None else None
@@ -139,15 +138,15 @@ def bound() -> WarmStart | None:
 def assignments(
     path: str, make_plan: Callable[[warm_start_plan.Shapes, warm_start_plan.Shapes],
                                    warm_start_plan.Plan]) -> tf.Operation:
-  """Assigns the variables of the graph what a checkpoint holds for them.
+  """Assigns the values of a checkpoint to the graph's variables.
 
   Args:
-    path: that of the checkpoint.
-    make_plan: a function of the shapes of the graph's variables and of those of
-      the checkpoint, dicts by name, which returns a `warm_start_plan.Plan`.
+    path: the path of the checkpoint.
+    make_plan: a function of the shapes of the graph's and the checkpoint's variables,
+      dicts by name, that returns a `warm_start_plan.Plan`.
 
   Returns:
-    an operation, to be run after the initializers.
+    an operation to run after the initializers.
   """
   reader = tf.train.load_checkpoint(path)
   saved = {name: tuple(shape) for name, shape in
@@ -164,7 +163,7 @@ def assignments(
 
 
 def _assign(variable, path, source, shape, dtype):
-  """Assigns a variable what it shares with one of a checkpoint."""
+  """Assigns the common part of a checkpoint's variable to a variable."""
   with tf.device(variable.device), tf.device("/cpu:0"):
     value, = tf.raw_ops.RestoreV2(
         prefix=path, tensor_names=[source], shape_and_slices=[""],
@@ -182,7 +181,7 @@ def _assign(variable, path, source, shape, dtype):
 
 @gin.config.register_finalize_hook
 def bind_training(config: dict) -> dict | None:
-  """Makes T5's trainer start warm where a checkpoint is bound.
+  """Makes T5's trainer start warm if a checkpoint is bound.
 
   Args:
     config: gin's parsed configuration.

@@ -1,9 +1,9 @@
-"""Which variable of a model starts from which of a checkpoint, by names alone.
+"""Maps a model's variables to a checkpoint's variables, by names alone.
 
-The self-attention layers of all kinds are variants of one: the variables `q`, `k`,
-`v`, `o` and `relative_attention_bias` mean the same in each, although T5 names
-the scope by the class of the layer (`layer_000/SelfAttention/q`). All others of
-our layers are new to a checkpoint of T5 and may start fresh.
+The variables `q`, `k`, `v`, `o` and `relative_attention_bias` mean the same in all
+self-attention layers, although T5 names the scope by the layer's class
+(`layer_000/SelfAttention/q`). All other variables of our layers are new to a T5
+checkpoint and may start fresh.
 """
 
 import collections
@@ -27,7 +27,7 @@ _NEW = re.compile(
     rf"(^|/)({_OURS})/(?!(q|k|v|o|relative_attention_bias)$)")
 _BIAS = "relative_attention_bias"
 
-# What the axes of variables mean: of T5's own, and as our classes declare it.
+# The meaning of axes: for T5's variables, and as our classes declare it.
 _AXES = {"positional_embedding": base.Axes(positions=(-2,)),
          _BIAS: base.Axes(heads=-2)}
 for _cls in (*names.SYNTHESIZING_FUNCTIONS.values(), *notation.LAYERS.values()):
@@ -43,12 +43,11 @@ class Plan(NamedTuple):
   """What a model takes from a checkpoint.
 
   Attributes:
-    taken: from names of the model's variables to names in the checkpoint.
+    taken: a dict from names of the model's variables to names in the checkpoint.
     resized: those of `taken` whose lengths differ.
     fresh: names of the model's variables that start fresh.
-    optimizer: how many of the optimizer's variables start fresh.
-    unused: names of the checkpoint's variables that are not used, without those
-      of the optimizer.
+    optimizer: the number of the optimizer's variables that start fresh.
+    unused: names of unused variables of the checkpoint, except the optimizer's.
   """
   taken: dict[str, str]
   resized: list[str]
@@ -60,23 +59,23 @@ class Plan(NamedTuple):
 def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
               renames: Iterable[tuple[str, str]] = (),
               continue_training: bool = False) -> Plan:
-  """Finds for each variable of a model where it starts from.
+  """Finds the source of each variable of a model.
 
   Args:
-    path: that of the checkpoint, for messages.
-    model: from the names of the model's variables to their shapes, tuples.
-    saved: the same of the checkpoint.
+    path: the path of the checkpoint, for messages.
+    model: a dict from the names of the model's variables to their shapes, tuples.
+    saved: the same for the checkpoint.
     fresh: a regular expression; variables whose names it matches start fresh.
-    renames: pairs (regular expression, replacement) which make the name in the
-      checkpoint of a name in the model; the first that matches counts.
+    renames: pairs (regular expression, replacement) that turn a name in the model
+      into the name in the checkpoint; the first match counts.
     continue_training: also take the step and the optimizer's variables.
 
   Returns:
     a `Plan`.
 
   Raises:
-    ValueError: a variable is missing in the checkpoint and not new, or could be
-      several, or has another shape.
+    ValueError: a variable is missing in the checkpoint and not new, matches several
+      variables, or has another shape.
   """
   variables = list(filter(_is_models, model))
   wanted = [n for n in variables if not (fresh and re.search(fresh, n))]
@@ -95,12 +94,12 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
 
 
 def _is_models(name):
-  """Whether a variable is the model's: no optimizer's, and not the step."""
+  """Whether a variable is the model's: neither an optimizer's nor the step."""
   return not optimizer_slots.is_slot(name) and name != GLOBAL_STEP
 
 
 def _find(path, wanted, model, saved, renames):
-  """From names of variables to their names in the checkpoint."""
+  """A dict from names of variables to their names in the checkpoint."""
   candidates = collections.defaultdict(list)
   for name in saved:
     candidates[_key(name)].append(name)
@@ -143,14 +142,14 @@ def _rename(name, renames):
 
 
 def _shared_bias(name, saved):
-  """T5's one relative position bias of a stack, wherever its first layer is."""
+  """T5's shared relative position bias of a stack, in whichever layer it is."""
   stack = name.partition("block_")[0]
   found = [n for n in saved if n.startswith(stack) and n.endswith("/" + _BIAS)]
   return found if len(found) == 1 else []
 
 
 def _means_the_same(name, source, model, saved):
-  """Whether `alpha` weighs the same parts, as far as the variables tell."""
+  """Whether `alpha` has the same parts, as far as variable names tell."""
   if not name.endswith("/alpha"):
     return True
   return _names_beside(name, model) == _names_beside(source, saved)
@@ -163,7 +162,7 @@ def _names_beside(name, names):
 
 
 def _check_heads(path, taken, model, saved):
-  """Heads and d_kv can differ where their product, the shape of q, does not."""
+  """Checks heads and d_kv, which can differ although the shape of q does not."""
   def heads(names, shapes):
     return {(name.partition("block_")[0], shapes[name][axis])
             for name in names
@@ -202,7 +201,7 @@ def _axes(name):
 
 
 def _remedy(name, old):
-  """What to do where a shape differs."""
+  """The remedy for a shape that differs."""
   if name.rpartition("/")[2] in ("q", "k", "v", "o", _BIAS):
     return ("bind `SyntheticAttention.num_heads` and "
             "`SyntheticAttention.key_value_size`, or the macros num_heads and "
@@ -214,7 +213,7 @@ def _remedy(name, old):
 
 
 def _optimizer(others, taken, resized, model, saved):
-  """The step, and the slots of variables whose shape is the same."""
+  """The step, and the slots of variables with the same shape."""
   found = {}
   for name in others:
     source = name
@@ -248,7 +247,7 @@ def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
 
 
 def _listed(names, most=3):
-  """Names with their blocks summed up, as `block_* ... (12)`."""
+  """Names with blocks grouped, as `block_* ... (12)`."""
   count = collections.Counter(
       re.sub(r"block_\d+", "block_*", name) for name in names)
   shown = [f"{name} ({n})" if n > 1 else name
@@ -258,5 +257,5 @@ def _listed(names, most=3):
 
 
 def common_part(old: Iterable[int], shape: Iterable[int]) -> list[int]:
-  """The shape that two shapes share, from the first entry of each axis."""
+  """The common part of two shapes: the smaller size of each axis."""
   return [int(n) for n in np.minimum(old, shape)]

@@ -161,7 +161,8 @@ def test_any_other_exception_names_a_file_with_its_traceback(function, said, cap
     (ValueError("Not so.\n\nDefined at:\n  x.py"), "Not so."),
     (checks.Error("Not so.\n\nBut so."), "Not so. But so."),
     (ValueError("Not so.\n  In call to configurable 'run' (<x>)"), "Not so."),
-    (SyntaxError("bad", ("f.gin", 3, 1, "a = =\n")), "f.gin: bad a = ="),
+    (SyntaxError("bad", ("f.gin", 3, 1, "a = =\n")), "f.gin: bad a = =; write each "
+     "binding as PARAMETER = VALUE, on a line of its own."),
     (ValueError("No bindings for 'x/gin.macro' in config string: \na = 3\n."),
      "No bindings for 'x/gin.macro'"),
     (KeyError("heads"), "KeyError: 'heads'"),

@@ -7,6 +7,7 @@ import gin
 import pytest
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
+from synthesizer_mtf.command import missing
 import tensorflow.compat.v1 as tf
 
 _FILES = ("dataset.gin", "models/laptop.gin", "cpu.gin")
@@ -66,3 +67,13 @@ def test_tokens_are_rounded_down_to_whole_sequences(method):
       "utils.run.sequence_length = {'inputs': 40, 'targets': 7}",
       f"utils.run.batch_size = ('{method}', 32768)"])
   assert gin.query_parameter("utils.run.batch_size") == (method, 32760)
+
+
+@pytest.mark.parametrize("param, told", [
+    ("attention = 'R'", "Did you mean synthesizer_stack.attention?"),
+    ("nobody = 3", "`nobody` is given by --gin_param, but nothing reads it."),
+    ("d_model = 16", ""), ("utils.run.train_steps = 2", "")])
+def test_a_macro_that_nothing_reads_is_told(param, told, caplog):
+  gin_files.parse([*_FILES, "attention/r.gin"], [_TASK, param])
+  missing.tell_unused([_TASK, param])
+  assert told in caplog.text if told else not caplog.text

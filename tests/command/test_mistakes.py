@@ -134,6 +134,11 @@ SLIPS = [
     ("MIXTURE_NAME = 3", "write `MIXTURE_NAME` as a name in quotes"),
     ("synthesizer_stack.attention = 'r+v'", "'r' is not an attention; use one of"),
     ("synthesizer_stack.attention = 'R,V'", "with \"+\""),
+    ("synthesizer_stack.attention = {'encoder': 'R'}", "is not an attention; use one"),
+    ("DotProductLogits.max_length = 4", "doesn't have a parameter named 'max_length'"),
+    ("utils.run.batch_size: 16", "write each binding as PARAMETER = VALUE"),
+    ("utils.run.train_steps = 1,000", "write each binding as PARAMETER = VALUE"),
+    ("'utils.run.batch_size = 4'", "write each binding as PARAMETER = VALUE"),
     ("DenseReluDense.activation = 'rleu'", "Did you mean relu"),
     ("warm_start.checkpoint = %gin.REQUIRED", "bind it by --gin_param"),
 ]

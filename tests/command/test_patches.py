@@ -21,7 +21,7 @@ SOURCES = sorted(
 
 ALLOWED = {
     "sys.argv",  # Of a process that stands for the command.
-      "bar.initial", "bar.n",  # Of a progress bar of ours.
+      "bar.initial", "bar.n", "bar.total",  # Of a progress bar of ours.
 }
 
 

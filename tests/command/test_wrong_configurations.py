@@ -30,30 +30,6 @@ PARAMETERS = {
         "V", {"rank": 2}, ["'V' has no parameter `rank`; it has", "num_heads"]),
     "parameter of another layer": (
         "SparseStrided", {"columns": 4}, ["has no parameter `columns`; it has"]),
-    "no heads": ("R", {"num_heads": 0}, [
-        "`SyntheticAttention.num_heads` is 0 but must be a whole number of at "
-        "least 1; change"]),
-    "negative heads": ("V", {"num_heads": -2}, [
-        "`SyntheticAttention.num_heads` is -2 but"]),
-    "heads as text": ("V", {"num_heads": "8"}, [
-        "`SyntheticAttention.num_heads` is '8' but must be a whole number"]),
-    "heads as a switch": ("V", {"num_heads": True}, [
-        "`SyntheticAttention.num_heads` is True but must be a whole number"]),
-    "half a channel": ("R", {"key_value_size": 2.5}, [
-        "`SyntheticAttention.key_value_size` is 2.5 but", "change"]),
-    "no d_kv": ("D", {"key_value_size": None}, [
-        "`SyntheticAttention.key_value_size` is None but", "macro"]),
-    "no length": ("R", {"max_length": 0}, [
-        "`RandomLogits.max_length` is 0 but", "change"]),
-    "length as text": ("Fix", {"max_length": "512"}, [
-        "`FixedRandomLogits.max_length` is '512' but must be a whole number"]),
-    "length as a float": ("FR", {"max_length": 512.0}, [
-        "`FactorizedRandomLogits.max_length` is 512.0 but must be a whole"]),
-    "negative tile": ("D", {"tile_length": -1}, [
-        "`DenseLogits.tile_length` is -1 but", "change"]),
-    "rank of nothing": ("FR", {"rank": 0}, [
-        "`FactorizedRandomLogits.rank` is 0 but must be a whole number of at "
-        "least 1; change `FactorizedRandomLogits.rank`"]),
     "factors of another length": ("FD", {"max_length": 12, "a": 5, "b": 2}, [
         "`FactorizedDenseLogits.a` is 5 and `FactorizedDenseLogits.b` is 2 but "
         "their product must be `FactorizedDenseLogits.max_length`, which is 12",
@@ -63,58 +39,48 @@ PARAMETERS = {
     "factors of another tile": (
         "FD", {"max_length": 12, "tile_length": 6, "a": 4, "b": 3}, [
             "product must be `FactorizedDenseLogits.tile_length`, which is 6"]),
-    "negative deviation": ("R", {"stddev": -1.0}, [
-        "`RandomLogits.stddev` is -1.0 but must be a number of at least 0"]),
-    "deviation as text": ("FR", {"stddev": "0.1"}, [
-        "`FactorizedRandomLogits.stddev` is '0.1' but must be a number"]),
-    "switch as text": ("D", {"share_heads": "no"}, [
-        "`DenseLogits.share_heads` is 'no' but must be True or False; change"]),
-    "softmax as text": ("R", {"softmax": "no"}, [
-        "`SyntheticAttention.softmax` is 'no' but must be True or False"]),
-    "packed as text": ("R", {"packed": "no"}, [
-        "`SyntheticAttention.packed` is 'no' but must be None, True or False"]),
-    "certain dropout": ("V", {"dropout_rate": 1.0}, [
-        "`SyntheticAttention.dropout_rate` is 1.0 but", "below 1; change"]),
-    "negative dropout": ("R", {"dropout_rate": -0.1}, [
-        "`SyntheticAttention.dropout_rate` is -0.1 but must be a number of"]),
-    "dropout as text": ("R", {"dropout_rate": "0.1"}, [
-        "`SyntheticAttention.dropout_rate` is '0.1' but must be a number"]),
-    "unknown relative position bias": ("V", {"relative_attention_type": "contextual"}, [
-        "`SyntheticAttention.relative_attention_type` is 'contextual' but must "
-        "be None, \"bias\" or \"bias_shared\"; change it"]),
-    "too few buckets": ("V", {"relative_attention_num_buckets": 2}, [
-        "`SyntheticAttention.relative_attention_num_buckets` is 2 but must be a "
-        "whole number of at least 4; change it"]),
-    "no kernel": ("LightConv", {"kernel_size": 0}, [
-        "`LightConv.kernel_size` is 0 but must be a whole number"]),
-    "kernels of nothing": ("DyConv", {"kernels": "per_layer"}, [
-        "`DyConv.kernels` is 'per_layer' but must be 'per_head' or"]),
-    "bias as text": ("LightConv", {"use_bias": "False"}, [
-        "`LightConv.use_bias` is 'False' but must be True or False"]),
-    "Linformer of rank 0": ("Linformer", {"rank": 0}, [
-        "`Linformer.rank` is 0 but"]),
-    "Linformer of no length": ("Linformer", {"max_length": 0}, [
-        "`Linformer.max_length` is 0 but"]),
-    "Linformer without heads": ("Linformer", {"num_heads": 0}, [
-        "`Linformer.num_heads` is 0 but"]),
-    "Linformer that shares a text": ("Linformer", {"share_kv": "yes"}, [
-        "`Linformer.share_kv` is 'yes' but must be True or False"]),
-    "no stride": ("SparseFixed", {"stride": 0}, ["`SparseFixed.stride` is 0 but"]),
-    "half a stride": ("SparseStrided", {"stride": 2.5}, [
-        "`SparseStrided.stride` is 2.5 but"]),
-    "no columns": ("SparseFixed", {"columns": 0}, [
-        "`SparseFixed.columns` is 0 but"]),
     "more columns than a block has": (
         "SparseFixed", {"stride": 8, "columns": 9}, [
             "`SparseFixed.columns` is 9 but a block has only "
             "`SparseFixed.stride` = 8; lower the one or raise the other"]),
-    "unknown sparse pattern": ("SparseStrided", {"pattern": "both"}, [
-        "`SparseStrided.pattern` is 'both' but must be one of 'merged', 'local'"]),
-    "unknown sparse bias": (
-        "SparseFixed", {"relative_attention_type": "contextual"}, [
-            "`SparseFixed.relative_attention_type` is 'contextual'"]),
-    "sparse without heads": ("SparseStrided", {"num_heads": 0}, [
-        "`SparseStrided.num_heads` is 0 but"]),
+}
+
+COUNT = "a whole number of at least 1"
+KINDS_OF_BIAS = 'None, "bias" or "bias_shared"'
+# By the parameter that the message names: a notation, what is needed, wrong values.
+VALUES = {
+    "SyntheticAttention.num_heads": ("R", COUNT, [0, -2, "8", True]),
+    "SyntheticAttention.key_value_size": ("D", COUNT, [2.5, None]),
+    "RandomLogits.max_length": ("R", COUNT, [0]),
+    "FixedRandomLogits.max_length": ("Fix", COUNT, ["512"]),
+    "FactorizedRandomLogits.max_length": ("FR", COUNT, [512.0]),
+    "DenseLogits.tile_length": ("D", COUNT, [-1]),
+    "FactorizedRandomLogits.rank": ("FR", COUNT, [0]),
+    "RandomLogits.stddev": ("R", "a number of at least 0", [-1.0]),
+    "FactorizedRandomLogits.stddev": ("FR", "a number of at least 0", ["0.1"]),
+    "DenseLogits.share_heads": ("D", "True or False", ["no"]),
+    "SyntheticAttention.softmax": ("R", "True or False", ["no"]),
+    "SyntheticAttention.packed": ("R", "None, True or False", ["no"]),
+    "SyntheticAttention.dropout_rate": (
+        "V", "a number of at least 0 and below 1", [1.0, -0.1, "0.1"]),
+    "SyntheticAttention.relative_attention_type": ("V", KINDS_OF_BIAS, ["contextual"]),
+    "SyntheticAttention.relative_attention_num_buckets": (
+        "V", "a whole number of at least 4", [2]),
+    "LightConv.kernel_size": ("LightConv", COUNT, [0]),
+    "LightConv.use_bias": ("LightConv", "True or False", ["False"]),
+    "DyConv.kernels": ("DyConv", "'per_head' or 'per_channel'", ["per_layer"]),
+    "Linformer.rank": ("Linformer", COUNT, [0]),
+    "Linformer.max_length": ("Linformer", COUNT, [0]),
+    "Linformer.num_heads": ("Linformer", COUNT, [0]),
+    "Linformer.share_kv": ("Linformer", "True or False", ["yes"]),
+    "SparseFixed.stride": ("SparseFixed", COUNT, [0]),
+    "SparseFixed.columns": ("SparseFixed", COUNT, [0]),
+    "SparseFixed.relative_attention_type": (
+        "SparseFixed", KINDS_OF_BIAS, ["contextual"]),
+    "SparseStrided.stride": ("SparseStrided", COUNT, [2.5]),
+    "SparseStrided.num_heads": ("SparseStrided", COUNT, [0]),
+    "SparseStrided.pattern": (
+        "SparseStrided", "one of 'merged', 'local', 'summary', 'alternate'", ["both"]),
 }
 
 # By name: gin's bindings of a tiny model with two blocks, and the message.
@@ -206,6 +172,17 @@ def test_a_wrong_parameter_of_a_layer_is_named(name):
   check_message(str(error.value), pieces)
 
 
+@pytest.mark.parametrize("name", VALUES)
+def test_a_wrong_value_of_a_parameter_is_named_with_what_is_needed(name):
+  notation, needed, values = VALUES[name]
+  for value in values:
+    given = {"num_heads": 2, "key_value_size": 4, name.rpartition(".")[2]: value}
+    with pytest.raises(ValueError) as error:
+      synthesizer_mtf.attention_layer(notation, **given)
+    check_message(
+        str(error.value), [f"`{name}` is {value!r} but must be {needed};", "change"])
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_wrong_binding_of_a_model_is_named(name):
   bindings, pieces = MODELS[name]
@@ -218,171 +195,133 @@ def test_a_wrong_binding_of_a_model_is_named(name):
   check_message(str(error.value), pieces)
 
 
-# By name: what differs from a tiny model's training on pairs of words, and the
-# message. {folder} holds the files that the fixture `trainer` writes.
+# By name: what differs from a tiny model's training on pairs of words, a binding or
+# flags, and the message. {folder} holds the files that the fixture `trainer` writes.
 RUNS = {
-    "unknown task": (
-        {"gin_param": ["MIXTURE_NAME = 'synth_text_pair'"]},
-        ["with name 'synth_text_pair'", "(MIXTURE_NAME = 'synth_text_pair')",
-         "Did you mean synth_text_pairs"]),
+    "unknown task": ("MIXTURE_NAME = 'synth_text_pair'", ["with name 'synth_text_pair'",
+        "(MIXTURE_NAME = 'synth_text_pair')", "Did you mean synth_text_pairs"]),
     "no vocabulary": (
-        {"gin_param": ["synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
-                       "'/no/spm.model'"]},
-        ["sentencepiece_model` is '/no/spm.model', which cannot be read",
-         "name a SentencePiece model"]),
-    "no such text": (
-        {"gin_param": ["synthesizer_mtf.tasks.pairs.train = '/no/a.tsv'"]},
-        ["`synthesizer_mtf.tasks.pairs.train` is '/no/a.tsv'", "no such file",
-         "give paths or globs"]),
-    "empty text": (
-        {"gin_param": ["synthesizer_mtf.tasks.pairs.train = "
-                       "'{folder}/empty.tsv'"]},
-        ["'{folder}/empty.tsv' holds no text; give a file with some"]),
-    "no lengths": (
-        {"gin_param": ["utils.run.sequence_length = None"]},
-        ["`utils.run.sequence_length` is missing; bind it"]),
-    "no length of the targets": (
-        {"gin_param": ["utils.run.sequence_length = {'inputs': 16}"]},
-        ["`utils.run.sequence_length` is {'inputs': 16}, without the targets; "
-         "add"]),
-    "length as text": (
-        {"gin_param": ["utils.run.sequence_length = '16'"]},
-        ["`utils.run.sequence_length` is '16' but must be a whole number",
-         "write it as"]),
-    "inputs of no length": (
-        {"gin_param": ["utils.run.sequence_length = {'inputs': 0, 'targets': 9}"]},
-        ["`utils.run.sequence_length` is {'inputs': 0, 'targets': 9} but"]),
-    "file as the model's folder": (
-        {"model_dir": "{folder}/empty.tsv"},
-        ["--model_dir is '{folder}/empty.tsv', which is a file; name a folder"]),
-    "unknown gin file": (
-        {"gin_file": ["attention/r+w.gin"]},
-        ["Unable to open file: attention/r+w.gin", "attention/r+v.gin"]),
-    "gin file with a slip": (
-        {"gin_file": ["{folder}/slip.gin"]},
-        ["{folder}/slip.gin: Unable to parse value", "num_heads = = 3"]),
-    "binding with a slip": (
-        {"gin_param": ["num_heads 3"]},
-        ["--gin_param: Couldn't parse statement, expected", "num_heads 3"]),
-    "unknown parameter in gin": (
-        {"gin_param": ["RandomLogits.max_len = 3"]},
-        ["'RandomLogits' doesn't have a parameter named 'max_len'",
-         "Did you mean max_length"]),
-    "unknown class in gin": (
-        {"gin_param": ["RandomLogit.max_length = 3"]},
-        ["No configurable matching 'RandomLogit'", "Did you mean RandomLogits"]),
-    "unknown macro": (
-        {"gin_param": ["SyntheticAttention.num_heads = %n_heads"]},
-        ["No bindings specified for 'n_heads/gin.macro'; define it"]),
-    "too few devices": (
-        {"gin_param": ["utils.run.mesh_shape = 'model:2'"]},
-        ["`utils.run.mesh_devices` names 1 devices, ['cpu:0'], but "
-         "`utils.run.mesh_shape` is 'model:2' and needs 2; name one"]),
-    "number of devices": (
-        {"gin_param": ["utils.run.mesh_devices = 1"]},
-        ["`utils.run.mesh_devices` is 1 but must be a list of names; write"]),
-    "mesh without a colon": (
-        {"gin_param": ["utils.run.mesh_shape = 'model2'"]},
-        ["`utils.run.mesh_shape` is 'model2' but must name mesh dimensions and "
-         "their sizes; write it as 'model:2,batch:4'"]),
-    "layout without a colon": (
-        {"gin_param": ["utils.run.layout_rules = 'heads'"]},
-        ["`utils.run.layout_rules` is 'heads' but must be pairs", "write it as"]),
+        "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = '/no/spm.model'", [
+        "sentencepiece_model` is '/no/spm.model', which cannot be read",
+        "name a SentencePiece model"]),
+    "no such text": ("synthesizer_mtf.tasks.pairs.train = '/no/a.tsv'", [
+        "`synthesizer_mtf.tasks.pairs.train` is '/no/a.tsv'", "no such file",
+        "give paths or globs"]),
+    "empty text": ("synthesizer_mtf.tasks.pairs.train = '{folder}/empty.tsv'", [
+        "'{folder}/empty.tsv' holds no text; give a file with some"]),
+    "no lengths": ("utils.run.sequence_length = None", [
+        "`utils.run.sequence_length` is missing; bind it"]),
+    "no length of the targets": ("utils.run.sequence_length = {'inputs': 16}", [
+        "`utils.run.sequence_length` is {'inputs': 16}, without the targets; add"]),
+    "length as text": ("utils.run.sequence_length = '16'", [
+        "`utils.run.sequence_length` is '16' but must be a whole number",
+        "write it as"]),
+    "inputs of no length": ("utils.run.sequence_length = {'inputs': 0, 'targets': 9}", [
+        "`utils.run.sequence_length` is {'inputs': 0, 'targets': 9} but"]),
+    "file as the model's folder": ({"model_dir": "{folder}/empty.tsv"}, [
+        "--model_dir is '{folder}/empty.tsv', which is a file; name a folder"]),
+    "unknown gin file": ({"gin_file": ["attention/r+w.gin"]}, [
+        "Unable to open file: attention/r+w.gin", "attention/r+v.gin"]),
+    "gin file with a slip": ({"gin_file": ["{folder}/slip.gin"]}, [
+        "{folder}/slip.gin: Unable to parse value", "num_heads = = 3"]),
+    "binding with a slip": ("num_heads 3", [
+        "--gin_param: Couldn't parse statement, expected", "num_heads 3"]),
+    "unknown parameter in gin": ("RandomLogits.max_len = 3", [
+        "'RandomLogits' doesn't have a parameter named 'max_len'",
+        "Did you mean max_length"]),
+    "unknown class in gin": ("RandomLogit.max_length = 3", [
+        "No configurable matching 'RandomLogit'", "Did you mean RandomLogits"]),
+    "unknown macro": ("SyntheticAttention.num_heads = %n_heads", [
+        "No bindings specified for 'n_heads/gin.macro'; define it"]),
+    "too few devices": ("utils.run.mesh_shape = 'model:2'", [
+        "`utils.run.mesh_devices` names 1 devices, ['cpu:0'], but "
+        "`utils.run.mesh_shape` is 'model:2' and needs 2; name one"]),
+    "number of devices": ("utils.run.mesh_devices = 1", [
+        "`utils.run.mesh_devices` is 1 but must be a list of names; write"]),
+    "mesh without a colon": ("utils.run.mesh_shape = 'model2'", [
+        "`utils.run.mesh_shape` is 'model2' but must name mesh dimensions and their "
+        "sizes; write it as 'model:2,batch:4'"]),
+    "layout without a colon": ("utils.run.layout_rules = 'heads'", [
+        "`utils.run.layout_rules` is 'heads' but must be pairs", "write it as"]),
     "batch that does not divide": (
         {"gin_param": ["utils.run.mesh_shape = 'batch:2'",
-                       "utils.run.mesh_devices = ['cpu:0', 'cpu:0']",
-                       "utils.run.batch_size = 3"]},
-        ["`utils.run.batch_size` is 3 but `utils.run.layout_rules` splits batch "
-         "over the 2 parts of the mesh dimension 'batch'; make it a multiple"]),
+            "utils.run.mesh_devices = ['cpu:0', 'cpu:0']",
+            "utils.run.batch_size = 3"]}, [
+        "`utils.run.batch_size` is 3 but `utils.run.layout_rules` splits batch over "
+        "the 2 parts of the mesh dimension 'batch'; make it a multiple"]),
     "hidden layer that does not divide": (
         {"gin_param": ["utils.run.mesh_shape = 'model:2'",
-                       "utils.run.mesh_devices = ['cpu:0', 'cpu:0']",
-                       "d_ff = 25"]},
-        ["`d_ff` is 25 but `utils.run.layout_rules` splits d_ff over the 2 parts "
-         "of the mesh dimension 'model'; make it a multiple of 2"]),
-    "batch as text": (
-        {"gin_param": ["utils.run.batch_size = '4'"]},
-        ["`utils.run.batch_size` is '4' but must be a whole number", "change"]),
-    "unknown unit of the batch": (
-        {"gin_param": ["utils.run.batch_size = ('tokens', 64)"]},
-        ["`utils.run.batch_size` is ('tokens', 64) but", "tokens_per_batch"]),
-    "steps as text": (
-        {"gin_param": ["utils.run.train_steps = '5'"]},
-        ["`utils.run.train_steps` is '5' but must be a whole number of"]),
-    "fewer steps than trained": (
-        {"model_dir": "{folder}/trained"},
-        ["`utils.run.train_steps` is 3 but the model in --model_dir "
-         "'{folder}/trained' has been trained for 7 steps; raise it"]),
+            "utils.run.mesh_devices = ['cpu:0', 'cpu:0']", "d_ff = 25"]}, [
+        "`d_ff` is 25 but `utils.run.layout_rules` splits d_ff over the 2 parts of the "
+        "mesh dimension 'model'; make it a multiple of 2"]),
+    "batch as text": ("utils.run.batch_size = '4'", [
+        "`utils.run.batch_size` is '4' but must be a whole number", "change"]),
+    "unknown unit of the batch": ("utils.run.batch_size = ('tokens', 64)", [
+        "`utils.run.batch_size` is ('tokens', 64) but", "tokens_per_batch"]),
+    "steps as text": ("utils.run.train_steps = '5'", [
+        "`utils.run.train_steps` is '5' but must be a whole number of"]),
+    "fewer steps than trained": ({"model_dir": "{folder}/trained"}, [
+        "`utils.run.train_steps` is 3 but the model in --model_dir '{folder}/trained' "
+        "has been trained for 7 steps; raise it"]),
     "fewer steps than before fine-tuning": (
-        {"gin_param": ["utils.run.init_checkpoint = "
-                       "'{folder}/trained/model.ckpt-7'"]},
-        ["`utils.run.train_steps` is 3 but `utils.run.init_checkpoint` is "
-         "'{folder}/trained/model.ckpt-7', whose steps count; raise it above 7"]),
-    "no checkpoint to begin with": (
-        {"gin_param": ["utils.run.init_checkpoint = '/no/model.ckpt-1'"]},
-        ["`utils.run.init_checkpoint` is '/no/model.ckpt-1', but there is no "
-         "such checkpoint; name one"]),
-    "unknown mode": (
-        {"gin_param": ["utils.run.mode = 'evaluate'"]},
-        ["`utils.run.mode` is 'evaluate' but must be one of train, perp"]),
-    "training on the test split": (
-        {"gin_param": ["utils.run.dataset_split = 'test'"]},
-        ["`utils.run.dataset_split` is 'test' but a model trains on 'train'",
-         "eval.gin"]),
+        "utils.run.init_checkpoint = '{folder}/trained/model.ckpt-7'", [
+        "`utils.run.train_steps` is 3 but `utils.run.init_checkpoint` is "
+        "'{folder}/trained/model.ckpt-7', whose steps count; raise it above 7"]),
+    "no checkpoint to begin with": ("utils.run.init_checkpoint = '/no/model.ckpt-1'", [
+        "`utils.run.init_checkpoint` is '/no/model.ckpt-1', but there is no such "
+        "checkpoint; name one"]),
+    "unknown mode": ("utils.run.mode = 'evaluate'", [
+        "`utils.run.mode` is 'evaluate' but must be one of train, perp"]),
+    "training on the test split": ("utils.run.dataset_split = 'test'", [
+        "`utils.run.dataset_split` is 'test' but a model trains on 'train'",
+        "eval.gin"]),
     "evaluation of nothing": (
         {"gin_file": ["eval.gin"],
-         "gin_param": ["utils.run.dataset_split = 'validation'"]},
-        ["--model_dir is '{folder}/new', where there is no checkpoint, but "
-         "`utils.run.mode` is 'eval'; name the folder of a trained model"]),
+         "gin_param": ["utils.run.dataset_split = 'validation'"]}, [
+        "--model_dir is '{folder}/new', where there is no checkpoint, but "
+        "`utils.run.mode` is 'eval'; name the folder of a trained model"]),
     "perplexity of nothing": (
         {"gin_file": ["perplexity_eval.gin"],
          "gin_param": ["utils.run.dataset_split = 'validation'",
-                       "eval_checkpoint_step = -1"]},
-        ["no checkpoint, but `utils.run.mode` is 'perplexity_eval'; name"]),
+            "eval_checkpoint_step = -1"]}, [
+        "no checkpoint, but `utils.run.mode` is 'perplexity_eval'; name"]),
     "evaluation on files that are not named": (
         {"model_dir": "{folder}/trained", "gin_file": ["eval.gin"],
-         "gin_param": ["utils.run.dataset_split = 'test'"]},
-        ["`synthesizer_mtf.tasks.pairs.test` or the environment variable",
-         "set it to the path"]),
+         "gin_param": ["utils.run.dataset_split = 'test'"]}, [
+        "`synthesizer_mtf.tasks.pairs.test` or the environment variable",
+        "set it to the path"]),
     "perplexity of a split that is missing": (
         {"model_dir": "{folder}/trained", "gin_file": ["perplexity_eval.gin"],
          "gin_param": ["utils.run.dataset_split = 'validation'",
-                       "MIXTURE_NAME = 'synth_lm1b'"]},
-        ["`utils.run.dataset_split` is 'validation', but `MIXTURE_NAME` is "
-         "'synth_lm1b', which has no such split; bind it to one of 'test', "
-         "'train'"]),
+            "MIXTURE_NAME = 'synth_lm1b'"]}, [
+        "`utils.run.dataset_split` is 'validation', but `MIXTURE_NAME` is "
+        "'synth_lm1b', which has no such split; bind it to one of 'test', 'train'"]),
     "evaluation of a mixture on a split that is missing": (
         {"model_dir": "{folder}/trained", "gin_file": ["eval.gin"],
          "gin_param": ["utils.run.dataset_split = 'dev'",
-                       "MIXTURE_NAME = 'synth_super_glue'"]},
-        ["`utils.run.dataset_split` is 'dev', but `MIXTURE_NAME` is", "bind it"]),
-    "export of nothing": (
-        {"gin_param": ["utils.run.mode = 'export_infer'"]},
-        ["no checkpoint, but `utils.run.mode` is 'export_infer'; name"]),
+            "MIXTURE_NAME = 'synth_super_glue'"]}, [
+        "`utils.run.dataset_split` is 'dev', but `MIXTURE_NAME` is", "bind it"]),
+    "export of nothing": ("utils.run.mode = 'export_infer'", [
+        "no checkpoint, but `utils.run.mode` is 'export_infer'; name"]),
     "decoding of no file": (
         {"model_dir": "{folder}/trained",
          "gin_file": ["infer.gin", "greedy_decode.gin"],
-         "gin_param": ["infer_checkpoint_step = 7"]},
-        ["`input_filename` is '/path/to/inputs', but there is no such file; "
-         "name the one whose lines"]),
-    "classes for an encoder-decoder": (
-        {"gin_param": ["MIXTURE_NAME = 'synth_ag_news_encoder'"]},
-        ["`MIXTURE_NAME` is 'synth_ag_news_encoder', whose targets are classes, "
-         "but the model is no classifier; add --gin_file=classifier.gin"]),
-    "texts for a classifier": (
-        {"gin_file": ["classifier.gin"]},
-        ["`make_bitransformer.bitransformer_cls` is a classifier, but the targets of "
-         "'synth_text_pairs' are text; leave out classifier.gin"]),
-    "schedule as text": (
-        {"gin_param": ["utils.run.learning_rate_schedule = 'constant'"]},
-        ["`utils.run.learning_rate_schedule` is the text 'constant' but must be "
-         "a function", "@"]),
-    "optimizer as text": (
-        {"gin_param": ["utils.run.optimizer = 'adafactor'"]},
-        ["`utils.run.optimizer` is the text 'adafactor' but must be", "@"]),
-    "unknown module": (
-        {"module_import": ["my_tasks"]},
-        ["No module named 'my_tasks'; mend --module_import"]),
+         "gin_param": ["infer_checkpoint_step = 7"]}, [
+        "`input_filename` is '/path/to/inputs', but there is no such file; name the "
+        "one whose lines"]),
+    "classes for an encoder-decoder": ("MIXTURE_NAME = 'synth_ag_news_encoder'", [
+        "`MIXTURE_NAME` is 'synth_ag_news_encoder', whose targets are classes, but the "
+        "model is no classifier; add --gin_file=classifier.gin"]),
+    "texts for a classifier": ({"gin_file": ["classifier.gin"]}, [
+        "`make_bitransformer.bitransformer_cls` is a classifier, but the targets of "
+        "'synth_text_pairs' are text; leave out classifier.gin"]),
+    "schedule as text": ("utils.run.learning_rate_schedule = 'constant'", [
+        "`utils.run.learning_rate_schedule` is the text 'constant' but must be a "
+        "function", "@"]),
+    "optimizer as text": ("utils.run.optimizer = 'adafactor'", [
+        "`utils.run.optimizer` is the text 'adafactor' but must be", "@"]),
+    "unknown module": ({"module_import": ["my_tasks"]}, [
+        "No module named 'my_tasks'; mend --module_import"]),
 }
 
 # Those that gin, seqio or Python finds: their last line also names a traceback.
@@ -433,6 +372,7 @@ def run_flags(trainer, change):
 def test_a_wrong_run_ends_in_one_sentence(name, trainer, tmp_path, monkeypatch):
   monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
   change, pieces = RUNS[name]
+  change = {"gin_param": [change]} if isinstance(change, str) else change
   with flagsaver.flagsaver(**run_flags(trainer, change)), (
       tf.Graph().as_default()), pytest.raises(SystemExit) as end:
     launcher.main([])

@@ -28,7 +28,7 @@ GIN_FOLDERS = (
 MADE = re.compile(
     r"(demo_output|reproduce_output|pictures|exported)/|(operative_config|stock_t5)\.gin$|"
     r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.")
-FOREIGN = ("cat", "curl", "docker", "pip", "printf", "train", "train()", "}")
+FOREIGN = ("cat", "curl", "cut", "docker", "pip", "printf", "train", "train()", "}")
 TOOLS = sorted({f"synthesizer_mtf.tools.{name}" for page in documents.PAGES
                 for name in re.findall(r"(?<!tests/)\btools[/.]([a-z_]+)\b(?!/)",
                                        documents.read(page))})
@@ -229,7 +229,7 @@ def check_python(arguments):
     check_flags_of_source("seqio.scripts.cache_tasks_main", rest)
   elif first == "synthesizer_mtf" and rest:
     check_launcher(rest)
-  elif first.startswith("synthesizer_mtf."):
+  elif first.startswith(("synthesizer_mtf.", "support.")):
     parser_of(first).parse_args(rest)
   else:
     assert first in ("nltk.downloader", "synthesizer_mtf", "venv"), first

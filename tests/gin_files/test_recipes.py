@@ -25,7 +25,8 @@ RECIPES = sorted(
     str(path.relative_to(FOLDER)) for path in FOLDER.glob("recipes/*/*.gin")
     if path.stem not in SHARED)
 DATA_SETS = ("ag_news", "c4", "cnn_dailymail", "en_mix", "glue", "imdb_reviews",
-             "lm1b", "personachat", "super_glue", "wmt14_ende", "wmt14_enfr")
+             "lm1b", "personachat", "super_glue", "web_questions", "wmt14_ende",
+             "wmt14_enfr", "xsum")
 SMALL = ["d_model = 10", "d_ff = 14", "num_layers = 1", "num_heads = 2",
          "d_kv = 6", "SyntheticAttention.num_heads = 3",
          "SyntheticAttention.key_value_size = 4"]

@@ -27,13 +27,18 @@ def fixture_without_blocks():
   return ["encoder/synthesizer_stack.attention = None", "num_layers = 0"]
 
 
-def numpy_scores(variables, pooling):
-  """The log-probability of each class, [batch, classes], without any block."""
+def numpy_pooled(variables, pooling="mean"):
+  """What the softmax reads, [batch, d_model], without any block."""
   x = variables["shared/embedding"][INPUTS]
   x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6)
   x = x * variables["encoder/rms_norm/scale"] * (INPUTS > 0)[..., None]
   count = np.maximum((INPUTS > 0).sum(-1, keepdims=True), 1)
-  pooled = x[:, 0] if pooling == "first" else x.sum(1) / count
+  return x[:, 0] if pooling == "first" else x.sum(1) / count
+
+
+def numpy_scores(variables, pooling):
+  """The log-probability of each class, [batch, classes], without any block."""
+  pooled = numpy_pooled(variables, pooling)
   scores = pooled @ variables["classifier/kernel"][:, 1:IDS]
   return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
 
@@ -62,6 +67,22 @@ def test_loss_and_class_equal_pooling_and_softmax(
       probability[:, 1:IDS], np.exp(expected), atol=1e-5)
   assert (probability[:, [0, *range(IDS, 128)]] == 0).all()
   assert (best == expected.argmax(-1)[:, None] + 1)[:3].all()
+
+
+def test_hidden_layers_stand_between_the_mean_and_the_softmax(without_blocks):
+  m = make(*without_blocks, "EncoderClassifier.hidden_sizes = [11, 5]")
+  with m.tf_graph.as_default():
+    logits, loss, _ = step(m, mode="eval")
+    ((scores, value),), p = m.run(logits, loss, scale=1.0)
+  x = numpy_pooled(p)
+  for number, size in enumerate((11, 5)):
+    kernel = p[f"classifier_hidden_{number}/kernel"]
+    assert kernel.shape[1] == size
+    x = np.maximum(x @ kernel, 0)
+  expected = x @ p["classifier/kernel"][:, 1:IDS]
+  np.testing.assert_allclose(scores[:, 0, 1:IDS], expected, atol=1e-5)
+  losses = np.log(np.exp(expected).sum(-1))[:3] - expected[range(3), [0, 2, 1]]
+  np.testing.assert_allclose(value, losses.sum() / 4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", TABLE7)
@@ -180,6 +201,8 @@ def test_steps_can_be_split_into_microbatches(without_blocks):
 @pytest.mark.parametrize("binding, message", [
     ("EncoderClassifier.pooling = 'max'",
      "`EncoderClassifier.pooling` is 'max' but must be one of 'mean', 'first'"),
+    ("EncoderClassifier.hidden_sizes = 5",
+     "`EncoderClassifier.hidden_sizes` is 5 but must be a list of whole numbers"),
     ("Unitransformer.ensemble = 2", "`Unitransformer.ensemble` is 2"),
 ])
 def test_a_bad_parameter_is_named(binding, message):

@@ -8,10 +8,10 @@ from support import checkpoint_files
 from support.events import write_events
 from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
-from synthesizer_mtf.demo import names
+from synthesizer_mtf.demo import name_pairs
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tasks import english
@@ -45,14 +45,14 @@ def test_text_is_english_prose_on_single_lines(text):
 
 
 def test_pairs_are_the_same_each_time_and_held_out_names_are_new():
-  train, validation = names.split()
-  assert names.split() == (train, validation)
+  train, validation = name_pairs.split()
+  assert name_pairs.split() == (train, validation)
   assert len(train) > 3000 and len(validation) > 300
   assert not {s for s, _ in train} & {s for s, _ in validation}
 
 
 def test_pairs_hold_names_in_two_languages():
-  pairs = dict(names.pairs())
+  pairs = dict(name_pairs.pairs())
   assert pairs["Germany"] == "Deutschland"
   assert pairs["German (Austria)"] == "Deutsch (Österreich)"
   assert pairs["Monday"] == "Montag"
@@ -69,7 +69,7 @@ def test_data_is_the_same_each_time_and_complete_files_are_left(tmp_path):
     other = tmp_path / "b" / path.name
     assert path.read_bytes() == other.read_bytes()
   asked = set((tmp_path / "a" / "questions.txt").read_text().splitlines())
-  assert asked and not asked & {source for source, _ in names.split()[0]}
+  assert asked and not asked & {source for source, _ in name_pairs.split()[0]}
   (tmp_path / "a" / "questions.txt").write_text("kept\n")
   assert data.make(tmp_path / "a") == counts
   assert (tmp_path / "a" / "questions.txt").read_text() == "kept\n"
@@ -154,7 +154,7 @@ def test_stages_that_are_done_are_skipped(tmp_path, monkeypatch):
     ran.append(title)
     done.add(title)
 
-  found = [commands.Stage(s.title, s.command, s.log,
+  found = [pipeline.Stage(s.title, s.command, s.log,
                         lambda s=s: s.title in done, s.steps)
            for s in plan.stages()]
   monkeypatch.setattr(plan, "stages", lambda: found)
@@ -166,7 +166,7 @@ def test_stages_that_are_done_are_skipped(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("no_data")
 def test_stage_without_a_result_is_an_error(tmp_path, monkeypatch):
-  stage = commands.Stage("does nothing", [sys.executable, "-c", ""],
+  stage = pipeline.Stage("does nothing", [sys.executable, "-c", ""],
                        tmp_path / "log", lambda: False)
   plan = stages.Plan(tmp_path, ["V"], stages.SCALES["test"])
   monkeypatch.setattr(plan, "stages", lambda: [stage])

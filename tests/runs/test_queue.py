@@ -5,8 +5,8 @@ import signal
 import sys
 
 import pytest
-from synthesizer_mtf.runs import commands
 from synthesizer_mtf.runs import machine
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import progress
 from synthesizer_mtf.runs import queue
@@ -43,7 +43,7 @@ def stage(folder, name, code="", steps=None):
   """A stage that is done when there is a file of its name."""
   done = folder / f"{name}.done"
   code = f"{WAIT}\n{code}\npathlib.Path({str(done)!r}).touch()"
-  return commands.Stage(name, [sys.executable, "-c", code],
+  return pipeline.Stage(name, [sys.executable, "-c", code],
                         folder / f"{name}.log", done.exists, steps)
 
 
@@ -86,7 +86,7 @@ def test_a_stage_that_runs_share_is_done_once(tmp_path, places):
 @pytest.mark.parametrize("places", [1, 2])
 def test_a_failure_is_noted_and_the_others_go_on(tmp_path, capsys, places):
   bad = stage(tmp_path, "bad", "print('why'); sys.exit('it was too hot')")
-  lazy = commands.Stage("lazy", [sys.executable, "-c", "print('did nothing')"],
+  lazy = pipeline.Stage("lazy", [sys.executable, "-c", "print('did nothing')"],
                         tmp_path / "lazy.log", lambda: False)
   never = stage(tmp_path, "never")
   reasons = run([Run("first", bad, never), Run("shares", bad),

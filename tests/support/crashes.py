@@ -38,7 +38,8 @@ class Training:
         "synthesizer_mtf.tasks.vocabulary.sentencepiece_model": vocabulary}
     self.model_dir, self.log = folder / "model", folder / f"{name}.log"
     self._process = processes.Process(
-        [f"--model_dir={self.model_dir}", *(f"--gin_file={file}" for file in _FILES),
+        [f"--model_dir={self.model_dir}", "--verbosity=1",
+         *(f"--gin_file={file}" for file in _FILES),
          *(f"--gin_param={key} = {value!r}" for key, value in bindings.items())],
         folder, os.environ, self.log, self.log)
 

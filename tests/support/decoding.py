@@ -7,6 +7,7 @@ from mesh_tensorflow.transformer import transformer
 import numpy as np
 from support import cases
 from support import models
+from synthesizer_mtf.decoding import decoder
 import tensorflow.compat.v1 as tf
 
 EOS = 1
@@ -42,15 +43,15 @@ def check_beam_search():
   Which it is only if the states are reordered with the beams.
   """
   m = models.Model()
-  search, scores = mtf.beam_search.beam_search, []
+  search, scores = decoder.Decoder._search, []
 
-  def keep_scores(*args, **kwargs):
-    beams, score = search(*args, **kwargs)
+  def keep_scores(*args):
+    beams, score = search(*args)
     scores.append(score)
     return beams, score
 
   with m.tf_graph.as_default(), mock.patch.object(
-      mtf.beam_search, "beam_search", keep_scores):
+      decoder.Decoder, "_search", keep_scores):
     inputs = m.ids([[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]])
     outputs = m.model.decode(inputs, beam_size=4, max_decode_length=8,
                              alpha=0.0, decode_length_constant=20)

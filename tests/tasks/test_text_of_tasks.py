@@ -3,6 +3,7 @@
 import pytest
 import seqio
 from support import prepared
+import tensorflow as tf
 
 LENGTHS = {"inputs": 5, "targets": 16}
 EOS = 1
@@ -17,9 +18,10 @@ def test_every_task_that_reads_tfds_has_a_case():
   tasks = {name for name in seqio.TaskRegistry.names()
            if name.startswith("synth_") and isinstance(
                seqio.TaskRegistry.get(name).source, seqio.TfdsDataSource)}
-  by_tokens = {"synth_c4_span_corruption", "synth_lm1b"}
-  ours = {name for name in tasks if not name.endswith("_encoder")}
-  assert ours == set(prepared.BY_TASK) | by_tokens
+  elsewhere = {"synth_c4_span_corruption", "synth_lm1b", "synth_web_questions"}
+  ours = {name for name in tasks
+          if not name.endswith("_encoder") and "_lra_" not in name}
+  assert ours == set(prepared.BY_TASK) | elsewhere
 
 
 def test_a_row_becomes_the_text_of_t5_and_is_cut_where_too_long(
@@ -36,3 +38,14 @@ def test_a_row_becomes_the_text_of_t5_and_is_cut_where_too_long(
     cut += len(ids) >= LENGTHS[feature]
     assert example[feature].tolist() == ids[:LENGTHS[feature] - 1] + [EOS]
   assert cut == 1  # The inputs are too long here, and the targets are not.
+
+
+def test_questions_without_a_book_have_a_prefix_and_any_answer_is_right():
+  task = seqio.TaskRegistry.get("synth_web_questions")
+  row = {"question": "who?", "answers": ["Ada", "Bob"], "url": "x"}
+  example, = task.preprocessors[0](
+      tf.data.Dataset.from_tensors(row)).as_numpy_iterator()
+  assert (example["inputs"], example["targets"]) == (b"web question: who?", b"Ada")
+  targets = task.postprocess_fn("Ada", example=example, is_target=True)
+  assert task.metric_fns[0]([targets, targets], ["bob", "Eve"])["em"] == 50
+  assert set(task.splits) == {"train", "validation", "test"}

@@ -49,7 +49,7 @@ def test_means_are_over_heads_and_errors_over_seeds(files):
   # The means over the heads of the two seeds are 0.6 and 0.8.
   assert cells["R"][1:4] == ["encoder/0", "2", "0.700 ± 0.100 (0.250)"]
   assert cells["R"][6] == "0.400 ± 0.000 (0.010)"
-  assert cells["all alike"][3] == "0.125"
+  assert cells["uniform"][3] == "0.125"
   assert ("- R, encoder: 0.70 ± 0.10 of the weight lies within 4 tokens (0.25 before "
           "training, 0.12 if all keys weighed the same)") in text
   assert ("- Standard deviation of the weights, encoder: R 0.400 ± 0.000 > "

@@ -1,5 +1,6 @@
 """The benchmark runs, and its fields are right; no test looks at a time."""
 
+import dataclasses
 import json
 import sys
 import types
@@ -7,14 +8,18 @@ import types
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
+from support import decoding
+from support import hugging_face
 from synthesizer_mtf import notation
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
+from synthesizer_mtf.tools.benchmarking import exported
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.benchmarking import peers
 from synthesizer_mtf.tools.benchmarking import report
+import transformers
 
 TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3,
         "num_layers": 1, "d_model": 8, "num_heads": 2, "d_kv": 4, "d_ff": 16,
@@ -113,11 +118,13 @@ def test_notations_beyond_the_default_rows_are_rows():
 
 def test_each_row_is_there_in_each_precision(monkeypatch):
   rows = attentions.in_precisions(
-      [attentions.find_row("V"), *peers.rows(sys.executable)[:1]],
+      [attentions.find_row("V"), *peers.rows(sys.executable, ["decode"])],
       ["float32", "bfloat16"])
   assert [(row.name, row.precision) for row in rows] == [
       ("V", "float32"), ("V in bfloat16", "bfloat16"),
-      ("PyTorch", "float32"), ("PyTorch in bfloat16", "bfloat16")]
+      ("PyTorch", "float32"), ("PyTorch in bfloat16", "bfloat16"),
+      ("CTranslate2", "float32"), ("CTranslate2 in bfloat16", "bfloat16"),
+      ("CTranslate2 in int8", "int8")]
   assert attentions.find_row("V in bfloat16").bindings(9, 5) == rows[0].bindings(9, 5)
   monkeypatch.setattr(attentions.mixed_precision, "has_products", lambda: False)
   assert rows[0].obstacle(9, 5) is None
@@ -228,23 +235,31 @@ def test_operations_at_the_same_time_share_it_and_pauses_are_rest():
 
 PEER = """
 import json, sys
-name, precision, sizes = sys.argv[1:]
+name, measure, precision, sizes = sys.argv[1:]
+if name == "CTranslate2":
+  print(json.dumps({"missing": "ctranslate2"}))
+  sys.exit()
 print(json.dumps({"parameters": json.loads(sizes)["d_model"],
                   "versions": {name: "1.0"}}), flush=True)
 for i, _ in enumerate(sys.stdin):
   if name == "JAX" and i == 2:
     sys.exit(3)
-  print(json.dumps({"loss": 1.0}), flush=True)
+  print(json.dumps({"result": [1.0]}), flush=True)
 """
 
 
-def test_a_peer_takes_turns_in_a_process_and_its_end_is_noted(tmp_path, monkeypatch):
+@pytest.fixture(name="peer")
+def fixture_peer(tmp_path, monkeypatch):
+  """A script in the place of PyTorch, JAX and CTranslate2, which is missing."""
   script = tmp_path / "peer.py"
   script.write_text(PEER)
   monkeypatch.setattr(peers, "_SCRIPT", script)
+
+
+def test_a_peer_takes_turns_in_a_process_and_its_end_is_noted(peer):
   results = measuring.measure_time(
-      [attentions.find_row("SelfAttention"), *peers.rows(sys.executable)], CONFIG,
-      "train", 1, 2, lambda done, what: None)
+      [attentions.find_row("SelfAttention"), *peers.rows(sys.executable, ["train"])],
+      CONFIG, "train", 1, 2, lambda done, what: None)
   _, torch, jax = results
   assert (torch["status"], torch["parameters"]) == ("ok", CONFIG.d_model)
   assert len(torch["seconds"]) == 2 and torch["row_versions"] == {"PyTorch": "1.0"}
@@ -253,16 +268,54 @@ def test_a_peer_takes_turns_in_a_process_and_its_end_is_noted(tmp_path, monkeypa
   json.dumps(results)
 
 
+def test_a_peer_that_is_not_installed_is_said_and_another_may_be_the_reference(peer):
+  rows = [attentions.find_row("V"), *peers.rows(sys.executable, ["decode"])]
+  config = dataclasses.replace(CONFIG, beam=2)
+  results = measuring.measure_time(
+      rows, config, "decode", 1, 2, lambda done, what: None, reference="PyTorch")
+  v, torch, *missing = results
+  assert torch["tokens_per_second"] == pytest.approx(3 * 6 / torch["median_seconds"])
+  assert torch["ratio"] == 1 and 0 < v["ratio"] and "share" not in v
+  assert [r["status"] for r in missing] == ["not possible"] * 2
+  assert missing[0]["reason"].endswith("has no package ctranslate2")
+  table = report.table(results)
+  assert "| beam 2, batch 3" in table and "as fast as PyTorch in" in table
+  assert f"{torch['tokens_per_second']:,.0f} [" in table
+
+
+def test_what_peers_decode_with_is_v_in_hugging_faces_folder():
+  folder = exported.folder(CONFIG)
+  flax = hugging_face.Flax(folder)
+  tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+  assert tokenizer.convert_ids_to_tokens([0, 1, 2, 3, 63]) == [
+      "<pad>", "</s>", "<unk>", "p3", "p63"]
+  program = model.build(
+      attentions.find_row("V"), dataclasses.replace(CONFIG, relative_bias=True),
+      "decode")
+  ids, full = program.run(), 1  # The first example ends in padding.
+  program.close()
+  inputs = np.random.RandomState(0).randint(2, 64, (3, 12))
+  decoding.check_greedy(
+      ids[full:], _best_after(flax, inputs[full:], ids[full:]))
+
+
+def _best_after(flax, inputs, ids):
+  """The best token but the end at each place, after what comes before it in `ids`."""
+  logits = np.array(flax.logits(inputs, ids)[0])
+  logits[..., 1] = -np.inf
+  return logits.argmax(-1)
+
+
 @pytest.mark.parametrize("measure, packed, reason", [
-    ("decode", 0, "training steps"), ("memory", 0, "training steps"),
+    ("decode", 0, "nothing but train"), ("memory", 0, "nothing but train"),
     ("train", 4, "packed rows")])
 def test_what_a_peer_cannot_do_is_said(measure, packed, reason):
   config = model.Configuration(**TINY, packed=packed)
-  rows = peers.rows(sys.executable)
+  rows = [row for row in peers.rows(sys.executable, ["train"]) if row.name == "JAX"]
   if measure == "memory":
     results = measuring.measure_memory(rows, config, 1, lambda done, what: None)
   else:
     results = measuring.measure_time(
         rows, config, measure, 0, 1, lambda done, what: None)
   assert [(r["status"], reason in r["reason"]) for r in results] == [
-      ("not possible", True)] * 2
+      ("not possible", True)]

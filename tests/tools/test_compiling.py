@@ -62,7 +62,9 @@ def fixture_clean_gin():
 @pytest.fixture(name="environment")
 def fixture_environment(tmp_path):
   """Makes a folder whose `python` prints versions, and then what it is told."""
-  def make(says="", versions=compiling.VERSIONS, module=MODULE, before=""):
+  def make(says="", versions=compiling.VERSIONS, module=MODULE, before="",
+           topology="{}"):
+    tmp_path.joinpath("topology").write_text(topology)
     said = says if isinstance(says, str) else json.dumps(says)
     tmp_path.joinpath("said").write_text(f"a notice\n{said}\n")
     tmp_path.joinpath("module").write_text(module)
@@ -73,6 +75,7 @@ def fixture_environment(tmp_path):
     python.write_text(f"""#!/bin/sh
 cd {tmp_path}
 [ "$1" = -c ] && exec cat versions
+[ -e "$4" ] || exec cat topology
 echo "$2 $3" > asked
 {before}
 cp module "$4.txt"
@@ -162,8 +165,6 @@ def test_a_program_keeps_communication(environment, tmp_path):
      "the largest variable is"),
     ({"refused": 'UNIMPLEMENTED: no %op, metadata={op_name="encoder/block_000/R"}'},
      "at encoder/block_000/R: UNIMPLEMENTED: no %op"),
-    ({"refused": "libtpu knows no topology v3:9x9: INVALID"},
-     "libtpu knows no topology v3:9x9"),
     ("F0000 check failed", "the compiler ended with status 0: F0000 check failed"),
 ])
 def test_a_refusal_is_a_sentence_with_the_compilers_reason(
@@ -172,7 +173,18 @@ def test_a_refusal_is_a_sentence_with_the_compilers_reason(
   assert refused["status"] == "ok"
   text = compiler_report.table([refused])
   assert text.startswith(f"The compiler refused R on 2x2: {sentence}")
-  assert "the largest activation, by our own count, " in text
+  assert ("the largest activation, by our own count, " in text) == (
+      "GiB" in sentence)  # More memory helps there alone.
+
+
+def test_a_topology_that_the_compiler_does_not_know_is_refused_before_any_step(
+    environment, capsys):
+  refused = environment(topology='{"refused": "libtpu knows no topology v3:9x9: NO"}')
+  with pytest.raises(SystemExit) as end:
+    plan_pod.main([f"--compile={refused}", "--topology=v3:9x9"])
+  assert end.value.code.startswith(
+      "plan_pod: --topology=v3:9x9: libtpu knows no topology v3:9x9: NO; name one")
+  assert "building" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("versions, sentence", [

@@ -383,7 +383,7 @@ def test_a_mistake_ends_in_one_sentence(flags, message, capsys):
 
 def test_every_recipe_for_pods_is_planned_with_the_model_of_its_first_command():
   found = {v.name: v for v in plan_pod.recipes()}
-  assert len(found) == 11
+  assert len(found) == 13
   assert found["c4"].files == ["models/table4/r+v.gin", "recipes/pod/c4.gin"]
   assert found["ag_news"].params == [
       "SyntheticAttention.relative_attention_type = 'bias_shared'"]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from support.events import write_events
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import hparams
@@ -98,7 +98,7 @@ def test_reproduce_leaves_them_and_a_report_of_its_runs(
   assert all(run.is_done() for run in runs)
   left = []
   monkeypatch.setattr(hparams, "write", lambda run, gin: left.append((run, gin)))
-  monkeypatch.setattr(plan.Run, "stages", lambda run: [commands.Stage(
+  monkeypatch.setattr(plan.Run, "stages", lambda run: [pipeline.Stage(
       run.name, [sys.executable, "-c", "raise SystemExit('no')"],
       tmp_path / f"{run.name} {run.task}.log", tmp_path.is_file)])
   flags = ["--table=7", "--scale=laptop", "--steps=7", "--rows=V,FR+V",
@@ -106,7 +106,7 @@ def test_reproduce_leaves_them_and_a_report_of_its_runs(
            "--gin_param=a = 1"]
   assert reproduce.main(flags) == 1
   assert not left and "4 failed" in capsys.readouterr().out
-  monkeypatch.setattr(plan.Run, "stages", lambda run: [commands.Stage(
+  monkeypatch.setattr(plan.Run, "stages", lambda run: [pipeline.Stage(
       run.name, [], tmp_path / "log", tmp_path.is_dir)])
   assert reproduce.main(flags) == 0
   assert [(run.row.name, gin) for run, gin in left] == [

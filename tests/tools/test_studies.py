@@ -20,6 +20,7 @@ from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.reproduction import curves
 from synthesizer_mtf.tools.reproduction import forest
+from synthesizer_mtf.tools.reproduction import heat_map
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import studies
 from synthesizer_mtf.tools.reproduction import study_report
@@ -29,7 +30,8 @@ from synthesizer_mtf.tools.reproduction import tables
 
 EVERY_STUDY = list(studies.STUDIES.values())
 EVERY_RUN = [(study, row, task) for study in EVERY_STUDY
-             for row in study.rows for task in study.tasks]
+             for row in study.rows for task in study.tasks
+             if not study.is_map or row is study.rows[0] or task is study.tasks[0]]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,10 @@ def test_picture_of_all_studies_has_a_panel_for_each_task(tmp_path, capsys):
   assert reproduce.main([f"--results={tmp_path}"]) == 0
   assert "results.png" in capsys.readouterr().out
   picture = image.imread(tmp_path / "results.png")
-  panels = sum(len(studies.STUDIES[path.stem].tasks) for path in KEPT)
+  kept = [studies.STUDIES[path.stem] for path in KEPT]
+  panels = sum(len(study.tasks) for study in kept if not study.is_map)
+  assert all((tmp_path / f"{study.name}.png").exists()
+             for study in kept if study.is_map)
   assert picture.shape[0] == 330 * -(-panels // 3) and picture.std() > 0.02
 
 
@@ -348,3 +353,60 @@ def test_a_missing_or_wrong_source_of_studies_is_named(tmp_path):
   with pytest.raises(SystemExit, match="has no wikitext2-train.jsonl.gz"):
     prepare_studies.main([str(tmp_path), str(tmp_path / "out")])
   assert not (tmp_path / "out").exists()
+
+
+ABILITIES = studies.STUDIES["abilities"]
+
+
+def ability_line(row, task, score, seed=1):
+  return {"row": row, "task": task, "seed": seed, "scores": {"token_accuracy": score}}
+
+
+def test_a_task_is_not_run_by_rows_that_cannot_do_it(tmp_path):
+  found = study_runs.runs(ABILITIES, ABILITIES.rows, [1], tmp_path, plan.Settings())
+  assert {run.task for run in found if run.row.name == "Linformer"} == {
+      "first_last", "same_offset", "missing"}
+  assert {run.task for run in found if run.row.name == "V"} == {
+      task.name for task in ABILITIES.tasks}
+
+
+def test_accuracy_on_what_is_asked_for_is_the_score_of_an_ability(tmp_path):
+  run, *_ = study_runs.runs(ABILITIES, ABILITIES.rows, [1], tmp_path, plan.Settings())
+  write_events(run.model_dir / "eval_x", "token_accuracy",
+               {run.step: 0.25, run.step - 1: 0.5})
+  assert run.is_done() and run.scores() == {"token_accuracy": 0.25}
+
+
+@pytest.mark.parametrize("score, expected", [
+    (0.95, "solves"), (0.9499, "partly"), (0.226, "partly"), (0.2, "chance"),
+    (0.05, "chance")])
+def test_an_outcome_is_told_from_the_chance_level(score, expected):
+  assert heat_map.outcome(score, 0.125) == expected
+
+
+def test_the_map_has_a_cell_for_each_row_and_task_and_means_over_seeds(tmp_path):
+  lines = [ability_line("V", "recall", 1.0), ability_line("V", "recall", 0.5, 2),
+           ability_line("R", "parity", 0.5)]
+  found = heat_map.means(ABILITIES, lines)
+  assert found.shape == (12, 19)
+  assert found.loc["recall", "V"] == 0.75 and found.loc["parity", "R"] == 0.5
+  assert found.notna().sum().sum() == 2
+  heat_map.plot(ABILITIES, lines, tmp_path / "map.png")
+  plain = image.imread(tmp_path / "map.png")
+  assert plain.std() > 0.05
+  rows = {row.name: {task.name: "solves" for task in ABILITIES.tasks}
+          for row in ABILITIES.rows}
+  (tmp_path / "map_predictions.json").write_text(json.dumps({"rows": rows}))
+  heat_map.plot(ABILITIES, lines, tmp_path / "map.png")
+  red = (image.imread(tmp_path / "map.png")[..., :3] == [1, 0, 0]).all(axis=2)
+  assert red.any() and not (plain[..., :3] == [1, 0, 0]).all(axis=2).any()
+
+
+def test_the_predictions_are_of_the_rows_and_tasks_of_the_study():
+  predicted = json.loads((RESULTS / "abilities_predictions.json").read_text())
+  cells = {(row.name, task.name) for row in ABILITIES.rows for task in ABILITIES.tasks
+           if task.name not in row.not_on}
+  assert {(row, task) for row, of in predicted["rows"].items() for task in of} >= cells
+  assert {outcome for of in predicted["rows"].values() for outcome in of.values()} == {
+      "solves", "partly", "chance"}
+  assert set(predicted["reasons_by_task"]) == {task.name for task in ABILITIES.tasks}

@@ -3,7 +3,9 @@
 Its model is one variable; hooks, saver and session are those of Mesh.
 """
 
+import logging
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -15,6 +17,8 @@ import pytest
 from support import checkpoint_files
 from synthesizer_mtf.training import estimators
 from synthesizer_mtf.training import lock
+from synthesizer_mtf.training import prediction
+from synthesizer_mtf.training import progress
 from synthesizer_mtf.training import stopping
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
@@ -357,6 +361,7 @@ def test_a_signal_before_the_first_step_stops_at_once(tmp_path, make_estimator):
 _HOLD = """
 import pathlib, sys
 from synthesizer_mtf.training import lock
+from synthesizer_mtf.training import prediction
 lock.acquire(sys.argv[1], "--model_dir")
 print("held", flush=True)
 sys.stdin.read()
@@ -385,3 +390,71 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch):
   assert lock.acquire(str(tmp_path), "--model_dir") is None
   assert lock.acquire("gs://bucket/model", "--model_dir") is None
   assert "cannot be locked (Operation not supported)" in said[0] and len(said) == 2
+
+
+def test_a_training_tells_its_folder_loss_speed_and_end(
+    tmp_path, make_estimator, caplog, monkeypatch):
+  monkeypatch.setattr(progress, "_PERIOD", 0.)
+  with caplog.at_level(logging.INFO, logger="absl"):
+    train(make_estimator(), 3)
+    train(make_estimator(), 5)
+  told = [re.sub(r"[\d.e+]+ steps/s", "N steps/s", each.getMessage())
+          for each in caplog.records if each.filename == "progress.py"]
+  assert told[0].endswith(f", 1,000 parameters, in {tmp_path}.")
+  assert told[1] == "step 1 of 3: loss 1"
+  assert re.fullmatch(r"step 2 of 3: loss 2, N steps/s, 0:\d\d:\d\d left", told[2])
+  assert told[3] == "step 3 of 3: loss 3, N steps/s"
+  assert told[5] == "It goes on from step 3."
+
+
+ROWS = np.pad(np.float32([[1, 2, 3], [4, 0, 0], [5, 6, 0], [7, 0, 0], [8, 9, 1]]),
+              ((0, 0), (0, SIZE - 3)))
+
+
+def rows_fn(params):
+  """Rows of one to three numbers, two in a batch, the last one alone."""
+  del params
+  return tf.data.Dataset.from_tensor_slices({"x": ROWS}).batch(2)
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+  """The graphs that predict; each with `.batches`, those that it was given."""
+  made = []
+
+  class Recorder(prediction.Graph):
+
+    def __init__(self, *args):
+      super().__init__(*args)
+      self.batches = []
+      made.append(self)
+
+    def run(self, batch, keys):
+      self.batches.append(batch["x"][..., :3].tolist())
+      return super().run(batch, keys)
+
+  monkeypatch.setattr(prediction, "Graph", Recorder)
+  return made
+
+
+def test_all_checkpoints_share_a_graph_and_texts_are_sorted_by_length(
+    tmp_path, make_estimator, graphs, capsys):
+  train(make_estimator(), 4)
+  estimator = make_estimator()
+  for step in (2, 4):
+    found = [row["y"] for row in estimator.predict(
+        rows_fn, checkpoint_path=str(tmp_path / f"model.ckpt-{step}"))]
+    np.testing.assert_array_equal(found, ROWS * (step + 1))
+  graph, = graphs
+  assert graph.batches == 2 * [
+      [[4, 0, 0], [7, 0, 0]], [[5, 6, 0], [1, 2, 3]], [[8, 9, 1]]]
+  assert "5/5" in capsys.readouterr().err
+
+
+def test_another_form_of_batches_has_another_graph(make_estimator, graphs):
+  train(make_estimator(), 2)
+  estimator = make_estimator()
+  assert len([*estimator.predict(rows_fn)]) == 5
+  first = next(estimator.predict(input_fn))  # Its data never end.
+  assert first["y"] == 3 and len(graphs) == 2
+  assert len([*estimator.predict(rows_fn, predict_keys=["y"])]) == 5

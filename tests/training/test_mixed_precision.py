@@ -4,6 +4,11 @@ import gin
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
+from support import cases
+from support import harness
+from support.examples import every_notation
+from support.examples import PADDED
+from support.examples import tokens
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
@@ -84,6 +89,25 @@ def test_a_precision_that_is_none_is_an_error():
     mixed_precision.products("half")
 
 
+@pytest.mark.parametrize("bindings, sentence", [
+    ([], None),
+    (["utils.get_variable_dtype.slice_dtype = 'float32'"], None),
+    (["utils.get_variable_dtype.slice_dtype = 'bfloat16'"],
+     "updates below 1/256 of a value are lost; bind it to 'float32'"),
+    (["utils.get_variable_dtype.master_dtype = 'bfloat16'"],
+     "checkpoints keep 8 bits of each variable"),
+])
+def test_variables_that_are_bound_to_bfloat16_are_warned_of_once(
+    bindings, sentence, monkeypatch):
+  told = []
+  monkeypatch.setattr(mixed_precision.logging, "warning", told.append)
+  mixed_precision._warn.cache_clear()
+  gin_files.parse([], bindings)
+  for _ in range(2):
+    mixed_precision.warn_of_rounded_variables()
+  assert len(told) == bool(sentence) and all(sentence in text for text in told)
+
+
 def test_what_the_environment_says_of_operations_holds(monkeypatch):
   name = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
   monkeypatch.setenv(name, "Softmax")
@@ -119,3 +143,57 @@ def test_the_products_are_in_bfloat16_where_there_are_such_and_the_losses_agree(
   assert found & PRODUCTS if has else not found
   assert not found & {"MatMul", *mixed_precision._LISTS["INFERLIST_REMOVE"].split(",")}
   assert not in_bfloat16(exact)
+
+
+# Of bfloat16, which has 8 bits: a rounded value is off by at most half of this share.
+ULP = 2 ** -7
+
+
+def rounded_products(monkeypatch):
+  """Lets the products of the formulas round as those of the layers do."""
+  exact = np.einsum
+
+  def rounded(value):
+    return np.asarray(value).astype(tf.bfloat16.as_numpy_dtype).astype(np.float64)
+
+  monkeypatch.setattr(np, "einsum", lambda names, *operands: rounded(
+      exact(names, *map(rounded, operands))))
+
+
+@every_notation
+def test_outputs_losses_and_gradients_agree_with_the_formulas_to_8_bits(
+    notation, monkeypatch):
+  """Output and loss with the formulas rounded alike, gradients with exact ones.
+
+  Rounded alike, both differ where a sum lies so near between two values that float32
+  and float64 round it apart, by one ULP, and where a weight or a mean of these is
+  rounded after that: two ULPs of the largest output. A gradient passes four products
+  one after the other, each of which rounds two operands and its result by half an ULP:
+  six ULPs of the length of the gradient.
+  """
+  x = tokens()
+  weights = np.arange(x.size).reshape(x.shape) / x.size * (PADDED > 0)[..., None]
+  monkeypatch.setattr(harness.sessions, "start", lambda: tf.Session(
+      config=mixed_precision.session_config()))
+  y, graph, grads = harness.forward(
+      cases.make_layer(notation), x, False, PADDED, gradients=True,
+      loss_weights=weights)
+
+  def output(**change):
+    return cases.attention(
+        notation, {**graph.variables, **change}, x, PADDED, False, cases.HEADS)
+
+  for name, grad in grads.items():
+    direction = np.random.RandomState(3).randn(*grad.shape)
+    values, step = graph.variables[name], 1e-5
+    difference = ((output(**{name: values + step * direction}) - output(
+        **{name: values - step * direction})) * weights).sum() / (2 * step)
+    assert abs((grad * direction).sum() - difference) < (
+        6 * ULP * np.linalg.norm(grad)), name
+  exact = output()
+  rounded_products(monkeypatch)
+  off, scale = (y - output()) * (PADDED > 0)[..., None], np.abs(exact).max()
+  assert np.abs(off).max() < 2 * ULP * scale
+  assert abs((off * weights).sum()) < 2 * ULP * np.abs(exact * weights).sum()
+  if mixed_precision.has_products():  # Else float32 is within that, too.
+    assert np.abs(y - exact)[PADDED > 0].max() > ULP / 16 * scale

@@ -100,15 +100,15 @@ def _over_runs(table, by):
 
 def _weights(heads, columns):
   """Lines of a table: for each layer what its weights do, and did before."""
-  lines, alike = [["attention", "layer", "seeds", *columns]], {}
+  lines, uniform = [["attention", "layer", "seeds", *columns]], {}
   for (attention, layer), found in _over_runs(heads, ["attention", "layer"]):
     mean = found["mean"]
     lines.append([attention, layer, f"{found['count'].max():.0f}"] + [
         f"{over_seeds.text(found.loc[f'trained {key}'], _SHOWN)} "
         f"({mean[f'initial {key}']:.{_SHOWN}f})" for key in columns.values()])
-    alike[layer] = ["all alike", layer, "-"] + [
+    uniform[layer] = ["uniform", layer, "-"] + [
         f"{mean[f'uniform {key}']:.{_SHOWN}f}" for key in columns.values()]
-  return lines + list(alike.values())
+  return lines + list(uniform.values())
 
 
 def _leaning(rows):

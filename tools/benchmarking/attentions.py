@@ -67,7 +67,7 @@ class Row(NamedTuple):
     paper: the name of its row in `TABLE_4`, or None.
     longest: the longest sequence that the layer can take, or None.
     python: the interpreter of a peer, or None.
-    precision: of its products, "float32" or "bfloat16".
+    precision: of its products, "float32" or "bfloat16"; of a peer's also "int8".
   """
   name: str
   family: str
@@ -84,7 +84,8 @@ class Row(NamedTuple):
             self.stack_bindings("decoder", targets) +
             theirs * ["synthesizer_stack.fast_cross_attention = False",
                       "synthesizer_vocabulary.fast = False",
-                      "synthesizer_optimizer.fast = False"])
+                      "synthesizer_optimizer.fast = False",
+                      "synthesizer_decoding.fast = False"])
 
   def obstacle(self, inputs: int, targets: int) -> str | None:
     """Why the row is not possible at these lengths, or None."""
@@ -286,10 +287,14 @@ ROWS = {row.name: row for row in (
 
 
 def in_precisions(rows: list[Row], precisions: list[str]) -> list[Row]:
-  """Each row in each precision; the names of those in bfloat16 say so."""
-  return [row if precision == "float32" else
+  """Each row in each precision; the names of those in bfloat16 say so.
+
+  One that is in another than float32 already is there once.
+  """
+  return [row if precision == "float32" or row.precision != "float32" else
           row._replace(name=row.name + _IN_BFLOAT16, precision=precision)
-          for row in rows for precision in precisions]
+          for row in rows
+          for precision in (precisions if row.precision == "float32" else [None])]
 
 
 def find_row(name: str) -> Row:

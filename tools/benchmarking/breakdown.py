@@ -6,6 +6,7 @@ are gradients of.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 import mesh_tensorflow as mtf
 
+PRODUCTS = "products"  # Of all parts.
 REST = "rest"  # Norms, dropout and sums between layers, and time without any work.
 PARTS = ("self-attention", "cross-attention", "feed-forward", "embedding",
          "logits and loss", "optimizer", REST)
@@ -20,6 +22,7 @@ PARTS = ("self-attention", "cross-attention", "feed-forward", "embedding",
 # The class of a layer; what is around it has names in small letters.
 _LAYER = re.compile(r"\w+/block_\d+/layer_\d+/([A-Z]\w*)/")
 _OF_LAYERS = {"EncDecAttention": "cross-attention", "DenseReluDense": "feed-forward"}
+_PRODUCT = re.compile(r" = (_Mkl)?(Einsum|BatchMatMul\w*)\(")
 _OPTIMIZER = re.compile(r"(^|/)adafactor(_\d+)?/|^assign(_\d+)?/|_slot_\w+_slice")
 
 
@@ -88,10 +91,22 @@ def seconds(stats: Any,
   Returns:
     a dict with all of `PARTS`, in seconds.
   """
-  total = dict.fromkeys(PARTS, 0.0)
+  return _shared(stats, PARTS, lambda node: part(node.node_name, known))
+
+
+def product_seconds(stats: Any) -> float:
+  """How long the matrix products took in one traced step, shared as in `seconds`."""
+  return _shared(stats, (PRODUCTS, REST), lambda node: (
+      PRODUCTS if _PRODUCT.search(node.timeline_label) else REST))[PRODUCTS]
+
+
+def _shared(stats, names: Iterable[str],
+            part_of: Callable[[Any], str]) -> dict[str, float]:
+  """The seconds of each part; `part_of` tells that of a traced node."""
+  total = dict.fromkeys(names, 0.0)
   running = collections.Counter()
   before = None
-  for microseconds, name, change in sorted(_events(stats, known)):
+  for microseconds, name, change in sorted(_events(stats, part_of)):
     if before is not None:
       elapsed = (microseconds - before) / 1e6
       count = sum(running.values())
@@ -103,13 +118,13 @@ def seconds(stats: Any,
   return total
 
 
-def _events(stats, known) -> Iterator[tuple[int, str, int]]:
+def _events(stats, part_of) -> Iterator[tuple[int, str, int]]:
   """When operations of each part begin (1) and end (-1)."""
   for device in stats.dev_stats:
     for node in device.node_stats:
       start = node.all_start_micros + node.op_start_rel_micros
       end = node.all_start_micros + node.op_end_rel_micros
       if end > start:
-        name = part(node.node_name, known)
+        name = part_of(node)
         yield start, name, 1
         yield end, name, -1

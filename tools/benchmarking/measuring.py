@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.benchmarking import peers
 
@@ -25,17 +26,19 @@ Progress = Callable[[int, str], None]
 
 def measure_time(rows: list[attentions.Row], config: model.Configuration,
                  measure: str, warmup: int, repeats: int, progress: Progress,
-                 traced: int = 0) -> list[dict[str, Any]]:
+                 traced: int = 0,
+                 reference: str = attentions.STOCK) -> list[dict[str, Any]]:
   """Times one measure of all rows, in turns.
 
   Args:
-    rows: a list of `attentions.Row`, `SelfAttention` among them.
+    rows: a list of `attentions.Row`, the reference among them.
     config: a `model.Configuration`.
     measure: a key of `model.MEASURES`.
     warmup: rounds that are not counted.
     repeats: rounds that are.
     progress: a function (number of runs done, what runs now).
     traced: rounds after them that are traced, to split the time into parts.
+    reference: the name of the row that ratios are to.
 
   Returns:
     a list with a dict for each row, with its `status`: "ok", "not possible" or
@@ -49,23 +52,25 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
     if program:
       programs[row.name] = program
   for result in results.values():
-    result.update(warmup=warmup, repeats=repeats)
+    result.update(warmup=warmup, repeats=repeats, reference=reference)
   seconds = take_turns(programs, results, warmup, repeats, progress)
   split_times(programs, results, traced, progress)
   for name, program in programs.items():
     program.close()
     if results[name]["status"] == "ok":
       result = results[name]
-      result.update(compare(seconds[name], seconds.get(attentions.STOCK),
-                            _floor(seconds, program)))
+      result.update(compare(seconds[name], seconds.get(reference),
+                            _floor(seconds, program, reference)))
       result.update(_sizes_and_rates(program, result["median_seconds"], result))
       _scale_parts(result)
   return list(results.values())
 
 
-def _floor(seconds, program):
+def _floor(seconds, program, reference):
   """The floor's times, with which a peer has nothing in common."""
-  return None if isinstance(program, peers.Peer) else seconds.get(attentions.FLOOR)
+  if reference != attentions.STOCK or isinstance(program, peers.Peer):
+    return None
+  return seconds.get(attentions.FLOOR)
 
 
 def _description(row, config, measure):
@@ -100,8 +105,11 @@ def _build(row, config, measure, result):
     return None
   try:
     if row.family == peers.FAMILY:
-      return peers.Peer(row, config)
+      return peers.Peer(row, config, measure)
     return model.build(row, config, measure)
+  except peers.NotInstalled as error:
+    result.update(status="not possible", reason=str(error))
+    return None
   except Exception as error:
     _note_failure(result, error)
     return None
@@ -110,7 +118,7 @@ def _build(row, config, measure, result):
 def _is_obstructed(row, config, measure, result):
   """Whether the row is not possible so, which is noted in `result`."""
   if row.family == peers.FAMILY:
-    obstacle = peers.obstacle(config, measure)
+    obstacle = peers.obstacle(row, config, measure)
   else:
     obstacle = row.obstacle(config.inputs, config.targets)
   if obstacle:
@@ -141,6 +149,8 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
     names = list(seconds)
     start = i % max(len(names), 1)
     for name in names[start:] + names[:start]:
+      if any(isinstance(program, peers.Peer) for program in programs.values()):
+        time.sleep(peers.REST)
       began = time.perf_counter()
       try:
         programs[name].run()
@@ -158,6 +168,8 @@ def split_times(programs: dict[str, model.Program], results: dict[str, dict],
                 traced: int, progress: Progress) -> None:
   """Sets `parts_seconds`, of all traced rounds together, where it can be known.
 
+  And, of each such row, `bare_products_seconds`.
+
   Args:
     programs: what runs, by name.
     results: the dicts of the rows, by name.
@@ -171,14 +183,19 @@ def split_times(programs: dict[str, model.Program], results: dict[str, dict],
         for part, seconds in program.seconds_of_parts().items():
           total[part] = total.get(part, 0) + seconds
       progress(1, name)
+  for name, result in results.items():
+    if "parts_seconds" in result:
+      result["bare_products_seconds"] = programs[name].seconds_of_bare_products()
 
 
 def _scale_parts(result):
   """Lets the parts add up to a step that was not traced, for tracing takes time."""
   parts = result.get("parts_seconds", {})
-  total = sum(parts.values())
+  total = sum(parts.get(part, 0) for part in breakdown.PARTS)
   for part in parts:
     parts[part] *= result["median_seconds"] / total
+  if parts:
+    result["products_seconds"] = parts.pop(breakdown.PRODUCTS)
 
 
 def compare(seconds: list[float], stock_seconds: list[float] | None,
@@ -214,12 +231,15 @@ def _sizes_and_rates(program, median, result):
   """What follows from one row's median time in seconds."""
   rates = {"parameters": program.parameters, "steps_per_second": 1 / median}
   if isinstance(program, peers.Peer):
-    return {**rates, "row_versions": program.versions}
+    rates["row_versions"] = program.versions
   if result["measure"] == "decode":
     config = result["configuration"]
     tokens = config["decode_batch"] * config["targets"]
     rates["tokens_per_second"] = tokens / median
-  else:  # Mesh does not count how often the loop of decoding runs.
+    rates["tokens_per_second_quartiles"] = [
+        tokens / seconds for seconds in reversed(result["quartiles_seconds"])]
+  elif isinstance(program, model.Program):
+    # Mesh does not count how often the loop of decoding runs.
     rates["multiply_adds"] = program.multiply_adds
     rates["einsum_tflops"] = 2 * program.multiply_adds / median / 1e12
   return rates

@@ -14,6 +14,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
+from synthesizer_mtf.tools.benchmarking import products
 from synthesizer_mtf.training import mixed_precision
 from synthesizer_mtf.training import optimizer
 import tensorflow.compat.v1 as tf
@@ -29,6 +30,7 @@ class Configuration:
   targets: int = 128
   batch: int = 4
   decode_batch: int = 16
+  beam: int = 1  # Hypotheses of a search; 1 for greedy decoding.
   num_layers: int = 3
   d_model: int = 256
   num_heads: int = 4
@@ -41,6 +43,7 @@ class Configuration:
   stock_cross_attention: bool = False
   stock_vocabulary: bool = False
   stock_optimizer: bool = False
+  stock_decoding: bool = False
   packed: int = 0  # Examples in a row; 0 for rows that T5 has not packed.
   device: str = "cpu:0"
 
@@ -59,6 +62,8 @@ class Configuration:
         f"Unitransformer.max_length = {max(self.inputs, self.targets)}",
         # Else the length of the output depends on the random weights.
         "sample_autoregressive.never_end = True",
+        "mesh_tensorflow.beam_search.beam_search.stop_early = False",
+        f"Bitransformer.decode.decode_length_constant = {self.targets}",
     ]
     if self.stock_cross_attention:
       common.append("synthesizer_stack.fast_cross_attention = False")
@@ -66,6 +71,8 @@ class Configuration:
       common.append("synthesizer_vocabulary.fast = False")
     if self.stock_optimizer:
       common.append("synthesizer_optimizer.fast = False")
+    if self.stock_decoding:
+      common.append("synthesizer_decoding.fast = False")
     if self.relative_bias:
       common += [f"{layer}.relative_attention_type = 'bias_shared'" for layer in (
           "SyntheticAttention", "SparseFixed", "SparseStrided",
@@ -88,18 +95,19 @@ class Program:
 
   def __init__(self, tf_graph: tf.Graph, fetch: tf.Tensor,
                lowering: mtf.Lowering, graph: mtf.Graph,
-               attention: list[str], config: tf.ConfigProto | None) -> None:
-    self.attention = attention
+               attention: list[str], precision: str) -> None:
+    self.attention, self._dtype = attention, tf.as_dtype(precision)
     self.operations = graph.operations
     self.parts = breakdown.parts(self.operations)
     self.parameters = sum(v.shape.size for v in graph.trainable_variables)
     self.multiply_adds = sum(
         value for key, value in lowering.counters if key == "einsum")
-    self._fetch = fetch
+    self._fetch, self._graph = fetch, tf_graph
+    self._masters = {v.name: v.get_master() for v in graph.all_variables}
     with tf_graph.as_default():
       prepare = [tf.global_variables_initializer(),
                  lowering.copy_masters_to_slices()]
-    self._session = tf.Session(graph=tf_graph, config=config)
+    self._session = tf.Session(graph=tf_graph, config=_SESSIONS[precision]())
     for step in prepare:
       self._session.run(step)
 
@@ -118,11 +126,22 @@ class Program:
     return result
 
   def seconds_of_parts(self) -> dict[str, float]:
-    """Runs it once, traced: the seconds of each of `breakdown.PARTS`."""
+    """Runs it once, traced: the seconds of each of `breakdown.PARTS`, and products."""
     traced = tf.RunMetadata()
     self._session.run(self._fetch, run_metadata=traced, options=tf.RunOptions(
         trace_level=tf.RunOptions.FULL_TRACE))
-    return breakdown.seconds(traced.step_stats, self.parts)
+    return {**breakdown.seconds(traced.step_stats, self.parts),
+            breakdown.PRODUCTS: breakdown.product_seconds(traced.step_stats)}
+
+  def seconds_of_bare_products(self) -> float:
+    """What its products take when nothing else runs."""
+    return products.bare_seconds(self._graph, self._dtype)
+
+  def save(self, path: str) -> None:
+    """Writes a checkpoint."""
+    with self._session.graph.as_default():
+      tf.train.Saver(self._masters).save(
+          self._session, path, write_meta_graph=False, write_state=False)
 
   def close(self) -> None:
     self._session.close()
@@ -160,8 +179,7 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
     with tf.control_dependencies(
         count + [lowering.lowered_operation(op) for op in updates]):
       fetch = tf.identity(fetch)
-    return Program(tf_graph, fetch, lowering, graph, _attention(model),
-                   _SESSIONS[row.precision]())
+    return Program(tf_graph, fetch, lowering, graph, _attention(model), row.precision)
 
 
 def _attention(model):
@@ -238,10 +256,10 @@ def _evaluate(model, mesh, config):
 
 
 def _decode(model, mesh, config):
-  """The output ids of greedy decoding, `targets` tokens for each example."""
+  """The output ids of decoding, `targets` tokens for each example."""
   ids = model.decode(
       _tokens(mesh, config.vocabulary, config.decode_batch, config.inputs),
-      max_decode_length=config.targets)
+      beam_size=config.beam, max_decode_length=config.targets)
   return ids, []
 
 

@@ -1,26 +1,31 @@
-"""Trains Hugging Face's T5 in PyTorch or JAX, a step for each line that it reads.
+"""Hugging Face's T5 in other hands, a step for each line that it reads.
 
 `benchmark --peers=PYTHON` starts it with the Python of an environment that has them:
 
-  PYTHON peer_process.py PyTorch float32 '{"inputs": 512, ...}'
+  PYTHON peer_process.py PyTorch train float32 '{"inputs": 512, ...}'
 
-It answers each line with one of JSON: first how many parameters are trained and the
-versions, then the loss of each step: forward, backward, Adafactor, float32, or with
-bfloat16 as its users have it: by autocast, and by the model's dtype. Of this package
-it uses nothing.
+It trains in PyTorch or JAX, or decodes in PyTorch or CTranslate2, and answers each
+line with one of JSON: first how many parameters there are and the versions, then the
+loss of each step (forward, backward, Adafactor), or the ids that are decoded; float32,
+or with bfloat16 as its users have it: by autocast, by the model's dtype, and
+CTranslate2 by its compute type, as int8. Of this package it uses nothing.
 """
 
 from collections.abc import Callable
 import importlib.metadata
+import importlib.util
 import json
 import os
 import sys
+import tempfile
 from typing import Any
 
 import numpy as np
 import transformers
 
 _LEARNING_RATE = 0.01
+_ALPHA = 0.6  # Of the length, in beam search.
+_CORES = len(os.sched_getaffinity(0))
 
 
 def configuration(sizes: dict[str, Any]) -> transformers.T5Config:
@@ -32,15 +37,13 @@ def configuration(sizes: dict[str, Any]) -> transformers.T5Config:
       decoder_start_token_id=0)
 
 
-def tokens(sizes: dict[str, Any]) -> list[np.ndarray]:
-  """<int64>[batch, length] of inputs and targets; the first row ends in padding."""
-  made = []
-  for length in (sizes["inputs"], sizes["targets"]):
-    ids = np.random.RandomState(0).randint(
-        2, sizes["vocabulary"], (sizes["batch"], length))
-    ids[0, length * 3 // 4:] = 0
-    made.append(ids)
-  return made
+def tokens(sizes: dict[str, Any], name: str, batch: str = "batch") -> np.ndarray:
+  """<int64>[batch, length] of inputs or targets; the first row ends in padding."""
+  length = sizes[name]
+  ids = np.random.RandomState(0).randint(
+      2, sizes["vocabulary"], (sizes[batch], length))
+  ids[0, length * 3 // 4:] = 0
+  return ids
 
 
 def torch_step(sizes: dict[str, Any],
@@ -49,13 +52,14 @@ def torch_step(sizes: dict[str, Any],
   import torch
   from transformers import optimization
 
-  torch.set_num_threads(len(os.sched_getaffinity(0)))
+  torch.set_num_threads(_CORES)
   torch.manual_seed(0)
   model = transformers.T5ForConditionalGeneration(configuration(sizes)).train()
   optimizer = optimization.Adafactor(
       model.parameters(), lr=_LEARNING_RATE, relative_step=False,
       scale_parameter=True, warmup_init=False)
-  inputs, targets = map(torch.from_numpy, tokens(sizes))
+  inputs, targets = (torch.from_numpy(tokens(sizes, name))
+                     for name in ("inputs", "targets"))
   mask = (inputs != 0).long()
   labels = torch.where(targets == 0, -100, targets)
 
@@ -80,7 +84,7 @@ def jax_step(sizes: dict[str, Any],
       configuration(sizes), seed=0, dtype=jax.numpy.dtype(precision))
   optimizer = optax.adafactor(
       _LEARNING_RATE, multiply_by_parameter_scale=True, momentum=None)
-  inputs, targets = tokens(sizes)
+  inputs, targets = tokens(sizes, "inputs"), tokens(sizes, "targets")
   weights = (targets != 0).astype(np.float32)
   shifted = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
 
@@ -111,21 +115,78 @@ def jax_step(sizes: dict[str, Any],
   return step, sum(leaf.size for leaf in jax.tree_util.tree_leaves(model.params))
 
 
-PEERS = {"PyTorch": (torch_step, ["torch", "transformers"]),
-         "JAX": (jax_step, ["jax", "flax", "optax", "transformers"])}
+def torch_decoding(sizes: dict[str, Any],
+                   precision: str) -> tuple[Callable[[], list], int]:
+  """A function that decodes a batch and returns its ids; and how many parameters."""
+  import torch
+
+  torch.set_num_threads(_CORES)
+  model = transformers.T5ForConditionalGeneration.from_pretrained(
+      sizes["folder"], dtype=getattr(torch, precision)).eval()
+  model.generation_config.eos_token_id = None  # Nothing ends early.
+  inputs = torch.from_numpy(tokens(sizes, "inputs", "decode_batch"))
+  search = {"num_beams": sizes["beam"], "length_penalty": _ALPHA}
+
+  @torch.inference_mode()
+  def decode():
+    ids = model.generate(
+        input_ids=inputs, attention_mask=(inputs != 0).long(), do_sample=False,
+        max_new_tokens=sizes["targets"], **(search if sizes["beam"] > 1 else {}))
+    return ids[:, 1:].tolist()
+
+  return decode, sum(p.numel() for p in model.parameters())
 
 
-def main(name: str, precision: str, sizes: str) -> None:
+def ctranslate2_decoding(sizes: dict[str, Any],
+                         precision: str) -> tuple[Callable[[], list], int]:
+  """As `torch_decoding`, of the same folder, converted as its documentation has it."""
+  import ctranslate2
+
+  converter = ctranslate2.converters.TransformersConverter(sizes["folder"])
+  with tempfile.TemporaryDirectory() as folder:
+    path = converter.convert(os.path.join(folder, "converted"))
+    translator = ctranslate2.Translator(
+        path, compute_type=precision, intra_threads=_CORES, inter_threads=1)
+  tokenizer = transformers.AutoTokenizer.from_pretrained(sizes["folder"])
+  texts = [tokenizer.convert_ids_to_tokens(row[row != 0])
+           for row in tokens(sizes, "inputs", "decode_batch")]
+
+  def decode():
+    found = translator.translate_batch(
+        texts, beam_size=sizes["beam"], length_penalty=_ALPHA,
+        max_decoding_length=sizes["targets"], min_decoding_length=sizes["targets"])
+    return [tokenizer.convert_tokens_to_ids(one.hypotheses[0]) for one in found]
+
+  model = transformers.T5ForConditionalGeneration.from_pretrained(sizes["folder"])
+  return decode, model.num_parameters()
+
+
+PEERS = {
+    ("PyTorch", "train"): (torch_step, ["torch", "transformers"]),
+    ("JAX", "train"): (jax_step, ["jax", "flax", "optax", "transformers"]),
+    ("PyTorch", "decode"): (torch_decoding, ["torch", "transformers"]),
+    ("CTranslate2", "decode"): (
+        ctranslate2_decoding, ["ctranslate2", "torch", "transformers"])}
+
+
+def main(name: str, measure: str, precision: str, sizes: str) -> None:
   """Answers a line of standard input with one of standard output."""
-  make, packages = PEERS[name]
+  make, packages = PEERS[name, measure]
   answers = os.fdopen(os.dup(1), "w")
   os.dup2(2, 1)  # What libraries print is not an answer.
+
+  def answer(**fields):
+    print(json.dumps(fields), file=answers, flush=True)
+
+  missing = [name for name in packages if not importlib.util.find_spec(name)]
+  if missing:
+    answer(missing=missing[0])
+    return
   step, parameters = make(json.loads(sizes), precision)
   versions = {package: importlib.metadata.version(package) for package in packages}
-  print(json.dumps({"parameters": parameters, "versions": versions}),
-        file=answers, flush=True)
+  answer(parameters=parameters, versions=versions)
   for _ in sys.stdin:
-    print(json.dumps({"loss": step()}), file=answers, flush=True)
+    answer(result=step())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""T5 in PyTorch and JAX, as rows of the benchmark: processes of another Python.
+"""T5 in PyTorch, JAX and CTranslate2, as rows of the benchmark.
 
-They take turns with the rows of this process, a step for each line that they are
-sent, and wait without work in between.
+They are processes of another Python. They take turns with the rows of this process,
+a step for each line that they are sent, and wait without work in between.
 """
 
+from collections.abc import Iterable
 import dataclasses
 import json
 import pathlib
@@ -12,18 +13,32 @@ from typing import Any
 
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import exported
 from synthesizer_mtf.tools.benchmarking import model
 
 _SCRIPT = pathlib.Path(__file__).with_name("peer_process.py")
 FAMILY = "peer"
 
+# Seconds before each run in which OpenMP's threads of the last one fall asleep; those
+# of Intel's look for more work for 0.2.
+REST = 0.3
 
-def rows(python: str) -> list[attentions.Row]:
-  """The rows for both, run by this Python.
+# What each can do.
+_MEASURES = {"PyTorch": ("train", "decode"), "JAX": ("train",),
+             "CTranslate2": ("decode",)}
+
+
+class NotInstalled(checks.Error):
+  """The other Python lacks a package."""
+
+
+def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
+  """The rows for all of them, run by this Python.
 
   Args:
-    python: the path of an interpreter that can import torch, jax, flax, optax and
-      transformers 4.
+    python: the path of an interpreter that can import transformers 4, and torch; jax,
+      flax and optax; ctranslate2.
+    measures: those that are wanted; who does none of them has no row.
 
   Returns:
     a list of `attentions.Row`.
@@ -34,42 +49,67 @@ def rows(python: str) -> list[attentions.Row]:
   if not pathlib.Path(python).is_file():
     raise checks.Error(
         f"there is no file {python!r}, which --peers names; give the python of an "
-        "environment with torch, jax, flax, optax and transformers 4, as in "
-        "--peers=peers/bin/python.")
-  return [attentions.Row(name, FAMILY, lambda stack, length: [], python=python)
-          for name in ("PyTorch", "JAX")]
+        "environment with transformers 4, torch, jax, flax, optax and ctranslate2, as "
+        "in --peers=peers/bin/python.")
+  made = [attentions.Row(name, FAMILY, lambda stack, length: [], python=python)
+          for name, known in _MEASURES.items() if {*known}.intersection(measures)]
+  return made + [row._replace(name=f"{row.name} in int8", precision="int8")
+                 for row in made if row.name == "CTranslate2"]
 
 
-def obstacle(config: model.Configuration, measure: str) -> str | None:
+def obstacle(row: attentions.Row, config: model.Configuration,
+             measure: str) -> str | None:
   """Why a peer cannot be measured so, or None."""
-  if measure != "train":
-    return "of PyTorch and JAX training steps are measured only"
-  if config.packed:
+  if measure not in _MEASURES[_program(row)]:
+    return f"of {_program(row)} nothing but {_MEASURES[_program(row)][0]} is measured"
+  if config.packed and measure == "train":
     return "Hugging Face's T5 takes no packed rows"
   return None
 
 
+def _program(row):
+  return row.name.split()[0]
+
+
 class Peer:
-  """A model of the same sizes that another Python trains.
+  """A model of the same sizes that another Python trains, or decodes with.
 
   Attributes:
     parameters: how many numbers are trained.
     versions: those of the packages that it uses.
   """
 
-  def __init__(self, row: attentions.Row, config: model.Configuration) -> None:
+  def __init__(self, row: attentions.Row, config: model.Configuration,
+               measure: str) -> None:
+    """Starts the process.
+
+    Args:
+      row: one of `rows`.
+      config: sizes.
+      measure: "train" or "decode".
+
+    Raises:
+      NotInstalled: the Python lacks a package.
+      RuntimeError: the process has ended; why is on standard error.
+    """
+    sizes = dataclasses.asdict(config)
+    if measure == "decode":
+      sizes["folder"] = exported.folder(config)
     self._process = subprocess.Popen(
-        [row.python, str(_SCRIPT), row.name.split()[0], row.precision,
-         json.dumps(dataclasses.asdict(config))],
+        [row.python, str(_SCRIPT), _program(row), measure, row.precision,
+         json.dumps(sizes)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     started = self._answer()
+    if "missing" in started:
+      self.close()
+      raise NotInstalled(f"{row.python} has no package {started['missing']}")
     self.parameters, self.versions = started["parameters"], started["versions"]
 
-  def run(self) -> float:
-    """Trains one step.
+  def run(self) -> Any:
+    """Trains one step, or decodes one batch.
 
     Returns:
-      the loss.
+      the loss, or the ids of each example, a list of lists.
 
     Raises:
       RuntimeError: the process has ended; why is on standard error.
@@ -79,7 +119,7 @@ class Peer:
       self._process.stdin.flush()
     except BrokenPipeError:
       pass  # Its answer, which does not come, tells.
-    return self._answer()["loss"]
+    return self._answer()["result"]
 
   def close(self) -> None:
     self._process.stdin.close()

@@ -7,13 +7,14 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
+from synthesizer_mtf.tools.benchmarking import report
 from synthesizer_mtf.tools.benchmarking.breakdown import PARTS
 
 _COLORS = {"ours": "#1f77b4", "authors": "#ff7f0e", "stock": "#7f7f7f",
            "floor": "#2ca02c", "peer": "#9467bd"}
 _LABELS = {"ours": "synthesizer_mtf", "authors": "mesh_tensorflow's Synthesizer",
            "stock": "mesh_tensorflow", "floor": "no mixing of positions",
-           "peer": "Hugging Face's T5"}
+           "peer": "other programs"}
 
 
 def plot(results: list[dict[str, Any]], path: str) -> bool:
@@ -28,8 +29,9 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
   Returns:
     whether there was anything to draw; without, no file is written.
   """
-  results = [r for r in results if "median_seconds" in r]
-  measures = list(dict.fromkeys(r["measure"] for r in results))
+  results = [{**r, "panel": report.title(r["measure"], r["configuration"])}
+             for r in results if "median_seconds" in r]
+  measures = list(dict.fromkeys(r["panel"] for r in results))
   if not measures:
     return False
   sweep = len({r["inputs"] for r in results}) > 1
@@ -43,12 +45,12 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
   figure, axes = plt.subplots(1, len(measures), squeeze=False, sharey=not sweep,
                               layout="constrained", figsize=size)
   for axis, measure in zip(axes[0], measures):
-    axis.set_title(_TITLES[measure])
+    axis.set_title(_TITLES.get(measure, measure))
     if measure == "parts":
       _stacks(axis, traced, names)
       continue
     draw = _growth if sweep else _bars
-    draw(axis, [r for r in results if r["measure"] == measure], names)
+    draw(axis, [r for r in results if r["panel"] == measure], names)
   figure.suptitle(_caption(results[0], sweep), fontsize="small")
   figure.legend(*axes[0][0].get_legend_handles_labels(), frameon=False,
                 loc="outside right upper" if sweep else "outside lower center",
@@ -69,7 +71,7 @@ def _caption(result, sweep):
 
 
 _TITLES = {"train": "training step", "eval": "loss alone",
-           "decode": "greedy decoding", "parts": "where the time of a step goes"}
+           "parts": "where the time of a step goes"}
 
 
 def _bars(axis, results, names):
@@ -92,7 +94,7 @@ def _bars(axis, results, names):
   axis.axvline(1, color="black", linewidth=0.8, linestyle=":")
   axis.set_yticks(range(len(names)), names)
   axis.set_ylim(len(names) - 0.4, -0.6)
-  axis.set_xlabel("times as fast as SelfAttention")
+  axis.set_xlabel(f"times as fast as {results[0]['reference']}")
 
 
 def _stacks(axis, results, names):

@@ -1,22 +1,25 @@
 """Writes what the benchmark measured: a table, and CSV."""
 
 import csv
+import dataclasses
 from typing import Any
 
 from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.benchmarking.breakdown import PARTS
+from synthesizer_mtf.tools.benchmarking.breakdown import PRODUCTS
 
 
 def header(results: list[dict[str, Any]]) -> str:
   """Says in a few lines where and on what results were measured."""
   result = results[0]
   place, config = result["machine"], result["configuration"]
-  versions = [result["versions"]] + [
-      r["row_versions"] for r in results if "row_versions" in r]
+  versions = [result["versions"]]
+  versions += [r["row_versions"] for r in results if "row_versions" in r]
   return "\n".join([
       f"{place['cpu']}, {place['cores']} cores, device {result['device']}, "
       f"load {place['load']} at the start",
-      *(", ".join(f"{k} {v}" for k, v in v.items()) for v in versions),
+      *dict.fromkeys(", ".join(f"{k} {v}" for k, v in of.items()) for of in versions),
       "{num_layers}+{num_layers} layers, d_model {d_model}, {num_heads} x {d_kv} "
       "heads, d_ff {d_ff}, vocabulary {vocabulary}, batch {batch}, float32, "
       "dropout {dropout_rate}, ".format(**config) +
@@ -24,6 +27,7 @@ def header(results: list[dict[str, Any]]) -> str:
       (", stock cross-attention" if config["stock_cross_attention"] else "") +
       (", stock embeddings and losses" if config["stock_vocabulary"] else "") +
       (", stock updates" if config["stock_optimizer"] else "") +
+      (", stock decoding" if config["stock_decoding"] else "") +
       (f", packed: {config['packed']} examples in a row" if config["packed"] else ""),
   ])
 
@@ -41,16 +45,13 @@ _COLUMNS = (
     ("multiply-adds", "train", lambda r: f"{r['multiply_adds'] / 1e6:,.1f}M"),
     ("TFLOPS", "train", lambda r: f"{r['einsum_tflops']:.3f}"),
     ("eval", "eval", lambda r: _spread(r["ratio"], r["ratio_quartiles"])),
-    ("decode", "decode", lambda r: _spread(r["ratio"], r["ratio_quartiles"])),
-    ("tokens/s", "decode", lambda r: f"{r['tokens_per_second']:.0f}"),
     ("MiB", "memory", lambda r: f"{r['peak_mebibytes']:.0f}"),
     ("memory", "memory", lambda r: f"{r['memory_share']:.2f}"),
 )
 
 LEGEND = """\
-speed, eval, decode: how many times as fast as SelfAttention in the same round,
-  median [quartiles]: training step, loss alone, and greedy decoding with batch
-  {decode_batch} and {targets} tokens, encoder included.
+speed, eval: how many times as fast as {reference} in the same round, median
+  [quartiles]: training step, and loss alone.
 share: what the training step takes above the floor's of the same round, as a share
   of what SelfAttention's takes above it.
 paper: the same ratio of steps/s in Table 4 of arXiv:2005.00743.
@@ -62,7 +63,28 @@ memory: peak of the process above the floor's, as a share of SelfAttention's."""
 _BREAKDOWN_LEGEND = """\
 Milliseconds of the median training step, by the shares in traced ones; gradients
   count where what they are gradients of does. rest: norms, dropout and sums between
-  layers, and time without work."""
+  layers, and time without work. products: of all parts; bare: each of them alone,
+  with the start of a run."""
+
+
+_DECODING_LEGEND = """\
+Tokens per second of all examples, median [quartiles], encoder included; in parentheses
+  how many times as fast as {reference} in the same round. Random weights, and nothing
+  ends early."""
+
+
+def title(measure: str, config: model.Configuration | dict[str, Any]) -> str:
+  """What is measured, in words: the measure, or how it decodes.
+
+  Args:
+    measure: a key of `model.MEASURES`, or another.
+    config: the configuration, or its fields.
+  """
+  if measure != "decode":
+    return measure
+  sizes = config if isinstance(config, dict) else dataclasses.asdict(config)
+  search = "greedy" if sizes["beam"] == 1 else f"beam {sizes['beam']}"
+  return f"{search}, batch {sizes['decode_batch']}"
 
 
 def _spread(value, quartiles, digits=2):
@@ -71,27 +93,46 @@ def _spread(value, quartiles, digits=2):
 
 
 def table(results: list[dict[str, Any]]) -> str:
-  """A Markdown table with a line for each row and length.
+  """Markdown tables with a line for each row and length; decoding has its own.
 
   Args:
     results: the dicts that `measuring` returns.
 
   Returns:
-    a string; below the table, what was not possible or failed, and a legend.
+    a string; below the tables, what was not possible or failed, and legends.
   """
+  decodings = [r for r in results if r["measure"] == "decode"]
+  others = [r for r in results if r["measure"] != "decode"]
+  config = {"reference": results[0]["reference"]}
+  parts = [_table(others, _COLUMNS, LEGEND.format(**config))] if others else []
+  if decodings:
+    titles = dict.fromkeys(title("decode", r["configuration"]) for r in decodings)
+    columns = [(name, name, _rate) for name in titles]
+    parts.append(_table(decodings, columns, _DECODING_LEGEND.format(**config)))
+  return "\n\n".join(parts)
+
+
+def _table(results, columns, legend):
   lines = {}
   for result in results:
     key = result["row"], result["inputs"], result["targets"]
-    lines.setdefault(key, {})[result["measure"]] = result
-  columns = [
-      [title, *(_cell(title, line.get(measure), text) for line in lines.values())]
-      for title, measure, text in _COLUMNS]
-  columns = [["row", *(row for row, _, _ in lines)],
-             ["lengths", *(f"{i}/{t}" for _, i, t in lines)]] + [
-                 column for column in columns if any(column[1:])]
-  legend = LEGEND.format(**results[0]["configuration"])
-  return "\n".join([
-      tabular.markdown([*zip(*columns)]), *_failures(results), "", legend])
+    name = title(result["measure"], result["configuration"])
+    lines.setdefault(key, {})[name] = result
+  filled = [
+      [name, *(_cell(name, line.get(measure), text) for line in lines.values())]
+      for name, measure, text in columns]
+  filled = [["row", *(row for row, _, _ in lines)],
+            ["lengths", *(f"{i}/{t}" for _, i, t in lines)]] + [
+                column for column in filled if any(column[1:])]
+  return "\n".join(
+      [tabular.markdown([*zip(*filled)]), *_failures(results), "", legend])
+
+
+def _rate(result):
+  """Tokens per second, and how they compare."""
+  low, high = result["tokens_per_second_quartiles"]
+  text = f"{result['tokens_per_second']:,.0f} [{low:,.0f} {high:,.0f}]"
+  return text + (f" ({result['ratio']:.2f})" if "ratio" in result else "")
 
 
 def breakdown(results: list[dict[str, Any]]) -> str:
@@ -103,22 +144,23 @@ def breakdown(results: list[dict[str, Any]]) -> str:
   Returns:
     a string, with a line for each row and length that was traced.
   """
-  lines = [["row", "lengths", *PARTS, "step"]]
+  lines = [["row", "lengths", *PARTS, "step", PRODUCTS, "bare"]]
   for r in results:
     if "parts_seconds" in r:
-      seconds = [*map(r["parts_seconds"].get, PARTS), r["median_seconds"]]
+      seconds = [*map(r["parts_seconds"].get, PARTS), r["median_seconds"],
+                 r["products_seconds"], r["bare_products_seconds"]]
       lines.append([r["row"], f"{r['inputs']}/{r['targets']}",
                     *(f"{1e3 * s:.0f}" for s in seconds)])
   return "\n".join([tabular.markdown(lines), "", _BREAKDOWN_LEGEND])
 
 
-def _cell(title, result, text):
+def _cell(name, result, text):
   if result is None:
     return ""
   try:
     return text(result)
   except KeyError:  # Not measured.
-    shown = title in ("speed", "eval", "decode", "memory")
+    shown = name in ("speed", "eval", "memory") or result["measure"] == "decode"
     return result["status"] if shown and result["status"] != "ok" else ""
 
 
@@ -128,7 +170,7 @@ def _failures(results):
   for r in results:
     if r["status"] != "ok":
       key = r["row"], f"{r['inputs']}/{r['targets']}", r["status"], r["reason"]
-      met.setdefault(key, []).append(r["measure"])
+      met.setdefault(key, []).append(title(r["measure"], r["configuration"]))
   lines = [f"{row} at {lengths} ({', '.join(measures)}) {status}: {reason}."
            for (row, lengths, status, reason), measures in met.items()]
   return [""] + lines if lines else []

@@ -7,9 +7,9 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
-from synthesizer_mtf.tools.hugging_face_bridge import names
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 from synthesizer_mtf.tools.hugging_face_bridge import trained
+from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 from synthesizer_mtf.tools.hugging_face_bridge import weights
 from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
@@ -48,7 +48,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
   tokens.check(path, found.arch.vocab_size)
   reader = tf.train.load_checkpoint(path)
   shapes = reader.get_variable_to_shape_map()
-  table = names.weights(found.arch, lambda *place: found.scopes[place])
+  table = weight_names.weights(found.arch, lambda *place: found.scopes[place])
   sources = _sources(path, table, shapes)
   _check_rest(path, shapes, sources, found, leave_out)
   dtype = dtype or _dtype(reader, sources)
@@ -108,7 +108,7 @@ def _check_rest(path, shapes, sources, found, leave_out):
   """Raises a ValueError if a variable would be dropped that has an effect."""
   scopes = [f"{stack}/block_{block:03d}/layer_000/{cls}/"
             for (stack, block), cls in found.scopes.items()
-            if cls != names.SELF_ATTENTION]
+            if cls != weight_names.SELF_ATTENTION]
   used = set(sources.values())
   rest = [name for name in sorted(shapes)
           if name not in used and name != _STEP and

@@ -13,8 +13,8 @@ from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import model_gin
-from synthesizer_mtf.tools.hugging_face_bridge import names
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
+from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 from synthesizer_mtf.tools.hugging_face_bridge import weights
 import tqdm
 
@@ -48,7 +48,7 @@ def run(folder: str, output: str,
   arch = config.to_architecture(folder, settings, tied=_is_tied(settings))
   tokens = tokenizers.read(folder, settings)
   tokens.check(folder, arch.vocab_size)
-  table = names.weights(arch)
+  table = weight_names.weights(arch)
   _check(folder, table, found)
   dtype = _dtype(found)
   with folders.new(output) as new:
@@ -66,13 +66,13 @@ def run(folder: str, output: str,
 def _resolve_copies(folder, settings, found):
   """Takes out of `found` what repeats the embedding; returns notes.
 
-  What is left has `names.EMBEDDING`, and `names.HEAD` where it is a weight of its
-  own.
+  What is left has `weight_names.EMBEDDING`, and `weight_names.HEAD` where it is a
+  weight of its own.
   """
   notes = []
-  if found.pop(names.UNUSED, None):
-    notes.append(f"{names.UNUSED} is left out: no model has it.")
-  present = [name for name in (names.EMBEDDING, *names.EMBEDDING_COPIES)
+  if found.pop(weight_names.UNUSED, None):
+    notes.append(f"{weight_names.UNUSED} is left out: no model has it.")
+  present = [name for name in (weight_names.EMBEDDING, *weight_names.EMBEDDING_COPIES)
              if name in found]
   if present:
     embedding = found[present[0]]
@@ -80,18 +80,19 @@ def _resolve_copies(folder, settings, found):
       _check_same(found[name].file, name, present[0], found)
     for name in present:
       del found[name]
-    found[names.EMBEDDING] = embedding
-  if names.EMBEDDING not in found:
+    found[weight_names.EMBEDDING] = embedding
+  if weight_names.EMBEDDING not in found:
     return notes
   if _is_tied(settings):
-    if names.HEAD in found:
-      _check_same(found[names.HEAD].file, names.HEAD, names.EMBEDDING, found)
-      del found[names.HEAD]
-  elif settings["tie_word_embeddings"] and names.HEAD not in found:
+    if weight_names.HEAD in found:
+      _check_same(found[weight_names.HEAD].file, weight_names.HEAD,
+                  weight_names.EMBEDDING, found)
+      del found[weight_names.HEAD]
+  elif settings["tie_word_embeddings"] and weight_names.HEAD not in found:
     # Transformers 5 ties T5 1.1's as well, but does not scale.
-    found[names.HEAD] = found[names.EMBEDDING]
-    notes.append(f"{names.HEAD} is a copy of {names.EMBEDDING}, which Mesh "
-                 "TensorFlow would scale.")
+    found[weight_names.HEAD] = found[weight_names.EMBEDDING]
+    notes.append(f"{weight_names.HEAD} is a copy of {weight_names.EMBEDDING}, which "
+                 "Mesh TensorFlow would scale.")
   return notes
 
 

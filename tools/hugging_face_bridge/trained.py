@@ -15,7 +15,7 @@ from synthesizer_mtf.layers import cross_attention
 from synthesizer_mtf.synthesizers import dot_product
 from synthesizer_mtf.synthesizers import names as synthesizer_names
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
-from synthesizer_mtf.tools.hugging_face_bridge import names
+from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 import tensorflow.compat.v1 as tf
 
 _ADVICE = ("Hugging Face's T5 has no other; export a SavedModel instead, see "
@@ -121,7 +121,7 @@ def _check_stack(name, stack):
 
 def _blocks(name, stack):
   """The layers of each block."""
-  count = len(names.layers(name))
+  count = len(weight_names.layers(name))
   layers = stack.layer_stack.layers
   return [layers[i:i + count] for i in range(0, len(layers), count)]
 
@@ -130,7 +130,7 @@ def _check_attention(stacks, step):
   """Raises a ValueError unless all self-attention is V, and all blocks T5's."""
   others = {}
   for name, part in stacks.items():
-    wanted = names.layers(name)
+    wanted = weight_names.layers(name)
     for block, layers in enumerate(_blocks(name, part)):
       classes = [_class(layer) for layer in layers]
       if classes[1:] != wanted[1:]:

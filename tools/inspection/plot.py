@@ -47,6 +47,7 @@ def _histogram(axis, found, key):
     axis.text(0.98, 0.97, "\n".join(
         f"{name}: {'made to length' if each is None else f'{each:.1%} cut'}"
         for name, each in shares.items()), transform=axis.transAxes, ha="right",
-              va="top", fontsize="small")
+              va="top", fontsize="small",
+              bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8})
   beyond = " (longer ones at the right end)" if sizes.max() > most else ""
   axis.set_xlabel(f"tokens{beyond}")

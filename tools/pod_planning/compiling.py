@@ -21,6 +21,8 @@ _REMEDY = (
     + " ".join(f"{name}=={version}" for name, version in VERSIONS.items()))
 _ASK = ("import importlib.metadata as m\nfor name in ('jax', 'libtpu'):\n  try: "
         "print(name, m.version(name))\n  except m.PackageNotFoundError: pass")
+_MEMORY = re.compile(
+    r"\(([\d.]+)([GMK])\) exceeds available HBM \(([\d.]+)([GMK])\)")
 _SCRIPT = pathlib.Path(__file__).with_name("tpu_compiler.py")
 
 
@@ -59,6 +61,14 @@ class Compiler:
             f"--compile={environment} has {has}, but its interfaces are private, so "
             f"that it must be {name} {version}; {remedy}.")
 
+  def check_topology(self, topology: pods.Topology) -> None:
+    """Raises a CompilerError if the compiler does not know a topology."""
+    found = self._run(topology)
+    if found["status"] == "refused":
+      raise CompilerError(
+          f"--topology={topology.name}: {found['reason']}; name one that Google "
+          "offers, such as v3-32 or v5e:4x8.")
+
   def compile(self, program: bytes, topology: pods.Topology,
               keep: str | None = None,
               progress: Callable[[], None] = lambda: None) -> dict[str, Any]:
@@ -73,7 +83,8 @@ class Compiler:
 
     Returns:
       a dict: "status" is "compiled", with what `tpu_compiler.main` prints and
-      `modules.summarized` finds, or "refused", with "reason".
+      `modules.summarized` finds, or "refused", with "reason" and whether it is
+      "out_of_memory".
 
     Raises:
       CompilerError: the script and the versions of JAX and libtpu do not fit.
@@ -81,20 +92,24 @@ class Compiler:
     with tempfile.TemporaryDirectory() as folder:
       path = pathlib.Path(f"{keep}.hlo" if keep else os.path.join(folder, "step.hlo"))
       path.write_bytes(program)
-      output = pathlib.Path(folder, "output")
-      with open(output, "w", encoding="utf-8") as file:
-        process = subprocess.Popen(
-            [self._python, str(_SCRIPT), topology.compiler_name, str(topology.cores),
-             str(path)], stdout=file, stderr=subprocess.STDOUT)
-        try:
-          _wait(process, progress)
-        finally:
-          process.kill()
-          process.wait()
-      found = _result(output.read_text(encoding="utf-8"), process.returncode)
+      found = self._run(topology, str(path), progress=progress)
       if found["status"] == "compiled":
         found |= modules.summarized(pathlib.Path(f"{path}.txt").read_text("utf-8"))
       return found
+
+  def _run(self, topology, *path, progress=lambda: None):
+    """What the script says of a topology, or of a program for it."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+      process = subprocess.Popen(
+          [self._python, str(_SCRIPT), topology.compiler_name, str(topology.cores),
+           *path], stdout=output, stderr=subprocess.STDOUT)
+      try:
+        _wait(process, progress)
+      finally:
+        process.kill()
+        process.wait()
+      output.seek(0)
+      return _result(output.read(), process.returncode)
 
 
 def _wait(process, progress):
@@ -112,21 +127,21 @@ def _result(text, status):
   try:
     found = json.loads(lines[-1])
   except ValueError:
-    return {"status": "refused", "reason": (
+    return {"status": "refused", "out_of_memory": False, "reason": (
         f"the compiler ended with status {status}: {lines[-1]}")}
   if "unfit" in found:
     raise CompilerError(
         f"JAX and libtpu do not take the program as expected: {found['unfit']}; use "
         + ", ".join(f"{name} {version}" for name, version in VERSIONS.items()) + ".")
   if "refused" in found:
-    return {"status": "refused", "reason": _sentence(found["refused"])}
+    return {"status": "refused", "reason": _sentence(found["refused"]),
+            "out_of_memory": bool(_MEMORY.search(found["refused"]))}
   return {"status": "compiled", **found}
 
 
 def _sentence(message):
   """The compiler's reason: of the layer where it names one, and of the memory."""
-  memory = re.search(r"\(([\d.]+)([GMK])\) exceeds available HBM \(([\d.]+)([GMK])\)",
-                     message)
+  memory = _MEMORY.search(message)
   if memory:
     needed, has = (float(memory[i]) * {"G": 1, "M": 2**-10, "K": 2**-20}[memory[i + 1]]
                    for i in (1, 3))

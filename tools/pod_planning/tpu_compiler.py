@@ -5,10 +5,11 @@ package, whose TensorFlow wants other versions:
 
   python tpu_compiler.py v3:4x4 32 A.hlo
 
-compiles a file, a serialized HloModuleProto, for all cores of the topology. It prints
-a line of JSON: what the compiler says of it; "refused" with the compiler's words,
-where it does not compile it; or "unfit" with its words, where this script does not
-fit the versions of JAX and libtpu, whose interfaces for this are private.
+compiles a file, a serialized HloModuleProto, for all cores of the topology; without a
+file it only looks for the topology. It prints a line of JSON: what the compiler says;
+"refused" with the compiler's words, where it knows no such topology or does not compile
+the file; or "unfit" with its words, where this script does not fit the versions of JAX
+and libtpu, whose interfaces for this are private.
 """
 
 import json
@@ -37,13 +38,13 @@ except ImportError as error:
   sys.exit(1)
 
 
-def main(topology: str, cores: str, path: str) -> None:
+def main(topology: str, cores: str, path: str | None = None) -> None:
   """Compiles a file and prints what the compiler says.
 
   Args:
     topology: as libtpu takes it, such as "v3:4x4".
     cores: how many of its cores run the program.
-    path: of a serialized HloModuleProto.
+    path: of a serialized HloModuleProto; None only looks for the topology.
   """
   start = time.time()
   print(json.dumps({
@@ -58,6 +59,8 @@ def _compiled(topology, cores, path):
         platform="tpu", topology_name=topology).devices)
   except Exception as error:  # JAX raises one for all that libtpu does not know.
     return {"refused": f"libtpu knows no topology {topology}: {error}"}
+  if path is None:
+    return {}
   # In the order in which Mesh TensorFlow numbers them.
   devices.sort(key=lambda device: (*device.coords, device.core_on_chip))
   with open(path, "rb") as file:

@@ -50,7 +50,8 @@ def plot(folder: pathlib.Path) -> pathlib.Path:
     ValueError: there are none, or `study_report.read` finds a mistake.
   """
   known = [(study, path) for study in studies.STUDIES.values()
-           if (path := folder / f"{study.name}.jsonl").exists()]
+           if not study.is_map
+           and (path := folder / f"{study.name}.jsonl").exists()]
   if not known:
     raise checks.Error(f"--results is {str(folder)!r} but holds no lines of a study; "
                        "give the folder of files such as warm_start.jsonl.")

@@ -13,7 +13,7 @@ import os
 import pathlib
 from typing import Any
 
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.reproduction import tables
 
@@ -63,8 +63,8 @@ class Settings:
 def launch(settings: Settings, model_dir: results.Folder, gin_files: Iterable[str],
            params: Params) -> list[str]:
   """A command of the launcher, to which the user's choices are added."""
-  return [*commands.launcher(), f"--model_dir={model_dir}", *settings.flags,
-          *commands.flags([*gin_files, *settings.gin_files], params),
+  return [*pipeline.launcher(), f"--model_dir={model_dir}", *settings.flags,
+          *pipeline.flags([*gin_files, *settings.gin_files], params),
           *(f"--gin_param={param}" for param in settings.gin_params)]
 
 
@@ -216,8 +216,8 @@ class Run:
     self._columns = [c for c in table.columns if c.task == task]
     self._commands = Commands(table, row, task, "laptop", settings)
 
-  def stages(self) -> list[commands.Stage]:
-    """The `commands.Stage`s, in order."""
+  def stages(self) -> list[pipeline.Stage]:
+    """The `pipeline.Stage`s, in order."""
     return ([self._pretrain()] if self._pretrained else []) + [
         self._train(), self._evaluate()]
 
@@ -237,7 +237,7 @@ class Run:
 
   def _pretrain(self):
     model_dir, steps = self._pretrained, self._settings.steps
-    return commands.Stage(
+    return pipeline.Stage(
         f"pre-train {self.name}",
         self._commands.pretrain(model_dir, self._training(steps)),
         model_dir.with_suffix(".log"),
@@ -250,7 +250,7 @@ class Run:
       start = self._settings.steps
       params["utils.run.init_checkpoint"] = str(
           self._pretrained / f"model.ckpt-{start}")
-    return commands.Stage(
+    return pipeline.Stage(
         f"train {self.name}",
         self._commands.train(self.model_dir, params),
         pathlib.Path(f"{self.model_dir}.log"),
@@ -265,7 +265,7 @@ class Run:
             "mesh_train_dataset_fn.seed": self.seed}
 
   def _evaluate(self):
-    return commands.Stage(
+    return pipeline.Stage(
         f"evaluate {self.name}",
         self._commands.evaluate(
             self.model_dir, {"eval_checkpoint_step": self.step}),
@@ -326,4 +326,4 @@ def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
 def shown(command: list[str]) -> str:
   """A command with the launcher's bare name, as one types it elsewhere."""
   name = os.path.basename(command[0])
-  return commands.shown([name, *command[1:]])
+  return pipeline.shown([name, *command[1:]])

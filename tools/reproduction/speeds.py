@@ -7,7 +7,7 @@ whatever else the machine does slows them alike.
 from collections.abc import Iterable
 from typing import Any
 
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
@@ -56,7 +56,7 @@ def _row(table, row, settings):
   of_row = plan.Commands(table, row, task, "laptop", settings)
   bindings = [f"include '{path}'" for path in of_row.files(task)]
   bindings += [flag.split("=", 1)[1]
-               for flag in commands.flags([], of_row.params(task))]
+               for flag in pipeline.flags([], of_row.params(task))]
   bindings += settings.gin_params
   return attentions.Row(
       row.name, "ours", lambda stack, length: bindings * (stack == "encoder"))

@@ -5,6 +5,8 @@ seeds, and what is compared is how well they do. Its sizes and data are in
 `gin/studies/`; the files that the gin files ask for are in `docs/results/README.md`.
 """
 
+from synthesizer_mtf.tools.reproduction import ability_study
+from synthesizer_mtf.tools.reproduction import lra
 from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.reproduction.study_types import Evaluation
 from synthesizer_mtf.tools.reproduction.study_types import Row
@@ -64,7 +66,7 @@ _WARM_START = Study(
            (0.1, 0.6)),
      Row("R from scratch", ("attention/r.gin",), {
          "SyntheticAttention.relative_attention_type": "bias_shared"})),
-    Start("pretrained_v", ("studies/pretraining.gin", "attention/v.gin"),
+    start=Start("pretrained_v", ("studies/pretraining.gin", "attention/v.gin"),
           10000))
 
 _PERPLEXITIES = Evaluation(
@@ -135,7 +137,7 @@ _FINETUNING = Study(
     tuple(_plain({"BoolQ, accuracy": (6, "BoolQ"),
                   "Rotten Tomatoes, accuracy": (5, "SST")}, "V D R D+V R+V",
                  _from_span_corruption)),
-    _SPAN_CORRUPTION)
+    start=_SPAN_CORRUPTION)
 
 
 def _encoder(row):
@@ -168,6 +170,21 @@ _BLOCKS = Study(
      _blocks("R in the encoder", "R", "V"), _blocks("R in the decoder", "V", "R"),
      _FLOOR))
 
+
+def _listops(name):
+  paper = lra.ROWS[name].paper.get("ListOps")
+  return Row(name, params={"encoder/synthesizer_stack.attention": name},
+             paper={} if paper is None else {"accuracy": paper})
+
+
+_LISTOPS = Study(
+    "listops", "Short ListOps (Long Range Arena)",
+    (Task("listops", "studies/listops.gin", (Evaluation(
+        (Score("accuracy", "eval/synth_lra_listops/accuracy",
+               paper="LRA, 500 to 2,000 words"),),
+        params={"utils.run.batch_size": 100}),), 1000, looks=2),),
+    tuple(map(_listops, lra.ROWS)), needs_data=False)
+
 STUDIES = {study.name: study for study in (
     _WARM_START, _SPAN_CORRUPTION, _LANGUAGE_MODELING, _TRANSLATION, _FINETUNING,
-    _ENCODERS, _BLOCKS)}
+    _ENCODERS, _BLOCKS, _LISTOPS, ability_study.STUDY)}

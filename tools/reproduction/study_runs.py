@@ -8,7 +8,7 @@ import statistics
 from typing import Any
 from typing import NamedTuple
 
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import study_types
@@ -20,8 +20,8 @@ _PARTS = 50
 
 
 class _Checkpoint(NamedTuple):
-  """What a warm row starts from, and the `commands.Stage` that trains it."""
-  stage: commands.Stage
+  """What a warm row starts from, and the `pipeline.Stage` that trains it."""
+  stage: pipeline.Stage
   model_dir: pathlib.Path
   step: int
 
@@ -62,8 +62,8 @@ class Run:
   def name(self) -> str:
     return f"{self.row.name} seed {self.seed}"
 
-  def stages(self) -> list[commands.Stage]:
-    """The `commands.Stage`s, in order."""
+  def stages(self) -> list[pipeline.Stage]:
+    """The `pipeline.Stage`s, in order."""
     start = [self._start.stage] if self.row.is_warm else []
     return [*start, self._train(), *map(self._evaluate, self._task.evaluations)]
 
@@ -103,7 +103,8 @@ class Run:
 
   def _scores(self, evaluation, step):
     """What one evaluation has left of a step, a dict from names to floats."""
-    found = results.scores(self.model_dir / evaluation.folder, step)
+    folder = self.model_dir / evaluation.folder
+    found = results.teacher_forced(folder, step) | results.scores(folder, step)
     return {evaluation.key(score): found[score.name]
             for score in evaluation.scores if score.name in found}
 
@@ -120,7 +121,7 @@ class Run:
                 self._folder.parent / start.name, self._settings)
       return _Checkpoint(run._train(), run.model_dir, run.step)
     model_dir, steps = self._folder / start.name, self._settings.steps or start.steps
-    return _Checkpoint(commands.Stage(
+    return _Checkpoint(pipeline.Stage(
         f"train {start.name}",
         self._launch(model_dir, start.gin_files, _training(1, steps, steps // 10)),
         model_dir.with_suffix(".log"),
@@ -128,7 +129,7 @@ class Run:
                        model_dir, steps)
 
   def _train(self):
-    return commands.Stage(
+    return pipeline.Stage(
         f"train {self.name}",
         self._launch(self.model_dir, self._files(), {
             **self._params(),
@@ -141,7 +142,7 @@ class Run:
     folder = evaluation.folder
     places = {"utils.run.eval_summary_dir": str(
         self.model_dir / folder / "validation_eval")} if folder else {}
-    return commands.Stage(
+    return pipeline.Stage(
         f"evaluate {self.name}{f', {folder}' if folder else ''}",
         self._launch(
             self.model_dir, [*self._files(), *evaluation.gin_files], {
@@ -155,7 +156,7 @@ class Run:
     return [self._task.gin_file, *self.row.gin_files]
 
   def _params(self):
-    params = dict(self.row.params)
+    params = {**self._task.params, **self.row.params}
     if self.row.is_warm:
       params["warm_start.checkpoint"] = str(
           self._start.model_dir / f"model.ckpt-{self._start.step}")
@@ -199,4 +200,4 @@ def runs(study: study_types.Study, rows: Iterable[study_types.Row],
   folder = pathlib.Path(output_dir) / study.name
   return [Run(study, row, task, seed, folder, settings)
           for seed in seeds for task in study.tasks for row in rows
-          if settings.task in (None, task.name)]
+          if settings.task in (None, task.name) and task.name not in row.not_on]

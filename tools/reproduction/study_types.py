@@ -52,12 +52,16 @@ class Task(NamedTuple):
     evaluations: of each run.
     steps: of the training.
     looks: at how many places of the training the validation is looked at.
+    params: gin bindings.
+    chance: the score of guessing; None where nobody asks.
   """
   name: str
   gin_file: str
   evaluations: tuple[Evaluation, ...]
   steps: int
   looks: int = 4
+  params: Mapping[str, object] = {}
+  chance: float | None = None
 
   def scores(self) -> Iterator[tuple[str, Score]]:
     """Yields the scores with their names in the lines."""
@@ -82,6 +86,7 @@ class Row(NamedTuple):
     annealing: from and to which share of the training the weights of a mixture
       move; None where they don't.
     paper: the figures of arXiv:2005.00743, by the titles of scores.
+    not_on: the names of tasks that it cannot do.
   """
   name: str
   gin_files: tuple[str, ...] = ()
@@ -89,6 +94,7 @@ class Row(NamedTuple):
   is_warm: bool = False
   annealing: tuple[float, float] | None = None
   paper: Mapping[str, float] = {}
+  not_on: tuple[str, ...] = ()
 
 
 class Start(NamedTuple):
@@ -112,6 +118,7 @@ class Study(NamedTuple):
     title: of its page.
     tasks: what each row is trained on, each by itself.
     rows: the models; the first is what the others are compared with.
+    needs_data: whether its texts are named by a gin file of the user's.
     start: where warm rows start from: a `Start`, or another study, whose row of the
       same name and seed has been trained on its first task; or None.
   """
@@ -119,4 +126,10 @@ class Study(NamedTuple):
   title: str
   tasks: tuple[Task, ...]
   rows: tuple[Row, ...]
+  needs_data: bool = True
   start: "Start | Study | None" = None
+
+  @property
+  def is_map(self) -> bool:
+    """Whether all tasks have a chance level, so that a map of them can be drawn."""
+    return all(task.chance is not None for task in self.tasks)

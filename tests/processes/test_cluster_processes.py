@@ -44,7 +44,7 @@ class Processes:
     """Starts one process; its output goes to MODEL_DIR.TASK.log."""
     files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
              "learning_rate_schedules/constant_0_001.gin", gin_file]
-    words = [f"--model_dir={model_dir}"]
+    words = [f"--model_dir={model_dir}", "--verbosity=1"]
     words += [f"--gin_file={name}" for name in files]
     words += [f"--gin_param={b}" for b in [*self._bindings, *bindings]]
     variables = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}

@@ -27,7 +27,7 @@ def fixture_outcome(tmp_path_factory):
       [sys.executable, "-m", "synthesizer_mtf.tools.benchmark",
        *(f"--{k}={v}" for k, v in {**TINY, "inputs": 520}.items()),
        "--rows=R,Synthesizer:random_plus_alpha,floor",
-       "--steps=2", "--warmup=1", "--decode_steps=1", "--breakdown",
+       "--steps=2", "--warmup=1", "--decode_steps=1", "--breakdown", "--beam=1,2",
        *(f"--{kind}={path}" for kind, path in paths.items())],
       capture_output=True, text=True, check=False, timeout=300)
   assert process.returncode == 0, process.stderr
@@ -44,7 +44,7 @@ def of_measure(rows, measure):
 def test_each_row_and_measure_is_in_the_json_lines(outcome):
   _, rows, _, _ = outcome
   assert [(r["measure"], r["row"]) for r in rows] == [
-      (measure, row) for measure in ("train", "eval", "decode")
+      (measure, row) for measure in ("train", "eval", "decode", "decode")
       for row in ("SelfAttention", "R", "Synthesizer:random_plus_alpha", "floor")]
 
 
@@ -89,6 +89,8 @@ def test_the_parts_of_a_training_step_add_up_to_its_time(outcome):
   for row in traced.values():
     assert row["measure"] == "train" and min(row["parts_seconds"].values()) > 0
     assert sum(row["parts_seconds"].values()) == pytest.approx(row["median_seconds"])
+    assert 0 < row["products_seconds"] < row["median_seconds"]
+    assert row["bare_products_seconds"] > 0
   table = process.stdout.partition("| cross-attention |")[2]
   assert [line.split()[1] for line in table.splitlines()[2:5]] == list(traced)
 
@@ -118,6 +120,7 @@ def test_the_table_has_a_line_for_each_row_and_the_header_the_machine(outcome):
   assert rows[0]["machine"]["cpu"] in process.stdout
   assert "tensorflow 2." in process.stdout
   assert "train 520/6" in process.stderr  # The progress bar.
+  assert "greedy, batch 3" in process.stdout and "beam 2, batch 3" in process.stdout
 
 
 def test_the_csv_holds_the_same_rows(outcome):

@@ -1,7 +1,7 @@
 """En-De pairs from babel's CLDR tables: names of countries, languages, dates.
 
-Single names are learned by heart, so most of what can be right on names held
-out are those made of parts: languages of countries, amounts and dates.
+A model learns single names by heart. So on held-out names it mostly gets those right
+that have parts: languages of countries, amounts and dates.
 """
 
 import datetime
@@ -24,7 +24,7 @@ Pair = tuple[str, str]  # English, German.
 def pairs() -> list[Pair]:
   """Returns all pairs (English, German), sorted, each English name once.
 
-  Names which are the same in both languages are left out: copying scores 0.
+  Names that are equal in both languages are left out, so that copying scores 0.
   """
   found = {}
   for source, target in itertools.chain(
@@ -92,7 +92,7 @@ def _amounts():
         target = units.format_unit(amount, unit, locale=GERMAN)
       except units.UnknownUnitError:
         break
-      if unit not in source + target:  # babel's stopgap for want of a pattern.
+      if unit not in source + target:  # babel's fallback without a pattern.
         yield source, target
 
 
@@ -105,5 +105,5 @@ def _dates():
 
 
 def _clean(name):
-  """Plain spaces: CLDR writes narrow and no-break spaces and soft hyphens."""
+  """Normalizes CLDR's narrow and no-break spaces, and its soft hyphens."""
   return " ".join(name.replace("\u00ad", "").split())

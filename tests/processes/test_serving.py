@@ -1,5 +1,6 @@
 """Exported models, loaded by TensorFlow alone, decode as the trainer does."""
 
+import http.client
 import json
 import subprocess
 import sys
@@ -9,7 +10,10 @@ import numpy as np
 import pytest
 import seqio
 from support import cases
+from support import clients
+from support import documents
 from support import models
+from support import ports
 from support.launching import decoded
 from synthesizer_mtf import notation
 import tensorflow.compat.v1 as tf
@@ -188,3 +192,45 @@ def test_beam_search_answers_or_refuses_requests_of_any_size(trainer, served):
   assert texts[1].startswith(read) and 0 < len(read) < len(texts[1])
   assert "Dataset had more than one element" in served(saved, ["a"] * 3)
   assert "Dataset was empty" in served(saved, [])
+
+
+@pytest.fixture
+def server(tmp_path):
+  """A function that starts the server of docs/serving.md; returns its port."""
+  script = tmp_path / "serve.py"
+  script.write_text(next(text for language, text in documents.blocks("docs/serving.md")
+                         if "ThreadingHTTPServer" in text))
+  processes = []
+
+  def start(saved):
+    port = ports.free_ports(1)[0]
+    processes.append(subprocess.Popen(
+        [sys.executable, script, saved, str(port)], stdout=subprocess.PIPE, text=True))
+    assert processes[0].stdout.readline() == "ready\n"
+    return port
+
+  yield start
+  for process in processes:
+    process.terminate()
+    process.communicate()
+
+
+def test_the_server_of_the_page_loses_nothing_of_eight_clients(trainer, served, server):
+  saved = trainer.make(*attentions(["V"]), "utils.run.batch_size = 8").export()
+  texts = ["the statement", "a list of names", "", "so good", "all others"]
+  expected = dict(zip(texts, served(saved, texts)["outputs"]))
+  port = server(saved.rpartition("/")[0])
+  outcomes = clients.run(port, texts, clients=8, seconds=3)
+  assert len(outcomes) > 16
+  for outcome in outcomes:
+    assert outcome.status == 200
+    assert [p["outputs"] for p in outcome.answer["predictions"]] == [
+        expected[outcome.text]]
+  connection = http.client.HTTPConnection("localhost", port, timeout=60)
+  status, answer = clients.ask(connection, {"instances": texts * 3})  # Two batches.
+  assert status == 200
+  assert [p["outputs"] for p in answer["predictions"]] == [*expected.values()] * 3
+  for wrong in (b"no JSON", [], {}, {"instances": []}, {"instances": [1]},
+                {"instances": "text"}, {"instances": ["\ud800"]}, b""):
+    assert clients.ask(connection, wrong) == (
+        400, {"error": 'Send {"instances": ["a text", "another"]}.'})

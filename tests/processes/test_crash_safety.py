@@ -3,7 +3,7 @@
 Each restart goes on from the newest checkpoint that was complete when the kill struck,
 which is found by reading all of them to the last byte.
 
-  CRASH_KILLS=20 CRASH_SEED=0 python -m pytest -s tests/commands/test_crash_safety.py
+  CRASH_KILLS=20 CRASH_SEED=0 python -m pytest -s tests/processes/test_crash_safety.py
 
 kills it more often, and prints each kill.
 """

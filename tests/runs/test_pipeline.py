@@ -4,12 +4,12 @@ import subprocess
 import sys
 
 import pytest
-from synthesizer_mtf.runs import commands
+from synthesizer_mtf.runs import pipeline
 
 _CLAIM = """
 import pathlib, sys
-from synthesizer_mtf.runs import commands
-commands.claim(pathlib.Path(sys.argv[1]), {"steps": 1})
+from synthesizer_mtf.runs import pipeline
+pipeline.claim(pathlib.Path(sys.argv[1]), {"steps": 1})
 print("claimed", flush=True)
 sys.stdin.read()
 """
@@ -22,13 +22,13 @@ def test_a_folder_belongs_to_one_process_until_it_is_killed(tmp_path):
     assert other.stdout.readline() == "claimed\n"
     with pytest.raises(ValueError, match=(
         f"`--output_dir` is '{folder}', where process {other.pid} on .* is at work")):
-      commands.claim(folder, {"steps": 1})
+      pipeline.claim(folder, {"steps": 1})
     other.kill()
-  commands.claim(folder, {"steps": 1})
-  commands.claim(folder, {"steps": 1})
+  pipeline.claim(folder, {"steps": 1})
+  pipeline.claim(folder, {"steps": 1})
 
 
 def test_a_folder_keeps_its_settings(tmp_path):
-  commands.claim(tmp_path, {"steps": 1})
+  pipeline.claim(tmp_path, {"steps": 1})
   with pytest.raises(ValueError, match="'steps': 1}, not {'steps': 2}; remove it"):
-    commands.claim(tmp_path, {"steps": 2})
+    pipeline.claim(tmp_path, {"steps": 2})

@@ -1,7 +1,7 @@
-"""Commands to run one after another, and which of them are done already.
+"""Commands to run one after another, and checks of which are done already.
 
-Whether a stage is done is read from what it leaves: checkpoints, event files
-and predictions. So what was stopped at any place goes on from there.
+The results of a stage show whether it is done: checkpoints, event files and
+predictions. So a run that was stopped anywhere resumes there.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Stage:
     command: a list of strings.
     log: the file for its output.
     is_done: a function without arguments.
-    steps: a range, or None if it does not count steps.
+    steps: a range, or None if the command does not count steps.
   """
   title: str
   command: list[str]
@@ -43,7 +43,7 @@ class Stage:
     """Runs the command.
 
     Raises:
-      process.CommandError: it fails, or leaves no result.
+      process.CommandError: the command fails, or has no result.
     """
     print(f"\n{shown(self.command)}", flush=True)
     process.run(self.command, self.log, self.title, self.steps)
@@ -55,7 +55,7 @@ class Stage:
         self.command, self.log, self.title, self.steps, share)
 
   def check(self) -> None:
-    """Raises a `process.CommandError` if the command has left no result."""
+    """Raises a `process.CommandError` if the command has no result."""
     if not self.is_done():
       raise process.CommandError(
           f"{self.title} left no result. The last lines of {self.log}:\n\n"
@@ -63,13 +63,16 @@ class Stage:
 
 
 def launcher() -> list[str]:
-  """Returns the command that a user types, as found beside this Python."""
+  """Returns the command that a user types, from the folder of this Python.
+
+  It logs everything, because `results.losses` reads the loss of each step from the log.
+  """
   name = "synthesizer_mesh_transformer"
   script = shutil.which(os.path.join(os.path.dirname(sys.executable), name))
   if script is None:
-    return [sys.executable, "-m", "synthesizer_mtf.launcher"]
+    return [sys.executable, "-m", "synthesizer_mtf.launcher", "--verbosity=1"]
   shorter = os.path.relpath(script)
-  return [script if shorter.startswith(os.pardir) else shorter]
+  return [script if shorter.startswith(os.pardir) else shorter, "--verbosity=1"]
 
 
 def flags(gin_files: Iterable[str | pathlib.Path],
@@ -79,7 +82,7 @@ def flags(gin_files: Iterable[str | pathlib.Path],
   Args:
     gin_files: a list of paths.
     params: a dict from gin's parameters to values that JSON can write, or to
-      strings that begin with "@" or "%", which gin is to read as such.
+      references, strings that begin with "@" or "%".
   """
   return [*(f"--gin_file={path}" for path in gin_files),
           *(f"--gin_param={name} = {_gin_value(value)}"
@@ -89,13 +92,13 @@ def flags(gin_files: Iterable[str | pathlib.Path],
 def _gin_value(value):
   if isinstance(value, str) and value[:1] in ("@", "%"):
     return value
-  # gin reads Python, in which JSON's names of these three have no meaning.
+  # gin reads Python, which does not know JSON's true, false and null.
   odd = isinstance(value, (bool, type(None)))
   return repr(value) if odd else json.dumps(value)
 
 
 def shown(command: list[str]) -> str:
-  """Returns a command as one would type it, on lines of about 80 columns."""
+  """Returns a command as a user would type it, on lines of about 80 columns."""
   lines = ["$"]
   for word in map(shlex.quote, command):
     if len(lines[-1]) + len(word) > 77 and lines[-1].strip("$ "):
@@ -105,10 +108,10 @@ def shown(command: list[str]) -> str:
 
 
 def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
-  """Remembers the settings of a folder, which is this process's until it ends.
+  """Locks a folder until this process ends, and stores its settings.
 
   Args:
-    folder: a `pathlib.Path`, which is made where it is missing.
+    folder: a `pathlib.Path`; it is made if missing.
     settings: a dict that JSON can write.
 
   Raises:

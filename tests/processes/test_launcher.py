@@ -70,15 +70,17 @@ def test_eval_writes_predictions_and_metrics(launcher):
 
 
 @pytest.mark.parametrize("how", ["beam_search", "sample_decode"])
-def test_infer_decodes_a_file(launcher, how):
+def test_infer_decodes_a_file_and_says_how_long_decodes_can_be(launcher, how):
   source = launcher.folder / "words.txt"
   source.write_text("\n".join(launcher.words[:3]) + "\n")
   output = launcher.folder / f"{how}.txt"
   done = launcher("infer.gin", f"{how}.gin", bindings=[
       "infer_checkpoint_step = 4", f"input_filename = '{source}'",
-      f"output_filename = '{output}'", "utils.run.batch_size = 4"])
+      f"output_filename = '{output}'", "utils.run.batch_size = 4",
+      "synthesizer_decode_length.tokens = 3"])
   assert done.returncode == 0, done.stderr[-3000:]
   assert len(decoded(output.with_name(f"{how}.txt-4"))) == 3
+  assert "Decodes have at most 3 tokens" in done.stderr
 
 
 def test_an_exported_model_decodes_as_the_trainer(launcher):

@@ -73,6 +73,8 @@ def test_only_a_python_that_editdistance_has_no_wheel_for_gets_the_stand_in(clon
      "https://uv"),
     ({"PIP_FIND_LINKS": "/a /b"}, "UV_FIND_LINKS", "/a,/b"),
     ({"PIP_NO_CACHE_DIR": "off"}, "UV_NO_CACHE", None),
+    ({"PIP_TRUSTED_HOST": "a b:80"}, "UV_INSECURE_HOST", "a b:80"),
+    ({"PIP_TIMEOUT": "60"}, "UV_HTTP_TIMEOUT", "60"),
     ({"PIP_INDEX_URL": "https://a", "UV_DEFAULT_INDEX": "https://uv"},
      "UV_DEFAULT_INDEX", "https://uv"),
     ({"PIP_CONFIG_FILE": "pip.conf"}, "UV_DEFAULT_INDEX", "https://conf/simple"),

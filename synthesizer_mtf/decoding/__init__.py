@@ -1,0 +1,1 @@
+"""Decoding: the loops that generate one token at a time."""

@@ -1,0 +1,50 @@
+"""The best tokens of each row of logits, without a normalized copy of the logits.
+
+The vocabulary is cut into pieces. The n best tokens are in the n pieces with the
+greatest maxima. So one pass over the logits finds these pieces, and only they are
+sorted. Equal values are ordered by index, as in `tf.math.top_k`.
+"""
+
+import tensorflow.compat.v1 as tf
+
+_PIECE = 128
+
+
+def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+  """As `tf.math.top_k`, but faster for small k and a large vocabulary.
+
+  Args:
+    x: <float>[rows, vocab]
+    k: an integer.
+
+  Returns:
+    <float>[rows, k], the greatest values, and <int32>[rows, k], their indices.
+  """
+  rows, size = x.shape.as_list()
+  pieces = size // _PIECE
+  if size % _PIECE or pieces <= 2 * k:
+    return tf.math.top_k(x, k)
+  x = tf.reshape(x, [rows, pieces, _PIECE])
+  _, piece = tf.math.top_k(tf.reduce_max(x, -1), k)
+  # Sorted by index, which decides between equal values.
+  piece = tf.sort(piece, -1)
+  best, index = tf.math.top_k(
+      tf.reshape(tf.gather(x, piece, batch_dims=1), [rows, k * _PIECE]), k)
+  first = tf.gather(piece, index // _PIECE, batch_dims=1)
+  return best, first * _PIECE + index % _PIECE
+
+
+def log_sum_exp(x: tf.Tensor, greatest: tf.Tensor,
+                where: tf.Tensor) -> tf.Tensor:
+  """The logarithm of each row's sum of exponentials, from TensorFlow's softmax.
+
+  Args:
+    x: <float32>[rows, vocab]
+    greatest: <float32>[rows, 1], the greatest value of each row.
+    where: <int32>[rows, 1], its index.
+
+  Returns:
+    <float32>[rows, 1]
+  """
+  return greatest - tf.math.log(
+      tf.gather(tf.nn.softmax(x), where, batch_dims=1))

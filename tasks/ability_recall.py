@@ -1,0 +1,183 @@
+"""To find by content: which value stood after this key, what followed this symbol?
+
+`synth_ability_recall` is multi-query associative recall (MQAR, Zoology,
+arXiv:2312.04927), `synth_ability_two_hops` has to look up what it has looked up,
+`synth_ability_induction` shows a piece of the text again (arXiv:2209.11895), all three
+for decoder-only models. `synth_ability_look_up` asks an encoder-decoder, whose
+cross-attention compares tokens whatever the self-attention does.
+"""
+
+import gin
+import numpy as np
+from synthesizer_mtf import checks
+from synthesizer_mtf.tasks import ability
+
+FIRST = ability.FIRST
+
+
+class _Pairs(ability.Ability):
+  """Keys, each with its value, and questions for some of them."""
+
+  def __init__(self, name: str, pairs: int, shortest: int | None, questions: int,
+               alphabet: int) -> None:
+    super().__init__(f"{name}.pairs", pairs, shortest)
+    checks.check_whole(f"{name}.questions", questions)
+    checks.check_whole(f"{name}.alphabet", alphabet, 2)
+    ability.check_at_most(f"{name}.pairs", pairs, f"{name}.alphabet", alphabet)
+    self.questions, self.alphabet = questions, alphabet
+
+  def _choose(self, rng, count, size, number):
+    """Different symbols of the alphabet with this number, <int>[count, size]."""
+    chosen = ability.choose(rng, count, self.alphabet, size)
+    return FIRST + number * self.alphabet + chosen
+
+  def _ask(self, rng, count, size, keys, values):
+    """Keys, any of them again, and their values, <int>[count, questions]."""
+    asked = rng.integers(size, size=(count, self.questions))
+    return (np.take_along_axis(keys, asked, axis=1),
+            np.take_along_axis(values, asked, axis=1))
+
+  def different(self, size: int) -> float:
+    return ability.arrangements(self.alphabet, size) ** 2
+
+  @property
+  def chance(self) -> float:
+    """To guess one of the values."""
+    return float(np.mean([1 / size for size in self.sizes]))
+
+  @property
+  def symbols(self) -> list[str]:
+    return ability.numbered("kv", self.alphabet)
+
+
+@gin.configurable("ability_recall", module="synthesizer_mtf.tasks")
+class Recall(_Pairs):
+  """k3 v7 k1 v2 ... k1 [v2] k3 [v7] ...: what is in brackets is asked for.
+
+  In an example keys are different, and so are values. Unlike Zoology's, keys are asked
+  at random, any of them more than once, right after the pairs.
+  """
+
+  def __init__(self, pairs: int = 8, shortest: int | None = None, questions: int = 8,
+               alphabet: int = 16) -> None:
+    """Declares the sizes.
+
+    Args:
+      pairs: of a key and a value.
+      shortest: the smallest number of pairs; None for `pairs` in each example.
+      questions: in an example.
+      alphabet: how many keys there are, and how many values.
+    """
+    super().__init__("ability_recall", pairs, shortest, questions, alphabet)
+
+  def draw(self, rng: np.random.Generator, count: int, size: int) -> ability.Rows:
+    keys, values = (self._choose(rng, count, size, number) for number in (0, 1))
+    asked, answers = self._ask(rng, count, size, keys, values)
+    return {"targets": np.concatenate([
+        -ability.interleave(keys, values),
+        ability.interleave(-asked, answers)], axis=1)}
+
+
+@gin.configurable("ability_two_hops", module="synthesizer_mtf.tasks")
+class TwoHops(_Pairs):
+  """m3 v7 k1 m3 ... k1 [v7] ...: from a key to a middle, and from there to a value.
+
+  The two pairs of a key stand anywhere among the others.
+  """
+
+  def __init__(self, pairs: int = 6, shortest: int | None = None, questions: int = 6,
+               alphabet: int = 16) -> None:
+    """Declares the sizes.
+
+    Args:
+      pairs: of a key and its middle, and as many of a middle and its value.
+      shortest: the smallest number of pairs; None for `pairs` in each example.
+      questions: in an example.
+      alphabet: how many keys, middles and values there are, each.
+    """
+    super().__init__("ability_two_hops", pairs, shortest, questions, alphabet)
+
+  def draw(self, rng: np.random.Generator, count: int, size: int) -> ability.Rows:
+    keys, middles, values = (
+        self._choose(rng, count, size, number) for number in range(3))
+    asked, answers = self._ask(rng, count, size, keys, values)
+    pairs = np.stack([np.concatenate([keys, middles], axis=1),
+                      np.concatenate([middles, values], axis=1)], axis=2)
+    order = ability.choose(rng, count, 2 * size, 2 * size)
+    pairs = np.take_along_axis(pairs, order[:, :, None], axis=1)
+    return {"targets": np.concatenate([
+        -pairs.reshape(count, -1), ability.interleave(-asked, answers)], axis=1)}
+
+  @property
+  def symbols(self) -> list[str]:
+    return ability.numbered("kmv", self.alphabet)
+
+
+@gin.configurable("ability_look_up", module="synthesizer_mtf.tasks")
+class LookUp(_Pairs):
+  """inputs: k3 v7 k1 v2 ...; targets: k1 [v2] k3 [v7] ..."""
+  features = ("inputs", "targets")
+
+  def __init__(self, pairs: int = 8, shortest: int | None = None, questions: int = 8,
+               alphabet: int = 16) -> None:
+    """Declares the sizes; see `Recall`."""
+    super().__init__("ability_look_up", pairs, shortest, questions, alphabet)
+
+  def draw(self, rng: np.random.Generator, count: int, size: int) -> ability.Rows:
+    keys, values = (self._choose(rng, count, size, number) for number in (0, 1))
+    asked, answers = self._ask(rng, count, size, keys, values)
+    return {"inputs": ability.interleave(keys, values),
+            "targets": ability.interleave(-asked, answers)}
+
+
+@gin.configurable("ability_induction", module="synthesizer_mtf.tasks")
+class Induction(ability.Ability):
+  """a5 a2 a9 a1 a7 ... a2 [a9] [a1] ...: a piece of the text, from anywhere, again.
+
+  The symbols of the text are different, so that each has one successor.
+  """
+
+  def __init__(self, length: int = 16, shortest: int | None = None, piece: int = 8,
+               alphabet: int = 16) -> None:
+    """Declares the sizes.
+
+    Args:
+      length: of the text, before the piece.
+      shortest: the smallest length; None for `length` in each example.
+      piece: how many symbols come again; all but the first are asked for.
+      alphabet: how many symbols there are.
+    """
+    super().__init__("ability_induction.length", length, shortest)
+    checks.check_whole("ability_induction.piece", piece, 2)
+    checks.check_whole("ability_induction.alphabet", alphabet, 2)
+    ability.check_at_most("ability_induction.length", length,
+                          "ability_induction.alphabet", alphabet)
+    ability.check_at_most(
+        "ability_induction.piece", piece,
+        f"ability_induction.{'length' if shortest is None else 'shortest'}",
+        self.sizes[0])
+    self.piece, self.alphabet = piece, alphabet
+
+  def draw(self, rng: np.random.Generator, count: int, size: int) -> ability.Rows:
+    text = FIRST + ability.choose(rng, count, self.alphabet, size)
+    begin = rng.integers(size - self.piece + 1, size=(count, 1))
+    piece = np.take_along_axis(text, begin + np.arange(self.piece), axis=1)
+    return {"targets": np.concatenate([-text, -piece[:, :1], piece[:, 1:]], axis=1)}
+
+  def different(self, size: int) -> float:
+    return ability.arrangements(self.alphabet, size) * (size - self.piece + 1)
+
+  @property
+  def chance(self) -> float:
+    """To guess one of the symbols of the text that have not come again."""
+    return float(np.mean([1 / (size - known) for size in self.sizes
+                          for known in range(1, self.piece)]))
+
+  @property
+  def symbols(self) -> list[str]:
+    return ability.numbered("a", self.alphabet)
+
+
+for _name, _make in (("recall", Recall), ("two_hops", TwoHops), ("look_up", LookUp),
+                     ("induction", Induction)):
+  ability.add(f"synth_ability_{_name}", _make)

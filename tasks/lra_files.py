@@ -1,0 +1,46 @@
+"""Where the files of Long Range Arena's release are (`lra_release`)."""
+
+from collections.abc import Sequence
+
+from synthesizer_mtf import checks
+from synthesizer_mtf.tasks import text_source
+import tensorflow.compat.v2 as tf
+
+
+def folder(parameter: str, variable: str, value: str | None) -> tuple[str, str]:
+  """Returns (what names a folder, its path).
+
+  Args:
+    parameter: the name of the gin parameter.
+    variable: the environment variable that counts when `value` is None.
+    value: what gin binds.
+
+  Raises:
+    ValueError: neither names one folder that exists.
+  """
+  origin, folders = text_source.chosen_globs(parameter, variable, value)
+  if len(folders) != 1 or not tf.io.gfile.isdir(folders[0]):
+    raise checks.Error(f"{origin} is {', '.join(folders)!r}, which is not a folder; "
+                       "name the one folder of Long Range Arena's release that has "
+                       "the files.")
+  return origin, folders[0].rstrip("/")
+
+
+def find(parameter: str, variable: str, value: str | None,
+         name: str) -> tuple[str, Sequence[str]]:
+  """Returns (what names the folder, the path of a file in it).
+
+  Args:
+    parameter: as of `folder`.
+    variable: as of `folder`.
+    value: as of `folder`.
+    name: of the file.
+
+  Raises:
+    ValueError: there is no such folder, or no such file in it.
+  """
+  origin, path = folder(parameter, variable, value)
+  if not tf.io.gfile.exists(f"{path}/{name}"):
+    raise checks.Error(f"{origin} is {path!r}, which has no {name!r}; put it there, or "
+                       "name the folder that has it.")
+  return origin, [f"{path}/{name}"]

@@ -1,0 +1,76 @@
+"""Grey pictures as sequences of pixels, for classifiers.
+
+A pixel of the value v, from 0 to 255, is the id v + 1, row by row from the top: 0 is
+padding. (Long Range Arena has no such shift: black pixels there are padding, which
+its dot products do not see.)
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import functools
+
+import seqio
+from synthesizer_mtf import checks
+from synthesizer_mtf.tasks import cut_examples
+from synthesizer_mtf.tasks import labels
+from synthesizer_mtf.tasks import task
+from t5.data import postprocessors
+from t5.evaluation import metrics
+import tensorflow.compat.v2 as tf
+
+SIDE = 32  # Of the pictures of Long Range Arena.
+VALUES = 256
+
+
+def ids(picture: tf.Tensor) -> tf.Tensor:
+  """Returns the ids of a picture's pixels, <int32>[length=1024].
+
+  Args:
+    picture: <uint8>[height=32, width=32, 1 or 3], of which 3 are made grey.
+  """
+  grey = tf.image.rgb_to_grayscale(picture) if picture.shape[-1] == 3 else picture
+  return tf.reshape(tf.cast(grey, tf.int32), [SIDE * SIDE]) + 1
+
+
+def check_size(name: str, height: int | None, width: int | None) -> None:
+  """Raises a ValueError if a picture has another size.
+
+  Args:
+    name: what has the picture, for the message.
+    height: of the picture; None if it is not known.
+    width: likewise.
+  """
+  if {height, width} - {SIDE, None}:
+    raise checks.Error(f"{name} is of {height} x {width} pixels, but {SIDE} x {SIDE} "
+                       "are needed; name another data set.")
+
+
+def add(name: str, source: seqio.DataSource,
+        read: Callable[[tf.data.Dataset], tf.data.Dataset],
+        classes: Sequence[str]) -> None:
+  """Registers a task.
+
+  Args:
+    name: of the task.
+    source: a data source.
+    read: a preprocessor that gives {"inputs": <int32>[length=1024], "targets": the
+      name of a class}.
+    classes: the names of the classes.
+  """
+  task.add(
+      name,
+      source=source,
+      preprocessors=[
+          read,
+          functools.partial(seqio.preprocessors.tokenize, copy_pretokenized=False),
+          seqio.CacheDatasetPlaceholder(),
+          cut_examples.report,
+          seqio.preprocessors.append_eos_after_trim,
+      ],
+      postprocess_fn=functools.partial(
+          postprocessors.string_label_to_class_id, label_classes=classes),
+      metric_fns=[metrics.accuracy],
+      output_features={
+          "inputs": seqio.Feature(
+              seqio.PassThroughVocabulary(VALUES + 1), add_eos=False),
+          "targets": seqio.Feature(labels.LabelVocabulary(classes), add_eos=False)})

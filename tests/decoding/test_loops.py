@@ -1,0 +1,137 @@
+"""Our loops decode what Mesh TensorFlow's decode."""
+
+from unittest import mock
+
+import mesh_tensorflow as mtf
+import numpy as np
+import pytest
+from support import models
+from support.decoding import parse
+from support.decoding import until_eos
+from synthesizer_mtf.decoding import decoder
+from synthesizer_mtf.decoding import loops
+from synthesizer_mtf.ops import top_tokens
+import tensorflow.compat.v1 as tf
+
+INPUTS = np.random.RandomState(0).randint(2, models.VOCABULARY, (6, 7))
+INPUTS[1::2, 4:] = 0
+LENGTH = 10  # In blocks of at most 3.
+
+
+def decode(fast, *bindings, scale=0.3, mesh_shape="", layout="", vocabulary=257,
+           **arguments):
+  """The outputs, with all beams and scores if there are beams, of two runs."""
+  parse("R+V", f"synthesizer_decoding.fast = {fast}", *bindings)
+  m = models.Model(vocabulary=vocabulary, mesh_shape=mesh_shape, layout=layout)
+  owner, name = ((decoder.Decoder, "_search") if fast
+                 else (mtf.beam_search, "beam_search"))
+  found, search = [], getattr(owner, name)
+
+  def keep(*args, **kwargs):
+    found.extend(search(*args, **kwargs))
+    return found[:2]
+
+  with m.tf_graph.as_default(), mock.patch.object(loops, "FIRST_BLOCK", 3):
+    inputs = m.ids(INPUTS)
+    if arguments.get("beam_size", 1) == 1:
+      outputs = m.model.decode(inputs, max_decode_length=LENGTH, **arguments)
+    else:
+      with mock.patch.object(owner, name, keep):
+        outputs = m.model.decode(inputs, max_decode_length=LENGTH, **arguments)
+    runs, _ = m.run(outputs, *found, scale=scale, steps=2)
+  for first, again in zip(*runs):
+    np.testing.assert_array_equal(first, again)  # Nothing is left in a cache.
+  return runs[0]
+
+
+def check_same(*bindings, **arguments):
+  ours, stock = (decode(fast, *bindings, **arguments) for fast in (True, False))
+  for a, b in zip(ours, stock):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
+  return ours
+
+
+def test_greedy_decoding_is_that_of_mesh_tensorflow():
+  check_same()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_beams_and_scores_are_those_of_mesh_tensorflow(alpha):
+  check_same(beam_size=3, alpha=alpha, decode_length_constant=20)
+
+
+def test_beams_of_which_some_end_early_are_those_of_mesh_tensorflow():
+  outputs, *_ = check_same(
+      "beam_search.eos_id = 107", scale=1.5, vocabulary=19, beam_size=3, alpha=0.6,
+      decode_length_constant=20)
+  assert (outputs[:, :-1] == 107).any()
+
+
+def test_beams_end_at_the_length_of_the_decode():
+  outputs, *_ = check_same(
+      beam_size=2, alpha=0.0, decode_length_multiplier=0.0, decode_length_constant=4)
+  assert not outputs[:, 4:].any() and outputs[:, 3].any()
+
+
+def test_of_hypotheses_that_tie_the_first_token_wins_and_all_end_early():
+  outputs, _, scores = check_same(
+      scale=1e-30, beam_size=3, alpha=0.6, decode_length_constant=20)
+  assert len(set(scores[:, 0])) == 1 and not (outputs > 2).any()
+  assert max(map(len, until_eos(outputs))) < LENGTH
+
+
+@pytest.mark.parametrize("layout", ["batch:all", "heads:all;d_ff:all"])
+def test_beams_are_the_same_on_two_processors(layout):
+  check_same(mesh_shape="all:2", layout=layout, vocabulary=256, beam_size=3,
+             decode_length_constant=20)
+
+
+def test_bindings_of_mesh_tensorflow_hold():
+  outputs, = check_same("Unitransformer.sample_autoregressive.max_steps = 3")
+  assert not outputs[:, 3:].any()
+  check_same("beam_search.num_prefilter = 5", "beam_search.stop_early = False",
+             beam_size=3, decode_length_constant=20)
+
+
+def test_on_tpus_mesh_tensorflow_decodes():
+  parse("V")
+  m = models.Model(tpu=True)
+  with m.tf_graph.as_default():
+    assert isinstance(m.model.decoder, decoder.Decoder)
+    assert not m.model.decoder._can_decode(m.ids(INPUTS))
+
+
+def test_what_does_not_change_is_computed_before_the_loop():
+  parse("R+V")
+  m = models.Model()
+  with m.tf_graph.as_default():
+    m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH)
+  loop, = [op for op in m.graph.operations if isinstance(op, loops.WhileLoopOperation)]
+  known = set(loop._body_inputs)
+  for op in loop._body_ops:
+    assert any(x in known for x in op.inputs), op
+    known.update(op.outputs)
+
+
+def test_blocks_grow_up_to_the_length():
+  assert loops.block_ends(20) == [20]
+  assert loops.block_ends(128) == [64, 128]
+  assert loops.block_ends(513)[-2:] == [257, 513]
+
+
+@pytest.mark.parametrize("k", [1, 2, 8])
+def test_the_best_tokens_are_those_of_tensorflow_also_where_they_tie(k):
+  values = np.random.RandomState(k).randint(0, 50, (7, 128 * 23)).astype(np.float32)
+  with tf.Graph().as_default(), tf.Session() as session:
+    ours, stock = session.run([
+        top(tf.constant(values), k) for top in (top_tokens.top_k, tf.math.top_k)])
+  for a, b in zip(ours, stock):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_the_logarithm_of_the_sum_holds_for_large_logits():
+  x = np.array([[1e4, 0, -1e4], [-3e4, -3e4, -3e4]], np.float32)
+  with tf.Graph().as_default(), tf.Session() as session:
+    found = session.run(top_tokens.log_sum_exp(
+        tf.constant(x), tf.constant(x[:, :1]), tf.zeros([2, 1], tf.int32)))
+  np.testing.assert_allclose(found, [[1e4], [-3e4 + np.log(3)]], rtol=1e-6)

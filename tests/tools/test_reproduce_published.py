@@ -1,0 +1,91 @@
+"""The tables of other papers: their commands, figures and counts."""
+
+import re
+import shlex
+
+import gin
+import pytest
+import seqio
+from support import models
+from synthesizer_mtf.tools import plan_pod
+from synthesizer_mtf.tools import recipes
+from synthesizer_mtf.tools import reproduce
+from synthesizer_mtf.tools.reproduction import lra
+from synthesizer_mtf.tools.reproduction import narang
+from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import published
+
+SETTINGS = plan.Settings(None, None)
+EVERY_ROW = [(table, row) for table in published.TABLES.values() for row in table.rows]
+
+
+@pytest.mark.parametrize("table, row", EVERY_ROW,
+                         ids=[f"{t.__name__[-6:]}-{r.name}" for t, r in EVERY_ROW])
+def test_every_command_parses_and_names_a_task(table, row):
+  found = list(table.commands([row], "gs://mine", SETTINGS))
+  assert len(found) == 10
+  for _, command in found:
+    models.parse_gin(recipes.values(command, "gin_file"),
+                     recipes.values(command, "gin_param"))
+    task = seqio.get_mixture_or_task(gin.query_parameter("%MIXTURE_NAME"))
+    assert set(gin.query_parameter("utils.run.sequence_length")) == set(
+        task.output_features)
+  assert len({title for title, _ in found}) == 10
+
+
+def test_fine_tuning_starts_from_the_last_step_and_translation_from_nothing():
+  found = dict(narang.commands(narang.rows[:1], "gs://mine", SETTINGS))
+  for name in ("super_glue", "xsum", "web_questions", "wmt14_ende"):
+    start = re.findall(r"init_checkpoint = .*/c4/model.ckpt-524288",
+                       " ".join(found[f"V: train on {name}"]))
+    assert bool(start) == (name != "wmt14_ende")
+  assert any("[65536, 524288]" in word for word in found["V: early and final loss"])
+
+
+def test_means_of_long_range_arena_are_those_of_its_table():
+  for name, mean in (("V", 54.39), ("R+V", 52.88), ("Linformer", 51.36)):
+    figures = lra.ROWS[name].paper.values()
+    assert sum(figures) / len(figures) == pytest.approx(mean, abs=0.01)
+
+
+def test_mixtures_have_weights_only_where_they_are_named_alpha(monkeypatch):
+  for row in narang.rows:
+    if "+" in row.name:
+      models.parse_gin([row.model])
+      sums = gin.config._CONFIG.get(("", "synthesizer_mtf.Mixture"), {})
+      assert (sums.get("weights") == "sum") == ("α" not in row.name)
+
+
+def test_counts_stand_beside_the_published_figures(monkeypatch, capsys, tmp_path):
+  def counted(variant, topology, chip):
+    several = 2 if "narang/r+v" in variant.files[0] else 1
+    return {"parameters": several * 223_000_000, "cores": 8, "steps_per_second": 4.5,
+            "per_core": {"multiply_adds": several * 10 ** 12}}
+
+  monkeypatch.setattr(plan_pod, "plan", counted)
+  json = tmp_path / "a.jsonl"
+  assert reproduce.main(["--table=narang", "--rows=R+V", f"--json={json}"]) == 0
+  printed = capsys.readouterr().out
+  words = shlex.split(re.sub(r"\\\n|^[#|].*", "", printed.split("1:\n")[0], flags=re.M))
+  assert "--gin_file=models/narang/r+v.gin" in words
+  row = printed.split("| R+V ")[1].splitlines()[0]
+  cells = [cell.strip() for cell in row.split("|")]
+  assert cells[1:] == ["446,000,000", "292", "52.7", "32.0", "12.0", "2.0", "1.081",
+                       "85.0", "4.5", "3.63", ""]
+  assert len(json.read_text().splitlines()) == 11
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--table=lra", "--rows=V,T"], "'T', but the rows of --table=lra are V, R, D, FR"),
+    (["--table=lra", "--scale=laptop"], "leave out --scale=laptop"),
+    (["--table=narang", "--steps=5"], "leave out --steps"),
+    (["--table=glue"], "invalid choice: 'glue'")])
+def test_mistakes_are_told(flags, message, capsys):
+  with pytest.raises(SystemExit) as error:
+    reproduce.main(flags)
+  assert message in f"{error.value} {capsys.readouterr().err}"
+
+
+def test_bad_cells_have_a_dash():
+  assert published.markdown("lra", [{"row": "R", "x": None, "y": 1234}]).splitlines()[
+      2].split() == ["|", "R", "|", "-", "|", "1,234", "|"]

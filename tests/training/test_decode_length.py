@@ -1,0 +1,103 @@
+"""One binding says how long decodes can be, however they are made."""
+
+import mesh_tensorflow as mtf
+import numpy as np
+import pytest
+from support import models
+from synthesizer_mtf.training import decode_length
+import tensorflow.compat.v1 as tf
+
+TOKENS = "synthesizer_decode_length.tokens = {}"
+INPUTS = [[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0]]
+GREEDY = ["sample_autoregressive.never_end = True"]
+
+
+def predict(*bindings, model_type="bitransformer", given=None):
+  """(a model, what decodes with it)."""
+  models.parse_gin(["models/bi_v1.gin"], [*models.TINY, *bindings])
+  m = models.Model(model_type)
+  return m, decode_length.predict_fn(m.model, given, False)
+
+
+def decode(*bindings, inputs=INPUTS, **kwargs):
+  """The ids that a random model decodes, by what gin says."""
+  m, function = predict(*bindings, **kwargs)
+  with m.tf_graph.as_default():
+    ids = m.ids(inputs)
+    decoded = function(model=m.model, features={"inputs": ids},
+                       variable_dtype=mtf.VariableDType(tf.float32))
+    (values,), _ = m.run(decoded, scale=0.5)
+  return values[0]
+
+
+def test_greedy_decoding_ends_after_so_many_tokens():
+  longer = decode(*GREEDY, TOKENS.format(11))  # Than the inputs, too.
+  assert longer.shape == (2, 11) and (longer[:, 7:] > 0).any()
+  shorter = decode(*GREEDY, TOKENS.format(4))
+  np.testing.assert_array_equal(shorter, longer[:, :4])
+
+
+def test_beam_search_ends_after_so_many_tokens(monkeypatch):
+  m, function = predict("Bitransformer.decode.beam_size = 3", TOKENS.format(29))
+  asked = []
+
+  def beam_search(ids, decode_length, **others):
+    del others
+    asked.extend([ids, decode_length])
+    return ids
+
+  monkeypatch.setattr(m.model.decoder, "beam_search", beam_search)
+  with m.tf_graph.as_default():
+    function(model=m.model, features={"inputs": m.ids(INPUTS)},
+             variable_dtype=mtf.VariableDType(tf.float32))
+    ids, length = asked
+    (values,), _ = m.run(length)
+  assert ids.shape.to_integer_list == [2, 3, 29]
+  assert values == [29]  # Neither 1.5 times 7 and 10 more, nor 7.
+
+
+def test_a_language_model_continues_by_so_many_tokens():
+  inputs = [[5, 9, 0, 0], [8, 4, 7, 3]]
+  continued = decode(*GREEDY, TOKENS.format(3), model_type="lm", inputs=inputs)
+  assert ((continued > 0).sum(-1) <= 3).all()
+  assert (decode(*GREEDY, TOKENS.format(5), model_type="lm", inputs=inputs)[:, :3]
+          == continued[:, :3]).all()
+
+
+def test_without_it_and_for_scores_mesh_tensorflow_decodes():
+  m, function = predict()
+  assert function is None
+  m, _ = predict(TOKENS.format(3))
+  assert decode_length.predict_fn(m.model, "given", scores=True) == "given"
+
+
+@pytest.mark.parametrize("tokens, given, message", [
+    (0, None, "`synthesizer_decode_length.tokens` is 0 but must be a whole number"),
+    (9, len, "`utils.run.predict_fn` is bound, .*tokens` is 9; leave out one")])
+def test_what_cannot_hold_is_an_error(tokens, given, message):
+  with pytest.raises(ValueError, match=message):
+    predict(TOKENS.format(tokens), given=given)
+
+
+@pytest.mark.parametrize("bindings, model_type, sentence", [
+    ([], "bitransformer", "at most 7 tokens, by the length of the inputs; `synth"),
+    (["Bitransformer.decode.max_decode_length = 6"], "bitransformer",
+     "at most 6 tokens, by `Bitransformer.decode.max_decode_length`; `synth"),
+    (["Bitransformer.decode.beam_size = 3",
+      "Bitransformer.decode.decode_length_constant = 4"], "bitransformer",
+     "at most 7 tokens, by the length of the inputs, and 1.5 times the longest input "
+     "of a batch, plus 4; `synth"),
+    ([TOKENS.format(5), "Bitransformer.decode.max_decode_length = 6"],
+     "bitransformer", "at most 5 tokens, by `synthesizer_decode_length.tokens`. "
+     "`Bitransformer.decode.max_decode_length`, which is 6, does not hold."),
+    ([], "lm", "Inputs and decodes have at most 16 tokens together"),
+])
+def test_the_log_says_how_long_decodes_can_be(bindings, model_type, sentence, caplog):
+  m, _ = predict(*bindings, model_type=model_type)
+  function = decode_length.told(
+      lambda *args: args, m.model, {"inputs": 7, "targets": 9})
+  with caplog.at_level("INFO"):
+    assert function(1, 2, "train", 4, 5) == (1, 2, "train", 4, 5)
+    assert "at most" not in caplog.text
+    function(1, 2, "infer", 4, 5)
+  assert sentence in caplog.text
