@@ -96,7 +96,7 @@ def test_the_log_says_how_long_decodes_can_be(bindings, model_type, sentence, ca
   m, _ = predict(*bindings, model_type=model_type)
   function = decode_length.told(
       lambda *args: args, m.model, {"inputs": 7, "targets": 9})
-  with caplog.at_level("INFO"):
+  with caplog.at_level("INFO", logger="absl"):
     assert function(1, 2, "train", 4, 5) == (1, 2, "train", 4, 5)
     assert "at most" not in caplog.text
     function(1, 2, "infer", 4, 5)
