@@ -10,6 +10,7 @@ vocabulary, products are better, and Mesh TensorFlow's own code stays.
 """
 
 from collections.abc import Callable
+import copy
 import functools
 import inspect
 
@@ -18,6 +19,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
+from synthesizer_mtf.context import decoding_state
 from synthesizer_mtf.context import splits
 from synthesizer_mtf.ops import cross_entropy
 from synthesizer_mtf.ops import lookup
@@ -66,6 +68,27 @@ class TokenEmbedding(transformer.VocabEmbedding):
     if self._scale_variable_like_classifier_weights:
       embedding *= self._output_dim.size ** 0.5
     return embedding
+
+  def hidden_to_logits(self, hidden: mtf.Tensor,
+                       context: transformer.Context) -> mtf.Tensor:
+    """The logits <float>[batch, length, vocab].
+
+    A decoding step reads the whole table for a few tokens. Each row of its product
+    then is a row of the transposed table, which a loop makes once, before it begins.
+
+    Args:
+      hidden: <float>[batch, length, d_model]; `length` is absent in incremental mode.
+      context: a `transformer.Context`.
+
+    Returns:
+      a tensor with the dtype of hidden.
+    """
+    if not isinstance(context, decoding_state.StepContext):
+      return super().hidden_to_logits(hidden, context)
+    transposed, dims = copy.copy(self), self._embedding_weights.shape.dims
+    transposed._embedding_weights = mtf.transpose(
+        self._embedding_weights, dims[:-2] + dims[:-3:-1])
+    return super(TokenEmbedding, transposed).hidden_to_logits(hidden, context)
 
 
 def apply() -> None:

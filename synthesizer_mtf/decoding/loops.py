@@ -2,13 +2,15 @@
 
 Tensors that do not change from step to step, such as casts of variables, are computed
 once, before the loop. Short outputs use short caches: each loop decodes one block of
-positions, and the next loop has longer caches.
+positions, and the next loop has longer caches. The few tokens of a step are multiplied
+with matrices by MatMul, which takes up to half the time of Einsum for them.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence
 
 import mesh_tensorflow as mtf
+import tensorflow.compat.v1 as tf
 
 # The length of the first block.
 FIRST_BLOCK = 32
@@ -30,7 +32,7 @@ def while_loop(cond_fn: Callable[..., mtf.Tensor],
 
 
 class WhileLoopOperation(mtf.WhileLoopOperation):
-  """A loop whose invariants are computed before it."""
+  """A loop whose invariants are computed before it, and whose products are fast."""
 
   def __init__(self, cond_fn: Callable[..., mtf.Tensor],
                body_fn: Callable[..., Sequence[mtf.Tensor]],
@@ -47,3 +49,21 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
     self._body_ops = kept
     *_, last = operations = self.graph.operations
     operations[-1:] = [*moved, last]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    mesh_impl = lowering.mesh_impl(self)
+    mesh_impl.einsum = _einsum  # Which Mesh TensorFlow lets its users override.
+    super().lower(lowering)
+    del mesh_impl.einsum
+
+
+def _einsum(equation, *slices):
+  """`tf.einsum`, by MatMul for a product of rows with a matrix."""
+  inputs, _, output = equation.partition("->")
+  rows, _, matrix = inputs.partition(",")
+  if len(matrix) != 2 or (rows[-1], output) != (matrix[0], rows[:-1] + matrix[1]):
+    return tf.einsum(equation, *slices)
+  x, weights = slices
+  lead, (reduced, last) = x.shape.as_list()[:-1], weights.shape.as_list()
+  return tf.reshape(
+      tf.matmul(tf.reshape(x, [-1, reduced]), weights), [*lead, last])

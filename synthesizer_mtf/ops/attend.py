@@ -102,15 +102,30 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
 
   products, tables = _products_and_tables(inputs, logits, mask)
   bias = [] if mask.keys is None else [attention_mask.bias(mask.keys)]
-  # Concatenating the keys would cost more than multiplying with them.
-  weights = mtf.cast(softmax(_sum(
+  # Concatenating the keys would cost more than multiplying with them. One row's
+  # fused softmax would take longer than its parts.
+  weights = mean_operation.exponential(_sum(
       list(map(with_length, tables)) + bias +
-      [_inner_product(with_length(query), key) for query, key in products])),
-                     values.dtype)
+      [_inner_product_of_step(inputs, with_length(query), key)
+       for query, key in products]))
+  total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
   dims = inputs.query_dims + [inputs.d_kv]
-  mean = mtf.einsum([weights, values],
+  mean = mtf.einsum([mtf.cast(weights, values.dtype), values],
                     output_shape=dims[:-1] + [one, inputs.d_kv])
-  return mtf.reshape(mean, dims)
+  return mtf.reshape(mean / mtf.cast(total, values.dtype), dims)
+
+
+def _inner_product_of_step(inputs, query, key):
+  """`_inner_product`, which reads keys that no step changes in the order of rows.
+
+  A loop of ours transposes them once, before it begins.
+  """
+  if inputs.memory is None or not isinstance(inputs, cases.DecodingStepInPlace):
+    return _inner_product(query, key)
+  *lead, memory_length, channels = key.shape.dims
+  key = mtf.transpose(key, [*lead, channels, memory_length])
+  return mtf.einsum([mtf.cast(query, tf.float32), mtf.cast(key, tf.float32)],
+                    output_shape=query.shape.dims[:-1] + [memory_length])
 
 
 def _of(logits, form):

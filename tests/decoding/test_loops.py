@@ -113,6 +113,31 @@ def test_what_does_not_change_is_computed_before_the_loop():
     known.update(op.outputs)
 
 
+@pytest.mark.parametrize("equation, shapes, kind", [
+    ("ab,bc->ac", ((2, 3), (3, 5)), "MatMul"),
+    ("abc,cd->abd", ((2, 3, 5), (5, 7)), "MatMul"),
+    ("ab,cb->ac", ((2, 3), (5, 3)), "Einsum"),
+    ("abc,acd->abd", ((2, 3, 5), (2, 5, 7)), "Einsum")])
+def test_products_of_rows_with_a_matrix_are_matmuls(equation, shapes, kind):
+  operands = [np.random.RandomState(0).randn(*shape) for shape in shapes]
+  with tf.Graph().as_default() as graph, tf.Session() as session:
+    product = session.run(loops._einsum(equation, *map(tf.constant, operands)))
+    kinds = {op.type for op in graph.get_operations()}
+  np.testing.assert_allclose(product, np.einsum(equation, *operands), rtol=1e-12)
+  assert kinds & {"MatMul", "Einsum"} == {kind}
+
+
+def test_only_steps_multiply_so():
+  parse("R+V")
+  m = models.Model()
+  with m.tf_graph.as_default(), mock.patch.object(
+      loops, "_einsum", wraps=loops._einsum) as product:
+    m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH))
+  loop, = [op for op in m.graph.operations if isinstance(op, loops.WhileLoopOperation)]
+  assert 0 < product.call_count <= sum(
+      isinstance(op, mtf.EinsumOperation) for op in loop._body_ops)
+
+
 def test_blocks_grow_up_to_the_length():
   assert loops.block_ends(20) == [20]
   assert loops.block_ends(128) == [64, 128]
