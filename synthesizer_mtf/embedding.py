@@ -10,7 +10,6 @@ vocabulary, products are better, and Mesh TensorFlow's own code stays.
 """
 
 from collections.abc import Callable
-import copy
 import functools
 import inspect
 
@@ -85,10 +84,11 @@ class TokenEmbedding(transformer.VocabEmbedding):
     """
     if not isinstance(context, decoding_state.StepContext):
       return super().hidden_to_logits(hidden, context)
-    transposed, dims = copy.copy(self), self._embedding_weights.shape.dims
-    transposed._embedding_weights = mtf.transpose(
-        self._embedding_weights, dims[:-2] + dims[:-3:-1])
-    return super(TokenEmbedding, transposed).hidden_to_logits(hidden, context)
+    if not self._scale_variable_like_classifier_weights:
+      hidden *= self._output_dim.size ** -0.5
+    dims = self._embedding_weights.shape.dims
+    transposed = mtf.transpose(self._embedding_weights, dims[:-2] + dims[:-3:-1])
+    return mtf.einsum([hidden, transposed], reduced_dims=[self._output_dim])
 
 
 def apply() -> None:
