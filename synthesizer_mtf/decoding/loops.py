@@ -15,6 +15,16 @@ import tensorflow.compat.v1 as tf
 # The length of the first block.
 FIRST_BLOCK = 32
 
+_KEEPS_EINSUM = "synthesizer_mtf/loops_keep_einsum"
+
+
+def keep_einsum() -> None:
+  """Lets all loops of TensorFlow's default graph multiply by Einsum.
+
+  The rewriter of mixed precision computes Einsum in bfloat16 and MatMul in float32.
+  """
+  tf.add_to_collection(_KEEPS_EINSUM, True)
+
 
 def block_ends(length: int) -> list[int]:
   """The ends of the blocks of `length` positions; each is half of the next."""
@@ -51,8 +61,11 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
     operations[-1:] = [*moved, last]
 
   def lower(self, lowering: mtf.Lowering) -> None:
+    if tf.get_collection(_KEEPS_EINSUM):
+      super().lower(lowering)
+      return
     mesh_impl = lowering.mesh_impl(self)
-    mesh_impl.einsum = _einsum  # Which Mesh TensorFlow lets its users override.
+    mesh_impl.einsum = _einsum  # Mesh TensorFlow lets its users override this.
     super().lower(lowering)
     del mesh_impl.einsum
 

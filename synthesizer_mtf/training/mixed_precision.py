@@ -20,6 +20,7 @@ from absl import logging
 import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
+from synthesizer_mtf.decoding import loops
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2
@@ -74,7 +75,7 @@ def on_cpus(
            "--gin_file=mixed_precision.gin asks for it.")
   elif has_products():
     _say("Products are computed in bfloat16, all else in float32.")
-    return model_fn, session_config()
+    return _with_einsum(model_fn), session_config()
   else:
     _say("bfloat16 is asked for, but this processor has no products in it: all is "
          "computed in float32.")
@@ -151,6 +152,15 @@ def session_config() -> config_pb2.ConfigProto:
       auto_mixed_precision_onednn_bfloat16=rewriter_config_pb2.RewriterConfig.ON,
       arithmetic_optimization=rewriter_config_pb2.RewriterConfig.OFF))
   return config
+
+
+def _with_einsum(model_fn):
+  """Wraps an Estimator's `model_fn` to let its loops keep Einsum."""
+  def keeping(features, labels, mode, params=None, config=None):
+    loops.keep_einsum()
+    return model_fn(features, labels, mode, params, config)
+
+  return keeping
 
 
 def _with_float32_activations(model_fn):

@@ -127,15 +127,19 @@ def test_products_of_rows_with_a_matrix_are_matmuls(equation, shapes, kind):
   assert kinds & {"MatMul", "Einsum"} == {kind}
 
 
-def test_only_steps_multiply_so():
+@pytest.mark.parametrize("mixed_precision", [False, True])
+def test_only_steps_multiply_so_and_only_in_float32(mixed_precision):
   parse("R+V")
   m = models.Model()
   with m.tf_graph.as_default(), mock.patch.object(
       loops, "_einsum", wraps=loops._einsum) as product:
+    if mixed_precision:
+      loops.keep_einsum()
     m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH))
   loop, = [op for op in m.graph.operations if isinstance(op, loops.WhileLoopOperation)]
-  assert 0 < product.call_count <= sum(
-      isinstance(op, mtf.EinsumOperation) for op in loop._body_ops)
+  of_steps = sum(isinstance(op, mtf.EinsumOperation) for op in loop._body_ops)
+  assert bool(product.call_count) != mixed_precision
+  assert product.call_count <= of_steps
 
 
 def test_blocks_grow_up_to_the_length():

@@ -120,13 +120,14 @@ def losses(program):
   return np.array([program.run(), program.run()])
 
 
-def in_bfloat16(program):
-  """The types of the operations that compute in bfloat16 when it runs."""
+def in_bfloat16(program, where=""):
+  """The types of operations that compute in bfloat16, with `where` in their names."""
   traced = tf.RunMetadata()
   program._session.run(program._fetch, run_metadata=traced, options=tf.RunOptions(
       output_partition_graphs=True))
   return {node.op.removeprefix("_Mkl") for graph in traced.partition_graphs
-          for node in graph.node if node.attr["T"].type == tf.bfloat16}
+          for node in graph.node
+          if node.attr["T"].type == tf.bfloat16 and where in node.name}
 
 
 @pytest.mark.parametrize("notation, packed", [("V", 0), ("R+V", 2), ("LightConv", 0)])
@@ -143,6 +144,13 @@ def test_the_products_are_in_bfloat16_where_there_are_such_and_the_losses_agree(
   assert found & PRODUCTS if has else not found
   assert not found & {"MatMul", *mixed_precision._LISTS["INFERLIST_REMOVE"].split(",")}
   assert not in_bfloat16(exact)
+
+
+def test_steps_of_decoding_multiply_in_bfloat16_where_there_are_such_products():
+  row, = attentions.in_precisions([attentions.find_row("V")], ["bfloat16"])
+  program = model.build(row, SIZES, "decode")
+  assert bool(PRODUCTS & in_bfloat16(program, "/while/")) == (
+      mixed_precision.has_products())
 
 
 # Of bfloat16, which has 8 bits: a rounded value is off by at most half of this share.

@@ -12,6 +12,7 @@ from mesh_tensorflow import optimize
 import numpy as np
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
+from synthesizer_mtf.decoding import loops
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import products
@@ -163,6 +164,8 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
       config.bindings + row.bindings(config.inputs, config.targets))
   tf_graph = tf.Graph()
   with tf_graph.as_default():
+    if row.precision == "bfloat16":
+      loops.keep_einsum()
     tf.set_random_seed(0)
     step = tf.train.create_global_step()
     graph = mtf.Graph()
