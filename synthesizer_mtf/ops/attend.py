@@ -37,8 +37,8 @@ _QUERY_CHUNK_SIZE = 512
 
 @functools.singledispatch
 def attend(inputs: attention_inputs.AttentionInputs,
-                  logits: list[logit_forms.Logits], values: mtf.Tensor,
-                  mask: attention_mask.AttentionMask) -> mtf.Tensor:
+           logits: list[logit_forms.Logits], values: mtf.Tensor,
+           mask: attention_mask.AttentionMask) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
@@ -110,8 +110,10 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
        for query, key in products]))
   total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
   dims = inputs.query_dims + [inputs.d_kv]
-  mean = mtf.einsum([mtf.cast(weights, values.dtype), values],
-                    output_shape=dims[:-1] + [one, inputs.d_kv])
+  # For weights without `batch` the product would transpose the values first.
+  weights = mtf.broadcast(
+      mtf.cast(weights, values.dtype), dims[:-1] + [one, inputs.memory_length])
+  mean = mtf.einsum([weights, values], output_shape=dims[:-1] + [one, inputs.d_kv])
   return mtf.reshape(mean / mtf.cast(total, values.dtype), dims)
 
 
