@@ -118,7 +118,8 @@ def main(argv: list[str] | None = None) -> None:
     rounds = _rounds(args)
     rows += peers.rows(args.peers, rounds) if args.peers else []
     rows = attentions.in_precisions(rows, args.precision)
-    attentions.find_row(args.reference)
+    if args.reference not in [row.name for row in rows]:
+      attentions.find_row(args.reference)
     arguments.check_folders(args.json, args.csv, args.png)
     arguments.check_picture(args.png)
   tf.logging.set_verbosity(tf.logging.ERROR)

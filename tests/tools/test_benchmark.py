@@ -237,7 +237,7 @@ PEER = """
 import json, sys
 name, measure, precision, sizes = sys.argv[1:]
 if name == "CTranslate2":
-  print(json.dumps({"missing": "ctranslate2"}))
+  print(json.dumps({"obstacle": "has no package ctranslate2"}))
   sys.exit()
 print(json.dumps({"parameters": json.loads(sizes)["d_model"],
                   "versions": {name: "1.0"}}), flush=True)
@@ -281,6 +281,15 @@ def test_a_peer_that_is_not_installed_is_said_and_another_may_be_the_reference(p
   table = report.table(results)
   assert "| beam 2, batch 3" in table and "as fast as PyTorch in" in table
   assert f"{torch['tokens_per_second']:,.0f} [" in table
+
+
+def test_the_command_takes_a_peer_as_the_reference(peer, capsys):
+  sizes = [f"--{name}={value}" for name, value in TINY.items()]
+  benchmark.main([
+      "--rows=V", "--skip_train", "--skip_eval", "--decode_steps=1", "--warmup=1",
+      "--decode_batch=2", "--reference=PyTorch", f"--peers={sys.executable}", *sizes])
+  table = capsys.readouterr().out
+  assert "| PyTorch " in table and "as fast as PyTorch in" in table
 
 
 def test_what_peers_decode_with_is_v_in_hugging_faces_folder():

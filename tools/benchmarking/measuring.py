@@ -107,7 +107,7 @@ def _build(row, config, measure, result):
     if row.family == peers.FAMILY:
       return peers.Peer(row, config, measure)
     return model.build(row, config, measure)
-  except peers.NotInstalled as error:
+  except peers.NotPossibleError as error:
     result.update(status="not possible", reason=str(error))
     return None
   except Exception as error:

@@ -180,9 +180,13 @@ def main(name: str, measure: str, precision: str, sizes: str) -> None:
 
   missing = [name for name in packages if not importlib.util.find_spec(name)]
   if missing:
-    answer(missing=missing[0])
+    answer(obstacle=f"has no package {missing[0]}")
     return
-  step, parameters = make(json.loads(sizes), precision)
+  try:
+    step, parameters = make(json.loads(sizes), precision)
+  except ValueError as error:  # As of a precision that the processor does not have.
+    answer(obstacle=f"refuses: {error}")
+    return
   versions = {package: importlib.metadata.version(package) for package in packages}
   answer(parameters=parameters, versions=versions)
   for _ in sys.stdin:

@@ -28,8 +28,8 @@ _MEASURES = {"PyTorch": ("train", "decode"), "JAX": ("train",),
              "CTranslate2": ("decode",)}
 
 
-class NotInstalled(checks.Error):
-  """The other Python lacks a package."""
+class NotPossibleError(checks.Error):
+  """The other Python lacks a package, or the package refuses."""
 
 
 def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
@@ -89,7 +89,7 @@ class Peer:
       measure: "train" or "decode".
 
     Raises:
-      NotInstalled: the Python lacks a package.
+      NotPossibleError: the Python lacks a package, or the package refuses.
       RuntimeError: the process has ended; why is on standard error.
     """
     sizes = dataclasses.asdict(config)
@@ -100,9 +100,9 @@ class Peer:
          json.dumps(sizes)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     started = self._answer()
-    if "missing" in started:
+    if "obstacle" in started:
       self.close()
-      raise NotInstalled(f"{row.python} has no package {started['missing']}")
+      raise NotPossibleError(f"{row.python} {started['obstacle']}")
     self.parameters, self.versions = started["parameters"], started["versions"]
 
   def run(self) -> Any:

@@ -6,7 +6,7 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-_WARMUP, _REPEATS = 2, 5
+_WARMUP, _REPEATS, _IN_A_CALL = 1, 5, 10
 
 
 def bare_seconds(graph: tf.Graph, dtype: tf.DType) -> float:
@@ -28,14 +28,21 @@ def bare_seconds(graph: tf.Graph, dtype: tf.DType) -> float:
 
 
 def _median(session, dtype, equation, *shapes):
-  """The median of one product, in seconds."""
+  """The median of one product, in seconds.
+
+  Each call runs it often, one after the other, because a call takes as long as a small
+  product does.
+  """
   operands = [tf.Variable(tf.ones(shape, dtype), use_resource=True)
               for shape in shapes]
-  product = tf.einsum(equation, *operands).op
+  products = []
+  for _ in range(_IN_A_CALL):
+    with tf.control_dependencies(products[-1:]):
+      products.append(tf.einsum(equation, *operands).op)
   session.run([x.initializer for x in operands])
   seconds = []
   for _ in range(_WARMUP + _REPEATS):
     began = time.perf_counter()
-    session.run(product)
-    seconds.append(time.perf_counter() - began)
+    session.run(products)
+    seconds.append((time.perf_counter() - began) / _IN_A_CALL)
   return statistics.median(seconds[_WARMUP:])
