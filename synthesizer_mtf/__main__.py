@@ -1,6 +1,9 @@
-"""`python -m synthesizer_mtf`: the launcher, if its command is not installed."""
+"""`python -m synthesizer_mtf`: the command, if it is not installed.
 
-from synthesizer_mtf import launcher
+Python imports the package first, so that `--help` waits for that here.
+"""
+
+import synthesizer_mesh_transformer
 
 if __name__ == "__main__":
-  launcher.console_entry_point()
+  synthesizer_mesh_transformer.main()

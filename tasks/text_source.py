@@ -207,6 +207,7 @@ class FilesDataSource(seqio.FileDataSource):
 
     return read
 
+  @tf.autograph.experimental.do_not_convert
   def _read_in_python(self, paths, block):
     """Reads by what has checked the files, in the process of the trainer only.
 

@@ -26,6 +26,7 @@ import t5.models
 
 # The beginnings of lines that gin appends to the message of an exception.
 _PLACES = ("  In call to configurable", "  In file", "  In bindings string")
+_WHOLE = "  In call to configurable 'run'"  # Everything is, so it tells nothing.
 
 
 @contextlib.contextmanager
@@ -105,7 +106,8 @@ def _split(error):
   sentence = " ".join(map(str.strip, "\n".join(said).splitlines()))
   if " " not in sentence:  # Such as "'key'" of a KeyError, or an empty message.
     sentence = f"{type(error).__name__}: {sentence}".removesuffix(": ")
-  return sentence, lines[first:]
+  return sentence, [re.sub(r" \(<.*>\)$", "", line) for line in lines[first:]
+                    if not line.startswith(_WHOLE)]
 
 
 def _of_syntax(error):

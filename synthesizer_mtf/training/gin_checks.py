@@ -13,6 +13,7 @@ import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import value_checks
 import tensorflow.compat.v1 as tf
 
@@ -266,11 +267,11 @@ def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> 
     raise checks.Error(f"`{_RUN}.sequence_length` is missing; bind it, as in "
                        "{'inputs': 512, 'targets': 114}.")
   task = _macro(config, "MIXTURE_NAME")
-  if task in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}:
+  if data_checks.is_known(task):
     features = seqio.get_mixture_or_task(task).output_features
     value_checks.check_lengths(run.get("sequence_length"), task, features)
     _check_classes(task, features, _classifier(config))
-    _check_metrics(task)
+    data_checks.check_metrics(task, mode in ("eval", "score_eval"))
   _check_division(config, run)
   _check_gpus(run.get("mesh_devices"))
   if mode == "train":
@@ -281,7 +282,7 @@ def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> 
           f"--model_dir is {model_dir!r}, where there is no checkpoint, but "
           f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
   if mode in _EVALUATIONS:
-    _check_split(task, run.get("dataset_split", "train"))
+    data_checks.check_split(task, run.get("dataset_split", "train"))
   _check_files(config, mode)
 
 
@@ -299,12 +300,6 @@ def _check_classes(task, features, classifier):
         f"`make_bitransformer.bitransformer_cls` is a classifier, but the targets of "
         f"{task!r} are text; leave out classifier.gin, or choose a task of classes, "
         "whose name ends in _encoder.")
-
-
-def _check_metrics(task):
-  """Reads the metrics that our tasks look up by gin names now, not at the end."""
-  for each in seqio.get_subtasks(seqio.get_mixture_or_task(task)):
-    _ = each.metric_fns
 
 
 def _check_gpus(devices):
@@ -341,21 +336,6 @@ def _check_files(config, mode):
   if mode.startswith("export"):
     value_checks.check_output(f"{_RUN}.export_path", _bound(config, _RUN).get(
         "export_path"), folder=True)
-
-
-def _check_split(name, split):
-  """Checks the split: if no task has it, T5 evaluates nothing and only logs it."""
-  if name not in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}:
-    return
-  tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name))
-  if any(split in task.splits for task in tasks):
-    return
-  for task in tasks:
-    getattr(task.source, "check_split", lambda split: None)(split)
-  splits = sorted({each for task in tasks for each in task.splits})
-  raise checks.Error(
-      f"`{_RUN}.dataset_split` is {split!r}, but `MIXTURE_NAME` is {name!r}, which "
-      f"has no such split; bind it to one of {', '.join(map(repr, splits))}.")
 
 
 def _check_division(config, run):

@@ -17,12 +17,15 @@ from typing import Any
 
 from absl import logging
 import gin
+import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
+from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import gin_checks
 from synthesizer_mtf.training import seed as seeds
+from synthesizer_mtf.training import value_checks
 from synthesizer_mtf.training import warm_start as warm_starts
 import t5.models
 from t5.models import mtf_model
@@ -130,6 +133,7 @@ class MtfModel(mtf_model.MtfModel):
       **kwargs: as there.
     """
     _name_what_is_not_used()
+    self._check_lengths(mixture_or_task_name)
     schedule = self._learning_rate_schedule
     if callable(schedule) and "total_train_steps" in inspect.signature(
         schedule).parameters:
@@ -139,6 +143,12 @@ class MtfModel(mtf_model.MtfModel):
               else contextlib.nullcontext())
     with self._own_bindings(), random:
       super().train(mixture_or_task_name, steps, *args, **kwargs)
+
+  def _check_lengths(self, task):
+    if data_checks.is_known(task):
+      value_checks.check_lengths(
+          self._sequence_length, task, seqio.get_mixture_or_task(task).output_features,
+          "sequence_length")
 
   def eval(self, mixture_or_task_name: str, checkpoint_steps: Any = None,
            summary_dir: str | None = None, split: str = "validation",
@@ -151,7 +161,15 @@ class MtfModel(mtf_model.MtfModel):
       summary_dir: as there.
       split: as there.
       **kwargs: as there.
+
+    Raises:
+      ValueError: the task has no such split, or no metrics.
     """
+    named = {"task_parameter": "mixture_or_task_name"}
+    data_checks.check_split(
+        mixture_or_task_name, split, split_parameter="split", **named)
+    self._check_lengths(mixture_or_task_name)
+    data_checks.check_metrics(mixture_or_task_name, needed=True, **named)
     folder = summary_dir or os.path.join(self._model_dir, f"{split}_eval")
     tf.io.gfile.makedirs(folder)
     seeds.bind_missing()

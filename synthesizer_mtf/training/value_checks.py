@@ -233,13 +233,15 @@ def check_output(parameter: str, path: Any, folder: bool = False) -> None:
                        f"{parent!r}; make it first, or name another.")
 
 
-def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
+def check_lengths(lengths: Any, task: str, features: Mapping[str, Any],
+                  parameter: str = "utils.run.sequence_length") -> None:
   """Raises a ValueError if a feature of the task has no length.
 
   Args:
-    lengths: `utils.run.sequence_length`.
+    lengths: the value of the parameter.
     task: the name of the task or mixture.
     features: the features of the task.
+    parameter: the parameter that holds the lengths.
   """
   if not isinstance(lengths, Mapping):
     return
@@ -249,10 +251,11 @@ def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
     slip = "".join(
         f", but {key!r}, which it does not have" for key in unknown[:1])
     raise checks.Error(
-        f"`utils.run.sequence_length` is {dict(lengths)!r}, without the feature "
+        f"`{parameter}` is {dict(lengths)!r}, without the feature "
         f"{missing[0]!r} of {task!r}{slip}; give a length to each of "
         f"{', '.join(map(repr, features))}.")
   unused = [key for key in unknown if key != "inputs"]  # Language models have none.
   if unused:
-    logging.warning("`utils.run.sequence_length` names %r, which %r does not have.",
-                    unused[0], task)
+    logging.warning("`%s` names %r, which %r does not have; leave it out.%s", parameter,
+                    unused[0], task, checks.did_you_mean(
+                        unused[0], features, near_only=True))

@@ -187,6 +187,8 @@ FLAGS = [
     ({"model_dir": "/proc/nowhere"}, "which cannot be made"),
     ({"model_dir": "{folder}/trained"}, "has been trained for 7 steps; raise it"),
     ({"gin_file": ["eval.gin"]}, "where there is no checkpoint"),
+    ({"model_dir": "{folder}/trained", "gin_file": ["eval.gin"], "gin_param": [
+        "MIXTURE_NAME = 'synth_text_lm'"]}, "'synth_text_lm', which has no metrics"),
     ({"gin_file": ["export.gin"]}, "No bindings specified for 'export_path"),
     ({"gin_file": ["export.gin"], "model_dir": "{folder}/trained",
       "gin_param": ["export_path = '{folder}/empty'"]}, "which is a file; name"),

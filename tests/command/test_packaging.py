@@ -61,6 +61,12 @@ def test_help_comes_without_tensorflow():
   assert (done.returncode, done.stdout) == (0, synthesizer_mesh_transformer.HELP)
 
 
+def test_the_package_as_a_module_has_the_same_help(monkeypatch, capsys):
+  monkeypatch.setattr(sys, "argv", ["", "--help"])
+  runpy.run_module("synthesizer_mtf", run_name="__main__")
+  assert capsys.readouterr().out == synthesizer_mesh_transformer.HELP
+
+
 def test_help_names_what_there_is():
   text = synthesizer_mesh_transformer.HELP
   known = {*flags.FLAGS, "helpfull"}

@@ -1,0 +1,59 @@
+"""Checks that a task has what an evaluation asks of it.
+
+Without the split or without metrics T5 evaluates nothing, and only logs it.
+"""
+
+import seqio
+from synthesizer_mtf import checks
+
+# How the command calls what T5's `MtfModel` calls `mixture_or_task_name` and `split`.
+_TASK, _SPLIT = "MIXTURE_NAME", "utils.run.dataset_split"
+
+
+def is_known(name: str) -> bool:
+  """Whether seqio has a task or mixture of this name."""
+  return name in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
+
+
+def check_split(name: str, split: str, task_parameter: str = _TASK,
+                split_parameter: str = _SPLIT) -> None:
+  """Raises a ValueError if no task of the mixture has the split.
+
+  Args:
+    name: a task or mixture; unknown ones are left to seqio.
+    split: the name of a split.
+    task_parameter: the parameter that names the task.
+    split_parameter: the parameter that names the split.
+  """
+  if not is_known(name):
+    return
+  tasks = _tasks(name)
+  if any(split in task.splits for task in tasks):
+    return
+  for task in tasks:
+    getattr(task.source, "check_split", lambda split: None)(split)
+  splits = sorted({each for task in tasks for each in task.splits})
+  raise checks.Error(
+      f"`{split_parameter}` is {split!r}, but `{task_parameter}` is {name!r}, which "
+      f"has no such split; bind it to one of {', '.join(map(repr, splits))}.")
+
+
+def check_metrics(name: str, needed: bool, task_parameter: str = _TASK) -> None:
+  """Raises a ValueError for a misspelt metric, or if there are none to compute.
+
+  Our tasks look up metrics that gin names; this reads them now, not at the end.
+
+  Args:
+    name: a task or mixture; unknown ones are left to seqio.
+    needed: whether an evaluation will compute metrics.
+    task_parameter: the parameter that names the task.
+  """
+  metrics = [task.metric_fns for task in _tasks(name)] if is_known(name) else []
+  if needed and metrics and not any(metrics):
+    raise checks.Error(
+        f"`{task_parameter}` is {name!r}, which has no metrics to evaluate; "
+        "choose another task, or the command's perplexity_eval.gin.")
+
+
+def _tasks(name):
+  return seqio.get_subtasks(seqio.get_mixture_or_task(name))

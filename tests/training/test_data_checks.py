@@ -1,0 +1,50 @@
+"""What an evaluation or a training from Python lacks is said before it starts."""
+
+import os
+
+import pytest
+import seqio
+import synthesizer_mtf
+from synthesizer_mtf.training import data_checks
+
+LENGTHS = {"inputs": 8, "targets": 6}
+
+
+def model(folder, lengths):
+  return synthesizer_mtf.MtfModel(
+      model_dir=str(folder), tpu=None, sequence_length=lengths, batch_size=4)
+
+
+@pytest.fixture(name="task")
+def fixture_task():
+  """A task of one split and no metrics, which reads nothing."""
+  name = "tests_no_metrics"
+  source = seqio.FunctionDataSource(
+      lambda split, shuffle_files, seed=None: None, splits=["train"])
+  seqio.TaskRegistry.add(name, source, preprocessors=[], output_features={
+      key: seqio.Feature(seqio.ByteVocabulary()) for key in LENGTHS})
+  yield name
+  seqio.TaskRegistry.remove(name)
+
+
+@pytest.mark.parametrize("split, said", [
+    ("dev", "`split` is 'dev', but `mixture_or_task_name` is 'tests_no_metrics', "
+     "which has no such split; bind it to one of 'train'"),
+    ("train", "`mixture_or_task_name` is 'tests_no_metrics', which has no metrics to "
+     "evaluate; choose another task"),
+])
+def test_an_evaluation_of_nothing_is_refused(split, said, task, tmp_path):
+  with pytest.raises(ValueError, match=said):
+    model(tmp_path, LENGTHS).eval(task, split=split)
+  assert not os.listdir(tmp_path)
+
+
+def test_metrics_are_needed_by_an_evaluation_only(task):
+  data_checks.check_metrics(task, needed=False)
+
+
+def test_lengths_of_other_features_are_refused_before_a_training(tmp_path):
+  lengths = {"input": 8, "targets": 6}
+  with pytest.raises(ValueError, match="`sequence_length` is .* without the feature "
+                     "'inputs' of 'synth_text_pairs', but 'input', which"):
+    model(tmp_path, lengths).train("synth_text_pairs", steps=1)
