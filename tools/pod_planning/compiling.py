@@ -44,13 +44,13 @@ class Compiler:
     """
     path = pathlib.Path(environment)
     self._python = str(path / "bin" / "python" if path.is_dir() else path)
-    remedy = _REMEDY.format(environment)
+    missing, other = _REMEDY.format(environment), _REMEDY.format(ENVIRONMENT)
     try:
       asked = subprocess.run([self._python, "-c", _ASK], check=True, text=True,
                              capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
       raise CompilerError(
-          f"--compile={environment}: there is no Python environment; {remedy}."
+          f"--compile={environment}: there is no Python environment; {missing}."
       ) from error
     self.versions = dict(line.split() for line in asked.stdout.splitlines())
     for name, version in VERSIONS.items():
@@ -59,7 +59,7 @@ class Compiler:
         has = f"{name} {found}" if found else f"no {name}"
         raise CompilerError(
             f"--compile={environment} has {has}, but its interfaces are private, so "
-            f"that it must be {name} {version}; {remedy}.")
+            f"that it must be {name} {version}; {other}.")
 
   def check_topology(self, topology: pods.Topology) -> None:
     """Raises a CompilerError if the compiler does not know a topology."""
