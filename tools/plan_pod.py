@@ -191,10 +191,10 @@ def _compiled(compiler, step, result, to_lower, progress, keep):
   progress("lowering for the compiler")
   run, topology, *_ = to_lower
   with tf.Graph().as_default():
-    loops_apart = lowering.lower(
+    separate_loops = lowering.lower(
         *to_lower, mode=result["mode"], mesh_impl_cls=programs.ProgramMeshImpl,
         loops=lowering.loops_as_functions)
-  program = programs.of_step(loops_apart)
+  program = programs.of_step(separate_loops)
   progress("compiling")
   found = compiler.compile(program, topology, keep, lambda: progress("compiling"))
   if found["status"] == "refused":

@@ -26,7 +26,7 @@ _FRAME = pathlib.Path(__file__).with_name("page.html")
 # Weights are whole numbers of 1/50000, which fit into two bytes; the largest
 # number stands for keys that a query may not see.
 SCALE = 50000
-HIDDEN = 65535
+MASKED = 65535
 
 # Browsers become slow with more.
 _MOST_BYTES = 100_000_000
@@ -90,7 +90,7 @@ def content(layers: list[reader.Layer], states: States,
             about: dict[str, str]) -> dict[str, Any]:
   """What the page shows, ready for JSON; see `write`."""
   _check_size(states)
-  return {"about": about, "scale": SCALE, "hidden": HIDDEN,
+  return {"about": about, "scale": SCALE, "masked": MASKED,
           "colors": [colors.to_hex(c) for c in colormaps[figures.MAP].colors],
           "layers": [_layer(layer, states, courses.get(layer.name))
                      for layer in layers]}
@@ -151,7 +151,7 @@ def _packed(weights, visible):
   """Weights [length, memory_length] as bytes, little end first, in base64."""
   whole = np.round(np.clip(weights, 0, 1) * SCALE)
   return base64.b64encode(
-      np.where(visible, whole, HIDDEN).astype("<u2").tobytes()).decode()
+      np.where(visible, whole, MASKED).astype("<u2").tobytes()).decode()
 
 
 def _rounded(values):

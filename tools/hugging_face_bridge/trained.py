@@ -179,7 +179,7 @@ def _is_v(mixture, step):
 def _of_attention(layer):
   """The sizes that a V layer tells."""
   if isinstance(layer, attention.SyntheticAttention):
-    sizes, bias = layer.sizes, layer.relative_bias
+    sizes, bias = layer.sizes, layer.relative_position_bias
     kind, buckets = bias.kind, bias.num_buckets
   else:
     sizes, kind = layer, layer.relative_attention_type
