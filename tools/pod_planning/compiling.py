@@ -14,7 +14,7 @@ from synthesizer_mtf.tools.pod_planning import modules
 from synthesizer_mtf.tools.pod_planning import pods
 
 ENVIRONMENT = ".venv-tpu"
-# Their interfaces for this are private, and change.
+# The interfaces that we use are private, and change.
 VERSIONS = {"jax": "0.12.0.1", "libtpu": "0.0.52"}
 _REMEDY = (
     "make it with Python 3.12 or later: python3.12 -m venv {0} && {0}/bin/pip install "
@@ -98,7 +98,7 @@ class Compiler:
       return found
 
   def _run(self, topology, *path, progress=lambda: None):
-    """What the script says of a topology, or of a program for it."""
+    """The script's result for a topology, or for a program for it."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
       process = subprocess.Popen(
           [self._python, str(_SCRIPT), topology.compiler_name, str(topology.cores),
@@ -122,7 +122,7 @@ def _wait(process, progress):
 
 
 def _result(text, status):
-  """The last line of what the script has printed, which is JSON."""
+  """The last line that the script has printed, which is JSON."""
   lines = text.strip().splitlines() or [""]
   try:
     found = json.loads(lines[-1])
@@ -140,7 +140,7 @@ def _result(text, status):
 
 
 def _sentence(message):
-  """The compiler's reason: of the layer where it names one, and of the memory."""
+  """The compiler's reason, with the layer or the memory if it names them."""
   memory = _MEMORY.search(message)
   if memory:
     needed, has = (float(memory[i]) * {"G": 1, "M": 2**-10, "K": 2**-20}[memory[i + 1]]
