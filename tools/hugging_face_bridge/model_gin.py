@@ -3,13 +3,13 @@
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 
-# For T5's own command, which does not know our parameters.
+# The file for T5's own command, which does not know our parameters.
 STOCK = "stock_t5.gin"
 
-# Where the tools look for the model of a folder.
+# The file in which the tools look for the model of a folder.
 OPERATIVE = "operative_config.gin"
 
-# What Mesh TensorFlow rounds sizes of vocabularies up to.
+# Mesh TensorFlow rounds sizes of vocabularies up to a multiple of this.
 _DIVISOR = 128
 
 
