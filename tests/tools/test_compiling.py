@@ -12,6 +12,7 @@ import time
 
 import gin
 import pytest
+from support import documents
 from synthesizer_mtf.tools import plan_pod
 from synthesizer_mtf.tools.pod_planning import compiler_report
 from synthesizer_mtf.tools.pod_planning import compiling
@@ -293,3 +294,8 @@ def test_every_attention_with_a_gin_file_stands_for_all():
   assert names[0] == "SelfAttention" and {"r+v", "linformer", "mixer"} <= set(names)
 
 
+def test_the_page_has_a_line_for_every_recipe_of_pods_and_every_attention():
+  lines = documents.read("docs/plan_a_pod.md").splitlines()
+  shown = {line.split("`")[1] for line in lines if line.startswith("| `")}
+  assert {recipe.name for recipe in plan_pod.recipes()} <= shown
+  assert {name for name, _, _ in plan_pod.every_attention()} <= shown
