@@ -60,14 +60,14 @@ def synthesizer_stack(
   if attention is None:
     return layer_stack_cls(layers)
   layers = list(layers)
-  places = [i for i, layer in enumerate(layers) if _is_self_attention(layer)]
-  choices = _per_block(attention, len(places))
-  for block, (place, choice) in enumerate(zip(places, choices)):
+  indices = [i for i, layer in enumerate(layers) if _is_self_attention(layer)]
+  choices = _per_block(attention, len(indices))
+  for block, (index, choice) in enumerate(zip(indices, choices)):
     layer = _make(choice)
     if isinstance(layer, convolutions.Convolution):
-      layer.choose_block(block, len(places))
-    layer.set_name(layers[place].name)
-    layers[place] = layer
+      layer.choose_block(block, len(indices))
+    layer.set_name(layers[index].name)
+    layers[index] = layer
   if fast_cross_attention:
     layers = [cross_attention.faster(layer) for layer in layers]
   stack = layer_stack_cls(layers)

@@ -4,12 +4,12 @@ r"""Averages the last checkpoints of a model into a new folder.
     --output=MODEL_DIR.average
 
 The result is a checkpoint like any other: evaluate, decode or export it with
---model_dir=MODEL_DIR.average. Its step is that of the last one. There have to be so
-many checkpoints: Mesh TensorFlow keeps `utils.run.keep_checkpoint_max` of them, 10 by
-default, and the recipes for a laptop 2.
+--model_dir=MODEL_DIR.average. Its step is that of the last one. The folder has to hold
+so many checkpoints: Mesh TensorFlow keeps `utils.run.keep_checkpoint_max`, by default
+10, and the laptop recipes keep 2.
 
-(T5 has a script for it, which adds up in the variables' own type: of bfloat16, in
-which Mesh saves, only 8 bits are exact.)
+(T5's own script adds up in the variables' dtype. Mesh saves bfloat16, which has 8 exact
+bits.)
 """
 
 import argparse
@@ -32,8 +32,8 @@ _CONFIG = "operative_config.gin"
 def average(model_dir: str, last: int, output: str) -> str:
   """Writes the mean of the last checkpoints.
 
-  It is computed in float64 and rounded once, to the variable's type. What is no
-  floating point number, such as the step, is that of the last checkpoint.
+  It is computed in float64 and rounded once, to the variable's type. Variables that are
+  not floating-point, such as the step, come from the last checkpoint.
 
   Args:
     model_dir: where they are.

@@ -7,13 +7,13 @@ import numpy as np
 from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
-# Of the variables that are held in memory at once, unless one is larger.
+# The most bytes of variables in memory at once, unless one variable is larger.
 _BYTES_AT_ONCE = 64 * 2**20
 
 
 def write(folder: str, name: str,
           variables: Iterable[tuple[str, np.ndarray]]) -> None:
-  """Writes a checkpoint, and the file that names it as the last.
+  """Writes a checkpoint, and the file `checkpoint` that names it.
 
   Args:
     folder: an existing one.
@@ -29,7 +29,7 @@ def write(folder: str, name: str,
     held[variable] = value
   parts.append(_save(path, len(parts), held))
   with tf.Graph().as_default(), tf.Session() as session:
-    # It renames the data files, and joins their indices.
+    # This renames the data files and joins their indices.
     session.run(tf.raw_ops.MergeV2Checkpoints(
         checkpoint_prefixes=parts, destination_prefix=path, delete_old_dirs=True))
   checkpoints.write_state(folder, [name])

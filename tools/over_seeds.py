@@ -1,7 +1,7 @@
-"""What figures of several seeds say: means with their spread, and tests.
+"""Statistics over seeds: means, their spread, and tests.
 
-Figures come as a table with a column for each model and a row for each seed. Models
-that share a seed share its data, so two of them are compared by their differences.
+Figures are a table with a column for each model and a row for each seed. Models with
+the same seed see the same data, so tests compare the paired differences.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ LEVEL = 0.05
 
 
 def estimates(figures: pd.DataFrame) -> pd.DataFrame:
-  """What each column comes to.
+  """The estimate of each column.
 
   Args:
     figures: a column for each estimate, a row for each seed; NaN where it has none.
@@ -41,14 +41,14 @@ def tested(differences: pd.DataFrame) -> pd.DataFrame:
     many columns have more than one seed; NaN for the others.
   """
   found = estimates(differences)
-  t = (found["mean"] / found["sem"]).abs().fillna(0)  # Of zeros alone.
+  t = (found["mean"] / found["sem"]).abs().fillna(0)  # All differences are zero.
   p = pd.Series(2 * stats.t.sf(t, found["count"] - 1), found.index)
   p = p[found["count"] > 1].sort_values()
   return found.assign(p=(p * np.arange(len(p), 0, -1)).cummax().clip(upper=1))
 
 
 def text(estimate: pd.Series, digits: int) -> str:
-  """The mean, and behind "±" its standard error, where there is one.
+  """The mean, and after "±" its standard error, if there is one.
 
   Args:
     estimate: a row of `estimates`.
@@ -74,7 +74,7 @@ def cells(difference: pd.Series, form: str) -> list[str]:
 
 
 def note(differences: pd.DataFrame) -> str:
-  """What the cells of a table of differences mean, below it."""
+  """The note below a table of differences."""
   return (f"An interval is of its own difference. p is corrected for the number of "
           f"differences, {differences['p'].count()}, by Holm's method: where it is "
           f"below {LEVEL}, * says that the two are significantly different.")

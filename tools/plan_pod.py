@@ -135,7 +135,7 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
 
 
 def _describe(run):
-  """The run, as gin and the topology give it."""
+  """The run, by gin and the topology."""
   return {"model_type": run.model_type,
           "mesh_shape": layouts.flat(run.mesh_shape),
           "batch_size": run.batch_size,
@@ -143,7 +143,7 @@ def _describe(run):
 
 
 def _measure(step, chip):
-  """What a core keeps, does and sends, and the time that it takes."""
+  """What a core keeps, computes and sends, and how long that takes."""
   counts = counting.count(
       step.fetches, step.mesh_impl.collectives, step.microbatches)
   sizes = counting.variable_bytes(step.graph, step.mesh_impl)
@@ -184,17 +184,17 @@ def _measure(step, chip):
 
 
 def _compiled(compiler, step, result, to_lower, progress, keep):
-  """What the compiler says of the step, and what our rules say of the same.
+  """The compiler's figures for the step, and those of our rules.
 
-  A loop counts once in its operations and bytes, and in ours here.
+  The operations and bytes of a loop count once in both.
   """
   progress("lowering for the compiler")
   run, topology, *_ = to_lower
   with tf.Graph().as_default():
-    loops_apart = lowering.lower(
+    separate_loops = lowering.lower(
         *to_lower, mode=result["mode"], mesh_impl_cls=programs.ProgramMeshImpl,
         loops=lowering.loops_as_functions)
-  program = programs.of_step(loops_apart)
+  program = programs.of_step(separate_loops)
   progress("compiling")
   found = compiler.compile(program, topology, keep, lambda: progress("compiling"))
   if found["status"] == "refused":
@@ -215,7 +215,7 @@ def _compiled(compiler, step, result, to_lower, progress, keep):
 
 
 def _largest(step, result):
-  """What takes the most of a core's memory: a variable, and by our rules a result."""
+  """The largest variable of a core, and by our rules its largest result."""
   def size(variable):
     return step.mesh_impl.slice_size(variable.shape) * variable.slice_dtype.size
 
@@ -229,10 +229,10 @@ def _largest(step, result):
 
 
 def _fits(variables, total, memory):
-  """Whether a core's memory is large enough, as far as can be said.
+  """Whether a core's memory is large enough: "yes", "no" or "perhaps".
 
-  XLA computes cheap results again where memory is short, so the estimate of
-  what is kept is an upper one, and only too many variables are a plain no.
+  XLA recomputes cheap results where memory is short, so our estimate of activations is
+  an upper bound. Only variables that are too large are a certain "no".
   """
   if total <= memory:
     return "yes"
@@ -351,14 +351,14 @@ def _plan_all(args):
             args.hlo and os.path.join(args.hlo, re.sub(r"[^\w.+-]+", "_", name))),
                       "versions": versions})
         bar.update(len(plans) * stages - bar.n)
-        gc.collect()  # A step's graphs are large, and full of circles.
+        gc.collect()  # The graphs of a step are large, and have reference cycles.
     except KeyboardInterrupt:
       return plans, True
   return plans, False
 
 
 class _Progress:
-  """Tells a bar which stage has begun; who looks sees that it goes on."""
+  """Shows on a bar which stage has begun, and that it still runs."""
 
   def __init__(self, bar, name):
     self._bar, self._name, self._last = bar, name, None

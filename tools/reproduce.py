@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv):
-  """Reads the flags; which of them go together is told so."""
+  """Reads the flags, and checks which of them go together."""
   parser = _parser()
   args = parser.parse_args(argv)
   given = [f"--{name}" for name, value in vars(args).items()
@@ -250,7 +250,7 @@ def _claim(folder, settings):
 
 
 def _run_table(table, rows, args, settings, places):
-  """Runs what is not done of a table at laptop scale; returns the status."""
+  """Runs the missing runs of a table at laptop scale; returns the status."""
   folder = plan.folder_of(table, args.output_dir)
   runs = plan.runs(
       table, rows, args.seeds or [1, 2], args.output_dir, settings)
@@ -264,7 +264,7 @@ def _run_table(table, rows, args, settings, places):
 
 
 def _run_study(study, rows, args, settings, places, path, known):
-  """Runs what is not known of a study; returns the status."""
+  """Runs the missing runs of a study; returns the status."""
   runs = study_runs.runs(
       study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
   report = study_report.Report(study, known, runs, settings, machine.state())
@@ -282,7 +282,7 @@ def _check_first(runs):
 
 
 def _run(report, runs, places, path, json_path, draw):
-  """Does runs, and writes the report after each; returns the status."""
+  """Executes runs, and writes the report after each; returns the status."""
   def finished(run, reason):
     if reason:
       report.failures[run] = reason
@@ -297,7 +297,7 @@ def _run(report, runs, places, path, json_path, draw):
 
 
 def _write(report, path, json_path, draw):
-  """Writes the report so far; what is there is replaced at once or not at all."""
+  """Writes the report so far; replaces an existing one atomically."""
   for suffix, text in ((".md", report.markdown() + "\n"),
                        (".jsonl", report.lines())):
     unfinished = path.with_suffix(".unfinished")

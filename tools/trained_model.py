@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-  """Adds those that say which checkpoint of a folder, and what its model is."""
+  """Adds the flags for the checkpoint of a folder, and for its model."""
   add = parser.add_argument
   add("--step", type=int, metavar="N", help="of the checkpoint (default: last)")
   add("--gin_file", action="append", default=[], metavar="FILE",
@@ -24,7 +24,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
-  """Makes gin hold what the flags say of a trained model.
+  """Fills gin with the configuration of a trained model, as the flags say.
 
   Args:
     model_dir: the folder of the checkpoints.
@@ -45,7 +45,7 @@ def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
 
 def parse_gin(model_dir: str, files: Sequence[str] = (),
               params: Sequence[str] = ()) -> None:
-  """Makes gin hold the configuration of a trained model.
+  """Fills gin with the configuration of a trained model.
 
   Args:
     model_dir: the folder of the checkpoints.

@@ -68,7 +68,7 @@ class SyntheticAttention(transformer.TransformerLayer):
     self.mixture = mixture.Mixture(synthesizers)
     self.sizes = head_sizes.HeadSizes(
         "SyntheticAttention", num_heads, key_value_size, dropout_rate)
-    self.relative_bias = relative_position_bias.RelativePositionBias(
+    self.relative_position_bias = relative_position_bias.RelativePositionBias(
         "SyntheticAttention", relative_attention_type,
         relative_attention_num_buckets)
     checks.check_boolean("SyntheticAttention.softmax", softmax)
@@ -94,13 +94,13 @@ class SyntheticAttention(transformer.TransformerLayer):
     del losses
     self.sizes.check_layout(context.model)
     if not self.mixture.tells_order:
-      self.relative_bias.warn_without_order(context, _NO_ORDER)
+      self.relative_position_bias.warn_without_order(context, _NO_ORDER)
     inputs = cases.of_call(
         context, x, self.sizes.num_heads, self.sizes.key_value_size,
         segments.is_packed(context, self.packed), per_example=self.softmax)
     logits = self.mixture.logits(inputs)
-    if self.relative_bias:
-      logits.append(logit_forms.Table(self.relative_bias.of_indices(inputs)))
+    if self.relative_position_bias:
+      logits.append(logit_forms.Table(self.relative_position_bias.of_indices(inputs)))
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     combine = (attend.attend if self.softmax
                else weighted_sum.weighted_sum)

@@ -87,7 +87,7 @@ class RelativePositionBias:
     if self.kind == "bias":
       return make()
     return stack_cache.once_per_stack(
-        inputs.context, ("relative_bias", inputs.heads), make)
+        inputs.context, ("relative_position_bias", inputs.heads), make)
 
   def warn_without_order(self, context: transformer.Context,
                          sentence: str) -> None:

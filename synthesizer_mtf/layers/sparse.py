@@ -97,7 +97,7 @@ class SparseAttention(transformer.TransformerLayer):
         name, num_heads, key_value_size, dropout_rate)
     checks.check_whole(f"{name}.stride", stride)
     _check_choice(f"{name}.pattern", pattern, PATTERNS)
-    self.relative_bias = relative_position_bias.RelativePositionBias(
+    self.relative_position_bias = relative_position_bias.RelativePositionBias(
         name, relative_attention_type, relative_attention_num_buckets)
     checks.check_boolean(f"{name}.packed", packed, or_none=True)
     self.stride = stride
@@ -156,7 +156,7 @@ class SparseAttention(transformer.TransformerLayer):
     """
     del losses
     self.sizes.check_layout(context.model)
-    self.relative_bias.warn_without_order(
+    self.relative_position_bias.warn_without_order(
         context, _HARDLY_ANY_ORDER.format(type(self).__name__))
     inputs = cases.of_call(
         context, x, self.sizes.num_heads, self.sizes.key_value_size,
@@ -210,8 +210,8 @@ class SparseAttention(transformer.TransformerLayer):
       if other is not None:
         sees = mtf.logical_and(sees, other)
     biases = [attention_mask.bias(sees)]
-    if self.relative_bias:
-      biases.append(self._relative_bias(query_index, key_index, inputs))
+    if self.relative_position_bias:
+      biases.append(self._relative_position_bias(query_index, key_index, inputs))
     part = Part(key, values, biases, inputs.memory_length)
     return masked_mean(query, [part], self._may_see_nothing)
 
@@ -240,7 +240,7 @@ class SparseAttention(transformer.TransformerLayer):
     return Tokens(index, segment, read), keys
 
   def _biases(self, view, blocks, inputs):
-    """The tensors to add to the logits of a view: mask and relative bias."""
+    """The tensors to add to the logits of a view: mask and relative position bias."""
     def indices():
       queries, keys = self._tokens(inputs)
       return queries.each(blocks.queries), keys.each(view.lay_out)
@@ -253,12 +253,12 @@ class SparseAttention(transformer.TransformerLayer):
 
     def relative():
       queries, keys = indices()
-      return self._relative_bias(queries.index, keys.index, inputs)
+      return self._relative_position_bias(queries.index, keys.index, inputs)
 
     biases = [inputs.once_per_stack(("mask " + view.name, self._sets), mask)]
-    if self.relative_bias.kind == "bias":
+    if self.relative_position_bias.kind == "bias":
       biases.append(relative())
-    elif self.relative_bias:
+    elif self.relative_position_bias:
       biases.append(
           inputs.once_per_stack(("relative " + view.name, self._sets), relative))
     return biases
@@ -287,7 +287,7 @@ class SparseAttention(transformer.TransformerLayer):
       second = mtf.logical_and(second, odd)
     return mtf.logical_or(first, second)
 
-  def _relative_bias(self, queries, keys, inputs):
+  def _relative_position_bias(self, queries, keys, inputs):
     """T5's relative position bias by stock `SelfAttention`, for any layout.
 
     Args:
@@ -307,7 +307,7 @@ class SparseAttention(transformer.TransformerLayer):
   def _bias_of_distances(self, farthest, inputs):
     """<float>[heads, distance]: from -farthest to farthest."""
     distance = mtf.Dimension("distance", 2 * farthest + 1)
-    bias = self.relative_bias.of_positions(
+    bias = self.relative_position_bias.of_positions(
         inputs, 0, mtf.range(inputs.context.mesh, distance, tf.int32) - farthest)
     return mtf.transpose(bias, [inputs.heads, distance])
 

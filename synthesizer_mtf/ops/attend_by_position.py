@@ -35,17 +35,17 @@ def attend_by_position(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
   Returns:
     <float>[batch, heads, length, d_kv] in the dtype of the values.
   """
-  places = inputs.one_hot_positions() if of_rows else []
+  one_hot = inputs.one_hot_positions() if of_rows else []
   ensemble = [d for d in inputs.batch_dims if d in logits.shape.dims]
   logits = mtf.broadcast(
       logits, [*ensemble, inputs.heads, inputs.length, inputs.memory_length])
   weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
-  if places:
-    weights = tables.pick(weights, *places)
+  if one_hot:
+    weights = tables.pick(weights, *one_hot)
   weights = mtf.multiply(
       weights, mtf.cast(mask.pairs, weights.dtype),
       output_shape=inputs.query_dims + [inputs.memory_length])
   mean, total = mean_operation.divided_mean(
-      weights, values, inputs.query_dims + [inputs.d_kv], [], terms, places)
+      weights, values, inputs.query_dims + [inputs.d_kv], [], terms, one_hot)
   intermediates.sow_weights(lambda: weights / total, mask, inputs)
   return mean

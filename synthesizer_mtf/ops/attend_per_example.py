@@ -151,9 +151,9 @@ class _Block:
     if not self.has_batch:
       return [tf.concat([term.block for term in self.terms[kind]], -1)
               for kind in (operands.Query, operands.Key)]
-    hidden = (1 - self._group.seen) * attention_mask.MASK_VALUE
+    masked = (1 - self._group.seen) * attention_mask.MASK_VALUE
     query = self._concat(operands.Query, 1.)
-    return query, self._concat(operands.Key, hidden[None, :, :, None])
+    return query, self._concat(operands.Key, masked[None, :, :, None])
 
   def _concat(self, kind, channel):
     """All channels and one more, broadcast to the segments of any of them."""

@@ -116,8 +116,8 @@ class CrossEntropyGradOperation(mtf.Operation):
     if self._off:
       grads -= tf.expand_dims(grad * self._off, -1)
     is_id = (ids >= 0) & (ids < shape[-1])
-    places = tf.stack([tf.range(tf.size(ids)), tf.where_v2(is_id, ids, 0)], -1)
+    indices = tf.stack([tf.range(tf.size(ids)), tf.where_v2(is_id, ids, 0)], -1)
     # Nothing else reads the gradients so far, so they are changed in place.
     grads = tf.tensor_scatter_nd_sub(
-        grads, places, tf.where_v2(is_id, grad * self._more, 0.))
+        grads, indices, tf.where_v2(is_id, grad * self._more, 0.))
     return tf.reshape(grads, shape)

@@ -17,7 +17,7 @@ class WeightedMeanOperation(mtf.Operation):
   def __init__(self, weights: mtf.Tensor, mean: mtf.Tensor, values: mtf.Tensor,
                features: list[mtf.Tensor], table: list[mtf.Tensor],
                padding: Sequence[mtf.Tensor] = (),
-               places: Sequence[mtf.Tensor] = ()):
+               one_hot: Sequence[mtf.Tensor] = ()):
     """Declares the inputs, which may lack `batch`.
 
     Args:
@@ -30,14 +30,14 @@ class WeightedMeanOperation(mtf.Operation):
       padding: () if weights are 0 for padding; else [total] or [total, seen]: the
         divisors of the mean, <float>[batch, heads, length], and the padding mask,
         <float>[batch, memory_length], 1 if left out.
-      places: (), or the one-hot rows and columns that `tables.pick` gathered the
+      one_hot: (), or the one-hot rows and columns that `tables.pick` gathered the
         table with.
     """
     super().__init__(
-        [weights, mean, values, *features, *table, *padding, *places],
+        [weights, mean, values, *features, *table, *padding, *one_hot],
         name="weighted_mean")
     self._outputs = [mtf.Tensor(self, mean.shape, mean.dtype)]
-    self._sizes = [len(features), len(table), len(padding), len(places)]
+    self._sizes = [len(features), len(table), len(padding), len(one_hot)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
     lowering.set_tensor_lowering(
@@ -46,7 +46,7 @@ class WeightedMeanOperation(mtf.Operation):
   def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
     grad_mean, = grad_ys
     weights, mean, values, *rest = self.inputs
-    features, table, padding, places = (
+    features, table, padding, one_hot = (
         [rest.pop(0) for _ in range(size)] for size in self._sizes)
     if padding:
       grad_mean /= padding[0]
@@ -59,12 +59,12 @@ class WeightedMeanOperation(mtf.Operation):
         for feature, other in zip(features, reversed(features))]
     lead = [d for d in grad_logits.shape.dims[:-2] if any(
         d in t.shape.dims for t in table)]
-    total = (tables.add_picked(grad_logits, *places, lead) if places
+    total = (tables.add_picked(grad_logits, *one_hot, lead) if one_hot
              else mtf.cast(grad_logits, tf.float32))
     # Does not cast sums that are still pending over the mesh: see `plan_pod`.
     grads += [mtf.cast(total if total.shape == t.shape else mtf.reduce_sum(
         total, output_shape=t.shape), t.dtype) for t in table]
-    return grads + [None] * len(padding + places)
+    return grads + [None] * len(padding + one_hot)
 
 
 def exponential(logits: mtf.Tensor) -> mtf.Tensor:
@@ -85,7 +85,7 @@ def exponential(logits: mtf.Tensor) -> mtf.Tensor:
 
 def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimension],
                  features: list[mtf.Tensor], table: list[mtf.Tensor],
-                 places: Sequence[mtf.Tensor] = ()) -> tuple[mtf.Tensor, mtf.Tensor]:
+                 one_hot: Sequence[mtf.Tensor] = ()) -> tuple[mtf.Tensor, mtf.Tensor]:
   """The mean of the values for weights whose rows do not sum to 1.
 
   Args:
@@ -94,7 +94,7 @@ def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimens
     shape: [batch, heads, length, d_kv]
     features: as in `WeightedMeanOperation`.
     table: likewise.
-    places: likewise.
+    one_hot: likewise.
 
   Returns:
     <float>[batch, heads, length, d_kv], 0 for rows whose weights are all 0; and the
@@ -106,7 +106,7 @@ def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimens
       total + mtf.cast(mtf.equal(total, 0), tf.float32), values.dtype)
   mean = mtf.einsum([weights, values], output_shape=shape) / total
   return WeightedMeanOperation(
-      weights, mean, values, features, table, [total], places).outputs[0], total
+      weights, mean, values, features, table, [total], one_hot).outputs[0], total
 
 
 def append_channel(features: mtf.Tensor, values: mtf.Tensor) -> mtf.Tensor:

@@ -36,9 +36,9 @@ class Operand:
     *others, last = tensor.shape.dims
     tensor = mtf.rename_dimension(tensor, last.name, "last")
     of_tokens = inputs.has_batch(tensor)
-    place = inputs.memory_length if cls.of_keys else inputs.length
-    order = ([*inputs.batch_dims, place, inputs.heads] if of_tokens
-             else [inputs.heads, place])
+    positions = inputs.memory_length if cls.of_keys else inputs.length
+    order = ([*inputs.batch_dims, positions, inputs.heads] if of_tokens
+             else [inputs.heads, positions])
     last = tensor.shape.dims[-1:]
     ordered = mtf.transpose(tensor, [d for d in order if d in others] + last)
     return cls(mtf.broadcast(ordered, order + last), of_tokens)

@@ -61,6 +61,21 @@ def test_the_map_shows_every_room():
   assert rooms and rooms <= set(documents.spans("docs/architecture.md"))
 
 
+@pytest.mark.parametrize("room", [
+    "command", "context", "decoding", "layers", "ops", "training"])
+def test_the_map_shows_every_file_of_a_room(room):
+  files = {f"synthesizer_mtf/{room}/{path.name}"
+           for path in (ROOT / "synthesizer_mtf" / room).glob("[!_]*.py")}
+  assert files and files <= set(documents.spans("docs/architecture.md"))
+
+
+def test_the_map_shows_every_hook_of_gin():
+  hooks = {hook.__name__ for hook in gin.config._FINALIZE_HOOKS
+           if hook.__module__.startswith("synthesizer_mtf.")}
+  assert hooks and hooks == set(re.findall(
+      r"^          \w+\.(\w+)  ", documents.read("docs/architecture.md"), re.MULTILINE))
+
+
 @pytest.mark.parametrize("page", documents.PAGES)
 def test_links_lead_somewhere(page):
   for link in documents.links(page):

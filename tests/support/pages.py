@@ -19,10 +19,10 @@ def data(path):
 
 
 def weights(shown, name, state):
-  """[heads, length, memory_length], NaN where a query may not look."""
+  """[heads, length, memory_length], NaN for masked keys."""
   layer, = (layer for layer in shown["layers"] if layer["name"] == name)
   size = len(layer["tokens"])
   numbers = np.stack([
       np.frombuffer(base64.b64decode(head), "<u2").reshape(size, size)
       for head in layer["weights"][state]])
-  return np.where(numbers == shown["hidden"], np.nan, numbers / shown["scale"])
+  return np.where(numbers == shown["masked"], np.nan, numbers / shown["scale"])

@@ -12,6 +12,7 @@ import time
 
 import gin
 import pytest
+from support import documents
 from synthesizer_mtf.tools import plan_pod
 from synthesizer_mtf.tools.pod_planning import compiler_report
 from synthesizer_mtf.tools.pod_planning import compiling
@@ -190,11 +191,11 @@ def test_a_topology_that_the_compiler_does_not_know_is_refused_before_any_step(
 @pytest.mark.parametrize("versions, sentence", [
     ({}, "has no jax"), ({**compiling.VERSIONS, "libtpu": "0.1"}, "has libtpu 0.1"),
     ({"jax": compiling.VERSIONS["jax"]}, "has no libtpu")])
-def test_other_versions_are_refused_with_what_to_install(
+def test_other_versions_are_refused_with_an_environment_of_their_own(
     environment, versions, sentence):
   with pytest.raises(compiling.CompilerError, match=sentence) as error:
     compiling.Compiler(environment(versions=versions))
-  assert "pip install jax==" in str(error.value)
+  assert f"-m venv {compiling.ENVIRONMENT} && " in str(error.value)
 
 
 def test_a_missing_environment_is_refused_with_how_to_make_it():
@@ -293,3 +294,8 @@ def test_every_attention_with_a_gin_file_stands_for_all():
   assert names[0] == "SelfAttention" and {"r+v", "linformer", "mixer"} <= set(names)
 
 
+def test_the_page_has_a_line_for_every_recipe_of_pods_and_every_attention():
+  lines = documents.read("docs/plan_a_pod.md").splitlines()
+  shown = {line.split("`")[1] for line in lines if line.startswith("| `")}
+  assert {recipe.name for recipe in plan_pod.recipes()} <= shown
+  assert {name for name, _, _ in plan_pod.every_attention()} <= shown

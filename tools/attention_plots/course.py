@@ -1,4 +1,4 @@
-"""How alpha, the weights of the parts of mixtures, went while a model trained."""
+"""Alpha, the weights of the parts of mixtures, over the steps of a training."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -73,13 +73,13 @@ def _alphas(model, path, shapes):
   except checkpoints.DamagedError as error:
     raise checks.Error(checkpoints.explain_damage(path, error)) from error
   model.restore(path)
-  # Weights per layer are those of all of its heads.
+  # A weight of the layer holds for all of its heads.
   return {name: np.broadcast_to(alpha, shapes[name])
           for name, alpha in model.alphas(shapes).items()}
 
 
 def _read_means(model_dir: str) -> Means:
-  """What the files of TensorBoard say; the later file wins."""
+  """The scalars in TensorBoard's files; a later file wins."""
   means = {}
   for path in sorted(tf.io.gfile.glob(
       os.path.join(model_dir, "events.out.tfevents.*"))):
@@ -93,7 +93,7 @@ def _read_means(model_dir: str) -> Means:
 
 
 def _events(path: str) -> Iterator[tf.Event]:
-  """The events of a file, up to one that is half written."""
+  """The events of a file; stops at an incomplete one."""
   try:
     yield from tf.train.summary_iterator(path)
   except tf.errors.DataLossError:

@@ -12,11 +12,11 @@ import numpy as np
 from synthesizer_mtf import notation
 from synthesizer_mtf.tools.attention_plots import statistics
 
-# With more tokens than this their strings would overlap.
+# The strings of more tokens would overlap.
 _MOST_LABELS = 40
 _COLORS = {"trained": "#1f77b4", "initial": "#ff7f0e", "uniform": "#7f7f7f"}
 MAP = "viridis"
-_COLORS_OF_PARTS = 10  # Those of Matplotlib, C0 to C9.
+_COLORS_OF_PARTS = 10  # Matplotlib's colors C0 to C9.
 _FORMATS = ("png", "svg")
 
 # From "trained", "initial" and "uniform" to those of each layer, by its name.
@@ -225,8 +225,8 @@ def alphas(layers: list[reader.Layer],
 def place(part: str) -> int:
   """The number of a part's colour, the same in all figures.
 
-  Those of the notation come in its order; a class of the user's has one of the
-  colours that are left.
+  The names of the notation have the first colours; a user's own class has one of the
+  others.
   """
   known = list(notation.SYNTHESIZING_FUNCTIONS)
   if part in known:
@@ -293,12 +293,12 @@ def _label(axis, tokens):
 
 
 def _shown(attention, head):
-  """The weights of one head; nothing where a query may not look."""
+  """The weights of one head, without masked keys."""
   return np.where(attention.visible, attention.weights[head], np.nan)
 
 
 def _framed(matrix):
-  """With an empty border, so that tiles can be told apart."""
+  """With an empty border that separates the tiles."""
   return np.pad(matrix, max(1, len(matrix) // 16), constant_values=np.nan)
 
 
@@ -308,7 +308,7 @@ def _mean_over_heads(attention):
 
 
 def _top(attentions):
-  """The end of the colour scale, which few weights exceed."""
+  """The upper end of the colour scale; few weights exceed it."""
   seen = np.concatenate([a.weights[:, a.visible].ravel() for a in attentions])
   return max(np.quantile(seen, 0.995), 1e-6)
 

@@ -1,7 +1,7 @@
-"""A page to look around in: one file, which needs no network.
+"""An interactive page: one file, which needs no network.
 
-`page.html` is its frame: what it shows and how it answers. Here the weights
-are put into it as JSON, and plotly.js, which draws.
+`page.html` is its frame, with all of its behavior. This module adds the weights as
+JSON, and plotly.js, which draws them.
 """
 
 import base64
@@ -23,12 +23,12 @@ import tensorflow.compat.v1 as tf
 
 _FRAME = pathlib.Path(__file__).with_name("page.html")
 
-# Weights are whole numbers of 1/50000, which fit into two bytes; the largest
-# number stands for keys that a query may not see.
+# Weights are whole numbers of 1/50000, which fit into two bytes. The largest number
+# marks masked keys.
 SCALE = 50000
-HIDDEN = 65535
+MASKED = 65535
 
-# Browsers become slow with more.
+# More make browsers slow.
 _MOST_BYTES = 100_000_000
 
 # From "initial" and "trained" to the `Attention` of each layer, by its name.
@@ -61,7 +61,7 @@ def check(path: str) -> None:
 
 def write(path: str, layers: list[reader.Layer], states: States,
           courses: dict[str, course.Course], about: dict[str, str]) -> None:
-  """Writes the page; one that is there is replaced by a complete one only.
+  """Writes the page; replaces an existing one only when the new one is complete.
 
   Args:
     path: of the page.
@@ -88,9 +88,9 @@ def write(path: str, layers: list[reader.Layer], states: States,
 def content(layers: list[reader.Layer], states: States,
             courses: dict[str, course.Course],
             about: dict[str, str]) -> dict[str, Any]:
-  """What the page shows, ready for JSON; see `write`."""
+  """The contents of the page, ready for JSON; see `write`."""
   _check_size(states)
-  return {"about": about, "scale": SCALE, "hidden": HIDDEN,
+  return {"about": about, "scale": SCALE, "masked": MASKED,
           "colors": [colors.to_hex(c) for c in colormaps[figures.MAP].colors],
           "layers": [_layer(layer, states, courses.get(layer.name))
                      for layer in layers]}
@@ -151,7 +151,7 @@ def _packed(weights, visible):
   """Weights [length, memory_length] as bytes, little end first, in base64."""
   whole = np.round(np.clip(weights, 0, 1) * SCALE)
   return base64.b64encode(
-      np.where(visible, whole, HIDDEN).astype("<u2").tobytes()).decode()
+      np.where(visible, whole, MASKED).astype("<u2").tobytes()).decode()
 
 
 def _rounded(values):

@@ -1,7 +1,7 @@
 """Runs a checkpoint on text and gets the attention weights of its layers.
 
-The model is built by gin as the trainer builds it, and the weights are those
-that the layers themselves compute with (see `synthesizer_mtf.context.intermediates`).
+gin builds the model, as in the trainer. The layers compute with these very weights (see
+`synthesizer_mtf.context.intermediates`).
 """
 
 import collections
@@ -23,23 +23,23 @@ from synthesizer_mtf.synthesizers import names as synthesizer_names
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
-# What a model is fed, by its type.
+# The features that a model reads, by its type.
 _FEATURES = {"bitransformer": ("inputs", "targets"), "lm": ("targets",),
              "delimited_lm": ("inputs", "targets"), "aligned": ("inputs",)}
 _FLAGS = {"inputs": "--input", "targets": "--target"}
 
-# A token that is neither padding nor the end of a sequence.
+# The id of a token, neither padding nor the end of a sequence.
 _ANY_ID = 2
 
 
 @dataclasses.dataclass
 class Attention:
-  """What one layer does with one example.
+  """The attention of one layer for one example.
 
   Attributes:
     weights: <float32>[heads, length, memory_length]; rows sum to 1.
     visible: <bool>[length, memory_length], which keys a query may see.
-    tokens: what the rows and columns stand for, strings, or None without text.
+    tokens: the strings of the rows and columns, or None without text.
     alpha: <float32>[heads, parts], or None.
   """
   weights: np.ndarray
@@ -158,13 +158,13 @@ class Model:
     self._masters = {v.name: v.get_master() for v in graph.all_variables}
     self._copy = self._lowering.copy_masters_to_slices()
     self._initialize = tf.global_variables_initializer()
-    # Weights that are annealed depend on the step.
+    # Annealed weights depend on the step.
     self._saver = tf.train.Saver({**self._masters, step.op.name: step})
 
   def _call(self, features):
     """Calls the model as the trainer does, without dropout."""
     kwargs = {"compute_loss": False, "mode": tf.estimator.ModeKeys.EVAL,
-              # As T5 does without a TPU; gin says how variables are saved.
+              # As T5 without a TPU; gin chooses the dtype of saved variables.
               "variable_dtype": utils.get_variable_dtype(
                   slice_dtype="float32", activation_dtype="float32")}
     inputs, targets = features.get("inputs"), features.get("targets")
@@ -261,7 +261,7 @@ class Model:
         self._pieces(feature, ids[feature]) if texts.get(feature)
         else [None] * len(ids[feature]) for feature in features], [])
     if self._is_decoder(layer) and tokens[0] is not None:
-      # A decoder reads at each place the token before.
+      # A decoder reads the previous token at each position.
       tokens = ["<start>"] + tokens[:-1]
     return tokens
 
@@ -284,7 +284,7 @@ class Model:
 
 
 class _Collector(intermediates.Capture):
-  """Remembers what each layer shows, as tensors of TensorFlow."""
+  """Captures the intermediates of each layer, as TensorFlow's tensors."""
 
   def __init__(self):
     self.layers, self.skipped = [], []
@@ -325,7 +325,7 @@ class _Collector(intermediates.Capture):
 
 
 def short_name(place: str) -> str:
-  """A layer's name, as "encoder/0", from its place, as "encoder/block_000"."""
+  """A layer's name, as "encoder/0", from its scope, as "encoder/block_000"."""
   stack, _, block = place.rpartition("/block_")
   return f"{stack}/{int(block)}" if block.isdigit() else place
 

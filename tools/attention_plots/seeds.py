@@ -1,8 +1,9 @@
-"""What the attention of several trainings has in common: section 5 with its spread.
+"""What the attention of several trainings has in common: section 5 over seeds.
 
-From the lines of `plot_attention --json`, one file for each training, come means over
-the seeds with their standard errors: how much weight lies near the query, how weights
-are distributed, and what mixtures lean on, each beside its value before training.
+It reads the lines of `plot_attention --json`, one file for each training. It gives
+means over the seeds with standard errors: the weight near the query, the distribution
+of weights, and the parts that mixtures prefer. Each is beside its value before
+training.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ Row = dict[str, Any]
 _COLUMNS = {"half within": "half_mass_window", "entropy": "entropy",
             "stddev": "stddev", "max": "max", "0.1-0.2": "share_0.1_to_0.2"}
 _STATES = ("trained", "initial", "uniform")
-# Of a histogram a table of seeds has no use, and it is most of a line.
+# No table of seeds uses the histogram, which is most of a line.
 _LEFT_OUT = ("histogram", "bins")
 _DIGITS = 6
 _SHOWN = 3  # Digits in tables.
@@ -92,14 +93,14 @@ def _heads(rows, window):
 
 
 def _over_runs(table, by):
-  """Yields (group, estimates): over the runs of a group, of the means of its heads."""
+  """Yields (group, estimates over its runs of the means over the heads)."""
   means = table.groupby([*by, "run"], sort=False).mean(numeric_only=True)
   for group, of in means.groupby(by, sort=False):
     yield group, over_seeds.estimates(of)
 
 
 def _weights(heads, columns):
-  """Lines of a table: for each layer what its weights do, and did before."""
+  """Lines of a table: the weights of each layer, after and before training."""
   lines, uniform = [["attention", "layer", "seeds", *columns]], {}
   for (attention, layer), found in _over_runs(heads, ["attention", "layer"]):
     mean = found["mean"]
@@ -129,7 +130,7 @@ def _leaning(rows):
 
 
 def _sentences(heads, window) -> Iterator[str]:
-  """What section 5 says in words, each with its number."""
+  """The sentences of section 5, each with its number."""
   stacks = heads["layer"].str.rpartition("/")[0].rename("stack")
   spreads = {}
   for (attention, stack), found in _over_runs(

@@ -1,4 +1,4 @@
-"""Numbers that say what the paper says in words about attention weights.
+"""Numbers for what the paper says in words about attention weights.
 
 Section 5 of arXiv:2005.00743: how the weights are distributed, and whether a
 layer has learned a local window.
@@ -13,10 +13,9 @@ BINS = np.linspace(0, 1, 101)
 class Statistics:
   """Gathers the weights of one layer over examples.
 
-  All results have one number, or one list, for each head. Weights of keys which
-  a query may not see count nowhere; and in the distribution of weights neither
-  does a query that sees one key alone, as the first of a decoder, whose weight
-  is always 1.
+  All results have one number, or one list, for each head. Masked keys do not count. The
+  distribution of weights also leaves out queries with a single key, such as the first
+  of a decoder: its weight is always 1.
   """
 
   def __init__(self) -> None:
@@ -55,7 +54,7 @@ class Statistics:
     """[heads, 2 * length - 1]: the weight of the key at each offset.
 
     Offsets run from 1 - length to length - 1; a key before its query has a
-    negative one. Means over queries: those at the ends have fewer keys.
+    negative one. Means over queries; queries at the ends have fewer keys.
     """
     return self._profile / self._rows
 
@@ -116,7 +115,7 @@ def _by_offset(weights):
 
 
 def _add_centered(a, b):
-  """a + b, where the shorter lies in the middle of the longer."""
+  """a + b, with the shorter one aligned to the middle of the longer one."""
   if a.shape[-1] > b.shape[-1]:
     a, b = b, a
   pad = (b.shape[-1] - a.shape[-1]) // 2

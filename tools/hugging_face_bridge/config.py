@@ -10,7 +10,7 @@ from synthesizer_mtf.tools.hugging_face_bridge import architecture
 FILE = "config.json"
 GENERATION = "generation_config.json"
 
-# The architectures that are known, by `model_type` and whether there is a decoder.
+# The known architectures, by `model_type` and whether there is a decoder.
 _CLASSES = {
     "t5": {True: "T5ForConditionalGeneration", False: "T5EncoderModel"},
     "mt5": {True: "MT5ForConditionalGeneration", False: "MT5EncoderModel"}}
@@ -18,14 +18,14 @@ _CLASSES = {
 # An old name of T5ForConditionalGeneration.
 _SAME = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
 
-# What a `config.json` may leave out, by `model_type`.
+# Defaults of keys that `config.json` may lack, by `model_type`.
 _DEFAULTS = {
     "t5": {"feed_forward_proj": "relu", "tie_word_embeddings": True},
     "mt5": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}}
 
 _SIZES = ("d_model", "d_kv", "d_ff", "num_heads", "num_layers", "vocab_size")
 
-# Keys whose values are looked at.
+# Keys whose values we read.
 _READ = {
     *_SIZES, "num_decoder_layers", "model_type", "architectures",
     "feed_forward_proj", "dense_act_fn", "is_gated_act", "tie_word_embeddings",
@@ -34,9 +34,9 @@ _READ = {
     "is_encoder_decoder", "is_decoder", "pad_token_id", "eos_token_id",
     "decoder_start_token_id", "tokenizer_class"}
 
-# Keys that change neither a weight nor what is computed from it: of how weights
-# were drawn and stored, of decoding, and of models that T5 is not. The tables of
-# tasks of T5 1.0 name prefixes and lengths.
+# Keys that change neither a weight nor its use. They concern how weights were drawn and
+# stored, decoding, and models other than T5. T5 1.0's tables of tasks name prefixes
+# and lengths.
 _WITHOUT_EFFECT = {
     "_name_or_path", "initializer_factor", "n_positions", "output_past",
     "use_cache", "gradient_checkpointing", "classifier_dropout",
@@ -55,7 +55,7 @@ _WITHOUT_EFFECT = {
     "_commit_hash", "attn_implementation", "_attn_implementation_autoset",
     "tie_encoder_decoder", "add_cross_attention", "cross_attention_hidden_size"}
 
-# Of those, what would change a model, with the values that do not.
+# Those that could change a model, with the values that do not.
 _ONLY = {"pruned_heads": ({}, None), "tie_encoder_decoder": (False, None),
          "add_cross_attention": (False, None), "is_decoder": (False, None),
          "cross_attention_hidden_size": (None,), "pad_token_id": (0, None),

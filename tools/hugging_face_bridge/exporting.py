@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 _STEP = "global_step"
 
-# Those of a mixture's V, where another part has variables of the same names.
+# Scopes of a mixture's V, if another part has variables of the same names.
 _PART = re.compile(r"part_\d+/")
 
 # Names of dtypes in safetensors.
@@ -114,7 +114,8 @@ def _check_rest(path, shapes, sources, found, leave_out):
           if name not in used and name != _STEP and
           not optimizer_slots.belongs_to_any(name, shapes) and
           not (leave_out and re.search(leave_out, name))]
-  # Of parts of a mixture whose weight is 0. A second relative position bias is none.
+  # Variables of mixture parts with weight 0. A second relative position bias is not
+  # one.
   lost = [name for name in rest if name.endswith("relative_attention_bias") or
           not name.startswith(tuple(scopes))]
   if lost:
@@ -125,7 +126,7 @@ def _check_rest(path, shapes, sources, found, leave_out):
 
 
 def _dtype(reader, sources):
-  """That of the checkpoint's variables."""
+  """The dtype of the checkpoint's variables."""
   dtypes = reader.get_variable_to_dtype_map()
   only_bfloat16 = {dtypes[name] for name in sources.values()} == {tf.bfloat16}
   return "bfloat16" if only_bfloat16 else "float32"

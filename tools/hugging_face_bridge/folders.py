@@ -69,7 +69,7 @@ def _umask():
 
 
 def _reason(error):
-  """What happened, as the system says it; TensorFlow tells much more."""
+  """The system's own words for an error; TensorFlow's are much longer."""
   text = getattr(error, "strerror", None) or str(error)
   known = [sentence for sentence in map(os.strerror, errno.errorcode)
            if sentence in text]

@@ -18,7 +18,7 @@ from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 from synthesizer_mtf.tools.hugging_face_bridge import weights
 import tqdm
 
-# Says where an imported model came from.
+# The file that says where an imported model came from.
 ORIGIN = "hugging_face.json"
 
 _CHECKPOINT = "model.ckpt-0"
@@ -64,7 +64,7 @@ def run(folder: str, output: str,
 
 
 def _resolve_copies(folder, settings, found):
-  """Takes out of `found` what repeats the embedding; returns notes.
+  """Removes copies of the embedding from `found`; returns notes.
 
   What is left has `weight_names.EMBEDDING`, and `weight_names.HEAD` where it is a
   weight of its own.
@@ -143,7 +143,7 @@ def _check(folder, table, found):
 
 
 def _dtype(found):
-  """That of the checkpoint, in which all weights are exact."""
+  """The checkpoint's dtype, in which all weights are exact."""
   only_bfloat16 = {tensor.dtype for tensor in found.values()} == {"BF16"}
   return "bfloat16" if only_bfloat16 else "float32"
 

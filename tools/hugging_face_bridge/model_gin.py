@@ -3,13 +3,13 @@
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 
-# For T5's own command, which does not know our parameters.
+# The file for T5's own command, which does not know our parameters.
 STOCK = "stock_t5.gin"
 
-# Where the tools look for the model of a folder.
+# The file in which the tools look for the model of a folder.
 OPERATIVE = "operative_config.gin"
 
-# What Mesh TensorFlow rounds sizes of vocabularies up to.
+# Mesh TensorFlow rounds sizes of vocabularies up to a multiple of this.
 _DIVISOR = 128
 
 
@@ -37,7 +37,7 @@ def stock(arch: architecture.Architecture, dtype: str,
       f"{arch.tied}",
       "transformer.Unitransformer.positional_embedding = False",
       f"transformer.sublayer_rms_norm.epsilon = {arch.epsilon}",
-      *relative_bias("transformer_layers.SelfAttention", arch),
+      *relative_position_bias("transformer_layers.SelfAttention", arch),
       f"utils.get_variable_dtype.master_dtype = '{dtype}'"]
   if arch.decoder_layers not in (0, arch.encoder_layers):
     lines.append("decoder/transformer.make_layer_stack.num_layers = "
@@ -51,7 +51,7 @@ def stock(arch: architecture.Architecture, dtype: str,
   return "\n".join(lines) + "\n"
 
 
-def relative_bias(layer: str, arch: architecture.Architecture) -> list[str]:
+def relative_position_bias(layer: str, arch: architecture.Architecture) -> list[str]:
   """The bindings of T5's relative position bias, for a class of layers."""
   return [f"{layer}.relative_attention_type = 'bias_shared'",
           f"{layer}.relative_attention_num_buckets = {arch.buckets}"]
@@ -68,7 +68,7 @@ def operative(arch: architecture.Architecture, dtype: str,
     folder: where the model will lie, an absolute path.
   """
   lines = ["import synthesizer_mtf", "",
-           *relative_bias("SyntheticAttention", arch),
+           *relative_position_bias("SyntheticAttention", arch),
            *tokens.bindings(folder)]
   if not arch.decoder_layers:
     lines.append("make_bitransformer.bitransformer_cls = @EncoderClassifier")

@@ -36,7 +36,7 @@ class Tokenizer(NamedTuple):
   size: int
 
   def bindings(self, folder: str) -> list[str]:
-    """What chooses it in gin, once it lies in `folder`."""
+    """The gin bindings that choose it, once it is in `folder`."""
     place = os.path.join(folder, SPIECE) if self.path else vocabulary.BYTES
     lines = [f"{vocabulary.PARAMETER} = {place!r}"]
     if self.path and (
@@ -58,7 +58,7 @@ class Tokenizer(NamedTuple):
           "trained with.")
 
   def notes(self) -> list[str]:
-    """What to know of it on Hugging Face's side; each a sentence."""
+    """Notes for its use with Hugging Face; each is a sentence."""
     if not self.path:
       return []
     model = sentencepiece_model_pb2.ModelProto()
@@ -76,7 +76,7 @@ class Tokenizer(NamedTuple):
     """The text of Hugging Face's `tokenizer_config.json`."""
     special = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     name = "T5Tokenizer" if self.path else "ByT5Tokenizer"
-    # Of ByT5Tokenizer those fill the embedding, and no text has them.
+    # These of ByT5Tokenizer fill the embedding; no text has them.
     extra_ids = self.extra_ids if self.path else BYTE_SENTINELS
     return json.dumps({"tokenizer_class": name, "extra_ids": extra_ids, **special},
                       indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""What a folder of the trainer holds: its `Architecture`, if all of it is V."""
+"""The model in a folder of the trainer: its `Architecture`, if all of it is V."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,12 +21,12 @@ import tensorflow.compat.v1 as tf
 _ADVICE = ("Hugging Face's T5 has no other; export a SavedModel instead, see "
            "docs/serving.md")
 
-# Options of stock self-attention that change its function, beside those that
-# cross-attention has, too.
+# Options that change the function of stock self-attention, and that cross-attention
+# does not have.
 _OPTIONS = ("attention_func", "use_hyperprompt", "hyperprompt_mtlshare",
             "hyperprompt_length_encoder", "hyperprompt_length_decoder")
 
-# The sublayers around each layer, and after the last; dropout is of training.
+# The sublayers around each layer, and after the last one, without dropout.
 _AROUND = ["sublayer_rms_norm", "sublayer_call_layer", "sublayer_dropout",
            "sublayer_residual"]
 _LAST = ["sublayer_rms_norm", "sublayer_dropout"]
@@ -177,9 +177,9 @@ def _is_v(mixture, step):
 
 
 def _of_attention(layer):
-  """The sizes that a V layer tells."""
+  """The sizes of a V layer."""
   if isinstance(layer, attention.SyntheticAttention):
-    sizes, bias = layer.sizes, layer.relative_bias
+    sizes, bias = layer.sizes, layer.relative_position_bias
     kind, buckets = bias.kind, bias.num_buckets
   else:
     sizes, kind = layer, layer.relative_attention_type
@@ -190,7 +190,7 @@ def _of_attention(layer):
 
 
 def _of_layer(layer):
-  """The sizes that another layer tells."""
+  """The sizes of another layer."""
   if isinstance(layer, transformer_layers.DenseReluDense):
     return _of_feed_forward(layer)
   stock = getattr(layer, "stock", layer)

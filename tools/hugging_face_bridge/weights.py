@@ -20,7 +20,7 @@ _TORCH = "pytorch_model.bin"
 
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
-# Names of dtypes in safetensors, and what they are in NumPy.
+# Names of dtypes in safetensors, and NumPy's dtypes.
 DTYPES = {"F16": np.dtype(np.float16), "BF16": np.dtype(_BFLOAT16),
           "F32": np.dtype(np.float32)}
 
@@ -62,7 +62,7 @@ def find(folder: str) -> dict[str, Tensor]:
 
 def check_finite(file: str, name: str, value: np.ndarray) -> None:
   """Raises a ValueError where a weight is NaN or infinite."""
-  # Either shows in the sum.
+  # A NaN or an infinity makes the sum one.
   if not np.isfinite(np.sum(value, dtype=np.float64)):
     raise checks.Error(f"{file!r} has {name!r} with NaN or infinite values; such a "
                        "model cannot be taken over.")
@@ -86,7 +86,7 @@ def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
     header[name] = {"dtype": dtype, "shape": list(shape),
                     "data_offsets": [begin, end]}
   text = json.dumps(header).encode()
-  text += b" " * (-len(text) % 8)  # The data is aligned.
+  text += b" " * (-len(text) % 8)  # Aligns the data.
   with open(path, "wb") as f:
     f.write(len(text).to_bytes(8, "little") + text)
     for name in tqdm.tqdm(shapes, "Exporting", unit=" weights"):
@@ -117,7 +117,7 @@ def _sharded(path, scan):
 
 def _safetensors(path):
   with _opened(path) as file:
-    names = file.keys()  # It is no dict.
+    names = file.keys()  # It is not a dict.
     slices = {name: file.get_slice(name) for name in names}
     return {name: Tensor(path, part.get_dtype(), tuple(part.get_shape()),
                          lambda name=name: _read(path, name))
@@ -150,7 +150,7 @@ def _torch(path):
   try:
     tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
   except Exception as error:  # torch raises pickle's, zip's and its own kinds
-    # What follows in torch's own text is the advice to run what the file holds.
+    # The rest of torch's text advises to run code from the file.
     reason = str(error).splitlines()[0].partition(". ")[0]
     raise checks.Error(f"{path!r} is damaged, or holds more than weights "
                        f"({reason}); bring the file back.") from error

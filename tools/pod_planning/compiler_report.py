@@ -1,11 +1,11 @@
-"""Writes what the TPU's compiler says, beside what our own rules say."""
+"""Tables of the TPU compiler's figures, beside those of our own rules."""
 
 from typing import Any
 
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.benchmarking import attentions
 
-# How far our rules may be off where a figure counts as confirmed.
+# The largest relative error of a figure that counts as confirmed.
 TOLERANCES = {"operations": 0.03, "bytes_accessed": 0.25, "memory_bytes": 0.15}
 _NAMES = {"operations": "work", "bytes_accessed": "bytes", "memory_bytes": "memory"}
 
@@ -65,7 +65,7 @@ def _cell(compiler):
 
 
 def _base(plan, plans):
-  """What a plan is compared to: stock's attention, or the first."""
+  """The plan that another is compared to: stock's, or the first."""
   alike = [p for p in plans
            if (p["topology"], p["mode"]) == (plan["topology"], plan["mode"])]
   return next((p for p in alike if p["name"].endswith(attentions.STOCK)), alike[0])

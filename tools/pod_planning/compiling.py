@@ -14,7 +14,7 @@ from synthesizer_mtf.tools.pod_planning import modules
 from synthesizer_mtf.tools.pod_planning import pods
 
 ENVIRONMENT = ".venv-tpu"
-# Their interfaces for this are private, and change.
+# The interfaces that we use are private, and change.
 VERSIONS = {"jax": "0.12.0.1", "libtpu": "0.0.52"}
 _REMEDY = (
     "make it with Python 3.12 or later: python3.12 -m venv {0} && {0}/bin/pip install "
@@ -44,13 +44,13 @@ class Compiler:
     """
     path = pathlib.Path(environment)
     self._python = str(path / "bin" / "python" if path.is_dir() else path)
-    remedy = _REMEDY.format(environment)
+    missing, other = _REMEDY.format(environment), _REMEDY.format(ENVIRONMENT)
     try:
       asked = subprocess.run([self._python, "-c", _ASK], check=True, text=True,
                              capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
       raise CompilerError(
-          f"--compile={environment}: there is no Python environment; {remedy}."
+          f"--compile={environment}: there is no Python environment; {missing}."
       ) from error
     self.versions = dict(line.split() for line in asked.stdout.splitlines())
     for name, version in VERSIONS.items():
@@ -59,7 +59,7 @@ class Compiler:
         has = f"{name} {found}" if found else f"no {name}"
         raise CompilerError(
             f"--compile={environment} has {has}, but its interfaces are private, so "
-            f"that it must be {name} {version}; {remedy}.")
+            f"that it must be {name} {version}; {other}.")
 
   def check_topology(self, topology: pods.Topology) -> None:
     """Raises a CompilerError if the compiler does not know a topology."""
@@ -98,7 +98,7 @@ class Compiler:
       return found
 
   def _run(self, topology, *path, progress=lambda: None):
-    """What the script says of a topology, or of a program for it."""
+    """The script's result for a topology, or for a program for it."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
       process = subprocess.Popen(
           [self._python, str(_SCRIPT), topology.compiler_name, str(topology.cores),
@@ -122,7 +122,7 @@ def _wait(process, progress):
 
 
 def _result(text, status):
-  """The last line of what the script has printed, which is JSON."""
+  """The last line that the script has printed, which is JSON."""
   lines = text.strip().splitlines() or [""]
   try:
     found = json.loads(lines[-1])
@@ -140,7 +140,7 @@ def _result(text, status):
 
 
 def _sentence(message):
-  """The compiler's reason: of the layer where it names one, and of the memory."""
+  """The compiler's reason, with the layer or the memory if it names them."""
   memory = _MEMORY.search(message)
   if memory:
     needed, has = (float(memory[i]) * {"G": 1, "M": 2**-10, "K": 2**-20}[memory[i + 1]]

@@ -1,20 +1,20 @@
 """Counts what one core computes, moves and keeps, from its TensorFlow graph.
 
-The graph of a core is what XLA would compile, so everything is read from it:
-operations that no fetch needs are left out, those in the loop over microbatches
-count as often as it runs, and shapes are those of the core's slices.
+XLA would compile the graph of a core, so everything is read from this graph. Operations
+that no fetch needs are left out. Those in the loop over microbatches count as often as
+it runs. Shapes are those of the core's slices.
 
-XLA's fusion is stood in for by three rules: an elementwise operation becomes part of
-its users, if there is one, or if fewer bytes move when each of them computes it; one
-that is the only user of a matrix product of its size becomes part of that; and a
-reduction becomes part of what writes its operand. Every other result is written to
-memory once, and read by each of its users. What is read or added up a few entries at a
-time passes a tile for each. Operations run in the order in which Mesh made them,
-updates of variables and of sums over microbatches as soon as they can.
+Three rules stand for XLA's fusion. An elementwise operation becomes part of its users,
+if there is only one, or if fewer bytes move when each of them computes it. The only
+user of a matrix product of its size becomes part of the product. A reduction becomes
+part of the operation that writes its operand. Every other result is written to memory
+once, and read by each of its users. Reading or adding few entries at a time moves a
+tile for each. Operations run in the order in which Mesh made them, but updates of
+variables and of sums over microbatches as soon as they can.
 
-mesh_tensorflow.auto_mtf has an estimator of
-memory, too; it takes the whole Mesh graph without fusion, does not look into
-loops, and needs time quadratic in the size of the graph.
+mesh_tensorflow.auto_mtf has an estimator of memory, too. It takes the whole Mesh graph
+without fusion, does not look into loops, and needs time quadratic in the size of the
+graph.
 """
 
 import collections
@@ -28,27 +28,27 @@ from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
 
-# Pass on their first input without a copy.
+# Operations that pass on their first input without a copy.
 _ALIASES = frozenset((
     "Enter", "Exit", "ExpandDims", "Identity", "LoopCond", "Merge",
     "PreventGradient", "Reshape", "Snapshot", "Squeeze", "StopGradient",
     "Switch"))
-# Are there already: constants, features and variables.
+# Operations whose results exist already: constants, features and variables.
 _GIVEN = frozenset(("Const", "NoOp", "Placeholder", "PlaceholderWithDefault",
                     "ReadVariableOp", "VarHandleOp", "VariableV2"))
-# Read or write what another operation owns; the number is how often they pass
+# Operations that read or write the memory of another one, and their number of passes
 # over it.
 _UPDATES = {"AssignVariableOp": 1, "AssignAddVariableOp": 2,
             "AssignSubVariableOp": 2, "NextIteration": 1}
-# Read no more than they return.
+# Operations that read no more than they return.
 _PICKS = frozenset(("GatherV2", "Slice", "StridedSlice"))
-# Rows that a TPU reads and adds up one by one, and what it moves for one of few
-# entries: in programs of packed R, libtpu 0.0.52 says 1.1 kB for each.
+# A TPU reads and adds up short rows one by one. This is what it moves for each: in
+# programs of packed R, libtpu 0.0.52 says 1.1 kB.
 _ROW_BY_ROW = frozenset(("GatherV2", "UnsortedSegmentSum"))
 _FEW_ENTRIES = 128
 _ROW_BYTES = 1100
 _COLLECTIVES = ("CrossReplicaSum", "AllToAll", "CollectivePermute")
-# Compute a result that XLA does not fuse into its user.
+# Operations that XLA does not fuse into their user.
 _KERNELS = frozenset((
     "All", "Any", "ArgMax", "BatchMatMulV2", "ConcatV2", "Conv2D", "Cumsum",
     "DepthwiseConv2dNative", "Einsum", "LogSoftmax", "MatMul", "Max", "Mean",
@@ -60,7 +60,7 @@ _REDUCTIONS = frozenset(("All", "Any", "Max", "Mean", "Min", "Prod", "Sum"))
 
 
 class Kernel(NamedTuple):
-  """What runs at once: multiply-adds of matrix products, and bytes moved."""
+  """A kernel: its multiply-adds of matrix products, and the bytes that it moves."""
   multiply_adds: int
   hbm_bytes: int
 
@@ -101,7 +101,7 @@ class Counts(NamedTuple):
 
   @property
   def multiply_adds(self) -> int:
-    """Those of all matrix products of a step."""
+    """The multiply-adds of all matrix products of a step."""
     return sum(k.multiply_adds * n for k, n in self.kernels.items())
 
   @property
@@ -257,7 +257,7 @@ class _Walk:
     if self._is_fused(op, read) and not _row_bytes(op):
       self._reads[_key(op.outputs[0])] = read
       return
-    if op.type in _UPDATES:  # As soon as all is there, so as to free it.
+    if op.type in _UPDATES:  # As soon as all inputs exist, to free them.
       place = max((self._born[key][0] for key in read if key in self._born),
                   default=place)
     for key in read:
@@ -271,7 +271,7 @@ class _Walk:
 
   def _written(self, place, op):
     """The bytes that op writes, or passes over in a variable."""
-    if op.type == "NextIteration":  # As long as the loop runs.
+    if op.type == "NextIteration":  # Kept as long as the loop runs.
       key = _key(op.outputs[0])
       self._born[key] = self._loop[0], tensor_bytes(op.inputs[-1])
       self._last[key] = self._loop[1]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 
-# Of a tensor: its name, its shape, and whether it is a variable.
+# A tensor: its name, its shape, and whether it is a variable.
 NamedShape = tuple[str, mtf.Shape, bool]
 
 
@@ -35,7 +35,7 @@ class LayoutError(checks.Error):
 
 
 class Problem(NamedTuple):
-  """A dimension of a tensor that does not go onto a mesh dimension.
+  """A dimension of a tensor that a mesh dimension cannot split.
 
   Attributes:
     tensor: its name, with the numbers of blocks replaced by *.
@@ -76,7 +76,7 @@ def collapse(name: str) -> str:
 
 def find_problems(tensors: Iterable[NamedShape], mesh_shape: mtf.Shape,
                   layout: mtf.LayoutRules) -> list[Problem]:
-  """What keeps tensors from being laid out.
+  """The problems that keep tensors from being laid out.
 
   Args:
     tensors: an iterable of (name, `mtf.Shape`, whether it is a variable).
@@ -133,7 +133,7 @@ def propose(tensors: Iterable[NamedShape], dimension_names: list[str],
         mtf.Dimension(n, s) for n, s in zip(dimension_names, sizes) if s > 1])
     try:
       batch = mtf.Shape([mtf.Dimension("batch", batch_size(mesh_shape))])
-    except ValueError:  # The tokens of a batch are no multiple of the length.
+    except ValueError:  # The tokens of a batch are not a multiple of the length.
       continue
     if not find_problems(shapes + [("", batch, False)], mesh_shape, layout):
       fitting.append(flat(mesh_shape))

@@ -1,4 +1,4 @@
-"""Lowers T5's whole training step for one core of a TPU that is not there.
+"""Lowers T5's whole training step for one core of a TPU, without the TPU.
 
 The step is built as T5's trainer builds it (`tpu_estimator_model_fn` of
 mesh_tensorflow.transformer.utils): forward pass, gradients, microbatches,
@@ -29,7 +29,7 @@ _Slices = simd_mesh_impl.SimdMeshImpl.LaidOutTensor
 
 
 class Run(NamedTuple):
-  """What gin and the topology say of a training run.
+  """A training run, as gin and the topology describe it.
 
   Attributes:
     model_type: as `utils.run.model_type`.
@@ -124,10 +124,10 @@ def mesh_names(mesh_shape: mtf.Shape) -> list[str]:
 class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
   """The graph of one core, and what all cores exchange.
 
-  All cores run the same graph on slices of the same shapes, so everything but
-  the bookkeeping around it is that of `SimdMeshImpl`: variables get one slice
-  instead of one for each core, and the number of the core is a placeholder. The
-  size of the graph then does not depend on the number of cores.
+  All cores run the same graph on slices of the same shapes. So this class differs from
+  `SimdMeshImpl` only in its bookkeeping: a variable has one slice instead of one for
+  each core, and the number of the core is a placeholder. So the size of the graph does
+  not depend on the number of cores.
 
   Attributes:
     collectives: a dict from the name of a TensorFlow operation that
@@ -177,7 +177,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
   def allreduce(self, x: _Slices, mesh_axes: list[int],
                 reduction_fn_string: str) -> _Slices:
     y = super().allreduce(x, mesh_axes, reduction_fn_string)
-    if mesh_axes and reduction_fn_string == "SUM":  # Others come as such sums.
+    if mesh_axes and reduction_fn_string == "SUM":  # Others become such sums.
       self._record(y, mesh_axes)
     return y
 
@@ -275,17 +275,17 @@ def lower(run: Run, topology: pods.Topology,
 
 
 def _tpu_mesh(graph):
-  """A mesh whose variables are placed, as T5's trainer does for TPUs alone."""
+  """A mesh that places variables, as T5's trainer does on TPUs only."""
   return mtf.Mesh(graph, "mesh", mtf.utils.BalancedVariablePlacer(["cpu:0"]))
 
 
 def loops_in_one_graph() -> contextlib.AbstractContextManager:
-  """Loops, such as over microbatches, stay in this graph, as for T5's trainer."""
+  """Keeps loops, as over microbatches, in this graph, as T5's trainer does."""
   return _control_flow_v2(False)
 
 
 def loops_as_functions() -> contextlib.AbstractContextManager:
-  """Loops become functions, as XLA wants them."""
+  """Makes loops functions, as XLA needs them."""
   return _control_flow_v2(True)
 
 
@@ -332,7 +332,7 @@ def _explain(graph, run, topology, batch_size, cause=None):
 
 
 def _tensors(graph):
-  """All tensors, those within loops included."""
+  """All tensors, including those in loops."""
   for op in graph.operations:
     yield from op.outputs
     for inner in getattr(op, "_body_ops", ()):

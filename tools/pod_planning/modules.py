@@ -1,4 +1,4 @@
-"""Reads the modules that the TPU's compiler has made, as XLA prints them."""
+"""Reads the modules of the TPU's compiler, as XLA prints them."""
 
 import math
 import re
@@ -6,19 +6,19 @@ from typing import Any
 
 _ITEM_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2,
                "f32": 4, "s32": 4, "u32": 4, "s64": 8, "u64": 8, "f64": 8}
-# Take no time, or that of what they wait for.
+# Operations that take no time of their own.
 _FREE = frozenset((
     "parameter", "get-tuple-element", "tuple", "bitcast", "constant", "iota",
     "after-all", "while", "conditional", "call"))
 _COLLECTIVES = ("all-reduce", "all-to-all", "collective-permute", "all-gather",
                 "reduce-scatter")
-# Entries that a gather or a scatter takes at once, below which they are scalars to a
-# TPU, whose registers hold 1,024.
+# A gather or scatter of fewer entries at a time handles scalars, for a TPU, whose
+# registers hold 1,024.
 _FEW = 128
 
 
 def summarized(text: str) -> dict[str, Any]:
-  """What an optimized module tells of its time.
+  """The figures of an optimized module.
 
   Args:
     text: the module, as XLA prints it.
@@ -42,7 +42,7 @@ def summarized(text: str) -> dict[str, Any]:
 
 
 def _cycles(lines):
-  """What the compiler estimates for some operations; unknown ones count nothing."""
+  """The compiler's estimate for some operations; unknown ones count 0."""
   found = [re.search(r'"estimated_cycles":"(\d+)"', line) for line in lines
            if _opcode(line)[0] not in _FREE]
   return sum(int(cycles[1]) for cycles in found if cycles and int(cycles[1]) < 2**62)

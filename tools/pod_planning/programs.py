@@ -1,8 +1,8 @@
 """One core's step as the program that the TPU's compiler takes.
 
-TensorFlow turns the graph of the step into HLO, on any machine. What cores exchange
-has no kernel outside of TPUs: it passes through as custom calls, which
-`tpu_compiler.py` makes collectives of.
+TensorFlow turns the graph of the step into HLO, on any machine. Communication between
+cores has no kernels outside of TPUs. So it passes through as custom calls, which
+`tpu_compiler.py` turns into collectives.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
 
-# What `tpu_compiler.py` replaces.
+# The custom calls that `tpu_compiler.py` replaces.
 ALLREDUCE, ALLTOALL, PERMUTE = (
     f"synthesizer_mtf.{kind}" for kind in ("allreduce", "alltoall", "permute"))
 
@@ -32,7 +32,7 @@ class ProgramMeshImpl(lowering.OneCoreMeshImpl):
       return super().allreduce(x, mesh_axes, reduction_fn_string)
     tensor = x.to_laid_out_tensor().one_slice
     groups = self._create_group_assignment(mesh_axes)
-    # As Mesh does it.
+    # As in Mesh.
     in_bfloat16 = (tensor.dtype == tf.bfloat16 and
                    len(groups[0]) <= self._allreduce_in_bfloat16_max_group_size)
     summed = tensor if in_bfloat16 else tf.cast(tensor, tf.float32)
@@ -63,7 +63,7 @@ class ProgramMeshImpl(lowering.OneCoreMeshImpl):
       if source is not None:
         place[mesh_axis] = source
         pairs.append([mtf.processor_coordinates_to_pnum(self.shape, place), core])
-    # Mesh sends floats alone.
+    # Mesh sends only floats.
     sent = tensor if tensor.dtype.is_floating else tf.cast(tensor, tf.float32)
     sent = _call(PERMUTE, sent, sent.shape, pairs=pairs)
     return self.LaidOutTensor([tf.cast(sent, tensor.dtype)])
@@ -153,7 +153,7 @@ def _empty_variable(op):
 
 
 def _graph_def(graph, fetches, given):
-  """The graph that the fetches need, without placement and what is given."""
+  """The graph that the fetches need, without devices and without the inputs."""
   needed = tf.graph_util.extract_sub_graph(
       graph.as_graph_def(), [op.name for op in fetches])
   body = tf.GraphDef(versions=needed.versions, library=needed.library)
@@ -167,7 +167,7 @@ def _graph_def(graph, fetches, given):
 
 
 def _without_copies(hlo):
-  """TensorFlow copies the variables that it returns: JAX cannot read that."""
+  """TensorFlow copies the variables that it returns, and JAX cannot read the copies."""
   module = hlo_pb2.HloModuleProto.FromString(hlo)
   for computation in module.computations:
     for instruction in computation.instructions:

@@ -39,7 +39,7 @@ Rates: {chips};
   from {sources}."""
 
 
-# Of all bytes that are reduced; smaller all-reduces go without mention.
+# The smallest share of all reduced bytes that is mentioned.
 _LARGE_SHARE = 0.1
 
 
@@ -79,7 +79,7 @@ def _legend(plans):
 def _repeated(plans):
   """A line for each large all-reduce of data that every microbatch does.
 
-  Over the dimensions that split the batch, gradients are to be reduced once.
+  Over the dimensions that split the batch, gradients should be reduced once.
   """
   return [
       f"{p['name']} on {p['topology']}: each of the {e['times_per_step']} "
@@ -111,7 +111,7 @@ def _replicated(plans):
 
 
 def paper_table(plans: list[dict[str, Any]]) -> str | None:
-  """Compares plans with Table 4 of the paper, where they are its models.
+  """Compares plans of the paper's models with its Table 4.
 
   Args:
     plans: the dicts that `plan_pod.plan` returns, with "paper".

@@ -5,8 +5,8 @@ or its bytes at the rate of the memory, whichever is longer. Kernels and
 communication follow each other without overlap. An all-reduce goes both ways
 around a ring of the chips of its group: 2 (k - 1) / k times its bytes pass each
 of k chips over two links, and groups that have a core on the same chip share
-these. Within one chip it passes through the memory. Latency is left out, and so
-are input, host and whatever a kernel loses below its peak.
+these. Within one chip it passes through the memory. The estimate leaves out latency,
+input, the host, and what a kernel loses below its peak.
 """
 
 from synthesizer_mtf.tools.pod_planning import counting

@@ -1,7 +1,7 @@
 """Compiles programs with the TPU's own compiler, on a machine without a TPU.
 
-It runs by itself, in an environment that has JAX and libtpu, and not in that of this
-package, whose TensorFlow wants other versions:
+It runs alone, in an environment with JAX and libtpu. This package's TensorFlow needs
+other versions of packages. The command
 
   python tpu_compiler.py v3:4x4 32 A.hlo
 
@@ -17,7 +17,7 @@ import os
 import sys
 import time
 
-# Where there is no TPU, nobody is asked for one; several processes may compile.
+# Do not ask Google for a TPU, and let several processes compile.
 os.environ.update(
     JAX_PLATFORMS="cpu", TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost",
     TPU_WORKER_ID="0", TPU_ACCELERATOR_TYPE="v3-8", ALLOW_MULTIPLE_LIBTPU_LOAD="1",
@@ -53,11 +53,11 @@ def main(topology: str, cores: str, path: str | None = None) -> None:
 
 
 def _compiled(topology, cores, path):
-  """What the compiler says, or why it does not."""
+  """The compiler's figures, or the reason why it refuses."""
   try:
     devices = list(topologies.get_topology_desc(
         platform="tpu", topology_name=topology).devices)
-  except Exception as error:  # JAX raises one for all that libtpu does not know.
+  except Exception as error:  # JAX's exception for unknown topologies.
     return {"refused": f"libtpu knows no topology {topology}: {error}"}
   if path is None:
     return {}
@@ -67,7 +67,7 @@ def _compiled(topology, cores, path):
     program = file.read()
   try:
     module = _module(program)
-  except Exception as error:  # Private interfaces raise what they like.
+  except Exception as error:  # Private interfaces can raise any exception.
     return {"unfit": f"{type(error).__name__}: {error}"}
   try:
     return _described(_compile(module, devices[:cores]), path)
@@ -132,7 +132,7 @@ def _compile(module, devices):
 
 
 def _described(executable, path):
-  """What the compiler says of a program; what it made of it goes to a file."""
+  """The compiler's figures for a program; writes the optimized program to a file."""
   cost, memory = executable.cost_analysis(), executable.get_compiled_memory_stats()
   with open(f"{path}.txt", "w", encoding="utf-8") as file:
     file.write(executable.hlo_modules()[0].to_string())

@@ -1,4 +1,4 @@
-"""Two files of `reproduce`, seed by seed: what has changed, and how surely.
+"""Two files of `reproduce`, seed by seed: what differs, and how surely.
 
 Each score of each row has the mean difference, B minus A, over the seeds that
 both files have, with a 95% interval (Student's t), and p, corrected for how many
@@ -56,13 +56,13 @@ def differing_settings(a: lines.Results,
 
 
 def _subject(of):
-  """What a file is of, as in "table 4"."""
+  """The table or study of a file, as in "table 4"."""
   key = "study" if "study" in of.setting else "table"
   return f"{key} {of.setting[key]}"
 
 
 def differences(a: lines.Results, b: lines.Results) -> pd.DataFrame:
-  """Compares what both have, over the seeds that both have.
+  """Compares the scores that both have, over their common seeds.
 
   Returns:
     a row for each of `_KEY`: "seeds", a list, "a" and "b", the means, and what
@@ -99,7 +99,7 @@ def _line(key, of):
 
 
 def unpaired(a: lines.Results, b: lines.Results) -> Iterator[dict[str, Any]]:
-  """Yields what one of the files has alone: a dict for each of its runs.
+  """Yields a dict for each run that only one of the files has.
 
   It has "row", "task", "seed", "only_in", which is "a" or "b", the "scores" that
   are missing in the other, a list, and the "reason" why one of them has none.
@@ -166,5 +166,5 @@ def _unpaired(single):
 
 
 def _who(line):
-  """Whose reason it is: of the file without scores."""
+  """The reason of the file that lacks the scores."""
   return "B" if (line["only_in"] == "a") == bool(line["scores"]) else "A"

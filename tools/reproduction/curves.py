@@ -1,4 +1,4 @@
-"""A picture of a study: the losses and scores of its rows, and where they end."""
+"""A picture of a study: losses and scores of its rows over the training."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
          path: pathlib.Path) -> None:
   """Draws each task: the loss of training, the score of validation, and its end.
 
-  In the curves a row is a line through the means of its seeds, within a band from the
-  lowest seed to the highest; for the end see `forest.draw`.
+  In the curves a row is a line through the means of its seeds, in a band from the
+  lowest seed to the highest. `forest.draw` draws the end.
 
   Args:
     study: a `study_types.Study`.
@@ -49,7 +49,7 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
 
 
 def _draw(axis, study, task, lines, key):
-  highest = []  # After the first steps, whose loss would flatten all others.
+  highest = []  # Without the first steps, whose loss would flatten all others.
   for number, row in enumerate(study.rows):
     curves = [dict(line[key]) for line in lines
               if (line["row"], line["task"]) == (row.name, task.name)]

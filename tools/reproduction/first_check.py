@@ -12,7 +12,7 @@ _VOCABULARY = 128  # Sizes do not depend on it.
 
 
 def check(stages: Iterable[pipeline.Stage]) -> None:
-  """Builds what stages train, so that the last row fails before the first one runs.
+  """Builds the model of each stage, so that a wrong row fails before any row runs.
 
   Args:
     stages: of all runs.
@@ -29,7 +29,7 @@ def check(stages: Iterable[pipeline.Stage]) -> None:
 
 
 def _without_seed(command):
-  """What the model of a command depends on."""
+  """The flags that the model of a command depends on."""
   return tuple(word for word in command
                if word.startswith("--gin_") and "seed" not in word)
 

@@ -1,4 +1,4 @@
-"""What the rows of studies score in the end: each seed, the mean and its interval."""
+"""The final scores of a study's rows: each seed, the mean and its interval."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def draw(axis: Any, study: study_types.Study, task: study_types.Task,
   score, name = task.drawn, next(task.scores())[0]
   figures = study_report.scores(lines, study, task, name)
   figures = figures[figures.mean().sort_values(
-      ascending=not score.lower_is_better).index]  # From below.
+      ascending=not score.lower_is_better).index]  # From the bottom.
   numbers = {row.name: number for number, row in enumerate(study.rows)}
   for place, (row, estimate) in enumerate(over_seeds.estimates(figures).iterrows()):
     color, values = f"C{numbers[row]}", figures[row].dropna()

@@ -1,4 +1,4 @@
-"""What TensorBoard's HPARAMS tab compares: a run's settings and its scores."""
+"""The settings and scores of a run for TensorBoard's HPARAMS tab."""
 
 import ast
 from collections.abc import Iterable
@@ -22,9 +22,8 @@ _SUFFIX = ".hparams"
 def write(run: plan.Run, gin_params: Iterable[str]) -> None:
   """Writes an event file beside those of a finished run, once.
 
-  The scores are there as "scores/TASK/METRIC", a tag that nobody takes for that
-  of an evaluation. Without TensorBoard nothing is written; the next time with it
-  does.
+  The tags of scores are "scores/TASK/METRIC", unlike those of an evaluation. Without
+  TensorBoard nothing is written, until a later call that has it.
 
   Args:
     run: a `plan.Run` that is done.
@@ -61,7 +60,7 @@ def _hparams(run, gin_params):
 
 
 def _value(text):
-  """A number, truth value or string of gin as such; others as gin's text."""
+  """A number, boolean or string of gin as such; other values as gin's text."""
   try:
     value = ast.literal_eval(text)
   except (ValueError, SyntaxError):

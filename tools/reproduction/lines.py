@@ -1,7 +1,7 @@
-"""Reads the JSON lines that `reproduce` writes, and trusts none of them.
+"""Reads and checks the JSON lines that `reproduce` writes.
 
-What would be averaged without a word, such as runs of two settings or a seed
-that is there twice, is an error that names the file and the line.
+An error names the file and the line of what must not be averaged, such as runs of two
+settings, or a seed that occurs twice.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from synthesizer_mtf import checks
 from synthesizer_mtf.runs import results
 
-# Of what a line means; lines without one are of the first.
+# The version of the format; lines without one have the first.
 FORMAT = 1
 
 _SETTING = {"scale": str, "steps": int, "finetune_steps": int,
@@ -64,7 +64,7 @@ def read(path: results.Folder) -> Results:
 
 
 def check_new(where: str, what: str, seen: dict[str, str]) -> None:
-  """Notes where something is; raises a ValueError if it was there before.
+  """Stores the location of a key; raises a ValueError if it has one already.
 
   Args:
     where: "FILE:NUMBER".
@@ -78,7 +78,7 @@ def check_new(where: str, what: str, seen: dict[str, str]) -> None:
 
 
 def objects(path: results.Folder) -> Iterator[tuple[str, dict]]:
-  """Yields ("FILE:NUMBER", what the line says)."""
+  """Yields ("FILE:NUMBER", the object of the line)."""
   try:
     text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
   except OSError as error:

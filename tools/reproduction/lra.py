@@ -1,8 +1,8 @@
 """The table of Long Range Arena (arXiv:2011.04006), for attentions of this package.
 
-Its figures are those of google-research/long-range-arena. What its code calls a
-Synthesizer is R+V there, since its configurations drop the choice without dot
-products; nobody has published this table for R, D or FR alone.
+Its figures are those of google-research/long-range-arena. The Synthesizer of that code
+is R+V, since its configurations drop the choice without dot products. Nobody has
+published this table for R, D or FR alone.
 """
 
 from collections.abc import Callable
@@ -92,7 +92,7 @@ def steps(chosen: Iterable[Row]) -> int:
 
 
 def note(unused_lines: list[dict[str, Any]]) -> str:
-  """What is to be known of the figures."""
+  """The note below the figures."""
   return ("Accuracy in percent on the test split, as published; parameters are ours, "
           "embeddings rounded up to 128 included. What was published as Synthesizer "
           "computes R+V.")

@@ -16,12 +16,12 @@ from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.pod_planning import pods
 from synthesizer_mtf.tools.reproduction import plan
 
-# Of its columns: the recipes of gin/recipes/pod that make them from the model that was
-# pre-trained, and the one that begins anew.
+# For each column, the recipe of gin/recipes/pod. All start from the pre-trained model,
+# except one that trains from scratch.
 _FINETUNED = ("super_glue", "xsum", "web_questions")
 _FROM_SCRATCH = "wmt14_ende"
 _EARLY, _FINAL = 65536, 524288
-_SAVED_EVERY = 8192  # Which both are multiples of.
+_SAVED_EVERY = 8192  # Both are multiples of this.
 _CORES = "2x2"
 # Rows of one example each, so that tables are read as in the authors' layer, which
 # takes their rows by the place in the row.
@@ -123,7 +123,7 @@ def lines(chosen: Iterable[Row],
 
 
 def _counted(row):
-  """What the planner says of a model's step."""
+  """The planner's figures for a model's step."""
   topology = pods.parse_topology(_CORES, "v3")
   variant = plan_pod.Variant(row.name, [row.model], _PRE_TRAINING)
   return plan_pod.plan(variant, topology, pods.CHIPS["v3"])
@@ -153,7 +153,7 @@ def _percent(ours, theirs):
 
 
 def note(unused_lines: list[dict[str, Any]]) -> str:
-  """What is to be known of the figures."""
+  """The note below the figures."""
   return (
       "Operations are two for each multiply-add of the matrix products of a training "
       "step of 65,536 tokens in rows of one example, forward and back, on 8 cores; "

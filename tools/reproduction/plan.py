@@ -1,7 +1,7 @@
 """The commands of `reproduce`: what trains and evaluates a row, at two scales.
 
-At `paper` scale they are those of gin/recipes/pod, to be typed where the TPU
-is; at `laptop` scale those of gin/recipes/laptop, which `reproduce` runs.
+At `paper` scale they are those of gin/recipes/pod, for a machine with a TPU. At
+`laptop` scale they are those of gin/recipes/laptop, which `reproduce` runs.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ _BEAM_SEARCH = ("synth_wmt14_ende", "synth_wmt14_enfr", "synth_cnn_dailymail",
                 "synth_personachat")
 _PRETRAINED_STEP = 524288  # gin/recipes/pod/pretraining.gin
 
-# More batches than the validation split of any data set for a laptop fills.
+# More batches than the validation split of any laptop data set.
 _PERPLEXITY_BATCHES = 200
 _DECODED_TOKENS = {"synth_wmt14_ende": 64, "synth_wmt14_enfr": 64,
                    "synth_cnn_dailymail": 96, "synth_personachat": 32}
@@ -42,7 +42,7 @@ Params = dict[str, Any]  # gin bindings.
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What a user chooses.
+  """The user's choices.
 
   Attributes:
     steps: of training, or of pre-training; None for those of a study.
@@ -183,7 +183,7 @@ class Commands:
 
 
 def _recipe(task, pretrained):
-  """The recipe of a task, or the one of what is most like it."""
+  """The recipe of a task, or of the most similar task."""
   if task in tables.RECIPES:
     return tables.RECIPES[task]
   for name in ("super_glue", "glue"):
@@ -222,11 +222,11 @@ class Run:
         self._train(), self._evaluate()]
 
   def scores(self) -> dict[str, float]:
-    """What the evaluation has left, a dict from names to floats."""
+    """The scores that the evaluation has written, a dict from names to floats."""
     return results.scores(self.model_dir, self.step)
 
   def is_done(self) -> bool:
-    """Whether the evaluation has left all that the table's columns need."""
+    """Whether the evaluation has written all scores that the table needs."""
     scores = self.scores()
     cells = [column.cell(scores) for column in self._columns]
     return bool(scores) and None not in cells
@@ -324,6 +324,6 @@ def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
 
 
 def shown(command: list[str]) -> str:
-  """A command with the launcher's bare name, as one types it elsewhere."""
+  """A command with the launcher's bare name, to type on another machine."""
   name = os.path.basename(command[0])
   return pipeline.shown([name, *command[1:]])

@@ -15,7 +15,7 @@ _DIGITS = {"Log PPL": 3, "TFLOPS": 3}
 
 
 class Report:
-  """What is known of a table at laptop scale, while it runs and afterwards.
+  """The results so far of a table at laptop scale.
 
   Attributes:
     table, rows, runs, settings: see `plan`.
@@ -34,7 +34,7 @@ class Report:
     self.failures = {}
 
   def columns(self) -> list[tables.Column]:
-    """The table's columns, of which a given task may replace those of tasks."""
+    """The table's columns; a given task replaces those of tasks."""
     task = self.settings.task
     if task in (None, self.table.mixture) or task in self.table.trained():
       return [c for c in self.table.columns

@@ -1,7 +1,7 @@
 """The speed and size of a table's rows at laptop scale, one after the other.
 
-All rows take turns in one process, as in `benchmark`, whose model this is: so
-whatever else the machine does slows them alike.
+All rows alternate in one process, with the model of `benchmark`. So other work on the
+machine slows all rows alike.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """The studies of `reproduce --study`: questions that two cores can answer.
 
-A study is a table of our own: rows are models, each trained on some tasks with a few
-seeds, and what is compared is how well they do. Its sizes and data are in
+A study is a table of our own: its rows are models, each trained on some tasks with a
+few seeds, and it compares their scores. Its sizes and data are in
 `gin/studies/`; the files that the gin files ask for are in `docs/results/README.md`.
 """
 
@@ -92,7 +92,7 @@ def _plain(columns, names, change=lambda row: row):
         title: figure for title, figure in figures.items() if figure is not None}))
 
 
-# What is left of an attention that sees all tokens alike.
+# Uniform attention: every token sees all tokens alike.
 _FLOOR = Row("all alike", ("attention/fix.gin",), {
     "FixedRandomLogits.stddev": 0.0,
     "SyntheticAttention.relative_attention_type": None})

@@ -1,7 +1,7 @@
 """The report of a study: its tables, the orders of its rows, its lines of JSON.
 
-All is made from the lines of the runs that are done, so that a committed file of them
-gives the same report as the runs themselves.
+It needs only the lines of the runs that are done. So a committed file of lines gives
+the same report as the runs themselves.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Line = Mapping[str, Any]
 
 
 class Report:
-  """What is known of a study, while it runs and afterwards.
+  """The results so far of a study.
 
   Attributes:
     study: a `study_types.Study`.
@@ -104,7 +104,7 @@ class Report:
     return tabular.markdown([*zip(*table)])
 
   def _order(self, score, figures):
-    """What is best in the mean, beside the paper's order."""
+    """The order of the means, beside the paper's order."""
     ours = figures.mean()
     papers = pd.Series({
         row.name: row.paper[score.title] for row in self.study.rows
@@ -119,7 +119,7 @@ class Report:
     return "\n".join(lines)
 
   def _differences(self, columns):
-    """The table of what each row has more than the first, seed by seed, and a note."""
+    """The table of paired differences of each row from the first one, and a note."""
     first = self.study.rows[0].name
     pairs = {number: figures.drop(columns=first).sub(figures[first], axis=0)
              for number, (_, figures) in enumerate(columns) if first in figures}
@@ -151,7 +151,7 @@ def _cell(known, score):
 
 
 def setting(study: study_types.Study, settings: plan.Settings) -> dict[str, Any]:
-  """What all lines of a study have in common; 0 steps are the study's own."""
+  """The settings of all lines of a study; 0 steps are the study's own."""
   return {"study": study.name, "scale": "laptop", "steps": settings.steps or 0,
           "finetune_steps": settings.finetune_steps or 0,
           "gin_params": settings.gin_params}
@@ -177,7 +177,7 @@ def read(path: pathlib.Path, study: study_types.Study,
 
 
 def _check(path, line, study, settings):
-  """Raises a ValueError for a run that the study has no longer, or not so."""
+  """Raises a ValueError for a run that the study does not have, or no longer."""
   task = {task.name: task for task in study.tasks}.get(line["task"])
   what = f"{path}: {line['row']} on {line['task']}, seed {line['seed']},"
   if task is None or line["row"] not in {row.name for row in study.rows}:

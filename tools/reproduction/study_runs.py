@@ -1,4 +1,4 @@
-"""The runs of a study: their commands, and what they have left."""
+"""The runs of a study: their commands, and their results."""
 
 from collections.abc import Iterable
 import functools
@@ -13,9 +13,9 @@ from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import study_types
 
-# Checkpoints that are kept, and so can be evaluated afterwards.
+# The number of checkpoints to keep, for evaluation after the training.
 _KEPT = 8
-# A training curve has the mean of the loss over each of so many parts.
+# The number of parts of a training curve; each has its mean loss.
 _PARTS = 50
 
 
@@ -68,16 +68,16 @@ class Run:
     return [*start, self._train(), *map(self._evaluate, self._task.evaluations)]
 
   def scores(self) -> dict[str, float]:
-    """What the evaluations of the last step have left, by the task's names."""
+    """The scores of the last step, by the task's names."""
     return {name: score for evaluation in self._task.evaluations
             for name, score in self._scores(evaluation, self.step).items()}
 
   def is_done(self) -> bool:
-    """Whether the evaluations have left all scores of the task."""
+    """Whether the evaluations have written all scores of the task."""
     return all(map(self._is_evaluated, self._task.evaluations))
 
   def line(self) -> dict[str, Any]:
-    """What is kept of a run that is done, for a line of JSON."""
+    """The results of a run that is done, for a line of JSON."""
     log = pathlib.Path(f"{self.model_dir}.log")
     rate = results.steps_per_second(self.model_dir)
     first = self._task.evaluations[0]
@@ -98,11 +98,11 @@ class Run:
 
   @property
   def _every(self):
-    """After how many steps a checkpoint is written that is looked at."""
+    """The number of steps between two checkpoints that are evaluated."""
     return max(1, self.step // self._task.looks)
 
   def _scores(self, evaluation, step):
-    """What one evaluation has left of a step, a dict from names to floats."""
+    """The scores of one evaluation at a step, a dict from names to floats."""
     folder = self.model_dir / evaluation.folder
     found = results.teacher_forced(folder, step) | results.scores(folder, step)
     return {evaluation.key(score): found[score.name]

@@ -1,4 +1,4 @@
-"""What a study of `reproduce --study` is made of; `studies.py` has them."""
+"""The types of a study of `reproduce --study`; `studies.py` has the studies."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Score(NamedTuple):
-  """What a task is judged by.
+  """A score of a task.
 
   Attributes:
     title: of the column.
@@ -44,14 +44,14 @@ class Evaluation(NamedTuple):
 
 
 class Task(NamedTuple):
-  """What a row is trained on.
+  """The task that a row is trained on.
 
   Attributes:
     name: of its folder.
     gin_file: the model, the data and the training.
     evaluations: of each run.
     steps: of the training.
-    looks: at how many places of the training the validation is looked at.
+    looks: how many checkpoints of the training are validated.
     params: gin bindings.
     chance: the score of guessing; None where nobody asks.
   """
@@ -86,7 +86,7 @@ class Row(NamedTuple):
     annealing: from and to which share of the training the weights of a mixture
       move; None where they don't.
     paper: the figures of arXiv:2005.00743, by the titles of scores.
-    not_on: the names of tasks that it cannot do.
+    not_on: the names of tasks that this model cannot run.
   """
   name: str
   gin_files: tuple[str, ...] = ()
