@@ -27,6 +27,7 @@ from synthesizer_mtf.command.cluster import Cluster
 from synthesizer_mtf.layers.attention import SyntheticAttention
 from synthesizer_mtf.layers.classifier import EncoderClassifier
 from synthesizer_mtf.layers.dual_classifier import DualEncoderClassifier
+from synthesizer_mtf.layers.uniform_cross_attention import UniformEncDecAttention
 from synthesizer_mtf.notation import attention_layer
 from synthesizer_mtf.stack import synthesizer_stack
 from synthesizer_mtf.training import get_estimator

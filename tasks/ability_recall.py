@@ -4,7 +4,8 @@
 arXiv:2312.04927), `synth_ability_two_hops` has to look up what it has looked up,
 `synth_ability_induction` shows a piece of the text again (arXiv:2209.11895), all three
 for decoder-only models. `synth_ability_look_up` asks an encoder-decoder, whose
-cross-attention compares tokens whatever the self-attention does.
+cross-attention compares what it is asked with the keys, whatever the self-attention
+does.
 """
 
 import gin
@@ -114,20 +115,52 @@ class TwoHops(_Pairs):
 
 
 @gin.configurable("ability_look_up", module="synthesizer_mtf.tasks")
-class LookUp(_Pairs):
-  """inputs: k3 v7 k1 v2 ...; targets: k1 [v2] k3 [v7] ..."""
-  features = ("inputs", "targets")
+class LookUp(ability.Ability):
+  """inputs: k2 v7 k0 v2 k1 v4; targets: [v2] [v4] [v7], the values of k0, k1 and k2.
 
-  def __init__(self, pairs: int = 8, shortest: int | None = None, questions: int = 8,
+  The position of an answer says which key is asked for. Questions among the targets,
+  as `Recall` has them, do not reach an encoder-decoder: from their negative ids Mesh
+  TensorFlow concludes that each is an example of its own.
+  """
+  features = ("inputs", "targets")
+  is_decoded = True
+
+  def __init__(self, pairs: int = 8, shortest: int | None = None,
                alphabet: int = 16) -> None:
-    """Declares the sizes; see `Recall`."""
-    super().__init__("ability_look_up", pairs, shortest, questions, alphabet)
+    """Declares the sizes.
+
+    Args:
+      pairs: of a key and a value. The values of an example are different.
+      shortest: the smallest number of pairs; None for `pairs` in each example.
+      alphabet: how many values there are.
+    """
+    super().__init__("ability_look_up.pairs", pairs, shortest)
+    checks.check_whole("ability_look_up.alphabet", alphabet, 2)
+    ability.check_at_most(
+        "ability_look_up.pairs", pairs, "ability_look_up.alphabet", alphabet)
+    self.alphabet = alphabet
 
   def draw(self, rng: np.random.Generator, count: int, size: int) -> ability.Rows:
-    keys, values = (self._choose(rng, count, size, number) for number in (0, 1))
-    asked, answers = self._ask(rng, count, size, keys, values)
-    return {"inputs": ability.interleave(keys, values),
-            "targets": ability.interleave(-asked, answers)}
+    values = FIRST + ability.choose(rng, count, self.alphabet, size)
+    keys = ability.choose(rng, count, size, size)
+    return {"inputs": ability.interleave(FIRST + self.alphabet + keys,
+                                         np.take_along_axis(values, keys, axis=1)),
+            "targets": values}
+
+  def different(self, size: int) -> float:
+    return ability.arrangements(self.alphabet, size) * ability.arrangements(size, size)
+
+  @property
+  def chance(self) -> float:
+    """To guess one of the example's values that have not been asked for."""
+    return float(np.mean([1 / (size - known) for size in self.sizes
+                          for known in range(size)]))
+
+  @property
+  def symbols(self) -> list[str]:
+    values, keys = (ability.numbered("v", self.alphabet),
+                    ability.numbered("k", self.sizes[-1]))
+    return [*values, *keys]
 
 
 @gin.configurable("ability_induction", module="synthesizer_mtf.tasks")

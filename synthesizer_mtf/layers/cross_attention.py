@@ -9,6 +9,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import layers
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import intermediates
@@ -81,13 +82,18 @@ class EncDecAttention(transformer.TransformerLayer):
     inputs = cases.of_call(
         context, x, self.sizes.num_heads, self.sizes.key_value_size,
         memory=context.encoder_output)
-    logits = [logit_forms.InnerProduct(
-        inputs.project_query(), inputs.project_memory("k"))]
+    logits = [self._products(inputs)]
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    bias = transformer_layers.enc_dec_attention_bias(
+    bias = transformer_layers.enc_dec_attention_bias(  # With the mask.
         self.stock, context, [inputs.heads])
     if bias is not None:
       logits.append(logit_forms.Table(bias))
     with intermediates.without_capture():
       return inputs.project_back(attend.attend(
           inputs, logits, values, attention_mask.AttentionMask(None, None)))
+
+  def _products(self, inputs: attention_inputs.AttentionInputs
+                ) -> logit_forms.InnerProduct:
+    """The logits of queries and keys."""
+    return logit_forms.InnerProduct(
+        inputs.project_query(), inputs.project_memory("k"))

@@ -4,9 +4,11 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
 import numpy as np
 import pytest
+from support import decoding
 from support import harness
 from support import models
 from synthesizer_mtf.layers import cross_attention
+from synthesizer_mtf.layers import uniform_cross_attention
 import tensorflow.compat.v1 as tf
 
 BATCH, LENGTH, MEMORY_LENGTH, HEADS, D_KV = 2, 5, 7, 3, 4
@@ -172,3 +174,41 @@ def test_variables_have_the_names_and_shapes_that_t5_gives_them():
 
   assert "decoder/block_001/layer_001/EncDecAttention/q" in variables(True)
   assert variables(True) == variables(False)
+
+
+@pytest.mark.parametrize("ids", ["unmarked", "padded", "packed"])
+def test_uniform_attention_is_the_mean_of_the_values_that_a_query_may_see(ids):
+  layer = uniform_cross_attention.UniformEncDecAttention(HEADS, D_KV, 0.0)
+  graph = harness.LayerGraph(layer, True, BATCH, LENGTH)
+  generator = np.random.RandomState(0)
+  memory = generator.randn(BATCH, MEMORY_LENGTH, harness.D_MODEL)
+  marks = {name: np.array(IDS[ids].get(name, np.ones((BATCH, size), int)))
+           for name, size in (("sequence_id", LENGTH),
+                              ("encoder_sequence_id", MEMORY_LENGTH))}
+  with graph.tf_graph.as_default():
+    dims = {"sequence_id": graph.length_dim, "encoder_sequence_id": MEMORY}
+    given = {name: graph.constant(marks[name], graph.batch_dim, dims[name])
+             for name in IDS[ids]}
+    context = graph.context("eval", encoder_output=graph.constant(
+        memory, graph.batch_dim, MEMORY, graph.d_model), **given)
+    x = graph.constant(generator.randn(BATCH, LENGTH, harness.D_MODEL),
+                       graph.batch_dim, graph.length_dim, graph.d_model)
+    y = graph.call(context, x)
+    values = {v.name.rpartition("/")[2]: v.outputs[0]
+              for v in graph.graph.all_variables}
+    assert set(values) == {"v", "o"}
+    y, v, o = graph.run(y, values["v"], values["o"])
+  seen = (marks["sequence_id"][:, :, None] ==
+          marks["encoder_sequence_id"][:, None, :]).astype(float)
+  weights = seen / seen.sum(-1, keepdims=True)
+  expected = np.einsum("blm,bmd,dv,vo->blo", weights, memory, v, o)
+  is_token = marks["sequence_id"] > 0
+  np.testing.assert_allclose(y[is_token], expected[is_token], atol=1e-4)
+
+
+def test_a_model_decodes_with_uniform_attention_what_the_full_pass_says():
+  decoding.parse("V", files=["studies/uniform_cross_attention.gin"])
+  layers = [type(layer).__name__ for layer in models.build().decoder.layer_stack.layers]
+  assert layers.count("UniformEncDecAttention") == 2
+  assert "EncDecAttention" not in layers
+  decoding.check_greedy_decoding()

@@ -83,7 +83,7 @@ def reverse(words, inputs):
 
 
 def look_up(words, inputs):
-  return pairs(inputs)[words[-1]]
+  return pairs(inputs)[f"k{len(words)}"]
 
 
 ANSWERS = {f"synth_ability_{answer.__name__}": answer for answer in (
@@ -194,7 +194,7 @@ def test_sizes_vary_from_the_shortest_on(name):
   gin.parse_config(f"ability_{name}.shortest = {SHORTEST[name]}")
   sizes = {len(whole(row)) for row in read(f"synth_ability_{name}", "train", 200)}
   assert len(sizes) == len(MAKES_BY_NAME[name]().sizes) > 2
-  if name not in ("recall", "two_hops", "look_up"):  # Whose answers count pairs.
+  if name not in ("recall", "two_hops"):  # Whose answers count pairs.
     check_answers(f"synth_ability_{name}")
 
 
@@ -215,7 +215,7 @@ def candidates(made, rows, number, place, answers):
   """What may be guessed: an example's own values, or any answer."""
   target = rows["targets"][number]
   if isinstance(made, ability_recall.LookUp):
-    return rows["inputs"][number][1::2]
+    return sorted(set(target) - set(target[:place]))
   if isinstance(made, ability_recall.Recall):
     return -target[1:2 * made.sizes[-1]:2]
   if isinstance(made, ability_recall.TwoHops):
@@ -242,6 +242,7 @@ BAD = {
     "ability_first_last.length = 2.5": "must be a whole number of at least 3",
     "ability_missing.alphabet = 1": "must be a whole number of at least 2",
     "ability_look_up.pairs = 'x'": "must be a whole number",
+    "ability_look_up.pairs = 17": "`ability_look_up.alphabet` allows no more than 16",
     "ability_most_frequent.length = 80": "makes targets of 82 ids, but "
                                          "`utils.run.sequence_length` gives them 64",
 }

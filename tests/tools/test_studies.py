@@ -366,6 +366,8 @@ def test_a_task_is_not_run_by_rows_that_cannot_do_it(tmp_path):
   found = study_runs.runs(ABILITIES, ABILITIES.rows, [1], tmp_path, plan.Settings())
   assert {run.task for run in found if run.row.name == "Linformer"} == {
       "first_last", "same_offset", "missing"}
+  assert {run.task for run in found if "cross-attention" in run.row.name} == {
+      "reverse", "look_up"}
   assert {run.task for run in found if run.row.name == "V"} == {
       task.name for task in ABILITIES.tasks}
 
@@ -388,7 +390,7 @@ def test_the_map_has_a_cell_for_each_row_and_task_and_means_over_seeds(tmp_path)
   lines = [ability_line("V", "recall", 1.0), ability_line("V", "recall", 0.5, 2),
            ability_line("R", "parity", 0.5)]
   found = heat_map.means(ABILITIES, lines)
-  assert found.shape == (12, 19)
+  assert found.shape == (11, 24)
   assert found.loc["recall", "V"] == 0.75 and found.loc["parity", "R"] == 0.5
   assert found.notna().sum().sum() == 2
   heat_map.plot(ABILITIES, lines, tmp_path / "map.png")

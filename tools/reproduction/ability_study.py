@@ -20,43 +20,47 @@ _LM = {"utils.run.model_type": "lm"}
 _BIAS = {"SyntheticAttention.relative_attention_type": "bias_shared"}
 
 
-def _task(make: type[ability.Ability], steps: int, peak: float,
-          lengths: Mapping[str, int], gin_file: str = "studies/ability.gin",
+def _task(make: type[ability.Ability], steps: int, lengths: Mapping[str, int],
+          gin_file: str = "studies/ability.gin", sizes: Mapping[str, int] = {},
           **others: object) -> Task:
-  """A task whose score is the accuracy on what is asked for."""
-  made = make()
-  name = made.parameter.partition(".")[0].removeprefix("ability_")
+  """A task of these sizes, whose score is the accuracy on what is asked for."""
+  made = make(**sizes)
+  module = made.parameter.partition(".")[0]
+  name = module.removeprefix("ability_")
   score = Score(name.replace("_", " "), "token_accuracy", digits=2)
   return Task(name, gin_file, (Evaluation((score,), ("ability_eval.gin",)),), steps,
               looks=1, chance=made.chance, params={
                   "MIXTURE_NAME": f"synth_ability_{name}",
-                  "utils.run.sequence_length": dict(lengths), "PEAK": peak, **others})
+                  "utils.run.sequence_length": dict(lengths), **others,
+                  **{f"{module}.{key}": size for key, size in sizes.items()}})
 
 
-def _decoder(make, steps, length, peak=0.03):
-  return _task(make, steps, peak, {"targets": length}, **_LM)
+def _decoder(make, steps, tokens, **sizes):
+  return _task(make, steps, {"targets": tokens}, sizes=sizes, **_LM)
 
 
-def _encoder(make, steps, length, peak=0.03):
-  return _task(make, steps, peak, {"inputs": length, "targets": 1},
-               "studies/ability_encoder.gin")
+def _encoder(make, steps, tokens, **sizes):
+  return _task(make, steps, {"inputs": tokens, "targets": 1},
+               "studies/ability_encoder.gin", sizes)
 
 
 _DECODERS = (
-    _decoder(ability_recall.Recall, 2400, 32),
-    _decoder(ability_recall.Induction, 2400, 24),
-    _decoder(ability_recall.TwoHops, 3000, 36),
-    _decoder(ability_selection.SelectiveCopying, 3000, 31),
-    _decoder(ability_selection.Memorization, 400, 32),
-    _decoder(ability_positions.Parity, 2000, 41),
-    _decoder(ability_selection.MostFrequent, 1500, 34))
+    _decoder(ability_recall.Recall, 800, 24, pairs=4, alphabet=8),
+    _decoder(ability_recall.Induction, 1500, 17, length=12, piece=5, alphabet=12),
+    _decoder(ability_selection.SelectiveCopying, 1500, 21, length=16, letters=4,
+             alphabet=18),
+    _decoder(ability_selection.Memorization, 300, 32),
+    _decoder(ability_positions.Parity, 600, 35, length=17),
+    _decoder(ability_selection.MostFrequent, 500, 34))
 _ENCODERS = (
-    _encoder(ability_positions.FirstLast, 1000, 24),
-    _encoder(ability_positions.SameOffset, 3000, 24),
-    _encoder(ability_selection.Missing, 600, 24))
+    _encoder(ability_positions.FirstLast, 1500, 16, length=16),
+    _encoder(ability_positions.SameOffset, 1500, 12, length=12, offset=3, twins=2,
+             alphabet=12),
+    _encoder(ability_selection.Missing, 700, 24))
 _PAIRS = (
-    _task(ability_positions.Reverse, 1000, 0.03, {"inputs": 16, "targets": 16}),
-    _task(ability_recall.LookUp, 3000, 0.03, {"inputs": 16, "targets": 16}))
+    _task(ability_positions.Reverse, 600, {"inputs": 16, "targets": 16}),
+    _task(ability_recall.LookUp, 1500, {"inputs": 16, "targets": 8}))
+_TASKS = (*_DECODERS, *_ENCODERS, *_PAIRS)
 
 
 def _plain(names):
@@ -71,14 +75,34 @@ def _with_bias(row):
   return row._replace(name=f"{row.name} with bias", params={**row.params, **_BIAS})
 
 
-_V, *_OTHERS = _plain("V R Fix FR T D FD R+D R+V D+V FR+V LightConv DyConv")
+def _only_on(row, tasks):
+  return row._replace(not_on=tuple(task.name for task in _TASKS if task not in tasks))
+
+
+def _of_blocks(row, number):
+  """The row with another number of blocks, on tasks where depth may decide."""
+  return _only_on(row._replace(
+      name=f"{row.name}, {number} block{'s' if number > 1 else ''}",
+      params={**row.params, "num_layers": number}), _DECODERS[:3])
+
+
+def _with_uniform_cross_attention(row):
+  """The row with a decoder that cannot choose among the encoder's tokens."""
+  return _only_on(row._replace(
+      name=f"{row.name}, uniform cross-attention",
+      gin_files=(*row.gin_files, "studies/uniform_cross_attention.gin")), _PAIRS)
+
+
+_V, _R, *_OTHERS = _plain("V R Fix FR T D FD R+D R+V D+V FR+V LightConv DyConv")
 _D = next(row for row in _OTHERS if row.name == "D")
+_LINFORMER = Row("Linformer", ("attention/linformer.gin",))
+_V_WITH_BIAS = _with_bias(_V)
 
 STUDY = Study(
-    "abilities", "What each attention can do, and what it cannot",
-    (*_DECODERS, *_ENCODERS, *_PAIRS),
-    (_V, *_OTHERS, Row("SparseFixed", ("attention/sparse_fixed.gin",)),
-     Row("Linformer", ("attention/linformer.gin",),
-         not_on=tuple(task.name for task in (*_DECODERS, *_PAIRS))),
-     _UNIFORM, *map(_with_bias, (_V, _D, _UNIFORM))),
+    "abilities", "What each attention can do, and what it cannot", _TASKS,
+    (_V, _R, *_OTHERS, Row("SparseFixed", ("attention/sparse_fixed.gin",)),
+     _only_on(_LINFORMER, _ENCODERS), _UNIFORM,
+     _V_WITH_BIAS, *map(_with_bias, (_D, _UNIFORM)),
+     _of_blocks(_V_WITH_BIAS, 1), *(_of_blocks(row, 4) for row in (_R, _D)),
+     *map(_with_uniform_cross_attention, (_V_WITH_BIAS, _R))),
     needs_data=False)
