@@ -52,6 +52,7 @@ from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import published
 from synthesizer_mtf.tools.reproduction import reports
+from synthesizer_mtf.tools.reproduction import size_curves
 from synthesizer_mtf.tools.reproduction import speeds
 from synthesizer_mtf.tools.reproduction import studies
 from synthesizer_mtf.tools.reproduction import study_report
@@ -127,9 +128,9 @@ def _results(args):
     print(f"Wrote {forest.plot(folder)}")
     for study in studies.STUDIES.values():
       lines = folder / f"{study.name}.jsonl"
-      if study.is_map and lines.exists():
-        heat_map.plot(study, study_report.read(lines, study, plan.Settings(None, None)),
-                      lines.with_suffix(".png"))
+      if _picture(study) is not curves.plot and lines.exists():
+        found = study_report.read(lines, study, plan.Settings(None, None))
+        _picture(study)(study, found, lines.with_suffix(".png"))
         print(f"Wrote {lines.with_suffix('.png')}")
   return 0
 
@@ -269,10 +270,16 @@ def _run_study(study, rows, args, settings, places, path, known):
       study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
   report = study_report.Report(study, known, runs, settings, machine.state())
   _check_first([run for run in runs if not report.is_known(run)])
-  draw = heat_map.plot if study.is_map else curves.plot
   return _run(report, [run for run in runs if not report.is_known(run)], places,
               path, args.json,
-              lambda path: draw(study, report.lines_of_runs(), path))
+              lambda path: _picture(study)(study, report.lines_of_runs(), path))
+
+
+def _picture(study):
+  """What draws a study."""
+  if study.is_map:
+    return heat_map.plot
+  return size_curves.plot if study.is_by_size else curves.plot
 
 
 def _check_first(runs):

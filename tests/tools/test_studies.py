@@ -22,6 +22,7 @@ from synthesizer_mtf.tools.reproduction import curves
 from synthesizer_mtf.tools.reproduction import forest
 from synthesizer_mtf.tools.reproduction import heat_map
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import size_curves
 from synthesizer_mtf.tools.reproduction import studies
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_runs
@@ -412,3 +413,37 @@ def test_the_predictions_are_of_the_rows_and_tasks_of_the_study():
   assert {outcome for of in predicted["rows"].values() for outcome in of.values()} == {
       "solves", "partly", "chance"}
   assert set(predicted["reasons_by_task"]) == {task.name for task in ABILITIES.tasks}
+
+
+LENGTHS = studies.STUDIES["ability_lengths"]
+
+
+def length_line(row, task, scores, seed=1):
+  names = [name for name, _ in task.scores()]
+  return {"row": row, "task": task.name, "seed": seed,
+          "scores": dict(zip(names, scores))}
+
+
+def test_what_is_trained_up_to_n_is_asked_for_from_n_to_2_n():
+  for task in LENGTHS.tasks:
+    module = task.params["MIXTURE_NAME"].removeprefix("synth_")
+    (size, trained), = [(name, value) for name, value in task.params.items()
+                        if name in (f"{module}.pairs", f"{module}.length")]
+    assert task.params[f"{module}.shortest"] == trained // 2
+    assert [evaluation.params[size] for evaluation in task.evaluations] == [
+        trained, 3 * trained // 2, 2 * trained] == [
+            score.at for _, score in task.scores()]
+    assert {evaluation.params[f"{module}.shortest"]
+            for evaluation in task.evaluations} == {None}
+
+
+def test_the_curves_have_the_mean_of_each_size_and_model(tmp_path):
+  recall = LENGTHS.tasks[0]
+  lines = [length_line("V", recall, [1.0, 0.5, 0.25]),
+           length_line("V", recall, [0.5, 0.5, 0.75], 2),
+           length_line("R", recall, [0.25, 0.2, 0.1])]
+  found = size_curves.means(LENGTHS, recall, lines)
+  assert found["V"].to_dict() == {4: 0.75, 6: 0.5, 8: 0.5}
+  assert found["R"].to_dict() == {4: 0.25, 6: 0.2, 8: 0.1}
+  size_curves.plot(LENGTHS, lines, tmp_path / "curves.png")
+  assert image.imread(tmp_path / "curves.png").std() > 0.05

@@ -16,11 +16,11 @@ from synthesizer_mtf.tools.reproduction.study_types import Score
 from synthesizer_mtf.tools.reproduction.study_types import Study
 from synthesizer_mtf.tools.reproduction.study_types import Task
 
-_LM = {"utils.run.model_type": "lm"}
+LM = {"utils.run.model_type": "lm"}
 _BIAS = {"SyntheticAttention.relative_attention_type": "bias_shared"}
 
 
-def _task(make: type[ability.Ability], steps: int, lengths: Mapping[str, int],
+def task(make: type[ability.Ability], steps: int, lengths: Mapping[str, int],
           gin_file: str = "studies/ability.gin", sizes: Mapping[str, int] = {},
           **others: object) -> Task:
   """A task of these sizes, whose score is the accuracy on what is asked for."""
@@ -36,11 +36,11 @@ def _task(make: type[ability.Ability], steps: int, lengths: Mapping[str, int],
 
 
 def _decoder(make, steps, tokens, **sizes):
-  return _task(make, steps, {"targets": tokens}, sizes=sizes, **_LM)
+  return task(make, steps, {"targets": tokens}, sizes=sizes, **LM)
 
 
 def _encoder(make, steps, tokens, **sizes):
-  return _task(make, steps, {"inputs": tokens, "targets": 1},
+  return task(make, steps, {"inputs": tokens, "targets": 1},
                "studies/ability_encoder.gin", sizes)
 
 
@@ -58,8 +58,8 @@ _ENCODERS = (
              alphabet=12),
     _encoder(ability_selection.Missing, 700, 24))
 _PAIRS = (
-    _task(ability_positions.Reverse, 600, {"inputs": 16, "targets": 16}),
-    _task(ability_recall.LookUp, 1500, {"inputs": 16, "targets": 8}))
+    task(ability_positions.Reverse, 600, {"inputs": 16, "targets": 16}),
+    task(ability_recall.LookUp, 1500, {"inputs": 16, "targets": 8}))
 _TASKS = (*_DECODERS, *_ENCODERS, *_PAIRS)
 
 

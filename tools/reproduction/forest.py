@@ -50,7 +50,7 @@ def plot(folder: pathlib.Path) -> pathlib.Path:
     ValueError: there are none, or `study_report.read` finds a mistake.
   """
   known = [(study, path) for study in studies.STUDIES.values()
-           if not study.is_map
+           if not (study.is_map or study.is_by_size)
            and (path := folder / f"{study.name}.jsonl").exists()]
   if not known:
     raise checks.Error(f"--results is {str(folder)!r} but holds no lines of a study; "

@@ -5,6 +5,7 @@ few seeds, and it compares their scores. Its sizes and data are in
 `gin/studies/`; the files that the gin files ask for are in `docs/results/README.md`.
 """
 
+from synthesizer_mtf.tools.reproduction import ability_lengths
 from synthesizer_mtf.tools.reproduction import ability_study
 from synthesizer_mtf.tools.reproduction import lra
 from synthesizer_mtf.tools.reproduction import tables
@@ -187,4 +188,4 @@ _LISTOPS = Study(
 
 STUDIES = {study.name: study for study in (
     _WARM_START, _SPAN_CORRUPTION, _LANGUAGE_MODELING, _TRANSLATION, _FINETUNING,
-    _ENCODERS, _BLOCKS, _LISTOPS, ability_study.STUDY)}
+    _ENCODERS, _BLOCKS, _LISTOPS, ability_study.STUDY, ability_lengths.STUDY)}

@@ -14,12 +14,14 @@ class Score(NamedTuple):
     lower_is_better: of the score.
     digits: after the point, where it is printed.
     paper: the title of the paper's figures beside it, of another task or size.
+    at: the size of the examples, where a task is judged at several sizes.
   """
   title: str
   name: str
   lower_is_better: bool = False
   digits: int = 1
   paper: str = ""
+  at: int | None = None
 
 
 class Evaluation(NamedTuple):
@@ -133,3 +135,9 @@ class Study(NamedTuple):
   def is_map(self) -> bool:
     """Whether all tasks have a chance level, so that a map of them can be drawn."""
     return all(task.chance is not None for task in self.tasks)
+
+  @property
+  def is_by_size(self) -> bool:
+    """Whether all tasks are judged at several sizes, so that curves can be drawn."""
+    return all(score.at is not None
+               for task in self.tasks for _, score in task.scores())

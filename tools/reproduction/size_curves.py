@@ -1,0 +1,58 @@
+"""A picture of a study of several sizes: the score of each row over the size."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from synthesizer_mtf.tools.reproduction import study_report
+from synthesizer_mtf.tools.reproduction import study_types
+
+_HEIGHT, _WIDTH = 3.6, 4.2  # Of a task, in inches.
+
+
+def means(study: study_types.Study, task: study_types.Task,
+          lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+  """The mean score over the seeds of each size (a row) and model (a column)."""
+  found = {score.at: study_report.scores(lines, study, task, name).mean()
+           for name, score in task.scores()}
+  return pd.DataFrame(found).T.sort_index()
+
+
+def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
+         path: pathlib.Path) -> None:
+  """Draws a panel for each task, with a line at the largest size of the training.
+
+  Args:
+    study: a `study_types.Study`, all of whose scores have a size.
+    lines: of its runs. Without any nothing is written.
+    path: of a PNG.
+  """
+  if not lines:
+    return
+  matplotlib.use("Agg")
+  from matplotlib import pyplot
+  figure, axes = pyplot.subplots(
+      1, len(study.tasks), figsize=(_WIDTH * len(study.tasks), _HEIGHT), dpi=100,
+      squeeze=False, sharey=True)
+  for axis, task in zip(axes[0], study.tasks):
+    found = means(study, task, lines)
+    for number, row in enumerate(study.rows):
+      if row.name in found:
+        axis.plot(found.index, found[row.name], marker="o", markersize=4,
+                  color=f"C{number}", label=row.name)
+    sizes = [score.at for _, score in task.scores()]
+    axis.axvline(sizes[0], color="0.7", linestyle=":")
+    axis.set(title=task.name.replace("_", " "), ylim=(-0.03, 1.03), xticks=sizes,
+             xlabel=task.drawn.title.split(", ")[-1].rpartition(" ")[0])
+    axis.grid(alpha=0.3)
+  axes[0, 0].set_ylabel("accuracy on what is asked for")
+  known = {label: line for axis in axes[0]
+           for line, label in zip(*axis.get_legend_handles_labels())}
+  figure.legend(known.values(), known, loc="lower center", ncols=len(study.rows),
+                frameon=False)
+  figure.tight_layout(rect=(0, 0.07, 1, 1))
+  figure.savefig(path)
+  pyplot.close(figure)
