@@ -103,12 +103,3 @@ def test_a_choice_of_the_user_for_the_metadata_server_is_kept(
   monkeypatch.setenv("NO_GCE_CHECK", "false")
   compat._skip_metadata_server(str(tmp_path / "none"))
   assert compat.os.environ["NO_GCE_CHECK"] == "false"
-
-
-@pytest.mark.parametrize("given, expected", [(None, "1"), ("0", "0")])
-def test_onednn_computes_unless_the_user_says_otherwise(given, expected, monkeypatch):
-  monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
-  if given:
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", given)
-  compat._compute_by_onednn()
-  assert compat.os.environ.pop("TF_ENABLE_ONEDNN_OPTS") == expected
