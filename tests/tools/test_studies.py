@@ -415,6 +415,11 @@ def test_the_predictions_are_of_the_rows_and_tasks_of_the_study():
   assert set(predicted["reasons_by_task"]) == {task.name for task in ABILITIES.tasks}
 
 
+@pytest.mark.parametrize("study", studies.STUDIES.values(), ids=lambda s: s.name)
+def test_each_row_can_be_named_in_a_list(study):
+  assert not [row.name for row in study.rows if "," in row.name or "/" in row.name]
+
+
 LENGTHS = studies.STUDIES["ability_lengths"]
 
 

@@ -82,14 +82,14 @@ def _only_on(row, tasks):
 def _of_blocks(row, number):
   """The row with another number of blocks, on tasks where depth may decide."""
   return _only_on(row._replace(
-      name=f"{row.name}, {number} block{'s' if number > 1 else ''}",
+      name=f"{row.name} of {number} block{'s' if number > 1 else ''}",
       params={**row.params, "num_layers": number}), _DECODERS[:3])
 
 
 def _with_uniform_cross_attention(row):
   """The row with a decoder that cannot choose among the encoder's tokens."""
   return _only_on(row._replace(
-      name=f"{row.name}, uniform cross-attention",
+      name=f"{row.name} and uniform cross-attention",
       gin_files=(*row.gin_files, "studies/uniform_cross_attention.gin")), _PAIRS)
 
 
