@@ -44,7 +44,7 @@ def _gained(score, chance):
 
 def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
          path: pathlib.Path) -> None:
-  """Draws the map.
+  """Draws the map, without the models of which no run is done.
 
   Args:
     study: a `study_types.Study`, whose tasks have a chance level.
@@ -55,7 +55,7 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
     return
   matplotlib.use("Agg")
   from matplotlib import pyplot
-  found = means(study, lines)
+  found = means(study, lines).dropna(axis=1, how="all")
   chance = np.array([task.chance for task in study.tasks])[:, None]
   figure, axis = pyplot.subplots(figsize=(0.62 * found.shape[1] + 2.6,
                                           0.42 * found.shape[0] + 1.6), dpi=100)
