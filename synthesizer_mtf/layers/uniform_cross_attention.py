@@ -35,6 +35,7 @@ class UniformEncDecAttention(cross_attention.EncDecAttention):
     super().__init__(transformer_layers.EncDecAttention(
         num_heads=sizes.num_heads, key_value_size=sizes.key_value_size,
         dropout_rate=sizes.dropout_rate, relative_attention_type=None))
+    self.sizes = sizes  # Messages about the layout name this class.
 
   def _products(self, inputs):
     mesh, one = inputs.context.mesh, mtf.Dimension("channels", 1)

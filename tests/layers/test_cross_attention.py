@@ -1,5 +1,7 @@
 """The fast cross-attention is T5's, to the rounding error."""
 
+from unittest import mock
+
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
 import numpy as np
@@ -212,3 +214,11 @@ def test_a_model_decodes_with_uniform_attention_what_the_full_pass_says():
   assert layers.count("UniformEncDecAttention") == 2
   assert "EncDecAttention" not in layers
   decoding.check_greedy_decoding()
+
+
+def test_heads_that_the_layout_splits_unequally_are_told_by_the_name_of_the_layer():
+  layer = uniform_cross_attention.UniformEncDecAttention(HEADS, D_KV, 0.0)
+  model = mock.Mock(mesh_shape=mtf.convert_to_shape("all:2"),
+                    layout=mtf.convert_to_layout_rules("heads:all"))
+  with pytest.raises(ValueError, match="`UniformEncDecAttention.num_heads` is 3"):
+    layer.sizes.check_layout(model)
