@@ -6,8 +6,8 @@ import pathlib
 import statistics
 from typing import Any
 
-import matplotlib
 from synthesizer_mtf.tools.reproduction import forest
+from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import study_types
 
 _WIDTH = 7.0  # Of a task, in inches.
@@ -28,24 +28,19 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
   """
   if not lines:
     return
-  matplotlib.use("Agg")
-  from matplotlib import pyplot
-  figure, axes = pyplot.subplots(
-      3, len(study.tasks), figsize=(_WIDTH * len(study.tasks), 10), dpi=100,
-      squeeze=False)
-  for column, task in zip(axes.T, study.tasks):
-    _draw(column[0], study, task, lines, "training_loss")
-    column[0].set(title=task.drawn.title.split(", ")[0], ylabel="loss of training")
-    _draw(column[1], study, task, lines, "validation")
-    column[1].set(xlabel="step",
-                  ylabel=f"validation, {task.drawn.title.split(', ')[-1]}")
-    forest.draw(column[2], study, task, lines)
-  figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center",
-                ncols=_COLUMNS, frameon=False)
-  figure.suptitle(study.title)
-  figure.tight_layout(rect=(0, 0.02 * (1 + -(-len(study.rows) // _COLUMNS)), 1, 1))
-  figure.savefig(path)
-  pyplot.close(figure)
+  size = _WIDTH * len(study.tasks), 10
+  with pictures.written(path, 3, len(study.tasks), size) as (figure, axes):
+    for column, task in zip(axes.T, study.tasks):
+      _draw(column[0], study, task, lines, "training_loss")
+      column[0].set(title=task.drawn.title.split(", ")[0], ylabel="loss of training")
+      _draw(column[1], study, task, lines, "validation")
+      column[1].set(xlabel="step",
+                    ylabel=f"validation, {task.drawn.title.split(', ')[-1]}")
+      forest.draw(column[2], study, task, lines)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center",
+                  ncols=_COLUMNS, frameon=False)
+    figure.suptitle(study.title)
+    figure.tight_layout(rect=(0, 0.02 * (1 + -(-len(study.rows) // _COLUMNS)), 1, 1))
 
 
 def _draw(axis, study, task, lines, key):

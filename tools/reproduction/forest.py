@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-import matplotlib
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import over_seeds
+from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import studies
 from synthesizer_mtf.tools.reproduction import study_report
@@ -58,18 +58,14 @@ def plot(folder: pathlib.Path) -> pathlib.Path:
   panels = [(study, task, lines) for study, path in known
             for lines in [study_report.read(path, study, plan.Settings(None, None))]
             for task in study.tasks]
-  matplotlib.use("Agg")
-  from matplotlib import pyplot
   across = min(3, len(panels))
   down = -(-len(panels) // across)
-  figure, axes = pyplot.subplots(
-      down, across, figsize=(4.6 * across, 3.3 * down), dpi=100, squeeze=False)
-  for axis in axes.flat[len(panels):]:
-    axis.axis("off")
-  for axis, (study, task, lines) in zip(axes.flat, panels):
-    draw(axis, study, task, lines)
-    axis.set_title(study.title, fontsize=10)
-  figure.tight_layout()
-  figure.savefig(folder / "results.png")
-  pyplot.close(figure)
-  return folder / "results.png"
+  path, size = folder / "results.png", (4.6 * across, 3.3 * down)
+  with pictures.written(path, down, across, size) as (figure, axes):
+    for axis in axes.flat[len(panels):]:
+      axis.axis("off")
+    for axis, (study, task, lines) in zip(axes.flat, panels):
+      draw(axis, study, task, lines)
+      axis.set_title(study.title, fontsize=10)
+    figure.tight_layout()
+  return path

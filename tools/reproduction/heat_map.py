@@ -10,9 +10,10 @@ import json
 import pathlib
 from typing import Any
 
-import matplotlib
+import matplotlib.patches
 import numpy as np
 import pandas as pd
+from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_types
 
@@ -53,33 +54,30 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
   """
   if not lines:
     return
-  matplotlib.use("Agg")
-  from matplotlib import pyplot
   found = means(study, lines).dropna(axis=1, how="all")
   chance = np.array([task.chance for task in study.tasks])[:, None]
-  figure, axis = pyplot.subplots(figsize=(0.62 * found.shape[1] + 2.6,
-                                          0.42 * found.shape[0] + 1.6), dpi=100)
-  axis.imshow(np.ma.masked_invalid(_gained(found.to_numpy(), chance)), vmin=0, vmax=1,
-              cmap="viridis", aspect="auto")
-  axis.set_facecolor("0.92")
-  for (down, across), score in np.ndenumerate(found.to_numpy()):
-    if not np.isnan(score):
-      bright = _gained(score, chance[down, 0]) > 0.6
-      axis.text(across, down, f"{score:.2f}".removeprefix("0"), ha="center",
-                va="center", fontsize=9, color="black" if bright else "white")
-  for down, across in _wrong(study, found, path):
-    axis.add_patch(pyplot.Rectangle((across - 0.46, down - 0.46), 0.92, 0.92,
-                                    fill=False, edgecolor="red", linewidth=2))
-  axis.set_xticks(range(found.shape[1]), found.columns, rotation=40, ha="left")
-  axis.xaxis.tick_top()
-  axis.set_yticks(range(found.shape[0]), [
-      f"{task.drawn.title} ({task.chance:.2f})" for task in study.tasks])
-  axis.tick_params(length=0)
-  axis.set_xlabel("accuracy on what is asked for, beside each task that of guessing; "
-                  "grey: not run; red: not as predicted", fontsize=9)
-  figure.tight_layout()
-  figure.savefig(path)
-  pyplot.close(figure)
+  size = 0.62 * found.shape[1] + 2.6, 0.42 * found.shape[0] + 1.6
+  with pictures.written(path, 1, 1, size) as (figure, ((axis,),)):
+    axis.imshow(np.ma.masked_invalid(_gained(found.to_numpy(), chance)), vmin=0, vmax=1,
+                cmap="viridis", aspect="auto")
+    axis.set_facecolor("0.92")
+    for (down, across), score in np.ndenumerate(found.to_numpy()):
+      if not np.isnan(score):
+        bright = _gained(score, chance[down, 0]) > 0.6
+        axis.text(across, down, f"{score:.2f}".removeprefix("0"), ha="center",
+                  va="center", fontsize=9, color="black" if bright else "white")
+    for down, across in _wrong(study, found, path):
+      axis.add_patch(matplotlib.patches.Rectangle(
+          (across - 0.46, down - 0.46), 0.92, 0.92, fill=False, edgecolor="red",
+          linewidth=2))
+    axis.set_xticks(range(found.shape[1]), found.columns, rotation=40, ha="left")
+    axis.xaxis.tick_top()
+    axis.set_yticks(range(found.shape[0]), [
+        f"{task.drawn.title} ({task.chance:.2f})" for task in study.tasks])
+    axis.tick_params(length=0)
+    axis.set_xlabel("accuracy on what is asked for, beside each task that of guessing; "
+                    "grey: not run; red: not as predicted", fontsize=9)
+    figure.tight_layout()
 
 
 def _wrong(study, found, path):

@@ -3,8 +3,8 @@
 import pathlib
 import statistics
 
-import matplotlib
 from matplotlib import ticker
+from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import reports
 
 
@@ -23,21 +23,17 @@ def plot(report: reports.Report, path: pathlib.Path) -> None:
   panels = {title: pairs for title, pairs in panels.items() if pairs}
   if not panels:
     return
-  matplotlib.use("Agg")
-  from matplotlib import pyplot
   across = min(len(panels), 4)
   down = -(-len(panels) // across)
-  figure, axes = pyplot.subplots(
-      down, across, figsize=(4.2 * across, 3.8 * down), dpi=110, squeeze=False)
-  for axis in axes.flat[len(panels):]:
-    axis.set_axis_off()
-  for axis, (title, pairs) in zip(axes.flat, panels.items()):
-    _draw(axis, title, pairs)
-  figure.suptitle(f"Table {report.table.number}: {report.table.title}, laptop "
-                  f"scale, {report.settings.steps} steps")
-  figure.tight_layout()
-  figure.savefig(path)
-  pyplot.close(figure)
+  size = 4.2 * across, 3.8 * down
+  with pictures.written(path, down, across, size, dpi=110) as (figure, axes):
+    for axis in axes.flat[len(panels):]:
+      axis.set_axis_off()
+    for axis, (title, pairs) in zip(axes.flat, panels.items()):
+      _draw(axis, title, pairs)
+    figure.suptitle(f"Table {report.table.number}: {report.table.title}, laptop "
+                    f"scale, {report.settings.steps} steps")
+    figure.tight_layout()
 
 
 def _draw(axis, title, pairs):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-import matplotlib
 import pandas as pd
+from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_types
 
@@ -32,27 +32,22 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
   """
   if not lines:
     return
-  matplotlib.use("Agg")
-  from matplotlib import pyplot
-  figure, axes = pyplot.subplots(
-      1, len(study.tasks), figsize=(_WIDTH * len(study.tasks), _HEIGHT), dpi=100,
-      squeeze=False, sharey=True)
-  for axis, task in zip(axes[0], study.tasks):
-    found = means(study, task, lines)
-    for number, row in enumerate(study.rows):
-      if row.name in found:
-        axis.plot(found.index, found[row.name], marker="o", markersize=4,
-                  color=f"C{number}", label=row.name)
-    sizes = [score.at for _, score in task.scores()]
-    axis.axvline(sizes[0], color="0.7", linestyle=":")
-    axis.set(title=task.name.replace("_", " "), ylim=(-0.03, 1.03), xticks=sizes,
-             xlabel=task.drawn.title.split(", ")[-1].rpartition(" ")[0])
-    axis.grid(alpha=0.3)
-  axes[0, 0].set_ylabel("accuracy on what is asked for")
-  known = {label: line for axis in axes[0]
-           for line, label in zip(*axis.get_legend_handles_labels())}
-  figure.legend(known.values(), known, loc="lower center", ncols=len(study.rows),
-                frameon=False)
-  figure.tight_layout(rect=(0, 0.07, 1, 1))
-  figure.savefig(path)
-  pyplot.close(figure)
+  size = _WIDTH * len(study.tasks), _HEIGHT
+  with pictures.written(path, 1, len(study.tasks), size, sharey=True) as (figure, axes):
+    for axis, task in zip(axes[0], study.tasks):
+      found = means(study, task, lines)
+      for number, row in enumerate(study.rows):
+        if row.name in found:
+          axis.plot(found.index, found[row.name], marker="o", markersize=4,
+                    color=f"C{number}", label=row.name)
+      sizes = [score.at for _, score in task.scores()]
+      axis.axvline(sizes[0], color="0.7", linestyle=":")
+      axis.set(title=task.name.replace("_", " "), ylim=(-0.03, 1.03), xticks=sizes,
+               xlabel=task.drawn.title.split(", ")[-1].rpartition(" ")[0])
+      axis.grid(alpha=0.3)
+    axes[0, 0].set_ylabel("accuracy on what is asked for")
+    known = {label: line for axis in axes[0]
+             for line, label in zip(*axis.get_legend_handles_labels())}
+    figure.legend(known.values(), known, loc="lower center", ncols=len(study.rows),
+                  frameon=False)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
