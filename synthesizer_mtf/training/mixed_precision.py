@@ -138,7 +138,10 @@ def has_products() -> bool:
 
 
 def session_config() -> config_pb2.ConfigProto:
-  """The configuration of a session that multiplies in bfloat16.
+  """The configuration of a session that multiplies in bfloat16 where it can.
+
+  The rewriter is on only where the processor has such products: oneDNN would compute
+  them in float32 on others, and TensorFlow 2.21 would round all the same.
 
   TensorFlow reads the list of operations from environment variables; those already set
   stay. The arithmetic optimizer is off, because the rewriter gives up on the graphs
@@ -148,9 +151,10 @@ def session_config() -> config_pb2.ConfigProto:
     os.environ.setdefault(
         f"TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_{name}", operations)
   config = run_config.get_default_session_config()
-  config.graph_options.rewrite_options.MergeFrom(rewriter_config_pb2.RewriterConfig(
-      auto_mixed_precision_onednn_bfloat16=rewriter_config_pb2.RewriterConfig.ON,
-      arithmetic_optimization=rewriter_config_pb2.RewriterConfig.OFF))
+  if has_products():
+    config.graph_options.rewrite_options.MergeFrom(rewriter_config_pb2.RewriterConfig(
+        auto_mixed_precision_onednn_bfloat16=rewriter_config_pb2.RewriterConfig.ON,
+        arithmetic_optimization=rewriter_config_pb2.RewriterConfig.OFF))
   return config
 
 

@@ -103,3 +103,14 @@ def test_a_choice_of_the_user_for_the_metadata_server_is_kept(
   monkeypatch.setenv("NO_GCE_CHECK", "false")
   compat._skip_metadata_server(str(tmp_path / "none"))
   assert compat.os.environ["NO_GCE_CHECK"] == "false"
+
+
+@pytest.mark.parametrize("machine, given, expected", [
+    ("x86_64", None, "1"), ("x86_64", "0", "0"), ("aarch64", None, None)])
+def test_onednn_computes_on_x86_unless_the_user_says_otherwise(
+    machine, given, expected, monkeypatch):
+  monkeypatch.setattr(compat.platform, "machine", lambda: machine)
+  environ = {} if given is None else {"TF_ENABLE_ONEDNN_OPTS": given}
+  monkeypatch.setattr(compat.os, "environ", environ)
+  compat._compute_by_onednn()
+  assert environ.get("TF_ENABLE_ONEDNN_OPTS") == expected
