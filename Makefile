@@ -1,17 +1,16 @@
 # make demo     trains, fine-tunes, evaluates and decodes on embedded text
-# make quick    runs what one wants to know while writing, in two minutes: of
-#               each table of cases the first, and the first with each variant;
-#               without tests/processes/, which starts processes, and what is
-#               marked as slow
+# make quick    runs the quick tests, in two minutes. From each table of cases it takes
+#               the first case, and the first case with each variant. It skips slow
+#               tests and tests/processes/, which starts processes.
 # make test     runs all tests
-# make lint     looks for mistakes that need no run
-# make install  makes .venv by uv, with the first Python from 3.10 to 3.13 that is on
-#               the path or in pyenv, or PYTHON=3.11; the ones above call it when
-#               setup.py or a lock file changed; VENV=... names another folder
+# make lint     finds mistakes without running code
+# make install  makes .venv with uv. Its Python is PYTHON=3.11, or by default the first
+#               from 3.10 to 3.13 on the path or in pyenv. VENV=... names another
+#               folder. If setup.py or a lock file changed, the commands above call it.
 # make test-both  runs lint, and the tests on both stacks: in .venv-new with Python
 #               3.13 or NEW=3.12, in .venv-old with 3.11 or OLD=3.10
-# make lock     writes the lock files in requirements/ anew
-# make clean    removes .venv and what tests and builds left behind
+# make lock     rewrites the lock files in requirements/
+# make clean    removes .venv and the files that tests and builds left
 
 PYTHON ?=
 NEW := 3.13
@@ -31,14 +30,15 @@ lint: $(STAMP)
 quick: $(STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal --quick tests
 
-# Whole files, for what their tests share, and those that take longest first.
+# A worker runs whole files, whose tests share fixtures. The longest files come first.
 test: $(STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
 	  --durations=15 tests
 
 install: $(STAMP)
 
-# Also where a Python is named, which may be another, or the one it has is gone.
+# Also runs if PYTHON names a Python, which may differ from the environment's, or if the
+# environment's Python is gone.
 $(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt) \
     $(if $(PYTHON),FORCE,$(shell test -x "$(VENV)/bin/python" || echo FORCE))
 	@sh requirements/install.sh "$(VENV)"

@@ -14,17 +14,18 @@ PYTHON_REQUIRES = ">=3.10,<3.14"
 
 SUPPORTED = (3, 10) <= sys.version_info[:2] < (3, 14)
 
-# Two stacks. The older is what mesh and t5 were written for; the newer is for
-# Pythons that TensorFlow 2.15 has no wheel for.
+# The two stacks. mesh and t5 were written for the older one. The newer one is for
+# Pythons without a wheel of TensorFlow 2.15.
 OLD = '; python_version < "3.12"'
 NEW = '; python_version >= "3.12"'
 
 
 def check_python():
-  """Exits with one sentence on a Python that no TensorFlow of ours supports.
+  """Exits with one sentence on a Python that neither stack supports.
 
-  pip compares `python_requires` by itself and says so in one sentence, which
-  an exit from here would bury in a build log: so pip's hooks are left alone.
+  When pip builds the package, this function does nothing. pip checks
+  `python_requires` by itself and prints one sentence. An exit from here would bury
+  that sentence in a build log.
   """
   if not SUPPORTED and "setuptools.build_meta" not in sys.modules:
     sys.exit("synthesizer_mtf needs Python 3.10 to 3.13, because its "
@@ -42,9 +43,9 @@ def data_files(folder, suffix):
 
 
 def long_description():
-  """Returns README.md with its links to files of the repository as plain text.
+  """Returns README.md, with plain text instead of links to files of the repository.
 
-  Where the description is shown those files are not.
+  The pages that show the description do not have these files.
   """
   with open("README.md", encoding="utf-8") as f:
     return re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]+\)", r"\1", f.read())
@@ -56,11 +57,11 @@ from setuptools import find_packages
 from setuptools import setup
 
 INSTALL_REQUIRES = [
-    # The last TensorFlow that has an Estimator and a v1 API of its own, and a
-    # later one, to which estimator_shim.py gives the Estimator back.
+    # The last TensorFlow with its own Estimator and v1 API, and a later one, whose
+    # Estimator estimator_shim.py restores.
     "tensorflow==2.15.1" + OLD,
     "tensorflow==2.21.0" + NEW,
-    # On the newer stack nothing else asks for it.
+    # The Estimator. No other package of the newer stack requires it.
     "tensorflow-estimator==2.15.0",
     # The layers, the model and the trainer this package extends.
     "mesh-tensorflow==0.1.21",
@@ -70,34 +71,34 @@ INSTALL_REQUIRES = [
     "gin-config==0.5.0",
     # Tasks and vocabularies; the newest release that pins its own TFDS build.
     "seqio-nightly==0.0.18.dev20250227",
-    # Reads the data sets; the releases nearest to the build that seqio pins,
-    # so that it does not matter which of the two is installed last.
+    # Reads the data sets. These releases are nearest to the build that seqio pins, so
+    # the order in which pip installs the two does not matter.
     "tensorflow-datasets==4.9.3" + OLD,
     "tensorflow-datasets==4.9.10" + NEW,
-    # The newer release imports it when it prepares data, and does not say so.
+    # The newer TFDS imports it when it prepares data, but does not require it.
     "importlib-resources" + NEW,
-    # seqio leaves it open, and each of its releases fits one TensorFlow only:
-    # without the pin pip tries them one by one for minutes.
+    # seqio accepts any release, but each release fits only one TensorFlow. Without the
+    # pin, pip would try the releases one by one for minutes.
     "tensorflow-text==2.15.0" + OLD,
     "tensorflow-text==2.21.1" + NEW,
-    # Newer ones want protobuf 5 or later, TensorFlow 2.15 wants 4; older ones want an
-    # absl before 2.
+    # Newer releases need protobuf 5 or later, but TensorFlow 2.15 needs protobuf 4.
+    # Older releases need absl-py below 2.
     "tensorflow-metadata>=1.15,<1.16" + OLD,
-    # seqio wants 0.2 or later. From 0.2.1 on the protobuf code needs protobuf
-    # 5 or later, that of 0.2.3 needs 7, and TensorFlow 2.21 wants 6.
+    # seqio needs 0.2 or later. The protobuf code of 0.2.1 needs protobuf 5 or later,
+    # and the protobuf code of 0.2.3 needs 7. TensorFlow 2.21 needs protobuf 6.
     "sentencepiece==0.2.0" + OLD,
     "sentencepiece==0.2.1" + NEW,
-    # mesh, t5 and gin import pkg_resources and distutils, which setuptools has
-    # and later ones or Python have removed.
+    # mesh, t5 and gin import pkg_resources and distutils. These releases have both;
+    # later releases, or Python itself, have removed them.
     "setuptools<81",
     # TensorFlow 2.15 was compiled against NumPy 1.
     "numpy>=1.23,<2" + OLD,
     "numpy>=2,<3" + NEW,
-    # Tables of what several seeds have scored.
+    # Makes tables of the scores of several seeds.
     "pandas>=2,<4",
-    # Their intervals and tests.
+    # Computes intervals and tests of these scores.
     "scipy>=1.11,<2",
-    # Reads Parquet; TFDS and what t5 needs come with it, too.
+    # Reads Parquet. TFDS and packages that t5 requires also install it.
     "pyarrow>=14,<26",
     # Draws loss curves and attention maps.
     "matplotlib>=3.7,<4",
@@ -105,7 +106,7 @@ INSTALL_REQUIRES = [
     "tqdm>=4.60,<5",
     # BLEU, as t5 computes it.
     "sacrebleu>=2.3,<3",
-    # Reads Hugging Face's files of weights; bfloat16 in NumPy since then.
+    # Reads Hugging Face's weight files. 0.6 is the first with bfloat16 in NumPy.
     "safetensors>=0.6,<1",
     # The names of languages and countries that the demo learns to translate.
     "babel>=2.12,<3",
@@ -124,14 +125,14 @@ DIALOGUE_REQUIRES = [
 ]
 
 CACHE_REQUIRES = [
-    # Runs seqio_cache_tasks; the last one whose protobuf TensorFlow 2.15 takes,
-    # and one with what it needs for files of records.
+    # Runs seqio_cache_tasks: the last release whose protobuf TensorFlow 2.15 accepts,
+    # and a later one with the packages that it needs for TFRecord files.
     "apache-beam==2.61.0" + OLD,
     "apache-beam[tfrecord]==2.77.0" + NEW,
 ]
 
 PAGE_REQUIRES = [
-    # Its JavaScript draws the page of plot_attention --html, which holds it.
+    # The page of plot_attention --html contains its JavaScript, which draws the page.
     "plotly>=7,<8",
 ]
 
@@ -142,8 +143,8 @@ GPU_REQUIRES = [
 ]
 
 TENSORBOARD_REQUIRES = [
-    # Shows training, and compares the rows of reproduce; the later TensorFlow comes
-    # without it.
+    # Shows training, and compares the rows of reproduce. The later TensorFlow does not
+    # install it.
     "tensorboard>=2.15,<3",
 ]
 
@@ -153,16 +154,16 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + (
     "pytest>=7,<10",
     # Runs them on two cores.
     "pytest-xdist>=3,<4",
-    # The last ones with T5 on Flax, which imported and exported models are
-    # compared with.
+    # The last release with T5 on Flax. Tests compare imported and exported models with
+    # this T5.
     "transformers==4.57.6",
-    # Finds what tests have started, and ends it.
+    # Finds and ends the processes that tests have started.
     "psutil>=5.9,<8",
-    # Draws configurations at random, the same with the same version.
+    # Draws random configurations. The same version draws the same configurations.
     "hypothesis==6.141.1",
-    # Makes environments, also in tests; where there is none, pip fetches this one.
+    # Makes environments, also in tests. Without a uv on the path, pip fetches this one.
     "uv>=0.13,<0.14",
-    # Finds mistakes that need no run; its rules change between versions.
+    # Finds mistakes without running code. Its rules change between versions.
     "ruff==0.17.6",
 ]
 
@@ -204,7 +205,7 @@ setup(
         "synthesizer_mtf.tools.attention_plots": ["page.html"],
     },
     python_requires=PYTHON_REQUIRES,
-    # Else pip complains of a missing TensorFlow, and not of the Python.
+    # Otherwise pip reports a missing TensorFlow instead of an unsupported Python.
     install_requires=INSTALL_REQUIRES if SUPPORTED else [],
     extras_require={
         "cache": CACHE_REQUIRES,

@@ -2,13 +2,14 @@
 
     sh requirements/install.sh .venv
 
-`make install` calls it. PYTHON names the Python: 3.11, python3.11 or a path. Else an
-environment keeps the one it has, and a new one gets the first that fits, on the path
-and then in pyenv; where there is none, uv downloads one.
+`make install` calls this script. PYTHON names the Python: 3.11, python3.11 or a path.
+Without PYTHON, an environment keeps its Python. A new environment gets the first
+supported Python on the path, or else in pyenv. If neither has one, uv downloads one.
 
 An environment is complete once it holds the file `.installed`, which is written last.
-uv trusts packages that it was killed upon: so while `.venv.lock` says "unfinished", the
-next call makes it anew. Two calls at once take turns.
+uv does not notice packages that it left half installed when it was killed. Therefore
+the next call makes an environment anew if `.venv.lock` says "unfinished". Simultaneous
+calls take turns.
 """
 
 import contextlib
@@ -26,12 +27,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 OLD, NEW = (ROOT / "requirements" / name
             for name in ("python3.10-3.11.txt", "python3.12-3.13.txt"))
 LOCK_FILES = {"3.10": OLD, "3.11": OLD, "3.12": NEW, "3.13": NEW}
-STAND_INS = {"3.13": [str(ROOT / "requirements" / "editdistance")]}  # It has no wheel.
+# `editdistance` has no wheel for these Pythons.
+STAND_INS = {"3.13": [str(ROOT / "requirements" / "editdistance")]}
 SUPPORTED = ">=3.10,<3.14"
-NEEDED = 6e9  # Bytes: what is installed, and what is unpacked on the way.
+NEEDED = 6e9  # Bytes, for the installed files and for temporary ones.
 
-# Prints the version, as in 3.11. TensorFlow has no wheels for PyPy, nor for a Python
-# without the lock of threads.
+# Prints the version, such as 3.11. It prints nothing on PyPy and on a Python without
+# the global interpreter lock, because TensorFlow has no wheels for them.
 ASK = """
 import sys, sysconfig
 if sys.implementation.name == "cpython" and not sysconfig.get_config_var(
@@ -39,7 +41,7 @@ if sys.implementation.name == "cpython" and not sysconfig.get_config_var(
   print("%d.%d" % sys.version_info[:2])
 """
 
-# pip's settings, and the variables in which uv looks for the same.
+# pip's settings, and the environment variables of uv for the same settings.
 SETTINGS = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
             "find-links": "UV_FIND_LINKS", "no-cache-dir": "UV_NO_CACHE",
             "proxy": "ALL_PROXY", "cert": "SSL_CERT_FILE", "no-index": "NO_INDEX",
@@ -52,7 +54,7 @@ REMEDY = ("The installation did not finish, for the reason above: the same comma
 
 
 def main(environment):
-  """Installs into the folder of this name, unless it is complete."""
+  """Installs into the folder `environment`, unless it is complete."""
   folder = pathlib.Path(os.path.abspath(environment))
   folder.parent.mkdir(parents=True, exist_ok=True)
   with _turn(folder) as lock:
@@ -64,7 +66,7 @@ def main(environment):
 
 @contextlib.contextmanager
 def _turn(folder):
-  """Waits for other calls, and for what a killed one has started; gives the lock."""
+  """Waits for other calls and for children of killed calls; yields the lock file."""
   with open(f"{folder}.lock", "a+", encoding="utf-8") as lock:
     os.set_inheritable(lock.fileno(), True)
     try:
@@ -76,7 +78,7 @@ def _turn(folder):
 
 
 def _is_complete(folder, lock):
-  """Whether all of it was installed, later than the last change of its inputs."""
+  """Whether the environment is complete, newer than its inputs, and of PYTHON."""
   stamp, version = folder / ".installed", _version(folder / "bin" / "python")
   named = os.environ.get("PYTHON")
   return (stamp.exists() and version in LOCK_FILES and not _is_half_made(folder, lock)
@@ -87,7 +89,8 @@ def _is_complete(folder, lock):
 
 def _is_half_made(folder, lock):
   lock.seek(0)
-  return bool(lock.read()) or (folder / ".unfinished").exists()  # As it was before.
+  # Earlier versions of this script wrote the file `.unfinished`.
+  return bool(lock.read()) or (folder / ".unfinished").exists()
 
 
 def _mark(lock, text):
@@ -97,7 +100,7 @@ def _mark(lock, text):
 
 
 def _check(folder, lock):
-  """Refuses what was not to become an environment, and a disk that is too small."""
+  """Exits if the folder holds something else, or if the disk is too small."""
   if os.path.lexists(folder) and not (
       folder.is_dir() and not any(folder.iterdir())
       or (folder / "pyvenv.cfg").exists() or _is_half_made(folder, lock)):
@@ -112,9 +115,9 @@ def _check(folder, lock):
 
 @contextlib.contextmanager
 def _uv():
-  """Gives uv: that of the path, or the locked one, which pip fetches."""
+  """Yields uv: the one on the path, or the locked version, which pip fetches."""
   path = shutil.which("uv")
-  if path and "--force" in _output(path, "venv", "--help"):  # Its newest option here.
+  if path and "--force" in _output(path, "venv", "--help"):  # The newest in use.
     yield Uv(path, sys.executable)
     return
   with tempfile.TemporaryDirectory() as temporary:
@@ -127,12 +130,12 @@ def _uv():
 
 
 class Uv:
-  """Calls uv with the settings that the user has made for pip."""
+  """Calls uv with the user's settings for pip."""
 
   def __init__(self, path, python):
     pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
     self.path = path
-    # The links of pyenv to its Pythons may lead nowhere.
+    # pyenv's shims may not lead to any Python.
     folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep)
                if folder != f"{pyenv}/shims"]
     folders += sorted(glob.glob(f"{pyenv}/versions/3.*/bin"), reverse=True)
@@ -144,11 +147,11 @@ class Uv:
         separator = "," if name == "find-links" else " "
         self.environment.setdefault(
             SETTINGS[name], separator.join(value.replace("\\n", " ").split()))
-    # As pip does: the locked version may be in any of the indexes.
+    # Like pip, uv looks for the locked version in all indexes.
     self.environment.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if "UV_INDEX" in self.environment and "UV_INDEX" not in os.environ:
-      # The main one first: of one version uv takes the file of the first index, and
-      # another may hold a build of its own, which has not the locked hash.
+      # The main index comes first, because uv takes a version from the first index that
+      # has it. Another index may hold its own build, without the locked hash.
       main_index = (self.environment.get("UV_DEFAULT_INDEX")
                     or _output(python, "-I", "-c", ASK_PIP))
       *indexes, last = [main_index, *self.environment["UV_INDEX"].split()]
@@ -158,12 +161,12 @@ class Uv:
     _run([self.path, *words], env=self.environment, **more)
 
   def find(self, python):
-    """The path of a Python that is on the machine; else nothing."""
+    """Returns the path of a Python on this machine, or "" if none fits."""
     return _output(self.path, "python", "find", "--system", "--no-python-downloads",
                    python, env=self.environment)
 
   def install(self, python, *words):
-    """Installs packages, with bars of progress where someone looks."""
+    """Installs packages, with progress bars on a terminal."""
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     offline = ["--no-index"] if "NO_INDEX" in self.environment else []
     self("pip", "install", "--python", python, "--compile-bytecode", *quiet, *offline,
@@ -183,7 +186,7 @@ def _install(folder, lock, uv):
     uv("venv", "--quiet", "--clear", "--force", "--python", python, str(folder))
   print(f"Installing into {folder}: 3 GB, a minute or a few.", flush=True)
   packages, ours = _packages(version)
-  uv.install(str(own), *packages, "--dry-run")  # Else a renewal could end half way.
+  uv.install(str(own), *packages, "--dry-run")  # Fails before any change.
   _mark(lock, "unfinished")
   (folder / ".installed").unlink(missing_ok=True)
   uv.install(str(own), *packages)
@@ -194,7 +197,10 @@ def _install(folder, lock, uv):
 
 
 def _packages(version):
-  """What uv installs first, and then: outside Linux nothing is locked."""
+  """Returns uv's arguments for its first and its second installation.
+
+  Outside Linux no versions are locked.
+  """
   ours = ["--editable", str(ROOT), *STAND_INS.get(version, [])]
   if sys.platform != "linux":
     return ["setuptools<81"], [f"{word}[test]" if word == str(ROOT) else word
@@ -205,7 +211,7 @@ def _packages(version):
 
 
 def _choose_python(folder, uv):
-  """The Python that is named, that the environment has, or the first that fits."""
+  """Returns the named Python, the environment's Python, or the first that fits."""
   named, own = os.environ.get("PYTHON"), _version(folder / "bin" / "python")
   python = uv.find(named or (own if own in LOCK_FILES else SUPPORTED))
   version = _version(python)
@@ -226,12 +232,12 @@ def _choose_python(folder, uv):
 
 
 def _version(python):
-  """The version of a CPython, as in 3.11; nothing where it does not run."""
+  """Returns the version of a CPython, such as 3.11, or "" if it does not run."""
   return python and _output(python, "-c", ASK)
 
 
 def _output(*command, env=None):
-  """What a command prints; nothing where it fails."""
+  """Returns the output of a command, or "" if the command fails."""
   try:
     ran = subprocess.run(list(map(str, command)), text=True, check=False, env=env,
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -241,9 +247,9 @@ def _output(*command, env=None):
 
 
 def _run(command, text=None, env=None, remedy=REMEDY):
-  """Runs a command; its failure ends this program in one sentence, the remedy.
+  """Runs a command; if it fails, ends this program with the remedy as the message.
 
-  The command keeps the lock, if it lives longer than this program.
+  If this program is killed, the command keeps the lock until it ends.
   """
   if subprocess.run(command, input=text, text=True, check=False, env=env,
                     close_fds=False).returncode:

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Starts install.py, for the environment of this name, with any Python that can:
+# Starts install.py, which makes an environment, with any Python that can run it:
 #
 #   sh requirements/install.sh .venv
 #
-# It only fetches uv, which then finds the Python of the environment.
+# This Python only fetches uv. uv then finds the Python of the environment.
 set -eu
 here=$(dirname "$0")
 

@@ -1,10 +1,11 @@
-"""Writes the lock files anew, with the newest versions that setup.py allows.
+"""Rewrites the lock files, with the newest versions that setup.py allows.
 
     make lock
 
-Each entry has the hashes of the files that Linux can install, and under it the Pythons
-that have a wheel of it. Of what has none, the file that is built is locked, and why it
-builds without a compiler stands here. Other files do not install: their hashes lack.
+Each entry has the hashes of the files that Linux can install. A comment below it names
+the Pythons that have a wheel of the package. For a package without a wheel, the source
+distribution is locked, and `BUILT` says why it builds without a compiler. Other files
+cannot be installed, because their hashes are missing.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from packaging import utils
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
-# File, its Pythons, and the machines that all of its packages have wheels for.
+# Each lock file, its Pythons, and the machines that all of its packages support.
 LOCK_FILES = {
     "python3.10-3.11.txt": (["3.10", "3.11"], ["x86_64"]),
     "python3.12-3.13.txt": (["3.12", "3.13"], ["x86_64", "aarch64"]),
@@ -50,7 +51,10 @@ def main():
 
 
 def resolve(pythons, machines):
-  """Asks uv, with no lock file of before; returns tables of a `pylock.toml`."""
+  """Resolves all packages by uv; returns their tables from a `pylock.toml`.
+
+  Earlier lock files have no influence.
+  """
   environments = [
       f"python_version == '{python}' and platform_machine == '{machine}' and "
       "sys_platform == 'linux' and platform_python_implementation == 'CPython'"
@@ -69,7 +73,7 @@ def resolve(pythons, machines):
 
 
 def entry(package, pythons, machines):
-  """The lines of one package; none where no Python of this file needs it."""
+  """Returns the lines of one package for a lock file."""
   name, wheels = package["name"], package.get("wheels", [])
   wanted = [python for python in pythons
             if any(is_wanted(package, python, machine) for machine in machines)]
@@ -98,7 +102,7 @@ def is_wanted(package, python, machine):
 
 
 def is_installable(wheel, python, machine):
-  """Whether this Python takes the wheel, on any Linux since 2020."""
+  """Whether this Python can install the wheel, on any Linux since 2020."""
   version = tuple(map(int, python.split(".")))
   platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(5, 32)] + [
       f"{name}_{machine}" for name in ("manylinux2014", "manylinux2010", "manylinux1")]
@@ -109,7 +113,7 @@ def is_installable(wheel, python, machine):
 
 
 def marker(wanted, pythons):
-  """What tells the Pythons of a package, where they are not all of the file's."""
+  """Returns the marker of a package that only some Pythons of the file need, or ""."""
   if wanted == pythons:
     return ""
   return " ; " + " or ".join(f"python_version == '{python}'" for python in wanted)

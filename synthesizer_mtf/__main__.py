@@ -1,6 +1,6 @@
-"""`python -m synthesizer_mtf`: the command, if it is not installed.
+"""Runs the command as `python -m synthesizer_mtf`, if it is not installed.
 
-Python imports the package first, so that `--help` waits for that here.
+Python imports the package first, so `--help` takes longer than with the command.
 """
 
 import synthesizer_mesh_transformer

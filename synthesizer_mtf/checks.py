@@ -56,8 +56,8 @@ def did_you_mean(wrong: str, names: Iterable[str], near_only: bool = False) -> s
   Args:
     wrong: an unknown name.
     names: the valid names.
-    near_only: whether to return "" if no name is similar; else all names are listed,
-      unless there are too many.
+    near_only: whether to return "" if no name is similar. If False, the sentence then
+      lists all names, unless there are too many.
   """
   names = sorted(set(names))
   near = difflib.get_close_matches(str(wrong), names, n=3)

@@ -1,4 +1,4 @@
-r"""What mesh_tensorflow 0.1.21 and t5 0.9.4 lack on TensorFlow 2.15 and 2.21.
+r"""Patches mesh_tensorflow 0.1.21 and t5 0.9.4 for TensorFlow 2.15 and 2.21.
 
 `import synthesizer_mtf` applies these patches before it imports either package. Each
 patch first checks whether it is needed, so an older TensorFlow, or a machine with
@@ -13,13 +13,13 @@ torch, stays unchanged. `patches.py` says until when each patch is needed.
 4. mesh_tensorflow's `export_model` appends an end of sequence to the inputs of a
    language model (model type `lm`), and the exported model continues after it. Mode
    `infer` continues the inputs themselves.
-5. TensorFlow 2.21 has no Estimator: `estimator_shim.py` gives it back.
+5. TensorFlow 2.21 has no Estimator. `estimator_shim.py` restores it.
 
-Three environment variables go with them, unless the user has set these. One silences
-TensorFlow's start-up notices, as far as TensorFlow respects it. One keeps its cloud
-storage from looking for Google's metadata server on machines without one. One lets
-oneDNN compute the products of every x86 processor. By default TensorFlow uses it only
-where a processor has AVX512-VNNI or newer instructions.
+This module also sets three environment variables, unless the user has set them. One
+silences TensorFlow's start-up notices, as far as TensorFlow respects it. One keeps
+TensorFlow's cloud storage from looking for Google's metadata server on machines without
+one. One lets oneDNN compute the products on every x86 processor. By default TensorFlow
+uses oneDNN only on processors with AVX512-VNNI or newer instructions.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _HF_MODEL = "t5.models.hf_model"
 
 
 def apply() -> None:
-  """Applies all of the above; a second call changes nothing."""
+  """Applies all patches; a second call changes nothing."""
   _quiet_imports()
   _compute_by_onednn()
   _skip_metadata_server()
@@ -56,7 +56,7 @@ def _quiet_imports():
 
 
 def _compute_by_onednn():
-  """Turns oneDNN on for x86 processors; docs/speed.md has what it saves."""
+  """Turns oneDNN on for x86 processors; docs/speed.md says how much time it saves."""
   if platform.machine().lower() in ("x86_64", "amd64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
@@ -64,9 +64,9 @@ def _compute_by_onednn():
 def _skip_metadata_server(product="/sys/class/dmi/id/product_name"):
   """Tells TensorFlow not to ask Google's metadata server for credentials.
 
-  Without an answer it retries for many seconds at each access to cloud storage, which
-  TFDS accesses for every data set that is not prepared yet. Google's own machines get
-  their credentials from this server, so they still ask it.
+  Without an answer, TensorFlow retries for many seconds at each access to cloud
+  storage. TFDS makes such an access for every data set that is not prepared yet.
+  Google's own machines get their credentials from this server, so they still ask it.
 
   Args:
     product: path of the file where Linux keeps the machine's product name.

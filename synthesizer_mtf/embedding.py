@@ -29,8 +29,8 @@ def synthesizer_vocabulary(fast: bool = True) -> bool:
   """Whether embeddings and losses are computed without one-hot rows.
 
   Args:
-    fast: False leaves both to Mesh TensorFlow. So does a user's own class in
-      `get_vocab_embedding_cls.cls`.
+    fast: False leaves both to Mesh TensorFlow. A user's own class in
+      `get_vocab_embedding_cls.cls` has the same effect.
 
   Returns:
     fast, if `synthesizer_stack.attention` chooses an attention; else False.
@@ -72,8 +72,8 @@ class TokenEmbedding(transformer.VocabEmbedding):
                        context: transformer.Context) -> mtf.Tensor:
     """The logits <float>[batch, length, vocab].
 
-    A decoding step reads the whole table for a few tokens. Each row of its product
-    then is a row of the transposed table, which a loop makes once, before it begins.
+    A decoding step multiplies few tokens with the whole table. It reads the transposed
+    table row by row. A loop transposes the table once, before the first step.
 
     Args:
       hidden: <float>[batch, length, d_model]; `length` is absent in incremental mode.
@@ -92,7 +92,10 @@ class TokenEmbedding(transformer.VocabEmbedding):
 
 
 def apply() -> None:
-  """Lets Mesh TensorFlow use both if gin chooses an attention; once is enough."""
+  """Makes Mesh TensorFlow use this embedding and loss if gin chooses an attention.
+
+  A second call changes nothing.
+  """
   chosen = inspect.unwrap(transformer.get_vocab_embedding_cls)
   patches.assign("cls", chosen, (_chosen_embedding,))
   patches.wrap("softmax_cross_entropy_with_logits", mtf.layers, _of_ids)
@@ -122,7 +125,10 @@ def _is_read(mesh):
 
 
 def _ids(targets, vocab_dim):
-  """The ids, and the targets of an id and all others; None if targets are not ids."""
+  """Returns the ids, and the target values of an id and of all other ids.
+
+  The ids are None if the targets are not ids.
+  """
   if targets.dtype.is_integer:
     return targets, (1.0, 0.0)
   made = targets.operation

@@ -4,9 +4,9 @@ mesh_tensorflow trains with `TPUEstimator`, which TensorFlow had until 2.15. The
 tensorflow-estimator still contains it. From TensorFlow it needs only what `apply`
 restores: some names, and some deleted modules.
 
-CPUs and GPUs never call the deleted modules. TPUs were not available for tests. There,
-workers are not shut down gracefully, and TPU embeddings, which T5 does not use, are
-missing.
+CPUs and GPUs never call the deleted modules. TPUs were not available for tests. On
+TPUs, workers are not shut down gracefully, and TPU embeddings, which T5 does not use,
+are missing.
 """
 
 import importlib
@@ -92,7 +92,7 @@ def _attach_tpu_modules():
 
 
 def _module(key, **contents):
-  """A module with the name in the register and these contents."""
+  """Makes a module with the name in the register and these contents."""
   module = types.ModuleType(patches.REGISTER[key].name)
   vars(module).update(contents)
   return module

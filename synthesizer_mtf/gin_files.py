@@ -1,4 +1,4 @@
-"""The folders of gin files and of files next to them; gin as in the trainer."""
+"""Finds gin files and the files next to them, and fills gin as the trainer does."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ def check(files: Sequence[str]) -> None:
   """Raises a ValueError if a gin file is a folder, or not UTF-8.
 
   Args:
-    files: paths; missing files are skipped, as gin searches other folders, too.
+    files: paths; missing files are skipped, because gin also searches other folders.
   """
   for path in files or ():
     checks.check_regular_file("--gin_file", path)

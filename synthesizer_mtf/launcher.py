@@ -1,9 +1,9 @@
 """`synthesizer_mesh_transformer`: T5's `t5_mesh_transformer` with this package.
 
 It takes the flags of `t5_mesh_transformer`, loads this package, and finds its gin files
-from any directory. An exception ends it with one last line and exit status 1. The line
-is the message of our own check, or for any other exception it also names a file with
-the traceback. `--verbosity=1` prints every traceback.
+from any directory. An exception ends it with one last line and exit status 1. For our
+own checks, the line is their message. For any other exception, the line also names a
+file with the traceback. `--verbosity=1` prints every traceback.
 """
 
 import functools
@@ -56,7 +56,7 @@ def _prepared(run_job, run):
 
 
 def _end(error: cluster.LostProcess) -> None:
-  """Ends the process although another thread waits in TensorFlow."""
+  """Ends the process even if another thread waits in TensorFlow."""
   print(messages.last_line(_NAME, error), file=sys.stderr, flush=True)
   os._exit(1)  # sys.exit would end only this thread.
 

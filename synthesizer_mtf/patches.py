@@ -23,7 +23,7 @@ _MARK = "_synthesizer_mtf_patches"
 
 
 class Patch(NamedTuple):
-  """One change.
+  """A change of another package.
 
   Attributes:
     owner: the changed module or class, or the class of changed instances, as "MODULE"
@@ -183,7 +183,7 @@ REGISTER = {
 
 
 def wrap(key: str, owner: Any, make: Callable[[Any], Any]) -> None:
-  """Replaces a function of `owner` permanently; once is enough.
+  """Replaces a function of `owner` permanently; a second call changes nothing.
 
   Args:
     key: a key of `REGISTER`, whose entry has the name of the function.
@@ -201,7 +201,7 @@ def wrap(key: str, owner: Any, make: Callable[[Any], Any]) -> None:
 
 @contextlib.contextmanager
 def wrapped(key: str, owner: Any, make: Callable[[Any], Any]) -> Iterator[None]:
-  """As `wrap`, but only within a `with` block."""
+  """Replaces a function as `wrap` does, but only within a `with` block."""
   name = REGISTER[key].name
   original = getattr(owner, name)
   wrap(key, owner, make)

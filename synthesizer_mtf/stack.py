@@ -1,8 +1,8 @@
 """The choice of an attention for each block of a T5 stack, by gin.
 
-Once this package is imported, T5's `make_layer_stack` looks for the choice when it is
-called. So the choice holds however and whenever gin was filled. If gin is finalized, as
-in T5's command, `bind_stack` also shows the choice in the configuration, and finds
+Once this package is imported, each call of T5's `make_layer_stack` looks for the
+choice. So it does not matter how and when gin was filled. If gin is finalized, as in
+T5's command, `bind_stack` also shows the choice in the configuration, and finds
 mistakes before anything is built.
 """
 
@@ -170,7 +170,10 @@ def nearest(scope: str, among: dict[str, Any]) -> Any:
 
 
 def apply() -> None:
-  """Lets T5's stacks look for `synthesizer_stack.attention`; once is enough."""
+  """Makes T5's `make_layer_stack` look for `synthesizer_stack.attention`.
+
+  A second call changes nothing.
+  """
   patches.wrap("make_layer_stack", transformer, _with_the_choice)
 
 
@@ -189,7 +192,7 @@ def _with_the_choice(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build_model(*args: Any, **kwargs: Any) -> Any:
-  """As Mesh TensorFlow's `utils.build_model`, but checks that the choice is used.
+  """Builds a model by Mesh's `utils.build_model`, and checks that the choice is used.
 
   Args:
     *args: arguments of `utils.build_model`.

@@ -1,7 +1,7 @@
 """Tasks of seqio, registered by importing this package.
 
-Importing reads no data and asks no network: vocabularies and files are looked
-up when a task is first used, after gin has been parsed.
+Importing this package reads no data and uses no network. A task looks its vocabulary
+and files up when it is first used, after gin has been parsed.
 """
 
 from synthesizer_mtf.tasks import ability_positions

@@ -1,16 +1,17 @@
-"""What the tasks of one ability each share: examples that are drawn, not read.
+"""The common code of the ability tasks, whose examples are drawn, not read.
 
-A task of `ability_*.py` asks for one thing that an attention can do or cannot, such as
-looking a key up (Zoology, arXiv:2312.04927; MAD, arXiv:2403.17844). Its examples are
-drawn with a seed, that of `mesh_train_dataset_fn.seed` in training. None is drawn
-twice. Those of "validation" and "test" are always the same, and none of them is ever
-trained on. Sizes are parameters in gin, as `ability_recall.pairs = 16`.
+A task of `ability_*.py` tests one thing that an attention can or cannot do, such as
+looking a key up (Zoology, arXiv:2312.04927; MAD, arXiv:2403.17844). A seed decides
+which examples are drawn. In training this is `mesh_train_dataset_fn.seed`. No example
+is drawn twice. The examples of "validation" and "test" are always the same, and no
+model is trained on them. Gin binds the sizes, as in `ability_recall.pairs = 16`.
 
-Ids are 0 for padding, 1 for an end that never comes, and symbols from 2 on. A negative
-id among the targets is part of the text but no question: Mesh TensorFlow neither trains
-on it nor counts it. So the "token_accuracy" of mode `perplexity_eval` is the accuracy
-of what is asked for, teacher-forced, and its "sequence_accuracy" the share of examples
-without a mistake. gin/ability_eval.gin asks for them.
+Id 0 is padding, id 1 is an end of sequence, which no example has, and symbols start at
+id 2. A negative id among the targets belongs to the text, but the model does not have
+to predict it: Mesh TensorFlow neither trains on it nor counts it. In mode
+`perplexity_eval`, "token_accuracy" is therefore the teacher-forced accuracy on the
+symbols to predict, and "sequence_accuracy" is the share of examples without a mistake.
+gin/ability_eval.gin selects this mode.
 """
 
 from collections.abc import Callable
@@ -28,13 +29,13 @@ from synthesizer_mtf.tasks import task
 import tensorflow.compat.v2 as tf
 
 FIRST = 2  # The id of the first symbol.
-HELD_OUT = 1000  # Examples, in each of the splits below.
+HELD_OUT = 1000  # The number of examples in each of the splits below.
 _HELD_OUT_SPLITS = ("validation", "test")
 _HELD_OUT_SEED = 20050743
-# Fewer different examples would be used up while a small model trains.
+# The training of a small model would use up fewer different examples.
 _FEWEST = 100 * HELD_OUT
 _BLOCK = 1024  # Examples that are drawn at a time.
-_PATIENCE = 1000  # Blocks without a new example.
+_PATIENCE = 1000  # Blocks in a row without a new example.
 
 Rows = dict[str, np.ndarray]
 
@@ -43,9 +44,9 @@ class Ability:
   """Draws examples of one ability.
 
   Attributes:
-    parameter: the name in gin of the size of examples, such as `ability_sort.length`.
-    sizes: those which are drawn, a range.
-    features: of an example.
+    parameter: the gin parameter for the size of examples, as `ability_sort.length`.
+    sizes: the range of the sizes that are drawn.
+    features: the names of an example's features.
     is_decoded: whether the targets are answers alone, which mode `eval` can decode.
   """
   features: Sequence[str] = ("targets",)
@@ -56,13 +57,13 @@ class Ability:
     """Declares the sizes.
 
     Args:
-      parameter: the name in gin of the size.
-      size: the largest.
-      shortest: the smallest; None for examples of one size.
-      least: that it may be.
+      parameter: the gin parameter for the size.
+      size: the largest size.
+      shortest: the smallest size; None for examples of one size.
+      least: the least value that `size` and `shortest` may have.
 
     Raises:
-      ValueError: they contradict each other.
+      ValueError: a size is too small, or `shortest` exceeds `size`.
     """
     name = parameter.partition(".")[0]
     checks.check_whole(parameter, size, least)
@@ -77,12 +78,12 @@ class Ability:
     raise NotImplementedError
 
   def different(self, size: int) -> float:
-    """How many different examples of a size there are, at least."""
+    """Returns a lower bound for the number of different examples of a size."""
     raise NotImplementedError
 
   @property
   def chance(self) -> float:
-    """The accuracy of guessing among the answers that are possible, in [0, 1]."""
+    """The accuracy of guessing among the possible answers, in [0, 1]."""
     raise NotImplementedError
 
   @property
@@ -99,7 +100,7 @@ def check_at_most(name: str, value: int, limit: str, most: int) -> None:
 
 
 def choose(rng: np.random.Generator, count: int, of: int, some: int) -> np.ndarray:
-  """Draws `some` different numbers below `of`: <int>[count, some]."""
+  """Draws `some` different numbers below `of` for each row: <int>[count, some]."""
   return rng.permuted(np.tile(np.arange(of), (count, 1)), axis=1)[:, :some]
 
 
@@ -114,12 +115,12 @@ def numbered(letters: str, count: int) -> list[str]:
 
 
 def examples(ability: Ability, split: str, seed: int | None) -> Iterator[Rows]:
-  """Yields blocks of examples, none twice: without an end in training.
+  """Yields blocks of examples, none of them twice; "train" has no end.
 
   Args:
     ability: an `Ability`.
     split: one of "train", "validation" and "test".
-    seed: of the training; None for another one each time.
+    seed: the seed of the training; None for a different one each time.
 
   Yields:
     {feature: <int>[examples, length]}, padded with zeros.
@@ -167,7 +168,7 @@ def _new(ability, rng, seen):
 
 
 def _block(ability, rng):
-  """As many examples of each size, in a random order."""
+  """Returns a block with equally many examples of each size, in random order."""
   sizes = ability.sizes
   parts = [ability.draw(rng, -(-_BLOCK // len(sizes)), size) for size in sizes]
   rows = {key: _padded([part[key] for part in parts]) for key in ability.features}
@@ -182,7 +183,7 @@ def _padded(parts):
 
 
 def _each(rows):
-  """Yields what tells each example from all others, 8 bytes."""
+  """Yields a digest of 8 bytes for each example."""
   for row in np.concatenate(list(rows.values()), axis=1):
     yield hashlib.blake2b(row.tobytes().rstrip(b"\0"), digest_size=8).digest()
 
@@ -192,7 +193,7 @@ def _digests(rows):
 
 
 def _first(blocks, count):
-  """The first examples of some blocks."""
+  """Returns the first `count` examples of an iterator of blocks."""
   found = []
   while sum(len(rows["targets"]) for rows in found) < count:
     found.append(next(blocks))
@@ -201,7 +202,7 @@ def _first(blocks, count):
 
 
 class Symbols(seqio.Vocabulary):
-  """The names of an ability's symbols, chosen when gin has been parsed."""
+  """A vocabulary of an ability's symbols, whose sizes gin binds after imports."""
 
   def __init__(self, names: Callable[[], Sequence[str]]) -> None:
     """Takes a function that returns the names of the ids from 2 on."""
@@ -209,7 +210,7 @@ class Symbols(seqio.Vocabulary):
     self._names = names
 
   def identity(self) -> str:
-    """Returns what tells the ids of this vocabulary from those of others."""
+    """Returns a string that vocabularies share only if they have the same ids."""
     return f"symbols {' '.join(self._names())}"
 
   @property
@@ -251,9 +252,9 @@ def add(name: str, make: Callable[[], Ability],
   """Registers a task.
 
   Args:
-    name: as `synth_ability_recall`.
+    name: the name of the task, such as `synth_ability_recall`.
     make: a class of abilities that gin configures.
-    targets: their vocabulary, if it is not that of the inputs.
+    targets: the vocabulary of the targets, if it differs from that of the inputs.
   """
   symbols = Symbols(lambda: make().symbols)
   vocabularies = {"inputs": symbols, "targets": targets or symbols}
@@ -282,14 +283,14 @@ class _DrawnSource(seqio.DataSource):
 
   @property
   def performs_internal_shuffling(self):
-    return True  # What is drawn is in no order.
+    return True  # Examples are drawn in random order.
 
   def list_shards(self, split):
     return [split]
 
   def get_dataset(self, split="train", shuffle=True, seed=None, shard_info=None,
                   **unused_kwargs):
-    """The examples of a split, whose parameters are checked at once."""
+    """Returns the examples of a split; checks the ability's sizes at once."""
     ability = self._make()
     _check_different(ability)
     spec = dict.fromkeys(ability.features, tf.TensorSpec([None, None], tf.int32))
@@ -300,7 +301,7 @@ class _DrawnSource(seqio.DataSource):
 def _without_padding(dataset: tf.data.Dataset,
                      sequence_length: Mapping[str, int] | None,
                      make: Callable[[], Ability]) -> tf.data.Dataset:
-  """Takes the zeros off; an example that has no place is an error."""
+  """Removes the padding; raises a ValueError if examples exceed the length."""
   ability = make()
   longest = ability.draw(np.random.default_rng(0), 1, ability.sizes[-1])
   for key, rows in longest.items():
@@ -320,8 +321,9 @@ def accuracy(make: Callable[[], Ability], targets: Sequence[str],
 
   Args:
     make: the class of the ability.
-    targets: the right answers, symbols with spaces between.
-    predictions: likewise; what is longer than the answer is not looked at.
+    targets: the right answers, as symbols with spaces between them.
+    predictions: the decoded answers in the same format. Symbols beyond the length of
+      the right answer do not count.
 
   Returns:
     "accuracy" over all symbols, "sequence_accuracy" over examples and "chance", the
@@ -336,5 +338,5 @@ def accuracy(make: Callable[[], Ability], targets: Sequence[str],
 
 
 def arrangements(of: int, some: int) -> float:
-  """How many ways there are to put `some` of `of` things in a row."""
+  """Returns the number of ways to put `some` of `of` things in a row."""
   return float(math.perm(of, some))

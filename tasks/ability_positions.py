@@ -1,9 +1,9 @@
-"""To find by position: what stands at a fixed place, or so many places away?
+"""Tasks of finding a symbol by its position: at a fixed place, or a fixed distance.
 
-`synth_ability_parity` is for decoder-only models, `synth_ability_same_offset` and
-`synth_ability_first_last` are for an encoder with a classifier, `synth_ability_reverse`
-for an encoder-decoder. With examples of one length, all of them can be answered by an
-attention that does not look at tokens.
+`synth_ability_parity` is for decoder-only models. `synth_ability_same_offset` and
+`synth_ability_first_last` are for an encoder with a classifier.
+`synth_ability_reverse` is for an encoder-decoder. If all examples have one length, an
+attention that does not look at tokens can solve all of these tasks.
 """
 
 import gin
@@ -19,17 +19,17 @@ _ANSWERS = labels.LabelVocabulary(("yes", "no"))
 
 @gin.configurable("ability_parity", module="synthesizer_mtf.tasks")
 class Parity(ability.Ability):
-  """1 0 1 1 = [odd] [odd] [even] [odd]: the parity of the bits up to each.
+  """1 0 1 1 = [odd] [odd] [even] [odd]: the parity of the bits up to each bit.
 
-  An answer follows from the one before it, and from the bit as many places back as
-  there are bits, and one.
+  An answer follows from the answer before it and from one bit. The distance to this
+  bit is the number of bits plus one.
   """
 
   def __init__(self, length: int = 20, shortest: int | None = None) -> None:
     """Declares the sizes.
 
     Args:
-      length: bits.
+      length: the number of bits.
       shortest: the smallest length; None for `length` in each example.
     """
     super().__init__("ability_parity.length", length, shortest)
@@ -73,7 +73,7 @@ class _Letters(ability.Ability):
 class FirstLast(_Letters):
   """Are the first and the last letter the same?
 
-  The first letter comes exactly twice: at the end, or anywhere between.
+  The first letter occurs exactly once more: at the end, or anywhere before it.
   """
 
   def __init__(self, length: int = 24, shortest: int | None = None,
@@ -81,9 +81,9 @@ class FirstLast(_Letters):
     """Declares the sizes.
 
     Args:
-      length: letters.
+      length: the number of letters.
       shortest: the smallest length; None for `length` in each example.
-      alphabet: how many letters there are.
+      alphabet: the number of different letters.
     """
     super().__init__("ability_first_last", length, shortest, alphabet, least=3)
 
@@ -106,9 +106,10 @@ class FirstLast(_Letters):
 
 @gin.configurable("ability_same_offset", module="synthesizer_mtf.tasks")
 class SameOffset(_Letters):
-  """Are the letters that come twice `offset` places apart?
+  """Are the letters that occur twice `offset` places apart?
 
-  All other letters come once. Twins are all `offset` places apart, or none is.
+  All other letters occur once. Either the places of all twins, the letters that occur
+  twice, are `offset` apart, or those of none are.
   """
 
   def __init__(self, length: int = 24, shortest: int | None = None, offset: int = 5,
@@ -116,11 +117,11 @@ class SameOffset(_Letters):
     """Declares the sizes.
 
     Args:
-      length: letters.
+      length: the number of letters.
       shortest: the smallest length; None for `length` in each example.
-      offset: between the places of twins.
-      twins: letters that come twice.
-      alphabet: how many letters there are.
+      offset: the distance between the places of twins.
+      twins: the number of letters that occur twice.
+      alphabet: the number of different letters.
     """
     name = "ability_same_offset"
     super().__init__(name, length, shortest, alphabet, least=3)
@@ -129,7 +130,7 @@ class SameOffset(_Letters):
     ability.check_at_most(f"{name}.length", length, f"{name}.alphabet",
                           alphabet + twins)
     at_least = f"{name}.{'length' if shortest is None else 'shortest'}"
-    # So many twins find a place wherever the others stand.
+    # With this many twins the last pair still fits, wherever the others stand.
     ability.check_at_most(f"{name}.twins", twins, at_least,
                           max(0, self.sizes[0] - offset - 1) // 4)
     self.offset, self.twins = offset, twins
@@ -143,7 +144,7 @@ class SameOffset(_Letters):
     return {"inputs": FIRST + text, "targets": np.where(same, YES, NO)[:, None]}
 
   def _pair(self, rng, row, is_same):
-    """Makes twins of some places of a text, in place."""
+    """Puts twins into a text, which it changes in place."""
     free = np.ones(len(row), bool)
     places = []
     while len(places) < self.twins:
@@ -176,9 +177,9 @@ class Reverse(_Letters):
     """Declares the sizes.
 
     Args:
-      length: letters.
+      length: the number of letters.
       shortest: the smallest length; None for `length` in each example.
-      alphabet: how many letters there are.
+      alphabet: the number of different letters.
     """
     super().__init__("ability_reverse", length, shortest, alphabet)
 

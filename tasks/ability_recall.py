@@ -1,11 +1,11 @@
-"""To find by content: which value stood after this key, what followed this symbol?
+"""Tasks of finding a symbol by content: the value of a key, or a symbol's successor.
 
 `synth_ability_recall` is multi-query associative recall (MQAR, Zoology,
-arXiv:2312.04927), `synth_ability_two_hops` has to look up what it has looked up,
-`synth_ability_induction` shows a piece of the text again (arXiv:2209.11895), all three
-for decoder-only models. `synth_ability_look_up` asks an encoder-decoder, whose
-cross-attention compares what it is asked with the keys, whatever the self-attention
-does.
+arXiv:2312.04927). `synth_ability_two_hops` asks for two look-ups in a row: the result
+of the first is the key of the second. `synth_ability_induction` shows a piece of the
+text again (arXiv:2209.11895). These three are for decoder-only models.
+`synth_ability_look_up` is for an encoder-decoder. Its cross-attention compares the
+question with the keys, whatever the self-attention does.
 """
 
 import gin
@@ -17,7 +17,7 @@ FIRST = ability.FIRST
 
 
 class _Pairs(ability.Ability):
-  """Keys, each with its value, and questions for some of them."""
+  """Keys, each with its value, and questions for some of the keys."""
 
   def __init__(self, name: str, pairs: int, shortest: int | None, questions: int,
                alphabet: int) -> None:
@@ -28,12 +28,12 @@ class _Pairs(ability.Ability):
     self.questions, self.alphabet = questions, alphabet
 
   def _choose(self, rng, count, size, number):
-    """Different symbols of the alphabet with this number, <int>[count, size]."""
+    """Returns different symbols of the alphabet of a number, <int>[count, size]."""
     chosen = ability.choose(rng, count, self.alphabet, size)
     return FIRST + number * self.alphabet + chosen
 
   def _ask(self, rng, count, size, keys, values):
-    """Keys, any of them again, and their values, <int>[count, questions]."""
+    """Returns random keys, and their values: <int>[count, questions] each."""
     asked = rng.integers(size, size=(count, self.questions))
     return (np.take_along_axis(keys, asked, axis=1),
             np.take_along_axis(values, asked, axis=1))
@@ -43,7 +43,7 @@ class _Pairs(ability.Ability):
 
   @property
   def chance(self) -> float:
-    """To guess one of the values."""
+    """The accuracy of guessing one of the values."""
     return float(np.mean([1 / size for size in self.sizes]))
 
   @property
@@ -53,10 +53,10 @@ class _Pairs(ability.Ability):
 
 @gin.configurable("ability_recall", module="synthesizer_mtf.tasks")
 class Recall(_Pairs):
-  """k3 v7 k1 v2 ... k1 [v2] k3 [v7] ...: what is in brackets is asked for.
+  """k3 v7 k1 v2 ... k1 [v2] k3 [v7] ...: brackets mark the symbols to predict.
 
-  In an example keys are different, and so are values. Unlike Zoology's, keys are asked
-  at random, any of them more than once, right after the pairs.
+  All keys of an example are different, and so are all its values. Unlike in Zoology,
+  the questions come right after the pairs. They draw keys at random, some repeatedly.
   """
 
   def __init__(self, pairs: int = 8, shortest: int | None = None, questions: int = 8,
@@ -64,10 +64,10 @@ class Recall(_Pairs):
     """Declares the sizes.
 
     Args:
-      pairs: of a key and a value.
+      pairs: the number of pairs of a key and a value.
       shortest: the smallest number of pairs; None for `pairs` in each example.
-      questions: in an example.
-      alphabet: how many keys there are, and how many values.
+      questions: the number of questions in an example.
+      alphabet: the number of different keys, and of different values.
     """
     super().__init__("ability_recall", pairs, shortest, questions, alphabet)
 
@@ -91,10 +91,11 @@ class TwoHops(_Pairs):
     """Declares the sizes.
 
     Args:
-      pairs: of a key and its middle, and as many of a middle and its value.
+      pairs: the number of pairs of a key and its middle, and of pairs of a middle and
+        its value.
       shortest: the smallest number of pairs; None for `pairs` in each example.
-      questions: in an example.
-      alphabet: how many keys, middles and values there are, each.
+      questions: the number of questions in an example.
+      alphabet: the number of different keys, of middles and of values.
     """
     super().__init__("ability_two_hops", pairs, shortest, questions, alphabet)
 
@@ -118,9 +119,9 @@ class TwoHops(_Pairs):
 class LookUp(ability.Ability):
   """inputs: k2 v7 k0 v2 k1 v4; targets: [v2] [v4] [v7], the values of k0, k1 and k2.
 
-  The position of an answer says which key is asked for. Questions among the targets,
-  as `Recall` has them, do not reach an encoder-decoder: from their negative ids Mesh
-  TensorFlow concludes that each is an example of its own.
+  The position of an answer says which key the question is about. An encoder-decoder
+  cannot have questions among its targets, as `Recall` has: Mesh TensorFlow would take
+  each of their negative ids for an example of its own.
   """
   features = ("inputs", "targets")
   is_decoded = True
@@ -130,9 +131,10 @@ class LookUp(ability.Ability):
     """Declares the sizes.
 
     Args:
-      pairs: of a key and a value. The values of an example are different.
+      pairs: the number of pairs of a key and a value. All values of an example are
+        different.
       shortest: the smallest number of pairs; None for `pairs` in each example.
-      alphabet: how many values there are.
+      alphabet: the number of different values.
     """
     super().__init__("ability_look_up.pairs", pairs, shortest)
     checks.check_whole("ability_look_up.alphabet", alphabet, 2)
@@ -152,7 +154,7 @@ class LookUp(ability.Ability):
 
   @property
   def chance(self) -> float:
-    """To guess one of the example's values that have not been asked for."""
+    """The accuracy of guessing one of the values that have not been answers yet."""
     return float(np.mean([1 / (size - known) for size in self.sizes
                           for known in range(size)]))
 
@@ -165,9 +167,9 @@ class LookUp(ability.Ability):
 
 @gin.configurable("ability_induction", module="synthesizer_mtf.tasks")
 class Induction(ability.Ability):
-  """a5 a2 a9 a1 a7 ... a2 [a9] [a1] ...: a piece of the text, from anywhere, again.
+  """a5 a2 a9 a1 a7 ... a2 [a9] [a1] ...: a piece from anywhere in the text, again.
 
-  The symbols of the text are different, so that each has one successor.
+  All symbols of the text are different, so each has only one successor.
   """
 
   def __init__(self, length: int = 16, shortest: int | None = None, piece: int = 8,
@@ -175,10 +177,11 @@ class Induction(ability.Ability):
     """Declares the sizes.
 
     Args:
-      length: of the text, before the piece.
+      length: the number of symbols of the text before the piece.
       shortest: the smallest length; None for `length` in each example.
-      piece: how many symbols come again; all but the first are asked for.
-      alphabet: how many symbols there are.
+      piece: the number of symbols that the piece repeats; the model has to predict all
+        of them but the first.
+      alphabet: the number of different symbols.
     """
     super().__init__("ability_induction.length", length, shortest)
     checks.check_whole("ability_induction.piece", piece, 2)
@@ -202,7 +205,7 @@ class Induction(ability.Ability):
 
   @property
   def chance(self) -> float:
-    """To guess one of the symbols of the text that have not come again."""
+    """The accuracy of guessing a symbol that the piece has not repeated yet."""
     return float(np.mean([1 / (size - known) for size in self.sizes
                           for known in range(1, self.piece)]))
 

@@ -1,10 +1,9 @@
-"""To pick out, to count, and to know by heart.
+"""Tasks of selecting, counting and memorizing.
 
 `synth_ability_selective_copying` (Mamba, arXiv:2312.00752; MAD, arXiv:2403.17844),
 `synth_ability_most_frequent` and `synth_ability_memorization` are for decoder-only
-models, `synth_ability_missing` for an encoder with a classifier. To count, any
-attention will do, also one that sees all tokens alike; what is known by heart needs
-none.
+models. `synth_ability_missing` is for an encoder with a classifier. Any attention can
+count, even one that weighs all tokens alike. Memorizing needs no attention.
 """
 
 import gin
@@ -18,17 +17,17 @@ FIRST = ability.FIRST
 
 @gin.configurable("ability_selective_copying", module="synthesizer_mtf.tasks")
 class SelectiveCopying(ability.Ability):
-  """. a3 . . a1 . = [a3] [a1]: what is no blank, in its order."""
+  """. a3 . . a1 . = [a3] [a1]: the letters without the blanks, in their order."""
 
   def __init__(self, length: int = 24, shortest: int | None = None, letters: int = 6,
                alphabet: int = 16) -> None:
     """Declares the sizes.
 
     Args:
-      length: of blanks and letters.
+      length: the number of blanks and letters together.
       shortest: the smallest length; None for `length` in each example.
-      letters: in an example.
-      alphabet: how many letters there are.
+      letters: the number of letters in an example.
+      alphabet: the number of different letters.
     """
     name = "ability_selective_copying"
     super().__init__(f"{name}.length", length, shortest)
@@ -61,16 +60,16 @@ class SelectiveCopying(ability.Ability):
 
 @gin.configurable("ability_most_frequent", module="synthesizer_mtf.tasks")
 class MostFrequent(ability.Ability):
-  """a1 a2 a1 a0 = [a1]: one letter comes more often than any other."""
+  """a1 a2 a1 a0 = [a1]: one letter occurs more often than any other."""
 
   def __init__(self, length: int = 32, shortest: int | None = None,
                alphabet: int = 8) -> None:
     """Declares the sizes.
 
     Args:
-      length: letters.
+      length: the number of letters.
       shortest: the smallest length; None for `length` in each example.
-      alphabet: how many letters there are.
+      alphabet: the number of different letters.
     """
     super().__init__("ability_most_frequent.length", length, shortest, least=3)
     checks.check_whole("ability_most_frequent.alphabet", alphabet, 2)
@@ -102,9 +101,9 @@ class MostFrequent(ability.Ability):
 
 @gin.configurable("ability_memorization", module="synthesizer_mtf.tasks")
 class Memorization(ability.Ability):
-  """k3 [v7] k1 [v2] ...: a map that is the same in all examples, also held out ones.
+  """k3 [v7] k1 [v2] ...: a map from keys to values that all splits share.
 
-  The keys of an example are different, so that nothing can be read off it.
+  All keys of an example are different, so no value can be read off the example.
   """
 
   def __init__(self, pairs: int = 16, shortest: int | None = None, alphabet: int = 60,
@@ -112,10 +111,10 @@ class Memorization(ability.Ability):
     """Declares the sizes.
 
     Args:
-      pairs: of a key and its value.
+      pairs: the number of pairs of a key and its value.
       shortest: the smallest number of pairs; None for `pairs` in each example.
-      alphabet: how many keys there are, and how many values.
-      map_seed: of the map; from 0 on.
+      alphabet: the number of different keys, and of different values.
+      map_seed: the seed of the map, at least 0.
     """
     super().__init__("ability_memorization.pairs", pairs, shortest)
     checks.check_whole("ability_memorization.alphabet", alphabet, 2)
@@ -144,7 +143,7 @@ class Memorization(ability.Ability):
 
 @gin.configurable("ability_missing", module="synthesizer_mtf.tasks")
 class Missing(ability.Ability):
-  """All letters in any order, but one comes twice and one is missing: which?"""
+  """All letters in any order, but one occurs twice and one is missing: which?"""
   features = ("inputs", "targets")
   is_decoded = True
 
@@ -152,7 +151,7 @@ class Missing(ability.Ability):
     """Declares the size.
 
     Args:
-      alphabet: how many letters there are, and so the length.
+      alphabet: the number of different letters, which is also the length.
     """
     super().__init__("ability_missing.alphabet", alphabet, None)
     self.alphabet = alphabet

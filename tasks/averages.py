@@ -25,7 +25,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.command import messages
 import tensorflow.compat.v1 as tf
 
-# Column: its scores, as `eval` names them without "eval/synth_".
+# From a column to its scores, with the names that `eval` writes after "eval/synth_".
 GLUE = {
     "CoLA": ("glue_cola/matthews_corrcoef",),
     "SST": ("glue_sst2/accuracy",),
@@ -83,8 +83,8 @@ def read_scores(folder: str) -> dict[int, dict[str, float]]:
   """Returns a dict from steps to dicts from names to scores.
 
   Args:
-    folder: where T5's `eval` mode has written its event files. Of several
-      evaluations of a step the last counts.
+    folder: where T5's `eval` mode has written its event files. If a step was
+      evaluated several times, the last evaluation counts.
 
   Raises:
     ValueError: there is no score of a GLUE or SuperGLUE task.
@@ -106,7 +106,7 @@ def read_scores(folder: str) -> dict[int, dict[str, float]]:
 
 
 def _events(path):
-  """Yields the events of a file, up to where it is damaged if it is."""
+  """Yields the events of a file; stops where the file is damaged."""
   count = 0
   try:
     for event in tf.train.summary_iterator(path):
@@ -136,7 +136,7 @@ def rows(
 
 
 def text(row: Mapping[str, Any]) -> str:
-  """Returns a row as the paper prints it; without all columns, no average."""
+  """Returns a row as the paper prints it, with the average if no column is missing."""
   cells = ["-" if row["average"] is None else f"{row['average']:.1f}"]
   head = [row["table"]]
   for column, scores in row["columns"].items():

@@ -9,8 +9,8 @@ from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
 
-# T5's `c4_v220_span_corruption`: 15% noise in spans of 3 tokens on average. Its
-# data set version 2.2.0 is one that TFDS no longer prepares.
+# T5's `c4_v220_span_corruption`: 15% noise in spans of 3 tokens on average. TFDS no
+# longer prepares version 2.2.0 of the data set, which T5 reads.
 SPAN_CORRUPTION = [
     functools.partial(
         preprocessors.rekey, key_map={"inputs": None, "targets": "text"}),

@@ -22,8 +22,9 @@ import seqio
 from synthesizer_mtf.tasks import cache_record
 import tensorflow.compat.v2 as tf
 
-# Before the user's own. seqio knows only the tasks that a module registers, and the
-# DirectRunner of newer Beams first asks a web site for another runner.
+# These flags come before the user's own. seqio knows only the tasks that a module
+# registers. The DirectRunner of newer versions of Beam first asks a web site for
+# another runner.
 _FLAGS = ["--module_import=synthesizer_mtf",
           "--pipeline_options=--runner="
           "apache_beam.runners.portability.fn_api_runner.FnApiRunner"]
@@ -54,12 +55,12 @@ def _cache(seqios_main, argv):
 
 
 def _complete(folder):
-  """Returns a dict from the tasks that are cached in a folder to the time."""
+  """Returns a dict from the tasks cached in a folder to the time of completion."""
   marks = tf.io.gfile.glob(os.path.join(folder, "*", "COMPLETED"))
   return {os.path.basename(os.path.dirname(mark)): tf.io.gfile.stat(mark).mtime_nsec
           for mark in marks}
 
 
 if __name__ == "__main__":
-  gc.freeze()  # As the launcher does.
+  gc.freeze()  # The launcher does the same.
   main()

@@ -1,7 +1,7 @@
-"""What a cache of seqio was made with, kept in it, and compared when it is read.
+"""Records what a seqio cache was made with, and compares it when the cache is read.
 
-A cache holds ids. Read with another vocabulary they are other words, and nothing
-would tell.
+A cache holds ids. With another vocabulary these ids stand for other words, and without
+this record training would go on with the wrong words.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from synthesizer_mtf import checks
 import tensorflow.compat.v2 as tf
 
 _NAME = "made_with.json"
-_EXAMPLES = 8  # Compared where there is no record.
+_EXAMPLES = 8  # How many are compared if a cache has no record.
 _REMEDY = (
     "make the cache again by `python -m synthesizer_mtf.tasks.cache` with what the "
     "training uses, train with what it was made with, or leave out `use_cached`.")
@@ -25,8 +25,7 @@ def made_with(task: seqio.Task) -> dict[str, Any]:
   """Returns what the ids of a task depend on, to be written as JSON.
 
   Args:
-    task: whose source may have a `made_with` of its own, a method that returns a
-      dict.
+    task: a task. Its source may have a method `made_with`, which returns a dict.
   """
   made = {f"vocabulary of {name}": _identity(feature.vocabulary)
           for name, feature in task.output_features.items()}
@@ -54,7 +53,7 @@ def check(task: seqio.Task, split: str) -> None:
     split: the name of the split that is about to be read.
 
   Raises:
-    ValueError: they differ, or the cache has no such split.
+    ValueError: cache and task differ, or the cache has no such split.
   """
   folder = task.cache_dir
   if not tf.io.gfile.exists(seqio.get_cached_info_path(folder, split)):

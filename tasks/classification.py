@@ -1,7 +1,7 @@
 """The two classification sets of Table 7, as text, for any T5 model.
 
-Their splits are "train" and "test"; IMDb has "unsupervised" too, whose rows
-have no label.
+Both have the splits "train" and "test". IMDb also has "unsupervised", whose rows have
+no label.
 """
 
 import functools
@@ -13,7 +13,7 @@ from t5.evaluation import metrics
 
 
 def _add(name, tfds_name, feature_names, labels):
-  """Registers a task that reads like those of GLUE, measured by accuracy."""
+  """Registers a task with texts in the style of T5's GLUE; its metric is accuracy."""
   text_to_text.add(
       f"synth_{name}",
       tfds_name,

@@ -1,4 +1,4 @@
-"""A preprocessor that says how many examples are longer than their place."""
+"""A preprocessor that reports how many examples exceed their sequence length."""
 
 from collections.abc import Mapping
 import sys
@@ -15,14 +15,14 @@ def report(
 ) -> tf.data.Dataset:
   """Counts the examples that `append_eos_after_trim` is about to cut.
 
-  Nothing else tells: seqio cuts in silence. The count, over all passes through
-  the data, goes to standard error when it reaches 1, 10, 100, ...
+  seqio itself cuts without a message. The count, over all passes through the data,
+  goes to standard error when it reaches 1, 10, 100, ...
 
   Args:
     dataset: a tf.data.Dataset of tokenized examples.
     sequence_length: a dict from feature to its length, or None for no limit.
     output_features: a dict from feature to `seqio.Feature`.
-    task: whose examples they are; `task.Task` gives its name.
+    task: the name of the task, which `task.Task` passes.
 
   Returns:
     a tf.data.Dataset of the same examples.

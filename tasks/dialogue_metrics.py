@@ -1,12 +1,12 @@
 """Metrics of replies: BLEU-1 and 4, ROUGE-L, CIDEr, METEOR, embedding average.
 
-All are percentages, as in the paper's table of dialogue generation: BLEU-4,
-ROUGE-L, METEOR and CIDEr (arXiv:2005.00743, Table 3), and in an earlier version
-BLEU-1 and the embedding average too. The paper names no implementation. BLEU,
-ROUGE-L (F with beta 1.2) and CIDEr are those of pycocoevalcap, on words between
-spaces, which is how PersonaChat's files separate them. METEOR is nltk's: its
-weights are not those of the Java program METEOR 1.5, and it looks up stems in
-WordNet. The two are not comparable.
+All metrics are percentages, as in the paper's table of dialogue generation. Its columns
+are BLEU-4, ROUGE-L, METEOR and CIDEr (arXiv:2005.00743, Table 3). An earlier version
+also has BLEU-1 and the embedding average. The paper names no implementation. BLEU,
+ROUGE-L (F with beta 1.2) and CIDEr are those of pycocoevalcap. Spaces separate the
+words, as in PersonaChat's files. METEOR is nltk's. Its weights are not those of the
+Java program METEOR 1.5, and it looks stems up in WordNet, so scores of the two programs
+are not comparable.
 
 The packages are an extra: pip install '.[dialogue]' in the checkout of this
 package. METEOR needs WordNet, and the embedding average needs word vectors in
@@ -15,7 +15,7 @@ GloVe's text format:
   synthesizer_mtf.tasks.dialogue_metrics.word_vectors = "/data/glove.6B.txt"
   SYNTHESIZER_MTF_WORD_VECTORS
 
-Without them these two are left out, and a warning says so.
+Without WordNet or word vectors, the metric that needs them is left out, with a warning.
 """
 
 import functools
@@ -33,11 +33,11 @@ _VARIABLE = "SYNTHESIZER_MTF_WORD_VECTORS"
 
 
 def check() -> None:
-  """Looks for everything that the metrics need, before it is needed.
+  """Checks early that everything which the metrics need is there.
 
   Raises:
-    ValueError: a package is not installed, or the named word vectors are not
-      there. What only leaves a metric out is a warning, once.
+    ValueError: a package is not installed, or the named word vectors are missing. If
+      only a metric has to be left out, one warning is logged instead.
   """
   for name in ("bleu.bleu", "rouge.rouge", "cider.cider"):
     _package(f"pycocoevalcap.{name}")
@@ -50,11 +50,11 @@ def overlap(targets: list[str], predictions: list[str]) -> dict[str, float]:
 
   Args:
     targets: a list of strings, words with spaces between them.
-    predictions: a list of strings, as many.
+    predictions: a list of as many strings.
 
   Returns:
-    a dict from name to float, in percent. CIDEr weighs words by how few of the
-    targets have them, so that it is 0 for a single target.
+    a dict from name to float, in percent. CIDEr weighs a word by how few targets have
+    it, so it is 0 for a single target.
 
   Raises:
     ValueError: pycocoevalcap is not installed.
@@ -72,7 +72,7 @@ def overlap(targets: list[str], predictions: list[str]) -> dict[str, float]:
 
 
 def meteor(targets: list[str], predictions: list[str]) -> dict[str, float]:
-  """Returns the mean METEOR; see `overlap`. Without WordNet, nothing."""
+  """Returns the mean METEOR, or {} without WordNet; see `overlap`."""
   wordnet = _wordnet()
   if wordnet is None:
     return {}
@@ -87,9 +87,9 @@ def embedding_average(
 ) -> dict[str, float]:
   """Returns the mean cosine of the mean word vectors; see `overlap`.
 
-  As nlg-eval has it: words are those of the Penn Treebank ("do", "n't"), and
-  one without a vector counts as the mean of all vectors. A reply without words
-  scores 0. Without word vectors, returns nothing.
+  As in nlg-eval, words are those of the Penn Treebank ("do", "n't"), and a word without
+  a vector counts as the mean of all vectors. A reply without words scores 0. Without
+  word vectors, the function returns {}.
   """
   path = _word_vectors_path()
   if path is None:
@@ -133,7 +133,7 @@ def _package(name):
 
 @functools.cache
 def _wordnet():
-  """Returns nltk's WordNet, or None, with one warning, without its data."""
+  """Returns nltk's WordNet; without its data, warns once and returns None."""
   wordnet = _package("nltk.corpus").wordnet
   try:
     wordnet.synsets("word")
@@ -148,12 +148,12 @@ def _wordnet():
 
 @gin.configurable("dialogue_metrics", module="synthesizer_mtf.tasks")
 def _word_vectors(word_vectors=None):
-  """Returns what gin binds."""
+  """Returns the path that gin binds."""
   return word_vectors
 
 
 def _word_vectors_path():
-  """Returns the path of the word vectors, or None, with a warning."""
+  """Returns the path of the word vectors; without one, warns and returns None."""
   value = _word_vectors()
   if value is None and not os.environ.get(_VARIABLE):
     _warn_of_no_vectors()
@@ -177,19 +177,19 @@ def _warn_of_no_vectors():
 def _read_vectors(path, wanted):
   """Reads a file in GloVe's text format: a word and its numbers on each line.
 
-  A word may have spaces in it, as some of glove.840B have; of those none is wanted.
-  A first line with two numbers, as word2vec writes it, is passed over.
+  A word in the file may contain spaces, as some in glove.840B do; `wanted` has no such
+  words. A first line with two numbers, as word2vec writes it, is skipped.
 
   Args:
-    path: a string; `.gz` works.
+    path: a string; the file may be gzip-compressed (`.gz`).
     wanted: a set of words.
 
   Returns:
-    (a dict from those of the words that are there to float64 arrays, the mean
-    of all vectors of the file).
+    (a dict from the wanted words that the file has to float64 arrays, the mean of all
+    vectors of the file).
 
   Raises:
-    ValueError: a line is not a word and as many numbers as the first one has.
+    ValueError: a line is not a word followed by as many numbers as in the first line.
   """
   lines, found, total, count = text_source.Lines(path), {}, 0., 0
   for line in lines:
@@ -212,7 +212,7 @@ def _read_vectors(path, wanted):
 
 
 def _word_and_numbers(parts, size):
-  """The word of a row and its numbers; size is how many, None if not known yet."""
+  """Returns a row's word and its numbers; `size` is their count, or None at first."""
   begin = len(parts) - size if size else 1
   if begin > 1 and not _is_number(parts[begin - 1]):
     return " ".join(parts[:begin]), parts[begin:]

@@ -1,8 +1,8 @@
 """Text classification for `EncoderClassifier`: the target is one class.
 
-AG News and IMDb are those of the paper's Table 7; `utils.run.dataset_split` is
-"test" for them, which have no validation split. Texts are as they are, without
-a prefix; one that is longer than `utils.run.sequence_length` is cut.
+AG News and IMDb are the data sets of the paper's Table 7. They have no validation
+split, so set `utils.run.dataset_split` to "test". Texts have no prefix. Texts longer
+than `utils.run.sequence_length` are cut.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
 
-# What T5's tasks write where a test set keeps its labels, -1, to itself.
+# The target in T5's tasks if a test set hides its labels, which are then -1.
 _UNKNOWN = "<unk>"
 
 
@@ -42,7 +42,7 @@ def add(name: str, tfds_name: str, texts: Sequence[str], classes: Sequence[str],
     tfds_name: a data set with the integer feature "label".
     texts: the names of the features to read, in this order.
     classes: the names of the labels 0, 1, ...
-    inputs: the feature that texts become.
+    inputs: the feature for the inputs.
   """
   task.add(
       name,

@@ -1,7 +1,7 @@
 """English text that is on every machine: CPython's own documentation.
 
-It is read from the source files of the standard library; nothing is imported
-but `pydoc_data.topics`, which holds text only.
+This module reads the text from the source files of the standard library. It imports
+only `pydoc_data.topics`, which holds nothing but text.
 """
 
 import ast
@@ -51,7 +51,7 @@ def _docstrings(path):
 
 
 def is_held_out(name: str, percent: int) -> bool:
-  """Whether a name is one of the given share that is kept for validation."""
+  """Returns whether a document is in the share that is held out for validation."""
   digest = hashlib.sha256(name.encode("utf-8")).digest()
   return int.from_bytes(digest[:4], "big") % 100 < percent
 
@@ -63,8 +63,8 @@ def split(held_out_percent: int = 10) -> tuple[list[str], list[str]]:
     held_out_percent: the share of documents to hold out.
 
   Returns:
-    (train, validation): lists of paragraphs, each on one line and in one place
-    only.
+    (train, validation): lists of paragraphs, each on one line. No paragraph occurs
+    twice.
   """
   train, validation, seen = [], [], set()
   for name, text in documents().items():

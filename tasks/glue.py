@@ -1,9 +1,9 @@
 """GLUE as text, word for word as T5's tasks have it.
 
-T5's version of the data sets, 1.0.0, is one that TFDS no longer prepares. WNLI
-is a task, but as in T5 no part of the mixture, nor is the diagnostic set `ax`, which
-has no labels: `synth_glue_test` has both, and all else whose predictions the server of
-GLUE wants.
+T5 reads version 1.0.0 of the data sets, which TFDS no longer prepares. As in T5, WNLI
+is a task but not part of the mixture. Neither is the diagnostic set `ax`, which has no
+labels. `synth_glue_test` has all sets whose predictions GLUE's server expects, these
+two included.
 """
 
 import seqio
@@ -34,7 +34,7 @@ for _config in tfds.text.glue.Glue.builder_configs.values():
 
 seqio.MixtureRegistry.add("synth_glue", list(WEIGHTS.items()))
 
-# To be evaluated, not to be trained on.
+# This mixture is for evaluation, not for training.
 seqio.MixtureRegistry.add(
     "synth_glue_test",
     [f"synth_glue_{name}" for name in tfds.text.glue.Glue.builder_configs

@@ -1,8 +1,8 @@
 """Test splits of GLUE and SuperGLUE, whose labels only their servers know.
 
-Their rows have the label -1, or no answers. A score of these would be an error, or 0
-percent: evaluation writes the predictions alone, and `submission.py` makes of them the
-files that the servers take.
+Rows of these splits have the label -1, or no answers. A metric would fail on them, or
+give 0 percent. So evaluation writes only the predictions, and `submission.py` turns
+them into the files that the servers take.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ _Metric = Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]
 
 
 def no_score(targets: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
-  """A metric without scores: with none at all, Mesh TensorFlow decodes nothing."""
+  """Returns no scores. (Mesh TensorFlow does not decode a task without a metric.)"""
   del targets, predictions
   return {}
 
 
 def unless_hidden(metric: _Metric) -> _Metric:
-  """A metric without scores where all labels are hidden, and as it was otherwise.
+  """Returns a metric that gives the same scores, or none if all labels are hidden.
 
   Args:
     metric: a function from (targets, predictions) to a dict.

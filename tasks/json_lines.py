@@ -24,7 +24,7 @@ def is_object(line: str, keys: Sequence[str] = ()) -> bool:
 
 
 def load(line: str) -> Any:
-  """Returns what a line holds.
+  """Returns the value that a line of JSON holds.
 
   Args:
     line: a string.

@@ -8,18 +8,18 @@ import tensorflow.compat.v2 as tf
 
 
 class LabelVocabulary(seqio.Vocabulary):
-  """Ids 1, 2, ... for labels; 0 for padding and for what is not among them.
+  """Ids 1, 2, ... for labels; 0 for padding and for anything that is no label.
 
-  seqio's own `UnigramVocabulary` makes tensors when it is constructed, which a
-  module of tasks must not do, and decodes no batches.
+  seqio's own `UnigramVocabulary` makes tensors in its constructor, which must not
+  happen when a module of tasks is imported. It also cannot decode batches.
   """
 
   def __init__(self, labels: Sequence[str] | Callable[[], Sequence[str]]):
     """Makes a vocabulary.
 
     Args:
-      labels: a list of strings, or a function that returns it, called at each
-        use.
+      labels: a list of strings, or a function that returns one. The function is called
+        at each use.
     """
     super().__init__()
     self._labels = labels
@@ -29,7 +29,7 @@ class LabelVocabulary(seqio.Vocabulary):
     return tuple(self._labels() if callable(self._labels) else self._labels)
 
   def identity(self) -> str:
-    """Returns what tells the ids of this vocabulary from those of others."""
+    """Returns a string that vocabularies share only if they have the same ids."""
     return f"classes {', '.join(self.labels)}"
 
   @property

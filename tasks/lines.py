@@ -11,7 +11,7 @@ import tensorflow.compat.v2 as tf
 BOM = "\ufeff"
 _GZIP = b"\x1f\x8b"
 _BLOCK = 1 << 20
-_GZIP_HEADER = 16 + zlib.MAX_WBITS  # What zlib calls "expect a gzip header".
+_GZIP_HEADER = 16 + zlib.MAX_WBITS  # zlib then expects a gzip header.
 
 
 class Lines:
@@ -19,27 +19,23 @@ class Lines:
 
   Attributes:
     path: the file, a string; read through gzip if it ends in `.gz`.
-    unit: what messages count, "line".
-    number: how many lines were read, and so the number of the last one.
-    blank: how many of them were blank.
-    longest: the number of characters of the longest one.
+    unit: the word for a line in messages: "line", or "row".
+    number: the number of lines read, and so the number of the last line.
+    blank: the number of blank lines among them.
+    longest: the number of characters of the longest line.
     bytes: how many bytes the lines have, without their ends.
-    odd_gzip: whether TensorFlow would stop before the end of this gzip file, or
-      fail there. Known after the last line.
   """
 
   def __init__(self, path: str):
     self.path, self.unit = path, "line"
     self.number = self.blank = self.longest = self.bytes = 0
-    self.odd_gzip = False
 
   def __iter__(self) -> Iterator[str]:
     """Yields strings, without line end and byte order mark.
 
     Raises:
-      ValueError: the file cannot be read, a line is not UTF-8 or has a stray
-        carriage return, or the file is not what its name says, or all of it is
-        blank.
+      ValueError: the file cannot be read, a line is not UTF-8 or has a stray carriage
+        return, the file is not what its name says, or all of it is blank.
     """
     for text in self.with_blank():
       if text.strip():
@@ -50,10 +46,10 @@ class Lines:
       raise self.no_text()
 
   def with_blank(self) -> Iterator[str]:
-    """Yields the same, and blank lines without counting them as such.
+    """Yields all lines, also blank ones, and does not count blank lines.
 
     Raises:
-      ValueError: as `__iter__`, but for a file that is blank.
+      ValueError: as in `__iter__`, but a blank file is no error.
     """
     for line in self._raw_lines():
       self.number += 1
@@ -63,19 +59,19 @@ class Lines:
       yield text
 
   def skip_blank(self) -> None:
-    """Counts the last line as blank, for it holds nothing to learn from."""
+    """Counts the last line as blank, because it holds nothing to learn from."""
     self.blank += 1
 
   def count_row(self) -> None:
-    """Counts a row of a file that has rows, and no lines."""
+    """Counts a row of a file that consists of rows instead of lines."""
     self.unit, self.number = "row", self.number + 1
 
   def note_lengths(self, texts: Iterable[str]) -> None:
-    """Takes texts into account that were made of the last line."""
+    """Updates `longest` with the texts that were made from the last line."""
     self.longest = max(self.longest, *map(len, texts))
 
   def error(self, message: str) -> ValueError:
-    """Returns a ValueError that says where this line is."""
+    """Returns a ValueError that names the file and the last line."""
     return checks.Error(f"{self.path!r}, {self.unit} {self.number}: {message}")
 
   def no_text(self) -> ValueError:
@@ -118,14 +114,16 @@ class Lines:
                          f"({error}); rename or compress it again.") from error
 
   def _gunzip(self, file):
-    """Yields what the members of a gzip file hold, one after the other.
+    """Yields the contents of the members of a gzip file, one after the other.
 
-    TensorFlow takes a member without content for the end, and zeros after the
-    last one, which gzip allows, for a damaged file.
+    gzip allows a member without content, and zeros after the last member. TensorFlow
+    takes the former for the end of the file, and the latter for damage. Both raise a
+    ValueError.
     """
     data, is_empty = file.read(_BLOCK), False
     while data:
-      self.odd_gzip |= is_empty
+      if is_empty:
+        raise self._other_for_tensorflow("a part without content")
       member, is_empty = zlib.decompressobj(_GZIP_HEADER), True
       while not member.eof:
         if not data:
@@ -136,9 +134,13 @@ class Lines:
         data = (member.unused_data if member.eof else
                 member.unconsumed_tail or file.read(_BLOCK))
       data = data or file.read(_BLOCK)
-      while data.startswith(b"\0"):
-        self.odd_gzip = True
-        data = data.lstrip(b"\0") or file.read(_BLOCK)
+      if data.startswith(b"\0"):
+        raise self._other_for_tensorflow("zeros at its end")
+
+  def _other_for_tensorflow(self, what):
+    return checks.Error(
+        f"{self.path!r} has {what}, which gzip allows and TensorFlow does not read; "
+        "compress it again, as by `gunzip -c FILE.gz | gzip > NEW.gz`.")
 
 
 def reason(error: tf.errors.OpError) -> str:

@@ -1,14 +1,15 @@
-"""ListOps: nested lists of digits with an operator each (arXiv:1804.06028).
+"""ListOps: nested lists of digits, each list with an operator (arXiv:1804.06028).
 
 An expression is a sequence of words,
 
   [MAX 2 9 [MIN 4 7 ] 0 ]
 
 whose value is a digit: the least, the greatest, the median (rounded down) or the sum
-modulo 10 of the list. They are drawn as in Long Range Arena (arXiv:2011.04006, 2.2.1):
-a list has 2 to `max_arguments` members, each of which is a list with probability 1/4
-and else a digit, and always a digit at `max_depth`; what is shorter than `min_length`
-words or longer than `max_length` is drawn again. The seed decides all of them.
+modulo 10 of the list. Expressions are drawn as in Long Range Arena (arXiv:2011.04006,
+2.2.1). A list has 2 to `max_arguments` members. A member is a list with probability
+1/4, and otherwise a digit; at `max_depth` it is always a digit. An expression shorter
+than `min_length` words or longer than `max_length` is drawn again. The seed decides all
+expressions.
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ WORDS = (*DIGITS, *OPERATORS, END)
 
 _LIST_PROBABILITY = 0.25
 _DEEPEST = 100  # Python's stack is a few times deeper.
-_TRIES = 200_000  # In a row, before there seem to be no more expressions.
+_TRIES = 200_000  # Failures in a row after which no expressions seem to be left.
 
 
 class Expression(NamedTuple):
@@ -41,14 +42,14 @@ class Expression(NamedTuple):
 
 
 class Grammar(NamedTuple):
-  """Which expressions there are.
+  """The limits of the expressions to draw.
 
   Attributes:
-    max_depth: of lists within lists; at it there are digits only, so that 2 is one
-      list.
-    max_arguments: of a list; at least there are 2.
-    min_length: of an expression, in words.
-    max_length: likewise.
+    max_depth: the largest depth, at which there are only digits. An expression of
+      depth 2 is one list of digits.
+    max_arguments: the largest number of members of a list; the smallest is 2.
+    min_length: the smallest number of words of an expression.
+    max_length: the largest number of words of an expression.
   """
   max_depth: int
   max_arguments: int
@@ -56,10 +57,10 @@ class Grammar(NamedTuple):
   max_length: int
 
   def check(self, parameter: str) -> None:
-    """Raises a ValueError if there is no such expression.
+    """Raises a ValueError if no expression fits these limits.
 
     Args:
-      parameter: what the names of the attributes belong to, for messages.
+      parameter: the gin configurable whose parameters these are, for messages.
     """
     for name, least, most in (("max_depth", 2, _DEEPEST), ("max_arguments", 2, 1000),
                               ("min_length", 1, None), ("max_length", 4, None)):
@@ -87,14 +88,14 @@ class Grammar(NamedTuple):
 
 
 class _TooLong(Exception):
-  """What was drawn has more words than it may."""
+  """The expression that is being drawn has too many words."""
 
 
 class _Drawing:
   """One expression, while it is drawn.
 
-  Of Python's random numbers only `random()` is used, which is the same in all
-  versions.
+  It uses only `random()` of Python's generators, which returns the same numbers in all
+  versions of Python.
   """
 
   def __init__(self, grammar, generator):
@@ -133,7 +134,7 @@ def expressions(grammar: Grammar, seed: int) -> Iterator[Expression]:
     seed: a whole number.
 
   Raises:
-    ValueError: there seem to be no more of them.
+    ValueError: no more expressions seem to be left.
   """
   generator, seen, last = random.Random(seed), set(), 0
   for number in range(2 ** 62):
@@ -152,7 +153,7 @@ def expressions(grammar: Grammar, seed: int) -> Iterator[Expression]:
 
 
 def _draw(grammar, generator):
-  """Returns an `Expression`; None if it has not the length."""
+  """Returns an `Expression`, or None if its length is outside the limits."""
   drawing = _Drawing(grammar, generator)
   try:
     value = drawing.draw()

@@ -9,9 +9,9 @@ from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
 
-# Each sentence is an example, since the benchmark has shuffled them. Its splits
-# are "train" and "test". No metric needs decoding: perplexity_eval.gin gives
-# the perplexity per token, and word_perplexity_eval.gin that per word as well.
+# Each sentence is an example, because the benchmark has shuffled its sentences. The
+# splits are "train" and "test". No metric needs decoding. perplexity_eval.gin gives the
+# perplexity per token, and word_perplexity_eval.gin gives it per token and per word.
 task.add(
     "synth_lm1b",
     source=tfds_source.PreparedDataSource("lm1b:1.1.0"),

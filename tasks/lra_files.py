@@ -1,4 +1,4 @@
-"""Where the files of Long Range Arena's release are (`lra_release`)."""
+"""Finds the files of Long Range Arena's release (`lra_release`)."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ import tensorflow.compat.v2 as tf
 
 
 def folder(parameter: str, variable: str, value: str | None) -> tuple[str, str]:
-  """Returns (what names a folder, its path).
+  """Returns (the parameter or variable that names a folder, its path).
 
   Args:
     parameter: the name of the gin parameter.
@@ -28,13 +28,13 @@ def folder(parameter: str, variable: str, value: str | None) -> tuple[str, str]:
 
 def find(parameter: str, variable: str, value: str | None,
          name: str) -> tuple[str, Sequence[str]]:
-  """Returns (what names the folder, the path of a file in it).
+  """Returns (the parameter or variable that names a folder, [the path of a file]).
 
   Args:
-    parameter: as of `folder`.
-    variable: as of `folder`.
-    value: as of `folder`.
-    name: of the file.
+    parameter: as in `folder`.
+    variable: as in `folder`.
+    value: as in `folder`.
+    name: the name of the file in the folder.
 
   Raises:
     ValueError: there is no such folder, or no such file in it.

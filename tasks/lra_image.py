@@ -1,7 +1,7 @@
 """The pictures of Long Range Arena (arXiv:2011.04006, section 2.2.4): CIFAR-10, grey.
 
-The first 90% of the training split train, and the others are the validation, as in
-the paper's code.
+As in the paper's code, the first 90% of the training split are for training, and the
+rest is for validation.
 """
 
 from synthesizer_mtf.tasks import pixels

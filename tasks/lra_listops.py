@@ -1,27 +1,27 @@
 """ListOps of Long Range Arena (arXiv:2011.04006, section 2.2.1), for classifiers.
 
-`synth_lra_listops` draws its expressions, with the sizes of the paper unless gin has
-others:
+`synth_lra_listops` draws its expressions. Their sizes are those of the paper, unless
+gin binds others:
 
   synthesizer_mtf.tasks.lra_listops.min_length = 20
   synthesizer_mtf.tasks.lra_listops.max_length = 200
 
-The seed decides all examples. The first are those of the validation, then come those
-of the test and of the training, and no expression is there twice.
+The seed decides all examples. The examples for validation are drawn first, then those
+for the test, and then those for training. No expression occurs twice.
 
 `synth_lra_listops_files` reads the files of the release, basic_train.tsv, basic_val.tsv
-and basic_test.tsv, from one folder, which gin names, or the environment where gin says
-nothing:
+and basic_test.tsv, from one folder. Gin names this folder. If gin does not, the
+environment does:
 
   synthesizer_mtf.tasks.lra_listops_files.directory = "/data/listops-1000"
   SYNTHESIZER_MTF_LRA_LISTOPS
 
-They have a quirk: expressions are written as trees of two branches, each in parentheses
-of its own, so that [MAX 2 9 ] is ( ( ( [MAX 2 ) 9 ) ] ). Those say nothing more, and
-the release's own reader drops them, after which the lengths are those that the paper
-gives, 500 to 2,000. `lra_listops_files.parentheses = True` keeps them.
-(The reader's first version dropped the brackets that end a list, too, and so the
-structure; now it renames them.)
+These files write an expression as a binary tree in parentheses, so that [MAX 2 9 ] is
+( ( ( [MAX 2 ) 9 ) ] ). The parentheses add no information, and the release's own reader
+drops them. Without them the lengths are those that the paper gives, 500 to 2,000.
+`lra_listops_files.parentheses = True` keeps them.
+(The first version of the release's reader also dropped the brackets that end a list,
+and with them the structure. The present version renames these brackets.)
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ _FILES_VARIABLE = "SYNTHESIZER_MTF_LRA_LISTOPS"
 _FILE_NAMES = {"train": "basic_train.tsv", "validation": "basic_val.tsv",
                "test": "basic_test.tsv"}
 _HEADER = "Source\tTarget"
-_SPLITS = ("validation", "test", "train")  # In the order in which they are drawn.
+_SPLITS = ("validation", "test", "train")  # In the order of drawing.
 _PARENTHESES = ("(", ")")
 _WORDS = (*listops.WORDS, *_PARENTHESES)
 
@@ -88,7 +88,7 @@ class DrawnExpressions(seqio.FunctionDataSource):
 
 def _drawn(split, shuffle_files, seed=None):
   """A tf.data.Dataset of {"inputs": <string>[], "targets": <string>[]}."""
-  del shuffle_files, seed  # They are independent of each other as they come.
+  del shuffle_files, seed  # Expressions are drawn independently of each other.
   grammar, own_seed, sizes = _chosen()
   start = sum(sizes[other] for other in _SPLITS[:_SPLITS.index(split)])
 

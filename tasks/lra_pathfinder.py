@@ -1,15 +1,16 @@
 """Pathfinder of Long Range Arena (arXiv:2011.04006, section 2.2.5), 32 x 32 pixels.
 
-Gin names the release's folder pathfinder32, or the environment where gin says nothing:
+Gin names the release's folder pathfinder32. If gin does not, the environment does:
 
   synthesizer_mtf.tasks.lra_pathfinder32.directory = "/data/lra_release/pathfinder32"
   SYNTHESIZER_MTF_LRA_PATHFINDER32
 
-`lra_pathfinder32.difficulty` is "hard", "intermediate" or "easy", a folder of the
-release each. Its metadata/*.npy, which are text, name a picture on each line, and its
-label. The release does not say which pictures train: here a fixed shuffle makes 80% of
-them the training, 10% the validation and 10% the test. All pictures are read once
-before training; empty ones, of which the release has one, are left out and counted.
+`lra_pathfinder32.difficulty` is "hard", "intermediate" or "easy". For each difficulty
+the release has a folder. The files metadata/*.npy in this folder are text; each line
+names a picture and its label. The release does not divide the pictures into splits.
+Here a fixed shuffle assigns 80% of them to training, 10% to validation and 10% to the
+test. Every picture is read once before training. Empty files, of which the release has
+one, are left out and counted.
 """
 
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ _THREADS = 32
 
 @gin.configurable("lra_pathfinder32", module="synthesizer_mtf.tasks")
 def _chosen(directory=None, difficulty="hard"):
-  """Returns (what names the folder, the folder of the difficulty)."""
+  """Returns (the parameter or variable, the difficulty's folder in its folder)."""
   if difficulty not in _FOLDERS:
     raise checks.Error(
         f"`{_PARAMETER}.difficulty` is {difficulty!r} but must be one of "
@@ -83,13 +84,13 @@ def _of_split(split):
 
 @functools.cache
 def _checked(origin, folder):
-  """A tuple of (path, label) of all pictures of a folder, each of which was read."""
+  """Reads all pictures of a folder; returns a tuple of (path, label) for each."""
   pattern = f"{folder}/metadata/*.npy"
   files = tf.io.gfile.glob(pattern)
   if not files:
     raise checks.Error(f"{origin} has no files {pattern!r}; name the folder "
                        "pathfinder32 of Long Range Arena's release.")
-  # By their numbers, 2.npy before 10.npy.
+  # Files are sorted by number, 2.npy before 10.npy.
   rows = [row for path in sorted(files, key=lambda path: (len(path), path))
           for row in _rows(folder, lines_lib.Lines(path))]
   with futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -101,7 +102,7 @@ def _checked(origin, folder):
 
 
 def _rows(folder: str, lines: lines_lib.Lines) -> Iterator[tuple[str, int, str]]:
-  """Yields (path, label, where it is named)."""
+  """Yields (path, label, the line that names the picture)."""
   for row in lines:
     columns = row.split()
     if len(columns) < 4 or columns[3] not in ("0", "1"):
@@ -113,7 +114,7 @@ def _rows(folder: str, lines: lines_lib.Lines) -> Iterator[tuple[str, int, str]]
 
 
 def _check_picture(row):
-  """Whether the file is not empty; raises ValueError if it is no whole picture."""
+  """Returns whether a file is not empty; raises a ValueError for a damaged picture."""
   path, _, where = row
   try:
     with tf.io.gfile.GFile(path, "rb") as f:

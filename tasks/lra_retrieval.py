@@ -1,15 +1,15 @@
 """Pairs of papers of Long Range Arena (arXiv:2011.04006, section 2.2.3), as bytes.
 
-The texts are those of the ACL Anthology Network, which cannot be passed on. Bring the
-files new_aan_pairs.train.tsv, new_aan_pairs.eval.tsv and new_aan_pairs.test.tsv in one
-folder, which gin names, or the environment where gin says nothing:
+The texts are those of the ACL Anthology Network, which may not be redistributed. Put
+your files new_aan_pairs.train.tsv, new_aan_pairs.eval.tsv and new_aan_pairs.test.tsv
+into one folder. Gin names this folder. If gin does not, the environment does:
 
   synthesizer_mtf.tasks.lra_retrieval.directory = "/data/aan"
   SYNTHESIZER_MTF_LRA_RETRIEVAL
 
-A line is a label (0 or 1, or 0.0 or 1.0), the names of two papers and their texts, with
-tabs between. `DualEncoderClassifier` reads both: half of `utils.run.sequence_length` is
-for the one, and half for the other.
+A line holds a label (0 or 1, or 0.0 or 1.0), the names of two papers and their texts,
+separated by tabs. `DualEncoderClassifier` reads both texts: each of them takes one half
+of `utils.run.sequence_length`.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ _BYTES = seqio.Feature(seqio.ByteVocabulary(), add_eos=False)
 
 @gin.configurable("lra_retrieval", module="synthesizer_mtf.tasks")
 def _chosen_directory(directory=None):
-  """Returns what gin binds."""
+  """Returns the folder that gin binds."""
   return directory
 
 
@@ -75,7 +75,7 @@ class PaperFiles(text_source.FilesDataSource):
 
 @seqio.map_over_dataset
 def _tokenize(row):
-  """Makes bytes of both texts, and an id of the label."""
+  """Turns both texts into bytes, and the label into an id."""
   ids = {name: _BYTES.vocabulary.encode_tf(row[name]) for name in _TEXTS}
   return {**ids, "targets_pretokenized": row["targets"],
           "targets": labels.LabelVocabulary(_CLASSES).encode_tf(row["targets"])}
@@ -87,8 +87,8 @@ def _join(dataset: tf.data.Dataset,
 
   Args:
     dataset: a tf.data.Dataset of `_tokenize`'s examples.
-    sequence_length: a dict from feature to its length; without one, both texts get the
-      length of the longer.
+    sequence_length: a dict from feature to its length. Without one, both texts get the
+      length of the longer text.
   """
   length = (sequence_length or {}).get("inputs")
   if length is not None and (length < 2 or length % 2):

@@ -1,7 +1,7 @@
 """The texts of Long Range Arena (arXiv:2011.04006, section 2.2.2): IMDb as bytes.
 
-Bytes have the ids of ByT5, 3 to 258. As in the paper, the test split is looked at for
-want of a validation split: `utils.run.dataset_split` is "test".
+Bytes have the ids of ByT5, 3 to 258. There is no validation split. As in the paper, the
+test split takes its place: `utils.run.dataset_split` is "test".
 """
 
 import seqio

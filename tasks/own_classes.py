@@ -1,6 +1,6 @@
 """The user's own texts and their classes, for `EncoderClassifier`.
 
-`synth_text_pairs_encoder` reads the files of `synth_text_pairs`, whose targets are
+`synth_text_pairs_encoder` reads the files of `synth_text_pairs`. Their targets are the
 names of classes, which gin lists:
 
   synthesizer_mtf.tasks.pairs.train = "/data/reviews.tsv"
@@ -21,10 +21,10 @@ from t5.evaluation import metrics
 
 
 class ClassFiles(own_text.PairFiles):
-  """Pairs of input and class."""
+  """The files with pairs of input and class."""
 
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
-    """As `PairFiles.parse`; a target that is no class raises a ValueError, too."""
+    """Yields what `PairFiles.parse` does; raises a ValueError for an unknown class."""
     classes = own_text.pair_classes()
     for inputs, target in super().parse(lines):
       if target not in classes:

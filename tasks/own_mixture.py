@@ -1,4 +1,4 @@
-"""A mixture of sets that gin names, with their rates.
+"""A mixture of tasks that gin names, with their rates.
 
   MIXTURE_NAME = "synth_own_mixture"
   synthesizer_mtf.tasks.mixture.rates = {
@@ -6,8 +6,9 @@
   news/synthesizer_mtf.tasks.pairs.train = "/data/news.tsv"
   chat/synthesizer_mtf.tasks.pairs.train = "/data/chat.tsv"
 
-A name is that of a task or mixture, or of a task on one's own files, a dot and the
-scope in which gin binds its files. Rates are shares of the examples, as in seqio.
+A name is that of a task or mixture. For a task on the user's own files, a dot and a
+scope may follow it; gin binds the files in this scope. Rates are shares of the
+examples, as in seqio.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ _PARAMETER = "synthesizer_mtf.tasks.mixture.rates"
 _TASKS = ("synth_text_pairs", "synth_text_span_corruption", "synth_text_lm")
 _FILES = [f"synthesizer_mtf.tasks.{kind}.{split}" for kind in ("text", "pairs")
           for split in ("train", "validation", "test")]
-_UNBOUND = object()  # None may be bound.
+_UNBOUND = object()  # None is a value that gin may bind.
 
 
 @gin.configurable("mixture", module="synthesizer_mtf.tasks")
@@ -39,7 +40,7 @@ def _rates(rates=None):
 
 
 class OwnMixture(seqio.Mixture):
-  """A `seqio.Mixture` whose members gin names, which is parsed after imports."""
+  """A `seqio.Mixture` whose members gin names; gin is parsed after imports."""
 
   def __init__(self):
     self._name = NAME
@@ -70,10 +71,10 @@ def _made(rates):
 
 
 def member(name: str) -> seqio.Task | str:
-  """Returns a task in a scope of gin, or the name of what is registered.
+  """Returns a task in a scope of gin, or the name of a registered task or mixture.
 
   Raises:
-    ValueError: there is none, or gin binds no files in the scope.
+    ValueError: there is no such task or mixture, or gin binds no files in the scope.
   """
   known = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()} - {NAME}
   if name in known:

@@ -1,6 +1,6 @@
 """The user's own text: one document per line, or pairs of input and target.
 
-Files come from gin, or from the environment where gin says nothing:
+Gin names the files. If gin does not, the environment does:
 
   synthesizer_mtf.tasks.text.train = "/data/*.txt.gz"
   synthesizer_mtf.tasks.text.validation = "/data/held_out.txt"
@@ -10,25 +10,25 @@ Files come from gin, or from the environment where gin says nothing:
   synthesizer_mtf.tasks.pairs.validation = "/data/dev.tsv"
   SYNTHESIZER_MTF_PAIRS_TRAIN, SYNTHESIZER_MTF_PAIRS_VALIDATION, ..._TEST
 
-A document is a line of plain text; in files that end in `.jsonl` or `.json`, also
-with `.gz`, it is the string "text" of an object in JSON, as C4 is handed out:
+A document is a line of plain text. In files that end in `.jsonl` or `.json`, also with
+`.gz`, it is the string "text" of a JSON object, as in C4's files:
 
   synthesizer_mtf.tasks.text.key = "text"
 
-or in CSV (`.csv`, with a header) and Parquet (`.parquet`) a column of that name.
-Pairs are two columns with a tab between them, without quotes and header; in the
-other formats they are the strings "inputs" and "targets", or what gin names: other
-keys, or texts with several, as T5's prefixes. Labels may be numbers, from 0 on, of
-the names that gin lists:
+In CSV (`.csv`, with a header) and Parquet (`.parquet`) it is the column of that name.
+Pairs are two columns, separated by a tab, without quotes and header. In the other
+formats they are the strings "inputs" and "targets", unless gin binds other keys, or
+texts with several keys, as in T5's prefixes. A label may be a number, from 0 on: its
+place in the list of names that gin binds:
 
   synthesizer_mtf.tasks.pairs.keys = {
       "inputs": "premise: {premise} hypothesis: {hypothesis}", "targets": "label"}
   synthesizer_mtf.tasks.pairs.classes = ["entailment", "neutral", "contradiction"]
 
-`synthesizer_mtf.tasks.pairs.metrics` names what `synth_text_pairs` is measured by.
-Pairs that are longer than the sequence length are cut and counted. Of a document
-longer than 65,536 tokens, T5's objectives take another 65,536 at random in each
-pass; the log tells the longest line.
+`synthesizer_mtf.tasks.pairs.metrics` lists the metrics of `synth_text_pairs`. Pairs
+that are longer than the sequence length are cut and counted. If a document is longer
+than 65,536 tokens, T5's objectives take 65,536 of them at random in each pass. The log
+gives the length of the longest line.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ import tensorflow.compat.v2 as tf
 
 KEYS = ("inputs", "targets")
 
-# Of pairs, by name: functions from targets and predictions, two lists of strings.
+# The metrics of pairs: functions of targets and predictions, two lists of strings.
 METRICS = {
     "accuracy": metrics.accuracy,
     "bleu": metrics.bleu,
@@ -91,7 +91,7 @@ def _pairs(train=None, validation=None, test=None,
 
 
 def pair_classes() -> tuple[str, ...]:
-  """Returns `pairs.classes`; raises ValueError where these are no names."""
+  """Returns `pairs.classes`; raises a ValueError if they are not names."""
   return _checked_classes(_pairs()["classes"])
 
 
@@ -105,7 +105,7 @@ def _checked_classes(classes):
 
 
 class _PairsTask(task.Task):
-  """Whose metrics gin names."""
+  """A task whose metrics gin names."""
 
   @property
   def metric_fns(self) -> list[seqio.MetricFnCallable]:
@@ -121,14 +121,14 @@ class _PairsTask(task.Task):
 
 
 def _chosen(name, globs, split):
-  """Returns (what names the files, globs) of a split of "text" or "pairs"."""
+  """Returns (the parameter or variable, the globs) that name a split's files."""
   return text_source.chosen_globs(
       f"{_MODULE}.{name}.{split}",
       f"SYNTHESIZER_MTF_{name.upper()}_{split.upper()}", globs[split])
 
 
 class TextFiles(text_source.FilesDataSource):
-  """Documents."""
+  """The files with documents."""
   features = ("text",)
 
   def files(self, split: str) -> tuple[str, Sequence[str]]:
@@ -151,7 +151,7 @@ class TextFiles(text_source.FilesDataSource):
 
 
 class PairFiles(text_source.FilesDataSource):
-  """Pairs of input and target."""
+  """The files with pairs of input and target."""
   features = KEYS
 
   def files(self, split: str) -> tuple[str, Sequence[str]]:
@@ -192,12 +192,12 @@ def parse_text(lines: lines_lib.Lines, key: str | None,
 
   Args:
     lines: `Lines`; a blank text in a field counts as a blank line.
-    key: of the text, where rows have named fields; None to take lines as they are.
-    parameter: the name of what gives `key`, for messages.
+    key: the key of the text in rows with named fields; None to take lines as they are.
+    parameter: the name of the parameter that gives `key`, for messages.
 
   Raises:
-    ValueError: a row has no text under `key`, all texts are blank, or what is named
-      as plain text is such JSON.
+    ValueError: a row has no text under `key`, all texts are blank, or a file of plain
+      text, by its name, holds JSON with `key`.
   """
   if key is not None and records.has_fields(lines.path):
     yield from _documents_in_fields(lines, key, parameter)
@@ -224,7 +224,7 @@ def _documents_in_fields(lines, key, parameter):
 
 
 def _check_is_text(lines, line, key, parameter):
-  """Says so where the first line of plain text is an object in JSON."""
+  """Raises a ValueError, or warns, if the first line of plain text is a JSON object."""
   if json_lines.is_object(line, [key]):
     raise lines.error(
         f"this is an object in JSON with the string {key!r}, but the name of the "
@@ -243,7 +243,8 @@ def parse_pairs(lines: lines_lib.Lines, keys: Mapping[str, str] | None = None,
 
   Args:
     lines: `Lines`.
-    keys: templates of both, where rows have named fields; those names by default.
+    keys: the templates of both in rows with named fields; "inputs" and "targets" by
+      default.
     classes: the names of targets that are numbers.
 
   Raises:
@@ -309,8 +310,8 @@ task.add(
     output_features=vocabulary.features(),
     metric_fns=[])
 
-# An end of sequence after each document is an id of the text as any other. With
-# `add_eos` in the features Mesh would write one over the last id of each row.
+# The end of sequence after each document is an id like any other in the text. With
+# `add_eos` in the features, Mesh would overwrite the last id of each row with another.
 _TARGETS = {"targets": seqio.Feature(vocabulary.TaskVocabulary(), add_eos=False)}
 _ENDS = {"targets": seqio.Feature(vocabulary.TaskVocabulary(), add_eos=True)}
 
@@ -320,7 +321,7 @@ def _full_lm(dataset, sequence_length):
   return preprocessors.full_lm(dataset, sequence_length, _ENDS)
 
 
-# For decoder-only models (`lm`), as T5's `c4_v220_full_lm`.
+# For decoder-only models (`lm`), like T5's `c4_v220_full_lm`.
 task.add(
     "synth_text_lm",
     source=_TEXT,

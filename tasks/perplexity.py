@@ -1,9 +1,9 @@
 """Perplexity per token and per word of a language model.
 
 T5's `perplexity_eval` gives the logarithm of the perplexity per token, which
-depends on the vocabulary. The benchmarks of language models count words, and
-the end of a sentence as one of them. With `word_perplexity_eval.gin`, T5's mode
-`score_from_dataset` computes both.
+depends on the vocabulary. Benchmarks of language models count words, and they count the
+end of a sentence as a word. With `word_perplexity_eval.gin`, T5's mode
+`score_from_dataset` computes both perplexities.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def word_perplexity(
 ) -> dict[int, dict[str, float]]:
   """Evaluates checkpoints; logs the results and writes them as summaries.
 
-  Takes the place of Mesh's `score_with_estimator`, whose arguments it has.
+  This function replaces Mesh's `score_with_estimator`, and takes the same arguments.
 
   Args:
     estimator: a TPUEstimator that predicts "scores", log-likelihoods.
@@ -46,11 +46,11 @@ def word_perplexity(
     model_dir: a string.
     vocabulary: a seqio vocabulary, or one for inputs and one for targets.
     score_postprocess_fn: not used.
-    folder: a string, where in `model_dir` the summaries go.
+    folder: a string, the folder in `model_dir` for the summaries.
     num_examples: not used.
 
   Returns:
-    a dict from steps to those of `perplexities`.
+    a dict from steps to the dicts that `perplexities` returns.
   """
   del score_postprocess_fn, num_examples
   tokens, words = _count_all(input_fn, utils.targets_vocabulary(vocabulary))
@@ -77,8 +77,8 @@ def perplexities(
 
   Args:
     scores: <float>[examples], the log-likelihood of each example.
-    tokens: <int>[examples], 0 for an example that is only padding.
-    words: <int>[examples], the ends of sequence among them.
+    tokens: <int>[examples], the number of tokens; 0 for an example of padding only.
+    words: <int>[examples], the number of words, which includes the ends of sequence.
 
   Raises:
     ValueError: there is no token.
@@ -99,8 +99,8 @@ def perplexities(
 def words_begun(vocabulary: seqio.SentencePieceVocabulary) -> np.ndarray:
   """Returns how many words each id begins, <int>[vocabulary].
 
-  Words are what spaces separate: those that SentencePiece marks in a word's
-  first piece. An end of sequence is one word. Sentinels are none.
+  Spaces separate words, and SentencePiece marks the first piece of each word. An end of
+  sequence counts as a word. A sentinel does not.
 
   Args:
     vocabulary: a seqio.SentencePieceVocabulary.

@@ -1,33 +1,34 @@
 """Dialogue generation on PersonaChat (Zhang et al., arXiv:1801.07243).
 
-The files are those of ParlAI, in one folder, which gin names, or the
-environment where gin says nothing:
+The files are those of ParlAI, in one folder. Gin names this folder. If gin does not,
+the environment does:
 
   synthesizer_mtf.tasks.personachat.directory = "/data/personachat"
   SYNTHESIZER_MTF_PERSONACHAT
 
-`personachat.persona` chooses among them: the default "self_original" reads
-train_self_original.txt, valid_self_original.txt and test_self_original.txt
-(or the same with `.gz`); "none_original" has no personas, and so on. A number
-opens each line and starts at 1 again with each dialogue:
+`personachat.persona` chooses among the files. The default "self_original" reads
+train_self_original.txt, valid_self_original.txt and test_self_original.txt (or the same
+with `.gz`), "none_original" reads files without personas, and so on. Each line begins
+with a number, which starts at 1 again with each dialogue:
 
   1 your persona: i like to ski .
   2 hi , how are you ?<TAB>great , just back from the slopes .<TAB><TAB>a|b|c
   3 lucky you .<TAB>where do you live ?<TAB><TAB>a|b|c
 
-Each reply is an example; candidates (a|b|c) are for ranking and not read. The
+Each reply is an example. The candidates (a|b|c) are for ranking, and are not read. The
 third line above becomes
 
   personachat utterance: lucky you . persona: i like to ski .
     history: great , just back from the slopes . | hi , how are you ?
 
-on one line. The newest comes first, since a sequence that is too long is cut at
-its end. `personachat.history` is how many utterances before the last one are
-kept, all by default.
+on one line. The newest utterance comes first, because a sequence that is too long is
+cut at its end. `personachat.history` is the number of utterances before the last one
+that are kept; by default all are.
 
 The paper (section 4.1) does not say what its inputs are. Tensor2Tensor's
-DialogPersonachat16k trains on the last utterance alone, as do the persona
-"none_original_no_cands" and history 0, but on the replies of both speakers.
+DialogPersonachat16k has only the last utterance as input, and trains on the replies of
+both speakers. The persona "none_original_no_cands" with history 0 gives the same
+inputs, but only the replies of one speaker.
 """
 
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ def _chosen(directory=None, persona="self_original", history=None):
 
 
 def _files(split):
-  """Returns (what names the file, [its path])."""
+  """Returns (the parameter or variable that names the folder, [the file's path])."""
   directory, persona, _ = _chosen()
   origin, folders = text_source.chosen_globs(
       f"{_PARAMETER}.directory", _VARIABLE, directory)
@@ -104,7 +105,7 @@ def parse(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
       raise lines.error("the utterance or the reply is empty; a line needs a "
                         "number, a space, an utterance, a tab and a reply.")
     else:
-      said.append(columns[0])  # ParlAI lets a line without reply be context.
+      said.append(columns[0])  # In ParlAI, a line without a reply is context.
       if len(columns) > 1:
         found = True
         yield _inputs(said, personas), columns[1]
@@ -144,13 +145,13 @@ def _inputs(said, personas):
 
 def _postprocess(text, is_target=False, **unused_kwargs):
   """Returns a reply on one line, with single spaces between words."""
-  if is_target:  # Known before the hours of decoding, unlike predictions.
+  if is_target:  # Targets are known before the hours of decoding.
     dialogue_metrics.check()
   return " ".join(text.split())
 
 
 class DialogueFiles(text_source.FilesDataSource):
-  """Replies. A dialogue spans lines, which needs Python."""
+  """The files with dialogues. Python reads them, since a dialogue spans lines."""
 
   def files(self, split: str) -> tuple[str, Sequence[str]]:
     return _files(split)

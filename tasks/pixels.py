@@ -1,8 +1,8 @@
 """Grey pictures as sequences of pixels, for classifiers.
 
-A pixel of the value v, from 0 to 255, is the id v + 1, row by row from the top: 0 is
-padding. (Long Range Arena has no such shift: black pixels there are padding, which
-its dot products do not see.)
+A pixel of value v, from 0 to 255, has the id v + 1, because 0 is padding. Pixels come
+row by row from the top. (Long Range Arena does not shift the values. Its black pixels
+are padding, which its dot products do not see.)
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from t5.data import postprocessors
 from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 
-SIDE = 32  # Of the pictures of Long Range Arena.
+SIDE = 32  # The width and the height of Long Range Arena's pictures.
 VALUES = 256
 
 
@@ -26,7 +26,7 @@ def ids(picture: tf.Tensor) -> tf.Tensor:
   """Returns the ids of a picture's pixels, <int32>[length=1024].
 
   Args:
-    picture: <uint8>[height=32, width=32, 1 or 3], of which 3 are made grey.
+    picture: <uint8>[height=32, width=32, 1 or 3]; 3 channels are made grey.
   """
   grey = tf.image.rgb_to_grayscale(picture) if picture.shape[-1] == 3 else picture
   return tf.reshape(tf.cast(grey, tf.int32), [SIDE * SIDE]) + 1
@@ -36,9 +36,9 @@ def check_size(name: str, height: int | None, width: int | None) -> None:
   """Raises a ValueError if a picture has another size.
 
   Args:
-    name: what has the picture, for the message.
-    height: of the picture; None if it is not known.
-    width: likewise.
+    name: the name of the picture, for the message.
+    height: the height of the picture; None if it is not known.
+    width: the width of the picture; None if it is not known.
   """
   if {height, width} - {SIDE, None}:
     raise checks.Error(f"{name} is of {height} x {width} pixels, but {SIDE} x {SIDE} "
@@ -51,7 +51,7 @@ def add(name: str, source: seqio.DataSource,
   """Registers a task.
 
   Args:
-    name: of the task.
+    name: the name of the task.
     source: a data source.
     read: a preprocessor that gives {"inputs": <int32>[length=1024], "targets": the
       name of a class}.

@@ -1,11 +1,11 @@
 """Texts from rows with named fields: JSON lines, CSV with a header, and Parquet.
 
-A template says which text of a row is meant: the key of a field, or a text with keys
-in braces, as T5's prefixes:
+A template says how to make a text from a row. It is the key of a field, or a text with
+keys in braces, as in T5's prefixes:
 
   "sentence"        "mnli premise: {premise} hypothesis: {hypothesis}"
 
-A key may lead into an object, as "translation.en".
+A key may name a field of an object in a field, as in "translation.en".
 """
 
 from collections.abc import Iterator
@@ -36,22 +36,23 @@ def has_fields(path: str) -> bool:
 
 
 class Template:
-  """Makes a text of a row.
+  """Makes a text from a row.
 
   Attributes:
-    keys: of the fields that it reads, in their order.
+    keys: the keys of the fields that the template reads, in their order.
   """
 
   def __init__(self, parameter: str, template: str, numbers: bool = False) -> None:
     """Reads a template.
 
     Args:
-      parameter: what gives it, for messages.
+      parameter: the name of the parameter that gives the template, for messages.
       template: a key, or a text with keys in braces.
-      numbers: whether a whole number is a text, too; within braces it always is.
+      numbers: whether a key alone may also name a whole number. A key in braces always
+        may.
 
     Raises:
-      ValueError: it is none.
+      ValueError: `template` is not a template.
     """
     if not (template and isinstance(template, str)):
       raise checks.Error(
@@ -63,7 +64,7 @@ class Template:
     self.keys = tuple(key for _, key in self._parts if key is not None)
 
   def text(self, row: Any) -> str | None:
-    """Returns the text of a row; None where a field is missing or no text."""
+    """Returns the text of a row; None if a field is missing or is not a text."""
     made = []
     for before, key in self._parts:
       value = "" if key is None else self._value(row, key)
@@ -75,7 +76,7 @@ class Template:
   def _value(self, row, key):
     value = _field(row, key)
     if isinstance(value, int) and self._numbers:
-      return str(int(value))  # Of True: 1.
+      return str(int(value))  # True becomes 1.
     return value if isinstance(value, str) else None
 
 
@@ -95,7 +96,7 @@ def _parts(parameter, template):
 
 
 def _field(row, key):
-  """Returns what a key, or one in an object in an object, leads to; or None."""
+  """Returns the value of a key, which may be in nested objects; or None."""
   if not isinstance(row, Mapping):
     return None
   if key in row or "." not in key:
@@ -111,10 +112,11 @@ def texts(lines: lines_lib.Lines, templates: Sequence[Template],
   Args:
     lines: a file whose name `has_fields`.
     templates: a sequence of `Template`.
-    remedy: what else to do where a row has not the fields, a sentence.
+    remedy: a sentence for the message if a row lacks the fields.
 
   Raises:
-    ValueError: a row has not the fields, or is none, with its number.
+    ValueError: a row lacks the fields, or is not a valid row. The message has its
+      number.
   """
   keys = list(dict.fromkeys(key for each in templates for key in each.keys))
   found = False
@@ -146,7 +148,7 @@ def has_keys(path: str, keys: Sequence[str]) -> bool:
 
 
 def _rows(lines, keys):
-  """Yields (a row, a function that returns it as a message shows it)."""
+  """Yields (a row, a function that returns the row's text for a message)."""
   if lines.path.endswith(_PARQUET):
     rows = _parquet_rows(lines, keys)
   elif json_lines.is_json(lines.path):
@@ -211,7 +213,7 @@ def _parquet_rows(lines, keys):
 
 
 def _opened(path, pyarrow):
-  """Returns what pyarrow reads a file from: of a local one not all at once."""
+  """Returns a source for pyarrow, which loads only a remote file as a whole."""
   if os.path.exists(path):
     return path
   with tf.io.gfile.GFile(path, "rb") as f:
@@ -219,7 +221,7 @@ def _opened(path, pyarrow):
 
 
 def _check_columns(error, columns, keys):
-  """Raises what `error` makes of a message, if there is no column for a key."""
+  """Raises `error(message)` if a key has no column, or two columns."""
   for key in keys:
     if key not in columns and key.partition(".")[0] not in columns:
       raise error(f"there is no column {key!r}, but "

@@ -1,6 +1,7 @@
-"""T5's objective of pre-training: spans of a text are taken out and predicted.
+"""T5's pre-training objective: the model predicts spans that were removed from a text.
 
-Gin binds how much is taken out, and in how long pieces; the defaults are T5's:
+Gin binds the share of the tokens to remove, and the mean length of the spans. The
+defaults are T5's:
 
   synthesizer_mtf.tasks.span_corruption.noise_density = 0.15
   synthesizer_mtf.tasks.span_corruption.mean_noise_span_length = 3.0
@@ -17,8 +18,8 @@ import tensorflow.compat.v2 as tf
 
 _NAME = "synthesizer_mtf.tasks.span_corruption"
 
-# T5 numbers sentinels from the last id of a vocabulary down, whether or not that
-# many ids are sentinels. With so large a vocabulary none of them is a word.
+# T5 numbers sentinels from the last id of a vocabulary down, even if the vocabulary has
+# fewer sentinels. With a vocabulary of this size, none of these ids is a word.
 _LAST = 2 ** 30
 _FAR = seqio.Feature(seqio.PassThroughVocabulary(_LAST + 1))
 
@@ -29,14 +30,14 @@ def span_corruption(
     output_features: Mapping[str, seqio.Feature], noise_density: float = 0.15,
     mean_noise_span_length: float = 3.0,
 ) -> tf.data.Dataset:
-  """T5's `span_corruption`, with sentinels that are no words.
+  """Applies T5's `span_corruption`, with sentinels that are never words.
 
   Args:
     dataset: a tf.data.Dataset of "targets", <int32>[length], documents.
-    sequence_length: of "inputs" and "targets".
-    output_features: of both, with a `TaskVocabulary`.
-    noise_density: the share of the tokens that is taken out.
-    mean_noise_span_length: how many tokens a span has on average.
+    sequence_length: the lengths of "inputs" and "targets".
+    output_features: the features of both, with a `TaskVocabulary`.
+    noise_density: the share of the tokens to remove.
+    mean_noise_span_length: the number of tokens of a span on average.
 
   Returns:
     a tf.data.Dataset of "inputs" and "targets", <int32>[length].
@@ -74,12 +75,12 @@ def span_corruption(
 
 def sentinels_needed(inputs_length: int, noise_density: float,
                      mean_noise_span_length: float) -> int:
-  """Returns how many spans T5 takes out of a text for inputs of this length."""
+  """Returns how many spans T5 removes from a text for inputs of this length."""
   tokens, _ = preprocessors.random_spans_helper(
       inputs_length=inputs_length, noise_density=noise_density,
       mean_noise_span_length=mean_noise_span_length,
       extra_tokens_per_span_inputs=1, extra_tokens_per_span_targets=1)
-  # As T5 rounds them, in float32 and to even.
+  # T5 rounds in float32, and halves to even.
   noise = np.clip(np.round(np.float32(tokens) * np.float32(noise_density)),
                   1, max(tokens, 2) - 1)
   return max(1, int(np.round(noise / np.float32(mean_noise_span_length))))

@@ -31,8 +31,8 @@ from typing import Any
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.command import messages
-from synthesizer_mtf.tasks import glue  # noqa: F401 (it registers)
-from synthesizer_mtf.tasks import super_glue  # noqa: F401 (it registers)
+from synthesizer_mtf.tasks import glue  # noqa: F401 (registers tasks)
+from synthesizer_mtf.tasks import super_glue  # noqa: F401 (registers tasks)
 import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
 import tqdm
@@ -49,7 +49,7 @@ FILES = {**{f"synth_glue_{name}": f"{file}.tsv" for name, file in _GLUE.items()}
          **{f"synth_super_glue_{name}": f"{file}.jsonl"
             for name, file in _SUPER_GLUE.items()}}
 
-# What stands for the classes, where it is not their numbers.
+# The words for classes in the files, for tasks whose files do not have their numbers.
 _TRUTH = {"boolq": ("false", "true"), "wic": ("false", "true"),
           "wsc": ("False", "True")}
 _NAMED = ("mnli_matched", "mnli_mismatched", "qnli", "rte", "cb", "ax", "axb", "axg")
@@ -58,13 +58,13 @@ _PREDICTIONS = re.compile(r"(synth_\w+)_(\d+)_predictions")
 
 def lines(task: str, rows: Sequence[Mapping[str, Any]], predictions: Sequence[Any],
           ) -> tuple[list[str], int]:
-  """The lines of a task's file, and how many predictions were no label.
+  """Returns the lines of a task's file, and the number of predictions without a label.
 
   Args:
     task: a key of FILES.
     rows: the examples of the split, in order, with their `idx`.
-    predictions: as many, as the task's `postprocess_fn` returns them; -1 for what
-      is no label, in whose place the first label is written.
+    predictions: one for each example, as the task's `postprocess_fn` returns it. -1 is
+      a prediction without a label, for which the first label is written.
 
   Raises:
     ValueError: there are more or fewer predictions than examples.
@@ -118,14 +118,14 @@ def _multirc(rows, labels):
 
 
 def find(folder: str, step: int | None) -> tuple[int, dict[str, str]]:
-  """The step, and the files of predictions by their tasks.
+  """Returns the step, and a dict from tasks to their files of predictions.
 
   Args:
     folder: MODEL_DIR/test_eval.
-    step: of the checkpoint; None for the last.
+    step: the step of the checkpoint; None for the last.
 
   Raises:
-    ValueError: there are none of a task in FILES, or of this step.
+    ValueError: there are no predictions for a task in FILES, or none of this step.
   """
   found = {}
   for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
@@ -149,7 +149,7 @@ def _read(path: str) -> list[Any]:
 
 
 def _rows(task: str, split: str) -> list[dict[str, Any]]:
-  # The lengths do not matter; what is cut is not read here.
+  # The lengths do not matter, because this function reads no feature that is cut.
   data = seqio.TaskRegistry.get(task).get_dataset(
       {"inputs": 8, "targets": 8}, split, shuffle=False)
   keys = [key for key in data.element_spec if key.startswith("idx")]
@@ -157,7 +157,7 @@ def _rows(task: str, split: str) -> list[dict[str, Any]]:
 
 
 def _write(path: str, content: Iterable[str]) -> None:
-  """Writes a file whole or not at all."""
+  """Writes a file as a whole or not at all."""
   with tf.io.gfile.GFile(f"{path}.unfinished", "w") as f:
     f.write("\n".join(content) + "\n")
   tf.io.gfile.rename(f"{path}.unfinished", path, overwrite=True)

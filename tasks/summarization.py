@@ -1,4 +1,4 @@
-"""Summaries of CNN and Daily Mail articles (Table 3), and of the BBC's: XSum.
+"""Summaries of CNN and Daily Mail articles (Table 3), and of the BBC's articles: XSum.
 
 XSum (arXiv:1808.08745) is a column of Narang et al. 2021 (arXiv:2102.11972).
 """
@@ -12,11 +12,11 @@ from t5.evaluation import metrics
 
 
 def rouge(targets: list[str], predictions: list[str]) -> dict[str, float]:
-  """Returns T5's ROUGE-1, 2, L and Lsum, the same each time.
+  """Returns T5's ROUGE-1, 2, L and Lsum, computed with a fixed seed.
 
-  They are medians of means of examples that are drawn a thousand times, without a
-  seed in T5, and two evaluations of the same predictions differed in the second
-  digit.
+  T5 draws examples a thousand times, takes the mean of each sample, and returns the
+  median of these means. It does not fix the seed, so two evaluations of the same
+  predictions differed in the second digit.
 
   Args:
     targets: a list of strings.
@@ -35,8 +35,8 @@ def rouge(targets: list[str], predictions: list[str]) -> dict[str, float]:
     np.random.set_state(state)
 
 
-# T5's task reports rougeLsum, which compares line by line; the papers before it
-# report ROUGE-L of the whole summary. Both are here.
+# T5's task reports rougeLsum, which compares line by line. Earlier papers report
+# ROUGE-L of the whole summary. This task reports both.
 text_to_text.add(
     "synth_cnn_dailymail",
     "cnn_dailymail:3.4.0",

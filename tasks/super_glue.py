@@ -1,9 +1,9 @@
 """SuperGLUE as text, word for word as T5's tasks have it.
 
-WSC is T5's simplified one: the model writes the noun that a pronoun stands for.
-It trains on the rows whose noun is the right one, and on the Definite Pronoun
-Resolution data set. The diagnostic sets `axb` and `axg` are in `synth_super_glue_test`,
-which has all whose predictions the server of SuperGLUE wants.
+WSC is T5's simplified version: the model writes the noun that a pronoun stands for. It
+trains on the rows whose noun is the right one, and on the Definite Pronoun Resolution
+data set. `synth_super_glue_test` has all sets whose predictions SuperGLUE's server
+expects, the diagnostic sets `axb` and `axg` included.
 """
 
 from typing import Any
@@ -73,7 +73,7 @@ for _name in ("boolq", "cb", "copa", "multirc", "record", "rte", "wic", "axb", "
 
 seqio.MixtureRegistry.add("synth_super_glue", list(WEIGHTS.items()))
 
-# To be evaluated, not to be trained on.
+# This mixture is for evaluation, not for training.
 seqio.MixtureRegistry.add(
     "synth_super_glue_test",
     [name for name in WEIGHTS if name != "synth_dpr"]

@@ -1,4 +1,4 @@
-"""seqio's task, with checks of what it reads."""
+"""A seqio task that checks the data that it reads."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Task(seqio.Task):
   def __init__(self, name: str, *args: Any,
                preprocessors: Sequence[Callable[..., tf.data.Dataset]] = (),
                **kwargs: Any) -> None:
-    """As `seqio.Task`; what counts cut examples is told the name."""
+    """Makes a `seqio.Task`; passes its name to `cut_examples.report`."""
     super().__init__(name, *args, preprocessors=[
         functools.partial(cut_examples.report, task=name)
         if getattr(step, "func", step) is cut_examples.report else step
@@ -56,7 +56,7 @@ class Task(seqio.Task):
       shuffle_buffer_size: int | None = None, seed: int | None = None,
       try_in_mem_cache: bool = True, **kwargs: Any,
   ) -> tf.data.Dataset:
-    """As `seqio.Task.get_dataset`.
+    """Returns a dataset, as `seqio.Task.get_dataset` does.
 
     Raises:
       ValueError: there is no such split.

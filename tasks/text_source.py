@@ -1,7 +1,7 @@
 """A seqio source of the user's own files, checked before they are used.
 
 Files may be gzip-compressed (`.gz`) and are named by globs. Every file is read
-once before training starts: a bad line stops the run with its file and number,
+once before training starts. For a bad line the run stops and names file and line,
 and the log gives the counts. Blank lines are skipped and counted.
 """
 
@@ -23,24 +23,23 @@ import tensorflow.compat.v2 as tf
 
 Lines = lines_lib.Lines
 
-_BLANK = r"[\s\v\p{Z}\x{1c}-\x{1f}\x{85}]*"  # What str.isspace() is true for.
+_BLANK = r"[\s\v\p{Z}\x{1c}-\x{1f}\x{85}]*"  # The characters of str.isspace().
 _SHUFFLE_BYTES = 512 << 20
-_OVERHEAD_BYTES = 250  # Of an example in TensorFlow's buffer.
-_BLOCK = 1024  # Lines at a time: TensorFlow takes as long for one alone.
+_OVERHEAD_BYTES = 250  # The overhead of an example in TensorFlow's buffer.
+_BLOCK = 1024  # Lines at a time. TensorFlow takes as long for a single line.
 
 
 class _Checked(NamedTuple):
-  """What reading all of a file has told."""
+  """The counts from reading a whole file."""
   examples: int
   bytes: int
-  odd_gzip: bool
 
 
 class FilesDataSource(seqio.FileDataSource):
   """Examples from the lines of files that gin or the environment names.
 
-  A format is a subclass. Without `read` Python reads all of its files, in the process
-  of the trainer.
+  Each format is a subclass. If a subclass does not override `read`, Python reads all of
+  its files, in the process of the trainer.
 
   Attributes:
     features: the names of the strings that make an example.
@@ -57,10 +56,10 @@ class FilesDataSource(seqio.FileDataSource):
         performs_internal_shuffling=True)
 
   def files(self, split: str) -> tuple[str, Sequence[str]]:
-    """Returns (what names the files of a split, globs).
+    """Returns (the parameter or variable, the globs) that name a split's files.
 
     Raises:
-      ValueError: nothing does.
+      ValueError: nothing names the files.
     """
     raise NotImplementedError
 
@@ -68,12 +67,12 @@ class FilesDataSource(seqio.FileDataSource):
     """Yields the examples of a file.
 
     Raises:
-      ValueError: made by `lines.error`, for a bad line.
+      ValueError: a line is bad. `lines.error` makes the exception.
     """
     raise NotImplementedError
 
   def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
-    """Reads the same examples by TensorFlow alone, as hosts of a pod do.
+    """Reads the same examples with TensorFlow alone, as hosts of a pod do.
 
     Args:
       paths: <string>[files].
@@ -89,7 +88,7 @@ class FilesDataSource(seqio.FileDataSource):
     return True
 
   def made_with(self) -> dict[str, Any]:
-    """What else examples depend on, for caches to be compared with."""
+    """Returns what else the examples depend on, for the record of a cache."""
     return {}
 
   def scoped(self, scope: str) -> "FilesDataSource":
@@ -103,7 +102,7 @@ class FilesDataSource(seqio.FileDataSource):
 
   @property
   def splits(self) -> Sequence[str]:
-    """Those whose files are named; all, where none are."""
+    """The splits whose files are named, or all splits if no files are named."""
     return [split for split in self._splits if self._is_named(split)] or self._splits
 
   def check_split(self, split: str) -> None:
@@ -112,7 +111,7 @@ class FilesDataSource(seqio.FileDataSource):
       self.files(split)
 
   def list_shards(self, split: str) -> list[str]:
-    """Returns the paths of a split's files, sorted, all of them checked."""
+    """Returns the sorted paths of a split's files, after checking all of them."""
     paths = self._paths(split)
     examples = sum(self._check(path).examples for path in paths)
     logging.info("%s: %d examples in %d files.", split, examples, len(paths))
@@ -127,11 +126,11 @@ class FilesDataSource(seqio.FileDataSource):
   ) -> tf.data.Dataset:
     """Returns a tf.data.Dataset of dicts from feature to <string>[].
 
-    Shuffled, each pass has each example once, in an order of its own. What the
-    seed is decides the order of all passes.
+    With `shuffle`, each pass has each example once, in an order of its own. The seed
+    decides the order of all passes.
     """
     paths = self.list_shards(split)
-    in_python = [self._is_for_python(path) for path in paths]
+    in_python = [self.needs_python(path) for path in paths]
     files = tf.data.Dataset.from_tensor_slices((paths, in_python))
     if shard_info:
       files = files.shard(shard_info.num_shards, shard_info.index)
@@ -148,7 +147,7 @@ class FilesDataSource(seqio.FileDataSource):
         num_parallel_calls=tf.data.AUTOTUNE)
 
   def _buffer_size(self, split, paths):
-    """Returns how many examples to draw the next one from: all that memory takes."""
+    """Returns the number of examples in the shuffle buffer: all, if memory allows."""
     checked = [self._check(path) for path in paths]
     examples = sum(each.examples for each in checked)
     size = sum(each.bytes for each in checked) + examples * _OVERHEAD_BYTES
@@ -170,11 +169,11 @@ class FilesDataSource(seqio.FileDataSource):
     return True
 
   def _paths(self, split):
-    """Returns the sorted paths of a split's files, which all exist."""
+    """Returns the sorted paths of a split's files, all of which exist."""
     return find_files(*self.files(split))
 
   def _check(self, path):
-    """Returns a `_Checked` of a file, having read all of it once."""
+    """Returns a `_Checked` of a file, which is read as a whole only once."""
     stat = tf.io.gfile.stat(path)
     key = (path, stat.length, stat.mtime_nsec)
     if key not in self._checked:
@@ -189,10 +188,7 @@ class FilesDataSource(seqio.FileDataSource):
       examples, characters = examples + 1, characters + sum(map(len, example))
     logging.info("%s: %d examples, %d blank lines skipped, longest line %d "
                  "characters.", path, examples, lines.blank, lines.longest)
-    return _Checked(examples, max(lines.bytes, characters), lines.odd_gzip)
-
-  def _is_for_python(self, path):
-    return self.needs_python(path) or self._check(path).odd_gzip
+    return _Checked(examples, max(lines.bytes, characters))
 
   def _file_reader(self, in_python, block):
     """Returns a function from (path, whether Python reads it) to a Dataset."""
@@ -209,7 +205,7 @@ class FilesDataSource(seqio.FileDataSource):
 
   @tf.autograph.experimental.do_not_convert
   def _read_in_python(self, paths, block):
-    """Reads by what has checked the files, in the process of the trainer only.
+    """Reads files with the code that has checked them, in the trainer's process only.
 
     Where hosts of a pod read the data, cache the task first
     (`seqio_cache_tasks`).
@@ -234,7 +230,7 @@ class FilesDataSource(seqio.FileDataSource):
 
 
 def read_lines(paths: tf.Tensor, block: int) -> tf.data.Dataset:
-  """Reads what `Lines` yields, in TensorFlow alone.
+  """Reads the lines that `Lines` yields, with TensorFlow alone.
 
   Args:
     paths: <string>[files], whose gzip members, if any, are not empty.
@@ -259,11 +255,11 @@ def find_files(origin: str, globs: Iterable[str]) -> list[str]:
   """Returns the sorted paths of all files that match.
 
   Args:
-    origin: what names the globs, for the message.
+    origin: the parameter or variable that gives the globs, for the message.
     globs: an iterable of strings.
 
   Raises:
-    ValueError: a glob matches no file, or a folder.
+    ValueError: a glob matches no file, or matches a folder.
   """
   paths = set()
   for pattern in globs:
@@ -284,7 +280,7 @@ def find_files(origin: str, globs: Iterable[str]) -> list[str]:
 
 
 def _matches(pattern):
-  """Returns the files of a glob, or the file that has it as its name."""
+  """Returns the files that match a glob, or the file with exactly this name."""
   try:
     if tf.io.gfile.exists(pattern):
       return [pattern]
@@ -296,7 +292,7 @@ def _matches(pattern):
 def chosen_globs(
     parameter: str, variable: str, value: str | Sequence[str] | None,
 ) -> tuple[str, Sequence[str]]:
-  """Returns (what names the files, a list of globs).
+  """Returns (the parameter or variable that names the files, a list of globs).
 
   Args:
     parameter: the name of the gin parameter.

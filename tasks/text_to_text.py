@@ -1,4 +1,4 @@
-"""How a TFDS data set becomes a task with inputs and targets."""
+"""Makes a task with inputs and targets from a TFDS data set."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,17 +18,17 @@ def add(
     postprocess_fn: Callable[..., Any] | None = None,
     source_cls: type[seqio.TfdsDataSource] = tfds_source.PreparedDataSource,
 ) -> None:
-  """Registers a task whose steps are those of T5's supervised tasks.
+  """Registers a task with the preprocessing steps of T5's supervised tasks.
 
-  Inputs and targets that are too long are cut, and end in an end of sequence.
+  Inputs and targets are cut if they are too long. They end in an end of sequence.
 
   Args:
-    name: of the task.
-    tfds_name: of the data set, with its configuration and version.
+    name: the name of the task.
+    tfds_name: the name of the data set, with its configuration and version.
     preprocessor: a function from a tf.data.Dataset of the data set's features
       to one of strings, "inputs" and "targets".
     metric_fns: a list of functions from (targets, predictions) to a dict.
-    postprocess_fn: what makes targets and predictions of decoded strings.
+    postprocess_fn: a function from decoded strings to targets and predictions.
     source_cls: a class of sources, called with `tfds_name`.
   """
   task.add(

@@ -1,7 +1,7 @@
-"""Data sets of TFDS, read without asking the network for what is at hand.
+"""TFDS data sets, read without the network if they are already prepared.
 
-Gin names others in the place of those that the tasks read by default, with a star
-for what may stay:
+Gin may replace the data sets that the tasks read by default. A star stands for a part
+of the name that stays the same:
 
   synthesizer_mtf.tasks.tfds.names = {"c4/en:3.1.0": "c4/realnewslike:3.1.0",
                                       "glue/*:2.0.0": "glue/*:1.0.0"}
@@ -49,10 +49,10 @@ def _chosen_name(default, names=None):
 class PreparedDataSource(seqio.TfdsDataSource):
   """A `seqio.TfdsDataSource` that stays off the network where it can.
 
-  seqio's own looks into TFDS's bucket in cloud storage each time it reads, even
-  for a data set that lies prepared in the directory of `--t5_tfds_data_dir`.
-  This one prepares what is missing, and reads what is there. Where preparing
-  fails, as it does without a network, the error says what to do.
+  seqio's own source looks into TFDS's bucket in cloud storage each time it reads, even
+  if the data set lies prepared in the directory of `--t5_tfds_data_dir`. This source
+  reads a prepared data set, and prepares a missing one. If preparing fails, as it does
+  without a network, the error says what to do.
   """
 
   def __init__(self, tfds_name: str,
@@ -95,7 +95,7 @@ class PreparedDataSource(seqio.TfdsDataSource):
 
   def list_shards(self, split: str) -> Sequence[str]:
     self._prepare()
-    # seqio's remembers those of the data set that was chosen first.
+    # seqio's cached method keeps the shards of the data set that was chosen first.
     return seqio.TfdsDataSource.list_shards.__wrapped__(self, split)
 
   def made_with(self) -> dict[str, str]:
@@ -115,7 +115,7 @@ class PreparedDataSource(seqio.TfdsDataSource):
         size or "of a size that TFDS does not tell")
     try:
       builder.download_and_prepare()
-    except Exception as error:  # Builders raise what their servers make of it.
+    except Exception as error:  # Builders raise many kinds of exceptions.
       name = self.tfds_dataset.name
       folder = self.tfds_dataset.data_dir or tfds.core.constants.DATA_DIR
       raise checks.Error(

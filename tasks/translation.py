@@ -15,12 +15,12 @@ _tokenize = Tokenizer13a()
 def tokenized_bleu(
     targets: list[str], predictions: list[str],
 ) -> dict[str, float]:
-  """BLEU of tokens with compounds split at hyphens, as the baseline's is.
+  """Returns BLEU of tokens with compounds split at hyphens, as the baseline's is.
 
-  The paper's Table 2 quotes 27.30 of Vaswani et al. (2017), who compare tokens
-  of a file where "data-driven" is "data ##AT##-##AT## driven". That script
-  calls Moses' tokenizer; here it is sacrebleu's 13a. Numbers that are to be
-  compared with other work today are those of `metrics.bleu`.
+  The paper's Table 2 quotes 27.30 from Vaswani et al. (2017), who compare tokens of a
+  file where "data-driven" is "data ##AT##-##AT## driven". Their script calls Moses'
+  tokenizer. This function calls sacrebleu's 13a. For comparisons with other work today,
+  use `metrics.bleu`.
 
   Args:
     targets: a list of strings.

@@ -8,21 +8,21 @@ or in the environment, which the gin file overrides:
 
   SYNTHESIZER_MTF_VOCAB=/path/of/spm.model
 
-or neither, for T5's own vocabulary, which lies in cloud storage. One of one's
-own is made by `python -m synthesizer_mtf.tools.train_vocabulary`. "bytes" in the
-place of a path is ByT5's vocabulary, seqio's `ByteVocabulary`.
+If neither names a model, the tasks use T5's own vocabulary, which lies in cloud
+storage. `python -m synthesizer_mtf.tools.train_vocabulary` makes a vocabulary of your
+own. "bytes" in place of a path is ByT5's vocabulary, seqio's `ByteVocabulary`.
 
-Sentinels, which stand for the spans that span corruption takes out, are 100 ids
-after the pieces, as T5's, the first one last; or those that the model has built
-in as pieces <extra_id_0>, <extra_id_1>, ...; bytes have none, and the last 100 stand
-for spans, as in ByT5. Where a text needs more, they take the
-places up to the next multiple of 128, which Mesh's tables have and nothing else
-uses: 28 with T5's 32,000 pieces. For more, make the vocabulary and so the model
-larger:
+Sentinels stand for the spans that span corruption removes. As in T5, they are 100 ids
+after the pieces, and the first sentinel has the last id. If the model has the pieces
+<extra_id_0>, <extra_id_1>, ..., these are the sentinels instead. The byte vocabulary
+has no sentinels; as in ByT5, its last 100 ids stand for spans. If a text needs more
+sentinels, it takes the ids up to the next multiple of 128, which Mesh's tables have and
+nothing else uses: 28 ids with T5's 32,000 pieces. For still more sentinels, make the
+vocabulary larger, and with it the model:
 
   synthesizer_mtf.tasks.vocabulary.extra_ids = 256
 
-The first 100 keep their ids.
+The first 100 sentinels keep their ids.
 """
 
 import functools
@@ -48,13 +48,13 @@ EXTRA_IDS_PARAMETER = "synthesizer_mtf.tasks.vocabulary.extra_ids"
 BYTES = "bytes"
 
 _SENTINEL = re.compile("\u2581?<extra_id_([0-9]+)>")
-# What Mesh rounds the size of its tables up to a multiple of, and its default.
+# Mesh rounds the size of its tables up to a multiple of this parameter; its default.
 _VOCAB_DIVISOR = ("transformer.Unitransformer.vocab_divisor", 128)
 
 
 @gin.configurable("vocabulary", module="synthesizer_mtf.tasks")
 def _chosen(sentencepiece_model=None, extra_ids=None):
-  """Returns (where the path is from, path, extra ids); gin passes the arguments."""
+  """Returns (what gives the path, path, extra ids); gin passes the arguments."""
   if extra_ids is not None and not checks.is_whole(extra_ids, 0):
     raise checks.Error(f"`{EXTRA_IDS_PARAMETER}` is {extra_ids!r} but must be a whole "
                        "number of at least 0; change it.")
@@ -76,9 +76,9 @@ class Pieces(seqio.SentencePieceVocabulary):
   """A SentencePiece model, with its sentinels.
 
   Attributes:
-    added: how many of these come after the model's own ids.
-    sentinels: the ids of <extra_id_0>, <extra_id_1>, ..., a list.
-    identity: tells this model from others, a string.
+    added: the number of sentinels after the model's own ids.
+    sentinels: a list of the ids of <extra_id_0>, <extra_id_1>, ...
+    identity: a string that differs between models.
   """
 
   def __init__(self, origin: str, path: str, extra_ids: int | None):
@@ -114,8 +114,8 @@ class Bytes(seqio.ByteVocabulary):
   """ByT5's vocabulary.
 
   Attributes:
-    sentinels: the ids that stand for spans, a list.
-    identity: tells this vocabulary from others, a string.
+    sentinels: a list of the ids that stand for spans.
+    identity: a string that differs between vocabularies.
   """
 
   def __init__(self, extra_ids: int | None):
@@ -195,13 +195,13 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
     return chosen()._decode_tf(ids)
 
   def identity(self) -> str:
-    """Returns what tells the ids of this vocabulary from those of others."""
+    """Returns a string that vocabularies share only if they have the same ids."""
     return chosen().identity
 
   def sentinel_ids(self) -> list[int]:
     """Returns the ids that may stand for spans, in the order of their use.
 
-    After those that have names come the ids that are left in Mesh's tables.
+    The named sentinels come first, and then the unused ids of Mesh's tables.
     """
     divisor = gin_files.bound(*_VOCAB_DIVISOR)
     size = self.vocab_size
@@ -218,7 +218,7 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
 
 
 def features() -> dict[str, seqio.Feature]:
-  """Returns the features of a task with inputs and targets, as T5's are."""
+  """Returns the features of a task with inputs and targets, as in T5."""
   return {
       "inputs": seqio.Feature(TaskVocabulary(), add_eos=True, required=False),
       "targets": seqio.Feature(TaskVocabulary(), add_eos=True),
@@ -230,10 +230,10 @@ def load(origin: str, path: str, extra_ids: int | None = None) -> seqio.Vocabula
   """Returns `Pieces` or `Bytes`.
 
   Args:
-    origin: what chose the path, for the message.
-    path: path of a SentencePiece model, and cloud storage counts; or "bytes".
-    extra_ids: how many sentinels there shall be; None for those that are built in
-      or, without any, T5's 100.
+    origin: the parameter or variable that gives the path, for the message.
+    path: the path of a SentencePiece model, which may lie in cloud storage; or "bytes".
+    extra_ids: the number of sentinels. None for those that the model has or, if it has
+      none, T5's 100.
 
   Raises:
     ValueError: the file is missing, or not a model, or not one that T5's
@@ -267,13 +267,13 @@ def _check_ids(origin, path, tokenizer):
 def _add_sentinels(model, which, extra_ids):
   """Adds pieces to a model; returns the ids of all sentinels.
 
-  The first 100 are numbered from the last one down, as seqio does it for T5, and
-  others up, so that no id depends on how many there are.
+  The first 100 are numbered downwards, as seqio does for T5, and the others upwards, so
+  that no id depends on the number of sentinels.
 
   Args:
     model: a `ModelProto`.
-    which: names the model in messages.
-    extra_ids: as that of `load`.
+    which: the name of the model in messages.
+    extra_ids: as in `load`.
   """
   found = {}
   for i, piece in enumerate(model.pieces):

@@ -1,8 +1,8 @@
 """WebQuestions without a text that has the answer (Berant et al. 2013).
 
-As in Roberts et al. (arXiv:2002.08910) the model has to know it: a "closed book". The
-last tenth of the training split is the validation. The first of the answers trains, and
-any of them is right.
+As in Roberts et al. (arXiv:2002.08910), the model has to know the answer ("closed
+book"). The last tenth of the training split is for validation. The target in training
+is the first answer of a question. In evaluation any of its answers is right.
 """
 
 import functools

@@ -8,7 +8,7 @@ class WordVocabulary(labels.LabelVocabulary):
   """Ids 1, 2, ... for words, in the order of the list; 0 for padding."""
 
   def identity(self) -> str:
-    """Returns what tells the ids of this vocabulary from those of others."""
+    """Returns a string that vocabularies share only if they have the same ids."""
     return f"words {' '.join(self.labels)}"
 
   def _encode(self, s):

@@ -8,7 +8,7 @@ from synthesizer_mtf import checks
 
 
 def positive(text: str) -> int:
-  """A whole number of at least 1."""
+  """Returns the whole number in a text; it must be at least 1."""
   number = _whole(text)
   if number < 1:
     raise argparse.ArgumentTypeError(f"{text} is not at least 1")
@@ -16,7 +16,7 @@ def positive(text: str) -> int:
 
 
 def not_negative(text: str) -> int:
-  """A whole number of at least 0."""
+  """Returns the whole number in a text; it must be at least 0."""
   number = _whole(text)
   if number < 0:
     raise argparse.ArgumentTypeError(f"{text} is below 0")
@@ -31,10 +31,10 @@ def _whole(text):
 
 
 def check_folders(*paths: str | None) -> None:
-  """Raises a ValueError before hours of work whose results cannot be written.
+  """Raises a ValueError if a file cannot be written, before hours of work.
 
   Args:
-    *paths: of files to write; None for those that nobody asked for.
+    *paths: the paths of the files to write; None for a file that nobody asked for.
   """
   for path in filter(None, paths):
     folder = os.path.dirname(path) or "."
@@ -47,7 +47,7 @@ def check_picture(path: str | None) -> None:
   """Raises a ValueError if matplotlib cannot write a picture of this name.
 
   Args:
-    path: of the picture; None where nobody asked for one.
+    path: the path of the picture; None if nobody asked for one.
   """
   kinds = FigureCanvasBase.get_supported_filetypes()
   if path and os.path.splitext(path)[1][1:].lower() not in kinds:

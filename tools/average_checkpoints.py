@@ -32,20 +32,20 @@ _CONFIG = "operative_config.gin"
 def average(model_dir: str, last: int, output: str) -> str:
   """Writes the mean of the last checkpoints.
 
-  It is computed in float64 and rounded once, to the variable's type. Variables that are
-  not floating-point, such as the step, come from the last checkpoint.
+  The mean is computed in float64 and rounded once, to the variable's type. Variables
+  that are not floating-point, such as the step, come from the last checkpoint.
 
   Args:
-    model_dir: where they are.
-    last: how many.
+    model_dir: the folder of the checkpoints.
+    last: the number of checkpoints to average.
     output: a folder that is new or empty.
 
   Returns:
     the path of the new checkpoint.
 
   Raises:
-    ValueError: there are too few, one is damaged or of another model, or the folder
-      holds something.
+    ValueError: there are too few checkpoints, one is damaged or of another model, or
+      the output folder is not empty.
   """
   paths = checkpoints.find(model_dir)[-last:]
   if len(paths) < last:

@@ -33,7 +33,7 @@ from synthesizer_mtf.tools.benchmarking import report
 import tensorflow.compat.v1 as tf
 import tqdm
 
-_TRACED = 3  # Rounds of `--breakdown`.
+_TRACED = 3  # The rounds that `--breakdown` traces.
 
 _SIZES = {
     "inputs": "tokens of the inputs",
@@ -55,15 +55,16 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
   """Measures rows with each configuration.
 
   Args:
-    rows: a list of `attentions.Row`. The reference, and with `SelfAttention` the
-      floor, which ratios and shares need, are added where they are missing.
+    rows: a list of `attentions.Row`. The reference, which ratios need, is added if it
+      is missing. So is the floor, which shares need, if the reference is
+      `SelfAttention`.
     configs: a list of `model.Configuration`.
-    rounds: a dict from the keys of `model.MEASURES` that are wanted to
-      (rounds of warm-up, rounds that count).
+    rounds: a dict from the wanted keys of `model.MEASURES` to (rounds of warm-up,
+      rounds that count).
     memory_repeats: processes per row that measure memory; 0 for none.
     traced: rounds of training that are traced, to split the time into parts.
-    decodings: (hypotheses of the search, examples at once) of what decodes.
-    reference: the name of the row that ratios of times are to.
+    decodings: pairs of (hypotheses of the search, examples at once) for decoding.
+    reference: the name of the row that other rows' times are compared with.
 
   Returns:
     a list of dicts, one for each row, configuration and measure.
@@ -92,14 +93,14 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
 
 
 def _variants(config, rounds, decodings):
-  """Yields (measure, configuration), that of decoding for each width and batch."""
+  """Yields (measure, configuration); for decoding, one for each width and batch."""
   for measure in rounds:
     for beam, batch in decodings if measure == "decode" else [(1, 16)]:
       yield measure, dataclasses.replace(config, beam=beam, decode_batch=batch)
 
 
 class Progress(tqdm.tqdm):
-  """A progress bar on standard error that also says what runs now."""
+  """A progress bar on standard error that also names the current run."""
 
   def __init__(self, title: str, total: int) -> None:
     super().__init__(desc=title, total=total, unit="run")

@@ -16,9 +16,9 @@ def write(folder: str, name: str,
   """Writes a checkpoint, and the file `checkpoint` that names it.
 
   Args:
-    folder: an existing one.
-    name: of the checkpoint, such as "model.ckpt-0".
-    variables: pairs of a name and its value, which are taken one at a time.
+    folder: an existing folder.
+    name: the name of the checkpoint, such as "model.ckpt-0".
+    variables: pairs of a name and a value, which are taken one at a time.
   """
   path = os.path.join(folder, name)
   parts, held = [], {}
@@ -29,7 +29,7 @@ def write(folder: str, name: str,
     held[variable] = value
   parts.append(_save(path, len(parts), held))
   with tf.Graph().as_default(), tf.Session() as session:
-    # This renames the data files and joins their indices.
+    # This operation renames the data files and joins their indices.
     session.run(tf.raw_ops.MergeV2Checkpoints(
         checkpoint_prefixes=parts, destination_prefix=path, delete_old_dirs=True))
   checkpoints.write_state(folder, [name])

@@ -17,21 +17,21 @@ from typing import Any
 
 import numpy as np
 import seqio
-import synthesizer_mtf  # noqa: F401 (it registers its tasks)
+import synthesizer_mtf  # noqa: F401 (registers its tasks)
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.inspection import plot
 from synthesizer_mtf.tools.inspection import reading
-from t5.data import mixtures  # noqa: F401 (it registers T5's)
+from t5.data import mixtures  # noqa: F401 (registers T5's tasks)
 import tqdm
 
 _SHOWN_IDS = 24
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """Reads the flags, prints what was found and writes it."""
+  """Reads the flags, and prints and writes the findings."""
   args = _parser().parse_args(argv)
   if args.t5_tfds_data_dir:
     seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
@@ -56,11 +56,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
-  """What was found, as lines to read.
+  """Returns the findings as lines of text.
 
   Args:
     found: what `reading.read` returns.
-    features: those of the task, with their vocabularies.
+    features: the features of the task, with their vocabularies.
   """
   lines = []
   for number, row in enumerate(found.examples, 1):
@@ -76,7 +76,7 @@ def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
 
 
 def _shown(title, ids, features, pretokenized, key=None):
-  """Lines with the text, the ids and what they decode to."""
+  """Returns lines with a text, its ids and the text that the ids decode to."""
   lines = [f"  {title}, {len(ids)} tokens"]
   if isinstance(pretokenized, bytes):
     lines.append(f"    text     {pretokenized.decode(errors='replace')!r}")
@@ -89,7 +89,7 @@ def _shown(title, ids, features, pretokenized, key=None):
 
 
 def rows(found: reading.Found) -> list[dict[str, Any]]:
-  """What was counted, as a dict for each feature, and for each rate."""
+  """Returns the counts: a dict for each feature, and one for each rate."""
   lines = []
   for key, sizes in found.tokens.items():
     lines.append({
@@ -112,7 +112,7 @@ def rows(found: reading.Found) -> list[dict[str, Any]]:
 
 
 def _table(found):
-  """Lines with the lengths of each feature."""
+  """Returns lines with the lengths of each feature."""
   cells = [["feature", "examples", "limit", "mean", "median", "longest", "uncut",
             "cut", "filled when packed"]]
   for row in rows(found):
@@ -130,7 +130,7 @@ def _table(found):
 
 
 def _of_rates(found):
-  """Lines with the rates of a mixture; none for a task."""
+  """Returns lines with the rates of a mixture; no lines for a task."""
   if len(found.rates) < 2:
     return []
   total = sum(rate for _, rate in found.rates) or 1

@@ -1,28 +1,29 @@
-"""Statistics over seeds: means, their spread, and tests.
+"""Statistics over seeds: means, their standard errors and intervals, and tests.
 
 Figures are a table with a column for each model and a row for each seed. Models with
-the same seed see the same data, so tests compare the paired differences.
+the same seed see the same data, so tests compare paired differences.
 """
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-# Of the intervals.
+# The confidence level of the intervals.
 CONFIDENCE = 0.95
-# Differences with a smaller p are significant.
+# Differences with a p below this level are significant.
 LEVEL = 0.05
 
 
 def estimates(figures: pd.DataFrame) -> pd.DataFrame:
-  """The estimate of each column.
+  """Returns the estimate of each column.
 
   Args:
-    figures: a column for each estimate, a row for each seed; NaN where it has none.
+    figures: a column for each estimate, a row for each seed; NaN for a missing figure.
 
   Returns:
-    a row for each column: "mean"; "sem", its standard error; "count", of seeds; and
-    "low" and "high", the ends of Student's interval. One seed has no error: NaN.
+    a row for each column: "mean"; "sem", the standard error of the mean; "count", the
+    number of seeds; and "low" and "high", the ends of Student's interval. With one seed
+    the error and the interval are NaN.
   """
   found = pd.DataFrame({name: getattr(figures, name)()
                         for name in ("mean", "sem", "count")})
@@ -31,39 +32,39 @@ def estimates(figures: pd.DataFrame) -> pd.DataFrame:
 
 
 def tested(differences: pd.DataFrame) -> pd.DataFrame:
-  """As `estimates`, with the test of whether each mean is 0.
+  """Returns `estimates` with a test of whether each mean is 0.
 
   Args:
     differences: a column for each comparison, a row for each seed.
 
   Returns:
-    `estimates` with "p", that of Student's test for pairs, corrected by Holm for how
-    many columns have more than one seed; NaN for the others.
+    `estimates` with "p", the p of Student's paired test, corrected by Holm for the
+    number of columns with more than one seed. Other columns have NaN.
   """
   found = estimates(differences)
-  t = (found["mean"] / found["sem"]).abs().fillna(0)  # All differences are zero.
+  t = (found["mean"] / found["sem"]).abs().fillna(0)  # 0 / 0: no difference.
   p = pd.Series(2 * stats.t.sf(t, found["count"] - 1), found.index)
   p = p[found["count"] > 1].sort_values()
   return found.assign(p=(p * np.arange(len(p), 0, -1)).cummax().clip(upper=1))
 
 
 def text(estimate: pd.Series, digits: int) -> str:
-  """The mean, and after "±" its standard error, if there is one.
+  """Returns the mean, and after "±" its standard error, if there is one.
 
   Args:
     estimate: a row of `estimates`.
-    digits: after the point.
+    digits: the number of digits after the point.
   """
   error = f" ± {estimate['sem']:.{digits}f}" if estimate["count"] > 1 else ""
   return f"{estimate['mean']:.{digits}f}{error}"
 
 
 def cells(difference: pd.Series, form: str) -> list[str]:
-  """A difference in a table: the mean, the interval, p, and a mark.
+  """Returns a difference as cells of a table: the mean, the interval, p, and a mark.
 
   Args:
     difference: a row of `tested`.
-    form: of the numbers, as "+.4g".
+    form: the format of the numbers, such as "+.4g".
   """
   mean, low, high = (f"{difference[name]:{form}}" for name in ("mean", "low", "high"))
   if difference["count"] == 1:
@@ -74,7 +75,7 @@ def cells(difference: pd.Series, form: str) -> list[str]:
 
 
 def note(differences: pd.DataFrame) -> str:
-  """The note below a table of differences."""
+  """Returns the note below a table of differences."""
   return (f"An interval is of its own difference. p is corrected for the number of "
           f"differences, {differences['p'].count()}, by Holm's method: where it is "
           f"below {LEVEL}, * says that the two are significantly different.")

@@ -50,7 +50,7 @@ _STAGES = 3  # building, lowering, counting
 _COMPILER_STAGES = 2  # lowering for the compiler, compiling
 _LEAST_REPLICATED_BYTES = 2**20
 
-# What the commands in gin/models/table4 bind.
+# The bindings of the commands in gin/models/table4.
 _TABLE_4_PARAMS = [
     "utils.run.sequence_length = {'inputs': 512, 'targets': 114}",
     "utils.run.batch_size = ('tokens_per_batch', 65536)",
@@ -58,7 +58,7 @@ _TABLE_4_PARAMS = [
 
 
 class Variant:
-  """A model to plan: its name, gin files and bindings, and row of the paper."""
+  """A model to plan: its name, gin files, bindings, and its row in the paper."""
 
   def __init__(self, name: str, files: Iterable[str], params: Iterable[str],
                paper: str | None = None, attention: str | None = None) -> None:
@@ -66,7 +66,7 @@ class Variant:
     self.paper, self.attention = paper, attention
 
   def parse(self, params: list[str], prefixes: Sequence[str] = ()) -> None:
-    """Gives gin the files, the bindings and more bindings."""
+    """Makes gin parse the files, the bindings and further bindings."""
     params = self.params + params
     row = attentions.ROWS.get(self.attention)
     if row and row.family in ("stock", "authors"):
@@ -89,12 +89,13 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
     variant: a `Variant`.
     topology: a `pods.Topology`.
     chip: a `pods.Chip` with the rates to use.
-    vocabulary_size: tokens of the vocabulary.
+    vocabulary_size: the number of tokens of the vocabulary.
     prefixes: more folders of gin files.
-    progress: called with the name of each stage when it begins.
+    progress: a function that is called with the name of each stage when it begins.
     mode: "train", "eval" or "infer".
-    compiler: compiles the step, too; see `_compiled`.
-    keep: a path without ending, to keep the program and the compiler's text of it.
+    compiler: a compiler that also compiles the step; see `_compiled`.
+    keep: a path without ending, where the program and the compiler's text of the
+      program are kept.
 
   Returns:
     a dict, ready for JSON: see `_describe` and `_measure`. A layout that does
@@ -135,7 +136,7 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
 
 
 def _describe(run):
-  """The run, by gin and the topology."""
+  """Returns a description of the run, from gin and the topology."""
   return {"model_type": run.model_type,
           "mesh_shape": layouts.flat(run.mesh_shape),
           "batch_size": run.batch_size,
@@ -143,7 +144,7 @@ def _describe(run):
 
 
 def _measure(step, chip):
-  """What a core keeps, computes and sends, and how long that takes."""
+  """Returns what a core keeps, computes and sends, and how long this takes."""
   counts = counting.count(
       step.fetches, step.mesh_impl.collectives, step.microbatches)
   sizes = counting.variable_bytes(step.graph, step.mesh_impl)
@@ -184,9 +185,9 @@ def _measure(step, chip):
 
 
 def _compiled(compiler, step, result, to_lower, progress, keep):
-  """The compiler's figures for the step, and those of our rules.
+  """Returns the compiler's figures for the step, and those of our rules.
 
-  The operations and bytes of a loop count once in both.
+  Both count the operations and bytes of a loop once.
   """
   progress("lowering for the compiler")
   run, topology, *_ = to_lower
@@ -215,7 +216,7 @@ def _compiled(compiler, step, result, to_lower, progress, keep):
 
 
 def _largest(step, result):
-  """The largest variable of a core, and by our rules its largest result."""
+  """Returns a message on the largest variable and the largest result of a core."""
   def size(variable):
     return step.mesh_impl.slice_size(variable.shape) * variable.slice_dtype.size
 
@@ -229,10 +230,10 @@ def _largest(step, result):
 
 
 def _fits(variables, total, memory):
-  """Whether a core's memory is large enough: "yes", "no" or "perhaps".
+  """Returns whether a core's memory is large enough: "yes", "no" or "perhaps".
 
-  XLA recomputes cheap results where memory is short, so our estimate of activations is
-  an upper bound. Only variables that are too large are a certain "no".
+  XLA recomputes cheap results if memory is short, so our estimate of activations is an
+  upper bound. A "no" is certain only if the variables alone are too large.
   """
   if total <= memory:
     return "yes"
@@ -240,7 +241,7 @@ def _fits(variables, total, memory):
 
 
 def table_4() -> list[Variant]:
-  """The models of the paper's Table 4 that have a gin file."""
+  """Returns the models of the paper's Table 4 that have a gin file."""
   found = []
   for row in attentions.TABLE_4:
     name = f"models/table4/{row.lower()}.gin"
@@ -250,7 +251,7 @@ def table_4() -> list[Variant]:
 
 
 def recipes() -> list[Variant]:
-  """The recipes for pods, each with the model that its first command names."""
+  """Returns the recipes for pods, each with the model that its first command names."""
   folder = "recipes/pod"
   found = {name.removesuffix(".gin"): recipes_lib.commands(f"{folder}/{name}")
            for name in sorted(os.listdir(os.path.join(gin_files.folder(), folder)))}
@@ -260,7 +261,7 @@ def recipes() -> list[Variant]:
 
 
 def _variants(args):
-  """What --attention, --compare, --recipes and --table4 ask for."""
+  """Returns the variants for --attention, --compare, --recipes and --table4."""
   if args.table4:
     found = table_4()
   elif args.recipes:
@@ -285,7 +286,7 @@ def _variants(args):
 
 
 def every_attention() -> list[tuple[str, list[str], str | None]]:
-  """Stock's and all that have a gin file: (name, gin files, what is bound)."""
+  """Returns (name, gin files, binding) of stock and of attentions with a gin file."""
   names = sorted(file.removesuffix(".gin") for file in os.listdir(
       os.path.join(gin_files.folder(), "attention")))
   return [(attentions.STOCK, [], attentions.STOCK)] + [
@@ -293,7 +294,7 @@ def every_attention() -> list[tuple[str, list[str], str | None]]:
 
 
 def _chip(topology, args):
-  """The rates of the topology's chips, with those that flags replace."""
+  """Returns the topology's chip, with the rates that flags replace."""
   given = {name: getattr(args, name) for name in pods.RATES
            if getattr(args, name) is not None}
   return pods.CHIPS[topology.generation]._replace(**given)
@@ -328,7 +329,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _plan_all(args):
-  """Plans every variant on every topology, and whether that was interrupted."""
+  """Plans all variants on all topologies; returns plans and whether interrupted."""
   topologies = [pods.parse_topology(name, args.chip)
                 for name in args.topology]
   wanted = list(itertools.product(topologies, _variants(args), args.mode))
@@ -358,7 +359,7 @@ def _plan_all(args):
 
 
 class _Progress:
-  """Shows on a bar which stage has begun, and that it still runs."""
+  """Shows on a bar which stage has begun, and that this stage still runs."""
 
   def __init__(self, bar, name):
     self._bar, self._name, self._last = bar, name, None

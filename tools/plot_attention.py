@@ -45,23 +45,24 @@ import tqdm
 
 _WINDOWS = [1, 2, 4, 8, 16]
 
-# By how much alpha must exceed an equal share before it is worth a word.
+# Alpha is mentioned if it exceeds an equal share by more than this.
 _LEANING = 0.01
 
 
 class Analysis:
-  """What a checkpoint does with some examples, before and after training.
+  """The attention of a checkpoint on some examples, before and after training.
 
   Attributes:
     layers: a list of `reader.Layer`.
-    attention: a dict from their names to the `Attention` of the example that is
+    attention: a dict from names of layers to the `Attention` of the example that is
       drawn.
-    initial: the same before training.
-    initial_alpha: a dict from their names to <float32>[heads, parts] or None.
+    initial: the same dict before training.
+    initial_alpha: a dict from names of layers to <float32>[heads, parts] or None.
     states: a dict from "initial", "trained" and "uniform" to dicts from names
       of layers to `Statistics` over all examples.
-    step: of the checkpoint.
-    initial_step: of the one before training; None for newly drawn variables.
+    step: the step of the checkpoint.
+    initial_step: the step of the checkpoint before training; None for newly drawn
+      variables.
   """
 
   def __init__(self, model: reader.Model, model_dir: str, names: list[str],
@@ -72,10 +73,10 @@ class Analysis:
     Args:
       model: a `reader.Model`.
       model_dir: the folder of the checkpoints.
-      names: which layers, keys of `model.layers`.
-      step: of the checkpoint; the last if None.
-      drawn: the place of the example that is drawn.
-      progress: what wraps the iterable of examples.
+      names: the names of layers, keys of `model.layers`.
+      step: the step of the checkpoint; the last step if None.
+      drawn: the index of the example that is drawn.
+      progress: a function that wraps the iterable of examples.
 
     Raises:
       ValueError: a checkpoint or a text is missing.
@@ -99,7 +100,7 @@ class Analysis:
 
   @property
   def initial_source(self) -> str:
-    """Where the values before training are from."""
+    """The source of the values before training."""
     return ("new initial values" if self.initial_step is None
             else f"step {self.initial_step}")
 
@@ -118,7 +119,7 @@ class Analysis:
     return kept
 
   def rows(self) -> list[dict[str, Any]]:
-    """A dict for each head of each layer, ready for JSON."""
+    """Returns a dict for each head of each layer, ready for JSON."""
     rows = []
     for layer in self.layers:
       summaries = {state: by_layer[layer.name].summary(_WINDOWS)
@@ -142,11 +143,11 @@ class Analysis:
 
 
 def table(rows: list[dict[str, Any]], window: int) -> str:
-  """Two tables for people: what weights do, and what mixtures lean on.
+  """Returns two tables to read: what the weights do, and which parts mixtures prefer.
 
   Args:
     rows: what `Analysis.rows` returns.
-    window: one of their windows.
+    window: one of the rows' windows.
 
   Returns:
     a string.
@@ -175,7 +176,7 @@ def table(rows: list[dict[str, Any]], window: int) -> str:
 
 
 def _leaning(layers):
-  """Lines that say which part each head of a mixture weighs most."""
+  """Returns lines that say which part each head of a mixture weighs most."""
   lines = [["layer", "part", "alpha", "at the start", "least", "most",
             "heads that lean on it"]]
   for name, members in layers.items():
@@ -206,8 +207,8 @@ def draw(analysis: Analysis, folder: str, window: int) -> list[str]:
 
   Args:
     analysis: an `Analysis`.
-    folder: where to write; made if missing.
-    window: an integer, the border that is drawn.
+    folder: the folder to write to, which is made if it is missing.
+    window: an integer; the border of this window is drawn.
 
   Returns:
     the paths.
@@ -235,7 +236,7 @@ def draw(analysis: Analysis, folder: str, window: int) -> list[str]:
 
 
 def choose_layers(model: reader.Model, wanted: list[str]) -> list[str]:
-  """The names of layers that a user asked for.
+  """Returns the names of the layers that a user asked for.
 
   Args:
     model: a `reader.Model`.
@@ -261,7 +262,7 @@ def choose_layers(model: reader.Model, wanted: list[str]) -> list[str]:
 
 
 def _examples(args):
-  """Dicts from "inputs" and "targets" to texts.
+  """Returns dicts from "inputs" and "targets" to texts.
 
   Raises:
     ValueError: there are not as many targets as inputs.

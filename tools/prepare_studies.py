@@ -45,8 +45,8 @@ def _libreoffice(row):
   return f"translate English to German: {row['en']}", row["de"]
 
 
-# By the name of the source: what makes (inputs, targets) of a row. The words in front
-# are T5's.
+# From the name of a source to a function that makes (inputs, targets) from a row. The
+# words in front of the inputs are T5's.
 _PAIRS: dict[str, Callable[[dict], tuple[str, str]]] = {
     "boolq": _boolq, "rotten_tomatoes": _rotten_tomatoes,
     "libreoffice-de-en": _libreoffice}
@@ -57,12 +57,12 @@ def prepare(sources: pathlib.Path, output: pathlib.Path,
   """Writes all files of the studies; returns the path of data.gin.
 
   Args:
-    sources: the folder of the files above.
+    sources: the folder of the source files that the module's docstring lists.
     output: a folder, which is made.
-    vocabulary_size: in pieces.
+    vocabulary_size: the size of the vocabulary in pieces.
 
   Raises:
-    ValueError: a file is missing, or a line of it is not what it should be.
+    ValueError: a file is missing, or one of its lines has the wrong format.
   """
   macros = {macro: _source(sources, name) for macro, name in _TEXTS.items()}
   pairs = {(name, split): list(_pairs(_source(sources, f"{name}-{split}"), pair))
@@ -93,7 +93,7 @@ def _source(sources, name):
 
 
 def _pairs(path, pair) -> Iterator[tuple[str, str]]:
-  """Yields (inputs, targets), each in one line; a row without text is left out."""
+  """Yields (inputs, targets), each on one line; rows without text are left out."""
   lines = lines_lib.Lines(str(path))
   for line in lines:
     try:

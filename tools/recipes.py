@@ -1,4 +1,4 @@
-"""The commands in the comments that gin files begin with."""
+"""Reads the commands in the comments at the start of gin files."""
 
 import itertools
 import os
@@ -8,10 +8,10 @@ from synthesizer_mtf import gin_files
 
 
 def commands(name: str) -> list[list[str]]:
-  """The launcher's commands in the first comment of a gin file, as lists of words.
+  """Returns the launcher's commands in a gin file's first comment, as lists of words.
 
   Args:
-    name: of the file, in the package's folder of gin files.
+    name: the name of the file, in the package's folder of gin files.
   """
   with open(os.path.join(gin_files.folder(), name), encoding="utf-8") as file:
     comment = itertools.takewhile(lambda line: line.startswith("#"), file)
@@ -21,5 +21,5 @@ def commands(name: str) -> list[list[str]]:
 
 
 def values(command: list[str], flag: str) -> list[str]:
-  """The values of a flag in a command, a list of words."""
+  """Returns the values of a flag in a command, which is a list of words."""
   return [word.partition("=")[2] for word in command if word.startswith(f"--{flag}=")]

@@ -62,7 +62,7 @@ import tensorflow.compat.v1 as tf
 
 _ending = functools.partial(messages.ending, "reproduce")
 _STEPS = 1000
-# Lengths and batch of the speed at laptop scale: those of the recipes.
+# Lengths and batch for the speed at laptop scale, as in the recipes.
 _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
 
 
@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parse(argv):
-  """Reads the flags, and checks which of them go together."""
+  """Reads the flags, and checks that they go together."""
   parser = _parser()
   args = parser.parse_args(argv)
   given = [f"--{name}" for name, value in vars(args).items()
@@ -105,7 +105,7 @@ def _parse(argv):
 
 
 def _check_published(parser, args, given):
-  """Tells which flags do not go with a table of another paper."""
+  """Reports the flags that do not go with a table of another paper."""
   wanted = ("--table", "--scale", "--rows", "--gin_param", "--gin_file", "--json",
             "--tpu", "--bucket", "--t5_tfds_data_dir")
   others = [flag for flag in given if flag not in wanted]
@@ -147,7 +147,7 @@ def _work(args):
 
 
 def _published(args):
-  """Checks the flags of another paper's table; returns what prints it."""
+  """Checks the flags of another paper's table; returns the function that prints it."""
   rows = _rows(published.TABLES[args.table], args.rows, f"--table={args.table}")
   settings = plan.Settings(
       None, None, None, _flags(args), args.gin_param, args.gin_file)
@@ -205,7 +205,7 @@ def _rows(table, names, title):
 
 
 def _flags(args):
-  """The launcher's flags that all commands have."""
+  """Returns the launcher's flags that all commands have."""
   tpu = [f"--tpu={args.tpu}"] if args.scale == "paper" else []
   data_dir = args.t5_tfds_data_dir or (
       f"{args.bucket}/tfds" if args.scale == "paper" else None)
@@ -244,14 +244,14 @@ def _print_published(rows, args, settings):
 
 
 def _claim(folder, settings):
-  """As `pipeline.claim`."""
+  """Claims a folder as `pipeline.claim` does."""
   pipeline.claim(folder, {
       "steps": settings.steps, "finetune_steps": settings.finetune_steps,
       "gin_params": settings.gin_params})
 
 
 def _run_table(table, rows, args, settings, places):
-  """Runs the missing runs of a table at laptop scale; returns the status."""
+  """Executes the missing runs of a table at laptop scale; returns the status."""
   folder = plan.folder_of(table, args.output_dir)
   runs = plan.runs(
       table, rows, args.seeds or [1, 2], args.output_dir, settings)
@@ -265,7 +265,7 @@ def _run_table(table, rows, args, settings, places):
 
 
 def _run_study(study, rows, args, settings, places, path, known):
-  """Runs the missing runs of a study; returns the status."""
+  """Executes the missing runs of a study; returns the status."""
   runs = study_runs.runs(
       study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
   report = study_report.Report(study, known, runs, settings, machine.state())
@@ -276,7 +276,7 @@ def _run_study(study, rows, args, settings, places, path, known):
 
 
 def _picture(study):
-  """What draws a study."""
+  """Returns the function that draws a study."""
   if study.is_map:
     return heat_map.plot
   return size_curves.plot if study.is_by_size else curves.plot
@@ -316,7 +316,7 @@ def _write(report, path, json_path, draw):
 
 
 def _speed(table, rows, args, settings, folder):
-  """The rows' speed and size, measured once and remembered."""
+  """Returns the rows' speed and size, which are measured once and stored."""
   path = folder / "speed.json"
   if path.exists():
     known = json.loads(path.read_text(encoding="utf-8"))

@@ -31,11 +31,10 @@ import tqdm
 
 MODEL_TYPES = ("unigram", "bpe", "char", "word")
 
-# SentencePiece leaves out what is longer than 4192 bytes; a character has at
-# most 4.
+# SentencePiece drops lines longer than 4192 bytes. A character has at most 4 bytes.
 _MAX_CHARACTERS = 1000
 
-# What it refuses to train with.
+# SentencePiece refuses to train with a lower coverage.
 _MIN_COVERAGE = 0.98
 _MIN_SAMPLE = 101
 
@@ -51,19 +50,19 @@ def train(lines: Iterable[str], vocab_size: int, model_type: str = "unigram",
     model_type: one of `MODEL_TYPES`.
     character_coverage: the share of the text's characters to have pieces for;
       rarer ones become unknown.
-    sample_lines: train on as many lines, chosen at random, 101 or more; 0 for
-      all.
+    sample_lines: the number of lines to train on, chosen at random, at least 101; 0 for
+      all lines.
     verbose: whether SentencePiece writes its log to standard error.
 
   Returns:
-    the model as bytes. They are the same on every machine: one thread, since
-    the result depends on their number, and a fixed seed.
+    the model as bytes. They are the same on every machine, because the seed is fixed
+    and there is only one thread. (The result depends on the number of threads.)
 
   Raises:
     ValueError: the text does not suit the parameters.
-    Exception: what `lines` raises.
+    Exception: any exception that `lines` raises.
   """
-  # Through memory: a model that is written to a file holds the file's name.
+  # The model stays in memory, because a model in a file contains the file's name.
   model, raised = io.BytesIO(), []
   sentencepiece.set_random_generator_seed(0)
   try:
@@ -83,7 +82,7 @@ def train(lines: Iterable[str], vocab_size: int, model_type: str = "unigram",
 
 
 def _keep_error(lines, raised):
-  """Yields lines; SentencePiece would take an exception for their end."""
+  """Yields lines; keeps an exception, which SentencePiece would take for the end."""
   try:
     yield from lines
   except Exception as error:
@@ -91,7 +90,7 @@ def _keep_error(lines, raised):
 
 
 def _explain(message, vocab_size):
-  """Returns what SentencePiece's message means for our flags."""
+  """Returns SentencePiece's message in terms of our flags."""
   most = re.search(r"size too high.* value <= ([0-9]+)", message)
   if most:
     return (f"--vocab_size is {vocab_size}, but this text yields no more than "
@@ -107,7 +106,7 @@ def _explain(message, vocab_size):
 
 
 def _short_lines(lines):
-  """Yields lines in pieces that SentencePiece takes, cut at spaces if any."""
+  """Yields lines in pieces that SentencePiece accepts, cut at spaces if possible."""
   for line in lines:
     start = 0
     while len(line) - start > _MAX_CHARACTERS:
@@ -121,12 +120,12 @@ def _short_lines(lines):
 def read(paths: list[str], text_key: str | None = "text") -> Iterable[str]:
   """Checks files, then returns an iterator over their texts.
 
-  They are read twice, so that a bad line costs no training.
+  Files are read twice, so that a bad line is found before the training.
 
   Args:
     paths: a list of strings.
-    text_key: of the text in rows with named fields that are no pairs; None to take
-      lines for plain text.
+    text_key: the key of the text in rows with named fields that are not pairs; None to
+      read lines as plain text.
 
   Raises:
     ValueError: a file or line is not what its name says.
@@ -159,7 +158,7 @@ def _texts(lines, text_key):
 
 
 def _holds_pairs(path):
-  """Whether a file has columns, or its first row has both fields of a pair."""
+  """Returns whether a file has columns, or its first row has both fields of a pair."""
   if not records.has_fields(path):
     return path.removesuffix(".gz").endswith(".tsv")
   return records.has_keys(path, own_text.KEYS)

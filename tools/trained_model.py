@@ -1,4 +1,4 @@
-"""The trained model that a tool reads: its flags, checkpoint and configuration."""
+"""Finds the trained model that a tool reads: flags, checkpoint and configuration."""
 
 import argparse
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def parse_gin(model_dir: str, files: Sequence[str] = (),
   Args:
     model_dir: the folder of the checkpoints.
     files: a list of paths; [`model_dir`/operative_config.gin] if empty.
-    params: a list of bindings, which win.
+    params: a list of bindings, which override those of the files.
 
   Raises:
     ValueError: there is no gin file.
@@ -65,17 +65,17 @@ def parse_gin(model_dir: str, files: Sequence[str] = (),
 
 
 def find_checkpoint(model_dir: str, step: int | None = None) -> tuple[str, int]:
-  """The path of a checkpoint.
+  """Finds a checkpoint.
 
   Args:
     model_dir: a folder.
-    step: an integer; None for the last.
+    step: an integer; None for the last checkpoint.
 
   Returns:
     (path, step)
 
   Raises:
-    ValueError: there is none, or the last is damaged.
+    ValueError: there is no such checkpoint, or the last one is damaged.
   """
   found = {checkpoints.step_of(path): path
            for path in checkpoints.find(model_dir)}

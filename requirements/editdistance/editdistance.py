@@ -1,8 +1,8 @@
-"""`editdistance` in Python: seqio calls its `eval`, and t5 its `distance`."""
+"""Replaces `editdistance` in Python: seqio calls its `eval`, t5 its `distance`."""
 
 from nltk import edit_distance as distance
 
-eval = distance  # noqa: A001  It is called so there.
+eval = distance  # noqa: A001  The name in `editdistance`.
 
 
 def distance_le_than(a, b, threshold):

@@ -1,7 +1,7 @@
-"""The module `editdistance` for Pythons that its own wheels leave out.
+"""Installs a stand-in for `editdistance`, for Pythons without a wheel of it.
 
-seqio and t5 require it. Its newest version, 0.8.1, has wheels up to Python 3.12 and
-wants a C++ compiler on later ones.
+seqio and t5 require `editdistance`. Its newest version, 0.8.1, has wheels up to Python
+3.12. On later Pythons it needs a C++ compiler.
 """
 
 from setuptools import setup
@@ -11,5 +11,5 @@ setup(
     version="0.8.1+nltk",
     description="editdistance in Python, by nltk",
     py_modules=["editdistance"],
-    install_requires=["nltk"],  # Which t5 requires, too.
+    install_requires=["nltk"],  # t5 also requires nltk.
 )

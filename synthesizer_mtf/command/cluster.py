@@ -9,7 +9,7 @@ server, reads the data and writes the checkpoints. The workers only compute what
 TensorFlow places on their devices, which `utils.run.mesh_devices` names. At the end the
 chief notifies each worker through a queue on the worker's server. Until then chief and
 workers send each other heartbeats. TensorFlow needs them: its sessions wait for a lost
-worker for ever, and its servers do not notice a lost chief.
+worker forever, and its servers do not notice a lost chief.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.command import tf_config
 import tensorflow.compat.v1 as tf
 
-_DONE, _FAILED = 0, 1  # What the chief tells the workers.
+_DONE, _FAILED = 0, 1  # The chief's messages to the workers.
 _PERIOD = 1.  # Seconds between two heartbeats.
 _CALL = 5.  # Seconds until a call times out.
 
@@ -39,13 +39,13 @@ class LostProcess(checks.Error):
 
 def of_environment(
     on_loss: Callable[[LostProcess], None] | None) -> Callable[..., None]:
-  """A function that runs a job in the cluster of `TF_CONFIG`, or in this process.
+  """Returns a function that runs a job in the cluster of `TF_CONFIG`, or here.
 
   Without this variable, and with `--tpu`, the job runs in this process alone.
 
   Args:
     on_loss: a function of a `LostProcess`, called in another thread while
-      TensorFlow may wait for the lost process; it has to end this process.
+      TensorFlow may wait for the lost process. The function must end this process.
 
   Returns:
     a function of a job; a job is a function without arguments. It raises a
@@ -76,9 +76,9 @@ class Cluster:
     """Declares the parameters.
 
     Args:
-      tasks: a list of all `Task`s, that of the chief first.
+      tasks: a list of all `Task`s, with the chief's first.
       own: the `Task` of this process.
-      on_loss: see `joined`.
+      on_loss: as in `of_environment`.
       timeout_seconds: a number; a process that does not answer for this long counts
         as lost.
       start_timeout_seconds: a number, the longest wait for other processes to start.
@@ -144,7 +144,7 @@ class Cluster:
         peer.tell(told)
 
   def _give_up(self, peers, lost):
-    """Ends all processes although TensorFlow waits for a lost one."""
+    """Ends all processes even if TensorFlow waits for a lost one."""
     for peer in peers:
       peer.tell(_FAILED)
     self._on_loss(lost)
@@ -196,7 +196,7 @@ def start_server(
     a `tf.distribute.Server`.
 
   Raises:
-    ValueError: there can be no server at this port.
+    ValueError: the server cannot use its port.
   """
   addresses = {}
   for task in tasks:

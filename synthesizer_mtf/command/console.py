@@ -44,7 +44,7 @@ def _is_of_use(record: logging.LogRecord) -> bool:
   """Drops lines that no user can act on, unless `--verbosity=1` is given."""
   if _is_wanted_whole():
     return True
-  if record.filename == "resource_reader.py":  # gin's; a missing file fails anyway.
+  if record.filename == "resource_reader.py":  # gin fails anyway if a file is missing.
     return False
   if record.levelno >= logging.WARNING:
     return not _NOISE.search(record.getMessage())

@@ -26,7 +26,7 @@ import t5.models
 
 # The beginnings of lines that gin appends to the message of an exception.
 _PLACES = ("  In call to configurable", "  In file", "  In bindings string")
-_WHOLE = "  In call to configurable 'run'"  # Everything is, so it tells nothing.
+_WHOLE = "  In call to configurable 'run'"  # All calls are inside `run`.
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def ending(name: str) -> Iterator[None]:
 def last_line(name: str, error: Exception) -> str:
   """Returns the last line of a command, and prints the lines above it.
 
-  These are the traceback, with `--verbosity=1`, and gin's location.
+  The lines above it are the traceback, with `--verbosity=1`, and gin's location.
 
   Args:
     name: the name of the command.

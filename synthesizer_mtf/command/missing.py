@@ -122,7 +122,10 @@ def _text(path):
 
 
 def _check_model():
-  """Checks for a model file: each binds the model's kind, or sizes unlike Mesh's."""
+  """Checks that gin has a model file: each binds `model_type`, or sizes unlike Mesh's.
+
+  A configuration with Mesh TensorFlow's sizes and without `model_type` has none.
+  """
   sizes = {name: gin_files.bound(f"%{name}", None) for name in _SIZES}
   if sizes == _SIZES and not _is_bound("utils.run.model_type"):
     raise checks.Error(

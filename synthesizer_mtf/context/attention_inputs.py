@@ -58,7 +58,7 @@ class AttentionInputs:
     self._projections = {}
 
   def with_memory_length(self, memory_length: mtf.Dimension) -> "AttentionInputs":
-    """A copy of these inputs with another number of keys, as Linformer has."""
+    """Returns a copy with another number of keys, as Linformer needs."""
     other = copy.copy(self)
     other.memory_length = memory_length
     return other

@@ -1,10 +1,10 @@
 """The segments of packed rows, computed separately.
 
 Each segment is laid out from its first position on, and attention is computed within
-it. So nothing is computed across segments, and tables are sliced where a masked row
-would gather their entries. The graph finds the number and the lengths of the segments
-while it runs. It computes segments of similar length together; the cost grows with the
-sum of their squared lengths.
+the segment. Nothing is computed across segments. Tables are sliced, whereas a masked
+row would gather their entries. The graph finds the number and the lengths of the
+segments while it runs. It computes segments of similar length together. The cost grows
+with the sum of the squared lengths.
 """
 
 from collections.abc import Sequence

@@ -66,5 +66,5 @@ def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
 
 
 def is_on_tpu(mesh: mtf.Mesh) -> bool:
-  """Whether T5's trainer builds for TPUs: only there it places variables itself."""
+  """Whether T5's trainer builds for TPUs, for which alone it places variables."""
   return mesh.variable_placer_fn != "cpu:0"

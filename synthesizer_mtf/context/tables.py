@@ -120,8 +120,8 @@ def diagonals(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
               columns: mtf.Dimension) -> mtf.Tensor:
   """A matrix whose diagonals are constant.
 
-  Each row is the previous row, shifted by one. So the entries are repeated with a gap
-  of one entry, without an index tensor.
+  Each row is the previous row, shifted by one. Therefore the function repeats the
+  entries with a gap of one entry, and needs no index tensor.
 
   Args:
     before: <float32>[..., distance], for columns `distance` before the row.
@@ -234,7 +234,8 @@ def pick(table: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor) -> mtf.Tensor
     table: <float>[heads, length, memory_length]
     rows: <float>[batch, length, position], one-hot; `position` has the size of the
       table's `length`.
-    columns: <float>[batch, memory_length, memory_position], likewise.
+    columns: <float>[batch, memory_length, memory_position], one-hot; `memory_position`
+      has the size of the table's `memory_length`.
 
   Returns:
     <float>[batch, heads, length, memory_length] in the dtype of `rows`.
@@ -257,7 +258,7 @@ def add_picked(grad: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor,
   Args:
     grad: <float>[batch, heads, length, memory_length]
     rows: as in `pick`.
-    columns: likewise.
+    columns: as in `pick`.
     lead: the table's dimensions before `length`.
 
   Returns:

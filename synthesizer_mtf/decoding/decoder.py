@@ -1,7 +1,7 @@
 """T5's decoders with loops of our own.
 
 Up to rounding, the results are those of Mesh TensorFlow's `sample_autoregressive` and
-`beam_search`. TPUs and ensembles still use these.
+`beam_search`. TPUs and ensembles still use Mesh TensorFlow's loops.
 """
 
 import copy
@@ -31,7 +31,7 @@ class Decoder(transformer.Unitransformer):
 
   def sample_autoregressive(self, partial_sequences: mtf.Tensor,
                             **kwargs: Any) -> mtf.Tensor:
-    """As in `Unitransformer`, with the same gin bindings."""
+    """Samples as `Unitransformer` does, with the same gin bindings."""
     stock = super().sample_autoregressive
     if not self._can_decode(partial_sequences):
       return stock(partial_sequences, **kwargs)
@@ -42,7 +42,7 @@ class Decoder(transformer.Unitransformer):
 
   def beam_search(self, inputs: mtf.Tensor, decode_length: mtf.Tensor,
                   **kwargs: Any) -> mtf.Tensor:
-    """As in `Unitransformer`, with the gin bindings of `beam_search.beam_search`."""
+    """Searches as `Unitransformer` does, with gin's `beam_search.beam_search`."""
     stock = super().beam_search
     if not self._can_decode(inputs) or self.input_full_attention:
       return stock(inputs, decode_length, **kwargs)
@@ -65,7 +65,7 @@ class Decoder(transformer.Unitransformer):
         beam_search.Arguments(decode_length, bos_id, options))
 
   def _parts_of_vocabulary(self):
-    """The number of parts that the mesh splits it into; None without a mesh."""
+    """The number of parts of the vocabulary on the mesh; None without a mesh."""
     if self.layout is None or self.mesh_shape is None:
       return None
     return mtf.tensor_dim_to_mesh_dim_size(

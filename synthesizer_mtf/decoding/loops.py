@@ -37,7 +37,7 @@ def block_ends(length: int) -> list[int]:
 def while_loop(cond_fn: Callable[..., mtf.Tensor],
                body_fn: Callable[..., Sequence[mtf.Tensor]],
                inputs: Sequence[mtf.Tensor]) -> list[mtf.Tensor]:
-  """As `mtf.while_loop`, but computes loop invariants once."""
+  """Runs a loop as `mtf.while_loop` does, but computes loop invariants once."""
   return WhileLoopOperation(cond_fn, body_fn, inputs).outputs
 
 

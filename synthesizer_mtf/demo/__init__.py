@@ -5,7 +5,7 @@ and prints `synthesizer_mesh_transformer` commands, as a user would type them. S
 again, it resumes where it stopped.
 
   name_pairs.py  En-De pairs: the names in babel's CLDR tables
-  data.py        their files, a vocabulary, and the gin file which names them
+  data.py        the demo's files, a vocabulary, and the gin file that names them
   stages.py      the commands and their order
   report.py      the table and the picture
 """

@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _failed(error):
-  """Prints the reason of a failure; returns the exit status."""
+  """Prints the reason for a failure; returns the exit status."""
   print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
   return 1
 

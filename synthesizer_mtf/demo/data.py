@@ -1,7 +1,7 @@
 """The demo's files: text, pairs, a vocabulary, and the gin file naming them.
 
-Users need the same for their own text: one document per line, pairs in two columns, a
-SentencePiece model with T5's ids, and five lines of gin.
+Users need the same files for their own text: one document per line, pairs in two
+columns, a SentencePiece model with T5's ids, and five lines of gin.
 """
 
 import json

@@ -1,7 +1,7 @@
 """En-De pairs from babel's CLDR tables: names of countries, languages, dates.
 
-A model learns single names by heart. So on held-out names it mostly gets those right
-that have parts: languages of countries, amounts and dates.
+A model learns single names by heart. Among held-out names, it mostly gets those right
+that consist of parts: languages of countries, amounts and dates.
 """
 
 import datetime

@@ -73,14 +73,15 @@ class Convolution(transformer.TransformerLayer):
       use_bias: whether projections, convolution and predicted kernels have
         biases.
       packed: whether rows may hold several examples. None detects it (see
-        `segments.is_packed`); False promises that none does, and is faster
+        `segments.is_packed`); False promises that no row does, and is faster
         if rows carry ids anyway.
 
     Raises:
       ValueError: a parameter is missing or out of range.
     """
     self._name_in_gin = type(self).__name__
-    # Without either it is d_model / num_heads, and only the model knows d_model.
+    # Without the parameter and the macro, d_kv is d_model / num_heads, and only the
+    # model knows d_model.
     self._divide_d_model = (
         head_sizes.or_macro(key_value_size, "d_kv") is None)
     self.sizes = head_sizes.HeadSizes(

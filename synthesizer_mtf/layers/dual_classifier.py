@@ -21,9 +21,9 @@ from synthesizer_mtf.layers import classifier
 class DualEncoderClassifier(classifier.EncoderClassifier):
   """softmax(W f([x1, x2, x1 * x2, x1 - x2])) (arXiv:2011.04006, section 2.2.3).
 
-  x1 and x2 are the pooled texts, and f the layers of `hidden_sizes`. As in Long Range
-  Arena, the texts do not attend to each other. Its code has two such layers, and by
-  default leaves out the product and the difference.
+  x1 and x2 are the pooled texts, and f is the layers of `hidden_sizes`. As in Long
+  Range Arena, the texts do not attend to each other. Long Range Arena's code has two
+  layers in f, and by default leaves out the product and the difference.
 
   Variables: those of `EncoderClassifier`, but the first kernel of the head is
   [parts=4, d_model, ...], or parts=2 without the product and the difference.

@@ -19,8 +19,8 @@ class Linformer(transformer.TransformerLayer):
   """softmax(Q (E K)^T) F V with E, F: length -> k (arXiv:2006.04768).
 
   Each query attends to k mixtures of all positions, so the layer cannot mask later
-  tokens. It is for encoders only, as the Synthesizer paper says (section 4.2). Padding
-  is zeroed before mixing. Packed rows are refused.
+  tokens. It is for encoders only, as the Synthesizer paper says (section 4.2). The
+  layer sets padding to zero before mixing, and refuses packed rows.
 
   Variables: `q`, `k`, `v`, `o` as T5 stores them; `E` and `F`
   [heads, memory_length, rank], without `heads` if shared between heads, and

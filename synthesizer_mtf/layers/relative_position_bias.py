@@ -37,7 +37,7 @@ class RelativePositionBias:
       raise checks.Error(
           f"`{layer}.relative_attention_type` is {kind!r} but must be None, "
           "\"bias\" or \"bias_shared\"; change it.")
-    # With fewer, a direction of an encoder has no bucket for its nearest keys.
+    # With fewer buckets, a direction of an encoder has no bucket for the nearest keys.
     if not isinstance(num_buckets, int) or num_buckets < 4:
       raise checks.Error(
           f"`{layer}.relative_attention_num_buckets` is {num_buckets!r} but must "

@@ -121,7 +121,7 @@ class SparseAttention(transformer.TransformerLayer):
 
   def second(self, queries: mtf.Tensor, keys: mtf.Tensor,
              inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
-    """Whether each key is in A(2) of each query, as `first` does."""
+    """Whether each key is in A(2) of each query; the arguments are those of `first`."""
     raise NotImplementedError
 
   def near(self, blocks: sequence_blocks.SequenceBlocks,

@@ -21,7 +21,7 @@ class SparseFixed(sparse.SparseAttention):
     A(2): t <= j mod l < t + c, where t = l - c.
   (The source lets j mod l run to l, which it never reaches.) Our extension to encoders
   drops the condition j <= i. In a prefix language model the priorities restrict these
-  sets. i and j are positions in a segment, in packed rows too.
+  sets. i and j are positions in a segment, also in packed rows.
 
   Queries attend to their block and to the gathered columns of all blocks. So time and
   memory grow as length * (stride + columns * length / stride). In packed rows a block
@@ -157,8 +157,9 @@ class SparseFixed(sparse.SparseAttention):
   def _packed_index(self, inputs):
     """The indices of the columns that other blocks of their segments attend to.
 
-    A segment with one block has none. So all segments together have at most one block
-    of columns per `stride` indices, or two if queries attend to later blocks, too.
+    A segment with one block has no such columns. So all segments together have at most
+    one block of columns per `stride` indices, or two if queries also attend to later
+    blocks.
 
     Returns:
       <int32>[batch, summary] or [batch, heads, summary]; the length stands for no

@@ -1,4 +1,4 @@
-"""Cross-attention that compares nothing, to see what a model owes to the comparison."""
+"""Cross-attention without comparison, to measure what comparison contributes."""
 
 import gin
 import mesh_tensorflow as mtf
@@ -12,8 +12,8 @@ from synthesizer_mtf.ops import logit_forms
 class UniformEncDecAttention(cross_attention.EncDecAttention):
   """Gives each query the mean of the values of all tokens of the encoder.
 
-  In the paper cross-attention is always dot product. In this layer no query differs
-  from another, so that the decoder cannot choose among the encoder's tokens.
+  In the paper, cross-attention is always dot-product attention. In this layer all
+  queries get the same mean, so the decoder cannot choose among the encoder's tokens.
 
   Variables: `v` [d_model, heads * d_kv] and `o` [heads * d_kv, d_model].
   """
@@ -25,7 +25,7 @@ class UniformEncDecAttention(cross_attention.EncDecAttention):
     Args:
       num_heads: the number of heads; None for the macro `num_heads`.
       key_value_size: d_kv; None for the macro `d_kv`.
-      dropout_rate: of the values; None for the macro `dropout_rate`.
+      dropout_rate: the dropout of the values; None for the macro `dropout_rate`.
 
     Raises:
       ValueError: a parameter is missing or out of range.

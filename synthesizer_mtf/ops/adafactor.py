@@ -147,7 +147,7 @@ def _mean_squares_of_blocks(grad):
 
 def subtract_slice(variable: mtf.Variable, slice_var: tf.Variable,
                    value: tf.Tensor) -> tf.Tensor:
-  """As `mtf.assign_sub_slice`, but in place and after all reads of the slice.
+  """Subtracts as `mtf.assign_sub_slice` does, but in place and after all reads.
 
   Mesh's update waits only for its gradient. TensorFlow may run it before it computes
   the gradients of the layer's inputs, which would then use the new value.

@@ -12,8 +12,8 @@ and writes them as rarely as possible:
   weights, and the division comes last.
 * On TPUs the mean is divided by the row sums. The exponentials are written once and
   summed at the same time; a softmax would read the logits again.
-* Long sequences are computed in chunks of queries. So only one chunk exists at a time
-  of tensors that the gradient does not need.
+* Long sequences are computed in chunks of queries. Of each tensor that the gradient
+  does not need, only one chunk exists at a time.
 * No matrix product has to transpose a large tensor.
 """
 
@@ -118,9 +118,10 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
 
 
 def _inner_product_of_step(inputs, query, key):
-  """`_inner_product`, which reads keys that no step changes in the order of rows.
+  """Computes `_inner_product`, and reads constant keys in the order of rows.
 
-  A loop of ours transposes them once, before it begins.
+  All steps share the keys of the memory. Our own loops transpose these keys once,
+  before the first step.
   """
   if inputs.memory is None or not isinstance(inputs, cases.DecodingStepInPlace):
     return _inner_product(query, key)
@@ -220,7 +221,7 @@ def _with_batch(products, tables, values, key_mask, query_dims, on_tpu):
   """The weighted mean for logits that differ between examples.
 
   The arguments are those of `_without_batch`, but any of them may have `batch`. The
-  mean has it, too: <float>[batch, heads, length, d_kv].
+  mean also has `batch`: <float>[batch, heads, length, d_kv].
   """
   *lead, whole_length = query_dims
   memory_length, d_kv = values.shape.dims[-2:]

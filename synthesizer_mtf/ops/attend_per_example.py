@@ -2,9 +2,9 @@
 
 It shares the formulas of `attend`, but is written in TensorFlow, as only the running
 graph knows the sizes of the segments (see `context/examples.py`). Features of tokens
-are laid out from position 0 on. What all segments share is a table over positions, of
-which the first rows and columns are read. Logits that do not depend on tokens have one
-softmax for all segments of a group; for its maximum see `attend._without_batch`.
+are laid out from position 0 on. Segments share tables over positions, and read their
+first rows and columns. Logits that do not depend on tokens have one softmax for all
+segments of a group; for its maximum see `attend._without_batch`.
 """
 
 import collections
@@ -256,7 +256,7 @@ class _Block:
 
 
 def _columns(repeated, tiled):
-  """As many columns of products as positions: [heads, examples, positions, same].
+  """Makes a column of products for each position: [heads, examples, positions, same].
 
   Args:
     repeated: [heads, examples, positions, a]
@@ -270,14 +270,14 @@ def _columns(repeated, tiled):
 
 
 def _repetitions(repeated, tiled):
-  """[heads, examples, positions, rows]: the factor of each b columns."""
+  """[heads, examples, positions, rows]: one factor for every b columns."""
   a, b = repeated.shape.as_list()[-1], tiled.shape.as_list()[-1]
   rows = (tf.shape(tiled)[2] + b - 1) // b
   return tf.gather(repeated, tf.range(rows) % a, axis=-1)
 
 
 def _of_columns(grad, repeated, tiled):
-  """The gradients of both operands of `_columns`, given that of its result."""
+  """The gradients of both operands of `_columns`, given the gradient of its result."""
   a, b = repeated.shape.as_list()[-1], tiled.shape.as_list()[-1]
   rows = _repetitions(repeated, tiled)
   count = tf.shape(rows)[-1]

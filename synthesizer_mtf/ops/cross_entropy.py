@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension,
                   on_value: float = 1.0, off_value: float = 0.0,
                   z_loss: float = 0.0) -> mtf.Tensor:
-  """As `mtf.layers.softmax_cross_entropy_with_logits`.
+  """Computes the same as `mtf.layers.softmax_cross_entropy_with_logits`.
 
   The loss is sum_v target_v * (log_z - logits_v) + z_loss * log_z^2. It is computed in
   float32; Mesh TensorFlow computes it in the dtype of the logits.
@@ -40,7 +40,7 @@ class CrossEntropyOperation(mtf.Operation):
                off_value: float, z_loss: float):
     super().__init__([logits, ids], name="cross_entropy")
     self._on, self._off, self._z_loss = on_value, off_value, z_loss
-    # Only the gradient uses the second and the third.
+    # Only the gradient uses the second and the third output.
     self._outputs = [mtf.Tensor(self, ids.shape, logits.dtype),
                      mtf.Tensor(self, logits.shape, tf.float32),
                      mtf.Tensor(self, ids.shape, tf.float32)]
@@ -65,8 +65,8 @@ class CrossEntropyOperation(mtf.Operation):
     dtype = logits.dtype
     logits, ids = _rows(tf.cast(logits, tf.float32)), tf.reshape(ids, [-1])
     softmax = tf.nn.softmax(logits)
-    # The greatest entry of the softmax is 1 / sum(exp(logits - greatest)). So this
-    # needs no further tensor as large as the logits.
+    # The greatest entry of the softmax is 1 / sum(exp(logits - greatest)). So the next
+    # line needs no further tensor as large as the logits.
     log_z = tf.reduce_max(logits, -1) - tf.log(tf.reduce_max(softmax, -1))
     is_id = (ids >= 0) & (ids < size)
     picked = tf.gather(logits, tf.where_v2(is_id, ids, 0), batch_dims=1)
@@ -117,7 +117,7 @@ class CrossEntropyGradOperation(mtf.Operation):
       grads -= tf.expand_dims(grad * self._off, -1)
     is_id = (ids >= 0) & (ids < shape[-1])
     indices = tf.stack([tf.range(tf.size(ids)), tf.where_v2(is_id, ids, 0)], -1)
-    # Nothing else reads the gradients so far, so they are changed in place.
+    # Nothing else has read the gradients yet, so TensorFlow changes them in place.
     grads = tf.tensor_scatter_nd_sub(
         grads, indices, tf.where_v2(is_id, grad * self._more, 0.))
     return tf.reshape(grads, shape)

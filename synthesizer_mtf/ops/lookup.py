@@ -1,8 +1,8 @@
 """Embedding lookup: reads the rows of a table at given ids.
 
-`mtf.gather` multiplies the whole table with one-hot rows, forward and backward. Here
-rows are read, and their gradients are added to zeros. On TPUs the product is faster. If
-the mesh splits the rows, only the product works.
+`mtf.gather` multiplies the whole table with one-hot rows, forward and backward. This
+module reads the rows, and adds their gradients to zeros. On TPUs the product is faster.
+If the mesh splits the rows, only the product works.
 """
 
 import mesh_tensorflow as mtf
@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 
 def lookup(table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension) -> mtf.Tensor:
-  """As `mtf.gather`, without a product.
+  """Gathers rows as `mtf.gather` does, but without a product.
 
   Args:
     table: <float>[lead..., rows, d_model]; its leading dimensions, such as `ensemble`,

@@ -93,8 +93,8 @@ def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimens
     values: <float>[batch, heads, memory_length, d_kv]
     shape: [batch, heads, length, d_kv]
     features: as in `WeightedMeanOperation`.
-    table: likewise.
-    one_hot: likewise.
+    table: as in `WeightedMeanOperation`.
+    one_hot: as in `WeightedMeanOperation`.
 
   Returns:
     <float>[batch, heads, length, d_kv], 0 for rows whose weights are all 0; and the
@@ -129,8 +129,8 @@ def _grad_logits(weights, values, mean, grad_mean, seen):
   """weights * (G - sum(weights * G)) with G the gradient of the weights.
 
   G is grad_mean . values, and sum(weights * G) is grad_mean . mean. One more channel of
-  the same product subtracts the latter, except at padding. The result has the shape of
-  the weights, and their dtype, as products would round it to that anyway.
+  the same product subtracts the latter, except at padding. The result has the shape and
+  the dtype of the weights, because products would round it to this dtype anyway.
   """
   delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=values.shape.dims[-1])
   seen, = seen or [mtf.ones(values.mesh, [], values.dtype)]

@@ -11,8 +11,8 @@ def by_query_chunks(
     rows: list[mtf.Tensor], length: mtf.Dimension, size: int) -> mtf.Tensor:
   """Calls `make` for `size` queries at a time, one chunk after the other.
 
-  TensorFlow would run all chunks at once, as all are ready. So each chunk waits for the
-  previous one, and its gradient for that of the next one.
+  TensorFlow would run all chunks at once, as all are ready. Therefore each chunk waits
+  for the previous chunk, and its gradient waits for the gradient of the next chunk.
 
   Args:
     make: a function (length, rows) that returns a tensor with `length`.

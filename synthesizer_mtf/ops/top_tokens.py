@@ -11,7 +11,7 @@ _PIECE = 128
 
 
 def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-  """As `tf.math.top_k`, but faster for small k and a large vocabulary.
+  """Returns the same as `tf.math.top_k`, faster for small k and a large vocabulary.
 
   Args:
     x: <float>[rows, vocab]

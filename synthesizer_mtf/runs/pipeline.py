@@ -1,7 +1,7 @@
-"""Commands to run one after another, and checks of which are done already.
+"""Stages: commands that run one after another, each with a check whether it is done.
 
 The results of a stage show whether it is done: checkpoints, event files and
-predictions. So a run that was stopped anywhere resumes there.
+predictions. So a run resumes where it was stopped.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Runs of several stages each, some at the same time.
 
 One thread starts the commands, and one thread per command waits for its end. A free
-place takes the first run whose next stage is not running already. So a stage that two
-runs share, with the same log, runs once.
+place takes the first run whose next stage is not running already. If two runs share a
+stage, with the same log, the stage runs once.
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def _like_ctrl_c(number: int) -> Iterator[None]:
 
 
 class _Queue:
-  """See `run`."""
+  """The state of a queue; see `run`."""
 
   def __init__(self, runs, places, on_finished):
     self._stages = {run: run.stages() for run in runs}

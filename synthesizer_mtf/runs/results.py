@@ -30,7 +30,7 @@ def latest_step(model_dir: Folder) -> int:
 def num_parameters(model_dir: Folder) -> int:
   """Returns the number of trained parameters.
 
-  These have slots of the optimizer; a fixed table has none.
+  Trained parameters have slots of the optimizer; a fixed table has none.
   """
   path = checkpoints.latest(str(model_dir))
   shapes = dict(tf.train.list_variables(path))
@@ -67,17 +67,18 @@ def log_perplexity(model_dir: Folder, step: int) -> float | None:
 
 
 def teacher_forced(model_dir: Folder, step: int) -> dict[str, float]:
-  """Returns what T5's mode `perplexity_eval` has left of one step, by its names."""
+  """Returns the results of T5's mode `perplexity_eval` for one step, by its names."""
   return {tag: value for folder in sorted(
       glob.glob(os.path.join(model_dir, "eval_*")), reverse=True)
           for tag, at, value in scalars(folder) if at == step}
 
 
 def scores(model_dir: Folder, step: int) -> dict[str, float]:
-  """Returns what evaluations of one step have left, a dict from names to floats.
+  """Returns the results of all evaluations of one step, a dict from names to floats.
 
-  "eval/TASK/METRIC" is of T5's mode `eval`, "eval/perplexity_per_word" and the
-  like of `tasks.word_perplexity`, and "log_perplexity" of `perplexity_eval`.
+  "eval/TASK/METRIC" comes from T5's mode `eval`. "eval/perplexity_per_word" and
+  similar names come from `tasks.word_perplexity`. "log_perplexity" comes from
+  `perplexity_eval`.
   """
   folders = (glob.glob(os.path.join(model_dir, "*_eval")) +
              glob.glob(os.path.join(model_dir, "perplexity")))

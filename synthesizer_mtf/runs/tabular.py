@@ -14,7 +14,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
   """Returns a Markdown table whose columns are also aligned in plain text.
 
   Args:
-    lines: lists of cells, strings; the first are the titles.
+    lines: lists of cells, which are strings; the first list has the titles.
   """
   widths = _widths(lines)
   lines = [lines[0], ["-" * width for width in widths], *lines[1:]]
@@ -26,7 +26,7 @@ def plain(lines: Sequence[Sequence[str]],
   """Returns aligned lines, the first column to the left.
 
   Args:
-    lines: lists of cells, strings.
+    lines: lists of cells, which are strings.
     align: `str.ljust` or `str.rjust`, for the other columns.
   """
   widths = _widths(lines)

@@ -31,7 +31,7 @@ def hidden_layer(inputs: attention_inputs.AttentionInputs,
 
 
 def _relu_gradient(operation, grad):
-  """The gradient of relu from its output; that of `mtf.relu` keeps more tensors."""
+  """The gradient of relu from its output; `mtf.relu`'s gradient keeps more tensors."""
   return [mtf.cwise(
       lambda dy, y: tf.raw_ops.ReluGrad(gradients=dy, features=y),
       [grad, operation.outputs[0]], grad_function=0)]

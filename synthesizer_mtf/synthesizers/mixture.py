@@ -29,7 +29,7 @@ class Mixture(base.SynthesizingFunction):
 
   Variables: `alpha` [heads, parts], [parts] if weights are per layer, or none; and
   those of the parts. If parts have a variable name in common, each has its own scope,
-  `part_0`, `part_1`, and so on. V and D share `q` if `share_query` of D says so.
+  `part_0`, `part_1`, and so on. V and D share `q` if `share_query` of D is True.
   """
 
   variables = {"alpha": base.Axes()}

@@ -1,6 +1,6 @@
 """The registry of synthesizing functions, by their names in the notation.
 
-A new one needs an import and a line in the dict.
+A new function needs an import and a line in the dict.
 """
 
 from synthesizer_mtf.synthesizers import base

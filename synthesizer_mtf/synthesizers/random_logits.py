@@ -12,9 +12,9 @@ from synthesizer_mtf.synthesizers import base
 class RandomLogits(base.LengthTables):
   """S(X) = R, learned (arXiv:2005.00743, Random Synthesizer, eq. 4).
 
-  The paper does not say how R is initialized. The authors' code uses Glorot's rule. Its
-  standard deviation is about 0.003 for this shape, so attention is almost uniform. Here
-  it is a parameter.
+  The paper does not say how R is initialized. The authors' code uses Glorot's rule. For
+  this shape, Glorot's standard deviation is about 0.003, so attention is almost
+  uniform. Here the standard deviation is a parameter.
 
   Variables: `R` [heads, length, memory_length].
   """

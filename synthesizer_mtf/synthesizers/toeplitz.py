@@ -14,7 +14,7 @@ class ToeplitzLogits(base.LengthTables):
   """S(X)[i, j] = T[j - i], learned: a convolution over all offsets.
 
   It is the Random Synthesizer (arXiv:2005.00743, eq. 4) with tied weights along each
-  diagonal of R. The paper does not have it.
+  diagonal of R. The paper does not contain it.
 
   Variables: `T` [heads, distance], for keys `distance` before the query. If queries
   attend to later keys, also `T_after` [heads, distance], for keys `distance` + 1 after

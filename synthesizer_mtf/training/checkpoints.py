@@ -1,4 +1,4 @@
-"""Which checkpoints of a model directory are complete, and which one to resume.
+"""Finds the complete checkpoints of a model directory, and the one to resume from.
 
 This module reads and writes files; nothing here runs a model.
 
@@ -8,13 +8,13 @@ a complete checkpoint that `checkpoint` does not name yet. By default TensorFlow
 from the one that `checkpoint` names, and starts at step 0 if that file is missing.
 
 A kill never leaves a checkpoint with an index but incomplete data. Such files were
-damaged later, and training on from an older checkpoint would overwrite them. That is an
-error, which leaves the choice to the user.
+damaged later, and training on from an older checkpoint would overwrite them. This
+module raises an error instead, and leaves the choice to the user.
 
 `check` compares the sizes of data files before training. TensorFlow compares their
 checksums as it restores each variable, at no further cost.
 
-Everything works on local and on `gs://` directories.
+All functions work on local and on `gs://` directories.
 """
 
 import collections
@@ -80,7 +80,7 @@ def check(path: str, checksums: bool = False) -> None:
 
 
 def _check_size(path, shapes, dtypes):
-  """Checks the total size, as only the index knows which file holds what."""
+  """Checks the total size, as only the index knows which file holds which variable."""
   needed = sum(tf.TensorShape(shapes[name]).num_elements() * dtypes[name].size
                for name in shapes)
   # The folder may hold other shardings of the same step: `-of-00002`.
@@ -96,8 +96,8 @@ def _check_size(path, shapes, dtypes):
 def latest(model_dir: str) -> str | None:
   """Finds the newest complete checkpoint.
 
-  If `checkpoint` lists a newer one but names an older one to resume from, the user has
-  gone back on purpose, and this function returns the older one.
+  If `checkpoint` lists a newer checkpoint but names an older one to resume from, the
+  user has gone back on purpose. The function then returns the older one.
 
   Args:
     model_dir: a string.
@@ -193,7 +193,7 @@ def prepare(model_dir: str) -> str | None:
 def write_state(folder: str, names: Sequence[str]) -> None:
   """Writes the file `checkpoint`, which names the checkpoints of a folder.
 
-  `tf.train.update_checkpoint_state` fails for relative folders, and takes folders in
+  `tf.train.update_checkpoint_state` fails for relative folders, and mistakes folders in
   cloud storage for relative ones.
 
   Args:
@@ -256,8 +256,8 @@ def check_writable(model_dir: str) -> None:
 def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
   """Checks that a checkpoint belongs to the model that restores it.
 
-  TensorFlow would ignore variables that the model lacks, as when R+V resumes as V, and
-  overwrite the checkpoint without them.
+  TensorFlow would ignore variables that the model lacks, for example when R+V resumes
+  as V. The next checkpoint would then lack them.
 
   The checkpoint may have more optimizer slots than the model, as in evaluation.
 

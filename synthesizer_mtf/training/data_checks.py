@@ -1,12 +1,12 @@
-"""Checks that a task has what an evaluation asks of it.
+"""Checks that a task has the split and the metrics of an evaluation.
 
-Without the split or without metrics T5 evaluates nothing, and only logs it.
+If either is missing, T5 evaluates nothing and only writes a line to the log.
 """
 
 import seqio
 from synthesizer_mtf import checks
 
-# How the command calls what T5's `MtfModel` calls `mixture_or_task_name` and `split`.
+# The command's names for `mixture_or_task_name` and `split` of T5's `MtfModel`.
 _TASK, _SPLIT = "MIXTURE_NAME", "utils.run.dataset_split"
 
 
@@ -41,7 +41,8 @@ def check_split(name: str, split: str, task_parameter: str = _TASK,
 def check_metrics(name: str, needed: bool, task_parameter: str = _TASK) -> None:
   """Raises a ValueError for a misspelt metric, or if there are none to compute.
 
-  Our tasks look up metrics that gin names; this reads them now, not at the end.
+  Our tasks look up metrics that gin names. This function does it before an evaluation
+  instead of at its end.
 
   Args:
     name: a task or mixture; unknown ones are left to seqio.

@@ -3,14 +3,14 @@
 Next to the last checkpoints model.ckpt-STEP, the state of the input pipeline is saved
 as input.ckpt-STEP: the examples read so far, the contents of buffers for shuffling,
 packing and batching, and the state of the random numbers. A restart from this
-checkpoint restores it, with or without a seed. This file comes first, so every complete
-checkpoint has one.
+checkpoint restores the state, with or without a seed. The state is saved before the
+checkpoint, so every complete checkpoint has one.
 
-Mesh TensorFlow has two parameters for this. `utils.run.skip_seen_data` reads and
-prepares all earlier examples again, which takes as long as before and is right only for
-runs with a seed. `utils.run.checkpoint_input_pipeline` saves the same state as here,
-but restores the newest one, which after a kill may belong to another step. If one of
-them is bound to True, it applies instead of this module.
+Mesh TensorFlow has two parameters for the same purpose. `utils.run.skip_seen_data`
+reads and prepares all earlier examples again. That takes as long as the first time, and
+is right only for runs with a seed. `utils.run.checkpoint_input_pipeline` saves the same
+state as this module, but restores the newest state, which after a kill may belong to
+another step. If one of these parameters is bound to True, it replaces this module.
 
 TPUs read examples ahead, so this module does nothing there.
 """
@@ -87,7 +87,7 @@ class DataPosition(tf.train.SessionRunHook):
 
   def after_create_session(
       self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-    # Other hooks may initialize the iterators after this one, and do so again after a
+    # Other hooks may initialize the iterators after this hook, and again after a
     # session is lost.
     self._at_its_place = False
 
@@ -160,7 +160,7 @@ def digest(iterators: list[tf.Tensor]) -> bytes:
   """A digest that identifies the data: files, texts, steps and shapes.
 
   Numbers, such as seeds and buffer sizes, may differ, as the saved state includes them.
-  Options of the dataset, such as those that the estimator adds, may differ, too.
+  Options of the dataset, such as those that the estimator adds, may also differ.
 
   Args:
     iterators: resources of initializable iterators, in the default graph.

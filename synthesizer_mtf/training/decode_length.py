@@ -3,9 +3,9 @@
 In Mesh TensorFlow, greedy decoding continues to the length of the inputs in
 `utils.run.sequence_length`. Beam search stops earlier if `decode_length_multiplier`
 times the longest input of a batch plus `decode_length_constant` is less; only beam
-search reads these two. The length of the targets counts in training only. All of this
-stays unless `synthesizer_decode_length.tokens` is bound. The log says which limit
-holds.
+search reads these two parameters. The length of the targets counts in training only.
+These limits hold unless `synthesizer_decode_length.tokens` is bound. The log says which
+limit holds.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ _ROOM = "Bitransformer.decode.max_decode_length"
 
 @gin.configurable("synthesizer_decode_length", module="synthesizer_mtf")
 def bound(tokens: int | None = None) -> int | None:
-  """The most tokens that are decoded for an example, including its end.
+  """The limit of tokens to decode for an example, including its end.
 
   Args:
-    tokens: a whole number; None for the limits of T5's and Mesh's own parameters.
+    tokens: a whole number; None for the limits by T5's and Mesh's own parameters.
 
   Returns:
     tokens.

@@ -72,12 +72,12 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
   def __init__(self, *args: Any, start: warm_start.WarmStart | None = None,
                **kwargs: Any) -> None:
-    """As the base class.
+    """Declares the parameters.
 
     Args:
-      *args: as there.
+      *args: as in the base class.
       start: what training starts from if the folder has no checkpoint.
-      **kwargs: as there.
+      **kwargs: as in the base class.
     """
     super().__init__(*args, **kwargs)
     self._start = start
@@ -106,13 +106,13 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   def train(self, input_fn: Callable[..., Any],
             hooks: Iterable[tf.train.SessionRunHook] | None = None,
             *args: Any, **kwargs: Any) -> "CarefulEstimator":
-    """As the base class.
+    """Trains as the base class does, but checks and guards checkpoints.
 
     Args:
-      input_fn: as there.
-      hooks: as there.
-      *args: as there.
-      **kwargs: as there.
+      input_fn: as in the base class.
+      hooks: as in the base class.
+      *args: as in the base class.
+      **kwargs: as in the base class.
 
     Returns:
       itself.
@@ -150,7 +150,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
                hooks: Iterable[tf.train.SessionRunHook] | None = None,
                checkpoint_path: str | None = None,
                name: str | None = None) -> dict[str, Any]:
-    """As the base class; raises a ValueError without a usable checkpoint."""
+    """Evaluates as the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
     with explained_damage(path):
       return super().evaluate(
@@ -161,14 +161,14 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
               hooks: Iterable[tf.train.SessionRunHook] | None = None,
               checkpoint_path: str | None = None,
               yield_single_examples: bool = True) -> Iterator[dict[str, Any]]:
-    """As the base class, but without a TPU it builds one graph for all checkpoints.
+    """Predicts; without a TPU, one graph serves all checkpoints.
 
     Args:
-      input_fn: as there.
-      predict_keys: as there.
-      hooks: as there.
-      checkpoint_path: as there.
-      yield_single_examples: as there.
+      input_fn: as in the base class.
+      predict_keys: as in the base class.
+      hooks: as in the base class.
+      checkpoint_path: as in the base class.
+      yield_single_examples: as in the base class.
 
     Yields:
       predictions, in the order of the data.
@@ -213,14 +213,14 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
   def export_saved_model(self, *args: Any, checkpoint_path: str | None = None,
                          **kwargs: Any) -> str:
-    """As the base class; raises a ValueError without a usable checkpoint."""
+    """Exports as the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
     with explained_damage(path):
       return super().export_saved_model(
           *args, checkpoint_path=path, **kwargs)
 
   def _call_input_fn(self, input_fn, mode, input_context=None):
-    """As the base class, but without tf.data's autotuning, which delays the end.
+    """Makes the data, without tf.data's autotuning, which delays the end.
 
     The thread that tunes tf.data's parallelism sleeps for up to a minute. Cancelling
     wakes it before the cancellation is visible, so it sleeps again, and the end of
@@ -229,7 +229,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     function, and nothing changes.
     """
     data = super()._call_input_fn(input_fn, mode, input_context)
-    if not isinstance(data, tf.compat.v2.data.Dataset):  # The base of v1's, too.
+    if not isinstance(data, tf.compat.v2.data.Dataset):  # Also v1's base.
       return data
     with warnings.catch_warnings():  # In graphs, only Python knows the options.
       warnings.simplefilter("ignore")
@@ -314,11 +314,11 @@ class GuardSaves(tf.train.SessionRunHook):
   """Stops before NaN reaches a checkpoint, and if no checkpoint can be written.
 
   The estimator has a hook for NaN losses. But it runs after the saver's hook, which may
-  already have written the result of the step. And a NaN gradient shows in the variables
-  one step before it shows in the loss.
+  already have written the result of the step. Besides, a NaN gradient shows in the
+  variables one step before it shows in the loss.
 
-  The error for a file that is too large would otherwise look like the end of the data,
-  and training would end there without an error.
+  TensorFlow's error for a file that is too large looks like the end of the data.
+  Without this hook, training would end there without an error.
   """
 
   def __init__(self, model_dir: str,

@@ -29,24 +29,24 @@ def get_estimator(
     iterations_per_loop: int, cluster: Any, use_tpu: str | None,
     init_checkpoint: str | None = None,
     **kwargs: Any) -> estimators.CarefulEstimator:
-  """As Mesh TensorFlow's `utils.get_estimator` of version 0.1.21.
+  """Makes an estimator, as `utils.get_estimator` of Mesh TensorFlow 0.1.21 does.
 
   Args:
-    vocabulary: as there.
-    mesh_shape: as there.
-    layout_rules: as there.
-    model_type: as there.
-    batch_size: as there.
-    optimizer: as there.
-    tpu_job_name: as there.
-    iterations_per_loop: as there.
-    cluster: as there.
-    use_tpu: as there.
-    init_checkpoint: as there.
-    **kwargs: of `utils.tpu_estimator_model_fn`.
+    vocabulary: as in Mesh TensorFlow.
+    mesh_shape: as in Mesh TensorFlow.
+    layout_rules: as in Mesh TensorFlow.
+    model_type: as in Mesh TensorFlow.
+    batch_size: as in Mesh TensorFlow.
+    optimizer: as in Mesh TensorFlow.
+    tpu_job_name: as in Mesh TensorFlow.
+    iterations_per_loop: as in Mesh TensorFlow.
+    cluster: as in Mesh TensorFlow.
+    use_tpu: as in Mesh TensorFlow.
+    init_checkpoint: as in Mesh TensorFlow.
+    **kwargs: arguments of `utils.tpu_estimator_model_fn`.
 
   Returns:
-    an estimator; it starts warm if `warm_start.checkpoint` is bound.
+    an estimator; training starts warm if `warm_start.checkpoint` is bound.
 
   Raises:
     ValueError: no stack of the model has a bound attention, or two checkpoints to
@@ -97,14 +97,14 @@ def _has_gpu(devices):
 
 
 def _without_grappler():
-  """Without grappler, which takes long and gains little on TPUs."""
+  """A configuration without grappler, which takes long and gains little on TPUs."""
   return tf.ConfigProto(graph_options=tf.GraphOptions(
       rewrite_options=rewriter_config_pb2.RewriterConfig(
           disable_meta_optimizer=True)))
 
 
 def apply() -> None:
-  """Makes Mesh TensorFlow and T5 use this `get_estimator`; once is enough."""
+  """Makes Mesh and T5 use this `get_estimator`; a second call changes nothing."""
   patches.wrap("get_estimator", utils, _ours)
   patches.wrap("get_checkpoint_iterator", utils, estimators.existing_checkpoints)
 

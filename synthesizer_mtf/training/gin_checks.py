@@ -1,8 +1,8 @@
 """Checks of T5's own parameters, once gin has read all of them.
 
-T5 and Mesh TensorFlow accept any value from gin. A wrong one leads to a message about
-something else, late or never. This module checks bound values only, and no references
-such as @FUNCTION. Layers of this package check their own parameters.
+T5 and Mesh TensorFlow accept any value from gin. A wrong value causes a late message
+about something else, or no message. This module checks bound values only, and no
+references such as @FUNCTION. Layers of this package check their own parameters.
 """
 
 import re
@@ -24,7 +24,7 @@ _MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
 _EVALUATIONS = ("perplexity_eval", "eval", "score_eval", "score_from_dataset")
 _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
-# The minimum of each; a model without layers is a bag of words.
+# The minimum of each size; a model without layers is a bag of words.
 _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 
 
@@ -89,7 +89,7 @@ def _bound(config, selector):
 
 
 def _known(config, value):
-  """The value itself, or that of the macro that it names."""
+  """The value itself, or the value of the macro that it names."""
   if not isinstance(value, gin.config.ConfigurableReference):
     return value
   scope, _, name = value.scoped_selector.rpartition("/")
@@ -205,7 +205,7 @@ def _check_mode(run):
 
 
 def _check_devices(run):
-  """Checks for one device for each part of the mesh; TPUs have their own."""
+  """Checks that each part of the mesh has one device; TPUs have their own devices."""
   devices, shape = run.get("mesh_devices"), run.get("mesh_shape")
   if devices is None or _is_reference(devices):
     return
@@ -252,7 +252,7 @@ def _check_task(task, model):
 
 
 def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> None:
-  """Checks what only `utils.run` needs, not tools that just read gin.
+  """Checks parameters that `utils.run` needs, but not tools that only read gin.
 
   Args:
     config: gin's parsed configuration.

@@ -13,9 +13,9 @@ def cosine_decay(step: tf.Tensor, total_train_steps: int,
 
   Args:
     step: <int32>[]
-    total_train_steps: the step at which it reaches 0, if `start_step` is 0. As in Long
-      Range Arena's code, a later start moves the end, too.
-    start_step: the step up to which it is 1.
+    total_train_steps: the step at which the factor reaches 0, if `start_step` is 0. As
+      in Long Range Arena's code, a later start also moves the end.
+    start_step: the step up to which the factor is 1.
 
   Returns:
     <float32>[]

@@ -22,7 +22,7 @@ def acquire(folder: str, flag: str) -> int | None:
 
   Args:
     folder: an existing folder.
-    flag: the name of the flag or parameter with this folder, for the message.
+    flag: the name of the flag or parameter that names the folder, for the message.
 
   Returns:
     a file descriptor; closing it unlocks the folder. None, with a warning, if the file
@@ -59,7 +59,7 @@ def _warn(folder, error):
 
 @contextlib.contextmanager
 def held(folder: str, flag: str) -> Iterator[None]:
-  """As `acquire`, but only within a `with` block."""
+  """Locks a folder as `acquire` does, but only within a `with` block."""
   descriptor = acquire(folder, flag)
   try:
     yield

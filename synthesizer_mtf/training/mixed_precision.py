@@ -1,12 +1,12 @@
 """Mixed precision on CPUs: products in bfloat16, everything else in float32.
 
 Either `synthesizer_precision.products = "bfloat16"` or T5's `activation_dtype =
-"bfloat16"` turns it on. (Without a TPU, T5's command binds the latter to float32; so
-does `MtfModel`, before it reads its bindings.) With `activation_dtype`, TensorFlow
-would keep all activations in bfloat16, including sums and norms. Here they stay in
-float32. TensorFlow's own rewriter casts the operands of products, and oneDNN sums in
-float32: as fast, and closer to float32. A processor without bfloat16 products computes
-everything in float32.
+"bfloat16"` turns it on. (Without a TPU, T5's command binds `activation_dtype` to
+float32. `MtfModel` does the same before it reads its bindings.) With
+`activation_dtype`, TensorFlow would keep all activations in bfloat16, including sums
+and norms. This module keeps them in float32. TensorFlow's own rewriter casts the
+operands of products, and oneDNN sums in float32. This is as fast, and closer to
+float32. A processor without bfloat16 products computes everything in float32.
 """
 
 from collections.abc import Callable
@@ -140,12 +140,13 @@ def has_products() -> bool:
 def session_config() -> config_pb2.ConfigProto:
   """The configuration of a session that multiplies in bfloat16 where it can.
 
-  The rewriter is on only where the processor has such products: oneDNN would compute
-  them in float32 on others, and TensorFlow 2.21 would round all the same.
+  The rewriter is on only if the processor has bfloat16 products. On other processors,
+  oneDNN would compute the products in float32, but TensorFlow 2.21 would still round
+  the operands.
 
-  TensorFlow reads the list of operations from environment variables; those already set
-  stay. The arithmetic optimizer is off, because the rewriter gives up on the graphs
-  that it makes of mixtures. It saves no time here.
+  TensorFlow reads the list of operations from environment variables. Variables that are
+  already set stay. The arithmetic optimizer is off, because the rewriter gives up on
+  the graphs that this optimizer makes of mixtures. The optimizer saves no time here.
   """
   for name, operations in _LISTS.items():
     os.environ.setdefault(
@@ -178,7 +179,10 @@ def _with_float32_activations(model_fn):
 
 @contextlib.contextmanager
 def _activations_in_float32() -> Iterator[None]:
-  """Binds float32 for a while; gin's operative configuration keeps the old binding."""
+  """Binds float32 in a `with` block; gin's operative configuration keeps the old dtype.
+
+  Only the binding of `activation_dtype` changes.
+  """
   bound = gin.query_parameter(_PARAMETER)
   with gin.unlock_config():
     gin.bind_parameter(_PARAMETER, "float32")

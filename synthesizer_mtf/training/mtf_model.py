@@ -1,10 +1,10 @@
 """T5's Python API, `MtfModel`, with a chosen attention.
 
 T5's `MtfModel` fills gin itself: with the operative_config.gin of a model's folder,
-then with its `extra_gin_bindings`. In gin the former would win, as its bindings have
-scopes. Here the user's choice wins: an argument, then `extra_gin_bindings`, then the
-bindings that gin held before. The choice is in gin only while a method of the model
-runs.
+then with its `extra_gin_bindings`. In gin, operative_config.gin would win, as its
+bindings have scopes. Here the user's choice wins: an argument, then
+`extra_gin_bindings`, then the bindings that gin held before. The choice is in gin only
+while a method of the model runs.
 """
 
 from collections.abc import Callable
@@ -43,15 +43,15 @@ class MtfModel(mtf_model.MtfModel):
   def __init__(self, *args: Any, attention: str | list[str] | None = None,
                seed: int | None = None, warm_start: str | None = None,
                **kwargs: Any) -> None:
-    """As T5's.
+    """Declares the parameters.
 
     Args:
-      *args: as there.
+      *args: as in T5.
       attention: as `synthesizer_stack.attention`; None for the binding in gin, or in
         the folder's operative_config.gin.
       seed: an integer, as in `train_with_seed`.
       warm_start: a checkpoint or folder, as `warm_start.checkpoint`.
-      **kwargs: as there.
+      **kwargs: as in T5.
     """
     signature = inspect.signature(super().__init__)
     for name in set(kwargs) - set(signature.parameters):
@@ -64,12 +64,12 @@ class MtfModel(mtf_model.MtfModel):
 
   def estimator(self, vocabulary: Any, init_checkpoint: str | None = None,
                 **kwargs: Any) -> tf.estimator.Estimator:
-    """As T5's, but a checkpoint may have another attention or another length.
+    """Makes the estimator; a checkpoint may have another attention or another length.
 
     Args:
-      vocabulary: as there.
-      init_checkpoint: as there.
-      **kwargs: as there.
+      vocabulary: as in T5.
+      init_checkpoint: as in T5.
+      **kwargs: as in T5.
 
     Returns:
       a `CarefulEstimator`.
@@ -124,13 +124,13 @@ class MtfModel(mtf_model.MtfModel):
 
   def train(self, mixture_or_task_name: str, steps: int, *args: Any,
             **kwargs: Any) -> None:
-    """As T5's, and passes `total_train_steps` to a learning rate schedule.
+    """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule.
 
     Args:
-      mixture_or_task_name: as there.
-      steps: as there.
-      *args: as there.
-      **kwargs: as there.
+      mixture_or_task_name: as in T5.
+      steps: as in T5.
+      *args: as in T5.
+      **kwargs: as in T5.
     """
     _name_what_is_not_used()
     self._check_lengths(mixture_or_task_name)
@@ -153,14 +153,14 @@ class MtfModel(mtf_model.MtfModel):
   def eval(self, mixture_or_task_name: str, checkpoint_steps: Any = None,
            summary_dir: str | None = None, split: str = "validation",
            **kwargs: Any) -> None:
-    """As T5's, but makes the folder of the results.
+    """Evaluates as T5 does, and makes the folder of the results.
 
     Args:
-      mixture_or_task_name: as there.
-      checkpoint_steps: as there.
-      summary_dir: as there.
-      split: as there.
-      **kwargs: as there.
+      mixture_or_task_name: as in T5.
+      checkpoint_steps: as in T5.
+      summary_dir: as in T5.
+      split: as in T5.
+      **kwargs: as in T5.
 
     Raises:
       ValueError: the task has no such split, or no metrics.
@@ -177,24 +177,24 @@ class MtfModel(mtf_model.MtfModel):
       super().eval(mixture_or_task_name, checkpoint_steps, folder, split, **kwargs)
 
   def finetune(self, *args: Any, **kwargs: Any) -> None:
-    """As T5's, but also accepts the parameter names that T5's command uses."""
+    """Fine-tunes as T5 does, but also accepts the parameter names of T5's command."""
     kwargs = {_OF_THE_COMMAND.get(name, name): value
               for name, value in kwargs.items()}
     with self._own_bindings():
       super().finetune(*args, **kwargs)
 
   def predict(self, *args: Any, **kwargs: Any) -> None:
-    """As T5's."""
+    """Predicts as T5 does, with this model's bindings."""
     with self._own_bindings():
       super().predict(*args, **kwargs)
 
   def score(self, *args: Any, **kwargs: Any) -> Any:
-    """As T5's."""
+    """Scores as T5 does, with this model's bindings."""
     with self._own_bindings():
       return super().score(*args, **kwargs)
 
   def export(self, *args: Any, **kwargs: Any) -> Any:
-    """As T5's."""
+    """Exports as T5 does, with this model's bindings."""
     with self._own_bindings():
       return super().export(*args, **kwargs)
 

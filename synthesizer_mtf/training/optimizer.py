@@ -2,7 +2,7 @@
 
 If gin chooses an attention, `FastAdafactor` replaces Mesh's `AdafactorOptimizer`. It
 updates variables that no mesh splits with `ops/adafactor.py`. Slots have the same
-names, so checkpoints stay compatible, and gin bindings are the same, too. Mesh
+names, so checkpoints stay compatible. gin bindings also stay the same. Mesh
 TensorFlow's own update stays on TPUs, for split variables, and for other optimizers.
 """
 
@@ -50,7 +50,7 @@ class FastAdafactor(optimize.AdafactorOptimizer):
 
   def apply_grad(self, grad: mtf.Tensor | None,
                  var: mtf.Variable) -> list[mtf.Operation]:
-    """As the base class, but in few passes if no mesh splits the variable."""
+    """Updates as the base class, in few passes if no mesh splits the variable."""
     if (grad is None or grad.shape != var.shape or splits.is_on_tpu(var.mesh) or
         any(isinstance(rate, mtf.Tensor)
             for rate in (self._learning_rate, self._decay_rate)) or

@@ -27,7 +27,7 @@ def is_slot(name: str) -> bool:
 
 
 def belongs_to_any(name: str, variables: Iterable[str]) -> bool:
-  """Whether this may be an optimizer's slot of one of some variables.
+  """Whether `name` may be an optimizer's slot of one of `variables`.
 
   A user's own optimizer has other endings, but the names of its slots begin with the
   name of their variable.

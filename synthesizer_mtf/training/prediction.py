@@ -18,14 +18,14 @@ import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 import tqdm
 
-# Batches that are sorted together, and whose predictions wait for each other.
+# The number of batches that are sorted together, and predicted before any is yielded.
 _SORTED = 256
 
 Batch = dict[str, np.ndarray]
 
 
 class Graph:
-  """A model that predicts, for one checkpoint after the other."""
+  """A graph that predicts with one checkpoint after another."""
 
   def __init__(self, estimator: Any, spec: dict[str, tf.TypeSpec]) -> None:
     """Builds the graph.
@@ -50,7 +50,7 @@ class Graph:
         estimator.config.master, self._graph, estimator._session_config)
 
   def serves(self, spec: dict[str, tf.TypeSpec]) -> bool:
-    """Whether the graph fits such batches and gin's current bindings."""
+    """Whether the graph fits batches of this spec and gin's current bindings."""
     return self._identity == _identity(spec)
 
   def restore(self, path: str) -> None:
@@ -117,7 +117,7 @@ def _lengths(features):
 
 
 def _in_order(made, order):
-  """Yields the predictions in the order of the data; `order` has their indices."""
+  """Yields the predictions in the order of the data; `order` has their positions."""
   together = {name: np.concatenate([batch[name] for batch in made])
               for name in made[0]}
   for place in np.argsort(order):

@@ -3,8 +3,8 @@
 Mesh TensorFlow's trainer sets no seed, so no run can be repeated. On CPUs and GPUs its
 dropout draws new seeds in every process.
 
-T5's evaluations have no seed either. So span corruption would drop other spans each
-time, and losses would not be comparable.
+T5's evaluations have no seed either. Without a seed, span corruption drops other spans
+each time, and losses are not comparable.
 """
 
 from collections.abc import Callable

@@ -37,8 +37,9 @@ class StopAfterStep(tf.train.SessionRunHook):
   """Ends a training after the current step if a signal arrives.
 
   The estimator then writes a checkpoint, as at the end of every training. A signal
-  before the first step stops at once, and so does a second Ctrl-C. A second SIGTERM
-  does not, as clusters repeat it and command runners send it after Ctrl-C.
+  before the first step stops the training at once. A second Ctrl-C does the same. A
+  second SIGTERM does not, as clusters repeat it and command runners send it after
+  Ctrl-C.
   """
 
   def __init__(self):
@@ -71,7 +72,7 @@ class StopAfterStep(tf.train.SessionRunHook):
     del frame
     self._number = self._number or number
     if not self._at_work:
-      self._stop_at_once()  # Python ignores it within callbacks, such as gc's.
+      self._stop_at_once()  # Python ignores exceptions in callbacks, such as gc's.
 
   def _stop_at_once(self):
     raise Stopped("Stopped before the first step; the same command starts again.",
@@ -79,7 +80,7 @@ class StopAfterStep(tf.train.SessionRunHook):
 
   @contextlib.contextmanager
   def _watching(self):
-    """Answers signals during a step, as Python calls handlers only at its end."""
+    """Answers signals during a step; Python calls handlers only after the step."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

@@ -1,7 +1,7 @@
 """Rounds batches of tokens down to whole sequences.
 
 T5's eval.gin asks for 32,768 tokens. Mesh TensorFlow requires a multiple of the longest
-sequence, which 32,768 is not for a length of 40.
+sequence. For a length of 40, 32,768 is not a multiple.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Checks of values that T5 and Mesh TensorFlow use late, and of files they read.
 
-A text instead of a number, a beam without hypotheses or an empty input file raises
-their own exceptions, after minutes and without the parameter's name.
+Without these checks, a text instead of a number, a beam without hypotheses or an empty
+input file raises an exception after minutes, without the parameter's name.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Starts a model from a checkpoint with another attention, or another length.
 
-One binding, `warm_start.checkpoint`, makes T5's trainer do it:
+One binding, `warm_start.checkpoint`, makes T5's trainer start warm:
 
   --gin_param="warm_start.checkpoint = 'gs://.../model.ckpt-999900'"
 
@@ -37,7 +37,7 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
   `warm_start_plan.make_plan` finds the variables, which are cast to the model's dtype.
   The log says which are taken, resized, fresh and unused. New positions of a growing
   table keep their own initial values. A model with its own checkpoints in `model_dir`
-  resumes from the last of these.
+  resumes from the last of its own.
 
   If another function trains, as in T5's `MtfModel`, `get_estimator` gives the estimator
   the same start.

@@ -27,7 +27,8 @@ _NEW = re.compile(
     rf"(^|/)({_OURS})/(?!(q|k|v|o|relative_attention_bias)$)")
 _BIAS = "relative_attention_bias"
 
-# The meaning of axes: for T5's variables, and as our classes declare it.
+# The meaning of the axes of T5's variables, and of the variables that our classes
+# declare.
 _AXES = {"positional_embedding": base.Axes(positions=(-2,)),
          _BIAS: base.Axes(heads=-2)}
 for _cls in (*names.SYNTHESIZING_FUNCTIONS.values(), *notation.LAYERS.values()):
@@ -142,7 +143,7 @@ def _rename(name, renames):
 
 
 def _shared_bias(name, saved):
-  """T5's shared relative position bias of a stack, in whichever layer it is."""
+  """T5's shared relative position bias of a stack, which may be in any layer."""
   stack = name.partition("block_")[0]
   found = [n for n in saved if n.startswith(stack) and n.endswith("/" + _BIAS)]
   return found if len(found) == 1 else []

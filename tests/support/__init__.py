@@ -1,6 +1,7 @@
-"""What several files of tests share."""
+"""Helpers that several test files share."""
 
 import pytest
 
-# Before they are imported; else a failed assert would not show its values.
+# pytest must rewrite these modules before their import. Otherwise a failed assert does
+# not show its values.
 pytest.register_assert_rewrite("support.classifiers", "support.decoding")

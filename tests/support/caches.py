@@ -1,4 +1,4 @@
-"""Caches of tasks, as seqio writes them, without Beam."""
+"""Writes caches of tasks as seqio does, but without Beam."""
 
 import json
 
@@ -7,7 +7,9 @@ import tensorflow.compat.v2 as tf
 
 
 def write(task, split, folder):
-  """Caches a split of a task, without a record, and lets seqio find it.
+  """Caches a split of a task, without a record, and makes seqio find the cache.
+
+  `tasks.cache_record` writes the record, which says what the cache was made with.
 
   Args:
     task: a seqio.Task.

@@ -1,8 +1,8 @@
 """The shared table of attentions under test. A new variant is one more row.
 
-Each row has the variant's formula, written from the paper and not from our code.
-Everything else follows from it: gradients, packed and padded rows, decoding,
-meshes, random configurations, warm starts, and exported models.
+Each row has the variant's formula, written from the paper and not from our code. The
+tests derive everything else from the formula: gradients, packed and padded rows,
+decoding, meshes, random configurations, warm starts, and exported models.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ MAX_LENGTH = 12
 
 
 class Call(NamedTuple):
-  """What a formula may look at.
+  """The data that a formula may use.
 
   Attributes:
     x: <float64>[batch, length, d_model]
-    ids: <int>[batch, length], those of the examples of each row; 0 for padding.
+    ids: <int>[batch, length], the ids of each row's examples; 0 for padding.
     heads: an integer.
-    decoder: whether the stack makes tokens one after the other.
-    parameters: a dict, those of the variant which are not left out.
+    decoder: whether the stack generates one token after another.
+    parameters: a dict of the variant's given parameters.
   """
   x: np.ndarray
   ids: np.ndarray
@@ -39,15 +39,18 @@ class Call(NamedTuple):
 
   @property
   def position(self):
-    """<int>[batch, length]: that of each token in its example."""
+    """<int>[batch, length]: the position of each token in its example."""
     return reference.positions(self.ids)
 
 
 class Sizes(NamedTuple):
-  """What shapes of variables depend on, beside the variant's parameters.
+  """The sizes that determine variables' shapes, besides the variant's parameters.
 
   Attributes:
-    sees_later: whether queries see later keys, as in encoders.
+    d_model: an integer.
+    heads: an integer.
+    d_kv: an integer.
+    sees_later: whether queries attend to later keys, as in encoders.
   """
   d_model: int = D_MODEL
   heads: int = HEADS
@@ -63,13 +66,14 @@ class Variant(NamedTuple):
   """A row of the table.
 
   Attributes:
-    parameters: those of the layer in most tests, with `max_length` 12 if it has
-      one. All sizes differ, so that no two dimensions can be confused.
-    variables: a function of parameters and `Sizes` to shapes by names.
-    logits: a function of variables by names and of a `Call` to <float64>[batch,
-      heads, length, memory_length]. Tables that are too short repeat.
-    draw: a function which draws parameters, of hypothesis's `draw`, the length of
-      the rows and whether they are in a decoder.
+    parameters: the layer's parameters in most tests, with `max_length` 12 if the layer
+      has one. All sizes differ, so that tests notice confused dimensions.
+    variables: a function (parameters, `Sizes`) that returns a dict from names to
+      shapes.
+    logits: a function (dict from names to variables, `Call`) that returns
+      <float64>[batch, heads, length, memory_length]. Tables that are too short repeat.
+    draw: a function (hypothesis's `draw`, length of the rows, whether they are in a
+      decoder) that draws parameters.
   """
   parameters: dict
   variables: Callable[[dict, Sizes], dict]
@@ -78,9 +82,9 @@ class Variant(NamedTuple):
 
 
 def draw_lengths(draw, length):
-  """Parameters of any class with tables that depend on the longest sequence."""
+  """Draws the parameters of all classes whose tables depend on the longest sequence."""
   tile_length = draw(st.none() | st.integers(1, 9))
-  # With tile_length the maximum is ignored, however small it is.
+  # With tile_length the layer ignores max_length, however small.
   return {"tile_length": tile_length, "max_length": draw(
       st.integers(1 if tile_length else length, length + 5))}
 
@@ -162,7 +166,10 @@ def toeplitz_variables(parameters, sizes):
 
 
 def dense(p, call):
-  """relu(X W1 + b1) W2 + b2, where W1 may be V's q, W2 have no heads, b be 0."""
+  """relu(X W1 + b1) W2 + b2.
+
+  W1 may be V's q, W2 may be the same for all heads, and b1 and b2 may be 0.
+  """
   hidden = heads_of(call.x, p["W1"] if "W1" in p else p["q"], call.heads)
   d_kv = hidden.shape[-1]
   hidden = np.maximum(
@@ -197,7 +204,7 @@ def factorized_dense(p, call):
 
 def factorized_dense_variables(parameters, sizes):
   n, a, b = table_length(parameters), parameters.get("a"), parameters.get("b")
-  if not a and not b:  # the divisor nearest to the root, from below
+  if not a and not b:  # the largest divisor up to the root
     a = max(k for k in range(1, n + 1) if not n % k and k * k <= n)
   a = a or n // b
   return {"W1": sizes.projection, "WA": [sizes.heads, sizes.d_kv, a],
@@ -260,7 +267,7 @@ VARIANTS = {
         lambda parameters, sizes: {}, hand_written, draw_hand_written),
 }
 
-# Mixtures under test, and what differs from the parameters of their parts.
+# Mixtures under test, and parameters that differ from those of their parts.
 MIXTURES = {"R+V": {}, "D+V": {}, "R+D": {}, "FR+V": {}, "FR+D+V": {},
             "Fix+FD+V": {"b": 4}}
 
@@ -268,7 +275,7 @@ NOTATIONS = [*VARIANTS, *MIXTURES]
 
 
 def parameters_of(notation):
-  """What the synthesizing functions of a notation get in most tests."""
+  """The parameters of a notation's synthesizing functions in most tests."""
   found = {}
   for part in notation.split("+"):
     found.update(VARIANTS[part].parameters)
@@ -276,14 +283,14 @@ def parameters_of(notation):
 
 
 def bindings(notation):
-  """The same as gin bindings, but for ranks; none for a whole layer."""
+  """The same parameters as gin bindings, without ranks; [] for a whole layer."""
   return [f"{names.SYNTHESIZING_FUNCTIONS[part].__name__}.{name} = {value!r}"
           for part in notation.split("+") if part in VARIANTS
           for name, value in VARIANTS[part].parameters.items() if name != "rank"]
 
 
 def variables_of(notation):
-  """Shapes of the variables of the layer that `make_layer` makes, by names."""
+  """The shapes of the variables of `make_layer`'s layer, by name."""
   shapes = {"v": [D_MODEL, HEADS * D_KV], "o": [HEADS * D_KV, D_MODEL]}
   parts = notation.split("+")
   for part in parts:
@@ -292,7 +299,7 @@ def variables_of(notation):
 
 
 def make_layer(notation, **kwargs):
-  """The layer of a row, without dropout unless asked for."""
+  """Makes the layer of a row, by default without dropout."""
   kwargs = {"num_heads": HEADS, "key_value_size": D_KV, "dropout_rate": 0.0,
             **parameters_of(notation), **kwargs}
   return synthesizer_mtf.attention_layer(notation, **kwargs)
@@ -309,7 +316,7 @@ def mixed_logits(notation, p, x, ids, decoder, heads):
 
 
 def attention(notation, p, x, ids, decoder, heads):
-  """A whole layer by the formulas: [batch, length, d_model]."""
+  """Computes a whole layer by the formulas: [batch, length, d_model]."""
   p = {name: value.astype(np.float64) for name, value in p.items()}
   logits = mixed_logits(
       notation, p, x.astype(np.float64), ids, decoder, heads)

@@ -1,4 +1,4 @@
-"""Tiny checkpoints, and ways to harm them, shared by two test files."""
+"""Makes and damages tiny checkpoints, for several test files."""
 
 import hashlib
 
@@ -9,12 +9,12 @@ SHAPES = {"encoder/q": [7, 11], "encoder/q_slot_v": [7, 11],
 
 
 def save(model_dir, *steps, shapes=None):
-  """Writes checkpoints of some steps as the trainer does, by default two."""
+  """Writes checkpoints as the trainer does, by default of two steps."""
   with tf.Graph().as_default():
     for name, shape in (shapes or SHAPES).items():
       with tf.device("cpu:0"):
         tf.get_variable(name, shape)
-    tf.train.create_global_step()  # On no device: another data file.
+    tf.train.create_global_step()  # Without a device, so in another data file.
     saver = tf.train.Saver(
         sharded=True, save_relative_paths=True, max_to_keep=None)
     with tf.Session() as session:
@@ -24,7 +24,7 @@ def save(model_dir, *steps, shapes=None):
 
 
 def name_in_state(model_dir, *steps):
-  """Has `checkpoint` list some steps, and name the first to resume from."""
+  """Makes `checkpoint` list some steps, and name the first to resume from."""
   names = [f"model.ckpt-{step}" for step in steps]
   (model_dir / "checkpoint").write_text(
       f'model_checkpoint_path: "{names[0]}"\n' + "".join(
@@ -47,6 +47,6 @@ def flip(path):
 
 
 def contents(model_dir):
-  """Returns a hash of each file of the checkpoints, to compare."""
+  """Returns a hash of each file of the checkpoints."""
   return {path.name: hashlib.md5(path.read_bytes()).hexdigest()
           for path in model_dir.glob("model.ckpt-*") if path.is_file()}

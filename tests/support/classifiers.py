@@ -13,7 +13,7 @@ BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
 
 
 def make(*bindings, attention="R+V", mesh_shape=""):
-  """A tiny classifier."""
+  """Makes a tiny classifier."""
   models.parse_gin(["classifier.gin"], models.TINY + [
       "num_heads = 4", "d_ff = 12", BIAS,
       "Unitransformer.positional_embedding = False",
@@ -23,7 +23,7 @@ def make(*bindings, attention="R+V", mesh_shape=""):
 
 
 def step(m, inputs=INPUTS, targets=TARGETS, mode="train", **kwargs):
-  """The logits, the loss, and its gradients by name, as Mesh tensors."""
+  """Returns the logits, the loss, and its gradients by name, as Mesh tensors."""
   logits, loss = m.model.call_simple(
       m.ids(inputs), m.ids(targets), True, mode=mode, **kwargs)
   variables = m.graph.trainable_variables
@@ -33,7 +33,7 @@ def step(m, inputs=INPUTS, targets=TARGETS, mode="train", **kwargs):
 
 
 def loss_and_gradients(*bindings, **kwargs):
-  """The values of a training step, by name."""
+  """Returns the loss and the gradients of a training step, by name."""
   m = make(*bindings, **kwargs)
   with m.tf_graph.as_default():
     _, loss, grads = step(m)

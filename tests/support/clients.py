@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Outcome(NamedTuple):
-  """What one request came to."""
+  """The outcome of one request."""
   text: str
   seconds: float
   status: int
@@ -23,7 +23,12 @@ class Outcome(NamedTuple):
 
 
 def ask(connection, body):
-  """(status, answer) of one request; body is bytes, or what becomes JSON."""
+  """Sends one request; returns (status, answer).
+
+  Args:
+    connection: an HTTP connection.
+    body: bytes, or a value that JSON can write.
+  """
   if not isinstance(body, bytes):
     body = json.dumps(body).encode()
   connection.request("POST", "/v1/models/names:predict", body)
@@ -32,7 +37,7 @@ def ask(connection, body):
 
 
 def run(port, texts, clients, seconds):
-  """The `Outcome`s of all requests; each client sends text after text."""
+  """Returns the `Outcome`s of all requests; a client sends one text after another."""
   outcomes, end = [], time.monotonic() + seconds
 
   def client(number):
@@ -55,7 +60,7 @@ def run(port, texts, clients, seconds):
 
 
 def report(outcomes, seconds):
-  """A sentence."""
+  """Returns a sentence with the figures of all requests."""
   waits = sorted(1e3 * outcome.seconds for outcome in outcomes)
   lost = sum(outcome.status != 200 for outcome in outcomes)
   return (f"{len(waits)} requests in {seconds} s, {len(waits) / seconds:.1f} a second; "

@@ -1,8 +1,8 @@
-"""A clone that installs in a second: one small package, and the real uv.
+"""A clone that installs in a second, with one small package and the real uv.
 
-Packages come from a folder of wheels, and what builds them is part of the clone, so
-nothing asks the network. What uv is asked is written down, and a test says what else
-happens then.
+Packages come from a folder of wheels, and the clone contains its build backend, so
+nothing uses the network. A script logs each call of uv. A test may add a hook that runs
+in these calls.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ name = "NAME"
 version = "1.0"
 """
 
-# Writes down what it is asked, does what the test says, and asks the real one.
+# Stands for uv: logs its arguments, runs the test's hook, and runs the real uv.
 LOGGED = """#!/bin/sh
 echo "$UV_FIND_LINKS|$*" >> "$CLONE/log"
 [ ! -e "$CLONE/hook" ] || . "$CLONE/hook"
 exec "{uv}" "$@"
 """
 
-# Runs a script after a statement, on a large disk.
+# Runs a script after a statement, and makes the disk look large.
 RUN = """
 import os, pathlib, runpy, shutil, sys, types
 shutil.disk_usage = lambda folder: types.SimpleNamespace(free=1e12)
@@ -49,7 +49,7 @@ runpy.run_path(script, run_name="__main__")
 
 
 def write_wheel(folder, name, version, files):
-  """Writes a wheel of these files, given by name; its name."""
+  """Writes a wheel of the files in a dict from paths to texts; returns its name."""
   info = f"{name}-{version}.dist-info"
   files = {**files, f"{info}/METADATA": (
       f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"),
@@ -65,7 +65,7 @@ def write_wheel(folder, name, version, files):
   return path.name
 
 
-# In the place of setuptools, which the folder of wheels lacks.
+# Replaces setuptools, which the folder of wheels lacks.
 BACKEND = f"""import pathlib, zipfile
 
 {inspect.getsource(write_wheel)}
@@ -78,7 +78,7 @@ build_editable = build_wheel
 
 
 class Clone:
-  """What an installation reads, and the environment that it makes."""
+  """The inputs of an installation, and the environment that it makes."""
 
   def __init__(self, folder):
     self.folder = folder
@@ -101,16 +101,16 @@ class Clone:
     (folder / "backend.py").write_text(BACKEND.replace("NAME", name))
 
   def add(self, name, text):
-    """Writes a program in the place of what is there; returns its path."""
+    """Writes a program, replacing an existing file; returns its path."""
     path = self.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # It may be a link to a real one.
+    path.unlink(missing_ok=True)  # It may link to a real program.
     path.write_text(text)
     path.chmod(0o755)
     return path
 
   def lock(self, packages, wrong_hash=False, files=None):
-    """Writes wheels, with some files, and the lock files of them."""
+    """Writes wheels, with the given files, and lock files with these wheels."""
     entries = []
     for name, version in packages.items():
       wheel = write_wheel(self.wheels, name, version, (files or {}).get(
@@ -130,7 +130,7 @@ class Clone:
         env={**self.variables(), **environment})
 
   def variables(self):
-    """Those of a machine without network, and without pip's own settings."""
+    """The environment variables without a network and without the user's settings."""
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("PIP_", "UV_", "PYTHON", "MAKE", "VIRTUAL_"))}
     return {**kept, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
@@ -145,12 +145,12 @@ class Clone:
     return subprocess.CompletedProcess([], process.returncode, out, err)
 
   def hook(self, do):
-    """What happens, in shell, whenever packages are installed."""
+    """Sets the shell commands that run whenever uv installs packages."""
     self.add("hook", 'case "$*" in *--dry-run*) ;; "pip install --python"*)\n'
              f"{do} ;; esac\n")
 
   def calls(self, word=""):
-    """What uv was asked to install or to make."""
+    """The logged calls of uv that contain `word`, without calls for help."""
     log = self.folder / "log"
     lines = log.read_text().splitlines() if log.exists() else []
     return [line for line in lines if " --help" not in line and word in line]
@@ -159,11 +159,11 @@ class Clone:
     return os.path.lexists(self.environment / name)
 
   def packages(self):
-    """The names of what is installed."""
+    """The names of the installed packages."""
     found = self.environment.glob("lib/python*/site-packages/*.dist-info")
     return {path.name.partition("-")[0] for path in found}
 
   def renew(self):
-    """Makes all inputs newer than what is installed."""
+    """Makes the files in `requirements` newer than the installation."""
     for path in self.requirements.iterdir():
       os.utime(path, (time.time() + 5, time.time() + 5))

@@ -1,4 +1,4 @@
-"""A tiny model in training, to be killed."""
+"""Trains a tiny model in a process that tests can kill."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 _STEP = re.compile(r"tf_loss\[([^\]]*)\]\[(\d+)\]")
 _RESTORED = re.compile(r"Restoring parameters from \S*model\.ckpt-(\d+)")
-# A save takes a few hundredths of a second, a start many seconds.
+# A save takes a few hundredths of a second; a start takes many seconds.
 _POLL_SAVES = 0.001
 _POLL_STEPS = 0.05
 
@@ -27,7 +27,7 @@ _TINY = {
 
 
 class Training:
-  """One process that trains in the folder `model` on Python's manual."""
+  """A process that trains on Python's manual, in the folder `model`."""
 
   def __init__(self, folder: pathlib.Path, name: str, steps: int, vocabulary: str):
     text = folder / "text.txt"
@@ -44,30 +44,30 @@ class Training:
         folder, os.environ, self.log, self.log)
 
   def wait_for_step(self):
-    """Waits until it has done a step."""
+    """Waits until the process has done a step."""
     self._wait(self.losses, _POLL_STEPS)
 
   def wait_for_save(self):
     """Waits until the next save is under way."""
     before = self._saves()
-    # The kill before this process may have left partial files, too.
+    # An earlier process that was killed may also have left partial files.
     self._wait(lambda: partial(self.model_dir) and self._saves() > before,
                _POLL_SAVES)
 
   def wait(self):
-    """Waits for its end; returns the exit status."""
+    """Waits for the end of the process; returns the exit status."""
     return self._process.wait()
 
   def kill(self):
-    """Kills it with SIGKILL."""
+    """Kills the process with SIGKILL."""
     self._process.kill()
 
   def losses(self):
-    """The loss of each step done so far, a dict."""
+    """Returns a dict from the steps done so far to their losses."""
     return {int(step): float(loss) for loss, step in _STEP.findall(self._text())}
 
   def restored(self):
-    """The step that it started from; 0 without a checkpoint."""
+    """Returns the step that the process started from; 0 without a checkpoint."""
     found = _RESTORED.search(self._text())
     return int(found[1]) if found else 0
 
@@ -86,15 +86,16 @@ class Training:
 
 
 def partial(model_dir):
-  """The names of what TensorFlow has not renamed yet."""
+  """Returns the names of files that TensorFlow has not renamed yet."""
   names = os.listdir(model_dir) if model_dir.exists() else []
   return [name for name in names if "_temp" in name or ".tempstate" in name]
 
 
 def newest(model_dir):
-  """The step of the newest checkpoint that can be read to the last byte, or 0.
+  """Returns the step of the newest checkpoint that is readable to the end, or 0.
 
-  It does not ask `command.checkpoints`, whose choice it is to judge.
+  It does not use `training.checkpoints`, because tests compare its result with the
+  choice of that module.
   """
   steps = [int(path.stem.rpartition("-")[-1])
            for path in model_dir.glob("model.ckpt-*.index")]

@@ -1,4 +1,4 @@
-"""Decodes with whole models, and compares with what the full pass says."""
+"""Decodes with whole models, and compares the results with a pass over all tokens."""
 
 from unittest import mock
 
@@ -38,9 +38,9 @@ def check_greedy(generated, argmax, start=(0, 0)):
 
 
 def check_beam_search():
-  """The score of the best beam is that of its ids by the full pass.
+  """Checks that the full pass gives the best beam's ids the score of the beam.
 
-  Which it is only if the states are reordered with the beams.
+  The scores agree only if the search reorders the states together with the beams.
   """
   m = models.Model()
   search, scores = decoder.Decoder._search, []
@@ -65,7 +65,7 @@ def check_beam_search():
 
 
 def check_continuation(m, start):
-  """What a language model adds to `start` is the argmax of the full pass."""
+  """Checks that a language model continues `start` by the argmax of the full pass."""
   with m.tf_graph.as_default():
     outputs = m.model.sample_autoregressive(m.ids(start))
     with tf.variable_scope("", reuse=True):
@@ -85,7 +85,7 @@ def check_continuation(m, start):
 
 
 def check_greedy_decoding():
-  """What the parsed model decodes is the argmax of the full pass."""
+  """Checks that the parsed model decodes the argmax of the full pass."""
   m = models.Model()
   with m.tf_graph.as_default():
     inputs = m.ids([[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]])

@@ -1,4 +1,4 @@
-"""The README and the pages of `docs/`, taken apart."""
+"""Parses the README and the pages of `docs/`."""
 
 import re
 import string
@@ -17,17 +17,17 @@ def read(page):
 
 
 def blocks(page):
-  """The blocks of code of a page, as pairs of their language and their text."""
+  """The code blocks of a page, as pairs (language, text)."""
   return _FENCE.findall(read(page))
 
 
 def prose(page):
-  """A page without its blocks of code."""
+  """The text of a page without its code blocks."""
   return _FENCE.sub("", read(page))
 
 
 def spans(page):
-  """The pieces of code within the prose of a page, without line breaks."""
+  """The code spans in the prose of a page, without line breaks."""
   return [" ".join(span.split()) for span in _SPAN.findall(prose(page))]
 
 
@@ -37,7 +37,7 @@ def links(page):
 
 
 def anchors(page):
-  """What a link to a heading of this page can name after `#`."""
+  """The anchors of a page's headings, which links name after `#`."""
   removed = set(string.punctuation) - set("-_")
   headings = re.findall(r"^#+ (.*)$", prose(page), re.M)
   return ["".join(c for c in heading.lower() if c not in removed).replace(" ", "-")

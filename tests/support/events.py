@@ -1,10 +1,10 @@
-"""Event files as training and evaluation leave them."""
+"""Writes and reads event files like those of training and evaluation."""
 
 import tensorflow.compat.v1 as tf
 
 
 def write_events(folder, tag, values):
-  """Writes an event file with a value for each step, {step: value}."""
+  """Writes an event file with the scalar `tag`; `values` is {step: value}."""
   with tf.Graph().as_default():
     writer = tf.summary.FileWriter(str(folder))
     for step, value in values.items():

@@ -1,4 +1,4 @@
-"""Tokens and rows to try layers on, and what is tried on all of them."""
+"""Tokens and rows for tests of layers, and common parametrizations of tests."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from synthesizer_mtf.synthesizers import names
 PADDED = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
 PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 1, 2, 2, 2, 2, 2]])
 
-# Rows, and how a layer is called with them.
+# Kinds of rows, and the arguments of a layer's call for each kind.
 every_row = pytest.mark.parametrize(
     "ids, rows", [(PADDED, {}), (PACKED, {"packed": True}), (PADDED, {"tpu": True}),
                   (PACKED, {"packed": True, "tpu": True})],

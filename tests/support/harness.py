@@ -20,11 +20,11 @@ def _model(length, autoregressive, input_full_attention=False,
 
 
 class LayerGraph:
-  """A graph with one attention layer, to be called in several ways.
+  """A graph with one attention layer, which tests call in several ways.
 
-  Variables get values from a seeded generator, by name, so that graphs with the
-  same variables hold the same values; `values` sets some of them. With scale
-  None they keep their initial values. Dropout depends on the seed, too.
+  A generator seeded by the name gives each variable its values, so graphs with the
+  same variables hold the same values. `values` sets some of the variables. With scale
+  None, variables keep their initial values. Dropout also depends on the seed.
   """
 
   def __init__(self, layer, decoder, batch, length, seed=0, values=None,
@@ -72,7 +72,7 @@ class LayerGraph:
       return self.layer.call(context, x)
 
   def run(self, *tensors):
-    """The NumPy values of `tensors`; fills `variables`."""
+    """Returns the NumPy values of `tensors`; fills `variables`."""
     devices = [""] * self._mesh_shape.size
     mesh_impl = mtf.placement_mesh_impl.PlacementMeshImpl(
         self._mesh_shape, self._layout, devices)
@@ -94,7 +94,7 @@ class LayerGraph:
       return session.run(fetches)
 
   def _value(self, name, master, initial):
-    """The value of a variable: a given one, its initial or a random one."""
+    """Returns the given, the initial or a random value of a variable."""
     if name in self._values:
       return self._values[name]
     if name in initial:
@@ -111,17 +111,17 @@ def forward(layer, x, decoder, sequence_id=None, packed=False, gradients=False,
   Args:
     layer: a `transformer.TransformerLayer`.
     x: <float>[batch, length, d_model]
-    decoder: whether positions see only earlier ones.
+    decoder: whether queries attend to no later keys.
     sequence_id: <int>[batch, length]: 0 for padding; ids of examples if packed,
       otherwise 1.
     packed: whether the ids are features, which may separate examples.
-    gradients: also return the gradient of sum(output * loss_weights) for each
-      trainable variable.
+    gradients: whether to return also the gradient of sum(output * loss_weights) for
+      each trainable variable.
     loss_weights: <float>[batch, length, d_model]; growing from 0 to 1 if None.
     mode: "train" or "eval".
     context: more arguments of `transformer.Context`, as NumPy arrays
       [batch, length].
-    **kwargs: of `LayerGraph`.
+    **kwargs: arguments of `LayerGraph`.
 
   Returns:
     the output <float>[batch, length, d_model], the graph, and with `gradients`

@@ -1,4 +1,4 @@
-"""T5 of other authors: Transformers' on Flax, in folders as people have them."""
+"""T5 of transformers, on Flax, in folders like those that users download."""
 
 import inspect
 import json
@@ -28,13 +28,13 @@ SIZES = {"vocab_size": 640, "d_model": 8, "d_kv": 5, "d_ff": 12, "num_layers": 2
 T5_1_0 = {}
 T5_1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
-# Longer than Mesh's and Transformers' `max_distance` of 128.
+# Longer than the `max_distance` of Mesh TensorFlow and transformers, which is 128.
 LENGTH = 140
 EOS = 1
 
 
 class _Numpy:
-  """jax.numpy with a parameter that newer versions have renamed."""
+  """jax.numpy with the old name of a parameter that newer versions have renamed."""
 
   def __getattr__(self, name):
     return getattr(jnp, name)
@@ -60,9 +60,9 @@ def write(folder, spiece=None, seed=0, dtype=np.float32, **config):
   Args:
     folder: a pathlib.Path, which may exist.
     spiece: the path of a SentencePiece model, or None.
-    seed: of the weights.
-    dtype: of the weights.
-    **config: of `transformers.T5Config`, beside `SIZES`.
+    seed: the seed of the weights.
+    dtype: the dtype of the weights.
+    **config: arguments of `transformers.T5Config`, besides `SIZES`.
   """
   folder.mkdir(exist_ok=True)
   config = transformers.T5Config(
@@ -103,7 +103,7 @@ def edit(folder, name="config.json", **changes):
 
 
 def examples(length=LENGTH, seed=3):
-  """Inputs and targets <int>[2, length], the second of each padded."""
+  """Makes inputs and targets <int>[2, length]; the second row of each is padded."""
   inputs, targets = np.random.RandomState(seed).randint(
       3, 500, (2, 2, length))
   for ids, end in ((inputs, 9), (targets, 6)):
@@ -113,7 +113,7 @@ def examples(length=LENGTH, seed=3):
 
 
 class Flax:
-  """A folder as Transformers' Flax T5 computes it."""
+  """Runs the model of a folder by the Flax T5 of transformers."""
 
   def __init__(self, folder):
     config = transformers.T5Config.from_pretrained(folder)
@@ -121,7 +121,7 @@ class Flax:
     self._call = jax.jit(lambda params, **ids: self.model(**ids, params=params))
 
   def logits(self, inputs, targets):
-    """(logits, what the encoder returns) of whole sequences."""
+    """Returns (logits, the encoder's output) for whole sequences."""
     before = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
     out = self._call(
         self.model.params, input_ids=inputs,
@@ -135,14 +135,14 @@ class Flax:
     return np.asarray(out.last_hidden_state)
 
   def generate(self, inputs, length):
-    """What a row of ids, without padding, decodes to."""
+    """Returns the greedy decode of ids without padding."""
     out = self.model.generate(
         inputs, max_length=length + 1, do_sample=False, num_beams=1)
     return np.asarray(out.sequences)[:, 1:]
 
 
 class Mesh:
-  """A model folder as Mesh TensorFlow computes it."""
+  """Runs the model of a folder by Mesh TensorFlow."""
 
   def __init__(self, folder, *files, bindings=(), gin="operative_config.gin",
                vocabulary=600, targets_vocabulary=None):
@@ -152,7 +152,7 @@ class Mesh:
     self._path = checkpoints.find(str(folder))[-1]
 
   def logits(self, inputs, targets, decode=0):
-    """As `Flax.logits`; and with `decode`, what so many steps decode."""
+    """Returns the results of `Flax.logits`, and the ids of `decode` decoding steps."""
     m = self.m
     with m.tf_graph.as_default():
       ids = m.ids(inputs)
@@ -171,7 +171,7 @@ class Mesh:
     return output
 
   def encode(self, inputs, targets=((1,), (1,))):
-    """What the encoder of a classifier returns."""
+    """Returns the output of a classifier's encoder."""
     m = self.m
     with m.tf_graph.as_default():
       ids = m.ids(inputs)
@@ -206,14 +206,14 @@ def save_variables(folder, step, variables):
 
 
 def with_our_attention(folder, copy, *gin_files, step=0, **more):
-  """Copies an imported model to one of ours; returns its variables.
+  """Copies an imported model, with our attention; returns the copy's variables.
 
   Args:
-    folder: of the imported model.
-    copy: where to write.
+    folder: the folder of the imported model.
+    copy: the folder to write.
     *gin_files: lines of gin that choose the attention.
-    step: of the checkpoint.
-    **more: variables of each self-attention layer that are new.
+    step: the step of the checkpoint.
+    **more: new variables of each self-attention layer.
   """
   shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*ckpt*"))
   (copy / "checkpoint").unlink()

@@ -1,4 +1,4 @@
-"""The launcher on a tiny model and real text."""
+"""Runs the launcher with a tiny model and real text."""
 
 import pydoc_data.topics
 import re
@@ -36,7 +36,7 @@ class Launcher:
         "utils.run.save_checkpoints_steps = 4"]
 
   def __call__(self, *gin_files, bindings=(), run=processes.run):
-    """Runs the launcher with the model's gin files and bindings and others."""
+    """Runs the launcher with the model's gin files and bindings, and with more."""
     files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
              "learning_rate_schedules/constant_0_001.gin", *gin_files, "cpu.gin"]
     words = [f"--model_dir={self.model_dir}"]
@@ -46,7 +46,7 @@ class Launcher:
 
 
 def decoded(path):
-  """The lines that Mesh has decoded: each, empty or not, ends in a new line."""
+  """Returns the lines that Mesh has decoded; even an empty one ends in a line break."""
   *lines, rest = path.read_text().split("\n")
   assert not rest
   return lines

@@ -1,4 +1,4 @@
-"""How tests lay models out, on CPU devices and on a TPU that is not there."""
+"""Lays models out on a mesh of CPU devices or on a simulated TPU."""
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
@@ -12,7 +12,7 @@ LAYOUT = "batch:batch,heads:model,d_ff:model,vocab:model"
 
 
 def tpu_mesh(shape):
-  """A mesh on a made-up 2x2 topology of 8 cores."""
+  """Makes a mesh on a simulated 2x2 topology of 8 cores."""
   coordinates = np.array([[[x, y, 0, core] for x in range(2) for y in range(2)
                            for core in range(2)]], np.int32)
   devices = device_assignment.DeviceAssignment(

@@ -1,4 +1,4 @@
-"""Small T5 models, built by gin as the trainer builds them."""
+"""Builds small T5 models by gin, as the trainer does."""
 
 import mesh_tensorflow as mtf
 import numpy as np
@@ -32,12 +32,12 @@ def build(model_type="bitransformer", vocabulary=VOCABULARY, mesh_shape=None,
 
 
 def variable_placer(tpu):
-  """As T5's trainer makes them: only for TPUs it places variables."""
+  """Returns what T5's trainer uses to place variables: None without a TPU."""
   return mtf.utils.BalancedVariablePlacer(["/cpu:0"]) if tpu else None
 
 
 class Model:
-  """A model in a graph and session of its own, with float32 everywhere."""
+  """A model in its own graph, with float32 everywhere."""
 
   def __init__(self, model_type="bitransformer", vocabulary=VOCABULARY,
                mesh_shape="", layout="", targets_vocabulary=None, tpu=False):
@@ -60,14 +60,14 @@ class Model:
         self.mesh, tf.constant(array, tf.int32), shape)
 
   def run(self, *tensors, updates=(), steps=1, seed=0, scale=None):
-    """The values of tensors; with updates, after each of `steps` runs of them.
+    """Returns the values of tensors, before each of `steps` runs of the updates.
 
     Args:
       *tensors: Mesh tensors.
       updates: Mesh operations that change variables, after the tensors are read.
-      steps: how often to run all.
-      seed: of the variables, where scale is given.
-      scale: standard deviation of the variables; None keeps the initial ones.
+      steps: how often to run tensors and updates.
+      seed: the seed of the variables, if scale is given.
+      scale: the standard deviation of the variables; None keeps the initial values.
 
     Returns:
       a list with the values for each step, and the variables by name.

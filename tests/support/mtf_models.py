@@ -1,4 +1,4 @@
-"""T5's `MtfModel` at a tiny size, on the launcher's pairs of words."""
+"""Makes tiny models of T5's `MtfModel`, on the launcher's pairs of words."""
 
 import pathlib
 
@@ -14,7 +14,7 @@ LENGTHS = {"inputs": 16, "targets": 12}
 
 
 class Folder(launching.Launcher):
-  """A folder with data, bindings of a tiny model, and a stock model of a step."""
+  """A folder with data, bindings of a tiny model, and a stock model after one step."""
 
   def __init__(self, folder, vocabulary):
     super().__init__(folder, vocabulary)
@@ -30,12 +30,12 @@ class Folder(launching.Launcher):
     gin_files.parse(files, [*self.bindings(), *bindings])
 
   def data(self):
-    """Gin for the data alone, as a notebook has it before it loads a model."""
+    """Binds only the data in gin, as a notebook does before it loads a model."""
     gin_files.add_search_path()
     gin.parse_config([b for b in self.bindings() if "synthesizer_mtf.tasks" in b])
 
   def model(self, name, *bindings, **kwargs):
-    """`MtfModel` in a folder of this name, with extra gin bindings."""
+    """Makes an `MtfModel` in the subfolder `name`, with extra gin bindings."""
     return t5.models.MtfModel(
         model_dir=str(self.folder / name), tpu=None, batch_size=4,
         sequence_length=LENGTHS, iterations_per_loop=1,
@@ -52,7 +52,7 @@ def variables(model_dir, step=None):
 
 
 def attention(model_dir, stack="encoder"):
-  """The class of the self-attention and its variables, as the model ended."""
+  """Returns the class and the variables of a trained model's self-attention."""
   names = [name.split("/") for name in variables(model_dir)
            if name.startswith(f"{stack}/block_000/layer_000/")
            and "Attention" in name and "_slot_" not in name]
@@ -62,6 +62,6 @@ def attention(model_dir, stack="encoder"):
 
 
 def predictions(path):
-  """The lines of the file of predictions that begins with a path."""
+  """Returns the lines of the predictions whose file name begins with `path`."""
   found, = pathlib.Path(path).parent.glob(pathlib.Path(path).name + "-*")
   return launching.decoded(found)

@@ -1,4 +1,4 @@
-"""What a page of `plot_attention --html` holds."""
+"""Reads the data of a page of `plot_attention --html`."""
 
 import base64
 import json
@@ -8,18 +8,18 @@ import numpy as np
 
 
 def parse(text):
-  """The JSON in a page."""
+  """Returns the JSON in the text of a page."""
   return json.loads(re.search(
       r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
 
 
 def data(path):
-  """The JSON in the page at a path."""
+  """Returns the JSON in the page at a path."""
   return parse(path.read_text(encoding="utf-8"))
 
 
 def weights(shown, name, state):
-  """[heads, length, memory_length], NaN for masked keys."""
+  """The weights of a layer: [heads, length, memory_length], NaN for masked keys."""
   layer, = (layer for layer in shown["layers"] if layer["name"] == name)
   size = len(layer["tokens"])
   numbers = np.stack([

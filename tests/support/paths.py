@@ -1,4 +1,4 @@
-"""Where the repository is."""
+"""The paths of the repository and its tests."""
 
 import pathlib
 

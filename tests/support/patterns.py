@@ -1,4 +1,4 @@
-"""The weights of the patterns of arXiv:2002.10260, from their definitions."""
+"""Computes the patterns of arXiv:2002.10260 from their definitions."""
 
 import numpy as np
 from support import reference
@@ -9,7 +9,7 @@ LEFT = ["current", "previous", "left_context", "start", "uniform"]
 
 
 def row(name, i, n):
-  """The weights of query i in an example of n tokens, from the definitions."""
+  """The weights of query i in an example of n tokens, in the pattern `name`."""
   cubes = np.arange(1, n + 1) ** 3.0
   weights = np.zeros(n)
   if name in ("current", "previous", "next"):
@@ -30,7 +30,7 @@ def row(name, i, n):
 
 
 def expected_weights(names, ids, decoder):
-  """[batch, heads, length, memory_length]; zero between examples."""
+  """The weights [batch, heads, length, memory_length]; zero across examples."""
   position = reference.positions(ids)
   batch, length = ids.shape
   weights = np.zeros([batch, len(names), length, length])

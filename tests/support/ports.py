@@ -1,4 +1,4 @@
-"""Tasks of a cluster on addresses of this machine."""
+"""Makes tasks of a cluster on free ports of this machine."""
 
 import socket
 

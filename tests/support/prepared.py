@@ -1,7 +1,7 @@
-"""TFDS directories with a few rows each, written by the real builders.
+"""Writes TFDS directories with a few rows each, by the real builders.
 
-`CASES` has a row of every task that reads TFDS and the text it has to become,
-after the formats in the appendix of T5's paper (arXiv:1910.10683).
+`CASES` has a row of every task that reads TFDS, and the text that the task must make of
+it. The texts follow the appendix of T5's paper (arXiv:1910.10683).
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from tensorflow_datasets.core.utils import gcs_utils
 
 @dataclasses.dataclass
 class Case:
-  """A task, its data set, a row of it, and the text that row becomes."""
+  """A task, its data set, a row of the data set, and the text of this row."""
   task: str
   tfds_name: str
   row: dict
@@ -59,7 +59,7 @@ GLUE = [
          "rte sentence1: A b. sentence2: C d.", "entailment"),
     glue("wnli", {**PAIR, "label": 1},
          "wnli sentence1: A b. sentence2: C d.", "entailment"),
-    # Only tests, whose labels are hidden.
+    # This data set has only a test split, whose labels are hidden.
     glue("ax", {**MNLI, "label": -1, "idx": 5},
          "mnli hypothesis: H. premise: P.", "<unk>", splits=("test",)),
 ]
@@ -136,14 +136,14 @@ OTHERS = [
 CASES = GLUE + SUPER_GLUE + OTHERS
 BY_TASK = {case.task: case for case in CASES}
 
-# Of these two, tests look at many tokens instead of a row's text.
+# The rows of C4 and LM1B. Their tests check many tokens instead of a row's text.
 DOCUMENT = {"text": "The statement is evaluated for each object of the list. "
                     * 24}
 SENTENCE = {"text": "The statement is evaluated ."}
 
 
 def without_cloud_storage():
-  """Keeps TFDS from looking into its bucket for a data set not yet prepared."""
+  """Keeps TFDS from searching its bucket for a data set that is not prepared."""
   return mock.patch.object(gcs_utils, "_is_gcs_disabled", True)
 
 
@@ -151,7 +151,7 @@ def write(tfds_name, rows, data_dir):
   """Writes a data set.
 
   Args:
-    tfds_name: name, configuration and version.
+    tfds_name: the name, configuration and version of the data set.
     rows: a dict from splits to lists of rows; a row may leave out features.
     data_dir: a string.
   """

@@ -1,8 +1,8 @@
 """Runs the launcher in processes, most of which need not import TensorFlow.
 
-They are forked from one that has imported it and has done nothing else. What
-they are given and leave is that of the installed command: words, a folder and
-an environment; an exit status and two streams.
+They are forks of a process that has only imported TensorFlow. Inputs and results are
+those of the installed command. The inputs are words, a folder and an environment. The
+results are an exit status and two streams.
 """
 
 import multiprocessing
@@ -15,14 +15,14 @@ import tempfile
 from synthesizer_mtf import launcher
 
 COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
-LIMIT = 600  # Seconds, for what takes 20 on an idle machine.
+LIMIT = 600  # Seconds. On an idle machine, a process takes 20.
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["pytest", "synthesizer_mtf.launcher"])
 
 
 class Process:
-  """The launcher at work, with what tests need of `subprocess.Popen`."""
+  """A running launcher, with the methods of `subprocess.Popen` that tests use."""
 
   def __init__(self, words, folder, environment, stdout, stderr):
     for path in (stdout, stderr):
@@ -40,7 +40,7 @@ class Process:
     return self._process.exitcode
 
   def wait(self, seconds=LIMIT):
-    """The exit status, None after so many seconds without one."""
+    """Waits up to `seconds`; returns the exit status, or None if it still runs."""
     self._process.join(seconds)
     return self._process.exitcode
 
@@ -50,7 +50,7 @@ class Process:
 
 
 def _launch(words, folder, environment, *streams):
-  """What a forked process does."""
+  """Runs the launcher in a forked process."""
   for number, path in enumerate(streams, start=1):
     os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), number)
   os.chdir(folder)
@@ -61,7 +61,7 @@ def _launch(words, folder, environment, *streams):
 
 
 def run(words, folder):
-  """Runs the launcher to its end; returns status and streams."""
+  """Runs the launcher to its end; returns its exit status and its output."""
   with tempfile.TemporaryDirectory() as streams:
     stdout, stderr = (pathlib.Path(streams, name) for name in ("out", "err"))
     process = Process(words, folder, os.environ, stdout, stderr)
@@ -72,6 +72,6 @@ def run(words, folder):
 
 
 def run_installed(words, folder):
-  """Does the same with the command that users type."""
+  """Does the same as `run`, with the installed command."""
   return subprocess.run([COMMAND, *words], capture_output=True, text=True,
                         timeout=LIMIT, check=False, cwd=folder)

@@ -1,8 +1,8 @@
 """Draws attention layers and batches at random, for hypothesis.
 
-A layer is what a user chooses: a notation and values of gin's parameters. Every
-parameter of the synthesizing functions, of mixtures and of `SyntheticAttention`
-is drawn here.
+A layer consists of a user's choices: a notation and values of gin's parameters. This
+module draws every parameter of the synthesizing functions, of mixtures and of
+`SyntheticAttention`.
 """
 
 from typing import NamedTuple
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support import cases as table
 from synthesizer_mtf.synthesizers import names
 
-# Modes and meshes. What takes long is drawn less often: each device and each
-# step is a graph more.
+# Modes and meshes. Each device and each step adds a graph, so slow settings are drawn
+# less often.
 SETTINGS = (
     [("eval", "")] * 6 + [("train", "")] * 4 + [("steps", "")] * 3 +
     [("train", "model:2"), ("train", "batch:2"), ("train", "batch:2,model:2"),
@@ -23,8 +23,8 @@ class Layer(NamedTuple):
   """One attention layer.
 
   Attributes:
-    notation: as "FR+D+V".
-    parameters: values by their names in gin.
+    notation: a string, such as "FR+D+V".
+    parameters: a dict from names in gin to values.
   """
   notation: str
   parameters: dict
@@ -34,12 +34,12 @@ class Layer(NamedTuple):
     return self.notation.split("+")
 
   def get(self, name, default=None):
-    """A parameter of `SyntheticAttention`, or of the class that is named."""
+    """Returns a parameter of `SyntheticAttention`, or of the class in `name`."""
     name = name if "." in name else f"SyntheticAttention.{name}"
     return self.parameters.get(name, default)
 
   def of_part(self, part):
-    """The parameters of one of the parts which are not None."""
+    """Returns the parameters of a part, without those that are None."""
     prefix = f"{class_name(part)}."
     return {name[len(prefix):]: value for name, value in self.parameters.items()
             if name.startswith(prefix) and value is not None}
@@ -50,25 +50,26 @@ def class_name(part):
 
 
 class Case(NamedTuple):
-  """Layers that share one stack, and the batch that they are called with.
+  """Layers that share one stack, and the batch for their calls.
 
   Attributes:
     layers: a list of `Layer`; all are called with the same tokens.
     mode: "train", "eval", or "steps" for a prefix and then step by step.
-    length: of all rows.
-    d_model: channels of the tokens.
-    rows: a list with the numbers of tokens of the examples of each row. In the
-      mode "steps", the length of its prefix; one for all rows of a beam search.
-    decoder: whether tokens see only earlier ones.
+    length: the length of all rows.
+    d_model: the number of channels of the tokens.
+    rows: for each row, a list with the number of tokens of each example. In the mode
+      "steps" the list holds the length of the prefix. With beams, all rows have the
+      same prefix.
+    decoder: whether queries attend to no later keys.
     ids: how the batch marks examples and padding: "none" marks nothing; "made
       up" is `mtf.minimum(inputs, 1)`, as Mesh does; "features" are those of T5;
       "subsequences" are several targets of one input.
-    prefix: how many tokens of each row all see, or None.
+    prefix: the length of each row's prefix, which all queries attend to; or None.
     beams: 0, or the size of the dimension `beam`, in the mode "steps".
     mesh_shape: the heads are split over `model` and the batch over `batch`.
     queries_at_a_time: see `attend._QUERY_CHUNK_SIZE`.
     initial: whether variables keep their initial values.
-    seed: of the tokens and of the variables.
+    seed: the seed of the tokens and of the variables.
   """
   layers: list
   rows: list
@@ -106,7 +107,7 @@ def cases(draw):
   layer = _layer(2 if two else 4, length, decoder, mode, mesh_shape,
                  max(map(len, rows)) < 2)
   layers = draw(st.lists(layer, min_size=1 + two, max_size=1 + two))
-  if two:  # what a stack shares is of one size
+  if two:  # a shared table has one size
     buckets = "SyntheticAttention.relative_attention_num_buckets"
     layers[1].parameters[buckets] = layers[0].parameters[buckets]
   beams = draw(st.integers(0, 3)) if mode == "steps" else 0
@@ -131,7 +132,7 @@ def _row(mode, ids, length):
 
 
 def _fitting(examples, length):
-  """Those of the examples that fit into a row, one after the other."""
+  """Returns the examples that fit into a row, one after another."""
   row = []
   for example in examples:
     if sum(row) + example <= length:

@@ -1,6 +1,6 @@
-"""What the NumPy references of all attentions share, from the formulas of papers.
+"""Formulas from papers that the NumPy references of all attentions share.
 
-Those of the logits are in the rows of `cases.py`.
+The formulas of the logits are in the rows of `cases.py`.
 """
 
 import numpy as np
@@ -17,11 +17,12 @@ def softmax(logits):
 
 
 def relative_bias(table, length, decoder):
-  """T5's bias (arXiv:1910.10683, section 2.1), by table [heads, buckets].
+  """T5's relative bias (arXiv:1910.10683, section 2.1), from a table [heads, buckets].
 
   "We use 32 embeddings for all of our models with ranges that increase in size
-  logarithmically up to an offset of 128". Half of the buckets hold one offset
-  each; encoders have as many for keys after the query, after those before it.
+  logarithmically up to an offset of 128". Half of the buckets hold one offset each.
+  In encoders, the first half of the table is for keys up to the query. The second half
+  is for keys after the query.
   """
   buckets = table.shape[1] // (1 if decoder else 2)
   single = buckets // 2
@@ -46,7 +47,7 @@ def output(logits, p, x, visible, heads, use_softmax=True):
 
 
 def visible(sequence_id, decoder):
-  """Same segment and, in a decoder, not later: [batch, length, memory_length]."""
+  """The mask [batch, length, memory_length]: same segment; in a decoder, not later."""
   same = sequence_id[:, :, None] == sequence_id[:, None, :]
   return np.tril(same) if decoder else same
 

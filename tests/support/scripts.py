@@ -1,4 +1,4 @@
-"""The scripts in `requirements/`, which are no package."""
+"""Loads the scripts in `requirements/`, which is not a package."""
 
 import importlib.util
 
@@ -6,7 +6,7 @@ from support.paths import ROOT
 
 
 def load(name):
-  """The script of this name as a new module."""
+  """Returns the script `name` as a new module."""
   spec = importlib.util.spec_from_file_location(
       name, ROOT / "requirements" / f"{name}.py")
   module = importlib.util.module_from_spec(spec)

@@ -1,24 +1,24 @@
-"""Sessions for graphs that run once or a few times."""
+"""Starts sessions for graphs that run once or a few times."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
-# To optimize so small a graph takes longer than to run it.
+# Optimizing a small graph takes longer than running it.
 _NOT_OPTIMIZED = tf.GraphOptions(
     rewrite_options=rewriter_config_pb2.RewriterConfig(
         disable_meta_optimizer=True))
 
 
 def start():
-  """A `tf.Session` that runs graphs as they are.
+  """Returns a `tf.Session` that runs graphs without optimizing them.
 
-  Few calls of its `run`, for each that fetches something else costs more than
-  all that a layer computes.
+  Tests should call its `run` rarely. Each call that fetches other tensors costs more
+  than the computation of a whole layer.
   """
   return tf.Session(config=tf.ConfigProto(graph_options=_NOT_OPTIMIZED))
 
 
 def assign(session, variables, values):
-  """Gives variables their values, both by name, in one call."""
+  """Assigns values to variables in one call. Both are dicts by name."""
   session.run([v.initializer for v in variables.values()], {
       v.initializer.inputs[1]: values[name] for name, v in variables.items()})

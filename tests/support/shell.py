@@ -1,19 +1,20 @@
-"""Commands as a user types them, in documents and in comments."""
+"""Parses shell commands in documents and in comments."""
 
 import re
 import shlex
 
 
 def lines(text):
-  """The lines of a text, those that end in a backslash joined."""
+  """Returns the lines of a text, joined where a line ends in a backslash."""
   return text.replace("\\\n", " ").splitlines()
 
 
 def commands(text):
-  """The commands in lines of shell, each as a list of words.
+  """Returns the commands in lines of shell, each as a list of words.
 
-  Variables that a line sets are filled in below it. What is set for one command
-  only, and `...` for what a user adds, are left out.
+  If a line sets a variable, the lines below it get its value. The result leaves out
+  variables that are set for one command only, and `...`, which stands for a user's
+  words.
   """
   variables, found = {}, []
   for line in lines(text):
@@ -34,7 +35,7 @@ def _is_assignment(word):
 
 
 def _filled(word, variables):
-  """The words that a word is, once variables are filled in."""
+  """Returns the words that a word becomes, once variables are filled in."""
   if word.startswith("$") and word[1:] in variables:
     return shlex.split(variables[word[1:]])
   return [re.sub(r"\$(\w+)", lambda m: variables.get(m[1], m[0]), word)]

@@ -1,4 +1,4 @@
-"""Shared by the tests of tasks on one's own files."""
+"""Helpers for the tests of tasks on a user's own files."""
 
 import gin
 import seqio

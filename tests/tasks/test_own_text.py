@@ -86,26 +86,35 @@ def test_truncated_gzip_is_named(tmp_path):
     documents()
 
 
-MEMBERS = {
-    "empty between": [b"one\n", b"", b"two\n"],
-    "empty first": [b"", b"one\n", b"two\n"],
-    "empty last": [b"one\n", b"two\n", b""],
-    "line over members": [b"one\nt", b"", b"wo\n"],
-}
-
-
-@pytest.mark.parametrize("padding", [b"", bytes(700)], ids=["", "padded"])
-@pytest.mark.parametrize("members", MEMBERS.values(), ids=MEMBERS)
-def test_gzip_members_and_padding_that_tensorflow_stops_at_are_read(
-    members, padding, tmp_path):
+def members(tmp_path, *parts, padding=b""):
+  """Binds a file of several members."""
   path = tmp_path / "all.txt.gz"
-  path.write_bytes(b"".join(map(gzip.compress, members)) + padding)
+  path.write_bytes(b"".join(map(gzip.compress, parts)) + padding)
   bind("text.train", str(path))
+
+
+@pytest.mark.parametrize("parts", [
+    [b"one\n", b"two\n"], [b"one\n", b"two\n", b""], [b"one\nt", b"wo\n"]],
+    ids=["two", "empty last", "line over members"])
+def test_gzip_members_are_read(parts, tmp_path):
+  members(tmp_path, *parts)
   assert documents() == ["one", "two"]
   assert count() == 2
 
 
-@pytest.mark.parametrize("after", [b"\n", b"\0\0more", b"\x1f\x8b\x08"])
+@pytest.mark.parametrize("parts, padding, what", [
+    ([b"one\n", b"", b"two\n"], b"", "a part without content"),
+    ([b"", b"one\n"], b"", "a part without content"),
+    ([b"one\n", b"two\n"], bytes(700), "zeros at its end"),
+], ids=["empty between", "empty first", "padded"])
+def test_what_gzip_allows_and_tensorflow_stops_at_is_named(
+    parts, padding, what, tmp_path):
+  members(tmp_path, *parts, padding=padding)
+  with pytest.raises(ValueError, match=f"all.txt.gz' has {what}, .*compress it again"):
+    documents()
+
+
+@pytest.mark.parametrize("after", [b"\n", b"\x1f\x8b\x08"])
 def test_what_is_no_gzip_after_a_member_is_named(after, tmp_path):
   (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\n") + after)
   bind("text.train", str(tmp_path / "a.txt.gz"))

@@ -4,5 +4,5 @@
   statistics.py  numbers that say what the weights do
   figures.py     the pictures
   course.py      alpha at each checkpoint
-  page.py        the page to look around in, whose frame is page.html
+  page.py        the interactive page, whose frame is page.html
 """

@@ -1,4 +1,4 @@
-"""Alpha, the weights of the parts of mixtures, over the steps of a training."""
+"""Alpha, the weights of the parts of a mixture, over the steps of training."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ class Course:
   """Alpha of one layer over the steps of training.
 
   Attributes:
-    steps: those of the checkpoints.
+    steps: the steps of the checkpoints.
     alpha: <float32>[steps, heads, parts]
-    means: for each part a dict from steps to means over the heads, which
-      `train_with_attention_summaries` wrote; empty without it.
+    means: a dict from each part to a dict from steps to means over the heads.
+      `train_with_attention_summaries` writes these means; without it, `means` is empty.
   """
   steps: list[int]
   alpha: np.ndarray
@@ -42,9 +42,9 @@ def read(model: reader.Model, model_dir: str,
 
   Args:
     model: a `reader.Model`. The last checkpoint remains restored.
-    model_dir: the folder of both.
+    model_dir: the folder of the checkpoints and the summaries.
     trained: a dict from names of layers to `reader.Attention`.
-    progress: what wraps the iterable of checkpoints.
+    progress: a function that wraps the iterable of checkpoints.
 
   Returns:
     a dict from the names of mixtures to `Course`.
@@ -73,13 +73,13 @@ def _alphas(model, path, shapes):
   except checkpoints.DamagedError as error:
     raise checks.Error(checkpoints.explain_damage(path, error)) from error
   model.restore(path)
-  # A weight of the layer holds for all of its heads.
+  # A weight without heads applies to all heads of the layer.
   return {name: np.broadcast_to(alpha, shapes[name])
           for name, alpha in model.alphas(shapes).items()}
 
 
 def _read_means(model_dir: str) -> Means:
-  """The scalars in TensorBoard's files; a later file wins."""
+  """Returns the scalars in TensorBoard's files; a later file wins."""
   means = {}
   for path in sorted(tf.io.gfile.glob(
       os.path.join(model_dir, "events.out.tfevents.*"))):
@@ -93,7 +93,7 @@ def _read_means(model_dir: str) -> Means:
 
 
 def _events(path: str) -> Iterator[tf.Event]:
-  """The events of a file; stops at an incomplete one."""
+  """Yields the events of a file; stops at an incomplete event."""
   try:
     yield from tf.train.summary_iterator(path)
   except tf.errors.DataLossError:

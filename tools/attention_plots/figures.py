@@ -12,14 +12,14 @@ import numpy as np
 from synthesizer_mtf import notation
 from synthesizer_mtf.tools.attention_plots import statistics
 
-# The strings of more tokens would overlap.
+# With more tokens, their strings would overlap.
 _MOST_LABELS = 40
 _COLORS = {"trained": "#1f77b4", "initial": "#ff7f0e", "uniform": "#7f7f7f"}
 MAP = "viridis"
 _COLORS_OF_PARTS = 10  # Matplotlib's colors C0 to C9.
 _FORMATS = ("png", "svg")
 
-# From "trained", "initial" and "uniform" to those of each layer, by its name.
+# From "trained", "initial" and "uniform" to a dict from layers to `Statistics`.
 States = dict[str, dict[str, statistics.Statistics]]
 
 
@@ -37,7 +37,7 @@ def save(figure: plt.Figure, folder: str, name: str) -> list[str]:
 
 
 def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
-  """The distribution of the weights, by layer (the paper's Figures 2 and 3).
+  """Draws the distribution of the weights, by layer (the paper's Figures 2 and 3).
 
   Args:
     layers: a list of `reader.Layer`.
@@ -69,7 +69,7 @@ def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
 
 
 def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
-  """The weights of each head of a layer (Figures 4 and 5).
+  """Draws the weights of each head of a layer (Figures 4 and 5).
 
   Args:
     layer: a `reader.Layer`.
@@ -106,7 +106,7 @@ def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
 
 def contact_sheet(layers: list[reader.Layer],
                   attention: dict[str, reader.Attention]) -> plt.Figure:
-  """All heads of all layers, each small.
+  """Draws all heads of all layers, each of them small.
 
   Args:
     layers: a list of `reader.Layer`.
@@ -150,14 +150,14 @@ def contact_sheet(layers: list[reader.Layer],
 
 def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
             states: States, window: int) -> plt.Figure:
-  """The mean over heads and the weight by distance (Figures 6 and 7).
+  """Draws the mean over the heads, and the weight by distance (Figures 6 and 7).
 
   Args:
     layers: a list of `reader.Layer`.
     attention: a dict from their names to `reader.Attention`.
     states: a dict from "initial", "trained" and "uniform" to dicts from names
       of layers to `Statistics`.
-    window: an integer, whose borders are drawn.
+    window: an integer; the borders of this window are drawn.
 
   Returns:
     a figure with a column per layer.
@@ -179,7 +179,7 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
                  color=_COLORS[state], label=state)
     below.axvspan(-window, window, color="black", alpha=0.08, linewidth=0)
     size = len(mean.visible)
-    # A decoder looks back only.
+    # A decoder only looks back.
     below.set_xlim(-size, size if np.triu(mean.visible, 1).any() else 1)
     above.set_xlabel("key")
     below.set_xlabel("key's position - query's")
@@ -193,7 +193,7 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
 
 def alphas(layers: list[reader.Layer],
            attention: dict[str, reader.Attention]) -> plt.Figure:
-  """The weights of the parts of mixtures, by layer and head.
+  """Draws the weights of the parts of mixtures, by layer and head.
 
   Args:
     layers: a list of `reader.Layer` that have such weights.
@@ -223,10 +223,10 @@ def alphas(layers: list[reader.Layer],
 
 
 def place(part: str) -> int:
-  """The number of a part's colour, the same in all figures.
+  """Returns the number of a part's colour, which is the same in all figures.
 
-  The names of the notation have the first colours; a user's own class has one of the
-  others.
+  The names of the notation have the first colours. A user's own class has one of the
+  other colours.
   """
   known = list(notation.SYNTHESIZING_FUNCTIONS)
   if part in known:
@@ -235,7 +235,7 @@ def place(part: str) -> int:
 
 
 def _grid(layers, width, height):
-  """Axes for the layers in order: a row per stack, or more if it is deep."""
+  """Returns axes for the layers in order: one row per stack, or more for deep ones."""
   columns = min(6, max(map(len, _by_stack(layers).values())))
   rows = [row for stack in _by_stack(layers).values()
           for row in range(-(-len(stack) // columns))]
@@ -261,7 +261,7 @@ def _by_stack(layers):
 
 
 def _legend(figure, axes):
-  """One legend for all axes."""
+  """Adds one legend for all axes."""
   known = {}
   for axis in axes:
     for handle, label in zip(*axis.get_legend_handles_labels()):
@@ -293,12 +293,12 @@ def _label(axis, tokens):
 
 
 def _shown(attention, head):
-  """The weights of one head, without masked keys."""
+  """Returns the weights of one head, without masked keys."""
   return np.where(attention.visible, attention.weights[head], np.nan)
 
 
 def _framed(matrix):
-  """With an empty border that separates the tiles."""
+  """Returns a matrix with an empty border, which separates the tiles."""
   return np.pad(matrix, max(1, len(matrix) // 16), constant_values=np.nan)
 
 
@@ -308,7 +308,7 @@ def _mean_over_heads(attention):
 
 
 def _top(attentions):
-  """The upper end of the colour scale; few weights exceed it."""
+  """Returns the upper end of the colour scale, which few weights exceed."""
   seen = np.concatenate([a.weights[:, a.visible].ravel() for a in attentions])
   return max(np.quantile(seen, 0.995), 1e-6)
 

@@ -1,7 +1,7 @@
-"""An interactive page: one file, which needs no network.
+"""Writes the interactive page: one file, which needs no network.
 
-`page.html` is its frame, with all of its behavior. This module adds the weights as
-JSON, and plotly.js, which draws them.
+`page.html` is the frame of the page and has all of its behavior. This module adds the
+weights as JSON, and plotly.js, which draws them.
 """
 
 import base64
@@ -23,15 +23,15 @@ import tensorflow.compat.v1 as tf
 
 _FRAME = pathlib.Path(__file__).with_name("page.html")
 
-# Weights are whole numbers of 1/50000, which fit into two bytes. The largest number
-# marks masked keys.
+# Weights are stored as multiples of 1/50000, which fit into two bytes. The largest
+# number marks masked keys.
 SCALE = 50000
 MASKED = 65535
 
-# More make browsers slow.
+# A larger page makes browsers slow.
 _MOST_BYTES = 100_000_000
 
-# From "initial" and "trained" to the `Attention` of each layer, by its name.
+# From "initial" and "trained" to a dict from layers to `Attention`.
 States = dict[str, dict[str, reader.Attention]]
 
 
@@ -39,7 +39,7 @@ def check(path: str) -> None:
   """Checks, before a model runs for long, that a page can be written.
 
   Args:
-    path: of the page.
+    path: the path of the page.
 
   Raises:
     ValueError: the name does not end in .html, nothing can be written there, or
@@ -64,15 +64,15 @@ def write(path: str, layers: list[reader.Layer], states: States,
   """Writes the page; replaces an existing one only when the new one is complete.
 
   Args:
-    path: of the page.
+    path: the path of the page.
     layers: a list of `reader.Layer`.
     states: a dict from "initial" and "trained" to dicts from names of layers to
       `reader.Attention`.
     courses: a dict from names of mixtures to `course.Course`.
-    about: what stands at the top: a title, and a line for each other entry.
+    about: the text at the top of the page: a title, and a line for each other entry.
 
   Raises:
-    ValueError: it would be too large, or cannot be written.
+    ValueError: the page would be too large, or cannot be written.
   """
   text = render(content(layers, states, courses, about))
   try:
@@ -88,7 +88,7 @@ def write(path: str, layers: list[reader.Layer], states: States,
 def content(layers: list[reader.Layer], states: States,
             courses: dict[str, course.Course],
             about: dict[str, str]) -> dict[str, Any]:
-  """The contents of the page, ready for JSON; see `write`."""
+  """Returns the contents of the page, ready for JSON; see `write`."""
   _check_size(states)
   return {"about": about, "scale": SCALE, "masked": MASKED,
           "colors": [colors.to_hex(c) for c in colormaps[figures.MAP].colors],
@@ -97,7 +97,7 @@ def content(layers: list[reader.Layer], states: States,
 
 
 def render(shown: dict[str, Any]) -> str:
-  """The page as a string.
+  """Returns the page as a string.
 
   Args:
     shown: what `content` returns.
@@ -148,7 +148,7 @@ def _layer(layer, states, alphas):
 
 
 def _packed(weights, visible):
-  """Weights [length, memory_length] as bytes, little end first, in base64."""
+  """Returns weights [length, memory_length] as little-endian bytes in base64."""
   whole = np.round(np.clip(weights, 0, 1) * SCALE)
   return base64.b64encode(
       np.where(visible, whole, MASKED).astype("<u2").tobytes()).decode()

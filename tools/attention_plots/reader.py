@@ -1,7 +1,7 @@
 """Runs a checkpoint on text and gets the attention weights of its layers.
 
-gin builds the model, as in the trainer. The layers compute with these very weights (see
-`synthesizer_mtf.context.intermediates`).
+gin builds the model, as in the trainer. The weights are the tensors that the layers
+themselves compute with (see `synthesizer_mtf.context.intermediates`).
 """
 
 import collections
@@ -28,7 +28,7 @@ _FEATURES = {"bitransformer": ("inputs", "targets"), "lm": ("targets",),
              "delimited_lm": ("inputs", "targets"), "aligned": ("inputs",)}
 _FLAGS = {"inputs": "--input", "targets": "--target"}
 
-# The id of a token, neither padding nor the end of a sequence.
+# The id of some token that is neither padding nor the end of a sequence.
 _ANY_ID = 2
 
 
@@ -53,9 +53,9 @@ class Layer:
   """A layer whose attention can be drawn.
 
   Attributes:
-    name: its place, as "encoder/0": the stack, and the number of the block.
-    attention: the notation, as "R+V".
-    parts: the names of the parts with weights of their own, or [].
+    name: the place of the layer, such as "encoder/0": stack and number of the block.
+    attention: the notation, such as "R+V".
+    parts: the names of the parts that have weights alpha, or [].
     needs_text: whether the weights depend on the tokens.
   """
   name: str
@@ -73,8 +73,8 @@ class Model:
 
   Attributes:
     layers: a dict from names to `Layer`, of all layers that can be drawn.
-    examples: as given.
-    lengths: a dict from the features that the model is fed to their lengths.
+    examples: the examples that were given.
+    lengths: a dict from the model's features to their lengths.
     skipped: the names of layers that have no weights of positions.
   """
 
@@ -84,13 +84,13 @@ class Model:
     """Builds the model that gin describes.
 
     Args:
-      examples: dicts from "inputs" and "targets" to texts, which may be missing
-        where no layer that is looked at depends on them.
-      length: the most tokens of a text, and as many as there are without text;
-        `utils.run.sequence_length` if None.
-      model_type: `utils.run.model_type` if None.
-      vocabulary: T5's, or (that of the inputs, that of the targets); that of
-        `get_vocabulary` if None.
+      examples: dicts from "inputs" and "targets" to texts. A text may be missing if
+        the layers to look at do not depend on it.
+      length: the largest number of tokens of a text, and the number of tokens without
+        a text; `utils.run.sequence_length` if None.
+      model_type: the type of the model; `utils.run.model_type` if None.
+      vocabulary: T5's vocabulary, or (vocabulary of the inputs, vocabulary of the
+        targets); that of `get_vocabulary` if None.
 
     Raises:
       ValueError: the configuration cannot be drawn.
@@ -121,7 +121,7 @@ class Model:
           "positions.")
 
   def _encode(self, example, length):
-    """Token ids with the end of the sequence; without text, any tokens."""
+    """Returns token ids with the end of the sequence; arbitrary ids without a text."""
     ids = {}
     for feature in _FEATURES[self._type]:
       most = length or gin_files.bound(
@@ -158,13 +158,13 @@ class Model:
     self._masters = {v.name: v.get_master() for v in graph.all_variables}
     self._copy = self._lowering.copy_masters_to_slices()
     self._initialize = tf.global_variables_initializer()
-    # Annealed weights depend on the step.
+    # The weights depend on the step if they are annealed.
     self._saver = tf.train.Saver({**self._masters, step.op.name: step})
 
   def _call(self, features):
     """Calls the model as the trainer does, without dropout."""
     kwargs = {"compute_loss": False, "mode": tf.estimator.ModeKeys.EVAL,
-              # As T5 without a TPU; gin chooses the dtype of saved variables.
+              # As in T5 without a TPU; gin chooses the dtype of saved variables.
               "variable_dtype": utils.get_variable_dtype(
                   slice_dtype="float32", activation_dtype="float32")}
     inputs, targets = features.get("inputs"), features.get("targets")
@@ -192,7 +192,7 @@ class Model:
       path: the path, without ".index".
 
     Raises:
-      ValueError: it lacks a variable, or has one with another shape.
+      ValueError: the checkpoint lacks a variable, or has one with another shape.
     """
     saved = dict(tf.train.list_variables(path))
     for name, master in self._masters.items():
@@ -209,7 +209,7 @@ class Model:
 
   def attend(self, names: Iterable[str],
              example: int = 0) -> dict[str, Attention]:
-    """The attention of some layers.
+    """Returns the attention of some layers.
 
     Args:
       names: keys of `layers`.
@@ -232,10 +232,10 @@ class Model:
             for name in names}
 
   def alphas(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """The weights of the parts of some mixtures.
+    """Returns the weights of the parts of some mixtures.
 
     Args:
-      names: keys of `layers`, of mixtures that have such weights.
+      names: keys of `layers`, of mixtures that have weights alpha.
 
     Returns:
       a dict from names to <float32>[heads, parts], or [parts] for all heads.
@@ -253,7 +253,7 @@ class Model:
           "or choose other layers with --layers.")
 
   def _tokens(self, layer, example):
-    """The tokens of the rows and columns; None for each without text."""
+    """Returns the tokens of the rows and of the columns; None for each without text."""
     ids, texts = self._ids[example], self.examples[example]
     features = ["inputs"] if not self._is_decoder(layer) else (
         ["inputs", "targets"] if self._type == "delimited_lm" else ["targets"])
@@ -325,13 +325,13 @@ class _Collector(intermediates.Capture):
 
 
 def short_name(place: str) -> str:
-  """A layer's name, as "encoder/0", from its scope, as "encoder/block_000"."""
+  """Returns a layer's name, as "encoder/0", from its scope, as "encoder/block_000"."""
   stack, _, block = place.rpartition("/block_")
   return f"{stack}/{int(block)}" if block.isdigit() else place
 
 
 def _without_padding(tokens, weights, visible, alpha=None):
-  """An `Attention` of as many positions as there are tokens."""
+  """Returns an `Attention` with as many positions as there are tokens."""
   size = len(tokens)
   weights = weights.reshape(weights.shape[-3:])[:, :size, :size]
   visible = visible.reshape(visible.shape[-2:])[:size, :size] > 0

@@ -1,9 +1,9 @@
-"""What the attention of several trainings has in common: section 5 over seeds.
+"""Summarizes the attention of several training runs: section 5 of the paper over seeds.
 
-It reads the lines of `plot_attention --json`, one file for each training. It gives
-means over the seeds with standard errors: the weight near the query, the distribution
-of weights, and the parts that mixtures prefer. Each is beside its value before
-training.
+This module reads the lines of `plot_attention --json`, one file for each training run.
+It gives means over the seeds, with standard errors, of the weight near the query, the
+distribution of weights, and the parts that mixtures prefer. Beside each mean is its
+value before training.
 """
 
 from collections.abc import Iterable
@@ -21,25 +21,25 @@ from synthesizer_mtf.tools.reproduction import lines as lines_lib
 
 Row = dict[str, Any]
 
-# Titles of the columns, and keys of the summaries.
+# From the titles of the columns to the keys of the summaries.
 _COLUMNS = {"half within": "half_mass_window", "entropy": "entropy",
             "stddev": "stddev", "max": "max", "0.1-0.2": "share_0.1_to_0.2"}
 _STATES = ("trained", "initial", "uniform")
-# No table of seeds uses the histogram, which is most of a line.
+# No table over seeds uses the histogram, which takes most of a line.
 _LEFT_OUT = ("histogram", "bins")
 _DIGITS = 6
 _SHOWN = 3  # Digits in tables.
 
 
 def read(paths: Iterable[str]) -> list[Row]:
-  """Reads the lines of several trainings, without their histograms, to 6 digits.
+  """Reads the lines of several training runs, without their histograms, to 6 digits.
 
   Args:
-    paths: of files of `plot_attention --json`, one for each training, or of what
-      `plot_attention --seeds` has written of them.
+    paths: the files of `plot_attention --json`, one for each training run, or the file
+      that `plot_attention --seeds` has written from them.
 
   Raises:
-    ValueError: a line is cut off or no such line, or a head is there twice.
+    ValueError: a line is cut off or has another format, or a head occurs twice.
   """
   rows, seen = [], {}
   for path in paths:
@@ -68,11 +68,11 @@ def _row(where, line, stem):
 
 
 def markdown(rows: Sequence[Row], window: int) -> str:
-  """The tables and the sentences.
+  """Returns the tables and the sentences of section 5 as Markdown.
 
   Args:
     rows: what `read` returns.
-    window: one of their windows, in tokens to either side.
+    window: one of the rows' windows, in tokens to either side.
   """
   columns = {f"within {window}": "near", **_COLUMNS}
   heads = _heads(rows, window)
@@ -83,7 +83,7 @@ def markdown(rows: Sequence[Row], window: int) -> str:
 
 
 def _heads(rows, window):
-  """A row for each head, with columns such as "trained entropy"."""
+  """Returns a row for each head, with columns such as "trained entropy"."""
   return pd.DataFrame([{
       **{key: row[key] for key in ("attention", "layer", "run")},
       **{f"{state} {key}": value for state in _STATES
@@ -93,14 +93,14 @@ def _heads(rows, window):
 
 
 def _over_runs(table, by):
-  """Yields (group, estimates over its runs of the means over the heads)."""
+  """Yields (group, estimates over the group's runs of the means over heads)."""
   means = table.groupby([*by, "run"], sort=False).mean(numeric_only=True)
   for group, of in means.groupby(by, sort=False):
     yield group, over_seeds.estimates(of)
 
 
 def _weights(heads, columns):
-  """Lines of a table: the weights of each layer, after and before training."""
+  """Returns a table's lines: the weights of each layer, after and before training."""
   lines, uniform = [["attention", "layer", "seeds", *columns]], {}
   for (attention, layer), found in _over_runs(heads, ["attention", "layer"]):
     mean = found["mean"]
@@ -113,7 +113,7 @@ def _weights(heads, columns):
 
 
 def _leaning(rows):
-  """Lines of a table: the alpha of each part of a mixture."""
+  """Returns a table's lines: the alpha of each part of a mixture."""
   lines = [["attention", "layer", "part", "alpha", "before", "least head",
             "most head"]]
   by = ["attention", "layer", "part"]
@@ -130,7 +130,7 @@ def _leaning(rows):
 
 
 def _sentences(heads, window) -> Iterator[str]:
-  """The sentences of section 5, each with its number."""
+  """Yields the sentences of section 5, each with its number."""
   stacks = heads["layer"].str.rpartition("/")[0].rename("stack")
   spreads = {}
   for (attention, stack), found in _over_runs(

@@ -1,7 +1,7 @@
-"""Numbers for what the paper says in words about attention weights.
+"""Computes numbers for what the paper says about attention weights in words.
 
-Section 5 of arXiv:2005.00743: how the weights are distributed, and whether a
-layer has learned a local window.
+Section 5 of arXiv:2005.00743 asks how the weights are distributed, and whether a layer
+has learned a local window.
 """
 
 import numpy as np
@@ -14,8 +14,8 @@ class Statistics:
   """Gathers the weights of one layer over examples.
 
   All results have one number, or one list, for each head. Masked keys do not count. The
-  distribution of weights also leaves out queries with a single key, such as the first
-  of a decoder: its weight is always 1.
+  distribution of weights also leaves out queries with a single key, such as a decoder's
+  first query: the weight of this key is always 1.
   """
 
   def __init__(self) -> None:
@@ -53,8 +53,8 @@ class Statistics:
   def profile(self) -> np.ndarray:
     """[heads, 2 * length - 1]: the weight of the key at each offset.
 
-    Offsets run from 1 - length to length - 1; a key before its query has a
-    negative one. Means over queries; queries at the ends have fewer keys.
+    Offsets run from 1 - length to length - 1. A key before its query has a negative
+    offset. The weights are means over queries; queries at the ends have fewer keys.
     """
     return self._profile / self._rows
 
@@ -68,7 +68,7 @@ class Statistics:
     return self.profile[:, np.abs(self.offsets) <= window].sum(-1)
 
   def summary(self, windows: list[int]) -> dict[str, np.ndarray]:
-    """All numbers.
+    """Returns all numbers.
 
     Args:
       windows: a list of integers.
@@ -96,14 +96,14 @@ class Statistics:
     }
 
   def _half_mass_window(self):
-    """[heads]: the least window around the query that holds half the weight."""
+    """[heads]: the smallest window around the query that holds half the weight."""
     size = len(self.offsets) // 2
     masses = np.stack([self.window_mass(w) for w in range(size + 1)])
     return (masses >= 0.5 * masses[-1] - 1e-9).argmax(0)
 
 
 def uniform(visible: np.ndarray) -> np.ndarray:
-  """<float>[1, length, length]: the same weight for all keys that are seen."""
+  """<float>[1, length, length]: the same weight for all visible keys."""
   return (visible / np.maximum(visible.sum(-1, keepdims=True), 1))[None]
 
 
@@ -115,7 +115,7 @@ def _by_offset(weights):
 
 
 def _add_centered(a, b):
-  """a + b, with the shorter one aligned to the middle of the longer one."""
+  """Returns a + b, with the shorter list aligned to the middle of the longer list."""
   if a.shape[-1] > b.shape[-1]:
     a, b = b, a
   pad = (b.shape[-1] - a.shape[-1]) // 2

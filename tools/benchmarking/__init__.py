@@ -1,7 +1,7 @@
 """The parts of `benchmark`.
 
-  attentions.py  its rows, as gin bindings on one T5 model, and the paper's speeds
-  model.py       what a row runs: models that train, evaluate or decode
+  attentions.py  the rows, as gin bindings on one T5 model, and the paper's speeds
+  model.py       the models that the rows run: they train, evaluate or decode
   measuring.py   rows in turns, medians, and ratios in pairs
   memory.py      a process that prints how much memory a row needs
   report.py      the table, and CSV

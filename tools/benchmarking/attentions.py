@@ -1,12 +1,12 @@
 """The rows of the benchmark: attentions, as gin bindings on one T5 model.
 
-Ours are named by their notation. They and the floor, which mixes no positions at all,
-come with the fast cross-attention of `synthesizer_stack`, the embeddings and losses of
-`synthesizer_vocabulary` and the updates of `synthesizer_optimizer`, unless the
-configuration says otherwise; nothing else of the model differs, but that `UT:V` makes
-the blocks of a stack one, which is called many times. `SelfAttention`, the authors'
-`Synthesizer` and `LocalConvAttnBlock` are those of mesh_tensorflow, with all else of
-it.
+The names of our own attentions are their notation. Our attentions, and the floor, which
+mixes no positions at all, have the fast cross-attention of `synthesizer_stack`, the
+embeddings and losses of `synthesizer_vocabulary` and the updates of
+`synthesizer_optimizer`, unless the configuration says otherwise. Nothing else in the
+model differs, except that `UT:V` has one block in a stack and calls it many times.
+`SelfAttention`, the authors' `Synthesizer` and `LocalConvAttnBlock` are layers of
+mesh_tensorflow. The rest of their models is also mesh_tensorflow's.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ MIXTURES = ["R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
 ENCODER_ONLY = ["Linformer"]
 _IN_BFLOAT16 = " in bfloat16"
 
-# mesh_tensorflow's attention.synthetic_attention writes this number into the
+# mesh_tensorflow's attention.synthetic_attention has this number hard-coded in the
 # modes that mix with the dot product.
 _AUTHORS_LENGTH = 512
 
@@ -60,14 +60,15 @@ class Row(NamedTuple):
   """One attention to measure.
 
   Attributes:
-    name: what `--rows` calls it.
+    name: the name of the row in `--rows`.
     family: "ours", "authors", "stock", "floor" or "peer".
-    stack_bindings: a function (stack, length) -> list of gin bindings, where
-      stack is "encoder" or "decoder" and length is that of its sequences.
-    paper: the name of its row in `TABLE_4`, or None.
+    stack_bindings: a function (stack, length) -> list of gin bindings, where `stack`
+      is "encoder" or "decoder" and `length` is the length of its sequences.
+    paper: the name of the row in `TABLE_4`, or None.
     longest: the longest sequence that the layer can take, or None.
     python: the interpreter of a peer, or None.
-    precision: of its products, "float32" or "bfloat16"; of a peer's also "int8".
+    precision: the precision of the products, "float32" or "bfloat16"; for a peer also
+      "int8".
   """
   name: str
   family: str
@@ -78,7 +79,7 @@ class Row(NamedTuple):
   precision: str = "float32"
 
   def bindings(self, inputs: int, targets: int) -> list[str]:
-    """The gin bindings of this row, for these lengths of the two stacks."""
+    """Returns the gin bindings of this row, for these lengths of the two stacks."""
     theirs = self.family in ("authors", "stock")
     return (self.stack_bindings("encoder", inputs) +
             self.stack_bindings("decoder", targets) +
@@ -88,7 +89,7 @@ class Row(NamedTuple):
                       "synthesizer_decoding.fast = False"])
 
   def obstacle(self, inputs: int, targets: int) -> str | None:
-    """Why the row is not possible at these lengths, or None."""
+    """Returns why the row is not possible at these lengths, or None."""
     if self.precision == "bfloat16" and not mixed_precision.has_products():
       return "this processor has no products in bfloat16"
     length = max(inputs, targets)
@@ -100,10 +101,10 @@ class Row(NamedTuple):
 
 @gin.configurable(module="synthesizer_mtf.tools")
 class ValuesOnly(transformer.TransformerLayer):
-  """The floor: each token sees itself only.
+  """The floor: each token sees only itself.
 
-  Variables: `v` [d_model, heads * d_kv] and `o` [heads * d_kv, d_model], of which
-  an attention layer needs at least these.
+  Its variables are `v` [d_model, heads * d_kv] and `o` [heads * d_kv, d_model], the
+  least that an attention layer needs.
   """
 
   def __init__(self, num_heads: int = gin.REQUIRED,
@@ -125,7 +126,7 @@ class ValuesOnly(transformer.TransformerLayer):
 
 
 def _ours(name):
-  """A row for a notation, with tables as long as the sequences."""
+  """Returns a row for a notation, with tables as long as the sequences."""
   classes = {**notation.SYNTHESIZING_FUNCTIONS, **notation.LAYERS}
   tables = [classes[part] for part in ([name] if name in classes
                                        else name.split("+"))]
@@ -141,7 +142,7 @@ def _ours(name):
 
 
 def _encoder_only(name):
-  """A row for a layer that cannot decode: the decoder keeps `SelfAttention`."""
+  """Returns a row for a layer that cannot decode; the decoder has `SelfAttention`."""
   in_both = _ours(name).stack_bindings
 
   def bindings(stack, length):
@@ -151,7 +152,7 @@ def _encoder_only(name):
 
 
 def _mixer():
-  """R without its softmax, with the initial scale of a linear layer."""
+  """Returns a row for R without softmax, with the initial scale of a linear layer."""
   random = _ours("R")
 
   def bindings(stack, length):
@@ -163,7 +164,7 @@ def _mixer():
 
 
 def _pattern():
-  """The hand-written heads; in the decoder those that look left."""
+  """Returns a row for the hand-written heads; the decoder has those that look left."""
   pattern = _ours("Pattern")
 
   def bindings(stack, length):
@@ -175,7 +176,7 @@ def _pattern():
 
 
 def _universal():
-  """V in a Universal Transformer: one block in each stack, called many times."""
+  """Returns a row for V in a Universal Transformer, whose stacks repeat one block."""
   dot_product = _ours("V")
 
   def bindings(stack, length):
@@ -186,11 +187,11 @@ def _universal():
 
 
 def _sparse(name, **parameters):
-  """A row for an attention of the Sparse Transformer.
+  """Returns a row for an attention of the Sparse Transformer.
 
-  Its time grows as length * (stride + columns * length / stride), which is
-  least near the stride of these rows: the power of two nearest to the square
-  root of columns * length. `SparseStrided` reads one column of each block.
+  Its time grows as length * (stride + columns * length / stride). The stride of these
+  rows, the power of two nearest to the square root of columns * length, is near the
+  minimum. `SparseStrided` reads one column of each block.
   """
   def bindings(stack, length):
     columns = parameters.get("columns", 1)
@@ -203,7 +204,7 @@ def _sparse(name, **parameters):
 
 
 def _authors(mode, paper):
-  """A row for a `synthesize_mode` of mesh_tensorflow's `Synthesizer`.
+  """Returns a row for a `synthesize_mode` of mesh_tensorflow's `Synthesizer`.
 
   `defaults.gin` binds nothing for this class. Two modes take the length of their
   tables from `attention_kwargs`; the others always have 512.
@@ -224,7 +225,7 @@ def _authors(mode, paper):
 
 
 def _convolution(name, attention_type, paper):
-  """A row for `LocalConvAttnBlock`, with the 9 positions of the paper's sizes."""
+  """Returns a row for `LocalConvAttnBlock`, with the paper's 9 positions."""
   def bindings(stack, length):
     del length
     first, last = (-4, 4) if stack == "encoder" else (-8, 0)
@@ -240,9 +241,9 @@ def _convolution(name, attention_type, paper):
 
 
 def _our_convolution(name):
-  """A row for LightConv or DyConv with the layers that the paper's sizes imply.
+  """Returns a row for LightConv or DyConv with the layers that the paper's sizes imply.
 
-  They have the parameters of `LocalConvAttnBlock`, with its kernels for each
+  These layers have the parameters of `LocalConvAttnBlock`, with one kernel for each
   channel. The layer's default, one kernel for each head, is smaller.
   """
   def bindings(stack, length):
@@ -287,9 +288,9 @@ ROWS = {row.name: row for row in (
 
 
 def in_precisions(rows: list[Row], precisions: list[str]) -> list[Row]:
-  """Each row in each precision; the names of those in bfloat16 say so.
+  """Returns each row in each precision; a row in bfloat16 has this in its name.
 
-  One that is in another than float32 already is there once.
+  A row that already has another precision than float32 is returned once, unchanged.
   """
   return [row if precision == "float32" or row.precision != "float32" else
           row._replace(name=row.name + _IN_BFLOAT16, precision=precision)
@@ -298,17 +299,17 @@ def in_precisions(rows: list[Row], precisions: list[str]) -> list[Row]:
 
 
 def find_row(name: str) -> Row:
-  """The row of this name, or of this notation.
+  """Returns the row with this name, or for this notation.
 
   Args:
-    name: a key of `ROWS`, or any notation of `notation.attention_layer`; with
-      " in bfloat16" behind it for products in bfloat16.
+    name: a key of `ROWS`, or any notation of `notation.attention_layer`. The ending
+      " in bfloat16" stands for products in bfloat16.
 
   Returns:
     a `Row`.
 
   Raises:
-    ValueError: there is none.
+    ValueError: there is no such row.
   """
   if name.endswith(_IN_BFLOAT16):
     return in_precisions(

@@ -1,8 +1,8 @@
-"""Where the time of a step goes: attention, feed-forward, embedding, loss, optimizer.
+"""Splits a step's time into attention, feed-forward, embedding, loss and optimizer.
 
-Mesh TensorFlow names what TensorFlow runs after its own operations, and those after
-the layers, so that a name tells the part. Gradients belong to the part of what they
-are gradients of.
+Mesh TensorFlow names TensorFlow's operations after its own operations, and its own
+after the layers, so the name of an operation shows its part. A gradient belongs to the
+part of the operation that it is the gradient of.
 """
 
 import collections
@@ -14,12 +14,12 @@ from typing import Any
 
 import mesh_tensorflow as mtf
 
-PRODUCTS = "products"  # Of all parts.
+PRODUCTS = "products"  # The matrix products of all parts.
 REST = "rest"  # Norms, dropout and sums between layers, and time without any work.
 PARTS = ("self-attention", "cross-attention", "feed-forward", "embedding",
          "logits and loss", "optimizer", REST)
 
-# The class of a layer; what is around it has names in small letters.
+# Matches the class of a layer; operations around the layer have names in small letters.
 _LAYER = re.compile(r"\w+/block_\d+/layer_\d+/([A-Z]\w*)/")
 _OF_LAYERS = {"EncDecAttention": "cross-attention", "DenseReluDense": "feed-forward"}
 _PRODUCT = re.compile(r" = (_Mkl)?(Einsum|BatchMatMul\w*)\(")
@@ -27,15 +27,15 @@ _OPTIMIZER = re.compile(r"(^|/)adafactor(_\d+)?/|^assign(_\d+)?/|_slot_\w+_slice
 
 
 def parts(operations: Iterable[mtf.Operation]) -> dict[str, str]:
-  """The part of each operation of a model that its name alone does not tell.
+  """Returns the part of each operation whose name alone does not show the part.
 
   Args:
-    operations: those of a Mesh TensorFlow graph, in the order of their making.
+    operations: the operations of a Mesh TensorFlow graph, in the order of creation.
 
   Returns:
-    a dict from names of operations to names of parts. In each stack what comes
-    before the blocks is its embedding, and from the first product with the logits'
-    table on all is logits and loss.
+    a dict from names of operations to names of parts. In each stack, operations before
+    the blocks are the embedding. All operations from the first product with the table
+    of the logits on are logits and loss.
   """
   found, seen, in_loss = {}, set(), False
   for op in operations:
@@ -60,10 +60,10 @@ def _is_logits_table(tensor):
 
 
 def part(node: str, known: dict[str, str]) -> str:
-  """The part that a node of TensorFlow's graph belongs to.
+  """Returns the part that a node of TensorFlow's graph belongs to.
 
   Args:
-    node: its name.
+    node: the name of the node.
     known: what `parts` returned.
 
   Returns:
@@ -79,10 +79,10 @@ def part(node: str, known: dict[str, str]) -> str:
 
 def seconds(stats: Any,
             known: dict[str, str]) -> dict[str, float]:
-  """How long each part took in one traced step.
+  """Returns how long each part took in one traced step.
 
-  Where several operations run at the same time, each gets its share of that time,
-  so that all parts add up to the time of the step.
+  If several operations run at the same time, each gets an equal share of that time, so
+  all parts add up to the time of the step.
 
   Args:
     stats: the `step_stats` of a run that TensorFlow traced.
@@ -95,14 +95,14 @@ def seconds(stats: Any,
 
 
 def product_seconds(stats: Any) -> float:
-  """How long the matrix products took in one traced step, shared as in `seconds`."""
+  """Returns how long a traced step's matrix products took, shared as in `seconds`."""
   return _shared(stats, (PRODUCTS, REST), lambda node: (
       PRODUCTS if _PRODUCT.search(node.timeline_label) else REST))[PRODUCTS]
 
 
 def _shared(stats, names: Iterable[str],
             part_of: Callable[[Any], str]) -> dict[str, float]:
-  """The seconds of each part; `part_of` tells that of a traced node."""
+  """Returns the seconds of each part; `part_of` returns the part of a traced node."""
   total = dict.fromkeys(names, 0.0)
   running = collections.Counter()
   before = None
@@ -119,7 +119,7 @@ def _shared(stats, names: Iterable[str],
 
 
 def _events(stats, part_of) -> Iterator[tuple[int, str, int]]:
-  """When operations of each part begin (1) and end (-1)."""
+  """Yields when the operations of each part begin (1) and end (-1)."""
   for device in stats.dev_stats:
     for node in device.node_stats:
       start = node.all_start_micros + node.op_start_rel_micros

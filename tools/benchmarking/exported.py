@@ -1,6 +1,6 @@
-"""V with random weights as a folder of Hugging Face, from which peers decode.
+"""Writes V with random weights as a Hugging Face folder, from which peers decode.
 
-It is written by our own export, with a vocabulary of made-up pieces, one for each id.
+Our own export writes the folder. Its vocabulary has a made-up piece for each id.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ from synthesizer_mtf.tools.hugging_face_bridge import exporting
 
 
 def folder(config: model.Configuration) -> str:
-  """The path of a folder with a model of these sizes, made once.
+  """Returns the path of a folder with a model of these sizes, which is made once.
 
   Args:
-    config: sizes; the model has T5's relative position bias whatever it says of
-      that, as Hugging Face's T5 has no other positions.
+    config: the sizes. The model always has T5's relative position bias, whatever
+      `config.relative_bias` is, because Hugging Face's T5 has no other positions.
   """
   made = _exported(dataclasses.replace(
       config, relative_bias=True, batch=1, decode_batch=1, beam=1))
@@ -46,7 +46,7 @@ def _exported(config):
 
 
 def _write_pieces(path, size):
-  """Writes a SentencePiece model of so many pieces: <pad>, </s>, <unk>, p3, p4, ..."""
+  """Writes a SentencePiece model of `size` pieces: <pad>, </s>, <unk>, p3, p4, ..."""
   kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
   spec = sentencepiece_model_pb2.ModelProto()
   spec.trainer_spec.pad_id, spec.trainer_spec.eos_id = 0, 1

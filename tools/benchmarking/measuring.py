@@ -1,8 +1,8 @@
-"""How the benchmark measures: rows in turns, medians, ratios in pairs.
+"""Measures the rows of the benchmark in turns, as medians and ratios of pairs.
 
-Other work on the machine slows all rows of a round alike, so rows run in turns
-and each is compared with `SelfAttention` of the same round. All results are
-dicts, one for each row and measure; `report` and `plot` read them.
+Other work on the machine slows all rows of a round alike. So rows run in turns, and
+each row is compared with `SelfAttention` of the same round. The results are dicts, one
+for each row and measure, which `report` and `plot` read.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.benchmarking import peers
 
-# Takes the number of runs done, and what runs now.
+# A function that takes the number of runs done, and the name of the current run.
 Progress = Callable[[int, str], None]
 
 
@@ -34,11 +34,11 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
     rows: a list of `attentions.Row`, the reference among them.
     config: a `model.Configuration`.
     measure: a key of `model.MEASURES`.
-    warmup: rounds that are not counted.
-    repeats: rounds that are.
-    progress: a function (number of runs done, what runs now).
-    traced: rounds after them that are traced, to split the time into parts.
-    reference: the name of the row that ratios are to.
+    warmup: the number of rounds that do not count.
+    repeats: the number of rounds that count.
+    progress: a function (number of runs done, name of the current run).
+    traced: the number of traced rounds after these, to split the time into parts.
+    reference: the name of the row that other rows are compared with.
 
   Returns:
     a list with a dict for each row, with its `status`: "ok", "not possible" or
@@ -67,7 +67,7 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
 
 
 def _floor(seconds, program, reference):
-  """The floor's times, with which a peer has nothing in common."""
+  """Returns the floor's times; None for a peer, or if the reference is not stock."""
   if reference != attentions.STOCK or isinstance(program, peers.Peer):
     return None
   return seconds.get(attentions.FLOOR)
@@ -100,7 +100,7 @@ def _paper(row):
 
 
 def _build(row, config, measure, result):
-  """The row's program, or None with the reason noted in `result`."""
+  """Returns the row's program, or None after noting the reason in `result`."""
   if _is_obstructed(row, config, measure, result):
     return None
   try:
@@ -116,7 +116,7 @@ def _build(row, config, measure, result):
 
 
 def _is_obstructed(row, config, measure, result):
-  """Whether the row is not possible so, which is noted in `result`."""
+  """Returns whether the row cannot be measured; notes the reason in `result`."""
   if row.family == peers.FAMILY:
     obstacle = peers.obstacle(row, config, measure)
   else:
@@ -138,8 +138,8 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
                progress: Progress) -> dict[str, list[float]]:
   """Runs round i of all programs before round i + 1.
 
-  Each round begins with another row, so that no row always follows the same one.
-  A program that fails is left out from then on.
+  Each round begins with another row, so no row always follows the same row. A program
+  that fails is left out of all later rounds.
 
   Returns:
     a dict from names to lists of seconds, without the programs that failed.
@@ -166,15 +166,16 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
 
 def split_times(programs: dict[str, model.Program], results: dict[str, dict],
                 traced: int, progress: Progress) -> None:
-  """Sets `parts_seconds`, of all traced rounds together, where it can be known.
+  """Sets `parts_seconds` and `bare_products_seconds` of the rows of this process.
 
-  And, of each such row, `bare_products_seconds`.
+  `parts_seconds` is the sum over all traced rounds. Peers and rows that failed do not
+  get these entries.
 
   Args:
-    programs: what runs, by name.
-    results: the dicts of the rows, by name.
-    traced: rounds.
-    progress: a function (number of runs done, what runs now).
+    programs: a dict from names to programs.
+    results: a dict from names to the dicts of the rows.
+    traced: the number of traced rounds.
+    progress: a function (number of runs done, name of the current run).
   """
   for _ in range(traced):
     for name, program in programs.items():
@@ -189,7 +190,7 @@ def split_times(programs: dict[str, model.Program], results: dict[str, dict],
 
 
 def _scale_parts(result):
-  """Lets the parts add up to a step that was not traced, for tracing takes time."""
+  """Scales the parts to the time of a step without tracing, which itself takes time."""
   parts = result.get("parts_seconds", {})
   total = sum(parts.get(part, 0) for part in breakdown.PARTS)
   for part in parts:
@@ -200,7 +201,7 @@ def _scale_parts(result):
 
 def compare(seconds: list[float], stock_seconds: list[float] | None,
             floor_seconds: list[float] | None = None) -> dict[str, Any]:
-  """Median and quartiles of one row's times and of its ratios to stock.
+  """Returns median and quartiles of one row's times and of its ratios to stock.
 
   Args:
     seconds: a list, one time for each round.
@@ -208,8 +209,8 @@ def compare(seconds: list[float], stock_seconds: list[float] | None,
     floor_seconds: the times of the floor in the same rounds, or None.
 
   Returns:
-    a dict; `ratio` is how many times as fast as stock the row is, `share` what
-    it takes above the floor as a share of what stock takes above the floor.
+    a dict. `ratio` is how many times as fast as stock the row is. `share` is the row's
+    time above the floor, divided by stock's time above the floor.
   """
   low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
   summary = {"median_seconds": median, "quartiles_seconds": [low, high],
@@ -228,7 +229,7 @@ def compare(seconds: list[float], stock_seconds: list[float] | None,
 
 
 def _sizes_and_rates(program, median, result):
-  """What follows from one row's median time in seconds."""
+  """Returns a row's sizes, and its rates at the median time in seconds."""
   rates = {"parameters": program.parameters, "steps_per_second": 1 / median}
   if isinstance(program, peers.Peer):
     rates["row_versions"] = program.versions
@@ -239,7 +240,7 @@ def _sizes_and_rates(program, median, result):
     rates["tokens_per_second_quartiles"] = [
         tokens / seconds for seconds in reversed(result["quartiles_seconds"])]
   elif isinstance(program, model.Program):
-    # Mesh does not count how often the loop of decoding runs.
+    # For decoding Mesh does not count how often the loop runs.
     rates["multiply_adds"] = program.multiply_adds
     rates["einsum_tflops"] = 2 * program.multiply_adds / median / 1e12
   return rates
@@ -252,13 +253,13 @@ def measure_memory(rows: list[attentions.Row], config: model.Configuration,
   Args:
     rows: a list of `attentions.Row`, stock and floor among them.
     config: a `model.Configuration`.
-    repeats: processes for each row; the smallest peak counts, since what comes
-      on top is chance.
-    progress: a function (number of processes done, what runs now).
+    repeats: processes for each row. The smallest peak counts, because larger peaks
+      are due to chance.
+    progress: a function (number of processes done, name of the current run).
 
   Returns:
-    a list with a dict for each row; `memory_share` is its peak above the floor's
-    as a share of stock's above the floor's.
+    a list with a dict for each row. `memory_share` is the row's peak above the floor's,
+    divided by stock's peak above the floor's.
   """
   results = [_description(row, config, "memory") for row in rows]
   for result in results:
@@ -291,7 +292,7 @@ def _measure_process(row, config, result):
 
 
 def add_shares(results: dict[str, dict]) -> None:
-  """Sets `memory_share` where both ends of the scale are there."""
+  """Sets `memory_share` if there are peaks of both stock and the floor."""
   if not {attentions.STOCK, attentions.FLOOR} <= set(results):
     return
   floor = results[attentions.FLOOR]["peak_mebibytes"]

@@ -1,6 +1,6 @@
 """Trains one row of the benchmark for some steps and prints its peak memory.
 
-`benchmark --memory` starts it as a fresh process for each row:
+`benchmark --memory` starts this program as a fresh process for each row:
 
   python -m synthesizer_mtf.tools.benchmarking.memory R+V '{"inputs": 512}'
 """
@@ -17,10 +17,10 @@ _STEPS = 3
 
 
 def peak_mebibytes() -> float:
-  """The largest resident size that this process has had, in MiB."""
+  """Returns the largest resident size that this process has had, in MiB."""
   try:
-    # Linux lets a process begin with the `ru_maxrss` of the one that started
-    # it. This number counts from the start of the program.
+    # On Linux a process inherits the `ru_maxrss` of the process that started it.
+    # VmHWM counts from the start of the program.
     with open("/proc/self/status", encoding="utf-8") as f:
       fields = dict(line.split(":", 1) for line in f)
     return int(fields["VmHWM"].split()[0]) / 1024
@@ -30,7 +30,7 @@ def peak_mebibytes() -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-  """Runs the row named first, with the configuration given as JSON second."""
+  """Trains the row in the first argument; the second is its configuration as JSON."""
   name, configuration = argv or sys.argv[1:]
   tf.disable_v2_behavior()
   tf.logging.set_verbosity(tf.logging.ERROR)

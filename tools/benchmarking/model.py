@@ -1,7 +1,7 @@
-"""What the benchmark runs: T5 models that train, evaluate or decode.
+"""Builds the programs of the benchmark: T5 models that train, evaluate or decode.
 
-Each program has a graph and a session of its own, built by gin from T5's model
-file, so that several can be held at once and run in turns.
+Gin builds each program from T5's model file. Each program has a graph and a session of
+its own, so several programs can exist at once and run in turns.
 """
 
 import dataclasses
@@ -31,21 +31,21 @@ class Configuration:
   targets: int = 128
   batch: int = 4
   decode_batch: int = 16
-  beam: int = 1  # Hypotheses of a search; 1 for greedy decoding.
+  beam: int = 1  # Hypotheses of the beam search; 1 for greedy decoding.
   num_layers: int = 3
   d_model: int = 256
   num_heads: int = 4
   d_kv: int = 64
   d_ff: int = 1024
   vocabulary: int = 32128  # T5's, rounded up.
-  targets_vocabulary: int | None = None  # None for the same.
+  targets_vocabulary: int | None = None  # None for the size of `vocabulary`.
   dropout_rate: float = 0.1
   relative_bias: bool = False
   stock_cross_attention: bool = False
   stock_vocabulary: bool = False
   stock_optimizer: bool = False
   stock_decoding: bool = False
-  packed: int = 0  # Examples in a row; 0 for rows that T5 has not packed.
+  packed: int = 0  # Examples in a packed row; 0 for rows that are not packed.
   device: str = "cpu:0"
 
   @property
@@ -61,7 +61,7 @@ class Configuration:
     common = [f"{name} = {getattr(self, name)}" for name in sizes]
     common += [
         f"Unitransformer.max_length = {max(self.inputs, self.targets)}",
-        # Else the length of the output depends on the random weights.
+        # Without this the length of the output would depend on the random weights.
         "sample_autoregressive.never_end = True",
         "mesh_tensorflow.beam_search.beam_search.stop_early = False",
         f"Bitransformer.decode.decode_length_constant = {self.targets}",
@@ -85,13 +85,13 @@ class Program:
   """A lowered model in a session, ready to run.
 
   Attributes:
-    parameters: how many numbers are trained.
-    multiply_adds: of one run, in all einsums; these are the matrix products and
-      those element-wise products that Mesh TensorFlow writes as einsums.
-    attention: the names of the classes which the row put into the model, in the
-      order of the blocks.
-    operations: those of its Mesh TensorFlow graph.
-    parts: which part of a step they are, as `breakdown.parts` has it.
+    parameters: the number of trainable parameters.
+    multiply_adds: the multiply-adds of all einsums in one run. Einsums are the matrix
+      products, and those element-wise products that Mesh TensorFlow writes as einsums.
+    attention: the names of the classes that the row put into the model, in the order of
+      the blocks.
+    operations: the operations of the Mesh TensorFlow graph.
+    parts: a dict from operations to parts of a step, which `breakdown.parts` returns.
   """
 
   def __init__(self, tf_graph: tf.Graph, fetch: tf.Tensor,
@@ -113,10 +113,10 @@ class Program:
       self._session.run(step)
 
   def run(self) -> np.ndarray:
-    """Runs it once.
+    """Runs the program once.
 
     Returns:
-      the loss, or of decoding <int32>[batch, length], as NumPy arrays.
+      the loss, or when decoding the ids, <int32>[batch, length], as NumPy arrays.
 
     Raises:
       ArithmeticError: the loss is not finite.
@@ -127,7 +127,7 @@ class Program:
     return result
 
   def seconds_of_parts(self) -> dict[str, float]:
-    """Runs it once, traced: the seconds of each of `breakdown.PARTS`, and products."""
+    """Traces one run; returns the seconds of `breakdown.PARTS` and of the products."""
     traced = tf.RunMetadata()
     self._session.run(self._fetch, run_metadata=traced, options=tf.RunOptions(
         trace_level=tf.RunOptions.FULL_TRACE))
@@ -135,7 +135,7 @@ class Program:
             breakdown.PRODUCTS: breakdown.product_seconds(traced.step_stats)}
 
   def seconds_of_bare_products(self) -> float:
-    """What its products take when nothing else runs."""
+    """Returns the seconds that the program's products take when nothing else runs."""
     return products.bare_seconds(self._graph, self._dtype)
 
   def save(self, path: str) -> None:
@@ -149,7 +149,7 @@ class Program:
 
 
 def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
-  """Builds what one row runs for one measure.
+  """Builds the program of one row for one measure.
 
   Args:
     row: an `attentions.Row`.
@@ -186,7 +186,7 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
 
 
 def _attention(model):
-  """The classes of the first layer of each block, by name."""
+  """Returns the names of the classes of each block's first layer."""
   layers = model.encoder.layer_stack.layers + model.decoder.layer_stack.layers
   return [type(layer).__name__ for layer in layers
           if layer.name.endswith("layer_000")]
@@ -200,9 +200,9 @@ def _tokens(mesh, vocabulary, batch, length):
 
 
 def _fed(mesh, ids):
-  """<int32>[batch, length], of which TensorFlow does not know the values.
+  """Returns <int32>[batch, length], whose values TensorFlow does not know.
 
-  It would compute whatever depends on constants alone only once.
+  If it knew them, it would compute everything that depends only on them just once.
   """
   fed = tf.placeholder_with_default(tf.constant(ids, tf.int32), ids.shape)
   return mtf.import_fully_replicated(mesh, fed, mtf.Shape(
@@ -210,10 +210,10 @@ def _fed(mesh, ids):
 
 
 def _packing(mesh, config, name, length):
-  """The ids and positions of the examples in each row, as T5 packs them.
+  """Returns the ids and positions of the examples in each row, as T5 packs them.
 
-  Examples are about as long as each other. The first row ends in padding, as its
-  tokens do.
+  All examples have about the same length. The first row ends in padding, as its tokens
+  do.
   """
   if not config.packed:
     return {}
@@ -244,7 +244,7 @@ def _loss(model, mesh, config, mode):
 
 
 def _train(model, mesh, config):
-  """The loss, and one step of Adafactor."""
+  """Returns the loss and the updates of one step of Adafactor."""
   loss = _loss(model, mesh, config, tf.estimator.ModeKeys.TRAIN)
   variables = mesh.graph.trainable_variables
   grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
@@ -254,12 +254,12 @@ def _train(model, mesh, config):
 
 
 def _evaluate(model, mesh, config):
-  """The loss."""
+  """Returns the loss."""
   return _loss(model, mesh, config, tf.estimator.ModeKeys.EVAL), []
 
 
 def _decode(model, mesh, config):
-  """The output ids of decoding, `targets` tokens for each example."""
+  """Returns the decoded ids, `targets` tokens for each example."""
   ids = model.decode(
       _tokens(mesh, config.vocabulary, config.decode_batch, config.inputs),
       beam_size=config.beam, max_decode_length=config.targets)

@@ -1,14 +1,16 @@
-"""Hugging Face's T5 in other hands, a step for each line that it reads.
+"""Runs Hugging Face's T5 in another library, one step for each line that it reads.
 
-`benchmark --peers=PYTHON` starts it with the Python of an environment that has them:
+`benchmark --peers=PYTHON` starts this script with the Python of an environment that has
+the libraries:
 
   PYTHON peer_process.py PyTorch train float32 '{"inputs": 512, ...}'
 
-It trains in PyTorch or JAX, or decodes in PyTorch or CTranslate2, and answers each
-line with one of JSON: first how many parameters there are and the versions, then the
-loss of each step (forward, backward, Adafactor), or the ids that are decoded; float32,
-or with bfloat16 as its users have it: by autocast, by the model's dtype, and
-CTranslate2 by its compute type, as int8. Of this package it uses nothing.
+The script trains in PyTorch or JAX, or decodes in PyTorch or CTranslate2. It answers
+with lines of JSON: first the number of parameters and the versions, then for each line
+the loss of a step (forward, backward, Adafactor), or the decoded ids. Products are in
+float32, or in bfloat16 as users of the library choose it: by autocast in PyTorch, by
+the model's dtype in JAX, and by the compute type in CTranslate2, which also has int8.
+The script uses nothing of this package.
 """
 
 from collections.abc import Callable
@@ -24,12 +26,12 @@ import numpy as np
 import transformers
 
 _LEARNING_RATE = 0.01
-_ALPHA = 0.6  # Of the length, in beam search.
+_ALPHA = 0.6  # The exponent of the length penalty in beam search.
 _CORES = len(os.sched_getaffinity(0))
 
 
 def configuration(sizes: dict[str, Any]) -> transformers.T5Config:
-  """Hugging Face's configuration of T5 with these sizes."""
+  """Returns Hugging Face's configuration of T5 with these sizes."""
   return transformers.T5Config(
       vocab_size=sizes["vocabulary"], d_model=sizes["d_model"], d_kv=sizes["d_kv"],
       d_ff=sizes["d_ff"], num_layers=sizes["num_layers"],
@@ -38,7 +40,7 @@ def configuration(sizes: dict[str, Any]) -> transformers.T5Config:
 
 
 def tokens(sizes: dict[str, Any], name: str, batch: str = "batch") -> np.ndarray:
-  """<int64>[batch, length] of inputs or targets; the first row ends in padding."""
+  """Returns inputs or targets: <int64>[batch, length], the first row with padding."""
   length = sizes[name]
   ids = np.random.RandomState(0).randint(
       2, sizes["vocabulary"], (sizes[batch], length))
@@ -48,7 +50,7 @@ def tokens(sizes: dict[str, Any], name: str, batch: str = "batch") -> np.ndarray
 
 def torch_step(sizes: dict[str, Any],
                precision: str) -> tuple[Callable[[], float], int]:
-  """A function that trains one step and returns the loss; and how many parameters."""
+  """Returns (a function that trains a step and returns the loss, parameters)."""
   import torch
   from transformers import optimization
 
@@ -76,7 +78,7 @@ def torch_step(sizes: dict[str, Any],
 
 def jax_step(sizes: dict[str, Any],
              precision: str) -> tuple[Callable[[], float], int]:
-  """A function that trains one step and returns the loss; and how many parameters."""
+  """Returns (a function that trains a step and returns the loss, parameters)."""
   import jax
   import optax
 
@@ -117,13 +119,13 @@ def jax_step(sizes: dict[str, Any],
 
 def torch_decoding(sizes: dict[str, Any],
                    precision: str) -> tuple[Callable[[], list], int]:
-  """A function that decodes a batch and returns its ids; and how many parameters."""
+  """Returns (a function that decodes a batch and returns its ids, parameters)."""
   import torch
 
   torch.set_num_threads(_CORES)
   model = transformers.T5ForConditionalGeneration.from_pretrained(
       sizes["folder"], dtype=getattr(torch, precision)).eval()
-  model.generation_config.eos_token_id = None  # Nothing ends early.
+  model.generation_config.eos_token_id = None  # Every output has the full length.
   inputs = torch.from_numpy(tokens(sizes, "inputs", "decode_batch"))
   search = {"num_beams": sizes["beam"], "length_penalty": _ALPHA}
 
@@ -139,7 +141,7 @@ def torch_decoding(sizes: dict[str, Any],
 
 def ctranslate2_decoding(sizes: dict[str, Any],
                          precision: str) -> tuple[Callable[[], list], int]:
-  """As `torch_decoding`, of the same folder, converted as its documentation has it."""
+  """Does what `torch_decoding` does, on the same folder, converted for CTranslate2."""
   import ctranslate2
 
   converter = ctranslate2.converters.TransformersConverter(sizes["folder"])
@@ -170,10 +172,10 @@ PEERS = {
 
 
 def main(name: str, measure: str, precision: str, sizes: str) -> None:
-  """Answers a line of standard input with one of standard output."""
+  """Answers each line of standard input with a line of standard output."""
   make, packages = PEERS[name, measure]
   answers = os.fdopen(os.dup(1), "w")
-  os.dup2(2, 1)  # What libraries print is not an answer.
+  os.dup2(2, 1)  # Libraries print to standard error, so only answers reach the pipe.
 
   def answer(**fields):
     print(json.dumps(fields), file=answers, flush=True)
@@ -184,7 +186,7 @@ def main(name: str, measure: str, precision: str, sizes: str) -> None:
     return
   try:
     step, parameters = make(json.loads(sizes), precision)
-  except ValueError as error:  # As of a precision that the processor does not have.
+  except ValueError as error:  # For example, the processor lacks the precision.
     answer(obstacle=f"refuses: {error}")
     return
   versions = {package: importlib.metadata.version(package) for package in packages}

@@ -1,7 +1,7 @@
 """T5 in PyTorch, JAX and CTranslate2, as rows of the benchmark.
 
-They are processes of another Python. They take turns with the rows of this process,
-a step for each line that they are sent, and wait without work in between.
+Each peer is a process of another Python. Peers take turns with the rows of this
+process. A peer makes one step for each line that it receives, and then waits idle.
 """
 
 from collections.abc import Iterable
@@ -19,11 +19,11 @@ from synthesizer_mtf.tools.benchmarking import model
 _SCRIPT = pathlib.Path(__file__).with_name("peer_process.py")
 FAMILY = "peer"
 
-# Seconds before each run in which OpenMP's threads of the last one fall asleep; those
-# of Intel's look for more work for 0.2.
+# Seconds to wait before each run, until the OpenMP threads of the run before it sleep.
+# The threads of Intel's OpenMP look for more work for 0.2 seconds.
 REST = 0.3
 
-# What each can do.
+# The measures that each library supports.
 _MEASURES = {"PyTorch": ("train", "decode"), "JAX": ("train",),
              "CTranslate2": ("decode",)}
 
@@ -33,12 +33,12 @@ class NotPossibleError(checks.Error):
 
 
 def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
-  """The rows for all of them, run by this Python.
+  """Returns the rows of all peers, which this Python runs.
 
   Args:
-    python: the path of an interpreter that can import transformers 4, and torch; jax,
-      flax and optax; ctranslate2.
-    measures: those that are wanted; who does none of them has no row.
+    python: the path of an interpreter that can import transformers 4, torch, jax, flax,
+      optax and ctranslate2.
+    measures: the wanted measures. A library that supports none of them has no row.
 
   Returns:
     a list of `attentions.Row`.
@@ -59,7 +59,7 @@ def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
 
 def obstacle(row: attentions.Row, config: model.Configuration,
              measure: str) -> str | None:
-  """Why a peer cannot be measured so, or None."""
+  """Returns why this measure of a peer is not possible, or None."""
   if measure not in _MEASURES[_program(row)]:
     return f"of {_program(row)} nothing but {_MEASURES[_program(row)][0]} is measured"
   if config.packed and measure == "train":
@@ -75,8 +75,8 @@ class Peer:
   """A model of the same sizes that another Python trains, or decodes with.
 
   Attributes:
-    parameters: how many numbers are trained.
-    versions: those of the packages that it uses.
+    parameters: the number of trainable parameters.
+    versions: the versions of the packages that the peer uses.
   """
 
   def __init__(self, row: attentions.Row, config: model.Configuration,
@@ -85,12 +85,12 @@ class Peer:
 
     Args:
       row: one of `rows`.
-      config: sizes.
+      config: the sizes.
       measure: "train" or "decode".
 
     Raises:
       NotPossibleError: the Python lacks a package, or the package refuses.
-      RuntimeError: the process has ended; why is on standard error.
+      RuntimeError: the process has ended; standard error has the reason.
     """
     sizes = dataclasses.asdict(config)
     if measure == "decode":
@@ -112,13 +112,13 @@ class Peer:
       the loss, or the ids of each example, a list of lists.
 
     Raises:
-      RuntimeError: the process has ended; why is on standard error.
+      RuntimeError: the process has ended; standard error has the reason.
     """
     try:
       self._process.stdin.write("\n")
       self._process.stdin.flush()
     except BrokenPipeError:
-      pass  # Its answer, which does not come, tells.
+      pass  # `_answer` raises the error, because no answer comes.
     return self._answer()["result"]
 
   def close(self) -> None:

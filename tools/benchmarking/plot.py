@@ -1,4 +1,4 @@
-"""Draws what the benchmark measured. Reads rows and never measures."""
+"""Draws the results of the benchmark; this module itself measures nothing."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ _LABELS = {"ours": "synthesizer_mtf", "authors": "mesh_tensorflow's Synthesizer"
 
 
 def plot(results: list[dict[str, Any]], path: str) -> bool:
-  """Draws bars of ratios, or with several lengths how the time grows.
+  """Draws bars of ratios, or for several lengths how the time grows.
 
-  Where steps were traced, a panel more has the time of each part.
+  If steps were traced, a further panel shows the time of each part.
 
   Args:
     results: the dicts that `measuring` returns.
     path: the PNG file to write.
 
   Returns:
-    whether there was anything to draw; without, no file is written.
+    whether there was anything to draw. If not, no file is written.
   """
   results = [{**r, "panel": report.title(r["measure"], r["configuration"])}
              for r in results if "median_seconds" in r]
@@ -61,7 +61,7 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
 
 
 def _caption(result, sweep):
-  """The sizes of the model, and the machine."""
+  """Returns the sizes of the model, and the machine."""
   lengths = "" if sweep else "{inputs}/{targets} tokens, "
   text = lengths + (
       "batch {batch}, {num_layers}+{num_layers} layers, d_model {d_model}")
@@ -75,7 +75,7 @@ _TITLES = {"train": "training step", "eval": "loss alone",
 
 
 def _bars(axis, results, names):
-  """Horizontal bars of the ratio, whiskers at the quartiles."""
+  """Draws horizontal bars of the ratios, with whiskers at the quartiles."""
   drawn = set()
   for result in (r for r in results if "ratio" in r):
     place, family = names.index(result["row"]), result["family"]
@@ -98,7 +98,7 @@ def _bars(axis, results, names):
 
 
 def _stacks(axis, results, names):
-  """Horizontal bars of milliseconds, a color for each part."""
+  """Draws horizontal bars of milliseconds, with a color for each part."""
   colors = plt.get_cmap("Set2").colors
   for result in results:
     place, left = names.index(result["row"]), 0
@@ -110,13 +110,13 @@ def _stacks(axis, results, names):
     axis.text(left, place, f" {left:.0f}", va="center", fontsize="small")
   axis.margins(x=0.12)
   axis.set_xlabel("milliseconds")
-  # Below the axis, in which a bar may lie anywhere.
+  # The legend is below the axis, because bars may be anywhere in the axis.
   axis.legend(frameon=False, fontsize="small", loc="upper center", ncols=3,
               bbox_to_anchor=(0.5, -0.8 / axis.figure.get_figheight()))
 
 
 def _growth(axis, results, names):
-  """Seconds over the input length, both logarithmic, a line for each row."""
+  """Draws seconds over the input length, both logarithmic, with a line for each row."""
   colors = plt.get_cmap("tab20").colors
   for i, name in enumerate(names):
     points = sorted((r for r in results if r["row"] == name),

@@ -1,4 +1,4 @@
-"""What the products of a step take alone: a limit for what the step can reach."""
+"""Times the products of a step alone, as a limit for the speed of the step."""
 
 import collections
 import statistics
@@ -10,11 +10,11 @@ _WARMUP, _REPEATS, _IN_A_CALL = 1, 5, 10
 
 
 def bare_seconds(graph: tf.Graph, dtype: tf.DType) -> float:
-  """How long all products of a graph take, each by itself with both operands there.
+  """Returns how long all products of a graph take, each alone on existing operands.
 
   Args:
-    graph: of which every `Einsum` runs once.
-    dtype: of operands and results.
+    graph: a graph; each of its `Einsum` operations is timed.
+    dtype: the dtype of operands and results.
 
   Returns:
     the sum of the medians, in seconds.
@@ -28,10 +28,10 @@ def bare_seconds(graph: tf.Graph, dtype: tf.DType) -> float:
 
 
 def _median(session, dtype, equation, *shapes):
-  """The median of one product, in seconds.
+  """Returns the median time of one product, in seconds.
 
-  Each call runs it often, one after the other, because a call takes as long as a small
-  product does.
+  Each call runs the product many times in a row, because the call itself takes as long
+  as a small product.
   """
   operands = [tf.Variable(tf.ones(shape, dtype), use_resource=True)
               for shape in shapes]

@@ -1,4 +1,4 @@
-"""Writes what the benchmark measured: a table, and CSV."""
+"""Writes the results of the benchmark: a table, and CSV."""
 
 import csv
 import dataclasses
@@ -11,7 +11,7 @@ from synthesizer_mtf.tools.benchmarking.breakdown import PRODUCTS
 
 
 def header(results: list[dict[str, Any]]) -> str:
-  """Says in a few lines where and on what results were measured."""
+  """Returns a few lines that describe the machine and the model of the results."""
   result = results[0]
   place, config = result["machine"], result["configuration"]
   versions = [result["versions"]]
@@ -32,8 +32,8 @@ def header(results: list[dict[str, Any]]) -> str:
   ])
 
 
-# Title, measure, and a function of the result; columns without any value are
-# left out. A ratio above 1 is faster than `SelfAttention`.
+# Title, measure, and a function of the result. Columns without any value are left out.
+# A ratio above 1 means faster than `SelfAttention`.
 _COLUMNS = (
     ("parameters", "train", lambda r: f"{r['parameters']:,}"),
     ("speed", "train", lambda r: _spread(r["ratio"], r["ratio_quartiles"])),
@@ -74,11 +74,11 @@ Tokens per second of all examples, median [quartiles], encoder included; in pare
 
 
 def title(measure: str, config: model.Configuration | dict[str, Any]) -> str:
-  """What is measured, in words: the measure, or how it decodes.
+  """Returns what is measured, in words: the measure, or the kind of decoding.
 
   Args:
     measure: a key of `model.MEASURES`, or another.
-    config: the configuration, or its fields.
+    config: the configuration, or a dict of its fields.
   """
   if measure != "decode":
     return measure
@@ -93,13 +93,13 @@ def _spread(value, quartiles, digits=2):
 
 
 def table(results: list[dict[str, Any]]) -> str:
-  """Markdown tables with a line for each row and length; decoding has its own.
+  """Returns Markdown tables with a line for each row and length; one is for decoding.
 
   Args:
     results: the dicts that `measuring` returns.
 
   Returns:
-    a string; below the tables, what was not possible or failed, and legends.
+    a string. Below the tables are legends, and rows that were not possible or failed.
   """
   decodings = [r for r in results if r["measure"] == "decode"]
   others = [r for r in results if r["measure"] != "decode"]
@@ -129,14 +129,14 @@ def _table(results, columns, legend):
 
 
 def _rate(result):
-  """Tokens per second, and how they compare."""
+  """Returns tokens per second, and how they compare."""
   low, high = result["tokens_per_second_quartiles"]
   text = f"{result['tokens_per_second']:,.0f} [{low:,.0f} {high:,.0f}]"
   return text + (f" ({result['ratio']:.2f})" if "ratio" in result else "")
 
 
 def breakdown(results: list[dict[str, Any]]) -> str:
-  """A Markdown table of the milliseconds that each part of a training step takes.
+  """Returns a Markdown table of the milliseconds of each part of a training step.
 
   Args:
     results: the dicts that `measuring` returns.
@@ -159,13 +159,13 @@ def _cell(name, result, text):
     return ""
   try:
     return text(result)
-  except KeyError:  # Not measured.
+  except KeyError:  # This was not measured.
     shown = name in ("speed", "eval", "memory") or result["measure"] == "decode"
     return result["status"] if shown and result["status"] != "ok" else ""
 
 
 def _failures(results):
-  """A line for each obstacle, with the measures that met it."""
+  """Returns a line for each obstacle, with the measures that met it."""
   met = {}
   for r in results:
     if r["status"] != "ok":
@@ -177,7 +177,7 @@ def _failures(results):
 
 
 def write_csv(results: list[dict[str, Any]], path: str) -> None:
-  """Writes the results as CSV: `a.b` for entries of dicts and `a.0` for lists'."""
+  """Writes the results as CSV; columns are `a.b` for dicts and `a.0` for lists."""
   flat = [dict(_flatten(result)) for result in results]
   names = list(dict.fromkeys(name for row in flat for name in row))
   with open(path, "w", encoding="utf-8", newline="") as f:

@@ -1,16 +1,16 @@
-"""What a T5 model is, whichever side describes it: its sizes and its kind."""
+"""The sizes and the kind of a T5 model, whichever side describes it."""
 
 import dataclasses
 
-# Names of activations of Mesh TensorFlow by those of Hugging Face's
-# `feed_forward_proj`. Gated ones multiply with a linear layer. Mesh's gelu is the
-# approximation by tanh, which Hugging Face means by "gated-gelu" alone.
+# From names of activations in Hugging Face's `feed_forward_proj` to those in Mesh
+# TensorFlow. Gated activations multiply with a linear layer. Mesh's gelu is the tanh
+# approximation, which in Hugging Face only "gated-gelu" stands for.
 ACTIVATIONS = {
     "relu": ("relu",), "gelu_new": ("gelu",), "silu": ("swish",),
     "gated-relu": ("relu", "linear"), "gated-gelu": ("gelu", "linear"),
     "gated-silu": ("swish", "linear")}
 
-# Mesh TensorFlow's relative position bias has this `max_distance`, without a parameter.
+# Mesh TensorFlow's relative position bias has this fixed `max_distance`.
 MAX_DISTANCE = 128
 
 
@@ -23,14 +23,14 @@ class Architecture:
     d_kv: an integer, the size of a head.
     d_ff: an integer.
     heads: an integer.
-    encoder_layers: an integer.
+    encoder_layers: an integer, the number of blocks.
     decoder_layers: an integer; 0 for an encoder alone.
-    vocab_size: an integer, the rows of the embedding.
+    vocab_size: an integer, the number of rows of the embedding.
     feed_forward: a key of `ACTIVATIONS`.
-    tied: whether the embedding, scaled, is the output layer as well.
-    buckets: an integer, of the relative position bias.
+    tied: whether the output layer is the scaled embedding.
+    buckets: an integer, the buckets of the relative position bias.
     dropout_rate: a float.
-    epsilon: a float, of the normalizations.
+    epsilon: a float, the epsilon of the layer norms.
   """
   d_model: int
   d_kv: int

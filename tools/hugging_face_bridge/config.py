@@ -10,7 +10,7 @@ from synthesizer_mtf.tools.hugging_face_bridge import architecture
 FILE = "config.json"
 GENERATION = "generation_config.json"
 
-# The known architectures, by `model_type` and whether there is a decoder.
+# The known architectures, by `model_type` and whether they have a decoder.
 _CLASSES = {
     "t5": {True: "T5ForConditionalGeneration", False: "T5EncoderModel"},
     "mt5": {True: "MT5ForConditionalGeneration", False: "MT5EncoderModel"}}
@@ -25,7 +25,7 @@ _DEFAULTS = {
 
 _SIZES = ("d_model", "d_kv", "d_ff", "num_heads", "num_layers", "vocab_size")
 
-# Keys whose values we read.
+# The keys whose values we read.
 _READ = {
     *_SIZES, "num_decoder_layers", "model_type", "architectures",
     "feed_forward_proj", "dense_act_fn", "is_gated_act", "tie_word_embeddings",
@@ -34,9 +34,9 @@ _READ = {
     "is_encoder_decoder", "is_decoder", "pad_token_id", "eos_token_id",
     "decoder_start_token_id", "tokenizer_class"}
 
-# Keys that change neither a weight nor its use. They concern how weights were drawn and
-# stored, decoding, and models other than T5. T5 1.0's tables of tasks name prefixes
-# and lengths.
+# Keys that change neither a weight nor its use. They concern the initialization and
+# storage of weights, decoding, and models other than T5. In T5 1.0 they also hold the
+# prefixes and lengths of tasks.
 _WITHOUT_EFFECT = {
     "_name_or_path", "initializer_factor", "n_positions", "output_past",
     "use_cache", "gradient_checkpointing", "classifier_dropout",
@@ -55,7 +55,7 @@ _WITHOUT_EFFECT = {
     "_commit_hash", "attn_implementation", "_attn_implementation_autoset",
     "tie_encoder_decoder", "add_cross_attention", "cross_attention_hidden_size"}
 
-# Those that could change a model, with the values that do not.
+# Keys that could change a model, with the values that do not change it.
 _ONLY = {"pruned_heads": ({}, None), "tie_encoder_decoder": (False, None),
          "add_cross_attention": (False, None), "is_decoder": (False, None),
          "cross_attention_hidden_size": (None,), "pad_token_id": (0, None),
@@ -67,14 +67,14 @@ def read(folder: str, ignored: tuple[str, ...] = ()) -> dict[str, Any]:
 
   Args:
     folder: a path.
-    ignored: keys that the user knows to be without effect.
+    ignored: keys that have no effect, as the user knows.
 
   Returns:
-    a dict, with the defaults of T5 and mT5 for what is left out.
+    a dict, with the defaults of T5 and mT5 for missing keys.
 
   Raises:
-    ValueError: it is missing or damaged, of another architecture, or has a key
-      that is not known.
+    ValueError: the file is missing or damaged, is of another architecture, or has an
+      unknown key.
   """
   path = os.path.join(folder, FILE)
   found = read_json(path)
@@ -115,7 +115,7 @@ def read_json(path: str) -> Any:
 
 
 def is_encoder(config: dict[str, Any]) -> bool:
-  """Whether a configuration is that of an encoder alone."""
+  """Returns whether a configuration describes an encoder alone."""
   names = config.get("architectures") or []
   return (config.get("is_encoder_decoder") is False or
           any(name.endswith("EncoderModel") for name in names))
@@ -123,12 +123,12 @@ def is_encoder(config: dict[str, Any]) -> bool:
 
 def to_architecture(folder: str, config: dict[str, Any],
                     tied: bool) -> architecture.Architecture:
-  """The `Architecture` that a configuration describes.
+  """Returns the `Architecture` that a configuration describes.
 
   Args:
-    folder: its path, for messages.
-    config: a dict, of `read`.
-    tied: whether the embedding is the output layer, as the weights tell.
+    folder: the path of the folder, for messages.
+    config: the dict that `read` returns.
+    tied: whether the output layer is the embedding, according to the weights.
 
   Raises:
     ValueError: Mesh TensorFlow cannot compute such a model.
@@ -159,10 +159,10 @@ def to_architecture(folder: str, config: dict[str, Any],
 
 
 def is_scaled(config: dict[str, Any]) -> bool:
-  """Whether the decoder's outputs are scaled before the output layer.
+  """Returns whether the decoder's outputs are scaled before the output layer.
 
-  Transformers 5 writes `scale_decoder_outputs`; before it followed from
-  `tie_word_embeddings`.
+  Transformers 5 writes `scale_decoder_outputs`. In older versions the scaling follows
+  from `tie_word_embeddings`.
   """
   return config.get("scale_decoder_outputs", config["tie_word_embeddings"])
 
@@ -193,7 +193,7 @@ def _feed_forward(path, config):
 
 
 def _activation(feed_forward):
-  """Transformers' name of a function; its "gated-gelu" is not its "gelu"."""
+  """Returns transformers' name of a function; "gated-gelu" does not mean its "gelu"."""
   name = feed_forward.removeprefix("gated-")
   return "gelu_new" if name == "gelu" else name
 
@@ -203,18 +203,18 @@ def _listed(names):
 
 
 def generation() -> str:
-  """The text of a `generation_config.json`: the ids that T5 decodes with."""
+  """Returns the text of a `generation_config.json`: the ids that T5 decodes with."""
   return json.dumps({"decoder_start_token_id": 0, "eos_token_id": 1,
                      "pad_token_id": 0}, indent=2) + "\n"
 
 
 def text(arch: architecture.Architecture, dtype: str, byte_tokens: bool) -> str:
-  """The text of a `config.json`.
+  """Returns the text of a `config.json`.
 
   Args:
     arch: an `Architecture`.
-    dtype: of the weights, "float32" or "bfloat16".
-    byte_tokens: whether the vocabulary is that of bytes.
+    dtype: the dtype of the weights, "float32" or "bfloat16".
+    byte_tokens: whether the vocabulary consists of bytes.
   """
   encoder = not arch.decoder_layers
   config = {

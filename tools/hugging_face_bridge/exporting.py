@@ -1,4 +1,4 @@
-"""From a checkpoint of Mesh TensorFlow to a folder of Hugging Face."""
+"""Converts a checkpoint of Mesh TensorFlow to a Hugging Face folder."""
 
 import os
 import re
@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 _STEP = "global_step"
 
-# Scopes of a mixture's V, if another part has variables of the same names.
+# The scope of V in a mixture, if another part has variables with the same names.
 _PART = re.compile(r"part_\d+/")
 
 # Names of dtypes in safetensors.
@@ -28,19 +28,19 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
   """Exports the model that gin describes.
 
   Args:
-    path: of its checkpoint.
-    step: of its checkpoint.
-    output: where to write, a new folder or an empty one.
-    dtype: of the weights, a key of `DTYPES`; that of the checkpoint if None.
-    leave_out: a regular expression of variables that Hugging Face's model does
-      not have and that are not missed there; None for an error.
+    path: the path of the model's checkpoint.
+    step: the step of the model's checkpoint.
+    output: the folder to write, which is new or empty.
+    dtype: the dtype of the weights, a key of `DTYPES`; that of the checkpoint if None.
+    leave_out: a regular expression for variables that Hugging Face's model does not
+      have and does not need; None to raise an error for such variables.
 
   Returns:
-    what to know of the folder, sentences.
+    notes on the folder, a list of sentences.
 
   Raises:
-    ValueError: Hugging Face's T5 cannot compute the model, or the folder cannot
-      be written. Nothing is written then.
+    ValueError: Hugging Face's T5 cannot compute the model, or the folder cannot be
+      written. In both cases nothing is written.
   """
   folders.check(output)
   found = trained.read(path, step)
@@ -74,7 +74,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
 
 
 def _read(path, reader, name):
-  """The value of a variable, <float32>."""
+  """Returns the value of a variable, <float32>."""
   try:
     value = np.asarray(reader.get_tensor(name), np.float32)
   except tf.errors.OpError as error:
@@ -85,7 +85,7 @@ def _read(path, reader, name):
 
 
 def _sources(path, table, shapes):
-  """From names of Mesh's variables to those in the checkpoint."""
+  """Returns a dict from names of Mesh's variables to those in the checkpoint."""
   without_part = {_PART.sub("", name): name for name in shapes
                   if re.search(r"part_\d+/[qk]$", name)}
   sources = {}
@@ -105,7 +105,7 @@ def _sources(path, table, shapes):
 
 
 def _check_rest(path, shapes, sources, found, leave_out):
-  """Raises a ValueError if a variable would be dropped that has an effect."""
+  """Raises a ValueError if the export would drop a variable that has an effect."""
   scopes = [f"{stack}/block_{block:03d}/layer_000/{cls}/"
             for (stack, block), cls in found.scopes.items()
             if cls != weight_names.SELF_ATTENTION]
@@ -114,8 +114,8 @@ def _check_rest(path, shapes, sources, found, leave_out):
           if name not in used and name != _STEP and
           not optimizer_slots.belongs_to_any(name, shapes) and
           not (leave_out and re.search(leave_out, name))]
-  # Variables of mixture parts with weight 0. A second relative position bias is not
-  # one.
+  # Variables of a mixture's parts with weight 0 have no effect. A second relative
+  # position bias has one.
   lost = [name for name in rest if name.endswith("relative_attention_bias") or
           not name.startswith(tuple(scopes))]
   if lost:
@@ -126,7 +126,7 @@ def _check_rest(path, shapes, sources, found, leave_out):
 
 
 def _dtype(reader, sources):
-  """The dtype of the checkpoint's variables."""
+  """Returns the dtype of the checkpoint's variables."""
   dtypes = reader.get_variable_to_dtype_map()
   only_bfloat16 = {dtypes[name] for name in sources.values()} == {tf.bfloat16}
   return "bfloat16" if only_bfloat16 else "float32"

@@ -13,16 +13,17 @@ import tensorflow.compat.v1 as tf
 
 @contextlib.contextmanager
 def new(path: str) -> Iterator[str]:
-  """Gives a folder to write to, which then takes the place of `path`.
+  """Makes a temporary folder to write to, which replaces `path` in the end.
 
   Args:
-    path: of a local folder that does not exist, or is empty.
+    path: the path of a local folder that does not exist, or is empty.
 
   Yields:
-    the path of a folder beside it. It is removed if the `with` block fails.
+    the path of the temporary folder, which is beside `path`. It is removed if the
+    `with` block fails.
 
   Raises:
-    ValueError: there is something at `path`, or it cannot be written.
+    ValueError: there already is something at `path`, or `path` cannot be written.
   """
   check(path)
   path = os.path.abspath(path)
@@ -69,7 +70,7 @@ def _umask():
 
 
 def _reason(error):
-  """The system's own words for an error; TensorFlow's are much longer."""
+  """Returns the system's message for an error; TensorFlow's is much longer."""
   text = getattr(error, "strerror", None) or str(error)
   known = [sentence for sentence in map(os.strerror, errno.errorcode)
            if sentence in text]

@@ -1,4 +1,4 @@
-"""From a folder of Hugging Face to a checkpoint of Mesh TensorFlow."""
+"""Converts a Hugging Face folder to a checkpoint of Mesh TensorFlow."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -30,16 +30,16 @@ def run(folder: str, output: str,
   """Imports a model.
 
   Args:
-    folder: that Hugging Face's save_pretrained wrote.
-    output: where to write, a new folder or an empty one.
-    ignored: keys of `config.json` that are not known and do not matter.
+    folder: the folder that Hugging Face's save_pretrained wrote.
+    output: the folder to write, which is new or empty.
+    ignored: unknown keys of `config.json` that do not matter.
 
   Returns:
-    what was left out or changed, sentences.
+    notes on what was left out or changed, a list of sentences.
 
   Raises:
-    ValueError: the folder does not hold a T5 model that Mesh TensorFlow can
-      compute, or the other cannot be written. Nothing is written then.
+    ValueError: `folder` does not hold a T5 model that Mesh TensorFlow can compute, or
+      `output` cannot be written. In both cases nothing is written.
   """
   folders.check(output)
   settings = config.read(folder, tuple(ignored))
@@ -66,8 +66,8 @@ def run(folder: str, output: str,
 def _resolve_copies(folder, settings, found):
   """Removes copies of the embedding from `found`; returns notes.
 
-  What is left has `weight_names.EMBEDDING`, and `weight_names.HEAD` where it is a
-  weight of its own.
+  Afterwards `found` has `weight_names.EMBEDDING`. It has `weight_names.HEAD` only if
+  the output layer is a weight of its own.
   """
   notes = []
   if found.pop(weight_names.UNUSED, None):
@@ -89,7 +89,7 @@ def _resolve_copies(folder, settings, found):
                   weight_names.EMBEDDING, found)
       del found[weight_names.HEAD]
   elif settings["tie_word_embeddings"] and weight_names.HEAD not in found:
-    # Transformers 5 ties T5 1.1's as well, but does not scale.
+    # Transformers 5 also ties the output layer of T5 1.1, but does not scale it.
     found[weight_names.HEAD] = found[weight_names.EMBEDDING]
     notes.append(f"{weight_names.HEAD} is a copy of {weight_names.EMBEDDING}, which "
                  "Mesh TensorFlow would scale.")
@@ -97,7 +97,7 @@ def _resolve_copies(folder, settings, found):
 
 
 def _is_tied(settings):
-  """Whether the embedding is the output layer; Mesh scales it then."""
+  """Returns whether the output layer is the embedding, which Mesh then scales."""
   return config.is_encoder(settings) or config.is_scaled(settings)
 
 
@@ -143,13 +143,13 @@ def _check(folder, table, found):
 
 
 def _dtype(found):
-  """The checkpoint's dtype, in which all weights are exact."""
+  """Returns a dtype for the checkpoint that represents all weights exactly."""
   only_bfloat16 = {tensor.dtype for tensor in found.values()} == {"BF16"}
   return "bfloat16" if only_bfloat16 else "float32"
 
 
 def _values(table, found, dtype) -> Iterator[tuple[str, np.ndarray]]:
-  """Yields (the name of Mesh's variable, its value), without an optimizer's."""
+  """Yields (name, value) of Mesh's variables, without those of an optimizer."""
   yield "global_step", np.int64(0)
   target = weights.DTYPES[{"bfloat16": "BF16", "float32": "F32"}[dtype]]
   for weight in tqdm.tqdm(table, "Importing", unit=" weights"):
@@ -161,7 +161,7 @@ def _values(table, found, dtype) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _origin(folder, settings, found, dtype, notes) -> str:
-  """The text of the file that says where a model came from."""
+  """Returns the text of the file that says where a model came from."""
   files = sorted({tensor.file for tensor in found.values()})
   origin: dict[str, Any] = {
       "made_by": _COMMAND, "folder": os.path.abspath(folder),

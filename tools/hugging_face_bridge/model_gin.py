@@ -3,10 +3,10 @@
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 
-# The file for T5's own command, which does not know our parameters.
+# The gin file for T5's own command, which does not know our parameters.
 STOCK = "stock_t5.gin"
 
-# The file in which the tools look for the model of a folder.
+# The gin file that the tools read to find a folder's model.
 OPERATIVE = "operative_config.gin"
 
 # Mesh TensorFlow rounds sizes of vocabularies up to a multiple of this.
@@ -15,11 +15,11 @@ _DIVISOR = 128
 
 def stock(arch: architecture.Architecture, dtype: str,
           tokens: tokenizers.Tokenizer) -> str:
-  """The bindings of T5 and Mesh TensorFlow that make the model.
+  """Returns the bindings of T5 and Mesh TensorFlow that make the model.
 
   Args:
     arch: an `Architecture`.
-    dtype: of the checkpoint, "float32" or "bfloat16".
+    dtype: the dtype of the checkpoint, "float32" or "bfloat16".
     tokens: a `Tokenizer`.
   """
   activation = list(architecture.ACTIVATIONS[arch.feed_forward])
@@ -43,8 +43,8 @@ def stock(arch: architecture.Architecture, dtype: str,
     lines.append("decoder/transformer.make_layer_stack.num_layers = "
                  f"{arch.decoder_layers}")
   if -(-tokens.size // _DIVISOR) * _DIVISOR != arch.vocab_size:
-    # Sizes of vocabularies up to this one are rounded up to it. The outputs of a
-    # classifier are no vocabulary.
+    # With this divisor Mesh TensorFlow rounds the size of the vocabulary up to exactly
+    # this size. In an encoder alone, the outputs of a classifier are not rounded.
     scope = "" if arch.decoder_layers else "encoder/"
     lines.append(
         f"{scope}transformer.Unitransformer.vocab_divisor = {arch.vocab_size}")
@@ -52,20 +52,20 @@ def stock(arch: architecture.Architecture, dtype: str,
 
 
 def relative_position_bias(layer: str, arch: architecture.Architecture) -> list[str]:
-  """The bindings of T5's relative position bias, for a class of layers."""
+  """Returns the bindings of T5's relative position bias, for a class of layers."""
   return [f"{layer}.relative_attention_type = 'bias_shared'",
           f"{layer}.relative_attention_num_buckets = {arch.buckets}"]
 
 
 def operative(arch: architecture.Architecture, dtype: str,
               tokens: tokenizers.Tokenizer, folder: str) -> str:
-  """All bindings: those of `stock`, of our layers and of the vocabulary.
+  """Returns all bindings: those of `stock`, of our layers and of the vocabulary.
 
   Args:
     arch: an `Architecture`.
-    dtype: of the checkpoint, "float32" or "bfloat16".
+    dtype: the dtype of the checkpoint, "float32" or "bfloat16".
     tokens: a `Tokenizer`.
-    folder: where the model will lie, an absolute path.
+    folder: the folder where the model will be, an absolute path.
   """
   lines = ["import synthesizer_mtf", "",
            *relative_position_bias("SyntheticAttention", arch),

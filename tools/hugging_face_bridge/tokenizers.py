@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 SPIECE = "spiece.model"
 CONFIG = "tokenizer_config.json"
 
-# Sentinels of ByT5Tokenizer.
+# The number of sentinels of ByT5Tokenizer.
 BYTE_SENTINELS = 125
 
 
@@ -27,16 +27,16 @@ class Tokenizer(NamedTuple):
   """A vocabulary.
 
   Attributes:
-    path: of SentencePiece's model; None for bytes.
+    path: the path of SentencePiece's model; None for bytes.
     extra_ids: the number of sentinels after the model's own ids.
-    size: the number of ids, with sentinels.
+    size: the number of ids, including sentinels.
   """
   path: str | None
   extra_ids: int
   size: int
 
   def bindings(self, folder: str) -> list[str]:
-    """The gin bindings that choose it, once it is in `folder`."""
+    """Returns the gin bindings for this vocabulary, once it is in `folder`."""
     place = os.path.join(folder, SPIECE) if self.path else vocabulary.BYTES
     lines = [f"{vocabulary.PARAMETER} = {place!r}"]
     if self.path and (
@@ -50,7 +50,7 @@ class Tokenizer(NamedTuple):
       tf.io.gfile.copy(self.path, os.path.join(folder, SPIECE))
 
   def check(self, place: str, rows: int) -> None:
-    """Raises a ValueError if an embedding has fewer rows than there are ids."""
+    """Raises a ValueError if an embedding has fewer rows than this vocabulary."""
     if self.size > rows:
       raise checks.Error(
           f"{place!r} has a vocabulary of {self.size} ids, sentinels included, but "
@@ -58,7 +58,7 @@ class Tokenizer(NamedTuple):
           "trained with.")
 
   def notes(self) -> list[str]:
-    """Notes for its use with Hugging Face; each is a sentence."""
+    """Returns notes on its use with Hugging Face; each is a sentence."""
     if not self.path:
       return []
     model = sentencepiece_model_pb2.ModelProto()
@@ -73,20 +73,20 @@ class Tokenizer(NamedTuple):
             "or with Transformers 4."]
 
   def config(self) -> str:
-    """The text of Hugging Face's `tokenizer_config.json`."""
+    """Returns the text of Hugging Face's `tokenizer_config.json`."""
     special = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     name = "T5Tokenizer" if self.path else "ByT5Tokenizer"
-    # These of ByT5Tokenizer fill the embedding; no text has them.
+    # ByT5Tokenizer's sentinels fill up the embedding; they occur in no text.
     extra_ids = self.extra_ids if self.path else BYTE_SENTINELS
     return json.dumps({"tokenizer_class": name, "extra_ids": extra_ids, **special},
                       indent=2) + "\n"
 
 
 def trained() -> Tokenizer:
-  """The vocabulary that gin, or the environment, chooses for a trained model.
+  """Returns the vocabulary that gin, or the environment, chooses for a trained model.
 
   Raises:
-    ValueError: it is not one that Hugging Face's tokenizers of T5 have.
+    ValueError: Hugging Face's tokenizers of T5 cannot have this vocabulary.
   """
   task = gin_files.bound("get_vocabulary.mixture_or_task_name", None)
   found = (mesh_transformer.get_vocabulary(task) if task
@@ -122,14 +122,14 @@ def _of_pieces(pieces):
 
 
 def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
-  """The vocabulary of a folder of Hugging Face.
+  """Returns the vocabulary of a Hugging Face folder.
 
   Args:
-    folder: its path.
-    settings: its `config.json`.
+    folder: the path of the folder.
+    settings: the content of its `config.json`.
 
   Raises:
-    ValueError: there is none, or not one that T5 can use.
+    ValueError: the folder has no vocabulary, or one that T5 cannot use.
   """
   path = os.path.join(folder, CONFIG)
   more = config.read_json(path) if os.path.exists(path) else {}

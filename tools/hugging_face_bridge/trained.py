@@ -1,4 +1,4 @@
-"""The model in a folder of the trainer: its `Architecture`, if all of it is V."""
+"""Reads the `Architecture` of a trained model whose self-attention is V."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,12 +21,12 @@ import tensorflow.compat.v1 as tf
 _ADVICE = ("Hugging Face's T5 has no other; export a SavedModel instead, see "
            "docs/serving.md")
 
-# Options that change the function of stock self-attention, and that cross-attention
-# does not have.
+# Options that change what stock self-attention computes, and that cross-attention does
+# not have.
 _OPTIONS = ("attention_func", "use_hyperprompt", "hyperprompt_mtlshare",
             "hyperprompt_length_encoder", "hyperprompt_length_decoder")
 
-# The sublayers around each layer, and after the last one, without dropout.
+# The sublayers around each layer, and those after the last layer.
 _AROUND = ["sublayer_rms_norm", "sublayer_call_layer", "sublayer_dropout",
            "sublayer_residual"]
 _LAST = ["sublayer_rms_norm", "sublayer_dropout"]
@@ -37,21 +37,21 @@ class Trained(NamedTuple):
 
   Attributes:
     arch: its `Architecture`.
-    scopes: from (stack, number of the block) to the class of self-attention.
+    scopes: a dict from (stack, number of the block) to the class of self-attention.
   """
   arch: architecture.Architecture
   scopes: dict[tuple[str, int], str]
 
 
 def read(path: str, step: int) -> Trained:
-  """Finds out what model gin describes, without building its graph.
+  """Returns the model that gin describes, without building its graph.
 
   Args:
-    path: of its checkpoint.
-    step: of its checkpoint.
+    path: the path of the model's checkpoint.
+    step: the step of the model's checkpoint.
 
   Raises:
-    ValueError: Hugging Face's T5 cannot compute it.
+    ValueError: Hugging Face's T5 cannot compute the model.
   """
   kind = gin_files.bound("utils.run.model_type", "bitransformer")
   if kind != "bitransformer":
@@ -96,7 +96,7 @@ def _embedding(path):
 
 
 def _only(parameter: str, value: Any, *known: Any) -> None:
-  """Raises a ValueError unless a parameter has a value that T5 has."""
+  """Raises a ValueError unless a parameter has one of the values known to T5."""
   if value not in known:
     raise checks.Error(
         f"`{parameter}` is {value!r}, but Hugging Face's T5 has "
@@ -104,7 +104,7 @@ def _only(parameter: str, value: Any, *known: Any) -> None:
 
 
 def _check_stack(name, stack):
-  """Raises a ValueError unless all around the layers is T5's."""
+  """Raises a ValueError unless everything around the layers is as in T5."""
   unitransformer = f"{name}/Unitransformer"
   _only("make_bitransformer.encoder_name and decoder_name", stack.name, name)
   _only(f"{unitransformer}.positional_embedding", stack.positional_embedding,
@@ -120,14 +120,14 @@ def _check_stack(name, stack):
 
 
 def _blocks(name, stack):
-  """The layers of each block."""
+  """Returns the layers of each block."""
   count = len(weight_names.layers(name))
   layers = stack.layer_stack.layers
   return [layers[i:i + count] for i in range(0, len(layers), count)]
 
 
 def _check_attention(stacks, step):
-  """Raises a ValueError unless all self-attention is V, and all blocks T5's."""
+  """Raises a ValueError unless all self-attention is V, and all blocks are T5's."""
   others = {}
   for name, part in stacks.items():
     wanted = weight_names.layers(name)
@@ -152,7 +152,7 @@ def _class(layer):
 
 
 def _attention(layer, step):
-  """What a self-attention layer is at a step: "V", or another name."""
+  """Returns the name of a self-attention layer at a step: "V", or another name."""
   if type(layer) is transformer_layers.SelfAttention:
     plain = cross_attention.is_plain(layer) and not any(
         getattr(layer, option) for option in _OPTIONS)
@@ -167,7 +167,7 @@ def _attention(layer, step):
 
 
 def _is_v(mixture, step):
-  """Whether a mixture is V alone: it has no other part, or none with a weight."""
+  """Returns whether a mixture is V alone: all other parts, if any, have weight 0."""
   is_v = [isinstance(part, dot_product.DotProductLogits)
           for part in mixture.synthesizers]
   if len(is_v) == 1:
@@ -177,7 +177,7 @@ def _is_v(mixture, step):
 
 
 def _of_attention(layer):
-  """The sizes of a V layer."""
+  """Returns the sizes of a V layer."""
   if isinstance(layer, attention.SyntheticAttention):
     sizes, bias = layer.sizes, layer.relative_position_bias
     kind, buckets = bias.kind, bias.num_buckets
@@ -190,7 +190,7 @@ def _of_attention(layer):
 
 
 def _of_layer(layer):
-  """The sizes of another layer."""
+  """Returns the sizes of any layer but self-attention."""
   if isinstance(layer, transformer_layers.DenseReluDense):
     return _of_feed_forward(layer)
   stock = getattr(layer, "stock", layer)
@@ -214,7 +214,7 @@ def _of_feed_forward(layer):
 
 
 def _agree(place, sizes, found):
-  """Adds to sizes; raises a ValueError where they differ."""
+  """Adds the sizes found to `sizes`; raises a ValueError where the two differ."""
   for key, value in found.items():
     if sizes.setdefault(key, value) != value:
       raise checks.Error(

@@ -11,10 +11,10 @@ class Weight(NamedTuple):
   """A weight on both sides.
 
   Attributes:
-    mesh: its name in a checkpoint of Mesh TensorFlow.
-    hugging_face: its name in Hugging Face's files.
-    shape: of Mesh's variable.
-    transposed: whether Hugging Face stores its transpose.
+    mesh: the name in a checkpoint of Mesh TensorFlow.
+    hugging_face: the name in Hugging Face's files.
+    shape: the shape of Mesh's variable.
+    transposed: whether Hugging Face stores the transpose.
   """
   mesh: str
   hugging_face: str
@@ -25,10 +25,10 @@ class Weight(NamedTuple):
 EMBEDDING = "shared.weight"
 HEAD = "lm_head.weight"
 
-# Other names of the embedding in files, which repeat it.
+# Other names under which files repeat the embedding.
 EMBEDDING_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 
-# In files of old versions; no model has it, and Transformers leaves it out, too.
+# Files of old versions have this weight. No model uses it, and transformers drops it.
 UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 
 
@@ -38,12 +38,12 @@ SELF_ATTENTION = "SelfAttention"
 def weights(arch: architecture.Architecture,
             scope_of: Callable[[str, int], str] = lambda stack, block: SELF_ATTENTION,
             ) -> list[Weight]:
-  """All weights of a model.
+  """Returns all weights of a model.
 
   Args:
     arch: an `Architecture`.
-    scope_of: a function of the stack and the number of the block to the class of
-      the self-attention, which names the scope of Mesh's variables.
+    scope_of: a function from the stack and the number of the block to the class of the
+      self-attention, which names the scope of Mesh's variables.
 
   Returns:
     a list of `Weight`.
@@ -74,7 +74,7 @@ def _stack(arch, stack, count, scope_of) -> Iterator[Weight]:
 
 
 def layers(stack: str) -> list[str]:
-  """The classes of a block's layers, which name their scopes on both sides."""
+  """Returns the classes of a block's layers, which name their scopes on both sides."""
   cross = ["EncDecAttention"] if stack == "decoder" else []
   return [SELF_ATTENTION, *cross, "DenseReluDense"]
 
@@ -85,7 +85,7 @@ def _norm(arch, mesh, theirs):
 
 
 def _variables(arch, cls):
-  """(name, what follows it in Mesh, shape) of a layer's matrices."""
+  """Returns (name, suffix of the name in Mesh, shape) of a layer's matrices."""
   if cls == "DenseReluDense":
     into = ["wi_0", "wi_1"] if arch.gated else ["wi"]
     return [*((name, "/kernel", (arch.d_model, arch.d_ff)) for name in into),

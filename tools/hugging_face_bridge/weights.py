@@ -1,4 +1,4 @@
-"""Hugging Face's files of weights: one, or several shards with an index."""
+"""Reads and writes Hugging Face's weights: one file, or shards with an index."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -20,19 +20,19 @@ _TORCH = "pytorch_model.bin"
 
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
-# Names of dtypes in safetensors, and NumPy's dtypes.
+# From names of dtypes in safetensors to NumPy's dtypes.
 DTYPES = {"F16": np.dtype(np.float16), "BF16": np.dtype(_BFLOAT16),
           "F32": np.dtype(np.float32)}
 
 
 class Tensor(NamedTuple):
-  """A tensor of a file that has not been read yet.
+  """A tensor in a file, whose values have not been read yet.
 
   Attributes:
     file: the path of the file.
     dtype: a key of `DTYPES`, or another dtype of the file's format.
     shape: a tuple of integers.
-    read: a function that returns it as a NumPy array.
+    read: a function that returns the tensor as a NumPy array.
   """
   file: str
   dtype: str
@@ -41,13 +41,13 @@ class Tensor(NamedTuple):
 
 
 def find(folder: str) -> dict[str, Tensor]:
-  """The tensors of a folder, by name.
+  """Returns a dict from names to the tensors of a folder.
 
   Args:
     folder: a path.
 
   Raises:
-    ValueError: there are none, a shard is missing, or a file is damaged.
+    ValueError: the folder has no tensors, a shard is missing, or a file is damaged.
   """
   for name, scan in ((SAFETENSORS, _safetensors), (_TORCH, _torch)):
     path = os.path.join(folder, name)
@@ -61,8 +61,8 @@ def find(folder: str) -> dict[str, Tensor]:
 
 
 def check_finite(file: str, name: str, value: np.ndarray) -> None:
-  """Raises a ValueError where a weight is NaN or infinite."""
-  # A NaN or an infinity makes the sum one.
+  """Raises a ValueError if a weight is NaN or infinite."""
+  # A NaN or an infinity makes the sum NaN or infinite.
   if not np.isfinite(np.sum(value, dtype=np.float64)):
     raise checks.Error(f"{file!r} has {name!r} with NaN or infinite values; such a "
                        "model cannot be taken over.")
@@ -70,15 +70,15 @@ def check_finite(file: str, name: str, value: np.ndarray) -> None:
 
 def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
           read: Callable[[str], np.ndarray]) -> None:
-  """Writes a file of safetensors, one tensor at a time.
+  """Writes a safetensors file, one tensor at a time.
 
-  The package of that name writes only what is in memory as a whole.
+  The package safetensors needs all tensors in memory at once.
 
   Args:
-    path: of the file.
-    shapes: from names to shapes.
+    path: the path of the file.
+    shapes: a dict from names to shapes.
     dtype: a key of `DTYPES`.
-    read: a function from names to arrays, which are cast.
+    read: a function from names to arrays, which are cast to `dtype`.
   """
   header, end = {"__metadata__": {"format": "pt"}}, 0
   for name, shape in shapes.items():
@@ -86,7 +86,7 @@ def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
     header[name] = {"dtype": dtype, "shape": list(shape),
                     "data_offsets": [begin, end]}
   text = json.dumps(header).encode()
-  text += b" " * (-len(text) % 8)  # Aligns the data.
+  text += b" " * (-len(text) % 8)  # The spaces align the data.
   with open(path, "wb") as f:
     f.write(len(text).to_bytes(8, "little") + text)
     for name in tqdm.tqdm(shapes, "Exporting", unit=" weights"):
@@ -94,7 +94,7 @@ def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
 
 
 def _sharded(path, scan):
-  """The tensors of all shards, as many as the index names."""
+  """Returns the tensors of all shards, as the index names them."""
   index = config.read_json(path)
   places = index.get("weight_map") if isinstance(index, dict) else None
   if not isinstance(places, dict) or not places:
@@ -117,7 +117,7 @@ def _sharded(path, scan):
 
 def _safetensors(path):
   with _opened(path) as file:
-    names = file.keys()  # It is not a dict.
+    names = file.keys()  # `file` is not a dict.
     slices = {name: file.get_slice(name) for name in names}
     return {name: Tensor(path, part.get_dtype(), tuple(part.get_shape()),
                          lambda name=name: _read(path, name))
@@ -125,7 +125,7 @@ def _safetensors(path):
 
 
 def _read(path, name):
-  # Opened for each tensor: what stays mapped into memory counts as used.
+  # The file is opened for each tensor, because mapped memory counts as used memory.
   with _opened(path) as file:
     return file.get_tensor(name)
 
@@ -149,8 +149,8 @@ def _torch(path):
         f"{SAFETENSORS} where it is, by Transformers' save_pretrained.") from error
   try:
     tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-  except Exception as error:  # torch raises pickle's, zip's and its own kinds
-    # The rest of torch's text advises to run code from the file.
+  except Exception as error:  # torch raises exceptions of pickle, zip and its own.
+    # The rest of torch's message advises users to run code from the file.
     reason = str(error).splitlines()[0].partition(". ")[0]
     raise checks.Error(f"{path!r} is damaged, or holds more than weights "
                        f"({reason}); bring the file back.") from error
@@ -162,7 +162,7 @@ def _torch(path):
 
 
 def _from_torch(tensor, torch):
-  """A NumPy array; torch makes none of bfloat16."""
+  """Returns a NumPy array; torch itself makes none from bfloat16."""
   if tensor.dtype == torch.bfloat16:
     return tensor.view(torch.int16).numpy().view(_BFLOAT16)
   return tensor.numpy()

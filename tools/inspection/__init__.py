@@ -1,5 +1,5 @@
 """The parts of `inspect_task`.
 
-  reading.py  what a task feeds a model: examples, lengths, cuts, rates, packed rows
-  plot.py     the lengths as a picture
+  reading.py  reads a task: examples, lengths, cuts, rates, packed rows
+  plot.py     draws the lengths
 """

@@ -1,4 +1,4 @@
-"""Draws the lengths of a task's features. Reads what was found, and nothing else."""
+"""Draws the lengths of a task's features from the findings; reads no data itself."""
 
 import matplotlib
 
@@ -14,7 +14,7 @@ def plot(found: reading.Found, path: str) -> None:
 
   Args:
     found: what `reading.read` returns.
-    path: the file.
+    path: the path of the file.
   """
   keys = list(found.tokens)
   figure, axes = plt.subplots(
@@ -33,7 +33,7 @@ def plot(found: reading.Found, path: str) -> None:
 def _histogram(axis, found, key):
   sizes = np.concatenate([each.sizes[key] for each in found.members.values()])
   limit = found.lengths[key]
-  # What is far beyond the limit is one bar at the right.
+  # All lengths far beyond the limit share one bar at the right.
   most = max(limit * 1.5, 8)
   bins = np.linspace(0, most, 49)
   axis.hist(np.minimum(sizes, most), bins=bins, color="#1f77b4")

@@ -1,4 +1,4 @@
-"""What a task feeds a model, before and after packing, as the trainer reads it."""
+"""Reads what a task feeds a model, before and after packing, as the trainer does."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ import tensorflow.compat.v2 as tf
 Lengths = dict[str, int]
 Row = dict[str, Any]
 
-# These cut what is too long, and make nothing else of the lengths.
+# Preprocessors that use the lengths only to cut.
 _CUTS = ("append_eos_after_trim", "append_eos", "report", "trim")
 
 
@@ -27,34 +27,34 @@ class Member:
   """The lengths of the rows of a task.
 
   Attributes:
-    sizes: by feature, <int>[rows], before anything is cut.
-    made: whether the task itself makes the lengths, as span corruption does.
+    sizes: a dict from features to lengths, <int>[rows], before anything is cut.
+    made: whether the task itself decides the lengths, as span corruption does.
   """
   sizes: dict[str, np.ndarray]
   made: bool
 
   def cut(self, key: str, limit: int) -> float | None:
-    """The share of the rows that is cut; None if lengths are made."""
+    """Returns the share of the rows that is cut; None if `made`."""
     return None if self.made else float(np.mean(self.sizes[key] > limit))
 
 
 @dataclasses.dataclass
 class Found:
-  """What was read of a task.
+  """The findings about a task.
 
   Attributes:
-    name: of the task or mixture.
-    split: as "train".
-    lengths: of each feature, in tokens.
-    rates: (a member, its rate) for each of a mixture; of a task, itself.
+    name: the name of the task or mixture.
+    split: the name of the split, such as "train".
+    lengths: a dict from features to sequence lengths in tokens.
+    rates: (name, rate) for each member of a mixture, or for the task itself.
     examples: the first rows, as dicts of NumPy arrays.
-    packed: the first packed rows, likewise.
-    tokens: the lengths of all rows that were read, by feature, <int>[rows].
-    members: a `Member` for each task of a mixture; of a task, itself.
-    fill: which part of the packed rows is no padding, by feature.
-    per_row: examples in a packed row, on average.
-    whole: whether the split ended.
-    first_seconds: until the first example.
+    packed: the first packed rows, as dicts of NumPy arrays.
+    tokens: a dict from features to the lengths of all rows read, <int>[rows].
+    members: a `Member` for each task of a mixture, or for the task itself.
+    fill: a dict from features to the share of the packed rows that is not padding.
+    per_row: the mean number of examples in a packed row.
+    whole: whether the whole split was read.
+    first_seconds: the seconds until the first example.
   """
   name: str
   split: str
@@ -70,7 +70,7 @@ class Found:
   first_seconds: float
 
   def cut(self, key: str) -> float | None:
-    """The share of a feature's rows that is cut, at the rates of the members."""
+    """Returns the share of a feature's rows that is cut, at the members' rates."""
     total = sum(rate for _, rate in self.rates) or 1
     found = [(self.members[name].cut(key, self.lengths[key]), rate)
              for name, rate in self.rates]
@@ -79,7 +79,7 @@ class Found:
     return sum((cut or 0) * rate for cut, rate in found) / total
 
   def longest_uncut(self, key: str) -> int | None:
-    """The length of the longest row before it is cut; None if lengths are made."""
+    """Returns the length of the longest row before cutting; None if `made`."""
     return max((int(member.sizes[key].max()) for member in self.members.values()
                 if not member.made), default=None)
 
@@ -89,16 +89,16 @@ def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
   """Reads a task or mixture, in the order of the data set, once.
 
   Args:
-    name: registered with seqio.
-    split: one that it has.
-    lengths: by feature; None for 512 of each.
+    name: the name of a task or mixture that is registered with seqio.
+    split: one of its splits.
+    lengths: a dict from features to sequence lengths; None for 512 tokens each.
     number: how many rows to keep, before and after packing.
     most: how many rows to count.
-    progress: called with the number of rows that were read since.
-    seed: of what preprocessors draw.
+    progress: a function that is called with the number of newly read rows.
+    seed: the seed of the preprocessors.
 
   Raises:
-    ValueError: there is no such task, split or feature, or no row.
+    ValueError: there is no such task, split or feature, or the split has no rows.
   """
   provider = find(name)
   features = provider.output_features
@@ -129,10 +129,10 @@ def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
 
 
 def find(name: str) -> seqio.Task | seqio.Mixture:
-  """Returns a registered task or mixture, or an own task in a scope of gin.
+  """Returns a registered task or mixture, or a task on own files in a scope of gin.
 
   Raises:
-    ValueError: there is none.
+    ValueError: there is no such task or mixture.
   """
   known = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
   if name not in known and name.partition(".")[0] in known:
@@ -153,7 +153,7 @@ def _checked_lengths(name, features, lengths):
 
 
 def _members(provider, split):
-  """The tasks that have a split."""
+  """Returns the tasks that have a split."""
   tasks = list(seqio.get_subtasks(provider))
   found = [task for task in tasks if split in task.splits]
   if not found:
@@ -169,7 +169,7 @@ def _dataset(provider, lengths, split, seed):
 
 
 def _cuts_only(tasks):
-  """Whether lengths are used to cut, and for nothing else."""
+  """Returns whether the tasks use the lengths only to cut."""
   steps = [step for task in tasks for step in task.preprocessors if callable(step)]
   return all(_name(step) in _CUTS for step in steps
              if "sequence_length" in inspect.signature(step).parameters)
@@ -198,7 +198,7 @@ def _sizes(data, keys):
 
 
 def _pack(data, lengths, keys, features, number):
-  """The first packed rows, which part of all is filled, and examples a row."""
+  """Returns the first packed rows, the share that is filled, and examples per row."""
   packed = transformer_dataset.pack_or_pad(
       data.map(lambda row: {key: tf.cast(row[key], tf.int32) for key in keys}),
       {key: lengths[key] for key in keys}, pack=True, feature_keys=tuple(keys),
@@ -216,6 +216,6 @@ def _pack(data, lengths, keys, features, number):
 
 
 def segments(row: Mapping[str, Any], key: str) -> Iterator[np.ndarray]:
-  """The ids of each example in a packed row's feature, in order."""
+  """Yields the ids of each example in a packed row's feature, in order."""
   for number in range(1, int(row[f"{key}_segmentation"].max()) + 1):
     yield row[key][row[f"{key}_segmentation"] == number]

@@ -5,7 +5,7 @@ from typing import Any
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.benchmarking import attentions
 
-# The largest relative error of a figure that counts as confirmed.
+# The largest relative error at which a figure counts as confirmed.
 TOLERANCES = {"operations": 0.03, "bytes_accessed": 0.25, "memory_bytes": 0.15}
 _NAMES = {"operations": "work", "bytes_accessed": "bytes", "memory_bytes": "memory"}
 
@@ -22,7 +22,7 @@ plan: our rules' figure relative to the compiler's; memory without the program, 
 
 
 def table(plans: list[dict[str, Any]]) -> str:
-  """A Markdown table of what was compiled, with reasons where it was refused.
+  """Returns a Markdown table of the compiled plans, with reasons for refusals.
 
   Args:
     plans: the dicts that `plan_pod.plan` returns, with "compiler".
@@ -47,7 +47,7 @@ def table(plans: list[dict[str, Any]]) -> str:
 
 
 def _by_mode(plans):
-  """A line for each plan, with a cell for each mode: MiB of results, GB, ms."""
+  """Returns a line for each plan, with a cell for each mode: MiB of results, GB, ms."""
   cells, modes = {}, list(dict.fromkeys(p["mode"] for p in plans))
   for p in plans:
     cells.setdefault((p["name"], p["topology"]), {})[p["mode"]] = p["compiler"]
@@ -65,7 +65,7 @@ def _cell(compiler):
 
 
 def _base(plan, plans):
-  """The plan that another is compared to: stock's, or the first."""
+  """Returns the plan that a plan is compared with: stock's, or the first."""
   alike = [p for p in plans
            if (p["topology"], p["mode"]) == (plan["topology"], plan["mode"])]
   return next((p for p in alike if p["name"].endswith(attentions.STOCK)), alike[0])
@@ -84,7 +84,7 @@ def _to_compiler(name):
 
 
 def relative(plan: dict[str, Any], name: str) -> float:
-  """Our rules' figure relative to the compiler's."""
+  """Returns our rules' figure relative to the compiler's."""
   return plan["compiler"]["planned"][name] / plan["compiler"][name]
 
 
@@ -125,7 +125,7 @@ _COLUMNS = (
 
 
 def _confirmed(plans):
-  """Which figures of our rules the compiler confirms for all plans, and which not."""
+  """Returns which figures of our rules the compiler confirms, and which it does not."""
   parts = []
   for name, tolerance in TOLERANCES.items():
     off = [p["name"] for p in plans if abs(relative(p, name) - 1) > tolerance]

@@ -1,4 +1,4 @@
-"""Hands a program to the TPU's compiler, which lives in an environment of its own."""
+"""Hands a program to the TPU's compiler, which has an environment of its own."""
 
 from collections.abc import Callable
 import json
@@ -14,7 +14,7 @@ from synthesizer_mtf.tools.pod_planning import modules
 from synthesizer_mtf.tools.pod_planning import pods
 
 ENVIRONMENT = ".venv-tpu"
-# The interfaces that we use are private, and change.
+# The interfaces that we use are private, and may change.
 VERSIONS = {"jax": "0.12.0.1", "libtpu": "0.0.52"}
 _REMEDY = (
     "make it with Python 3.12 or later: python3.12 -m venv {0} && {0}/bin/pip install "
@@ -27,11 +27,11 @@ _SCRIPT = pathlib.Path(__file__).with_name("tpu_compiler.py")
 
 
 class CompilerError(checks.Error):
-  """The compiler is missing, or is not the one that this package knows."""
+  """The compiler is missing, or has other versions than this package knows."""
 
 
 class Compiler:
-  """libtpu, in the environment of the user's choice."""
+  """libtpu, in an environment that the user chooses."""
 
   def __init__(self, environment: str) -> None:
     """Finds the compiler.
@@ -40,7 +40,7 @@ class Compiler:
       environment: a folder with a virtual environment, or its Python.
 
     Raises:
-      CompilerError: it has no Python, no JAX or libtpu, or others than `VERSIONS`.
+      CompilerError: it has no Python, JAX or libtpu, or other versions than `VERSIONS`.
     """
     path = pathlib.Path(environment)
     self._python = str(path / "bin" / "python" if path.is_dir() else path)
@@ -77,17 +77,17 @@ class Compiler:
     Args:
       program: a serialized `HloModuleProto`.
       topology: a `pods.Topology`.
-      keep: where the program and the compiler's text of it are kept, a path without
-        ending; None for nowhere.
-      progress: called each second.
+      keep: a path without ending, where the program and the compiler's text of the
+        program are kept; None to keep neither.
+      progress: a function that is called each second.
 
     Returns:
-      a dict: "status" is "compiled", with what `tpu_compiler.main` prints and
-      `modules.summarized` finds, or "refused", with "reason" and whether it is
-      "out_of_memory".
+      a dict. If "status" is "compiled", it has the figures that `tpu_compiler.main`
+      prints and `modules.summarized` returns. If "status" is "refused", it has "reason"
+      and "out_of_memory", a boolean.
 
     Raises:
-      CompilerError: the script and the versions of JAX and libtpu do not fit.
+      CompilerError: the script does not work with these versions of JAX and libtpu.
     """
     with tempfile.TemporaryDirectory() as folder:
       path = pathlib.Path(f"{keep}.hlo" if keep else os.path.join(folder, "step.hlo"))
@@ -98,7 +98,7 @@ class Compiler:
       return found
 
   def _run(self, topology, *path, progress=lambda: None):
-    """The script's result for a topology, or for a program for it."""
+    """Returns the script's result for a topology, or for a program on this topology."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
       process = subprocess.Popen(
           [self._python, str(_SCRIPT), topology.compiler_name, str(topology.cores),
@@ -122,7 +122,7 @@ def _wait(process, progress):
 
 
 def _result(text, status):
-  """The last line that the script has printed, which is JSON."""
+  """Returns the last line that the script has printed, which is JSON."""
   lines = text.strip().splitlines() or [""]
   try:
     found = json.loads(lines[-1])
@@ -140,7 +140,7 @@ def _result(text, status):
 
 
 def _sentence(message):
-  """The compiler's reason, with the layer or the memory if it names them."""
+  """Returns the compiler's reason, with the layer or memory that it may name."""
   memory = _MEMORY.search(message)
   if memory:
     needed, has = (float(memory[i]) * {"G": 1, "M": 2**-10, "K": 2**-20}[memory[i + 1]]

@@ -1,18 +1,19 @@
 """Counts what one core computes, moves and keeps, from its TensorFlow graph.
 
-XLA would compile the graph of a core, so everything is read from this graph. Operations
-that no fetch needs are left out. Those in the loop over microbatches count as often as
-it runs. Shapes are those of the core's slices.
+XLA would compile the graph of a core, so all counts come from this graph. Operations
+that no fetch needs are left out. Operations in the loop over microbatches count once
+for each pass. Shapes are those of the core's slices.
 
-Three rules stand for XLA's fusion. An elementwise operation becomes part of its users,
-if there is only one, or if fewer bytes move when each of them computes it. The only
-user of a matrix product of its size becomes part of the product. A reduction becomes
-part of the operation that writes its operand. Every other result is written to memory
-once, and read by each of its users. Reading or adding few entries at a time moves a
-tile for each. Operations run in the order in which Mesh made them, but updates of
-variables and of sums over microbatches as soon as they can.
+Three rules model XLA's fusion. First, an elementwise operation becomes part of its
+users, if there is only one user, or if fewer bytes move when each user computes it.
+Second, the only user of a matrix product becomes part of the product, if its result has
+the same size. Third, a reduction becomes part of the operation that writes its operand.
+Every other result is written to memory once, and read by each of its users. An
+operation that reads or adds only a few entries at a time moves a tile for each row.
+Operations run in the order in which Mesh made them, but updates of variables and of
+sums over microbatches run as soon as possible.
 
-mesh_tensorflow.auto_mtf has an estimator of memory, too. It takes the whole Mesh graph
+mesh_tensorflow.auto_mtf also has an estimator of memory. It takes the whole Mesh graph
 without fusion, does not look into loops, and needs time quadratic in the size of the
 graph.
 """
@@ -36,14 +37,14 @@ _ALIASES = frozenset((
 # Operations whose results exist already: constants, features and variables.
 _GIVEN = frozenset(("Const", "NoOp", "Placeholder", "PlaceholderWithDefault",
                     "ReadVariableOp", "VarHandleOp", "VariableV2"))
-# Operations that read or write the memory of another one, and their number of passes
-# over it.
+# Operations that read or write the memory of another operation, and the number of their
+# passes over this memory.
 _UPDATES = {"AssignVariableOp": 1, "AssignAddVariableOp": 2,
             "AssignSubVariableOp": 2, "NextIteration": 1}
 # Operations that read no more than they return.
 _PICKS = frozenset(("GatherV2", "Slice", "StridedSlice"))
-# A TPU reads and adds up short rows one by one. This is what it moves for each: in
-# programs of packed R, libtpu 0.0.52 says 1.1 kB.
+# A TPU reads and adds up short rows one by one, and moves this many bytes for each row.
+# (In programs of packed R, libtpu 0.0.52 reports 1.1 kB.)
 _ROW_BY_ROW = frozenset(("GatherV2", "UnsortedSegmentSum"))
 _FEW_ENTRIES = 128
 _ROW_BYTES = 1100
@@ -66,13 +67,13 @@ class Kernel(NamedTuple):
 
 
 class Collective(NamedTuple):
-  """A group that communicates.
+  """A kind of communication within groups of cores.
 
   Attributes:
     kind: "allreduce", "alltoall" or "receive".
     mesh_dimensions: a tuple of names.
-    cores: of a group.
-    chips: of a group.
+    cores: the number of cores in a group.
+    chips: the number of chips in a group.
   """
   kind: str
   mesh_dimensions: tuple[str, ...]
@@ -84,13 +85,13 @@ class Counts(NamedTuple):
   """What one core does in a training step.
 
   Attributes:
-    kernels: a Counter from `Kernel` to how often it runs.
+    kernels: a Counter from `Kernel` to the number of its runs.
     collectives: a Counter from `Collective` to the bytes that a core puts in.
-    allreduces: a Counter from (operation with numbers as *, mesh dimensions,
-      how often it runs in a step) to the bytes that a core puts in.
-    activation_bytes: the most that is kept at once besides variables.
-    operations: TensorFlow operations in the graph of a core.
-    largest_activation: (operation, bytes), the largest result.
+    allreduces: a Counter from (name of the operation with numbers as *, mesh
+      dimensions, runs in a step) to the bytes that a core puts in.
+    activation_bytes: the most bytes besides variables that are kept at once.
+    operations: the number of TensorFlow operations in the graph of a core.
+    largest_activation: (operation, bytes) of the largest result.
   """
   kernels: collections.Counter
   collectives: collections.Counter
@@ -118,7 +119,7 @@ class Counts(NamedTuple):
     return dict(found)
 
   def largest_allreduces(self, most: int = 5) -> list[dict[str, Any]]:
-    """A list of dicts, the largest first."""
+    """Returns a list of dicts, one for each all-reduce, the largest first."""
     return [{"operation": name, "mesh_dimensions": list(dimensions),
              "times_per_step": times, "bytes_per_core": size}
             for (name, dimensions, times), size in
@@ -127,11 +128,11 @@ class Counts(NamedTuple):
 
 def count(fetches: list[tf.Operation], collectives: dict[str, tuple],
           microbatches: int = 1) -> Counts:
-  """Counts what the fetched operations need.
+  """Counts everything that the fetched operations need.
 
   Args:
     fetches: TensorFlow operations.
-    collectives: as `lowering.OneCoreMeshImpl.collectives`.
+    collectives: the dict `lowering.OneCoreMeshImpl.collectives`.
     microbatches: how often the body of a loop runs.
 
   Returns:
@@ -142,10 +143,10 @@ def count(fetches: list[tf.Operation], collectives: dict[str, tuple],
 
 
 def live(fetches: list[tf.Operation]) -> list[tf.Operation]:
-  """The operations that the fetches need, each after those it reads.
+  """Returns the operations that the fetches need, each after its inputs.
 
-  Otherwise they come in the order of their creation. (An operation in a loop is
-  older than the `Enter` that brings it something from outside.)
+  Apart from this they are in the order of their creation. (An operation in a loop is
+  older than the `Enter` that brings it a value from outside.)
 
   Args:
     fetches: TensorFlow operations of one graph.
@@ -175,7 +176,7 @@ def live(fetches: list[tf.Operation]) -> list[tf.Operation]:
 
 
 def tensor_bytes(tensor: tf.Tensor) -> int:
-  """The size of a tensor, 0 where its shape is not known."""
+  """Returns the size of a tensor; 0 if its shape is not known."""
   size = tensor.shape.num_elements()
   return (size or 0) * tensor.dtype.base_dtype.size if size else 0
 
@@ -188,11 +189,11 @@ class _Walk:
     self._microbatches = microbatches
     self._root = {}  # tensor key -> the tensor that holds its values
     self._uses = collections.Counter()  # root key -> operations that read it
-    self._reads = {}  # root key -> what a user of it reads, a dict by key
+    self._reads = {}  # root key -> {key: bytes} that a user of it reads
     self._last = {}  # root key -> place of the last kernel that reads it
     self._born = {}  # root key -> (place, bytes)
     self._kernels = {}  # operation -> its Kernel
-    self._owner = {}  # operation -> that whose kernel writes its result
+    self._owner = {}  # operation -> operation whose kernel writes its result
     inside = [i for i, op in enumerate(ops) if _in_loop(op)]
     self._loop = (inside[0], inside[-1]) if inside else (0, -1)
 
@@ -257,7 +258,7 @@ class _Walk:
     if self._is_fused(op, read) and not _row_bytes(op):
       self._reads[_key(op.outputs[0])] = read
       return
-    if op.type in _UPDATES:  # As soon as all inputs exist, to free them.
+    if op.type in _UPDATES:  # It runs once all inputs exist, to free them.
       place = max((self._born[key][0] for key in read if key in self._born),
                   default=place)
     for key in read:
@@ -270,8 +271,8 @@ class _Walk:
     self._join_reduction(op, read)
 
   def _written(self, place, op):
-    """The bytes that op writes, or passes over in a variable."""
-    if op.type == "NextIteration":  # Kept as long as the loop runs.
+    """Returns the bytes that op writes, or those of its passes over a variable."""
+    if op.type == "NextIteration":  # Its result is kept as long as the loop runs.
       key = _key(op.outputs[0])
       self._born[key] = self._loop[0], tensor_bytes(op.inputs[-1])
       self._last[key] = self._loop[1]
@@ -283,7 +284,7 @@ class _Walk:
     return sum(map(tensor_bytes, op.outputs))
 
   def _join_product(self, op, read):
-    """Makes an elementwise op part of a product that it alone reads."""
+    """Makes an elementwise op part of a product, if only this op reads the product."""
     key = self._product_of(op, read)
     if key:
       own, product = self._kernels.pop(op), self._kernels[key[0]]
@@ -293,7 +294,7 @@ class _Walk:
       self._owner[op] = key[0]
 
   def _product_of(self, op, read):
-    """The result of a product that an elementwise op can be a part of, or None."""
+    """Returns the result of a product that an elementwise op can join, or None."""
     if op.type in _KERNELS or op.type in _UPDATES or len(op.outputs) != 1:
       return None
     for key in read:
@@ -306,7 +307,7 @@ class _Walk:
     return None
 
   def _join_reduction(self, op, read):
-    """Makes a reduction part of what has written its only operand."""
+    """Makes a reduction part of the operation that wrote its only operand."""
     operands = [key for key in read if key[0].type != "Const"]
     if op.type not in _REDUCTIONS or len(operands) != 1:
       return
@@ -319,7 +320,7 @@ class _Walk:
       self._owner[op] = owner
 
   def _is_fused(self, op, read):
-    """Whether the users of op compute it: one, or where that moves fewer bytes."""
+    """Returns whether op's users compute it: a single user, or users who save bytes."""
     if op.type in _KERNELS or op.type in _UPDATES or len(op.outputs) != 1:
       return False
     uses, again = self._uses[_key(op.outputs[0])], sum(read.values())
@@ -329,13 +330,13 @@ class _Walk:
         not self._product_of(op, read))
 
   def _peak(self):
-    """The most bytes that results keep at once, in the order of the graph."""
+    """Returns the most bytes that results take at once, in the order of the graph."""
     change = collections.Counter()
     start, end = self._loop
     for key, (place, size) in self._born.items():
       last = self._last.get(key, place)
       if place < start <= last <= end:
-        last = end  # The next microbatch reads it again.
+        last = end  # The next microbatch reads the result again.
       change[place] += size
       change[last + 1] -= size
     now = most = 0
@@ -350,7 +351,7 @@ def _key(tensor):
 
 
 def _row_bytes(op):
-  """The bytes beyond its entries that an op moves row by row."""
+  """Returns the bytes that an op moves row by row, in addition to its entries."""
   if op.type not in _ROW_BY_ROW:
     return 0
   rows = op.inputs[1].shape.num_elements()
@@ -364,7 +365,7 @@ def _in_loop(op):
 
 
 def multiply_adds(op: tf.Operation) -> int:
-  """The multiply-adds of a TensorFlow operation if it is a matrix product."""
+  """Returns the multiply-adds of a TensorFlow operation that is a matrix product."""
   if op.type == "Einsum":
     return _einsum_multiply_adds(op)
   if op.type in ("MatMul", "BatchMatMulV2"):
@@ -380,7 +381,7 @@ def multiply_adds(op: tf.Operation) -> int:
 
 
 def _einsum_multiply_adds(op):
-  """The product of the sizes of all labels of the equation."""
+  """Returns the product of the sizes of all labels of the equation."""
   sizes = {}
   labels = op.get_attr("equation").decode().split("->")[0].split(",")
   for names, tensor in zip(labels, op.inputs):
@@ -389,15 +390,15 @@ def _einsum_multiply_adds(op):
 
 
 def variable_bytes(graph: mtf.Graph, mesh_impl: mtf.MeshImpl) -> dict[str, int]:
-  """The bytes of a core's slices of all variables.
+  """Returns the bytes of a core's slices of all variables.
 
   Args:
     graph: a `mtf.Graph`.
     mesh_impl: a `mtf.MeshImpl`.
 
   Returns:
-    a dict with "parameters" (trainable), and "optimizer" (its slots); variables
-    that neither is trained nor belongs to the optimizer are in "constants".
+    a dict with "parameters" (trainable variables), "optimizer" (the slots of the
+    optimizer) and "constants" (all other variables).
   """
   found = {"parameters": 0, "optimizer": 0, "constants": 0}
   for variable in graph.all_variables:
@@ -415,19 +416,20 @@ def _role(variable):
 
 def replicated_variables(graph: mtf.Graph, mesh_impl: mtf.MeshImpl,
                          least_bytes: int) -> list[dict[str, Any]]:
-  """Large variables that a model-parallel mesh dimension does not split.
+  """Returns large variables that a model-parallel mesh dimension does not split.
 
-  Over the mesh dimension that splits the batch, variables are replicated by
-  design, and they are not listed.
+  Over the mesh dimension that splits the batch, variables are replicated by design.
+  They are not listed.
 
   Args:
     graph: a `mtf.Graph`.
     mesh_impl: a `mtf.MeshImpl`.
-    least_bytes: smaller slices are left out.
+    least_bytes: the least size of a slice; smaller slices are left out.
 
   Returns:
-    a list of dicts: variable (blocks as *), shape, count, bytes_per_core (of
-    all), mesh_dimension, and could_split, the dimensions that would divide.
+    a list of dicts: variable (with * for the number of the block), shape, count,
+    bytes_per_core (of all these variables), mesh_dimension, and could_split, the
+    dimensions that the mesh dimension could split.
   """
   found = {}
   for v in graph.all_variables:
@@ -449,7 +451,7 @@ def replicated_variables(graph: mtf.Graph, mesh_impl: mtf.MeshImpl,
 
 
 def model_axes(mesh_impl: mtf.MeshImpl) -> list[int]:
-  """The mesh axes, longer than 1, over which no batch is split."""
+  """Returns the mesh axes longer than 1 that do not split the batch."""
   data = {mesh_impl.tensor_dimension_to_mesh_axis(mtf.Dimension(name, 1))
           for name in ("batch", "outer_batch")}
   return [i for i, d in enumerate(mesh_impl.shape.dims)
@@ -457,7 +459,7 @@ def model_axes(mesh_impl: mtf.MeshImpl) -> list[int]:
 
 
 def repeated_share(lowering: mtf.Lowering) -> float:
-  """The share of Mesh's einsum multiply-adds that several cores do alike."""
+  """Returns the share of Mesh's einsum multiply-adds that several cores repeat."""
   done = sum(n for key, n in lowering.counters if key == "einsum")
   unique = sum(n for key, n in lowering.counters if key == "einsum_unique")
   return 1 - unique / done if done else 0.

@@ -1,4 +1,4 @@
-"""Says why a layout does not fit a mesh, and which mesh shapes fit."""
+"""Finds out why a layout does not fit a mesh, and which mesh shapes fit."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ class LayoutError(checks.Error):
 
   Attributes:
     problems: a list of `Problem`.
-    proposals: a list of mesh shapes, as strings, that fit.
+    proposals: a list of the mesh shapes that fit, as strings.
   """
 
   def __init__(self, problems: list["Problem"], proposals: list[str],
@@ -38,13 +38,13 @@ class Problem(NamedTuple):
   """A dimension of a tensor that a mesh dimension cannot split.
 
   Attributes:
-    tensor: its name, with the numbers of blocks replaced by *.
-    shape: its `mtf.Shape`.
+    tensor: the name of the tensor, with the numbers of blocks replaced by *.
+    shape: the `mtf.Shape` of the tensor.
     dimension: the `mtf.Dimension` of the tensor.
     mesh_dimension: the `mtf.Dimension` of the mesh.
-    other: the other dimension of the tensor on the same mesh dimension, or None
-      if the sizes do not divide.
-    is_variable: whether it is a variable.
+    other: another dimension of the tensor on the same mesh dimension; None if the
+      problem is that the sizes do not divide.
+    is_variable: whether the tensor is a variable.
   """
   tensor: str
   shape: mtf.Shape
@@ -65,18 +65,18 @@ class Problem(NamedTuple):
 
 
 def describe(shape: mtf.Shape) -> str:
-  """A shape such as [heads=8, length=512]."""
+  """Returns a text for a shape, such as [heads=8, length=512]."""
   return "[" + ", ".join(f"{d.name}={d.size}" for d in shape.dims) + "]"
 
 
 def collapse(name: str) -> str:
-  """The name with the number of its block replaced by *."""
+  """Returns the name with the number of its block replaced by *."""
   return re.sub(r"block_\d+", "block_*", name)
 
 
 def find_problems(tensors: Iterable[NamedShape], mesh_shape: mtf.Shape,
                   layout: mtf.LayoutRules) -> list[Problem]:
-  """The problems that keep tensors from being laid out.
+  """Returns the problems that prevent the layout of tensors.
 
   Args:
     tensors: an iterable of (name, `mtf.Shape`, whether it is a variable).
@@ -112,13 +112,13 @@ def find_problems(tensors: Iterable[NamedShape], mesh_shape: mtf.Shape,
 def propose(tensors: Iterable[NamedShape], dimension_names: list[str],
             layout: mtf.LayoutRules, cores: int,
             batch_size: Callable[[mtf.Shape], int]) -> list[str]:
-  """Mesh shapes with this number of cores which divide everything.
+  """Returns the mesh shapes of this number of cores that divide all dimensions.
 
   Args:
-    tensors: as for `find_problems`, whose batch dimensions are ignored.
-    dimension_names: names of the mesh dimensions, in order.
+    tensors: as in `find_problems`; their batch dimensions are ignored.
+    dimension_names: the names of the mesh dimensions, in order.
     layout: a `mtf.LayoutRules`.
-    cores: their product.
+    cores: the product of the mesh dimensions.
     batch_size: a function from a mesh shape to the number of sequences.
 
   Returns:
@@ -141,12 +141,12 @@ def propose(tensors: Iterable[NamedShape], dimension_names: list[str],
 
 
 def flat(mesh_shape: mtf.Shape) -> str:
-  """A mesh shape as gin takes it, such as "batch:4,model:2"."""
+  """Returns a mesh shape in gin's format, such as "batch:4,model:2"."""
   return ",".join(f"{d.name}:{d.size}" for d in mesh_shape.dims)
 
 
 def _factors(product, count):
-  """All lists of `count` positive integers with this product."""
+  """Yields all lists of `count` positive integers with this product."""
   if count == 0:
     return [[]] if product == 1 else []
   return [[n] + rest for n in range(product, 0, -1) if product % n == 0

@@ -1,8 +1,8 @@
 """Lowers T5's whole training step for one core of a TPU, without the TPU.
 
 The step is built as T5's trainer builds it (`tpu_estimator_model_fn` of
-mesh_tensorflow.transformer.utils): forward pass, gradients, microbatches,
-optimizer. Variables are never materialised: only the graph is made.
+mesh_tensorflow.transformer.utils): forward pass, gradients, microbatches, optimizer.
+Only the graph is made; variables never take memory.
 """
 
 from collections.abc import Callable
@@ -32,10 +32,10 @@ class Run(NamedTuple):
   """A training run, as gin and the topology describe it.
 
   Attributes:
-    model_type: as `utils.run.model_type`.
+    model_type: the value of `utils.run.model_type`.
     mesh_shape: a `mtf.Shape`.
     layout: a `mtf.LayoutRules`.
-    batch_size: sequences of a step.
+    batch_size: the number of sequences in a step.
     sequence_length: a dict from features to lengths.
     optimizer: a class of mesh_tensorflow.optimize.
     packed: whether rows hold several examples.
@@ -80,7 +80,7 @@ def read_run(topology: pods.Topology) -> tuple[Run, Callable[[mtf.Shape], int]]:
 
 
 def lengths() -> dict[str, int]:
-  """A dict from features to their lengths, as gin binds them."""
+  """Returns a dict from features to their lengths, as gin binds them."""
   bound = _bound("sequence_length")
   if isinstance(bound, int):
     return {"inputs": bound, "targets": bound}
@@ -88,16 +88,16 @@ def lengths() -> dict[str, int]:
 
 
 def use_flags_of(topology: pods.Topology) -> None:
-  """Gives mesh_tensorflow a command line for the flags that it reads.
+  """Sets the command-line flags that mesh_tensorflow reads.
 
   Args:
-    topology: whose cores of a chip the trainer's flag would tell.
+    topology: a `pods.Topology`. Its cores per chip are the value of a trainer's flag.
   """
   flags.FLAGS(["plan_pod", f"--logical_cores_per_chip={topology.cores_per_chip}"])
 
 
 def _bound(parameter):
-  """The value that gin would hand to a parameter of `utils.run`."""
+  """Returns the value that gin would pass to a parameter of `utils.run`."""
   default = inspect.signature(utils.run).parameters[parameter].default
   return gin_files.bound(f"utils.run.{parameter}", default)
 
@@ -116,23 +116,22 @@ def _check_cores(mesh_shape, topology, layout, batch_size):
 
 
 def mesh_names(mesh_shape: mtf.Shape) -> list[str]:
-  """The names of T5's mesh dimensions, and of those in use."""
+  """Returns the names of T5's mesh dimensions, and of others in use."""
   return list(dict.fromkeys(
       ["batch", "model"] + [d.name for d in mesh_shape.dims]))
 
 
 class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
-  """The graph of one core, and what all cores exchange.
+  """The graph of one core, and the communication between all cores.
 
-  All cores run the same graph on slices of the same shapes. So this class differs from
-  `SimdMeshImpl` only in its bookkeeping: a variable has one slice instead of one for
-  each core, and the number of the core is a placeholder. So the size of the graph does
-  not depend on the number of cores.
+  All cores run the same graph on slices of the same shapes. This class therefore
+  differs from `SimdMeshImpl` only in its bookkeeping: a variable has one slice instead
+  of one for each core, and the number of the core is a placeholder. The size of the
+  graph does not depend on the number of cores.
 
   Attributes:
-    collectives: a dict from the name of a TensorFlow operation that
-      communicates to (names of its mesh dimensions, cores of a group, chips of
-      a group).
+    collectives: a dict from the name of a TensorFlow operation that communicates to
+      (names of its mesh dimensions, cores of a group, chips of a group).
   """
 
   def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
@@ -145,7 +144,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
     self._groups = {}
 
   class LaidOutVariable(simd_mesh_impl.SimdMeshImpl.LaidOutVariable):
-    """The slice of one core; it is never copied from or to a checkpoint."""
+    """The slice of one core, which is never copied from or to a checkpoint."""
 
     def __init__(self, variable: mtf.Variable,
                  mesh_impl: "OneCoreMeshImpl") -> None:
@@ -177,7 +176,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
   def allreduce(self, x: _Slices, mesh_axes: list[int],
                 reduction_fn_string: str) -> _Slices:
     y = super().allreduce(x, mesh_axes, reduction_fn_string)
-    if mesh_axes and reduction_fn_string == "SUM":  # Others become such sums.
+    if mesh_axes and reduction_fn_string == "SUM":  # Others become sums.
       self._record(y, mesh_axes)
     return y
 
@@ -194,7 +193,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
     return y
 
   def _record(self, y, mesh_axes):
-    """Remembers the operation behind y, which may end in a cast."""
+    """Records the operation that makes y, which may end in a cast."""
     op = y.one_slice.op
     op = op.inputs[0].op if op.type == "Cast" else op
     group = self._create_group_assignment(mesh_axes)[0]
@@ -204,7 +203,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
 
 
 def _mapping(shape, topology):
-  """Where T5's trainer would put each core of the mesh."""
+  """Returns the place where T5's trainer would put each core of the mesh."""
   if shape.size == 1:
     return None
   use_flags_of(topology)
@@ -221,7 +220,7 @@ class Step(NamedTuple):
     graph: the `mtf.Graph`.
     mesh_impl: a `OneCoreMeshImpl`.
     lowering: the `mtf.Lowering`.
-    microbatches: how often the body of the loop runs, if there is one.
+    microbatches: how often the body of a loop over microbatches runs.
   """
   fetches: list[tf.Operation]
   graph: mtf.Graph
@@ -240,19 +239,19 @@ def lower(run: Run, topology: pods.Topology,
   Args:
     run: a `Run`.
     topology: a `pods.Topology`.
-    batch_size: a function from a mesh shape to the sequences of a batch.
+    batch_size: a function from a mesh shape to the number of sequences in a batch.
     vocabulary_size: an integer.
-    progress: called with the name of each stage.
+    progress: a function that is called with the name of each stage.
     mode: "train"; "eval", the loss alone; or "infer", decoding as gin binds it.
-    mesh_impl_cls: what lowers it.
-    loops: whether loops stay in the graph or become functions, a context manager;
-      `loops_in_one_graph` if None.
+    mesh_impl_cls: the class that lowers the step.
+    loops: `loops_in_one_graph` or `loops_as_functions`, which decide whether loops stay
+      in the graph or become functions; None for the former.
 
   Returns:
     a `Step`, in the default graph.
 
   Raises:
-    layouts.LayoutError: the layout does not divide.
+    layouts.LayoutError: the mesh does not divide the dimensions of the layout.
   """
   progress("building")
   graph = mtf.Graph()
@@ -275,17 +274,17 @@ def lower(run: Run, topology: pods.Topology,
 
 
 def _tpu_mesh(graph):
-  """A mesh that places variables, as T5's trainer does on TPUs only."""
+  """Returns a mesh that places variables, as in T5's trainer on TPUs."""
   return mtf.Mesh(graph, "mesh", mtf.utils.BalancedVariablePlacer(["cpu:0"]))
 
 
 def loops_in_one_graph() -> contextlib.AbstractContextManager:
-  """Keeps loops, as over microbatches, in this graph, as T5's trainer does."""
+  """Keeps loops, such as that over microbatches, in one graph, as T5's trainer does."""
   return _control_flow_v2(False)
 
 
 def loops_as_functions() -> contextlib.AbstractContextManager:
-  """Makes loops functions, as XLA needs them."""
+  """Turns loops into functions, which XLA needs."""
   return _control_flow_v2(True)
 
 
@@ -307,7 +306,7 @@ def _set_control_flow_v2(wanted):
 
 
 def _build_without_mesh(run, vocabulary_size):
-  """The Mesh graph of a loss that is not split, or None if that fails, too."""
+  """Returns the Mesh graph of a loss that is not split, or None if this also fails."""
   run = run._replace(mesh_shape=mtf.Shape([]))
   with tf.Graph().as_default():
     mesh = _tpu_mesh(mtf.Graph())
@@ -332,7 +331,7 @@ def _explain(graph, run, topology, batch_size, cause=None):
 
 
 def _tensors(graph):
-  """All tensors, including those in loops."""
+  """Returns all tensors, including those in loops."""
   for op in graph.operations:
     yield from op.outputs
     for inner in getattr(op, "_body_ops", ()):
@@ -347,7 +346,7 @@ def _model(run, vocabulary_size):
 
 
 def _build(run, mesh, vocabulary_size, mode):
-  """The result, the updates of a step, and the number of microbatches."""
+  """Returns the result, the updates of a step, and the number of microbatches."""
   tf.train.get_or_create_global_step()
   model = _model(run, vocabulary_size)
   if mode == "infer":
@@ -367,14 +366,14 @@ def _build(run, mesh, vocabulary_size, mode):
     loss = loss_of(features)
     grads = mtf.gradients(
         [loss], [v.outputs[0] for v in mesh.graph.trainable_variables])
-  # Its value, a scalar, changes nothing that is counted here.
+  # The value of the learning rate, a scalar, does not change the counts.
   updates = run.optimizer(learning_rate=0.01).apply_grads(
       grads, mesh.graph.trainable_variables)
   return loss, updates, microbatches
 
 
 def _samples(run, model, mesh):
-  """The ids that decoding makes, as the trainer's mode `infer` does."""
+  """Returns the ids that decoding makes, as in the trainer's mode `infer`."""
   name = "targets" if run.model_type == "lm" else "inputs"
   shape = mtf.Shape([mtf.Dimension("batch", run.batch_size),
                      mtf.Dimension("length", run.sequence_length[name])])
@@ -407,7 +406,7 @@ def _features(run, mesh):
 
 
 def _loss(run, model, microbatches, features, mode=tf.estimator.ModeKeys.TRAIN):
-  """The loss of a (micro)batch, by the trainer's choice of arguments."""
+  """Returns the loss of a (micro)batch, with the arguments that the trainer passes."""
   get = features.get
   targets = features["targets"]
   kwargs = {"sequence_id": get("targets_segmentation"),

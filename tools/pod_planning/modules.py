@@ -1,4 +1,4 @@
-"""Reads the modules of the TPU's compiler, as XLA prints them."""
+"""Reads the modules that the TPU's compiler makes, as XLA prints them."""
 
 import math
 import re
@@ -12,26 +12,26 @@ _FREE = frozenset((
     "after-all", "while", "conditional", "call"))
 _COLLECTIVES = ("all-reduce", "all-to-all", "collective-permute", "all-gather",
                 "reduce-scatter")
-# A gather or scatter of fewer entries at a time handles scalars, for a TPU, whose
-# registers hold 1,024.
+# The registers of a TPU hold 1,024 entries. A gather or scatter of fewer entries at a
+# time than `_FEW` is for a TPU one of scalars.
 _FEW = 128
 
 
 def summarized(text: str) -> dict[str, Any]:
-  """The figures of an optimized module.
+  """Returns the figures of an optimized module.
 
   Args:
     text: the module, as XLA prints it.
 
   Returns:
-    a dict: "cycles" of what the compiler has an estimate for, outside of loops, and
-    "loop_cycles", of one pass through each loop; "collectives", from kind to [how
-    many, bytes that a core puts in], where a loop counts once; and "gathers" and
-    "scatters", [entries that are read or added a few at a time, all entries].
+    a dict. "cycles" is the sum of the compiler's estimates outside of loops, and
+    "loop_cycles" is that of one pass through each loop. "collectives" is a dict from
+    kind to [number, bytes that a core puts in], where a loop counts once. "gathers" and
+    "scatters" are [entries that are read or added a few at a time, all entries].
   """
   computations, entry = _computations(text)
   inside = []
-  for lines in (computations[entry], inside):  # The second grows.
+  for lines in (computations[entry], inside):  # `inside` grows meanwhile.
     for line in lines:
       found = re.search(r" while\(.*body=%([\w.-]+)", line)
       if found:
@@ -42,14 +42,14 @@ def summarized(text: str) -> dict[str, Any]:
 
 
 def _cycles(lines):
-  """The compiler's estimate for some operations; unknown ones count 0."""
+  """Returns the compiler's estimate for some operations; without one they count 0."""
   found = [re.search(r'"estimated_cycles":"(\d+)"', line) for line in lines
            if _opcode(line)[0] not in _FREE]
   return sum(int(cycles[1]) for cycles in found if cycles and int(cycles[1]) < 2**62)
 
 
 def _computations(text):
-  """A dict from the names of computations to their lines; the entry's name."""
+  """Returns a dict from names of computations to their lines, and the entry's name."""
   found, entry, lines = {}, None, None
   for line in text.splitlines():
     begin = re.match(r"(ENTRY )?%([\w.-]+) \(.*\{$", line)
@@ -62,7 +62,7 @@ def _computations(text):
 
 
 def _opcode(line):
-  """The opcode of a line, and the type of its result."""
+  """Returns the opcode of a line, and the type of its result."""
   result = line.partition(" = ")[2]
   found = re.search(r"(?<![\w%.()-])([a-z][a-z-]*)\((?![\d,]+\))", result)
   return (found[1], result[:found.start()]) if found else ("", result)
@@ -89,7 +89,8 @@ def _scattered(lines):
     elif opcode == "scatter":
       window = re.search(r"update_window_dims=\{([\d,]*)\}", line)[1]
       shape = re.search(r"\[([\d,]*)\]", result)[1].split(",")
-      # The updates' window dimensions are the operand's last in what we make.
+      # In our programs, the window dimensions of the updates are the last dimensions of
+      # the operand.
       at_once = _product(",".join(shape[-len(window.split(",")):])) if window else 1
     else:
       continue

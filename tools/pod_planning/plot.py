@@ -1,4 +1,4 @@
-"""Draws plans: the parts of a step, or how it changes with the topology."""
+"""Draws plans: the parts of a step, or how a step changes with the topology."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def plot(plans: list[dict[str, Any]], path: str) -> bool:
     path: the PNG file to write.
 
   Returns:
-    whether there was anything to draw; without, no file is written.
+    whether there was anything to draw. If not, no file is written.
   """
   plans = [p for p in plans if p["status"] == "ok"]
   if not plans:
@@ -52,7 +52,7 @@ def plot(plans: list[dict[str, Any]], path: str) -> bool:
 
 
 def _bars(axis, plans, colors, value, label):
-  """Horizontal bars, one for each plan, of stacked parts."""
+  """Draws horizontal bars of stacked parts, one bar for each plan."""
   left = [0.] * len(plans)
   for name, color in colors.items():
     widths = [value(p, name) for p in plans]
@@ -65,7 +65,7 @@ def _bars(axis, plans, colors, value, label):
 
 
 def _sweep(axis, plans, value, label):
-  """A line for each variant over the number of cores."""
+  """Draws a line for each variant over the number of cores."""
   for name in dict.fromkeys(p["name"] for p in plans):
     points = sorted((p for p in plans if p["name"] == name),
                     key=lambda p: p["cores"])
@@ -81,7 +81,7 @@ def _sweep(axis, plans, value, label):
 
 
 def _memory_limit(axis, plans, sweep):
-  """A dotted line at the memory of a core, for each generation of chips."""
+  """Draws a dotted line at the memory of a core, for each generation of chips."""
   for limit in sorted({p["hbm_bytes"] for p in plans}):
     line = axis.axhline if sweep else axis.axvline
     line(limit / 2**30, color="black", linestyle=":", linewidth=0.8,

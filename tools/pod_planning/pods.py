@@ -13,13 +13,13 @@ class Chip(NamedTuple):
   """The published rates of a TPU chip.
 
   Attributes:
-    tflops: peak of its matrix units in bfloat16, 10^12 operations per second.
-    hbm_gbps: 10^9 bytes per second from and to its memory.
-    hbm_gib: its memory in GiB.
-    link_gbps: 10^9 bits per second of one link in one direction; a chip has two
-      links for each dimension of the torus.
-    cores: that programs see. Those of a v5p work as one.
-    units: its matrix units' multipliers, all together.
+    tflops: the peak of the matrix units in bfloat16, in 10^12 operations per second.
+    hbm_gbps: the rate from and to the memory, in 10^9 bytes per second.
+    hbm_gib: the size of the memory in GiB.
+    link_gbps: the rate of one link in one direction, in 10^9 bits per second. A chip
+      has two links for each dimension of the torus.
+    cores: the number of cores that programs see. The cores of a v5p work as one.
+    units: the number of multipliers of all matrix units together.
   """
   tflops: float
   hbm_gbps: float
@@ -30,17 +30,17 @@ class Chip(NamedTuple):
 
   @property
   def clock(self) -> float:
-    """Cycles per second: the published peak is reached by all units in each."""
+    """Cycles per second, at which all units together reach the published peak."""
     return 1e12 * self.tflops / (2 * self.units)
 
 
-RATES = ("tflops", "hbm_gbps", "hbm_gib", "link_gbps")  # Which flags can replace.
+RATES = ("tflops", "hbm_gbps", "hbm_gib", "link_gbps")  # Flags can replace them.
 SOURCES = """\
 https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and the pages of the
   chips there; Jouppi et al., "A domain-specific supercomputer for training deep
   neural networks", CACM 63(7), 2020 (v2, and the links of v2 and v3)"""
 
-_SIDE = 128 ** 2  # Multipliers of a matrix unit up to v5.
+_SIDE = 128 ** 2  # The multipliers of a matrix unit, up to v5.
 CHIPS = {
     "v2": Chip(46, 700, 16, 496, 2, 2 * _SIDE),
     "v3": Chip(123, 900, 32, 656, 2, 4 * _SIDE),
@@ -49,7 +49,7 @@ CHIPS = {
     "v5p": Chip(459, 2765, 95, 800, 1, 8 * _SIDE),
     "v6e": Chip(918, 1640, 32, 800, 1, 4 * 256 ** 2)}
 
-# Chips along x and y by the number of cores, as Cloud TPU offers them.
+# From the number of cores to the chips along x and y, as Cloud TPU offers them.
 _SHAPES = {8: (2, 2), 32: (4, 4), 64: (4, 8), 128: (8, 8), 256: (8, 16),
            512: (16, 16), 1024: (16, 32), 2048: (32, 32)}
 _OFFERED = {"v2": (8, 32, 128, 256, 512),
@@ -60,11 +60,11 @@ class Topology(NamedTuple):
   """A block of chips.
 
   Attributes:
-    name: as in the command.
+    name: the name in the command.
     generation: a key of `CHIPS`.
-    x: chips along the first dimension of the torus.
-    y: chips along the second.
-    z: chips along the third.
+    x: the number of chips along the first dimension of the torus.
+    y: the number of chips along the second dimension.
+    z: the number of chips along the third dimension.
   """
   name: str
   generation: str
@@ -82,12 +82,12 @@ class Topology(NamedTuple):
 
   @property
   def mesh_name(self) -> str:
-    """As `utils.tpu_mesh_shape.tpu_topology` takes it."""
+    """The name for `utils.tpu_mesh_shape.tpu_topology`."""
     return self.name.partition(":")[2] or self.name
 
   @property
   def compiler_name(self) -> str:
-    """As libtpu takes it."""
+    """The name for libtpu."""
     sides = [self.x, self.y] + [self.z] * (self.generation in ("v4", "v5p"))
     return f"{self.generation}:{'x'.join(map(str, sides))}"
 
@@ -97,7 +97,7 @@ class Topology(NamedTuple):
     return [self.x, self.y, self.z, self.cores_per_chip]
 
   def device_assignment(self) -> device_assignment.DeviceAssignment:
-    """A `DeviceAssignment` of all cores, on made-up coordinates."""
+    """Returns a `DeviceAssignment` of all cores, with made-up coordinates."""
     coordinates = np.array(
         list(np.ndindex(*self.physical_shape)), np.int32)
     return device_assignment.DeviceAssignment(
@@ -107,12 +107,12 @@ class Topology(NamedTuple):
 
 
 def parse_topology(name: str, generation: str = "v3") -> Topology:
-  """The topology of this name.
+  """Returns the topology with this name.
 
   Args:
     name: such as "v3-128" (cores), "4x8" (chips), or "v5e:4x8" (chips of a
       generation).
-    generation: a key of `CHIPS`, for names that do not say it.
+    generation: a key of `CHIPS`, for names without a generation.
 
   Returns:
     a `Topology`.

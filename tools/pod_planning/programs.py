@@ -1,8 +1,8 @@
-"""One core's step as the program that the TPU's compiler takes.
+"""Makes the TPU compiler's program from the step of one core.
 
 TensorFlow turns the graph of the step into HLO, on any machine. Communication between
-cores has no kernels outside of TPUs. So it passes through as custom calls, which
-`tpu_compiler.py` turns into collectives.
+cores has no kernels outside of TPUs. So custom calls stand for it in the program, and
+`tpu_compiler.py` replaces them with collectives.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ALLREDUCE, ALLTOALL, PERMUTE = (
 
 
 class ProgramMeshImpl(lowering.OneCoreMeshImpl):
-  """One core, whose communication is custom calls."""
+  """The graph of one core, with custom calls for communication."""
 
   def allreduce(self, x: Any, mesh_axes: list[int],
                 reduction_fn_string: str) -> Any:
@@ -32,7 +32,7 @@ class ProgramMeshImpl(lowering.OneCoreMeshImpl):
       return super().allreduce(x, mesh_axes, reduction_fn_string)
     tensor = x.to_laid_out_tensor().one_slice
     groups = self._create_group_assignment(mesh_axes)
-    # As in Mesh.
+    # Mesh casts in the same way.
     in_bfloat16 = (tensor.dtype == tf.bfloat16 and
                    len(groups[0]) <= self._allreduce_in_bfloat16_max_group_size)
     summed = tensor if in_bfloat16 else tf.cast(tensor, tf.float32)
@@ -70,7 +70,7 @@ class ProgramMeshImpl(lowering.OneCoreMeshImpl):
 
 
 def _call(target, tensor, shape, **config):
-  """A custom call with a tensor of its operand's dtype as result."""
+  """Returns the result of a custom call, which has the dtype of the operand."""
   return gen_xla_ops.xla_custom_call_v2(
       operands=[tensor], call_target_name=target, backend_config=json.dumps(
           config, default=int), has_side_effect=False,
@@ -82,8 +82,8 @@ class Function(NamedTuple):
 
   Attributes:
     call: a `tf.function` from the features to the step's result.
-    features: the name of each feature.
-    variables: from the name in the graph to the variable that the step has.
+    features: the names of the features.
+    variables: a dict from names in the graph to the variables of the step.
   """
   call: Callable[..., tf.Tensor]
   features: list[str]
@@ -91,14 +91,14 @@ class Function(NamedTuple):
 
 
 def function(step: lowering.Step, jit_compile: bool = True) -> Function:
-  """The function of a lowered step; called in no graph.
+  """Returns the function of a lowered step; must be called outside of any graph.
 
   Args:
     step: a `Step` that `lowering.lower` made with `loops_as_functions`.
     jit_compile: whether XLA compiles it.
 
   Returns:
-    a `Function`, whose variables have the step's shapes, and no values yet.
+    a `Function`, whose variables have the step's shapes but no values yet.
   """
   graph = step.fetches[-1].graph
   ops = counting.live(step.fetches)
@@ -126,7 +126,7 @@ def function(step: lowering.Step, jit_compile: bool = True) -> Function:
 
 
 def of_step(step: lowering.Step) -> bytes:
-  """The program of a lowered step; called in no graph.
+  """Returns the program of a lowered step; must be called outside of any graph.
 
   Args:
     step: a `Step` that `lowering.lower` made with `ProgramMeshImpl` and
@@ -146,14 +146,14 @@ def of_step(step: lowering.Step) -> bytes:
 
 
 def _empty_variable(op):
-  """A variable of the shape of one in the graph; its memory is never touched."""
+  """Returns a variable shaped like one in the graph; its memory stays untouched."""
   shape = tf.TensorShape(op.get_attr("shape")).as_list()
   return tf2.Variable(tf2.raw_ops.Empty(
       shape=shape, dtype=tf.as_dtype(op.get_attr("dtype")), init=False))
 
 
 def _graph_def(graph, fetches, given):
-  """The graph that the fetches need, without devices and without the inputs."""
+  """Returns the part of the graph that the fetches need, without devices and inputs."""
   needed = tf.graph_util.extract_sub_graph(
       graph.as_graph_def(), [op.name for op in fetches])
   body = tf.GraphDef(versions=needed.versions, library=needed.library)
@@ -167,7 +167,7 @@ def _graph_def(graph, fetches, given):
 
 
 def _without_copies(hlo):
-  """TensorFlow copies the variables that it returns, and JAX cannot read the copies."""
+  """Removes TensorFlow's copies of returned variables, which JAX cannot read."""
   module = hlo_pb2.HloModuleProto.FromString(hlo)
   for computation in module.computations:
     for instruction in computation.instructions:

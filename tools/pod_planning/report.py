@@ -5,7 +5,7 @@ from typing import Any
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.pod_planning import pods
 
-# Title and a function of the plan.
+# Pairs of a title and a function of the plan.
 _COLUMNS = (
     ("plan", lambda p: p["name"]),
     ("topology", lambda p: p["topology"]),
@@ -39,7 +39,7 @@ Rates: {chips};
   from {sources}."""
 
 
-# The smallest share of all reduced bytes that is mentioned.
+# The smallest share of all reduced bytes that the report mentions.
 _LARGE_SHARE = 0.1
 
 
@@ -48,7 +48,7 @@ def _mib(size):
 
 
 def table(plans: list[dict[str, Any]]) -> str:
-  """A Markdown table of the valid plans, with the others' reasons below.
+  """Returns a Markdown table of the valid plans, and why the others are not valid.
 
   Args:
     plans: the dicts that `plan_pod.plan` returns.
@@ -77,9 +77,9 @@ def _legend(plans):
 
 
 def _repeated(plans):
-  """A line for each large all-reduce of data that every microbatch does.
+  """Returns a line for each large all-reduce that every microbatch repeats.
 
-  Over the dimensions that split the batch, gradients should be reduced once.
+  Over the dimensions that split the batch, gradients should be reduced only once.
   """
   return [
       f"{p['name']} on {p['topology']}: each of the {e['times_per_step']} "
@@ -93,7 +93,7 @@ def _repeated(plans):
 
 
 def _replicated(plans):
-  """A paragraph for each plan with variables that ought to be split."""
+  """Returns a paragraph for each plan with variables that ought to be split."""
   parts = []
   for p in plans:
     lines = [
@@ -157,6 +157,6 @@ def _order(plans, key):
 
 
 def _aligned(columns, plans):
-  """A Markdown table with a line for each plan."""
+  """Returns a Markdown table with a line for each plan."""
   return tabular.markdown([[title for title, _ in columns]] + [
       [text(plan) for _, text in columns] for plan in plans])

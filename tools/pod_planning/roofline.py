@@ -1,12 +1,12 @@
-"""The time of a step if every kernel ran at a published rate.
+"""Estimates the time of a step if every kernel ran at a published rate.
 
-A kernel takes as long as its matrix products at the peak of the matrix units,
-or its bytes at the rate of the memory, whichever is longer. Kernels and
-communication follow each other without overlap. An all-reduce goes both ways
-around a ring of the chips of its group: 2 (k - 1) / k times its bytes pass each
-of k chips over two links, and groups that have a core on the same chip share
-these. Within one chip it passes through the memory. The estimate leaves out latency,
-input, the host, and what a kernel loses below its peak.
+A kernel takes as long as its matrix products at the peak of the matrix units, or as its
+bytes at the rate of the memory, whichever is longer. Kernels and communication follow
+each other without overlap. An all-reduce goes both ways around a ring of the chips of
+its group: 2 (k - 1) / k times its bytes pass each of k chips over two links. Groups
+that have a core on the same chip share these links. Within one chip an all-reduce
+passes through the memory. The estimate leaves out latency, input, the host, and the
+losses of kernels that do not reach the peak.
 """
 
 from synthesizer_mtf.tools.pod_planning import counting
@@ -16,7 +16,7 @@ _LINKS_OF_A_RING = 2
 
 
 def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
-  """The time of a step.
+  """Returns the time of a step.
 
   Args:
     counts: a `counting.Counts`.
@@ -40,13 +40,13 @@ def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
 
 
 def _memory_rate(chip):
-  """Bytes per second for each core."""
+  """Returns the rate of the memory in bytes per second for each core."""
   return 1e9 * chip.hbm_gbps / chip.cores
 
 
 def communication_seconds(collective: counting.Collective, size: int,
                           chip: pods.Chip) -> float:
-  """The time of a collective.
+  """Returns the time of a collective.
 
   Args:
     collective: a `counting.Collective`.
@@ -61,7 +61,7 @@ def communication_seconds(collective: counting.Collective, size: int,
     return 2 * size / _memory_rate(chip)
   groups = chip.cores * chips / collective.cores
   link = 1e9 * chip.link_gbps / 8
-  # Times that a byte passes a link, for each chip of the ring.
+  # How many times a byte passes a link, for each chip of the ring.
   hops = {"allreduce": 2 * (chips - 1) / chips, "alltoall": chips / 4,
           "receive": 1}[collective.kind]
   links = 1 if collective.kind == "receive" else _LINKS_OF_A_RING

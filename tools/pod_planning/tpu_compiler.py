@@ -1,15 +1,16 @@
 """Compiles programs with the TPU's own compiler, on a machine without a TPU.
 
-It runs alone, in an environment with JAX and libtpu. This package's TensorFlow needs
-other versions of packages. The command
+This script runs alone, in an environment with JAX and libtpu, because the TensorFlow of
+this package needs other versions of packages. The command
 
   python tpu_compiler.py v3:4x4 32 A.hlo
 
-compiles a file, a serialized HloModuleProto, for all cores of the topology; without a
-file it only looks for the topology. It prints a line of JSON: what the compiler says;
-"refused" with the compiler's words, where it knows no such topology or does not compile
-the file; or "unfit" with its words, where this script does not fit the versions of JAX
-and libtpu, whose interfaces for this are private.
+compiles a file, a serialized HloModuleProto, for all cores of the topology. Without a
+file it only looks for the topology. It prints a line of JSON with the compiler's
+figures. If the compiler does not know the topology or does not compile the file, the
+line has "refused" and the compiler's message. If this script does not work with the
+versions of JAX and libtpu, whose interfaces are private, the line has "unfit" and the
+error.
 """
 
 import json
@@ -17,7 +18,7 @@ import os
 import sys
 import time
 
-# Do not ask Google for a TPU, and let several processes compile.
+# libtpu must not ask Google for a TPU, and several processes may compile.
 os.environ.update(
     JAX_PLATFORMS="cpu", TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost",
     TPU_WORKER_ID="0", TPU_ACCELERATOR_TYPE="v3-8", ALLOW_MULTIPLE_LIBTPU_LOAD="1",
@@ -39,12 +40,12 @@ except ImportError as error:
 
 
 def main(topology: str, cores: str, path: str | None = None) -> None:
-  """Compiles a file and prints what the compiler says.
+  """Compiles a file and prints the compiler's figures.
 
   Args:
-    topology: as libtpu takes it, such as "v3:4x4".
-    cores: how many of its cores run the program.
-    path: of a serialized HloModuleProto; None only looks for the topology.
+    topology: libtpu's name of a topology, such as "v3:4x4".
+    cores: how many cores of the topology run the program.
+    path: the path of a serialized HloModuleProto; None to only look for the topology.
   """
   start = time.time()
   print(json.dumps({
@@ -53,7 +54,7 @@ def main(topology: str, cores: str, path: str | None = None) -> None:
 
 
 def _compiled(topology, cores, path):
-  """The compiler's figures, or the reason why it refuses."""
+  """Returns the compiler's figures, or the reason why it refuses."""
   try:
     devices = list(topologies.get_topology_desc(
         platform="tpu", topology_name=topology).devices)
@@ -61,7 +62,7 @@ def _compiled(topology, cores, path):
     return {"refused": f"libtpu knows no topology {topology}: {error}"}
   if path is None:
     return {}
-  # In the order in which Mesh TensorFlow numbers them.
+  # Mesh TensorFlow numbers the cores in this order.
   devices.sort(key=lambda device: (*device.coords, device.core_on_chip))
   with open(path, "rb") as file:
     program = file.read()
@@ -76,7 +77,7 @@ def _compiled(topology, cores, path):
 
 
 def _module(program):
-  """The program as StableHLO, in which custom calls have become collectives."""
+  """Returns the program as StableHLO, with collectives in place of custom calls."""
   context = mlir.make_ir_context()
   with context, ir.Location.unknown():
     module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
@@ -97,7 +98,7 @@ def _module(program):
 
 
 def _replace(kind, operation):
-  """Puts a collective in the place of a custom call."""
+  """Replaces a custom call with a collective."""
   config = json.loads(ir.StringAttr(operation.attributes["backend_config"]).value)
   result, operand = operation.results[0].type, operation.operands[0]
   with ir.InsertionPoint(operation), operation.location:
@@ -122,7 +123,7 @@ def _matrix(rows):
 
 
 def _compile(module, devices):
-  """The executable of a program that each of the devices runs."""
+  """Returns the executable of a program that each of the devices runs."""
   options = compiler.get_compile_options(
       num_replicas=len(devices), num_partitions=1,
       device_assignment=np.array([[device.id] for device in devices]))
@@ -132,7 +133,7 @@ def _compile(module, devices):
 
 
 def _described(executable, path):
-  """The compiler's figures for a program; writes the optimized program to a file."""
+  """Returns the compiler's figures; writes the optimized program to a file."""
   cost, memory = executable.cost_analysis(), executable.get_compiled_memory_stats()
   with open(f"{path}.txt", "w", encoding="utf-8") as file:
     file.write(executable.hlo_modules()[0].to_string())

@@ -7,13 +7,13 @@
   plot.py     the picture
   hparams.py  settings and scores for TensorBoard
   lines.py    reads what a report wrote, with checks
-  compare.py  two such files, seed by seed
+  compare.py  compares two such files, seed by seed
 
-and those of its studies:
+and the parts of its studies:
 
-  studies.py       what they are: rows, tasks, scores
-  study_runs.py    the commands of a row, and what they leave
+  studies.py       the studies: rows, tasks, scores
+  study_runs.py    the commands of a row, and their results
   study_report.py  the means, the orders and the differences of the rows
-  curves.py        the picture of one
-  forest.py        that of all
+  curves.py        the picture of one study
+  forest.py        the picture of all studies
 """

@@ -1,4 +1,4 @@
-"""The study of longer texts: trained up to N, asked for up to 2 N."""
+"""The study of longer texts: models train on sizes up to N, and predict up to 2 N."""
 
 from collections.abc import Callable
 
@@ -17,14 +17,14 @@ _ROWS = ("V", "V with bias", "R", "FR", "T", "D", "LightConv", "uniform with bia
 
 def _task(make: type[ability.Ability], steps: int, largest: int,
           lengths: Callable[[int], dict[str, int]], **others: object) -> Task:
-  """A task trained on sizes from half of the largest on, judged from that to twice it.
+  """Returns a task with training sizes N / 2 to N, and evaluation sizes N to 2 N.
 
   Args:
     make: the class of the task.
-    steps: of the training.
-    largest: size that is trained on.
-    lengths: from a size to the lengths of the features.
-    **others: gin bindings, and `sizes` of the task that do not vary.
+    steps: the number of training steps.
+    largest: N, the largest size in training.
+    lengths: a function from a size to the lengths of the features.
+    **others: gin bindings, and `sizes`, the sizes of the task that do not vary.
   """
   parameter = make().parameter
   module, _, size = parameter.partition(".")

@@ -1,7 +1,8 @@
 """The study of abilities: what each attention can do, and what it cannot.
 
-Steps are from runs of V, which solves each task within half of them but where
-docs/results/abilities.md says otherwise. Lengths are those of the tasks' defaults.
+The numbers of steps come from runs of V, which solves each task in half of the steps,
+unless docs/results/abilities.md says otherwise. Lengths are those of the tasks'
+defaults.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ _BIAS = {"SyntheticAttention.relative_attention_type": "bias_shared"}
 def task(make: type[ability.Ability], steps: int, lengths: Mapping[str, int],
           gin_file: str = "studies/ability.gin", sizes: Mapping[str, int] = {},
           **others: object) -> Task:
-  """A task of these sizes, whose score is the accuracy on what is asked for."""
+  """Returns a task of these sizes; its score is the accuracy on symbols to predict."""
   made = make(**sizes)
   module = made.parameter.partition(".")[0]
   name = module.removeprefix("ability_")
@@ -80,14 +81,14 @@ def _only_on(row, tasks):
 
 
 def _of_blocks(row, number):
-  """The row with another number of blocks, on tasks where depth may decide."""
+  """Returns the row with another number of blocks, on tasks where depth may matter."""
   return _only_on(row._replace(
       name=f"{row.name} of {number} block{'s' if number > 1 else ''}",
       params={**row.params, "num_layers": number}), _DECODERS[:3])
 
 
 def _with_uniform_cross_attention(row):
-  """The row with a decoder that cannot choose among the encoder's tokens."""
+  """Returns the row with a decoder that cannot choose among the encoder's tokens."""
   return _only_on(row._replace(
       name=f"{row.name} and uniform cross-attention",
       gin_files=(*row.gin_files, "studies/uniform_cross_attention.gin")), _PAIRS)

@@ -1,8 +1,8 @@
-"""Two files of `reproduce`, seed by seed: what differs, and how surely.
+"""Compares two files of `reproduce`, seed by seed, with intervals and tests.
 
-Each score of each row has the mean difference, B minus A, over the seeds that
-both files have, with a 95% interval (Student's t), and p, corrected for how many
-differences there are.
+For each score of each row the comparison has the mean difference, B minus A, over the
+seeds that both files have. It adds a 95% interval (Student's t), and p, corrected for
+the number of differences.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ def compare(paths: list[str], json_path: str | None) -> None:
   """Prints the comparison of two files as Markdown.
 
   Args:
-    paths: A and B.
-    json_path: where JSON lines of it are written, or None.
+    paths: the paths of A and B.
+    json_path: the file to write the comparison to as JSON lines, or None.
 
   Raises:
-    ValueError: they cannot be compared.
+    ValueError: the files cannot be compared.
   """
   arguments.check_folders(json_path)
   a, b = map(lines.read, paths)
@@ -40,10 +40,10 @@ def compare(paths: list[str], json_path: str | None) -> None:
 
 def differing_settings(a: lines.Results,
                        b: lines.Results) -> dict[str, tuple[Any, Any]]:
-  """The keys in which two settings differ, with both values.
+  """Returns the keys in which two settings differ, with both values.
 
   Raises:
-    ValueError: they are of two tables or studies.
+    ValueError: the files are of different tables or studies.
   """
   differing = {key: (a.setting.get(key), b.setting.get(key))
                for key in {**a.setting, **b.setting}
@@ -56,17 +56,17 @@ def differing_settings(a: lines.Results,
 
 
 def _subject(of):
-  """The table or study of a file, as in "table 4"."""
+  """Returns the table or study of a file, such as "table 4"."""
   key = "study" if "study" in of.setting else "table"
   return f"{key} {of.setting[key]}"
 
 
 def differences(a: lines.Results, b: lines.Results) -> pd.DataFrame:
-  """Compares the scores that both have, over their common seeds.
+  """Compares the scores that both files have, over their common seeds.
 
   Returns:
-    a row for each of `_KEY`: "seeds", a list, "a" and "b", the means, and what
-    `over_seeds.tested` tells of the differences.
+    a row for each value of `_KEY`. Its columns are "seeds", a list; "a" and "b", the
+    means; and those that `over_seeds.tested` returns for the differences.
   """
   pairs = _scores(a, "a").merge(_scores(b, "b"), on=[*_KEY, "seed"])
   if pairs.empty:
@@ -86,7 +86,7 @@ def _scores(of, name):
 
 
 def _line(key, of):
-  """A difference as an object of JSON."""
+  """Returns a difference as an object for JSON."""
   several = of["count"] > 1
   return {
       "kind": "difference", "format": lines.FORMAT, **dict(zip(_KEY, key)),
@@ -99,10 +99,10 @@ def _line(key, of):
 
 
 def unpaired(a: lines.Results, b: lines.Results) -> Iterator[dict[str, Any]]:
-  """Yields a dict for each run that only one of the files has.
+  """Yields a dict for each run, or some of its scores, that only one file has.
 
-  It has "row", "task", "seed", "only_in", which is "a" or "b", the "scores" that
-  are missing in the other, a list, and the "reason" why one of them has none.
+  The keys are "row", "task" and "seed"; "only_in", which is "a" or "b"; "scores", a
+  list of the scores that the other file lacks; and "reason", why a run has no scores.
   """
   for name, of, other in (("a", a, b), ("b", b, a)):
     others = {_key(run): run for run in other.runs}
@@ -121,7 +121,7 @@ def _key(run):
 
 
 def _reason(run):
-  """Why a run has no scores, or None."""
+  """Returns why a run has no scores, or None."""
   if run["status"] == "ok":
     return None
   return ": ".join(filter(None, [run["status"], run.get("reason")]))
@@ -166,5 +166,5 @@ def _unpaired(single):
 
 
 def _who(line):
-  """The reason of the file that lacks the scores."""
+  """Returns the letter of the file whose run the reason is about."""
   return "B" if (line["only_in"] == "a") == bool(line["scores"]) else "A"

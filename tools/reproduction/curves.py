@@ -1,4 +1,4 @@
-"""A picture of a study: losses and scores of its rows over the training."""
+"""Draws the picture of a study: losses and scores of its rows over the training."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ from synthesizer_mtf.tools.reproduction import forest
 from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import study_types
 
-_WIDTH = 7.0  # Of a task, in inches.
-_COLUMNS = 5  # Of the legend.
+_WIDTH = 7.0  # The width of a task's part of the picture, in inches.
+_COLUMNS = 5  # The columns of the legend.
 
 
 def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
          path: pathlib.Path) -> None:
-  """Draws each task: the loss of training, the score of validation, and its end.
+  """Draws for each task the training loss, the validation score, and the final scores.
 
-  In the curves a row is a line through the means of its seeds, in a band from the
-  lowest seed to the highest. `forest.draw` draws the end.
+  The curve of a row is a line through the means of its seeds, in a band from the lowest
+  seed to the highest. `forest.draw` draws the final scores.
 
   Args:
     study: a `study_types.Study`.
-    lines: of its runs. Without any nothing is written.
-    path: of a PNG.
+    lines: the lines of its runs. Without lines nothing is written.
+    path: the path of a PNG.
   """
   if not lines:
     return
@@ -44,7 +44,7 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
 
 
 def _draw(axis, study, task, lines, key):
-  highest = []  # Without the first steps, whose loss would flatten all others.
+  highest = []  # Without the first steps, whose loss would flatten the curves.
   for number, row in enumerate(study.rows):
     curves = [dict(line[key]) for line in lines
               if (line["row"], line["task"]) == (row.name, task.name)]

@@ -1,4 +1,4 @@
-"""A check of all runs before the first one: each command's model is built once."""
+"""Checks all runs before the first one: builds the model of each command once."""
 
 from collections.abc import Iterable
 
@@ -8,17 +8,17 @@ from synthesizer_mtf import stack
 from synthesizer_mtf.runs import pipeline
 import tensorflow.compat.v1 as tf
 
-_VOCABULARY = 128  # Sizes do not depend on it.
+_VOCABULARY = 128  # Whether a model can be built does not depend on it.
 
 
 def check(stages: Iterable[pipeline.Stage]) -> None:
   """Builds the model of each stage, so that a wrong row fails before any row runs.
 
   Args:
-    stages: of all runs.
+    stages: the stages of all runs.
 
   Raises:
-    ValueError: a model cannot be built, or not for sequences of these lengths.
+    ValueError: a model cannot be built, at all or for sequences of these lengths.
   """
   commands = {_without_seed(stage.command): stage.command
               for stage in stages if stage.steps}
@@ -29,7 +29,7 @@ def check(stages: Iterable[pipeline.Stage]) -> None:
 
 
 def _without_seed(command):
-  """The flags that the model of a command depends on."""
+  """Returns the flags of a command that its model depends on."""
   return tuple(word for word in command
                if word.startswith("--gin_") and "seed" not in word)
 
@@ -40,7 +40,7 @@ def _values(command, flag):
 
 
 def _build():
-  """Makes the operations of a loss in Mesh TensorFlow, which computes nothing."""
+  """Makes the operations of a loss in Mesh TensorFlow, without computing anything."""
   lengths = gin_files.bound("utils.run.sequence_length", {})
   with tf.Graph().as_default():
     mesh = mtf.Mesh(mtf.Graph(), "mesh")

@@ -1,4 +1,4 @@
-"""The final scores of a study's rows: each seed, the mean and its interval."""
+"""Draws the final scores of a study's rows: seeds, mean and interval."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from synthesizer_mtf.tools.reproduction import study_types
 
 def draw(axis: Any, study: study_types.Study, task: study_types.Task,
          lines: Sequence[Mapping[str, Any]]) -> None:
-  """Draws one task of a study, the best row above.
+  """Draws one task of a study, with the best row at the top.
 
   Args:
-    axis: of matplotlib.
+    axis: an axis of matplotlib.
     study: a `Study`.
-    task: one of its tasks, of which the first score is drawn.
-    lines: of its runs.
+    task: one of its tasks, whose first score is drawn.
+    lines: the lines of its runs.
   """
   score, name = task.drawn, next(task.scores())[0]
   figures = study_report.scores(lines, study, task, name)
   figures = figures[figures.mean().sort_values(
-      ascending=not score.lower_is_better).index]  # From the bottom.
+      ascending=not score.lower_is_better).index]  # From bottom to top.
   numbers = {row.name: number for number, row in enumerate(study.rows)}
   for place, (row, estimate) in enumerate(over_seeds.estimates(figures).iterrows()):
     color, values = f"C{numbers[row]}", figures[row].dropna()
@@ -47,7 +47,7 @@ def plot(folder: pathlib.Path) -> pathlib.Path:
     the path of the picture.
 
   Raises:
-    ValueError: there are none, or `study_report.read` finds a mistake.
+    ValueError: there are no lines, or `study_report.read` finds a mistake.
   """
   known = [(study, path) for study in studies.STUDIES.values()
            if not (study.is_map or study.is_by_size)

@@ -1,7 +1,7 @@
-"""A picture of a study with chance levels: tasks against rows, at a glance.
+"""Draws a study with chance levels as a map of tasks against rows.
 
-Each cell is the mean score of its seeds, as a color from chance (dark) to 1 (bright).
-Where a file of predictions lies beside the picture, a frame marks where it was wrong.
+The color of a cell is the mean score over the seeds, from chance (dark) to 1 (bright).
+If there is a file of predictions beside the picture, frames mark wrong predictions.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_types
 
 SOLVED = 0.95
-_CHANCE = 0.1  # Of the way from chance to 1.
+_CHANCE = 0.1  # The share of the way from chance to 1 that still counts as chance.
 
 
 def means(study: study_types.Study,
           lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-  """The mean score of each task (a row) and model (a column); NaN if not run."""
+  """Returns the mean score of each task (row) and model (column); NaN if not run."""
   found = {task.name: study_report.scores(
       lines, study, task, next(task.scores())[0]).mean() for task in study.tasks}
   return pd.DataFrame(found).T.reindex(
@@ -32,25 +32,25 @@ def means(study: study_types.Study,
 
 
 def outcome(score: float, chance: float) -> str:
-  """"solves", "partly" or "chance", as the predictions have it."""
+  """Returns "solves", "partly" or "chance", the words of the predictions."""
   if score >= SOLVED:
     return "solves"
   return "chance" if _gained(score, chance) <= _CHANCE else "partly"
 
 
 def _gained(score, chance):
-  """Which part of the way from chance to 1 it is."""
+  """Returns the share of the way from chance to 1 that a score has gone."""
   return (score - chance) / (1 - chance)
 
 
 def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
          path: pathlib.Path) -> None:
-  """Draws the map, without the models of which no run is done.
+  """Draws the map, without the models that have no finished run.
 
   Args:
     study: a `study_types.Study`, whose tasks have a chance level.
-    lines: of its runs. Without any nothing is written.
-    path: of a PNG; predictions are read from `NAME_predictions.json` beside it.
+    lines: the lines of its runs. Without lines nothing is written.
+    path: the path of a PNG; predictions are in `NAME_predictions.json` beside it.
   """
   if not lines:
     return

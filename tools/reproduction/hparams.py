@@ -1,4 +1,4 @@
-"""The settings and scores of a run for TensorBoard's HPARAMS tab."""
+"""Writes the settings and scores of a run for TensorBoard's HPARAMS tab."""
 
 import ast
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ try:
   from tensorboard.plugins.hparams import api_pb2
   from tensorboard.plugins.hparams import summary
   from tensorboard.plugins.scalar import summary_v2 as scalar
-except ImportError:  # Newer TensorFlow does not bring TensorBoard.
+except ImportError:  # Newer versions of TensorFlow do not install TensorBoard.
   api = None
 
 _SUFFIX = ".hparams"
@@ -22,12 +22,12 @@ _SUFFIX = ".hparams"
 def write(run: plan.Run, gin_params: Iterable[str]) -> None:
   """Writes an event file beside those of a finished run, once.
 
-  The tags of scores are "scores/TASK/METRIC", unlike those of an evaluation. Without
-  TensorBoard nothing is written, until a later call that has it.
+  The tags of scores are "scores/TASK/METRIC", unlike the tags of an evaluation. Without
+  TensorBoard nothing is written. A later call with TensorBoard then writes the file.
 
   Args:
     run: a `plan.Run` that is done.
-    gin_params: gin bindings that it was given beside its own.
+    gin_params: gin bindings of the user, in addition to those of the run itself.
   """
   if api is None or list(run.model_dir.glob(f"events.out.tfevents.*{_SUFFIX}")):
     return
@@ -60,7 +60,7 @@ def _hparams(run, gin_params):
 
 
 def _value(text):
-  """A number, boolean or string of gin as such; other values as gin's text."""
+  """Returns a number, boolean or string of gin itself; other values as gin's text."""
   try:
     value = ast.literal_eval(text)
   except (ValueError, SyntaxError):

@@ -1,7 +1,7 @@
 """Reads and checks the JSON lines that `reproduce` writes.
 
-An error names the file and the line of what must not be averaged, such as runs of two
-settings, or a seed that occurs twice.
+Runs of two settings, or a seed that occurs twice, must not be averaged. For such lines
+an error names the file and the line.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from synthesizer_mtf import checks
 from synthesizer_mtf.runs import results
 
-# The version of the format; lines without one have the first.
+# The version of the format. Lines without a version have the first one.
 FORMAT = 1
 
 _SETTING = {"scale": str, "steps": int, "finetune_steps": int,
@@ -28,10 +28,10 @@ class Results(NamedTuple):
   """The runs of one file.
 
   Attributes:
-    path: of the file.
-    setting: what all lines have in common: "table", a number, or "study", a
-      string, and "scale", "steps", "finetune_steps" and "gin_params".
-    runs: the lines of kind "run", dicts, with all keys that they have.
+    path: the path of the file.
+    setting: the keys that all lines share: "table", a number, or "study", a string, and
+      "scale", "steps", "finetune_steps" and "gin_params".
+    runs: the lines of kind "run", as dicts with all of their keys.
   """
   path: str
   setting: dict[str, Any]
@@ -42,10 +42,10 @@ def read(path: results.Folder) -> Results:
   """Reads and checks a file.
 
   Args:
-    path: of the file.
+    path: the path of the file.
 
   Raises:
-    ValueError: the file cannot be read as what one command has written.
+    ValueError: the file cannot be read, or is not the output of one command.
   """
   first, runs, seen = None, [], {}
   for where, line in objects(path):
@@ -64,12 +64,12 @@ def read(path: results.Folder) -> Results:
 
 
 def check_new(where: str, what: str, seen: dict[str, str]) -> None:
-  """Stores the location of a key; raises a ValueError if it has one already.
+  """Stores where a key occurs; raises a ValueError if it has occurred before.
 
   Args:
-    where: "FILE:NUMBER".
-    what: names it, in the message too.
-    seen: where each was, to which this is added.
+    where: the location, "FILE:NUMBER".
+    what: the key, which is also its name in the message.
+    seen: a dict from keys to locations, to which the key is added.
   """
   if what in seen:
     raise checks.Error(f"{where}: {what} is there twice, first at {seen[what]}; leave "

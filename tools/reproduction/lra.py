@@ -1,8 +1,8 @@
 """The table of Long Range Arena (arXiv:2011.04006), for attentions of this package.
 
-Its figures are those of google-research/long-range-arena. The Synthesizer of that code
-is R+V, since its configurations drop the choice without dot products. Nobody has
-published this table for R, D or FR alone.
+The figures are those of google-research/long-range-arena. The Synthesizer of that code
+is R+V, because its configurations never choose the variant without dot products. Nobody
+has published this table for R, D or FR alone.
 """
 
 from collections.abc import Callable
@@ -20,20 +20,20 @@ from synthesizer_mtf import stack
 from synthesizer_mtf.tools.reproduction import plan
 import tensorflow.compat.v1 as tf
 
-# By the title of the column: the name of the gin file in models/lra.
+# From the title of a column to the name of the gin file in models/lra.
 TASKS = {"ListOps": "listops", "Text": "text", "Retrieval": "retrieval",
          "Image": "image", "Pathfinder": "pathfinder32"}
 
 
 class Row(NamedTuple):
-  """One attention, with the published accuracies by titles of columns."""
+  """One attention, and its published accuracies by the titles of columns."""
   name: str
   paper: Mapping[str, float] = {}
   published_as: str = "-"
 
   @property
   def gin_file(self) -> str:
-    """The attention."""
+    """The gin file of the attention."""
     return f"attention/{self.name.lower()}.gin"
 
 
@@ -52,12 +52,12 @@ title = "Long Range Arena"
 
 def commands(chosen: Iterable[Row], bucket: str,
              settings: plan.Settings) -> Iterator[tuple[str, list[str]]]:
-  """Yields (what it is, a command) for each training and evaluation.
+  """Yields (description, command) for each training and evaluation.
 
   Args:
     chosen: some of `rows`.
     bucket: a folder, such as "gs://BUCKET".
-    settings: a `plan.Settings`, of which the steps do not count.
+    settings: a `plan.Settings`, whose steps have no effect.
   """
   for row in chosen:
     for column, name in TASKS.items():
@@ -87,19 +87,19 @@ def lines(chosen: Iterable[Row],
 
 
 def steps(chosen: Iterable[Row]) -> int:
-  """How often `lines` calls its `progress`."""
+  """Returns how often `lines` calls its `progress`."""
   return len(TASKS) * len(list(chosen))
 
 
 def note(unused_lines: list[dict[str, Any]]) -> str:
-  """The note below the figures."""
+  """Returns the note below the figures."""
   return ("Accuracy in percent on the test split, as published; parameters are ours, "
           "embeddings rounded up to 128 included. What was published as Synthesizer "
           "computes R+V.")
 
 
 def parameters(files: list[str]) -> int:
-  """The number of trainable parameters of a classifier and its task, from gin files."""
+  """Returns the number of trainable parameters of the classifier in gin files."""
   gin_files.parse(files)
   features = seqio.get_mixture_or_task(
       gin.query_parameter("%MIXTURE_NAME")).output_features

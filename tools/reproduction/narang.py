@@ -1,8 +1,8 @@
 """Table 1 of Narang et al. 2021 (arXiv:2102.11972), for its Synthesizers.
 
-It ran the authors' Synthesizers in the code base that this package extends. Its models
-are those of Table 4 of arXiv:2005.00743 and two more; "plus" there is a plain sum, and
-"plus alpha" has learned weights.
+That paper ran the authors' Synthesizers in the code base that this package extends. Its
+models are those of Table 4 of arXiv:2005.00743 and two more. Its "plus" is a plain sum,
+and its "plus alpha" has learned weights.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.pod_planning import pods
 from synthesizer_mtf.tools.reproduction import plan
 
-# For each column, the recipe of gin/recipes/pod. All start from the pre-trained model,
-# except one that trains from scratch.
+# The recipe in gin/recipes/pod for each column. All start from the pre-trained model,
+# except one, which trains from scratch.
 _FINETUNED = ("super_glue", "xsum", "web_questions")
 _FROM_SCRATCH = "wmt14_ende"
 _EARLY, _FINAL = 65536, 524288
-_SAVED_EVERY = 8192  # Both are multiples of this.
+_SAVED_EVERY = 8192  # `_EARLY` and `_FINAL` are multiples of this.
 _CORES = "2x2"
-# Rows of one example each, so that tables are read as in the authors' layer, which
-# takes their rows by the place in the row.
+# Each row has one example. Then tables of positions are read as in the authors' layer,
+# which goes by the place in the row.
 _PRE_TRAINING = (
     "mesh_train_dataset_fn.pack = False",
     "utils.run.sequence_length = {'inputs': 512, 'targets': 114}",
@@ -35,11 +35,11 @@ class Row(NamedTuple):
   """One model.
 
   Attributes:
-    name: in the notation of arXiv:2005.00743; α where the weights are learned.
-    model: its gin file.
-    parameters: published, in millions.
-    operations: published, in 10^12.
-    steps_per_second: published.
+    name: the name in the notation of arXiv:2005.00743, with α for learned weights.
+    model: the gin file of the model.
+    parameters: the published number of parameters, in millions.
+    operations: the published number of operations, in 10^12.
+    steps_per_second: the published speed.
   """
   name: str
   model: str
@@ -64,12 +64,12 @@ rows = (
 
 def commands(chosen: Iterable[Row], bucket: str,
              settings: plan.Settings) -> Iterator[tuple[str, list[str]]]:
-  """Yields (what it is, a command) for each training and evaluation.
+  """Yields (description, command) for each training and evaluation.
 
   Args:
     chosen: some of `rows`.
     bucket: a folder, such as "gs://BUCKET".
-    settings: a `plan.Settings`, of which the steps do not count.
+    settings: a `plan.Settings`, whose steps have no effect.
   """
   for row in chosen:
     folder = f"{bucket}/narang/{row.name.lower().replace(' α', '_alpha')}"
@@ -89,7 +89,7 @@ def commands(chosen: Iterable[Row], bucket: str,
 
 
 def _of_recipe(row, recipe, folder, settings, start):
-  """The commands that a recipe begins with, for another model."""
+  """Yields the commands at the start of a recipe, changed to another model."""
   train, evaluate = recipes.commands(f"recipes/pod/{recipe}.gin")
   for what, command, params in (("train on", train, start), ("evaluate", evaluate, {})):
     files = [name for name in recipes.values(command, "gin_file")
@@ -102,17 +102,17 @@ def _of_recipe(row, recipe, folder, settings, start):
 
 
 def steps(chosen: Iterable[Row]) -> int:
-  """How often `lines` calls its `progress`."""
+  """Returns how often `lines` calls its `progress`."""
   return len({row.model for row in [rows[0], *chosen]})
 
 
 def lines(chosen: Iterable[Row],
           progress: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
-  """Returns a dict for each row: what is published, and what the planner counts.
+  """Returns a dict for each row: the published figures, and the planner's counts.
 
   Args:
     chosen: some of `rows`.
-    progress: called after each model.
+    progress: a function that is called after each model.
   """
   counted = {}
   for row in [rows[0], *chosen]:
@@ -123,7 +123,7 @@ def lines(chosen: Iterable[Row],
 
 
 def _counted(row):
-  """The planner's figures for a model's step."""
+  """Returns the planner's figures for a model's step."""
   topology = pods.parse_topology(_CORES, "v3")
   variant = plan_pod.Variant(row.name, [row.model], _PRE_TRAINING)
   return plan_pod.plan(variant, topology, pods.CHIPS["v3"])
@@ -153,7 +153,7 @@ def _percent(ours, theirs):
 
 
 def note(unused_lines: list[dict[str, Any]]) -> str:
-  """The note below the figures."""
+  """Returns the note below the figures."""
   return (
       "Operations are two for each multiply-add of the matrix products of a training "
       "step of 65,536 tokens in rows of one example, forward and back, on 8 cores; "

@@ -1,4 +1,4 @@
-"""How all pictures of tables and studies are opened and written."""
+"""Opens and writes all pictures of tables and studies."""
 
 from collections.abc import Iterator
 import contextlib
@@ -14,12 +14,12 @@ def written(path: pathlib.Path, down: int, across: int, size: tuple[float, float
   """Opens panels to draw in, and writes them at the end.
 
   Args:
-    path: of a PNG.
-    down: panels below each other.
-    across: panels beside each other.
-    size: of the picture, in inches.
-    dpi: dots for each inch.
-    **kwargs: of `pyplot.subplots`.
+    path: the path of a PNG.
+    down: the number of panels below each other.
+    across: the number of panels beside each other.
+    size: the size of the picture, in inches.
+    dpi: the number of dots per inch.
+    **kwargs: further arguments of `pyplot.subplots`.
 
   Yields:
     the figure, and an array [down, across] of its axes.

@@ -1,6 +1,6 @@
-"""The commands of `reproduce`: what trains and evaluates a row, at two scales.
+"""Makes the commands of `reproduce` that train and evaluate a row, at two scales.
 
-At `paper` scale they are those of gin/recipes/pod, for a machine with a TPU. At
+At `paper` scale the commands are those of gin/recipes/pod, for a machine with a TPU. At
 `laptop` scale they are those of gin/recipes/laptop, which `reproduce` runs.
 """
 
@@ -18,8 +18,8 @@ from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.reproduction import tables
 
 _C4 = "synth_c4_span_corruption"
-# Data sets that have, or of which the paper uses, no validation split. The first
-# dictionary is that of both scales.
+# The splits for evaluation of data sets without a validation split, or whose validation
+# split the paper does not use. The first dictionary is for both scales.
 _SPLITS = {"synth_lm1b": "test", "synth_ag_news_encoder": "test",
            "synth_imdb_reviews_encoder": "test", "synth_ag_news": "test",
            "synth_imdb_reviews": "test"}
@@ -29,11 +29,11 @@ _BEAM_SEARCH = ("synth_wmt14_ende", "synth_wmt14_enfr", "synth_cnn_dailymail",
                 "synth_personachat")
 _PRETRAINED_STEP = 524288  # gin/recipes/pod/pretraining.gin
 
-# More batches than the validation split of any laptop data set.
+# This is more batches than the validation split of any laptop data set has.
 _PERPLEXITY_BATCHES = 200
 _DECODED_TOKENS = {"synth_wmt14_ende": 64, "synth_wmt14_enfr": 64,
                    "synth_cnn_dailymail": 96, "synth_personachat": 32}
-# Where eval.gin's 128 are fewer than those of the recipe.
+# For tasks whose recipe has more tokens than eval.gin's 128.
 _PAPER_DECODED_TOKENS = {"synth_wmt14_ende": 256, "synth_wmt14_enfr": 256,
                          "synth_cnn_dailymail": 256}
 
@@ -45,9 +45,9 @@ class Settings:
   """The user's choices.
 
   Attributes:
-    steps: of training, or of pre-training; None for those of a study.
-    finetune_steps: of the training after pre-training; likewise.
-    task: trains and evaluates this one; None for those of the table.
+    steps: the steps of training, or of pre-training; None for the study's own steps.
+    finetune_steps: the steps after pre-training; None for the study's own steps.
+    task: the task to train and evaluate; None for the tasks of the table.
     flags: more flags of the launcher, for all commands.
     gin_params: more gin bindings, for all commands.
     gin_files: more gin files, after all others.
@@ -62,14 +62,14 @@ class Settings:
 
 def launch(settings: Settings, model_dir: results.Folder, gin_files: Iterable[str],
            params: Params) -> list[str]:
-  """A command of the launcher, to which the user's choices are added."""
+  """Returns a command of the launcher, with the user's choices added."""
   return [*pipeline.launcher(), f"--model_dir={model_dir}", *settings.flags,
           *pipeline.flags([*gin_files, *settings.gin_files], params),
           *(f"--gin_param={param}" for param in settings.gin_params)]
 
 
 def trained_tasks(table: tables.Table, settings: Settings) -> list[str]:
-  """The tasks or mixtures that each row of a table is trained on."""
+  """Returns the tasks or mixtures that each row of a table is trained on."""
   return [settings.task] if settings.task else table.trained()
 
 
@@ -78,7 +78,7 @@ class Commands:
 
   def __init__(self, table: tables.Table, row: tables.Row, task: str,
                scale: str, settings: Settings = Settings()) -> None:
-    """Declares what to run.
+    """Declares the row, the task and the scale.
 
     Args:
       table: a `tables.Table`.
@@ -96,17 +96,17 @@ class Commands:
     self.settings = settings
 
   def pretrain(self, model_dir: results.Folder, params: Params) -> list[str]:
-    """Pre-trains on C4."""
+    """Returns the command that pre-trains on C4."""
     return self._launch(model_dir, self.files(_C4), {
         **self.params(_C4), **params})
 
   def train(self, model_dir: results.Folder, params: Params) -> list[str]:
-    """Trains on the task; `params` may name a checkpoint to start from."""
+    """Returns the command that trains; `params` may name a checkpoint to start from."""
     return self._launch(model_dir, self.files(self.task), {
         **self.params(self.task), **params})
 
   def evaluate(self, model_dir: results.Folder, params: Params) -> list[str]:
-    """Evaluates on the task."""
+    """Returns the command that evaluates on the task."""
     return self._launch(
         model_dir, self.files(self.task) + self._evaluation_files(),
         {**self.params(self.task), **self._evaluation_params(), **params})
@@ -115,7 +115,7 @@ class Commands:
     return launch(self.settings, model_dir, gin_files, params)
 
   def files(self, task: str) -> list[str]:
-    """The gin files of the model and of its training on a task."""
+    """Returns the gin files of the model and of its training on a task."""
     folder = "recipes/laptop" if self.laptop else "recipes/pod"
     if self.encoder_only:
       small = ["models/table7/laptop.gin", "cpu.gin"] if self.laptop else []
@@ -129,7 +129,7 @@ class Commands:
     return [*model, self.model, *recipe]
 
   def params(self, task: str) -> Params:
-    """The gin bindings that go with them, a dict."""
+    """Returns a dict of the gin bindings that go with `files`."""
     params = {"MIXTURE_NAME": task}
     if self.laptop:
       params.update(self.row.laptop_params)
@@ -175,7 +175,7 @@ class Commands:
 
   @property
   def measure(self) -> str:
-    """How the task is evaluated: "log_perplexity", "words" or "scores"."""
+    """The kind of evaluation of the task: "log_perplexity", "words" or "scores"."""
     if self.task == "synth_lm1b":
       return "words"
     first = self.table.columns[0].scores
@@ -183,7 +183,7 @@ class Commands:
 
 
 def _recipe(task, pretrained):
-  """The recipe of a task, or of the most similar task."""
+  """Returns the recipe of a task, or of the most similar task."""
   if task in tables.RECIPES:
     return tables.RECIPES[task]
   for name in ("super_glue", "glue"):
@@ -200,12 +200,12 @@ class Run:
     task: a task or mixture.
     seed: an integer.
     model_dir: a `pathlib.Path`.
-    step: the last of the training.
+    step: the last step of the training.
   """
 
   def __init__(self, table: tables.Table, row: tables.Row, task: str, seed: int,
                folder: pathlib.Path, settings: Settings) -> None:
-    """See `Commands` and the attributes; `folder` is that of the table."""
+    """See `Commands` and the attributes; `folder` is the folder of the table."""
     self.row, self.task, self.seed = row, task, seed
     self._settings = settings
     folder = folder / row.name.lower() / f"seed_{seed}"
@@ -217,16 +217,16 @@ class Run:
     self._commands = Commands(table, row, task, "laptop", settings)
 
   def stages(self) -> list[pipeline.Stage]:
-    """The `pipeline.Stage`s, in order."""
+    """Returns the `pipeline.Stage`s, in order."""
     return ([self._pretrain()] if self._pretrained else []) + [
         self._train(), self._evaluate()]
 
   def scores(self) -> dict[str, float]:
-    """The scores that the evaluation has written, a dict from names to floats."""
+    """Returns the scores that the evaluation has written, as {name: float}."""
     return results.scores(self.model_dir, self.step)
 
   def is_done(self) -> bool:
-    """Whether the evaluation has written all scores that the table needs."""
+    """Returns whether the evaluation has written all scores that the table needs."""
     scores = self.scores()
     cells = [column.cell(scores) for column in self._columns]
     return bool(scores) and None not in cells
@@ -273,13 +273,13 @@ class Run:
 
 
 def is_trained(model_dir: results.Folder, step: int) -> bool:
-  """Whether a folder has a checkpoint of a step, or of a later one."""
+  """Returns whether a folder has a checkpoint of a step, or of a later step."""
   return results.latest_step(model_dir) >= step
 
 
 def runs(table: tables.Table, rows: Sequence[tables.Row], seeds: Iterable[int],
          output_dir: results.Folder, settings: Settings) -> list[Run]:
-  """All runs of a table at laptop scale, each seed of all rows before the next.
+  """Returns all runs of a table at laptop scale: all rows with one seed, then the next.
 
   Tables 5 and 6 are two views of the same runs and share their folder.
   """
@@ -290,23 +290,22 @@ def runs(table: tables.Table, rows: Sequence[tables.Row], seeds: Iterable[int],
 
 
 def folder_of(table: tables.Table, output_dir: results.Folder) -> pathlib.Path:
-  """The folder of a table's runs."""
+  """Returns the folder of a table's runs."""
   return pathlib.Path(output_dir) / (table.mixture or f"table{table.number}")
 
 
 def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
                    settings: Settings) -> Iterator[tuple[str, list[str]]]:
-  """The commands of a table at the paper's scale.
+  """Yields the commands of a table at the paper's scale.
 
   Args:
     table: a `tables.Table`.
     rows: some of its rows.
     bucket: a folder in cloud storage, such as "gs://BUCKET".
-    settings: a `Settings`, of which the steps do not count: those of the
-      recipes do.
+    settings: a `Settings`. Its steps have no effect; the recipes decide the steps.
 
   Yields:
-    (a string that says what it is, a command).
+    (description, command).
   """
   for row in rows:
     folder = f"{bucket}/{row.name.lower()}"
@@ -324,6 +323,6 @@ def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
 
 
 def shown(command: list[str]) -> str:
-  """A command with the launcher's bare name, to type on another machine."""
+  """Returns a command with the launcher's bare name, to type on another machine."""
   name = os.path.basename(command[0])
   return pipeline.shown([name, *command[1:]])

@@ -1,4 +1,4 @@
-"""A picture of a reproduced table: our figure over the paper's, row by row."""
+"""Draws a reproduced table: our figure over the paper's figure, row by row."""
 
 import pathlib
 import statistics
@@ -9,14 +9,14 @@ from synthesizer_mtf.tools.reproduction import reports
 
 
 def plot(report: reports.Report, path: pathlib.Path) -> None:
-  """Draws a panel for each column that both have.
+  """Draws a panel for each column that has figures of the paper and of ours.
 
-  A row is a cross at its mean, with a dot for each seed and its name beside it.
-  Where the order is the paper's, the crosses rise from left to right.
+  A row is a cross at its mean, with a dot for each seed and its name beside it. If our
+  order is the paper's, the crosses rise from left to right.
 
   Args:
     report: a `reports.Report`.
-    path: of a PNG. Without any column it is not written.
+    path: the path of a PNG. Without such columns it is not written.
   """
   panels = {column.title: list(report.pairs(column))
             for column in report.columns()}
@@ -46,7 +46,7 @@ def _draw(axis, title, pairs):
   axis.set(title=title, xlabel="paper", ylabel="ours")
   axis.margins(x=0.25, y=0.12)
   for scale in (axis.xaxis, axis.yaxis):
-    if max(paper for _, paper, _ in pairs) > 1e5:  # Parameters.
+    if max(paper for _, paper, _ in pairs) > 1e5:  # These are numbers of parameters.
       scale.set_major_formatter(ticker.EngFormatter(sep=""))
     scale.set_major_locator(ticker.MaxNLocator(5))
   axis.grid(alpha=0.3)

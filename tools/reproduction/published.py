@@ -1,4 +1,4 @@
-"""Tables of other papers: their commands, and their figures beside our counts."""
+"""Shows tables of other papers: commands, and figures beside our counts."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -14,30 +14,30 @@ import tqdm
 
 
 class Table(Protocol):
-  """What a module of a table has."""
+  """The functions and variables that the module of a table has."""
   title: str
   rows: tuple[Any, ...]
 
   def commands(self, chosen: Iterable[Any], bucket: str,
                settings: plan.Settings) -> Iterator[tuple[str, list[str]]]:
-    """Yields (what it is, a command)."""
+    """Yields (description, command)."""
 
   def steps(self, chosen: Iterable[Any]) -> int:
-    """How often `lines` calls its `progress`."""
+    """Returns how often `lines` calls its `progress`."""
 
   def lines(self, chosen: Iterable[Any],
             progress: Callable[[], None]) -> list[dict[str, Any]]:
     """Returns a dict for each row."""
 
   def note(self, lines: list[dict[str, Any]]) -> str:
-    """What is to be known of the figures, a paragraph."""
+    """Returns a paragraph with notes on the figures."""
 
 
 TABLES: dict[str, Table] = {"lra": lra, "narang": narang}
 
 
 def count(name: str, rows: list[Any]) -> list[dict[str, Any]]:
-  """The lines of a table, while a bar shows how far it is.
+  """Returns the lines of a table, and shows a bar meanwhile.
 
   Args:
     name: a key of `TABLES`.
@@ -49,7 +49,7 @@ def count(name: str, rows: list[Any]) -> list[dict[str, Any]]:
 
 
 def markdown(name: str, lines: list[dict[str, Any]]) -> str:
-  """A table of such lines.
+  """Returns the lines of a table as Markdown.
 
   Args:
     name: a key of `TABLES`.

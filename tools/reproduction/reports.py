@@ -1,4 +1,4 @@
-"""The report of `reproduce`: the paper's figures beside ours."""
+"""Writes the report of `reproduce`: the paper's figures beside ours."""
 
 from collections.abc import Iterator
 import statistics
@@ -10,7 +10,7 @@ from synthesizer_mtf.tools.reproduction import tables
 
 _SPEED_COLUMNS = {"Steps/Sec": "steps_per_second", "Params": "parameters",
                   "TFLOPS": "tflops"}
-# Digits after the point; 2 for the others.
+# The digits after the point; other columns have 2.
 _DIGITS = {"Log PPL": 3, "TFLOPS": 3}
 
 
@@ -34,7 +34,7 @@ class Report:
     self.failures = {}
 
   def columns(self) -> list[tables.Column]:
-    """The table's columns; a given task replaces those of tasks."""
+    """The table's columns; a task of the user's replaces the columns of tasks."""
     task = self.settings.task
     if task in (None, self.table.mixture) or task in self.table.trained():
       return [c for c in self.table.columns
@@ -46,7 +46,7 @@ class Report:
 
   def cells(self, column: tables.Column,
             row: tables.Row) -> list[tuple[float, ...]]:
-    """One figure of one row: a list with a tuple for each seed that has it."""
+    """Returns a row's figures in a column: a tuple for each seed that has them."""
     if column.task is None:
       measured = self.speed.get(row.name, {}).get(_SPEED_COLUMNS[column.title])
       return [] if measured is None else [(measured,)]
@@ -56,7 +56,7 @@ class Report:
     return [cell for cell in found if cell is not None]
 
   def markdown(self) -> str:
-    """The report as Markdown."""
+    """Returns the report as Markdown."""
     return "\n".join([
         f"# Table {self.table.number}: {self.table.title}", "",
         self._setting(), "", self._table(), "", *self._notes()])
@@ -85,7 +85,7 @@ class Report:
       if column.title in known:
         cells.append(self._column(column, "paper", self._paper))
       cells.append(self._column(column, "ours", self._ours))
-    # A task of the user's has no column in the paper; those it has come last.
+    # A task of the user's has no column in the paper. The paper's columns come last.
     cells += [self._column(column, "paper", self._paper)
               for column in self.table.columns if column not in columns]
     return tabular.markdown([*zip(*cells)])
@@ -119,7 +119,7 @@ class Report:
     return "failed" if failed else "not run"
 
   def _notes(self):
-    """The order of the rows, and what failed."""
+    """Returns the order of the rows, and the failures."""
     for column in self.columns():
       orders = {"paper": self._order(column, self._paper_value),
                 "ours": self._order(column, self._our_value)}
@@ -152,14 +152,14 @@ class Report:
 
   def pairs(self,
             column: tables.Column) -> Iterator[tuple[str, float, list[float]]]:
-    """For each row with both: (name, the paper's value, [ours by seed])."""
+    """Yields (name, the paper's value, [our values by seed]) for rows with both."""
     for row in self.rows:
       paper, ours = self._paper_value(column, row), self.cells(column, row)
       if paper is not None and ours:
         yield row.name, paper, [tables.value(cell) for cell in ours]
 
   def lines(self) -> str:
-    """The report as JSON lines: one for each run, and one for each row."""
+    """Returns the report as JSON lines: one for each run, and one for each row."""
     return tabular.json_lines([
         *map(self._run_line, self.runs), *map(self._row_line, self.rows)])
 

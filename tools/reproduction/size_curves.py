@@ -1,4 +1,4 @@
-"""A picture of a study of several sizes: the score of each row over the size."""
+"""Draws a study of several sizes: the score of each row over the size."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_types
 
-_HEIGHT, _WIDTH = 3.6, 4.2  # Of a task, in inches.
+_HEIGHT, _WIDTH = 3.6, 4.2  # The size of a task's panel, in inches.
 
 
 def means(study: study_types.Study, task: study_types.Task,
           lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-  """The mean score over the seeds of each size (a row) and model (a column)."""
+  """Returns the mean score over the seeds of each size (row) and model (column)."""
   found = {score.at: study_report.scores(lines, study, task, name).mean()
            for name, score in task.scores()}
   return pd.DataFrame(found).T.sort_index()
@@ -23,12 +23,12 @@ def means(study: study_types.Study, task: study_types.Task,
 
 def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
          path: pathlib.Path) -> None:
-  """Draws a panel for each task, with a line at the largest size of the training.
+  """Draws a panel for each task, with a line at the largest size in training.
 
   Args:
     study: a `study_types.Study`, all of whose scores have a size.
-    lines: of its runs. Without any nothing is written.
-    path: of a PNG.
+    lines: the lines of its runs. Without lines nothing is written.
+    path: the path of a PNG.
   """
   if not lines:
     return

@@ -1,6 +1,6 @@
-"""The speed and size of a table's rows at laptop scale, one after the other.
+"""Measures the speed and size of a table's rows at laptop scale.
 
-All rows alternate in one process, with the model of `benchmark`. So other work on the
+All rows take turns in one process, with the model of `benchmark`. So other work on the
 machine slows all rows alike.
 """
 
@@ -14,7 +14,7 @@ from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import tables
 
-# Words of T5's vocabulary, which Mesh TensorFlow rounds up to a multiple of 128.
+# The size of T5's vocabulary, which Mesh TensorFlow rounds up to a multiple of 128.
 _VOCABULARY = 32128
 
 
@@ -29,15 +29,15 @@ def measure(table: tables.Table, rows: Iterable[tables.Row],
     rows: some of its rows.
     settings: a `plan.Settings`.
     lengths: (tokens of the inputs, tokens of the targets).
-    batch: examples of a step.
-    rounds: how many rounds count, after two of warm-up.
-    progress: a function (number of runs done, what runs now).
-    vocabulary: tokens of the vocabulary.
+    batch: the number of examples in a step.
+    rounds: the number of rounds that count, after two rounds of warm-up.
+    progress: a function (number of runs done, name of the current run).
+    vocabulary: the size of the vocabulary.
 
   Returns:
-    a dict from names of rows to dicts with "status", "reason" and, if it is
-    "ok", "steps_per_second", "ratio" and "ratio_quartiles" to the first row,
-    "parameters" and "tflops", einsums only.
+    a dict from names of rows to dicts with "status" and "reason". If the status is
+    "ok", they also have "steps_per_second", "ratio" and "ratio_quartiles" to the first
+    row, "parameters", and "tflops", which counts only einsums.
   """
   config = model.Configuration(
       inputs=lengths[0], targets=lengths[1], batch=batch,
@@ -51,7 +51,7 @@ def measure(table: tables.Table, rows: Iterable[tables.Row],
 
 
 def _row(table, row, settings):
-  """A row of the benchmark with the gin of a row at laptop scale."""
+  """Returns a row of the benchmark with the gin bindings of a row at laptop scale."""
   task = plan.trained_tasks(table, settings)[0]
   of_row = plan.Commands(table, row, task, "laptop", settings)
   bindings = [f"include '{path}'" for path in of_row.files(task)]

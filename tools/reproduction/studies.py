@@ -1,8 +1,8 @@
 """The studies of `reproduce --study`: questions that two cores can answer.
 
-A study is a table of our own: its rows are models, each trained on some tasks with a
-few seeds, and it compares their scores. Its sizes and data are in
-`gin/studies/`; the files that the gin files ask for are in `docs/results/README.md`.
+A study is a table of our own. Its rows are models, which are trained on some tasks with
+a few seeds. The study compares their scores. Sizes and data are in `gin/studies/`.
+`docs/results/README.md` describes the files that the gin files need.
 """
 
 from synthesizer_mtf.tools.reproduction import ability_lengths
@@ -21,7 +21,7 @@ _EQUAL = {"Mixture.initial_weights": None}
 
 
 def _accuracy(title, paper=""):
-  """Decodes all classes of pairs."""
+  """Returns an evaluation that decodes the classes of all pairs."""
   return Evaluation(
       (Score(title, "eval/synth_text_pairs/accuracy", paper=paper),),
       params={"utils.run.batch_size": 64,
@@ -37,7 +37,7 @@ def _bleu(title, paper="", **others):
 
 
 def _log_perplexity(paper=""):
-  """100 batches are more than the text held out fills."""
+  """Returns an evaluation of 100 batches, more than the held-out text fills."""
   return Evaluation(
       (Score("log perplexity", "log_perplexity", True, 3, paper),),
       ("perplexity_eval.gin",),
@@ -78,13 +78,12 @@ _PERPLEXITIES = Evaluation(
 
 
 def _plain(columns, names, change=lambda row: row):
-  """Rows of gin/attention.
+  """Returns rows with the attentions of gin/attention.
 
   Args:
-    columns: a dict from titles of scores to (the number of a table, a column) of
-      the paper.
-    names: of the rows, in the notation of the paper.
-    change: from a `Row` to another.
+    columns: a dict from titles of scores to (number of a table, column) in the paper.
+    names: the names of the rows, in the notation of the paper.
+    change: a function from a `Row` to a changed `Row`.
   """
   for name in names.split():
     figures = {title: tables.figure(number, column, name)

@@ -1,7 +1,7 @@
-"""The report of a study: its tables, the orders of its rows, its lines of JSON.
+"""Writes the report of a study: tables, orders of the rows, and JSON lines.
 
-It needs only the lines of the runs that are done. So a committed file of lines gives
-the same report as the runs themselves.
+The report needs only the lines of finished runs. So a committed file of lines gives the
+same report as the runs themselves.
 """
 
 from collections.abc import Mapping
@@ -38,9 +38,9 @@ class Report:
 
     Args:
       study: a `study_types.Study`.
-      lines: of runs that were done elsewhere, or before.
-      runs: whose figures are taken where there is no line of theirs.
-      settings: of the runs.
+      lines: the lines of runs that were done elsewhere, or before.
+      runs: runs whose figures are read from their folders if they have no line.
+      settings: the settings of the runs.
       state: a dict with the "machine" and the "versions" of the runs.
     """
     self.study, self.failures = study, {}
@@ -49,7 +49,7 @@ class Report:
     self.settings = settings or plan.Settings()
 
   def lines_of_runs(self) -> list[Line]:
-    """The line of each run that is done, in the order of the runs."""
+    """Returns the line of each run that is done, in the order of the runs."""
     for run in self._runs:
       if not self.is_known(run) and run.is_done():
         self._known[_key_of(run)] = {
@@ -59,15 +59,15 @@ class Report:
     return list(self._known.values())
 
   def is_known(self, run: study_runs.Run) -> bool:
-    """Whether there is a line of a run."""
+    """Returns whether there is a line for a run."""
     return _key_of(run) in self._known
 
   def lines(self) -> str:
-    """The lines of JSON."""
+    """Returns the JSON lines."""
     return tabular.json_lines(self.lines_of_runs())
 
   def markdown(self) -> str:
-    """The means, the orders of the rows, and their differences from the first."""
+    """Returns the means, the rows' orders, and their differences from the first row."""
     lines = self.lines_of_runs()
     columns = [(score, scores(lines, self.study, task, name))
                for task in self.study.tasks for name, score in task.scores()]
@@ -104,7 +104,7 @@ class Report:
     return tabular.markdown([*zip(*table)])
 
   def _order(self, score, figures):
-    """The order of the means, beside the paper's order."""
+    """Returns the order of the means, beside the paper's order."""
     ours = figures.mean()
     papers = pd.Series({
         row.name: row.paper[score.title] for row in self.study.rows
@@ -119,7 +119,7 @@ class Report:
     return "\n".join(lines)
 
   def _differences(self, columns):
-    """The table of paired differences of each row from the first one, and a note."""
+    """Returns the paired differences of each row from the first row, and a note."""
     first = self.study.rows[0].name
     pairs = {number: figures.drop(columns=first).sub(figures[first], axis=0)
              for number, (_, figures) in enumerate(columns) if first in figures}
@@ -142,7 +142,7 @@ def _best_first(means, score):
 
 
 def _cell(known, score):
-  """An estimate as the table shows it; None where there is none."""
+  """Returns an estimate as the table shows it; None if there is no estimate."""
   if known is None:
     return "not run"
   count = int(known["count"])
@@ -151,7 +151,7 @@ def _cell(known, score):
 
 
 def setting(study: study_types.Study, settings: plan.Settings) -> dict[str, Any]:
-  """The settings of all lines of a study; 0 steps are the study's own."""
+  """Returns the settings of all lines of a study; 0 means the study's own steps."""
   return {"study": study.name, "scale": "laptop", "steps": settings.steps or 0,
           "finetune_steps": settings.finetune_steps or 0,
           "gin_params": settings.gin_params}
@@ -159,10 +159,10 @@ def setting(study: study_types.Study, settings: plan.Settings) -> dict[str, Any]
 
 def read(path: pathlib.Path, study: study_types.Study,
          settings: plan.Settings) -> list[Line]:
-  """The lines of a file, none where there is no file.
+  """Returns the lines of a file; no lines if there is no file.
 
   Raises:
-    ValueError: they are not of this study with these settings, or `lines.read`
+    ValueError: the lines are not of this study with these settings, or `lines.read`
       finds a mistake.
   """
   if not path.exists():
@@ -177,7 +177,7 @@ def read(path: pathlib.Path, study: study_types.Study,
 
 
 def _check(path, line, study, settings):
-  """Raises a ValueError for a run that the study does not have, or no longer."""
+  """Raises a ValueError for a run that the study does not have, or no longer has."""
   task = {task.name: task for task in study.tasks}.get(line["task"])
   what = f"{path}: {line['row']} on {line['task']}, seed {line['seed']},"
   if task is None or line["row"] not in {row.name for row in study.rows}:
@@ -193,7 +193,7 @@ def _check(path, line, study, settings):
 
 def scores(lines: Sequence[Line], study: study_types.Study,
            task: study_types.Task, name: str) -> pd.DataFrame:
-  """The scores of a task by a name: a column for each row of the study, by seed."""
+  """Returns the scores of a task with a name: a column for each row, by seed."""
   found = {row.name: pd.Series({
       line["seed"]: line["scores"][name] for line in lines
       if (line["row"], line["task"]) == (row.name, task.name)}, dtype=float)

@@ -1,4 +1,4 @@
-"""The runs of a study: their commands, and their results."""
+"""The runs of a study, with their commands and their results."""
 
 from collections.abc import Iterable
 import functools
@@ -20,7 +20,7 @@ _PARTS = 50
 
 
 class _Checkpoint(NamedTuple):
-  """What a warm row starts from, and the `pipeline.Stage` that trains it."""
+  """The checkpoint that a warm row starts from, and the stage that trains it."""
   stage: pipeline.Stage
   model_dir: pathlib.Path
   step: int
@@ -34,7 +34,7 @@ class Run:
     row: a `study_types.Row`.
     task: the name of a `study_types.Task`.
     seed: an integer.
-    step: the last of the training.
+    step: the last step of the training.
     model_dir: a `pathlib.Path`.
   """
 
@@ -47,10 +47,10 @@ class Run:
       study: a `study_types.Study`.
       row: one of its rows.
       task: one of its tasks.
-      seed: of the variables, dropout and data.
-      folder: that of the study.
-      settings: of which `steps` are those of the model that warm rows start
-        from, and `finetune_steps` those of the others; None for the study's own.
+      seed: the seed of the variables, dropout and data.
+      folder: the folder of the study.
+      settings: a `plan.Settings`. `steps` are for the model that warm rows start from,
+        and `finetune_steps` for the rows; None for the study's own steps.
     """
     self.study, self.row, self.task, self.seed = study, row, task.name, seed
     self._task, self._folder, self._settings = task, folder, settings
@@ -63,21 +63,21 @@ class Run:
     return f"{self.row.name} seed {self.seed}"
 
   def stages(self) -> list[pipeline.Stage]:
-    """The `pipeline.Stage`s, in order."""
+    """Returns the `pipeline.Stage`s, in order."""
     start = [self._start.stage] if self.row.is_warm else []
     return [*start, self._train(), *map(self._evaluate, self._task.evaluations)]
 
   def scores(self) -> dict[str, float]:
-    """The scores of the last step, by the task's names."""
+    """Returns the scores of the last step, with the names in the task."""
     return {name: score for evaluation in self._task.evaluations
             for name, score in self._scores(evaluation, self.step).items()}
 
   def is_done(self) -> bool:
-    """Whether the evaluations have written all scores of the task."""
+    """Returns whether the evaluations have written all scores of the task."""
     return all(map(self._is_evaluated, self._task.evaluations))
 
   def line(self) -> dict[str, Any]:
-    """The results of a run that is done, for a line of JSON."""
+    """Returns the results of a run that is done, for a JSON line."""
     log = pathlib.Path(f"{self.model_dir}.log")
     rate = results.steps_per_second(self.model_dir)
     first = self._task.evaluations[0]
@@ -102,7 +102,7 @@ class Run:
     return max(1, self.step // self._task.looks)
 
   def _scores(self, evaluation, step):
-    """The scores of one evaluation at a step, a dict from names to floats."""
+    """Returns the scores of one evaluation at a step, a dict from names to floats."""
     folder = self.model_dir / evaluation.folder
     found = results.teacher_forced(folder, step) | results.scores(folder, step)
     return {evaluation.key(score): found[score.name]
@@ -179,13 +179,13 @@ def _training(seed, steps, save_every):
 
 def trained_steps(study: study_types.Study, task: study_types.Task,
                   settings: plan.Settings) -> int:
-  """How many steps a run of a task has."""
+  """Returns the number of steps of a task's run."""
   chosen = settings.finetune_steps if study.start else settings.steps
   return chosen or task.steps
 
 
 def _parts(losses, steps):
-  """The means of [(step, loss)] over parts of the training, [(last step, mean)]."""
+  """Returns the mean losses over parts of the training, [(last step, mean)]."""
   size = -(-steps // _PARTS)
   parts = itertools.groupby(losses, lambda pair: (pair[0] - 1) // size)
   return [(min((part + 1) * size, steps),
@@ -196,7 +196,7 @@ def _parts(losses, steps):
 def runs(study: study_types.Study, rows: Iterable[study_types.Row],
          seeds: Iterable[int], output_dir: results.Folder,
          settings: plan.Settings) -> list[Run]:
-  """All runs of a study, or of one of its tasks, seed after seed."""
+  """Returns all runs of a study, or of one of its tasks, seed after seed."""
   folder = pathlib.Path(output_dir) / study.name
   return [Run(study, row, task, seed, folder, settings)
           for seed in seeds for task in study.tasks for row in rows

@@ -9,12 +9,13 @@ class Score(NamedTuple):
   """A score of a task.
 
   Attributes:
-    title: of the column.
-    name: as `runs.results.scores` has it.
-    lower_is_better: of the score.
-    digits: after the point, where it is printed.
-    paper: the title of the paper's figures beside it, of another task or size.
-    at: the size of the examples, where a task is judged at several sizes.
+    title: the title of the column.
+    name: the name that `runs.results.scores` gives it.
+    lower_is_better: whether lower scores are better.
+    digits: the number of digits after the point in tables.
+    paper: the title of the paper's figures beside it, which are of another task or
+      size.
+    at: the size of the examples, if a task is evaluated at several sizes.
   """
   title: str
   name: str
@@ -25,14 +26,14 @@ class Score(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-  """One way to evaluate what was trained.
+  """One way to evaluate a trained model.
 
   Attributes:
-    scores: that it leaves; the first of a task is the one that is drawn.
-    gin_files: that come after those of the training.
+    scores: the scores that it writes. The first score of a task is the one drawn.
+    gin_files: the gin files after those of the training.
     params: gin bindings.
-    folder: of its scores, within that of the run.
-    every_look: whether all looks of the training are evaluated, or only the end.
+    folder: the folder of its scores, within the folder of the run.
+    every_look: whether to evaluate all looks of the training, or only the end.
   """
   scores: tuple[Score, ...]
   gin_files: tuple[str, ...] = ("eval.gin",)
@@ -41,7 +42,7 @@ class Evaluation(NamedTuple):
   every_look: bool = True
 
   def key(self, score: Score) -> str:
-    """The name of a score in the lines of a study."""
+    """Returns the name of a score in the lines of a study."""
     return f"{self.folder}/{score.name}" if self.folder else score.name
 
 
@@ -49,13 +50,13 @@ class Task(NamedTuple):
   """The task that a row is trained on.
 
   Attributes:
-    name: of its folder.
-    gin_file: the model, the data and the training.
-    evaluations: of each run.
-    steps: of the training.
+    name: the name of its folder.
+    gin_file: the gin file of the model, the data and the training.
+    evaluations: the evaluations of each run.
+    steps: the number of training steps.
     looks: how many checkpoints of the training are validated.
     params: gin bindings.
-    chance: the score of guessing; None where nobody asks.
+    chance: the score of guessing; None if the study does not need it.
   """
   name: str
   gin_file: str
@@ -81,12 +82,12 @@ class Row(NamedTuple):
   """One model.
 
   Attributes:
-    name: in the table.
-    gin_files: after those of the task.
+    name: the name in the table.
+    gin_files: the gin files after those of the task.
     params: gin bindings.
     is_warm: whether it starts from the model that the study trains first.
-    annealing: from and to which share of the training the weights of a mixture
-      move; None where they don't.
+    annealing: (begin, end) of the annealing of a mixture's weights, as shares of the
+      training; None without annealing.
     paper: the figures of arXiv:2005.00743, by the titles of scores.
     not_on: the names of tasks that this model cannot run.
   """
@@ -103,9 +104,9 @@ class Start(NamedTuple):
   """The model that warm rows start from, trained once with the seed 1.
 
   Attributes:
-    name: of its folder.
-    gin_files: of its training.
-    steps: of its training.
+    name: the name of its folder.
+    gin_files: the gin files of its training.
+    steps: the number of its training steps.
   """
   name: str
   gin_files: tuple[str, ...]
@@ -116,12 +117,12 @@ class Study(NamedTuple):
   """One study.
 
   Attributes:
-    name: for `--study`, and of its page in docs/results.
-    title: of its page.
-    tasks: what each row is trained on, each by itself.
-    rows: the models; the first is what the others are compared with.
-    needs_data: whether its texts are named by a gin file of the user's.
-    start: where warm rows start from: a `Start`, or another study, whose row of the
+    name: the name in `--study`, and of the page in docs/results.
+    title: the title of the page.
+    tasks: the tasks. Each row is trained on each task by itself.
+    rows: the models. The others are compared with the first.
+    needs_data: whether a gin file of the user's has to name the texts.
+    start: where warm rows start from: a `Start`; or another study, whose row with the
       same name and seed has been trained on its first task; or None.
   """
   name: str
@@ -138,6 +139,6 @@ class Study(NamedTuple):
 
   @property
   def is_by_size(self) -> bool:
-    """Whether all tasks are judged at several sizes, so that curves can be drawn."""
+    """Whether all tasks are evaluated at several sizes, so that curves can be drawn."""
     return all(score.at is not None
                for task in self.tasks for _, score in task.scores())

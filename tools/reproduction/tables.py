@@ -1,7 +1,7 @@
 """Tables 2 to 7 of arXiv:2005.00743: rows, columns, and the paper's figures.
 
-A row names gin files of `gin/`; a column names a task and a score of it, as
-`runs.results.scores` reads it. Speed and size in Table 4 are those of
+A row names gin files of `gin/`. A column names a task and one of its scores, as
+`runs.results.scores` reads it. Speed and size in Table 4 come from
 `attentions.TABLE_4`.
 """
 
@@ -18,10 +18,10 @@ class Column(NamedTuple):
   """One column of a table.
 
   Attributes:
-    title: as in the paper.
-    task: a seqio task or mixture; None for what belongs to the model itself.
-    scores: the names of one score, or of the two of a cell such as "88.7/92.0".
-    lower_is_better: of the score.
+    title: the title in the paper.
+    task: a seqio task or mixture; None for a property of the model itself.
+    scores: the name of one score, or of the two in a cell such as "88.7/92.0".
+    lower_is_better: whether lower scores are better.
   """
   title: str
   task: str | None
@@ -29,7 +29,7 @@ class Column(NamedTuple):
   lower_is_better: bool = False
 
   def cell(self, scores: Mapping[str, float]) -> tuple[float, ...] | None:
-    """The figures of this column, a tuple; None where one is missing.
+    """Returns a tuple of the figures of this column; None if one is missing.
 
     Args:
       scores: a dict from names to floats, as `runs.results.scores` returns it.
@@ -42,7 +42,7 @@ class Column(NamedTuple):
     return None if None in found else tuple(found)
 
   def _names(self):
-    """What an evaluation calls the scores."""
+    """Returns the names of the scores in an evaluation."""
     for name in self.scores:
       if name.startswith("eval/") or name == "log_perplexity":
         yield name
@@ -58,9 +58,9 @@ class Row(NamedTuple):
   """One model.
 
   Attributes:
-    name: in the notation of the paper.
-    model: its gin file, for both scales.
-    pretrained_model: its gin file for tasks that start from C4; None for `model`.
+    name: the name in the notation of the paper.
+    model: the gin file for both scales.
+    pretrained_model: the gin file for tasks that start from C4; None for `model`.
     paper: the paper's figures, a dict from titles of columns to tuples.
     laptop_params: gin bindings of this row alone at laptop scale.
   """
@@ -75,12 +75,12 @@ class Table(NamedTuple):
   """One table.
 
   Attributes:
-    number: of the paper.
+    number: the number in the paper.
     title: a string.
-    columns: a list of `Column`; the scores of one task may be several.
+    columns: a list of `Column`. One task may have several columns.
     rows: a list of `Row`; the first is the Transformer.
-    pretrained: the tasks or mixtures that go on from a training on C4.
-    mixture: what is trained, if it is not each column's task by itself.
+    pretrained: the tasks or mixtures whose training starts from pre-training on C4.
+    mixture: the mixture to train on; None to train on each column's task by itself.
     speed: whether speed and size are compared.
   """
   number: int
@@ -97,7 +97,7 @@ class Table(NamedTuple):
     return [self.mixture] if self.mixture else list(tasks)
 
   def is_pretrained(self, task: str) -> bool:
-    """Whether training on a task goes on from C4."""
+    """Returns whether training on a task starts from pre-training on C4."""
     return task in self.pretrained or self.mixture in self.pretrained
 
 
@@ -122,7 +122,7 @@ def _columns(*columns):
 
 
 def _rows(columns, models, lines):
-  """Rows from lines such as "R+V 28.47 41.85 40.05"; "-" for no figure."""
+  """Returns rows from lines such as "R+V 28.47 41.85 40.05", with "-" for no figure."""
   rows = []
   for line in lines.strip().splitlines():
     name, *cells = line.split()
@@ -134,11 +134,11 @@ def _rows(columns, models, lines):
 
 
 def _laptop_params(name):
-  # As in Table 4, a sixth of the others' 512; the others have what the gin
-  # files of this scale say.
+  # DyConv has a sixth of the d_ff of the others, 512, as in Table 4. The others have
+  # the d_ff of the gin files for this scale.
   if name == "DyConv":
     return {"d_ff": 85}
-  # T5 (Base+) has the d_ff with which it becomes as large as R+V.
+  # With this d_ff T5 (Base+) becomes as large as R+V.
   return {"d_ff": 768} if name == "Base+" else {}
 
 
@@ -211,7 +211,7 @@ def _table_4():
 
 
 def _average_columns(names, title):
-  """The columns of Table 5 or 6, the average first."""
+  """Returns the columns of Table 5 or 6, with the average first."""
   columns = [Column(c, "synth_en_mix", scores) for c, scores in names.items()]
   return (Column(title, "synth_en_mix", ("average",)), *columns)
 
@@ -264,11 +264,11 @@ TABLES = {table.number: table for table in (
 
 
 def value(cell: Iterable[float]) -> float:
-  """The number by which a cell is compared: the mean of its scores."""
+  """Returns the number for comparing a cell: the mean of its scores."""
   return math.fsum(cell) / len(cell)
 
 
 def figure(number: int, title: str, row: str) -> float | None:
-  """The paper's figure of a row, compared by `value`; None where it has none."""
+  """Returns `value` of the paper's cell for a row; None if the paper has no figure."""
   cells = {r.name: r.paper.get(title) for r in TABLES[number].rows}
   return value(cells[row]) if cells.get(row) else None
