@@ -1,12 +1,18 @@
-"""The cross entropy of ids. It reads the logits and writes their gradient once.
+"""The cross entropy of ids. It passes over the logits as rarely as possible.
 
 Mesh TensorFlow's function makes one-hot targets and several tensors
 [batch, length, vocabulary], forward and backward. They take longer than all attention
-of a small model.
+of a small model. Here the softmax is the only such tensor: in training the target is
+subtracted from one entry of each row, in place. The gradient of the loss scales whole
+rows, so it scales the small operands and results of the products with the vocabulary.
 """
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.ops import query_chunks
 import tensorflow.compat.v1 as tf
+
+# A probability whose logarithm is exact; the smallest normal float32 is 1e-38.
+_LEAST_EXACT = 1e-30
 
 
 def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension,
@@ -28,17 +34,26 @@ def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension
   Returns:
     <float>[batch, length] in the dtype of the logits.
   """
+  factors = _factors(logits, ids)
   logits = mtf.transpose(logits, ids.shape + vocabulary)
   return CrossEntropyOperation(
-      logits, ids, on_value, off_value, z_loss).outputs[0]
+      logits, ids, factors, on_value, off_value, z_loss).outputs[0]
+
+
+def _factors(logits, ids):
+  """Returns [hidden, table] if the logits are their product, else []."""
+  made = logits.operation
+  if not isinstance(made, mtf.EinsumOperation) or len(made.inputs) != 2:
+    return []
+  return made.inputs if set(ids.shape.dims) <= set(made.inputs[0].shape.dims) else []
 
 
 class CrossEntropyOperation(mtf.Operation):
   """See `cross_entropy`. All dimensions except the vocabulary can be split."""
 
-  def __init__(self, logits: mtf.Tensor, ids: mtf.Tensor, on_value: float,
-               off_value: float, z_loss: float):
-    super().__init__([logits, ids], name="cross_entropy")
+  def __init__(self, logits: mtf.Tensor, ids: mtf.Tensor, factors: list[mtf.Tensor],
+               on_value: float, off_value: float, z_loss: float):
+    super().__init__([logits, ids, *factors], name="cross_entropy")
     self._on, self._off, self._z_loss = on_value, off_value, z_loss
     # Only the gradient uses the second and the third output.
     self._outputs = [mtf.Tensor(self, ids.shape, logits.dtype),
@@ -46,78 +61,78 @@ class CrossEntropyOperation(mtf.Operation):
                      mtf.Tensor(self, ids.shape, tf.float32)]
 
   def gradient(self, grad_ys: list[mtf.Tensor | None]) -> list[mtf.Tensor | None]:
-    logits, ids = self.inputs
-    _, softmax, slope = self.outputs
-    grad = CrossEntropyGradOperation(
-        softmax, slope, ids, grad_ys[0], self._on - self._off, self._off)
-    return [mtf.cast(grad.outputs[0], logits.dtype), None]
+    logits, _, *factors = self.inputs
+    _, errors, slope = self.outputs
+    scale = mtf.cast(grad_ys[0], tf.float32) * slope
+
+    def scaled(x):
+      return mtf.cast(mtf.cast(x, tf.float32) * scale, logits.dtype)
+
+    if not factors:
+      return [scaled(errors), None]
+    hidden, table = factors
+    errors = mtf.cast(errors, logits.dtype)
+    grad_hidden = mtf.einsum([errors, table], output_shape=hidden.shape)
+    # Two large products at the same time would take longer than one after the other.
+    errors = query_chunks.wait(errors, grad_hidden)
+    return [None, None, scaled(grad_hidden),
+            mtf.einsum([errors, scaled(hidden)], output_shape=table.shape)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
     values = lowering.mesh_impl(self).slicewise(
-        self._of_slice, *[lowering.tensors[x] for x in self.inputs])
+        self._of_slice, *[lowering.tensors[x] for x in self.inputs[:2]])
     for output, value in zip(self.outputs, values):
       lowering.set_tensor_lowering(output, value)
 
   def _of_slice(self, logits, ids):
-    """The loss, the softmax, and the factor of the softmax in the gradient."""
-    shape = ids.shape.as_list()
-    size = logits.shape.as_list()[-1]
+    """The loss; its gradient by the logits, divided by the slope; and the slope."""
+    shape, size = ids.shape.as_list(), logits.shape.as_list()[-1]
     dtype = logits.dtype
-    logits, ids = _rows(tf.cast(logits, tf.float32)), tf.reshape(ids, [-1])
-    softmax = tf.nn.softmax(logits)
-    # The greatest entry of the softmax is 1 / sum(exp(logits - greatest)). So the next
-    # line needs no further tensor as large as the logits.
-    log_z = tf.reduce_max(logits, -1) - tf.log(tf.reduce_max(softmax, -1))
+    logits = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
+    ids = tf.reshape(ids, [-1])
     is_id = (ids >= 0) & (ids < size)
-    picked = tf.gather(logits, tf.where_v2(is_id, ids, 0), batch_dims=1)
+    ids = tf.where_v2(is_id, ids, 0)
+    picked = tf.gather(logits, ids, batch_dims=1)
+    # The softmax is changed below. As it waits for these ids, TensorFlow cannot join it
+    # with the softmax of another operation.
+    with tf.control_dependencies([picked]):
+      softmax = tf.nn.softmax(logits)
+    probability = tf.gather(softmax, ids, batch_dims=1)
+    log_z = _log_z(logits, softmax, picked, probability)
     more = tf.where_v2(is_id, self._on - self._off, 0.)
     total = more + self._off * size
     loss = total * log_z - more * picked + self._z_loss * tf.square(log_z)
     if self._off:
       loss -= self._off * tf.reduce_sum(logits, -1)
     slope = total + 2 * self._z_loss * log_z
+    slope = tf.where_v2(tf.equal(slope, 0), _LEAST_EXACT, slope)  # It divides.
+    with tf.control_dependencies([log_z]):
+      errors = softmax - tf.expand_dims(
+          self._off / slope, -1) if self._off else softmax
+      errors = _with_entries(errors, ids, probability - (more + self._off) / slope)
     return (tf.reshape(tf.cast(loss, dtype), shape),
-            tf.reshape(softmax, shape + [size]), tf.reshape(slope, shape))
+            tf.reshape(errors, shape + [size]), tf.reshape(slope, shape))
 
 
-def _rows(tensor):
-  return tf.reshape(tensor, [-1, tensor.shape.as_list()[-1]])
+def _with_entries(matrix, columns, values):
+  """Returns the matrix with a new value in one column of each row.
+
+  It is written in place, except into a matrix of more entries than an int32 can count.
+  """
+  rows, size = tf.range(columns.shape[0]), matrix.shape[1]
+  if matrix.shape.num_elements() >= 2**31:
+    return tf.tensor_scatter_nd_update(matrix, tf.stack([rows, columns], -1), values)
+  return tf.raw_ops.InplaceUpdate(
+      x=tf.reshape(matrix, [-1]), i=rows * size + columns, v=values)
 
 
-class CrossEntropyGradOperation(mtf.Operation):
-  """The gradient of the loss: grad * (slope * softmax - targets)."""
+def _log_z(logits, softmax, picked, probability):
+  """The logarithm of the sum of exponentials: <float32>[rows].
 
-  def __init__(self, softmax: mtf.Tensor, slope: mtf.Tensor, ids: mtf.Tensor,
-               grad: mtf.Tensor, more: float, off_value: float):
-    """Declares the inputs.
-
-    Args:
-      softmax: <float32>[batch, length, vocabulary]
-      slope: <float32>[batch, length]
-      ids: <int32>[batch, length]
-      grad: <float>[batch, length], the gradient of the loss.
-      more: a float, the target of an id minus `off_value`.
-      off_value: a float, the target of all others.
-    """
-    super().__init__([softmax, slope, ids, grad], name="cross_entropy_grad")
-    self._more, self._off = more, off_value
-    self._outputs = [mtf.Tensor(self, softmax.shape, tf.float32)]
-
-  def lower(self, lowering: mtf.Lowering) -> None:
-    lowering.set_tensor_lowering(
-        self.outputs[0], lowering.mesh_impl(self).slicewise(
-            self._of_slice, *[lowering.tensors[x] for x in self.inputs]))
-
-  def _of_slice(self, softmax, slope, ids, grad):
-    shape = softmax.shape.as_list()
-    slope, ids, grad = (tf.reshape(x, [-1]) for x in (slope, ids, grad))
-    grad = tf.cast(grad, tf.float32)
-    grads = _rows(softmax) * tf.expand_dims(grad * slope, -1)
-    if self._off:
-      grads -= tf.expand_dims(grad * self._off, -1)
-    is_id = (ids >= 0) & (ids < shape[-1])
-    indices = tf.stack([tf.range(tf.size(ids)), tf.where_v2(is_id, ids, 0)], -1)
-    # Nothing else has read the gradients yet, so TensorFlow changes them in place.
-    grads = tf.tensor_scatter_nd_sub(
-        grads, indices, tf.where_v2(is_id, grad * self._more, 0.))
-    return tf.reshape(grads, shape)
+  An entry of the softmax is exp(logit - log_z). The entries of the ids suffice, unless
+  one of them is so small that it has lost bits. Then the greatest ones do.
+  """
+  return tf.cond(
+      tf.reduce_min(probability) > _LEAST_EXACT,
+      lambda: picked - tf.log(probability),
+      lambda: tf.reduce_max(logits, -1) - tf.log(tf.reduce_max(softmax, -1)))

@@ -5,7 +5,10 @@ module reads the rows, and adds their gradients to zeros. On TPUs the product is
 If the mesh splits the rows, only the product works.
 """
 
+from typing import Any
+
 import mesh_tensorflow as mtf
+import numpy as np
 from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
@@ -58,6 +61,29 @@ class LookupOperation(mtf.Operation):
             read, *[lowering.tensors[x] for x in self.inputs]))
 
 
+class RowGradients(mtf.Tensor):
+  """The gradient of a table, which is 0 except in the rows that were read.
+
+  Mesh TensorFlow adds up the gradients of all uses of a table. These rows are added to
+  the sum in place, so that no tensor as large as the table is needed for them.
+  """
+
+  def __add__(self, other: Any) -> mtf.Tensor:
+    return (AddRowsOperation(other, self).outputs[0] if _is_sum_of_gradients(other)
+            else super().__add__(other))
+
+  __radd__ = __add__
+
+
+def _is_sum_of_gradients(x):
+  """Whether x is a float32 gradient that only the sum of gradients reads."""
+  made = getattr(x, "operation", None)  # A number has none.
+  if isinstance(made, AddRowsOperation):
+    return True
+  return (isinstance(made, mtf.EinsumOperation) and len(made.inputs) == 2 and
+          "/gradients/" in made.name and x.dtype == tf.float32)
+
+
 class LookupGradOperation(mtf.Operation):
   """Adds up the gradients of all reads of each row, in float32."""
 
@@ -73,7 +99,7 @@ class LookupGradOperation(mtf.Operation):
     """
     super().__init__([ids, grad], name="lookup_grad")
     self._lead = lead
-    self._outputs = [mtf.Tensor(self, table.shape, table.dtype)]
+    self._outputs = [RowGradients(self, table.shape, table.dtype)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
     mesh_impl = lowering.mesh_impl(self)
@@ -90,3 +116,47 @@ class LookupGradOperation(mtf.Operation):
     ids, _ = self.inputs
     lowering.set_tensor_lowering(table, splits.add_parts(
         lowering, self, ids.shape.dims[self._lead:], total, table))
+
+
+class AddRowsOperation(mtf.Operation):
+  """Adds `RowGradients` to another gradient of the table.
+
+  On CPUs that hold all ids, it adds the rows in place. Elsewhere it adds whole tables:
+  on GPUs, two additions to one row at the same time would lose one of them.
+  """
+
+  def __init__(self, total: mtf.Tensor, rows: RowGradients):
+    """Declares the inputs.
+
+    Args:
+      total: <float32>[lead..., rows, d_model], which nothing else reads.
+      rows: <float32>[lead..., rows, d_model]
+    """
+    super().__init__([total, rows, *rows.operation.inputs], name="add_rows")
+    self._outputs = [mtf.Tensor(self, total.shape, total.dtype)]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    mesh_impl = lowering.mesh_impl(self)
+    total, rows, *read = [lowering.tensors[x] for x in self.inputs]
+    is_split = any(mesh_impl.tensor_dimension_to_mesh_axis(dim) is not None
+                   for dim in self.inputs[2].shape.dims)
+    devices = getattr(mesh_impl, "devices", [""])
+    if is_split or not all("cpu" in device.lower() for device in devices):
+      added = mesh_impl.slicewise(tf.add, total, rows)
+    else:
+      added = mesh_impl.slicewise(_add_rows, total, *read)
+    lowering.set_tensor_lowering(self.outputs[0], added)
+
+
+def _add_rows(total, ids, grad):
+  """Adds gradients [lead..., batch, length, d_model] to the rows of their ids."""
+  shape = total.shape.as_list()
+  *lead, rows, d_model = shape
+  is_row = _is_row(ids, rows)
+  tables = int(np.prod(lead))
+  index = tf.reshape(tf.where_v2(is_row, ids, 0), [tables, -1])
+  return tf.reshape(tf.raw_ops.InplaceAdd(
+      x=tf.reshape(total, [-1, d_model]),
+      i=tf.reshape(index + tf.range(tables)[:, None] * rows, [-1]),
+      v=tf.reshape(tf.where_v2(is_row[..., None], tf.cast(grad, total.dtype), 0.),
+                   [-1, d_model])), shape)

@@ -35,6 +35,11 @@ def by_query_chunks(
   return mtf.concat(results, length.name)
 
 
+def wait(x: mtf.Tensor, after: mtf.Tensor | None) -> mtf.Tensor:
+  """Returns x, which waits until `after`, if it is given, has been computed."""
+  return ChunkOperation(x, after, lambda grad: grad).outputs[0]
+
+
 class _Chunks:
   """Holds the tensors that the next chunk waits for, forward and backward."""
 
@@ -50,10 +55,8 @@ class _Chunks:
     return ChunkOperation(row, self._result, remember).outputs[0]
 
   def leave(self, result):
-    def wait(grad):
-      return ChunkOperation(grad, self._gradient, lambda g: g).outputs[0]
-
-    self._result = ChunkOperation(result, None, wait).outputs[0]
+    self._result = ChunkOperation(
+        result, None, lambda grad: wait(grad, self._gradient)).outputs[0]
     return self._result
 
 
@@ -77,11 +80,11 @@ class ChunkOperation(mtf.Operation):
     return [self._gradient(grad_ys[0])] + [None] * (len(self.inputs) - 1)
 
   def lower(self, lowering: mtf.Lowering) -> None:
-    def wait(x, *after):
+    def identity(x, *after):
       with tf.control_dependencies(after):
         return tf.identity(x)
 
     lowering.set_tensor_lowering(
         self.outputs[0],
         lowering.mesh_impl(self).slicewise(
-            wait, *[lowering.tensors[t] for t in self.inputs]))
+            identity, *[lowering.tensors[t] for t in self.inputs]))

@@ -74,7 +74,7 @@ class Model:
     """
     lowering = mtf.Lowering(self.graph, {
         self.mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
-            self.mesh_shape, self.layout, [""] * self.mesh_shape.size)},
+            self.mesh_shape, self.layout, ["cpu:0"] * self.mesh_shape.size)},
                             autostack=False)
     fetches = [lowering.export_to_tf_tensor(t) for t in tensors]
     update = [lowering.lowered_operation(op) for op in updates]
