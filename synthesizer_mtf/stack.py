@@ -23,6 +23,7 @@ from synthesizer_mtf import patches
 from synthesizer_mtf.decoding import decoder
 from synthesizer_mtf.layers import convolutions
 from synthesizer_mtf.layers import cross_attention
+from synthesizer_mtf.layers import feed_forward
 
 _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
 _SELECTOR = "synthesizer_mtf.synthesizer_stack"
@@ -33,13 +34,14 @@ def synthesizer_stack(
     layers: list[transformer.TransformerLayer],
     attention: str | type | list[str | type] | None = None,
     layer_stack_cls: type = transformer.LayerStack,
-    fast_cross_attention: bool = True) -> transformer.LayerStack:
+    fast_cross_attention: bool = True,
+    fast_feed_forward: bool = True) -> transformer.LayerStack:
   """Replaces the self-attention of each block and makes the layer stack.
 
   T5's `make_layer_stack` calls this instead of `LayerStack`. So a gin file of T5 keeps
   its blocks, their other layers and their names, and only `SelfAttention` is replaced.
-  As in the paper, cross-attention stays the same. It is only computed faster (see
-  `cross_attention.py`).
+  As in the paper, cross-attention and the feed-forward layers stay the same. They are
+  only computed faster (see `cross_attention.py` and `feed_forward.py`).
 
   Args:
     layers: a list of `transformer.TransformerLayer`, the layers of all blocks.
@@ -47,6 +49,7 @@ def synthesizer_stack(
       with one entry for each block. None leaves the layers as they are.
     layer_stack_cls: a class, e.g. LayerStack or ReversibleLayerStack.
     fast_cross_attention: False leaves Mesh TensorFlow's `EncDecAttention`.
+    fast_feed_forward: False leaves Mesh TensorFlow's `DenseReluDense`.
 
   Returns:
     an instance of `layer_stack_cls`.
@@ -57,6 +60,7 @@ def synthesizer_stack(
   """
   checks.check_boolean(
       "synthesizer_stack.fast_cross_attention", fast_cross_attention)
+  checks.check_boolean("synthesizer_stack.fast_feed_forward", fast_feed_forward)
   if attention is None:
     return layer_stack_cls(layers)
   layers = list(layers)
@@ -70,6 +74,8 @@ def synthesizer_stack(
     layers[index] = layer
   if fast_cross_attention:
     layers = [cross_attention.faster(layer) for layer in layers]
+  if fast_feed_forward:
+    layers = [feed_forward.faster(layer) for layer in layers]
   stack = layer_stack_cls(layers)
   stack.synthesizer_attention = attention  # For `check_used`.
   return stack

@@ -149,6 +149,7 @@ def _configurations(args):
   config = model.Configuration(
       **sizes, dropout_rate=args.dropout_rate, relative_bias=args.relative_bias,
       stock_cross_attention=args.stock_cross_attention,
+      stock_feed_forward=args.stock_feed_forward,
       stock_vocabulary=args.stock_vocabulary,
       stock_optimizer=args.stock_optimizer, stock_decoding=args.stock_decoding,
       packed=args.packed)
@@ -215,6 +216,8 @@ def _add_model(parser, default):
                       help="T5's relative position bias instead of position embeddings")
   parser.add_argument("--stock_cross_attention", action="store_true",
                       help="our rows, too, use Mesh TensorFlow's EncDecAttention")
+  parser.add_argument("--stock_feed_forward", action="store_true",
+                      help="our rows, too, use Mesh TensorFlow's DenseReluDense")
   parser.add_argument("--stock_vocabulary", action="store_true",
                       help="our rows, too, use Mesh TensorFlow's embeddings and loss")
   parser.add_argument("--stock_optimizer", action="store_true",

@@ -10,20 +10,11 @@ from collections.abc import Callable
 from collections.abc import Sequence
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.ops import between_products
 import tensorflow.compat.v1 as tf
 
 # The length of the first block.
 FIRST_BLOCK = 32
-
-_KEEPS_EINSUM = "synthesizer_mtf/loops_keep_einsum"
-
-
-def keep_einsum() -> None:
-  """Lets all loops of TensorFlow's default graph multiply by Einsum.
-
-  The rewriter of mixed precision computes Einsum in bfloat16 and MatMul in float32.
-  """
-  tf.add_to_collection(_KEEPS_EINSUM, True)
 
 
 def block_ends(length: int) -> list[int]:
@@ -61,7 +52,8 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
     operations[-1:] = [*moved, last]
 
   def lower(self, lowering: mtf.Lowering) -> None:
-    if tf.get_collection(_KEEPS_EINSUM):
+    # The rewriter of mixed precision computes Einsum in bfloat16, MatMul in float32.
+    if between_products.is_marked():
       super().lower(lowering)
       return
     mesh_impl = lowering.mesh_impl(self)

@@ -100,7 +100,8 @@ class SyntheticAttention(transformer.TransformerLayer):
         segments.is_packed(context, self.packed), per_example=self.softmax)
     logits = self.mixture.logits(inputs)
     if self.relative_position_bias:
-      logits.append(logit_forms.Table(self.relative_position_bias.of_indices(inputs)))
+      logits.append(logit_forms.RelativeBias(
+          self.relative_position_bias.of_indices(inputs)))
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     combine = (attend.attend if self.softmax
                else weighted_sum.weighted_sum)

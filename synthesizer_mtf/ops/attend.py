@@ -26,6 +26,7 @@ from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.ops import attend_by_position
 from synthesizer_mtf.ops import attend_per_example
+from synthesizer_mtf.ops import between_products
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.ops import mean_operation
 from synthesizer_mtf.ops import query_chunks
@@ -59,7 +60,8 @@ def _of_rows(inputs, logits, values, mask):
   terms = products, tables = _products_and_tables(inputs, logits, mask)
   if any(map(inputs.has_batch, sum(map(list, products), tables))):
     mean, chunks = _with_batch(
-        *terms, values, mask.keys, inputs.query_dims, inputs.on_tpu)
+        *terms, values, mask.keys, inputs.query_dims, inputs.on_tpu,
+        bool(_of(logits, logit_forms.RelativeBias)))
   else:
     mean, chunks = _without_batch(*terms, values, mask.keys, inputs.query_dims)
   intermediates.sow_weights(lambda: _concat(
@@ -217,11 +219,12 @@ def _total(weights, seen):
   return total + mtf.cast(mtf.equal(total, 0), total.dtype)
 
 
-def _with_batch(products, tables, values, key_mask, query_dims, on_tpu):
+def _with_batch(products, tables, values, key_mask, query_dims, on_tpu, has_bias):
   """The weighted mean for logits that differ between examples.
 
   The arguments are those of `_without_batch`, but any of them may have `batch`. The
-  mean also has `batch`: <float>[batch, heads, length, d_kv].
+  mean also has `batch`: <float>[batch, heads, length, d_kv]. In mixed precision the sum
+  with a relative position bias stays in float32.
   """
   *lead, whole_length = query_dims
   memory_length, d_kv = values.shape.dims[-2:]
@@ -239,7 +242,8 @@ def _with_batch(products, tables, values, key_mask, query_dims, on_tpu):
   def mean(length, rows):
     features, tables = rows[:len(query)] + key, rows[len(query):]
     table = [_sum(tables)] if tables else []
-    logits = _sum(table + ([product(features[0])] if features else bias))
+    add = _sum if has_bias else _sum_of_product
+    logits = add(table + ([product(features[0])] if features else bias))
     shape = lead + [length, d_kv]
     if on_tpu:
       weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
@@ -318,6 +322,16 @@ def _concat_features(products, query_dims, key_dims):
 
 def _concat(tensors, name):
   return tensors[0] if len(tensors) == 1 else mtf.concat(tensors, name)
+
+
+def _sum_of_product(tables):
+  """Computes `_sum`; for a table and a product, in the precision of the product."""
+  *table, product = tables
+  if not table or product.shape.dims[-table[0].shape.ndims:] != table[0].shape.dims:
+    return _sum(tables)
+  return mtf.slicewise(
+      between_products.add, [product, *table], output_shape=product.shape,
+      splittable_dims=product.shape.dims, grad_function=0)
 
 
 def _sum(tables):

@@ -50,6 +50,10 @@ class Table(NamedTuple):
     return self._replace(values=_scaled(self.values, scale))
 
 
+class RelativeBias(Table):
+  """T5's relative position bias, which mixed precision adds in float32."""
+
+
 class ByPosition(NamedTuple):
   """Logits that depend on the positions of query and key in their segment.
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import tables
+from synthesizer_mtf.ops import between_products
 import tensorflow.compat.v1 as tf
 
 
@@ -130,12 +131,12 @@ def _grad_logits(weights, values, mean, grad_mean, seen):
 
   G is grad_mean . values, and sum(weights * G) is grad_mean . mean. One more channel of
   the same product subtracts the latter, except at padding. The result has the shape and
-  the dtype of the weights, because products would round it to this dtype anyway.
+  the dtype of the weights, because products would round it to this dtype anyway. So
+  the product of two numbers of 8 bits may be rounded at once.
   """
   delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=values.shape.dims[-1])
   seen, = seen or [mtf.ones(values.mesh, [], values.dtype)]
   centered = mtf.einsum([append_channel(grad_mean, -delta),
                          append_channel(values, seen)],
                         output_shape=weights.shape)
-  return mtf.cast(
-      mtf.cast(weights, tf.float32) * mtf.cast(centered, tf.float32), weights.dtype)
+  return mtf.cwise(between_products.multiply, [weights, centered])

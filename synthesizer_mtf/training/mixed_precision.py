@@ -20,7 +20,7 @@ from absl import logging
 import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
-from synthesizer_mtf.decoding import loops
+from synthesizer_mtf.ops import between_products
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2
@@ -48,8 +48,9 @@ _FLAGS = {"avx512_bf16", "amx_bf16"}
 _LISTS = {
     "ALLOWLIST_REMOVE": "MatMul",
     "CLEARLIST_REMOVE": "Max",
+    "INFERLIST_ADD": ",".join(between_products.OPERATIONS),
     "INFERLIST_REMOVE": (
-        "Add,AddN,AddV2,BiasAdd,Log,LogSoftmax,Mean,Mul,Prod,RealDiv,Rsqrt,Sigmoid,"
+        "AddN,AddV2,BiasAdd,Log,LogSoftmax,Mean,Mul,Prod,RealDiv,Rsqrt,Sigmoid,"
         "Softplus,Sqrt,Square,SquaredDifference,Sub,Sum,Tanh"),
 }
 
@@ -75,7 +76,7 @@ def on_cpus(
            "--gin_file=mixed_precision.gin asks for it.")
   elif has_products():
     _say("Products are computed in bfloat16, all else in float32.")
-    return _with_einsum(model_fn), session_config()
+    return _marked(model_fn), session_config()
   else:
     _say("bfloat16 is asked for, but this processor has no products in it: all is "
          "computed in float32.")
@@ -159,13 +160,13 @@ def session_config() -> config_pb2.ConfigProto:
   return config
 
 
-def _with_einsum(model_fn):
-  """Wraps an Estimator's `model_fn` to let its loops keep Einsum."""
-  def keeping(features, labels, mode, params=None, config=None):
-    loops.keep_einsum()
+def _marked(model_fn):
+  """Wraps an Estimator's `model_fn` to mark its graphs (see `between_products.py`)."""
+  def marking(features, labels, mode, params=None, config=None):
+    between_products.mark_graph()
     return model_fn(features, labels, mode, params, config)
 
-  return keeping
+  return marking
 
 
 def _with_float32_activations(model_fn):

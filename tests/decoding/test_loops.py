@@ -10,6 +10,7 @@ from support.decoding import parse
 from support.decoding import until_eos
 from synthesizer_mtf.decoding import decoder
 from synthesizer_mtf.decoding import loops
+from synthesizer_mtf.ops import between_products
 from synthesizer_mtf.ops import top_tokens
 import tensorflow.compat.v1 as tf
 
@@ -134,7 +135,7 @@ def test_only_steps_multiply_so_and_only_in_float32(mixed_precision):
   with m.tf_graph.as_default(), mock.patch.object(
       loops, "_einsum", wraps=loops._einsum) as product:
     if mixed_precision:
-      loops.keep_einsum()
+      between_products.mark_graph()
     m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH))
   loop, = [op for op in m.graph.operations if isinstance(op, loops.WhileLoopOperation)]
   of_steps = sum(isinstance(op, mtf.EinsumOperation) for op in loop._body_ops)

@@ -10,6 +10,7 @@ from support.examples import every_notation
 from support.examples import PADDED
 from support.examples import tokens
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.ops import between_products
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.training import mixed_precision
@@ -142,8 +143,17 @@ def test_the_products_are_in_bfloat16_where_there_are_such_and_the_losses_agree(
   np.testing.assert_allclose(losses(mixed), losses(exact), rtol=2 ** -8)
   found = in_bfloat16(mixed)
   assert found & PRODUCTS if has else not found
+  assert ("MulNoNan" in found) == has
   assert not found & {"MatMul", *mixed_precision._LISTS["INFERLIST_REMOVE"].split(",")}
   assert not in_bfloat16(exact)
+
+
+@pytest.mark.parametrize("relative_bias", [False, True])
+def test_tables_are_added_in_bfloat16_but_relative_biases_in_float32(relative_bias):
+  row, = attentions.in_precisions([attentions.find_row("R+V")], ["bfloat16"])
+  sizes = model.Configuration(**{**vars(SIZES), "relative_bias": relative_bias})
+  found = in_bfloat16(model.build(row, sizes, "train"), "encoder/")
+  assert ("Add" in found) == (mixed_precision.has_products() and not relative_bias)
 
 
 def test_steps_of_decoding_multiply_in_bfloat16_where_there_are_such_products():
@@ -181,6 +191,7 @@ def test_outputs_losses_and_gradients_agree_with_the_formulas_to_8_bits(
   """
   x = tokens()
   weights = np.arange(x.size).reshape(x.shape) / x.size * (PADDED > 0)[..., None]
+  monkeypatch.setattr(between_products, "is_marked", lambda: True)
   monkeypatch.setattr(harness.sessions, "start", lambda: tf.Session(
       config=mixed_precision.session_config()))
   y, graph, grads = harness.forward(

@@ -84,6 +84,7 @@ class Row(NamedTuple):
     return (self.stack_bindings("encoder", inputs) +
             self.stack_bindings("decoder", targets) +
             theirs * ["synthesizer_stack.fast_cross_attention = False",
+                      "synthesizer_stack.fast_feed_forward = False",
                       "synthesizer_vocabulary.fast = False",
                       "synthesizer_optimizer.fast = False",
                       "synthesizer_decoding.fast = False"])

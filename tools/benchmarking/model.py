@@ -12,7 +12,7 @@ from mesh_tensorflow import optimize
 import numpy as np
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
-from synthesizer_mtf.decoding import loops
+from synthesizer_mtf.ops import between_products
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import products
@@ -42,6 +42,7 @@ class Configuration:
   dropout_rate: float = 0.1
   relative_bias: bool = False
   stock_cross_attention: bool = False
+  stock_feed_forward: bool = False
   stock_vocabulary: bool = False
   stock_optimizer: bool = False
   stock_decoding: bool = False
@@ -68,6 +69,8 @@ class Configuration:
     ]
     if self.stock_cross_attention:
       common.append("synthesizer_stack.fast_cross_attention = False")
+    if self.stock_feed_forward:
+      common.append("synthesizer_stack.fast_feed_forward = False")
     if self.stock_vocabulary:
       common.append("synthesizer_vocabulary.fast = False")
     if self.stock_optimizer:
@@ -165,7 +168,7 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
   tf_graph = tf.Graph()
   with tf_graph.as_default():
     if row.precision == "bfloat16":
-      loops.keep_einsum()
+      between_products.mark_graph()
     tf.set_random_seed(0)
     step = tf.train.create_global_step()
     graph = mtf.Graph()

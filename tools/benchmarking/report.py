@@ -25,6 +25,7 @@ def header(results: list[dict[str, Any]]) -> str:
       "dropout {dropout_rate}, ".format(**config) +
       ("T5's" if config["relative_bias"] else "no") + " relative position bias" +
       (", stock cross-attention" if config["stock_cross_attention"] else "") +
+      (", stock feed-forward" if config["stock_feed_forward"] else "") +
       (", stock embeddings and losses" if config["stock_vocabulary"] else "") +
       (", stock updates" if config["stock_optimizer"] else "") +
       (", stock decoding" if config["stock_decoding"] else "") +

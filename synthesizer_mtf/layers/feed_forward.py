@@ -1,0 +1,69 @@
+"""T5's feed-forward layer, trained fast.
+
+It has the variables, the function and the dropout of stock `DenseReluDense`. In
+training, relu and dropout are one operation (see `dropped_relu.py`).
+"""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow import layers
+from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf.context import splits
+from synthesizer_mtf.ops import dropped_relu
+import tensorflow.compat.v1 as tf
+
+
+def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
+  """The layer itself, or a fast one that replaces it.
+
+  Args:
+    layer: a `transformer.TransformerLayer`.
+
+  Returns:
+    a `DenseReluDense` of this module for a stock one with relu and without biases;
+    `layer` for all others, such as T5 1.1's gated layers.
+  """
+  if type(layer) is not transformer_layers.DenseReluDense or (
+      layer.activation != "relu" or layer.use_bias):
+    return layer
+  fast = DenseReluDense(layer.hidden_size, layer.dropout_rate)
+  fast.set_name(layer.name)
+  return fast
+
+
+class DenseReluDense(transformer_layers.DenseReluDense):
+  """Two dense layers with relu and dropout between them (T5).
+
+  The scope of the variables is the name of the class, so this class has to have the
+  name of the stock one.
+  """
+
+  def call(self, context: transformer.Context, x: mtf.Tensor,
+           losses: list | None = None) -> mtf.Tensor:
+    """Calls the layer; on TPUs, and without training, the stock one.
+
+    Args:
+      context: a `transformer.Context`.
+      x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
+      losses: ignored.
+
+    Returns:
+      a tensor with the shape and dtype of x.
+    """
+    if not context.train or splits.is_on_tpu(context.mesh):
+      return super().call(context, x, losses)
+    d_model = x.shape.dims[-1]
+    d_ff = mtf.Dimension("d_ff", self.hidden_size)
+    keep = 1.0 - self.dropout_rate
+    kernel = layers.get_dense_kernel_weights(
+        x, [d_ff], [d_model], context.model.ensemble_dims, None, "wi",
+        context.variable_dtype)
+    # Scales the kernel instead of the larger result: relu(c x) is c relu(x).
+    h = layers.dense(x, d_ff, [d_model], use_bias=False, name="wi",
+                     kernel_weights=kernel if keep == 1 else kernel * (1 / keep))
+    kept = None if keep == 1 else mtf.cast(mtf.less(mtf.random_uniform(
+        x.mesh, h.shape - context.length_dim, dtype=tf.float32), keep), h.dtype)
+    h = dropped_relu.DroppedReluOperation(h, kept).outputs[0]
+    return layers.dense(
+        h, d_model, [d_ff], context.model.ensemble_dims, use_bias=False, name="wo",
+        variable_dtype=context.variable_dtype)

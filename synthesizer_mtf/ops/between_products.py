@@ -1,0 +1,59 @@
+"""Elementwise operations that mixed precision computes in bfloat16.
+
+TensorFlow's rewriter chooses the precision by the type of an operation, for the whole
+graph. A sum or product of two tensors is in float32 (see `mixed_precision.py`), as
+those of norms and optimizers have to be. Next to matrix products this costs a cast of
+each large operand and one of the result, so that these tensors are read and written
+two or three times. The functions of this module use other types of operations, which
+the rewriter computes in bfloat16 next to a matrix product: oneDNN and Eigen then
+compute one number in float32, and round it to 8 bits as a cast would.
+"""
+
+import tensorflow.compat.v1 as tf
+
+# The types that mixed precision adds to the rewriter's list of operations that follow
+# their neighbours. Nothing else in a graph of T5 has them.
+OPERATIONS = ("Add", "MulNoNan")
+
+_MARK = "synthesizer_mtf/mixed_precision"
+
+
+def mark_graph() -> None:
+  """Declares that the rewriter is on for TensorFlow's default graph."""
+  tf.add_to_collection(_MARK, True)
+
+
+def is_marked() -> bool:
+  """Whether the rewriter is on for TensorFlow's default graph."""
+  return bool(tf.get_collection(_MARK))
+
+
+def multiply(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+  """x * y, but 0 where y is 0 even if x is not finite.
+
+  In float32 the operation takes longer than a plain product, so graphs that are not
+  marked have the latter.
+  """
+  return tf.raw_ops.MulNoNan(x=x, y=y) if is_marked() else x * y
+
+
+def add(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+  """x + y."""
+  return tf.raw_ops.Add(x=x, y=y) if is_marked() else x + y
+
+
+def dropped_relu(x: tf.Tensor, kept: tf.Tensor | None) -> tf.Tensor:
+  """max(x, 0) * kept; of 0 or 1, so that the gradient is that of relu at the result.
+
+  Args:
+    x: <float>
+    kept: <float>, 0 or 1, of a shape that broadcasts to that of x; None is 1.
+
+  Returns:
+    a tensor with the shape and dtype of x.
+  """
+  if not is_marked():
+    return tf.nn.relu(x) if kept is None else tf.nn.relu(x) * kept
+  # In bfloat16 TensorFlow computes relu's gradient in half the time of relu.
+  return tf.raw_ops.ReluGrad(
+      gradients=x if kept is None else multiply(x, kept), features=x)

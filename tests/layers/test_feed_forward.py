@@ -1,0 +1,99 @@
+"""The fast feed-forward layer is T5's, to the rounding error."""
+
+from unittest import mock
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer_layers
+import numpy as np
+import pytest
+from support import harness
+from support import models
+from synthesizer_mtf.layers import feed_forward
+from synthesizer_mtf.ops import between_products
+import tensorflow.compat.v1 as tf
+
+BATCH, LENGTH, D_FF, RATE = 3, 5, 7, 0.25
+X = np.random.RandomState(1).randn(BATCH, LENGTH, harness.D_MODEL)
+UNIFORM = np.random.RandomState(2).rand(BATCH, D_FF)
+
+
+@pytest.fixture(autouse=True)
+def no_gin():
+  models.parse_gin()
+
+
+@pytest.fixture(autouse=True)
+def known_noise(monkeypatch):
+  """Lets all dropout draw the same numbers."""
+  def known(mesh, shape, dtype=tf.float32, **kwargs):
+    del kwargs
+    shape = mtf.convert_to_shape(shape)
+    return mtf.import_fully_replicated(
+        mesh, tf.constant(UNIFORM.reshape(shape.to_integer_list), dtype), shape)
+
+  monkeypatch.setattr(mtf, "random_uniform", known)
+  monkeypatch.setattr(mtf.ops, "random_uniform", known)
+
+
+def stock(rate=RATE, **kwargs):
+  return transformer_layers.DenseReluDense(
+      hidden_size=D_FF, dropout_rate=rate, **kwargs)
+
+
+def run(layer, mode="train", **kwargs):
+  return harness.forward(layer, X, False, gradients=True, mode=mode, **kwargs)
+
+
+def formulas(variables, rate):
+  """The output and the gradients of sum(output * weights) (Vaswani et al., section 3.3).
+
+  Dropout drops the same channels at all positions.
+  """
+  wi, wo = variables["wi/kernel"], variables["wo/kernel"]
+  noise = (UNIFORM < 1 - rate)[:, None] / (1 - rate)
+  before = X @ wi
+  hidden = np.maximum(before, 0) * noise
+  weights = np.arange(X.size).reshape(X.shape) / X.size
+  grad_hidden = (weights @ wo.T) * noise * (before > 0)
+  return hidden @ wo, {"wi/kernel": np.einsum("blm,blf->mf", X, grad_hidden),
+                       "wo/kernel": np.einsum("blf,blm->fm", hidden, weights)}
+
+
+@pytest.mark.parametrize("rate", [0.0, RATE])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_output_and_gradients_are_those_of_the_formulas(rate, mixed, monkeypatch):
+  monkeypatch.setattr(between_products, "is_marked", lambda: mixed)
+  y, graph, grads = run(feed_forward.faster(stock(rate)))
+  expected, expected_grads = formulas(graph.variables, rate)
+  np.testing.assert_allclose(y, expected, atol=1e-5)
+  assert grads.keys() == expected_grads.keys() == graph.variables.keys()
+  for name, grad in grads.items():
+    np.testing.assert_allclose(grad, expected_grads[name], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_variables_output_and_gradients_are_those_of_stock(mode):
+  expected, stocks, expected_grads = run(stock(), mode)
+  y, graph, grads = run(feed_forward.faster(stock()), mode)
+  assert graph.variables.keys() == stocks.variables.keys()
+  np.testing.assert_allclose(y, expected, atol=1e-5)
+  for name, grad in grads.items():
+    np.testing.assert_allclose(grad, expected_grads[name], atol=1e-5, err_msg=name)
+
+
+def test_on_tpus_stock_is_called():
+  with mock.patch.object(transformer_layers.DenseReluDense, "call",
+                         side_effect=transformer_layers.DenseReluDense.call,
+                         autospec=True) as call:
+    run(feed_forward.faster(stock()), tpu=True)
+    assert call.call_count == 1
+    run(feed_forward.faster(stock()))
+    assert call.call_count == 1
+
+
+@pytest.mark.parametrize("other", [
+    {"activation": "gelu"}, {"activation": ["gelu", "linear"]}, {"use_bias": True}],
+                         ids=str)
+def test_other_layers_stay(other):
+  layer = stock(**other)
+  assert feed_forward.faster(layer) is layer
