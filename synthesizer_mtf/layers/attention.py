@@ -16,6 +16,7 @@ from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.layers import relative_position_bias
 from synthesizer_mtf.ops import attend
 from synthesizer_mtf.ops import logit_forms
+from synthesizer_mtf.ops import rms_norm
 from synthesizer_mtf.ops import weighted_sum
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import mixture
@@ -96,7 +97,8 @@ class SyntheticAttention(transformer.TransformerLayer):
     if not self.mixture.tells_order:
       self.relative_position_bias.warn_without_order(context, _NO_ORDER)
     inputs = cases.of_call(
-        context, x, self.sizes.num_heads, self.sizes.key_value_size,
+        context, rms_norm.faster(context, x), self.sizes.num_heads,
+        self.sizes.key_value_size,
         segments.is_packed(context, self.packed), per_example=self.softmax)
     logits = self.mixture.logits(inputs)
     if self.relative_position_bias:

@@ -16,6 +16,7 @@ from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.ops import attend
 from synthesizer_mtf.ops import logit_forms
+from synthesizer_mtf.ops import rms_norm
 
 # Options of stock attention that change its variables or its function, with the values
 # that this module supports.
@@ -80,7 +81,8 @@ class EncDecAttention(transformer.TransformerLayer):
     del losses
     self.sizes.check_layout(context.model)
     inputs = cases.of_call(
-        context, x, self.sizes.num_heads, self.sizes.key_value_size,
+        context, rms_norm.faster(context, x), self.sizes.num_heads,
+        self.sizes.key_value_size,
         memory=context.encoder_output)
     logits = [self._products(inputs)]
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
