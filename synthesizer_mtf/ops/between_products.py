@@ -42,6 +42,26 @@ def add(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
   return tf.raw_ops.Add(x=x, y=y) if is_marked() else x + y
 
 
+def padding_of_channels(channels: int) -> int:
+  """How many more channels make a product faster.
+
+  Products in bfloat16 take blocks of 32 channels; with 65 channels, oneDNN takes half as
+  long again as with 96.
+  """
+  return -channels % 32 if is_marked() else 0
+
+
+def sum_of_rows(x: tf.Tensor) -> tf.Tensor:
+  """The sum over the first dimension of [rows, columns].
+
+  In mixed precision it is a product with ones, which reads the rows without a cast.
+  """
+  if not is_marked():
+    return tf.reduce_sum(x, 0)
+  ones = tf.ones([1, 1, x.shape.as_list()[0]], x.dtype)
+  return tf.reshape(tf.raw_ops.BatchMatMulV2(x=ones, y=x[None]), [-1])
+
+
 def dropped_relu(x: tf.Tensor, kept: tf.Tensor | None) -> tf.Tensor:
   """max(x, 0) * kept; of 0 or 1, so that the gradient is that of relu at the result.
 

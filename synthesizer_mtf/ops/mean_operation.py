@@ -1,8 +1,10 @@
 """An operation that returns a weighted mean and holds its gradient."""
 
 from collections.abc import Sequence
+import math
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.ops import between_products
 import tensorflow.compat.v1 as tf
@@ -63,9 +65,45 @@ class WeightedMeanOperation(mtf.Operation):
     total = (tables.add_picked(grad_logits, *one_hot, lead) if one_hot
              else mtf.cast(grad_logits, tf.float32))
     # Does not cast sums that are still pending over the mesh: see `plan_pod`.
-    grads += [mtf.cast(total if total.shape == t.shape else mtf.reduce_sum(
-        total, output_shape=t.shape), t.dtype) for t in table]
+    grads += [mtf.cast(_sum_to(total, t.shape), t.dtype) for t in table]
     return grads + [None] * len(padding + one_hot)
+
+
+class SumOfExamplesOperation(mtf.Operation):
+  """The sum over all dimensions before the last ones; it has no gradient."""
+
+  def __init__(self, x: mtf.Tensor, shape: mtf.Shape):
+    """Declares the input.
+
+    Args:
+      x: <float32>[..., heads, length, memory_length]
+      shape: the last dimensions of x.
+    """
+    super().__init__([x], name="sum_of_examples")
+    self._outputs = [mtf.Tensor(self, shape, x.dtype)]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    x, = self.inputs
+    total, = self.outputs
+    examples = x.shape.dims[:-total.shape.ndims]
+
+    def of_slice(x):
+      shape = x.shape.as_list()
+      rows = tf.reshape(x, [math.prod(shape[:len(examples)]), -1])
+      return tf.reshape(between_products.sum_of_rows(rows), shape[len(examples):])
+
+    laid_out = lowering.mesh_impl(self).slicewise(of_slice, lowering.tensors[x])
+    lowering.set_tensor_lowering(total, splits.add_parts(
+        lowering, self, examples, laid_out, total))
+
+
+def _sum_to(total, shape):
+  """The sum of a gradient over the dimensions that a table lacks."""
+  if total.shape == shape:
+    return total
+  if between_products.is_marked() and total.shape.dims[-shape.ndims:] == shape.dims:
+    return SumOfExamplesOperation(total, shape).outputs[0]
+  return mtf.reduce_sum(total, output_shape=shape)
 
 
 def exponential(logits: mtf.Tensor) -> mtf.Tensor:
@@ -111,19 +149,23 @@ def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimens
 
 
 def append_channel(features: mtf.Tensor, values: mtf.Tensor) -> mtf.Tensor:
-  """Features with one more channel.
+  """Features with one more channel, for a product over the channels.
 
   Args:
     features: <float>[batch, heads, positions, channels]
     values: <float> with any of these dimensions except the last.
 
   Returns:
-    <float>[batch, heads, positions, channels + 1]
+    <float>[batch, heads, positions, channels + 1], or with more channels of zeros.
   """
-  channel = mtf.Dimension(features.shape.dims[-1].name, 1)
-  values = mtf.broadcast(mtf.reshape(values, values.shape + channel),
-                         features.shape.dims[:-1] + [channel])
-  return mtf.concat([features, values], channel.name)
+  *lead, channels = features.shape.dims
+  channel = mtf.Dimension(channels.name, 1)
+  values = mtf.broadcast(mtf.reshape(values, values.shape + channel), lead + [channel])
+  zeros = mtf.Dimension(
+      channels.name, between_products.padding_of_channels(channels.size + 1))
+  return mtf.concat([features, values] + (
+      [mtf.zeros(features.mesh, lead + [zeros], features.dtype)] if zeros.size else []),
+                    channels.name)
 
 
 def _grad_logits(weights, values, mean, grad_mean, seen):
