@@ -102,7 +102,7 @@ Logits = InnerProduct | Table | ByPosition | ByOffset | Products
 
 
 def read(inputs: attention_inputs.AttentionInputs, term: Logits) -> Logits:
-  """Converts logits to a form that the weighted mean accepts in this call.
+  """Converts logits to a form that attention accepts in this call.
 
   Args:
     inputs: an `AttentionInputs`.
