@@ -48,14 +48,14 @@ REGISTER = {
     # compat.py
     "register_tensor_conversion_function": Patch(
         "tensorflow.python.framework.ops", "register_tensor_conversion_function",
-        "is there again",
-        "mesh_tensorflow calls it there, and TensorFlow has moved it to "
+        "restores the function",
+        "mesh_tensorflow calls it in this module, and TensorFlow has moved it to "
         "tensor_conversion_registry",
-        "mesh_tensorflow calls it where it is"),
+        "mesh_tensorflow calls it in tensor_conversion_registry"),
     "hf_model": Patch(
         "sys:modules", "t5.models.hf_model",
         "is a stand-in where torch is not installed",
-        "t5.models imports it, and it imports torch, which Mesh never uses",
+        "t5.models imports it. It imports torch, which Mesh never uses",
         "t5.models imports it only where torch is installed"),
     "write_lines_to_file": Patch(
         _MESH, "write_lines_to_file",
@@ -70,14 +70,14 @@ REGISTER = {
         "mesh_tensorflow's export encodes them as its mode infer does"),
     "encode_all_features": Patch(
         "mesh_tensorflow.transformer.dataset", "encode_all_features",
-        "leaves out the end of sequence, while a language model is exported",
-        "export_model calls it, and takes no other function",
+        "adds no end of sequence while a language model is exported",
+        "export_model calls this function and takes no other",
         "as export_model"),
     # stack.py
     "make_layer_stack": Patch(
         "mesh_tensorflow.transformer.transformer", "make_layer_stack",
-        "makes a synthesizer_stack where gin chooses an attention, and raises if "
-        "gin binds another class of stacks as well",
+        "makes a synthesizer_stack if gin chooses an attention, and raises if gin "
+        "also binds another class of stacks",
         "gin's finalize hooks run in T5's command, but neither in T5's MtfModel "
         "nor in notebooks",
         "make_layer_stack takes a function of gin's for each layer"),
@@ -85,21 +85,20 @@ REGISTER = {
     "cls": Patch(
         "mesh_tensorflow.transformer.transformer:get_vocab_embedding_cls",
         "__defaults__",
-        "is by default our TokenEmbedding, where an attention is chosen by gin",
-        "Mesh looks a token up as a product with one-hot rows of the vocabulary",
+        "is our TokenEmbedding by default, if gin chooses an attention",
+        "Mesh looks up a token by a product with one-hot rows of the vocabulary",
         "Mesh gathers rows"),
     "softmax_cross_entropy_with_logits": Patch(
         "mesh_tensorflow.layers", "softmax_cross_entropy_with_logits",
-        "takes ids as they are, where such an embedding is used",
-        "it writes one-hot targets and several tensors as large as the logits",
+        "reads the ids of the targets, if our TokenEmbedding is used",
+        "Mesh's writes one-hot targets and several tensors as large as the logits",
         "Mesh has a cross entropy of ids"),
     # mtf_model.py
     "MtfModel": Patch(
         "t5.models", "MtfModel",
         "is ours, a subclass",
-        "T5's lets an operative_config.gin replace the attention that was asked for, "
-        "in silence",
-        "what is asked for wins in T5's"),
+        "in T5's class an operative_config.gin silently replaces the user's attention",
+        "the user's attention wins in T5's class"),
     "mtf_model.MtfModel": Patch(
         "t5.models.mtf_model", "MtfModel",
         "as MtfModel", "T5's main, with --use_model_api, takes it there",
@@ -107,9 +106,9 @@ REGISTER = {
     # estimator_shim.py
     "ESTIMATOR_API_NAME": Patch(
         _EXPORT, "ESTIMATOR_API_NAME",
-        "is there again, where TensorFlow has no Estimator",
-        "the Estimator's decorators name what they export by it, and all of "
-        "mesh_tensorflow's training is done by a TPUEstimator",
+        "restores the name, if TensorFlow has no Estimator",
+        "the Estimator's decorators read it, and mesh_tensorflow trains with a "
+        "TPUEstimator",
         _NO_ESTIMATOR),
     "API_ATTRS": Patch(
         _EXPORT + ":API_ATTRS", "estimator",
@@ -133,7 +132,7 @@ REGISTER = {
     "session_support": Patch(
         "sys:modules", "tensorflow.python.tpu.session_support",
         "is a stand-in for a deleted module, with hooks that do nothing",
-        "the Estimator shuts down the workers of TPUs by it", _NO_ESTIMATOR),
+        "the Estimator shuts down the workers of TPUs with it", _NO_ESTIMATOR),
     "tf.compat.v1.estimator": Patch(
         "tensorflow.compat.v1", "estimator",
         "is that of the package tensorflow-estimator",
@@ -159,14 +158,14 @@ REGISTER = {
     # get_estimator.py
     "get_estimator": Patch(
         _MESH, "get_estimator",
-        "is ours: the choice of an attention is checked, Adafactor is fast, "
-        "checkpoints are looked at, and gin's warm start holds",
-        "T5's main and MtfModel build all by it, and it takes no classes",
+        "is our function: it checks the choice of an attention and the checkpoints, "
+        "uses a fast Adafactor, and applies gin's warm start",
+        "T5's main and MtfModel build everything with it, and it takes no classes",
         "it takes the classes of the estimator and of the optimizer"),
     "get_checkpoint_iterator": Patch(
         _MESH, "get_checkpoint_iterator",
-        "raises where there is no checkpoint, and skips torn ones",
-        "it yields None for no checkpoint, which then fails elsewhere",
+        "raises if there is no checkpoint, and skips torn ones",
+        "it yields None if there is no checkpoint, which fails later",
         "it yields complete checkpoints only"),
     "save": Patch(
         "tensorflow.python.training.saver:Saver", "save",
@@ -176,8 +175,8 @@ REGISTER = {
     # seed.py
     "random seeds": Patch(
         "mesh_tensorflow.placement_mesh_impl:PlacementMeshImpl", "random",
-        "takes seeds from the names of operations, in train_with_seed",
-        "it draws them in each process, so that dropout never is the same",
+        "derives seeds from the names of operations, in train_with_seed",
+        "Mesh draws new seeds in each process, so dropout always differs",
         "they follow from the seed of the graph"),
 }
 

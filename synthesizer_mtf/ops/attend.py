@@ -91,7 +91,7 @@ def _of_examples(inputs: cases.PackedExamples, logits, values, mask):
 
 @attend.register
 def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
-  """The weighted mean while decoding: <float>[batch, heads, d_kv].
+  """Attention while decoding: <float>[batch, heads, d_kv].
 
   The queries and tables have no `length`, so they get one of size 1. Without it Mesh
   TensorFlow would compute an element-wise product, as large as all keys or values.
@@ -154,7 +154,7 @@ def _products_and_tables(inputs, logits, mask):
 
 
 def _without_batch(products, tables, values, key_mask, query_dims):
-  """The weighted mean for logits that all examples share.
+  """Attention with logits that all examples share.
 
   The maximum of a row includes padding. A row is exact unless the logit of padding
   exceeds all others of the row by more than 80, where the exponential comes near the
@@ -220,7 +220,7 @@ def _total(weights, seen):
 
 
 def _with_batch(products, tables, values, key_mask, query_dims, on_tpu, has_bias):
-  """The weighted mean for logits that differ between examples.
+  """Attention with logits that differ between examples.
 
   The arguments are those of `_without_batch`, but any of them may have `batch`. The
   mean also has `batch`: <float>[batch, heads, length, d_kv]. In mixed precision the sum

@@ -1,4 +1,4 @@
-"""The weighted mean of packed rows on TPUs, for logits that depend on no token.
+"""Attention in packed rows on TPUs, for logits that depend on no token.
 
 Such logits depend only on the positions of query and key in their segment. So the
 exponential is computed once for all segments, by position. `tables.pick` gathers its

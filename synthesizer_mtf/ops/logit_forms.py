@@ -106,15 +106,15 @@ Logits = InnerProduct | Table | ByPosition | ByOffset | Products
 
 
 def read(inputs: attention_inputs.AttentionInputs, term: Logits) -> Logits:
-  """Converts logits to a form that the weighted mean accepts in this call.
+  """Converts logits to a form that attention accepts in this call.
 
   Args:
     inputs: an `AttentionInputs`.
     term: one form of logits, from a synthesizing function.
 
   Returns:
-    an `InnerProduct` or a `Table`; a `ByPosition` or `Products` if the mean reads
-    these itself.
+    an `InnerProduct` or a `Table`; a `ByPosition` or `Products` if `attend`
+    reads these itself.
   """
   reads = {ByPosition: _by_position, ByOffset: _by_offset, Products: _products}
   return reads[type(term)](inputs, *term) if type(term) in reads else term

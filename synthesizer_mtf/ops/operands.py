@@ -88,7 +88,7 @@ class Key(Operand):
 
 
 class Values(Key):
-  """The values of the weighted mean."""
+  """The values of attention."""
 
 
 class Factor(Operand):

@@ -1,7 +1,7 @@
 """XLA compiles the steps that TPUs run, and they compute what they compute without it.
 
 One core, on a CPU: the path that TPUs take, with XLA's loops. What libtpu says of the
-same steps is in docs/plan_a_pod.md.
+same steps is in docs/plan_a_pod_tables.md.
 """
 
 import gin

@@ -17,7 +17,7 @@ def softmax(logits):
 
 
 def relative_bias(table, length, decoder):
-  """T5's relative bias (arXiv:1910.10683, section 2.1), from a table [heads, buckets].
+  """T5's relative position bias (arXiv:1910.10683, 2.1), from a table [heads, buckets].
 
   "We use 32 embeddings for all of our models with ranges that increase in size
   logarithmically up to an offset of 128". Half of the buckets hold one offset each.

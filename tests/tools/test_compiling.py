@@ -1,6 +1,6 @@
 """plan_pod and the TPU's compiler, for which a script stands in here.
 
-What the compiler itself says is in docs/plan_a_pod.md.
+What the compiler itself says is in docs/plan_a_pod_tables.md.
 """
 
 import json
@@ -295,7 +295,7 @@ def test_every_attention_with_a_gin_file_stands_for_all():
 
 
 def test_the_page_has_a_line_for_every_recipe_of_pods_and_every_attention():
-  lines = documents.read("docs/plan_a_pod.md").splitlines()
+  lines = documents.read("docs/plan_a_pod_tables.md").splitlines()
   shown = {line.split("`")[1] for line in lines if line.startswith("| `")}
   assert {recipe.name for recipe in plan_pod.recipes()} <= shown
   assert {name for name, _, _ in plan_pod.every_attention()} <= shown

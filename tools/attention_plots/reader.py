@@ -53,7 +53,7 @@ class Layer:
   """A layer whose attention can be drawn.
 
   Attributes:
-    name: the place of the layer, such as "encoder/0": stack and number of the block.
+    name: the stack and the index of the block, such as "encoder/0".
     attention: the notation, such as "R+V".
     parts: the names of the parts that have weights alpha, or [].
     needs_text: whether the weights depend on the tokens.
@@ -213,7 +213,7 @@ class Model:
 
     Args:
       names: keys of `layers`.
-      example: the place of the example.
+      example: the index of the example.
 
     Returns:
       a dict from names to `Attention`.

@@ -23,8 +23,8 @@ _FROM_SCRATCH = "wmt14_ende"
 _EARLY, _FINAL = 65536, 524288
 _SAVED_EVERY = 8192  # `_EARLY` and `_FINAL` are multiples of this.
 _CORES = "2x2"
-# Each row has one example. Then tables of positions are read as in the authors' layer,
-# which goes by the place in the row.
+# Each row has one example. Then our layers read tables of positions as the authors'
+# layer does, by the index in the row.
 _PRE_TRAINING = (
     "mesh_train_dataset_fn.pack = False",
     "utils.run.sequence_length = {'inputs': 512, 'targets': 114}",
