@@ -131,7 +131,7 @@ def _of_the_command():
 
 def _selector(name: str) -> str | None:
   """The full name of a configurable; None if there is none or more than one."""
-  found = gin.config._REGISTRY.matching_selectors(name)
+  found = registry().matching_selectors(name)
   return found[0] if len(found) == 1 else None
 
 
@@ -166,6 +166,11 @@ def _beside_gin_file(gin_file, value):
 def bindings() -> dict[tuple[str, str], dict[str, Any]]:
   """gin's bindings, from (scope, selector) to parameters, as hooks get them."""
   return gin.config._CONFIG
+
+
+def registry() -> Any:
+  """gin's configurables, a map from full names that also finds shorter ones."""
+  return gin.config._REGISTRY
 
 
 @contextlib.contextmanager

@@ -35,7 +35,6 @@ def main(argv: list[str]) -> None:
   gin_files.add_search_path()
   with messages.ending(_NAME):
     missing.check_words(argv)
-    gin_checks.check_folder(flags.FLAGS.model_dir)
     gin_files.check(flags.FLAGS.gin_file)
     run_job = cluster.of_environment(on_loss=_end)
     checkpoints.check_folder(flags.FLAGS.model_dir)

@@ -18,7 +18,6 @@ import traceback
 
 from absl import logging
 import gin
-import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
@@ -166,8 +165,8 @@ def _remedy(sentence: str) -> str:
 
 def _configurables(match: re.Match) -> Iterable[str]:
   del match
-  registry = gin.config._REGISTRY
-  return [selector.rpartition(".")[2] for selector, _ in registry.items()]
+  return [selector.rpartition(".")[2]
+          for selector, _ in gin_files.registry().items()]
 
 
 def _parameters(match: re.Match) -> Iterable[str]:
@@ -186,11 +185,6 @@ def _macros(match: re.Match) -> Iterable[str]:
           if selector.endswith("gin.macro")]
 
 
-def _activations(match: re.Match) -> Iterable[str]:
-  del match
-  return [name for name in dir(mtf) if name.islower()]
-
-
 def _files(match: re.Match) -> Iterable[str]:
   del match
   folders = gin_files.folder(), pathlib.Path(t5.models.__file__).parent / "gin"
@@ -198,13 +192,13 @@ def _files(match: re.Match) -> Iterable[str]:
           for path in pathlib.Path(folder).rglob("*.gin")]
 
 
-# Messages about wrong names, and functions that return the valid names.
+# Messages about wrong names, and functions that return the valid names. gin finds these
+# mistakes while it parses. T5's main looks the task up right after, and calls the
+# finalize hooks only then. So no check of ours can come first.
 _NAMES = {
     r"No configurable matching (?:reference )?'@?(?:.*[./])?(.*?)(?:\(\))?'":
         _configurables,
     r"No bindings specified for '(.*?)/gin.macro'": _macros,
-    r"module 'mesh_tensorflow.*' has no attribute '(.*?)'": _activations,
-    r"Provider name not registered: (.*)": _tasks,
     r"Configurable '(?P<configurable>.*?)' doesn't have a parameter named "
     r"'(.*?)'": _parameters,
     r"No Task or Mixture found with name '(.*?)'": _tasks,
@@ -215,6 +209,8 @@ _DAMAGED = (
     "a file of the data set or of a cache is damaged, as by a copy that was "
     "interrupted: prepare the data set, or make the cache, again")
 
+# Messages of gin and T5's main from before the finalize hooks, and about networks and
+# damaged data, which only reading finds.
 _REMEDIES = {
     **dict.fromkeys(("truncated record", "corrupted record"), _DAMAGED),
     "<urlopen error": (

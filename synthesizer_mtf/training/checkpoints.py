@@ -133,9 +133,9 @@ def latest(model_dir: str) -> str | None:
 
 
 def step_of(path: str) -> int:
-  """Returns the step at the end of a checkpoint's path; 0 if it has none."""
-  step = path.rpartition("-")[2]
-  return int(step) if step.isdecimal() else 0
+  """Returns the step in the path of a checkpoint; 0 if the name is another."""
+  found = re.search(r"model\.ckpt-(\d+)$", path)
+  return int(found[1]) if found else 0
 
 
 def explain_damage(path: str, error: DamagedError) -> str:
@@ -228,7 +228,10 @@ def remove_without_index(path: str) -> None:
 
 
 def check_folder(model_dir: str) -> None:
-  """Raises a ValueError if a model directory is not, and cannot be, a directory."""
+  """Makes a model directory; raises a ValueError if it cannot be one."""
+  if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
+    raise checks.Error(f"`--model_dir` is {model_dir!r}, which is a file; name a "
+                       "folder, which need not exist yet.")
   try:
     tf.io.gfile.makedirs(model_dir)
   except tf.errors.OpError as error:

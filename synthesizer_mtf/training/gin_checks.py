@@ -28,13 +28,6 @@ _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
 _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 
 
-def check_folder(model_dir: str) -> None:
-  """Raises a ValueError if `--model_dir` is a file."""
-  if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
-    raise checks.Error(f"--model_dir is {model_dir!r}, which is a file; name a "
-                       "folder, which need not exist yet.")
-
-
 @gin.config.register_finalize_hook
 def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
   """Raises a ValueError for the first wrong parameter.
@@ -363,7 +356,7 @@ def _check_division(config, run):
 def _check_train_steps(run, model_dir):
   """Checks the number of steps, which includes steps already trained."""
   steps, start = run.get("train_steps"), run.get("init_checkpoint")
-  done = max(map(_step, checkpoints.find(model_dir)), default=None)
+  done = max(map(checkpoints.step_of, checkpoints.find(model_dir)), default=None)
   if isinstance(steps, int) and done is not None and steps < done:
     raise checks.Error(
         f"`{_RUN}.train_steps` is {steps} but the model in --model_dir "
@@ -376,18 +369,14 @@ def _check_train_steps(run, model_dir):
     raise checks.Error(
         f"`{_RUN}.init_checkpoint` is {start!r}, but there is no such checkpoint; "
         "name one without its suffix, as in DIR/model.ckpt-1000.")
-  if isinstance(steps, int) and steps <= _step(start):
+  trained = checkpoints.step_of(path)
+  if isinstance(steps, int) and steps <= trained:
     raise checks.Error(
         f"`{_RUN}.train_steps` is {steps} but `{_RUN}.init_checkpoint` is "
-        f"{start!r}, whose steps count; raise it above {_step(start)}.")
+        f"{start!r}, whose steps count; raise it above {trained}.")
   try:
     checkpoints.check(path)
   except checkpoints.DamagedError as error:
     raise checks.Error(f"`{_RUN}.init_checkpoint` is {start!r}, but {error}; copy the "
                        "checkpoint again, or name another.") from error
 
-
-def _step(path):
-  """The step in the name of a checkpoint; 0 if there is none."""
-  found = re.search(r"model\.ckpt-(\d+)", path)
-  return int(found.group(1)) if found else 0

@@ -14,7 +14,9 @@ from typing import Any
 
 from absl import logging
 import gin
+import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
 Config = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -55,13 +57,13 @@ def check(config: Config) -> None:
 
 def _shown(selector):
   """The name of a configurable, as in gin files."""
-  name = gin.config._REGISTRY.minimal_selector(selector)
+  name = gin_files.registry().minimal_selector(selector)
   return "utils.run" if selector.endswith(".utils.run") else name
 
 
 def _default(selector, parameter):
   """The default of a parameter, or None."""
-  found = gin.config._REGISTRY.get(selector)
+  found = gin_files.registry().get(selector)
   try:
     return inspect.signature(found.wrapped).parameters[parameter].default
   except (AttributeError, KeyError, TypeError, ValueError):
@@ -157,6 +159,15 @@ def _check_layers(shown, value):
                        "it as [@SelfAttention, @DenseReluDense].")
 
 
+def _check_activations(shown, value):
+  for each in value if isinstance(value, list) else [value]:
+    if isinstance(each, str) and each != "linear" and not hasattr(mtf, each):
+      names = [name for name in dir(mtf) if name.islower()]
+      raise checks.Error(
+          f"`{shown}` is {value!r}, but Mesh TensorFlow has no function {each!r}; "
+          f"change it.{checks.did_you_mean(each, names)}")
+
+
 def _check_steps(shown, value):
   several = value if isinstance(value, (list, tuple)) else [value]
   if value != "all" and not all(checks.is_whole(each, -1) for each in several):
@@ -177,6 +188,7 @@ _OTHERS: dict[tuple[str, str], Callable[[str, Any], None]] = {
     ("Bitransformer.decode", "temperature"): _check_not_negative,
     ("Unitransformer.decode", "temperature"): _check_not_negative,
     ("make_layer_stack", "layers"): _check_layers,
+    ("DenseReluDense", "activation"): _check_activations,
 }
 
 

@@ -127,7 +127,7 @@ def not_written():
   raise NotImplementedError
 
 
-# More of them are in test_wrong_configurations.py.
+# More of them are in test_mistakes.py.
 OTHERS = [
     (binding, r"Required bindings for `needs_a` not provided in config: \['a'\]"),
     (uncached, r"'synth_ag_news' does not exist in any of the task cache .*"),
