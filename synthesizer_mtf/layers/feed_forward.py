@@ -63,8 +63,11 @@ class DenseReluDense(transformer_layers.DenseReluDense):
     # Scales the kernel instead of the larger result: relu(c x) is c relu(x).
     h = layers.dense(x, d_ff, [d_model], use_bias=False, name="wi",
                      kernel_weights=kernel if keep == 1 else kernel * (1 / keep))
-    kept = None if keep == 1 else mtf.cast(mtf.less(mtf.random_uniform(
-        x.mesh, h.shape - context.length_dim, dtype=tf.float32), keep), h.dtype)
+    kept = None
+    if keep < 1:
+      with tf.variable_scope(None, "dropout"):  # The seed follows from stock's name.
+        kept = mtf.cast(mtf.less(mtf.random_uniform(
+            x.mesh, h.shape - context.length_dim, dtype=tf.float32), keep), h.dtype)
     h = dropped_relu.DroppedReluOperation(h, kept).outputs[0]
     return layers.dense(
         h, d_model, [d_ff], context.model.ensemble_dims, use_bias=False, name="wo",

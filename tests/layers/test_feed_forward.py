@@ -10,6 +10,7 @@ from support import harness
 from support import models
 from synthesizer_mtf.layers import feed_forward
 from synthesizer_mtf.ops import between_products
+from synthesizer_mtf.training import seed
 import tensorflow.compat.v1 as tf
 
 BATCH, LENGTH, D_FF, RATE = 3, 5, 7, 0.25
@@ -79,6 +80,13 @@ def test_variables_output_and_gradients_are_those_of_stock(mode):
   np.testing.assert_allclose(y, expected, atol=1e-5)
   for name, grad in grads.items():
     np.testing.assert_allclose(grad, expected_grads[name], atol=1e-5, err_msg=name)
+
+
+def test_dropout_with_a_seed_is_that_of_stock(monkeypatch):
+  monkeypatch.undo()  # Draws real random numbers.
+  with seed.random_by_name():
+    expected, found = run(stock())[0], run(feed_forward.faster(stock()))[0]
+  np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_on_tpus_stock_is_called():
