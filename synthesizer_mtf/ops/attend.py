@@ -325,9 +325,10 @@ def _concat(tensors, name):
 
 
 def _sum_of_product(tables):
-  """Computes `_sum`; for a table and a product, in the precision of the product."""
+  """Computes `_sum`; in mixed precision in that of the product, which comes last."""
   *table, product = tables
-  if not table or product.shape.dims[-table[0].shape.ndims:] != table[0].shape.dims:
+  if not table or not between_products.is_marked() or (
+      product.shape.dims[-table[0].shape.ndims:] != table[0].shape.dims):
     return _sum(tables)
   return mtf.slicewise(
       between_products.add, [product, *table], output_shape=product.shape,

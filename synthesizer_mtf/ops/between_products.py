@@ -5,8 +5,8 @@ graph. A sum or product of two tensors is in float32 (see `mixed_precision.py`),
 those of norms and optimizers have to be. Next to matrix products this costs a cast of
 each large operand and one of the result, so that these tensors are read and written
 two or three times. The functions of this module use other types of operations, which
-the rewriter computes in bfloat16 next to a matrix product: oneDNN and Eigen then
-compute one number in float32, and round it to 8 bits as a cast would.
+the rewriter computes in bfloat16 next to a matrix product. Each number is then computed
+in float32 and rounded to 8 bits, as a cast would.
 """
 
 import tensorflow.compat.v1 as tf
@@ -38,8 +38,8 @@ def multiply(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def add(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-  """x + y."""
-  return tf.raw_ops.Add(x=x, y=y) if is_marked() else x + y
+  """x + y, for marked graphs."""
+  return tf.raw_ops.Add(x=x, y=y)
 
 
 def padding_of_channels(channels: int) -> int:
@@ -63,7 +63,7 @@ def sum_of_rows(x: tf.Tensor) -> tf.Tensor:
 
 
 def dropped_relu(x: tf.Tensor, kept: tf.Tensor | None) -> tf.Tensor:
-  """max(x, 0) * kept; of 0 or 1, so that the gradient is that of relu at the result.
+  """max(x, 0) * kept, whose gradient is that of relu at the result.
 
   Args:
     x: <float>

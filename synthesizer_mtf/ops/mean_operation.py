@@ -173,8 +173,7 @@ def _grad_logits(weights, values, mean, grad_mean, seen):
 
   G is grad_mean . values, and sum(weights * G) is grad_mean . mean. One more channel of
   the same product subtracts the latter, except at padding. The result has the shape and
-  the dtype of the weights, because products would round it to this dtype anyway. So
-  the product of two numbers of 8 bits may be rounded at once.
+  the dtype of the weights, because products would round it to this dtype anyway.
   """
   delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=values.shape.dims[-1])
   seen, = seen or [mtf.ones(values.mesh, [], values.dtype)]

@@ -43,8 +43,8 @@ _FLAGS = {"avx512_bf16", "amx_bf16"}
 # model are Einsum and BatchMatMulV2. The maximum of 32,128 logits takes seven times as
 # long in bfloat16 as in float32. A softmax between two products may be rewritten, as
 # its operand and result are rounded anyway: oneDNN reads and writes bfloat16 but
-# computes in float32. With a table or a bias among the logits, and in losses, the
-# softmax is all float32.
+# computes in float32. With T5's relative position bias among the logits, and in
+# losses, the softmax is all float32.
 _LISTS = {
     "ALLOWLIST_REMOVE": "MatMul",
     "CLEARLIST_REMOVE": "Max",
