@@ -5,7 +5,9 @@
 
 import argparse
 import ast
+import importlib
 import inspect
+import pkgutil
 import sys
 import types
 
@@ -14,6 +16,7 @@ from support.paths import ROOT
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import notation
+from synthesizer_mtf import tasks
 from synthesizer_mtf.synthesizers import names
 
 HEAD = """\
@@ -65,6 +68,8 @@ def _attentions():
 
 def _configurables():
   """(signature, sentence) of everything that this package registers with gin."""
+  for module in pkgutil.iter_modules(tasks.__path__, "synthesizer_mtf.tasks."):
+    importlib.import_module(module.name)  # Some only register with a gin file.
   for selector, found in _registered():
     if (selector.startswith("synthesizer_mtf.") and
         not selector.startswith("synthesizer_mtf.tools.")):  # Of the benchmark.
