@@ -22,10 +22,10 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
 
   Returns:
     a `DenseReluDense` of this module for a stock one with relu and without biases;
-    `layer` for all others, such as T5 1.1's gated layers.
+    `layer` for all others, such as T5 1.1's gated layers, or a dropout of everything.
   """
   if type(layer) is not transformer_layers.DenseReluDense or (
-      layer.activation != "relu" or layer.use_bias):
+      layer.activation != "relu" or layer.use_bias or layer.dropout_rate >= 1):
     return layer
   fast = DenseReluDense(layer.hidden_size, layer.dropout_rate)
   fast.set_name(layer.name)

@@ -100,7 +100,8 @@ def test_on_tpus_stock_is_called():
 
 
 @pytest.mark.parametrize("other", [
-    {"activation": "gelu"}, {"activation": ["gelu", "linear"]}, {"use_bias": True}],
+    {"activation": "gelu"}, {"activation": ["gelu", "linear"]}, {"use_bias": True},
+    {"rate": 1.0}],
                          ids=str)
 def test_other_layers_stay(other):
   layer = stock(**other)
