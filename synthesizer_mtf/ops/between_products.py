@@ -45,8 +45,8 @@ def add(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 def padding_of_channels(channels: int) -> int:
   """How many more channels make a product faster.
 
-  Products in bfloat16 take blocks of 32 channels; with 65 channels, oneDNN takes half as
-  long again as with 96.
+  Products in bfloat16 take blocks of 32 channels; with 65 channels, oneDNN takes half
+  as long again as with 96.
   """
   return -channels % 32 if is_marked() else 0
 

@@ -1,8 +1,8 @@
 """T5's RMS normalization and its gradient, in few passes over its input.
 
 Stock `sublayer_rms_norm` computes scale * x * r, r = (mean(x^2) + epsilon)^-0.5, and
-Mesh TensorFlow derives each of its operations (arXiv:1910.07467, section 3). With g the gradient of the result and
-sums over d_model, the whole is
+Mesh TensorFlow derives each of its operations (arXiv:1910.07467, section 3). With g the
+gradient of the result and sums over d_model, the whole is
 
   gradient of scale = sum over positions of r * g * x
   gradient of x = r * (scale * g - x * r^2 * sum(scale * g * x) / d_model)
@@ -25,8 +25,8 @@ def faster(context: transformer.Context, y: mtf.Tensor) -> mtf.Tensor:
     y: <float>[batch, length, d_model]
 
   Returns:
-    an equal tensor, whose gradient is equal, too; y itself without training, on TPUs, if
-    the mesh splits it, or if anything else made it.
+    an equal tensor, whose gradient is equal, too; y itself without training, on TPUs,
+    if the mesh splits it, or if anything else made it.
   """
   if not context.train or splits.is_on_tpu(context.mesh) or any(
       splits.mesh_dimension(context.model, dim) for dim in y.shape.dims):

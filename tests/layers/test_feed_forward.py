@@ -46,7 +46,7 @@ def run(layer, mode="train", **kwargs):
 
 
 def formulas(variables, rate):
-  """The output and the gradients of sum(output * weights) (Vaswani et al., section 3.3).
+  """The output, and gradients of sum(output * weights) (Vaswani et al., section 3.3).
 
   Dropout drops the same channels at all positions.
   """
