@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import decoding_state
+from synthesizer_mtf.context import splits
 from synthesizer_mtf.decoding import loops
 from synthesizer_mtf.decoding import steps
+from synthesizer_mtf.ops import top_tokens
 import tensorflow.compat.v1 as tf
 
 
@@ -105,4 +107,6 @@ class _Sampling:
           logits, n=options.sampling_keep_top_k, reduced_dim=vocab)
       logits = mtf.where(mtf.less_equal(logits, largest),
                          mtf.ones_like(logits) * -1e6, logits)
+    if not options.temperature and splits.is_whole(self.decoder.model, vocab):
+      return top_tokens.argmax(logits, vocab)
     return mtf.sample_with_temperature(logits, vocab, options.temperature)

@@ -108,8 +108,7 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
   # fused softmax would take longer than its parts.
   weights = mean_operation.exponential(_sum(
       list(map(with_length, tables)) + bias +
-      [_inner_product_of_step(inputs, with_length(query), key)
-       for query, key in products]))
+      [_inner_product(with_length(query), key) for query, key in products]))
   total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
   dims = inputs.query_dims + [inputs.d_kv]
   # For weights without `batch` the product would transpose the values first.
@@ -117,20 +116,6 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
       mtf.cast(weights, values.dtype), dims[:-1] + [one, inputs.memory_length])
   mean = mtf.einsum([weights, values], output_shape=dims[:-1] + [one, inputs.d_kv])
   return mtf.reshape(mean / mtf.cast(total, values.dtype), dims)
-
-
-def _inner_product_of_step(inputs, query, key):
-  """Computes `_inner_product`, and reads constant keys in the order of rows.
-
-  All steps share the keys of the memory. Our own loops transpose these keys once,
-  before the first step.
-  """
-  if inputs.memory is None or not isinstance(inputs, cases.DecodingStepInPlace):
-    return _inner_product(query, key)
-  *lead, memory_length, channels = key.shape.dims
-  key = mtf.transpose(key, [*lead, channels, memory_length])
-  return mtf.einsum([mtf.cast(query, tf.float32), mtf.cast(key, tf.float32)],
-                    output_shape=query.shape.dims[:-1] + [memory_length])
 
 
 def _of(logits, form):

@@ -5,6 +5,7 @@ greatest maxima. So one pass over the logits finds these pieces, and only they a
 sorted. Equal values are ordered by index, as in `tf.math.top_k`.
 """
 
+import mesh_tensorflow as mtf
 import tensorflow.compat.v1 as tf
 
 _PIECE = 128
@@ -32,6 +33,25 @@ def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
       tf.reshape(tf.gather(x, piece, batch_dims=1), [rows, k * _PIECE]), k)
   first = tf.gather(piece, index // _PIECE, batch_dims=1)
   return best, first * _PIECE + index % _PIECE
+
+
+def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
+  """Returns the same as `mtf.argmax`, faster for a large vocabulary.
+
+  Args:
+    x: <float>[..., vocab]
+    vocab: the last dimension of x, which no layout splits.
+
+  Returns:
+    <int32>[...]
+  """
+  def of_slice(x):
+    _, index = top_k(tf.reshape(x, [-1, vocab.size]), 1)
+    return tf.reshape(index, x.shape[:-1])
+
+  rest = x.shape - vocab
+  return mtf.slicewise(of_slice, [x], output_shape=rest, output_dtype=tf.int32,
+                       splittable_dims=rest.dims, grad_function=0)
 
 
 def log_sum_exp(x: tf.Tensor, greatest: tf.Tensor,

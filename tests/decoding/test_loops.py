@@ -159,6 +159,19 @@ def test_the_best_tokens_are_those_of_tensorflow_also_where_they_tie(k):
     np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("vocabulary", [128 * 23, 19])
+def test_the_first_of_equal_tokens_is_the_best(vocabulary):
+  values = np.random.RandomState(0).randint(0, 9, (3, 2, vocabulary))
+  dims = [mtf.Dimension(*dim) for dim in (
+      ("batch", 3), ("beam", 2), ("vocab", vocabulary))]
+  m = models.Model()
+  with m.tf_graph.as_default():
+    logits = mtf.import_fully_replicated(
+        m.mesh, tf.constant(values, tf.float32), mtf.Shape(dims))
+    (found,), _ = m.run(top_tokens.argmax(logits, dims[-1]))
+  np.testing.assert_array_equal(found[0], values.argmax(-1))
+
+
 def test_the_logarithm_of_the_sum_holds_for_large_logits():
   x = np.array([[1e4, 0, -1e4], [-3e4, -3e4, -3e4]], np.float32)
   with tf.Graph().as_default(), tf.Session() as session:
