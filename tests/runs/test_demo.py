@@ -122,8 +122,9 @@ def test_speed_is_the_median_without_the_first_steps(tmp_path):
 
 def test_failing_command_shows_the_end_of_its_log(tmp_path):
   command = [sys.executable, "-c", "print('why'); raise SystemExit(3)"]
+  stage = pipeline.Stage("breaks", command, tmp_path / "log", lambda: True)
   with pytest.raises(process.CommandError, match="(?s)status 3.*why"):
-    process.run(command, tmp_path / "log", "breaks")
+    stage.run()
 
 
 def test_plan_has_the_stages_in_order(tmp_path):
@@ -149,16 +150,15 @@ def test_stages_that_are_done_are_skipped(tmp_path, monkeypatch):
   ran = []
   done = {"pre-train V", "perplexity V"}
 
-  def run(command, log, title, steps):
-    del command, log, steps
-    ran.append(title)
-    done.add(title)
+  def run(stage):
+    ran.append(stage.title)
+    done.add(stage.title)
 
   found = [pipeline.Stage(s.title, s.command, s.log,
                         lambda s=s: s.title in done, s.steps)
            for s in plan.stages()]
   monkeypatch.setattr(plan, "stages", lambda: found)
-  monkeypatch.setattr(process, "run", run)
+  monkeypatch.setattr(pipeline.Stage, "run", run)
   assert demo._run(plan) == 3
   assert ran == ["fine-tune V", "evaluate V", "decode V"]
   assert demo._run(plan) == 0
