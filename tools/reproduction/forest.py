@@ -58,14 +58,9 @@ def plot(folder: pathlib.Path) -> pathlib.Path:
   panels = [(study, task, lines) for study, path in known
             for lines in [study_report.read(path, study, plan.Settings(None, None))]
             for task in study.tasks]
-  across = min(3, len(panels))
-  down = -(-len(panels) // across)
-  path, size = folder / "results.png", (4.6 * across, 3.3 * down)
-  with pictures.written(path, down, across, size) as (figure, axes):
-    for axis in axes.flat[len(panels):]:
-      axis.axis("off")
-    for axis, (study, task, lines) in zip(axes.flat, panels):
+  path = folder / "results.png"
+  with pictures.written(path, len(panels), 3, (4.6, 3.3)) as (_, axes):
+    for axis, (study, task, lines) in zip(axes, panels):
       draw(axis, study, task, lines)
       axis.set_title(study.title, fontsize=10)
-    figure.tight_layout()
   return path

@@ -23,17 +23,11 @@ def plot(report: reports.Report, path: pathlib.Path) -> None:
   panels = {title: pairs for title, pairs in panels.items() if pairs}
   if not panels:
     return
-  across = min(len(panels), 4)
-  down = -(-len(panels) // across)
-  size = 4.2 * across, 3.8 * down
-  with pictures.written(path, down, across, size, dpi=110) as (figure, axes):
-    for axis in axes.flat[len(panels):]:
-      axis.set_axis_off()
-    for axis, (title, pairs) in zip(axes.flat, panels.items()):
+  with pictures.written(path, len(panels), 4, (4.2, 3.8), dpi=110) as (figure, axes):
+    for axis, (title, pairs) in zip(axes, panels.items()):
       _draw(axis, title, pairs)
     figure.suptitle(f"Table {report.table.number}: {report.table.title}, laptop "
                     f"scale, {report.settings.steps} steps")
-    figure.tight_layout()
 
 
 def _draw(axis, title, pairs):
