@@ -29,6 +29,7 @@ draws what the studies whose lines lie there come to.
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 
@@ -58,6 +59,7 @@ from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_runs
 from synthesizer_mtf.tools.reproduction import tables
 import tensorflow.compat.v1 as tf
+import tqdm
 
 _STEPS = 1000
 # Lengths and batch for the speed at laptop scale, as in the recipes.
@@ -127,24 +129,33 @@ def _check_published(parser, args, given):
 
 def _results(folder):
   """Draws the studies of a folder; returns the status."""
-  print(f"Wrote {forest.plot(folder)}")
-  for study in studies.STUDIES.values():
-    path = folder / f"{study.name}.jsonl"
-    if (study.is_map or study.is_by_size) and path.exists():
-      picture = path.with_suffix(".png")
-      _draw(study, study_report.read(path, study, plan.Settings(None, None)), picture)
-      print(f"Wrote {picture}")
+  known = [(study, study_report.read(path, study, plan.Settings(None, None)))
+           for study in studies.STUDIES.values()
+           if (path := folder / f"{study.name}.jsonl").exists()]
+  together = [(study, lines) for study, lines in known if _picture(study) is curves]
+  if not together:
+    raise checks.Error(f"--results is {str(folder)!r} but holds no lines of a study; "
+                       "give the folder of files such as warm_start.jsonl.")
+  forest.plot(together, folder / "results.png")
+  print(f"Wrote {folder / 'results.png'}")
+  for study, lines in known:
+    if _picture(study) is not curves:
+      _draw(study, lines, folder / f"{study.name}.png")
+      print(f"Wrote {folder / study.name}.png")
   return 0
+
+
+def _picture(study):
+  """Returns the module that draws a study."""
+  if study.is_map:
+    return heat_map
+  return size_curves if study.is_by_size else curves
 
 
 def _draw(study, lines, path):
   """Draws a study, if it has lines."""
-  if not lines:
-    return
-  if study.is_map:
-    heat_map.plot(study, lines, path)
-  else:
-    (size_curves if study.is_by_size else curves).plot(study, lines, path)
+  if lines:
+    _picture(study).plot(study, lines, path)
 
 
 def _published(args):
@@ -153,7 +164,8 @@ def _published(args):
   rows = _rows(table, args.rows, f"--table={args.table}")
   lines = _print_all(table.title, args.table, table.commands(
       rows, f"{args.bucket}/reproduce", _settings(args)))
-  counts = published.count(args.table, rows)
+  counts = list(tqdm.tqdm(
+      table.lines(rows), "count", len(rows), unit="model", disable=None))
   print(f"{table.title}:\n\n{published.markdown(args.table, counts)}")
   if args.json:
     tabular.write_json([*lines, *counts], args.json)
@@ -176,7 +188,9 @@ def _print_all(title, number, commands_with_titles):
   """Prints commands; returns a dict for each."""
   lines = []
   for of, command in commands_with_titles:
-    print(f"# {title}, {of}\n{plan.shown(command)[2:]}\n")
+    # They are to be typed on another machine, so without the folder of this Python.
+    typed = pipeline.shown([os.path.basename(command[0]), *command[1:]])
+    print(f"# {title}, {of}\n{typed.removeprefix('$ ')}\n")
     lines.append({"table": number, "title": of, "command": command})
   return lines
 

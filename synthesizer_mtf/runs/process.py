@@ -48,7 +48,7 @@ class Running:
     self.before = self.done = 0
     self.log, self.steps, self._title = log, steps, title
     self._bar = _bar(title, steps, draw)
-    self._rest, self._resumed = b"", False
+    self._rest, self._first = b"", None
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as out:
       self._offset = out.tell()
@@ -63,10 +63,13 @@ class Running:
     """Whether the command still runs; reads new lines of its log, and moves the bar."""
     ended = self._process.poll() is not None
     found = [int(a or b) for a, b in _STEP.findall(self._new_lines())]
-    if self.steps:
-      self._count(found)
-      if ended and not self._process.returncode:
-        self.done = len(self.steps)
+    if self.steps and found:
+      if self._first is None:  # An earlier run did the steps before this one.
+        self._first = min(found)
+        self.before = max(0, self._first - 1 - self.steps.start)
+      self.done = max(found) - self.steps.start
+    if self.steps and ended and not self._process.returncode:
+      self.done = len(self.steps)
     self._bar.initial, self._bar.n = self.before, self.done
     if sys.stdout.isatty():
       self._bar.refresh()  # Also updates the clock.
@@ -79,13 +82,6 @@ class Running:
       self._offset = lines.tell()
     whole, newline, self._rest = text.rpartition(b"\n")
     return whole + newline
-
-  def _count(self, found):
-    if found and not self._resumed:  # An earlier run did these steps.
-      self.before = max(0, min(found) - 1 - self.steps.start)
-      self._resumed = True
-    if found:
-      self.done = max(found) - self.steps.start
 
   def stop(self) -> None:
     """Asks the command to end, such as after Ctrl-C."""

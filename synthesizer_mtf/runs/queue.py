@@ -5,7 +5,6 @@ share a stage, with the same log, the stage runs once.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import re
@@ -52,17 +51,11 @@ def run(runs: Sequence[Run], places: list[shares.Share],
     on_finished: a function that is called after each run, with the run and the reason
       of its failure, or None.
   """
-  with _like_ctrl_c(signal.SIGTERM):
-    _Queue(runs, places, on_finished).run()
-
-
-@contextlib.contextmanager
-def _like_ctrl_c(number: int) -> Iterator[None]:
-  before = signal.signal(number, signal.default_int_handler)
+  before = signal.signal(signal.SIGTERM, signal.default_int_handler)
   try:
-    yield
+    _Queue(runs, places, on_finished).run()
   finally:
-    signal.signal(number, before)
+    signal.signal(signal.SIGTERM, before)
 
 
 class _Queue:
@@ -77,7 +70,6 @@ class _Queue:
     self._free = list(places)
     self._one = len(places) == 1
     self._on_finished = on_finished
-    self._announced = set()
     self._progress = progress.Progress(
         self._stages, self._ended, alone=not self._one)
 
@@ -100,22 +92,20 @@ class _Queue:
 
   def _fill(self):
     """Fills free places; returns whether any stage runs."""
-    while self._free and (run := self._startable()):
+    while self._free and (run := next(filter(self._goes_on, self._left), None)):
       stage, share = self._left[run][0], self._free.pop(0)
       _say(f"\n{pipeline.shown(stage.command)}")
       self._works.append(_Work(run, stage, share, stage.start(share, self._one)))
     return bool(self._works)
-
-  def _startable(self):
-    """The first run whose next stage can start, or None."""
-    return next((run for run in self._left if self._goes_on(run)), None)
 
   def _goes_on(self, run):
     """Whether the next stage of a run can start; ends runs without one."""
     busy = {work.stage.log for work in self._works}
     while run not in self._ended and self._left[run][0].log not in busy:
       stage = self._left[run][0]
-      self._announce(run)
+      if stage is self._stages[run][0]:
+        _say(f"\n{run.name} on {run.task}: run {list(self._stages).index(run) + 1} "
+             f"of {len(self._stages)}")
       if self._is_done(stage):
         _say(f"{stage.title}: done before")
         self._advance(run)
@@ -131,12 +121,6 @@ class _Queue:
     except checkpoints.DamagedError as error:
       self._note(stage, error)
       return False
-
-  def _announce(self, run):
-    if run not in self._announced:
-      self._announced.add(run)
-      _say(f"\n{run.name} on {run.task}: run {list(self._stages).index(run) + 1} "
-           f"of {len(self._stages)}")
 
   def _finish(self, work):
     """Continues the run of an ended stage, or ends it as failed."""

@@ -6,6 +6,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
 from synthesizer_mtf.runs import pipeline
+from synthesizer_mtf.tools import recipes
 import tensorflow.compat.v1 as tf
 
 _VOCABULARY = 128  # Whether a model can be built does not depend on it.
@@ -24,7 +25,8 @@ def check(stages: Iterable[pipeline.Stage]) -> None:
               for stage in stages if stage.steps}
   with gin_files.restored():
     for command in commands.values():
-      gin_files.parse(_values(command, "gin_file"), _values(command, "gin_param"))
+      gin_files.parse(recipes.values(command, "gin_file"),
+                      recipes.values(command, "gin_param"))
       build()
 
 
@@ -32,11 +34,6 @@ def _without_seed(command):
   """Returns the flags of a command that its model depends on."""
   return tuple(word for word in command
                if word.startswith("--gin_") and "seed" not in word)
-
-
-def _values(command, flag):
-  flag = f"--{flag}="
-  return [word.removeprefix(flag) for word in command if word.startswith(flag)]
 
 
 def build(*vocabulary_sizes: int) -> mtf.Graph:

@@ -44,7 +44,7 @@ class Row(NamedTuple):
   name: str
   model: str
   parameters: int
-  operations: float | None
+  operations: float
   steps_per_second: float
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import functools
-import os
 import pathlib
 from typing import Any
 
@@ -63,11 +62,6 @@ def launch(settings: Settings, model_dir: results.Folder, gin_files: Iterable[st
   return [*pipeline.launcher(), f"--model_dir={model_dir}", *settings.flags,
           *pipeline.flags([*gin_files, *settings.gin_files], params),
           *(f"--gin_param={param}" for param in settings.gin_params)]
-
-
-def trained_tasks(table: tables.Table, settings: Settings) -> list[str]:
-  """Returns the tasks or mixtures that each row of a table is trained on."""
-  return [settings.task] if settings.task else table.trained()
 
 
 class Commands:
@@ -254,8 +248,7 @@ def runs(table: tables.Table, rows: Sequence[tables.Row], seeds: Iterable[int],
   """
   folder = folder_of(table, output_dir)
   return [Run(table, row, task, seed, folder, settings)
-          for seed in seeds for task in trained_tasks(table, settings)
-          for row in rows]
+          for seed in seeds for task in table.trained(settings.task) for row in rows]
 
 
 def folder_of(table: tables.Table, output_dir: results.Folder) -> pathlib.Path:
@@ -278,7 +271,7 @@ def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
   """
   for row in rows:
     folder = f"{bucket}/{row.name.lower()}"
-    for task in trained_tasks(table, settings):
+    for task in table.trained(settings.task):
       of_row = Commands(table, row, task, "paper", settings)
       start = {}
       if of_row.pretrained:
@@ -289,9 +282,3 @@ def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
       model_dir = f"{folder}/{task}"
       yield f"{row.name}: train on {task}", of_row.train(model_dir, start)
       yield f"{row.name}: evaluate {task}", of_row.evaluate(model_dir, {})
-
-
-def shown(command: list[str]) -> str:
-  """Returns a command with the launcher's bare name, to type on another machine."""
-  name = os.path.basename(command[0])
-  return pipeline.shown([name, *command[1:]])

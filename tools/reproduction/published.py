@@ -10,29 +10,12 @@ from typing import Any
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.reproduction import lra
 from synthesizer_mtf.tools.reproduction import narang
-import tqdm
 
 TABLES = {"lra": lra, "narang": narang}
 
 
-def count(name: str, rows: Sequence[Any]) -> list[dict[str, Any]]:
-  """Returns the lines of a table, and shows a bar meanwhile.
-
-  Args:
-    name: a key of `TABLES`.
-    rows: some of its rows.
-  """
-  return list(tqdm.tqdm(TABLES[name].lines(rows), "count", len(rows), unit="model",
-                        disable=None))
-
-
 def markdown(name: str, lines: Sequence[dict[str, Any]]) -> str:
-  """Returns the lines of a table as Markdown.
-
-  Args:
-    name: a key of `TABLES`.
-    lines: what `count` returns.
-  """
+  """Returns the lines of a table, a key of `TABLES`, as Markdown."""
   cells = [list(lines[0]), *(list(map(_cell, line.values())) for line in lines)]
   return f"{tabular.markdown(cells)}\n\n{TABLES[name].NOTE}"
 

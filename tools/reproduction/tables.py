@@ -83,10 +83,10 @@ class Table(NamedTuple):
   mixture: str | None = None
   speed: bool = False
 
-  def trained(self) -> list[str]:
-    """The tasks or mixtures that a model is trained on, each by itself."""
+  def trained(self, task: str | None = None) -> list[str]:
+    """The tasks or mixtures to train on, each by itself; or `task` instead of them."""
     tasks = dict.fromkeys(c.task for c in self.columns if c.task)
-    return [self.mixture] if self.mixture else list(tasks)
+    return [task or self.mixture] if task or self.mixture else list(tasks)
 
   def is_pretrained(self, task: str) -> bool:
     """Returns whether training on a task starts from pre-training on C4."""
