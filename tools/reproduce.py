@@ -28,8 +28,8 @@ draws what the studies whose lines lie there come to.
 """
 
 import argparse
-import functools
 import json
+import os
 import pathlib
 import sys
 
@@ -59,8 +59,8 @@ from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_runs
 from synthesizer_mtf.tools.reproduction import tables
 import tensorflow.compat.v1 as tf
+import tqdm
 
-_ending = functools.partial(messages.ending, "reproduce")
 _STEPS = 1000
 # Lengths and batch for the speed at laptop scale, as in the recipes.
 _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
@@ -70,14 +70,27 @@ def main(argv: list[str] | None = None) -> int:
   """Reads the flags and prints or runs the commands; returns the status."""
   args = _parse(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
-  with _ending():
-    work = _work(args)
-  try:
-    return work()
-  except KeyboardInterrupt:
-    print("\nStopped. The same command goes on from the last checkpoint.",
-          file=sys.stderr)
-    return 130
+  with messages.ending("reproduce"):
+    try:
+      return _work(args)
+    except KeyboardInterrupt:
+      print("\nStopped. The same command goes on from the last checkpoint.",
+            file=sys.stderr)
+      return 130
+
+
+def _work(args):
+  """Does what the flags ask for; returns the status."""
+  if args.results:
+    return _results(pathlib.Path(args.results))
+  if args.compare:
+    compare.compare(args.compare, args.json)
+    return 0
+  if args.table in published.TABLES:
+    return _published(args)
+  if args.study:
+    return _study(args)
+  return _paper(args) if args.scale == "paper" else _table(args)
 
 
 def _parse(argv):
@@ -114,65 +127,110 @@ def _check_published(parser, args, given):
                  f"counts; leave out {' '.join(others) or '--scale=laptop'}")
 
 
-def _compare(args):
-  """Compares two files; returns the status."""
-  with _ending():
-    compare.compare(args.compare, args.json)
-  return 0
-
-
-def _results(args):
+def _results(folder):
   """Draws the studies of a folder; returns the status."""
-  folder = pathlib.Path(args.results)
-  with _ending():
-    print(f"Wrote {forest.plot(folder)}")
-    for study in studies.STUDIES.values():
-      lines = folder / f"{study.name}.jsonl"
-      if _picture(study) is not curves.plot and lines.exists():
-        found = study_report.read(lines, study, plan.Settings(None, None))
-        _picture(study)(study, found, lines.with_suffix(".png"))
-        print(f"Wrote {lines.with_suffix('.png')}")
+  known = [(study, study_report.read(path, study, plan.Settings(None, None)))
+           for study in studies.STUDIES.values()
+           if (path := folder / f"{study.name}.jsonl").exists()]
+  together = [(study, lines) for study, lines in known if _picture(study) is curves]
+  if not together:
+    raise checks.Error(f"--results is {str(folder)!r} but holds no lines of a study; "
+                       "give the folder of files such as warm_start.jsonl.")
+  forest.plot(together, folder / "results.png")
+  print(f"Wrote {folder / 'results.png'}")
+  for study, lines in known:
+    if _picture(study) is not curves:
+      _draw(study, lines, folder / f"{study.name}.png")
+      print(f"Wrote {folder / study.name}.png")
   return 0
 
 
-def _work(args):
-  """Checks the flags; returns the function that does the work."""
-  if args.results:
-    return functools.partial(_results, args)
-  if args.compare:
-    return functools.partial(_compare, args)
-  if args.table in published.TABLES:
-    return _published(args)
-  return _study(args) if args.study else _table(args)
+def _picture(study):
+  """Returns the module that draws a study."""
+  if study.is_map:
+    return heat_map
+  return size_curves if study.is_by_size else curves
+
+
+def _draw(study, lines, path):
+  """Draws a study, if it has lines."""
+  if lines:
+    _picture(study).plot(study, lines, path)
 
 
 def _published(args):
-  """Checks the flags of another paper's table; returns the function that prints it."""
-  rows = _rows(published.TABLES[args.table], args.rows, f"--table={args.table}")
-  settings = plan.Settings(
-      None, None, None, _flags(args), args.gin_param, args.gin_file)
-  return functools.partial(_print_published, rows, args, settings)
+  """Prints another paper's table: its commands, its figures and our counts."""
+  table = published.TABLES[args.table]
+  rows = _rows(table, args.rows, f"--table={args.table}")
+  lines = _print_all(table.title, args.table, table.commands(
+      rows, f"{args.bucket}/reproduce", _settings(args)))
+  counts = list(tqdm.tqdm(
+      table.lines(rows), "count", len(rows), unit="model", disable=None))
+  print(f"{table.title}:\n\n{published.markdown(args.table, counts)}")
+  if args.json:
+    tabular.write_json([*lines, *counts], args.json)
+  return 0
+
+
+def _paper(args):
+  """Prints the commands of the paper's scale, and writes them as JSON lines."""
+  table = tables.TABLES[args.table]
+  title = f"Table {table.number}"
+  lines = _print_all(title, table.number, plan.paper_commands(
+      table, _rows(table, args.rows, title), f"{args.bucket}/reproduce",
+      _settings(args)))
+  if args.json:
+    tabular.write_json(lines, args.json)
+  return 0
+
+
+def _print_all(title, number, commands_with_titles):
+  """Prints commands; returns a dict for each."""
+  lines = []
+  for of, command in commands_with_titles:
+    # They are to be typed on another machine, so without the folder of this Python.
+    typed = pipeline.shown([os.path.basename(command[0]), *command[1:]])
+    print(f"# {title}, {of}\n{typed.removeprefix('$ ')}\n")
+    lines.append({"table": number, "title": of, "command": command})
+  return lines
 
 
 def _table(args):
-  """Checks the flags of a table; returns the function that does the work."""
+  """Executes the missing runs of a table at laptop scale; returns the status."""
   table = tables.TABLES[args.table]
   rows = _rows(table, args.rows, f"Table {table.number}")
-  settings = plan.Settings(
-      args.steps or _STEPS, args.finetune_steps or _STEPS, args.task,
-      _flags(args), args.gin_param, args.gin_file)
-  if args.scale == "paper":
-    return functools.partial(_print_commands, table, rows, args, settings)
-  places = shares.shares(args.jobs)
-  _claim(plan.folder_of(table, args.output_dir), settings)
-  return functools.partial(
-      _run_table, table, rows, args, settings, places)
+  settings, places = _settings(args, _STEPS), shares.shares(args.jobs)
+  folder = plan.folder_of(table, args.output_dir)
+  _claim(folder, settings)
+  runs = plan.runs(table, rows, args.seeds or [1, 2], args.output_dir, settings)
+  _check_first(runs)
+  report = reports.Report(table, rows, runs, settings, machine.state())
+  if table.speed and args.speed_rounds:
+    report.speed = _speed(table, rows, args, settings, folder)
+  return _run(report, runs, places, folder / f"table{table.number}", args.json,
+              lambda path: plot.plot(report, path))
 
 
 def _study(args):
-  """Checks the flags of a study; returns the function that does the work."""
+  """Executes the missing runs of a study; returns the status."""
   study = studies.STUDIES[args.study]
   rows = _rows(study, args.rows, f"--study={study.name}")
+  _check_study(study, args)
+  settings, places = _settings(args), shares.shares(args.jobs)
+  folder = pathlib.Path(args.output_dir) / study.name
+  _claim(folder, settings)
+  known = study_report.read(folder / f"{study.name}.jsonl", study, settings)
+  runs = study_runs.runs(
+      study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
+  report = study_report.Report(study, known, runs, settings, machine.state())
+  missing = [run for run in runs if not report.is_known(run)]
+  _check_first(missing)
+  return _run(report, missing, places, folder / study.name, args.json,
+              lambda path: _draw(study, report.lines_of_runs(), path))
+
+
+def _check_study(study, args):
+  """Raises a ValueError for flags that do not go with a study."""
   if args.scale:
     raise checks.Error(f"--scale is {args.scale!r}, but a study has only one; leave it "
                        "out.")
@@ -184,15 +242,6 @@ def _study(args):
   if study.needs_data and not args.gin_file:
     raise checks.Error("--study needs --gin_file=data.gin, which names its texts; "
                        "python -m synthesizer_mtf.tools.prepare_studies makes it.")
-  settings = plan.Settings(
-      args.steps, args.finetune_steps, args.task, _flags(args), args.gin_param,
-      args.gin_file)
-  places = shares.shares(args.jobs)
-  _claim(pathlib.Path(args.output_dir) / study.name, settings)
-  path = pathlib.Path(args.output_dir) / study.name / study.name
-  known = study_report.read(path.with_suffix(".jsonl"), study, settings)
-  return functools.partial(
-      _run_study, study, rows, args, settings, places, path, known)
 
 
 def _rows(table, names, title):
@@ -204,43 +253,15 @@ def _rows(table, names, title):
   return [known[name] for name in names or known]
 
 
-def _flags(args):
-  """Returns the launcher's flags that all commands have."""
-  tpu = [f"--tpu={args.tpu}"] if args.scale == "paper" else []
-  data_dir = args.t5_tfds_data_dir or (
-      f"{args.bucket}/tfds" if args.scale == "paper" else None)
-  return tpu + ([f"--t5_tfds_data_dir={data_dir}"] if data_dir else [])
-
-
-def _print_commands(table, rows, args, settings):
-  """Prints the commands of the paper's scale, and writes them as JSON lines."""
-  lines = _print_all(f"Table {table.number}", table.number, plan.paper_commands(
-      table, rows, f"{args.bucket}/reproduce", settings))
-  if args.json:
-    tabular.write_json(lines, args.json)
-  return 0
-
-
-def _print_all(table_title, number, commands_with_titles):
-  """Prints commands; returns a dict for each."""
-  lines = []
-  for title, command in commands_with_titles:
-    print(f"# {table_title}, {title}\n{plan.shown(command)[2:]}\n")
-    lines.append({"table": number, "title": title, "command": command})
-  return lines
-
-
-def _print_published(rows, args, settings):
-  """Prints another paper's table: its commands, its figures and our counts."""
-  table = published.TABLES[args.table]
-  lines = _print_all(table.title, args.table, table.commands(
-      rows, f"{args.bucket}/reproduce", settings))
-  with _ending():
-    counts = published.count(args.table, rows)
-  print(f"{table.title}:\n\n{published.markdown(args.table, counts)}")
-  if args.json:
-    tabular.write_json([*lines, *counts], args.json)
-  return 0
+def _settings(args, steps=None):
+  """Returns the user's choices; `steps` is the default of the numbers of steps."""
+  flags, data_dir = [], args.t5_tfds_data_dir
+  if args.scale == "paper":
+    flags, data_dir = [f"--tpu={args.tpu}"], data_dir or f"{args.bucket}/tfds"
+  if data_dir:
+    flags.append(f"--t5_tfds_data_dir={data_dir}")
+  return plan.Settings(args.steps or steps, args.finetune_steps or steps, args.task,
+                       flags, args.gin_param, args.gin_file)
 
 
 def _claim(folder, settings):
@@ -250,42 +271,9 @@ def _claim(folder, settings):
       "gin_params": settings.gin_params})
 
 
-def _run_table(table, rows, args, settings, places):
-  """Executes the missing runs of a table at laptop scale; returns the status."""
-  folder = plan.folder_of(table, args.output_dir)
-  runs = plan.runs(
-      table, rows, args.seeds or [1, 2], args.output_dir, settings)
-  _check_first(runs)
-  report = reports.Report(
-      table, rows, runs, settings, machine.state())
-  if table.speed and args.speed_rounds:
-    report.speed = _speed(table, rows, args, settings, folder)
-  return _run(report, runs, places, folder / f"table{table.number}", args.json,
-              lambda path: plot.plot(report, path))
-
-
-def _run_study(study, rows, args, settings, places, path, known):
-  """Executes the missing runs of a study; returns the status."""
-  runs = study_runs.runs(
-      study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
-  report = study_report.Report(study, known, runs, settings, machine.state())
-  _check_first([run for run in runs if not report.is_known(run)])
-  return _run(report, [run for run in runs if not report.is_known(run)], places,
-              path, args.json,
-              lambda path: _picture(study)(study, report.lines_of_runs(), path))
-
-
-def _picture(study):
-  """Returns the function that draws a study."""
-  if study.is_map:
-    return heat_map.plot
-  return size_curves.plot if study.is_by_size else curves.plot
-
-
 def _check_first(runs):
-  with _ending():
-    first_check.check(
-        stage for run in runs if not run.is_done() for stage in run.stages())
+  first_check.check(
+      stage for run in runs if not run.is_done() for stage in run.stages())
 
 
 def _run(report, runs, places, path, json_path, draw):

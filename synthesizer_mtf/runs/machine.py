@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import os
+import pathlib
 import platform
+import re
 
 _PACKAGES = ("tensorflow", "mesh-tensorflow", "t5", "synthesizer-mtf", "numpy")
 
@@ -15,21 +17,13 @@ def machine() -> dict[str, str | int | float]:
 
 def cores() -> list[int]:
   """The numbers of the usable cores."""
-  try:
-    return sorted(os.sched_getaffinity(0))
-  except AttributeError:  # Linux only.
-    return list(range(os.cpu_count()))
+  return sorted(os.sched_getaffinity(0))
 
 
 def _cpu_model():
-  try:
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-      for line in f:
-        if line.startswith("model name"):
-          return line.split(":", 1)[1].strip()
-  except OSError:
-    pass
-  return platform.processor() or platform.machine()
+  text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+  found = re.search(r"^model name\s*: (.*)", text, re.MULTILINE)
+  return found[1] if found else platform.machine()
 
 
 def versions() -> dict[str, str]:

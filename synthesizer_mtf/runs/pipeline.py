@@ -14,6 +14,7 @@ import pathlib
 import shlex
 import shutil
 import sys
+import time
 from typing import Any
 
 from synthesizer_mtf import checks
@@ -40,22 +41,28 @@ class Stage:
   steps: range | None = None
 
   def run(self) -> None:
-    """Runs the command.
+    """Runs the command, and ends it if interrupted.
 
     Raises:
       process.CommandError: the command fails, or has no result.
     """
     print(f"\n{shown(self.command)}", flush=True)
-    process.run(self.command, self.log, self.title, self.steps)
-    self.check()
+    running = self.start(shares.Share())
+    try:
+      while running.goes_on():
+        time.sleep(process.POLL_SECONDS)
+    finally:
+      running.end()
+    self.check(running)
 
-  def start(self, share: shares.Share) -> process.Running:
+  def start(self, share: shares.Share, draw: bool = True) -> process.Running:
     """Starts the command with its share of the machine, and does not wait."""
     return process.Running(
-        self.command, self.log, self.title, self.steps, share)
+        self.command, self.log, self.title, self.steps, share, draw)
 
-  def check(self) -> None:
-    """Raises a `process.CommandError` if the command has no result."""
+  def check(self, running: process.Running) -> None:
+    """Raises a `process.CommandError` if the ended command failed or has no result."""
+    running.check()
     if not self.is_done():
       raise process.CommandError(
           f"{self.title} left no result. The last lines of {self.log}:\n\n"

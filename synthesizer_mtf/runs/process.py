@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 
 from synthesizer_mtf.runs import shares
 import tqdm
@@ -18,31 +17,14 @@ _STEP = re.compile(rb"tf_loss\[[^\]]*\]\[(\d+)\]|Evaluation \[(\d+)/\d+\]")
 POLL_SECONDS = 0.5
 _STOP_SECONDS = 10
 _TAIL_LINES = 25
-_EVERYTHING = shares.Share()
 
 
 class CommandError(Exception):
   """A command failed; the message holds the end of its log."""
 
 
-def run(command: list[str], log: pathlib.Path, title: str,
-        steps: range | None = None) -> None:
-  """Runs a command and waits for its end.
-
-  Args:
-    command: a list of strings.
-    log: a `pathlib.Path`; the output is appended to it.
-    title: a string, in front of the progress bar.
-    steps: a range of steps; None for a clock without steps.
-
-  Raises:
-    CommandError: the exit status is not 0.
-  """
-  Running(command, log, title, steps).wait()
-
-
 class Running:
-  """A running command.
+  """A running command, with a progress bar.
 
   Attributes:
     log: the file of its output.
@@ -52,12 +34,21 @@ class Running:
   """
 
   def __init__(self, command: list[str], log: pathlib.Path, title: str,
-               steps: range | None = None,
-               share: shares.Share = _EVERYTHING) -> None:
-    """Starts the command; see `run`. `share` is its share of the machine."""
+               steps: range | None, share: shares.Share, draw: bool) -> None:
+    """Starts the command.
+
+    Args:
+      command: a list of strings.
+      log: a `pathlib.Path`; the output is appended to it.
+      title: a string, in front of the progress bar.
+      steps: a range of steps; None for a clock without steps.
+      share: the command's share of the machine.
+      draw: whether the bar is shown.
+    """
     self.before = self.done = 0
     self.log, self.steps, self._title = log, steps, title
-    self._rest, self._resumed = b"", False
+    self._bar = _bar(title, steps, draw)
+    self._rest, self._first = b"", None
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as out:
       self._offset = out.tell()
@@ -66,39 +57,22 @@ class Running:
           stdin=subprocess.DEVNULL, env={
               # Keeps both streams in order, so the last line is the error.
               **os.environ, "PYTHONUNBUFFERED": "1", **share.environment},
-          preexec_fn=functools.partial(_prepare, share.cores)
-          if sys.platform == "linux" else None)
-
-  def wait(self, stopped: threading.Event | None = None, draw: bool = True) -> None:
-    """Waits for the end of the command, and ends it if interrupted.
-
-    Args:
-      stopped: an event that ends the command once it is set.
-      draw: whether a bar shows the steps.
-
-    Raises:
-      CommandError: the exit status is not 0.
-    """
-    stopped = stopped or threading.Event()
-    shown = bar(self._title, self.steps) if draw else None
-    try:
-      while self.goes_on() and not stopped.wait(POLL_SECONDS):
-        self._show(shown)
-      self._show(shown)
-    finally:
-      self._end()
-      if shown is not None:
-        shown.close()
-    self._check()
+          preexec_fn=functools.partial(_prepare, share.cores))
 
   def goes_on(self) -> bool:
-    """Whether the command still runs; also reads new lines of its log."""
+    """Whether the command still runs; reads new lines of its log, and moves the bar."""
     ended = self._process.poll() is not None
     found = [int(a or b) for a, b in _STEP.findall(self._new_lines())]
-    if self.steps:
-      self._count(found)
-      if ended and not self._process.returncode:
-        self.done = len(self.steps)
+    if self.steps and found:
+      if self._first is None:  # An earlier run did the steps before this one.
+        self._first = min(found)
+        self.before = max(0, self._first - 1 - self.steps.start)
+      self.done = max(found) - self.steps.start
+    if self.steps and ended and not self._process.returncode:
+      self.done = len(self.steps)
+    self._bar.initial, self._bar.n = self.before, self.done
+    if sys.stdout.isatty():
+      self._bar.refresh()  # Also updates the clock.
     return not ended
 
   def _new_lines(self):
@@ -109,34 +83,22 @@ class Running:
     whole, newline, self._rest = text.rpartition(b"\n")
     return whole + newline
 
-  def _count(self, found):
-    if found and not self._resumed:  # An earlier run did these steps.
-      self.before = max(0, min(found) - 1 - self.steps.start)
-      self._resumed = True
-    if found:
-      self.done = max(found) - self.steps.start
-
-  def _show(self, bar):
-    """Moves a bar, if there is one, to the last step in the log."""
-    if bar is None:
-      return
-    if bar.initial != self.before:
-      bar.initial = bar.n = self.before
-    if bar.n != self.done:
-      bar.update(self.done - bar.n)
-    if sys.stdout.isatty():
-      bar.refresh()  # Updates the clock.
-
-  def _end(self):
-    """Ends the command if it still runs, such as after Ctrl-C."""
+  def stop(self) -> None:
+    """Asks the command to end, such as after Ctrl-C."""
     self._process.terminate()
+
+  def end(self) -> None:
+    """Ends the command if it still runs, and the bar."""
+    self.stop()
     try:
       self._process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
       self._process.kill()
       self._process.wait()
+    self._bar.close()
 
-  def _check(self):
+  def check(self) -> None:
+    """Raises a `CommandError` if the exit status is not 0."""
     if self._process.returncode:
       raise CommandError(
           f"{self._title} ended with status {self._process.returncode}. The "
@@ -153,20 +115,18 @@ def _prepare(cores):
     os.sched_setaffinity(0, cores)
 
 
-def bar(title: str, steps: range | None) -> tqdm.tqdm:
-  """A tqdm bar; without a terminal to redraw it, only its start and end."""
-  terminal = sys.stdout.isatty()
+def _bar(title, steps, draw):
+  """A tqdm bar, which draws its start and its end."""
   form = ("{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} "
           "[{elapsed}<{remaining}]")
   # Some terminals, such as in containers, report a size of 0.
   return tqdm.tqdm(
       desc=f"{title:<16}", total=len(steps) if steps else None,
-      file=sys.stdout, ncols=76, nrows=24,
-      bar_format=form if steps else "{desc} [{elapsed}]",
-      mininterval=0.5 if terminal else 1e6, maxinterval=1 if terminal else 1e6)
+      file=sys.stdout, ncols=76, nrows=24, disable=not draw,
+      bar_format=form if steps else "{desc} [{elapsed}]")
 
 
-def tail(log: pathlib.Path, count: int = _TAIL_LINES) -> str:
+def tail(log: pathlib.Path) -> str:
   """Returns the last lines of a log file."""
   text = log.read_text(encoding="utf-8", errors="replace")
-  return "\n".join(text.splitlines()[-count:])
+  return "\n".join(text.splitlines()[-_TAIL_LINES:])

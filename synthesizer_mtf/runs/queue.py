@@ -1,19 +1,16 @@
 """Runs of several stages each, some at the same time.
 
-One thread starts the commands, and one thread per command waits for its end. A free
-place takes the first run whose next stage is not running already. If two runs share a
-stage, with the same log, the stage runs once.
+A free place takes the first run whose next stage is not running already. If two runs
+share a stage, with the same log, the stage runs once.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
-from concurrent import futures
 import contextlib
 import re
 import signal
 import sys
-import threading
+import time
 from typing import NamedTuple
 from typing import Protocol
 
@@ -54,17 +51,11 @@ def run(runs: Sequence[Run], places: list[shares.Share],
     on_finished: a function that is called after each run, with the run and the reason
       of its failure, or None.
   """
-  with _like_ctrl_c(signal.SIGTERM):
-    _Queue(runs, places, on_finished).run()
-
-
-@contextlib.contextmanager
-def _like_ctrl_c(number: int) -> Iterator[None]:
-  before = signal.signal(number, signal.default_int_handler)
+  before = signal.signal(signal.SIGTERM, signal.default_int_handler)
   try:
-    yield
+    _Queue(runs, places, on_finished).run()
   finally:
-    signal.signal(number, before)
+    signal.signal(signal.SIGTERM, before)
 
 
 class _Queue:
@@ -75,51 +66,46 @@ class _Queue:
     self._left = {run: list(stages) for run, stages in self._stages.items()}
     self._ended = {}  # The reason of each run's failure, or None.
     self._reasons = {}  # The reason of each stage's failure, by its log.
-    self._works = {}  # The `_Work` of each future.
+    self._works = []  # A `_Work` for each running stage.
     self._free = list(places)
     self._one = len(places) == 1
     self._on_finished = on_finished
-    self._announced = set()
-    self._stopped = threading.Event()
     self._progress = progress.Progress(
         self._stages, self._ended, alone=not self._one)
 
   def run(self):
-    with (contextlib.closing(self._progress),
-          futures.ThreadPoolExecutor(len(self._free)) as pool):
+    with contextlib.closing(self._progress):
       try:
-        while self._fill(pool):
-          ended, _ = futures.wait(
-              self._works, process.POLL_SECONDS, futures.FIRST_COMPLETED)
-          for future in ended:
-            self._finish(self._works.pop(future), future.exception())
+        while self._fill():
+          time.sleep(process.POLL_SECONDS)
+          for work in [each for each in self._works if not each.running.goes_on()]:
+            self._finish(work)
           self._progress.show(self._running())
       finally:
-        self._stopped.set()
+        for running in self._running():
+          running.stop()  # All of them, before the first one is waited for.
+        for running in self._running():
+          running.end()
 
   def _running(self):
-    return [work.running for work in self._works.values()]
+    return [work.running for work in self._works]
 
-  def _fill(self, pool):
+  def _fill(self):
     """Fills free places; returns whether any stage runs."""
-    while self._free and (run := self._startable()):
+    while self._free and (run := next(filter(self._goes_on, self._left), None)):
       stage, share = self._left[run][0], self._free.pop(0)
       _say(f"\n{pipeline.shown(stage.command)}")
-      running = stage.start(share)
-      future = pool.submit(running.wait, self._stopped, draw=self._one)
-      self._works[future] = _Work(run, stage, share, running)
+      self._works.append(_Work(run, stage, share, stage.start(share, self._one)))
     return bool(self._works)
-
-  def _startable(self):
-    """The first run whose next stage can start, or None."""
-    return next((run for run in self._left if self._goes_on(run)), None)
 
   def _goes_on(self, run):
     """Whether the next stage of a run can start; ends runs without one."""
-    busy = {work.stage.log for work in self._works.values()}
+    busy = {work.stage.log for work in self._works}
     while run not in self._ended and self._left[run][0].log not in busy:
       stage = self._left[run][0]
-      self._announce(run)
+      if stage is self._stages[run][0]:
+        _say(f"\n{run.name} on {run.task}: run {list(self._stages).index(run) + 1} "
+             f"of {len(self._stages)}")
       if self._is_done(stage):
         _say(f"{stage.title}: done before")
         self._advance(run)
@@ -136,20 +122,14 @@ class _Queue:
       self._note(stage, error)
       return False
 
-  def _announce(self, run):
-    if run not in self._announced:
-      self._announced.add(run)
-      _say(f"\n{run.name} on {run.task}: run {list(self._stages).index(run) + 1} "
-           f"of {len(self._stages)}")
-
-  def _finish(self, work, error):
+  def _finish(self, work):
     """Continues the run of an ended stage, or ends it as failed."""
+    work.running.end()
+    self._works.remove(work)
     self._free.append(work.share)
     self._progress.count(work.running)
     try:
-      if error:
-        raise error
-      work.stage.check()
+      work.stage.check(work.running)
     except (process.CommandError, checkpoints.DamagedError) as error:
       self._note(work.stage, error)
       self._end(work.run, self._reasons[work.stage.log])

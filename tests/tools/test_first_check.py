@@ -34,6 +34,6 @@ def test_rows_that_fit_pass_and_leave_gin_as_it_was():
 
 def test_models_that_differ_by_a_seed_are_built_once(monkeypatch):
   built = []
-  monkeypatch.setattr(first_check, "_build", lambda: built.append(1))
+  monkeypatch.setattr(first_check, "build", lambda: built.append(1))
   first_check.check([stage("v", seed=seed) for seed in (1, 2, 3)] + [stage("r")])
   assert len(built) == 2

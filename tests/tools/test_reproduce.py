@@ -1,7 +1,6 @@
 """`tools/reproduce`: its tables, commands, runs and reports."""
 
 import json
-import pathlib
 import re
 import shlex
 
@@ -12,7 +11,6 @@ import seqio
 from support import models
 from support import tables as tables_lib
 from support.events import write_events
-from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import plan
@@ -79,11 +77,7 @@ def test_commands_of_the_papers_scale_are_those_of_the_recipes(
   table = TABLES[number]
   row = next(r for r in table.rows if r.name == row)
   of_row = plan.Commands(table, row, task, "paper")
-  path = pathlib.Path(gin_files.folder(), "recipes", "pod",
-                      f"{tables.RECIPES[task]}.gin")
-  text = re.sub(r"\\\n# *", "", path.read_text())
-  recipe = [shlex.split(line[2:]) for line in text.splitlines()
-            if line.startswith("# synthesizer_mesh_transformer")]
+  recipe = recipes.commands(f"recipes/pod/{tables.RECIPES[task]}.gin")
   for command, theirs in zip(
       (of_row.train("DIR", {}), of_row.evaluate("DIR", {})), recipe):
     assert set(recipes.values(command, "gin_file")) == set(
@@ -107,28 +101,55 @@ def test_paper_scale_prints_pre_training_before_what_starts_from_it(capsys):
 
 
 @pytest.mark.parametrize("flags, message", [
-    (["--table=7", "--scale=paper", "--rows=FR,D"],
-     "--rows names 'D', but the rows of Table 7 are V, Linformer, FR, FR+V"),
-    (["--table=4", "--scale=laptop", "--steps=9"], "holds a run with .*: 8"),
-    (["--table=4", "--scale=laptop", "--jobs=9999"],
+    ("--table=7 --scale=paper --rows=FR,D",
+     r"--rows names 'D', but the rows of Table 7 are V, Linformer, FR, FR\+V"),
+    ("--table=4 --scale=laptop --jobs=9999",
      "--jobs=9999, but this machine lets us use .* cores"),
-])
-def test_mistakes_end_in_one_sentence(flags, message, tmp_path):
-  folder = tmp_path / "table4"
-  folder.mkdir()
-  (folder / "settings.json").write_text('{"steps": 8}')
-  with pytest.raises(SystemExit, match=message.replace("+", r"\+")):
-    reproduce.main([*flags, f"--output_dir={tmp_path}"])
+    ("--table=lra --rows=V,T", "'T', but the rows of --table=lra are V, R, D, FR"),
+    ("--study=blocks --gin_file=d.gin --rows=V,Q",
+     "names 'Q', but the rows of --study=blocks"),
+    ("--study=blocks --gin_file=d.gin --task=boolq",
+     "are span_corruption; use one of these"),
+    ("--study=blocks --gin_file=d.gin --scale=laptop", "a study has only one"),
+    ("--study=blocks", "needs --gin_file=data.gin"),
+    ("--results=.", "but holds no lines of a study"),
+    ("--json=no/such.jsonl --compare a.jsonl b.jsonl", "no folder 'no'")])
+def test_mistakes_end_in_one_sentence_before_anything_is_done(
+    flags, message, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(SystemExit, match=message):
+    reproduce.main(flags.split())
+  assert not list(tmp_path.iterdir()) and not capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "flag", ["--steps=0", "--finetune_steps=-1", "--speed_rounds=-1", "--jobs=0",
-             "--jobs=two"])
-def test_numbers_of_steps_are_checked(flag, capsys):
+@pytest.mark.parametrize("flags, message", [
+    ("--compare=a.jsonl", "expected 2 arguments"),
+    ("--table=4 --scale=laptop --compare a.jsonl b.jsonl",
+     "takes two files and --json, not --table --scale; the files say"),
+    ("--compare a.jsonl b.jsonl --seeds=7", "not --seeds;"),
+    ("--table=4", "--table needs --scale"),
+    ("--table=4 --study=blocks", "--table and --study are two things"),
+    ("--scale=laptop", "one of --table, --study, --compare and --results is"),
+    ("", "--compare and --results is required"),
+    ("--results=. --study=blocks", "--results takes nothing else, not --study"),
+    ("--table=lra --scale=laptop", "leave out --scale=laptop"),
+    ("--table=narang --steps=5", "leave out --steps"),
+    ("--table=glue", "invalid choice: 'glue'"),
+    *((f"--table=4 --scale=laptop {flag}", flag.split("=")[0]) for flag in (
+        "--steps=0", "--finetune_steps=-1", "--speed_rounds=-1", "--jobs=0",
+        "--jobs=two"))])
+def test_flags_that_do_not_go_together_are_refused(flags, message, capsys):
   with pytest.raises(SystemExit) as exit_info:
-    reproduce.main(["--table=4", "--scale=laptop", flag])
+    reproduce.main(flags.split())
   assert exit_info.value.code == 2
-  assert flag.split("=")[0] in capsys.readouterr().err
+  assert message in capsys.readouterr().err
+
+
+def test_a_folder_of_other_steps_is_refused(tmp_path):
+  (tmp_path / "table4").mkdir()
+  (tmp_path / "table4" / "settings.json").write_text('{"steps": 8}')
+  with pytest.raises(SystemExit, match="holds a run with .*: 8"):
+    reproduce.main(["--table=4", "--scale=laptop", f"--output_dir={tmp_path}"])
 
 
 def report_of(number, folder, seeds=(1, 2), rows=None, **settings):

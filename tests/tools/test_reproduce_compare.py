@@ -133,27 +133,3 @@ def test_two_tables_are_not_compared(tmp_path):
   with pytest.raises(SystemExit, match="a.jsonl is of table 4 and .*b.jsonl of "
                      "study speed; compare two files of the same"):
     reproduce.main(["--compare", *files])
-
-
-def test_a_folder_that_is_not_there_is_an_error_before_anything_is_printed(
-    tmp_path, capsys):
-  path = write(tmp_path / "a.jsonl", {("R", 1): {"loss": 3}})
-  with pytest.raises(SystemExit, match="no folder 'no'"):
-    reproduce.main(["--json=no/such.jsonl", "--compare", path, path])
-  assert not capsys.readouterr().out
-
-
-@pytest.mark.parametrize("flags, message", [
-    (["--compare=a.jsonl"], "expected 2 arguments"),
-    (["--table=4", "--scale=laptop", "--compare", "a.jsonl", "b.jsonl"],
-     "takes two files and --json, not --table --scale; the files say"),
-    (["--compare", "a.jsonl", "b.jsonl", "--seeds=7"], "not --seeds;"),
-    (["--table=4"], "--table needs --scale"),
-    (["--table=4", "--study=blocks"], "--table and --study are two things"),
-    (["--scale=laptop"], "one of --table, --study, --compare and --results is"),
-    ([], "--compare and --results is required")])
-def test_flags_that_do_not_go_together_are_refused(flags, message, capsys):
-  with pytest.raises(SystemExit) as exit_info:
-    reproduce.main(flags)
-  assert exit_info.value.code == 2
-  assert message in capsys.readouterr().err

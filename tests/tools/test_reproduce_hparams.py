@@ -6,6 +6,7 @@ import sys
 import pytest
 from support.events import write_events
 from synthesizer_mtf.runs import pipeline
+from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import hparams
@@ -97,6 +98,7 @@ def test_reproduce_leaves_them_and_a_report_of_its_runs(
     runs, tmp_path, monkeypatch, capsys):
   assert all(run.is_done() for run in runs)
   left = []
+  monkeypatch.setattr(process, "POLL_SECONDS", 0.01)
   monkeypatch.setattr(hparams, "write", lambda run, gin: left.append((run, gin)))
   monkeypatch.setattr(plan.Run, "stages", lambda run: [pipeline.Stage(
       run.name, [sys.executable, "-c", "raise SystemExit('no')"],

@@ -75,17 +75,6 @@ def test_counts_stand_beside_the_published_figures(monkeypatch, capsys, tmp_path
   assert len(json.read_text().splitlines()) == 11
 
 
-@pytest.mark.parametrize("flags, message", [
-    (["--table=lra", "--rows=V,T"], "'T', but the rows of --table=lra are V, R, D, FR"),
-    (["--table=lra", "--scale=laptop"], "leave out --scale=laptop"),
-    (["--table=narang", "--steps=5"], "leave out --steps"),
-    (["--table=glue"], "invalid choice: 'glue'")])
-def test_mistakes_are_told(flags, message, capsys):
-  with pytest.raises(SystemExit) as error:
-    reproduce.main(flags)
-  assert message in f"{error.value} {capsys.readouterr().err}"
-
-
 def test_bad_cells_have_a_dash():
   assert published.markdown("lra", [{"row": "R", "x": None, "y": 1234}]).splitlines()[
       2].split() == ["|", "R", "|", "-", "|", "1,234", "|"]

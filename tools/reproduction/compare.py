@@ -5,9 +5,6 @@ seeds that both files have. It adds a 95% interval (Student's t), and p, correct
 the number of differences.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import pandas as pd
 from synthesizer_mtf import checks
 from synthesizer_mtf.runs import tabular
@@ -30,29 +27,15 @@ def compare(paths: list[str], json_path: str | None) -> None:
   """
   arguments.check_folders(json_path)
   a, b = map(lines.read, paths)
-  differing = differing_settings(a, b)
-  found, single = differences(a, b), list(unpaired(a, b))
+  differing = list(lines.differing(a.setting, b.setting))
+  if {"table", "study"} & {key for key, _, _ in differing}:
+    raise checks.Error(f"{a.path} is of {_subject(a)} and {b.path} of {_subject(b)}; "
+                       "compare two files of the same.")
+  found, single = _differences(a, b), list(_unpaired(a, b))
   print(_markdown(a, b, differing, found, single))
   if json_path:
     tabular.write_json([
         *map(_line, found.index, found.to_dict("records")), *single], json_path)
-
-
-def differing_settings(a: lines.Results,
-                       b: lines.Results) -> dict[str, tuple[Any, Any]]:
-  """Returns the keys in which two settings differ, with both values.
-
-  Raises:
-    ValueError: the files are of different tables or studies.
-  """
-  differing = {key: (a.setting.get(key), b.setting.get(key))
-               for key in {**a.setting, **b.setting}
-               if a.setting.get(key) != b.setting.get(key)}
-  if "table" in differing or "study" in differing:
-    raise checks.Error(
-        f"{a.path} is of {_subject(a)} and {b.path} of {_subject(b)}; compare "
-        "two files of the same.")
-  return differing
 
 
 def _subject(of):
@@ -61,7 +44,7 @@ def _subject(of):
   return f"{key} {of.setting[key]}"
 
 
-def differences(a: lines.Results, b: lines.Results) -> pd.DataFrame:
+def _differences(a, b):
   """Compares the scores that both files have, over their common seeds.
 
   Returns:
@@ -98,7 +81,7 @@ def _line(key, of):
       "significant": of["p"] < over_seeds.LEVEL if several else None}
 
 
-def unpaired(a: lines.Results, b: lines.Results) -> Iterator[dict[str, Any]]:
+def _unpaired(a, b):
   """Yields a dict for each run, or some of its scores, that only one file has.
 
   The keys are "row", "task" and "seed"; "only_in", which is "a" or "b"; "scores", a
@@ -131,13 +114,12 @@ def _markdown(a, b, differing, found, single):
   return "\n".join([
       f"# {_subject(a).capitalize()}, compared", "",
       f"- A: {a.path}", f"- B: {b.path}", "",
-      *_warnings(differing), *_table(found), *_unpaired(single)])
+      *_warnings(differing), *_table(found), *_alone(single)])
 
 
 def _warnings(differing):
   if differing:
-    keys = "; ".join(f"{key} {x} in A, {y} in B"
-                     for key, (x, y) in differing.items())
+    keys = "; ".join(f"{key} {x} in A, {y} in B" for key, x, y in differing)
     yield f"WARNING: the settings differ: {keys}."
     yield ""
 
@@ -155,7 +137,7 @@ def _table(found):
     yield "One pair has no interval: it takes two seeds in both files."
 
 
-def _unpaired(single):
+def _alone(single):
   if single:
     yield "\nIn one file only:\n"
   for line in single:

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
-import statistics
 from typing import Any
 
+import pandas as pd
 from synthesizer_mtf.tools.reproduction import forest
 from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import study_types
 
-_WIDTH = 7.0  # The width of a task's part of the picture, in inches.
 _COLUMNS = 5  # The columns of the legend.
 
 
@@ -23,42 +22,39 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
 
   Args:
     study: a `study_types.Study`.
-    lines: the lines of its runs. Without lines nothing is written.
+    lines: the lines of its runs.
     path: the path of a PNG.
   """
-  if not lines:
-    return
-  size = _WIDTH * len(study.tasks), 10
-  with pictures.written(path, 3, len(study.tasks), size) as (figure, axes):
-    for column, task in zip(axes.T, study.tasks):
-      _draw(column[0], study, task, lines, "training_loss")
-      column[0].set(title=task.drawn.title.split(", ")[0], ylabel="loss of training")
-      _draw(column[1], study, task, lines, "validation")
-      column[1].set(xlabel="step",
-                    ylabel=f"validation, {task.drawn.title.split(', ')[-1]}")
-      forest.draw(column[2], study, task, lines)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="lower center",
+  across, legend = len(study.tasks), -(-len(study.rows) // _COLUMNS)
+  with pictures.written(path, 3 * across, across, (7, 10 / 3),
+                        below=0.02 * (1 + legend)) as (figure, axes):
+    for task, losses, scores, last in zip(study.tasks, *axes.reshape(3, across)):
+      _draw(losses, study, task, lines, "training_loss")
+      losses.set(title=task.drawn.title.split(", ")[0], ylabel="loss of training")
+      _draw(scores, study, task, lines, "validation")
+      scores.set(xlabel="step",
+                 ylabel=f"validation, {task.drawn.title.split(', ')[-1]}")
+      forest.draw(last, study, task, lines)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center",
                   ncols=_COLUMNS, frameon=False)
     figure.suptitle(study.title)
-    figure.tight_layout(rect=(0, 0.02 * (1 + -(-len(study.rows) // _COLUMNS)), 1, 1))
 
 
 def _draw(axis, study, task, lines, key):
-  highest = []  # Without the first steps, whose loss would flatten the curves.
+  highest = 0
   for number, row in enumerate(study.rows):
-    curves = [dict(line[key]) for line in lines
-              if (line["row"], line["task"]) == (row.name, task.name)]
-    steps = sorted(set.intersection(*map(set, curves))) if curves else []
-    seeds = [[curve[step] for curve in curves] for step in steps]
+    seeds = pd.DataFrame({
+        line["seed"]: dict(line[key]) for line in lines
+        if (line["row"], line["task"]) == (row.name, task.name)}).dropna().sort_index()
     color, style = f"C{number}", "-" if number < 10 else "--"
-    highest += [max(values) for step, values in zip(steps, seeds)
-                if step > 0.05 * max(steps)]
-    axis.plot(steps, [statistics.mean(values) for values in seeds], color=color,
-              linestyle=style, label=row.name,
+    # Without the first steps, whose loss would flatten the curves.
+    late = seeds[seeds.index > 0.05 * seeds.index.max()]
+    highest = max(highest, late.to_numpy().max(initial=0))
+    axis.plot(seeds.mean(axis=1), color=color, linestyle=style, label=row.name,
               marker="o" if key == "validation" else None, markersize=3)
-    axis.fill_between(steps, list(map(min, seeds)), list(map(max, seeds)),
-                      color=color, alpha=0.15, linewidth=0)
+    axis.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=color,
+                      alpha=0.15, linewidth=0)
   axis.grid(alpha=0.3)
   axis.set_xlim(left=0)
   if key == "training_loss" and highest:
-    axis.set_ylim(top=1.05 * max(highest))
+    axis.set_ylim(top=1.05 * highest)

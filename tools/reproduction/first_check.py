@@ -6,6 +6,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
 from synthesizer_mtf.runs import pipeline
+from synthesizer_mtf.tools import recipes
 import tensorflow.compat.v1 as tf
 
 _VOCABULARY = 128  # Whether a model can be built does not depend on it.
@@ -24,8 +25,9 @@ def check(stages: Iterable[pipeline.Stage]) -> None:
               for stage in stages if stage.steps}
   with gin_files.restored():
     for command in commands.values():
-      gin_files.parse(_values(command, "gin_file"), _values(command, "gin_param"))
-      _build()
+      gin_files.parse(recipes.values(command, "gin_file"),
+                      recipes.values(command, "gin_param"))
+      build()
 
 
 def _without_seed(command):
@@ -34,22 +36,22 @@ def _without_seed(command):
                if word.startswith("--gin_") and "seed" not in word)
 
 
-def _values(command, flag):
-  flag = f"--{flag}="
-  return [word.removeprefix(flag) for word in command if word.startswith(flag)]
+def build(*vocabulary_sizes: int) -> mtf.Graph:
+  """Makes the operations of the loss of gin's model, without computing anything.
 
-
-def _build():
-  """Makes the operations of a loss in Mesh TensorFlow, without computing anything."""
+  Args:
+    *vocabulary_sizes: those of the inputs and the targets.
+  """
   lengths = gin_files.bound("utils.run.sequence_length", {})
+  graph = mtf.Graph()
   with tf.Graph().as_default():
-    mesh = mtf.Mesh(mtf.Graph(), "mesh")
+    mesh = mtf.Mesh(graph, "mesh")
     model = stack.build_model(
-        model_type=gin_files.bound("utils.run.model_type", "bitransformer"),
-        input_vocab_size=_VOCABULARY, output_vocab_size=_VOCABULARY,
-        layout_rules=mtf.convert_to_layout_rules(""),
-        mesh_shape=mtf.convert_to_shape(""))
+        gin_files.bound("utils.run.model_type", "bitransformer"),
+        *(vocabulary_sizes or (_VOCABULARY, _VOCABULARY)),
+        mtf.convert_to_layout_rules(""), mtf.convert_to_shape(""))
     ids = {name: mtf.zeros(
-        mesh, [mtf.Dimension("batch", 1), mtf.Dimension("length", length)], tf.int32)
+        mesh, mtf.convert_to_shape(f"batch:1,length:{length}"), tf.int32)
            for name, length in lengths.items()}
     model.call_simple(ids.get("inputs", ids.get("targets")), ids.get("targets"), True)
+  return graph

@@ -1,15 +1,13 @@
 """Draws the final scores of a study's rows: seeds, mean and interval."""
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-from synthesizer_mtf import checks
 from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import pictures
-from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import studies
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_types
 
@@ -40,32 +38,16 @@ def draw(axis: Any, study: study_types.Study, task: study_types.Task,
   axis.grid(axis="x", alpha=0.3)
 
 
-def plot(folder: pathlib.Path) -> pathlib.Path:
-  """Draws all studies whose lines a folder holds, into its `results.png`.
+def plot(known: Iterable[tuple[study_types.Study, Sequence[Mapping[str, Any]]]],
+         path: pathlib.Path) -> None:
+  """Draws all tasks of some studies.
 
-  Returns:
-    the path of the picture.
-
-  Raises:
-    ValueError: there are no lines, or `study_report.read` finds a mistake.
+  Args:
+    known: (study, the lines of its runs) for each.
+    path: the path of a PNG.
   """
-  known = [(study, path) for study in studies.STUDIES.values()
-           if not (study.is_map or study.is_by_size)
-           and (path := folder / f"{study.name}.jsonl").exists()]
-  if not known:
-    raise checks.Error(f"--results is {str(folder)!r} but holds no lines of a study; "
-                       "give the folder of files such as warm_start.jsonl.")
-  panels = [(study, task, lines) for study, path in known
-            for lines in [study_report.read(path, study, plan.Settings(None, None))]
-            for task in study.tasks]
-  across = min(3, len(panels))
-  down = -(-len(panels) // across)
-  path, size = folder / "results.png", (4.6 * across, 3.3 * down)
-  with pictures.written(path, down, across, size) as (figure, axes):
-    for axis in axes.flat[len(panels):]:
-      axis.axis("off")
-    for axis, (study, task, lines) in zip(axes.flat, panels):
+  panels = [(study, task, lines) for study, lines in known for task in study.tasks]
+  with pictures.written(path, len(panels), 3, (4.6, 3.3)) as (_, axes):
+    for axis, (study, task, lines) in zip(axes, panels):
       draw(axis, study, task, lines)
       axis.set_title(study.title, fontsize=10)
-    figure.tight_layout()
-  return path

@@ -49,27 +49,29 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
 
   Args:
     study: a `study_types.Study`, whose tasks have a chance level.
-    lines: the lines of its runs. Without lines nothing is written.
+    lines: the lines of its runs.
     path: the path of a PNG; predictions are in `NAME_predictions.json` beside it.
   """
-  if not lines:
-    return
+  predicted = _predictions(path)
   found = means(study, lines).dropna(axis=1, how="all")
   chance = np.array([task.chance for task in study.tasks])[:, None]
   size = 0.62 * found.shape[1] + 2.6, 0.42 * found.shape[0] + 1.6
-  with pictures.written(path, 1, 1, size) as (figure, ((axis,),)):
+  with pictures.written(path, 1, 1, size) as (_, (axis,)):
     axis.imshow(np.ma.masked_invalid(_gained(found.to_numpy(), chance)), vmin=0, vmax=1,
                 cmap="viridis", aspect="auto")
     axis.set_facecolor("0.92")
     for (down, across), score in np.ndenumerate(found.to_numpy()):
-      if not np.isnan(score):
-        bright = _gained(score, chance[down, 0]) > 0.6
-        axis.text(across, down, f"{score:.2f}".removeprefix("0"), ha="center",
-                  va="center", fontsize=9, color="black" if bright else "white")
-    for down, across in _wrong(study, found, path):
-      axis.add_patch(matplotlib.patches.Rectangle(
-          (across - 0.46, down - 0.46), 0.92, 0.92, fill=False, edgecolor="red",
-          linewidth=2))
+      if np.isnan(score):
+        continue
+      task = study.tasks[down]
+      bright = _gained(score, task.chance) > 0.6
+      axis.text(across, down, f"{score:.2f}".removeprefix("0"), ha="center",
+                va="center", fontsize=9, color="black" if bright else "white")
+      if predicted and predicted[found.columns[across]][task.name] != outcome(
+          score, task.chance):
+        axis.add_patch(matplotlib.patches.Rectangle(
+            (across - 0.46, down - 0.46), 0.92, 0.92, fill=False, edgecolor="red",
+            linewidth=2))
     axis.set_xticks(range(found.shape[1]), found.columns, rotation=40, ha="left")
     axis.xaxis.tick_top()
     axis.set_yticks(range(found.shape[0]), [
@@ -77,17 +79,9 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
     axis.tick_params(length=0)
     axis.set_xlabel("accuracy on what is asked for, beside each task that of guessing; "
                     "grey: not run; red: not as predicted", fontsize=9)
-    figure.tight_layout()
 
 
-def _wrong(study, found, path):
-  """Yields the (row, column) of cells that are not as predicted."""
-  predictions = path.with_name(f"{path.stem}_predictions.json")
-  if not predictions.exists():
-    return
-  predicted = json.loads(predictions.read_text(encoding="utf-8"))["rows"]
-  for down, task in enumerate(study.tasks):
-    for across, (row, score) in enumerate(found.loc[task.name].items()):
-      if not np.isnan(score) and predicted[row][task.name] != outcome(
-          score, task.chance):
-        yield down, across
+def _predictions(path):
+  """Returns the predicted outcomes by model and task; nothing if there is no file."""
+  path = path.with_name(f"{path.stem}_predictions.json")
+  return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else {}

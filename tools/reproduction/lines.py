@@ -5,6 +5,7 @@ an error names the file and the line.
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 import json
 import math
 import pathlib
@@ -51,7 +52,10 @@ def read(path: results.Folder) -> Results:
   for where, line in objects(path):
     setting = _setting(where, line)
     first = first or (where, setting)
-    _check_same(where, setting, *first)
+    for key, expected, value in differing(first[1], setting):
+      raise checks.Error(f"{where} is of another setting than {first[0]}: {key!r} is "
+                         f"{value!r}, not {expected!r}; keep them in files of their "
+                         "own.")
     if _value(where, line, "kind", str) == "run":
       _check_run(where, line)
       check_new(where, f"seed {line['seed']} of {line['row']} on {line['task']}", seen)
@@ -121,13 +125,12 @@ def _setting(where, line):
           for key, kind in {**which, **_SETTING}.items()}
 
 
-def _check_same(where, setting, first_where, first):
-  for key in {**first, **setting}:
-    if setting.get(key) != first.get(key):
-      raise checks.Error(
-          f"{where} is of another setting than {first_where}: {key!r} is "
-          f"{setting.get(key)!r}, not {first.get(key)!r}; keep them in files of "
-          "their own.")
+def differing(a: Mapping[str, Any],
+              b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+  """Yields (key, the first value, the second value) where two settings differ."""
+  for key in {**a, **b}:
+    if a.get(key) != b.get(key):
+      yield key, a.get(key), b.get(key)
 
 
 def _check_run(where, line):

@@ -5,9 +5,9 @@ models are those of Table 4 of arXiv:2005.00743 and two more. Its "plus" is a pl
 and its "plus alpha" has learned weights.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -44,11 +44,17 @@ class Row(NamedTuple):
   name: str
   model: str
   parameters: int
-  operations: float | None
+  operations: float
   steps_per_second: float
 
 
 title = "Narang et al. 2021, Table 1"
+NOTE = (
+    "Operations are two for each multiply-add of the matrix products of a training "
+    "step of 65,536 tokens in rows of one example, forward and back, on 8 cores; "
+    "what the published ones count is not said, so that only ratios to V can be "
+    "compared. R+V is 1.1% above: rounding its figure and V's can make 0.9% of it; "
+    "Table 4 of arXiv:2005.00743 gives the same model 1.089 times V's operations.")
 rows = (
     Row("V", "models/table4/transformer.gin", 223, 11.1, 3.50),
     Row("D", "models/table4/d.gin", 224, 11.4, 3.47),
@@ -101,36 +107,21 @@ def _of_recipe(row, recipe, folder, settings, start):
         *(f"--gin_param={binding}" for binding in bindings)]
 
 
-def steps(chosen: Iterable[Row]) -> int:
-  """Returns how often `lines` calls its `progress`."""
-  return len({row.model for row in [rows[0], *chosen]})
+def lines(chosen: Iterable[Row]) -> Iterator[dict[str, Any]]:
+  """Yields a dict for each row: the published figures, and the planner's counts."""
+  counted = functools.cache(_counted)
+  for row in chosen:
+    yield _line(row, counted(row.model), counted(rows[0].model))
 
 
-def lines(chosen: Iterable[Row],
-          progress: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
-  """Returns a dict for each row: the published figures, and the planner's counts.
-
-  Args:
-    chosen: some of `rows`.
-    progress: a function that is called after each model.
-  """
-  counted = {}
-  for row in [rows[0], *chosen]:
-    if row.model not in counted:
-      counted[row.model] = _counted(row)
-      progress()
-  return [_line(row, counted) for row in chosen]
-
-
-def _counted(row):
+def _counted(model):
   """Returns the planner's figures for a model's step."""
   topology = pods.parse_topology(_CORES, "v3")
-  variant = plan_pod.Variant(row.name, [row.model], _PRE_TRAINING)
+  variant = plan_pod.Variant(model, [model], _PRE_TRAINING)
   return plan_pod.plan(variant, topology, pods.CHIPS["v3"])
 
 
-def _line(row, counted):
-  first, own = counted[rows[0].model], counted[row.model]
+def _line(row, own, first):
   operations = [2e-12 * each["per_core"]["multiply_adds"] * each["cores"]
                 for each in (own, first)]
   ratio, published = operations[0] / operations[1], row.operations / rows[0].operations
@@ -150,13 +141,3 @@ def _line(row, counted):
 
 def _percent(ours, theirs):
   return round(100 * (ours / theirs - 1), 1)
-
-
-def note(unused_lines: list[dict[str, Any]]) -> str:
-  """Returns the note below the figures."""
-  return (
-      "Operations are two for each multiply-add of the matrix products of a training "
-      "step of 65,536 tokens in rows of one example, forward and back, on 8 cores; "
-      "what the published ones count is not said, so that only ratios to V can be "
-      "compared. R+V is 1.1% above: rounding its figure and V's can make 0.9% of it; "
-      "Table 4 of arXiv:2005.00743 gives the same model 1.089 times V's operations.")

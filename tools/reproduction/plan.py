@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import functools
-import os
 import pathlib
 from typing import Any
 
@@ -18,24 +17,21 @@ from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.reproduction import tables
 
 _C4 = "synth_c4_span_corruption"
-# The splits for evaluation of data sets without a validation split, or whose validation
-# split the paper does not use. The first dictionary is for both scales.
-_SPLITS = {"synth_lm1b": "test", "synth_ag_news_encoder": "test",
-           "synth_imdb_reviews_encoder": "test", "synth_ag_news": "test",
-           "synth_imdb_reviews": "test"}
-_PAPER_SPLITS = {"synth_wmt14_ende": "test", "synth_wmt14_enfr": "test",
-                 "synth_cnn_dailymail": "test"}
-_BEAM_SEARCH = ("synth_wmt14_ende", "synth_wmt14_enfr", "synth_cnn_dailymail",
-                "synth_personachat")
+_WORDS = "synth_lm1b"  # Its measure is the perplexity per word.
+# Data sets without a validation split.
+_WITHOUT_VALIDATION = (
+    _WORDS, "synth_ag_news_encoder", "synth_imdb_reviews_encoder",
+    "synth_ag_news", "synth_imdb_reviews")
+# At the paper's scale these decode the test split, and more tokens than eval.gin's 128.
+_LONG = ("synth_wmt14_ende", "synth_wmt14_enfr", "synth_cnn_dailymail")
+_PAPER_TOKENS = 256
+# The tokens to decode at laptop scale. At the paper's scale these have beam search.
+_DECODED_TOKENS = {"synth_wmt14_ende": 64, "synth_wmt14_enfr": 64,
+                   "synth_cnn_dailymail": 96, "synth_personachat": 32}
 _PRETRAINED_STEP = 524288  # gin/recipes/pod/pretraining.gin
 
 # This is more batches than the validation split of any laptop data set has.
 _PERPLEXITY_BATCHES = 200
-_DECODED_TOKENS = {"synth_wmt14_ende": 64, "synth_wmt14_enfr": 64,
-                   "synth_cnn_dailymail": 96, "synth_personachat": 32}
-# For tasks whose recipe has more tokens than eval.gin's 128.
-_PAPER_DECODED_TOKENS = {"synth_wmt14_ende": 256, "synth_wmt14_enfr": 256,
-                         "synth_cnn_dailymail": 256}
 
 Params = dict[str, Any]  # gin bindings.
 
@@ -68,11 +64,6 @@ def launch(settings: Settings, model_dir: results.Folder, gin_files: Iterable[st
           *(f"--gin_param={param}" for param in settings.gin_params)]
 
 
-def trained_tasks(table: tables.Table, settings: Settings) -> list[str]:
-  """Returns the tasks or mixtures that each row of a table is trained on."""
-  return [settings.task] if settings.task else table.trained()
-
-
 class Commands:
   """The commands that train and evaluate one row on one task, at one scale."""
 
@@ -87,32 +78,28 @@ class Commands:
       scale: "paper" or "laptop".
       settings: a `Settings`.
     """
-    self.table = table
-    self.row = row
-    self.task = task
+    self.row, self.task, self.settings = row, task, settings
     self.laptop = scale == "laptop"
+    self.encoder_only = task.endswith("_encoder")
     self.pretrained = table.is_pretrained(task)
-    self.model = self.pretrained and row.pretrained_model or row.model
-    self.settings = settings
+    self.model = tables.pretrained_model(row.name) if self.pretrained else row.model
+    self._is_pre_training = table.columns[0].scores == ("log_perplexity",)
 
   def pretrain(self, model_dir: results.Folder, params: Params) -> list[str]:
     """Returns the command that pre-trains on C4."""
-    return self._launch(model_dir, self.files(_C4), {
+    return launch(self.settings, model_dir, self.files(_C4), {
         **self.params(_C4), **params})
 
   def train(self, model_dir: results.Folder, params: Params) -> list[str]:
     """Returns the command that trains; `params` may name a checkpoint to start from."""
-    return self._launch(model_dir, self.files(self.task), {
+    return launch(self.settings, model_dir, self.files(self.task), {
         **self.params(self.task), **params})
 
   def evaluate(self, model_dir: results.Folder, params: Params) -> list[str]:
     """Returns the command that evaluates on the task."""
-    return self._launch(
-        model_dir, self.files(self.task) + self._evaluation_files(),
+    return launch(
+        self.settings, model_dir, self.files(self.task) + self._evaluation_files(),
         {**self.params(self.task), **self._evaluation_params(), **params})
-
-  def _launch(self, model_dir, gin_files, params):
-    return launch(self.settings, model_dir, gin_files, params)
 
   def files(self, task: str) -> list[str]:
     """Returns the gin files of the model and of its training on a task."""
@@ -143,43 +130,28 @@ class Commands:
     return params
 
   def _evaluation_files(self):
-    kind = self.measure
-    if kind == "words":
+    if self.task == _WORDS:
       return ["word_perplexity_eval.gin"]
-    name = "perplexity_eval.gin" if kind == "log_perplexity" else "eval.gin"
+    name = "perplexity_eval.gin" if self._is_pre_training else "eval.gin"
     if self.laptop:
       return [name if self.encoder_only else f"recipes/laptop/{name}"]
-    beams = ["beam_search.gin"] if self.task in _BEAM_SEARCH else []
-    return [name, *beams]
+    return [name, *["beam_search.gin"] * (self.task in _DECODED_TOKENS)]
 
   def _evaluation_params(self):
-    splits = _SPLITS if self.laptop else {**_SPLITS, **_PAPER_SPLITS}
-    params = {"utils.run.dataset_split": splits.get(self.task, "validation")}
-    if not self.laptop:
-      if self.task in _PAPER_DECODED_TOKENS:
-        params["Bitransformer.decode.max_decode_length"] = (
-            _PAPER_DECODED_TOKENS[self.task])
-      return params
-    if self.measure == "log_perplexity":
-      params["utils.run.perplexity_eval_steps"] = _PERPLEXITY_BATCHES
-    elif self.encoder_only:
-      params["utils.run.batch_size"] = 128
-    elif self.measure == "scores":
-      params["Bitransformer.decode.max_decode_length"] = _DECODED_TOKENS.get(
-          self.task, 16)
+    long = not self.laptop and self.task in _LONG
+    params = {"utils.run.dataset_split": (
+        "test" if long or self.task in _WITHOUT_VALIDATION else "validation")}
+    decoded = _PAPER_TOKENS if long else None
+    if self.laptop and self.task != _WORDS:
+      if self._is_pre_training:
+        params["utils.run.perplexity_eval_steps"] = _PERPLEXITY_BATCHES
+      elif self.encoder_only:
+        params["utils.run.batch_size"] = 128
+      else:
+        decoded = _DECODED_TOKENS.get(self.task, 16)
+    if decoded:
+      params["Bitransformer.decode.max_decode_length"] = decoded
     return params
-
-  @property
-  def encoder_only(self) -> bool:
-    return self.task.endswith("_encoder")
-
-  @property
-  def measure(self) -> str:
-    """The kind of evaluation of the task: "log_perplexity", "words" or "scores"."""
-    if self.task == "synth_lm1b":
-      return "words"
-    first = self.table.columns[0].scores
-    return "log_perplexity" if first == ("log_perplexity",) else "scores"
 
 
 def _recipe(task, pretrained):
@@ -209,16 +181,15 @@ class Run:
     self.row, self.task, self.seed = row, task, seed
     self._settings = settings
     folder = folder / row.name.lower() / f"seed_{seed}"
-    self._pretrained = folder / "c4" if table.is_pretrained(task) else None
-    self.model_dir = folder / task
-    self.step = settings.steps + (
-        settings.finetune_steps if self._pretrained else 0)
-    self._columns = [c for c in table.columns if c.task == task]
     self._commands = Commands(table, row, task, "laptop", settings)
+    self._start = settings.steps if self._commands.pretrained else 0
+    self._pretrained, self.model_dir = folder / "c4", folder / task
+    self.step = settings.steps + (settings.finetune_steps if self._start else 0)
+    self._columns = [c for c in table.columns if c.task == task]
 
   def stages(self) -> list[pipeline.Stage]:
     """Returns the `pipeline.Stage`s, in order."""
-    return ([self._pretrain()] if self._pretrained else []) + [
+    return ([self._pretrain()] if self._start else []) + [
         self._train(), self._evaluate()]
 
   def scores(self) -> dict[str, float]:
@@ -236,33 +207,25 @@ class Run:
     return f"{self.row.name} seed {self.seed}"
 
   def _pretrain(self):
-    model_dir, steps = self._pretrained, self._settings.steps
-    return pipeline.Stage(
-        f"pre-train {self.name}",
-        self._commands.pretrain(model_dir, self._training(steps)),
-        model_dir.with_suffix(".log"),
-        functools.partial(is_trained, model_dir, steps), range(steps))
+    return self._training(
+        "pre-train", self._commands.pretrain, self._pretrained, range(self._start), {})
 
   def _train(self):
-    params = self._training(self.step)
-    start = 0
-    if self._pretrained:
-      start = self._settings.steps
-      params["utils.run.init_checkpoint"] = str(
-          self._pretrained / f"model.ckpt-{start}")
-    return pipeline.Stage(
-        f"train {self.name}",
-        self._commands.train(self.model_dir, params),
-        pathlib.Path(f"{self.model_dir}.log"),
-        functools.partial(is_trained, self.model_dir, self.step),
-        range(start, self.step))
+    start = {"utils.run.init_checkpoint": str(
+        self._pretrained / f"model.ckpt-{self._start}")} if self._start else {}
+    return self._training("train", self._commands.train, self.model_dir,
+                          range(self._start, self.step), start)
 
-  def _training(self, steps):
-    return {"utils.run.train_steps": steps,
-            "utils.run.save_checkpoints_steps": max(1, min(500, steps // 4)),
+  def _training(self, what, command, model_dir, steps, params):
+    return pipeline.Stage(
+        f"{what} {self.name}", command(model_dir, {
+            "utils.run.train_steps": steps.stop,
+            "utils.run.save_checkpoints_steps": max(1, min(500, steps.stop // 4)),
             "utils.run.train_model_fn": "@train_with_seed",
             "train_with_seed.seed": self.seed,
-            "mesh_train_dataset_fn.seed": self.seed}
+            "mesh_train_dataset_fn.seed": self.seed, **params}),
+        pathlib.Path(f"{model_dir}.log"),
+        functools.partial(is_trained, model_dir, steps.stop), steps)
 
   def _evaluate(self):
     return pipeline.Stage(
@@ -285,8 +248,7 @@ def runs(table: tables.Table, rows: Sequence[tables.Row], seeds: Iterable[int],
   """
   folder = folder_of(table, output_dir)
   return [Run(table, row, task, seed, folder, settings)
-          for seed in seeds for task in trained_tasks(table, settings)
-          for row in rows]
+          for seed in seeds for task in table.trained(settings.task) for row in rows]
 
 
 def folder_of(table: tables.Table, output_dir: results.Folder) -> pathlib.Path:
@@ -309,7 +271,7 @@ def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
   """
   for row in rows:
     folder = f"{bucket}/{row.name.lower()}"
-    for task in trained_tasks(table, settings):
+    for task in table.trained(settings.task):
       of_row = Commands(table, row, task, "paper", settings)
       start = {}
       if of_row.pretrained:
@@ -320,9 +282,3 @@ def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
       model_dir = f"{folder}/{task}"
       yield f"{row.name}: train on {task}", of_row.train(model_dir, start)
       yield f"{row.name}: evaluate {task}", of_row.evaluate(model_dir, {})
-
-
-def shown(command: list[str]) -> str:
-  """Returns a command with the launcher's bare name, to type on another machine."""
-  name = os.path.basename(command[0])
-  return pipeline.shown([name, *command[1:]])

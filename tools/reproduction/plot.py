@@ -1,7 +1,6 @@
 """Draws a reproduced table: our figure over the paper's figure, row by row."""
 
 import pathlib
-import statistics
 
 from matplotlib import ticker
 from synthesizer_mtf.tools.reproduction import pictures
@@ -18,35 +17,32 @@ def plot(report: reports.Report, path: pathlib.Path) -> None:
     report: a `reports.Report`.
     path: the path of a PNG. Without such columns it is not written.
   """
-  panels = {column.title: list(report.pairs(column))
-            for column in report.columns()}
-  panels = {title: pairs for title, pairs in panels.items() if pairs}
+  panels = {}
+  for column in report.columns():
+    paper, ours = report.values(column)
+    both = paper.notna() & ours.notna().any(axis=1)
+    if both.any():
+      panels[column.title] = paper[both], ours[both]
   if not panels:
     return
-  across = min(len(panels), 4)
-  down = -(-len(panels) // across)
-  size = 4.2 * across, 3.8 * down
-  with pictures.written(path, down, across, size, dpi=110) as (figure, axes):
-    for axis in axes.flat[len(panels):]:
-      axis.set_axis_off()
-    for axis, (title, pairs) in zip(axes.flat, panels.items()):
-      _draw(axis, title, pairs)
+  with pictures.written(path, len(panels), 4, (4.2, 3.8), dpi=110) as (figure, axes):
+    for axis, (title, values) in zip(axes, panels.items()):
+      _draw(axis, title, *values)
     figure.suptitle(f"Table {report.table.number}: {report.table.title}, laptop "
                     f"scale, {report.settings.steps} steps")
-    figure.tight_layout()
 
 
-def _draw(axis, title, pairs):
-  for name, paper, ours in pairs:
-    mean = statistics.mean(ours)
-    dots = axis.plot([paper] * len(ours), ours, "o", markersize=4, alpha=0.5)
-    axis.plot(paper, mean, "x", markersize=9, color=dots[0].get_color())
-    axis.annotate(name, (paper, mean), xytext=(6, 4),
-                  textcoords="offset points", fontsize=9)
+def _draw(axis, title, paper, ours):
+  for (name, at), mean in zip(paper.items(), ours.mean(axis=1)):
+    seeds = ours.loc[name]
+    dots = axis.plot([at] * len(seeds), seeds, "o", markersize=4, alpha=0.5)
+    axis.plot(at, mean, "x", markersize=9, color=dots[0].get_color())
+    axis.annotate(name, (at, mean), xytext=(6, 4), textcoords="offset points",
+                  fontsize=9)
   axis.set(title=title, xlabel="paper", ylabel="ours")
   axis.margins(x=0.25, y=0.12)
   for scale in (axis.xaxis, axis.yaxis):
-    if max(paper for _, paper, _ in pairs) > 1e5:  # These are numbers of parameters.
+    if paper.max() > 1e5:  # These are numbers of parameters.
       scale.set_major_formatter(ticker.EngFormatter(sep=""))
     scale.set_major_locator(ticker.MaxNLocator(5))
   axis.grid(alpha=0.3)

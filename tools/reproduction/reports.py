@@ -1,15 +1,11 @@
 """Writes the report of `reproduce`: the paper's figures beside ours."""
 
-from collections.abc import Iterator
-import statistics
-
+import pandas as pd
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.reproduction import lines
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import tables
 
-_SPEED_COLUMNS = {"Steps/Sec": "steps_per_second", "Params": "parameters",
-                  "TFLOPS": "tflops"}
 # The digits after the point; other columns have 2.
 _DIGITS = {"Log PPL": 3, "TFLOPS": 3}
 
@@ -48,12 +44,18 @@ class Report:
             row: tables.Row) -> list[tuple[float, ...]]:
     """Returns a row's figures in a column: a tuple for each seed that has them."""
     if column.task is None:
-      measured = self.speed.get(row.name, {}).get(_SPEED_COLUMNS[column.title])
+      measured = self.speed.get(row.name, {}).get(column.scores[0])
       return [] if measured is None else [(measured,)]
     found = [column.cell(run.scores()) for run in self.runs
-             if run.row is row and run.task in (column.task,
-                                                self.settings.task)]
+             if run.row is row and run.task in (column.task, self.settings.task)]
     return [cell for cell in found if cell is not None]
+
+  def values(self, column: tables.Column) -> tuple[pd.Series, pd.DataFrame]:
+    """Returns the paper's value of each row, and ours with a column for each seed."""
+    names = [row.name for row in self.rows]
+    paper = [tables.figure(self.table.number, column.title, name) for name in names]
+    ours = [list(map(tables.value, self.cells(column, row))) for row in self.rows]
+    return pd.Series(paper, names, dtype=float), pd.DataFrame(ours, names, dtype=float)
 
   def markdown(self) -> str:
     """Returns the report as Markdown."""
@@ -104,11 +106,11 @@ class Report:
     cells = self.cells(column, row)
     if not cells:
       return self._status(column, row)
-    means = [statistics.mean(values) for values in zip(*cells)]
+    found = pd.DataFrame(cells)
+    means = found.mean()
     text = _text(column, means)
     if len(cells) > 1:
-      spread = [statistics.stdev(values) for values in zip(*cells)]
-      text += f" ± {_text(column, spread)}"
+      text += f" ± {_text(column, found.std())}"
     first = self.cells(column, self.rows[0])
     return text + _ratio(column, means, first[0] if first else None)
 
@@ -121,12 +123,14 @@ class Report:
   def _notes(self):
     """Returns the order of the rows, and the failures."""
     for column in self.columns():
-      orders = {"paper": self._order(column, self._paper_value),
-                "ours": self._order(column, self._our_value)}
-      if len(orders["ours"]) > 1:
+      paper, ours = self.values(column)
+      means = pd.DataFrame({"paper": paper, "ours": ours.mean(axis=1)})
+      if means["ours"].count() > 1:
         yield f"{column.title}, best first:"
-        yield from (f"- {who}: {' > '.join(order)}"
-                    for who, order in orders.items() if order)
+        for who, known in means.dropna(axis=1, how="all").items():
+          order = known.dropna().sort_values(
+              ascending=column.lower_is_better, kind="stable").index
+          yield f"- {who}: {' > '.join(order)}"
         yield ""
     if any(c.task is None for c in self.columns()):
       yield ("In parentheses: as a multiple of the first row's. All rows took "
@@ -136,27 +140,6 @@ class Report:
     for name, speed in self.speed.items():
       if speed["status"] != "ok":
         yield f"\nThe speed of {name} {speed['status']}: {speed['reason']}"
-
-  def _order(self, column, value):
-    values = {row.name: value(column, row) for row in self.rows}
-    known = {name: v for name, v in values.items() if v is not None}
-    return sorted(known, key=known.get, reverse=not column.lower_is_better)
-
-  def _paper_value(self, column, row):
-    cell = row.paper.get(column.title)
-    return None if cell is None else tables.value(cell)
-
-  def _our_value(self, column, row):
-    cells = self.cells(column, row)
-    return statistics.mean(map(tables.value, cells)) if cells else None
-
-  def pairs(self,
-            column: tables.Column) -> Iterator[tuple[str, float, list[float]]]:
-    """Yields (name, the paper's value, [our values by seed]) for rows with both."""
-    for row in self.rows:
-      paper, ours = self._paper_value(column, row), self.cells(column, row)
-      if paper is not None and ours:
-        yield row.name, paper, [tables.value(cell) for cell in ours]
 
   def lines(self) -> str:
     """Returns the report as JSON lines: one for each run, and one for each row."""

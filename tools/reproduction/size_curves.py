@@ -10,8 +10,6 @@ from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_types
 
-_HEIGHT, _WIDTH = 3.6, 4.2  # The size of a task's panel, in inches.
-
 
 def means(study: study_types.Study, task: study_types.Task,
           lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -27,14 +25,13 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
 
   Args:
     study: a `study_types.Study`, all of whose scores have a size.
-    lines: the lines of its runs. Without lines nothing is written.
+    lines: the lines of its runs.
     path: the path of a PNG.
   """
-  if not lines:
-    return
-  size = _WIDTH * len(study.tasks), _HEIGHT
-  with pictures.written(path, 1, len(study.tasks), size, sharey=True) as (figure, axes):
-    for axis, task in zip(axes[0], study.tasks):
+  count = len(study.tasks)
+  with pictures.written(path, count, count, (4.2, 3.6), below=0.07,
+                        sharey=True) as (figure, axes):
+    for axis, task in zip(axes, study.tasks):
       found = means(study, task, lines)
       for number, row in enumerate(study.rows):
         if row.name in found:
@@ -45,9 +42,8 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
       axis.set(title=task.name.replace("_", " "), ylim=(-0.03, 1.03), xticks=sizes,
                xlabel=task.drawn.title.split(", ")[-1].rpartition(" ")[0])
       axis.grid(alpha=0.3)
-    axes[0, 0].set_ylabel("accuracy on what is asked for")
-    known = {label: line for axis in axes[0]
+    axes[0].set_ylabel("accuracy on what is asked for")
+    known = {label: line for axis in axes
              for line, label in zip(*axis.get_legend_handles_labels())}
     figure.legend(known.values(), known, loc="lower center", ncols=len(study.rows),
                   frameon=False)
-    figure.tight_layout(rect=(0, 0.07, 1, 1))

@@ -52,7 +52,7 @@ def measure(table: tables.Table, rows: Iterable[tables.Row],
 
 def _row(table, row, settings):
   """Returns a row of the benchmark with the gin bindings of a row at laptop scale."""
-  task = plan.trained_tasks(table, settings)[0]
+  task = table.trained(settings.task)[0]
   of_row = plan.Commands(table, row, task, "laptop", settings)
   bindings = [f"include '{path}'" for path in of_row.files(task)]
   bindings += [flag.split("=", 1)[1]

@@ -7,7 +7,7 @@ A row names gin files of `gin/`. A column names a task and one of its scores, as
 
 from collections.abc import Iterable
 from collections.abc import Mapping
-import math
+import statistics
 from typing import NamedTuple
 
 from synthesizer_mtf.tasks import averages
@@ -38,20 +38,14 @@ class Column(NamedTuple):
       names = averages.TABLES[self.title]
       cells = averages.columns(scores, names)
       return (averages.average(cells),) if len(cells) == len(names) else None
-    found = [scores.get(name) for name in self._names()]
+    found = [scores.get(self._full(name)) for name in self.scores]
     return None if None in found else tuple(found)
 
-  def _names(self):
-    """Returns the names of the scores in an evaluation."""
-    for name in self.scores:
-      if name.startswith("eval/") or name == "log_perplexity":
-        yield name
-      elif "/" in name:
-        yield f"eval/synth_{name}"
-      elif name == "perplexity_per_word":
-        yield f"eval/{name}"
-      else:
-        yield f"eval/{self.task}/{name}"
+  def _full(self, name):
+    """Returns the name of a score in an evaluation."""
+    if name.startswith("eval/") or name == "log_perplexity":
+      return name
+    return f"eval/synth_{name}" if "/" in name else f"eval/{self.task}/{name}"
 
 
 class Row(NamedTuple):
@@ -60,7 +54,6 @@ class Row(NamedTuple):
   Attributes:
     name: the name in the notation of the paper.
     model: the gin file for both scales.
-    pretrained_model: the gin file for tasks that start from C4; None for `model`.
     paper: the paper's figures, a dict from titles of columns to tuples.
     laptop_params: gin bindings of this row alone at laptop scale.
   """
@@ -68,7 +61,6 @@ class Row(NamedTuple):
   model: str
   paper: Mapping[str, tuple[float, ...]]
   laptop_params: Mapping[str, object] = {}
-  pretrained_model: str | None = None
 
 
 class Table(NamedTuple):
@@ -91,10 +83,10 @@ class Table(NamedTuple):
   mixture: str | None = None
   speed: bool = False
 
-  def trained(self) -> list[str]:
-    """The tasks or mixtures that a model is trained on, each by itself."""
+  def trained(self, task: str | None = None) -> list[str]:
+    """The tasks or mixtures to train on, each by itself; or `task` instead of them."""
     tasks = dict.fromkeys(c.task for c in self.columns if c.task)
-    return [self.mixture] if self.mixture else list(tasks)
+    return [task or self.mixture] if task or self.mixture else list(tasks)
 
   def is_pretrained(self, task: str) -> bool:
     """Returns whether training on a task starts from pre-training on C4."""
@@ -106,31 +98,28 @@ PARAMETERS = Column("Params", None, ("parameters",), True)
 TFLOPS = Column("TFLOPS", None, ("tflops",))
 
 # The task of each recipe in gin/recipes; the encoders of Table 7 have none.
-RECIPES = {
-    "synth_c4_span_corruption": "c4",
-    "synth_lm1b": "lm1b",
-    "synth_wmt14_ende": "wmt14_ende",
-    "synth_wmt14_enfr": "wmt14_enfr",
-    "synth_cnn_dailymail": "cnn_dailymail",
-    "synth_personachat": "personachat",
-    "synth_en_mix": "en_mix",
-}
+RECIPES = {"synth_c4_span_corruption": "c4", **{f"synth_{name}": name for name in (
+    "lm1b", "wmt14_ende", "wmt14_enfr", "cnn_dailymail", "personachat", "en_mix")}}
 
 
-def _columns(*columns):
-  return tuple(Column(*column) for column in columns)
+def _table(number, title, columns, model, lines, **others):
+  """Returns a table from lines such as "R+V 28.47 41.85 40.05".
 
-
-def _rows(columns, models, lines):
-  """Returns rows from lines such as "R+V 28.47 41.85 40.05", with "-" for no figure."""
-  rows = []
+  Args:
+    number: the number in the paper.
+    title: a string.
+    columns: the columns, or the arguments of `Column`.
+    model: a function from the name of a row to its gin file.
+    lines: a line for each row.
+    **others: further arguments of `Table`.
+  """
+  columns, rows = tuple(Column(*column) for column in columns), []
   for line in lines.strip().splitlines():
     name, *cells = line.split()
     paper = {column.title: tuple(map(float, cell.split("/")))
-             for column, cell in zip(columns, cells) if cell != "-"}
-    assert len(cells) == len(columns), line
-    rows.append(Row(name, models(name), paper, _laptop_params(name)))
-  return tuple(rows)
+             for column, cell in zip(columns, cells, strict=True)}
+    rows.append(Row(name, model(name), paper, _laptop_params(name)))
+  return Table(number, title, columns, tuple(rows), **others)
 
 
 def _laptop_params(name):
@@ -146,7 +135,8 @@ def _attention(name):
   return f"attention/{name.lower()}.gin"
 
 
-def _table4_model(name):
+def pretrained_model(name: str) -> str:
+  """Returns the gin file of a row's model that starts from C4."""
   names = {"V": "table4/transformer", "Base+": "base_plus"}
   return f"models/{names.get(name, 'table4/' + name.lower())}.gin"
 
@@ -155,12 +145,12 @@ def _table7_model(name):
   return f"models/table7/{'transformer' if name == 'V' else name.lower()}.gin"
 
 
-def _table_2():
-  columns = _columns(
-      ("EnDe BLEU", "synth_wmt14_ende", ("bleu",)),
-      ("EnFr BLEU", "synth_wmt14_enfr", ("bleu",)),
-      ("LM1B PPL", "synth_lm1b", ("perplexity_per_word",), True))
-  rows = _rows(columns, _attention, """
+_TABLE_2 = _table(
+    2, "Machine translation and language modeling", (
+        ("EnDe BLEU", "synth_wmt14_ende", ("bleu",)),
+        ("EnFr BLEU", "synth_wmt14_enfr", ("bleu",)),
+        ("LM1B PPL", "synth_lm1b", ("eval/perplexity_per_word",), True)),
+    _attention, """
       V    27.67 41.57 38.21
       Fix  23.89 38.31 50.52
       R    27.27 41.12 40.60
@@ -170,39 +160,31 @@ def _table_2():
       R+D  27.68 41.21 42.35
       D+V  27.57 41.38 37.27
       R+V  28.47 41.85 40.05""")
-  return Table(2, "Machine translation and language modeling", columns, rows)
 
-
-def _table_3():
-  columns = _columns(
-      ("Sum. RL", "synth_cnn_dailymail", ("rougeLsum",)),
-      ("B4", "synth_personachat", ("bleu4",)),
-      ("RL", "synth_personachat", ("rougeL",)),
-      ("Met.", "synth_personachat", ("meteor",)),
-      ("CIDr", "synth_personachat", ("cider",)))
-  rows = _rows(columns, _attention, """
+_TABLE_3 = _table(
+    3, "Summarization and dialogue", (
+        ("Sum. RL", "synth_cnn_dailymail", ("rougeLsum",)),
+        ("B4", "synth_personachat", ("bleu4",)),
+        ("RL", "synth_personachat", ("rougeL",)),
+        ("Met.", "synth_personachat", ("meteor",)),
+        ("CIDr", "synth_personachat", ("cider",))), _attention, """
       V    35.77 3.20 13.38 5.89 18.94
       R    33.10 2.25 15.00 6.42 19.57
       D    33.70 4.02 15.22 6.61 20.54
       D+V  36.02 3.57 14.22 6.32 18.87
-      R+V  35.95 2.28 14.79 6.39 19.09""")
-  rows = tuple(
-      row._replace(pretrained_model=_table4_model(row.name)) for row in rows)
-  return Table(3, "Summarization and dialogue", columns, rows,
-               pretrained=("synth_cnn_dailymail",))
+      R+V  35.95 2.28 14.79 6.39 19.09""", pretrained=("synth_cnn_dailymail",))
 
 
 def _table_4():
-  columns = _columns(
-      ("Log PPL", "synth_c4_span_corruption", ("log_perplexity",), True)) + (
-          STEPS_PER_SECOND, PARAMETERS, TFLOPS)
+  columns = (Column("Log PPL", "synth_c4_span_corruption", ("log_perplexity",), True),
+             STEPS_PER_SECOND, PARAMETERS, TFLOPS)
   log_perplexity = {"Transformer": 1.865, "DyConv": 2.040, "LightConv": 1.972,
                     "D": 1.965, "R": 1.972, "R+V": 1.849, "D+V": 1.832}
   rows = []
   for name, value in log_perplexity.items():
     paper = attentions.TABLE_4[name]
     name = "V" if name == "Transformer" else name
-    rows.append(Row(name, _table4_model(name), {
+    rows.append(Row(name, pretrained_model(name), {
         "Log PPL": (value,),
         "Steps/Sec": (paper.steps_per_second,),
         "Params": (paper.parameters_millions * 1e6,),
@@ -210,15 +192,15 @@ def _table_4():
   return Table(4, "Pre-training on C4", columns, tuple(rows), speed=True)
 
 
-def _average_columns(names, title):
-  """Returns the columns of Table 5 or 6, with the average first."""
-  columns = [Column(c, "synth_en_mix", scores) for c, scores in names.items()]
-  return (Column(title, "synth_en_mix", ("average",)), *columns)
+def _mixture_table(number, title, average, names, lines):
+  """Returns Table 5 or 6, with the average first."""
+  return _table(
+      number, title, [(average, "synth_en_mix", ("average",)), *(
+          (column, "synth_en_mix", scores) for column, scores in names.items())],
+      pretrained_model, lines, pretrained=("synth_en_mix",), mixture="synth_en_mix")
 
 
-def _table_5():
-  columns = _average_columns(averages.GLUE, "Glue")
-  rows = _rows(columns, _table4_model, """
+_TABLE_5 = _mixture_table(5, "GLUE after pre-training", "Glue", averages.GLUE, """
       V      83.5 53.1 92.2 92.0/88.7 89.1/88.9 88.2/91.2 84.7/85.0 91.7 76.9
       Base+  82.8 54.3 92.9 88.0/83.8 85.2/85.4 88.3/91.2 84.2/84.3 91.4 79.1
       DyConv 69.4 33.9 90.6 82.6/72.5 60.7/63.1 84.2/88.2 73.8/75.1 84.4 58.1
@@ -227,13 +209,9 @@ def _table_5():
       D+V    82.6 48.6 92.4 91.2/87.7 88.9/89.0 88.6/91.5 84.3/84.8 91.7 75.1
       R+V    84.1 53.3 92.2 91.2/87.7 89.3/88.9 88.6/91.4 85.0/84.6 92.3 81.2
       """)
-  return Table(5, "GLUE after pre-training", columns, rows,
-               pretrained=("synth_en_mix",), mixture="synth_en_mix")
 
-
-def _table_6():
-  columns = _average_columns(averages.SUPER_GLUE, "SGlue")
-  rows = _rows(columns, _table4_model, """
+_TABLE_6 = _mixture_table(
+    6, "SuperGLUE after pre-training", "SGlue", averages.SUPER_GLUE, """
       V      70.3 78.2 72.1/83.9 59.0 73.1/32.1 71.1/70.3 77.3 65.8 80.8
       Base+  70.7 79.3 81.1/87.5 60.0 75.1/34.4 71.7/70.7 80.5 64.6 71.2
       DyConv 57.8 66.7 65.9/73.2 58.0 57.9/8.71 58.4/57.4 69.0 58.6 73.1
@@ -242,30 +220,24 @@ def _table_6():
       D+V    69.7 79.3 74.3/85.7 64.0 73.8/33.7 69.9/69.2 78.7 64.3 68.3
       R+V    72.2 79.3 82.7/91.1 64.0 74.3/34.9 70.8/69.9 82.7 64.6 75.0
       """)
-  return Table(6, "SuperGLUE after pre-training", columns, rows,
-               pretrained=("synth_en_mix",), mixture="synth_en_mix")
 
-
-def _table_7():
-  columns = _columns(
-      ("News", "synth_ag_news_encoder", ("accuracy",)),
-      ("Reviews", "synth_imdb_reviews_encoder", ("accuracy",))) + (
-          STEPS_PER_SECOND,)
-  rows = _rows(columns, _table7_model, """
+_TABLE_7 = _table(
+    7, "Encoding only", (
+        ("News", "synth_ag_news_encoder", ("accuracy",)),
+        ("Reviews", "synth_imdb_reviews_encoder", ("accuracy",)),
+        STEPS_PER_SECOND), _table7_model, """
       V         88.83 81.34 1.09
       Linformer 86.50 82.86 1.09
       FR        86.53 83.39 1.10
-      FR+V      89.13 84.61 0.80""")
-  return Table(7, "Encoding only", columns, rows, speed=True)
-
+      FR+V      89.13 84.61 0.80""", speed=True)
 
 TABLES = {table.number: table for table in (
-    _table_2(), _table_3(), _table_4(), _table_5(), _table_6(), _table_7())}
+    _TABLE_2, _TABLE_3, _table_4(), _TABLE_5, _TABLE_6, _TABLE_7)}
 
 
 def value(cell: Iterable[float]) -> float:
   """Returns the number for comparing a cell: the mean of its scores."""
-  return math.fsum(cell) / len(cell)
+  return statistics.fmean(cell)
 
 
 def figure(number: int, title: str, row: str) -> float | None:
