@@ -47,11 +47,14 @@ _SIZES = {
     "vocabulary": "tokens of the vocabulary",
 }
 
+_STOCK = {"cross_attention": "EncDecAttention", "feed_forward": "DenseReluDense",
+          "vocabulary": "embeddings and loss", "optimizer": "updates of Adafactor"}
+
 
 def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
-              rounds: dict[str, tuple[int, int]], memory_repeats: int = 0,
-              traced: int = 0, decodings: Sequence[tuple[int, int]] = ((1, 16),),
-              reference: str = attentions.STOCK) -> list[dict[str, Any]]:
+              rounds: dict[str, tuple[int, int]], memory_repeats: int, traced: int,
+              decodings: Sequence[tuple[int, int]],
+              reference: str) -> list[dict[str, Any]]:
   """Measures rows with each configuration.
 
   Args:
@@ -77,26 +80,21 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
   results = []
   for config in configs:
     lengths = f"{config.inputs}/{config.targets}"
-    for measure, variant in _variants(config, rounds, decodings):
-      warmup, repeats = rounds[measure]
+    decoded = [dataclasses.replace(config, beam=beam, decode_batch=batch)
+               for beam, batch in decodings]
+    for measure, (warmup, repeats) in rounds.items():
       extra = traced if measure == "train" else 0
       total = len(rows) * (warmup + repeats + extra)
-      with Progress(f"{report.title(measure, variant)} {lengths}", total) as p:
-        results += measuring.measure_time(
-            rows, variant, measure, warmup, repeats, progress=p, traced=extra,
-            reference=reference)
+      for variant in decoded if measure == "decode" else [config]:
+        with Progress(f"{report.title(measure, vars(variant))} {lengths}", total) as p:
+          results += measuring.measure_time(
+              rows, variant, measure, warmup, repeats, progress=p, traced=extra,
+              reference=reference)
     if memory_repeats:
       with Progress(f"memory {lengths}", len(rows) * memory_repeats) as p:
         results += measuring.measure_memory(
             rows, config, memory_repeats, progress=p)
   return [{**result, **state} for result in results]
-
-
-def _variants(config, rounds, decodings):
-  """Yields (measure, configuration); for decoding, one for each width and batch."""
-  for measure in rounds:
-    for beam, batch in decodings if measure == "decode" else [(1, 16)]:
-      yield measure, dataclasses.replace(config, beam=beam, decode_batch=batch)
 
 
 class Progress(tqdm.tqdm):
@@ -113,7 +111,6 @@ class Progress(tqdm.tqdm):
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, measures, prints the table and writes the files."""
   args = _parser().parse_args(argv)
-  memory_repeats = args.memory_repeats if args.memory else 0
   with messages.ending("benchmark"):
     rows = [attentions.find_row(name) for name in args.rows]
     rounds = _rounds(args)
@@ -125,34 +122,24 @@ def main(argv: list[str] | None = None) -> None:
     arguments.check_picture(args.png)
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()
-  results = benchmark(rows, _configurations(args), rounds, memory_repeats,
+  results = benchmark(rows, _configurations(args), rounds,
+                      memory_repeats=args.memory_repeats if args.memory else 0,
                       traced=_TRACED if args.breakdown else 0,
                       decodings=[*itertools.product(args.beam, args.decode_batch)],
                       reference=args.reference)
   tables = [report.header, report.table]
   tables += [report.breakdown] * args.breakdown
   print("\n\n".join(text for text in (table(results) for table in tables) if text))
-  _write(results, args)
-
-
-def _write(results, args):
-  writers = ((args.json, tabular.write_json),
-             (args.csv, report.write_csv),
-             (args.png, plot.plot))
-  for path, write in writers:
+  for path, write in ((args.json, tabular.write_json), (args.csv, report.write_csv),
+                      (args.png, plot.plot)):
     if path:
       write(results, path)
 
 
 def _configurations(args):
-  sizes = {name: getattr(args, name) for name in _SIZES}
-  config = model.Configuration(
-      **sizes, dropout_rate=args.dropout_rate, relative_bias=args.relative_bias,
-      stock_cross_attention=args.stock_cross_attention,
-      stock_feed_forward=args.stock_feed_forward,
-      stock_vocabulary=args.stock_vocabulary,
-      stock_optimizer=args.stock_optimizer, stock_decoding=args.stock_decoding,
-      packed=args.packed)
+  names = [*_SIZES, "dropout_rate", "relative_bias", "packed",
+           *(f"stock_{part}" for part in attentions.STOCK_PARTS)]
+  config = model.Configuration(**{name: getattr(args, name) for name in names})
   return [dataclasses.replace(config, inputs=length)
           for length in args.lengths or [config.inputs]]
 
@@ -180,8 +167,8 @@ def _parser():
       default=list(attentions.ROWS), metavar="A,B,...",
       help=f"what to measure: {', '.join(attentions.ROWS)}, or any notation; "
       "all of these by default")
-  _add_model(parser, model.Configuration())
-  _add_decoding(parser, model.Configuration())
+  _add_model(parser)
+  _add_decoding(parser)
   parser.add_argument("--packed", type=arguments.positive, default=0, metavar="N",
                       help="rows of N examples, as T5 packs them; in training and "
                       "evaluation (default: rows are not packed)")
@@ -204,7 +191,8 @@ def _parser():
   return parser
 
 
-def _add_model(parser, default):
+def _add_model(parser):
+  default = model.Configuration()
   for name, text in _SIZES.items():
     parser.add_argument(f"--{name}", type=arguments.positive, metavar="N",
                         default=getattr(default, name),
@@ -214,24 +202,18 @@ def _add_model(parser, default):
                       help="T5's dropout (default: %(default)s)")
   parser.add_argument("--relative_bias", action="store_true",
                       help="T5's relative position bias instead of position embeddings")
-  parser.add_argument("--stock_cross_attention", action="store_true",
-                      help="our rows, too, use Mesh TensorFlow's EncDecAttention")
-  parser.add_argument("--stock_feed_forward", action="store_true",
-                      help="our rows, too, use Mesh TensorFlow's DenseReluDense")
-  parser.add_argument("--stock_vocabulary", action="store_true",
-                      help="our rows, too, use Mesh TensorFlow's embeddings and loss")
-  parser.add_argument("--stock_optimizer", action="store_true",
-                      help="our rows, too, use Mesh TensorFlow's updates of Adafactor")
+  for part, text in _STOCK.items():
+    parser.add_argument(f"--stock_{part}", action="store_true",
+                        help=f"our rows, too, use Mesh TensorFlow's {text}")
 
 
-def _add_decoding(parser, default):
+def _add_decoding(parser):
   parser.add_argument(
       "--beam", type=_numbers, default=[1], metavar="N,N,...",
       help="decode with so many hypotheses, by beam search; 1 is greedy (default: 1)")
   parser.add_argument(
-      "--decode_batch", type=_numbers, default=[default.decode_batch],
-      metavar="N,N,...", help="examples decoded at once "
-      f"(default: {default.decode_batch})")
+      "--decode_batch", type=_numbers, default=[16], metavar="N,N,...",
+      help="examples decoded at once (default: 16)")
   parser.add_argument("--stock_decoding", action="store_true",
                       help="our rows, too, decode by Mesh TensorFlow's loops")
 

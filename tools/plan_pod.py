@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import gc
 import itertools
 import os
+import pathlib
 import re
 import sys
 import time
@@ -98,8 +99,8 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
       program are kept.
 
   Returns:
-    a dict, ready for JSON: see `_describe` and `_measure`. A layout that does
-    not fit gives "status" "invalid", "reason" and "mesh_shapes_that_fit".
+    a dict, ready for JSON: see `_measure`. A layout that does not fit gives "status"
+    "invalid", "reason" and "mesh_shapes_that_fit".
   """
   start = time.time()
   result = {"name": variant.name, "gin_files": variant.files,
@@ -108,21 +109,21 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
             "rates": {name: getattr(chip, name) for name in pods.RATES}, "mode": mode}
   variant.parse([
       f"utils.tpu_mesh_shape.tpu_topology = {topology.mesh_name!r}"], prefixes)
-  run, batch_size = lowering.read_run(topology)
-  result.update(_describe(run))
+  run = lowering.read_run(topology, vocabulary_size)
+  result.update(
+      model_type=run.model_type, mesh_shape=layouts.flat(run.mesh_shape),
+      batch_size=run.batch_size, sequence_length=run.sequence_length,
+      packed=bool(run.packed))
   with tf.Graph().as_default():
     try:
-      step = lowering.lower(
-          run, topology, batch_size, vocabulary_size, progress, mode)
+      step = lowering.lower(run, mode, progress)
     except layouts.LayoutError as error:
       return {**result, "status": "invalid", "reason": str(error),
               "mesh_shapes_that_fit": error.proposals}
     progress("counting")
     result.update(_measure(step, chip))
   if compiler:
-    result["compiler"] = _compiled(
-        compiler, step, result, (run, topology, batch_size, vocabulary_size),
-        progress, keep)
+    result["compiler"] = _compiled(compiler, run, step, result, progress, keep)
   result["tokens_per_second"] = (
       run.batch_size * max(run.sequence_length.values()) *
       result["steps_per_second"])
@@ -133,14 +134,6 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
         "steps_per_second": row.steps_per_second,
         "parameters_millions": row.parameters_millions}
   return {**result, "status": "ok", "planning_seconds": time.time() - start}
-
-
-def _describe(run):
-  """Returns a description of the run, from gin and the topology."""
-  return {"model_type": run.model_type,
-          "mesh_shape": layouts.flat(run.mesh_shape),
-          "batch_size": run.batch_size,
-          "sequence_length": run.sequence_length, "packed": bool(run.packed)}
 
 
 def _measure(step, chip):
@@ -184,26 +177,23 @@ def _measure(step, chip):
   }
 
 
-def _compiled(compiler, step, result, to_lower, progress, keep):
+def _compiled(compiler, run, step, result, progress, keep):
   """Returns the compiler's figures for the step, and those of our rules.
 
   Both count the operations and bytes of a loop once.
   """
   progress("lowering for the compiler")
-  run, topology, *_ = to_lower
   with tf.Graph().as_default():
-    separate_loops = lowering.lower(
-        *to_lower, mode=result["mode"], mesh_impl_cls=programs.ProgramMeshImpl,
-        loops=lowering.loops_as_functions)
-  program = programs.of_step(separate_loops)
+    program = lowering.lower(run, result["mode"], loops_as_functions=True)
+  program = programs.of_step(program)
   progress("compiling")
-  found = compiler.compile(program, topology, keep, lambda: progress("compiling"))
+  found = compiler.compile(program, run.topology, keep, lambda: progress("compiling"))
   if found["status"] == "refused":
     if found["out_of_memory"]:
       found["reason"] += _largest(step, result)
     return found
   once = counting.count(step.fetches, step.mesh_impl.collectives)
-  clock = pods.CHIPS[topology.generation].clock
+  clock = pods.CHIPS[run.topology.generation].clock
   cycles = found["cycles"] + step.microbatches * found["loop_cycles"]
   kept = sum(found[f"{name}_bytes"] for name in ("argument", "temporary", "output"))
   return {
@@ -217,13 +207,12 @@ def _compiled(compiler, step, result, to_lower, progress, keep):
 
 def _largest(step, result):
   """Returns a message on the largest variable and the largest result of a core."""
-  def size(variable):
-    return step.mesh_impl.slice_size(variable.shape) * variable.slice_dtype.size
-
-  variable = max(step.graph.all_variables, key=size)
+  size, variable = max(
+      ((counting.slice_bytes(v, step.mesh_impl), v) for v in step.graph.all_variables),
+      key=lambda found: found[0])
   name, most = result["per_core"]["largest_activation"]
   return (f"; the largest variable is {variable.name} "
-          f"{layouts.describe(variable.shape)}, {size(variable) / 2**20:,.0f} MiB, and "
+          f"{layouts.describe(variable.shape)}, {size / 2**20:,.0f} MiB, and "
           f"the largest activation, by our own count, {name}, {most / 2**20:,.0f} MiB; "
           "a larger topology, a smaller batch, or fewer tokens in "
           "`serialize_num_microbatches.tokens_per_microbatch_per_replica` need less")
@@ -241,23 +230,23 @@ def _fits(variables, total, memory):
 
 
 def table_4() -> list[Variant]:
-  """Returns the models of the paper's Table 4 that have a gin file."""
-  found = []
-  for row in attentions.TABLE_4:
-    name = f"models/table4/{row.lower()}.gin"
-    if os.path.exists(os.path.join(gin_files.folder(), name)):
-      found.append(Variant(row, [name], [], paper=row))
-  return found
+  """Returns the models of the paper's Table 4."""
+  return [Variant(row, [f"models/table4/{row.lower()}.gin"], [], paper=row)
+          for row in attentions.TABLE_4]
 
 
 def recipes() -> list[Variant]:
   """Returns the recipes for pods, each with the model that its first command names."""
-  folder = "recipes/pod"
-  found = {name.removesuffix(".gin"): recipes_lib.commands(f"{folder}/{name}")
-           for name in sorted(os.listdir(os.path.join(gin_files.folder(), folder)))}
+  found = {name: recipes_lib.commands(f"recipes/pod/{name}.gin")
+           for name in _stems("recipes/pod")}
   return [Variant(name, *(recipes_lib.values(commands[0], flag)
                           for flag in ("gin_file", "gin_param")))
           for name, commands in found.items() if commands]  # Others are parts.
+
+
+def _stems(folder):
+  """Returns the names of the gin files in a folder, without their ending."""
+  return sorted(p.stem for p in pathlib.Path(gin_files.folder(), folder).iterdir())
 
 
 def _variants(args):
@@ -267,12 +256,9 @@ def _variants(args):
   elif args.recipes:
     found = recipes()
   elif args.compare:
-    found = [Variant(os.path.splitext(os.path.basename(f))[0], [f], [])
-             for f in args.compare]
+    found = [Variant(pathlib.Path(f).stem, [f], []) for f in args.compare]
   else:
-    name = (os.path.splitext(os.path.basename(args.gin_file[-1]))[0]
-            if args.gin_file else "defaults")
-    found = [Variant(name, [], [])]
+    found = [Variant(pathlib.Path(["defaults", *args.gin_file][-1]).stem, [], [])]
   common = _TABLE_4_PARAMS if args.table4 else []
   chosen = []  # (name, gin files, attention)
   for name in args.attention or [None]:
@@ -287,10 +273,8 @@ def _variants(args):
 
 def every_attention() -> list[tuple[str, list[str], str | None]]:
   """Returns (name, gin files, binding) of stock and of attentions with a gin file."""
-  names = sorted(file.removesuffix(".gin") for file in os.listdir(
-      os.path.join(gin_files.folder(), "attention")))
   return [(attentions.STOCK, [], attentions.STOCK)] + [
-      (name, [f"attention/{name}.gin"], None) for name in names]
+      (name, [f"attention/{name}.gin"], None) for name in _stems("attention")]
 
 
 def _chip(topology, args):
@@ -348,7 +332,7 @@ def _plan_all(args):
         name = f"{variant.name} {topology.name}" + f" {mode}" * (mode != "train")
         plans.append({**plan(
             variant, topology, _chip(topology, args), args.vocabulary_size,
-            args.gin_location_prefix, _Progress(bar, name), mode, compiler,
+            args.gin_location_prefix, _progress(bar, name), mode, compiler,
             args.hlo and os.path.join(args.hlo, re.sub(r"[^\w.+-]+", "_", name))),
                       "versions": versions})
         bar.update(len(plans) * stages - bar.n)
@@ -358,17 +342,18 @@ def _plan_all(args):
   return plans, False
 
 
-class _Progress:
-  """Shows on a bar which stage has begun, and that this stage still runs."""
+def _progress(bar, name):
+  """Returns a function that shows which stage has begun, and that it still runs."""
+  last = None
 
-  def __init__(self, bar, name):
-    self._bar, self._name, self._last = bar, name, None
+  def show(stage):
+    nonlocal last
+    if stage != last or sys.stderr.isatty():
+      bar.update(stage not in ("building", last))
+      bar.set_postfix_str(f"{name}: {stage}")
+    last = stage
 
-  def __call__(self, stage):
-    if stage != self._last or sys.stderr.isatty():
-      self._bar.update(stage not in ("building", self._last))
-      self._bar.set_postfix_str(f"{self._name}: {stage}")
-    self._last = stage
+  return show
 
 
 def _parser():

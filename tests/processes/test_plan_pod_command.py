@@ -7,33 +7,23 @@ import sys
 
 import matplotlib.image
 import pytest
-
-TINY = [
-    "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",
-    "RandomLogits.max_length = 12", "dropout_rate = 0.0",
-    "utils.run.sequence_length = {'inputs': 12, 'targets': 8}",
-    "utils.run.batch_size = 8", "utils.tpu_mesh_shape.model_parallelism = 2",
-]
-
-
-def run_command(*flags):
-  return subprocess.run(
-      [sys.executable, "-m", "synthesizer_mtf.tools.plan_pod", *flags],
-      capture_output=True, text=True, check=False, timeout=300)
+from support import plans
 
 
 def test_the_command_compares_sweeps_and_writes_files(tmp_path):
   files = {kind: tmp_path / f"plans.{kind}" for kind in ("json", "png")}
-  process = run_command(
-      "--gin_file=models/bi_v1.gin", *(f"--gin_param={p}" for p in TINY),
-      "--attention=V,R", "--topology=2x2,v3-32", "--vocabulary_size=32",
-      "--link_gbps=100", *(f"--{k}={path}" for k, path in files.items()))
+  process = subprocess.run(
+      [sys.executable, "-m", "synthesizer_mtf.tools.plan_pod",
+       "--gin_file=models/bi_v1.gin", *(f"--gin_param={p}" for p in plans.TINY),
+       "--attention=V,R", "--topology=2x2,v3-32", "--vocabulary_size=32",
+       "--link_gbps=100", *(f"--{k}={path}" for k, path in files.items())],
+      capture_output=True, text=True, check=False, timeout=300)
   assert process.returncode == 0, process.stderr
-  plans = [json.loads(line) for line in files["json"].read_text().splitlines()]
-  assert [(p["name"], p["topology"], p["status"]) for p in plans] == [
+  written = [json.loads(line) for line in files["json"].read_text().splitlines()]
+  assert [(p["name"], p["topology"], p["status"]) for p in written] == [
       ("V", "2x2", "ok"), ("R", "2x2", "ok"),
       ("V", "v3-32", "invalid"), ("R", "v3-32", "invalid")]
-  check_fields(plans[0])
+  check_fields(written[0])
   assert "R on v3-32 is not possible: batch = 8" in process.stdout
   assert "| V    | 2x2      | batch:4,model:2 |" in process.stdout
   assert "plan: 100%" in process.stderr

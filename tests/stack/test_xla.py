@@ -41,11 +41,9 @@ def lowered(name, mode, *params, files=()):
       name, ["models/bi_v1.gin", "table_length.gin", *more, *files],
       SIZES + list(params), attention=attention)
   variant.parse([f"utils.tpu_mesh_shape.tpu_topology = {ONE_CORE.mesh_name!r}"])
-  run, batch_size = lowering.read_run(ONE_CORE)
+  run = lowering.read_run(ONE_CORE, models.VOCABULARY)
   with tf.Graph().as_default():
-    return lowering.lower(
-        run, ONE_CORE, batch_size, models.VOCABULARY, mode=mode,
-        mesh_impl_cls=programs.ProgramMeshImpl, loops=lowering.loops_as_functions)
+    return lowering.lower(run, mode, loops_as_functions=True)
 
 
 def feature(name, spec):

@@ -70,8 +70,9 @@ def test_every_row_builds_the_attention_that_it_names(name):
   assert program.attention == expected
 
 
-def test_every_synthesizing_function_is_a_row_by_itself():
+def test_every_synthesizing_function_and_every_mixture_is_a_row():
   assert set(notation.SYNTHESIZING_FUNCTIONS) < set(attentions.ROWS)
+  assert attentions.find_row("Fix+FD").family == "ours"
 
 
 @pytest.mark.slow
@@ -110,10 +111,6 @@ def test_strides_of_the_sparse_rows_balance_the_two_parts_of_their_cost():
   assert "encoder/SparseStrided.stride = 64" in strided
   assert "decoder/SparseFixed.stride = 32" in fixed
   assert "encoder/SparseFixed.columns = 8" in fixed
-
-
-def test_notations_beyond_the_default_rows_are_rows():
-  assert attentions.find_row("Fix+FD").family == "ours"
 
 
 def test_each_row_is_there_in_each_precision(monkeypatch):

@@ -1,11 +1,13 @@
 """The planner counts what a core of a TPU does, and says why a layout fails."""
 
+import json
 
-import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from mesh_tensorflow import simd_mesh_impl
 import pytest
+from support import documents
+from support import plans
 from synthesizer_mtf.tools import plan_pod
 from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import layouts
@@ -16,41 +18,28 @@ import tensorflow.compat.v1 as tf
 
 TWO_BY_TWO = pods.parse_topology("2x2")
 CHIP = pods.CHIPS["v3"]
-TINY = [
-    "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",
-    "RandomLogits.max_length = 12", "dropout_rate = 0.0",
-    "utils.run.sequence_length = {'inputs': 12, 'targets': 8}",
-    "utils.run.batch_size = 8", "utils.tpu_mesh_shape.model_parallelism = 2",
-]
-
-
-@pytest.fixture(autouse=True)
-def fixture_clean_gin():
-  yield
-  gin.clear_config()
-
-
-def variant(*params, files=("models/bi_v1.gin",)):
-  return plan_pod.Variant("tiny", files, TINY + list(params))
-
-
-def plan(*params, topology=TWO_BY_TWO):
-  return plan_pod.plan(variant(*params), topology, CHIP, vocabulary_size=32)
-
-
 # Topologies.
 
 
-@pytest.mark.parametrize("name, cores, shape", [
-    ("2x2", 8, [2, 2, 1, 2]), ("4x8", 64, [4, 8, 1, 2]),
-    ("v2-8", 8, [2, 2, 1, 2]), ("v2-512", 512, [16, 16, 1, 2]),
-    ("v3-32", 32, [4, 4, 1, 2]), ("v3-1024", 1024, [16, 32, 1, 2]),
-    ("v3-2048", 2048, [32, 32, 1, 2])])
-def test_a_topology_has_these_cores(name, cores, shape):
+@pytest.mark.parametrize("name, cores, shape, mesh_name, compiler_name", [
+    ("2x2", 8, [2, 2, 1, 2], "2x2", "v3:2x2"),
+    ("4x8", 64, [4, 8, 1, 2], "4x8", "v3:4x8"),
+    ("v2-8", 8, [2, 2, 1, 2], "v2-8", "v2:2x2"),
+    ("v2-512", 512, [16, 16, 1, 2], "v2-512", "v2:16x16"),
+    ("v3-32", 32, [4, 4, 1, 2], "v3-32", "v3:4x4"),
+    ("v3-1024", 1024, [16, 32, 1, 2], "v3-1024", "v3:16x32"),
+    ("v3-2048", 2048, [32, 32, 1, 2], "v3-2048", "v3:32x32"),
+    ("v4:2x2x4", 32, [2, 2, 4, 2], "2x2x4", "v4:2x2x4"),
+    ("v4:2x2", 8, [2, 2, 1, 2], "2x2", "v4:2x2x1"),
+    ("v5e:4x8", 32, [4, 8, 1, 1], "4x8", "v5e:4x8"),
+    ("v5p:2x2x1", 4, [2, 2, 1, 1], "2x2x1", "v5p:2x2x1"),
+    ("v6e:1x1", 1, [1, 1, 1, 1], "1x1", "v6e:1x1")])
+def test_a_topology_has_cores_and_the_names_of_mesh_and_of_the_compiler(
+    name, cores, shape, mesh_name, compiler_name):
   topology = pods.parse_topology(name)
   assert (topology.cores, topology.physical_shape) == (cores, shape)
+  assert (topology.mesh_name, topology.compiler_name) == (mesh_name, compiler_name)
   assert topology.device_assignment().num_replicas == cores
-  assert topology.generation == ("v2" if name.startswith("v2") else "v3")
 
 
 @pytest.mark.parametrize(
@@ -61,13 +50,18 @@ def test_an_unknown_topology_is_an_error_that_names_those_known(name):
   assert repr(name) in str(error.value) and "v3-2048" in str(error.value)
 
 
+@pytest.mark.parametrize("chip, megahertz", [
+    ("v2", 700), ("v3", 940), ("v4", 1050), ("v5e", 1500), ("v5p", 1750)])
+def test_the_published_peak_gives_the_clock_that_is_published_too(chip, megahertz):
+  assert pods.CHIPS[chip].clock == pytest.approx(1e6 * megahertz, rel=0.01)
+
+
 # Counts, against those by hand.
 
 BATCH, D_IN, D_OUT = 16, 12, 20
 
 
-def linear_step(mesh_impl_of, layout="batch:batch,d_out:model",
-                mesh_shape="batch:4,model:2", loop=1):
+def linear_step(mesh_impl_of, layout="batch:batch,d_out:model", loop=1):
   """Loss sum((x w)^2), lowered with its gradient and SGD."""
   graph = mtf.Graph()
   mesh = mtf.Mesh(graph, "mesh")
@@ -90,7 +84,7 @@ def linear_step(mesh_impl_of, layout="batch:batch,d_out:model",
         [model({"x": x})["loss"]], [graph.trainable_variables[0].outputs[0]])
   updates = optimize.SgdOptimizer(0.1).apply_grads(
       grads, graph.trainable_variables)
-  mesh_impl = mesh_impl_of(mtf.convert_to_shape(mesh_shape),
+  mesh_impl = mesh_impl_of(mtf.convert_to_shape("batch:4,model:2"),
                            mtf.convert_to_layout_rules(layout))
   lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
   fetches = [lowering.lowered_operation(op) for op in updates]
@@ -102,43 +96,30 @@ def one_core(shape, layout):
 
 
 def linear_counts(**kwargs):
-  with tf.Graph().as_default(), lowering.loops_in_one_graph():
+  with tf.Graph().as_default(), lowering.control_flow_v2(False):
     fetches, graph, mesh_impl, _ = linear_step(one_core, **kwargs)
     counts = counting.count(
         fetches, mesh_impl.collectives, kwargs.get("loop", 1))
     return counts, graph, mesh_impl
 
 
-def test_multiply_adds_are_those_of_the_two_products_on_slices():
-  counts, _, _ = linear_counts()
+@pytest.mark.parametrize("loop", [1, 2])
+def test_a_core_multiplies_slices_and_reduces_the_gradient_once(loop):
+  counts, graph, mesh_impl = linear_counts(loop=loop)
   # x w and x^T dy: a core has a quarter of the batch and half of d_out. Nothing
   # needs the gradient of x.
   assert counts.multiply_adds == 2 * (BATCH // 4) * D_IN * (D_OUT // 2)
-
-
-def test_the_gradient_is_reduced_over_the_batch_and_only_there():
-  counts, _, _ = linear_counts()
   assert counts.allreduce_bytes() == {"batch": 4 * D_IN * (D_OUT // 2)}
   (collective,) = counts.collectives
   assert (collective.cores, collective.kind) == (4, "allreduce")
+  assert counting.variable_bytes(graph, mesh_impl) == {
+      "parameters": 4 * D_IN * D_OUT // 2, "optimizer": 0, "constants": 0}
 
 
 def test_a_split_contraction_is_reduced_over_the_model_dimension():
   counts, _, _ = linear_counts(layout="batch:batch,d_in:model")
   assert counts.allreduce_bytes() == {
       "batch": 4 * (D_IN // 2) * D_OUT, "model": 4 * (BATCH // 4) * D_OUT}
-
-
-def test_loops_count_as_often_as_they_run_and_reduce_the_gradient_once():
-  counts, _, _ = linear_counts(loop=2)
-  assert counts.multiply_adds == 2 * (BATCH // 4) * D_IN * (D_OUT // 2)
-  assert counts.allreduce_bytes() == {"batch": 4 * D_IN * (D_OUT // 2)}
-
-
-def test_variables_per_core_are_slices():
-  _, graph, mesh_impl = linear_counts()
-  assert counting.variable_bytes(graph, mesh_impl) == {
-      "parameters": 4 * D_IN * D_OUT // 2, "optimizer": 0, "constants": 0}
 
 
 def test_elementwise_operations_join_products_and_their_users():
@@ -203,6 +184,30 @@ def test_the_counts_are_those_of_mesh_tensorflows_own_implementation():
       8 * D_IN * D_OUT // 2)
 
 
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.int32])
+@pytest.mark.parametrize("name, args", [
+    ("allreduce", ([0, 1], "SUM")), ("alltoall", (1, 1, 0)),
+    ("receive", (1, [None, 0, 1, 2]))])
+def test_cores_communicate_as_in_mesh_tensorflows_own_implementation(name, args, dtype):
+  shape, layout = mtf.convert_to_shape("batch:8,model:4"), mtf.LayoutRules([])
+  ours = lowering.OneCoreMeshImpl(shape, layout, pods.parse_topology("4x4"))
+  theirs = simd_mesh_impl.SimdMeshImpl(
+      shape, layout, logical_to_physical=[*map(ours.l2p, range(32))])
+  with tf.Graph().as_default():
+    x = tf.placeholder(dtype, [16, 24])
+    y, z = (getattr(impl, name)(impl.LaidOutTensor([x]), *args).one_slice
+            for impl in (ours, theirs))
+  assert (y.shape, y.dtype) == (z.shape, z.dtype)
+  y, z = (t.op.inputs[0].op if t.op.type == "Cast" else t.op for t in (y, z))
+  assert y.inputs[0].dtype == z.inputs[0].dtype
+  config = json.loads(y.get_attr("backend_config"))
+  assert config["pairs" if name == "receive" else "groups"] == (
+      tf.get_static_value(z.inputs[1]).tolist())
+  chips = 16 if name == "allreduce" else 2
+  assert ours.collectives[y.name] == counting.Collective(
+      name, ("batch", "model") if chips == 16 else ("model",), 2 * chips, chips)
+
+
 def test_variables_that_the_model_dimension_should_split_are_found():
   _, graph, mesh_impl = linear_counts(layout="batch:batch")
   (found,) = counting.replicated_variables(graph, mesh_impl, 1)
@@ -245,28 +250,22 @@ def test_groups_that_share_chips_share_their_links():
 # Layouts.
 
 
-def test_heads_that_do_not_divide_name_variable_dimension_and_mesh():
-  result = plan("num_heads = 3", "utils.tpu_mesh_shape.model_parallelism = 4",
-                "synthesizer_stack.attention = 'R'")
-  assert result["status"] == "invalid"
-  assert ("heads = 3 of variable encoder/block_*/layer_000/"
-          in result["reason"])
-  assert "does not divide by mesh dimension model = 4" in result["reason"]
-  assert result["mesh_shapes_that_fit"] == ["batch:8"]
-  assert "mesh shapes for 8 cores that fit: batch:8." in result["reason"]
-
-
-def test_a_feed_forward_layer_that_does_not_divide_is_named():
-  result = plan("d_ff = 10", "utils.tpu_mesh_shape.model_parallelism = 4")
-  assert "d_ff = 10 of variable encoder/block_*/" in result["reason"]
-  assert result["mesh_shapes_that_fit"] == ["batch:8", "batch:4,model:2"]
-
-
-def test_a_batch_that_does_not_divide_is_named():
-  result = plan("utils.run.batch_size = 6")
-  assert "batch = 6 of tensor" in result["reason"]
-  assert "does not divide by mesh dimension batch = 4" in result["reason"]
-  assert result["mesh_shapes_that_fit"] == ["batch:2,model:4"]
+@pytest.mark.parametrize("params, texts, fits", [
+    (["num_heads = 3", "utils.tpu_mesh_shape.model_parallelism = 4",
+      "synthesizer_stack.attention = 'R'"],
+     ["heads = 3 of variable encoder/block_*/layer_000/",
+      "does not divide by mesh dimension model = 4",
+      "mesh shapes for 8 cores that fit: batch:8."], ["batch:8"]),
+    (["d_ff = 10", "utils.tpu_mesh_shape.model_parallelism = 4"],
+     ["d_ff = 10 of variable encoder/block_*/"], ["batch:8", "batch:4,model:2"]),
+    (["utils.run.batch_size = 6"],
+     ["batch = 6 of tensor", "does not divide by mesh dimension batch = 4"],
+     ["batch:2,model:4"])], ids=["heads", "feed-forward layer", "batch"])
+def test_what_does_not_divide_is_named_with_the_mesh_shapes_that_fit(
+    params, texts, fits):
+  result = plans.plan(*params)
+  assert (result["status"], result["mesh_shapes_that_fit"]) == ("invalid", fits)
+  assert all(text in result["reason"] for text in texts)
 
 
 def test_two_dimensions_on_one_mesh_dimension_are_named():
@@ -290,7 +289,7 @@ def test_proposals_are_all_shapes_that_divide():
 
 def test_a_mesh_of_another_size_than_the_topology_is_an_error():
   with pytest.raises(ValueError) as error:
-    plan("utils.run.mesh_shape = 'batch:4'")
+    plans.plan("utils.run.mesh_shape = 'batch:4'")
   assert "`utils.run.mesh_shape` is 'batch:4', of 4 cores" in str(error.value)
   assert "the topology 2x2 has 8" in str(error.value)
   assert "batch:8, batch:4,model:2" in str(error.value)
@@ -300,7 +299,7 @@ def test_a_mesh_of_another_size_than_the_topology_is_an_error():
 
 
 def test_parameters_per_core_follow_the_layout():
-  result = plan("synthesizer_stack.attention = 'R'")
+  result = plans.plan("synthesizer_stack.attention = 'R'")
   # By hand: R, v and o in both stacks, cross-attention, feed-forward layers
   # with the split dimensions halved; what has d_model alone is whole.
   table, d, heads, d_kv, d_ff = 4 * 12 * 12, 16, 4, 6, 24
@@ -316,38 +315,45 @@ def test_parameters_per_core_follow_the_layout():
 
 @pytest.mark.slow
 def test_the_graph_does_not_grow_with_the_cores():
-  plans = [
-      plan("utils.run.batch_size = ('sequences_per_replica', 2)",
-           "utils.tpu_mesh_shape.model_parallelism = 4",
-           topology=pods.parse_topology(name))
+  small, large = [
+      plans.plan("utils.run.batch_size = ('sequences_per_replica', 2)",
+                 "utils.tpu_mesh_shape.model_parallelism = 4", topology=name)
       for name in ("v3-128", "v3-512")]
-  assert plans[0]["operations"] == plans[1]["operations"]
-  assert plans[0]["per_core"] == plans[1]["per_core"]
+  assert small["operations"] == large["operations"]
+  assert small["per_core"] == large["per_core"]
 
 
 @pytest.mark.slow
 def test_microbatches_are_those_of_the_trainer():
   bind = "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = "
-  whole, split = [plan(bind + tokens) for tokens in ("None", "12")]
+  whole, split = [plans.plan(bind + tokens) for tokens in ("None", "12")]
   assert (whole["microbatches"], split["microbatches"]) == (1, 2)
   assert (split["per_core"]["activation_bytes"] <
           whole["per_core"]["activation_bytes"])
   # Gradients are reduced once for both, whatever else is reduced in each.
   for axis, size in whole["per_core"]["allreduce_bytes"].items():
     assert size <= split["per_core"]["allreduce_bytes"][axis] < 1.5 * size
-
-
-@pytest.mark.slow
-def test_all_reduces_in_each_microbatch_are_told_apart():
-  result = plan(
-      "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 12")
-  largest = result["largest_allreduces"]
+  largest = split["largest_allreduces"]
   assert {e["times_per_step"] for e in largest} <= {1, 2}
-  repeated = [e for e in largest if e["times_per_step"] == 2]
   # The sum over heads after the output projection, in float32 or bfloat16.
-  assert any(e["mesh_dimensions"] == ["model"] for e in repeated)
+  assert ["model"] in [
+      e["mesh_dimensions"] for e in largest if e["times_per_step"] == 2]
   sizes = [e["bytes_per_core"] for e in largest]
   assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("topology", ["v5e:2x2", "v4:2x2x1", "v5e:1x1"])
+def test_a_step_is_planned_for_chips_with_one_core_and_with_two(topology):
+  parallelism = min(2, pods.parse_topology(topology).cores)
+  found = plans.plan(f"utils.tpu_mesh_shape.model_parallelism = {parallelism}",
+                     topology=topology)
+  assert found["status"] == "ok" and found["hbm_bytes"] == 16 * 2**30
+
+
+def test_the_rows_of_stock_and_of_the_authors_can_be_asked_for():
+  found = [plans.plan(attention=name)["per_core"]["multiply_adds"]
+           for name in ("SelfAttention", "Synthesizer:random", "R")]
+  assert len(set(found)) == 3
 
 
 @pytest.mark.parametrize("variables, total, answer", [
@@ -369,7 +375,7 @@ def test_the_table_4_models_are_those_with_gin_files():
     (["--topology=v7-8"], "unknown topology 'v7-8'"),
     (["--gin_file=models/none.gin"], "models/none.gin"),
     (["--gin_file=models/bi_v1.gin", "--vocabulary_size=32",
-      *(f"--gin_param={p}" for p in TINY + ["num_heads = 3"])],
+      *(f"--gin_param={p}" for p in plans.TINY + ["num_heads = 3"])],
      "heads = 3 of variable encoder/block_*/"),
     (["--json=/nowhere/plans.json"], "there is no folder '/nowhere'"),
 ], ids=["topology", "gin_file", "layout", "folder"])
@@ -389,5 +395,17 @@ def test_every_recipe_for_pods_is_planned_with_the_model_of_its_first_command():
       "SyntheticAttention.relative_attention_type = 'bias_shared'"]
   for recipe in found.values():
     recipe.parse(["num_layers = 1"])
-    run, _ = lowering.read_run(TWO_BY_TWO)
+    run = lowering.read_run(TWO_BY_TWO, vocabulary_size=32)
     assert run.mesh_shape.size == TWO_BY_TWO.cores
+
+
+def test_every_attention_with_a_gin_file_stands_for_all():
+  names = [name for name, _, _ in plan_pod.every_attention()]
+  assert names[0] == "SelfAttention" and {"r+v", "linformer", "mixer"} <= set(names)
+
+
+def test_the_page_has_a_line_for_every_recipe_of_pods_and_every_attention():
+  lines = documents.read("docs/plan_a_pod_tables.md").splitlines()
+  shown = {line.split("`")[1] for line in lines if line.startswith("| `")}
+  assert {recipe.name for recipe in plan_pod.recipes()} <= shown
+  assert {name for name, _, _ in plan_pod.every_attention()} <= shown

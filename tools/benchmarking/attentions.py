@@ -12,6 +12,7 @@ mesh_tensorflow. The rest of their models is also mesh_tensorflow's.
 from collections.abc import Callable
 import inspect
 import math
+import string
 from typing import NamedTuple
 
 import gin
@@ -26,6 +27,14 @@ FLOOR = "floor"
 MIXTURES = ["R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
 ENCODER_ONLY = ["Linformer"]
 _IN_BFLOAT16 = " in bfloat16"
+# Of each part that is also mesh_tensorflow's in the rows of its layers, the parameter
+# that switches ours off.
+STOCK_PARTS = {
+    "cross_attention": "synthesizer_stack.fast_cross_attention",
+    "feed_forward": "synthesizer_stack.fast_feed_forward",
+    "vocabulary": "synthesizer_vocabulary.fast",
+    "optimizer": "synthesizer_optimizer.fast",
+    "decoding": "synthesizer_decoding.fast"}
 
 # mesh_tensorflow's attention.synthetic_attention has this number hard-coded in the
 # modes that mix with the dot product.
@@ -72,7 +81,7 @@ class Row(NamedTuple):
   """
   name: str
   family: str
-  stack_bindings: Callable[[str, int], list[str]]
+  stack_bindings: Callable[[str, int], list[str]] = lambda stack, length: []
   paper: str | None = None
   longest: int | None = None
   python: str | None = None
@@ -83,11 +92,7 @@ class Row(NamedTuple):
     theirs = self.family in ("authors", "stock")
     return (self.stack_bindings("encoder", inputs) +
             self.stack_bindings("decoder", targets) +
-            theirs * ["synthesizer_stack.fast_cross_attention = False",
-                      "synthesizer_stack.fast_feed_forward = False",
-                      "synthesizer_vocabulary.fast = False",
-                      "synthesizer_optimizer.fast = False",
-                      "synthesizer_decoding.fast = False"])
+            theirs * [f"{parameter} = False" for parameter in STOCK_PARTS.values()])
 
   def obstacle(self, inputs: int, targets: int) -> str | None:
     """Returns why the row is not possible at these lengths, or None."""
@@ -126,6 +131,25 @@ class ValuesOnly(transformer.TransformerLayer):
     return project(project(x, "v", d_model, heads), "o", heads, d_model)
 
 
+def _row(name, family, *bindings, base=None, **fields):
+  """Returns a row from templates of gin bindings.
+
+  Args:
+    name: the name of the row.
+    family: as in `Row`.
+    *bindings: bindings, where $stack and $length are those of each stack, and $scale is
+      the initial scale of a linear layer of this length.
+    base: another row, whose bindings come first.
+    **fields: further fields of the row.
+  """
+  def of_stack(stack, length):
+    values = {"stack": stack, "length": length, "scale": length ** -0.5}
+    return (base.stack_bindings(stack, length) if base else []) + [
+        string.Template(binding).substitute(values) for binding in bindings]
+
+  return Row(name, family, of_stack, **fields)
+
+
 def _ours(name):
   """Returns a row for a notation, with tables as long as the sequences."""
   classes = {**notation.SYNTHESIZING_FUNCTIONS, **notation.LAYERS}
@@ -133,58 +157,17 @@ def _ours(name):
                                        else name.split("+"))]
   tables = [c.__name__ for c in tables
             if "max_length" in inspect.signature(c.__init__).parameters]
-
-  def bindings(stack, length):
-    return [f"{stack}/synthesizer_stack.attention = '{name}'"] + [
-        f"{stack}/{table}.max_length = {length}" for table in tables]
-
   paper = {"V": "Transformer"}.get(name, name)
-  return Row(name, "ours", bindings, paper if paper in TABLE_4 else None)
+  return _row(name, "ours", f"$stack/synthesizer_stack.attention = '{name}'",
+              *(f"$stack/{table}.max_length = $length" for table in tables),
+              paper=paper if paper in TABLE_4 else None)
 
 
 def _encoder_only(name):
   """Returns a row for a layer that cannot decode; the decoder has `SelfAttention`."""
   in_both = _ours(name).stack_bindings
-
-  def bindings(stack, length):
-    return in_both(stack, length) if stack == "encoder" else []
-
-  return Row(name, "ours", bindings)
-
-
-def _mixer():
-  """Returns a row for R without softmax, with the initial scale of a linear layer."""
-  random = _ours("R")
-
-  def bindings(stack, length):
-    return random.stack_bindings(stack, length) + [
-        "SyntheticAttention.softmax = False",
-        f"{stack}/RandomLogits.stddev = {length ** -0.5}"]
-
-  return Row("Mixer", "ours", bindings)
-
-
-def _pattern():
-  """Returns a row for the hand-written heads; the decoder has those that look left."""
-  pattern = _ours("Pattern")
-
-  def bindings(stack, length):
-    return pattern.stack_bindings(stack, length) + [
-        "decoder/FixedPatterns.patterns = ['current', 'previous', "
-        "'left_context', 'start']"]
-
-  return Row("Pattern", "ours", bindings)
-
-
-def _universal():
-  """Returns a row for V in a Universal Transformer, whose stacks repeat one block."""
-  dot_product = _ours("V")
-
-  def bindings(stack, length):
-    return dot_product.stack_bindings(stack, length) + [
-        "include 'stacks/universal.gin'"]
-
-  return Row("UT:V", "ours", bindings)
+  return Row(name, "ours", lambda stack, length: (
+      in_both(stack, length) if stack == "encoder" else []))
 
 
 def _sparse(name, **parameters):
@@ -210,35 +193,32 @@ def _authors(mode, paper):
   `defaults.gin` binds nothing for this class. Two modes take the length of their
   tables from `attention_kwargs`; the others always have 512.
   """
-  def bindings(stack, length):
-    return [
-        f"{stack}/synthesizer_stack.attention = @transformer_layers.Synthesizer",
-        "transformer_layers.Synthesizer.num_heads = %num_heads",
-        "transformer_layers.Synthesizer.key_value_size = %d_kv",
-        "transformer_layers.Synthesizer.dropout_rate = %dropout_rate",
-        f"transformer_layers.Synthesizer.synthesize_mode = '{mode}'",
-        f"{stack}/transformer_layers.Synthesizer.attention_kwargs = "
-        f"{{'max_length': {length}}}",
-    ]
-
-  return Row(f"Synthesizer:{mode}", "authors", bindings, paper,
-             _AUTHORS_LENGTH if "plus" in mode else None)
+  layer = "transformer_layers.Synthesizer"
+  return _row(
+      f"Synthesizer:{mode}", "authors",
+      f"$stack/synthesizer_stack.attention = @{layer}",
+      f"{layer}.num_heads = %num_heads",
+      f"{layer}.key_value_size = %d_kv",
+      f"{layer}.dropout_rate = %dropout_rate",
+      f"{layer}.synthesize_mode = '{mode}'",
+      f"$stack/{layer}.attention_kwargs = {{'max_length': $length}}",
+      paper=paper, longest=_AUTHORS_LENGTH if "plus" in mode else None)
 
 
 def _convolution(name, attention_type, paper):
   """Returns a row for `LocalConvAttnBlock`, with the paper's 9 positions."""
+  layer = "LocalConvAttnBlock"
+
   def bindings(stack, length):
     del length
     first, last = (-4, 4) if stack == "encoder" else (-8, 0)
-    return [
-        f"{stack}/synthesizer_stack.attention = @LocalConvAttnBlock",
-        f"{stack}/LocalConvAttnBlock.min_relative_pos = {first}",
-        f"{stack}/LocalConvAttnBlock.max_relative_pos = {last}",
-        "LocalConvAttnBlock.output_size = %d_model",
-        f"LocalConvAttnBlock.attention_type = '{attention_type}'",
-    ]
+    return [f"{stack}/synthesizer_stack.attention = @{layer}",
+            f"{stack}/{layer}.min_relative_pos = {first}",
+            f"{stack}/{layer}.max_relative_pos = {last}",
+            f"{layer}.output_size = %d_model",
+            f"{layer}.attention_type = '{attention_type}'"]
 
-  return Row(f"LocalConvAttnBlock:{name}", "stock", bindings, paper)
+  return Row(f"{layer}:{name}", "stock", bindings, paper)
 
 
 def _our_convolution(name):
@@ -247,34 +227,27 @@ def _our_convolution(name):
   These layers have the parameters of `LocalConvAttnBlock`, with one kernel for each
   channel. The layer's default, one kernel for each head, is smaller.
   """
-  def bindings(stack, length):
-    del length
-    return [f"{stack}/synthesizer_stack.attention = '{name}'",
-            f"{name}.kernel_size = 9",
-            f"{name}.kernels = 'per_channel'",
-            f"{name}.pointwise = True",
-            f"{name}.use_bias = True"]
-
-  return Row(name, "ours", bindings, name)
+  return _row(name, "ours", f"{name}.kernel_size = 9",
+              f"{name}.kernels = 'per_channel'", f"{name}.pointwise = True",
+              f"{name}.use_bias = True", base=_ours(name), paper=name)
 
 
-def _floor_bindings(stack, length):
-  del length
-  return [f"{stack}/synthesizer_stack.attention = @ValuesOnly",
-          "ValuesOnly.num_heads = %num_heads",
-          "ValuesOnly.key_value_size = %d_kv"]
-
-
-_PATTERN = _pattern()
+# Hand-written heads; the decoder has those that look left.
+_PATTERN = _row(
+    "Pattern", "ours", "decoder/FixedPatterns.patterns = ['current', 'previous', "
+    "'left_context', 'start']", base=_ours("Pattern"))
 
 ROWS = {row.name: row for row in (
-    Row(STOCK, "stock", lambda stack, length: [], "Transformer"),
+    Row(STOCK, "stock", paper="Transformer"),
     *map(_ours, [name for name in notation.SYNTHESIZING_FUNCTIONS
                  if name != _PATTERN.name] + MIXTURES),
     *map(_encoder_only, ENCODER_ONLY),
-    _mixer(),
+    # R without softmax.
+    _row("Mixer", "ours", "SyntheticAttention.softmax = False",
+         "$stack/RandomLogits.stddev = $scale", base=_ours("R")),
     _PATTERN,
-    _universal(),
+    # V in a Universal Transformer, whose stacks repeat one block.
+    _row("UT:V", "ours", "include 'stacks/universal.gin'", base=_ours("V")),
     *map(_our_convolution, ["LightConv", "DyConv"]),
     _sparse("SparseFixed", columns=8),
     _sparse("SparseStrided"),
@@ -284,7 +257,8 @@ ROWS = {row.name: row for row in (
     _authors("dense_plus_alpha", "D+V"),
     _convolution("lightweight", "lightweight_conv", "LightConv"),
     _convolution("dynamic", "dynamic_conv", "DyConv"),
-    Row(FLOOR, "floor", _floor_bindings),
+    _row(FLOOR, "floor", "$stack/synthesizer_stack.attention = @ValuesOnly",
+         "ValuesOnly.num_heads = %num_heads", "ValuesOnly.key_value_size = %d_kv"),
 )}
 
 

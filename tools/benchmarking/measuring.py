@@ -5,6 +5,7 @@ each row is compared with `SelfAttention` of the same round. The results are dic
 for each row and measure, which `report` and `plot` read.
 """
 
+import collections
 from collections.abc import Callable
 import dataclasses
 import json
@@ -54,11 +55,11 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
   for result in results.values():
     result.update(warmup=warmup, repeats=repeats, reference=reference)
   seconds = take_turns(programs, results, warmup, repeats, progress)
-  split_times(programs, results, traced, progress)
+  _split_times(programs, results, traced, progress)
   for name, program in programs.items():
     program.close()
-    if results[name]["status"] == "ok":
-      result = results[name]
+    result = results[name]
+    if result["status"] == "ok":
       result.update(compare(seconds[name], seconds.get(reference),
                             _floor(seconds, program, reference)))
       result.update(_sizes_and_rates(program, result["median_seconds"], result))
@@ -109,18 +110,15 @@ def _build(row, config, measure, result):
     return model.build(row, config, measure)
   except peers.NotPossibleError as error:
     result.update(status="not possible", reason=str(error))
-    return None
   except Exception as error:
     _note_failure(result, error)
-    return None
+  return None
 
 
 def _is_obstructed(row, config, measure, result):
   """Returns whether the row cannot be measured; notes the reason in `result`."""
-  if row.family == peers.FAMILY:
-    obstacle = peers.obstacle(row, config, measure)
-  else:
-    obstacle = row.obstacle(config.inputs, config.targets)
+  obstacle = (peers.obstacle(row, config, measure) if row.family == peers.FAMILY else
+              row.obstacle(config.inputs, config.targets))
   if obstacle:
     result.update(status="not possible", reason=obstacle)
   return bool(obstacle)
@@ -164,25 +162,17 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
   return seconds
 
 
-def split_times(programs: dict[str, model.Program], results: dict[str, dict],
-                traced: int, progress: Progress) -> None:
+def _split_times(programs, results, traced, progress):
   """Sets `parts_seconds` and `bare_products_seconds` of the rows of this process.
 
   `parts_seconds` is the sum over all traced rounds. Peers and rows that failed do not
   get these entries.
-
-  Args:
-    programs: a dict from names to programs.
-    results: a dict from names to the dicts of the rows.
-    traced: the number of traced rounds.
-    progress: a function (number of runs done, name of the current run).
   """
   for _ in range(traced):
     for name, program in programs.items():
       if results[name]["status"] == "ok" and isinstance(program, model.Program):
-        total = results[name].setdefault("parts_seconds", {})
-        for part, seconds in program.seconds_of_parts().items():
-          total[part] = total.get(part, 0) + seconds
+        results[name].setdefault("parts_seconds", collections.Counter()).update(
+            program.seconds_of_parts())
       progress(1, name)
   for name, result in results.items():
     if "parts_seconds" in result:
@@ -212,20 +202,24 @@ def compare(seconds: list[float], stock_seconds: list[float] | None,
     a dict. `ratio` is how many times as fast as stock the row is. `share` is the row's
     time above the floor, divided by stock's time above the floor.
   """
-  low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
-  summary = {"median_seconds": median, "quartiles_seconds": [low, high],
+  median, quartiles = _spread(seconds)
+  summary = {"median_seconds": median, "quartiles_seconds": quartiles,
              "seconds": seconds}
   if stock_seconds:
-    low, ratio, high = np.percentile(
-        np.divide(stock_seconds, seconds), [25, 50, 75]).tolist()
-    summary.update(ratio=ratio, ratio_quartiles=[low, high])
+    summary["ratio"], summary["ratio_quartiles"] = _spread(
+        np.divide(stock_seconds, seconds))
   if stock_seconds and floor_seconds:
     stock = np.subtract(stock_seconds, floor_seconds)
     above = np.subtract(seconds, floor_seconds)[stock > 0] / stock[stock > 0]
     if above.size:
-      low, share, high = np.percentile(above, [25, 50, 75]).tolist()
-      summary.update(share=share, share_quartiles=[low, high])
+      summary["share"], summary["share_quartiles"] = _spread(above)
   return summary
+
+
+def _spread(values):
+  """Returns the median, and a list of the first and the third quartile."""
+  low, median, high = np.percentile(values, [25, 50, 75]).tolist()
+  return median, [low, high]
 
 
 def _sizes_and_rates(program, median, result):
@@ -261,9 +255,8 @@ def measure_memory(rows: list[attentions.Row], config: model.Configuration,
     a list with a dict for each row. `memory_share` is the row's peak above the floor's,
     divided by stock's peak above the floor's.
   """
-  results = [_description(row, config, "memory") for row in rows]
-  for result in results:
-    result.update(warmup=0, repeats=repeats)
+  results = [{**_description(row, config, "memory"), "warmup": 0, "repeats": repeats}
+             for row in rows]
   for _ in range(repeats):
     for row, result in zip(rows, results):
       if not _is_obstructed(row, config, "memory", result) and (

@@ -6,7 +6,7 @@
 """
 
 import json
-import resource
+import pathlib
 import sys
 
 from synthesizer_mtf.tools.benchmarking import attentions
@@ -17,16 +17,14 @@ _STEPS = 3
 
 
 def peak_mebibytes() -> float:
-  """Returns the largest resident size that this process has had, in MiB."""
-  try:
-    # On Linux a process inherits the `ru_maxrss` of the process that started it.
-    # VmHWM counts from the start of the program.
-    with open("/proc/self/status", encoding="utf-8") as f:
-      fields = dict(line.split(":", 1) for line in f)
-    return int(fields["VmHWM"].split()[0]) / 1024
-  except (OSError, KeyError):
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1024 ** 2 if sys.platform == "darwin" else 1024)
+  """Returns the largest resident size that this process has had, in MiB.
+
+  A process inherits the `ru_maxrss` of the process that started it, but VmHWM counts
+  from the start of the program.
+  """
+  status = pathlib.Path("/proc/self/status").read_text(encoding="utf-8")
+  fields = dict(line.split(":", 1) for line in status.splitlines())
+  return int(fields["VmHWM"].split()[0]) / 1024
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -67,16 +67,9 @@ class Configuration:
         "mesh_tensorflow.beam_search.beam_search.stop_early = False",
         f"Bitransformer.decode.decode_length_constant = {self.targets}",
     ]
-    if self.stock_cross_attention:
-      common.append("synthesizer_stack.fast_cross_attention = False")
-    if self.stock_feed_forward:
-      common.append("synthesizer_stack.fast_feed_forward = False")
-    if self.stock_vocabulary:
-      common.append("synthesizer_vocabulary.fast = False")
-    if self.stock_optimizer:
-      common.append("synthesizer_optimizer.fast = False")
-    if self.stock_decoding:
-      common.append("synthesizer_decoding.fast = False")
+    common += [f"{parameter} = False"
+               for part, parameter in attentions.STOCK_PARTS.items()
+               if getattr(self, f"stock_{part}")]
     if self.relative_bias:
       common += [f"{layer}.relative_attention_type = 'bias_shared'" for layer in (
           "SyntheticAttention", "SparseFixed", "SparseStrided",

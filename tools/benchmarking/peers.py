@@ -51,7 +51,7 @@ def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
         f"there is no file {python!r}, which --peers names; give the python of an "
         "environment with transformers 4, torch, jax, flax, optax and ctranslate2, as "
         "in --peers=peers/bin/python.")
-  made = [attentions.Row(name, FAMILY, lambda stack, length: [], python=python)
+  made = [attentions.Row(name, FAMILY, python=python)
           for name, known in _MEASURES.items() if {*known}.intersection(measures)]
   return made + [row._replace(name=f"{row.name} in int8", precision="int8")
                  for row in made if row.name == "CTranslate2"]

@@ -62,12 +62,10 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
 
 def _caption(result, sweep):
   """Returns the sizes of the model, and the machine."""
-  lengths = "" if sweep else "{inputs}/{targets} tokens, "
-  text = lengths + (
-      "batch {batch}, {num_layers}+{num_layers} layers, d_model {d_model}")
-  place = result.get("machine")
-  machine = f"\n{place['cpu']}, {place['cores']} cores" if place else ""
-  return text.format(**result["configuration"]) + machine
+  text = "" if sweep else "{inputs}/{targets} tokens, "
+  text += ("batch {batch}, {num_layers}+{num_layers} layers, d_model {d_model}\n"
+           "{machine[cpu]}, {machine[cores]} cores")
+  return text.format(machine=result["machine"], **result["configuration"])
 
 
 _TITLES = {"train": "training step", "eval": "loss alone",

@@ -1,13 +1,15 @@
 """Writes the results of the benchmark: a table, and CSV."""
 
 import csv
-import dataclasses
 from typing import Any
 
 from synthesizer_mtf.runs import tabular
-from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.benchmarking.breakdown import PARTS
 from synthesizer_mtf.tools.benchmarking.breakdown import PRODUCTS
+
+_STOCK = {"cross_attention": "cross-attention", "feed_forward": "feed-forward",
+          "vocabulary": "embeddings and losses", "optimizer": "updates",
+          "decoding": "decoding"}
 
 
 def header(results: list[dict[str, Any]]) -> str:
@@ -24,11 +26,8 @@ def header(results: list[dict[str, Any]]) -> str:
       "heads, d_ff {d_ff}, vocabulary {vocabulary}, batch {batch}, float32, "
       "dropout {dropout_rate}, ".format(**config) +
       ("T5's" if config["relative_bias"] else "no") + " relative position bias" +
-      (", stock cross-attention" if config["stock_cross_attention"] else "") +
-      (", stock feed-forward" if config["stock_feed_forward"] else "") +
-      (", stock embeddings and losses" if config["stock_vocabulary"] else "") +
-      (", stock updates" if config["stock_optimizer"] else "") +
-      (", stock decoding" if config["stock_decoding"] else "") +
+      "".join(f", stock {text}" for part, text in _STOCK.items()
+              if config[f"stock_{part}"]) +
       (f", packed: {config['packed']} examples in a row" if config["packed"] else ""),
   ])
 
@@ -74,16 +73,15 @@ Tokens per second of all examples, median [quartiles], encoder included; in pare
   ends early."""
 
 
-def title(measure: str, config: model.Configuration | dict[str, Any]) -> str:
+def title(measure: str, sizes: dict[str, Any]) -> str:
   """Returns what is measured, in words: the measure, or the kind of decoding.
 
   Args:
     measure: a key of `model.MEASURES`, or another.
-    config: the configuration, or a dict of its fields.
+    sizes: the fields of the configuration.
   """
   if measure != "decode":
     return measure
-  sizes = config if isinstance(config, dict) else dataclasses.asdict(config)
   search = "greedy" if sizes["beam"] == 1 else f"beam {sizes['beam']}"
   return f"{search}, batch {sizes['decode_batch']}"
 

@@ -4,9 +4,10 @@ from typing import Any
 
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.pod_planning import report
 
 # The largest relative error at which a figure counts as confirmed.
-TOLERANCES = {"operations": 0.03, "bytes_accessed": 0.25, "memory_bytes": 0.15}
+_TOLERANCES = {"operations": 0.03, "bytes_accessed": 0.25, "memory_bytes": 0.15}
 _NAMES = {"operations": "work", "bytes_accessed": "bytes", "memory_bytes": "memory"}
 
 _LEGEND = """\
@@ -32,12 +33,12 @@ def table(plans: list[dict[str, Any]]) -> str:
   """
   plans = [p for p in plans if "compiler" in p]
   done = [p for p in plans if p["compiler"]["status"] == "compiled"]
+  done = [{**p, "base": _base(p, done)} for p in done]
   parts = []
   if done:
     parts += [_by_mode(plans) if len({p["mode"] for p in plans}) > 1 else
-              tabular.markdown([[title for title, _ in _COLUMNS]] + [
-                  [text(p, _base(p, done)) for _, text in _COLUMNS] for p in done]),
-              _LEGEND.format(base=_base(done[0], done)["name"],
+              report.aligned(_COLUMNS, done),
+              _LEGEND.format(base=done[0]["base"]["name"],
                              **done[0]["compiler"]["versions"]),
               _confirmed(done)]
   parts += [f"The compiler refused {p['name']} on {p['topology']}: "
@@ -72,52 +73,51 @@ def _base(plan, plans):
 
 
 def _mib(name):
-  return lambda p, base: f"{p['compiler'][name] / 2**20:,.0f}"
+  return lambda p: f"{p['compiler'][name] / 2**20:,.0f}"
 
 
-def _used(compiler):
-  return compiler["memory_bytes"] + compiler["code_bytes"]
+def _used(plan):
+  """Returns the share of a core's memory that the step and its program take."""
+  compiler = plan["compiler"]
+  return (compiler["memory_bytes"] + compiler["code_bytes"]) / plan["hbm_bytes"]
 
 
 def _to_compiler(name):
-  return lambda p, base: f"{relative(p, name):.2f}"
+  return lambda p: f"{_relative(p, name):.2f}"
 
 
-def relative(plan: dict[str, Any], name: str) -> float:
+def _relative(plan, name):
   """Returns our rules' figure relative to the compiler's."""
   return plan["compiler"]["planned"][name] / plan["compiler"][name]
 
 
-def _milliseconds(plan, base):
-  return f"{plan['compiler']['milliseconds']:.1f}"
+def _to_base(plan):
+  return plan["compiler"]["milliseconds"] / plan["base"]["compiler"]["milliseconds"]
 
 
-def _to_base(plan, base):
-  return f"{plan['compiler']['milliseconds'] / base['compiler']['milliseconds']:.2f}"
+def _few(plan):
+  return sum(plan["compiler"][kind][0] for kind in ("gathers", "scatters"))
 
 
-def _few(plan, base):
-  few = sum(plan["compiler"][kind][0] for kind in ("gathers", "scatters"))
-  return f"{few / 1e6:.1f}"
-
-
-def _collectives(plan, base):
+def _collectives(plan):
   return ", ".join(f"{number} {kind} {size / 2**20:,.0f}" for kind, (number, size) in
                    plan["compiler"]["collectives"].items()) or "none"
 
 
 _COLUMNS = (
-    ("plan", lambda p, base: p["name"]),
-    ("topology", lambda p, base: p["topology"]),
-    ("mode", lambda p, base: p["mode"]),
+    ("plan", lambda p: p["name"]),
+    ("topology", lambda p: p["topology"]),
+    ("mode", lambda p: p["mode"]),
     ("args", _mib("argument_bytes")), ("temp", _mib("temporary_bytes")),
     ("code", _mib("code_bytes")),
-    ("HBM", lambda p, base: f"{_used(p['compiler']) / p['hbm_bytes']:.0%}"),
-    ("Gop", lambda p, base: f"{p['compiler']['operations'] / 1e9:,.0f}"),
-    ("GB", lambda p, base: f"{p['compiler']['bytes_accessed'] / 1e9:,.2f}"),
-    ("ms", _milliseconds), ("to base", _to_base), ("few", _few),
+    ("HBM", lambda p: f"{_used(p):.0%}"),
+    ("Gop", lambda p: f"{p['compiler']['operations'] / 1e9:,.0f}"),
+    ("GB", lambda p: f"{p['compiler']['bytes_accessed'] / 1e9:,.2f}"),
+    ("ms", lambda p: f"{p['compiler']['milliseconds']:.1f}"),
+    ("to base", lambda p: f"{_to_base(p):.2f}"),
+    ("few", lambda p: f"{_few(p) / 1e6:.1f}"),
     ("collectives", _collectives),
-    ("s to compile", lambda p, base: f"{p['compiler']['seconds']:.0f}"),
+    ("s to compile", lambda p: f"{p['compiler']['seconds']:.0f}"),
     ("plan: memory", _to_compiler("memory_bytes")),
     ("work", _to_compiler("operations")), ("bytes", _to_compiler("bytes_accessed")),
     ("ms", _to_compiler("milliseconds")),
@@ -127,8 +127,8 @@ _COLUMNS = (
 def _confirmed(plans):
   """Returns which figures of our rules the compiler confirms, and which it does not."""
   parts = []
-  for name, tolerance in TOLERANCES.items():
-    off = [p["name"] for p in plans if abs(relative(p, name) - 1) > tolerance]
+  for name, tolerance in _TOLERANCES.items():
+    off = [p["name"] for p in plans if abs(_relative(p, name) - 1) > tolerance]
     parts.append(f"{_NAMES[name]} within {tolerance:.0%} " + (
         f"but for {', '.join(dict.fromkeys(off))}" if off else "for all"))
   return f"The compiler confirms of our rules' figures: {'; '.join(parts)}."

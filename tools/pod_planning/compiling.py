@@ -26,10 +26,6 @@ _MEMORY = re.compile(
 _SCRIPT = pathlib.Path(__file__).with_name("tpu_compiler.py")
 
 
-class CompilerError(checks.Error):
-  """The compiler is missing, or has other versions than this package knows."""
-
-
 class Compiler:
   """libtpu, in an environment that the user chooses."""
 
@@ -40,7 +36,7 @@ class Compiler:
       environment: a folder with a virtual environment, or its Python.
 
     Raises:
-      CompilerError: it has no Python, JAX or libtpu, or other versions than `VERSIONS`.
+      ValueError: it has no Python, JAX or libtpu, or other versions than `VERSIONS`.
     """
     path = pathlib.Path(environment)
     self._python = str(path / "bin" / "python" if path.is_dir() else path)
@@ -49,7 +45,7 @@ class Compiler:
       asked = subprocess.run([self._python, "-c", _ASK], check=True, text=True,
                              capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-      raise CompilerError(
+      raise checks.Error(
           f"--compile={environment}: there is no Python environment; {missing}."
       ) from error
     self.versions = dict(line.split() for line in asked.stdout.splitlines())
@@ -57,15 +53,15 @@ class Compiler:
       found = self.versions.get(name)
       if found != version:
         has = f"{name} {found}" if found else f"no {name}"
-        raise CompilerError(
+        raise checks.Error(
             f"--compile={environment} has {has}, but its interfaces are private, so "
             f"that it must be {name} {version}; {other}.")
 
   def check_topology(self, topology: pods.Topology) -> None:
-    """Raises a CompilerError if the compiler does not know a topology."""
+    """Raises a ValueError if the compiler does not know a topology."""
     found = self._run(topology)
     if found["status"] == "refused":
-      raise CompilerError(
+      raise checks.Error(
           f"--topology={topology.name}: {found['reason']}; name one that Google "
           "offers, such as v3-32 or v5e:4x8.")
 
@@ -87,7 +83,7 @@ class Compiler:
       and "out_of_memory", a boolean.
 
     Raises:
-      CompilerError: the script does not work with these versions of JAX and libtpu.
+      ValueError: the script does not work with these versions of JAX and libtpu.
     """
     with tempfile.TemporaryDirectory() as folder:
       path = pathlib.Path(f"{keep}.hlo" if keep else os.path.join(folder, "step.hlo"))
@@ -130,7 +126,7 @@ def _result(text, status):
     return {"status": "refused", "out_of_memory": False, "reason": (
         f"the compiler ended with status {status}: {lines[-1]}")}
   if "unfit" in found:
-    raise CompilerError(
+    raise checks.Error(
         f"JAX and libtpu do not take the program as expected: {found['unfit']}; use "
         + ", ".join(f"{name} {version}" for name, version in VERSIONS.items()) + ".")
   if "refused" in found:

@@ -19,6 +19,7 @@ graph.
 """
 
 import collections
+import itertools
 import math
 import re
 from typing import Any
@@ -48,15 +49,13 @@ _PICKS = frozenset(("GatherV2", "Slice", "StridedSlice"))
 _ROW_BY_ROW = frozenset(("GatherV2", "UnsortedSegmentSum"))
 _FEW_ENTRIES = 128
 _ROW_BYTES = 1100
-_COLLECTIVES = ("CrossReplicaSum", "AllToAll", "CollectivePermute")
 # Operations that XLA does not fuse into their user.
 _KERNELS = frozenset((
     "All", "Any", "ArgMax", "BatchMatMulV2", "ConcatV2", "Conv2D", "Cumsum",
     "DepthwiseConv2dNative", "Einsum", "LogSoftmax", "MatMul", "Max", "Mean",
     "Min", "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt",
     "Softmax", "Sort", "StatelessRandomUniform", "Sum", "TopKV2",
-    "TruncatedNormal", "UnsortedSegmentSum")) | frozenset(_COLLECTIVES)
-
+    "TruncatedNormal", "UnsortedSegmentSum", "XlaCustomCallV2"))
 _REDUCTIONS = frozenset(("All", "Any", "Max", "Mean", "Min", "Prod", "Sum"))
 
 
@@ -126,7 +125,7 @@ class Counts(NamedTuple):
             self.allreduces.most_common(most)]
 
 
-def count(fetches: list[tf.Operation], collectives: dict[str, tuple],
+def count(fetches: list[tf.Operation], collectives: dict[str, Collective],
           microbatches: int = 1) -> Counts:
   """Counts everything that the fetched operations need.
 
@@ -138,8 +137,7 @@ def count(fetches: list[tf.Operation], collectives: dict[str, tuple],
   Returns:
     `Counts`.
   """
-  ops = live(fetches)
-  return _Walk(ops, collectives, microbatches).run()
+  return _Walk(live(fetches), collectives, microbatches).run()
 
 
 def live(fetches: list[tf.Operation]) -> list[tf.Operation]:
@@ -177,8 +175,7 @@ def live(fetches: list[tf.Operation]) -> list[tf.Operation]:
 
 def tensor_bytes(tensor: tf.Tensor) -> int:
   """Returns the size of a tensor; 0 if its shape is not known."""
-  size = tensor.shape.num_elements()
-  return (size or 0) * tensor.dtype.base_dtype.size if size else 0
+  return (tensor.shape.num_elements() or 0) * tensor.dtype.base_dtype.size
 
 
 class _Walk:
@@ -187,7 +184,7 @@ class _Walk:
   def __init__(self, ops, collectives, microbatches):
     self._ops, self._collectives = ops, collectives
     self._microbatches = microbatches
-    self._root = {}  # tensor key -> the tensor that holds its values
+    self._root = {}  # tensor key -> key of the tensor that holds its values
     self._uses = collections.Counter()  # root key -> operations that read it
     self._reads = {}  # root key -> {key: bytes} that a user of it reads
     self._last = {}  # root key -> place of the last kernel that reads it
@@ -204,16 +201,17 @@ class _Walk:
     groups, allreduces = collections.Counter(), collections.Counter()
     for place, op in enumerate(self._ops):
       self._visit(place, op)
-      if op.type in _COLLECTIVES:
-        collective, size = self._collective(op), tensor_bytes(op.inputs[0])
-        groups[collective] += self._times(op) * size
+      collective = self._collectives.get(op.name)
+      if collective:
+        times = self._times(op)
+        groups[collective] += times * tensor_bytes(op.inputs[0])
         if collective.kind == "allreduce":
           name = re.sub(r"_\d+", "_*", op.name.rpartition("/")[0])
-          allreduces[name, collective.mesh_dimensions, self._times(op)] += (
-              self._times(op) * size)
+          allreduces[name, collective.mesh_dimensions, times] += (
+              times * tensor_bytes(op.inputs[0]))
     kernels = collections.Counter()
     for op, kernel in self._kernels.items():
-      if op.type not in _COLLECTIVES:
+      if op.name not in self._collectives:
         kernels[kernel] += self._times(op)
     return Counts(
         kernels, groups, allreduces, self._peak(), len(self._ops),
@@ -224,22 +222,11 @@ class _Walk:
     return self._microbatches if _in_loop(op) else 1
 
   def _find_roots(self, op):
-    if op.type in _ALIASES and op.inputs:
-      root = self._root[_key(op.inputs[0])]
-      for t in op.outputs:
-        self._root[_key(t)] = root
-      return
+    alias = op.type in _ALIASES
     for t in op.outputs:
-      self._root[_key(t)] = t
-    for t in op.inputs:
-      key = _key(t)
-      if key in self._root:
-        self._uses[_key(self._root[key])] += 1
-
-  def _collective(self, op):
-    kind = {"CrossReplicaSum": "allreduce", "AllToAll": "alltoall",
-            "CollectivePermute": "receive"}[op.type]
-    return Collective(kind, *self._collectives[op.name])
+      self._root[_key(t)] = self._root[_key(op.inputs[0])] if alias else _key(t)
+    if not alias:
+      self._uses.update(self._root[_key(t)] for t in op.inputs)
 
   def _visit(self, place, op):
     """Notes what op reads and writes."""
@@ -251,7 +238,7 @@ class _Walk:
       return
     read = {}
     for t in op.inputs:
-      read.update(self._reads.get(_key(self._root[_key(t)]), {}))
+      read.update(self._reads.get(self._root[_key(t)], {}))
     if op.type in _PICKS:
       most = tensor_bytes(op.outputs[0])
       read = {key: min(size, most) for key, size in read.items()}
@@ -295,7 +282,7 @@ class _Walk:
 
   def _product_of(self, op, read):
     """Returns the result of a product that an elementwise op can join, or None."""
-    if op.type in _KERNELS or op.type in _UPDATES or len(op.outputs) != 1:
+    if not _is_elementwise(op):
       return None
     for key in read:
       product = self._kernels.get(key[0])
@@ -321,7 +308,7 @@ class _Walk:
 
   def _is_fused(self, op, read):
     """Returns whether op's users compute it: a single user, or users who save bytes."""
-    if op.type in _KERNELS or op.type in _UPDATES or len(op.outputs) != 1:
+    if not _is_elementwise(op):
       return False
     uses, again = self._uses[_key(op.outputs[0])], sum(read.values())
     size = tensor_bytes(op.outputs[0])
@@ -339,15 +326,16 @@ class _Walk:
         last = end  # The next microbatch reads the result again.
       change[place] += size
       change[last + 1] -= size
-    now = most = 0
-    for place in sorted(change):
-      now += change[place]
-      most = max(most, now)
-    return most
+    return max(itertools.accumulate(change[place] for place in sorted(change)),
+               default=0)
 
 
 def _key(tensor):
   return tensor.op, tensor.value_index
+
+
+def _is_elementwise(op):
+  return op.type not in _KERNELS and op.type not in _UPDATES and len(op.outputs) == 1
 
 
 def _row_bytes(op):
@@ -402,16 +390,15 @@ def variable_bytes(graph: mtf.Graph, mesh_impl: mtf.MeshImpl) -> dict[str, int]:
   """
   found = {"parameters": 0, "optimizer": 0, "constants": 0}
   for variable in graph.all_variables:
-    found[_role(variable)] += (
-        mesh_impl.slice_size(variable.shape) * variable.slice_dtype.size)
+    role = ("parameters" if variable.trainable else
+            "optimizer" if optimizer_slots.is_slot(variable.name) else "constants")
+    found[role] += slice_bytes(variable, mesh_impl)
   return found
 
 
-def _role(variable):
-  if variable.trainable:
-    return "parameters"
-  slot = optimizer_slots.is_slot(variable.name)
-  return "optimizer" if slot else "constants"
+def slice_bytes(variable: mtf.Variable, mesh_impl: mtf.MeshImpl) -> int:
+  """Returns the bytes of a core's slice of a variable."""
+  return mesh_impl.slice_size(variable.shape) * variable.slice_dtype.size
 
 
 def replicated_variables(graph: mtf.Graph, mesh_impl: mtf.MeshImpl,
@@ -434,7 +421,7 @@ def replicated_variables(graph: mtf.Graph, mesh_impl: mtf.MeshImpl,
   found = {}
   for v in graph.all_variables:
     axes = mesh_impl.tensor_layout(v.shape).tensor_axis_to_mesh_axis
-    size = mesh_impl.slice_size(v.shape) * v.slice_dtype.size
+    size = slice_bytes(v, mesh_impl)
     for axis in model_axes(mesh_impl):
       if axis in axes or size < least_bytes:
         continue

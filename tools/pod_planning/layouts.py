@@ -16,22 +16,19 @@ class LayoutError(checks.Error):
   """A layout that cannot be lowered.
 
   Attributes:
-    problems: a list of `Problem`.
     proposals: a list of the mesh shapes that fit, as strings.
   """
 
   def __init__(self, problems: list["Problem"], proposals: list[str],
                cores: int) -> None:
-    self.problems, self.proposals = problems, proposals
-    first = problems[0]
-    more = "; ".join(str(p) for p in problems[1:3])
-    left = len(problems) - 3
-    if left > 0:
-      more += f"; and {left} more"
+    self.proposals = proposals
+    parts = [*map(str, problems[:3])]
+    if len(problems) > 3:
+      parts.append(f"and {len(problems) - 3} more")
     fits = (f"mesh shapes for {cores} cores that fit: " + ", ".join(proposals)
             if proposals else
             f"no mesh shape of these dimensions fits {cores} cores")
-    super().__init__(f"{first}{'; ' + more if more else ''}; {fits}.")
+    super().__init__(f"{'; '.join(parts)}; {fits}.")
 
 
 class Problem(NamedTuple):

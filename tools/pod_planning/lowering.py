@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import contextlib
 import functools
 import inspect
+import itertools
+import json
 from typing import NamedTuple
 
 from absl import flags
@@ -21,62 +23,74 @@ from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
+from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.tools.pod_planning import pods
 import tensorflow.compat.v1 as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 _Slices = simd_mesh_impl.SimdMeshImpl.LaidOutTensor
+_SENT = (tf.float32, tf.bfloat16, tf.int32)  # What Mesh sends to another core.
 
 
 class Run(NamedTuple):
-  """A training run, as gin and the topology describe it.
+  """A training run, as gin and the command describe it.
 
   Attributes:
+    topology: a `pods.Topology`.
+    vocabulary_size: the number of tokens of the vocabulary.
     model_type: the value of `utils.run.model_type`.
     mesh_shape: a `mtf.Shape`.
     layout: a `mtf.LayoutRules`.
-    batch_size: the number of sequences in a step.
+    batch: the value of `utils.run.batch_size`.
     sequence_length: a dict from features to lengths.
     optimizer: a class of mesh_tensorflow.optimize.
     packed: whether rows hold several examples.
   """
+  topology: pods.Topology
+  vocabulary_size: int
   model_type: str
   mesh_shape: mtf.Shape
   layout: mtf.LayoutRules
-  batch_size: int
+  batch: int | tuple[str, int]
   sequence_length: dict[str, int]
   optimizer: type[mtf.optimize.Optimizer]
   packed: bool
 
+  def batch_size_on(self, mesh_shape: mtf.Shape) -> int:
+    """Returns the number of sequences in a step on a mesh of this shape."""
+    if isinstance(self.batch, int):
+      return self.batch
+    return utils.compute_batch_size(
+        self.sequence_length, mesh_shape, self.layout, self.batch)
 
-def read_run(topology: pods.Topology) -> tuple[Run, Callable[[mtf.Shape], int]]:
+  @property
+  def batch_size(self) -> int:
+    return self.batch_size_on(self.mesh_shape)
+
+
+def read_run(topology: pods.Topology, vocabulary_size: int) -> Run:
   """Reads the run from gin's configuration.
 
   Args:
     topology: a `pods.Topology`.
+    vocabulary_size: the number of tokens of the vocabulary.
 
   Returns:
-    a `Run`, and a function from a `mtf.Shape` to the batch size on that mesh.
+    a `Run`.
 
   Raises:
     ValueError: the mesh of `utils.run.mesh_shape` has another number of cores.
   """
-  use_flags_of(topology)
-  sizes = lengths()
-  layout = mtf.convert_to_layout_rules(_bound("layout_rules"))
-  method = _bound("batch_size")
-
-  def batch_size(mesh_shape):
-    if isinstance(method, int):
-      return method
-    return utils.compute_batch_size(sizes, mesh_shape, layout, method)
-
-  mesh_shape = mtf.convert_to_shape(_bound("mesh_shape"))
-  _check_cores(mesh_shape, topology, layout, batch_size)
-  return Run(
-      _bound("model_type"), mesh_shape, layout, batch_size(mesh_shape), sizes,
-      _bound("optimizer"), gin_files.bound("mesh_train_dataset_fn.pack", True),
-  ), batch_size
+  _use_flags_of(topology)
+  run = Run(
+      topology, vocabulary_size, _bound("model_type"),
+      mtf.convert_to_shape(_bound("mesh_shape")),
+      mtf.convert_to_layout_rules(_bound("layout_rules")), _bound("batch_size"),
+      lengths(), _bound("optimizer"),
+      gin_files.bound("mesh_train_dataset_fn.pack", True))
+  _check_cores(run)
+  return run
 
 
 def lengths() -> dict[str, int]:
@@ -87,12 +101,8 @@ def lengths() -> dict[str, int]:
   return bound
 
 
-def use_flags_of(topology: pods.Topology) -> None:
-  """Sets the command-line flags that mesh_tensorflow reads.
-
-  Args:
-    topology: a `pods.Topology`. Its cores per chip are the value of a trainer's flag.
-  """
+def _use_flags_of(topology):
+  """Sets the command-line flags that mesh_tensorflow reads."""
   flags.FLAGS(["plan_pod", f"--logical_cores_per_chip={topology.cores_per_chip}"])
 
 
@@ -102,43 +112,41 @@ def _bound(parameter):
   return gin_files.bound(f"utils.run.{parameter}", default)
 
 
-def _check_cores(mesh_shape, topology, layout, batch_size):
-  if mesh_shape.size == topology.cores:
-    return
-  names = mesh_names(mesh_shape)
-  fits = layouts.propose(
-      [], names, layout, topology.cores, batch_size) or ["none"]
-  raise checks.Error(
-      f"`utils.run.mesh_shape` is {layouts.flat(mesh_shape)!r}, of "
-      f"{mesh_shape.size} cores, but the topology {topology.name} has "
-      f"{topology.cores}; mesh shapes of that size: {', '.join(fits)} (for "
-      "batch and model set `utils.tpu_mesh_shape.model_parallelism`).")
+def _check_cores(run):
+  cores = run.topology.cores
+  if run.mesh_shape.size != cores:
+    raise checks.Error(
+        f"`utils.run.mesh_shape` is {layouts.flat(run.mesh_shape)!r}, of "
+        f"{run.mesh_shape.size} cores, but the topology {run.topology.name} has "
+        f"{cores}; mesh shapes of that size: "
+        f"{', '.join(_fitting([], run)) or 'none'} (for "
+        "batch and model set `utils.tpu_mesh_shape.model_parallelism`).")
 
 
-def mesh_names(mesh_shape: mtf.Shape) -> list[str]:
-  """Returns the names of T5's mesh dimensions, and of others in use."""
-  return list(dict.fromkeys(
-      ["batch", "model"] + [d.name for d in mesh_shape.dims]))
+def _fitting(tensors, run):
+  """Returns the shapes of T5's mesh dimensions, and others in use, that fit."""
+  names = dict.fromkeys(["batch", "model"] + [d.name for d in run.mesh_shape.dims])
+  return layouts.propose(
+      tensors, list(names), run.layout, run.topology.cores, run.batch_size_on)
 
 
 class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
   """The graph of one core, and the communication between all cores.
 
-  All cores run the same graph on slices of the same shapes. This class therefore
-  differs from `SimdMeshImpl` only in its bookkeeping: a variable has one slice instead
-  of one for each core, and the number of the core is a placeholder. The size of the
-  graph does not depend on the number of cores.
+  All cores run the same graph on slices of the same shapes. Unlike `SimdMeshImpl`, this
+  class therefore has one slice of a variable instead of one for each core, and a
+  placeholder for the number of the core. The size of the graph does not depend on the
+  number of cores. Communication has no kernels outside of TPUs, so custom calls stand
+  for it, which `tpu_compiler.py` replaces with collectives.
 
   Attributes:
-    collectives: a dict from the name of a TensorFlow operation that communicates to
-      (names of its mesh dimensions, cores of a group, chips of a group).
+    collectives: a dict from the name of each custom call to its `counting.Collective`.
   """
 
   def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
                topology: pods.Topology) -> None:
     super().__init__(
-        shape, layout, None, topology.device_assignment(),
-        _mapping(shape, topology))
+        shape, layout, logical_to_physical=_mapping(shape, topology))
     self._cores_per_chip = topology.cores_per_chip
     self.collectives = {}
     self._groups = {}
@@ -175,38 +183,64 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
 
   def allreduce(self, x: _Slices, mesh_axes: list[int],
                 reduction_fn_string: str) -> _Slices:
-    y = super().allreduce(x, mesh_axes, reduction_fn_string)
-    if mesh_axes and reduction_fn_string == "SUM":  # Others become sums.
-      self._record(y, mesh_axes)
-    return y
+    if not mesh_axes or reduction_fn_string != "SUM":  # Others become sums.
+      return super().allreduce(x, mesh_axes, reduction_fn_string)
+    tensor = x.to_laid_out_tensor().one_slice
+    groups = self._create_group_assignment(mesh_axes)
+    # Mesh casts in the same way.
+    in_bfloat16 = (tensor.dtype == tf.bfloat16 and
+                   len(groups[0]) <= self._allreduce_in_bfloat16_max_group_size)
+    return self._call("allreduce", tensor, tf.bfloat16 if in_bfloat16 else tf.float32,
+                      tensor.shape, mesh_axes, groups=groups)
 
   def alltoall(self, x: _Slices, mesh_axis: int, split_axis: int,
                concat_axis: int) -> _Slices:
-    y = super().alltoall(x, mesh_axis, split_axis, concat_axis)
-    self._record(y, [mesh_axis])
-    return y
+    tensor = x.to_laid_out_tensor().one_slice
+    groups = self._create_group_assignment([mesh_axis])
+    count = len(groups[0])
+    shape = tensor.shape.as_list()
+    shape[split_axis] //= count
+    shape[concat_axis] *= count
+    # Mesh sends no float32.
+    sent = tf.bfloat16 if tensor.dtype == tf.float32 else tensor.dtype
+    return self._call("alltoall", tensor, sent, shape, [mesh_axis], groups=groups,
+                      split=split_axis, concat=concat_axis, count=count)
 
   def receive(self, x: _Slices, mesh_axis: int,
               source_pcoord: list[int | None]) -> _Slices:
-    y = super().receive(x, mesh_axis, source_pcoord)
-    self._record(y, [mesh_axis])
-    return y
+    tensor = x.to_laid_out_tensor().one_slice
+    pairs = []
+    for core in range(self.size):
+      place = mtf.pnum_to_processor_coordinates(self.shape, core)
+      source = source_pcoord[place[mesh_axis]]
+      if source is not None:
+        place[mesh_axis] = source
+        sender = mtf.processor_coordinates_to_pnum(self.shape, place)
+        pairs.append([self.l2p(sender), self.l2p(core)])
+    if not pairs:
+      return super().receive(x, mesh_axis, source_pcoord)  # Zeros.
+    # Mesh casts in the same way.
+    sent = tensor.dtype if tensor.dtype in _SENT else tf.float32
+    return self._call("receive", tensor, sent, tensor.shape, [mesh_axis], pairs=pairs)
 
-  def _record(self, y, mesh_axes):
-    """Records the operation that makes y, which may end in a cast."""
-    op = y.one_slice.op
-    op = op.inputs[0].op if op.type == "Cast" else op
+  def _call(self, kind, tensor, dtype, shape, mesh_axes, **config):
+    """Returns the result of a custom call on the tensor, which is cast for the call."""
+    sent = gen_xla_ops.xla_custom_call_v2(
+        operands=[tf.cast(tensor, dtype)], call_target_name=f"synthesizer_mtf.{kind}",
+        backend_config=json.dumps(config, default=int), has_side_effect=False,
+        result_dtypes=[dtype], result_shapes=[tf.TensorShape(shape)], name=kind)[0]
     group = self._create_group_assignment(mesh_axes)[0]
     chips = {core // self._cores_per_chip for core in group}
-    self.collectives[op.name] = (
-        tuple(self.shape[i].name for i in mesh_axes), len(group), len(chips))
+    self.collectives[sent.op.name] = counting.Collective(
+        kind, tuple(self.shape[i].name for i in mesh_axes), len(group), len(chips))
+    return self.LaidOutTensor([tf.cast(sent, tensor.dtype)])
 
 
 def _mapping(shape, topology):
   """Returns the place where T5's trainer would put each core of the mesh."""
   if shape.size == 1:
     return None
-  use_flags_of(topology)
+  _use_flags_of(topology)
   return simd_mesh_impl.auto_logical_to_physical_tpu(
       shape.to_integer_list, topology.physical_shape,
       device_assignment=topology.device_assignment())
@@ -229,23 +263,16 @@ class Step(NamedTuple):
   microbatches: int
 
 
-def lower(run: Run, topology: pods.Topology,
-          batch_size: Callable[[mtf.Shape], int], vocabulary_size: int,
+def lower(run: Run, mode: str = "train",
           progress: Callable[[str], None] = lambda what: None,
-          mode: str = "train", mesh_impl_cls: type[OneCoreMeshImpl] = OneCoreMeshImpl,
-          loops: Callable[[], contextlib.AbstractContextManager] | None = None) -> Step:
+          loops_as_functions: bool = False) -> Step:
   """Builds and lowers a step.
 
   Args:
     run: a `Run`.
-    topology: a `pods.Topology`.
-    batch_size: a function from a mesh shape to the number of sequences in a batch.
-    vocabulary_size: an integer.
-    progress: a function that is called with the name of each stage.
     mode: "train"; "eval", the loss alone; or "infer", decoding as gin binds it.
-    mesh_impl_cls: the class that lowers the step.
-    loops: `loops_in_one_graph` or `loops_as_functions`, which decide whether loops stay
-      in the graph or become functions; None for the former.
+    progress: a function that is called with the name of each stage.
+    loops_as_functions: as for `control_flow_v2`.
 
   Returns:
     a `Step`, in the default graph.
@@ -256,17 +283,15 @@ def lower(run: Run, topology: pods.Topology,
   progress("building")
   graph = mtf.Graph()
   mesh = _tpu_mesh(graph)
-  with (loops or loops_in_one_graph)():
+  with control_flow_v2(loops_as_functions):
     try:
-      result, updates, microbatches = _build(run, mesh, vocabulary_size, mode)
+      result, updates, microbatches = _build(run, mesh, mode)
     except ValueError as error:
-      whole = _build_without_mesh(run, vocabulary_size)
-      if whole is not None:
-        _explain(whole, run, topology, batch_size, error)
+      _explain(_build_without_mesh(run), run, error)
       raise
-    _explain(graph, run, topology, batch_size)
+    _explain(graph, run)
     progress("lowering")
-    mesh_impl = mesh_impl_cls(run.mesh_shape, run.layout, topology)
+    mesh_impl = OneCoreMeshImpl(run.mesh_shape, run.layout, run.topology)
     lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
     fetches = [lowering.lowered_operation(op) for op in updates]
     fetches.append(lowering.export_to_tf_tensor(result).op)
@@ -278,56 +303,42 @@ def _tpu_mesh(graph):
   return mtf.Mesh(graph, "mesh", mtf.utils.BalancedVariablePlacer(["cpu:0"]))
 
 
-def loops_in_one_graph() -> contextlib.AbstractContextManager:
-  """Keeps loops, such as that over microbatches, in one graph, as T5's trainer does."""
-  return _control_flow_v2(False)
-
-
-def loops_as_functions() -> contextlib.AbstractContextManager:
-  """Turns loops into functions, which XLA needs."""
-  return _control_flow_v2(True)
-
-
 @contextlib.contextmanager
-def _control_flow_v2(wanted: bool) -> Iterator[None]:
+def control_flow_v2(loops_as_functions: bool) -> Iterator[None]:
+  """Decides what becomes of loops, such as that over microbatches.
+
+  Args:
+    loops_as_functions: True turns them into functions, which XLA needs. False keeps
+      them in one graph, as T5's trainer does.
+  """
+  switch = {True: tf.enable_control_flow_v2, False: tf.disable_control_flow_v2}
   before = tf.control_flow_v2_enabled()
-  _set_control_flow_v2(wanted)
+  switch[loops_as_functions]()
   try:
     yield
   finally:
-    _set_control_flow_v2(before)
+    switch[before]()
 
 
-def _set_control_flow_v2(wanted):
-  if wanted:
-    tf.enable_control_flow_v2()
-  else:
-    tf.disable_control_flow_v2()
-
-
-def _build_without_mesh(run, vocabulary_size):
-  """Returns the Mesh graph of a loss that is not split, or None if this also fails."""
-  run = run._replace(mesh_shape=mtf.Shape([]))
+def _build_without_mesh(run):
+  """Returns the Mesh graph of a loss that is not split; empty if this also fails."""
   with tf.Graph().as_default():
     mesh = _tpu_mesh(mtf.Graph())
     try:
-      _loss(run, _model(run, vocabulary_size), 1, _features(run, mesh))
+      _loss(run, _model(run, mtf.Shape([])), 1, _features(run, mesh))
     except ValueError:
-      return None
+      return mtf.Graph()
   return mesh.graph
 
 
-def _explain(graph, run, topology, batch_size, cause=None):
+def _explain(graph, run, cause=None):
   """Raises a LayoutError if tensors of the graph do not fit the mesh."""
-  tensors = [(t.name, t.shape, False) for t in _tensors(graph)]
-  tensors = [(v.name, v.shape, True) for v in graph.all_variables] + tensors
+  tensors = [(v.name, v.shape, True) for v in graph.all_variables]
+  tensors += [(t.name, t.shape, False) for t in _tensors(graph)]
   problems = layouts.find_problems(tensors, run.mesh_shape, run.layout)
   if problems:
-    fits = layouts.propose(
-        tensors, mesh_names(run.mesh_shape), run.layout,
-        topology.cores, batch_size)
     raise layouts.LayoutError(
-        problems, fits, topology.cores) from cause
+        problems, _fitting(tensors, run), run.topology.cores) from cause
 
 
 def _tensors(graph):
@@ -338,17 +349,17 @@ def _tensors(graph):
       yield from inner.outputs
 
 
-def _model(run, vocabulary_size):
+def _model(run, mesh_shape):
   return stack.build_model(
-      run.model_type, input_vocab_size=vocabulary_size,
-      output_vocab_size=vocabulary_size, layout_rules=run.layout,
-      mesh_shape=run.mesh_shape)
+      run.model_type, input_vocab_size=run.vocabulary_size,
+      output_vocab_size=run.vocabulary_size, layout_rules=run.layout,
+      mesh_shape=mesh_shape)
 
 
-def _build(run, mesh, vocabulary_size, mode):
+def _build(run, mesh, mode):
   """Returns the result, the updates of a step, and the number of microbatches."""
   tf.train.get_or_create_global_step()
-  model = _model(run, vocabulary_size)
+  model = _model(run, run.mesh_shape)
   if mode == "infer":
     return _samples(run, model, mesh), [], 1
   batch_dim = mtf.Dimension("batch", run.batch_size)
@@ -375,10 +386,7 @@ def _build(run, mesh, vocabulary_size, mode):
 def _samples(run, model, mesh):
   """Returns the ids that decoding makes, as in the trainer's mode `infer`."""
   name = "targets" if run.model_type == "lm" else "inputs"
-  shape = mtf.Shape([mtf.Dimension("batch", run.batch_size),
-                     mtf.Dimension("length", run.sequence_length[name])])
-  inputs = mtf.import_fully_replicated(
-      mesh, tf.placeholder(tf.int32, shape.to_integer_list), shape, name="inputs")
+  inputs = _fed(mesh, "inputs", batch=run.batch_size, length=run.sequence_length[name])
   dtype = utils.get_variable_dtype()
   if not isinstance(model, transformer.Unitransformer):
     return mtf.anonymize(model.decode(inputs, variable_dtype=dtype))
@@ -387,19 +395,21 @@ def _samples(run, model, mesh):
       inputs, variable_dtype=dtype, remove_partial_sequences=True))
 
 
+def _fed(mesh, name, **sizes):
+  """<int32>[...] with dimensions of these sizes."""
+  shape = mtf.Shape(list(itertools.starmap(mtf.Dimension, sizes.items())))
+  return mtf.import_fully_replicated(
+      mesh, tf.placeholder(tf.int32, shape.to_integer_list), shape, name=name)
+
+
 def _features(run, mesh):
   """<int32>[outer_batch, batch, length] of each feature, as in the trainer."""
   names = ["targets"] if run.model_type == "lm" else ["inputs", "targets"]
   suffixes = ["", "_segmentation", "_position"] if run.packed else [""]
-  features = {}
-  for name in names:
-    shape = mtf.Shape([mtf.Dimension("outer_batch", 1),
-                       mtf.Dimension("batch", run.batch_size),
-                       mtf.Dimension("length", run.sequence_length[name])])
-    for suffix in suffixes:
-      features[name + suffix] = mtf.import_fully_replicated(
-          mesh, tf.placeholder(tf.int32, shape.to_integer_list), shape,
-          name=name + suffix)
+  features = {
+      name + suffix: _fed(mesh, name + suffix, outer_batch=1, batch=run.batch_size,
+                          length=run.sequence_length[name])
+      for name in names for suffix in suffixes}
   if run.model_type == "delimited_lm":
     return utils._dynamic_text2self(features)
   return features
@@ -407,22 +417,19 @@ def _features(run, mesh):
 
 def _loss(run, model, microbatches, features, mode=tf.estimator.ModeKeys.TRAIN):
   """Returns the loss of a (micro)batch, with the arguments that the trainer passes."""
-  get = features.get
-  targets = features["targets"]
-  kwargs = {"sequence_id": get("targets_segmentation"),
-            "position": get("targets_position")}
+  def packing(name, prefix=""):
+    return {f"{prefix}sequence_id": features.get(f"{name}_segmentation"),
+            f"{prefix}position": features.get(f"{name}_position")}
+
+  targets, kwargs = features["targets"], packing("targets")
+  if run.model_type in ("bitransformer", "bi_student_teacher"):
+    kwargs = {**packing("inputs", "encoder_"), **packing("targets", "decoder_")}
   if run.model_type in ("lm", "delimited_lm"):
     inputs = transformer.autoregressive_inputs(
-        targets, sequence_id=get("targets_segmentation"))
+        targets, sequence_id=kwargs["sequence_id"])
   else:
     inputs = features["inputs"]
-  if run.model_type in ("bitransformer", "bi_student_teacher"):
-    kwargs = {"encoder_sequence_id": get("inputs_segmentation"),
-              "decoder_sequence_id": get("targets_segmentation"),
-              "encoder_position": get("inputs_position"),
-              "decoder_position": get("targets_position")}
   return model.call_simple(
-      inputs=inputs, targets=targets, compute_loss=True,
-      mode=mode,
+      inputs=inputs, targets=targets, compute_loss=True, mode=mode,
       variable_dtype=utils.get_variable_dtype(), num_microbatches=microbatches,
       **kwargs)[1]

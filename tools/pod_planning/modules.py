@@ -31,33 +31,36 @@ def summarized(text: str) -> dict[str, Any]:
   """
   computations, entry = _computations(text)
   inside = []
-  for lines in (computations[entry], inside):  # `inside` grows meanwhile.
-    for line in lines:
+  for operations in (computations[entry], inside):  # `inside` grows meanwhile.
+    for _, _, line in operations:
       found = re.search(r" while\(.*body=%([\w.-]+)", line)
       if found:
         inside += computations[found[1]]
-  every = [line for lines in computations.values() for line in lines]
+  every = [operation for found in computations.values() for operation in found]
   return {"cycles": _cycles(computations[entry]), "loop_cycles": _cycles(inside),
           "collectives": _collectives(every), **_scattered(every)}
 
 
-def _cycles(lines):
+def _cycles(operations):
   """Returns the compiler's estimate for some operations; without one they count 0."""
-  found = [re.search(r'"estimated_cycles":"(\d+)"', line) for line in lines
-           if _opcode(line)[0] not in _FREE]
+  found = [re.search(r'"estimated_cycles":"(\d+)"', line)
+           for opcode, _, line in operations if opcode not in _FREE]
   return sum(int(cycles[1]) for cycles in found if cycles and int(cycles[1]) < 2**62)
 
 
 def _computations(text):
-  """Returns a dict from names of computations to their lines, and the entry's name."""
-  found, entry, lines = {}, None, None
+  """Returns a dict from computations to their operations, and the entry's name.
+
+  An operation is (opcode, type of the result, line).
+  """
+  found, entry, operations = {}, None, []
   for line in text.splitlines():
     begin = re.match(r"(ENTRY )?%([\w.-]+) \(.*\{$", line)
     if begin:
-      lines = found.setdefault(begin[2], [])
+      operations = found.setdefault(begin[2], [])
       entry = begin[2] if begin[1] else entry
-    elif lines is not None and " = " in line:
-      lines.append(line)
+    elif " = " in line:
+      operations.append((*_opcode(line), line))
   return found, entry
 
 
@@ -68,10 +71,9 @@ def _opcode(line):
   return (found[1], result[:found.start()]) if found else ("", result)
 
 
-def _collectives(lines):
+def _collectives(operations):
   found = {}
-  for line in lines:
-    opcode, result = _opcode(line)
+  for opcode, result, _ in operations:
     kind = opcode.removesuffix("-start")
     if kind in _COLLECTIVES:
       number, size = found.get(kind, (0, 0))
@@ -79,13 +81,11 @@ def _collectives(lines):
   return found
 
 
-def _scattered(lines):
+def _scattered(operations):
   found = {"gathers": [0, 0], "scatters": [0, 0]}
-  for line in lines:
-    opcode, result = _opcode(line)
+  for opcode, result, line in operations:
     if opcode == "gather":
-      size = re.search(r"slice_sizes=\{([\d,]*)\}", line)[1]
-      at_once = _product(size)
+      at_once = _product(re.search(r"slice_sizes=\{([\d,]*)\}", line)[1])
     elif opcode == "scatter":
       window = re.search(r"update_window_dims=\{([\d,]*)\}", line)[1]
       shape = re.search(r"\[([\d,]*)\]", result)[1].split(",")

@@ -1,5 +1,6 @@
 """TPU topologies and the public rates of their chips."""
 
+import math
 import re
 from typing import NamedTuple
 
@@ -62,15 +63,11 @@ class Topology(NamedTuple):
   Attributes:
     name: the name in the command.
     generation: a key of `CHIPS`.
-    x: the number of chips along the first dimension of the torus.
-    y: the number of chips along the second dimension.
-    z: the number of chips along the third dimension.
+    chips: the numbers of chips along the three dimensions of the torus.
   """
   name: str
   generation: str
-  x: int
-  y: int
-  z: int = 1
+  chips: tuple[int, int, int]
 
   @property
   def cores_per_chip(self) -> int:
@@ -78,7 +75,7 @@ class Topology(NamedTuple):
 
   @property
   def cores(self) -> int:
-    return self.x * self.y * self.z * self.cores_per_chip
+    return math.prod(self.physical_shape)
 
   @property
   def mesh_name(self) -> str:
@@ -88,13 +85,13 @@ class Topology(NamedTuple):
   @property
   def compiler_name(self) -> str:
     """The name for libtpu."""
-    sides = [self.x, self.y] + [self.z] * (self.generation in ("v4", "v5p"))
+    sides = self.chips[:3 if self.generation in ("v4", "v5p") else 2]
     return f"{self.generation}:{'x'.join(map(str, sides))}"
 
   @property
   def physical_shape(self) -> list[int]:
     """[x, y, z, cores of a chip], as TensorFlow describes a TPU."""
-    return [self.x, self.y, self.z, self.cores_per_chip]
+    return [*self.chips, self.cores_per_chip]
 
   def device_assignment(self) -> device_assignment.DeviceAssignment:
     """Returns a `DeviceAssignment` of all cores, with made-up coordinates."""
@@ -124,10 +121,10 @@ def parse_topology(name: str, generation: str = "v3") -> Topology:
       rf"(?:({'|'.join(CHIPS)}):)?([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", name)
   if chips:
     return Topology(name, chips[1] or generation,
-                    *(int(side or 1) for side in chips.groups()[1:]))
+                    tuple(int(side or 1) for side in chips.groups()[1:]))
   cores = re.fullmatch(r"(v\d+)-(\d+)", name)
   if cores and int(cores[2]) in _OFFERED.get(cores[1], ()):
-    return Topology(name, cores[1], *_SHAPES[int(cores[2])])
+    return Topology(name, cores[1], (*_SHAPES[int(cores[2])], 1))
   offered = "; ".join(
       ", ".join(f"{version}-{n}" for n in sizes)
       for version, sizes in _OFFERED.items())

@@ -1,80 +1,16 @@
 """Makes the TPU compiler's program from the step of one core.
 
-TensorFlow turns the graph of the step into HLO, on any machine. Communication between
-cores has no kernels outside of TPUs. So custom calls stand for it in the program, and
-`tpu_compiler.py` replaces them with collectives.
+TensorFlow turns the graph of the step into HLO, on any machine.
 """
 
 from collections.abc import Callable
-import json
-from typing import Any
 from typing import NamedTuple
 
-import mesh_tensorflow as mtf
 from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import lowering
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
-
-# The custom calls that `tpu_compiler.py` replaces.
-ALLREDUCE, ALLTOALL, PERMUTE = (
-    f"synthesizer_mtf.{kind}" for kind in ("allreduce", "alltoall", "permute"))
-
-
-class ProgramMeshImpl(lowering.OneCoreMeshImpl):
-  """The graph of one core, with custom calls for communication."""
-
-  def allreduce(self, x: Any, mesh_axes: list[int],
-                reduction_fn_string: str) -> Any:
-    if not mesh_axes or reduction_fn_string != "SUM":
-      return super().allreduce(x, mesh_axes, reduction_fn_string)
-    tensor = x.to_laid_out_tensor().one_slice
-    groups = self._create_group_assignment(mesh_axes)
-    # Mesh casts in the same way.
-    in_bfloat16 = (tensor.dtype == tf.bfloat16 and
-                   len(groups[0]) <= self._allreduce_in_bfloat16_max_group_size)
-    summed = tensor if in_bfloat16 else tf.cast(tensor, tf.float32)
-    summed = _call(ALLREDUCE, summed, summed.shape, groups=groups)
-    return self.LaidOutTensor([tf.cast(summed, tensor.dtype)])
-
-  def alltoall(self, x: Any, mesh_axis: int, split_axis: int,
-               concat_axis: int) -> Any:
-    tensor = x.to_laid_out_tensor().one_slice
-    groups = self._create_group_assignment([mesh_axis])
-    count = len(groups[0])
-    shape = tensor.shape.as_list()
-    shape[split_axis] //= count
-    shape[concat_axis] *= count
-    # Mesh sends no float32.
-    sent = tf.cast(tensor, tf.bfloat16) if tensor.dtype == tf.float32 else tensor
-    sent = _call(ALLTOALL, sent, shape, groups=groups, split=split_axis,
-                 concat=concat_axis, count=count)
-    return self.LaidOutTensor([tf.cast(sent, tensor.dtype)])
-
-  def receive(self, x: Any, mesh_axis: int,
-              source_pcoord: list[int | None]) -> Any:
-    tensor = x.to_laid_out_tensor().one_slice
-    pairs = []
-    for core in range(self.size):
-      place = mtf.pnum_to_processor_coordinates(self.shape, core)
-      source = source_pcoord[place[mesh_axis]]
-      if source is not None:
-        place[mesh_axis] = source
-        pairs.append([mtf.processor_coordinates_to_pnum(self.shape, place), core])
-    # Mesh sends only floats.
-    sent = tensor if tensor.dtype.is_floating else tf.cast(tensor, tf.float32)
-    sent = _call(PERMUTE, sent, sent.shape, pairs=pairs)
-    return self.LaidOutTensor([tf.cast(sent, tensor.dtype)])
-
-
-def _call(target, tensor, shape, **config):
-  """Returns the result of a custom call, which has the dtype of the operand."""
-  return gen_xla_ops.xla_custom_call_v2(
-      operands=[tensor], call_target_name=target, backend_config=json.dumps(
-          config, default=int), has_side_effect=False,
-      result_dtypes=[tensor.dtype], result_shapes=[tf.TensorShape(shape)])[0]
 
 
 class Function(NamedTuple):
@@ -94,19 +30,18 @@ def function(step: lowering.Step, jit_compile: bool = True) -> Function:
   """Returns the function of a lowered step; must be called outside of any graph.
 
   Args:
-    step: a `Step` that `lowering.lower` made with `loops_as_functions`.
+    step: a `Step` whose loops are functions.
     jit_compile: whether XLA compiles it.
 
   Returns:
     a `Function`, whose variables have the step's shapes but no values yet.
   """
-  graph = step.fetches[-1].graph
   ops = counting.live(step.fetches)
   features = [op for op in ops if op.type == "Placeholder"]
   variables = {op.name: _empty_variable(op) for op in ops
                if op.type == "VarHandleOp"}
   names = [op.name for op in features]
-  body = _graph_def(graph, step.fetches, {*names, *variables})
+  body = _graph_def(step.fetches, {*names, *variables})
 
   def run(*values):
     here = tf.get_default_graph()
@@ -129,8 +64,7 @@ def of_step(step: lowering.Step) -> bytes:
   """Returns the program of a lowered step; must be called outside of any graph.
 
   Args:
-    step: a `Step` that `lowering.lower` made with `ProgramMeshImpl` and
-      `loops_as_functions`.
+    step: a `Step` whose loops are functions.
 
   Returns:
     a serialized `HloModuleProto`.
@@ -152,10 +86,10 @@ def _empty_variable(op):
       shape=shape, dtype=tf.as_dtype(op.get_attr("dtype")), init=False))
 
 
-def _graph_def(graph, fetches, given):
+def _graph_def(fetches, given):
   """Returns the part of the graph that the fetches need, without devices and inputs."""
   needed = tf.graph_util.extract_sub_graph(
-      graph.as_graph_def(), [op.name for op in fetches])
+      fetches[0].graph.as_graph_def(), [op.name for op in fetches])
   body = tf.GraphDef(versions=needed.versions, library=needed.library)
   for node in needed.node:
     if node.name not in given:

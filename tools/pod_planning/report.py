@@ -1,5 +1,7 @@
 """Writes plans: tables and reasons."""
 
+from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 from synthesizer_mtf.runs import tabular
@@ -57,9 +59,7 @@ def table(plans: list[dict[str, Any]]) -> str:
     a string.
   """
   valid = [p for p in plans if p["status"] == "ok"]
-  parts = []
-  if valid:
-    parts.append(_aligned(_COLUMNS, valid))
+  parts = [aligned(_COLUMNS, valid)] if valid else []
   parts += [f"{p['name']} on {p['topology']} is not possible: {p['reason']}"
             for p in plans if p["status"] != "ok"]
   if valid:
@@ -139,24 +139,21 @@ def paper_table(plans: list[dict[str, Any]]) -> str | None:
       ("M parameters", lambda p: f"{p['parameters'] / 1e6:.1f}"),
       ("paper", lambda p: f"{p['paper']['parameters_millions']}"),
   )
-  return (f"{_aligned(columns, plans)}\n\nFastest first: {_order(plans, _steps)}\n"
-          f"in the paper:  {_order(plans, _paper_steps)}")
+  ours, papers = (
+      ", ".join(p["paper"]["row"] for p in sorted(plans, key=steps, reverse=True))
+      for steps in (lambda p: p["steps_per_second"],
+                    lambda p: p["paper"]["steps_per_second"]))
+  return (f"{aligned(columns, plans)}\n\nFastest first: {ours}\n"
+          f"in the paper:  {papers}")
 
 
-def _steps(plan):
-  return plan["steps_per_second"]
+def aligned(columns: Iterable[tuple[str, Callable[[dict], str]]],
+            plans: list[dict[str, Any]]) -> str:
+  """Returns a Markdown table with a line for each plan.
 
-
-def _paper_steps(plan):
-  return plan["paper"]["steps_per_second"]
-
-
-def _order(plans, key):
-  ordered = sorted(plans, key=key, reverse=True)
-  return ", ".join(p["paper"]["row"] for p in ordered)
-
-
-def _aligned(columns, plans):
-  """Returns a Markdown table with a line for each plan."""
+  Args:
+    columns: pairs of a title and a function of the plan.
+    plans: dicts.
+  """
   return tabular.markdown([[title for title, _ in columns]] + [
       [text(plan) for _, text in columns] for plan in plans])

@@ -102,7 +102,7 @@ def _replace(kind, operation):
   config = json.loads(ir.StringAttr(operation.attributes["backend_config"]).value)
   result, operand = operation.results[0].type, operation.operands[0]
   with ir.InsertionPoint(operation), operation.location:
-    if kind == "permute":
+    if kind == "receive":
       new = stablehlo.CollectivePermuteOp(operand, _matrix(config["pairs"]))
     elif kind == "alltoall":
       new = stablehlo.AllToAllOp(
