@@ -48,16 +48,12 @@ def attention_layer(
     ValueError: the notation or a parameter is unknown, or a value is out of range.
   """
   if isinstance(notation, str) and notation in LAYERS:
-    kwargs = _without_positions(notation, [LAYERS[notation]], kwargs)
-    return _construct(notation, LAYERS[notation], [], kwargs)
+    _check_known(notation, [LAYERS[notation]], kwargs)
+    return _call(LAYERS[notation], kwargs)
   parts = [SYNTHESIZING_FUNCTIONS[name] for name in _names(notation)]
-  kwargs = _without_positions(notation, parts, kwargs)
-  taken = {name: value for name, value in kwargs.items()
-           if any(name in _parameters(part) for part in parts)}
-  functions = [_call(part, taken) for part in parts]
-  rest = {k: v for k, v in kwargs.items() if k not in taken}
-  return _construct(notation, attention.SyntheticAttention, parts, rest,
-                    synthesizers=functions)
+  _check_known(notation, [attention.SyntheticAttention, *parts], kwargs)
+  return _call(attention.SyntheticAttention, kwargs,
+               synthesizers=[_call(part, kwargs) for part in parts])
 
 
 def _names(notation):
@@ -74,35 +70,28 @@ def _names(notation):
     raise checks.Error(
         f"`synthesizer_stack.attention` names {notation!r}, but "
         f"{unknown[0]!r} is not an attention; use one of "
-        f"{', '.join(LAYERS) + ', ' if LAYERS else ''}"
-        f"{', '.join(SYNTHESIZING_FUNCTIONS)}, or join several of the last "
+        f"{', '.join([*LAYERS, *SYNTHESIZING_FUNCTIONS])}, or join several of the last "
         f"{len(SYNTHESIZING_FUNCTIONS)} with \"+\", as in \"R+V\".")
   return names
 
 
-def _without_positions(notation, classes, kwargs):
-  """Removes max_length and tile_length if none of the classes has them."""
-  known = set().union(*map(_parameters, classes))
-  unused = [name for name in kwargs
-            if name in _parameters(base.LengthTables) and name not in known]
+def _check_known(notation, classes, kwargs):
+  """Raises for a parameter of none of the classes; logs max_length and tile_length."""
+  known = set().union(*map(_parameters, classes)) - {"synthesizers"}
+  unknown = [name for name in kwargs if name not in known]
+  unused = [name for name in unknown if name in _parameters(base.LengthTables)]
   if unused:
     logging.info("%s has no %s, which is not used.", notation,
                  " and no ".join(unused))
-  return {k: v for k, v in kwargs.items() if k not in unused}
+  for name in unknown:
+    if name not in unused:
+      raise checks.Error(f"{notation!r} has no parameter `{name}`; it has "
+                         f"{', '.join(sorted(known))}.")
 
 
-def _construct(notation, layer_cls, parts, kwargs, **fixed):
-  allowed = _parameters(layer_cls) - set(fixed)
-  for name in kwargs:
-    if name not in allowed:
-      known = sorted(allowed.union(*map(_parameters, parts)))
-      raise checks.Error(
-          f"{notation!r} has no parameter `{name}`; it has {', '.join(known)}.")
-  return layer_cls(**kwargs, **fixed)
-
-
-def _call(cls, kwargs):
-  return cls(**{k: v for k, v in kwargs.items() if k in _parameters(cls)})
+def _call(cls, kwargs, **more):
+  """Calls a class with those of the parameters that it has."""
+  return cls(**{k: v for k, v in kwargs.items() if k in _parameters(cls)}, **more)
 
 
 def _parameters(cls):

@@ -6,9 +6,7 @@ subclasses (see `cases.py`) return those of the current mode and packing.
 """
 
 from collections.abc import Callable
-import copy
 from typing import Any
-from typing import ClassVar
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -35,15 +33,11 @@ class AttentionInputs:
     d_kv: the dimension `d_kv`.
     length: the dimension `length` of the queries.
     memory_length: the dimension `memory_length` of the keys.
-    packed: whether rows may hold several examples.
-    on_tpu: whether the graph is built for TPUs.
   """
-
-  packed: ClassVar[bool] = False
 
   def __init__(self, context: transformer.Context, x: mtf.Tensor,
                num_heads: int, key_value_size: int,
-               memory: mtf.Tensor | None = None, on_tpu: bool = False):
+               memory: mtf.Tensor | None = None):
     self.context = context
     self.x = x
     self.memory = memory
@@ -53,15 +47,8 @@ class AttentionInputs:
     size = (self.length if memory is None
             else memory.shape.get_dim_by_name("memory_length")).size
     self.memory_length = mtf.Dimension("memory_length", size)
-    self.on_tpu = on_tpu
     self._query_scope = None
     self._projections = {}
-
-  def with_memory_length(self, memory_length: mtf.Dimension) -> "AttentionInputs":
-    """Returns a copy with another number of keys, as Linformer needs."""
-    other = copy.copy(self)
-    other.memory_length = memory_length
-    return other
 
   @property
   def batch_dims(self) -> list[mtf.Dimension]:
@@ -118,20 +105,14 @@ class AttentionInputs:
     Returns:
       <int32>[batch, length], or fewer dimensions if these suffice.
     """
-    if self.in_decoder:
-      return self.query_position + 1
-    return segments.segment_length(self.context, self.packed)
+    return self.query_position + 1 if self.in_decoder else self.segment_length()
+
+  def segment_length(self) -> mtf.Tensor:
+    """The token count of each token's segment, as in `segments`."""
+    return segments.row_length(self.context)
 
   def once_per_stack(self, key: Any, make: Callable[[], Any]) -> Any:
-    """Caches what `make` returns for all layers of a stack with this head count.
-
-    Args:
-      key: a hashable name.
-      make: a function without arguments.
-
-    Returns:
-      the return value of `make`.
-    """
+    """Caches what `make` returns for all layers of a stack with this head count."""
     return stack_cache.once_per_stack(
         self.context, (key, self.heads, type(self)), make)
 
@@ -145,13 +126,20 @@ class AttentionInputs:
     """[length]; nothing in incremental mode."""
     return [self.length]
 
+  def logit_dims(self, *tensors: mtf.Tensor) -> list[mtf.Dimension]:
+    """`query_dims` and `memory_length`, or those of them that any tensor has."""
+    dims = self.query_dims + [self.memory_length]
+    return [d for d in dims if any(d in t.shape.dims for t in tensors)
+            ] if tensors else dims
+
   def of_keys(self, tensor: mtf.Tensor) -> mtf.Tensor:
     """Renames `length` to `memory_length`."""
     return mtf.replace_dimensions(tensor, self.length, self.memory_length)
 
-  def seen_by_id(self, ids: mtf.Tensor) -> Seen:
-    """The keys and pairs of an `AttentionMask` that follow from segment ids."""
-    return mtf.not_equal(self.of_keys(ids), 0), None
+  def seen_by_id(self, queries: mtf.Tensor, keys: mtf.Tensor) -> Seen:
+    """Which keys any query may see by their segment ids, and which pairs; or None."""
+    del queries
+    return mtf.not_equal(keys, 0), None
 
   def own_order(self) -> list[mtf.Tensor]:
     """The read and write priorities <int32>[batch, length] if segments are computed

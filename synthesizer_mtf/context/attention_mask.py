@@ -25,14 +25,7 @@ class AttentionMask(NamedTuple):
 
 
 def of_stack(inputs: attention_inputs.AttentionInputs) -> AttentionMask:
-  """The attention mask, computed once per stack.
-
-  Args:
-    inputs: an `AttentionInputs`.
-
-  Returns:
-    an `AttentionMask`.
-  """
+  """The attention mask, computed once per stack."""
   return stack_cache.once_per_stack(
       inputs.context, ("attention_mask", type(inputs)),
       lambda: _from_context(inputs))
@@ -43,7 +36,7 @@ def _from_context(inputs):
   ids = segments.segment_id(context)
   keys = pairs = None
   if ids is not None:
-    keys, pairs = inputs.seen_by_id(ids)
+    keys, pairs = inputs.seen_by_id(ids, inputs.of_keys(ids))
   if context.read_priority is not None and not inputs.own_order():
     ordered = mtf.greater_equal(
         context.read_priority, inputs.of_keys(context.write_priority))

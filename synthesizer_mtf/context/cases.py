@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 
 def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
-            key_value_size: int, packed: bool = False,
+            key_value_size: int, packed: bool | None = False,
             memory: mtf.Tensor | None = None,
             per_example: bool = False) -> attention_inputs.AttentionInputs:
   """The inputs of a layer's call, in the class of its case.
@@ -27,7 +27,8 @@ def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
     x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
     num_heads: an integer.
     key_value_size: an integer, d_kv.
-    packed: whether rows may hold several examples (see `segments.is_packed`).
+    packed: whether rows may hold several examples; None detects it (see
+      `segments.is_packed`).
     memory: as in `AttentionInputs`.
     per_example: whether the layer can compute each segment separately.
 
@@ -39,33 +40,42 @@ def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
     case = DecodingStepInPlace
   elif context.mode == "incremental":
     case = DecodingStep
-  elif not packed:
-    case = attention_inputs.AttentionInputs
+  elif not segments.is_packed(context, packed):
+    case = RowsOnTpu if on_tpu else attention_inputs.AttentionInputs
   elif on_tpu:
     case = PackedRowsOnTpu
   elif per_example and examples.can_be_per_example(context):
     case = PackedExamples
   else:
     case = PackedRows
-  return case(context, x, num_heads, key_value_size, memory, on_tpu)
+  return case(context, x, num_heads, key_value_size, memory)
 
 
-class PackedRows(attention_inputs.AttentionInputs):
-  """Packed rows: positions differ from row to row."""
+class RowsOnTpu(attention_inputs.AttentionInputs):
+  """Rows on TPUs, where attention writes the exponentials once."""
 
-  packed = True
+
+class _Packed(attention_inputs.AttentionInputs):
+  """Rows that may hold several examples."""
 
   @property
   def query_position(self) -> mtf.Tensor:
     return segments.segment_position(self.context)
+
+  def segment_length(self) -> mtf.Tensor:
+    return segments.segment_length(self.context)
+
+
+class PackedRows(_Packed):
+  """Packed rows: positions differ from row to row."""
 
   @property
   def memory_position(self) -> mtf.Tensor:
     return mtf.rename_dimension(
         self.query_position, self.length.name, self.memory_length.name)
 
-  def seen_by_id(self, ids: mtf.Tensor) -> attention_inputs.Seen:
-    return None, mtf.equal(ids, self.of_keys(ids))
+  def seen_by_id(self, queries: mtf.Tensor, keys: mtf.Tensor) -> attention_inputs.Seen:
+    return None, mtf.equal(queries, keys)
 
   def query_rows(self, table: mtf.Tensor) -> mtf.Tensor:
     return _gather(table, "length", self.query_position)
@@ -79,7 +89,7 @@ class PackedRows(attention_inputs.AttentionInputs):
     return tables.gather_table(table, self.query_position, self.memory_position)
 
 
-class PackedRowsOnTpu(PackedRows):
+class PackedRowsOnTpu(RowsOnTpu, PackedRows):
   """Packed rows on TPUs, where matrix products read tables over positions, late.
 
   On TPUs, reading a table entry by entry costs more than everything else.
@@ -106,7 +116,7 @@ class PackedRowsOnTpu(PackedRows):
     return self.once_per_stack("one_hot_positions", make)
 
 
-class PackedExamples(attention_inputs.AttentionInputs):
+class PackedExamples(_Packed):
   """Packed rows whose segments are computed separately (see `examples.py`).
 
   Logits belong to segments instead of rows. Logits without `batch` cover all positions
@@ -114,13 +124,7 @@ class PackedExamples(attention_inputs.AttentionInputs):
   the token's segment.
   """
 
-  packed = True
-
-  @property
-  def query_position(self) -> mtf.Tensor:
-    return segments.segment_position(self.context)
-
-  def seen_by_id(self, ids: mtf.Tensor) -> attention_inputs.Seen:
+  def seen_by_id(self, queries: mtf.Tensor, keys: mtf.Tensor) -> attention_inputs.Seen:
     return None, None
 
   def own_order(self) -> list[mtf.Tensor]:

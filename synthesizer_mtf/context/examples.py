@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 # In each group but the last, no segment is shorter than this share of the longest. The
 # last group holds all shorter segments. So the worst case, many segments of few tokens,
-# costs about as much as masked rows.
+# costs about as much as masked rows. Rows of fewer tokens have fewer sizes.
 _SHARE = 0.7
 _GROUPS = 6
 
@@ -116,7 +116,7 @@ class Layout(NamedTuple):
     length = ids.shape.as_list()[-1]
     order, first, sizes = _sorted_examples(tf.reshape(ids, [-1, length]))
     groups = [Group(*_indices(order, first[start:stop], sizes[start:stop]))
-              for start, stop in _bounds(sizes)]
+              for start, stop in _bounds(sizes, min(_GROUPS, length))]
     indices = tf.concat([tf.reshape(g.indices, [-1]) for g in groups], 0)
     seen = tf.concat([tf.reshape(g.seen, [-1]) for g in groups], 0)
     # Beyond the end of a segment the index is -1, which the sum drops.
@@ -189,10 +189,10 @@ def _sorted_examples(ids):
   return order, tf.gather(first, longest), sizes
 
 
-def _bounds(sizes):
+def _bounds(sizes, groups):
   """The start and end of each group among segments sorted by size."""
   longest = tf.cast(sizes[0], tf.float32)
-  limits = [longest * _SHARE ** (i + 1) for i in range(_GROUPS - 1)] + [0.]
+  limits = [longest * _SHARE ** (i + 1) for i in range(groups - 1)] + [0.]
   ends = [tf.reduce_sum(tf.cast(tf.cast(sizes, tf.float32) > limit, tf.int32))
           for limit in limits]
   return zip([0] + ends, ends)

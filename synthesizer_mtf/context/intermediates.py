@@ -79,9 +79,7 @@ def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMa
   """
   if _captures:
     weights = make()
-    weights = mtf.transpose(weights, [
-        d for d in inputs.query_dims + [inputs.memory_length]
-        if d in weights.shape.dims])
+    weights = mtf.transpose(weights, inputs.logit_dims(weights))
     for into in _captures:
       into.capture_weights(weights, mask, inputs)
 

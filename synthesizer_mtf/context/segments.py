@@ -65,33 +65,30 @@ def segment_position(context: transformer.Context) -> mtf.Tensor:
   return stack_cache.once_per_stack(context, "segment_position", count)
 
 
-def segment_length(context: transformer.Context, packed: bool) -> mtf.Tensor:
-  """The length of each token's segment, without padding.
+def segment_length(context: transformer.Context) -> mtf.Tensor:
+  """<int32>[batch, length]: the length of each token's segment in packed rows."""
+  def count():
+    other = mtf.Dimension("memory_length", context.length_dim.size)
+    return mtf.reduce_sum(mtf.cast(
+        _same_segment(context, other), tf.int32), reduced_dim=other)
 
-  Args:
-    context: a `transformer.Context`.
-    packed: whether rows may hold several examples.
+  return stack_cache.once_per_stack(context, "segment_length", count)
 
-  Returns:
-    <int32>[batch, length] if packed, else <int32>[batch] or, where nothing is
-    marked, <int32>[].
-  """
+
+def row_length(context: transformer.Context) -> mtf.Tensor:
+  """The length of each row without padding: <int32>[batch], or [] without marks."""
   def count():
     ids = segment_id(context)
     if ids is None:
       return mtf.constant(
           context.mesh, context.length_dim.size, dtype=tf.int32)
-    if packed:
-      other = mtf.Dimension("memory_length", context.length_dim.size)
-      return mtf.reduce_sum(mtf.cast(
-          _same_segment(context, other), tf.int32), reduced_dim=other)
     index = mtf.range(context.mesh, context.length_dim, tf.int32)
     seen = mtf.cast(mtf.not_equal(ids, 0), tf.int32)
     # A segment of padding alone has the length 1, so that none is empty.
     return mtf.maximum(mtf.reduce_max(
         (index + 1) * seen, reduced_dim=context.length_dim), 1)
 
-  return stack_cache.once_per_stack(context, ("segment_length", packed), count)
+  return stack_cache.once_per_stack(context, "row_length", count)
 
 
 def _same_segment(context, other):

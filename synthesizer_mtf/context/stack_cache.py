@@ -17,9 +17,6 @@ def once_per_stack(context: transformer.Context, key: Any,
     context: a `transformer.Context`.
     key: a hashable name.
     make: a function without arguments.
-
-  Returns:
-    the return value of `make`.
   """
   stack = context.model.layer_stack
   if (isinstance(stack, transformer.ReversibleLayerStack) or

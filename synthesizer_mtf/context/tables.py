@@ -220,9 +220,21 @@ def gather_table(table: mtf.Tensor, rows: mtf.Tensor,
     columns: <int32>[batch, memory_length]
 
   Returns:
-    <float>[batch, heads, length, memory_length]
+    <float>[batch, heads, length, memory_length]; the first two can be split.
   """
-  return GatherTableOperation(table, rows, columns).outputs[0]
+  *batch, length = rows.shape.dims
+  heads, memory_length = table.shape.dims[0], columns.shape.dims[-1]
+
+  def gather(table, rows, columns):
+    index = _flat_index(table.shape.as_list(), rows, columns)
+    return tf.gather(tf.reshape(table, [-1]), index)
+
+  return mtf.slicewise(
+      gather, [table, rows, columns],
+      output_shape=[*batch, heads, length, memory_length],
+      splittable_dims=[*batch, heads], grad_function=lambda operation, grad: [
+          GatherTableGradOperation(*operation.inputs, grad).outputs[0], None, None],
+      name="gather_table")
 
 
 def pick(table: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor) -> mtf.Tensor:
@@ -281,34 +293,11 @@ def _flat_index(table_shape, rows, columns):
   return index[..., None, :, :] + offset[:, None, None]
 
 
-class GatherTableOperation(mtf.Operation):
-  """See `gather_table`. `length` and `memory_length` cannot be split."""
-
-  def __init__(self, table: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor):
-    super().__init__([table, rows, columns], name="gather_table")
-    shape = mtf.Shape(rows.shape.dims[:-1] + [table.shape.dims[0]] +
-                      rows.shape.dims[-1:] + columns.shape.dims[-1:])
-    self._outputs = [mtf.Tensor(self, shape, table.dtype)]
-
-  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
-    return [GatherTableGradOperation(self, grad_ys[0]).outputs[0], None, None]
-
-  def lower(self, lowering: mtf.Lowering) -> None:
-    def gather(table, rows, columns):
-      index = _flat_index(table.shape.as_list(), rows, columns)
-      return tf.gather(tf.reshape(table, [-1]), index)
-
-    lowering.set_tensor_lowering(
-        self.outputs[0],
-        lowering.mesh_impl(self).slicewise(
-            gather, *[lowering.tensors[x] for x in self.inputs]))
-
-
 class GatherTableGradOperation(mtf.Operation):
   """Adds up the gradients of all reads of each table entry."""
 
-  def __init__(self, forward: GatherTableOperation, grad: mtf.Tensor):
-    table, rows, columns = forward.inputs
+  def __init__(self, table: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor,
+               grad: mtf.Tensor):
     super().__init__([rows, columns, grad], name="gather_table_grad")
     self._outputs = [mtf.Tensor(self, table.shape, table.dtype)]
 

@@ -10,8 +10,6 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_mask
-from synthesizer_mtf.context import cases
-from synthesizer_mtf.context import segments
 from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.layers import relative_position_bias
 from synthesizer_mtf.ops import attend
@@ -93,19 +91,15 @@ class SyntheticAttention(transformer.TransformerLayer):
       ValueError: the sequences are longer than a part's `max_length`.
     """
     del losses
-    self.sizes.check_layout(context.model)
     if not self.mixture.tells_order:
       self.relative_position_bias.warn_without_order(context, _NO_ORDER)
-    inputs = cases.of_call(
-        context, rms_norm.faster(context, x), self.sizes.num_heads,
-        self.sizes.key_value_size,
-        segments.is_packed(context, self.packed), per_example=self.softmax)
+    inputs = self.sizes.inputs(context, rms_norm.faster(context, x),
+                               packed=self.packed, per_example=self.softmax)
     logits = self.mixture.logits(inputs)
     if self.relative_position_bias:
       logits.append(logit_forms.RelativeBias(
           self.relative_position_bias.of_indices(inputs)))
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    combine = (attend.attend if self.softmax
-               else weighted_sum.weighted_sum)
+    combine = attend.attend if self.softmax else weighted_sum.weighted_sum
     return inputs.project_back(combine(
         inputs, logits, values, attention_mask.of_stack(inputs)))

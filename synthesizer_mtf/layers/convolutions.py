@@ -6,6 +6,7 @@ are learned for each distance (LightConv) or predicted from the token (DyConv).
 """
 
 from collections.abc import Mapping
+import functools
 from typing import ClassVar
 
 import gin
@@ -191,19 +192,15 @@ class Convolution(transformer.TransformerLayer):
     heads = self.sizes.num_heads
     if self.kernels == "per_channel":
       heads, d_kv = heads * d_kv, 1
-    return cases.of_call(
-        context, x, heads, d_kv, segments.is_packed(context, self.packed))
+    return cases.of_call(context, x, heads, d_kv, self.packed)
 
   def _gated_values(self, inputs):
     """The gated linear unit: <float>[batch, length, heads, d_kv]."""
     values, gate = [self._project(name, inputs.x, inputs.combined, inputs)
                     for name in ("v", "gate")]
-    values *= mtf.sigmoid(gate)
-    ids = segments.segment_id(inputs.context)
-    if ids is not None and not inputs.packed:
-      values *= mtf.cast(mtf.not_equal(ids, 0), values.dtype)
     return mtf.replace_dimensions(
-        values, inputs.combined, [inputs.heads, inputs.d_kv])
+        _without_padding(inputs, values * mtf.sigmoid(gate)), inputs.combined,
+        [inputs.heads, inputs.d_kv])
 
   def _convolve(self, values, inputs):
     """The convolution of whole sequences; records the decoding state.
@@ -220,14 +217,8 @@ class Convolution(transformer.TransformerLayer):
     first = -reach if context.model.autoregressive else -(reach // 2)
     if context.mode == "first_part":
       context.record_new_states([self._last(values, inputs)])
-    same = None
-    if inputs.packed:
-      same = stack_cache.once_per_stack(
-          context, ("same_segment", kernel, first), lambda: mtf.broadcast(
-              local_sum.same_segment(
-                  segments.segment_id(context), kernel, first),
-              inputs.batch_dims + [inputs.length, kernel]))
-    return self._weighted_sum(values, first, same, inputs)
+    return self._weighted_sum(
+        values, first, _same_segment(inputs, kernel, first), inputs)
 
   @property
   def _kernel_dim(self):
@@ -347,6 +338,35 @@ class DyConv(Convolution):
     logits = mtf.einsum(
         [tokens, weights], output_shape=tokens.shape.dims[:-1] + new_dims)
     return self._add_bias("W_bias", logits, inputs, num_dims=2)
+
+
+@functools.singledispatch
+def _without_padding(inputs, values):
+  """The values <float>[batch, length, channels], 0 for padding."""
+  ids = segments.segment_id(inputs.context)
+  return values if ids is None else (
+      values * mtf.cast(mtf.not_equal(ids, 0), values.dtype))
+
+
+@_without_padding.register
+def _(inputs: cases.PackedRows, values):
+  del inputs
+  return values  # `_same_segment` hides padding, too.
+
+
+@functools.singledispatch
+def _same_segment(inputs, kernel, first):
+  """The argument `same` of `local_sum`: None if rows hold one segment."""
+  del inputs, kernel, first
+
+
+@_same_segment.register
+def _(inputs: cases.PackedRows, kernel, first):
+  context = inputs.context
+  return stack_cache.once_per_stack(
+      context, ("same_segment", kernel, first), lambda: mtf.broadcast(
+          local_sum.same_segment(segments.segment_id(context), kernel, first),
+          inputs.batch_dims + [inputs.length, kernel]))
 
 
 def _gather(x):

@@ -11,7 +11,6 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import attention_mask
-from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.ops import attend
@@ -79,11 +78,8 @@ class EncDecAttention(transformer.TransformerLayer):
       a tensor with the shape and dtype of x.
     """
     del losses
-    self.sizes.check_layout(context.model)
-    inputs = cases.of_call(
-        context, rms_norm.faster(context, x), self.sizes.num_heads,
-        self.sizes.key_value_size,
-        memory=context.encoder_output)
+    inputs = self.sizes.inputs(
+        context, rms_norm.faster(context, x), memory=context.encoder_output)
     logits = [self._products(inputs)]
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     bias = transformer_layers.enc_dec_attention_bias(  # With the mask.

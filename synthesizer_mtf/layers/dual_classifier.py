@@ -45,9 +45,7 @@ class DualEncoderClassifier(classifier.EncoderClassifier):
       ValueError: a parameter is out of range.
     """
     super().__init__(encoder, decoder, pooling=pooling, hidden_sizes=hidden_sizes)
-    if not isinstance(interaction, bool):
-      raise checks.Error(f"`DualEncoderClassifier.interaction` is {interaction!r} but "
-                         "must be True or False; change it.")
+    checks.check_boolean("DualEncoderClassifier.interaction", interaction)
     self.interaction = interaction
 
   def _pooled(self, inputs, *args):

@@ -68,7 +68,7 @@ class DenseReluDense(transformer_layers.DenseReluDense):
       with tf.variable_scope(None, "dropout"):  # The seed follows from stock's name.
         kept = mtf.cast(mtf.less(mtf.random_uniform(
             x.mesh, h.shape - context.length_dim, dtype=tf.float32), keep), h.dtype)
-    h = dropped_relu.DroppedReluOperation(h, kept).outputs[0]
+    h = dropped_relu.dropped_relu(h, kept)
     return layers.dense(
         h, d_model, [d_ff], context.model.ensemble_dims, use_bias=False, name="wo",
         variable_dtype=context.variable_dtype)

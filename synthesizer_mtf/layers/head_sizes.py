@@ -7,6 +7,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import splits
 
 
@@ -33,15 +34,28 @@ class HeadSizes:
       ValueError: a parameter is missing or out of range.
     """
     self._layer = layer
-    self.num_heads = _whole(f"{layer}.num_heads", num_heads, "num_heads")
-    self.key_value_size = _whole(
-        f"{layer}.key_value_size", key_value_size, "d_kv")
+    self.num_heads = self._whole("num_heads", num_heads, "num_heads")
+    self.key_value_size = self._whole("key_value_size", key_value_size, "d_kv")
     self.dropout_rate = or_macro(dropout_rate, "dropout_rate") or 0.0
     if not isinstance(self.dropout_rate, (int, float)) or not (
         0 <= self.dropout_rate < 1):
       raise checks.Error(
           f"`{layer}.dropout_rate` is {self.dropout_rate!r} but must be a number "
           "of at least 0 and below 1; change it, or the macro `dropout_rate`.")
+
+  def _whole(self, name, value, macro):
+    """The parameter or the macro, a whole number of at least 1."""
+    name, value = f"{self._layer}.{name}", or_macro(value, macro)
+    checks.check_whole(name, value, remedy=(
+        f"change `{name}`, or the macro `{macro}` of T5's model files, from which "
+        "it is taken where it is not bound"))
+    return value
+
+  def inputs(self, context: transformer.Context, x: mtf.Tensor,
+             **kwargs: Any) -> attention_inputs.AttentionInputs:
+    """Checks the layout, and makes the inputs of a call; see `cases.of_call`."""
+    self.check_layout(context.model)
+    return cases.of_call(context, x, self.num_heads, self.key_value_size, **kwargs)
 
   def check_layout(self, model: transformer.Unitransformer) -> None:
     """Raises a ValueError if the layout splits heads into unequal parts.
@@ -74,10 +88,3 @@ def or_macro(value: Any, macro: str) -> Any:
   except TypeError:  # The macro is not defined.
     return None
 
-
-def _whole(name, value, macro):
-  """The parameter or the macro, a whole number of at least 1."""
-  checks.check_whole(name, or_macro(value, macro), remedy=(
-      f"change `{name}`, or the macro `{macro}` of T5's model files, from which "
-      "it is taken where it is not bound"))
-  return or_macro(value, macro)

@@ -5,7 +5,6 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_mask
-from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.layers import head_sizes
@@ -81,21 +80,19 @@ class Linformer(transformer.TransformerLayer):
     """
     del losses
     self._check(context)
-    inputs = cases.of_call(
-        context, x, self.sizes.num_heads, self.sizes.key_value_size)
+    inputs = self.sizes.inputs(context, x)
     seen = attention_mask.of_stack(inputs).keys
     query = inputs.project_query()
     key = self._mix("E", inputs.project_memory("k"), seen, inputs)
     values = self._mix("E" if self.share_kv else "F",
                        inputs.project_memory("v"), seen, inputs)
     values = self.sizes.dropout(values, inputs)
+    inputs.memory_length = self.rank  # From here on the mixtures are the keys.
     return inputs.project_back(attend.attend(
-        inputs.with_memory_length(self.rank),
-        [logit_forms.InnerProduct(query, key)], values,
+        inputs, [logit_forms.InnerProduct(query, key)], values,
         attention_mask.AttentionMask(None, None)))
 
   def _check(self, context):
-    self.sizes.check_layout(context.model)
     if context.model.autoregressive:
       raise checks.Error(
           "`synthesizer_stack.attention` is Linformer in a decoder, but it mixes "

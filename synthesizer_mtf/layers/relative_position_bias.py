@@ -38,10 +38,7 @@ class RelativePositionBias:
           f"`{layer}.relative_attention_type` is {kind!r} but must be None, "
           "\"bias\" or \"bias_shared\"; change it.")
     # With fewer buckets, a direction of an encoder has no bucket for the nearest keys.
-    if not isinstance(num_buckets, int) or num_buckets < 4:
-      raise checks.Error(
-          f"`{layer}.relative_attention_num_buckets` is {num_buckets!r} but must "
-          "be a whole number of at least 4; change it.")
+    checks.check_whole(f"{layer}.relative_attention_num_buckets", num_buckets, 4)
     self.kind = kind
     self.num_buckets = num_buckets
 

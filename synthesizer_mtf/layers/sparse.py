@@ -8,6 +8,7 @@ softmax covers both, and a key in both sets counts once.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import functools
 from typing import ClassVar
 from typing import NamedTuple
 
@@ -16,7 +17,6 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import attention_mask
-from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.layers import head_sizes
@@ -52,15 +52,8 @@ class Tokens(NamedTuple):
     return Tokens(*(None if t is None else function(t) for t in self))
 
 
-class View(NamedTuple):
-  """A choice of keys for each query.
-
-  Attributes:
-    name: "near", "far" or "all".
-    lay_out: a function from [..., memory_length, ...] to [..., keys, ...].
-  """
-  name: str
-  lay_out: Callable[[mtf.Tensor], mtf.Tensor]
+# A choice of keys for each query, from [..., memory_length, ...] to [..., keys, ...].
+View = Callable[[mtf.Tensor], mtf.Tensor]
 
 
 class Part(NamedTuple):
@@ -96,7 +89,10 @@ class SparseAttention(transformer.TransformerLayer):
     self.sizes = head_sizes.HeadSizes(
         name, num_heads, key_value_size, dropout_rate)
     checks.check_whole(f"{name}.stride", stride)
-    _check_choice(f"{name}.pattern", pattern, PATTERNS)
+    if pattern not in PATTERNS:
+      raise checks.Error(
+          f"`{name}.pattern` is {pattern!r} but must be one of "
+          f"{', '.join(map(repr, PATTERNS))}; change `{name}.pattern`.")
     self.relative_position_bias = relative_position_bias.RelativePositionBias(
         name, relative_attention_type, relative_attention_num_buckets)
     checks.check_boolean(f"{name}.packed", packed, or_none=True)
@@ -124,19 +120,21 @@ class SparseAttention(transformer.TransformerLayer):
     """Whether each key is in A(2) of each query; the arguments are those of `first`."""
     raise NotImplementedError
 
-  def near(self, blocks: sequence_blocks.SequenceBlocks,
-           inputs: attention_inputs.AttentionInputs) -> View:
-    """The `View` that holds A(1)."""
-    raise NotImplementedError
+  def near(self, inputs: attention_inputs.AttentionInputs,
+           blocks: sequence_blocks.SequenceBlocks) -> View:
+    """The `View` that holds A(1): a window of two blocks, or three in encoders."""
+    sides = 1 if only_earlier(inputs) else 2
+    return lambda tensor: blocks.windows(
+        tensor, sides if blocks.blocks.size > 1 else 0)
 
-  def far(self, blocks: sequence_blocks.SequenceBlocks,
-          inputs: attention_inputs.AttentionInputs) -> View:
+  def far(self, inputs: attention_inputs.AttentionInputs,
+          blocks: sequence_blocks.SequenceBlocks) -> View:
     """The `View` that holds A(2) without `near`, or all of A(2) if it is alone."""
     raise NotImplementedError
 
   def index(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     """<int32>[length] or [batch, length]: each position plus one."""
-    return mtf.range(inputs.context.mesh, inputs.length, tf.int32) + 1
+    return inputs.query_index + 1
 
   def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
     """Whether `far` holds all keys that the heads attend to."""
@@ -155,12 +153,9 @@ class SparseAttention(transformer.TransformerLayer):
       a tensor with the shape and dtype of x.
     """
     del losses
-    self.sizes.check_layout(context.model)
     self.relative_position_bias.warn_without_order(
         context, _HARDLY_ANY_ORDER.format(type(self).__name__))
-    inputs = cases.of_call(
-        context, x, self.sizes.num_heads, self.sizes.key_value_size,
-        segments.is_packed(context, self.packed))
+    inputs = self.sizes.inputs(context, x, packed=self.packed)
     query = inputs.project_query()
     key = inputs.project_memory("k")
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
@@ -183,11 +178,11 @@ class SparseAttention(transformer.TransformerLayer):
     blocks = sequence_blocks.SequenceBlocks(inputs.length, self.stride)
     query = blocks.queries(query)
     parts = []
-    for view in self._views(blocks, inputs):
-      laid_out = view.lay_out(key)
+    for name, view in self._views(blocks, inputs).items():
+      laid_out = view(key)
       keys, = [d for d in laid_out.shape.dims if d not in query.shape.dims]
-      parts.append(Part(laid_out, view.lay_out(values),
-                        self._biases(view, blocks, inputs), keys))
+      parts.append(Part(laid_out, view(values),
+                        self._biases(name, view, blocks, inputs), keys))
     return blocks.join(masked_mean(query, parts, self._may_see_nothing))
 
   def _one_step(self, query, key, values, inputs):
@@ -205,11 +200,9 @@ class SparseAttention(transformer.TransformerLayer):
       <float>[batch, heads, d_kv]
     """
     query_index, key_index = inputs.query_index + 1, inputs.memory_index + 1
-    sees = self._in_set(query_index, key_index, inputs)
-    for other in attention_mask.of_stack(inputs):
-      if other is not None:
-        sees = mtf.logical_and(sees, other)
-    biases = [attention_mask.bias(sees)]
+    sees = [self._in_set(query_index, key_index, inputs),
+            *attention_mask.of_stack(inputs)]
+    biases = [attention_mask.bias(_all(sees))]
     if self.relative_position_bias:
       biases.append(self._relative_position_bias(query_index, key_index, inputs))
     part = Part(key, values, biases, inputs.memory_length)
@@ -222,10 +215,10 @@ class SparseAttention(transformer.TransformerLayer):
 
   def _views(self, blocks, inputs):
     if self.far_alone(inputs):
-      return [self.far(blocks, inputs)]
-    views = [self.near(blocks, inputs)]
+      return {"far": self.far(inputs, blocks)}
+    views = {"near": self.near(inputs, blocks)}
     if self.pattern != "local" and blocks.blocks.size > 1:
-      views.append(self.far(blocks, inputs))
+      views["far"] = self.far(inputs, blocks)
     return views
 
   def _tokens(self, inputs):
@@ -239,38 +232,38 @@ class SparseAttention(transformer.TransformerLayer):
         lambda t: mtf.rename_dimension(t, inputs.length.name, "memory_length"))
     return Tokens(index, segment, read), keys
 
-  def _biases(self, view, blocks, inputs):
+  def _biases(self, name, view, blocks, inputs):
     """The tensors to add to the logits of a view: mask and relative position bias."""
     def indices():
       queries, keys = self._tokens(inputs)
-      return queries.each(blocks.queries), keys.each(view.lay_out)
+      return queries.each(blocks.queries), keys.each(view)
 
     def mask():
       queries, keys = indices()
       return attention_mask.bias(mtf.logical_and(
-          self._in_view(view, queries.index, keys.index, inputs),
+          self._in_view(name, queries.index, keys.index, inputs),
           _seen(queries, keys, inputs)))
 
     def relative():
       queries, keys = indices()
       return self._relative_position_bias(queries.index, keys.index, inputs)
 
-    biases = [inputs.once_per_stack(("mask " + view.name, self._sets), mask)]
+    biases = [inputs.once_per_stack(("mask " + name, self._sets), mask)]
     if self.relative_position_bias.kind == "bias":
       biases.append(relative())
     elif self.relative_position_bias:
       biases.append(
-          inputs.once_per_stack(("relative " + view.name, self._sets), relative))
+          inputs.once_per_stack(("relative " + name, self._sets), relative))
     return biases
 
-  def _in_view(self, view, queries, keys, inputs):
+  def _in_view(self, name, queries, keys, inputs):
     """Whether a pair is in the heads' sets and in this view only."""
     in_set = self._in_set(queries, keys, inputs)
     if self.far_alone(inputs):
       return in_set
     near = self.first(queries, keys, inputs)
     return mtf.logical_and(
-        near if view.name == "near" else mtf.logical_not(near), in_set)
+        near if name == "near" else mtf.logical_not(near), in_set)
 
   def _in_set(self, queries, keys, inputs):
     """Whether a pair is in A(1), A(2) or their union, by the pattern of the heads."""
@@ -312,13 +305,6 @@ class SparseAttention(transformer.TransformerLayer):
     return mtf.transpose(bias, [inputs.heads, distance])
 
 
-def _check_choice(name, value, choices):
-  if value not in choices:
-    raise checks.Error(
-        f"`{name}` is {value!r} but must be one of "
-        f"{', '.join(map(repr, choices))}; change `{name}`.")
-
-
 def _has_prefix(inputs):
   """Whether priorities differ between examples, as in a prefix language model."""
   priority = inputs.context.read_priority
@@ -337,14 +323,15 @@ def _seen(queries, keys, inputs):
     seen.append(mtf.greater_equal(queries.index, keys.index))
   if queries.priority is not None:
     seen.append(mtf.greater_equal(queries.priority, keys.priority))
-  if inputs.packed:
-    seen.append(mtf.equal(queries.segment, keys.segment))
-  elif keys.segment is not None:
-    seen.append(mtf.not_equal(keys.segment, 0))
-  result = seen[0]
-  for other in seen[1:]:
-    result = mtf.logical_and(result, other)
-  return result
+  if keys.segment is not None:
+    seen += inputs.seen_by_id(queries.segment, keys.segment)
+  return _all(seen)
+
+
+def _all(conditions):
+  """Whether all conditions hold that are not None."""
+  return functools.reduce(
+      mtf.logical_and, [c for c in conditions if c is not None])
 
 
 def masked_mean(query: mtf.Tensor, parts: list[Part],

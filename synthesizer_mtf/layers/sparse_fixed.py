@@ -1,9 +1,12 @@
 """Fixed attention: the query's block, and the summary columns of other blocks."""
 
+import functools
+
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
@@ -78,14 +81,22 @@ class SparseFixed(sparse.SparseAttention):
     self.distinct_columns = distinct_columns
     self._sets += columns, distinct_columns
 
+  @functools.singledispatchmethod
   def index(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
-    if not inputs.packed:
-      return super().index(inputs)
+    return super().index(inputs)
+
+  @index.register
+  def _(self, inputs: cases.PackedRows):
     return _segment_span(inputs)[0] + 1
 
+  @functools.singledispatchmethod
   def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
+    return super().far_alone(inputs)
+
+  @far_alone.register
+  def _(self, inputs: cases.PackedRows):
     # Many short segments of a packed row have more columns than `far` gathers.
-    return super().far_alone(inputs) and not inputs.packed
+    return False
 
   def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
@@ -95,24 +106,25 @@ class SparseFixed(sparse.SparseAttention):
              inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     return self._is_summary(keys - 1, inputs)
 
-  def near(self, blocks: sequence_blocks.SequenceBlocks,
-           inputs: attention_inputs.AttentionInputs) -> sparse.View:
-    sides = 0
-    if inputs.packed and blocks.blocks.size > 1:
-      sides = 1 if sparse.only_earlier(inputs) else 2
-    return sparse.View("near", lambda tensor: blocks.windows(tensor, sides))
+  @functools.singledispatchmethod
+  def near(self, inputs: attention_inputs.AttentionInputs,
+           blocks: sequence_blocks.SequenceBlocks) -> sparse.View:
+    return lambda tensor: blocks.windows(tensor, 0)
 
-  def far(self, blocks: sequence_blocks.SequenceBlocks,
-          inputs: attention_inputs.AttentionInputs) -> sparse.View:
-    index = inputs.once_per_stack(("index", self._sets), lambda: (
-        self._packed_index(inputs) if inputs.packed else
-        self._index(blocks, inputs)))
+  @near.register
+  def _(self, inputs: cases.PackedRows, blocks):
+    return super().near(inputs, blocks)
+
+  def far(self, inputs: attention_inputs.AttentionInputs,
+          blocks: sequence_blocks.SequenceBlocks) -> sparse.View:
+    index = inputs.once_per_stack(
+        ("index", self._sets), lambda: self._index(inputs, blocks))
 
     def lay_out(tensor):
       end = mtf.pad(tensor, [0, 1], "memory_length")
       return tables.take(end, "memory_length", index)
 
-    return sparse.View("far", lay_out)
+    return lay_out
 
   def _block(self, position):
     return mtf.floordiv(position, self.stride)
@@ -133,7 +145,8 @@ class SparseFixed(sparse.SparseAttention):
     turn = mtf.mod(head, self.stride // self.columns)
     return (turn + 1) * -self.columns + self.stride
 
-  def _index(self, blocks, inputs):
+  @functools.singledispatchmethod
+  def _index(self, inputs, blocks):
     """The indices of all columns, except the last block's if no other needs them.
 
     Returns:
@@ -154,7 +167,8 @@ class SparseFixed(sparse.SparseAttention):
       index += start
     return mtf.minimum(index, inputs.length.size)
 
-  def _packed_index(self, inputs):
+  @_index.register
+  def _(self, inputs: cases.PackedRows, blocks):
     """The indices of the columns that other blocks of their segments attend to.
 
     A segment with one block has no such columns. So all segments together have at most

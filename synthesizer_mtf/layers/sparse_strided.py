@@ -40,9 +40,7 @@ class SparseStrided(sparse.SparseAttention):
       key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
       dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
       stride: l; the source wants it near the square root of the length.
-      pattern: the keys of the heads: "merged", the union; "local", A(1); "summary",
-        A(2); or "alternate", A(1) and A(2) in turn (section 5.1 of the source). For
-        its alternating blocks of A(1) and A(2), bind a list of layers in gin.
+      pattern: the keys of the heads, as in `SparseFixed`.
       relative_attention_type: None, "bias" or "bias_shared", as in
         `SyntheticAttention`.
       relative_attention_num_buckets: an integer.
@@ -64,12 +62,6 @@ class SparseStrided(sparse.SparseAttention):
              inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     return mtf.equal(mtf.mod(queries - keys, self.stride), 0)
 
-  def near(self, blocks: sequence_blocks.SequenceBlocks,
-           inputs: attention_inputs.AttentionInputs) -> sparse.View:
-    sides = 1 if sparse.only_earlier(inputs) else 2
-    return sparse.View("near", lambda tensor: blocks.windows(
-        tensor, sides if blocks.blocks.size > 1 else 0))
-
-  def far(self, blocks: sequence_blocks.SequenceBlocks,
-          inputs: attention_inputs.AttentionInputs) -> sparse.View:
-    return sparse.View("far", blocks.columns)
+  def far(self, inputs: attention_inputs.AttentionInputs,
+          blocks: sequence_blocks.SequenceBlocks) -> sparse.View:
+    return blocks.columns

@@ -59,9 +59,8 @@ def attend(inputs: attention_inputs.AttentionInputs,
 def _of_rows(inputs, logits, values, mask):
   terms = products, tables = _products_and_tables(inputs, logits, mask)
   if any(map(inputs.has_batch, sum(map(list, products), tables))):
-    mean, chunks = _with_batch(
-        *terms, values, mask.keys, inputs.query_dims, inputs.on_tpu,
-        bool(_of(logits, logit_forms.RelativeBias)))
+    mean, chunks = _with_batch(inputs, *terms, values, mask.keys, bool(
+        _of(logits, logit_forms.RelativeBias)))
   else:
     mean, chunks = _without_batch(*terms, values, mask.keys, inputs.query_dims)
   intermediates.sow_weights(lambda: _concat(
@@ -133,9 +132,8 @@ def _products_and_tables(inputs, logits, mask):
              for term in _of(logits, logit_forms.ByPosition)]
   if mask.pairs is not None:
     tables.append(attention_mask.bias(mask.pairs))
-  order = inputs.query_dims + [inputs.memory_length]
   return _of(logits, logit_forms.InnerProduct), [
-      mtf.transpose(t, [d for d in order if d in t.shape.dims]) for t in tables]
+      mtf.transpose(t, inputs.logit_dims(t)) for t in tables]
 
 
 def _without_batch(products, tables, values, key_mask, query_dims):
@@ -204,17 +202,17 @@ def _total(weights, seen):
   return total + mtf.cast(mtf.equal(total, 0), total.dtype)
 
 
-def _with_batch(products, tables, values, key_mask, query_dims, on_tpu, has_bias):
+def _with_batch(inputs, products, tables, values, key_mask, has_bias):
   """Attention with logits that differ between examples.
 
   The arguments are those of `_without_batch`, but any of them may have `batch`. The
   mean also has `batch`: <float>[batch, heads, length, d_kv]. In mixed precision the sum
   with a relative position bias stays in float32.
   """
-  *lead, whole_length = query_dims
+  *lead, whole_length = inputs.query_dims
   memory_length, d_kv = values.shape.dims[-2:]
   bias = [] if key_mask is None else [attention_mask.bias(key_mask)]
-  features = _concat_features(products, query_dims, lead + [memory_length])
+  features = _concat_features(products, inputs.query_dims, lead + [memory_length])
   query, key = features[:1], features[1:]
   chunks = []
   biased_key = [mean_operation.append_channel(*key, *bias)] if key and bias else key
@@ -229,21 +227,30 @@ def _with_batch(products, tables, values, key_mask, query_dims, on_tpu, has_bias
     table = [_sum(tables)] if tables else []
     add = _sum if has_bias else _sum_of_product
     logits = add(table + ([product(features[0])] if features else bias))
-    shape = lead + [length, d_kv]
-    if on_tpu:
-      weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
-      mean, total = mean_operation.divided_mean(
-          weights, values, shape, features, table)
-      chunks.append(lambda: weights / total)
-      return mean
-    weights = mtf.cast(softmax(logits, gradient=0), values.dtype)
-    chunks.append(lambda: weights)
-    mean = mtf.einsum([weights, values], output_shape=shape)
-    return mean_operation.WeightedMeanOperation(
-        weights, mean, values, features, table).outputs[0]
+    mean, weights = _mean(
+        inputs, logits, values, lead + [length, d_kv], features, table)
+    chunks.append(weights)
+    return mean
 
   return query_chunks.by_query_chunks(
       mean, query + tables, whole_length, _QUERY_CHUNK_SIZE), chunks
+
+
+@functools.singledispatch
+def _mean(inputs, logits, values, shape, features, table):
+  """The mean of the values, and a function that returns their weights."""
+  del inputs
+  weights = mtf.cast(softmax(logits, gradient=0), values.dtype)
+  mean = mtf.einsum([weights, values], output_shape=shape)
+  return mean_operation.WeightedMeanOperation(
+      weights, mean, values, features, table).outputs[0], lambda: weights
+
+
+@_mean.register
+def _(inputs: cases.RowsOnTpu, logits, values, shape, features, table):
+  weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
+  mean, total = mean_operation.divided_mean(weights, values, shape, features, table)
+  return mean, lambda: weights / total
 
 
 def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:

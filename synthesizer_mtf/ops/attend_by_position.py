@@ -44,7 +44,7 @@ def attend_by_position(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
     weights = tables.pick(weights, *one_hot)
   weights = mtf.multiply(
       weights, mtf.cast(mask.pairs, weights.dtype),
-      output_shape=inputs.query_dims + [inputs.memory_length])
+      output_shape=inputs.logit_dims())
   mean, total = mean_operation.divided_mean(
       weights, values, inputs.query_dims + [inputs.d_kv], [], terms, one_hot)
   intermediates.sow_weights(lambda: weights / total, mask, inputs)

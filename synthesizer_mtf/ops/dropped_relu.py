@@ -5,41 +5,36 @@ from synthesizer_mtf.ops import between_products
 import tensorflow.compat.v1 as tf
 
 
-class DroppedReluOperation(mtf.Operation):
+def dropped_relu(x: mtf.Tensor, kept: mtf.Tensor | None) -> mtf.Tensor:
   """max(x, 0) where tokens are kept, else 0.
 
   The result is positive exactly where the gradient passes. So relu's gradient at the
   result is that of both, and neither x nor the mask is read again.
+
+  Args:
+    x: <float>
+    kept: <float>, 0 or 1, with some of the dimensions of x in the same order; None
+      if all are kept.
+
+  Returns:
+    a tensor with the shape and dtype of x.
   """
+  dims = x.shape.dims
+  optional = [] if kept is None else [kept]
+  missing = [i for i, d in enumerate(dims) for t in optional if d not in t.shape.dims]
 
-  def __init__(self, x: mtf.Tensor, kept: mtf.Tensor | None):
-    """Declares the inputs.
+  def of_slice(x, kept=None):
+    for axis in missing:
+      kept = tf.expand_dims(kept, axis)
+    return between_products.dropped_relu(x, kept)
 
-    Args:
-      x: <float>
-      kept: <float>, 0 or 1, with some of the dimensions of x in the same order; None
-        if all are kept.
-    """
-    super().__init__([x] + ([] if kept is None else [kept]), name="dropped_relu")
-    self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
+  return mtf.slicewise(of_slice, [x, *optional], splittable_dims=dims,
+                       grad_function=gradient, name="dropped_relu")
 
-  def lower(self, lowering: mtf.Lowering) -> None:
-    dims = self.inputs[0].shape.dims
-    missing = [axis for axis, dim in enumerate(dims)
-               if dim not in self.inputs[-1].shape.dims]
 
-    def of_slice(x, kept=None):
-      for axis in missing:
-        kept = tf.expand_dims(kept, axis)
-      return between_products.dropped_relu(x, kept)
-
-    lowering.set_tensor_lowering(self.outputs[0], lowering.mesh_impl(self).slicewise(
-        of_slice, *[lowering.tensors[x] for x in self.inputs]))
-
-  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
-    grad, = grad_ys
-    result, = self.outputs
-    grad_x = mtf.cwise(
-        lambda grad, result: tf.raw_ops.ReluGrad(gradients=grad, features=result),
-        [grad, result])
-    return [grad_x] + [None] * (len(self.inputs) - 1)
+def gradient(operation: mtf.Operation, grad: mtf.Tensor) -> list[mtf.Tensor | None]:
+  """The gradients of relu and `dropped_relu`, by their result."""
+  grad_x = mtf.cwise(
+      lambda grad, result: tf.raw_ops.ReluGrad(gradients=grad, features=result),
+      [grad, operation.outputs[0]], grad_function=0)
+  return [grad_x] + [None] * (len(operation.inputs) - 1)

@@ -163,7 +163,7 @@ def _(inputs: cases.PackedRows, repeated, tiled):
   # Making all products before gathering columns would cost more.
   a, b = repeated.shape.dims[-1], tiled.shape.dims[-1]
   column = mtf.mod(inputs.memory_position, a.size * b.size)
-  shape = inputs.query_dims + [inputs.memory_length]
+  shape = inputs.logit_dims()
   repeated = mtf.gather(repeated, mtf.floordiv(column, b.size), a, shape)
   tiled = mtf.gather(tiled, mtf.mod(column, b.size), b, shape)
   return Table(mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32))

@@ -35,9 +35,25 @@ def by_query_chunks(
   return mtf.concat(results, length.name)
 
 
-def wait(x: mtf.Tensor, after: mtf.Tensor | None) -> mtf.Tensor:
-  """Returns x, which waits until `after`, if it is given, has been computed."""
-  return ChunkOperation(x, after, lambda grad: grad).outputs[0]
+def wait(x: mtf.Tensor, after: mtf.Tensor | None,
+         gradient: Callable[[mtf.Tensor], mtf.Tensor] = lambda grad: grad
+         ) -> mtf.Tensor:
+  """Returns x, which waits until `after`, if it is given, has been computed.
+
+  Args:
+    x: a tensor.
+    after: a tensor to wait for, or None.
+    gradient: a function from the gradient of the result to that of x.
+  """
+  def identity(x, *after):
+    with tf.control_dependencies(after):
+      return tf.identity(x)
+
+  tensors = [x] if after is None else [x, after]
+  return mtf.slicewise(
+      identity, tensors, splittable_dims=[d for t in tensors for d in t.shape.dims],
+      grad_function=lambda operation, grad: [
+          gradient(grad), *(None for _ in tensors[1:])], name="chunk")
 
 
 class _Chunks:
@@ -52,39 +68,8 @@ class _Chunks:
       self._gradient = grad
       return grad
 
-    return ChunkOperation(row, self._result, remember).outputs[0]
+    return wait(row, self._result, remember)
 
   def leave(self, result):
-    self._result = ChunkOperation(
-        result, None, lambda grad: wait(grad, self._gradient)).outputs[0]
+    self._result = wait(result, None, lambda grad: wait(grad, self._gradient))
     return self._result
-
-
-class ChunkOperation(mtf.Operation):
-  """Returns a tensor once another tensor has been computed."""
-
-  def __init__(self, x: mtf.Tensor, after: mtf.Tensor | None,
-               gradient: Callable[[mtf.Tensor], mtf.Tensor]):
-    """Declares the inputs.
-
-    Args:
-      x: a tensor.
-      after: a tensor to wait for, or None.
-      gradient: a function from the gradient of the output to that of x.
-    """
-    super().__init__([x] if after is None else [x, after], name="chunk")
-    self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
-    self._gradient = gradient
-
-  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
-    return [self._gradient(grad_ys[0])] + [None] * (len(self.inputs) - 1)
-
-  def lower(self, lowering: mtf.Lowering) -> None:
-    def identity(x, *after):
-      with tf.control_dependencies(after):
-        return tf.identity(x)
-
-    lowering.set_tensor_lowering(
-        self.outputs[0],
-        lowering.mesh_impl(self).slicewise(
-            identity, *[lowering.tensors[t] for t in self.inputs]))

@@ -32,7 +32,7 @@ def faster(context: transformer.Context, y: mtf.Tensor) -> mtf.Tensor:
       splits.mesh_dimension(context.model, dim) for dim in y.shape.dims):
     return y
   parts = _parts(y)
-  return RmsNormOperation(*parts).outputs[0] if parts else y
+  return rms_norm(*parts) if parts else y
 
 
 def _parts(y):
@@ -62,34 +62,31 @@ def _is_made_by(name, tensor):
   return tensor.operation.name.rpartition("/")[2].startswith(name)
 
 
-class RmsNormOperation(mtf.Operation):
-  """scale * x * r, with the gradient of the whole norm."""
+def rms_norm(x: mtf.Tensor, r: mtf.Tensor, scale: mtf.Tensor) -> mtf.Tensor:
+  """scale * x * r, with the gradient of the whole norm.
 
-  def __init__(self, x: mtf.Tensor, r: mtf.Tensor, scale: mtf.Tensor):
-    """Declares the inputs.
+  Args:
+    x: <float32>[batch, length, d_model]
+    r: <float32>[batch, length]; its gradient is part of that of x.
+    scale: <float32>[d_model]
 
-    Args:
-      x: <float32>[batch, length, d_model]
-      r: <float32>[batch, length]; its gradient is part of that of x.
-      scale: <float32>[d_model]
-    """
-    super().__init__([x, r, scale], name="rms_norm")
-    self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
-
-  def lower(self, lowering: mtf.Lowering) -> None:
-    lowering.set_tensor_lowering(self.outputs[0], lowering.mesh_impl(self).slicewise(
-        lambda x, r, scale: x * tf.expand_dims(r, -1) * scale,
-        *[lowering.tensors[x] for x in self.inputs]))
-
-  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
-    x, r, scale = self.inputs
-    grad_x, grad_scale = mtf.slicewise(
-        _gradient, [*grad_ys, x, r, scale], output_shape=[x.shape, scale.shape],
-        output_dtype=[x.dtype, scale.dtype], splittable_dims=[], grad_function=0)
-    return [grad_x, None, grad_scale]
+  Returns:
+    a tensor with the shape and dtype of x.
+  """
+  return mtf.slicewise(
+      lambda x, r, scale: x * tf.expand_dims(r, -1) * scale, [x, r, scale],
+      splittable_dims=[], grad_function=_gradients, name="rms_norm")
 
 
-def _gradient(grad_y, x, r, scale):
+def _gradients(operation, grad):
+  x, _, scale = inputs = operation.inputs
+  grad_x, grad_scale = mtf.slicewise(
+      _of_slice, [grad, *inputs], output_shape=[x.shape, scale.shape],
+      output_dtype=[x.dtype, scale.dtype], splittable_dims=[], grad_function=0)
+  return [grad_x, None, grad_scale]
+
+
+def _of_slice(grad_y, x, r, scale):
   d_model = scale.shape.as_list()[0]
   r = tf.expand_dims(r, -1)
   products = tf.reshape(grad_y * x, [-1, d_model])

@@ -6,6 +6,7 @@ All tensors that this module returns are zero outside of a sequence.
 from collections.abc import Callable
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
 
 
@@ -58,9 +59,7 @@ class SequenceBlocks:
         self._length.name, self.blocks.size * self.block_length.size)
     tensor = mtf.replace_dimensions(
         tensor, [self.blocks, self.block_length], whole)
-    if whole.size == self._length.size:
-      return tensor
-    return mtf.slice(tensor, 0, self._length.size, whole.name)
+    return tables.cut(tensor, whole.name, self._length.size)
 
 
 def _fold(tensor, name, outer, inner):

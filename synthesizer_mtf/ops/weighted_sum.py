@@ -30,14 +30,13 @@ def weighted_sum(inputs: attention_inputs.AttentionInputs,
     absent in incremental mode. The weights are computed in float32. A query whose
     keys are all masked gets zeros.
   """
-  order = inputs.query_dims + [inputs.memory_length]
-  terms = [_values(term, order, inputs) for term in logits]
+  terms = [_values(term, inputs) for term in logits]
   weights = functools.reduce(lambda a, b: mtf.add(
-      a, b, output_shape=_dims(order, [a, b])), terms)
+      a, b, output_shape=inputs.logit_dims(a, b)), terms)
   if mask.pairs is not None:
     seen = mtf.cast(mask.pairs, tf.float32)
     weights = mtf.multiply(
-        weights, seen, output_shape=_dims(order, [weights, seen]))
+        weights, seen, output_shape=inputs.logit_dims(weights, seen))
   if mask.keys is not None:
     # The key mask is the same for all queries, so it masks the smaller tensor.
     values *= mtf.cast(mask.keys, values.dtype)
@@ -45,8 +44,8 @@ def weighted_sum(inputs: attention_inputs.AttentionInputs,
                     output_shape=inputs.query_dims + values.shape.dims[-1:])
 
 
-def _values(term, order, inputs):
-  """A term as <float32>, with some of the dimensions of `order`."""
+def _values(term, inputs):
+  """A term as <float32>, with some of the dimensions of logits."""
   if isinstance(term, logit_forms.Table):
     return mtf.cast(term.values, tf.float32)
   if isinstance(term, logit_forms.ByPosition):
@@ -54,9 +53,4 @@ def _values(term, order, inputs):
   query, key = (mtf.cast(t, tf.float32) for t in term)
   channels = query.shape.dims[-1]
   key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
-  return mtf.einsum([query, key], output_shape=_dims(order, [query, key]))
-
-
-def _dims(order, tensors):
-  """The dimensions of all tensors, in this order."""
-  return [d for d in order if any(d in t.shape.dims for t in tensors)]
+  return mtf.einsum([query, key], output_shape=inputs.logit_dims(query, key))

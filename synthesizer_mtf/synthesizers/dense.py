@@ -4,6 +4,7 @@ import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
+from synthesizer_mtf.ops import dropped_relu
 from synthesizer_mtf.ops import logit_forms
 from synthesizer_mtf.synthesizers import base
 import tensorflow.compat.v1 as tf
@@ -27,14 +28,8 @@ def hidden_layer(inputs: attention_inputs.AttentionInputs,
     hidden = inputs.project("W1")
   if use_bias:
     hidden += inputs.variable("b1", [inputs.heads, inputs.d_kv], 0.0)
-  return mtf.cwise(tf.nn.relu, [hidden], grad_function=_relu_gradient)
-
-
-def _relu_gradient(operation, grad):
-  """The gradient of relu from its output; `mtf.relu`'s gradient keeps more tensors."""
-  return [mtf.cwise(
-      lambda dy, y: tf.raw_ops.ReluGrad(gradients=dy, features=y),
-      [grad, operation.outputs[0]], grad_function=0)]
+  # The gradient of `mtf.relu` would keep more tensors.
+  return mtf.cwise(tf.nn.relu, [hidden], grad_function=dropped_relu.gradient)
 
 
 @gin.configurable(module="synthesizer_mtf")

@@ -142,35 +142,35 @@ def _log_weights(patterns, inputs):
       for values in zip(*(WINDOWS[name] for name in patterns)))
   first, last = (
       _cut(query, offset, length, inputs) for offset in (first, last))
-  dims = _dims(inputs.query_dims + [inputs.memory_length], first, key)
+  dims = inputs.logit_dims(first, key)
   inside = mtf.logical_and(
       mtf.greater_equal(key, first, output_shape=dims),
       mtf.less_equal(key, last, output_shape=dims))
   cubic = mtf.cast(mtf.not_equal(slope, 0), tf.float32)
   log_weights = mtf.sub(
-      _log(_rank(key, first, last, slope, dims)) * (3 * cubic),
+      _log(_rank(key, first, last, slope, inputs)) * (3 * cubic),
       _log_sum(last - first + 1, cubic), output_shape=dims)
   return mtf.maximum(log_weights + attention_mask.bias(inside), _LOG_OF_ZERO)
 
 
 def _cut(query, offset, length, inputs):
   """query + offset, clipped to the segment: <int32>[..., heads, ...]."""
-  order = inputs.query_dims
-  place = mtf.add(query, offset, output_shape=_dims(order, query, offset))
+  place = mtf.add(query, offset, output_shape=inputs.logit_dims(query, offset))
   return mtf.minimum(mtf.maximum(place, 0), length - 1,
-                     output_shape=_dims(order, place, length))
+                     output_shape=inputs.logit_dims(place, length))
 
 
-def _rank(key, first, last, slope, dims):
+def _rank(key, first, last, slope, inputs):
   """1, 2, 3, ... from `first` on; from `last` backwards if the slope is not 1.
 
   It is at least 1 everywhere, so that it has a logarithm outside of the window.
   """
   rising = mtf.cast(mtf.equal(slope, 1), tf.int32)
   steps = mtf.multiply(
-      key, 2 * rising - 1, output_shape=_dims(dims, key, slope))
+      key, 2 * rising - 1, output_shape=inputs.logit_dims(key, slope))
   start = rising * (1 - first) + (1 - rising) * (last + 1)
-  return mtf.maximum(mtf.add(steps, start, output_shape=dims), 1)
+  return mtf.maximum(
+      mtf.add(steps, start, output_shape=inputs.logit_dims(steps, start)), 1)
 
 
 def _per_head(values, inputs):
@@ -192,7 +192,3 @@ def _log_sum(count, cubic):
 def _log(integers):
   return mtf.log(mtf.cast(integers, tf.float32))
 
-
-def _dims(order, *tensors):
-  """The dimensions of all tensors, in this order."""
-  return [d for d in order if any(d in t.shape.dims for t in tensors)]
