@@ -88,10 +88,8 @@ class Cluster:
     """
     for name, value in [("timeout_seconds", timeout_seconds),
                         ("start_timeout_seconds", start_timeout_seconds)]:
-      if isinstance(value, bool) or not isinstance(
-          value, (int, float)) or value <= 0:
-        raise checks.Error(f"`Cluster.{name}` is {value!r}, but has to be a "
-                           "positive number of seconds.")
+      checks.require(checks.is_number(value) and value > 0, f"Cluster.{name}", value,
+                     "be a positive number of seconds")
     self._tasks = tasks
     self._own = own
     self._on_loss = on_loss

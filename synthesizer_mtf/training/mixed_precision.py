@@ -96,9 +96,8 @@ def products(products: str = "float32") -> str:
   Raises:
     ValueError: it is neither of the two.
   """
-  if products not in ("float32", "bfloat16"):
-    raise checks.Error(f"`synthesizer_precision.products` is {products!r} but must be "
-                       "\"float32\" or \"bfloat16\"; change it.")
+  checks.require(products in ("float32", "bfloat16"), "synthesizer_precision.products",
+                 products, "be \"float32\" or \"bfloat16\"")
   return products
 
 
