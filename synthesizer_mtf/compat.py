@@ -26,6 +26,7 @@ import contextlib
 import functools
 import importlib.machinery
 import importlib.util
+import inspect
 import os
 import platform
 import sys
@@ -45,8 +46,9 @@ def apply() -> None:
   _restore_register_tensor_conversion_function()
   estimator_shim.apply()
   _stand_in_for_hf_model()
-  _write_decoded_bytes_as_text()
-  _export_language_models_that_continue_their_inputs()
+  from mesh_tensorflow.transformer import utils
+  patches.wrap("write_lines_to_file", utils, _decoding_lines)
+  patches.wrap("export_model", utils, _continuing_inputs)
 
 
 def _quiet_imports():
@@ -111,13 +113,8 @@ class _HfPyTorchModel:
         "torch, or use t5.models.MtfModel.")
 
 
-def _write_decoded_bytes_as_text():
-  """Lets mode `infer` write its predictions as text."""
-  from mesh_tensorflow.transformer import utils
-  patches.wrap("write_lines_to_file", utils, _decoding_lines)
-
-
 def _decoding_lines(write_lines_to_file):
+  """Lets mode `infer` write its predictions as text."""
   @functools.wraps(write_lines_to_file)
   def wrapped(lines, filename):
     write_lines_to_file(
@@ -127,24 +124,17 @@ def _decoding_lines(write_lines_to_file):
   return wrapped
 
 
-def _export_language_models_that_continue_their_inputs():
-  """Lets mode `export_infer` encode inputs as mode `infer` does."""
-  from mesh_tensorflow.transformer import dataset as transformer_dataset
-  from mesh_tensorflow.transformer import utils
-  patches.wrap("export_model", utils, functools.partial(
-      _continuing_inputs, transformer_dataset))
+def _continuing_inputs(export_model):
+  """Lets mode `export_infer` encode a language model's inputs as mode `infer` does."""
+  from mesh_tensorflow.transformer import dataset
 
-
-def _continuing_inputs(transformer_dataset, export_model):
   @functools.wraps(export_model)
-  def wrapped(estimator, export_dir, vocabulary, sequence_length, model_type,
-              eval_with_score=False, batch_size=1, checkpoint_path=None):
-    continues = model_type == "lm" and not eval_with_score
-    with (patches.wrapped("encode_all_features", transformer_dataset, _without_end)
+  def wrapped(*args, **kwargs):
+    given = inspect.signature(export_model).bind(*args, **kwargs).arguments
+    continues = given["model_type"] == "lm" and not given.get("eval_with_score")
+    with (patches.wrapped("encode_all_features", dataset, _without_end)
           if continues else contextlib.nullcontext()):
-      return export_model(
-          estimator, export_dir, vocabulary, sequence_length, model_type,
-          eval_with_score, batch_size, checkpoint_path)
+      return export_model(*args, **kwargs)
 
   return wrapped
 

@@ -181,14 +181,12 @@ _UNKNOWN = re.compile(
     r"|No (?:configurable matching(?: reference)?|bindings specified for"
     r"|Task or Mixture found with name) '@?(?P<name>.*?)(?:/gin.macro|\(\))?'")
 
-_DAMAGED = (
-    "a file of the data set or of a cache is damaged, as by a copy that was "
-    "interrupted: prepare the data set, or make the cache, again")
-
 # Messages of gin and T5's main from before the finalize hooks, and about networks and
 # damaged data, which only reading finds.
 _REMEDIES = {
-    **dict.fromkeys(("truncated record", "corrupted record"), _DAMAGED),
+    **dict.fromkeys(("truncated record", "corrupted record"), (
+        "a file of the data set or of a cache is damaged, as by a copy that was "
+        "interrupted: prepare the data set, or make the cache, again")),
     "Got: ": "write `MIXTURE_NAME` as a name in quotes, such as 'synth_text_pairs'",
     "set to `%gin.REQUIRED`": "bind it by --gin_param",
     "No module named": "mend --module_import, or install the module",

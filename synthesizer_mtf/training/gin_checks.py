@@ -12,6 +12,7 @@ import gin
 import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import value_checks
@@ -27,12 +28,8 @@ _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 
 
 @gin.config.register_finalize_hook
-def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
-  """Raises a ValueError for the first wrong parameter.
-
-  Args:
-    config: gin's parsed configuration.
-  """
+def check(config: gin_files.Config) -> None:
+  """Raises a ValueError for the first wrong parameter."""
   check_model(config)
   value_checks.check({where: {name: _known(config, value) for name, value in
                               values.items()} for where, values in config.items()})
@@ -45,11 +42,8 @@ def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
               _classifier(config))
 
 
-def check_model(config: dict[tuple[str, str], dict[str, Any]]) -> None:
+def check_model(config: gin_files.Config) -> None:
   """Checks the parameters that every model has, however it is trained.
-
-  Args:
-    config: gin's parsed configuration.
 
   Raises:
     ValueError: a size or the dropout rate is wrong.
@@ -59,7 +53,11 @@ def check_model(config: dict[tuple[str, str], dict[str, Any]]) -> None:
     if value is not None and not value_checks.is_whole(value, least):
       raise checks.Error(f"the gin macro `{name}` is {value!r} but must be a whole "
                          f"number of at least {least}; change it.")
-  _check_dropout(_macro(config, "dropout_rate"))
+  rate = _macro(config, "dropout_rate")
+  if rate is not None and not _is_reference(rate) and not (
+      checks.is_number(rate) and 0 <= rate < 1):
+    raise checks.Error(f"the gin macro `dropout_rate` is {rate!r} but must be a "
+                       "number of at least 0 and below 1; change it.")
 
 
 def _macro(config, name):
@@ -88,14 +86,6 @@ def _is_reference(value):
   return isinstance(value, gin.config.ConfigurableReference)
 
 
-def _check_dropout(rate):
-  if rate is None or _is_reference(rate):
-    return
-  if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
-    raise checks.Error(f"the gin macro `dropout_rate` is {rate!r} but must be a "
-                       "number of at least 0 and below 1; change it.")
-
-
 def check_arguments(given: dict[str, Any]) -> None:
   """Checks the arguments of an `MtfModel`, which gin does not see.
 
@@ -114,9 +104,8 @@ def _check_mode(run):
   mode, split = run.get("mode", "train"), run.get("dataset_split", "train")
   if _is_reference(mode) or _is_reference(split):
     return
-  if mode not in _MODES:
-    raise checks.Error(f"`{_RUN}.mode` is {mode!r} but must be one of "
-                       f"{', '.join(_MODES)}; change it.")
+  checks.require(mode in _MODES, f"{_RUN}.mode", mode,
+                 f"be one of {', '.join(_MODES)}")
   if mode == "train" and split != "train":
     raise checks.Error(
         f"`{_RUN}.dataset_split` is {split!r} but a model trains on 'train'; "
@@ -128,10 +117,10 @@ def _check_devices(run):
   devices, shape = run.get("mesh_devices"), run.get("mesh_shape")
   if devices is None or _is_reference(devices):
     return
-  if not isinstance(devices, (list, tuple)) or not all(
-      isinstance(device, str) for device in devices):
-    raise checks.Error(f"`{_RUN}.mesh_devices` is {devices!r} but must be a list "
-                       "of names; write it as ['cpu:0'].")
+  checks.require(
+      isinstance(devices, (list, tuple)) and all(
+          isinstance(device, str) for device in devices),
+      f"{_RUN}.mesh_devices", devices, "be a list of names", "write it as ['cpu:0']")
   if shape is None or _is_reference(shape):
     return
   check_device_count(len(devices), shape, f" {devices!r},")
@@ -170,7 +159,7 @@ def _check_task(task, model):
         f"or choose {task[:-len('_encoder')]!r}.")
 
 
-def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> None:
+def check_run(config: gin_files.Config, model_dir: str) -> None:
   """Checks parameters that `utils.run` needs, but not tools that only read gin.
 
   Args:

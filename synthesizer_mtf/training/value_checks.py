@@ -20,20 +20,16 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
-Config = Mapping[tuple[str, str], Mapping[str, Any]]
-
 MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_student",
                "bi_student_teacher")
 _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
 
 
-def check(config: Config) -> None:
+def check(config: gin_files.Config) -> None:
   """Raises a ValueError for the first value that its parameter cannot have.
 
-  Args:
-    config: gin's parsed configuration, with values instead of macros; values not known
-      yet are references.
+  Macros are values already; values not known yet are references.
   """
   for (scope, selector), values in config.items():
     name = _shown(selector)

@@ -2,7 +2,6 @@
 
 import ast
 import fnmatch
-import os
 import re
 import runpy
 import subprocess
@@ -30,10 +29,6 @@ def _user_flags(module):
 def test_launcher_takes_exactly_the_flags_of_t5():
   assert not _user_flags(launcher.__name__)
   assert "model_dir" in _user_flags(mesh_transformer_main.__name__)
-
-
-def test_gin_folder_holds_the_gin_files():
-  assert os.path.isfile(os.path.join(gin_files.folder(), "cpu.gin"))
 
 
 def test_gin_folder_is_never_a_package():
