@@ -2,18 +2,7 @@ r"""Patches mesh_tensorflow 0.1.21 and t5 0.9.4 for TensorFlow 2.15 and 2.21.
 
 `import synthesizer_mtf` applies these patches before it imports either package. Each
 patch first checks whether it is needed, so an older TensorFlow, or a machine with
-torch, stays unchanged. `patches.py` says until when each patch is needed.
-
-1. mesh_tensorflow calls `ops.register_tensor_conversion_function`, which moved
-   to `tensor_conversion_registry`.
-2. `t5.models` imports `t5.models.hf_model`, which imports torch; the Mesh
-   TensorFlow side of t5 uses neither.
-3. mesh_tensorflow's `decode_from_file` passes bytes to `write_lines_to_file`,
-   which writes `b'M\xc3\xbcnchen'` instead of `München`.
-4. mesh_tensorflow's `export_model` appends an end of sequence to the inputs of a
-   language model (model type `lm`), and the exported model continues after it. Mode
-   `infer` continues the inputs themselves.
-5. TensorFlow 2.21 has no Estimator. `estimator_shim.py` restores it.
+torch, stays unchanged. `patches.py` says what each patch changes, why, and until when.
 
 This module also sets three environment variables, unless the user has set them. One
 silences TensorFlow's start-up notices, as far as TensorFlow respects it. One keeps

@@ -1,4 +1,7 @@
-"""Each way in trains, evaluates and decodes the attention that gin names."""
+"""Each way in trains, evaluates and decodes the attention that gin names.
+
+That of the command itself is in test_launcher.py.
+"""
 
 import re
 import subprocess
@@ -164,14 +167,6 @@ def check_q(folder, model_dir, step):
       variables(model_dir, step)[key.format("SyntheticAttention")])
 
 
-def test_train_has_the_attention_and_the_warm_start(folder):
-  folder.parse()
-  folder.model("warm", CHOICE, f"warm_start.checkpoint = '{folder.stock}'").train(
-      TASK, 1)
-  assert attention(folder.folder / "warm") == R_V
-  check_q(folder, folder.folder / "warm", 0)
-
-
 def test_finetune_and_a_warm_start_from_elsewhere_contradict(folder):
   folder.data()
   with pytest.raises(ValueError, match="leave out the first"):
@@ -207,13 +202,6 @@ def test_what_only_the_command_has_is_named(folder, monkeypatch):
 def flags_of(folder, name, *bindings, files=mtf_models.FILES, **others):
   return {"model_dir": f"{folder.folder}/{name}", "gin_file": files,
           "gin_param": [*folder.bindings(), *bindings], **others}
-
-
-@pytest.mark.usefixtures("parsed_flags")
-def test_the_command(folder):
-  with flagsaver.flagsaver(**flags_of(folder, "command", CHOICE, STEPS.format(1))):
-    launcher.main([])
-  assert attention(folder.folder / "command") == R_V
 
 
 @pytest.mark.usefixtures("parsed_flags")
