@@ -16,6 +16,21 @@ def is_whole(value: Any, least: int = 1) -> bool:
           value >= least)
 
 
+def require(fits: bool, name: str, value: Any, needed: str,
+            remedy: str = "change it") -> None:
+  """Raises a ValueError about the value of a parameter unless it fits.
+
+  Args:
+    fits: whether the value fits.
+    name: the gin name of the parameter.
+    value: the value of the parameter.
+    needed: what it must do or be, such as "be True or False".
+    remedy: what to do.
+  """
+  if not fits:
+    raise Error(f"`{name}` is {value!r} but must {needed}; {remedy}.")
+
+
 def check_whole(name: str, value: Any, least: int = 1,
                 remedy: str | None = None) -> None:
   """Raises a ValueError unless `value` is a whole number of at least `least`.
@@ -26,28 +41,25 @@ def check_whole(name: str, value: Any, least: int = 1,
     least: an integer.
     remedy: what to do, if changing the parameter is not enough.
   """
-  if not is_whole(value, least):
-    raise Error(
-        f"`{name}` is {value!r} but must be a whole number of at least {least}; "
-        f"{remedy or f'change `{name}`'}.")
+  require(is_whole(value, least), name, value,
+          f"be a whole number of at least {least}", remedy or f"change `{name}`")
 
 
 def check_boolean(name: str, value: Any, or_none: bool = False) -> None:
   """Raises a ValueError unless `value` is True or False, or None if allowed."""
-  if isinstance(value, bool) or (or_none and value is None):
-    return
-  choices = "None, True or False" if or_none else "True or False"
-  raise Error(
-      f"`{name}` is {value!r} but must be {choices}; change it.")
+  require(isinstance(value, bool) or (or_none and value is None), name, value,
+          "be None, True or False" if or_none else "be True or False")
+
+
+def is_number(value: Any) -> bool:
+  """Whether `value` is a number; booleans are not."""
+  return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def check_not_negative(name: str, value: Any) -> None:
   """Raises a ValueError unless `value` is a number of at least 0."""
-  number = isinstance(value, (int, float)) and not isinstance(value, bool)
-  if not number or not value >= 0:
-    raise Error(
-        f"`{name}` is {value!r} but must be a number of at least 0; change "
-        f"`{name}`.")
+  require(is_number(value) and value >= 0, name, value, "be a number of at least 0",
+          f"change `{name}`")
 
 
 def did_you_mean(wrong: str, names: Iterable[str], near_only: bool = False) -> str:

@@ -2,18 +2,7 @@ r"""Patches mesh_tensorflow 0.1.21 and t5 0.9.4 for TensorFlow 2.15 and 2.21.
 
 `import synthesizer_mtf` applies these patches before it imports either package. Each
 patch first checks whether it is needed, so an older TensorFlow, or a machine with
-torch, stays unchanged. `patches.py` says until when each patch is needed.
-
-1. mesh_tensorflow calls `ops.register_tensor_conversion_function`, which moved
-   to `tensor_conversion_registry`.
-2. `t5.models` imports `t5.models.hf_model`, which imports torch; the Mesh
-   TensorFlow side of t5 uses neither.
-3. mesh_tensorflow's `decode_from_file` passes bytes to `write_lines_to_file`,
-   which writes `b'M\xc3\xbcnchen'` instead of `München`.
-4. mesh_tensorflow's `export_model` appends an end of sequence to the inputs of a
-   language model (model type `lm`), and the exported model continues after it. Mode
-   `infer` continues the inputs themselves.
-5. TensorFlow 2.21 has no Estimator. `estimator_shim.py` restores it.
+torch, stays unchanged. `patches.py` says what each patch changes, why, and until when.
 
 This module also sets three environment variables, unless the user has set them. One
 silences TensorFlow's start-up notices, as far as TensorFlow respects it. One keeps
@@ -26,6 +15,7 @@ import contextlib
 import functools
 import importlib.machinery
 import importlib.util
+import inspect
 import os
 import platform
 import sys
@@ -45,8 +35,9 @@ def apply() -> None:
   _restore_register_tensor_conversion_function()
   estimator_shim.apply()
   _stand_in_for_hf_model()
-  _write_decoded_bytes_as_text()
-  _export_language_models_that_continue_their_inputs()
+  from mesh_tensorflow.transformer import utils
+  patches.wrap("write_lines_to_file", utils, _decoding_lines)
+  patches.wrap("export_model", utils, _continuing_inputs)
 
 
 def _quiet_imports():
@@ -111,13 +102,8 @@ class _HfPyTorchModel:
         "torch, or use t5.models.MtfModel.")
 
 
-def _write_decoded_bytes_as_text():
-  """Lets mode `infer` write its predictions as text."""
-  from mesh_tensorflow.transformer import utils
-  patches.wrap("write_lines_to_file", utils, _decoding_lines)
-
-
 def _decoding_lines(write_lines_to_file):
+  """Lets mode `infer` write its predictions as text."""
   @functools.wraps(write_lines_to_file)
   def wrapped(lines, filename):
     write_lines_to_file(
@@ -127,24 +113,17 @@ def _decoding_lines(write_lines_to_file):
   return wrapped
 
 
-def _export_language_models_that_continue_their_inputs():
-  """Lets mode `export_infer` encode inputs as mode `infer` does."""
-  from mesh_tensorflow.transformer import dataset as transformer_dataset
-  from mesh_tensorflow.transformer import utils
-  patches.wrap("export_model", utils, functools.partial(
-      _continuing_inputs, transformer_dataset))
+def _continuing_inputs(export_model):
+  """Lets mode `export_infer` encode a language model's inputs as mode `infer` does."""
+  from mesh_tensorflow.transformer import dataset
 
-
-def _continuing_inputs(transformer_dataset, export_model):
   @functools.wraps(export_model)
-  def wrapped(estimator, export_dir, vocabulary, sequence_length, model_type,
-              eval_with_score=False, batch_size=1, checkpoint_path=None):
-    continues = model_type == "lm" and not eval_with_score
-    with (patches.wrapped("encode_all_features", transformer_dataset, _without_end)
+  def wrapped(*args, **kwargs):
+    given = inspect.signature(export_model).bind(*args, **kwargs).arguments
+    continues = given["model_type"] == "lm" and not given.get("eval_with_score")
+    with (patches.wrapped("encode_all_features", dataset, _without_end)
           if continues else contextlib.nullcontext()):
-      return export_model(
-          estimator, export_dir, vocabulary, sequence_length, model_type,
-          eval_with_score, batch_size, checkpoint_path)
+      return export_model(*args, **kwargs)
 
   return wrapped
 

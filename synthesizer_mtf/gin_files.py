@@ -25,6 +25,10 @@ _NAMES_OF_FILES = {
     ("synthesizer_mtf.tasks.personachat", "directory"),
     ("synthesizer_mtf.tasks.dialogue_metrics", "word_vectors")}
 
+# gin's parsed configuration, as its hooks get it: by (scope, selector), the values of
+# the bound parameters.
+Config = dict[tuple[str, str], dict[str, Any]]
+
 _parsed = []  # The gin files that the last call of `parse` has read.
 
 
@@ -102,11 +106,8 @@ def _check_text(path):
 
 
 @gin.config.register_finalize_hook
-def with_folders(config: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+def with_folders(config: Config) -> dict[str, Any]:
   """Resolves paths relative to their gin file, so that a folder can be moved.
-
-  Args:
-    config: gin's parsed configuration.
 
   Returns:
     a dict of new bindings, from parameters to paths that begin with the folder of the
@@ -163,8 +164,8 @@ def _beside_gin_file(gin_file, value):
   return path if tf.io.gfile.exists(path) or tf.io.gfile.glob(path) else value
 
 
-def bindings() -> dict[tuple[str, str], dict[str, Any]]:
-  """gin's bindings, from (scope, selector) to parameters, as hooks get them."""
+def bindings() -> Config:
+  """gin's bindings."""
   return gin.config._CONFIG
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import MutableMapping
 import contextlib
+import inspect
 from typing import Any
 from typing import NamedTuple
 
@@ -212,11 +213,10 @@ def wrapped(key: str, owner: Any, make: Callable[[Any], Any]) -> Iterator[None]:
 
 def is_applied(key: str, function: Any) -> bool:
   """Whether a function, or one that it wraps, is our replacement."""
-  while function is not None:
-    if key in getattr(function, _MARK, ()):
-      return True
-    function = getattr(function, "__wrapped__", None)
-  return False
+  def is_ours(each):
+    return key in getattr(each, _MARK, ())
+
+  return is_ours(inspect.unwrap(function, stop=is_ours))
 
 
 def assign(key: str, owner: Any, value: Any) -> None:

@@ -88,10 +88,8 @@ class Cluster:
     """
     for name, value in [("timeout_seconds", timeout_seconds),
                         ("start_timeout_seconds", start_timeout_seconds)]:
-      if isinstance(value, bool) or not isinstance(
-          value, (int, float)) or value <= 0:
-        raise checks.Error(f"`Cluster.{name}` is {value!r}, but has to be a "
-                           "positive number of seconds.")
+      checks.require(checks.is_number(value) and value > 0, f"Cluster.{name}", value,
+                     "be a positive number of seconds")
     self._tasks = tasks
     self._own = own
     self._on_loss = on_loss
@@ -128,15 +126,14 @@ class Cluster:
     told = _FAILED
     try:
       self._wait_for_start(peers)
-      Heartbeat([own, *peers], self._timeout).check()
+      wait_for_answers([own, *peers])
       for peer in [own, *peers]:
         peer.check_devices(devices)
-      heartbeat = Heartbeat(peers, self._timeout)
       try:
-        with heartbeat.in_background(functools.partial(self._give_up, peers)):
+        with heartbeats(peers, functools.partial(self._give_up, peers)):
           job()
       except tf.errors.OpError:
-        heartbeat.check()  # Raises if a lost worker is the reason.
+        wait_for_answers(peers)  # Raises if a lost worker is the reason.
         raise
       told = _DONE
     finally:
@@ -152,13 +149,10 @@ class Cluster:
   def _follow(self):
     chief = Peer(self._tasks[0], self._timeout)
     self._wait_for_start([chief])
-    heartbeat = Heartbeat([chief], self._timeout)
     mailbox = Mailbox(self._own)
-    told = mailbox.get()
-    while told is None:
+    while (told := mailbox.get()) is None:
       time.sleep(_PERIOD)
-      heartbeat.poll()
-      told = mailbox.get()
+      chief.ask()
     if told != _DONE:
       raise LostProcess(f"the {chief.task} ended with an error, which its own "
                         "output tells.")
@@ -241,7 +235,11 @@ class Peer:
     return self.silent_since is None
 
   def ask(self) -> None:
-    """Asks the server of this process for its devices, as a heartbeat."""
+    """Asks the server of this process for its devices, as a heartbeat.
+
+    Raises:
+      LostProcess: it has been silent for too long.
+    """
     asked = time.monotonic()
     try:
       if self._probe is None:
@@ -253,6 +251,11 @@ class Peer:
     except tf.errors.OpError:
       self._probe = None  # A restarted server does not know old sessions.
       self.silent_since = self.silent_since or asked
+      if time.monotonic() - self.silent_since >= self._timeout:
+        raise LostProcess(
+            f"the {self.task} has not answered for {self._timeout} seconds "
+            "(`Cluster.timeout_seconds`): start all processes again, and "
+            "training goes on from the newest checkpoint.") from None
 
   def check_devices(self, devices: list[tf.DeviceSpec]) -> None:
     """Raises a ValueError if the last answer lacked a device of the mesh."""
@@ -317,54 +320,34 @@ def open_session(task: tf_config.Task, graph: tf.Graph,
   return tf.Session(f"grpc://{task.address}", graph=graph, config=config)
 
 
-class Heartbeat:
-  """Notices when a process of the cluster no longer answers."""
-
-  def __init__(self, peers: list[Peer], timeout: float):
-    """Declares the parameters.
-
-    Args:
-      peers: a list of `Peer`.
-      timeout: the longest silence of a peer, in seconds.
-    """
-    self._peers = peers
-    self._timeout = timeout
-
-  def poll(self) -> None:
-    """Asks each peer once; raises LostProcess if one has been silent too long."""
-    for peer in self._peers:
+def wait_for_answers(peers: list[Peer]) -> None:
+  """Returns when all peers answer; raises LostProcess if one is silent too long."""
+  while True:
+    for peer in peers:
       peer.ask()
-      silent = peer.silent_since is not None
-      if silent and time.monotonic() - peer.silent_since >= self._timeout:
-        raise LostProcess(
-            f"the {peer.task} has not answered for {self._timeout} seconds "
-            "(`Cluster.timeout_seconds`): start all processes again, and "
-            "training goes on from the newest checkpoint.")
+    if all(peer.silent_since is None for peer in peers):
+      return
+    time.sleep(_PERIOD)
 
-  def check(self) -> None:
-    """Returns when all peers have answered; else raises LostProcess."""
-    self.poll()
-    while any(peer.silent_since is not None for peer in self._peers):
-      time.sleep(_PERIOD)
-      self.poll()
 
-  @contextlib.contextmanager
-  def in_background(
-      self, on_loss: Callable[[LostProcess], None]) -> Iterator[None]:
-    """Polls in another thread, and calls `on_loss` there with a LostProcess."""
-    stop = threading.Event()
+@contextlib.contextmanager
+def heartbeats(peers: list[Peer],
+               on_loss: Callable[[LostProcess], None]) -> Iterator[None]:
+  """Asks peers in another thread, and calls `on_loss` there with a LostProcess."""
+  stop = threading.Event()
 
-    def work():
-      try:
-        while not stop.wait(_PERIOD):
-          self.poll()
-      except LostProcess as lost:
-        on_loss(lost)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+  def work():
     try:
-      yield
-    finally:
-      stop.set()
-      thread.join()
+      while not stop.wait(_PERIOD):
+        for peer in peers:
+          peer.ask()
+    except LostProcess as lost:
+      on_loss(lost)
+
+  thread = threading.Thread(target=work, daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    stop.set()
+    thread.join()

@@ -4,7 +4,6 @@ Our own checks raise a `checks.Error`, whose message says all that the user need
 any other exception the line also names a file with the traceback.
 """
 
-from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import inspect
@@ -59,10 +58,12 @@ def last_line(name: str, error: Exception) -> str:
   if logging.get_verbosity() >= logging.DEBUG:
     sys.stderr.write(trace)
   sentence, places = _split(error)
-  sentence = sentence.removesuffix(".") if _remedy(sentence)[:1] == ";" else sentence
   sys.stderr.writelines(f"{place}\n" for place in places)
   end = "" if isinstance(error, checks.Error) else _keep(name, trace)
-  return f"{name}: {sentence}{_bindings_in(sentence)}{_remedy(sentence)}{end}"
+  remedy = next((f"; {what}." for text, what in _REMEDIES.items() if text in sentence),
+                "")
+  said = sentence.removesuffix(".") if remedy else sentence
+  return f"{name}: {said}{_bindings_in(said)}{remedy}{_meant(said)}{end}"
 
 
 def _keep(name, trace):
@@ -145,78 +146,47 @@ def _bindings_in(sentence: str) -> str:
   return f" ({'; '.join(found)})" if found else ""
 
 
-def _remedy(sentence: str) -> str:
-  """Returns the valid names instead of a wrong one, or another remedy.
+def _meant(sentence: str) -> str:
+  """A sentence with the names near to one that gin or seqio does not know, or "".
 
-  Args:
-    sentence: the message of an exception of gin, seqio or TensorFlow.
-
-  Returns:
-    the end of the sentence, or "".
+  They find these mistakes while T5's main parses gin and looks the task up, before any
+  check of ours.
   """
-  remedy = next((f"; {what}." for text, what in _REMEDIES.items()
-                 if text in sentence), "")
-  for pattern, names_of in _NAMES.items():
-    match = re.search(pattern, sentence)
-    if match:
-      return remedy + checks.did_you_mean(match.groups()[-1], names_of(match))
-  return remedy
+  found = _UNKNOWN.search(sentence)
+  if not found:
+    return ""
+  if found["file"]:
+    return checks.did_you_mean(found["file"], _files())
+  if found["parameter"]:
+    configurable = gin.get_configurable(found["configurable"])
+    return checks.did_you_mean(
+        found["parameter"], {*inspect.signature(configurable).parameters} - {"self"})
+  known = (selector.rpartition(".")[2] for selector, _ in gin_files.registry().items())
+  macros = (name for name, selector in gin_files.bindings()
+            if selector.endswith("gin.macro"))
+  return checks.did_you_mean(re.split("[./]", found["name"])[-1], [
+      *known, *macros, *seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()])
 
 
-def _configurables(match: re.Match) -> Iterable[str]:
-  del match
-  return [selector.rpartition(".")[2]
-          for selector, _ in gin_files.registry().items()]
-
-
-def _parameters(match: re.Match) -> Iterable[str]:
-  configurable = gin.get_configurable(match["configurable"])
-  return set(inspect.signature(configurable).parameters) - {"self"}
-
-
-def _tasks(match: re.Match) -> Iterable[str]:
-  del match
-  return [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
-
-
-def _macros(match: re.Match) -> Iterable[str]:
-  del match
-  return [name for name, selector in gin_files.bindings()
-          if selector.endswith("gin.macro")]
-
-
-def _files(match: re.Match) -> Iterable[str]:
-  del match
+def _files() -> list[str]:
   folders = gin_files.folder(), pathlib.Path(t5.models.__file__).parent / "gin"
   return [str(path.relative_to(folder)) for folder in folders
           for path in pathlib.Path(folder).rglob("*.gin")]
 
 
-# Messages about wrong names, and functions that return the valid names. gin finds these
-# mistakes while it parses. T5's main looks the task up right after, and calls the
-# finalize hooks only then. So no check of ours can come first.
-_NAMES = {
-    r"No configurable matching (?:reference )?'@?(?:.*[./])?(.*?)(?:\(\))?'":
-        _configurables,
-    r"No bindings specified for '(.*?)/gin.macro'": _macros,
-    r"Configurable '(?P<configurable>.*?)' doesn't have a parameter named "
-    r"'(.*?)'": _parameters,
-    r"No Task or Mixture found with name '(.*?)'": _tasks,
-    r"Unable to open file: (.*?)\.?$": _files,
-}
-
-_DAMAGED = (
-    "a file of the data set or of a cache is damaged, as by a copy that was "
-    "interrupted: prepare the data set, or make the cache, again")
+_UNKNOWN = re.compile(
+    r"Unable to open file: (?P<file>.*?)\.?$"
+    r"|Configurable '(?P<configurable>.*?)' doesn't have a parameter named "
+    r"'(?P<parameter>.*?)'"
+    r"|No (?:configurable matching(?: reference)?|bindings specified for"
+    r"|Task or Mixture found with name) '@?(?P<name>.*?)(?:/gin.macro|\(\))?'")
 
 # Messages of gin and T5's main from before the finalize hooks, and about networks and
 # damaged data, which only reading finds.
 _REMEDIES = {
-    **dict.fromkeys(("truncated record", "corrupted record"), _DAMAGED),
-    "<urlopen error": (
-        "--tpu is looked up on the network: give the name of a TPU of Google Cloud, or "
-        "its address as grpc://ADDRESS:8470, and for CPUs --gin_file=cpu.gin alone"),
-    "No bindings specified for": "define it, or mend its name",
+    **dict.fromkeys(("truncated record", "corrupted record"), (
+        "a file of the data set or of a cache is damaged, as by a copy that was "
+        "interrupted: prepare the data set, or make the cache, again")),
     "Got: ": "write `MIXTURE_NAME` as a name in quotes, such as 'synth_text_pairs'",
     "set to `%gin.REQUIRED`": "bind it by --gin_param",
     "No module named": "mend --module_import, or install the module",

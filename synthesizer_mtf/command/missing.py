@@ -50,7 +50,7 @@ def check(model_dir: str) -> None:
   _check_mesh()
   if gin_files.bound("utils.run.mode", "train") != "train":
     return
-  if not _is_bound("utils.run.train_dataset_fn"):
+  if not gin_files.bound("utils.run.train_dataset_fn", None):
     raise checks.Error("There are no data to train on; add --gin_file=dataset.gin and "
                        f"{_TASK}.")
   if not checkpoints.find(model_dir):
@@ -81,21 +81,13 @@ def _parameters_named(name):
   return f" Did you mean {' or '.join(sorted(found))}?" if found else ""
 
 
-def _is_bound(parameter):
-  try:
-    gin.query_parameter(parameter)
-  except ValueError:
-    return False
-  return True
-
-
 def _check_mesh():
   try:
     shape = gin.query_parameter("utils.run.mesh_shape")
   except ValueError:
     shape = None
-  if "tpu_mesh_shape" not in str(shape) or _is_bound(
-      "utils.tpu_mesh_shape.tpu_topology"):
+  if "tpu_mesh_shape" not in str(shape) or gin_files.bound(
+      "utils.tpu_mesh_shape.tpu_topology", None):
     return
   if flags.FLAGS.tpu:
     raise checks.Error("--tpu is given, but `utils.tpu_mesh_shape.tpu_topology` is "
@@ -127,7 +119,7 @@ def _check_model():
   A configuration with Mesh TensorFlow's sizes and without `model_type` has none.
   """
   sizes = {name: gin_files.bound(f"%{name}", None) for name in _SIZES}
-  if sizes == _SIZES and not _is_bound("utils.run.model_type"):
+  if sizes == _SIZES and not gin_files.bound("utils.run.model_type", None):
     raise checks.Error(
         "There is no model file, and Mesh TensorFlow's own sizes are 206 million "
         "parameters; add --gin_file=models/laptop.gin for a small model, or bind "

@@ -168,33 +168,30 @@ def digest(iterators: list[tf.Tensor]) -> bytes:
   Returns:
     hexadecimal digits.
   """
-  graph = tf.get_default_graph().as_graph_def()
-  functions = {f.signature.name: f.node_def for f in graph.library.function}
-  nodes = {node.name: node for node in graph.node}
+  library = tf.get_default_graph().as_graph_def().library
+  functions = {f.signature.name: f.node_def for f in library.function}
   shapes = [str(i.op.node_def.attr["output_shapes"]).encode() for i in iterators]
-  makers = [op.name for i in iterators for op in i.consumers()
-            if op.type == "MakeIterator"]
-  options = {name for maker in makers for name in _inputs(nodes[maker])
-             if nodes[name].op == "OptionsDataset"}
-  counted = [node for node in _ancestors(makers, nodes) if node.name not in options]
+  makers = [op for i in iterators for op in i.consumers() if op.type == "MakeIterator"]
+  options = {op for maker in makers for op in _inputs(maker)
+             if op.type == "OptionsDataset"}
+  counted = [op.node_def for op in _with_ancestors(makers) - options]
   found = sorted([*shapes, *_contents(counted, functions, set())])
   return hashlib.sha256(b"\0".join(found)).hexdigest().encode()
 
 
-def _ancestors(names, nodes):
-  """The nodes of these names, and all nodes that they depend on."""
-  found, pending = {}, list(names)
+def _with_ancestors(operations):
+  """The set of operations, and of all that they depend on."""
+  found, pending = set(), list(operations)
   while pending:
-    name = pending.pop()
-    if name not in found:
-      found[name] = nodes[name]
-      pending += _inputs(nodes[name])
-  return found.values()
+    operation = pending.pop()
+    if operation not in found:
+      found.add(operation)
+      pending += _inputs(operation)
+  return found
 
 
-def _inputs(node):
-  """The names of a node's input nodes."""
-  return [name.lstrip("^").partition(":")[0] for name in node.input]
+def _inputs(operation):
+  return [tensor.op for tensor in operation.inputs] + operation.control_inputs
 
 
 def _contents(nodes, functions, seen) -> Iterator[bytes]:

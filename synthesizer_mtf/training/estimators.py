@@ -70,18 +70,8 @@ def _say_if_other(step, path):
 class CarefulEstimator(tpu_estimator.TPUEstimator):
   """Checks the checkpoints that it restores and writes; supports a warm start."""
 
-  def __init__(self, *args: Any, start: warm_start.WarmStart | None = None,
-               **kwargs: Any) -> None:
-    """Declares the parameters.
-
-    Args:
-      *args: as in the base class.
-      start: what training starts from if the folder has no checkpoint.
-      **kwargs: as in the base class.
-    """
-    super().__init__(*args, **kwargs)
-    self._start = start
-    self._predicting = None
+  _start = None  # A `WarmStart`.
+  _predicting = None  # The `prediction.Graph` of the last prediction.
 
   def _assert_members_are_not_overridden(self):
     """Allows overriding members, which the base class would refuse."""
@@ -90,8 +80,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     """Changes the configuration, as `RunConfig.replace` does."""
     self._config = self._config.replace(**changes)
 
-  def start_from(self, start: warm_start.WarmStart) -> None:
-    """Lets training start from a checkpoint if the folder has none."""
+  def start_from(self, start: warm_start.WarmStart | None) -> None:
+    """Lets training start from a checkpoint if the folder has none; None: afresh."""
     self._start = start
 
   def _call_model_fn(self, features, labels, mode, config):
@@ -107,15 +97,6 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
             hooks: Iterable[tf.train.SessionRunHook] | None = None,
             *args: Any, **kwargs: Any) -> "CarefulEstimator":
     """Trains as the base class does, but checks and guards checkpoints.
-
-    Args:
-      input_fn: as in the base class.
-      hooks: as in the base class.
-      *args: as in the base class.
-      **kwargs: as in the base class.
-
-    Returns:
-      itself.
 
     Raises:
       ValueError: there is no usable checkpoint to resume from, or another process
@@ -161,14 +142,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
               hooks: Iterable[tf.train.SessionRunHook] | None = None,
               checkpoint_path: str | None = None,
               yield_single_examples: bool = True) -> Iterator[dict[str, Any]]:
-    """Predicts; without a TPU, one graph serves all checkpoints.
-
-    Args:
-      input_fn: as in the base class.
-      predict_keys: as in the base class.
-      hooks: as in the base class.
-      checkpoint_path: as in the base class.
-      yield_single_examples: as in the base class.
+    """Predicts as the base class does; without a TPU, one graph serves all checkpoints.
 
     Yields:
       predictions, in the order of the data.

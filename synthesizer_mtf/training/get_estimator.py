@@ -31,19 +31,8 @@ def get_estimator(
     **kwargs: Any) -> estimators.CarefulEstimator:
   """Makes an estimator, as `utils.get_estimator` of Mesh TensorFlow 0.1.21 does.
 
-  Args:
-    vocabulary: as in Mesh TensorFlow.
-    mesh_shape: as in Mesh TensorFlow.
-    layout_rules: as in Mesh TensorFlow.
-    model_type: as in Mesh TensorFlow.
-    batch_size: as in Mesh TensorFlow.
-    optimizer: as in Mesh TensorFlow.
-    tpu_job_name: as in Mesh TensorFlow.
-    iterations_per_loop: as in Mesh TensorFlow.
-    cluster: as in Mesh TensorFlow.
-    use_tpu: as in Mesh TensorFlow.
-    init_checkpoint: as in Mesh TensorFlow.
-    **kwargs: arguments of `utils.tpu_estimator_model_fn`.
+  The arguments are Mesh TensorFlow's; `kwargs` are those that only
+  `utils.tpu_estimator_model_fn` takes.
 
   Returns:
     an estimator; training starts warm if `warm_start.checkpoint` is bound.
@@ -86,10 +75,12 @@ def get_estimator(
           tpu_job_name=tpu_job_name, iterations_per_loop=iterations_per_loop,
           num_cores_per_replica=1,
           per_host_input_for_training=tpu_config.InputPipelineConfig.BROADCAST))
-  return estimators.CarefulEstimator(
+  estimator = estimators.CarefulEstimator(
       model_fn=model_fn, config=config, train_batch_size=batch_size,
       eval_batch_size=batch_size, predict_batch_size=batch_size, use_tpu=use_tpu,
-      export_to_tpu=False, params={}, start=start)
+      export_to_tpu=False, params={})
+  estimator.start_from(start)
+  return estimator
 
 
 def _has_gpu(devices):

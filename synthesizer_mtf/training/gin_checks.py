@@ -12,6 +12,7 @@ import gin
 import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import value_checks
@@ -22,49 +23,41 @@ _MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
           "score_from_strings", "score_from_dataset", "export_score",
           "export_infer", "export")
 _EVALUATIONS = ("perplexity_eval", "eval", "score_eval", "score_from_dataset")
-_BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
-            "tokens_per_replica")
 # The minimum of each size; a model without layers is a bag of words.
 _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 
 
 @gin.config.register_finalize_hook
-def check(config: dict[tuple[str, str], dict[str, Any]]) -> None:
-  """Raises a ValueError for the first wrong parameter.
-
-  Args:
-    config: gin's parsed configuration.
-  """
+def check(config: gin_files.Config) -> None:
+  """Raises a ValueError for the first wrong parameter."""
   check_model(config)
   value_checks.check({where: {name: _known(config, value) for name, value in
                               values.items()} for where, values in config.items()})
   run = _bound(config, _RUN)
   if run.get("batch_size", 1) is None:
-    _check_batch_size(f"`{_RUN}.batch_size`", None)
-  for name, check_value in _CHECKS.items():
-    if run.get(name) is not None and not _is_reference(run[name]):
-      check_value(f"`{_RUN}.{name}`", run[name])
+    value_checks.OF_RUN["batch_size"](f"{_RUN}.batch_size", None)
   _check_mode(run)
   _check_devices(run)
   _check_task(_macro(config, "MIXTURE_NAME"),
               _classifier(config))
 
 
-def check_model(config: dict[tuple[str, str], dict[str, Any]]) -> None:
+def check_model(config: gin_files.Config) -> None:
   """Checks the parameters that every model has, however it is trained.
-
-  Args:
-    config: gin's parsed configuration.
 
   Raises:
     ValueError: a size or the dropout rate is wrong.
   """
   for name, least in _SIZES.items():
     value = _macro(config, name)
-    if value is not None and not _is_whole(value, least):
+    if value is not None and not value_checks.is_whole(value, least):
       raise checks.Error(f"the gin macro `{name}` is {value!r} but must be a whole "
                          f"number of at least {least}; change it.")
-  _check_dropout(_macro(config, "dropout_rate"))
+  rate = _macro(config, "dropout_rate")
+  if rate is not None and not _is_reference(rate) and not (
+      checks.is_number(rate) and 0 <= rate < 1):
+    raise checks.Error(f"the gin macro `dropout_rate` is {rate!r} but must be a "
+                       "number of at least 0 and below 1; change it.")
 
 
 def _macro(config, name):
@@ -93,76 +86,6 @@ def _is_reference(value):
   return isinstance(value, gin.config.ConfigurableReference)
 
 
-def _is_whole(value, least=1):
-  """Whether `value` is a whole number of at least `least`, or not known yet."""
-  return _is_reference(value) or checks.is_whole(value, least)
-
-
-def _check_dropout(rate):
-  if rate is None or _is_reference(rate):
-    return
-  if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
-    raise checks.Error(f"the gin macro `dropout_rate` is {rate!r} but must be a "
-                       "number of at least 0 and below 1; change it.")
-
-
-def _check_lengths(name, value):
-  lengths = value if isinstance(value, dict) else {"inputs": value}
-  if not lengths or not all(map(_is_whole, lengths.values())):
-    raise checks.Error(
-        f"{name} is {value!r} but must be a whole number of at least 1, or one "
-        "for each feature; write it as {'inputs': 512, 'targets': 114}.")
-  if isinstance(value, dict) and "targets" not in value:
-    raise checks.Error(f"{name} is {value!r}, without the targets; add their "
-                       "length, as in {'inputs': 512, 'targets': 114}.")
-
-
-def _check_batch_size(name, value):
-  pair = (isinstance(value, (list, tuple)) and len(value) == 2 and
-          value[0] in _BATCHES and _is_whole(value[1]))
-  if not _is_whole(value) and not pair:
-    raise checks.Error(
-        f"{name} is {value!r} but must be a whole number of at least 1, or a "
-        f"pair such as ('tokens_per_batch', 65536), whose first is one of "
-        f"{', '.join(_BATCHES)}; change it.")
-
-
-def _check_steps(name, value):
-  if not _is_whole(value):
-    raise checks.Error(f"{name} is {value!r} but must be a whole number of at "
-                       "least 1; change it.")
-
-
-def _check_function(name, value):
-  if isinstance(value, str):
-    raise checks.Error(f"{name} is the text {value!r} but must be a function or a "
-                       "class; name it with an @, as the gin files of T5 do.")
-
-
-def _check_conversion(convert, needed):
-  """A check that Mesh TensorFlow can read a value; `needed` ends the message."""
-  def check_value(name, value):
-    try:
-      convert(value)
-    except (TypeError, ValueError) as error:
-      raise checks.Error(f"{name} is {value!r} but must {needed}") from error
-
-  return check_value
-
-
-_check_mesh_shape = _check_conversion(mtf.convert_to_shape, (
-    "name mesh dimensions and their sizes; write it as 'model:2,batch:4'."))
-_check_layout = _check_conversion(mtf.convert_to_layout_rules, (
-    "be pairs of a tensor dimension and a mesh dimension; write it as "
-    "'batch:batch,heads:model'."))
-
-
-_CHECKS = {"sequence_length": _check_lengths, "batch_size": _check_batch_size,
-           "train_steps": _check_steps, "optimizer": _check_function,
-           "learning_rate_schedule": _check_function,
-           "mesh_shape": _check_mesh_shape, "layout_rules": _check_layout}
-
-
 def check_arguments(given: dict[str, Any]) -> None:
   """Checks the arguments of an `MtfModel`, which gin does not see.
 
@@ -172,25 +95,17 @@ def check_arguments(given: dict[str, Any]) -> None:
   Raises:
     ValueError: one of them is wrong.
   """
-  for name, check_value in _CHECKS.items():
+  for name, check_value in value_checks.OF_RUN.items():
     if given.get(name) is not None or name in given and name == "batch_size":
-      check_value(f"`{name}`", given[name])
-  for name in ("save_checkpoints_steps", "iterations_per_loop"):
-    if given.get(name) is not None:
-      checks.check_whole(name, given[name])
-  if isinstance(given.get("learning_rate_schedule"), (int, float)):
-    value_checks.check_rate("learning_rate_schedule", given["learning_rate_schedule"])
-  if given.get("model_type") is not None:
-    value_checks.check_model_type("model_type", given["model_type"])
+      check_value(name, given[name])
 
 
 def _check_mode(run):
   mode, split = run.get("mode", "train"), run.get("dataset_split", "train")
   if _is_reference(mode) or _is_reference(split):
     return
-  if mode not in _MODES:
-    raise checks.Error(f"`{_RUN}.mode` is {mode!r} but must be one of "
-                       f"{', '.join(_MODES)}; change it.")
+  checks.require(mode in _MODES, f"{_RUN}.mode", mode,
+                 f"be one of {', '.join(_MODES)}")
   if mode == "train" and split != "train":
     raise checks.Error(
         f"`{_RUN}.dataset_split` is {split!r} but a model trains on 'train'; "
@@ -202,10 +117,10 @@ def _check_devices(run):
   devices, shape = run.get("mesh_devices"), run.get("mesh_shape")
   if devices is None or _is_reference(devices):
     return
-  if not isinstance(devices, (list, tuple)) or not all(
-      isinstance(device, str) for device in devices):
-    raise checks.Error(f"`{_RUN}.mesh_devices` is {devices!r} but must be a list "
-                       "of names; write it as ['cpu:0'].")
+  checks.require(
+      isinstance(devices, (list, tuple)) and all(
+          isinstance(device, str) for device in devices),
+      f"{_RUN}.mesh_devices", devices, "be a list of names", "write it as ['cpu:0']")
   if shape is None or _is_reference(shape):
     return
   check_device_count(len(devices), shape, f" {devices!r},")
@@ -244,7 +159,7 @@ def _check_task(task, model):
         f"or choose {task[:-len('_encoder')]!r}.")
 
 
-def check_run(config: dict[tuple[str, str], dict[str, Any]], model_dir: str) -> None:
+def check_run(config: gin_files.Config, model_dir: str) -> None:
   """Checks parameters that `utils.run` needs, but not tools that only read gin.
 
   Args:

@@ -10,8 +10,6 @@ float32. A processor without bfloat16 products computes everything in float32.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
-import contextlib
 import functools
 import os
 from typing import Any
@@ -20,6 +18,7 @@ from absl import logging
 import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.ops import between_products
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
@@ -72,14 +71,14 @@ def on_cpus(
     model_fn = _with_float32_activations(model_fn)
   if not rounded and products() == "float32":
     if has_products():
-      _say("This processor multiplies faster in bfloat16: "
-           "--gin_file=mixed_precision.gin asks for it.")
+      _once(logging.info, "This processor multiplies faster in bfloat16: "
+            "--gin_file=mixed_precision.gin asks for it.")
   elif has_products():
-    _say("Products are computed in bfloat16, all else in float32.")
+    _once(logging.info, "Products are computed in bfloat16, all else in float32.")
     return _marked(model_fn), session_config()
   else:
-    _say("bfloat16 is asked for, but this processor has no products in it: all is "
-         "computed in float32.")
+    _once(logging.info, "bfloat16 is asked for, but this processor has no products in "
+          "it: all is computed in float32.")
   return model_fn, None
 
 
@@ -96,36 +95,23 @@ def products(products: str = "float32") -> str:
   Raises:
     ValueError: it is neither of the two.
   """
-  if products not in ("float32", "bfloat16"):
-    raise checks.Error(f"`synthesizer_precision.products` is {products!r} but must be "
-                       "\"float32\" or \"bfloat16\"; change it.")
+  checks.require(products in ("float32", "bfloat16"), "synthesizer_precision.products",
+                 products, "be \"float32\" or \"bfloat16\"")
   return products
 
 
 @functools.cache
-def _say(text):
-  logging.info(text)
+def _once(log, text):
+  log(text)
 
 
 def warn_of_rounded_variables() -> None:
   """Warns once of each kind of variables that gin binds to bfloat16."""
   for name, meaning in _ROUNDED.items():
-    if tf.bfloat16 == _bound_dtype(f"{_DTYPES}.{name}"):
-      _warn(f"`{_DTYPES}.{name}` is bfloat16: {meaning}; bind it to 'float32' to keep "
-            "all bits.")
-
-
-def _bound_dtype(parameter):
-  """The dtype that a parameter is bound to, or None."""
-  try:
-    return tf.as_dtype(gin.query_parameter(parameter))
-  except ValueError:  # It is not bound.
-    return None
-
-
-@functools.cache
-def _warn(text):
-  logging.warning(text)
+    parameter = f"{_DTYPES}.{name}"
+    if tf.as_dtype(gin_files.bound(parameter, "float32")) == tf.bfloat16:
+      _once(logging.warning, f"`{parameter}` is bfloat16: {meaning}; bind it to "
+            "'float32' to keep all bits.")
 
 
 def has_products() -> bool:
@@ -172,24 +158,11 @@ def _marked(model_fn):
 def _with_float32_activations(model_fn):
   """Wraps an Estimator's `model_fn` to keep activations in float32."""
   def in_float32(features, labels, mode, params=None, config=None):
-    with _activations_in_float32():
-      return model_fn(features, labels, mode, params, config)
+    with gin_files.restored():
+      with gin.unlock_config():
+        gin.bind_parameter(_PARAMETER, "float32")
+      spec = model_fn(features, labels, mode, params, config)
+    utils.get_variable_dtype()  # gin's operative configuration keeps the old dtype.
+    return spec
 
   return in_float32
-
-
-@contextlib.contextmanager
-def _activations_in_float32() -> Iterator[None]:
-  """Binds float32 in a `with` block; gin's operative configuration keeps the old dtype.
-
-  Only the binding of `activation_dtype` changes.
-  """
-  bound = gin.query_parameter(_PARAMETER)
-  with gin.unlock_config():
-    gin.bind_parameter(_PARAMETER, "float32")
-  try:
-    yield
-  finally:
-    with gin.unlock_config():
-      gin.bind_parameter(_PARAMETER, bound)
-    utils.get_variable_dtype()

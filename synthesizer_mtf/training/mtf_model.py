@@ -43,7 +43,7 @@ class MtfModel(mtf_model.MtfModel):
   def __init__(self, *args: Any, attention: str | list[str] | None = None,
                seed: int | None = None, warm_start: str | None = None,
                **kwargs: Any) -> None:
-    """Declares the parameters.
+    """Declares T5's parameters, and ours.
 
     Args:
       *args: as in T5.
@@ -66,14 +66,6 @@ class MtfModel(mtf_model.MtfModel):
                 **kwargs: Any) -> tf.estimator.Estimator:
     """Makes the estimator; a checkpoint may have another attention or another length.
 
-    Args:
-      vocabulary: as in T5.
-      init_checkpoint: as in T5.
-      **kwargs: as in T5.
-
-    Returns:
-      a `CarefulEstimator`.
-
     Raises:
       ValueError: a parameter is wrong, or there are two checkpoints to start from.
     """
@@ -95,7 +87,7 @@ class MtfModel(mtf_model.MtfModel):
 
   def _bind_what_was_asked(self):
     """Makes the user's choice override an operative_config.gin, in all scopes."""
-    self._take_back_the_start()
+    _bind(_CHECKPOINT, self._before[_CHECKPOINT])  # The file may name another.
     _let_win(self._before["attention"])
     _let_win(_parsed_alone(self._gin_bindings))
     if self._attention is not None:
@@ -117,21 +109,9 @@ class MtfModel(mtf_model.MtfModel):
     finally:
       self._before = None
 
-  def _take_back_the_start(self):
-    """Restores the previous warm start, as operative_config.gin may have another."""
-    if gin_files.bound(_CHECKPOINT, None) != self._before[_CHECKPOINT]:
-      _bind(_CHECKPOINT, self._before[_CHECKPOINT])
-
   def train(self, mixture_or_task_name: str, steps: int, *args: Any,
             **kwargs: Any) -> None:
-    """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule.
-
-    Args:
-      mixture_or_task_name: as in T5.
-      steps: as in T5.
-      *args: as in T5.
-      **kwargs: as in T5.
-    """
+    """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule."""
     _name_what_is_not_used()
     self._check_lengths(mixture_or_task_name)
     schedule = self._learning_rate_schedule
@@ -154,13 +134,6 @@ class MtfModel(mtf_model.MtfModel):
            summary_dir: str | None = None, split: str = "validation",
            **kwargs: Any) -> None:
     """Evaluates as T5 does, and makes the folder of the results.
-
-    Args:
-      mixture_or_task_name: as in T5.
-      checkpoint_steps: as in T5.
-      summary_dir: as in T5.
-      split: as in T5.
-      **kwargs: as in T5.
 
     Raises:
       ValueError: the task has no such split, or no metrics.
@@ -217,18 +190,16 @@ def _let_win(asked):
 
 
 def _parsed_alone(bindings: Any) -> dict[str, Any]:
-  """The attentions, by scope, in `extra_gin_bindings` alone."""
+  """Parses `extra_gin_bindings`; returns the attentions, by scope, in them alone."""
   before = stack.choices()
   for scope in before:
     _choose(scope, None)
-  try:
-    with gin.unlock_config():
-      gin.parse_config(bindings)
-    return stack.choices()
-  finally:
-    for scope, value in before.items():
-      if scope not in stack.choices():
-        _choose(scope, value)
+  with gin.unlock_config():
+    gin.parse_config(bindings)
+  asked = stack.choices()
+  for scope, value in {**before, **asked}.items():
+    _choose(scope, value)
+  return asked
 
 
 def _choose(scope, value):

@@ -74,11 +74,8 @@ def _with_seeds_of_names(original):
 
 
 @gin.config.register_finalize_hook
-def bind_evaluation_seed(config: dict) -> dict | None:
+def bind_evaluation_seed(config: gin_files.Config) -> dict | None:
   """Gives evaluations a seed, unless gin binds one or shuffles their examples.
-
-  Args:
-    config: gin's parsed configuration.
 
   Returns:
     a dict of bindings to add.

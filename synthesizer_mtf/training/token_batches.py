@@ -16,11 +16,8 @@ _LENGTH = "utils.run.sequence_length"
 
 
 @gin.config.register_finalize_hook
-def round_down(config: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any] | None:
+def round_down(config: gin_files.Config) -> dict[str, Any] | None:
   """Rounds the tokens of a batch down to whole sequences, and logs it.
-
-  Args:
-    config: gin's parsed configuration.
 
   Returns:
     the binding to change, or None.

@@ -6,6 +6,7 @@ input file raises an exception after minutes, without the parameter's name.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import functools
 import inspect
 import math
 import os
@@ -19,28 +20,16 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
-Config = Mapping[tuple[str, str], Mapping[str, Any]]
-
 MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_student",
                "bi_student_teacher")
-# The minimum of whole-number parameters, by the last name of their configurables.
-_WHOLE = {
-    "utils.run": {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0,
-                  "perplexity_eval_steps": 1, "iterations_per_loop": 1},
-    "decode": {"beam_size": 1, "max_decode_length": 1},
-    "synthesizer_decode_length": {"tokens": 1},
-    "decode_from_file": {"repeats": 1},
-}
-_FUNCTIONS = ("train_dataset_fn", "eval_dataset_fn", "train_model_fn")
-_DTYPES = ("master_dtype", "slice_dtype", "activation_dtype")
+_BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
+            "tokens_per_replica")
 
 
-def check(config: Config) -> None:
+def check(config: gin_files.Config) -> None:
   """Raises a ValueError for the first value that its parameter cannot have.
 
-  Args:
-    config: gin's parsed configuration, with values instead of macros; values not known
-      yet are references.
+  Macros are values already; values not known yet are references.
   """
   for (scope, selector), values in config.items():
     name = _shown(selector)
@@ -48,11 +37,9 @@ def check(config: Config) -> None:
       if isinstance(value, gin.config.ConfigurableReference) or value is None:
         continue
       shown = f"{scope + '/' if scope else ''}{name}.{key}"
-      _check_whole(selector, key, shown, value)
-      _check_kind(_default(selector, key), shown, value)
-      check_value = _OTHERS.get((name, key))
-      if check_value:
-        check_value(shown, value)
+      check_value = _CHECKS.get(
+          (name, key), functools.partial(_check_kind, _default(selector, key)))
+      check_value(shown, value)
 
 
 def _shown(selector):
@@ -70,123 +57,173 @@ def _default(selector, parameter):
     return None
 
 
-def _check_whole(selector, key, shown, value):
-  for name, leasts in _WHOLE.items():
-    timed = key == "iterations_per_loop" and re.fullmatch(r"\d+[smh]", str(value))
-    if ("." + selector).endswith("." + name) and key in leasts and not timed:
-      checks.check_whole(shown, value, leasts[key])
-
-
-def _check_kind(default, shown, value):
+def _check_kind(default, name, value):
   """Checks that a text is not bound where the default is a number or a boolean."""
   if not isinstance(value, str):
     return
   if isinstance(default, bool):
-    checks.check_boolean(shown, value)
-  elif isinstance(default, (int, float)) and not shown.endswith("iterations_per_loop"):
-    raise checks.Error(f"`{shown}` is the text {value!r} but must be a number, as "
+    checks.check_boolean(name, value)
+  elif isinstance(default, (int, float)):
+    raise checks.Error(f"`{name}` is the text {value!r} but must be a number, as "
                        f"{default!r}; change it.")
 
 
-def _check_function(shown, value):
-  if not callable(value) and isinstance(value, (str, int, float)):
-    raise checks.Error(f"`{shown}` is {value!r} but must be a function or a class; "
-                       "name it with an @, as the gin files of T5 do.")
+def _check_function(name, value):
+  checks.require(callable(value) or not isinstance(value, (str, int, float)),
+                 name, value, "be a function or a class",
+                 "name it with an @, as the gin files of T5 do")
 
 
-def check_model_type(shown: str, value: Any) -> None:
-  """Raises a ValueError if Mesh TensorFlow has no such model type.
+def _check_schedule(name, value):
+  """Checks a learning rate, or a function of the step."""
+  if isinstance(value, (int, float)):
+    _check_rate(name, value)
+  else:
+    _check_function(name, value)
 
-  Args:
-    shown: the name of the parameter.
-    value: its value.
-  """
+
+def _check_rate(name, value):
+  _check_number(name, value)
+  checks.require(0 <= value < math.inf, name, value,
+                 "be a number of at least 0, and finite")
+
+
+def _check_number(name, value):
+  checks.require(checks.is_number(value), name, value, "be a number")
+
+
+def is_whole(value: Any, least: int = 1) -> bool:
+  """Whether `value` is a whole number of at least `least`, or not known yet."""
+  return isinstance(value, gin.config.ConfigurableReference) or checks.is_whole(
+      value, least)
+
+
+def _check_lengths(name, value):
+  lengths = value if isinstance(value, dict) else {"inputs": value}
+  checks.require(
+      lengths and all(map(is_whole, lengths.values())), name, value,
+      "be a whole number of at least 1, or one for each feature",
+      "write it as {'inputs': 512, 'targets': 114}")
+  if isinstance(value, dict) and "targets" not in value:
+    raise checks.Error(f"`{name}` is {value!r}, without the targets; add their "
+                       "length, as in {'inputs': 512, 'targets': 114}.")
+
+
+def _check_batch_size(name, value):
+  pair = (isinstance(value, (list, tuple)) and len(value) == 2 and
+          value[0] in _BATCHES and is_whole(value[1]))
+  checks.require(
+      is_whole(value) or pair, name, value,
+      "be a whole number of at least 1, or a pair such as ('tokens_per_batch', "
+      f"65536), whose first is one of {', '.join(_BATCHES)}")
+
+
+def _check_model_type(name, value):
+  near = checks.did_you_mean(value, MODEL_TYPES, near_only=True)
   if value not in MODEL_TYPES:
-    raise checks.Error(
-        f"`{shown}` is {value!r} but must be one of {', '.join(MODEL_TYPES)}; change "
-        f"it.{checks.did_you_mean(value, MODEL_TYPES, near_only=True)}")
+    raise checks.Error(f"`{name}` is {value!r} but must be one of "
+                       f"{', '.join(MODEL_TYPES)}; change it.{near}")
 
 
-def _check_dtype(shown, value):
-  try:
-    tf.as_dtype(value)
-  except TypeError:
-    raise checks.Error(f"`{shown}` is {value!r} but must name a type of numbers; "
-                       "write it as 'float32' or 'bfloat16'.") from None
+def _conversion(convert, needed, remedy):
+  """A check that Mesh TensorFlow can read a value."""
+  def check_value(name, value):
+    try:
+      convert(value)
+    except (TypeError, ValueError):
+      checks.require(False, name, value, needed, remedy)
+
+  return check_value
 
 
-def _check_filter(shown, value):
+_check_dtype = _conversion(tf.as_dtype, "name a type of numbers",
+                           "write it as 'float32' or 'bfloat16'")
+
+
+def _check_filter(name, value):
   try:
     re.compile(value)
   except (re.error, TypeError) as error:
-    raise checks.Error(f"`{shown}` is {value!r}, which is no regular expression "
+    raise checks.Error(f"`{name}` is {value!r}, which is no regular expression "
                        f"({error}); write it as 'encoder/.*'.") from None
 
 
-def _check_path(shown, value):
-  if not value or not isinstance(value, str):
-    raise checks.Error(f"`{shown}` is {value!r} but must be a path; write it in "
-                       "quotes, as 'DIR/model.ckpt-1000'.")
+def _check_path(name, value):
+  checks.require(value and isinstance(value, str), name, value, "be a path",
+                 "write it in quotes, as 'DIR/model.ckpt-1000'")
 
 
-def _check_number(shown, value):
-  if isinstance(value, bool) or not isinstance(value, (int, float)):
-    raise checks.Error(f"`{shown}` is {value!r} but must be a number; change it.")
+def _check_layers(name, value):
+  checks.require(
+      isinstance(value, (list, tuple)) and all(
+          isinstance(each, gin.config.ConfigurableReference) or callable(each)
+          for each in value),
+      name, value, "be a list of layers",
+      "write it as [@SelfAttention, @DenseReluDense]")
 
 
-def check_rate(shown: str, value: Any) -> None:
-  """Raises a ValueError unless a learning rate is a finite number of at least 0.
-
-  Args:
-    shown: the name of the parameter.
-    value: its value.
-  """
-  _check_number(shown, value)
-  if not 0 <= value < math.inf:
-    raise checks.Error(f"`{shown}` is {value!r} but must be a number of at least 0, "
-                       "and finite; change it.")
-
-
-def _check_not_negative(shown, value):
-  checks.check_not_negative(shown, value)
-
-
-def _check_layers(shown, value):
-  if not isinstance(value, (list, tuple)) or not all(
-      isinstance(each, gin.config.ConfigurableReference) or callable(each)
-      for each in value):
-    raise checks.Error(f"`{shown}` is {value!r} but must be a list of layers; write "
-                       "it as [@SelfAttention, @DenseReluDense].")
-
-
-def _check_activations(shown, value):
+def _check_activations(name, value):
   for each in value if isinstance(value, list) else [value]:
     if isinstance(each, str) and each != "linear" and not hasattr(mtf, each):
       names = [name for name in dir(mtf) if name.islower()]
       raise checks.Error(
-          f"`{shown}` is {value!r}, but Mesh TensorFlow has no function {each!r}; "
+          f"`{name}` is {value!r}, but Mesh TensorFlow has no function {each!r}; "
           f"change it.{checks.did_you_mean(each, names)}")
 
 
-def _check_steps(shown, value):
+def _check_step(name, value):
   several = value if isinstance(value, (list, tuple)) else [value]
-  if value != "all" and not all(checks.is_whole(each, -1) for each in several):
-    raise checks.Error(f"`{shown}` is {value!r} but must be the step of a checkpoint, "
-                       "a list of steps, -1 for the last or 'all'; change it.")
+  checks.require(
+      value == "all" or all(checks.is_whole(each, -1) for each in several), name, value,
+      "be the step of a checkpoint, a list of steps, -1 for the last or 'all'")
 
 
-_OTHERS: dict[tuple[str, str], Callable[[str, Any], None]] = {
-    **{("utils.run", name): _check_function for name in _FUNCTIONS},
-    **{("get_variable_dtype", name): _check_dtype for name in _DTYPES},
-    ("utils.run", "model_type"): check_model_type,
-    ("utils.run", "variable_filter"): _check_filter,
-    ("utils.run", "init_checkpoint"): _check_path,
-    ("utils.run", "eval_checkpoint_step"): _check_steps,
+def _check_iterations(name, value):
+  if not re.fullmatch(r"\d+[smh]", str(value)):  # A time.
+    checks.check_whole(name, value)
+
+
+_check_from_0 = functools.partial(checks.check_whole, least=0)
+
+# By the parameters of `utils.run`, many of which are `MtfModel`'s as well.
+OF_RUN: dict[str, Callable[[str, Any], None]] = {
+    **dict.fromkeys(["train_steps", "save_checkpoints_steps", "perplexity_eval_steps"],
+                    checks.check_whole),
+    **dict.fromkeys(["train_dataset_fn", "eval_dataset_fn", "train_model_fn",
+                     "optimizer"], _check_function),
+    "keep_checkpoint_max": _check_from_0,
+    "iterations_per_loop": _check_iterations,
+    "learning_rate_schedule": _check_schedule,
+    "sequence_length": _check_lengths,
+    "batch_size": _check_batch_size,
+    "model_type": _check_model_type,
+    "variable_filter": _check_filter,
+    "init_checkpoint": _check_path,
+    "eval_checkpoint_step": _check_step,
+    "mesh_shape": _conversion(
+        mtf.convert_to_shape, "name mesh dimensions and their sizes",
+        "write it as 'model:2,batch:4'"),
+    "layout_rules": _conversion(
+        mtf.convert_to_layout_rules,
+        "be pairs of a tensor dimension and a mesh dimension",
+        "write it as 'batch:batch,heads:model'"),
+}
+_OF_DECODE = {"beam_size": checks.check_whole, "max_decode_length": checks.check_whole,
+              "temperature": checks.check_not_negative}
+
+# By configurable and parameter.
+_CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
+    **{("utils.run", name): check_value for name, check_value in OF_RUN.items()},
+    **{(f"{model}.decode", name): check_value
+       for model in ("Bitransformer", "Unitransformer")
+       for name, check_value in _OF_DECODE.items()},
+    **{("get_variable_dtype", name): _check_dtype
+       for name in ("master_dtype", "slice_dtype", "activation_dtype")},
+    ("synthesizer_decode_length", "tokens"): checks.check_whole,
+    ("decode_from_file", "repeats"): checks.check_whole,
     ("warm_start", "checkpoint"): _check_path,
     ("AdafactorOptimizer", "decay_rate"): _check_number,
-    ("constant_learning_rate", "learning_rate"): check_rate,
-    ("Bitransformer.decode", "temperature"): _check_not_negative,
-    ("Unitransformer.decode", "temperature"): _check_not_negative,
+    ("constant_learning_rate", "learning_rate"): _check_rate,
     ("make_layer_stack", "layers"): _check_layers,
     ("DenseReluDense", "activation"): _check_activations,
 }

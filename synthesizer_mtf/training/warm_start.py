@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 import gin
 from mesh_tensorflow.transformer import utils
+import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
@@ -171,7 +173,7 @@ def _assign(variable, path, source, shape, dtype):
     value = tf.cast(tf.reshape(value, shape), variable.dtype.base_dtype)
     new = variable.shape.as_list()
     if new != list(shape):
-      part = warm_start_plan.common_part(shape, new)
+      part = np.minimum(shape, new).tolist()  # What they have in common.
       rest = [[0, n - p] for n, p in zip(new, part)]
       old = tf.slice(value, [0] * len(part), part)
       value = tf.where(tf.pad(tf.ones(part, tf.bool), rest), tf.pad(old, rest),
@@ -180,11 +182,8 @@ def _assign(variable, path, source, shape, dtype):
 
 
 @gin.config.register_finalize_hook
-def bind_training(config: dict) -> dict | None:
+def bind_training(config: gin_files.Config) -> dict | None:
   """Makes T5's trainer start warm if a checkpoint is bound.
-
-  Args:
-    config: gin's parsed configuration.
 
   Returns:
     a dict of bindings to add.

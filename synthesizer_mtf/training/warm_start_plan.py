@@ -11,7 +11,6 @@ from collections.abc import Iterable
 import re
 from typing import NamedTuple
 
-import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf import notation
 from synthesizer_mtf.synthesizers import base
@@ -231,20 +230,18 @@ def _optimizer(others, taken, resized, model, saved):
 def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
   """The lines of a summary of a plan, for the log."""
   groups = [
-      (f"{len(plan.taken)} variables start from {path}", []),
       ("resized to `max_length`, new positions fresh", [
           f"{n} {list(saved[plan.taken[n]])} -> {list(model[n])}"
           for n in plan.resized]),
       ("fresh", plan.fresh),
       ("in the checkpoint but not in the model", plan.unused)]
-  lines = [f"Warm start: {groups[0][0]}."]
-  lines += [f"Warm start: {title}: {_listed(names, 1000)}."
-            for title, names in groups[1:] if names]
-  return lines + [
-      "Warm start: the step counts from 0, and the optimizer starts fresh."
-      if GLOBAL_STEP not in plan.taken else
-      f"Warm start: the step goes on; {plan.optimizer} of the optimizer's "
-      "variables start fresh."]
+  lines = [f"{len(plan.taken)} variables start from {path}", *(
+      f"{title}: {_listed(names, 1000)}" for title, names in groups if names)]
+  lines.append(
+      f"the step goes on; {plan.optimizer} of the optimizer's variables start fresh"
+      if GLOBAL_STEP in plan.taken else
+      "the step counts from 0, and the optimizer starts fresh")
+  return [f"Warm start: {line}." for line in lines]
 
 
 def _listed(names, most=3):
@@ -255,8 +252,3 @@ def _listed(names, most=3):
            for name, n in list(count.items())[:most]]
   more = len(count) - len(shown)
   return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def common_part(old: Iterable[int], shape: Iterable[int]) -> list[int]:
-  """The common part of two shapes: the smaller size of each axis."""
-  return [int(n) for n in np.minimum(old, shape)]

@@ -22,14 +22,6 @@ def serve(tasks, own, **parameters):
   return member
 
 
-def lead(member, job):
-  member._lead(job, [])
-
-
-def follow(member):
-  member._follow()
-
-
 def test_a_worker_ends_as_the_chief_did():
   tasks = two_tasks()
   chief, worker = (serve(tasks, own, timeout_seconds=20) for own in tasks)
@@ -38,18 +30,18 @@ def test_a_worker_ends_as_the_chief_did():
     raise KeyError("ours")
 
   with pytest.raises(KeyError):
-    lead(chief, fail)
+    chief._lead(fail, [])
   with pytest.raises(cluster.LostProcess, match="chief 0 .* with an error"):
-    follow(worker)
-  lead(chief, lambda: None)
-  follow(worker)
+    worker._follow()
+  chief._lead(lambda: None, [])
+  worker._follow()
 
 
 def test_a_worker_notices_a_chief_that_hangs():
   tasks = two_tasks()
   with socket.create_server(("localhost", int(tasks[0].address[10:]))):
     with pytest.raises(cluster.LostProcess, match="chief 0 .* for 0.4 seconds"):
-      follow(serve(tasks, tasks[1], timeout_seconds=0.4))
+      serve(tasks, tasks[1], timeout_seconds=0.4)._follow()
 
 
 @pytest.mark.parametrize("own", [0, 1])
@@ -59,9 +51,9 @@ def test_a_process_that_never_starts_is_named(own):
   other = tasks[1 - own]
   with pytest.raises(cluster.LostProcess) as error:
     if own:
-      follow(member)
+      member._follow()
     else:
-      lead(member, None)
+      member._lead(None, [])
   assert str(error.value).startswith(
       f"the {other} has not started within 0.1 seconds")
   assert f'"task": {{"type": "{other.job}", "index": 0}}' in str(error.value)

@@ -140,10 +140,6 @@ MODELS = {
         "`decoder/synthesizer_stack.attention`"]),
     "d_model as text": (["d_model = '16'"], [
         "the gin macro `d_model` is '16' but must be a whole number"]),
-    "no d_ff": (["d_ff = 0"], ["the gin macro `d_ff` is 0 but must be"]),
-    "layers below 0": (
-        ["num_layers = -1"], ["the gin macro `num_layers` is -1 but"]),
-    "no heads": (["num_heads = 0"], ["the gin macro `num_heads` is 0 but"]),
     "dropout of half a hundred": (["dropout_rate = 50"], [
         "the gin macro `dropout_rate` is 50 but must be a number of at least 0 "
         "and below 1"]),

@@ -1,4 +1,7 @@
-"""Each way in trains, evaluates and decodes the attention that gin names."""
+"""Each way in trains, evaluates and decodes the attention that gin names.
+
+That of the command itself is in test_launcher.py.
+"""
 
 import re
 import subprocess
@@ -9,14 +12,12 @@ import gin
 import numpy as np
 import pytest
 import seqio
-from support import harness
 from support import mtf_models
 from support.launching import STEPS
 from support.mtf_models import attention
 from support.mtf_models import TASK
 from support.mtf_models import variables
 from support.paths import ROOT
-import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
 from synthesizer_mtf import stack
@@ -112,22 +113,18 @@ def test_eval_predict_and_export_have_it_without_extra_bindings(folder, tuned):
   assert "encoder/block_000/layer_000/SyntheticAttention/R" in names
 
 
-def test_extra_bindings_win_over_the_scopes_of_a_loaded_configuration(folder, tuned):
+@pytest.mark.parametrize("before, extra, has, lacks", [
+    (None, ["synthesizer_stack.attention = 'R'"], "R", "alpha"), ("T", [], "T", "R")])
+def test_what_was_asked_for_wins_over_the_scopes_of_a_loaded_configuration(
+    before, extra, has, lacks, folder, tuned):
   folder.data()
-  folder.model("other", "synthesizer_stack.attention = 'R'").finetune(
-      TASK, 1, str(tuned))
+  if before:
+    gin.bind_parameter("synthesizer_stack.attention", before)
+  name = f"asked_for_{has}"
+  folder.model(name, *extra).finetune(TASK, 1, str(tuned))
   for part in ("encoder", "decoder"):
-    _, found = attention(folder.folder / "other", part)
-    assert "R" in found and "alpha" not in found
-
-
-def test_what_was_bound_before_wins_over_a_loaded_configuration(folder, tuned):
-  folder.data()
-  gin.bind_parameter("synthesizer_stack.attention", "T")
-  folder.model("asked").finetune(TASK, 1, str(tuned))
-  for part in ("encoder", "decoder"):
-    _, found = attention(folder.folder / "asked", part)
-    assert "T" in found and "R" not in found
+    _, found = attention(folder.folder / name, part)
+    assert has in found and lacks not in found
 
 
 def test_the_attention_of_one_model_is_not_the_next_ones(folder):
@@ -170,14 +167,6 @@ def check_q(folder, model_dir, step):
       variables(model_dir, step)[key.format("SyntheticAttention")])
 
 
-def test_train_has_the_attention_and_the_warm_start(folder):
-  folder.parse()
-  folder.model("warm", CHOICE, f"warm_start.checkpoint = '{folder.stock}'").train(
-      TASK, 1)
-  assert attention(folder.folder / "warm") == R_V
-  check_q(folder, folder.folder / "warm", 0)
-
-
 def test_finetune_and_a_warm_start_from_elsewhere_contradict(folder):
   folder.data()
   with pytest.raises(ValueError, match="leave out the first"):
@@ -216,13 +205,6 @@ def flags_of(folder, name, *bindings, files=mtf_models.FILES, **others):
 
 
 @pytest.mark.usefixtures("parsed_flags")
-def test_the_command(folder):
-  with flagsaver.flagsaver(**flags_of(folder, "command", CHOICE, STEPS.format(1))):
-    launcher.main([])
-  assert attention(folder.folder / "command") == R_V
-
-
-@pytest.mark.usefixtures("parsed_flags")
 def test_the_stock_command_with_the_module(folder):
   with flagsaver.flagsaver(**flags_of(
       folder, "module", CHOICE, STEPS.format(1),
@@ -254,19 +236,6 @@ def test_the_command_with_the_model_api(folder):
   check_q(folder, folder.folder / "api_tuned", 1)
 
 
-def test_a_mesh_model_of_ones_own():
-  """`attention_layer` where no gin says anything."""
-  layer = synthesizer_mtf.attention_layer(
-      "R+V", num_heads=2, key_value_size=4, dropout_rate=0.0, max_length=6)
-  graph = harness.LayerGraph(layer, decoder=False, batch=2, length=6)
-  with graph.tf_graph.as_default():
-    x = graph.constant(np.ones((2, 6, harness.D_MODEL)), graph.batch_dim,
-                       graph.length_dim, graph.d_model)
-    graph.run(graph.call(graph.context(), x))
-  assert {name.split("/")[-1] for name in graph.variables} == {
-      "q", "k", "v", "o", "R", "alpha"}
-
-
 @pytest.mark.usefixtures("clean_tasks")
 def test_the_page_on_python(folder, monkeypatch):
   """Its code, with its paths and steps made those of a test."""
@@ -278,15 +247,6 @@ def test_the_page_on_python(folder, monkeypatch):
   exec(compile(code, "docs/python.md", "exec"), {})
   assert attention(folder.folder / "models" / "r+v") == R_V
   assert attention(folder.folder / "models" / "d_from_r+v")[1] >= {"W1", "W2"}
-
-
-def test_python_m_is_the_command(tmp_path):
-  done = subprocess.run(
-      [sys.executable, "-m", "synthesizer_mtf", f"--model_dir={tmp_path}",
-       "--gin_param=synthesizer_stack.attention = "],
-      capture_output=True, text=True, check=False)
-  assert done.returncode == 1
-  assert done.stderr.splitlines()[-1].startswith("synthesizer_mesh_transformer: ")
 
 
 def test_what_cannot_be_imported_first_can_be_imported_afterwards(tmp_path):
