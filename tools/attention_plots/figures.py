@@ -1,5 +1,6 @@
 """Draws attention weights, as the figures of arXiv:2005.00743 show them."""
 
+import dataclasses
 import os
 
 import matplotlib
@@ -90,8 +91,7 @@ def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
     if head >= count:
       axis.axis("off")
       continue
-    image = axis.imshow(_shown(attention, head), cmap=MAP, vmin=0, vmax=top,
-                        interpolation="nearest")
+    image = _draw(axis, _shown(attention, head), top)
     axis.set_title(_head_title(layer, attention, head), fontsize="small")
     if labelled:
       _label(axis, attention.tokens)
@@ -115,7 +115,7 @@ def contact_sheet(layers: list[reader.Layer],
   Returns:
     a figure with an image for each stack: a row per layer, a column per head.
   """
-  stacks = _by_stack(layers)
+  stacks = by_stack(layers)
   sizes = [len(attention[stack[0].name].weights) for stack in stacks.values()]
   rows = max(map(len, stacks.values()))
   figure, axes = plt.subplots(
@@ -130,8 +130,7 @@ def contact_sheet(layers: list[reader.Layer],
     width = max(tile.shape[1] for tile in tiles)
     tiles = [np.pad(tile, [(0, 0), (0, width - tile.shape[1])],
                     constant_values=np.nan) for tile in tiles]
-    image = axis.imshow(np.vstack(tiles), cmap=MAP, vmin=0, vmax=top,
-                        interpolation="antialiased")
+    image = _draw(axis, np.vstack(tiles), top, "antialiased")
     step = len(tiles[0])
     axis.set_yticks((np.arange(len(tiles)) + .5) * step,
                     [f"{layer.name.rpartition('/')[2]}  {layer.attention}"
@@ -169,8 +168,7 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
   for column, layer in enumerate(layers):
     mean = _mean_over_heads(attention[layer.name])
     above, below = axes[:, column]
-    image = above.imshow(_shown(mean, 0), cmap=MAP, vmin=0, vmax=top,
-                         interpolation="nearest")
+    image = _draw(above, _shown(mean, 0), top)
     _draw_borders(above, window, len(mean.visible))
     above.set_title(_title(layer), fontsize="medium")
     for state, by_layer in states.items():
@@ -236,24 +234,23 @@ def place(part: str) -> int:
 
 def _grid(layers, width, height):
   """Returns axes for the layers in order: one row per stack, or more for deep ones."""
-  columns = min(6, max(map(len, _by_stack(layers).values())))
-  rows = [row for stack in _by_stack(layers).values()
-          for row in range(-(-len(stack) // columns))]
+  stacks = by_stack(layers).values()
+  columns = min(6, max(map(len, stacks)))
+  rows = [stack[i:i + columns] for stack in stacks
+          for i in range(0, len(stack), columns)]
   figure, axes = plt.subplots(
       len(rows), columns, squeeze=False, layout="constrained", sharey=True,
       figsize=(width * columns + 1.4, height * len(rows) + 0.6))
-  used, row = [], 0
-  for stack in _by_stack(layers).values():
-    needed = -(-len(stack) // columns)
-    flat = list(axes[row:row + needed].flat)
-    used += flat[:len(stack)]
-    for axis in flat[len(stack):]:
+  used = []
+  for row, members in zip(axes, rows):
+    used += list(row[:len(members)])
+    for axis in row[len(members):]:
       axis.axis("off")
-    row += needed
   return figure, used
 
 
-def _by_stack(layers):
+def by_stack(layers: list[reader.Layer]) -> dict[str, list[reader.Layer]]:
+  """Returns the layers of each stack, by its name."""
   stacks = {}
   for layer in layers:
     stacks.setdefault(layer.stack, []).append(layer)
@@ -262,12 +259,15 @@ def _by_stack(layers):
 
 def _legend(figure, axes):
   """Adds one legend for all axes."""
-  known = {}
-  for axis in axes:
-    for handle, label in zip(*axis.get_legend_handles_labels()):
-      known.setdefault(label, handle)
+  known = {label: handle for axis in axes
+           for handle, label in zip(*axis.get_legend_handles_labels())}
   figure.legend(known.values(), known.keys(), loc="outside right upper",
                 frameon=False)
+
+
+def _draw(axis, weights, top, interpolation="nearest"):
+  return axis.imshow(
+      weights, cmap=MAP, vmin=0, vmax=top, interpolation=interpolation)
 
 
 def _scale(figure, image, axes):
@@ -303,8 +303,8 @@ def _framed(matrix):
 
 
 def _mean_over_heads(attention):
-  return type(attention)(attention.weights.mean(0, keepdims=True),
-                         attention.visible, attention.tokens, None)
+  return dataclasses.replace(
+      attention, weights=attention.weights.mean(0, keepdims=True))
 
 
 def _top(attentions):
