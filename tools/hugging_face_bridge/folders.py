@@ -4,15 +4,16 @@ from collections.abc import Iterator
 import contextlib
 import errno
 import os
+import pathlib
 import shutil
-import tempfile
+import uuid
 
 from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
 
 
 @contextlib.contextmanager
-def new(path: str) -> Iterator[str]:
+def new(path: str) -> Iterator[pathlib.Path]:
   """Makes a temporary folder to write to, which replaces `path` in the end.
 
   Args:
@@ -27,15 +28,14 @@ def new(path: str) -> Iterator[str]:
   """
   check(path)
   path = os.path.abspath(path)
+  beside = os.path.join(
+      os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex[:8]}")
   try:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    beside = tempfile.mkdtemp(
-        prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
+    os.makedirs(beside)
   except OSError as error:
     raise checks.Error(_cannot(path, error.strerror)) from error
   try:
-    yield beside
-    os.chmod(beside, 0o777 & ~_umask())
+    yield pathlib.Path(beside)
     os.rename(beside, path)
   except (OSError, tf.errors.OpError) as error:
     if isinstance(error, FileNotFoundError):
@@ -43,12 +43,6 @@ def new(path: str) -> Iterator[str]:
     raise checks.Error(_cannot(path, _reason(error))) from error
   finally:
     shutil.rmtree(beside, ignore_errors=True)
-
-
-def write(folder: str, name: str, text: str) -> None:
-  """Writes a file of text into a folder."""
-  with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
-    f.write(text)
 
 
 def check(path: str) -> None:
@@ -61,12 +55,6 @@ def check(path: str) -> None:
   if os.path.isdir(path) and os.listdir(path):
     raise checks.Error(f"--output is {path!r}, which is not empty (it holds "
                        f"{sorted(os.listdir(path))[0]!r}); name a new folder.")
-
-
-def _umask():
-  mask = os.umask(0)
-  os.umask(mask)
-  return mask
 
 
 def _reason(error):

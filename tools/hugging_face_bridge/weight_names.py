@@ -1,9 +1,10 @@
 """The names and shapes of a model's weights on both sides, in one table."""
 
-from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 
 
@@ -21,6 +22,15 @@ class Weight(NamedTuple):
   shape: tuple[int, ...]
   transposed: bool = True
 
+  @property
+  def their_shape(self) -> tuple[int, ...]:
+    """The shape in Hugging Face's files."""
+    return self.shape[::-1] if self.transposed else self.shape
+
+  def turned(self, value: np.ndarray) -> np.ndarray:
+    """Returns the value of one side as the other side stores it."""
+    return value.T if self.transposed else value
+
 
 EMBEDDING = "shared.weight"
 HEAD = "lm_head.weight"
@@ -36,33 +46,29 @@ SELF_ATTENTION = "SelfAttention"
 
 
 def weights(arch: architecture.Architecture,
-            scope_of: Callable[[str, int], str] = lambda stack, block: SELF_ATTENTION,
-            ) -> list[Weight]:
+            scopes: Mapping[tuple[str, int], str] = {}) -> list[Weight]:
   """Returns all weights of a model.
 
   Args:
     arch: an `Architecture`.
-    scope_of: a function from the stack and the number of the block to the class of the
-      self-attention, which names the scope of Mesh's variables.
-
-  Returns:
-    a list of `Weight`.
+    scopes: a dict from (stack, number of the block) to the class of self-attention,
+      which names the scope of Mesh's variables; `SELF_ATTENTION` for those missing.
   """
   embedding = Weight("shared/embedding", EMBEDDING,
                      (arch.vocab_size, arch.d_model), transposed=False)
   head = Weight("decoder/logits/kernel", HEAD, (arch.d_model, arch.vocab_size))
   blocks = [weight for stack, count in arch.stacks.items()
-            for weight in _stack(arch, stack, count, scope_of)]
+            for weight in _stack(arch, stack, count, scopes)]
   return [embedding, *blocks, *([] if arch.tied else [head])]
 
 
-def _stack(arch, stack, count, scope_of) -> Iterator[Weight]:
+def _stack(arch, stack, count, scopes) -> Iterator[Weight]:
   for block in range(count):
     for layer, cls in enumerate(layers(stack)):
       mesh = f"{stack}/block_{block:03d}/layer_{layer:03d}/"
       theirs = f"{stack}.block.{block}.layer.{layer}."
       yield _norm(arch, f"{mesh}rms_norm", f"{theirs}layer_norm")
-      scope = scope_of(stack, block) if cls == SELF_ATTENTION else cls
+      scope = scopes.get((stack, block), cls) if cls == SELF_ATTENTION else cls
       for name, kernel, shape in _variables(arch, cls):
         yield Weight(f"{mesh}{scope}/{name}{kernel}", f"{theirs}{cls}.{name}.weight",
                      shape)
