@@ -40,7 +40,7 @@ def task():
 
 
 def read(name, lengths=LENGTHS, number=2, most=10, split="train"):
-  return reading.read(name, split, lengths, number, most, lambda n: None)
+  return reading.read(name, split, lengths, number, most)
 
 
 def test_lengths_cuts_and_packed_rows_are_those_of_the_rows(task):
@@ -145,4 +145,4 @@ def test_mistakes_end_in_one_sentence(task, flags, message):
 def test_what_uses_lengths_but_to_cut_is_known(steps, only):
   class Task:
     preprocessors = steps
-  assert reading._cuts_only([Task]) == only
+  assert reading._cuts_only(Task) == only
