@@ -34,19 +34,11 @@ def pairs() -> list[Pair]:
   return sorted(pair for pair in found.items() if pair[0] != pair[1])
 
 
-def split(held_out_percent: int = 10) -> tuple[list[Pair], list[Pair]]:
-  """Splits the pairs by their English side.
-
-  Args:
-    held_out_percent: the share of pairs to hold out.
-
-  Returns:
-    (train, validation): lists of (English, German).
-  """
+def split() -> tuple[list[Pair], list[Pair]]:
+  """Returns (train, validation), split by the pairs' English side."""
   train, validation = [], []
   for pair in pairs():
-    held_out = english.is_held_out(pair[0], held_out_percent)
-    (validation if held_out else train).append(pair)
+    (validation if english.is_held_out(pair[0], 10) else train).append(pair)
   return train, validation
 
 

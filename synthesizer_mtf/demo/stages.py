@@ -24,6 +24,7 @@ SCALES = {
 }
 
 
+@dataclasses.dataclass
 class Plan:
   """The stages of all attentions.
 
@@ -31,20 +32,21 @@ class Plan:
     folder: a `pathlib.Path`, the folder of all files.
     attentions: a list of notations; the last one decodes.
     scale: a `Scale`.
-  """
 
-  def __init__(self, folder: pathlib.Path, attentions: list[str],
-               scale: Scale) -> None:
-    """See the attributes; raises a ValueError for an attention without a gin file."""
-    for notation in attentions:
+  Raises:
+    ValueError: an attention has no gin file.
+  """
+  folder: pathlib.Path
+  attentions: list[str]
+  scale: Scale
+
+  def __post_init__(self):
+    for notation in self.attentions:
       path = pathlib.Path(gin_files.folder(), _gin_file(notation))
       if not path.exists():
         known = ", ".join(sorted(p.stem for p in path.parent.glob("*.gin")))
         raise checks.Error(f"--attention names {notation!r}, for which there is "
                            f"no {path.name}; use one of {known}.")
-    self.folder = folder
-    self.attentions = attentions
-    self.scale = scale
 
   def stages(self) -> list[pipeline.Stage]:
     """Returns all stages, in order."""
@@ -57,7 +59,7 @@ class Plan:
   def pretrain(self, notation: str) -> pipeline.Stage:
     """Trains on span corruption of the text, from scratch."""
     model_dir = self.model_dir(notation, "pretrain")
-    steps = self.pretrained_step
+    steps = self.scale.pretrain_steps
     return pipeline.Stage(
         f"pre-train {notation}",
         self._command(model_dir, [
@@ -71,7 +73,7 @@ class Plan:
     """Measures the loss on held-out text."""
     model_dir = self.model_dir(notation, "pretrain")
     files = self._trained(model_dir, "perplexity_eval.gin")
-    step = self.pretrained_step
+    step = self.scale.pretrain_steps
     return pipeline.Stage(
         f"perplexity {notation}",
         self._command(model_dir, files, {
@@ -88,7 +90,7 @@ class Plan:
     """Fine-tunes the pre-trained checkpoint on the pairs."""
     source = self.model_dir(notation, "pretrain")
     model_dir = self.model_dir(notation, "finetune")
-    checkpoint = source / f"model.ckpt-{self.pretrained_step}"
+    checkpoint = source / f"model.ckpt-{self.scale.pretrain_steps}"
     return pipeline.Stage(
         f"fine-tune {notation}",
         self._command(model_dir, self._trained(source, "demo/finetune.gin"), {
@@ -97,7 +99,7 @@ class Plan:
         }),
         model_dir.with_suffix(".log"),
         lambda: results.latest_step(model_dir) >= self.finetuned_step,
-        range(self.pretrained_step, self.finetuned_step))
+        range(self.scale.pretrain_steps, self.finetuned_step))
 
   def evaluate(self, notation: str) -> pipeline.Stage:
     """Decodes the held-out names, and scores them."""
@@ -136,10 +138,6 @@ class Plan:
   def predictions(self) -> pathlib.Path:
     """T5's output file: `output_filename` with the step appended."""
     return self.folder / f"predictions.txt-{self.finetuned_step}"
-
-  @property
-  def pretrained_step(self) -> int:
-    return self.scale.pretrain_steps
 
   @property
   def finetuned_step(self) -> int:
