@@ -1,4 +1,8 @@
-"""Draws attention weights, as the figures of arXiv:2005.00743 show them."""
+"""Draws attention weights, as the figures of arXiv:2005.00743 show them.
+
+All figures take a list of `reader.Layer`, and from their names `attention`, a dict to
+`reader.Attention`, or `states`, of which each is a dict to `Statistics`.
+"""
 
 import dataclasses
 import os
@@ -25,11 +29,7 @@ States = dict[str, dict[str, statistics.Statistics]]
 
 
 def save(figure: plt.Figure, folder: str, name: str) -> list[str]:
-  """Writes a figure as PNG and SVG.
-
-  Returns:
-    the paths.
-  """
+  """Writes a figure as PNG and SVG; returns their paths."""
   paths = [os.path.join(folder, f"{name}.{suffix}") for suffix in _FORMATS]
   for path in paths:
     figure.savefig(path, dpi=120)
@@ -38,16 +38,7 @@ def save(figure: plt.Figure, folder: str, name: str) -> list[str]:
 
 
 def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
-  """Draws the distribution of the weights, by layer (the paper's Figures 2 and 3).
-
-  Args:
-    layers: a list of `reader.Layer`.
-    states: a dict from "initial" and "trained" to dicts from names of layers to
-      `Statistics`.
-
-  Returns:
-    a figure.
-  """
+  """Draws the distribution of the weights, by layer (the paper's Figures 2 and 3)."""
   figure, axes = _grid(layers, 3.0, 2.4)
   # The highest bin that holds any weight.
   used = max(np.flatnonzero(s.histogram.sum(0)).max()
@@ -70,15 +61,7 @@ def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
 
 
 def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
-  """Draws the weights of each head of a layer (Figures 4 and 5).
-
-  Args:
-    layer: a `reader.Layer`.
-    attention: a `reader.Attention`.
-
-  Returns:
-    a figure.
-  """
+  """Draws the weights of each head of a layer (Figures 4 and 5)."""
   count, length, _ = attention.weights.shape
   columns = min(count, 4)
   labelled = length <= _MOST_LABELS and None not in attention.tokens
@@ -107,10 +90,6 @@ def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
 def contact_sheet(layers: list[reader.Layer],
                   attention: dict[str, reader.Attention]) -> plt.Figure:
   """Draws all heads of all layers, each of them small.
-
-  Args:
-    layers: a list of `reader.Layer`.
-    attention: a dict from their names to `reader.Attention`.
 
   Returns:
     a figure with an image for each stack: a row per layer, a column per head.
@@ -151,15 +130,8 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
             states: States, window: int) -> plt.Figure:
   """Draws the mean over the heads, and the weight by distance (Figures 6 and 7).
 
-  Args:
-    layers: a list of `reader.Layer`.
-    attention: a dict from their names to `reader.Attention`.
-    states: a dict from "initial", "trained" and "uniform" to dicts from names
-      of layers to `Statistics`.
-    window: an integer; the borders of this window are drawn.
-
   Returns:
-    a figure with a column per layer.
+    a figure with a column per layer, and the borders of a window of so many tokens.
   """
   figure, axes = plt.subplots(
       2, len(layers), squeeze=False, layout="constrained",
@@ -192,10 +164,6 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
 def alphas(layers: list[reader.Layer],
            attention: dict[str, reader.Attention]) -> plt.Figure:
   """Draws the weights of the parts of mixtures, by layer and head.
-
-  Args:
-    layers: a list of `reader.Layer` that have such weights.
-    attention: a dict from their names to `reader.Attention`.
 
   Returns:
     a figure with bars for each head, a panel for each layer.
