@@ -44,9 +44,12 @@ def split() -> tuple[list[Pair], list[Pair]]:
 
 def _table_names():
   for table in _TABLES:
-    sources, targets = getattr(ENGLISH, table), getattr(GERMAN, table)
-    for code in sorted(set(sources) & set(targets)):
-      yield sources[code], targets[code]
+    yield from _joined(getattr(ENGLISH, table), getattr(GERMAN, table))
+
+
+def _joined(sources, targets):
+  for code in sorted(set(sources) & set(targets)):
+    yield sources[code], targets[code]
 
 
 def _locale_names():
@@ -61,18 +64,14 @@ def _locale_names():
 
 def _calendar_names():
   for table in ("months", "days", "quarters"):
-    sources = getattr(ENGLISH, table)["format"]["wide"]
-    targets = getattr(GERMAN, table)["format"]["wide"]
-    for code in sorted(sources):
-      yield sources[code], targets[code]
+    yield from _joined(*(getattr(locale, table)["format"]["wide"]
+                         for locale in (ENGLISH, GERMAN)))
 
 
 def _zone_names():
   for zone in sorted(set(ENGLISH.meta_zones) & set(GERMAN.meta_zones)):
-    sources = ENGLISH.meta_zones[zone].get("long", {})
-    targets = GERMAN.meta_zones[zone].get("long", {})
-    for kind in sorted(set(sources) & set(targets)):
-      yield sources[kind], targets[kind]
+    yield from _joined(*(locale.meta_zones[zone].get("long", {})
+                         for locale in (ENGLISH, GERMAN)))
 
 
 def _amounts():

@@ -50,16 +50,14 @@ class Plan:
 
   def stages(self) -> list[pipeline.Stage]:
     """Returns all stages, in order."""
-    found = []
-    for notation in self.attentions:
-      found += [self.pretrain(notation), self.perplexity(notation),
-                self.finetune(notation), self.evaluate(notation)]
-    return found + [self.decode(self.attentions[-1])]
+    return [*(stage for notation in self.attentions
+              for stage in (self._pretrain(notation), self._perplexity(notation),
+                            self._finetune(notation), self._evaluate(notation))),
+            self._decode(self.attentions[-1])]
 
-  def pretrain(self, notation: str) -> pipeline.Stage:
+  def _pretrain(self, notation):
     """Trains on span corruption of the text, from scratch."""
-    model_dir = self.model_dir(notation, "pretrain")
-    steps = self.scale.pretrain_steps
+    model_dir, steps = self.model_dir(notation, "pretrain"), self.scale.pretrain_steps
     return pipeline.Stage(
         f"pre-train {notation}",
         self._command(model_dir, [
@@ -69,14 +67,12 @@ class Plan:
         model_dir.with_suffix(".log"),
         lambda: results.latest_step(model_dir) >= steps, range(steps))
 
-  def perplexity(self, notation: str) -> pipeline.Stage:
+  def _perplexity(self, notation):
     """Measures the loss on held-out text."""
-    model_dir = self.model_dir(notation, "pretrain")
-    files = self._trained(model_dir, "perplexity_eval.gin")
-    step = self.scale.pretrain_steps
+    model_dir, step = self.model_dir(notation, "pretrain"), self.scale.pretrain_steps
     return pipeline.Stage(
         f"perplexity {notation}",
-        self._command(model_dir, files, {
+        self._command(model_dir, self._trained(model_dir, "perplexity_eval.gin"), {
             "eval_checkpoint_step": step,
             "utils.run.dataset_split": "validation",
             "utils.run.perplexity_eval_steps": self.scale.eval_batches,
@@ -86,22 +82,21 @@ class Plan:
         lambda: results.log_perplexity(model_dir, step) is not None,
         range(self.scale.eval_batches))
 
-  def finetune(self, notation: str) -> pipeline.Stage:
+  def _finetune(self, notation):
     """Fine-tunes the pre-trained checkpoint on the pairs."""
     source = self.model_dir(notation, "pretrain")
-    model_dir = self.model_dir(notation, "finetune")
-    checkpoint = source / f"model.ckpt-{self.scale.pretrain_steps}"
+    model_dir, first = self.model_dir(notation, "finetune"), self.scale.pretrain_steps
     return pipeline.Stage(
         f"fine-tune {notation}",
         self._command(model_dir, self._trained(source, "demo/finetune.gin"), {
-            "utils.run.init_checkpoint": str(checkpoint),
+            "utils.run.init_checkpoint": str(source / f"model.ckpt-{first}"),
             "utils.run.train_steps": self.finetuned_step,
         }),
         model_dir.with_suffix(".log"),
         lambda: results.latest_step(model_dir) >= self.finetuned_step,
-        range(self.scale.pretrain_steps, self.finetuned_step))
+        range(first, self.finetuned_step))
 
-  def evaluate(self, notation: str) -> pipeline.Stage:
+  def _evaluate(self, notation):
     """Decodes the held-out names, and scores them."""
     model_dir = self.model_dir(notation, "finetune")
     return pipeline.Stage(
@@ -114,7 +109,7 @@ class Plan:
         model_dir.with_name("evaluate.log"),
         lambda: bool(results.scores(model_dir, self.finetuned_step)))
 
-  def decode(self, notation: str) -> pipeline.Stage:
+  def _decode(self, notation):
     """Decodes the German names for a file of English names."""
     model_dir = self.model_dir(notation, "finetune")
     return pipeline.Stage(
