@@ -32,15 +32,14 @@ def new(path: str) -> Iterator[pathlib.Path]:
       os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex[:8]}")
   try:
     os.makedirs(beside)
-  except OSError as error:
-    raise checks.Error(_cannot(path, error.strerror)) from error
-  try:
     yield pathlib.Path(beside)
     os.rename(beside, path)
+  except FileNotFoundError:
+    raise
   except (OSError, tf.errors.OpError) as error:
-    if isinstance(error, FileNotFoundError):
-      raise
-    raise checks.Error(_cannot(path, _reason(error))) from error
+    raise checks.Error(
+        f"--output is {path!r}, which cannot be written ({_reason(error)}); make "
+        "room or give permission, or name another. Nothing was written.") from error
   finally:
     shutil.rmtree(beside, ignore_errors=True)
 
@@ -63,8 +62,3 @@ def _reason(error):
   known = [sentence for sentence in map(os.strerror, errno.errorcode)
            if sentence in text]
   return max(known, key=len) if known else text.splitlines()[0]
-
-
-def _cannot(path, reason):
-  return (f"--output is {path!r}, which cannot be written ({reason}); make room "
-          "or give permission, or name another. Nothing was written.")

@@ -41,10 +41,10 @@ def run(folder: str, output: str,
       `output` cannot be written. In both cases nothing is written.
   """
   folders.check(output)
-  settings = config.read(folder, tuple(ignored))
+  settings = config.read(folder, ignored)
   found = weights.find(folder)
   notes = _resolve_copies(folder, settings, found)
-  arch = config.to_architecture(folder, settings, tied=_is_tied(settings))
+  arch = config.to_architecture(folder, settings)
   tokens = tokenizers.read(folder, settings)
   tokens.check(folder, arch.vocab_size)
   table = weight_names.weights(arch)
@@ -80,7 +80,7 @@ def _resolve_copies(folder, settings, found):
     _check_same(name, first, found)
     del found[name]
   found[weight_names.EMBEDDING] = found.pop(first)
-  if _is_tied(settings):
+  if config.is_tied(settings):
     if weight_names.HEAD in found:
       _check_same(weight_names.HEAD, weight_names.EMBEDDING, found)
       del found[weight_names.HEAD]
@@ -90,11 +90,6 @@ def _resolve_copies(folder, settings, found):
     notes.append(f"{weight_names.HEAD} is a copy of {weight_names.EMBEDDING}, which "
                  "Mesh TensorFlow would scale.")
   return notes
-
-
-def _is_tied(settings):
-  """Returns whether the output layer is the embedding, which Mesh then scales."""
-  return config.is_encoder(settings) or config.is_scaled(settings)
 
 
 def _check_same(name, other, found):
