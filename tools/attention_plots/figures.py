@@ -117,8 +117,7 @@ def contact_sheet(layers: list[reader.Layer],
     count = width // step
     axis.set_xticks((np.arange(count) + .5) * step, range(count))
     axis.tick_params(length=0)
-    for spine in axis.spines.values():
-      spine.set_visible(False)
+    axis.set_frame_on(False)
     axis.set_title(stack)
     axis.set_xlabel("head")
     _scale(figure, image, axis)

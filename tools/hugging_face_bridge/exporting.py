@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 from synthesizer_mtf.tools.hugging_face_bridge import trained
-from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 from synthesizer_mtf.tools.hugging_face_bridge import weights
 from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
@@ -47,7 +47,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
   tokens.check(path, arch.vocab_size)
   reader = tf.train.load_checkpoint(path)
   shapes = reader.get_variable_to_shape_map()
-  table = weight_names.weights(arch, scopes)
+  table = architecture.weights(arch, scopes)
   sources = _sources(path, table, shapes)
   _check_rest(path, shapes, sources, scopes, leave_out)
   dtype = dtype or _dtype(reader, sources)
@@ -105,7 +105,7 @@ def _check_rest(path, shapes, sources, classes, leave_out):
   """Raises a ValueError if the export would drop a variable that has an effect."""
   scopes = [f"{stack}/block_{block:03d}/layer_000/{cls}/"
             for (stack, block), cls in classes.items()
-            if cls != weight_names.SELF_ATTENTION]
+            if cls != architecture.SELF_ATTENTION]
   used = set(sources.values())
   rest = [name for name in sorted(shapes)
           if name not in used and name != _STEP and

@@ -9,11 +9,11 @@ import os
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import model_gin
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
-from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 from synthesizer_mtf.tools.hugging_face_bridge import weights
 import tqdm
 
@@ -47,7 +47,7 @@ def run(folder: str, output: str,
   arch = config.to_architecture(folder, settings)
   tokens = tokenizers.read(folder, settings)
   tokens.check(folder, arch.vocab_size)
-  table = weight_names.weights(arch)
+  table = architecture.weights(arch)
   _check(folder, table, found)
   dtype = _dtype(found)
   with folders.new(output) as new:
@@ -65,29 +65,29 @@ def run(folder: str, output: str,
 def _resolve_copies(folder, settings, found):
   """Removes copies of the embedding from `found`; returns notes.
 
-  Afterwards `found` has `weight_names.EMBEDDING`. It has `weight_names.HEAD` only if
+  Afterwards `found` has `architecture.EMBEDDING`. It has `architecture.HEAD` only if
   the output layer is a weight of its own.
   """
   notes = []
-  if found.pop(weight_names.UNUSED, None):
-    notes.append(f"{weight_names.UNUSED} is left out: no model has it.")
+  if found.pop(architecture.UNUSED, None):
+    notes.append(f"{architecture.UNUSED} is left out: no model has it.")
   first, *copies = [
-      name for name in (weight_names.EMBEDDING, *weight_names.EMBEDDING_COPIES)
+      name for name in (architecture.EMBEDDING, *architecture.EMBEDDING_COPIES)
       if name in found] or [None]
   if first is None:
     return notes
   for name in copies:
     _check_same(name, first, found)
     del found[name]
-  found[weight_names.EMBEDDING] = found.pop(first)
+  found[architecture.EMBEDDING] = found.pop(first)
   if config.is_tied(settings):
-    if weight_names.HEAD in found:
-      _check_same(weight_names.HEAD, weight_names.EMBEDDING, found)
-      del found[weight_names.HEAD]
-  elif settings["tie_word_embeddings"] and weight_names.HEAD not in found:
+    if architecture.HEAD in found:
+      _check_same(architecture.HEAD, architecture.EMBEDDING, found)
+      del found[architecture.HEAD]
+  elif settings["tie_word_embeddings"] and architecture.HEAD not in found:
     # Transformers 5 also ties the output layer of T5 1.1, but does not scale it.
-    found[weight_names.HEAD] = found[weight_names.EMBEDDING]
-    notes.append(f"{weight_names.HEAD} is a copy of {weight_names.EMBEDDING}, which "
+    found[architecture.HEAD] = found[architecture.EMBEDDING]
+    notes.append(f"{architecture.HEAD} is a copy of {architecture.EMBEDDING}, which "
                  "Mesh TensorFlow would scale.")
   return notes
 

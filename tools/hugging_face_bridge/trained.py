@@ -15,7 +15,6 @@ from synthesizer_mtf.layers import cross_attention
 from synthesizer_mtf.synthesizers import dot_product
 from synthesizer_mtf.synthesizers import names as synthesizer_names
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
-from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 import tensorflow.compat.v1 as tf
 
 _ADVICE = ("Hugging Face's T5 has no other; export a SavedModel instead, see "
@@ -114,7 +113,7 @@ def _check_stack(name, stack):
 
 def _blocks(name, stack):
   """Returns the layers of each block."""
-  count = len(weight_names.layers(name))
+  count = len(architecture.layers(name))
   layers = stack.layer_stack.layers
   return [layers[i:i + count] for i in range(0, len(layers), count)]
 
@@ -123,7 +122,7 @@ def _check_attention(blocks, step):
   """Raises a ValueError unless all self-attention is V, and all blocks are T5's."""
   others = {}
   for (name, block), layers in blocks.items():
-    wanted, classes = weight_names.layers(name), [_class(layer) for layer in layers]
+    wanted, classes = architecture.layers(name), [_class(layer) for layer in layers]
     if classes[1:] != wanted[1:]:
       raise checks.Error(
           f"block {block} of the {name} is {', '.join(classes)}, but Hugging "
