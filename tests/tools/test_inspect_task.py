@@ -119,12 +119,9 @@ def test_cuts_are_counted_for_each_member_beside_span_corruption(
 
 
 @pytest.mark.parametrize("flags, message", [
-    (["no_such_task"], "No Task or Mixture found with name 'no_such_task'"),
     (["test_bytes", "--split=test"], "--split is 'test', but 'test_bytes' has train"),
     (["test_bytes", "--lengths=inputs=6,more=4"],
      "names 'more', but the features of 'test_bytes' are inputs, targets"),
-    (["test_bytes", "--plot=/no/such/a.png"], "there is no folder '/no/such'"),
-    (["test_bytes", "--module_import=no_such_module"], "no_such_module"),
 ])
 def test_mistakes_end_in_one_sentence(task, flags, message):
   with pytest.raises(SystemExit, match=message):

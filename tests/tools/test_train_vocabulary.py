@@ -74,7 +74,6 @@ def test_existing_file_is_kept_unless_told(text, tmp_path):
 
 
 @pytest.mark.parametrize("flags, message", [
-    ({"input": "/no/such*.txt"}, "--input is '/no/such*.txt', but there is no"),
     ({"character_coverage": 0.5}, "--character_coverage is 0.5; give 0.98"),
     ({"vocab_size": 2}, "--vocab_size is 2; give 4 or more"),
     ({"sample_lines": 7}, "--sample_lines is 7; give 101 or"),
@@ -88,7 +87,6 @@ def test_bad_flags_are_named(flags, message, text, tmp_path):
 
 @pytest.mark.parametrize("name, content, message", [
     ("a.txt", b"one\nt\xe4wo\n", "a.txt', line 2: byte 1 is not UTF-8"),
-    ("a.txt", b"\n\n", "a.txt' holds no text"),
     ("a.txt", b"a few words\n",
      "--vocab_size is 200, but this text yields no more than"),
     ("a.tsv", b"one\n", "a.tsv', line 1: 1 columns"),
