@@ -25,7 +25,6 @@ from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.inspection import plot
 from synthesizer_mtf.tools.inspection import reading
 from t5.data import mixtures  # noqa: F401 (registers T5's tasks)
-import tqdm
 
 _SHOWN_IDS = 24
 
@@ -43,9 +42,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       importlib.import_module(name)
     gin_files.parse(args.gin_file, args.gin_param)
     lengths = args.lengths or gin_files.bound("utils.run.sequence_length", None)
-    with tqdm.tqdm(total=args.examples, desc="examples", disable=None) as bar:
-      found = reading.read(
-          args.name, args.split, lengths, args.number, args.examples, bar.update)
+    found = reading.read(
+        args.name, args.split, lengths, args.number, args.examples)
   features = reading.find(args.name).output_features
   print("\n".join(text(found, features)))
   if args.plot:
@@ -66,16 +64,16 @@ def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
   for number, row in enumerate(found.examples, 1):
     lines += [f"\nexample {number}"]
     for key in found.tokens:
-      lines += _shown(key, row[key], features, row.get(f"{key}_pretokenized"))
+      lines += _shown(key, row[key], features[key], row.get(f"{key}_pretokenized"))
   for number, row in enumerate(found.packed, 1):
     lines += [f"\npacked row {number}"]
     for key in found.tokens:
       for place, ids in enumerate(reading.segments(row, key), 1):
-        lines += _shown(f"{key} of example {place}", ids, features, None, key)
+        lines += _shown(f"{key} of example {place}", ids, features[key])
   return [*lines, "", *_table(found), "", *_of_rates(found)]
 
 
-def _shown(title, ids, features, pretokenized, key=None):
+def _shown(title, ids, feature, pretokenized=None):
   """Returns lines with a text, its ids and the text that the ids decode to."""
   lines = [f"  {title}, {len(ids)} tokens"]
   if isinstance(pretokenized, bytes):
@@ -83,7 +81,7 @@ def _shown(title, ids, features, pretokenized, key=None):
   if np.ndim(ids) != 1 or not np.issubdtype(np.asarray(ids).dtype, np.integer):
     return [*lines, f"    values   {ids!r}"]
   more = f" ... ({len(ids) - _SHOWN_IDS} more)" if len(ids) > _SHOWN_IDS else ""
-  decoded = features[key or title].vocabulary.decode([int(i) for i in ids])
+  decoded = feature.vocabulary.decode([int(i) for i in ids])
   return [*lines, f"    ids      {' '.join(map(str, ids[:_SHOWN_IDS]))}{more}",
           f"    decoded  {decoded!r}"]
 
@@ -100,15 +98,14 @@ def rows(found: reading.Found) -> list[dict[str, Any]]:
         "longest_uncut": found.longest_uncut(key), "cut": found.cut(key),
         "filled_when_packed": found.fill[key], "examples_per_row": found.per_row,
         "seconds_to_first_example": found.first_seconds})
-  total = sum(rate for _, rate in found.rates) or 1
   lines += [{"kind": "member", "task": task, "feature": key,
              "examples": len(member.sizes[key]),
              "longest": int(member.sizes[key].max()),
              "cut": member.cut(key, found.lengths[key])}
             for task, member in found.members.items() for key in found.tokens
             if len(found.members) > 1]
-  return lines + [{"kind": "rate", "task": task, "rate": rate, "share": rate / total}
-                  for task, rate in found.rates]
+  return lines + [{"kind": "rate", "task": task, "rate": rate, "share": share}
+                  for task, rate, share in found.shares]
 
 
 def _table(found):
@@ -121,7 +118,7 @@ def _table(found):
           row["feature"], f"{row['examples']:,}", str(row["limit"]),
           f"{row['mean']:.1f}", f"{row['median']:.0f}", str(row["longest"]),
           "-" if row["cut"] is None else str(row["longest_uncut"]),
-          _share(row["cut"]),
+          reading.told(row["cut"]),
           f"{row['filled_when_packed']:.1%}"])
   return [*tabular.plain(cells, str.rjust),
           f"{found.per_row:.2f} examples in a packed row; the first example came "
@@ -133,17 +130,12 @@ def _of_rates(found):
   """Returns lines with the rates of a mixture; no lines for a task."""
   if len(found.rates) < 2:
     return []
-  total = sum(rate for _, rate in found.rates) or 1
   keys = list(found.tokens)
   return tabular.plain(
       [["member", "rate", "share", *(f"{key} cut" for key in keys)], *(
-          [task, f"{rate:g}", f"{rate / total:.2%}",
-           *(_share(found.members[task].cut(key, found.lengths[key]))
-             for key in keys)] for task, rate in found.rates)], str.rjust)
-
-
-def _share(cut):
-  return "made to length" if cut is None else f"{cut:.1%}"
+          [task, f"{rate:g}", f"{share:.2%}",
+           *(reading.told(found.members[task].cut(key, found.lengths[key]))
+             for key in keys)] for task, rate, share in found.shares)], str.rjust)
 
 
 def _lengths(value):

@@ -24,8 +24,7 @@ attention, with their standard errors.
 """
 
 import argparse
-from collections.abc import Callable
-from collections.abc import Iterable
+import itertools
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,7 @@ from synthesizer_mtf.tools.attention_plots import page
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.attention_plots import statistics
+from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 import tqdm
 
@@ -54,49 +54,40 @@ class Analysis:
 
   Attributes:
     layers: a list of `reader.Layer`.
-    attention: a dict from names of layers to the `Attention` of the example that is
-      drawn.
-    initial: the same dict before training.
-    initial_alpha: a dict from names of layers to <float32>[heads, parts] or None.
-    states: a dict from "initial", "trained" and "uniform" to dicts from names
+    attention: a dict from "initial" and "trained" to dicts from names of layers to the
+      `Attention` of the example that is drawn.
+    states: a dict from "initial", "uniform" and "trained" to dicts from names
       of layers to `Statistics` over all examples.
     step: the step of the checkpoint.
     initial_step: the step of the checkpoint before training; None for newly drawn
       variables.
   """
 
-  def __init__(self, model: reader.Model, model_dir: str, names: list[str],
-               step: int | None = None, drawn: int = 0,
-               progress: Callable[[Iterable], Iterable] = iter) -> None:
+  def __init__(self, model: reader.Model, model_dir: str, path: str,
+               names: list[str], drawn: int) -> None:
     """Runs the model.
 
     Args:
       model: a `reader.Model`.
       model_dir: the folder of the checkpoints.
+      path: the path of the checkpoint.
       names: the names of layers, keys of `model.layers`.
-      step: the step of the checkpoint; the last step if None.
       drawn: the index of the example that is drawn.
-      progress: a function that wraps the iterable of examples.
 
     Raises:
-      ValueError: a checkpoint or a text is missing.
+      ValueError: a checkpoint is of another model, or a text is missing.
     """
     self.layers = [model.layers[name] for name in names]
-    path, self.step = trained_model.find_checkpoint(model_dir, step)
-    self.states = {}
-    try:
-      initial, self.initial_step = trained_model.find_checkpoint(
-          model_dir, 0)
-    except ValueError:
-      initial = self.initial_step = None
-    if initial:
-      model.restore(initial)
-    else:
-      model.initialize()
-    self.initial = self._gather("initial", model, names, drawn, progress)
-    self.initial_alpha = {name: a.alpha for name, a in self.initial.items()}
+    self.attention, self.states = {}, {}
+    self.step, self.initial_step = checkpoints.step_of(path), None
+    model.initialize()
+    for initial in checkpoints.find(model_dir):
+      if checkpoints.step_of(initial) == 0:
+        self.initial_step = 0
+        model.restore(initial)
+    self._gather("initial", model, drawn)
     model.restore(path)
-    self.attention = self._gather("trained", model, names, drawn, progress)
+    self._gather("trained", model, drawn)
 
   @property
   def initial_source(self) -> str:
@@ -104,19 +95,19 @@ class Analysis:
     return ("new initial values" if self.initial_step is None
             else f"step {self.initial_step}")
 
-  def _gather(self, state, model, names, drawn, progress):
-    """Fills `states`; returns the `Attention` of the example that is drawn."""
+  def _gather(self, state, model, drawn):
+    """Fills `attention` and `states`."""
+    names = [layer.name for layer in self.layers]
     gathered = {name: statistics.Statistics() for name in names}
     even = {name: statistics.Statistics() for name in names}
-    for i in progress(range(len(model.examples))):
+    for i in tqdm.tqdm(range(len(model.examples)), "Reading", unit=" texts"):
       attention = model.attend(names, i)
       for name, a in attention.items():
         gathered[name].add(a.weights, a.visible)
         even[name].add(statistics.uniform(a.visible), a.visible)
       if i == drawn:
-        kept = attention
+        self.attention[state] = attention
     self.states.update({state: gathered, "uniform": even})
-    return kept
 
   def rows(self) -> list[dict[str, Any]]:
     """Returns a dict for each head of each layer, ready for JSON."""
@@ -124,20 +115,20 @@ class Analysis:
     for layer in self.layers:
       summaries = {state: by_layer[layer.name].summary(_WINDOWS)
                    for state, by_layer in self.states.items()}
-      alpha = self.attention[layer.name].alpha
-      for head in range(len(self.attention[layer.name].weights)):
+      initial, trained = (self.attention[state][layer.name]
+                          for state in ("initial", "trained"))
+      for head in range(len(trained.weights)):
         row = {"layer": layer.name, "head": head, "attention": layer.attention,
                "step": self.step, "initial_step": self.initial_step,
                "windows": _WINDOWS,
                "bins": np.round(statistics.BINS, 6).tolist()}
         for state, summary in summaries.items():
-          row[state] = {key: np.broadcast_to(value, (
-              max(len(value), head + 1),) + value.shape[1:])[head].tolist()
+          # What is uniform has one head for all.
+          row[state] = {key: value[head % len(value)].tolist()
                         for key, value in summary.items()}
-        if alpha is not None:
-          row["alpha"] = dict(zip(layer.parts, map(float, alpha[head])))
-          row["initial_alpha"] = dict(zip(
-              layer.parts, map(float, self.initial_alpha[layer.name][head])))
+        if trained.alpha is not None:
+          for key, found in (("alpha", trained), ("initial_alpha", initial)):
+            row[key] = dict(zip(layer.parts, found.alpha[head].tolist()))
         rows.append(row)
     return rows
 
@@ -153,24 +144,20 @@ def table(rows: list[dict[str, Any]], window: int) -> str:
     a string.
   """
   place = rows[0]["windows"].index(window)
-
-  def mean(members, state, key):
-    values = [m[state][key] for m in members]
-    return np.mean([v[place] for v in values] if key == "window_mass" else values)
-
   lines = [["layer", "attention", "state", "entropy", "distance",
             f"within {window}", "half within", "stddev", "max", "0.1-0.2",
             "above 0.2"]]
   keys = ("entropy", "distance", "window_mass", "half_mass_window", "stddev",
           "max", "share_0.1_to_0.2", "share_above_0.2")
-  layers = {}
-  for row in rows:
-    layers.setdefault(row["layer"], []).append(row)
+  layers = {name: list(members) for name, members in itertools.groupby(
+      rows, lambda row: row["layer"])}
   for name, members in layers.items():
     for state in ("trained", "initial", "uniform"):
+      values = ([np.ravel(m[state][key])[place if key == "window_mass" else 0]
+                 for m in members] for key in keys)
       lines.append([name, members[0]["attention"], state] + [
-          f"{mean(members, state, key):.{1 if key[0] == 'h' else 3}f}"
-          for key in keys])
+          f"{np.mean(of):.{1 if key[0] == 'h' else 3}f}"
+          for key, of in zip(keys, values)])
   tables = [lines, _leaning(layers)]
   return "\n\n".join(tabular.markdown(t) for t in tables if len(t) > 1)
 
@@ -203,18 +190,9 @@ alpha weighs logits, and a head leans on a part whose alpha exceeds an equal
 
 
 def draw(analysis: Analysis, folder: str, window: int) -> list[str]:
-  """Writes all figures.
-
-  Args:
-    analysis: an `Analysis`.
-    folder: the folder to write to, which is made if it is missing.
-    window: an integer; the border of this window is drawn.
-
-  Returns:
-    the paths.
-  """
+  """Writes all figures, with the borders of a window; returns their paths."""
   tf.io.gfile.makedirs(folder)
-  layers, attention = analysis.layers, analysis.attention
+  layers, attention = analysis.layers, analysis.attention["trained"]
   written = figures.save(
       figures.contact_sheet(layers, attention), folder, "contact_sheet")
   trained = {k: analysis.states[k] for k in ("trained", "initial")}
@@ -223,8 +201,7 @@ def draw(analysis: Analysis, folder: str, window: int) -> list[str]:
   for layer in tqdm.tqdm(layers, "Drawing", unit=" layers"):
     written += figures.save(figures.heads(layer, attention[layer.name]), folder,
                             layer.name.replace("/", "_"))
-  for stack in dict.fromkeys(layer.stack for layer in layers):
-    members = [layer for layer in layers if layer.stack == stack]
+  for stack, members in figures.by_stack(layers).items():
     written += figures.save(figures.windows(
         members, attention, analysis.states, window), folder,
                             "windows_" + stack.replace("/", "_"))
@@ -235,34 +212,30 @@ def draw(analysis: Analysis, folder: str, window: int) -> list[str]:
   return written
 
 
-def choose_layers(model: reader.Model, wanted: list[str]) -> list[str]:
-  """Returns the names of the layers that a user asked for.
+def _choose_layers(model, wanted):
+  """Returns the keys of `model.layers` that a user asked for.
 
   Args:
     model: a `reader.Model`.
     wanted: a list of names such as "encoder/0" or of stacks such as "encoder";
       empty for all.
 
-  Returns:
-    a list of keys of `model.layers`.
-
   Raises:
     ValueError: a name is unknown.
   """
-  known = list(model.layers)
   for name in wanted:
     if not any(name in (layer.name, layer.stack)
                for layer in model.layers.values()):
       skipped = (f" ({', '.join(model.skipped)} cannot be drawn: Linformer has "
                  "no weights of positions)") if model.skipped else ""
       raise checks.Error(f"--layers names {name!r}, but the model has "
-                         f"{', '.join(known)}{skipped}; choose among them.")
+                         f"{', '.join(model.layers)}{skipped}; choose among them.")
   return [name for name, layer in model.layers.items()
           if not wanted or name in wanted or layer.stack in wanted]
 
 
 def _examples(args):
-  """Returns dicts from "inputs" and "targets" to texts.
+  """Returns dicts from those of "inputs" and "targets" that are given to texts.
 
   Raises:
     ValueError: there are not as many targets as inputs.
@@ -270,17 +243,15 @@ def _examples(args):
   texts = {"inputs": _texts(args.input, args.input_file),
            "targets": _texts(args.target, args.target_file)}
   count = max(1, *map(len, texts.values()))
-  for feature, lines in texts.items():
-    if lines and len(lines) != count:
-      raise checks.Error(f"there are {len(texts['inputs'])} inputs but "
-                         f"{len(texts['targets'])} targets; give as many of "
-                         "both, or only one kind.")
-    if not lines:
-      texts[feature] = [None] * count
+  if not {len(lines) for lines in texts.values()} <= {0, count}:
+    raise checks.Error(f"there are {len(texts['inputs'])} inputs but "
+                       f"{len(texts['targets'])} targets; give as many of "
+                       "both, or only one kind.")
   if args.example >= count or args.example < 0:
     raise checks.Error(f"--example is {args.example} but there are {count} "
                        f"examples; give 0 to {count - 1}.")
-  return [dict(zip(texts, pair)) for pair in zip(*texts.values())]
+  return [{feature: lines[i] for feature, lines in texts.items() if lines}
+          for i in range(count)]
 
 
 def _texts(given, path):
@@ -316,18 +287,14 @@ def _run(args):
     raise checks.Error("give --output=FOLDER for pictures, --html=FILE for a page, "
                        "or both.")
   examples = _examples(args)
-  trained_model.configure(args.model_dir, args)
+  path, _ = trained_model.configure(args.model_dir, args)
   if args.html:
     page.check(args.html)
   model = reader.Model(examples, args.length)
-  names = choose_layers(model, args.layers)
-  analysis = Analysis(
-      model, args.model_dir, names, args.step, args.example,
-      lambda items: tqdm.tqdm(items, "Reading", unit=" texts"))
+  analysis = Analysis(model, args.model_dir, path,
+                      _choose_layers(model, args.layers), args.example)
   rows = analysis.rows()
-  print(table(rows, args.window))
-  print()
-  print(LEGEND)
+  print(f"{table(rows, args.window)}\n\n{LEGEND}")
   print(f"trained: step {analysis.step}; initial: {analysis.initial_source}; "
         f"{len(examples)} examples.")
   if args.json:
@@ -353,11 +320,9 @@ def _say_seeds(args):
 
 
 def _write_page(args, model, analysis, example):
-  courses = course.read(
-      model, args.model_dir, analysis.attention,
-      lambda items: tqdm.tqdm(items, "Reading", unit=" checkpoints"))
-  page.write(args.html, analysis.layers, {
-      "initial": analysis.initial, "trained": analysis.attention}, courses, {
+  page.write(
+      args.html, analysis.layers, analysis.attention,
+      course.read(model, args.model_dir, analysis.attention["trained"]), {
           "title": f"Attention of {args.model_dir}",
           "initial": analysis.initial_source,
           "trained": f"step {analysis.step}",

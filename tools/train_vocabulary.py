@@ -173,7 +173,8 @@ def main(argv: list[str] | None = None) -> None:
     model = train(read(paths, args.text_key), args.vocab_size, args.model_type,
                   args.character_coverage, args.sample_lines,
                   verbose=not args.quiet)
-    _write(args.output, model)
+    with tf.io.gfile.GFile(args.output, "wb") as f:
+      f.write(model)
   size = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
   print(f"Wrote {args.output}: {size:,} pieces. Name it in gin:\n"
         "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
@@ -198,11 +199,6 @@ def _check(args):
     raise checks.Error(f"--output is {args.output!r}, which exists already; name "
                        "another file, or add --overwrite.")
   tf.io.gfile.makedirs(os.path.dirname(args.output) or ".")
-
-
-def _write(path, model):
-  with tf.io.gfile.GFile(path, "wb") as f:
-    f.write(model)
 
 
 def _parser():

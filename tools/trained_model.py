@@ -1,7 +1,6 @@
 """Finds the trained model that a tool reads: flags, checkpoint and configuration."""
 
 import argparse
-from collections.abc import Sequence
 import importlib
 import os
 
@@ -34,49 +33,23 @@ def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
     (path, step) of the checkpoint.
 
   Raises:
-    ValueError: see `find_checkpoint` and `parse_gin`.
+    ValueError: there is no such checkpoint or no gin file, or the last checkpoint is
+      damaged.
   """
   for module in args.module_import:
     importlib.import_module(module)
-  found = find_checkpoint(model_dir, args.step)
-  parse_gin(model_dir, args.gin_file, args.gin_param)
-  return found
+  path = _find_checkpoint(model_dir, args.step)
+  own = os.path.join(model_dir, "operative_config.gin")
+  if not (args.gin_file or tf.io.gfile.exists(own)):
+    raise checks.Error(
+        f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
+        "name the folder that the trainer wrote, or gin files with --gin_file.")
+  gin_files.parse(args.gin_file or [own], args.gin_param)
+  return path, checkpoints.step_of(path)
 
 
-def parse_gin(model_dir: str, files: Sequence[str] = (),
-              params: Sequence[str] = ()) -> None:
-  """Fills gin with the configuration of a trained model.
-
-  Args:
-    model_dir: the folder of the checkpoints.
-    files: a list of paths; [`model_dir`/operative_config.gin] if empty.
-    params: a list of bindings, which override those of the files.
-
-  Raises:
-    ValueError: there is no gin file.
-  """
-  if not files:
-    files = [os.path.join(model_dir, "operative_config.gin")]
-    if not tf.io.gfile.exists(files[0]):
-      raise checks.Error(
-          f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
-          "name the folder that the trainer wrote, or gin files with --gin_file.")
-  gin_files.parse(files, params)
-
-
-def find_checkpoint(model_dir: str, step: int | None = None) -> tuple[str, int]:
-  """Finds a checkpoint.
-
-  Args:
-    model_dir: a folder.
-    step: an integer; None for the last checkpoint.
-
-  Returns:
-    (path, step)
-
-  Raises:
-    ValueError: there is no such checkpoint, or the last one is damaged.
-  """
+def _find_checkpoint(model_dir, step):
+  """Returns the path of the checkpoint of a step; of the last one if None."""
   found = {checkpoints.step_of(path): path
            for path in checkpoints.find(model_dir)}
   path = checkpoints.latest(model_dir) if step is None else found.get(step)
@@ -86,4 +59,4 @@ def find_checkpoint(model_dir: str, step: int | None = None) -> tuple[str, int]:
   if path is None:
     raise checks.Error(f"--step is {step} but {model_dir!r} holds the steps "
                        f"{', '.join(map(str, found))}; name one of them.")
-  return path, checkpoints.step_of(path)
+  return path

@@ -12,7 +12,6 @@ from synthesizer_mtf.demo import stages
 from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import tabular
-from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
 
@@ -24,24 +23,16 @@ def main(argv: list[str] | None = None) -> int:
     plan = stages.Plan(args.output_dir, args.attention,
                        stages.SCALES[args.scale])
     pipeline.claim(plan.folder, dataclasses.asdict(plan.scale))
-  except ValueError as error:
-    return _failed(error)
-  try:
     ran = _run(plan)
-  except (process.CommandError, checkpoints.DamagedError) as error:
-    return _failed(error)
+  except (process.CommandError, ValueError) as error:
+    print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
+    return 1
   except KeyboardInterrupt:
     print("\nStopped. The same command goes on from the last checkpoint.",
           file=sys.stderr)
     return 130
   _show(plan, ran)
   return 0
-
-
-def _failed(error):
-  """Prints the reason for a failure; returns the exit status."""
-  print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
-  return 1
 
 
 def _parse(argv):

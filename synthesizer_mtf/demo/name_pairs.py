@@ -34,27 +34,22 @@ def pairs() -> list[Pair]:
   return sorted(pair for pair in found.items() if pair[0] != pair[1])
 
 
-def split(held_out_percent: int = 10) -> tuple[list[Pair], list[Pair]]:
-  """Splits the pairs by their English side.
-
-  Args:
-    held_out_percent: the share of pairs to hold out.
-
-  Returns:
-    (train, validation): lists of (English, German).
-  """
+def split() -> tuple[list[Pair], list[Pair]]:
+  """Returns (train, validation), split by the pairs' English side."""
   train, validation = [], []
   for pair in pairs():
-    held_out = english.is_held_out(pair[0], held_out_percent)
-    (validation if held_out else train).append(pair)
+    (validation if english.is_held_out(pair[0], 10) else train).append(pair)
   return train, validation
 
 
 def _table_names():
   for table in _TABLES:
-    sources, targets = getattr(ENGLISH, table), getattr(GERMAN, table)
-    for code in sorted(set(sources) & set(targets)):
-      yield sources[code], targets[code]
+    yield from _joined(getattr(ENGLISH, table), getattr(GERMAN, table))
+
+
+def _joined(sources, targets):
+  for code in sorted(set(sources) & set(targets)):
+    yield sources[code], targets[code]
 
 
 def _locale_names():
@@ -69,18 +64,14 @@ def _locale_names():
 
 def _calendar_names():
   for table in ("months", "days", "quarters"):
-    sources = getattr(ENGLISH, table)["format"]["wide"]
-    targets = getattr(GERMAN, table)["format"]["wide"]
-    for code in sorted(sources):
-      yield sources[code], targets[code]
+    yield from _joined(*(getattr(locale, table)["format"]["wide"]
+                         for locale in (ENGLISH, GERMAN)))
 
 
 def _zone_names():
   for zone in sorted(set(ENGLISH.meta_zones) & set(GERMAN.meta_zones)):
-    sources = ENGLISH.meta_zones[zone].get("long", {})
-    targets = GERMAN.meta_zones[zone].get("long", {})
-    for kind in sorted(set(sources) & set(targets)):
-      yield sources[kind], targets[kind]
+    yield from _joined(*(locale.meta_zones[zone].get("long", {})
+                         for locale in (ENGLISH, GERMAN)))
 
 
 def _amounts():

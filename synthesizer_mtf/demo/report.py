@@ -1,12 +1,11 @@
 """The table of figures, and the picture of the losses."""
 
-from collections.abc import Sequence
 import itertools
 import pathlib
 from typing import Any
 
 import matplotlib
-import numpy as np
+import pandas as pd
 from synthesizer_mtf.demo import stages
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.runs import tabular
@@ -32,11 +31,11 @@ def rows(plan: stages.Plan) -> list[dict[str, Any]]:
     found.append({
         "attention": notation,
         "params": results.num_parameters(pretrained),
-        "pretrain_steps": plan.pretrained_step,
-        "finetune_steps": plan.finetuned_step - plan.pretrained_step,
+        "pretrain_steps": plan.scale.pretrain_steps,
+        "finetune_steps": plan.scale.finetune_steps,
         "steps_per_sec": results.steps_per_second(pretrained),
         "log_perplexity": results.log_perplexity(
-            pretrained, plan.pretrained_step),
+            pretrained, plan.scale.pretrain_steps),
         "bleu": scores["eval/synth_text_pairs/bleu"],
         "accuracy": scores["eval/synth_text_pairs/sequence_accuracy"],
     })
@@ -71,7 +70,8 @@ def draw(plan: stages.Plan, path: pathlib.Path) -> None:
     for notation in plan.attentions:
       curve = results.losses(plan.model_dir(notation, name).with_suffix(".log"))
       steps, values = zip(*curve)
-      panel.plot(steps, smoothed(values), label=notation, linewidth=1.5)
+      smoothed = pd.Series(values).rolling(15, min_periods=1).mean()
+      panel.plot(steps, smoothed, label=notation, linewidth=1.5)
     panel.set(title=title, xlabel="step",
               ylabel="training loss (mean over positions)")
     panel.grid(alpha=0.3)
@@ -79,11 +79,3 @@ def draw(plan: stages.Plan, path: pathlib.Path) -> None:
   figure.tight_layout()
   figure.savefig(path)
   pyplot.close(figure)
-
-
-def smoothed(values: Sequence[float], window: int = 15) -> np.ndarray:
-  """Returns the means of each value and up to `window` - 1 before it."""
-  total = np.cumsum(np.insert(np.asarray(values, np.float64), 0, 0.0))
-  end = np.arange(1, len(total))
-  start = np.maximum(end - window, 0)
-  return (total[end] - total[start]) / (end - start)

@@ -24,6 +24,7 @@ SCALES = {
 }
 
 
+@dataclasses.dataclass
 class Plan:
   """The stages of all attentions.
 
@@ -31,33 +32,32 @@ class Plan:
     folder: a `pathlib.Path`, the folder of all files.
     attentions: a list of notations; the last one decodes.
     scale: a `Scale`.
-  """
 
-  def __init__(self, folder: pathlib.Path, attentions: list[str],
-               scale: Scale) -> None:
-    """See the attributes; raises a ValueError for an attention without a gin file."""
-    for notation in attentions:
+  Raises:
+    ValueError: an attention has no gin file.
+  """
+  folder: pathlib.Path
+  attentions: list[str]
+  scale: Scale
+
+  def __post_init__(self):
+    for notation in self.attentions:
       path = pathlib.Path(gin_files.folder(), _gin_file(notation))
       if not path.exists():
         known = ", ".join(sorted(p.stem for p in path.parent.glob("*.gin")))
         raise checks.Error(f"--attention names {notation!r}, for which there is "
                            f"no {path.name}; use one of {known}.")
-    self.folder = folder
-    self.attentions = attentions
-    self.scale = scale
 
   def stages(self) -> list[pipeline.Stage]:
     """Returns all stages, in order."""
-    found = []
-    for notation in self.attentions:
-      found += [self.pretrain(notation), self.perplexity(notation),
-                self.finetune(notation), self.evaluate(notation)]
-    return found + [self.decode(self.attentions[-1])]
+    return [*(stage for notation in self.attentions
+              for stage in (self._pretrain(notation), self._perplexity(notation),
+                            self._finetune(notation), self._evaluate(notation))),
+            self._decode(self.attentions[-1])]
 
-  def pretrain(self, notation: str) -> pipeline.Stage:
+  def _pretrain(self, notation):
     """Trains on span corruption of the text, from scratch."""
-    model_dir = self.model_dir(notation, "pretrain")
-    steps = self.pretrained_step
+    model_dir, steps = self.model_dir(notation, "pretrain"), self.scale.pretrain_steps
     return pipeline.Stage(
         f"pre-train {notation}",
         self._command(model_dir, [
@@ -67,14 +67,12 @@ class Plan:
         model_dir.with_suffix(".log"),
         lambda: results.latest_step(model_dir) >= steps, range(steps))
 
-  def perplexity(self, notation: str) -> pipeline.Stage:
+  def _perplexity(self, notation):
     """Measures the loss on held-out text."""
-    model_dir = self.model_dir(notation, "pretrain")
-    files = self._trained(model_dir, "perplexity_eval.gin")
-    step = self.pretrained_step
+    model_dir, step = self.model_dir(notation, "pretrain"), self.scale.pretrain_steps
     return pipeline.Stage(
         f"perplexity {notation}",
-        self._command(model_dir, files, {
+        self._command(model_dir, self._trained(model_dir, "perplexity_eval.gin"), {
             "eval_checkpoint_step": step,
             "utils.run.dataset_split": "validation",
             "utils.run.perplexity_eval_steps": self.scale.eval_batches,
@@ -84,22 +82,21 @@ class Plan:
         lambda: results.log_perplexity(model_dir, step) is not None,
         range(self.scale.eval_batches))
 
-  def finetune(self, notation: str) -> pipeline.Stage:
+  def _finetune(self, notation):
     """Fine-tunes the pre-trained checkpoint on the pairs."""
     source = self.model_dir(notation, "pretrain")
-    model_dir = self.model_dir(notation, "finetune")
-    checkpoint = source / f"model.ckpt-{self.pretrained_step}"
+    model_dir, first = self.model_dir(notation, "finetune"), self.scale.pretrain_steps
     return pipeline.Stage(
         f"fine-tune {notation}",
         self._command(model_dir, self._trained(source, "demo/finetune.gin"), {
-            "utils.run.init_checkpoint": str(checkpoint),
+            "utils.run.init_checkpoint": str(source / f"model.ckpt-{first}"),
             "utils.run.train_steps": self.finetuned_step,
         }),
         model_dir.with_suffix(".log"),
         lambda: results.latest_step(model_dir) >= self.finetuned_step,
-        range(self.pretrained_step, self.finetuned_step))
+        range(first, self.finetuned_step))
 
-  def evaluate(self, notation: str) -> pipeline.Stage:
+  def _evaluate(self, notation):
     """Decodes the held-out names, and scores them."""
     model_dir = self.model_dir(notation, "finetune")
     return pipeline.Stage(
@@ -112,7 +109,7 @@ class Plan:
         model_dir.with_name("evaluate.log"),
         lambda: bool(results.scores(model_dir, self.finetuned_step)))
 
-  def decode(self, notation: str) -> pipeline.Stage:
+  def _decode(self, notation):
     """Decodes the German names for a file of English names."""
     model_dir = self.model_dir(notation, "finetune")
     return pipeline.Stage(
@@ -136,10 +133,6 @@ class Plan:
   def predictions(self) -> pathlib.Path:
     """T5's output file: `output_filename` with the step appended."""
     return self.folder / f"predictions.txt-{self.finetuned_step}"
-
-  @property
-  def pretrained_step(self) -> int:
-    return self.scale.pretrain_steps
 
   @property
   def finetuned_step(self) -> int:

@@ -13,15 +13,10 @@ from synthesizer_mtf.tasks import vocabulary
 pytestmark = pytest.mark.usefixtures("clean_tasks")
 
 
-@pytest.fixture
-def text(tmp_path):
-  path = tmp_path / "text.txt"
-  path.write_text(pydoc_data.topics.topics["naming"])
-  return path
-
-
-def test_command_writes_a_model_that_the_tasks_take(text, tmp_path):
+def test_command_writes_a_model_that_the_tasks_take(tmp_path):
   """All kinds of files, in a process of its own, as a user types it."""
+  text = tmp_path / "text.txt"
+  text.write_text(pydoc_data.topics.topics["naming"])
   with gzip.open(tmp_path / "a.tsv.gz", "wt") as f:
     f.write("ß ß ß\tæ æ æ\n\n")
   (tmp_path / "a.jsonl").write_text(

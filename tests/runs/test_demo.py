@@ -44,9 +44,8 @@ def test_text_is_english_prose_on_single_lines(text):
   assert words.count("the") > len(words) / 30
 
 
-def test_pairs_are_the_same_each_time_and_held_out_names_are_new():
+def test_held_out_names_are_new():
   train, validation = name_pairs.split()
-  assert name_pairs.split() == (train, validation)
   assert len(train) > 3000 and len(validation) > 300
   assert not {s for s, _ in train} & {s for s, _ in validation}
 
@@ -83,11 +82,6 @@ def test_table_has_a_line_for_each_row_and_columns_in_line():
                               "perplexity", "BLEU", "accuracy", "%"]
   assert lines[2].split() == ["V", "1,197,824", "7.12", "4.250", "31.5", "12.5"]
   assert lines[3].split()[0] == "R+V" and lines[3].split()[4] == "5.0"
-
-
-def test_smoothing_takes_the_mean_of_the_last_values():
-  smoothed = report.smoothed([4.0, 2.0, 0.0, 6.0], window=2)
-  assert smoothed.tolist() == [4, 3, 1, 3]
 
 
 def test_losses_of_a_step_done_twice_are_the_later_ones(tmp_path):

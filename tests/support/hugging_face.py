@@ -9,12 +9,12 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import mesh_tensorflow as mtf
-import ml_dtypes
 import numpy as np
 import safetensors.numpy
 from support import models
 from support import sessions
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
@@ -30,7 +30,6 @@ T5_1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
 # Longer than the `max_distance` of Mesh TensorFlow and transformers, which is 128.
 LENGTH = 140
-EOS = 1
 
 
 class _Numpy:
@@ -54,13 +53,12 @@ def _class(config):
           else transformers.FlaxT5ForConditionalGeneration)
 
 
-def write(folder, spiece=None, seed=0, dtype=np.float32, **config):
+def write(folder, spiece=None, dtype=np.float32, **config):
   """Writes a folder with random weights; returns them by name.
 
   Args:
     folder: a pathlib.Path, which may exist.
     spiece: the path of a SentencePiece model, or None.
-    seed: the seed of the weights.
     dtype: the dtype of the weights.
     **config: arguments of `transformers.T5Config`, besides `SIZES`.
   """
@@ -71,7 +69,7 @@ def write(folder, spiece=None, seed=0, dtype=np.float32, **config):
   config.architectures = [cls.__name__.removeprefix("Flax")]
   config.save_pretrained(folder)
   shapes = cls(config, _do_init=False).params_shape_tree
-  generator = np.random.RandomState(seed)
+  generator = np.random.RandomState(0)
   tensors = {}
   for key, value in flax.traverse_util.flatten_dict(shapes).items():
     scale = 0.4 if len(value.shape) > 1 else 1
@@ -102,12 +100,11 @@ def edit(folder, name="config.json", **changes):
       {k: v for k, v in settings.items() if v is not None}))
 
 
-def examples(length=LENGTH, seed=3):
-  """Makes inputs and targets <int>[2, length]; the second row of each is padded."""
-  inputs, targets = np.random.RandomState(seed).randint(
-      3, 500, (2, 2, length))
+def examples():
+  """Makes inputs and targets <int>[2, `LENGTH`]; the second row of each is padded."""
+  inputs, targets = np.random.RandomState(3).randint(3, 500, (2, 2, LENGTH))
   for ids, end in ((inputs, 9), (targets, 6)):
-    ids[1, end - 1] = EOS
+    ids[1, end - 1] = 1  # The end of a sequence.
     ids[1, end:] = 0
   return inputs, targets
 
@@ -144,24 +141,20 @@ class Flax:
 class Mesh:
   """Runs the model of a folder by Mesh TensorFlow."""
 
-  def __init__(self, folder, *files, bindings=(), gin="operative_config.gin",
-               vocabulary=600, targets_vocabulary=None):
-    gin_files.parse([str(folder / gin), *files], bindings)
-    self.m = models.Model(
-        vocabulary=vocabulary, targets_vocabulary=targets_vocabulary)
+  def __init__(self, folder, gin="operative_config.gin", targets_vocabulary=None):
+    gin_files.parse([str(folder / gin)])
+    self.m = models.Model(vocabulary=600, targets_vocabulary=targets_vocabulary)
     self._path = checkpoints.find(str(folder))[-1]
 
-  def logits(self, inputs, targets, decode=0):
+  def logits(self, inputs, targets, decode):
     """Returns the results of `Flax.logits`, and the ids of `decode` decoding steps."""
     m = self.m
     with m.tf_graph.as_default():
       ids = m.ids(inputs)
       logits, _ = m.model.call_simple(ids, m.ids(targets), False, mode="eval")
       with tf.variable_scope("", reuse=True):
-        tensors = [logits, self._encoder(ids)]
-        if decode:
-          tensors.append(m.model.decode(ids, max_decode_length=decode))
-      return self._run(tensors)
+        return self._run([logits, self._encoder(ids),
+                          m.model.decode(ids, max_decode_length=decode)])
 
   def _encoder(self, ids):
     dtype = mtf.VariableDType(tf.float32)
@@ -170,12 +163,12 @@ class Mesh:
         shared_params=self.m.model._shared_params(ids.mesh, dtype))
     return output
 
-  def encode(self, inputs, targets=((1,), (1,))):
+  def encode(self, inputs):
     """Returns the output of a classifier's encoder."""
     m = self.m
     with m.tf_graph.as_default():
       ids = m.ids(inputs)
-      m.model.call_simple(ids, m.ids(targets), False, mode="eval")
+      m.model.call_simple(ids, m.ids(((1,), (1,))), False, mode="eval")
       with tf.variable_scope("", reuse=True):
         return self._run([self._encoder(ids)])[0]
 
@@ -198,15 +191,11 @@ class Mesh:
 
 def save_variables(folder, step, variables):
   """Writes a checkpoint of some variables, by name."""
-  with tf.Graph().as_default(), tf.Session() as session:
-    session.run(tf.raw_ops.SaveV2(
-        prefix=str(folder / f"model.ckpt-{step}"), tensor_names=list(variables),
-        shape_and_slices=[""] * len(variables),
-        tensors=[tf.constant(v) for v in variables.values()]))
+  checkpoint_writer.write(str(folder), f"model.ckpt-{step}", variables.items())
 
 
 def with_our_attention(folder, copy, *gin_files, step=0, **more):
-  """Copies an imported model, with our attention; returns the copy's variables.
+  """Copies an imported model, with our attention.
 
   Args:
     folder: the folder of the imported model.
@@ -216,7 +205,6 @@ def with_our_attention(folder, copy, *gin_files, step=0, **more):
     **more: new variables of each self-attention layer.
   """
   shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*ckpt*"))
-  (copy / "checkpoint").unlink()
   with open(copy / "operative_config.gin", "a") as f:
     f.write("\n".join(gin_files) + "\n")
   ours = {name.replace("/SelfAttention/", "/SyntheticAttention/"): value
@@ -226,7 +214,6 @@ def with_our_attention(folder, copy, *gin_files, step=0, **more):
                if name.endswith("/SyntheticAttention/q")
                for new, value in more.items()})
   save_variables(copy, step, ours)
-  return ours
 
 
 def variables(folder):
@@ -234,6 +221,3 @@ def variables(folder):
   reader = tf.train.load_checkpoint(checkpoints.find(str(folder))[-1])
   return {name: reader.get_tensor(name)
           for name in reader.get_variable_to_shape_map()}
-
-
-BFLOAT16 = ml_dtypes.bfloat16

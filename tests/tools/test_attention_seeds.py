@@ -91,7 +91,8 @@ def test_a_head_that_is_there_twice_is_named(files):
 
 @pytest.mark.parametrize("flags, message", [
     (["--seeds", "a.jsonl", "--model_dir=d"], "takes files of --json, not --model_dir"),
-    (["--output=pictures"], "give --model_dir=FOLDER, or --seeds and files")])
+    (["--model_dir=d"], "^plot_attention: give --output=FOLDER for pictures, "
+     "--html=FILE for a page, or both.$")])
 def test_flags_that_do_not_go_together_end_in_one_sentence(flags, message):
   with pytest.raises(SystemExit, match=message):
     plot_attention.main(flags)

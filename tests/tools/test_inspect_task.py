@@ -21,26 +21,35 @@ def _data(split, shuffle_files, seed=None):
       {"inputs": [a for a, _ in rows], "targets": [b for _, b in rows]})
 
 
+def _made(dataset, sequence_length):
+  return dataset.map(lambda row: {key: row[key][:sequence_length[key]]
+                                  for key in ("inputs", "targets")})
+
+
 @pytest.fixture
 def task():
-  """A task of bytes, and a mixture of it and another."""
+  """A task of bytes, and mixtures of it and another."""
   feature = seqio.Feature(seqio.ByteVocabulary(), add_eos=True)
-  for name in ("test_bytes", "test_more"):
+  cut = seqio.preprocessors.append_eos_after_trim
+  steps = {"test_bytes": cut, "test_more": cut, "test_made": _made}
+  others = {"test_both": "test_more", "test_cuts": "test_made"}
+  for name, step in steps.items():
     seqio.TaskRegistry.add(
         name, source=seqio.FunctionDataSource(
             _data, ["train"], num_input_examples={"train": 4}),
-        preprocessors=[seqio.preprocessors.tokenize,
-                       seqio.preprocessors.append_eos_after_trim],
+        preprocessors=[seqio.preprocessors.tokenize, step],
         output_features={"inputs": feature, "targets": feature}, metric_fns=[])
-  seqio.MixtureRegistry.add("test_both", [("test_bytes", 3), ("test_more", 1)])
+  for name, other in others.items():
+    seqio.MixtureRegistry.add(name, [("test_bytes", 3), (other, 1)])
   yield "test_bytes"
-  seqio.MixtureRegistry.remove("test_both")
-  for name in ("test_bytes", "test_more"):
+  for name in others:
+    seqio.MixtureRegistry.remove(name)
+  for name in steps:
     seqio.TaskRegistry.remove(name)
 
 
 def read(name, lengths=LENGTHS, number=2, most=10, split="train"):
-  return reading.read(name, split, lengths, number, most, lambda n: None)
+  return reading.read(name, split, lengths, number, most)
 
 
 def test_lengths_cuts_and_packed_rows_are_those_of_the_rows(task):
@@ -101,37 +110,18 @@ def test_lengths_come_from_gin_where_none_are_given(task, capsys):
 
 def test_cuts_are_counted_for_each_member_beside_span_corruption(
     task, tmp_path, capsys):
-  feature = seqio.Feature(seqio.ByteVocabulary(), add_eos=True)
-  seqio.TaskRegistry.add(
-      "test_made", source=seqio.FunctionDataSource(_data, ["train"]),
-      preprocessors=[seqio.preprocessors.tokenize, _made],
-      output_features={"inputs": feature, "targets": feature}, metric_fns=[])
-  seqio.MixtureRegistry.add("test_cuts", [("test_bytes", 3), ("test_made", 1)])
-  try:
-    found = read("test_cuts")
-    assert found.cut("inputs") == 0.25 * 3 / 4
-    inspect_task.main(["test_cuts", "--lengths=inputs=6,targets=4",
-                       f"--plot={tmp_path}/a.png"])
-  finally:
-    seqio.MixtureRegistry.remove("test_cuts")
-    seqio.TaskRegistry.remove("test_made")
+  assert read("test_cuts").cut("inputs") == 0.25 * 3 / 4
+  inspect_task.main(["test_cuts", "--lengths=inputs=6,targets=4",
+                     f"--plot={tmp_path}/a.png"])
   printed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
   assert "test_bytes 3 75.00% 25.0% 0.0%" in printed
   assert "test_made 1 25.00% made to length made to length" in printed
 
 
-def _made(dataset, sequence_length):
-  return dataset.map(lambda row: {key: row[key][:sequence_length[key]]
-                                  for key in ("inputs", "targets")})
-
-
 @pytest.mark.parametrize("flags, message", [
-    (["no_such_task"], "No Task or Mixture found with name 'no_such_task'"),
     (["test_bytes", "--split=test"], "--split is 'test', but 'test_bytes' has train"),
     (["test_bytes", "--lengths=inputs=6,more=4"],
      "names 'more', but the features of 'test_bytes' are inputs, targets"),
-    (["test_bytes", "--plot=/no/such/a.png"], "there is no folder '/no/such'"),
-    (["test_bytes", "--module_import=no_such_module"], "no_such_module"),
 ])
 def test_mistakes_end_in_one_sentence(task, flags, message):
   with pytest.raises(SystemExit, match=message):
@@ -145,4 +135,4 @@ def test_mistakes_end_in_one_sentence(task, flags, message):
 def test_what_uses_lengths_but_to_cut_is_known(steps, only):
   class Task:
     preprocessors = steps
-  assert reading._cuts_only([Task]) == only
+  assert reading._cuts_only(Task) == only

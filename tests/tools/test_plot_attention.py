@@ -2,44 +2,38 @@
 
 import json
 import os
+import shutil
 
 import gin
 from matplotlib import image as mpl_image
 import numpy as np
 import pytest
-import seqio
 from support import cases
 from support import models
 from support import pages
 from support import reference
 from support import sessions
+from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import plot_attention
-from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import statistics
 import tensorflow.compat.v1 as tf
 
-BYTES = (seqio.ByteVocabulary(),) * 2
 TEXTS = [{"inputs": "a bird", "targets": "zwei"},
          {"inputs": "fly", "targets": "Vogel"}]
 
 
-@pytest.fixture(autouse=True)
-def clean_gin():
-  yield
-  gin.clear_config()
-
-
-def bindings(notation, *more):
+def bindings(notation, pieces, *more):
   return models.TINY + cases.bindings(notation) + [
       f"synthesizer_stack.attention = '{notation}'",
-      "Unitransformer.positional_embedding = False", *more]
+      "Unitransformer.positional_embedding = False",
+      "get_vocabulary.mixture_or_task_name = 'synth_text_pairs'",
+      f"{vocabulary.PARAMETER} = '{pieces}'", *more]
 
 
-def build(notation, *more, examples=({},), length=None, **kwargs):
-  models.parse_gin([], bindings(notation, *more))
-  return reader.Model(
-      examples, length, vocabulary=BYTES, **kwargs)
+def build(notation, *more, examples=({},), length=None):
+  models.parse_gin([], bindings(notation, vocabulary.BYTES, *more))
+  return reader.Model(examples, length)
 
 
 def load(model, seed=0):
@@ -146,7 +140,8 @@ def test_layers_that_depend_on_tokens_ask_for_text(notation):
     ("delimited_lm", {"inputs": "a", "targets": "zwei"}),
     ("aligned", {"inputs": "a bird"})])
 def test_models_of_one_stack(model_type, text):
-  model = build("D+V", examples=[text], length=12, model_type=model_type)
+  model = build("D+V", f"utils.run.model_type = '{model_type}'", examples=[text],
+                length=12)
   load(model)
   found = model.attend(["transformer/1"])["transformer/1"]
   tokens = {"lm": "zwei", "delimited_lm": "a zwei", "aligned": "a bird"}
@@ -202,23 +197,33 @@ def trained(tmp_path_factory, sentencepiece_model):
   """A folder as the trainer leaves it, with an R+V and R model at steps 0, 5."""
   folder = tmp_path_factory.mktemp("trained")
   config = bindings(
-      "R+V", "decoder/synthesizer_stack.attention = ['R', 'R+V']",
+      "R+V", sentencepiece_model,
+      "decoder/synthesizer_stack.attention = ['R', 'R+V']",
       "utils.run.sequence_length = {'inputs': 16, 'targets': 10}",
-      "RandomLogits.max_length = 16",
-      "get_vocabulary.mixture_or_task_name = 'synth_text_pairs'",
-      "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
-      f"'{sentencepiece_model}'")
+      "RandomLogits.max_length = 16")
   (folder / "operative_config.gin").write_text("\n".join(
       ["import synthesizer_mtf", "import t5.models.mesh_transformer", *config]))
-  trained_model.parse_gin(str(folder))
+  models.parse_gin([str(folder / "operative_config.gin")])
   model = reader.Model()
   for step in (0, 5):
     load(model, step)
     with model._tf_graph.as_default():
       model._saver.save(model._session, str(folder / "model.ckpt"), step)
-  model.close()
   gin.clear_config()
   return folder
+
+
+def copy_model(trained, folder, checkpoints):
+  for path in [*trained.glob(checkpoints), trained / "operative_config.gin"]:
+    shutil.copy(path, folder)
+
+
+def stopped(*flags):
+  """Returns the one sentence with which the command ends."""
+  with pytest.raises(SystemExit) as stop:
+    plot_attention.main(list(flags))
+  assert str(stop.value).startswith("plot_attention: ")
+  return str(stop.value)
 
 
 def test_all_pictures_are_written_and_none_is_blank(trained, tmp_path, capsys):
@@ -280,12 +285,12 @@ def test_a_page_holds_the_weights_of_the_layers(trained, tmp_path, capsys):
   assert f"Wrote {path}, " in capsys.readouterr().out
   assert os.listdir(tmp_path) == ["page.html"]
   found = pages.data(path)
-  trained_model.parse_gin(str(trained))
+  models.parse_gin([str(trained / "operative_config.gin")])
   model = reader.Model([texts])
   layers = {layer["name"]: layer for layer in found["layers"]}
   assert list(layers) == list(model.layers)
   for state, step in (("initial", 0), ("trained", 5)):
-    model.restore(trained_model.find_checkpoint(str(trained), step)[0])
+    model.restore(f"{trained}/model.ckpt-{step}")
     for name, expected in model.attend(layers).items():
       assert layers[name]["tokens"] == expected.tokens
       np.testing.assert_allclose(
@@ -313,10 +318,8 @@ def check_alpha(layers, folder):
         [[], []], [[1, 3], [.5, .75]] if name == "encoder/1" else [[], []]]
 
 
-def test_a_page_without_step_0_begins_with_new_values(
-    trained, tmp_path):
-  for path in [*trained.glob("model.ckpt-5*"), trained / "operative_config.gin"]:
-    (tmp_path / path.name).write_bytes(path.read_bytes())
+def test_a_page_without_step_0_begins_with_new_values(trained, tmp_path):
+  copy_model(trained, tmp_path, "model.ckpt-5*")
   plot_attention.main([
       f"--model_dir={tmp_path}", f"--html={tmp_path / 'page.html'}",
       "--layers=decoder/0", "--length=7"])
@@ -327,24 +330,13 @@ def test_a_page_without_step_0_begins_with_new_values(
   assert layer["weights"]["initial"] != layer["weights"]["trained"]
 
 
-def test_one_of_pictures_and_page_is_asked_for(trained):
-  with pytest.raises(SystemExit) as stop:
-    plot_attention.main([f"--model_dir={trained}"])
-  assert str(stop.value) == (
-      "plot_attention: give --output=FOLDER for pictures, --html=FILE for a page, "
-      "or both.")
-
-
 def test_a_damaged_checkpoint_on_the_way_is_named_and_no_page_written(
     trained, tmp_path):
-  for path in [*trained.glob("model.ckpt-*"), trained / "operative_config.gin"]:
-    (tmp_path / path.name).write_bytes(path.read_bytes())
+  copy_model(trained, tmp_path, "model.ckpt-*")
   (tmp_path / "model.ckpt-3.index").write_text("half")
-  with pytest.raises(SystemExit) as stop:
-    plot_attention.main([
-        f"--model_dir={tmp_path}", f"--html={tmp_path / 'page.html'}",
-        "--layers=encoder/0", "--input=names"])
-  assert str(stop.value).startswith("plot_attention: model.ckpt-3 in ")
+  assert "plot_attention: model.ckpt-3 in " in stopped(
+      f"--model_dir={tmp_path}", f"--html={tmp_path / 'page.html'}",
+      "--layers=encoder/0", "--input=names")
   assert not list(tmp_path.glob("page*"))
 
 
@@ -366,28 +358,20 @@ def test_a_mistake_ends_in_one_sentence(
     trained, tmp_path, flags, message, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "blank").write_text("one\n\ntwo\n")
-  with pytest.raises(SystemExit) as stop:
-    plot_attention.main([f"--model_dir={trained}", "--output=out", *flags])
-  assert str(stop.value).startswith("plot_attention: ")
-  assert message in str(stop.value)
+  assert message in stopped(f"--model_dir={trained}", "--output=out", *flags)
 
 
 def test_a_folder_without_checkpoint_or_gin_is_named(trained, tmp_path):
-  with pytest.raises(SystemExit) as stop:
-    plot_attention.main([f"--model_dir={tmp_path}", "--output=out"])
-  assert "holds no checkpoint" in str(stop.value)
-  for path in trained.glob("model.ckpt-5*"):
-    (tmp_path / path.name).write_bytes(path.read_bytes())
-  with pytest.raises(SystemExit) as stop:
-    plot_attention.main([f"--model_dir={tmp_path}", "--output=out"])
-  assert "holds no operative_config.gin" in str(stop.value)
+  flags = f"--model_dir={tmp_path}", "--output=out"
+  assert "holds no checkpoint" in stopped(*flags)
+  copy_model(trained, tmp_path, "model.ckpt-5*")
+  (tmp_path / "operative_config.gin").unlink()
+  assert "holds no operative_config.gin" in stopped(*flags)
 
 
 def test_a_restored_model_has_the_values_of_the_checkpoint(trained):
-  trained_model.parse_gin(str(trained))
-  model = reader.Model(length=7)
-  path, step = trained_model.find_checkpoint(str(trained))
-  assert step == 5
+  models.parse_gin([str(trained / "operative_config.gin")])
+  model, path = reader.Model(length=7), f"{trained}/model.ckpt-5"
   model.restore(path)
   r = tf.train.load_variable(
       path, "decoder/block_000/layer_000/SyntheticAttention/R")[:, :7, :7]

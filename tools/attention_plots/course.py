@@ -1,8 +1,7 @@
 """Alpha, the weights of the parts of a mixture, over the steps of training."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+import collections
+import contextlib
 import dataclasses
 import os
 import re
@@ -13,11 +12,9 @@ from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import summaries
 import tensorflow.compat.v1 as tf
+import tqdm
 
 _TAG = re.compile(r"attention/(?P<place>.+)/alpha/(?P<part>[^/]+)")
-
-# From (name of a layer, name of a part) to {step: mean over the heads}.
-Means = dict[tuple[str, str], dict[int, float]]
 
 
 @dataclasses.dataclass
@@ -36,15 +33,13 @@ class Course:
 
 
 def read(model: reader.Model, model_dir: str,
-         trained: dict[str, reader.Attention],
-         progress: Callable[[Iterable], Iterable] = iter) -> dict[str, Course]:
+         trained: dict[str, reader.Attention]) -> dict[str, Course]:
   """Reads all checkpoints, and the summaries if there are any.
 
   Args:
     model: a `reader.Model`. The last checkpoint remains restored.
     model_dir: the folder of the checkpoints and the summaries.
     trained: a dict from names of layers to `reader.Attention`.
-    progress: a function that wraps the iterable of checkpoints.
 
   Returns:
     a dict from the names of mixtures to `Course`.
@@ -57,7 +52,8 @@ def read(model: reader.Model, model_dir: str,
   if not shapes:
     return {}
   found = checkpoints.find(model_dir)
-  values = [_alphas(model, path, shapes) for path in progress(found)]
+  values = [_alphas(model, path, shapes)
+            for path in tqdm.tqdm(found, "Reading", unit=" checkpoints")]
   means = _read_means(model_dir)
   return {name: Course(
       list(map(checkpoints.step_of, found)),
@@ -78,23 +74,16 @@ def _alphas(model, path, shapes):
           for name, alpha in model.alphas(shapes).items()}
 
 
-def _read_means(model_dir: str) -> Means:
-  """Returns the scalars in TensorBoard's files; a later file wins."""
-  means = {}
+def _read_means(model_dir):
+  """Returns {(layer, part): {step: mean over the heads}}; a later file wins."""
+  means = collections.defaultdict(dict)
   for path in sorted(tf.io.gfile.glob(
       os.path.join(model_dir, "events.out.tfevents.*"))):
-    for event in _events(path):
-      for value in event.summary.value:
-        match = _TAG.fullmatch(value.tag)
-        if match:
-          key = reader.short_name(match["place"]), match["part"]
-          means.setdefault(key, {})[event.step] = value.simple_value
+    # A process may have been stopped while it wrote the last event.
+    with contextlib.suppress(tf.errors.DataLossError):
+      for event in tf.train.summary_iterator(path):
+        for value in event.summary.value:
+          if match := _TAG.fullmatch(value.tag):
+            key = reader.short_name(match["place"]), match["part"]
+            means[key][event.step] = value.simple_value
   return means
-
-
-def _events(path: str) -> Iterator[tf.Event]:
-  """Yields the events of a file; stops at an incomplete event."""
-  try:
-    yield from tf.train.summary_iterator(path)
-  except tf.errors.DataLossError:
-    return

@@ -1,5 +1,10 @@
-"""Draws attention weights, as the figures of arXiv:2005.00743 show them."""
+"""Draws attention weights, as the figures of arXiv:2005.00743 show them.
 
+All figures take a list of `reader.Layer`, and from their names `attention`, a dict to
+`reader.Attention`, or `states`, of which each is a dict to `Statistics`.
+"""
+
+import dataclasses
 import os
 
 import matplotlib
@@ -24,11 +29,7 @@ States = dict[str, dict[str, statistics.Statistics]]
 
 
 def save(figure: plt.Figure, folder: str, name: str) -> list[str]:
-  """Writes a figure as PNG and SVG.
-
-  Returns:
-    the paths.
-  """
+  """Writes a figure as PNG and SVG; returns their paths."""
   paths = [os.path.join(folder, f"{name}.{suffix}") for suffix in _FORMATS]
   for path in paths:
     figure.savefig(path, dpi=120)
@@ -37,16 +38,7 @@ def save(figure: plt.Figure, folder: str, name: str) -> list[str]:
 
 
 def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
-  """Draws the distribution of the weights, by layer (the paper's Figures 2 and 3).
-
-  Args:
-    layers: a list of `reader.Layer`.
-    states: a dict from "initial" and "trained" to dicts from names of layers to
-      `Statistics`.
-
-  Returns:
-    a figure.
-  """
+  """Draws the distribution of the weights, by layer (the paper's Figures 2 and 3)."""
   figure, axes = _grid(layers, 3.0, 2.4)
   # The highest bin that holds any weight.
   used = max(np.flatnonzero(s.histogram.sum(0)).max()
@@ -69,15 +61,7 @@ def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
 
 
 def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
-  """Draws the weights of each head of a layer (Figures 4 and 5).
-
-  Args:
-    layer: a `reader.Layer`.
-    attention: a `reader.Attention`.
-
-  Returns:
-    a figure.
-  """
+  """Draws the weights of each head of a layer (Figures 4 and 5)."""
   count, length, _ = attention.weights.shape
   columns = min(count, 4)
   labelled = length <= _MOST_LABELS and None not in attention.tokens
@@ -90,8 +74,7 @@ def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
     if head >= count:
       axis.axis("off")
       continue
-    image = axis.imshow(_shown(attention, head), cmap=MAP, vmin=0, vmax=top,
-                        interpolation="nearest")
+    image = _draw(axis, _shown(attention, head), top)
     axis.set_title(_head_title(layer, attention, head), fontsize="small")
     if labelled:
       _label(axis, attention.tokens)
@@ -108,14 +91,10 @@ def contact_sheet(layers: list[reader.Layer],
                   attention: dict[str, reader.Attention]) -> plt.Figure:
   """Draws all heads of all layers, each of them small.
 
-  Args:
-    layers: a list of `reader.Layer`.
-    attention: a dict from their names to `reader.Attention`.
-
   Returns:
     a figure with an image for each stack: a row per layer, a column per head.
   """
-  stacks = _by_stack(layers)
+  stacks = by_stack(layers)
   sizes = [len(attention[stack[0].name].weights) for stack in stacks.values()]
   rows = max(map(len, stacks.values()))
   figure, axes = plt.subplots(
@@ -130,8 +109,7 @@ def contact_sheet(layers: list[reader.Layer],
     width = max(tile.shape[1] for tile in tiles)
     tiles = [np.pad(tile, [(0, 0), (0, width - tile.shape[1])],
                     constant_values=np.nan) for tile in tiles]
-    image = axis.imshow(np.vstack(tiles), cmap=MAP, vmin=0, vmax=top,
-                        interpolation="antialiased")
+    image = _draw(axis, np.vstack(tiles), top, "antialiased")
     step = len(tiles[0])
     axis.set_yticks((np.arange(len(tiles)) + .5) * step,
                     [f"{layer.name.rpartition('/')[2]}  {layer.attention}"
@@ -139,8 +117,7 @@ def contact_sheet(layers: list[reader.Layer],
     count = width // step
     axis.set_xticks((np.arange(count) + .5) * step, range(count))
     axis.tick_params(length=0)
-    for spine in axis.spines.values():
-      spine.set_visible(False)
+    axis.set_frame_on(False)
     axis.set_title(stack)
     axis.set_xlabel("head")
     _scale(figure, image, axis)
@@ -152,15 +129,8 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
             states: States, window: int) -> plt.Figure:
   """Draws the mean over the heads, and the weight by distance (Figures 6 and 7).
 
-  Args:
-    layers: a list of `reader.Layer`.
-    attention: a dict from their names to `reader.Attention`.
-    states: a dict from "initial", "trained" and "uniform" to dicts from names
-      of layers to `Statistics`.
-    window: an integer; the borders of this window are drawn.
-
   Returns:
-    a figure with a column per layer.
+    a figure with a column per layer, and the borders of a window of so many tokens.
   """
   figure, axes = plt.subplots(
       2, len(layers), squeeze=False, layout="constrained",
@@ -169,8 +139,7 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
   for column, layer in enumerate(layers):
     mean = _mean_over_heads(attention[layer.name])
     above, below = axes[:, column]
-    image = above.imshow(_shown(mean, 0), cmap=MAP, vmin=0, vmax=top,
-                         interpolation="nearest")
+    image = _draw(above, _shown(mean, 0), top)
     _draw_borders(above, window, len(mean.visible))
     above.set_title(_title(layer), fontsize="medium")
     for state, by_layer in states.items():
@@ -194,10 +163,6 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
 def alphas(layers: list[reader.Layer],
            attention: dict[str, reader.Attention]) -> plt.Figure:
   """Draws the weights of the parts of mixtures, by layer and head.
-
-  Args:
-    layers: a list of `reader.Layer` that have such weights.
-    attention: a dict from their names to `reader.Attention`.
 
   Returns:
     a figure with bars for each head, a panel for each layer.
@@ -236,24 +201,23 @@ def place(part: str) -> int:
 
 def _grid(layers, width, height):
   """Returns axes for the layers in order: one row per stack, or more for deep ones."""
-  columns = min(6, max(map(len, _by_stack(layers).values())))
-  rows = [row for stack in _by_stack(layers).values()
-          for row in range(-(-len(stack) // columns))]
+  stacks = by_stack(layers).values()
+  columns = min(6, max(map(len, stacks)))
+  rows = [stack[i:i + columns] for stack in stacks
+          for i in range(0, len(stack), columns)]
   figure, axes = plt.subplots(
       len(rows), columns, squeeze=False, layout="constrained", sharey=True,
       figsize=(width * columns + 1.4, height * len(rows) + 0.6))
-  used, row = [], 0
-  for stack in _by_stack(layers).values():
-    needed = -(-len(stack) // columns)
-    flat = list(axes[row:row + needed].flat)
-    used += flat[:len(stack)]
-    for axis in flat[len(stack):]:
+  used = []
+  for row, members in zip(axes, rows):
+    used += list(row[:len(members)])
+    for axis in row[len(members):]:
       axis.axis("off")
-    row += needed
   return figure, used
 
 
-def _by_stack(layers):
+def by_stack(layers: list[reader.Layer]) -> dict[str, list[reader.Layer]]:
+  """Returns the layers of each stack, by its name."""
   stacks = {}
   for layer in layers:
     stacks.setdefault(layer.stack, []).append(layer)
@@ -262,12 +226,15 @@ def _by_stack(layers):
 
 def _legend(figure, axes):
   """Adds one legend for all axes."""
-  known = {}
-  for axis in axes:
-    for handle, label in zip(*axis.get_legend_handles_labels()):
-      known.setdefault(label, handle)
+  known = {label: handle for axis in axes
+           for handle, label in zip(*axis.get_legend_handles_labels())}
   figure.legend(known.values(), known.keys(), loc="outside right upper",
                 frameon=False)
+
+
+def _draw(axis, weights, top, interpolation="nearest"):
+  return axis.imshow(
+      weights, cmap=MAP, vmin=0, vmax=top, interpolation=interpolation)
 
 
 def _scale(figure, image, axes):
@@ -303,8 +270,8 @@ def _framed(matrix):
 
 
 def _mean_over_heads(attention):
-  return type(attention)(attention.weights.mean(0, keepdims=True),
-                         attention.visible, attention.tokens, None)
+  return dataclasses.replace(
+      attention, weights=attention.weights.mean(0, keepdims=True))
 
 
 def _top(attentions):

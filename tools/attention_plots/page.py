@@ -5,6 +5,7 @@ weights as JSON, and plotly.js, which draws them.
 """
 
 import base64
+import contextlib
 import importlib
 import json
 import os
@@ -51,12 +52,8 @@ def check(path: str) -> None:
   if tf.io.gfile.isdir(path):
     raise checks.Error(f"--html is {path!r}, which is a folder; name a file.")
   _plotly()
-  try:
-    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-    _write(_unfinished(path), "")
-    tf.io.gfile.remove(_unfinished(path))
-  except tf.errors.OpError as error:
-    raise _unwritable(path, error) from error
+  with _unfinished(path) as beside:
+    _write(beside, "")
 
 
 def write(path: str, layers: list[reader.Layer], states: States,
@@ -75,14 +72,9 @@ def write(path: str, layers: list[reader.Layer], states: States,
     ValueError: the page would be too large, or cannot be written.
   """
   text = render(content(layers, states, courses, about))
-  try:
-    _write(_unfinished(path), text)
-    tf.io.gfile.rename(_unfinished(path), path, overwrite=True)
-  except tf.errors.OpError as error:
-    raise _unwritable(path, error) from error
-  finally:
-    if tf.io.gfile.exists(_unfinished(path)):
-      tf.io.gfile.remove(_unfinished(path))
+  with _unfinished(path) as beside:
+    _write(beside, text)
+    tf.io.gfile.rename(beside, path, overwrite=True)
 
 
 def content(layers: list[reader.Layer], states: States,
@@ -158,15 +150,21 @@ def _rounded(values):
   return np.round(np.asarray(values, float), 4).tolist()
 
 
+@contextlib.contextmanager
 def _unfinished(path):
-  return f"{path}.unfinished"
+  """Gives a path to write to beside another one, and leaves nothing there."""
+  beside = f"{path}.unfinished"
+  try:
+    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+    yield beside
+  except tf.errors.OpError as error:
+    raise checks.Error(f"--html is {path!r}, which cannot be written: "
+                       f"{error.message}. Name another.") from error
+  finally:
+    with contextlib.suppress(tf.errors.OpError):
+      tf.io.gfile.remove(beside)
 
 
 def _write(path, text):
   with tf.io.gfile.GFile(path, "w") as f:
     f.write(text)
-
-
-def _unwritable(path, error):
-  return checks.Error(f"--html is {path!r}, which cannot be written: "
-                      f"{error.message}. Name another.")

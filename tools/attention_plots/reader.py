@@ -7,7 +7,6 @@ themselves compute with (see `synthesizer_mtf.context.intermediates`).
 import collections
 from collections.abc import Iterable
 import dataclasses
-from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -78,9 +77,8 @@ class Model:
     skipped: the names of layers that have no weights of positions.
   """
 
-  def __init__(self, examples: Iterable[dict[str, str | None]] = ({},),
-               length: int | None = None, model_type: str | None = None,
-               vocabulary: Any = None) -> None:
+  def __init__(self, examples: Iterable[dict[str, str]] = ({},),
+               length: int | None = None) -> None:
     """Builds the model that gin describes.
 
     Args:
@@ -88,20 +86,18 @@ class Model:
         the layers to look at do not depend on it.
       length: the largest number of tokens of a text, and the number of tokens without
         a text; `utils.run.sequence_length` if None.
-      model_type: the type of the model; `utils.run.model_type` if None.
-      vocabulary: T5's vocabulary, or (vocabulary of the inputs, vocabulary of the
-        targets); that of `get_vocabulary` if None.
 
     Raises:
       ValueError: the configuration cannot be drawn.
     """
-    self._type = model_type or gin_files.bound(
-        "utils.run.model_type", "bitransformer")
+    self._type = gin_files.bound("utils.run.model_type", "bitransformer")
     if self._type not in _FEATURES:
       raise checks.Error(
           f"`utils.run.model_type` is {self._type!r} but only "
           f"{', '.join(_FEATURES)} can be drawn.")
-    self._vocabulary = vocabulary or mesh_transformer.get_vocabulary()
+    vocabulary = mesh_transformer.get_vocabulary()
+    self._vocabularies = {"inputs": utils.inputs_vocabulary(vocabulary),
+                          "targets": utils.targets_vocabulary(vocabulary)}
     self.examples = list(examples)
     self._ids = [self._encode(example, length) for example in examples]
     self.lengths = {feature: max(len(ids[feature]) for ids in self._ids)
@@ -129,7 +125,7 @@ class Model:
       if not isinstance(most, int) or most < 1:
         raise checks.Error(f"`utils.run.sequence_length` gives the {feature} "
                            f"{most!r} tokens; give --length, 1 or more.")
-      text, vocabulary = example.get(feature), self._vocabulary_of(feature)
+      text, vocabulary = example.get(feature), self._vocabularies[feature]
       ids[feature] = [_ANY_ID] * most
       if text:
         ids[feature] = [*vocabulary.encode(text), vocabulary.eos_id][:most]
@@ -140,8 +136,8 @@ class Model:
     mesh = mtf.Mesh(graph, "mesh")
     self._model = stack.build_model(
         self._type,
-        input_vocab_size=utils.inputs_vocabulary(self._vocabulary).vocab_size,
-        output_vocab_size=utils.targets_vocabulary(self._vocabulary).vocab_size)
+        input_vocab_size=self._vocabularies["inputs"].vocab_size,
+        output_vocab_size=self._vocabularies["targets"].vocab_size)
     batch = mtf.Dimension("batch", 1)
     self._fed, features = {}, {}
     for name, length in self.lengths.items():
@@ -224,7 +220,7 @@ class Model:
     for name in names:
       self._check_text(self.layers[name], self.examples[example])
     fetches = {name: self._collector.tensors[name] for name in names}
-    feeds = {self._fed[feature]: [_pad(ids, self.lengths[feature])]
+    feeds = {self._fed[feature]: [np.pad(ids, (0, self.lengths[feature] - len(ids)))]
              for feature, ids in self._ids[example].items()}
     values = self._session.run(fetches, feeds)
     return {name: _without_padding(
@@ -265,22 +261,15 @@ class Model:
       tokens = ["<start>"] + tokens[:-1]
     return tokens
 
-  def _vocabulary_of(self, feature):
-    return {"inputs": utils.inputs_vocabulary,
-            "targets": utils.targets_vocabulary}[feature](self._vocabulary)
-
   def _is_decoder(self, layer):
     if isinstance(self._model, transformer.Bitransformer):
       return not layer.stack.startswith(self._model.encoder.name)
     return self._type != "aligned"
 
   def _pieces(self, feature, ids):
-    vocabulary = self._vocabulary_of(feature)
+    vocabulary = self._vocabularies[feature]
     special = {vocabulary.eos_id: "</s>", vocabulary.pad_id: "<pad>"}
     return [special.get(i) or vocabulary.decode([i]) or "_" for i in ids]
-
-  def close(self) -> None:
-    self._session.close()
 
 
 class _Collector(intermediates.Capture):
@@ -307,16 +296,16 @@ class _Collector(intermediates.Capture):
         self._parts.get(name, []), inputs.has_batch(weights)))
     weights = intermediates.normalized(weights, mask)
     ends = [inputs.length, inputs.memory_length]
-    self._keep(name, "weights", mtf.transpose(weights, [
-        d for d in weights.shape.dims
-        if d not in [inputs.heads] + ends] + [inputs.heads] + ends))
-    pairs = mask.pairs
-    pairs = (mtf.ones(weights.mesh, mtf.Shape(ends)) if pairs is None
-             else mtf.cast(pairs, tf.float32))
-    self._keep(name, "visible", mtf.transpose(pairs, [
-        d for d in pairs.shape.dims if d not in ends] + ends))
+    self._keep(name, "weights", weights, [inputs.heads, *ends])
+    pairs = (mtf.ones(weights.mesh, mtf.Shape(ends)) if mask.pairs is None
+             else mtf.cast(mask.pairs, tf.float32))
+    self._keep(name, "visible", pairs, ends)
 
-  def _keep(self, name, kind, tensor):
+  def _keep(self, name, kind, tensor, last=()):
+    """Keeps a tensor, with some of its dimensions at the end."""
+    tensor = mtf.transpose(tensor, [
+        *(d for d in tensor.shape.dims if d not in last), *last])
+
     def receive(array, is_tpu):
       del is_tpu
       self.tensors[name][kind] = array
@@ -338,7 +327,3 @@ def _without_padding(tokens, weights, visible, alpha=None):
   if alpha is not None:
     alpha = np.broadcast_to(alpha, (len(weights), alpha.shape[-1]))
   return Attention(weights, visible, tokens, alpha)
-
-
-def _pad(ids, length):
-  return list(ids) + [0] * (length - len(ids))

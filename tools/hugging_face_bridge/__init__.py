@@ -1,7 +1,6 @@
 """The parts of `hugging_face`.
 
-  architecture.py  the sizes and the kind of a T5 model
-  weight_names.py  names and shapes of weights on both sides, in one table
+  architecture.py  sizes, kind and weights of a T5 model, on both sides
   config.py        Hugging Face's config.json
   weights.py       Hugging Face's files of weights
   model_gin.py     the gin files of an imported model

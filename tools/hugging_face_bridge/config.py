@@ -1,5 +1,6 @@
 """Hugging Face's `config.json`, read into an `Architecture` and written from one."""
 
+from collections.abc import Iterable
 import json
 import os
 from typing import Any
@@ -62,7 +63,7 @@ _ONLY = {"pruned_heads": ({}, None), "tie_encoder_decoder": (False, None),
          "eos_token_id": (1, [1], None), "decoder_start_token_id": (0, None)}
 
 
-def read(folder: str, ignored: tuple[str, ...] = ()) -> dict[str, Any]:
+def read(folder: str, ignored: Iterable[str]) -> dict[str, Any]:
   """Reads `config.json`.
 
   Args:
@@ -114,21 +115,29 @@ def read_json(path: str) -> Any:
         f"{path!r} is no JSON ({error}); bring the file back.") from error
 
 
-def is_encoder(config: dict[str, Any]) -> bool:
+def is_tied(config: dict[str, Any]) -> bool:
+  """Returns whether the output layer is the embedding, which Mesh then scales.
+
+  Transformers 5 writes `scale_decoder_outputs`. In older versions the scaling follows
+  from `tie_word_embeddings`.
+  """
+  return _is_encoder(config) or config.get(
+      "scale_decoder_outputs", config["tie_word_embeddings"])
+
+
+def _is_encoder(config):
   """Returns whether a configuration describes an encoder alone."""
   names = config.get("architectures") or []
   return (config.get("is_encoder_decoder") is False or
           any(name.endswith("EncoderModel") for name in names))
 
 
-def to_architecture(folder: str, config: dict[str, Any],
-                    tied: bool) -> architecture.Architecture:
+def to_architecture(folder: str, config: dict[str, Any]) -> architecture.Architecture:
   """Returns the `Architecture` that a configuration describes.
 
   Args:
     folder: the path of the folder, for messages.
     config: the dict that `read` returns.
-    tied: whether the output layer is the embedding, according to the weights.
 
   Raises:
     ValueError: Mesh TensorFlow cannot compute such a model.
@@ -151,20 +160,11 @@ def to_architecture(folder: str, config: dict[str, Any],
   return architecture.Architecture(
       d_model=sizes["d_model"], d_kv=sizes["d_kv"], d_ff=sizes["d_ff"],
       heads=sizes["num_heads"], encoder_layers=sizes["num_layers"],
-      decoder_layers=0 if is_encoder(config) else decoder_layers,
+      decoder_layers=0 if _is_encoder(config) else decoder_layers,
       vocab_size=sizes["vocab_size"], feed_forward=_feed_forward(path, config),
-      tied=tied, buckets=config.get("relative_attention_num_buckets", 32),
+      tied=is_tied(config), buckets=config.get("relative_attention_num_buckets", 32),
       dropout_rate=config.get("dropout_rate", 0.1),
       epsilon=config.get("layer_norm_epsilon", 1e-6))
-
-
-def is_scaled(config: dict[str, Any]) -> bool:
-  """Returns whether the decoder's outputs are scaled before the output layer.
-
-  Transformers 5 writes `scale_decoder_outputs`. In older versions the scaling follows
-  from `tie_word_embeddings`.
-  """
-  return config.get("scale_decoder_outputs", config["tie_word_embeddings"])
 
 
 def _whole(path, config, key):

@@ -1,15 +1,14 @@
 """Converts a checkpoint of Mesh TensorFlow to a Hugging Face folder."""
 
-import os
 import re
 
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 from synthesizer_mtf.tools.hugging_face_bridge import trained
-from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 from synthesizer_mtf.tools.hugging_face_bridge import weights
 from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
@@ -43,33 +42,31 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
       written. In both cases nothing is written.
   """
   folders.check(output)
-  found = trained.read(path, step)
+  arch, scopes = trained.read(path, step)
   tokens = tokenizers.trained()
-  tokens.check(path, found.arch.vocab_size)
+  tokens.check(path, arch.vocab_size)
   reader = tf.train.load_checkpoint(path)
   shapes = reader.get_variable_to_shape_map()
-  table = weight_names.weights(found.arch, lambda *place: found.scopes[place])
+  table = architecture.weights(arch, scopes)
   sources = _sources(path, table, shapes)
-  _check_rest(path, shapes, sources, found, leave_out)
+  _check_rest(path, shapes, sources, scopes, leave_out)
   dtype = dtype or _dtype(reader, sources)
 
   def read(name):
     weight = by_name[name]
-    value = _read(path, reader, sources[weight.mesh])
-    return value.T if weight.transposed else value
+    return weight.turned(_read(path, reader, sources[weight.mesh]))
 
   by_name = {weight.hugging_face: weight for weight in table}
   with folders.new(output) as new:
     weights.write(
-        os.path.join(new, weights.SAFETENSORS),
-        {name: weight.shape[::-1] if weight.transposed else weight.shape
-         for name, weight in sorted(by_name.items())}, DTYPES[dtype], read)
+        new / weights.SAFETENSORS,
+        {name: weight.their_shape for name, weight in sorted(by_name.items())},
+        DTYPES[dtype], read)
     tokens.copy(new)
-    folders.write(new, config.FILE,
-                  config.text(found.arch, dtype, tokens.path is None))
-    folders.write(new, tokenizers.CONFIG, tokens.config())
-    if found.arch.decoder_layers:
-      folders.write(new, config.GENERATION, config.generation())
+    (new / config.FILE).write_text(config.text(arch, dtype, tokens.path is None))
+    (new / tokenizers.CONFIG).write_text(tokens.config())
+    if arch.decoder_layers:
+      (new / config.GENERATION).write_text(config.generation())
   return tokens.notes()
 
 
@@ -104,11 +101,11 @@ def _sources(path, table, shapes):
   return sources
 
 
-def _check_rest(path, shapes, sources, found, leave_out):
+def _check_rest(path, shapes, sources, classes, leave_out):
   """Raises a ValueError if the export would drop a variable that has an effect."""
   scopes = [f"{stack}/block_{block:03d}/layer_000/{cls}/"
-            for (stack, block), cls in found.scopes.items()
-            if cls != weight_names.SELF_ATTENTION]
+            for (stack, block), cls in classes.items()
+            if cls != architecture.SELF_ATTENTION]
   used = set(sources.values())
   rest = [name for name in sorted(shapes)
           if name not in used and name != _STEP and

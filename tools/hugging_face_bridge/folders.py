@@ -4,15 +4,16 @@ from collections.abc import Iterator
 import contextlib
 import errno
 import os
+import pathlib
 import shutil
-import tempfile
+import uuid
 
 from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
 
 
 @contextlib.contextmanager
-def new(path: str) -> Iterator[str]:
+def new(path: str) -> Iterator[pathlib.Path]:
   """Makes a temporary folder to write to, which replaces `path` in the end.
 
   Args:
@@ -27,28 +28,20 @@ def new(path: str) -> Iterator[str]:
   """
   check(path)
   path = os.path.abspath(path)
+  beside = os.path.join(
+      os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex[:8]}")
   try:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    beside = tempfile.mkdtemp(
-        prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
-  except OSError as error:
-    raise checks.Error(_cannot(path, error.strerror)) from error
-  try:
-    yield beside
-    os.chmod(beside, 0o777 & ~_umask())
+    os.makedirs(beside)
+    yield pathlib.Path(beside)
     os.rename(beside, path)
+  except FileNotFoundError:
+    raise
   except (OSError, tf.errors.OpError) as error:
-    if isinstance(error, FileNotFoundError):
-      raise
-    raise checks.Error(_cannot(path, _reason(error))) from error
+    raise checks.Error(
+        f"--output is {path!r}, which cannot be written ({_reason(error)}); make "
+        "room or give permission, or name another. Nothing was written.") from error
   finally:
     shutil.rmtree(beside, ignore_errors=True)
-
-
-def write(folder: str, name: str, text: str) -> None:
-  """Writes a file of text into a folder."""
-  with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
-    f.write(text)
 
 
 def check(path: str) -> None:
@@ -63,20 +56,9 @@ def check(path: str) -> None:
                        f"{sorted(os.listdir(path))[0]!r}); name a new folder.")
 
 
-def _umask():
-  mask = os.umask(0)
-  os.umask(mask)
-  return mask
-
-
 def _reason(error):
   """Returns the system's message for an error; TensorFlow's is much longer."""
   text = getattr(error, "strerror", None) or str(error)
   known = [sentence for sentence in map(os.strerror, errno.errorcode)
            if sentence in text]
   return max(known, key=len) if known else text.splitlines()[0]
-
-
-def _cannot(path, reason):
-  return (f"--output is {path!r}, which cannot be written ({reason}); make room "
-          "or give permission, or name another. Nothing was written.")

@@ -5,16 +5,15 @@ from collections.abc import Iterator
 import hashlib
 import json
 import os
-from typing import Any
 
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import model_gin
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
-from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 from synthesizer_mtf.tools.hugging_face_bridge import weights
 import tqdm
 
@@ -42,73 +41,65 @@ def run(folder: str, output: str,
       `output` cannot be written. In both cases nothing is written.
   """
   folders.check(output)
-  settings = config.read(folder, tuple(ignored))
+  settings = config.read(folder, ignored)
   found = weights.find(folder)
   notes = _resolve_copies(folder, settings, found)
-  arch = config.to_architecture(folder, settings, tied=_is_tied(settings))
+  arch = config.to_architecture(folder, settings)
   tokens = tokenizers.read(folder, settings)
   tokens.check(folder, arch.vocab_size)
-  table = weight_names.weights(arch)
+  table = architecture.weights(arch)
   _check(folder, table, found)
   dtype = _dtype(found)
   with folders.new(output) as new:
-    checkpoint_writer.write(new, _CHECKPOINT, _values(table, found, dtype))
+    checkpoint_writer.write(str(new), _CHECKPOINT, _values(table, found, dtype))
     tokens.copy(new)
     place = os.path.abspath(output)
-    folders.write(new, model_gin.OPERATIVE,
-                  model_gin.operative(arch, dtype, tokens, place))
+    (new / model_gin.OPERATIVE).write_text(
+        model_gin.operative(arch, dtype, tokens, place), encoding="utf-8")
     if arch.decoder_layers:
-      folders.write(new, model_gin.STOCK, model_gin.stock(arch, dtype, tokens))
-    folders.write(new, ORIGIN, _origin(folder, settings, found, dtype, notes))
+      (new / model_gin.STOCK).write_text(model_gin.stock(arch, dtype, tokens))
+    (new / ORIGIN).write_text(_origin(folder, settings, found, dtype, notes))
   return notes
 
 
 def _resolve_copies(folder, settings, found):
   """Removes copies of the embedding from `found`; returns notes.
 
-  Afterwards `found` has `weight_names.EMBEDDING`. It has `weight_names.HEAD` only if
+  Afterwards `found` has `architecture.EMBEDDING`. It has `architecture.HEAD` only if
   the output layer is a weight of its own.
   """
   notes = []
-  if found.pop(weight_names.UNUSED, None):
-    notes.append(f"{weight_names.UNUSED} is left out: no model has it.")
-  present = [name for name in (weight_names.EMBEDDING, *weight_names.EMBEDDING_COPIES)
-             if name in found]
-  if present:
-    embedding = found[present[0]]
-    for name in present[1:]:
-      _check_same(found[name].file, name, present[0], found)
-    for name in present:
-      del found[name]
-    found[weight_names.EMBEDDING] = embedding
-  if weight_names.EMBEDDING not in found:
+  if found.pop(architecture.UNUSED, None):
+    notes.append(f"{architecture.UNUSED} is left out: no model has it.")
+  first, *copies = [
+      name for name in (architecture.EMBEDDING, *architecture.EMBEDDING_COPIES)
+      if name in found] or [None]
+  if first is None:
     return notes
-  if _is_tied(settings):
-    if weight_names.HEAD in found:
-      _check_same(found[weight_names.HEAD].file, weight_names.HEAD,
-                  weight_names.EMBEDDING, found)
-      del found[weight_names.HEAD]
-  elif settings["tie_word_embeddings"] and weight_names.HEAD not in found:
+  for name in copies:
+    _check_same(name, first, found)
+    del found[name]
+  found[architecture.EMBEDDING] = found.pop(first)
+  if config.is_tied(settings):
+    if architecture.HEAD in found:
+      _check_same(architecture.HEAD, architecture.EMBEDDING, found)
+      del found[architecture.HEAD]
+  elif settings["tie_word_embeddings"] and architecture.HEAD not in found:
     # Transformers 5 also ties the output layer of T5 1.1, but does not scale it.
-    found[weight_names.HEAD] = found[weight_names.EMBEDDING]
-    notes.append(f"{weight_names.HEAD} is a copy of {weight_names.EMBEDDING}, which "
+    found[architecture.HEAD] = found[architecture.EMBEDDING]
+    notes.append(f"{architecture.HEAD} is a copy of {architecture.EMBEDDING}, which "
                  "Mesh TensorFlow would scale.")
   return notes
 
 
-def _is_tied(settings):
-  """Returns whether the output layer is the embedding, which Mesh then scales."""
-  return config.is_encoder(settings) or config.is_scaled(settings)
-
-
-def _check_same(file, name, other, found):
+def _check_same(name, other, found):
   """Raises a ValueError unless two tensors are equal."""
   same = found[name].shape == found[other].shape and np.array_equal(
       found[name].read(), found[other].read())
   if not same:
     raise checks.Error(
-        f"{file!r} has {name!r}, which must equal {other!r} in this model but "
-        "does not; bring the file back, or mend tie_word_embeddings in "
+        f"{found[name].file!r} has {name!r}, which must equal {other!r} in this "
+        "model but does not; bring the file back, or mend tie_word_embeddings in "
         f"{config.FILE}.")
 
 
@@ -129,12 +120,11 @@ def _check(folder, table, found):
         "be imported.")
   for weight in table:
     tensor = found[weight.hugging_face]
-    shape = weight.shape[::-1] if weight.transposed else weight.shape
-    if tensor.shape != shape:
+    if tensor.shape != weight.their_shape:
       raise checks.Error(
           f"{tensor.file!r} has {weight.hugging_face!r} in the shape "
-          f"{list(tensor.shape)}, but {config.FILE} says {list(shape)}; bring the "
-          "files that belong together.")
+          f"{list(tensor.shape)}, but {config.FILE} says {list(weight.their_shape)}; "
+          "bring the files that belong together.")
     if tensor.dtype not in weights.DTYPES:
       raise checks.Error(
           f"{tensor.file!r} has {weight.hugging_face!r} as {tensor.dtype}, but "
@@ -156,14 +146,13 @@ def _values(table, found, dtype) -> Iterator[tuple[str, np.ndarray]]:
     tensor = found[weight.hugging_face]
     value = tensor.read()
     weights.check_finite(tensor.file, weight.hugging_face, value)
-    value = value.T if weight.transposed else value
-    yield weight.mesh, np.ascontiguousarray(value, dtype=target)
+    yield weight.mesh, np.ascontiguousarray(weight.turned(value), dtype=target)
 
 
-def _origin(folder, settings, found, dtype, notes) -> str:
+def _origin(folder, settings, found, dtype, notes):
   """Returns the text of the file that says where a model came from."""
   files = sorted({tensor.file for tensor in found.values()})
-  origin: dict[str, Any] = {
+  origin = {
       "made_by": _COMMAND, "folder": os.path.abspath(folder),
       "files": {os.path.basename(file): {
           "bytes": os.path.getsize(file), "sha256": _sha256(file)}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 from typing import Any
 from typing import NamedTuple
 
@@ -44,10 +45,10 @@ class Tokenizer(NamedTuple):
       lines.append(f"{vocabulary.EXTRA_IDS_PARAMETER} = {self.extra_ids}")
     return lines
 
-  def copy(self, folder: str) -> None:
+  def copy(self, folder: pathlib.Path) -> None:
     """Copies SentencePiece's model into a folder."""
     if self.path:
-      tf.io.gfile.copy(self.path, os.path.join(folder, SPIECE))
+      tf.io.gfile.copy(self.path, str(folder / SPIECE))
 
   def check(self, place: str, rows: int) -> None:
     """Raises a ValueError if an embedding has fewer rows than this vocabulary."""

@@ -1,8 +1,8 @@
 """Reads the `Architecture` of a trained model whose self-attention is V."""
 
+import collections
 from collections.abc import Sequence
 from typing import Any
-from typing import NamedTuple
 
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
@@ -15,7 +15,6 @@ from synthesizer_mtf.layers import cross_attention
 from synthesizer_mtf.synthesizers import dot_product
 from synthesizer_mtf.synthesizers import names as synthesizer_names
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
-from synthesizer_mtf.tools.hugging_face_bridge import weight_names
 import tensorflow.compat.v1 as tf
 
 _ADVICE = ("Hugging Face's T5 has no other; export a SavedModel instead, see "
@@ -32,23 +31,16 @@ _AROUND = ["sublayer_rms_norm", "sublayer_call_layer", "sublayer_dropout",
 _LAST = ["sublayer_rms_norm", "sublayer_dropout"]
 
 
-class Trained(NamedTuple):
-  """A model that Hugging Face's T5 can compute.
-
-  Attributes:
-    arch: its `Architecture`.
-    scopes: a dict from (stack, number of the block) to the class of self-attention.
-  """
-  arch: architecture.Architecture
-  scopes: dict[tuple[str, int], str]
-
-
-def read(path: str, step: int) -> Trained:
-  """Returns the model that gin describes, without building its graph.
+def read(path: str, step: int) -> tuple[
+    architecture.Architecture, dict[tuple[str, int], str]]:
+  """Reads the model that gin describes, without building its graph.
 
   Args:
     path: the path of the model's checkpoint.
     step: the step of the model's checkpoint.
+
+  Returns:
+    (architecture, {(stack, number of the block): class of the self-attention})
 
   Raises:
     ValueError: Hugging Face's T5 cannot compute the model.
@@ -69,21 +61,21 @@ def read(path: str, step: int) -> Trained:
     stacks["decoder"] = model.decoder
   for name, part in stacks.items():
     _check_stack(name, part)
-  _check_attention(stacks, step)
+  blocks = {(name, block): layers for name, part in stacks.items()
+            for block, layers in enumerate(_blocks(name, part))}
+  _check_attention(blocks, step)
   sizes = {"d_model": width,
            "epsilon": gin_files.bound("sublayer_rms_norm.epsilon", 1e-6)}
-  for name, part in stacks.items():
-    for block, layers in enumerate(_blocks(name, part)):
-      for found in (_of_attention(layers[0]), *map(_of_layer, layers[1:])):
-        _agree(f"block {block} of the {name}", sizes, found)
-  blocks = {name: _blocks(name, stack) for name, stack in stacks.items()}
-  return Trained(architecture.Architecture(
-      **sizes, vocab_size=rows, encoder_layers=len(blocks["encoder"]),
-      decoder_layers=len(blocks.get("decoder", ())),
+  for (name, block), layers in blocks.items():
+    for found in (_of_attention(layers[0]), *map(_of_layer, layers[1:])):
+      _agree(f"block {block} of the {name}", sizes, found)
+  counts = collections.Counter(name for name, _ in blocks)
+  return architecture.Architecture(
+      **sizes, vocab_size=rows, encoder_layers=counts["encoder"],
+      decoder_layers=counts["decoder"],
       tied="decoder" not in stacks or
       model.decoder.shared_embedding_and_softmax_weights), {
-          (name, i): _class(layers[0])
-          for name, found in blocks.items() for i, layers in enumerate(found)})
+          place: _class(layers[0]) for place, layers in blocks.items()}
 
 
 def _embedding(path):
@@ -121,25 +113,23 @@ def _check_stack(name, stack):
 
 def _blocks(name, stack):
   """Returns the layers of each block."""
-  count = len(weight_names.layers(name))
+  count = len(architecture.layers(name))
   layers = stack.layer_stack.layers
   return [layers[i:i + count] for i in range(0, len(layers), count)]
 
 
-def _check_attention(stacks, step):
+def _check_attention(blocks, step):
   """Raises a ValueError unless all self-attention is V, and all blocks are T5's."""
   others = {}
-  for name, part in stacks.items():
-    wanted = weight_names.layers(name)
-    for block, layers in enumerate(_blocks(name, part)):
-      classes = [_class(layer) for layer in layers]
-      if classes[1:] != wanted[1:]:
-        raise checks.Error(
-            f"block {block} of the {name} is {', '.join(classes)}, but Hugging "
-            f"Face's T5 has {', '.join(wanted)}; such a model cannot be exported.")
-      held = _attention(layers[0], step)
-      if held != "V":
-        others.setdefault(f"{held} in the {name}'s blocks", []).append(str(block))
+  for (name, block), layers in blocks.items():
+    wanted, classes = architecture.layers(name), [_class(layer) for layer in layers]
+    if classes[1:] != wanted[1:]:
+      raise checks.Error(
+          f"block {block} of the {name} is {', '.join(classes)}, but Hugging "
+          f"Face's T5 has {', '.join(wanted)}; such a model cannot be exported.")
+    held = _attention(layers[0], step)
+    if held != "V":
+      others.setdefault(f"{held} in the {name}'s blocks", []).append(str(block))
   if others:
     told = "; ".join(f"{held} {', '.join(blocks)}"
                      for held, blocks in others.items())

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import pathlib
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +69,7 @@ def check_finite(file: str, name: str, value: np.ndarray) -> None:
                        "model cannot be taken over.")
 
 
-def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
+def write(path: pathlib.Path, shapes: dict[str, tuple[int, ...]], dtype: str,
           read: Callable[[str], np.ndarray]) -> None:
   """Writes a safetensors file, one tensor at a time.
 
@@ -87,7 +88,7 @@ def write(path: str, shapes: dict[str, tuple[int, ...]], dtype: str,
                     "data_offsets": [begin, end]}
   text = json.dumps(header).encode()
   text += b" " * (-len(text) % 8)  # The spaces align the data.
-  with open(path, "wb") as f:
+  with path.open("wb") as f:
     f.write(len(text).to_bytes(8, "little") + text)
     for name in tqdm.tqdm(shapes, "Exporting", unit=" weights"):
       f.write(np.ascontiguousarray(read(name), DTYPES[dtype]).view(np.uint8))

@@ -38,16 +38,14 @@ def _histogram(axis, found, key):
   bins = np.linspace(0, most, 49)
   axis.hist(np.minimum(sizes, most), bins=bins, color="#1f77b4")
   axis.axvline(limit, color="#d62728", linewidth=1.2)
-  cut = found.cut(key)
-  share = "made to length" if cut is None else f"{cut:.1%} cut at {limit}"
+  share = reading.told(found.cut(key), f" cut at {limit}")
   axis.set_title(f"{key}: median {np.median(sizes):.0f}, longest {sizes.max():,}, "
                  f"{share}", fontsize="medium")
   if len(found.members) > 1:
-    shares = {name: each.cut(key, limit) for name, each in found.members.items()}
     axis.text(0.98, 0.97, "\n".join(
-        f"{name}: {'made to length' if each is None else f'{each:.1%} cut'}"
-        for name, each in shares.items()), transform=axis.transAxes, ha="right",
-              va="top", fontsize="small",
+        f"{name}: {reading.told(each.cut(key, limit), ' cut')}"
+        for name, each in found.members.items()), transform=axis.transAxes,
+              ha="right", va="top", fontsize="small",
               bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8})
   beyond = " (longer ones at the right end)" if sizes.max() > most else ""
   axis.set_xlabel(f"tokens{beyond}")

@@ -1,6 +1,5 @@
 """Reads what a task feeds a model, before and after packing, as the trainer does."""
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -14,6 +13,7 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import own_mixture
 import tensorflow.compat.v2 as tf
+import tqdm
 
 Lengths = dict[str, int]
 Row = dict[str, Any]
@@ -69,14 +69,19 @@ class Found:
   whole: bool
   first_seconds: float
 
+  @property
+  def shares(self) -> list[tuple[str, float, float]]:
+    """(name, rate, share of all rates) for each member, as in `rates`."""
+    total = sum(rate for _, rate in self.rates) or 1
+    return [(name, rate, rate / total) for name, rate in self.rates]
+
   def cut(self, key: str) -> float | None:
     """Returns the share of a feature's rows that is cut, at the members' rates."""
-    total = sum(rate for _, rate in self.rates) or 1
-    found = [(self.members[name].cut(key, self.lengths[key]), rate)
-             for name, rate in self.rates]
+    found = [(self.members[name].cut(key, self.lengths[key]), share)
+             for name, _, share in self.shares]
     if all(cut is None for cut, _ in found):
       return None
-    return sum((cut or 0) * rate for cut, rate in found) / total
+    return sum((cut or 0) * share for cut, share in found)
 
   def longest_uncut(self, key: str) -> int | None:
     """Returns the length of the longest row before cutting; None if `made`."""
@@ -84,8 +89,8 @@ class Found:
                 if not member.made), default=None)
 
 
-def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
-         progress: Callable[[int], None], seed: int = 0) -> Found:
+def read(name: str, split: str, lengths: Lengths | None, number: int,
+         most: int) -> Found:
   """Reads a task or mixture, in the order of the data set, once.
 
   Args:
@@ -94,8 +99,6 @@ def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
     lengths: a dict from features to sequence lengths; None for 512 tokens each.
     number: how many rows to keep, before and after packing.
     most: how many rows to count.
-    progress: a function that is called with the number of newly read rows.
-    seed: the seed of the preprocessors.
 
   Raises:
     ValueError: there is no such task, split or feature, or the split has no rows.
@@ -104,17 +107,17 @@ def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
   features = provider.output_features
   lengths = _checked_lengths(name, features, lengths)
   members = _members(provider, split)
-  data = _dataset(provider, lengths, split, seed)
+  data = _dataset(provider, lengths, split)
   keys = [key for key in features if key in data.element_spec]
   began, first = time.monotonic(), None
   examples, tokens = [], {key: [] for key in keys}
-  for row in data.take(most).as_numpy_iterator():
+  for row in tqdm.tqdm(
+      data.take(most).as_numpy_iterator(), "examples", most, disable=None):
     first = first or time.monotonic() - began
     if len(examples) < number:
       examples.append(row)
     for key in keys:
       tokens[key].append(len(row[key]))
-    progress(1)
   if not examples:
     raise checks.Error(f"split {split!r} of {name!r} has no examples; look into its "
                        "data, or name another split.")
@@ -123,8 +126,8 @@ def read(name: str, split: str, lengths: Lengths | None, number: int, most: int,
       name, split, {key: lengths[key] for key in keys},
       _rates(provider, members), examples, packed,
       {key: np.array(each) for key, each in tokens.items()},
-      {task.name: _member(task, lengths, split, seed, keys,
-                          -(-most // len(members))) for task in members},
+      {task.name: _member(task, lengths, split, keys, -(-most // len(members)))
+       for task in members},
       fill, per_row, len(tokens[keys[0]]) < most, first)
 
 
@@ -163,23 +166,23 @@ def _members(provider, split):
   return found
 
 
-def _dataset(provider, lengths, split, seed):
-  return provider.get_dataset(
-      lengths, split, shuffle=False, seed=seed, num_epochs=1)
+def _dataset(provider, lengths, split):
+  return provider.get_dataset(lengths, split, shuffle=False, seed=0, num_epochs=1)
 
 
-def _cuts_only(tasks):
-  """Returns whether the tasks use the lengths only to cut."""
-  steps = [step for task in tasks for step in task.preprocessors if callable(step)]
-  return all(_name(step) in _CUTS for step in steps
+def _cuts_only(task):
+  """Returns whether a task uses the lengths only to cut."""
+  return all(_name(step) in _CUTS for step in filter(callable, task.preprocessors)
              if "sequence_length" in inspect.signature(step).parameters)
 
 
-def _member(task, lengths, split, seed, keys, most):
+def _member(task, lengths, split, keys, most):
   """Reads the lengths of a task's first rows."""
-  made = not _cuts_only([task])
-  data = _dataset(task, lengths if made else None, split, seed)
-  return Member(_sizes(data.take(most), keys), made)
+  made = not _cuts_only(task)
+  data = _dataset(task, lengths if made else None, split)
+  rows = [[len(row[key]) for key in keys]
+          for row in data.take(most).as_numpy_iterator()]
+  return Member(dict(zip(keys, np.array(rows).T)), made)
 
 
 def _name(step):
@@ -190,11 +193,6 @@ def _rates(provider, members):
   if isinstance(provider, seqio.Task):
     return [(provider.name, 1.0)]
   return [(task.name, float(provider.get_rate(task))) for task in members]
-
-
-def _sizes(data, keys):
-  rows = [[len(row[key]) for key in keys] for row in data.as_numpy_iterator()]
-  return dict(zip(keys, np.array(rows).T))
 
 
 def _pack(data, lengths, keys, features, number):
@@ -219,3 +217,8 @@ def segments(row: Mapping[str, Any], key: str) -> Iterator[np.ndarray]:
   """Yields the ids of each example in a packed row's feature, in order."""
   for number in range(1, int(row[f"{key}_segmentation"].max()) + 1):
     yield row[key][row[f"{key}_segmentation"] == number]
+
+
+def told(cut: float | None, more: str = "") -> str:
+  """Returns the share that is cut in words; `more` follows the number."""
+  return "made to length" if cut is None else f"{cut:.1%}{more}"
