@@ -31,6 +31,7 @@ than 65,536 tokens, T5's objectives take 65,536 of them at random in each pass. 
 gives the length of the longest line.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -137,17 +138,23 @@ class TextFiles(text_source.FilesDataSource):
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str]]:
     return parse_text(lines, self._key(), f"`{_MODULE}.text.key`")
 
-  def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
-    return text_source.read_lines(paths, block).map(lambda lines: lines[:, None])
-
-  def needs_python(self, path: str) -> bool:
-    return self._key() is not None and records.has_fields(path)
+  def reader(
+      self, paths: Sequence[str], block: int,
+  ) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Also see the base class; hosts of a pod can read a split of plain text."""
+    if any(path.endswith(".gz") or self._has_fields(path) for path in paths):
+      return super().reader(paths, block)
+    return lambda path: text_source.read_lines(path, block).map(
+        lambda lines: lines[:, None])
 
   def made_with(self) -> dict[str, str | None]:
     return {"key of the text": self._key()}
 
   def _key(self):
     return self.bound(_text)[1]
+
+  def _has_fields(self, path):
+    return self._key() is not None and records.has_fields(path)
 
 
 class PairFiles(text_source.FilesDataSource):
@@ -160,21 +167,6 @@ class PairFiles(text_source.FilesDataSource):
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
     chosen = self.bound(_pairs)
     return parse_pairs(lines, chosen["keys"], self._classes())
-
-  def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
-    names = _names_of_numbers(self._classes())
-
-    def pairs(lines):
-      inputs, targets = tf.unstack(tf.reshape(
-          tf.strings.split(lines, "\t").flat_values, [-1, 2]), axis=1)
-      for number, name in names.items():
-        targets = tf.where(targets == number, name, targets)
-      return tf.stack([inputs, targets], axis=1)
-
-    return text_source.read_lines(paths, block).map(pairs)
-
-  def needs_python(self, path: str) -> bool:
-    return records.has_fields(path)
 
   def made_with(self) -> dict[str, Any]:
     keys = self.bound(_pairs)["keys"]
