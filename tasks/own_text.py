@@ -42,15 +42,14 @@ from absl import logging
 import gin
 import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf.tasks import c4
-from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import dialogue_metrics
-from synthesizer_mtf.tasks import json_lines
+from synthesizer_mtf.tasks import language_modeling
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import records
 from synthesizer_mtf.tasks import summarization
 from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
+from synthesizer_mtf.tasks import text_to_text
 from synthesizer_mtf.tasks import translation
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
@@ -217,12 +216,12 @@ def _documents_in_fields(lines, key, parameter):
 
 def _check_is_text(lines, line, key, parameter):
   """Raises a ValueError, or warns, if the first line of plain text is a JSON object."""
-  if json_lines.is_object(line, [key]):
+  if records.is_object(line, [key]):
     raise lines.error(
         f"this is an object in JSON with the string {key!r}, but the name of the "
         "file says plain text; let it end in .jsonl or .jsonl.gz to read that "
         f"string, or set {parameter} to None to read the markup.")
-  if json_lines.is_object(line):
+  if records.is_object(line):
     logging.warning(
         "%r is read as plain text, but its first line is an object in JSON; for "
         "a text in it let the name end in .jsonl, and set %s.", lines.path,
@@ -295,12 +294,8 @@ def _columns(lines):
 _TEXT = TextFiles()
 
 # The objective of `synth_c4_span_corruption`.
-task.add(
-    "synth_text_span_corruption",
-    source=_TEXT,
-    preprocessors=c4.SPAN_CORRUPTION,
-    output_features=vocabulary.features(),
-    metric_fns=[])
+text_to_text.add("synth_text_span_corruption", _TEXT,
+                 preprocessors=language_modeling.SPAN_CORRUPTION, metric_fns=[])
 
 # The end of sequence after each document is an id like any other in the text. With
 # `add_eos` in the features, Mesh would overwrite the last id of each row with another.
@@ -326,15 +321,5 @@ task.add(
     output_features=_TARGETS,
     metric_fns=[])
 
-task.add(
-    "synth_text_pairs",
-    source=PairFiles(),
-    preprocessors=[
-        seqio.preprocessors.tokenize,
-        seqio.CacheDatasetPlaceholder(),
-        cut_examples.report,
-        seqio.preprocessors.append_eos_after_trim,
-    ],
-    output_features=vocabulary.features(),
-    task_cls=_PairsTask,
-    shuffle_buffer_size=None)  # The source shuffles.
+text_to_text.add("synth_text_pairs", PairFiles(), task_cls=_PairsTask,
+                 shuffle_buffer_size=None)  # The source shuffles.
