@@ -9,7 +9,6 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import mesh_tensorflow as mtf
-import ml_dtypes
 import numpy as np
 import safetensors.numpy
 from support import models
@@ -234,6 +233,3 @@ def variables(folder):
   reader = tf.train.load_checkpoint(checkpoints.find(str(folder))[-1])
   return {name: reader.get_tensor(name)
           for name in reader.get_variable_to_shape_map()}
-
-
-BFLOAT16 = ml_dtypes.bfloat16
