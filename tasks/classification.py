@@ -1,31 +1,75 @@
-"""The two classification sets of Table 7, as text, for any T5 model.
+"""Text classification: the sets of the paper's Table 7, and SST-2.
 
-Both have the splits "train" and "test". IMDb also has "unsupervised", whose rows have
-no label.
+AG News and IMDb have the splits "train" and "test" and no validation split, so set
+`utils.run.dataset_split` to "test". IMDb also has "unsupervised", whose rows have no
+label.
+
+Each of both is text for any T5 model, in the style of T5's GLUE. In the tasks for
+`EncoderClassifier` the target is one class, and texts have no prefix. Texts longer than
+`utils.run.sequence_length` are cut. `synth_lra_text` is IMDb as bytes, with the ids of
+ByT5, 3 to 258: Long Range Arena's texts (arXiv:2011.04006, section 2.2.2). In its paper
+too, the test split takes the place of the validation split.
 """
 
 import functools
 
+import seqio
+from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import text_to_text
+from synthesizer_mtf.tasks import vocabulary
 from t5.data import postprocessors
 from t5.data import preprocessors
 from t5.evaluation import metrics
+import tensorflow.compat.v2 as tf
+import tensorflow_datasets as tfds
+
+# The target in T5's tasks if a test set hides its labels, which are then -1.
+_UNKNOWN = "<unk>"
 
 
-def _add(name, tfds_name, feature_names, labels):
+def _add(name, tfds_name, feature_names, classes):
   """Registers a task with texts in the style of T5's GLUE; its metric is accuracy."""
   text_to_text.add(
-      f"synth_{name}",
-      tfds_name,
+      f"synth_{name}", tfds_name,
       functools.partial(
-          preprocessors.glue, benchmark_name=name, label_names=labels,
+          preprocessors.glue, benchmark_name=name, label_names=classes,
           feature_names=feature_names, id_key=None),
       postprocess_fn=functools.partial(
-          postprocessors.string_label_to_class_id, label_classes=labels),
+          postprocessors.string_label_to_class_id, label_classes=classes),
       metric_fns=[metrics.accuracy])
 
 
-_add("ag_news", "ag_news_subset:1.0.0", ("title", "description"),
-     ["World", "Sports", "Business", "Sci/Tech"])
-_add("imdb_reviews", "imdb_reviews/plain_text:1.0.0", ("text",),
-     ["negative", "positive"])
+@seqio.map_over_dataset
+def _text_and_class(row, texts, classes):
+  """{"inputs": the texts with spaces between, "targets": the class's name}."""
+  label = tf.cast(row["label"], tf.int32)
+  return {
+      "inputs": tf.strings.join([row[key] for key in texts], separator=" "),
+      "targets": tf.gather((_UNKNOWN, *classes), label + 1),
+  }
+
+
+def _add_encoder(name, tfds_name, texts, classes, inputs):
+  """Registers a task on the features `texts`, whose labels 0, 1, ... are `classes`."""
+  labels.add(
+      name, tfds_name,
+      functools.partial(_text_and_class, texts=texts, classes=classes),
+      classes=classes, inputs=inputs)
+
+
+_AG_NEWS = "ag_news_subset:1.0.0"
+_IMDB = "imdb_reviews/plain_text:1.0.0"
+_TOPICS = ["World", "Sports", "Business", "Sci/Tech"]
+
+_add("ag_news", _AG_NEWS, ("title", "description"), _TOPICS)
+_add("imdb_reviews", _IMDB, ("text",), ["negative", "positive"])
+
+_PIECES = vocabulary.features()["inputs"]
+_BYTES = seqio.Feature(seqio.ByteVocabulary(), add_eos=False)
+
+_add_encoder("synth_ag_news_encoder", _AG_NEWS, ["title", "description"], _TOPICS,
+             _PIECES)
+_add_encoder("synth_imdb_reviews_encoder", _IMDB, ["text"], ["neg", "pos"], _PIECES)
+_add_encoder("synth_glue_sst2_encoder", "glue/sst2:2.0.0", ["sentence"],
+             tfds.text.glue.Glue.builder_configs["sst2"].label_classes, _PIECES)
+_add_encoder("synth_lra_text", _IMDB, ["text"], ["neg", "pos"], _BYTES)

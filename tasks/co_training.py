@@ -1,9 +1,9 @@
 """Mixtures of several benchmarks, for the co-training of Tables 5 and 6."""
 
 import seqio
-from synthesizer_mtf.tasks import c4  # noqa: F401 (registers tasks)
 from synthesizer_mtf.tasks import glue
-from synthesizer_mtf.tasks import squad  # noqa: F401 (registers tasks)
+from synthesizer_mtf.tasks import language_modeling  # noqa: F401 (registers tasks)
+from synthesizer_mtf.tasks import questions  # noqa: F401 (registers tasks)
 from synthesizer_mtf.tasks import super_glue
 import t5.data
 

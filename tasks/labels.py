@@ -1,9 +1,13 @@
-"""Class labels as a vocabulary: one id for each class."""
+"""Class labels as a vocabulary: one id for each class; and tasks with such targets."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 
 import seqio
+from synthesizer_mtf.tasks import text_to_text
+from t5.data import postprocessors
+from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 
 
@@ -60,3 +64,54 @@ class LabelVocabulary(seqio.Vocabulary):
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, LabelVocabulary) and self.labels == other.labels
+
+
+class WordVocabulary(LabelVocabulary):
+  """Ids 1, 2, ... for words, in the order of the list; 0 for padding."""
+
+  def identity(self) -> str:
+    """Returns a string that vocabularies share only if they have the same ids."""
+    return f"words {' '.join(self.labels)}"
+
+  def _encode(self, s):
+    encode = super()._encode
+    return [word_id for word in s.split() for word_id in encode(word)]
+
+  def _decode(self, ids):
+    decode = super()._decode
+    return " ".join(filter(None, (decode([i]) for i in ids)))
+
+  def _encode_tf(self, s):
+    words = tf.strings.split(s)
+    found = tf.cast(tf.equal(words[:, tf.newaxis], self.labels), tf.int32)
+    return tf.linalg.matvec(found, tf.range(1, self._base_vocab_size))
+
+  def _decode_tf(self, ids):
+    words = tf.gather(("", *self.labels), ids)
+    return tf.strings.strip(tf.strings.reduce_join(words, -1, separator=" "))
+
+
+def add(
+    name: str, source: str | seqio.DataSource, *read: Callable[..., tf.data.Dataset],
+    classes: Sequence[str] | Callable[[], Sequence[str]], inputs: seqio.Feature,
+    **kwargs: Any,
+) -> None:
+  """Registers a task for `EncoderClassifier`, whose target is one class.
+
+  Args:
+    name: as in `text_to_text.add`.
+    source: as in `text_to_text.add`.
+    *read: as in `text_to_text.add`.
+    classes: the names of the classes, as in `LabelVocabulary`.
+    inputs: the feature for the inputs.
+    **kwargs: as in `text_to_text.add`.
+  """
+  targets = LabelVocabulary(classes)
+  text_to_text.add(
+      name, source, *read,
+      postprocess_fn=lambda text, **unused_kwargs: (
+          postprocessors.string_label_to_class_id(text, label_classes=targets.labels)),
+      metric_fns=[metrics.accuracy],
+      output_features={
+          "inputs": inputs, "targets": seqio.Feature(targets, add_eos=False)},
+      **kwargs)

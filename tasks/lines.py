@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+import gzip
 import io
 import zlib
 
@@ -11,7 +12,6 @@ import tensorflow.compat.v2 as tf
 BOM = "\ufeff"
 _GZIP = b"\x1f\x8b"
 _BLOCK = 1 << 20
-_GZIP_HEADER = 16 + zlib.MAX_WBITS  # zlib then expects a gzip header.
 
 
 class Lines:
@@ -97,50 +97,16 @@ class Lines:
     """Yields the lines as bytes."""
     try:
       with tf.io.gfile.GFile(self.path, "rb") as f:
-        if not self.path.endswith(".gz"):
-          yield from io.BufferedReader(_Blocks(_plain_blocks(f)), _BLOCK)
-        else:
-          yield from self._gzip_lines(f)
+        is_gzip = self.path.endswith(".gz")
+        yield from io.BufferedReader(
+            gzip.GzipFile(fileobj=f) if is_gzip else _Raw(f), _BLOCK)
     except tf.errors.OpError as error:
       raise checks.Error(
           f"{self.path!r} cannot be read ({reason(error)}); give a file that "
           "this user may read, or leave it out.") from error
-
-  def _gzip_lines(self, file):
-    try:
-      yield from io.BufferedReader(_Blocks(self._gunzip(file)), _BLOCK)
-    except (EOFError, zlib.error) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
       raise checks.Error(f"{self.path!r} ends in .gz but is not a whole gzip file "
                          f"({error}); rename or compress it again.") from error
-
-  def _gunzip(self, file):
-    """Yields the contents of the members of a gzip file, one after the other.
-
-    gzip allows a member without content, and zeros after the last member. TensorFlow
-    takes the former for the end of the file, and the latter for damage. Both raise a
-    ValueError.
-    """
-    data, is_empty = file.read(_BLOCK), False
-    while data:
-      if is_empty:
-        raise self._other_for_tensorflow("a part without content")
-      member, is_empty = zlib.decompressobj(_GZIP_HEADER), True
-      while not member.eof:
-        if not data:
-          raise EOFError("it ends within compressed data")
-        text = member.decompress(data, _BLOCK)
-        is_empty &= not text
-        yield text
-        data = (member.unused_data if member.eof else
-                member.unconsumed_tail or file.read(_BLOCK))
-      data = data or file.read(_BLOCK)
-      if data.startswith(b"\0"):
-        raise self._other_for_tensorflow("zeros at its end")
-
-  def _other_for_tensorflow(self, what):
-    return checks.Error(
-        f"{self.path!r} has {what}, which gzip allows and TensorFlow does not read; "
-        "compress it again, as by `gunzip -c FILE.gz | gzip > NEW.gz`.")
 
 
 def reason(error: tf.errors.OpError) -> str:
@@ -149,28 +115,17 @@ def reason(error: tf.errors.OpError) -> str:
   return first.rpartition("; ")[2]
 
 
-def _plain_blocks(file):
-  """Yields the bytes of a GFile, whose own `readline` drops carriage returns."""
-  while block := file.read(_BLOCK):
-    yield block
+class _Raw(io.RawIOBase):
+  """A GFile for Python's io to cut into lines; its own `readline` drops "\\r"."""
 
-
-class _Blocks(io.RawIOBase):
-  """A file of blocks of bytes, for Python's io to cut into lines."""
-
-  def __init__(self, blocks):
+  def __init__(self, file):
     super().__init__()
-    self._blocks, self._rest = blocks, b""
+    self._file = file
 
   def readable(self):
     return True
 
   def readinto(self, buffer):
-    while not self._rest:
-      block = next(self._blocks, None)
-      if block is None:
-        return 0
-      self._rest = memoryview(block)
-    size = min(len(buffer), len(self._rest))
-    buffer[:size], self._rest = self._rest[:size], self._rest[size:]
-    return size
+    content = self._file.read(len(buffer))
+    buffer[:len(content)] = content
+    return len(content)

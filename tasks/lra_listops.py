@@ -32,16 +32,11 @@ from typing import Any
 import gin
 import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import listops
 from synthesizer_mtf.tasks import lra_files
-from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
-from synthesizer_mtf.tasks import words
-from t5.data import postprocessors
-from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 
 _PARAMETER = "synthesizer_mtf.tasks.lra_listops"
@@ -160,29 +155,9 @@ def _check_expression(lines, found):
                         f"{closing}; is the file cut off? Fetch it again.")
 
 
-def _add(name, source, **kwargs):
-  task.add(
-      name,
-      source=source,
-      preprocessors=[
-          seqio.preprocessors.tokenize,
-          seqio.CacheDatasetPlaceholder(),
-          cut_examples.report,
-          seqio.preprocessors.append_eos_after_trim,
-      ],
-      postprocess_fn=_postprocess,
-      metric_fns=[metrics.accuracy],
-      output_features={
-          "inputs": seqio.Feature(words.WordVocabulary(_WORDS), add_eos=False),
-          "targets": seqio.Feature(
-              labels.LabelVocabulary(listops.DIGITS), add_eos=False)},
-      **kwargs)
+_INPUTS = seqio.Feature(labels.WordVocabulary(_WORDS), add_eos=False)
 
-
-def _postprocess(text, **unused_kwargs):
-  return postprocessors.string_label_to_class_id(text, label_classes=listops.DIGITS)
-
-
-_add("synth_lra_listops", DrawnExpressions())
-_add("synth_lra_listops_files", ExpressionFiles(),
-     shuffle_buffer_size=None)  # The source shuffles.
+labels.add("synth_lra_listops", DrawnExpressions(), classes=listops.DIGITS,
+           inputs=_INPUTS)
+labels.add("synth_lra_listops_files", ExpressionFiles(), classes=listops.DIGITS,
+           inputs=_INPUTS, shuffle_buffer_size=None)  # The source shuffles.

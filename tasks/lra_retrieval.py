@@ -24,10 +24,7 @@ from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import lra_files
-from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
-from t5.data import postprocessors
-from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 
 _NAME = "synth_lra_retrieval"
@@ -110,14 +107,8 @@ def _joined(row, length):
   return {**row, "inputs": tf.concat(texts, 0)}
 
 
-task.add(
-    _NAME,
-    source=PaperFiles(),
+labels.add(
+    _NAME, PaperFiles(),
     preprocessors=[_tokenize, seqio.CacheDatasetPlaceholder(), _join],
-    postprocess_fn=functools.partial(
-        postprocessors.string_label_to_class_id, label_classes=_CLASSES),
-    metric_fns=[metrics.accuracy],
-    output_features={
-        "inputs": _BYTES,
-        "targets": seqio.Feature(labels.LabelVocabulary(_CLASSES), add_eos=False)},
+    classes=_CLASSES, inputs=_BYTES,
     shuffle_buffer_size=None)  # The source shuffles.

@@ -9,15 +9,10 @@ names of classes, which gin lists:
 
 from collections.abc import Iterator
 
-import seqio
-from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import own_text
-from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import vocabulary
-from t5.data import postprocessors
-from t5.evaluation import metrics
 
 
 class ClassFiles(own_text.PairFiles):
@@ -35,26 +30,7 @@ class ClassFiles(own_text.PairFiles):
       yield inputs, target
 
 
-def _postprocess(text, **unused_kwargs):
-  """Returns the number of a class."""
-  return postprocessors.string_label_to_class_id(
-      text, label_classes=own_text.pair_classes())
-
-
-task.add(
-    "synth_text_pairs_encoder",
-    source=ClassFiles(),
-    preprocessors=[
-        seqio.preprocessors.tokenize,
-        seqio.CacheDatasetPlaceholder(),
-        cut_examples.report,
-        seqio.preprocessors.append_eos_after_trim,
-    ],
-    postprocess_fn=_postprocess,
-    metric_fns=[metrics.accuracy],
-    output_features={
-        "inputs": vocabulary.features()["inputs"],
-        "targets": seqio.Feature(
-            labels.LabelVocabulary(own_text.pair_classes), add_eos=False),
-    },
+labels.add(
+    "synth_text_pairs_encoder", ClassFiles(), classes=own_text.pair_classes,
+    inputs=vocabulary.features()["inputs"],
     shuffle_buffer_size=None)  # The source shuffles.

@@ -50,18 +50,23 @@ class OwnMixture(seqio.Mixture):
 
   @property
   def tasks(self) -> list[seqio.Task]:
-    return _made(tuple(_rates().items())).tasks
+    return _chosen().tasks
 
   @property
   def rate_per_task_name(self) -> Mapping[str, float]:
-    return _made(tuple(_rates().items())).rate_per_task_name
+    return _chosen().rate_per_task_name
 
   @property
   def total_rate(self) -> float:
-    return _made(tuple(_rates().items())).total_rate
+    return _chosen().total_rate
 
   def get_rate(self, task: seqio.Task) -> float:
-    return _made(tuple(_rates().items())).get_rate(task)
+    return _chosen().get_rate(task)
+
+
+def _chosen():
+  """Returns the mixture of gin's rates."""
+  return _made(tuple(_rates().items()))
 
 
 @functools.cache

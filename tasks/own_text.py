@@ -31,6 +31,7 @@ than 65,536 tokens, T5's objectives take 65,536 of them at random in each pass. 
 gives the length of the longest line.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -41,15 +42,14 @@ from absl import logging
 import gin
 import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf.tasks import c4
-from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import dialogue_metrics
-from synthesizer_mtf.tasks import json_lines
+from synthesizer_mtf.tasks import language_modeling
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import records
 from synthesizer_mtf.tasks import summarization
 from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
+from synthesizer_mtf.tasks import text_to_text
 from synthesizer_mtf.tasks import translation
 from synthesizer_mtf.tasks import vocabulary
 from t5.data import preprocessors
@@ -137,17 +137,23 @@ class TextFiles(text_source.FilesDataSource):
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str]]:
     return parse_text(lines, self._key(), f"`{_MODULE}.text.key`")
 
-  def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
-    return text_source.read_lines(paths, block).map(lambda lines: lines[:, None])
-
-  def needs_python(self, path: str) -> bool:
-    return self._key() is not None and records.has_fields(path)
+  def reader(
+      self, paths: Sequence[str], block: int,
+  ) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Also see the base class; hosts of a pod can read a split of plain text."""
+    if any(path.endswith(".gz") or self._has_fields(path) for path in paths):
+      return super().reader(paths, block)
+    return lambda path: text_source.read_lines(path, block).map(
+        lambda lines: lines[:, None])
 
   def made_with(self) -> dict[str, str | None]:
     return {"key of the text": self._key()}
 
   def _key(self):
     return self.bound(_text)[1]
+
+  def _has_fields(self, path):
+    return self._key() is not None and records.has_fields(path)
 
 
 class PairFiles(text_source.FilesDataSource):
@@ -160,21 +166,6 @@ class PairFiles(text_source.FilesDataSource):
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
     chosen = self.bound(_pairs)
     return parse_pairs(lines, chosen["keys"], self._classes())
-
-  def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
-    names = _names_of_numbers(self._classes())
-
-    def pairs(lines):
-      inputs, targets = tf.unstack(tf.reshape(
-          tf.strings.split(lines, "\t").flat_values, [-1, 2]), axis=1)
-      for number, name in names.items():
-        targets = tf.where(targets == number, name, targets)
-      return tf.stack([inputs, targets], axis=1)
-
-    return text_source.read_lines(paths, block).map(pairs)
-
-  def needs_python(self, path: str) -> bool:
-    return records.has_fields(path)
 
   def made_with(self) -> dict[str, Any]:
     keys = self.bound(_pairs)["keys"]
@@ -225,12 +216,12 @@ def _documents_in_fields(lines, key, parameter):
 
 def _check_is_text(lines, line, key, parameter):
   """Raises a ValueError, or warns, if the first line of plain text is a JSON object."""
-  if json_lines.is_object(line, [key]):
+  if records.is_object(line, [key]):
     raise lines.error(
         f"this is an object in JSON with the string {key!r}, but the name of the "
         "file says plain text; let it end in .jsonl or .jsonl.gz to read that "
         f"string, or set {parameter} to None to read the markup.")
-  if json_lines.is_object(line):
+  if records.is_object(line):
     logging.warning(
         "%r is read as plain text, but its first line is an object in JSON; for "
         "a text in it let the name end in .jsonl, and set %s.", lines.path,
@@ -303,12 +294,8 @@ def _columns(lines):
 _TEXT = TextFiles()
 
 # The objective of `synth_c4_span_corruption`.
-task.add(
-    "synth_text_span_corruption",
-    source=_TEXT,
-    preprocessors=c4.SPAN_CORRUPTION,
-    output_features=vocabulary.features(),
-    metric_fns=[])
+text_to_text.add("synth_text_span_corruption", _TEXT,
+                 preprocessors=language_modeling.SPAN_CORRUPTION, metric_fns=[])
 
 # The end of sequence after each document is an id like any other in the text. With
 # `add_eos` in the features, Mesh would overwrite the last id of each row with another.
@@ -334,15 +321,5 @@ task.add(
     output_features=_TARGETS,
     metric_fns=[])
 
-task.add(
-    "synth_text_pairs",
-    source=PairFiles(),
-    preprocessors=[
-        seqio.preprocessors.tokenize,
-        seqio.CacheDatasetPlaceholder(),
-        cut_examples.report,
-        seqio.preprocessors.append_eos_after_trim,
-    ],
-    output_features=vocabulary.features(),
-    task_cls=_PairsTask,
-    shuffle_buffer_size=None)  # The source shuffles.
+text_to_text.add("synth_text_pairs", PairFiles(), task_cls=_PairsTask,
+                 shuffle_buffer_size=None)  # The source shuffles.

@@ -36,14 +36,11 @@ from collections.abc import Sequence
 import re
 
 import gin
-import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import dialogue_metrics
 from synthesizer_mtf.tasks import lines as lines_lib
-from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import text_source
-from synthesizer_mtf.tasks import vocabulary
+from synthesizer_mtf.tasks import text_to_text
 import tensorflow.compat.v2 as tf
 
 _PARAMETER = "synthesizer_mtf.tasks.personachat"
@@ -164,17 +161,8 @@ class DialogueFiles(text_source.FilesDataSource):
     return {"persona": persona, "history": history}
 
 
-task.add(
-    "synth_personachat",
-    source=DialogueFiles(),
-    preprocessors=[
-        seqio.preprocessors.tokenize,
-        seqio.CacheDatasetPlaceholder(),
-        cut_examples.report,
-        seqio.preprocessors.append_eos_after_trim,
-    ],
-    output_features=vocabulary.features(),
-    postprocess_fn=_postprocess,
+text_to_text.add(
+    "synth_personachat", DialogueFiles(), postprocess_fn=_postprocess,
     metric_fns=[dialogue_metrics.overlap, dialogue_metrics.meteor,
                 dialogue_metrics.embedding_average],
     shuffle_buffer_size=None)  # The source shuffles.

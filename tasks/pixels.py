@@ -11,11 +11,8 @@ import functools
 
 import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import task
-from t5.data import postprocessors
-from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 
 SIDE = 32  # The width and the height of Long Range Arena's pictures.
@@ -57,20 +54,10 @@ def add(name: str, source: seqio.DataSource,
       name of a class}.
     classes: the names of the classes.
   """
-  task.add(
-      name,
-      source=source,
+  labels.add(
+      name, source, classes=classes,
+      inputs=seqio.Feature(seqio.PassThroughVocabulary(VALUES + 1), add_eos=False),
       preprocessors=[
           read,
           functools.partial(seqio.preprocessors.tokenize, copy_pretokenized=False),
-          seqio.CacheDatasetPlaceholder(),
-          cut_examples.report,
-          seqio.preprocessors.append_eos_after_trim,
-      ],
-      postprocess_fn=functools.partial(
-          postprocessors.string_label_to_class_id, label_classes=classes),
-      metric_fns=[metrics.accuracy],
-      output_features={
-          "inputs": seqio.Feature(
-              seqio.PassThroughVocabulary(VALUES + 1), add_eos=False),
-          "targets": seqio.Feature(labels.LabelVocabulary(classes), add_eos=False)})
+          *task.TOKENIZE[1:]])

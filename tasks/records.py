@@ -13,15 +13,16 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
 import itertools
+import json
 import os
 import string
 from typing import Any
 
 from synthesizer_mtf import checks
-from synthesizer_mtf.tasks import json_lines
 from synthesizer_mtf.tasks import lines as lines_lib
 import tensorflow.compat.v2 as tf
 
+_JSON = (".jsonl", ".json")
 _PARQUET = ".parquet"
 _CSV = ".csv"
 _BLOCK = 1024
@@ -31,8 +32,41 @@ _LONGEST_FIELD = 1 << 30  # Characters; Python's own limit is 131,072.
 
 def has_fields(path: str) -> bool:
   """Whether the name of a file says that its rows have named fields."""
-  return (json_lines.is_json(path) or path.endswith(_PARQUET) or
+  return (_is_json(path) or path.endswith(_PARQUET) or
           path.removesuffix(".gz").endswith(_CSV))
+
+
+def _is_json(path: str) -> bool:
+  """Whether the name of a file says that its lines are JSON."""
+  return path.removesuffix(".gz").endswith(_JSON)
+
+
+def is_object(line: str, keys: Sequence[str] = ()) -> bool:
+  """Whether a line is an object in JSON that has strings under these keys."""
+  try:
+    row = _load(line) if line.lstrip().startswith("{") else None
+  except ValueError:
+    return False
+  return isinstance(row, dict) and all(isinstance(row.get(key), str) for key in keys)
+
+
+def _load(line: str) -> Any:
+  """Returns the value that a line of JSON holds.
+
+  Args:
+    line: a string.
+
+  Raises:
+    ValueError: the line is not JSON.
+  """
+  try:
+    return json.loads(line)
+  except ValueError as error:
+    raise checks.Error(
+        f"not JSON ({error}); write one object per line.") from None
+  except RecursionError:
+    raise checks.Error("JSON that is nested too deeply to be read; write one "
+                       "object of strings per line.") from None
 
 
 class Template:
@@ -151,7 +185,7 @@ def _rows(lines, keys):
   """Yields (a row, a function that returns the row's text for a message)."""
   if lines.path.endswith(_PARQUET):
     rows = _parquet_rows(lines, keys)
-  elif json_lines.is_json(lines.path):
+  elif _is_json(lines.path):
     yield from _json_rows(lines)
     return
   else:
@@ -163,7 +197,7 @@ def _rows(lines, keys):
 def _json_rows(lines):
   for line in lines:
     try:
-      row = json_lines.load(line)
+      row = _load(line)
     except ValueError as error:
       raise lines.error(str(error)) from None
     yield row, lambda line=line: repr(line[:_SHOWN])

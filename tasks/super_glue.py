@@ -52,11 +52,10 @@ text_to_text.add(
 
 text_to_text.add(
     "synth_super_glue_wsc",
-    f"super_glue/wsc.fixed:{_VERSION}",
+    RightReferents(f"super_glue/wsc.fixed:{_VERSION}"),
     preprocessors.wsc_simple,
     postprocess_fn=postprocessors.wsc_simple,
-    metric_fns=[hidden_labels.unless_hidden(metrics.accuracy)],
-    source_cls=RightReferents)
+    metric_fns=[hidden_labels.unless_hidden(metrics.accuracy)])
 
 for _name in ("boolq", "cb", "copa", "multirc", "record", "rte", "wic", "axb", "axg"):
   _config = tfds.text.super_glue.SuperGlue.builder_configs[_name]

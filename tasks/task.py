@@ -12,6 +12,12 @@ from synthesizer_mtf.tasks import cache_record
 from synthesizer_mtf.tasks import cut_examples
 import tensorflow.compat.v2 as tf
 
+# The steps of T5's supervised tasks after they have made texts. Texts that are too long
+# are cut, and each ends in an end of sequence if its feature says so.
+TOKENIZE = (
+    seqio.preprocessors.tokenize, seqio.CacheDatasetPlaceholder(), cut_examples.report,
+    seqio.preprocessors.append_eos_after_trim)
+
 _CACHED_BUFFER = 10_000  # Examples; the files of a cache have been shuffled once.
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import itertools
 import os
 from typing import Any
-from typing import NamedTuple
 
 from absl import logging
 import gin
@@ -29,17 +28,12 @@ _OVERHEAD_BYTES = 250  # The overhead of an example in TensorFlow's buffer.
 _BLOCK = 1024  # Lines at a time. TensorFlow takes as long for a single line.
 
 
-class _Checked(NamedTuple):
-  """The counts from reading a whole file."""
-  examples: int
-  bytes: int
-
-
 class FilesDataSource(seqio.FileDataSource):
   """Examples from the lines of files that gin or the environment names.
 
-  Each format is a subclass. If a subclass does not override `read`, Python reads all of
-  its files, in the process of the trainer.
+  Each format is a subclass, whose `parse` checks the files and reads them, in the
+  process of the trainer. Where hosts of a pod read the data, cache the task first
+  (`seqio_cache_tasks`), unless the subclass has another `reader`.
 
   Attributes:
     features: the names of the strings that make an example.
@@ -50,9 +44,9 @@ class FilesDataSource(seqio.FileDataSource):
                scope: str | None = None) -> None:
     """Makes a source of the files that gin binds in a scope; gin is parsed later."""
     self._scope = scope
-    self._checked = {}
+    self._counted = {}
     super().__init__(
-        read_file_fn=self.read, split_to_filepattern=dict.fromkeys(splits, ()),
+        read_file_fn=self.parse, split_to_filepattern=dict.fromkeys(splits, ()),
         performs_internal_shuffling=True)
 
   def files(self, split: str) -> tuple[str, Sequence[str]]:
@@ -71,21 +65,31 @@ class FilesDataSource(seqio.FileDataSource):
     """
     raise NotImplementedError
 
-  def read(self, paths: tf.Tensor, block: int) -> tf.data.Dataset:
-    """Reads the same examples with TensorFlow alone, as hosts of a pod do.
+  def reader(
+      self, paths: Sequence[str], block: int,
+  ) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Returns a function that reads one of a split's files.
 
     Args:
-      paths: <string>[files].
-      block: a number of lines.
+      paths: all files of the split.
+      block: how many examples TensorFlow gets at a time.
 
     Returns:
-      a tf.data.Dataset of <string>[lines, features].
+      a function from a path, <string>[], to a tf.data.Dataset of
+      <string>[examples, features].
     """
-    raise NotImplementedError
+    del paths
 
-  def needs_python(self, path: str) -> bool:
-    """Whether `read` cannot read the file of this path."""
-    return True
+    def blocks(path):
+      rows = iter(self.parse(lines_lib.Lines(path.decode("utf-8"))))
+      while some := list(itertools.islice(rows, block)):
+        yield np.array([[text.encode("utf-8") for text in row] for row in some],
+                       object)
+
+    return tf.autograph.experimental.do_not_convert(
+        lambda path: tf.data.Dataset.from_generator(
+            blocks, args=(path,),
+            output_signature=tf.TensorSpec([None, len(self.features)], tf.string)))
 
   def made_with(self) -> dict[str, Any]:
     """Returns what else the examples depend on, for the record of a cache."""
@@ -113,12 +117,12 @@ class FilesDataSource(seqio.FileDataSource):
   def list_shards(self, split: str) -> list[str]:
     """Returns the sorted paths of a split's files, after checking all of them."""
     paths = self._paths(split)
-    examples = sum(self._check(path).examples for path in paths)
-    logging.info("%s: %d examples in %d files.", split, examples, len(paths))
+    logging.info("%s: %d examples in %d files.", split, self._count(paths)[0],
+                 len(paths))
     return paths
 
   def num_input_examples(self, split: str) -> int:
-    return sum(self._check(path).examples for path in self._paths(split))
+    return self._count(self._paths(split))[0]
 
   def get_dataset(
       self, split: str = "train", shuffle: bool = True, seed: int | None = None,
@@ -130,16 +134,15 @@ class FilesDataSource(seqio.FileDataSource):
     decides the order of all passes.
     """
     paths = self.list_shards(split)
-    in_python = [self.needs_python(path) for path in paths]
-    files = tf.data.Dataset.from_tensor_slices((paths, in_python))
+    files = tf.data.Dataset.from_tensor_slices(paths)
     if shard_info:
       files = files.shard(shard_info.num_shards, shard_info.index)
     if shuffle:
       files = files.shuffle(len(paths), seed=seed)
     block = _BLOCK if shuffle else self._block_length
     rows = files.interleave(
-        self._file_reader(in_python, block), cycle_length=self._cycle_length,
-        block_length=1, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        self.reader(paths, block), cycle_length=self._cycle_length, block_length=1,
+        num_parallel_calls=tf.data.AUTOTUNE).unbatch()
     if shuffle:
       rows = rows.shuffle(self._buffer_size(split, paths), seed=seed)
     return rows.map(
@@ -148,9 +151,8 @@ class FilesDataSource(seqio.FileDataSource):
 
   def _buffer_size(self, split, paths):
     """Returns the number of examples in the shuffle buffer: all, if memory allows."""
-    checked = [self._check(path) for path in paths]
-    examples = sum(each.examples for each in checked)
-    size = sum(each.bytes for each in checked) + examples * _OVERHEAD_BYTES
+    examples, size = self._count(paths)
+    size += examples * _OVERHEAD_BYTES
     if size <= _SHUFFLE_BYTES:
       return examples
     window = max(1, examples * _SHUFFLE_BYTES // size)
@@ -172,83 +174,45 @@ class FilesDataSource(seqio.FileDataSource):
     """Returns the sorted paths of a split's files, all of which exist."""
     return find_files(*self.files(split))
 
-  def _check(self, path):
-    """Returns a `_Checked` of a file, which is read as a whole only once."""
-    stat = tf.io.gfile.stat(path)
-    key = (path, stat.length, stat.mtime_nsec)
-    if key not in self._checked:
-      self._checked[key] = self._read_through(path)
-    return self._checked[key]
+  def _count(self, paths):
+    """Returns (examples, bytes) of files, each of which is read only once."""
+    counts = []
+    for path in paths:
+      stat = tf.io.gfile.stat(path)
+      key = (path, stat.length, stat.mtime_nsec)
+      if key not in self._counted:
+        self._counted[key] = self._read_through(path)
+      counts.append(self._counted[key])
+    return tuple(map(sum, zip(*counts)))
 
   def _read_through(self, path):
-    """Reads a file; raises ValueError with the number of the first bad line."""
+    """Returns (examples, bytes) of a file; raises ValueError for the first bad line."""
     lines = lines_lib.Lines(path)
     examples = characters = 0
     for example in self.parse(lines):
       examples, characters = examples + 1, characters + sum(map(len, example))
     logging.info("%s: %d examples, %d blank lines skipped, longest line %d "
                  "characters.", path, examples, lines.blank, lines.longest)
-    return _Checked(examples, max(lines.bytes, characters))
-
-  def _file_reader(self, in_python, block):
-    """Returns a function from (path, whether Python reads it) to a Dataset."""
-    def read(path, by_python):
-      if all(in_python):
-        return self._read_in_python([path], block)
-      rows = self.read(tf.boolean_mask([path], [~by_python]), block)
-      if any(in_python):
-        rows = rows.concatenate(self._read_in_python(
-            tf.boolean_mask([path], [by_python]), block))
-      return rows
-
-    return read
-
-  @tf.autograph.experimental.do_not_convert
-  def _read_in_python(self, paths, block):
-    """Reads files with the code that has checked them, in the trainer's process only.
-
-    Where hosts of a pod read the data, cache the task first
-    (`seqio_cache_tasks`).
-
-    Args:
-      paths: <string>[files].
-      block: how many examples TensorFlow gets at a time.
-
-    Returns:
-      a tf.data.Dataset of <string>[examples, features].
-    """
-    def blocks(paths):
-      for path in paths:
-        rows = iter(self.parse(lines_lib.Lines(path.decode("utf-8"))))
-        while some := list(itertools.islice(rows, block)):
-          yield np.array([[text.encode("utf-8") for text in row] for row in some],
-                         object)
-
-    return tf.data.Dataset.from_generator(
-        blocks, args=(paths,),
-        output_signature=tf.TensorSpec([None, len(self.features)], tf.string))
+    return examples, max(lines.bytes, characters)
 
 
-def read_lines(paths: tf.Tensor, block: int) -> tf.data.Dataset:
-  """Reads the lines that `Lines` yields, with TensorFlow alone.
+def read_lines(path: tf.Tensor, block: int) -> tf.data.Dataset:
+  """Reads the lines that `Lines` yields of a plain file, with TensorFlow alone.
+
+  Hosts of a pod can do this, where the trainer's Python does not run.
 
   Args:
-    paths: <string>[files], whose gzip members, if any, are not empty.
+    path: <string>[].
     block: how many lines to read at a time.
 
   Returns:
     a tf.data.Dataset of <string>[lines].
   """
-  is_gzip = tf.strings.regex_full_match(paths, r".*\.gz")
-  compression = tf.where(tf.reduce_any(is_gzip), "GZIP", "")
-
   def without_blanks(lines):
     lines = tf.strings.regex_replace(lines, f"^{lines_lib.BOM}", "")
-    return tf.boolean_mask(
-        lines, ~tf.strings.regex_full_match(lines, _BLANK))
+    return tf.boolean_mask(lines, ~tf.strings.regex_full_match(lines, _BLANK))
 
-  return tf.data.TextLineDataset(paths, compression_type=compression).batch(
-      block).map(without_blanks)
+  return tf.data.TextLineDataset(path).batch(block).map(without_blanks)
 
 
 def find_files(origin: str, globs: Iterable[str]) -> list[str]:

@@ -1,10 +1,9 @@
-"""Makes a task with inputs and targets from a TFDS data set."""
+"""Makes a task that reads and writes text."""
 
 from collections.abc import Callable
 from typing import Any
 
 import seqio
-from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import task
 from synthesizer_mtf.tasks import tfds_source
 from synthesizer_mtf.tasks import vocabulary
@@ -12,35 +11,21 @@ import tensorflow.compat.v2 as tf
 
 
 def add(
-    name: str, tfds_name: str,
-    preprocessor: Callable[[tf.data.Dataset], tf.data.Dataset],
-    metric_fns: list[seqio.MetricFnCallable],
-    postprocess_fn: Callable[..., Any] | None = None,
-    source_cls: type[seqio.TfdsDataSource] = tfds_source.PreparedDataSource,
+    name: str, source: str | seqio.DataSource,
+    *read: Callable[[tf.data.Dataset], tf.data.Dataset], **kwargs: Any,
 ) -> None:
   """Registers a task with the preprocessing steps of T5's supervised tasks.
 
-  Inputs and targets are cut if they are too long. They end in an end of sequence.
-
   Args:
     name: the name of the task.
-    tfds_name: the name of the data set, with its configuration and version.
-    preprocessor: a function from a tf.data.Dataset of the data set's features
-      to one of strings, "inputs" and "targets".
-    metric_fns: a list of functions from (targets, predictions) to a dict.
-    postprocess_fn: a function from decoded strings to targets and predictions.
-    source_cls: a class of sources, called with `tfds_name`.
+    source: a data source, or the name of a TFDS data set, with its configuration and
+      version.
+    *read: preprocessors that make strings, "inputs" and "targets", of the source's
+      examples.
+    **kwargs: what `task.add` takes, in place of these steps and of T5's features.
   """
-  task.add(
-      name,
-      source=source_cls(tfds_name),
-      preprocessors=[
-          preprocessor,
-          seqio.preprocessors.tokenize,
-          seqio.CacheDatasetPlaceholder(),
-          cut_examples.report,
-          seqio.preprocessors.append_eos_after_trim,
-      ],
-      postprocess_fn=postprocess_fn,
-      metric_fns=metric_fns,
-      output_features=vocabulary.features())
+  if isinstance(source, str):
+    source = tfds_source.PreparedDataSource(source)
+  task.add(name, **{
+      "source": source, "preprocessors": [*read, *task.TOKENIZE],
+      "output_features": vocabulary.features(), **kwargs})

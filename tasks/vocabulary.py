@@ -126,6 +126,11 @@ class Bytes(seqio.ByteVocabulary):
     self.identity = f"bytes of UTF-8 and {self.extra_ids} more ids"
 
 
+def _of_chosen(name):
+  """An attribute or a method of the vocabulary that is chosen at each use."""
+  return property(lambda self: getattr(chosen(), name))
+
+
 class TaskVocabulary(seqio.SentencePieceVocabulary):
   """A vocabulary that is chosen at each use.
 
@@ -158,41 +163,16 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
   def load_model(self) -> None:
     chosen()
 
-  @property
-  def extra_ids(self) -> int:
-    return chosen().extra_ids
-
-  @property
-  def bos_id(self) -> int | None:
-    return chosen().bos_id
-
-  @property
-  def eos_id(self) -> int:
-    return chosen().eos_id
-
-  @property
-  def unk_id(self) -> int:
-    return chosen().unk_id
-
-  @property
-  def vocab_size(self) -> int:
-    return chosen().vocab_size
-
-  @property
-  def _base_vocab_size(self):
-    return chosen()._base_vocab_size
-
-  def _encode(self, s):
-    return chosen()._encode(s)
-
-  def _decode(self, ids):
-    return chosen()._decode(ids)
-
-  def _encode_tf(self, s):
-    return chosen()._encode_tf(s)
-
-  def _decode_tf(self, ids):
-    return chosen()._decode_tf(ids)
+  extra_ids = _of_chosen("extra_ids")
+  bos_id = _of_chosen("bos_id")
+  eos_id = _of_chosen("eos_id")
+  unk_id = _of_chosen("unk_id")
+  vocab_size = _of_chosen("vocab_size")
+  _base_vocab_size = _of_chosen("_base_vocab_size")
+  _encode = _of_chosen("_encode")
+  _decode = _of_chosen("_decode")
+  _encode_tf = _of_chosen("_encode_tf")
+  _decode_tf = _of_chosen("_decode_tf")
 
   def identity(self) -> str:
     """Returns a string that vocabularies share only if they have the same ids."""

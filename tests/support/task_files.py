@@ -2,6 +2,7 @@
 
 import gin
 import seqio
+import tensorflow.compat.v2 as tf
 
 LENGTHS = {"inputs": 32, "targets": 16}
 
@@ -23,3 +24,15 @@ def texts(name, split="train"):
   keys = ("inputs_pretokenized", "targets_pretokenized")
   return [tuple(example[key].decode() for key in keys)
           for example in examples(name, split)]
+
+
+def of_row(name, row, lengths):
+  """Returns the example that a task makes of a row of its data set."""
+  task = seqio.TaskRegistry.get(name)
+  alone = seqio.Task(
+      name, output_features=task.output_features,
+      preprocessors=task.preprocessors, source=seqio.FunctionDataSource(
+          lambda split, shuffle_files, seed=None: (
+              tf.data.Dataset.from_tensors(row)), splits=["train"]))
+  example, = alone.get_dataset(lengths, "train", shuffle=False).as_numpy_iterator()
+  return example

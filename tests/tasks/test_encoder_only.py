@@ -1,14 +1,13 @@
 """The encoder-only tasks, and the commands that train and run a classifier."""
 
-import gin
 import numpy as np
 import pytest
 import seqio
+from support.task_files import bind
+from support.task_files import of_row
 from synthesizer_mtf.tasks import labels
 import tensorflow as tf
 import tensorflow_datasets as tfds
-
-VOCABULARY = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = '{}'"
 
 ROWS = {
     "synth_ag_news_encoder": (
@@ -22,31 +21,19 @@ ROWS = {
 
 
 @pytest.fixture(name="vocabulary")
-def fixture_vocabulary(sentencepiece_model):
-  gin.clear_config()
-  gin.parse_config(VOCABULARY.format(sentencepiece_model))
-  yield
-  gin.clear_config()
+def fixture_vocabulary(clean_tasks, sentencepiece_model):
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
 
 
 def preprocess(name, row, length):
-  """The task, and what the model reads of a row of its data set."""
-  task = seqio.TaskRegistry.get(name)
-  alone = seqio.Task(
-      name, output_features=task.output_features,
-      preprocessors=task.preprocessors, source=seqio.FunctionDataSource(
-          lambda split, shuffle_files, seed=None: (
-              tf.data.Dataset.from_tensors(row)), splits=["train"]))
-  example, = alone.get_dataset(
-      {"inputs": length, "targets": 1}, "train",
-      shuffle=False).as_numpy_iterator()
-  return task, example
+  """What the model reads of a row of its data set."""
+  return of_row(name, row, {"inputs": length, "targets": 1})
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_text_is_the_input_and_the_class_the_only_target(name, vocabulary):
   row, text, label = ROWS[name]
-  task, example = preprocess(name, row, 64)
+  task, example = seqio.TaskRegistry.get(name), preprocess(name, row, 64)
   assert example["inputs_pretokenized"] == text
   assert example["targets_pretokenized"] == label
   assert example["targets"].tolist() == [row["label"] + 1]
@@ -60,14 +47,14 @@ def test_text_is_the_input_and_the_class_the_only_target(name, vocabulary):
 def test_a_long_text_is_cut_and_not_dropped(name, vocabulary):
   row = {k: v * 100 if isinstance(v, str) else v
          for k, v in ROWS[name][0].items()}
-  _, example = preprocess(name, row, 9)
+  example = preprocess(name, row, 9)
   assert example["inputs"].shape == (9,) and example["inputs"][-1] == 1
   assert example["targets"].tolist() == [row["label"] + 1]
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_without_a_label_has_no_class(name, vocabulary):
-  _, example = preprocess(name, {**ROWS[name][0], "label": -1}, 64)
+  example = preprocess(name, {**ROWS[name][0], "label": -1}, 64)
   assert example["targets"].tolist() == [0]
 
 

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-import seqio
 from support import prepared
+from support.task_files import examples
 from synthesizer_mtf.tasks import perplexity
 from synthesizer_mtf.tasks import vocabulary
 import tensorflow.compat.v1 as tf
@@ -14,16 +14,10 @@ EOS = 1
 PIECES = 500  # of the vocabulary; sentinels follow
 
 
-def examples(name, lengths, split="train"):
-  dataset = seqio.TaskRegistry.get(name).get_dataset(lengths, split,
-                                                     shuffle=False)
-  return list(dataset.as_numpy_iterator())
-
-
 def test_c4_is_cut_into_512_inputs_and_114_targets_with_15_percent_of_noise(
     tasks_to_read):
   example, *_ = examples("synth_c4_span_corruption",
-                         {"inputs": 512, "targets": 114})
+                         lengths={"inputs": 512, "targets": 114})
   inputs, targets = example["inputs"], example["targets"]
   assert (len(inputs), len(targets)) == (512, 114)
   sentinels = [ids[ids >= PIECES].tolist() for ids in (inputs, targets)]
@@ -36,11 +30,11 @@ def test_c4_is_cut_into_512_inputs_and_114_targets_with_15_percent_of_noise(
 
 def test_c4_needs_targets_that_are_long_enough(tasks_to_read):
   with pytest.raises(ValueError, match=r"\(114\) is greater than"):
-    examples("synth_c4_span_corruption", {"inputs": 512, "targets": 113})
+    examples("synth_c4_span_corruption", lengths={"inputs": 512, "targets": 113})
 
 
 def test_lm1b_has_a_sentence_in_each_example_and_no_inputs(tasks_to_read):
-  found = examples("synth_lm1b", {"targets": 64}, "test")
+  found = examples("synth_lm1b", "test", {"targets": 64})
   assert len(found) == 3
   text = prepared.SENTENCE["text"]
   ids = vocabulary.TaskVocabulary().encode(text) + [EOS]
@@ -50,7 +44,7 @@ def test_lm1b_has_a_sentence_in_each_example_and_no_inputs(tasks_to_read):
 
 
 def test_a_long_sentence_is_cut_and_not_dropped(tasks_to_read):
-  found = examples("synth_lm1b", {"targets": 4})
+  found = examples("synth_lm1b", lengths={"targets": 4})
   ids = vocabulary.TaskVocabulary().encode(prepared.SENTENCE["text"])
   assert [e["targets"].tolist() for e in found] == [ids[:3] + [EOS]] * 3
 

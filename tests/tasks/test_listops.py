@@ -2,7 +2,6 @@
 
 import itertools
 
-import gin
 import numpy as np
 import pytest
 import seqio
@@ -17,13 +16,6 @@ LENGTHS = {"inputs": 60, "targets": 1}
 SMALL = {"max_depth": 5, "max_arguments": 4, "min_length": 7, "max_length": 60,
          "seed": 3, "train_examples": 53, "validation_examples": 11,
          "test_examples": 7}
-
-
-@pytest.fixture(autouse=True)
-def clear():
-  gin.clear_config()
-  yield
-  gin.clear_config()
 
 
 @pytest.fixture(name="small")

@@ -1,40 +1,21 @@
 """The other tasks of Long Range Arena: texts and pictures."""
 
-import gin
 import numpy as np
 import pytest
 import seqio
 from support.task_files import bind
 from support.task_files import examples
+from support.task_files import of_row
 from synthesizer_mtf.tasks import lra_pathfinder
 import tensorflow as tf
 
 
-@pytest.fixture(autouse=True)
-def clear():
-  gin.clear_config()
-  yield
-  gin.clear_config()
-
-
-def read(name, row, lengths):
-  """What the model reads of a row of a task's data set."""
-  task = seqio.TaskRegistry.get(name)
-  alone = seqio.Task(
-      name, output_features=task.output_features,
-      preprocessors=task.preprocessors, source=seqio.FunctionDataSource(
-          lambda split, shuffle_files, seed=None: (
-              tf.data.Dataset.from_tensors(row)), splits=["train"]))
-  example, = alone.get_dataset(lengths, "train", shuffle=False).as_numpy_iterator()
-  return example
-
-
 def test_reviews_are_bytes_and_cut_to_their_length():
   row = {"text": "Né good.", "label": 1}
-  example = read("synth_lra_text", row, {"inputs": 100, "targets": 1})
+  example = of_row("synth_lra_text", row, {"inputs": 100, "targets": 1})
   assert example["inputs"].tolist() == [b + 3 for b in "Né good.".encode()]
   assert example["targets"].tolist() == [2]
-  short = read("synth_lra_text", row, {"inputs": 5, "targets": 1})
+  short = of_row("synth_lra_text", row, {"inputs": 5, "targets": 1})
   assert short["inputs"].tolist() == example["inputs"].tolist()[:5]
 
 
@@ -42,8 +23,8 @@ def test_pictures_are_grey_pixels_row_by_row_and_black_is_no_padding():
   picture = np.random.RandomState(0).randint(0, 256, (32, 32, 3)).astype(np.uint8)
   picture[0, 0] = 0
   picture[31, 31] = 255
-  example = read("synth_lra_image", {"image": picture, "label": 6, "id": "x"},
-                 {"inputs": 1024, "targets": 1})
+  example = of_row("synth_lra_image", {"image": picture, "label": 6, "id": "x"},
+                   {"inputs": 1024, "targets": 1})
   found = example["inputs"].reshape(32, 32)
   assert found.min() == found[0, 0] == 1 and found.max() == found[31, 31] == 256
   luma = picture @ np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
@@ -57,9 +38,9 @@ def test_pictures_are_grey_pixels_row_by_row_and_black_is_no_padding():
 def test_a_picture_of_another_size_is_refused():
   with pytest.raises(ValueError, match="is of 28 x 28 pixels, but 32 x 32 "
                      "are needed; name another data set"):
-    read("synth_lra_image", {
+    of_row("synth_lra_image", {
         "image": np.zeros([28, 28, 1], np.uint8), "label": 6},
-         {"inputs": 1024, "targets": 1})
+           {"inputs": 1024, "targets": 1})
 
 
 def test_the_validation_is_the_end_of_the_training_split():

@@ -1,15 +1,13 @@
 """Tests of the tasks that are registered with seqio."""
 
 import gzip
-import importlib
-import json
-import logging as std_logging
 
 import gin
 import numpy as np
 import pytest
 import seqio
-from synthesizer_mtf import tasks
+from support.task_files import bind
+from support.task_files import examples
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import vocabulary
 import t5.data
@@ -17,27 +15,11 @@ from t5.data import mixtures  # noqa: F401
 from t5.models import mesh_transformer
 
 TEXT = ["The cat sat on the mat. " * 8, "A dog and a bird went home. " * 8]
-LENGTHS = {"inputs": 32, "targets": 16}
 # Tasks whose tokens are no pieces of text have vocabularies of their own.
 OF_SYMBOLS = ("synth_ability_", "synth_lra_")
 
 
 pytestmark = pytest.mark.usefixtures("clean_tasks")
-
-
-def bind(parameter, value):
-  gin.parse_config(f"synthesizer_mtf.tasks.{parameter} = {value!r}")
-
-
-def examples(name, split="train", lengths=None):
-  task = seqio.get_mixture_or_task(name)
-  dataset = task.get_dataset(lengths or LENGTHS, split, shuffle=False)
-  return list(dataset.as_numpy_iterator())
-
-
-def test_second_import_is_harmless():
-  assert importlib.import_module("synthesizer_mtf.tasks") is tasks
-  assert "synth_text_pairs" in seqio.TaskRegistry.names()
 
 
 def test_gin_chooses_the_vocabulary_of_every_task_on_text(sentencepiece_model):
@@ -143,19 +125,6 @@ def test_c4_is_t5s_span_corruption_on_another_version():
   assert ours.source.tfds_dataset.name == "c4/en:3.1.0"
 
 
-def test_boolq_has_the_text_and_labels_of_t5():
-  import tensorflow as tf
-  row = {"question": "is it", "passage": "It is.", "idx": 0, "label": 1}
-  found = []
-  for name in ("synth_super_glue_boolq", "super_glue_boolq_v102"):
-    task = seqio.TaskRegistry.get(name)
-    dataset = task.preprocessors[0](tf.data.Dataset.from_tensors(row))
-    found.append(next(dataset.as_numpy_iterator()))
-    assert task.postprocess_fn("True") == 1
-  assert found[0] == found[1]
-  assert found[0]["inputs"].startswith(b"boolq ")
-
-
 def test_span_corruption_of_own_text_reads_plain_and_gzip_files(
     sentencepiece_model, tmp_path):
   (tmp_path / "a.txt").write_text("\ufeff" + TEXT[0] + "\r\n\n")
@@ -181,22 +150,6 @@ def test_lm_joins_the_documents_with_an_end_after_each(
   assert all(list(e) == ["targets"] for e in found)
 
 
-@pytest.mark.parametrize("name, lines", [
-    ("p.tsv", ["one\tun", "two\tdeux"]),
-    ("p.jsonl", [json.dumps({"inputs": "one", "targets": "un"}),
-                 json.dumps({"inputs": "two", "targets": "deux"})]),
-])
-def test_pairs_come_from_columns_or_json_lines(
-    name, lines, sentencepiece_model, tmp_path):
-  (tmp_path / name).write_text("\n".join(lines) + "\n\n")
-  bind("vocabulary.sentencepiece_model", sentencepiece_model)
-  bind("pairs.validation", str(tmp_path / name))
-  found = examples("synth_text_pairs", split="validation")
-  assert [(e["inputs_pretokenized"], e["targets_pretokenized"])
-          for e in found] == [(b"one", b"un"), (b"two", b"deux")]
-  assert all(e["inputs"][-1] == e["targets"][-1] == 1 for e in found)
-
-
 def test_pairs_are_measured_by_bleu_and_sequence_accuracy():
   task = seqio.TaskRegistry.get("synth_text_pairs")
   scores = {}
@@ -208,10 +161,7 @@ def test_pairs_are_measured_by_bleu_and_sequence_accuracy():
 @pytest.mark.parametrize("content, message", [
     (b"a\tb\nc\n", "line 2: 1 columns, but a pair needs 2"),
     (b"a\tb\nc\td\te\n", "line 2: 3 columns"),
-    (b"a\tb\n\xff\xfe\tc\n", "line 2: byte 0 is not UTF-8"),
     (b"a\t \n", "line 1: the input or the target is empty"),
-    (b"\n\n", "holds no text"),
-    (b"", "holds no text"),
 ])
 def test_bad_columns_are_named_with_file_and_line(content, message, tmp_path):
   path = tmp_path / "bad.tsv"
@@ -220,27 +170,6 @@ def test_bad_columns_are_named_with_file_and_line(content, message, tmp_path):
   with pytest.raises(ValueError, match=message) as error:
     examples("synth_text_pairs")
   assert str(path) in str(error.value)
-
-
-@pytest.mark.parametrize("line, message", [
-    ("{", "line 1: not JSON"),
-    ('{"inputs": "a"}', '"inputs" and "targets" is needed'),
-    ('["inputs", "targets"]', '"inputs" and "targets" is needed'),
-])
-def test_bad_json_is_named_with_its_line(line, message, tmp_path):
-  path = tmp_path / "bad.jsonl"
-  path.write_text(line + "\n")
-  bind("pairs.train", str(path))
-  with pytest.raises(ValueError, match=message):
-    examples("synth_text_pairs")
-
-
-def test_file_that_is_no_gzip_is_named(tmp_path):
-  path = tmp_path / "bad.txt.gz"
-  path.write_bytes(b"plain")
-  bind("text.train", str(path))
-  with pytest.raises(ValueError, match="bad.txt.gz.*not a whole gzip file"):
-    examples("synth_text_lm")
 
 
 @pytest.mark.parametrize("task, parameter", [
@@ -255,14 +184,3 @@ def test_glob_without_a_file_is_an_error():
   bind("text.train", "/no/such/*.txt")
   with pytest.raises(ValueError, match="text.train.*'/no/such/.*no such file"):
     examples("synth_text_lm")
-
-
-def test_skipped_blank_lines_are_counted_in_the_log(tmp_path, caplog):
-  path = tmp_path / "a.txt"
-  path.write_text("one\n\n \ntwo\n")
-  bind("text.train", str(path))
-  with caplog.at_level(std_logging.INFO, logger="absl"):
-    count = seqio.TaskRegistry.get("synth_text_lm").source.num_input_examples(
-        "train")
-  assert count == 2
-  assert "2 examples, 2 blank lines skipped" in caplog.text
