@@ -281,11 +281,13 @@ def test_bad_json_is_named(line, message, tmp_path):
     texts("synth_text_pairs")
 
 
-def test_reading_text_needs_no_python(tmp_path):
+@pytest.mark.parametrize("kind, task, content", [
+    ("text", "synth_text_lm", "one\n"), ("pairs", "synth_text_pairs", "one\teins\n")])
+def test_reading_plain_files_needs_no_python(kind, task, content, tmp_path):
   """Hosts of a pod may read it, where the trainer's Python does not run."""
-  (tmp_path / "a.txt").write_text("one\n")
-  bind("text.train", str(tmp_path / "a.txt"))
-  source = seqio.TaskRegistry.get("synth_text_lm").source
+  (tmp_path / "a.txt").write_text(content)
+  bind(f"{kind}.train", str(tmp_path / "a.txt"))
+  source = seqio.TaskRegistry.get(task).source
   with tf.Graph().as_default() as graph:
     source.get_dataset("train", shuffle=False)
     functions = graph.as_graph_def().library.function
