@@ -40,7 +40,7 @@ def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
 
   Args:
     x: <float>[..., vocab]
-    vocab: the last dimension of x, which no layout splits.
+    vocab: the last dimension of x, which each processor holds as a whole.
 
   Returns:
     <int32>[...]
@@ -51,7 +51,7 @@ def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
 
   rest = x.shape - vocab
   return mtf.slicewise(of_slice, [x], output_shape=rest, output_dtype=tf.int32,
-                       splittable_dims=rest.dims, grad_function=0)
+                       splittable_dims=x.shape.dims, grad_function=0)
 
 
 def log_sum_exp(x: tf.Tensor, greatest: tf.Tensor,

@@ -87,6 +87,10 @@ def test_beams_are_the_same_on_two_processors(layout):
              decode_length_constant=20)
 
 
+def test_a_mesh_of_one_processor_may_split_the_vocabulary():
+  check_same(mesh_shape="all:1", layout="vocab:all", vocabulary=256)
+
+
 def test_bindings_of_mesh_tensorflow_hold():
   outputs, = check_same("Unitransformer.sample_autoregressive.max_steps = 3")
   assert not outputs[:, 3:].any()
@@ -164,6 +168,7 @@ def test_the_first_of_equal_tokens_is_the_best(vocabulary):
   values = np.random.RandomState(0).randint(0, 9, (3, 2, vocabulary))
   dims = [mtf.Dimension(*dim) for dim in (
       ("batch", 3), ("beam", 2), ("vocab", vocabulary))]
+  parse("V")
   m = models.Model()
   with m.tf_graph.as_default():
     logits = mtf.import_fully_replicated(
