@@ -63,7 +63,8 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
 def _caption(result, sweep):
   """Returns the sizes of the model, and the machine."""
   text = "" if sweep else "{inputs}/{targets} tokens, "
-  text += ("batch {batch}, {num_layers}+{num_layers} layers, d_model {d_model}\n"
+  text += "" if result["measure"] == "decode" else "batch {batch}, "
+  text += ("{num_layers}+{num_layers} layers, d_model {d_model}\n"
            "{machine[cpu]}, {machine[cores]} cores")
   return text.format(machine=result["machine"], **result["configuration"])
 
