@@ -12,6 +12,7 @@ from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.benchmarking import plot
+from synthesizer_mtf.tools.benchmarking import report
 
 TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3,
         "num_layers": 1, "d_model": 8, "num_heads": 2, "d_kv": 4, "d_ff": 16,
@@ -159,3 +160,4 @@ def test_memory_is_measured_in_a_process_of_its_own():
       rows, config, 1, lambda done, what: None)
   assert random["peak_mebibytes"] > 100 and random["measure"] == "memory"
   assert impossible["status"] == "not possible"
+  assert f"{random['peak_mebibytes']:.0f} |" in report.table([random, impossible])

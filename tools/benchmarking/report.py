@@ -4,6 +4,7 @@ import csv
 from typing import Any
 
 from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking.breakdown import PARTS
 from synthesizer_mtf.tools.benchmarking.breakdown import PRODUCTS
 
@@ -102,7 +103,9 @@ def table(results: list[dict[str, Any]]) -> str:
   """
   decodings = [r for r in results if r["measure"] == "decode"]
   others = [r for r in results if r["measure"] != "decode"]
-  config = {"reference": results[0]["reference"]}
+  # Memory has no reference.
+  config = {"reference": next(
+      (r["reference"] for r in results if "reference" in r), attentions.STOCK)}
   parts = [_table(others, _COLUMNS, LEGEND.format(**config))] if others else []
   if decodings:
     titles = dict.fromkeys(title("decode", r["configuration"]) for r in decodings)
