@@ -30,14 +30,19 @@ def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
     packed: whether rows may hold several examples; None detects it (see
       `segments.is_packed`).
     memory: as in `AttentionInputs`.
-    per_example: whether the layer can compute each segment separately.
+    per_example: whether `attend` alone reads the keys and values of the layer, so that
+      it may compute each segment separately, and read the caches of beams by slots.
 
   Returns:
     an `AttentionInputs`.
   """
   on_tpu = splits.is_on_tpu(context.mesh)
   if isinstance(context, decoding_state.StepContext):
-    case = DecodingStepInPlace
+    attends = per_example or memory is not None
+    case = DecodingStepInPlace if context.ancestors is None or not attends else (
+        DecodingStepOfBeams)
+  elif isinstance(context, decoding_state.FirstPartOfBeams) and per_example:
+    case = FirstPartOfBeams
   elif context.mode == "incremental":
     case = DecodingStep
   elif not segments.is_packed(context, packed):
@@ -173,6 +178,41 @@ class DecodingStepInPlace(DecodingStep):
         old, tensor, self.context.position, self.memory_length)
     self.context.record_new_states([tensor])
     return tensor
+
+
+class FirstPartOfBeams(attention_inputs.AttentionInputs):
+  """Beams before the first step."""
+
+  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
+    tensor = self.of_keys(tensor)
+    *dims, beam = self.batch_dims
+    self.context.record_new_states([decoding_state.in_slots(mtf.transpose(
+        tensor, dims + [self.heads, beam] + tensor.shape.dims[-2:]), beam)])
+    return tensor
+
+
+class DecodingStepOfBeams(DecodingStepInPlace):
+  """One token of each beam.
+
+  The keys and values of an example are <float>[batch, heads, slot, memory_length,
+  d_kv]. A beam attends to those of its `ancestors`.
+  """
+
+  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
+    return super().remember(decoding_state.in_slots(tensor, self.batch_dims[-1]))
+
+  def ancestors(self) -> mtf.Tensor:
+    """<float32>[batch, beam, slot, memory_length]: 1 at the slot of each token that a
+    beam continues, and 0 elsewhere; made once per stack."""
+    def make():
+      ancestors, beam = self.context.ancestors, self.batch_dims[-1]
+      slot = decoding_state.in_slots(
+          mtf.range(ancestors.mesh, beam, tf.int32), beam)
+      *dims, memory_length = ancestors.shape.dims
+      return mtf.to_float(mtf.equal(
+          ancestors, slot, output_shape=dims + slot.shape.dims + [memory_length]))
+
+    return self.once_per_stack("ancestors", make)
 
 
 def _gather(table, name, position):

@@ -35,7 +35,8 @@ def search(decoder: steps.Steps,
     the sequences <int32>[batch, beam, length], best first, and their scores
     <float32>[batch, beam].
   """
-  states = [mtf.zeros_like(state) for state in decoder.first_part()]
+  states = [mtf.zeros_like(state) for state in decoder.first_part(
+      decoding_state.FirstPartOfBeams)]
   return _Search(decoder, arguments).run(states)
 
 
@@ -52,8 +53,11 @@ class _Search:
     token = mtf.constant(
         mesh, self.arguments.bos_id, self.decoder.batch_dims, tf.int32)
     carried = [mtf.zeros(mesh, [], tf.int32), token, *self._start(batch, beam)]
+    ancestors = mtf.zeros(
+        mesh, [batch, beam, mtf.Dimension("memory_length", self.decoder.length.size)],
+        tf.int32)
     _, _, *found = steps.in_blocks(
-        self._block, self.decoder.length, carried, states)
+        self._block, self.decoder.length, carried, [ancestors, *states])
     found = beams.Beams(*found)
     any_ended = mtf.reduce_any(found.flags, reduced_dim=beam)
     return (mtf.where(any_ended, found.finished, found.sequences),
@@ -82,15 +86,19 @@ class _Search:
 
     def body(position, token, *others):
       count = len(beams.Beams._fields)
-      found, states = beams.Beams(*others[:count]), others[count:]
-      states = [decoding_state.reorder(s, found.parents) for s in states]
-      logits, states = self.decoder.step(position, token, states, block)
+      found, ancestors, states = (
+          beams.Beams(*others[:count]), others[count], others[count + 1:])
+      ancestors = decoding_state.add_ancestors(ancestors, found.parents, position)
+      states = [s if decoding_state.is_in_slots(s) else
+                decoding_state.reorder(s, found.parents) for s in states]
+      logits, states = self.decoder.step(position, token, states, block, ancestors)
       token, *found = GrowOperation(
           self.arguments.options, found, _whole(logits), position,
           self.longest).outputs
-      return [position + 1, token, *found, *states]
+      return [position + 1, token, *found, ancestors, *states]
 
-    return loops.while_loop(go_on, body, [*carried, *states])
+    return loops.while_loop(
+        go_on, body, [*carried, *map(decoding_state.own, states)])
 
 
 def _whole(logits):

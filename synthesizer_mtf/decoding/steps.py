@@ -44,10 +44,11 @@ class Steps:
         "sequence_id": None if encoded.get("encoder_sequence_id") is None else 1,
         "constant_states": self._constant_states}
 
-  def first_part(self) -> list[mtf.Tensor]:
+  def first_part(self, make_context: type[transformer.Context] = transformer.Context
+                 ) -> list[mtf.Tensor]:
     """Calls the decoder with the given tokens, and returns the resulting states."""
     priority = self._priority(self.length)
-    context = transformer.Context(
+    context = make_context(
         mode="first_part", length_dim=self.length, new_states=[],
         position=mtf.range(self.ids.mesh, self.length, tf.int32),
         position_is_default=True, initial_position=self.initial_position,
@@ -59,8 +60,8 @@ class Steps:
     return context.new_states
 
   def step(self, position: mtf.Tensor, token: mtf.Tensor,
-           states: Sequence[mtf.Tensor], length: mtf.Dimension
-           ) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
+           states: Sequence[mtf.Tensor], length: mtf.Dimension,
+           ancestors: mtf.Tensor | None = None) -> tuple[mtf.Tensor, list[mtf.Tensor]]:
     """Calls the decoder with one token of each row.
 
     Args:
@@ -68,13 +69,14 @@ class Steps:
       token: <int32>[batch], the tokens before them.
       states: the layers' states; the step writes to them.
       length: the dimension of the states' positions.
+      ancestors: as in `StepContext`.
 
     Returns:
       the logits <float>[batch, vocab], and the new states.
     """
     context = decoding_state.StepContext(
-        mode="incremental", length_dim=length, position=position, states=states,
-        new_states=[], write_priority=self._priority(length),
+        ancestors, mode="incremental", length_dim=length, position=position,
+        states=states, new_states=[], write_priority=self._priority(length),
         read_priority=position, inputs=token, **self._arguments)
     with tf.variable_scope(self.model.name, reuse=True):
       logits = self.model._call_internal(context, token)

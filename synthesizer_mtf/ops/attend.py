@@ -23,6 +23,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
+from synthesizer_mtf.context import decoding_state
 from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.ops import attend_by_position
 from synthesizer_mtf.ops import attend_per_example
@@ -115,6 +116,46 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
       mtf.cast(weights, values.dtype), dims[:-1] + [one, inputs.memory_length])
   mean = mtf.einsum([weights, values], output_shape=dims[:-1] + [one, inputs.d_kv])
   return mtf.reshape(mean / mtf.cast(total, values.dtype), dims)
+
+
+@attend.register
+def _of_beams(inputs: cases.DecodingStepOfBeams, logits, values, mask):
+  """Attention of beam search: <float>[batch, beam, heads, d_kv].
+
+  All beams multiply with the keys and values of all slots, which are read once, and
+  keep the products of their ancestors. To reorder the caches would cost more.
+  """
+  ancestors = inputs.ancestors()
+  slot, memory_length = ancestors.shape.dims[-2:]
+  *batch, beam, heads = inputs.query_dims
+  lead = batch + [heads, beam]
+
+  def in_order(tensor):
+    return [d for d in lead if d in tensor.shape.dims] + tensor.shape.dims[-1:]
+
+  def product(query, key):
+    query = decoding_state.reorder_rows(query, in_order(query))
+    if slot not in key.shape.dims:
+      return _inner_product(query, key)
+    every = mtf.einsum(
+        [mtf.cast(query, tf.float32), mtf.cast(key, tf.float32)],
+        output_shape=lead + [slot, memory_length])
+    return mtf.reduce_sum(mtf.multiply(
+        every, ancestors, output_shape=every.shape), reduced_dim=slot)
+
+  products, tables = _products_and_tables(inputs, logits, mask)
+  bias = [] if mask.keys is None else [attention_mask.bias(mask.keys)]
+  tables = [mtf.transpose(table, in_order(table)) for table in tables + bias]
+  weights = mean_operation.exponential(
+      _sum(tables + [product(query, key) for query, key in products]))
+  total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
+  if slot in values.shape.dims:
+    weights = mtf.multiply(
+        weights, ancestors, output_shape=lead + [slot, memory_length])
+  dims = lead + [inputs.d_kv]
+  mean = mtf.einsum([mtf.cast(weights, values.dtype), values], output_shape=dims)
+  return decoding_state.reorder_rows(
+      mean / mtf.cast(total, values.dtype), inputs.query_dims + [inputs.d_kv])
 
 
 def _of(logits, form):
