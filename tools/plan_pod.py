@@ -266,8 +266,8 @@ def _variants(args):
   return [
       Variant(" ".join(([v.name] if len(found) > 1 or not name else []) +
                        [name] * bool(name)),
-              args.gin_file + v.files + files, common + args.gin_param, v.paper,
-              attention)
+              args.gin_file + v.files + files, common + v.params + args.gin_param,
+              v.paper, attention)
       for v in found for name, files, attention in chosen]
 
 

@@ -399,6 +399,17 @@ def test_every_recipe_for_pods_is_planned_with_the_model_of_its_first_command():
     assert run.mesh_shape.size == TWO_BY_TWO.cores
 
 
+def test_recipes_are_planned_with_the_bindings_of_their_first_command(tmp_path):
+  path = tmp_path / "plans.jsonl"
+  with pytest.raises(SystemExit, match="batch"):  # A batch that no mesh can split.
+    plan_pod.main(["--recipes", "--gin_param=utils.run.batch_size = 3",
+                   f"--json={path}"])
+  plans = {p["name"]: p for p in map(json.loads, path.read_text().splitlines())}
+  for recipe in plan_pod.recipes():
+    assert plans[recipe.name]["gin_params"] == [
+        *recipe.params, "utils.run.batch_size = 3"]
+
+
 def test_every_attention_with_a_gin_file_stands_for_all():
   names = [name for name, _, _ in plan_pod.every_attention()]
   assert names[0] == "SelfAttention" and {"r+v", "linformer", "mixer"} <= set(names)

@@ -44,7 +44,7 @@ def _task(make: type[ability.Ability], steps: int, largest: int,
 STUDY = Study(
     "ability_lengths", "Trained up to N, asked for up to 2 N",
     (_task(ability_recall.Recall, 1500, 4, lambda pairs: {"targets": 2 * pairs + 16},
-           sizes={"alphabet": 8}, **ability_study.LM),
+           sizes={"alphabet": 8}, **ability_study.LM, **ability_study.LOW_RATE),
      _task(ability_selection.SelectiveCopying, 2000, 16,
            lambda length: {"targets": length + 5},
            sizes={"letters": 4, "alphabet": 18}, **ability_study.LM),
