@@ -137,14 +137,8 @@ class TextFiles(text_source.FilesDataSource):
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str]]:
     return parse_text(lines, self._key(), f"`{_MODULE}.text.key`")
 
-  def reader(
-      self, paths: Sequence[str], block: int,
-  ) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Also see the base class; hosts of a pod can read a split of plain text."""
-    if any(path.endswith(".gz") or self._has_fields(path) for path in paths):
-      return super().reader(paths, block)
-    return lambda path: text_source.read_lines(path, block).map(
-        lambda lines: lines[:, None])
+  def of_lines(self) -> Callable[[tf.Tensor], tf.Tensor]:
+    return lambda lines: lines[:, None]
 
   def made_with(self) -> dict[str, str | None]:
     return {"key of the text": self._key()}
@@ -152,8 +146,8 @@ class TextFiles(text_source.FilesDataSource):
   def _key(self):
     return self.bound(_text)[1]
 
-  def _has_fields(self, path):
-    return self._key() is not None and records.has_fields(path)
+  def has_fields(self, path: str) -> bool:
+    return self._key() is not None and super().has_fields(path)
 
 
 class PairFiles(text_source.FilesDataSource):
@@ -167,12 +161,7 @@ class PairFiles(text_source.FilesDataSource):
     chosen = self.bound(_pairs)
     return parse_pairs(lines, chosen["keys"], self._classes())
 
-  def reader(
-      self, paths: Sequence[str], block: int,
-  ) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Also see the base class; hosts of a pod can read a split of plain columns."""
-    if any(path.endswith(".gz") or records.has_fields(path) for path in paths):
-      return super().reader(paths, block)
+  def of_lines(self) -> Callable[[tf.Tensor], tf.Tensor]:
     names = _names_of_numbers(self._classes())
 
     def pairs(lines):
@@ -182,7 +171,7 @@ class PairFiles(text_source.FilesDataSource):
         targets = tf.where(targets == number, name, targets)
       return tf.stack([inputs, targets], axis=1)
 
-    return lambda path: text_source.read_lines(path, block).map(pairs)
+    return pairs
 
   def made_with(self) -> dict[str, Any]:
     keys = self.bound(_pairs)["keys"]

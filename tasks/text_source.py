@@ -18,6 +18,7 @@ import numpy as np
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import lines as lines_lib
+from synthesizer_mtf.tasks import records
 import tensorflow.compat.v2 as tf
 
 Lines = lines_lib.Lines
@@ -33,7 +34,7 @@ class FilesDataSource(seqio.FileDataSource):
 
   Each format is a subclass, whose `parse` checks the files and reads them, in the
   process of the trainer. Where hosts of a pod read the data, cache the task first
-  (`seqio_cache_tasks`), unless the subclass has another `reader`.
+  (`seqio_cache_tasks`), unless the files are plain and the subclass has `of_lines`.
 
   Attributes:
     features: the names of the strings that make an example.
@@ -78,7 +79,10 @@ class FilesDataSource(seqio.FileDataSource):
       a function from a path, <string>[], to a tf.data.Dataset of
       <string>[examples, features].
     """
-    del paths
+    is_plain = not any(
+        path.endswith(".gz") or self.has_fields(path) for path in paths)
+    if is_plain and (of_lines := self.of_lines()):
+      return lambda path: read_lines(path, block).map(of_lines)
 
     def blocks(path):
       rows = iter(self.parse(lines_lib.Lines(path.decode("utf-8"))))
@@ -90,6 +94,14 @@ class FilesDataSource(seqio.FileDataSource):
         lambda path: tf.data.Dataset.from_generator(
             blocks, args=(path,),
             output_signature=tf.TensorSpec([None, len(self.features)], tf.string)))
+
+  def of_lines(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """Returns a function of TensorFlow from plain lines <string>[examples] to examples
+    <string>[examples, features]; None if only `parse` can read them."""
+
+  def has_fields(self, path: str) -> bool:
+    """Returns whether a file has named fields, by its name."""
+    return records.has_fields(path)
 
   def made_with(self) -> dict[str, Any]:
     """Returns what else the examples depend on, for the record of a cache."""
