@@ -38,9 +38,9 @@ def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
   """
   on_tpu = splits.is_on_tpu(context.mesh)
   if isinstance(context, decoding_state.StepContext):
-    attends = per_example or memory is not None
-    case = DecodingStepInPlace if context.ancestors is None or not attends else (
-        DecodingStepOfBeams)
+    case = DecodingStepInPlace
+    if context.ancestors is not None and (per_example or memory is not None):
+      case = DecodingStepOfBeams
   elif isinstance(context, decoding_state.FirstPartOfBeams) and per_example:
     case = FirstPartOfBeams
   elif context.mode == "incremental":

@@ -97,8 +97,10 @@ class _Search:
           self.longest).outputs
       return [position + 1, token, *found, ancestors, *states]
 
-    return loops.while_loop(
-        go_on, body, [*carried, *map(decoding_state.own, states)])
+    # `reorder` makes writable copies of the other states.
+    states = [decoding_state.own(s) if decoding_state.is_in_slots(s) else s
+              for s in states]
+    return loops.while_loop(go_on, body, [*carried, *states])
 
 
 def _whole(logits):
