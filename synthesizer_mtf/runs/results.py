@@ -60,32 +60,42 @@ def steps_per_second(model_dir: Folder) -> float:
   return statistics.median(rates[min(10, len(rates) - 1):])
 
 
-def log_perplexity(model_dir: Folder, step: int) -> float | None:
-  """Returns the log perplexity on held-out text, or None."""
-  found = teacher_forced(model_dir, step).get("neg_log_perplexity")
+def log_perplexity(model_dir: Folder, step: int, suffix: str = "") -> float | None:
+  """Returns the log perplexity on held-out text, or None; see `scores`."""
+  found = teacher_forced(model_dir, step, suffix).get("neg_log_perplexity")
   return None if found is None else -found
 
 
-def teacher_forced(model_dir: Folder, step: int) -> dict[str, float]:
-  """Returns the results of T5's mode `perplexity_eval` for one step, by its names."""
+def teacher_forced(model_dir: Folder, step: int, suffix: str = "") -> dict[str, float]:
+  """Returns the results of T5's mode `perplexity_eval` for one step, by its names.
+
+  Args:
+    model_dir: a folder.
+    step: the step of the evaluated checkpoint.
+    suffix: the `utils.run.eval_dir_suffix` of the evaluation.
+  """
   return {tag: value for folder in sorted(
-      glob.glob(os.path.join(model_dir, "eval_*")), reverse=True)
+      glob.glob(os.path.join(model_dir, _folder("eval_*", suffix))), reverse=True)
           for tag, at, value in scalars(folder) if at == step}
 
 
-def scores(model_dir: Folder, step: int) -> dict[str, float]:
+def _folder(name, suffix):
+  return f"{name}_{suffix}" if suffix else name
+
+
+def scores(model_dir: Folder, step: int, suffix: str = "") -> dict[str, float]:
   """Returns the results of all evaluations of one step, a dict from names to floats.
 
   "eval/TASK/METRIC" comes from T5's mode `eval`. "eval/perplexity_per_word" and
   similar names come from `tasks.word_perplexity`. "log_perplexity" comes from
-  `perplexity_eval`.
+  `perplexity_eval`. `suffix` is the `utils.run.eval_dir_suffix` of the evaluation.
   """
-  folders = (glob.glob(os.path.join(model_dir, "*_eval")) +
+  folders = (glob.glob(os.path.join(model_dir, _folder("*_eval", suffix))) +
              glob.glob(os.path.join(model_dir, "perplexity")))
   found = {tag: value for folder in sorted(folders)
            for tag, at, value in scalars(folder)
            if at == step and tag.startswith("eval/")}
-  loss = log_perplexity(model_dir, step)
+  loss = log_perplexity(model_dir, step, suffix)
   return found if loss is None else {**found, "log_perplexity": loss}
 
 

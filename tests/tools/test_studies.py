@@ -97,20 +97,25 @@ def test_what_is_looked_at_is_what_was_saved(steps, looks, saved, tmp_path):
   assert f"--gin_param=utils.run.eval_checkpoint_step = {looks}" in evaluate.command
 
 
-def test_an_evaluation_with_a_folder_of_its_own_leaves_the_first_alone(tmp_path):
+def test_an_evaluation_with_a_suffix_of_its_own_leaves_the_first_alone(tmp_path):
   study = studies.STUDIES["translation"]
   run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, plan.Settings(8))
   _, greedy, beam = run.stages()
   name = "eval/synth_text_pairs/bleu"
   write_events(run.model_dir / "validation_eval", name, {4: 1.0, 8: 2.0})
   assert greedy.is_done() and not beam.is_done() and not run.is_done()
-  folder, = [word.partition(" = ")[2].strip('"') for word in recipes.values(
-      beam.command, "gin_param") if "eval_summary_dir" in word]
-  write_events(pathlib.Path(folder), name, {8: 3.0})
+  write_events(run.model_dir / f"validation_eval_{_suffix(beam)}", name, {8: 3.0})
   assert beam.is_done() and run.is_done()
   assert run.scores() == {name: 2.0, f"beam_4/{name}": 3.0}
   assert "--gin_param=Bitransformer.decode.beam_size = 4" in beam.command
   assert greedy.log != beam.log
+
+
+def _suffix(stage):
+  suffix, = [param.partition(" = ")[2].strip('"')
+             for param in recipes.values(stage.command, "gin_param")
+             if param.startswith("utils.run.eval_dir_suffix")]
+  return suffix
 
 
 def test_one_task_of_a_study_can_be_run(tmp_path):
@@ -187,7 +192,7 @@ def test_a_report_says_what_is_known_so_far(known, differences):
 
 
 def test_each_score_of_a_task_has_its_column_and_order():
-  more = study_types.Evaluation((study_types.Score("Acc", "accuracy"),), folder="x")
+  more = study_types.Evaluation((study_types.Score("Acc", "accuracy"),), suffix="x")
   task = TINY.tasks[0]._replace(
       evaluations=(*TINY.tasks[0].evaluations, more))
   lines = [{**line, "scores": {**line["scores"], "x/accuracy": 50 - line["seed"]}}
@@ -413,6 +418,16 @@ def test_what_is_trained_up_to_n_is_asked_for_from_n_to_2_n():
             score.at for _, score in task.scores()]
     assert {evaluation.params[f"{module}.shortest"]
             for evaluation in task.evaluations} == {None}
+
+
+def test_each_size_has_a_score_of_its_own(tmp_path):
+  run, *_ = study_runs.runs(LENGTHS, LENGTHS.rows, [1], tmp_path, plan.Settings())
+  for number, stage in enumerate(run.stages()[1:]):
+    assert not stage.is_done()
+    write_events(run.model_dir / f"eval_x_{_suffix(stage)}", "token_accuracy",
+                 {run.step: number / 4})
+    assert stage.is_done()
+  assert run.is_done() and list(run.scores().values()) == [0.0, 0.25, 0.5]
 
 
 def test_the_curves_have_the_mean_of_each_size_and_model(tmp_path):

@@ -37,7 +37,7 @@ def _task(make: type[ability.Ability], steps: int, largest: int,
           (Score(f"{title}, {size} {at}", "token_accuracy", digits=2, at=at),),
           ("ability_eval.gin",),
           {parameter: at, f"{module}.shortest": None,
-           "utils.run.sequence_length": lengths(at)}, folder=f"size_{at}")
+           "utils.run.sequence_length": lengths(at)}, suffix=f"size_{at}")
       for at in range(largest, 2 * largest + 1, largest // 2)))
 
 

@@ -114,7 +114,7 @@ _TRANSLATION = Study(
     "translation", "Translation (Table 2, left)",
     (Task("translation", "studies/translation.gin",
           (_bleu("BLEU, greedy"),
-           _bleu("BLEU, beam 4", "Table 2, WMT14 En-De", folder="beam_4",
+           _bleu("BLEU, beam 4", "Table 2, WMT14 En-De", suffix="beam_4",
                  every_look=False, params={
                      "Bitransformer.decode.beam_size": 4,
                      "Bitransformer.decode.alpha": 0.6})), 1500, looks=2),),

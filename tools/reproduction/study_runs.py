@@ -103,8 +103,8 @@ class Run:
 
   def _scores(self, evaluation, step):
     """Returns the scores of one evaluation at a step, a dict from names to floats."""
-    folder = self.model_dir / evaluation.folder
-    found = results.teacher_forced(folder, step) | results.scores(folder, step)
+    of = self.model_dir, step, evaluation.suffix
+    found = results.teacher_forced(*of) | results.scores(*of)
     return {evaluation.key(score): found[score.name]
             for score in evaluation.scores if score.name in found}
 
@@ -139,17 +139,16 @@ class Run:
         range(self.step))
 
   def _evaluate(self, evaluation):
-    folder = evaluation.folder
-    places = {"utils.run.eval_summary_dir": str(
-        self.model_dir / folder / "validation_eval")} if folder else {}
+    suffix = evaluation.suffix
+    folders = {"utils.run.eval_dir_suffix": suffix} if suffix else {}
     return pipeline.Stage(
-        f"evaluate {self.name}{f', {folder}' if folder else ''}",
+        f"evaluate {self.name}{f', {suffix}' if suffix else ''}",
         self._launch(
             self.model_dir, [*self._files(), *evaluation.gin_files], {
-                **self._params(), **evaluation.params, **places,
+                **self._params(), **evaluation.params, **folders,
                 "utils.run.dataset_split": "validation",
                 "utils.run.eval_checkpoint_step": self._looks(evaluation)}),
-        pathlib.Path(f"{self.model_dir}.{folder or 'eval'}.log"),
+        pathlib.Path(f"{self.model_dir}.{suffix or 'eval'}.log"),
         functools.partial(self._is_evaluated, evaluation))
 
   def _files(self):

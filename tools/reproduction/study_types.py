@@ -32,18 +32,19 @@ class Evaluation(NamedTuple):
     scores: the scores that it writes. The first score of a task is the one drawn.
     gin_files: the gin files after those of the training.
     params: gin bindings.
-    folder: the folder of its scores, within the folder of the run.
+    suffix: the suffix of the folders that it writes, and the prefix of the names of its
+      scores; a task with several evaluations tells them apart by it.
     every_look: whether to evaluate all looks of the training, or only the end.
   """
   scores: tuple[Score, ...]
   gin_files: tuple[str, ...] = ("eval.gin",)
   params: Mapping[str, object] = {}
-  folder: str = ""
+  suffix: str = ""
   every_look: bool = True
 
   def key(self, score: Score) -> str:
     """Returns the name of a score in the lines of a study."""
-    return f"{self.folder}/{score.name}" if self.folder else score.name
+    return f"{self.suffix}/{score.name}" if self.suffix else score.name
 
 
 class Task(NamedTuple):
