@@ -1,5 +1,6 @@
 """Finds gin files and the files next to them, and fills gin as the trainer does."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
@@ -14,6 +15,7 @@ from absl import flags
 import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_names
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
@@ -29,6 +31,7 @@ _NAMES_OF_FILES = {
 # the bound parameters.
 Config = dict[tuple[str, str], dict[str, Any]]
 
+_DEPRECATED = mesh_transformer.DEPRECATED_GIN_REFERENCES
 _parsed = []  # The gin files that the last call of `parse` has read.
 
 
@@ -72,21 +75,40 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
     _add(path)
   gin.clear_config()
   _parsed[:] = files
-  # gin logs an error for each folder that lacks a file.
+  check(files, bindings)
+  with _without_logs():
+    gin.parse_config_files_and_bindings(
+        [_defaults(), *files], list(bindings), skip_unknown=_DEPRECATED)
+
+
+def _defaults():
+  return os.path.join(_beside(utils), "defaults.gin")
+
+
+@contextlib.contextmanager
+def _without_logs():
+  """Drops the error that gin logs for each folder that lacks a file."""
   logging.disable(logging.ERROR)
   try:
-    gin.parse_config_files_and_bindings(
-        [os.path.join(_beside(utils), "defaults.gin"), *files], list(bindings),
-        skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
+    yield
   finally:
     logging.disable(logging.NOTSET)
 
 
-def check(files: Sequence[str]) -> None:
-  """Raises a ValueError if a gin file is a folder, or not UTF-8.
+def check(files: Sequence[str] | None, params: Sequence[str] | None,
+          skip_unknown: bool | Collection[str] = ()) -> dict[gin_names.Key, Any]:
+  """Checks the gin files and bindings of a command, before gin parses them.
 
   Args:
-    files: paths; missing files are skipped, because gin also searches other folders.
+    files: the values of --gin_file.
+    params: the values of --gin_param.
+    skip_unknown: see `gin_names.check`; T5's own are added.
+
+  Returns:
+    what `gin_names.check` returns.
+
+  Raises:
+    ValueError: a file is a folder, or not UTF-8; or `gin_names.check` finds a mistake.
   """
   for path in files or ():
     checks.check_regular_file("--gin_file", path)
@@ -95,6 +117,10 @@ def check(files: Sequence[str]) -> None:
                          "it, such as its operative_config.gin.")
     if os.path.isfile(path):
       _check_text(path)
+  with _without_logs():
+    return gin_names.check(
+        [_defaults(), *(files or ())], params or (),
+        skip_unknown is True or {*_DEPRECATED, *(skip_unknown or ())})
 
 
 def _check_text(path):
@@ -114,10 +140,12 @@ def with_folders(config: Config) -> dict[str, Any]:
     gin file, for files that exist there. Other paths stay relative to the working
     folder.
   """
-  found = {}
+  found, delegate = {}, gin.config.ParserDelegate(skip_unknown=True)
   for name in _parsed or _of_the_command():
-    for path, binding in _file_bindings(name):
-      key = (binding.scope, _selector(binding.selector), binding.arg_name)
+    for path, binding in gin_names.statements(name, delegate):
+      if not isinstance(binding, gin.config_parser.BindingStatement):
+        continue
+      key = (binding.scope, gin_names.full_name(binding.selector), binding.arg_name)
       if key[1:] in _NAMES_OF_FILES and binding.value == config.get(
           key[:2], {}).get(binding.arg_name):
         found["/".join(filter(None, key[:2])) + "." + key[2]] = _beside_gin_file(
@@ -128,29 +156,6 @@ def with_folders(config: Config) -> dict[str, Any]:
 def _of_the_command():
   given = "gin_file" in flags.FLAGS and flags.FLAGS.is_parsed()
   return flags.FLAGS.gin_file or [] if given else []
-
-
-def _selector(name: str) -> str | None:
-  """The full name of a configurable; None if there is none or more than one."""
-  found = registry().matching_selectors(name)
-  return found[0] if len(found) == 1 else None
-
-
-def _file_bindings(name: str) -> Iterator[tuple[str, Any]]:
-  """Yields (path, binding) for a gin file and the files that it includes."""
-  for prefix in [""] if os.path.isabs(name) else gin.config._LOCATION_PREFIXES:
-    path = os.path.join(prefix, name)
-    if tf.io.gfile.exists(path):
-      break
-  else:
-    return
-  with tf.io.gfile.GFile(path) as f:
-    delegate = gin.config.ParserDelegate(skip_unknown=True)
-    for statement in gin.config_parser.ConfigParser(f.read(), delegate):
-      if isinstance(statement, gin.config_parser.IncludeStatement):
-        yield from _file_bindings(statement.filename)
-      elif isinstance(statement, gin.config_parser.BindingStatement):
-        yield path, statement
 
 
 def _beside_gin_file(gin_file, value):
@@ -167,11 +172,6 @@ def _beside_gin_file(gin_file, value):
 def bindings() -> Config:
   """gin's bindings."""
   return gin.config._CONFIG
-
-
-def registry() -> Any:
-  """gin's configurables, a map from full names that also finds shorter ones."""
-  return gin.config._REGISTRY
 
 
 @contextlib.contextmanager

@@ -14,14 +14,17 @@ import sys
 
 from absl import app
 from absl import flags
+import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf.command import cluster
 from synthesizer_mtf.command import console
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.command import missing
 from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import gin_checks
 from synthesizer_mtf.training import stopping
 from t5.models import mesh_transformer_main
@@ -35,11 +38,23 @@ def main(argv: list[str]) -> None:
   gin_files.add_search_path()
   with messages.ending(_NAME):
     missing.check_words(argv)
-    gin_files.check(flags.FLAGS.gin_file)
+    _check_flags()
     run_job = cluster.of_environment(on_loss=_end)
     checkpoints.check_folder(flags.FLAGS.model_dir)
     with patches.wrapped("run", utils, functools.partial(_prepared, run_job)):
       mesh_transformer_main.main(argv)
+
+
+def _check_flags():
+  """Checks the flags that T5's main takes modules, gin files and the task from."""
+  gin_names.import_modules(flags.FLAGS.module_import)
+  found = gin_files.check(
+      flags.FLAGS.gin_file, flags.FLAGS.gin_param,
+      flags.FLAGS.skip_all_gin_unknowns or
+      flags.FLAGS.additional_deprecated_gin_references)
+  task = found.get(("", "MIXTURE_NAME", ""))
+  if task is not None and not isinstance(task, gin.config.ConfigurableReference):
+    data_checks.check_task(task)
 
 
 def _prepared(run_job, run):

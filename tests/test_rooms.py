@@ -13,7 +13,7 @@ PACKAGE = ROOT / "synthesizer_mtf"
 
 # From the ground up: a room imports from those before it only, and from its own.
 FLOORS = [
-    ["checks", "compat", "estimator_shim", "gin_files", "patches"],
+    ["checks", "compat", "estimator_shim", "gin_files", "gin_names", "patches"],
     ["context"], ["ops"], ["synthesizers"], ["layers"], ["decoding"],
     ["notation", "stack"], ["embedding"], ["training"], ["command", "tasks"],
     ["runs", "launcher"], ["tools"], ["demo", "__main__"]]

@@ -12,13 +12,13 @@ to `utils.run.sequence_length`.
 
 import argparse
 from collections.abc import Sequence
-import importlib
 from typing import Any
 
 import numpy as np
 import seqio
 import synthesizer_mtf  # noqa: F401 (registers its tasks)
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_names
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
@@ -37,9 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   with messages.ending("inspect_task"):
     arguments.check_folders(args.plot, args.json)
     arguments.check_picture(args.plot)
-    gin_files.check(args.gin_file)
-    for name in args.module_import:
-      importlib.import_module(name)
+    gin_names.import_modules(args.module_import)
     gin_files.parse(args.gin_file, args.gin_param)
     lengths = args.lengths or gin_files.bound("utils.run.sequence_length", None)
     found = reading.read(

@@ -6,24 +6,22 @@ any other exception the line also names a file with the traceback.
 
 from collections.abc import Iterator
 import contextlib
-import inspect
-import pathlib
 import re
 import signal
 import sys
 import tempfile
-import tokenize
 import traceback
 
 from absl import logging
 import gin
-import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf import gin_files
-import t5.models
+import tensorflow.compat.v1 as tf
 
 # The beginnings of lines that gin appends to the message of an exception.
 _PLACES = ("  In call to configurable", "  In file", "  In bindings string")
+_DAMAGED = (
+    "a file of the data set or of a cache is damaged, as by an interrupted copy: "
+    "prepare the data set, or make the cache, again.")
 _WHOLE = "  In call to configurable 'run'"  # All calls are inside `run`.
 
 
@@ -60,10 +58,9 @@ def last_line(name: str, error: Exception) -> str:
   sentence, places = _split(error)
   sys.stderr.writelines(f"{place}\n" for place in places)
   end = "" if isinstance(error, checks.Error) else _keep(name, trace)
-  remedy = next((f"; {what}." for text, what in _REMEDIES.items() if text in sentence),
-                "")
-  said = sentence.removesuffix(".") if remedy else sentence
-  return f"{name}: {said}{_bindings_in(said)}{remedy}{_meant(said)}{end}"
+  if isinstance(error, tf.errors.DataLossError):
+    sentence = f"{sentence.removesuffix('.')}; {_DAMAGED}"
+  return f"{name}: {sentence}{_bindings_in(sentence)}{end}"
 
 
 def _keep(name, trace):
@@ -93,10 +90,7 @@ def _split(error):
   Returns:
     (the message on one line, a list of gin's lines).
   """
-  if isinstance(error, (SyntaxError, tokenize.TokenError)):
-    return _of_syntax(error), []
   text, _, _ = str(error).partition(" in config string:")
-  text = re.sub(r" Searched config paths: \[.*\]\.?", "", text)
   lines = text.splitlines()
   first = next((i for i, line in enumerate(lines) if line.startswith(_PLACES)),
                len(lines))
@@ -108,25 +102,6 @@ def _split(error):
     sentence = f"{type(error).__name__}: {sentence}".removesuffix(": ")
   return sentence, [re.sub(r" \(<.*>\)$", "", line) for line in lines[first:]
                     if not line.startswith(_WHOLE)]
-
-
-def _of_syntax(error):
-  """The syntax error in a line of gin, with its file or flag."""
-  if isinstance(error, tokenize.TokenError):
-    said, place = error.args if len(error.args) == 2 else (error.args[0], ("?",))
-    return (f"line {place[0]} of a gin file, or of all --gin_param: {said}; close each "
-            "quote and bracket.")
-  where = error.filename or "--gin_param"
-  line = (error.text or "").strip()
-  token = re.search(r"Failed to parse token '(.*)'", error.msg or "")
-  if token or "Unable to parse value" in error.msg:
-    value = token[1] if token else line.partition("=")[2].strip()
-    known = value.title() if value.lower() in ("true", "false", "none") else repr(value)
-    meant = f"{known} or " if re.fullmatch(r"[\w./*~-]+", value) else ""
-    return (f"{where}: Unable to parse value in {line}; write {meant}a number, a text "
-            "in quotes, @FUNCTION or %MACRO.")
-  return (f"{where}: {error.msg} {line}; write each binding as PARAMETER = VALUE, on a "
-          "line of its own.")
 
 
 def _bindings_in(sentence: str) -> str:
@@ -144,53 +119,3 @@ def _bindings_in(sentence: str) -> str:
     if text != value and cited and parameter not in sentence:
       found.append(line)
   return f" ({'; '.join(found)})" if found else ""
-
-
-def _meant(sentence: str) -> str:
-  """A sentence with the names near to one that gin or seqio does not know, or "".
-
-  They find these mistakes while T5's main parses gin and looks the task up, before any
-  check of ours.
-  """
-  found = _UNKNOWN.search(sentence)
-  if not found:
-    return ""
-  if found["file"]:
-    return checks.did_you_mean(found["file"], _files())
-  if found["parameter"]:
-    configurable = gin.get_configurable(found["configurable"])
-    return checks.did_you_mean(
-        found["parameter"], {*inspect.signature(configurable).parameters} - {"self"})
-  known = (selector.rpartition(".")[2] for selector, _ in gin_files.registry().items())
-  macros = (name for name, selector in gin_files.bindings()
-            if selector.endswith("gin.macro"))
-  return checks.did_you_mean(re.split("[./]", found["name"])[-1], [
-      *known, *macros, *seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()])
-
-
-def _files() -> list[str]:
-  folders = gin_files.folder(), pathlib.Path(t5.models.__file__).parent / "gin"
-  return [str(path.relative_to(folder)) for folder in folders
-          for path in pathlib.Path(folder).rglob("*.gin")]
-
-
-_UNKNOWN = re.compile(
-    r"Unable to open file: (?P<file>.*?)\.?$"
-    r"|Configurable '(?P<configurable>.*?)' doesn't have a parameter named "
-    r"'(?P<parameter>.*?)'"
-    r"|No (?:configurable matching(?: reference)?|bindings specified for"
-    r"|Task or Mixture found with name) '@?(?P<name>.*?)(?:/gin.macro|\(\))?'")
-
-# Messages of gin and T5's main from before the finalize hooks, and about networks and
-# damaged data, which only reading finds.
-_REMEDIES = {
-    **dict.fromkeys(("truncated record", "corrupted record"), (
-        "a file of the data set or of a cache is damaged, as by a copy that was "
-        "interrupted: prepare the data set, or make the cache, again")),
-    "Got: ": "write `MIXTURE_NAME` as a name in quotes, such as 'synth_text_pairs'",
-    "set to `%gin.REQUIRED`": "bind it by --gin_param",
-    "No module named": "mend --module_import, or install the module",
-    "Error executing an HTTP request": (
-        "without a network, choose a task of local data by `MIXTURE_NAME` and a "
-        "vocabulary by the environment variable SYNTHESIZER_MTF_VOCAB"),
-}

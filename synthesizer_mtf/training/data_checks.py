@@ -10,9 +10,30 @@ from synthesizer_mtf import checks
 _TASK, _SPLIT = "MIXTURE_NAME", "utils.run.dataset_split"
 
 
+def _names():
+  return {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
+
+
 def is_known(name: str) -> bool:
   """Whether seqio has a task or mixture of this name."""
-  return name in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
+  return name in _names()
+
+
+def check_task(name: str, what: str = f"`{_TASK}`") -> None:
+  """Raises a ValueError unless seqio has a task or mixture of this name.
+
+  Args:
+    name: the value of a parameter or flag.
+    what: the name of the parameter or flag.
+  """
+  if not isinstance(name, str):
+    raise checks.Error(f"{what} is {name!r} but must be the name of a task; write it "
+                       "in quotes, such as 'synth_text_pairs'.")
+  if not is_known(name):
+    raise checks.Error(
+        f"{what} is {name!r}, which is no task or mixture; name a registered one, or "
+        "the module that registers it by --module_import."
+        f"{checks.did_you_mean(name, _names(), near_only=True)}")
 
 
 def check_split(name: str, split: str, task_parameter: str = _TASK,

@@ -18,6 +18,7 @@ import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_names
 import tensorflow.compat.v1 as tf
 
 MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_student",
@@ -44,13 +45,13 @@ def check(config: gin_files.Config) -> None:
 
 def _shown(selector):
   """The name of a configurable, as in gin files."""
-  name = gin_files.registry().minimal_selector(selector)
+  name = gin_names.registry().minimal_selector(selector)
   return "utils.run" if selector.endswith(".utils.run") else name
 
 
 def _default(selector, parameter):
   """The default of a parameter, or None."""
-  found = gin_files.registry().get(selector)
+  found = gin_names.registry().get(selector)
   try:
     return inspect.signature(found.wrapped).parameters[parameter].default
   except (AttributeError, KeyError, TypeError, ValueError):

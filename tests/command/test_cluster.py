@@ -4,6 +4,7 @@ import json
 import socket
 import types
 
+from absl.testing import flagsaver
 import gin
 import pytest
 from support import models
@@ -115,14 +116,13 @@ def test_the_tasks_are_those_of_the_variable():
      " 0 at a:1, worker 0 at b:2, worker 1 at c:3"),
     (config(task={"type": "evaluator", "index": 0}), "which is not in its"),
 ])
+@pytest.mark.usefixtures("parsed_flags")
 def test_a_wrong_variable_ends_in_one_sentence_before_anything_runs(
     text, message, monkeypatch):
   monkeypatch.setenv("TF_CONFIG", text)
-  monkeypatch.setattr(cluster.flags, "FLAGS", types.SimpleNamespace(
-      tpu=None, use_model_api=False, model_dir="not_made", gin_file=None))
-  monkeypatch.setattr(launcher.missing, "check_words", lambda argv: None)
   monkeypatch.setattr(mesh_transformer_main, "main", None)
-  with pytest.raises(SystemExit) as exit_info:
+  with flagsaver.flagsaver(model_dir="not_made"), pytest.raises(
+      SystemExit) as exit_info:
     launcher.main([])
   last = exit_info.value.code
   assert last.startswith("synthesizer_mesh_transformer: TF_CONFIG ")

@@ -12,6 +12,7 @@ import numpy as np
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import own_mixture
+from synthesizer_mtf.training import data_checks
 import tensorflow.compat.v2 as tf
 import tqdm
 
@@ -137,14 +138,10 @@ def find(name: str) -> seqio.Task | seqio.Mixture:
   Raises:
     ValueError: there is no such task or mixture.
   """
-  known = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
-  if name not in known and name.partition(".")[0] in known:
+  if not data_checks.is_known(name) and data_checks.is_known(name.partition(".")[0]):
     return own_mixture.member(name)
-  try:
-    return seqio.get_mixture_or_task(name)
-  except ValueError as error:
-    raise checks.Error(f"{error} Name a registered task or mixture, and the module "
-                       "that registers it by --module_import.") from None
+  data_checks.check_task(name, "The task")
+  return seqio.get_mixture_or_task(name)
 
 
 def _checked_lengths(name, features, lengths):

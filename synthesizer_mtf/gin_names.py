@@ -1,0 +1,243 @@
+"""Checks the syntax and the names of gin files and bindings, before gin parses them.
+
+gin, Python and seqio find these mistakes too, but do not say which line has them, and
+which known name is near.
+"""
+
+import ast
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+import importlib
+import inspect
+import os
+import pathlib
+import re
+import tokenize
+from typing import Any
+
+import gin
+from synthesizer_mtf import checks
+
+# The scope, the configurable and the parameter of a binding.
+Key = tuple[str, str, str]
+_FLAG = "--gin_param"
+
+
+def registry() -> Any:
+  """gin's configurables, a map from full names that also finds shorter ones."""
+  return gin.config._REGISTRY
+
+
+def full_name(name: str) -> str | None:
+  """The full name of a configurable; None if there is none or more than one."""
+  found = registry().matching_selectors(name)
+  return found[0] if len(found) == 1 else None
+
+
+def import_modules(names: Sequence[str] | None) -> None:
+  """Imports the modules of --module_import.
+
+  Raises:
+    ValueError: there is no such module, or it cannot be imported.
+  """
+  for name in names or ():
+    try:
+      importlib.import_module(name)
+    except ImportError as error:
+      raise checks.Error(
+          f"{error}; mend --module_import, or install the module.") from error
+
+
+def statements(name: str, delegate: gin.config.ParserDelegate
+               ) -> Iterator[tuple[str, Any]]:
+  """Yields (path, statement of gin's parser) for a gin file and those it includes.
+
+  Args:
+    name: a path, which gin looks for in its folders.
+    delegate: makes the references to configurables.
+
+  Raises:
+    ValueError: there is no such file, or it is not in gin's syntax.
+  """
+  path, text = _read(name)
+  for statement in _parsed(text, path, delegate):
+    if isinstance(statement, gin.config_parser.IncludeStatement):
+      yield from statements(statement.filename, delegate)
+    else:
+      yield path, statement
+
+
+def check(files: Sequence[str], bindings: Sequence[str],
+          skip_unknown: bool | Collection[str]) -> dict[Key, Any]:
+  """Checks gin files and bindings, and imports the modules that the files import.
+
+  Args:
+    files: paths, which gin looks for in its folders.
+    bindings: gin bindings, which override the files.
+    skip_unknown: whether unknown configurables are no mistake, or their names.
+
+  Returns:
+    a dict from keys to the values that count. A macro has no parameter in its key.
+
+  Raises:
+    ValueError: a file, a configurable or a parameter does not exist; or a macro in
+      `bindings` has no value; or a value is still `%gin.REQUIRED`; or the syntax is not
+      gin's.
+  """
+  delegate, found = _Delegate(skip_unknown), {}
+  for name in files:
+    for path, statement in statements(name, delegate):
+      _take(statement, path, found, delegate)
+  delegate.macros.clear()
+  for statement in _parsed("\n".join(bindings), _FLAG, delegate):
+    _take(statement, _FLAG, found, delegate)
+  known = {"/".join(filter(None, [scope, selector]))
+           for scope, selector, parameter in found if not parameter}
+  for name in sorted(delegate.macros - known):
+    raise checks.Error(f"{_FLAG} has %{name}, but nothing binds `{name}`; bind it, too."
+                       f"{checks.did_you_mean(name, known, near_only=True)}")
+  for (scope, selector, parameter), value in found.items():
+    if str(value) == "%gin.REQUIRED":
+      names = filter(None, [selector.rpartition(".")[2], parameter])
+      name = "/".join(filter(None, [scope, ".".join(names)]))
+      raise checks.Error(f"`{name}` is %gin.REQUIRED; bind it by {_FLAG}.")
+  return found
+
+
+class _Delegate(gin.config.ParserDelegate):
+  """Makes references, and names the configurables near to an unknown one.
+
+  Attributes:
+    macros: the names of the macros that values refer to.
+  """
+
+  def __init__(self, skip_unknown):
+    super().__init__(skip_unknown)
+    self._skip, self.macros = skip_unknown, set()
+
+  def configurable_reference(self, scoped_selector, evaluate):
+    try:
+      return super().configurable_reference(scoped_selector, evaluate)
+    except ValueError as error:
+      raise checks.Error(_sentence(error) + _near(scoped_selector)) from None
+
+  def macro(self, name):
+    reference = super().macro(name)
+    if reference.scoped_selector.endswith("gin.macro"):  # The other kind is constants.
+      self.macros.add(name)
+    return reference
+
+  def skip_all(self):
+    """Takes unknown configurables for no mistake from now on."""
+    self._skip = self._skip_unknown = True
+
+  def skips(self, selector):
+    """Returns whether gin skips a binding, as its configurable is unknown."""
+    return not registry().matching_selectors(selector) and (
+        self._skip is True or bool(self._skip) and selector in self._skip)
+
+
+def _take(statement, where, found, delegate):
+  """Adds a binding to a dict, or imports a module."""
+  if isinstance(statement, gin.config_parser.ImportStatement):
+    if statement.module.startswith("__gin__"):
+      delegate.skip_all()  # The file names what it binds by modules of Python.
+    else:  # T5's main lets gin skip the modules that older versions had.
+      with contextlib.suppress(ImportError):
+        importlib.import_module(statement.module)
+  elif isinstance(statement, gin.config_parser.BindingStatement):
+    scope, selector, parameter, value, location = statement
+    if parameter and not delegate.skips(selector):
+      key = scope, selector, parameter
+      _check_parameter(key, _at(where, location.line_num))
+      found[scope, full_name(selector) or selector, parameter] = value
+    elif not parameter:
+      found[scope, selector, ""] = value
+
+
+def _check_parameter(key, where):
+  try:
+    gin.config.ParsedBindingKey.parse(key)
+  except ValueError as error:
+    _, selector, parameter = key
+    if registry().matching_selectors(selector):
+      known = inspect.signature(gin.get_configurable(selector)).parameters
+      near = checks.did_you_mean(parameter, {*known} - {"self"})
+    else:
+      near = _near(selector)
+    raise checks.Error(f"{where}: {_sentence(error)}{near}") from None
+
+
+def _sentence(error):
+  """The first line of a message; gin adds others."""
+  return str(error).partition("\n")[0]
+
+
+def _near(name):
+  """A sentence with the names of configurables near to an unknown name."""
+  known = (selector.rpartition(".")[2] for selector, _ in registry().items())
+  return checks.did_you_mean(re.split("[./]", name)[-1], known)
+
+
+def _at(where, line):
+  return where if where.startswith("--") else f"{where}, line {line}"
+
+
+def _read(name):
+  """Returns (path, text) of a gin file, from the first of gin's folders that has it."""
+  folders = gin.config._LOCATION_PREFIXES
+  for folder in [""] if os.path.isabs(name) else folders:
+    path = os.path.join(folder, name)
+    for reader, exists in gin.config._FILE_READERS:
+      if exists(path):
+        with reader(path) as f:
+          text = f.read()
+        return path, text if isinstance(text, str) else text.decode()
+  known = [str(path.relative_to(folder)) for folder in filter(None, folders)
+           for path in pathlib.Path(folder).rglob("*.gin")]
+  raise checks.Error(f"Unable to open file: {name}; name a gin file."
+                     f"{checks.did_you_mean(name, known, near_only=True)}")
+
+
+def _parsed(text, where, delegate):
+  """Yields gin's statements.
+
+  Raises:
+    ValueError: a line is not in gin's syntax.
+  """
+  parser = None
+  try:
+    parser = gin.config_parser.ConfigParser(text, delegate)
+    yield from parser
+  except checks.Error as error:
+    line = parser.current_token.start[0]
+    raise checks.Error(f"{_at(where, line)}: {_sentence(error)}") from None
+  except tokenize.TokenError as error:
+    said, *place = error.args
+    line = place[0][0] if place else "?"
+    raise checks.Error(f"{_at(where, line)}: {said}; close each quote and bracket."
+                       ) from None
+  except SyntaxError as error:
+    line = (error.text or "").strip()
+    raise checks.Error(f"{_at(where, error.lineno)}: {error.msg} {line}; "
+                       f"{_remedy(line)}.") from None
+
+
+def _remedy(line):
+  """What to write instead of a line that is not in gin's syntax."""
+  key, _, value = map(str.strip, line.partition("="))
+  if not value or not re.fullmatch(r"[\w./]+", key) or _is_literal(value):
+    return "write each binding as PARAMETER = VALUE, on a line of its own"
+  known = value.title() if value.lower() in ("true", "false", "none") else repr(value)
+  meant = f"{known} or " if re.fullmatch(r"[\w./*~-]+", value) else ""
+  return f"write {meant}a number, a text in quotes, @FUNCTION or %MACRO"
+
+
+def _is_literal(value):
+  try:
+    ast.literal_eval(value)
+  except (SyntaxError, ValueError):
+    return False
+  return True

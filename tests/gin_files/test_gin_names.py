@@ -1,0 +1,89 @@
+"""Mistakes in gin files and bindings are named with their line, before gin parses."""
+
+import pathlib
+
+import gin
+import pytest
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+
+MODEL = "models/laptop.gin"
+
+
+@pytest.fixture(autouse=True)
+def search_path():
+  gin_files.add_search_path()
+
+
+@pytest.fixture(name="written")
+def fixture_written(tmp_path):
+  def write(text, name="a.gin"):
+    (tmp_path / name).write_text(text)
+    return str(tmp_path / name)
+  return write
+
+
+# The text of a file, the line of the mistake, and what is said.
+MISTAKES = [
+    ("d_ff = 3\nutils.run.train_step = 3\n", 2, "Did you mean train_steps"),
+    ("RandomLogit.max_length = 3\n", 1, "Did you mean RandomLogits"),
+    ("\n\nutils.run.optimizer = @Adafactor\n", 3, "Did you mean AdafactorOptimizer"),
+    ("x = [\n  @SelfAtention]\n", 2, "Did you mean SelfAttention"),
+    ("RandomLogits:\n  stddev = 0.1\n  max_len = 4\n", 3, "Did you mean max_length"),
+    ("d_ff = 3\nd_kv 4\n", 2, "write each binding as PARAMETER = VALUE"),
+    ("d_ff = 3\nx = r\n", 2, "write 'r' or a number"),
+    ("x = {'a': 3\n", "", "close each quote and bracket"),
+]
+
+
+@pytest.mark.parametrize("text, line, said", MISTAKES)
+def test_a_mistake_is_named_with_its_file_and_line(text, line, said, written):
+  path = written(text)
+  with pytest.raises(checks.Error) as error:
+    gin_files.check([written(f"include '{path}'\n", "b.gin")], [])
+  message = str(error.value)
+  assert said in message and f"{path}, line {line}" in message
+
+
+@pytest.mark.parametrize("binding, said", [
+    ("x = %d_modl", "nothing binds `d_modl`; bind it, too. Did you mean d_model?"),
+    ("warm_start.checkpoint = %gin.REQUIRED",
+     "`warm_start.checkpoint` is %gin.REQUIRED; bind it by --gin_param"),
+    ("X = %gin.REQUIRED", "`X` is %gin.REQUIRED; bind it by --gin_param")])
+def test_a_value_that_is_missing_is_named(binding, said):
+  with pytest.raises(checks.Error) as error:
+    gin_files.check([MODEL], [binding])
+  assert said in str(error.value)
+
+
+def test_the_last_value_of_a_binding_counts(written):
+  path = written("a/RandomLogits.stddev = %gin.REQUIRED\nx = 1\n")
+  found = gin_files.check(
+      [path], ["a/RandomLogits.stddev = %x", "x = 2", "y = %gin.REQUIRED", "y = 3",
+               "b/z = 1", "w = %b/z"])
+  assert found["", "x", ""] == 2 and found["", "y", ""] == 3
+  logits, = [key for key in found if key[0] == "a"]
+  assert logits[1].endswith("RandomLogits") and str(found[logits]) == "%x"
+
+
+@pytest.mark.parametrize("skip", [True, ["gone", "also_gone"]])
+def test_what_may_be_unknown_is_skipped(skip):
+  bindings = ["gone.x = 3", "utils.run.optimizer = @also_gone", "import gone"]
+  found = gin_files.check([], bindings, skip)
+  assert not [key for key in found if key[1] == "gone"]
+  with pytest.raises(checks.Error, match="gone"):
+    gin_files.check([], bindings)
+
+
+def test_a_file_with_registration_of_its_own_is_left_to_gin(written):
+  gin_files.check([written(
+      "from __gin__ import dynamic_registration\nimport json\njson.loads.s = '3'\n")],
+                  [])
+
+
+def test_every_gin_file_of_this_package_passes_and_nothing_is_bound():
+  paths = list(pathlib.Path(gin_files.folder()).rglob("*.gin"))
+  assert len(paths) > 100
+  for path in paths:
+    gin_files.check([str(path)], ["warm_start.checkpoint = 'model.ckpt-1'"])
+  assert not gin.config_str()
