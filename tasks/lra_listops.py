@@ -35,7 +35,6 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import listops
-from synthesizer_mtf.tasks import lra_files
 from synthesizer_mtf.tasks import text_source
 import tensorflow.compat.v2 as tf
 
@@ -111,8 +110,9 @@ class ExpressionFiles(text_source.FilesDataSource):
 
   def files(self, split: str) -> tuple[str, Sequence[str]]:
     """See the base class."""
-    return lra_files.find(f"{_FILES_PARAMETER}.directory", _FILES_VARIABLE,
-                          _chosen_files()[0], _FILE_NAMES[split])
+    return text_source.chosen_file(
+        f"{_FILES_PARAMETER}.directory", _FILES_VARIABLE, _chosen_files()[0],
+        "Long Range Arena's release", _FILE_NAMES[split])
 
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
     """Yields (expression, digit); see the base class for what is raised."""

@@ -24,8 +24,8 @@ import numpy as np
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import lines as lines_lib
-from synthesizer_mtf.tasks import lra_files
 from synthesizer_mtf.tasks import pixels
+from synthesizer_mtf.tasks import text_source
 import tensorflow.compat.v2 as tf
 
 _PARAMETER = "synthesizer_mtf.tasks.lra_pathfinder32"
@@ -45,7 +45,8 @@ def _chosen(directory=None, difficulty="hard"):
     raise checks.Error(
         f"`{_PARAMETER}.difficulty` is {difficulty!r} but must be one of "
         f"{', '.join(map(repr, _FOLDERS))}; change it.")
-  origin, folder = lra_files.folder(f"{_PARAMETER}.directory", _VARIABLE, directory)
+  origin, folder = text_source.chosen_folder(
+      f"{_PARAMETER}.directory", _VARIABLE, directory, "Long Range Arena's release")
   return origin, f"{folder}/{_FOLDERS[difficulty]}"
 
 

@@ -23,7 +23,6 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import cut_examples
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import lines as lines_lib
-from synthesizer_mtf.tasks import lra_files
 from synthesizer_mtf.tasks import text_source
 import tensorflow.compat.v2 as tf
 
@@ -51,8 +50,9 @@ class PaperFiles(text_source.FilesDataSource):
 
   def files(self, split: str) -> tuple[str, Sequence[str]]:
     """See the base class."""
-    return lra_files.find(_PARAMETER, _VARIABLE, _chosen_directory(),
-                          _FILE_NAMES[split])
+    return text_source.chosen_file(
+        _PARAMETER, _VARIABLE, _chosen_directory(), "Long Range Arena's release",
+        _FILE_NAMES[split])
 
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str, str]]:
     """Yields (text, text, "0" or "1"); see the base class for what is raised."""

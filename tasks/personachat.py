@@ -41,7 +41,6 @@ from synthesizer_mtf.tasks import dialogue_metrics
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import text_source
 from synthesizer_mtf.tasks import text_to_text
-import tensorflow.compat.v2 as tf
 
 _PARAMETER = "synthesizer_mtf.tasks.personachat"
 _VARIABLE = "SYNTHESIZER_MTF_PERSONACHAT"
@@ -62,20 +61,10 @@ def _chosen(directory=None, persona="self_original", history=None):
 def _files(split):
   """Returns (the parameter or variable that names the folder, [the file's path])."""
   directory, persona, _ = _chosen()
-  origin, folders = text_source.chosen_globs(
-      f"{_PARAMETER}.directory", _VARIABLE, directory)
-  if len(folders) != 1 or not tf.io.gfile.isdir(folders[0]):
-    raise checks.Error(f"{origin} is {', '.join(folders)!r}, which is not a "
-                       "folder; name the one folder with the files of ParlAI's "
-                       "PersonaChat.")
-  name = f"{_FILE_NAMES[split]}_{persona}.txt"
-  path = f"{folders[0].rstrip('/')}/{name}"
-  for candidate in (path, path + ".gz"):
-    if tf.io.gfile.exists(candidate):
-      return origin, [candidate]
-  raise checks.Error(
-      f"{origin} is {folders[0]!r}, which has no {name!r}; put it there, or "
-      f"choose others by `{_PARAMETER}.persona`, which is {persona!r}.")
+  return text_source.chosen_file(
+      f"{_PARAMETER}.directory", _VARIABLE, directory, "ParlAI's PersonaChat",
+      f"{_FILE_NAMES[split]}_{persona}.txt",
+      f"choose others by `{_PARAMETER}.persona`, which is {persona!r}")
 
 
 def parse(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:

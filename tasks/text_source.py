@@ -289,3 +289,42 @@ def chosen_globs(
     raise checks.Error(f"{origin} is {value or None!r}; set it to the path, "
                        "the glob or a list of globs of your files.")
   return origin, globs
+
+
+def chosen_folder(parameter: str, variable: str, value: str | None,
+                  files: str) -> tuple[str, str]:
+  """Returns (the parameter or variable that names a folder, its path).
+
+  Args:
+    parameter: the name of the gin parameter.
+    variable: the environment variable that counts when `value` is None.
+    value: what gin binds.
+    files: what the folder holds, for messages.
+
+  Raises:
+    ValueError: neither names one folder that exists.
+  """
+  origin, folders = chosen_globs(parameter, variable, value)
+  if len(folders) != 1 or not tf.io.gfile.isdir(folders[0]):
+    raise checks.Error(f"{origin} is {', '.join(folders)!r}, which is not a folder; "
+                       f"name the one folder with the files of {files}.")
+  return origin, folders[0].rstrip("/")
+
+
+def chosen_file(parameter: str, variable: str, value: str | None, files: str, name: str,
+                remedy: str = "name the folder that has it"
+                ) -> tuple[str, Sequence[str]]:
+  """Returns (the parameter or variable that names a folder, [the path of a file]).
+
+  The file may have the additional ending ".gz". The arguments are those of
+  `chosen_folder`, the name of the file, and what to do if it is missing.
+
+  Raises:
+    ValueError: there is no such folder, or no such file in it.
+  """
+  origin, folder = chosen_folder(parameter, variable, value, files)
+  for path in (f"{folder}/{name}", f"{folder}/{name}.gz"):
+    if tf.io.gfile.exists(path):
+      return origin, [path]
+  raise checks.Error(f"{origin} is {folder!r}, which has no {name!r}; put it there, or "
+                     f"{remedy}.")
