@@ -74,8 +74,8 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
   for path in prefixes:
     _add(path)
   gin.clear_config()
-  _parsed[:] = files
   check(files, bindings)
+  _parsed[:] = files
   with _without_logs():
     gin.parse_config_files_and_bindings(
         [_defaults(), *files], list(bindings), skip_unknown=_DEPRECATED)

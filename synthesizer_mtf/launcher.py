@@ -14,7 +14,6 @@ import sys
 
 from absl import app
 from absl import flags
-import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
@@ -31,6 +30,8 @@ from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
 _NAME = "synthesizer_mesh_transformer"
+# T5's main takes the vocabulary of this task, before it finalizes gin.
+_TASK = "", "t5.models.mesh_transformer.get_vocabulary", "mixture_or_task_name"
 
 
 def main(argv: list[str]) -> None:
@@ -52,8 +53,10 @@ def _check_flags():
       flags.FLAGS.gin_file, flags.FLAGS.gin_param,
       flags.FLAGS.skip_all_gin_unknowns or
       flags.FLAGS.additional_deprecated_gin_references)
-  task = found.get(("", "MIXTURE_NAME", ""))
-  if task is not None and not isinstance(task, gin.config.ConfigurableReference):
+  task = found.get(_TASK)
+  if str(task).startswith("%"):
+    task = found.get(("", str(task)[1:], ""))
+  if task is not None:
     data_checks.check_task(task)
 
 

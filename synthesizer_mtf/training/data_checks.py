@@ -3,8 +3,11 @@
 If either is missing, T5 evaluates nothing and only writes a line to the log.
 """
 
+from collections.abc import Mapping
+
 import seqio
 from synthesizer_mtf import checks
+import tensorflow.compat.v1 as tf
 
 # The command's names for `mixture_or_task_name` and `split` of T5's `MtfModel`.
 _TASK, _SPLIT = "MIXTURE_NAME", "utils.run.dataset_split"
@@ -34,6 +37,24 @@ def check_task(name: str, what: str = f"`{_TASK}`") -> None:
         f"{what} is {name!r}, which is no task or mixture; name a registered one, or "
         "the module that registers it by --module_import."
         f"{checks.did_you_mean(name, _names(), near_only=True)}")
+
+
+def check_vocabularies(name: str, features: Mapping[str, seqio.Feature]) -> None:
+  """Raises a ValueError if a vocabulary cannot be read, as without a network.
+
+  Args:
+    name: a task or mixture.
+    features: its features.
+  """
+  for feature in features.values():
+    try:
+      _ = feature.vocabulary.vocab_size  # Reads the vocabulary's file.
+    except tf.errors.OpError as error:
+      raise checks.Error(
+          f"`{_TASK}` is {name!r}, whose vocabulary cannot be read "
+          f"({error.message.splitlines()[0].strip()}); without a network, choose a "
+          "task of local data, and a vocabulary by the environment variable "
+          "SYNTHESIZER_MTF_VOCAB.") from error
 
 
 def check_split(name: str, split: str, task_parameter: str = _TASK,

@@ -177,6 +177,7 @@ def check_run(config: gin_files.Config, model_dir: str) -> None:
   task = _macro(config, "MIXTURE_NAME")
   if data_checks.is_known(task):
     features = seqio.get_mixture_or_task(task).output_features
+    data_checks.check_vocabularies(task, features)
     value_checks.check_lengths(run.get("sequence_length"), task, features)
     _check_classes(task, features, _classifier(config))
     data_checks.check_metrics(task, mode in ("eval", "score_eval"))

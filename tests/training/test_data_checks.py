@@ -5,6 +5,7 @@ import os
 import pytest
 import seqio
 import synthesizer_mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf.training import data_checks
 
 LENGTHS = {"inputs": 8, "targets": 6}
@@ -41,6 +42,22 @@ def test_an_evaluation_of_nothing_is_refused(split, said, task, tmp_path):
 
 def test_metrics_are_needed_by_an_evaluation_only(task):
   data_checks.check_metrics(task, needed=False)
+
+
+def test_a_vocabulary_that_cannot_be_read_is_named_with_its_task():
+  features = {"targets": seqio.Feature(
+      seqio.SentencePieceVocabulary("/nowhere/spm.model"))}
+  with pytest.raises(checks.Error, match="`MIXTURE_NAME` is 'far', whose vocabulary "
+                     "cannot be read .*/nowhere/spm.model.*; without a network, choose"):
+    data_checks.check_vocabularies("far", features)
+
+
+@pytest.mark.parametrize("name, said", [
+    (3, "must be the name of a task; write it in quotes"),
+    ("synth_text_pair", "no task or mixture; .* Did you mean synth_text_pairs")])
+def test_what_is_no_task_is_refused(name, said):
+  with pytest.raises(checks.Error, match=said):
+    data_checks.check_task(name)
 
 
 def test_lengths_of_other_features_are_refused_before_a_training(tmp_path):
