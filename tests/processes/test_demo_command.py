@@ -10,6 +10,7 @@ from support import documents
 from support import processes
 from support import shell
 from synthesizer_mtf.demo import __main__ as demo
+from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import report
 
 
@@ -41,6 +42,17 @@ def test_demo_runs_and_a_second_run_says_that_it_is_done(tmp_path, capsys):
   assert done.returncode == 0, done.stderr[-3000:]
   assert "rounded down to 32760 tokens: 819 sequences of 40" in done.stderr
   assert "eval/synth_text_pairs/bleu at step 8" in done.stderr
+
+
+def test_the_readmes_python_trains_on_the_data_of_the_demo(tmp_path):
+  data.make(tmp_path / "demo_output" / "data")
+  script, = (text for language, text in documents.blocks("README.md")
+             if language == "python")
+  done = subprocess.run(
+      [sys.executable, "-c", script.replace("steps=1000", "steps=1")],
+      capture_output=True, text=True, check=False, cwd=tmp_path)
+  assert done.returncode == 0, done.stderr[-3000:]
+  assert (tmp_path / "models" / "r+v" / "model.ckpt-1.index").exists()
 
 
 def _evaluation(folder):
