@@ -1,4 +1,4 @@
-"""Commands that lack something, with what their one sentence must say."""
+"""Commands that lack something, and the sentence that must name it."""
 
 import tempfile
 

@@ -147,7 +147,7 @@ MODELS = {
 
 
 def check_message(message, pieces):
-  """Each piece must stand in the message, one after the other."""
+  """Checks that the message has all pieces, one after the other."""
   rest = message
   for piece in pieces:
     assert piece in rest, (piece, message)

@@ -1,4 +1,4 @@
-"""`make demo`, at its smallest."""
+"""`make demo` at its smallest scale."""
 
 import json
 import pathlib
@@ -44,7 +44,7 @@ def test_demo_runs_and_a_second_run_says_that_it_is_done(tmp_path, capsys):
 
 
 def _evaluation(folder):
-  """The words of the page's command that evaluates the demo's model."""
+  """The words of the command in docs/train.md that evaluates the demo's model."""
   words, = (words for language, text in documents.blocks("docs/train.md")
             if language == "sh" for words in shell.commands(text)
             if "--gin_file=eval.gin" in words and "demo_output" in str(words))
