@@ -2,8 +2,8 @@
 
 Stock `sublayer_rms_norm` computes scale * x * r, r = (mean(x^2) + epsilon)^-0.5
 (arXiv:1910.07467, section 3). Mesh TensorFlow computes the gradient of each of its
-operations. This module computes those of the whole norm. Let g be the gradient of the
-result; other sums are over d_model:
+operations. This module computes the gradients of the whole norm at once. Let g be the
+gradient of the result, and `sum` the sum over d_model:
 
   gradient of scale = sum over positions of r * g * x
   gradient of x = r * (scale * g - x * r^2 * sum(scale * g * x) / d_model)

@@ -418,7 +418,7 @@ def test_a_query_with_an_empty_set_gets_zeros_and_sees_no_later_token(
 
 
 def test_heads_have_columns_of_their_own_unless_told_otherwise():
-  """Where the sets agree, heads with equal variables agree."""
+  """Heads with equal variables and equal sets have equal outputs."""
   values = {name: np.tile(np.random.RandomState(n).randn(11, 5) * 0.3, HEADS)
             for n, name in enumerate("qkv")}
   values["o"] = np.eye(15)[:, :11]

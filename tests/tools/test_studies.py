@@ -325,7 +325,7 @@ def test_rows_of_a_panel_are_sorted_with_the_best_above():
   forest.draw(axis, TINY, TINY.tasks[0], LINES)
   names = [label.get_text() for label in axis.get_yticklabels()]
   pyplot.close(figure)
-  assert names == ["R", "D", "V"]  # From below; a lower loss is better.
+  assert names == ["R", "D", "V"]  # From bottom to top; a lower loss is better.
   assert "lower is better" in axis.get_xlabel()
 
 

@@ -131,7 +131,7 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
   """Draws the mean over the heads, and the weight by distance (Figures 6 and 7).
 
   Returns:
-    a figure with a column per layer, and the borders of a window of so many tokens.
+    a figure with a column per layer, and the borders of the window.
   """
   figure, axes = plt.subplots(
       2, len(layers), squeeze=False, layout="constrained",
