@@ -63,9 +63,9 @@ INSTALL_REQUIRES = [
     "tensorflow==2.21.0" + NEW,
     # The Estimator. No other package of the newer stack requires it.
     "tensorflow-estimator==2.15.0",
-    # The layers, the model and the trainer this package extends.
+    # The layers, the model and the trainer that this package extends.
     "mesh-tensorflow==0.1.21",
-    # The model files, tasks and launcher this package reuses.
+    # The model files, tasks and launcher that this package reuses.
     "t5==0.9.4",
     # Bindings name layers and parameters; messages are tested word for word.
     "gin-config==0.5.0",
@@ -112,7 +112,7 @@ INSTALL_REQUIRES = [
     "babel>=2.12,<3",
     # Flags and the logger, which TensorFlow, T5 and seqio share.
     "absl-py>=2,<3",
-    # Reads the models of SentencePiece; its versions move with TensorFlow.
+    # Reads SentencePiece's models; each TensorFlow accepts certain versions.
     "protobuf>=3.20.3,<5" + OLD,
     "protobuf>=6,<7" + NEW,
 ]
@@ -152,7 +152,7 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + (
     TENSORBOARD_REQUIRES) + [
     # Runs the tests.
     "pytest>=7,<10",
-    # Runs them on two cores.
+    # Runs the tests on two cores.
     "pytest-xdist>=3,<4",
     # The last release with T5 on Flax. Tests compare imported and exported models with
     # this T5.

@@ -87,8 +87,8 @@ def check_regular_file(what: str, path: str) -> None:
     path: the path of a file to read, often more than once.
   """
   if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-    raise Error(f"{what} names {path!r}, which is no regular file, and files are read "
-                "more than once; write what it gives to a file, and name that.")
+    raise Error(f"{what} names {path!r}, which is no regular file, but files are read "
+                "more than once; save its content in a file, and name that file.")
 
 
 def check_length(name: str, max_length: int, length: int) -> None:

@@ -76,7 +76,7 @@ def check(files: Sequence[str], bindings: Sequence[str],
   Args:
     files: paths, which gin looks for in its folders.
     bindings: gin bindings, which override the files.
-    skip_unknown: whether unknown configurables are no mistake, or their names.
+    skip_unknown: whether gin skips unknown configurables, or the names to skip.
 
   Returns:
     a dict from keys to the values that count. A macro has no parameter in its key.
@@ -125,12 +125,12 @@ class _Delegate(gin.config.ParserDelegate):
 
   def macro(self, name):
     reference = super().macro(name)
-    if reference.scoped_selector.endswith("gin.macro"):  # The other kind is constants.
+    if reference.scoped_selector.endswith("gin.macro"):  # Otherwise a constant.
       self.macros.add(name)
     return reference
 
   def skip_all(self):
-    """Takes unknown configurables for no mistake from now on."""
+    """Accepts all unknown configurables from now on."""
     self._skip = self._skip_unknown = True
 
   def skips(self, selector):
@@ -143,7 +143,7 @@ def _take(statement, where, found, delegate):
   """Adds a binding to a dict, or imports a module."""
   if isinstance(statement, gin.config_parser.ImportStatement):
     if statement.module.startswith("__gin__"):
-      delegate.skip_all()  # The file names what it binds by modules of Python.
+      delegate.skip_all()  # The file names configurables by Python's modules.
     else:  # T5's main lets gin skip the modules that older versions had.
       with contextlib.suppress(ImportError):
         importlib.import_module(statement.module)

@@ -81,7 +81,7 @@ def _check_known(notation, classes, kwargs):
   unknown = [name for name in kwargs if name not in known]
   unused = [name for name in unknown if name in _parameters(base.LengthTables)]
   if unused:
-    logging.info("%s has no %s, which is not used.", notation,
+    logging.info("%s has no %s, and ignores it.", notation,
                  " and no ".join(unused))
   for name in unknown:
     if name not in unused:

@@ -65,7 +65,7 @@ REGISTER = {
         "mesh_tensorflow decodes what it writes"),
     "export_model": Patch(
         _MESH, "export_model",
-        "encodes the inputs of a language model by the next entry",
+        "encodes the inputs of a language model with the change of the next entry",
         "the exported model would go on after an end of sequence, and mode "
         "infer continues the inputs themselves",
         "mesh_tensorflow's export encodes them as its mode infer does"),
@@ -165,7 +165,7 @@ REGISTER = {
         "it takes the classes of the estimator and of the optimizer"),
     "get_checkpoint_iterator": Patch(
         _MESH, "get_checkpoint_iterator",
-        "raises if there is no checkpoint, and skips torn ones",
+        "raises if there is no checkpoint, and skips incomplete ones",
         "it yields None if there is no checkpoint, which fails later",
         "it yields complete checkpoints only"),
     "save": Patch(

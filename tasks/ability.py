@@ -32,7 +32,7 @@ FIRST = 2  # The id of the first symbol.
 HELD_OUT = 1000  # The number of examples in each of the splits below.
 _HELD_OUT_SPLITS = ("validation", "test")
 _HELD_OUT_SEED = 20050743
-# The training of a small model would use up fewer different examples.
+# With fewer different examples, the training of a small model would use them up.
 _FEWEST = 100 * HELD_OUT
 _BLOCK = 1024  # Examples that are drawn at a time.
 _PATIENCE = 1000  # Blocks in a row without a new example.

@@ -28,7 +28,7 @@ class _Pairs(ability.Ability):
     self.questions, self.alphabet = questions, alphabet
 
   def _choose(self, rng, count, size, number):
-    """Returns different symbols of the alphabet of a number, <int>[count, size]."""
+    """Returns different symbols of the alphabet `number`, <int>[count, size]."""
     chosen = ability.choose(rng, count, self.alphabet, size)
     return FIRST + number * self.alphabet + chosen
 

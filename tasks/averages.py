@@ -5,9 +5,9 @@ r"""Columns and averages of the paper's Tables 5 and 6, from T5's `eval` mode.
 prints a row for each evaluated checkpoint and table. `--json FILE` writes the
 same rows as JSON lines.
 
-A column is one task; where it has two scores, such as 88.7/92.0, the average
-over the columns counts their mean. So are the first columns of the paper's
-tables computed: its own cells give its own averages, but for those of DyConv.
+A column is one task. If it has two scores, such as 88.7/92.0, the average over the
+columns counts their mean. The paper computes the first columns of its tables in this
+way: its cells give its averages, except for DyConv's.
 """
 
 import argparse

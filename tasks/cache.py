@@ -3,8 +3,8 @@ r"""seqio's `seqio_cache_tasks` with the tasks of this package.
   python -m synthesizer_mtf.tasks.cache --tasks=synth_glue_.* \
     --tfds_data_dir=TFDS --output_cache_dir=CACHE
 
-tokenizes once and for all. The environment names the vocabulary, as
-SYNTHESIZER_MTF_VOCAB=/path/of/spm.model, since this command reads no gin file.
+tokenizes each task once. This command reads no gin file, so the environment names the
+vocabulary, as SYNTHESIZER_MTF_VOCAB=/path/of/spm.model.
 Training then reads the cache by `--additional_task_cache_dirs=CACHE` and
 `mesh_train_dataset_fn.use_cached = True`. All flags are seqio's. A file in the
 cache, made_with.json, says what it was made with, and training with another
@@ -31,7 +31,7 @@ _FLAGS = ["--module_import=synthesizer_mtf",
 
 
 def main() -> None:
-  """Runs seqio's command; without apache-beam, says how to get it."""
+  """Runs seqio's command; if apache-beam is missing, says how to get it."""
   try:
     from seqio.scripts import cache_tasks_main
   except ModuleNotFoundError as error:

@@ -15,10 +15,10 @@ from synthesizer_mtf import checks
 import tensorflow.compat.v2 as tf
 
 _NAME = "made_with.json"
-_EXAMPLES = 8  # How many are compared if a cache has no record.
+_EXAMPLES = 8  # The number of examples to compare if a cache has no record.
 _REMEDY = (
-    "make the cache again by `python -m synthesizer_mtf.tasks.cache` with what the "
-    "training uses, train with what it was made with, or leave out `use_cached`.")
+    "make the cache again by `python -m synthesizer_mtf.tasks.cache` with the settings "
+    "of the training, train with those of the cache, or leave out `use_cached`.")
 
 
 def made_with(task: seqio.Task) -> dict[str, Any]:

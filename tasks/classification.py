@@ -4,11 +4,11 @@ AG News and IMDb have the splits "train" and "test" and no validation split, so 
 `utils.run.dataset_split` to "test". IMDb also has "unsupervised", whose rows have no
 label.
 
-Each of both is text for any T5 model, in the style of T5's GLUE. In the tasks for
-`EncoderClassifier` the target is one class, and texts have no prefix. Texts longer than
-`utils.run.sequence_length` are cut. `synth_lra_text` is IMDb as bytes, with the ids of
-ByT5, 3 to 258: Long Range Arena's texts (arXiv:2011.04006, section 2.2.2). In its paper
-too, the test split takes the place of the validation split.
+For both there is a task for any T5 model, with texts in the style of T5's GLUE. In the
+tasks for `EncoderClassifier` the target is one class, and texts have no prefix. Texts
+longer than `utils.run.sequence_length` are cut. `synth_lra_text` is IMDb as bytes, with
+the ids of ByT5, 3 to 258: Long Range Arena's texts (arXiv:2011.04006, section 2.2.2).
+As in its paper, the test split replaces the validation split.
 """
 
 import functools

@@ -33,7 +33,7 @@ _VARIABLE = "SYNTHESIZER_MTF_WORD_VECTORS"
 
 
 def check() -> None:
-  """Checks early that everything which the metrics need is there.
+  """Checks early that all packages and data of the metrics exist.
 
   Raises:
     ValueError: a package is not installed, or the named word vectors are missing. If

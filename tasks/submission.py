@@ -7,7 +7,7 @@ First evaluate all of a benchmark's test split, with the diagnostic sets:
     --gin_param="utils.run.dataset_split = 'test'" \
     --gin_param="eval_checkpoint_step = -1"
 
-(or 'synth_super_glue_test'). It decodes and has no scores, for the labels are hidden.
+(or 'synth_super_glue_test'). It decodes without scores, because the labels are hidden.
 Then
 
   python -m synthesizer_mtf.tasks.submission MODEL_DIR/test_eval --output=FOLDER \
@@ -170,10 +170,11 @@ def _parser():
   parser.add_argument("folder", help="MODEL_DIR/test_eval")
   parser.add_argument("--output", required=True, metavar="FOLDER",
                       help="where the files go")
-  parser.add_argument("--step", type=int, help="of the checkpoint; the last by default")
+  parser.add_argument("--step", type=int,
+                      help="the step of the checkpoint (default: the last)")
   parser.add_argument("--split", default="test", help="default: %(default)s")
   parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
-                      help="where the data sets lie, prepared")
+                      help="the folder of the prepared data sets")
   return parser
 
 

@@ -1,8 +1,8 @@
 """A seqio source of the user's own files, checked before they are used.
 
-Files may be gzip-compressed (`.gz`) and are named by globs. Every file is read
-once before training starts. For a bad line the run stops and names file and line,
-and the log gives the counts. Blank lines are skipped and counted.
+Files may be gzip-compressed (`.gz`) and are named by globs. Every file is read once
+before training starts. A bad line stops the run, and the error names its file and line.
+The log gives the numbers of examples and of blank lines, which are skipped.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Lines = lines_lib.Lines
 _BLANK = r"[\s\v\p{Z}\x{1c}-\x{1f}\x{85}]*"  # The characters of str.isspace().
 _SHUFFLE_BYTES = 512 << 20
 _OVERHEAD_BYTES = 250  # The overhead of an example in TensorFlow's buffer.
-_BLOCK = 1024  # Lines at a time. TensorFlow takes as long for a single line.
+_BLOCK = 1024  # Lines at a time. TensorFlow takes as long for a block as for a line.
 
 
 class FilesDataSource(seqio.FileDataSource):

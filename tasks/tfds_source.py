@@ -47,7 +47,7 @@ def _chosen_name(default, names=None):
 
 
 class PreparedDataSource(seqio.TfdsDataSource):
-  """A `seqio.TfdsDataSource` that stays off the network where it can.
+  """A `seqio.TfdsDataSource` that avoids the network if it can.
 
   seqio's own source looks into TFDS's bucket in cloud storage each time it reads, even
   if the data set lies prepared in the directory of `--t5_tfds_data_dir`. This source

@@ -15,7 +15,7 @@ _tokenize = Tokenizer13a()
 def tokenized_bleu(
     targets: list[str], predictions: list[str],
 ) -> dict[str, float]:
-  """Returns BLEU of tokens with compounds split at hyphens, as the baseline's is.
+  """Returns BLEU of tokens with compounds split at hyphens, as for the baseline.
 
   The paper's Table 2 quotes 27.30 from Vaswani et al. (2017), who compare tokens of a
   file where "data-driven" is "data ##AT##-##AT## driven". Their script calls Moses'

@@ -1,7 +1,7 @@
-"""What several tests share, and which of them `make quick` runs.
+"""The fixtures that several tests share, and the choice of tests for `make quick`.
 
-No folder here has the name of one of gin files: this folder is on Python's path,
-and gin would look for `models/laptop.gin` in a package `models` that is no file.
+No folder here may have the name of a folder of gin files. This folder is on Python's
+path, so gin would look for `models/laptop.gin` in the Python package `models`.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import os
 import pydoc_data.topics
 import signal
 
-# First: it makes mesh_tensorflow importable.
+# Comes first, because it makes mesh_tensorflow importable.
 import synthesizer_mtf  # noqa: F401, I001  # isort: skip
 
 from absl import flags
@@ -25,7 +25,7 @@ from synthesizer_mtf.tools import train_vocabulary
 from synthesizer_mtf.training import seed
 import tensorflow.compat.v1 as tf
 
-# Everywhere the same cases, and none written to the repository.
+# The cases are the same on each machine, and are not written to the repository.
 hypothesis.settings.register_profile(
     "suite", derandomize=True, deadline=None, database=None, max_examples=200)
 hypothesis.settings.register_profile(
@@ -46,20 +46,20 @@ def pytest_addoption(parser):
 def pytest_configure(config):
   if config.getoption("quick"):
     hypothesis.settings.load_profile("quick")
-  # Also where nohup or a server has switched it off, for this and all it starts.
+  # nohup or a server may have turned SIGINT off for this process and its children.
   signal.signal(signal.SIGINT, signal.default_int_handler)
-  # What processes of tests have started is ours once those have ended.
+  # If a process of a test ends first, this process becomes its children's parent.
   ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
 def pytest_collection_finish():
-  """Spares the many graphs of tests most searches for garbage."""
+  """Makes garbage collection rare, because the many graphs of the tests slow it."""
   gc.freeze()
   gc.set_threshold(20_000, 10, 10)
 
 
 def pytest_collection_modifyitems(config, items):
-  """Puts what takes longest first, and leaves out what `--quick` does."""
+  """Puts the longest tests first; with `--quick`, selects tests."""
   items.sort(key=lambda item: not _is_command(item))
   if config.getoption("quick"):
     chosen = list(_quick(items))
@@ -88,7 +88,7 @@ def _quick(items):
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_runs_on():
-  """What the tests of a file have started ends with them, or is ended."""
+  """Waits for the processes that the tests of a file started; kills those left."""
   before = _running()
   yield
   _, left = psutil.wait_procs(_running() - before, timeout=60)
@@ -98,7 +98,7 @@ def nothing_runs_on():
 
 
 def _running():
-  """The processes that this one has started, but for what forks others for it."""
+  """The processes that this one has started, except those that only fork others."""
   us, found = psutil.Process(), set()
   for process in us.children(recursive=True):
     try:
@@ -112,7 +112,7 @@ def _running():
 
 @pytest.fixture(autouse=True)
 def clean_gin():
-  """No configuration of other tests, and none left to them."""
+  """Clears gin's configuration before and after each test."""
   gin.clear_config()
   yield
   gin.clear_config()
@@ -120,17 +120,17 @@ def clean_gin():
 
 @pytest.fixture(autouse=True)
 def same_dropout():
-  """Dropout with the seeds of names; Mesh TensorFlow draws others each time."""
+  """Derives the seeds of dropout from names; Mesh TensorFlow draws new seeds."""
   with seed.random_by_name():
     yield
 
 
 @pytest.fixture(autouse=True)
 def same_tensorflow(monkeypatch):
-  """Commands switch TensorFlow for their whole process, which tests share.
+  """Undoes the settings of TensorFlow that commands change for the whole process.
 
-  Of what they switch off only eager execution could not be switched on again,
-  and it does not matter inside of a graph.
+  TensorFlow cannot turn eager execution on again, so it stays on. It has no effect
+  inside of a graph.
   """
   monkeypatch.setattr(
       tf, "disable_v2_behavior", tf.disable_resource_variables)
@@ -142,14 +142,14 @@ def same_tensorflow(monkeypatch):
 
 @pytest.fixture
 def parsed_flags():
-  """As `app.run` leaves them, for the trainer's command in this process."""
+  """Marks absl's flags as parsed, as `app.run` does, for commands in this process."""
   if not flags.FLAGS.is_parsed():
     flags.FLAGS.mark_as_parsed()
 
 
 @pytest.fixture(scope="session")
 def sentencepiece_model(tmp_path_factory):
-  """Path of a SentencePiece model of 500 pieces, made from Python's manual."""
+  """The path of a SentencePiece model of 500 pieces, made from Python's manual."""
   lines = "\n".join(pydoc_data.topics.topics.values()).splitlines()
   path = tmp_path_factory.mktemp("vocabulary") / "spm.model"
   path.write_bytes(train_vocabulary.train(
@@ -159,14 +159,14 @@ def sentencepiece_model(tmp_path_factory):
 
 @pytest.fixture
 def clean_tasks(monkeypatch):
-  """Starts without bindings and without the variables of our tasks."""
+  """Removes the environment variables of our tasks."""
   for name in [n for n in os.environ if n.startswith("SYNTHESIZER_MTF_")]:
     monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")
 def tfds_data_dir(tmp_path_factory):
-  """A TFDS directory with a few rows of every data set, which tasks read."""
+  """A TFDS directory with a few rows of every data set that the tasks read."""
   folder = str(tmp_path_factory.mktemp("tfds"))
   prepared.write_all(folder)
   seqio.set_tfds_data_dir_override(folder)
@@ -176,6 +176,6 @@ def tfds_data_dir(tmp_path_factory):
 
 @pytest.fixture
 def tasks_to_read(tfds_data_dir, sentencepiece_model, monkeypatch):
-  """Lets a test read tasks; gives the TFDS directory."""
+  """Lets a test read tasks; returns the TFDS directory."""
   monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", sentencepiece_model)
   return tfds_data_dir

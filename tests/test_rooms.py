@@ -1,4 +1,4 @@
-"""The rooms of the package: arrows between them, and what each tells its reader."""
+"""The rooms of the package: imports between them, and annotations."""
 
 import ast
 import importlib.metadata
@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "synthesizer_mtf"
 
-# From the ground up: a room imports from those before it only, and from its own.
+# From bottom to top. A room imports only from itself and from floors before its own.
 FLOORS = [
     ["checks", "compat", "estimator_shim", "gin_files", "gin_names", "patches"],
     ["context"], ["ops"], ["synthesizers"], ["layers"], ["decoding"],
@@ -141,7 +141,7 @@ def test_what_modules_import_is_declared():
               if "extra ==" not in line}
   distributions = importlib.metadata.packages_distributions()
   found = {package for path in PUBLIC.values() for package in imported_at_once(path)
-           # Runs in the environment of the peers.
+           # This script runs in the environment of the peers.
            if path.name != "peer_process.py"}
   found -= {*sys.stdlib_module_names, "synthesizer_mtf", "synthesizer_mesh_transformer"}
   assert not [package for package in found

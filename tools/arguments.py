@@ -51,5 +51,5 @@ def check_picture(path: str | None) -> None:
   """
   kinds = FigureCanvasBase.get_supported_filetypes()
   if path and os.path.splitext(path)[1][1:].lower() not in kinds:
-    raise checks.Error(f"cannot write {path!r}: its end names no kind of pictures; "
+    raise checks.Error(f"cannot write {path!r}: its ending is not that of a picture; "
                        f"let it end in .png, or in one of {', '.join(sorted(kinds))}.")

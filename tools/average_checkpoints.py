@@ -4,9 +4,9 @@ r"""Averages the last checkpoints of a model into a new folder.
     --output=MODEL_DIR.average
 
 The result is a checkpoint like any other: evaluate, decode or export it with
---model_dir=MODEL_DIR.average. Its step is that of the last one. The folder has to hold
-so many checkpoints: Mesh TensorFlow keeps `utils.run.keep_checkpoint_max`, by default
-10, and the laptop recipes keep 2.
+--model_dir=MODEL_DIR.average. It has the step of the last checkpoint. MODEL_DIR has to
+hold `--last` checkpoints. Mesh TensorFlow keeps `utils.run.keep_checkpoint_max`, by
+default 10, and the laptop recipes keep 2.
 
 (T5's own script adds up in the variables' dtype. Mesh saves bfloat16, which has 8 exact
 bits.)
@@ -106,7 +106,7 @@ def _parser():
   parser.add_argument("--last", type=arguments.positive, default=5, metavar="N",
                       help="how many (default: %(default)s)")
   parser.add_argument("--output", required=True, metavar="FOLDER",
-                      help="a new one, for the result")
+                      help="a new folder, for the result")
   return parser
 
 

@@ -4,13 +4,13 @@
     --steps=20 --png=speed.png
 
 All rows take turns: step i of each, then step i + 1. Each is compared with
-mesh_tensorflow's `SelfAttention` of the same round, or with another `--reference`,
-which always takes part. Decoding has a table of its own, of tokens a second:
+mesh_tensorflow's `SelfAttention` of the same round, or with another `--reference`. The
+reference always runs. Decoding has its own table, in tokens per second:
 
   python -m synthesizer_mtf.tools.benchmark --skip_train --skip_eval --rows=V,R \\
     --beam=1,4 --decode_batch=1,16 --peers=peers/bin/python
 
-Other work on the machine makes the quartiles wide: run it alone.
+Other work on the machine makes the quartiles wide, so run nothing else.
 """
 
 import argparse
@@ -154,7 +154,7 @@ def _rounds(args):
                        "--skip_eval and --skip_decode, or give --memory.")
   if args.breakdown and args.skip_train:
     raise checks.Error("--breakdown splits the time of training steps, and "
-                       "--skip_train leaves them out; leave out one of both.")
+                       "--skip_train skips them; leave out one of the two flags.")
   return rounds
 
 
@@ -165,12 +165,12 @@ def _parser():
   parser.add_argument(
       "--rows", type=lambda text: text.split(","),
       default=list(attentions.ROWS), metavar="A,B,...",
-      help=f"what to measure: {', '.join(attentions.ROWS)}, or any notation; "
-      "all of these by default")
+      help=f"the rows to measure: {', '.join(attentions.ROWS)}, or any notation; "
+      "by default all that are listed here")
   _add_model(parser)
   _add_decoding(parser)
   parser.add_argument("--packed", type=arguments.positive, default=0, metavar="N",
-                      help="rows of N examples, as T5 packs them; in training and "
+                      help="pack N examples into a row, as T5 does, in training and "
                       "evaluation (default: rows are not packed)")
   parser.add_argument(
       "--lengths", type=_numbers, metavar="N,N,...",
@@ -180,8 +180,8 @@ def _parser():
       help="the row that the others are compared with (default: %(default)s)")
   parser.add_argument(
       "--precision", type=_precisions, default=["float32"], metavar="A,B",
-      help="of the products: bfloat16, or float32,bfloat16 for each row in both "
-      "(default: float32, as SelfAttention always has)")
+      help="the precision of the products: bfloat16, or float32,bfloat16 for each row "
+      "in both (default: float32, which SelfAttention always has)")
   _add_measures(parser)
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")
   parser.add_argument("--csv", metavar="FILE", help="write CSV")
@@ -204,18 +204,18 @@ def _add_model(parser):
                       help="T5's relative position bias instead of position embeddings")
   for part, text in _STOCK.items():
     parser.add_argument(f"--stock_{part}", action="store_true",
-                        help=f"our rows, too, use Mesh TensorFlow's {text}")
+                        help=f"use Mesh TensorFlow's {text} in our rows as well")
 
 
 def _add_decoding(parser):
   parser.add_argument(
       "--beam", type=_numbers, default=[1], metavar="N,N,...",
-      help="decode with so many hypotheses, by beam search; 1 is greedy (default: 1)")
+      help="the width of the beam search; 1 for greedy decoding (default: 1)")
   parser.add_argument(
       "--decode_batch", type=_numbers, default=[16], metavar="N,N,...",
       help="examples decoded at once (default: 16)")
   parser.add_argument("--stock_decoding", action="store_true",
-                      help="our rows, too, decode by Mesh TensorFlow's loops")
+                      help="decode by Mesh TensorFlow's loops in our rows as well")
 
 
 def _numbers(text):
@@ -243,12 +243,13 @@ def _add_measures(parser):
       "split the time of training steps into attention, feed-forward, embedding, "
       "loss, optimizer and the rest; --png draws it, too"))
   parser.add_argument("--peers", metavar="PYTHON", help=(
-      "also T5 in PyTorch, JAX and CTranslate2: the python of an environment with "
-      "transformers 4 and torch, jax, flax, optax, ctranslate2, as far as wanted"))
+      "also measure T5 in PyTorch, JAX and CTranslate2; PYTHON is that of an "
+      "environment with transformers 4 and some of torch, jax, flax, optax, "
+      "ctranslate2"))
   for measure in model.MEASURES:
     parser.add_argument(f"--skip_{measure}", action="store_true")
   parser.add_argument("--memory", action="store_true", help=(
-      "also the peak memory of a process that trains, for each row"))
+      "also measure the peak memory of a training process, for each row"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ save_pretrained writes it, and writes a folder with
   operative_config.gin  the model's sizes, kind and vocabulary
   stock_t5.gin          the same for T5's own command, without the vocabulary
   spiece.model          the SentencePiece model
-  hugging_face.json     where all of it came from
+  hugging_face.json     the origin of the model
 
 `export` does the reverse for a model whose self-attention is V.
 """
@@ -57,24 +57,24 @@ def _parser():
       prog="hugging_face", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   commands = parser.add_subparsers(required=True, metavar="COMMAND")
-  importer = commands.add_parser("import", help="from there to here")
+  importer = commands.add_parser("import", help="convert to Mesh TensorFlow")
   importer.set_defaults(run=_import)
   add = importer.add_argument
   add("folder", metavar="DIR", help="a folder that save_pretrained wrote")
   add("--output", required=True, metavar="MODEL_DIR",
-      help="where to write; new, or empty")
+      help="the folder to write, which is new or empty")
   add("--ignore", action="append", default=[], metavar="KEY",
       help="a key of config.json that is not known here and does not matter")
-  exporter = commands.add_parser("export", help="from here to there")
+  exporter = commands.add_parser("export", help="convert to Hugging Face")
   exporter.set_defaults(run=_export)
   add = exporter.add_argument
   add("folder", metavar="MODEL_DIR", help="the folder of the checkpoints")
   add("--output", required=True, metavar="DIR",
-      help="where to write; new, or empty")
+      help="the folder to write, which is new or empty")
   add("--dtype", choices=exporting.DTYPES,
-      help="of the weights (default: that of the checkpoint)")
+      help="the dtype of the weights (default: that of the checkpoint)")
   add("--leave_out", metavar="REGEX",
-      help="variables that Hugging Face's T5 does not have, as classifier/")
+      help="leave out variables that Hugging Face's T5 lacks, such as ^classifier/")
   trained_model.add_flags(exporter)
   return parser
 

@@ -4,10 +4,9 @@ r"""Shows what a task feeds a model: text and ids, lengths, cuts, rates, packed 
     synth_glue --split=validation --number=5 --lengths=inputs=128,targets=16 \
     --t5_tfds_data_dir=TFDS --plot=lengths.png
 
-It reads any task or mixture that is registered with seqio, those of T5 and of this
-package and those of --module_import, in the order of the data set and without
-shuffling. Gin files and bindings count as in training; so do lengths that they bind
-to `utils.run.sequence_length`.
+It reads any task or mixture that is registered with seqio: those of T5, of this package
+and of --module_import. It reads in the order of the data set, without shuffling. Gin
+files and bindings count as in training, also lengths in `utils.run.sequence_length`.
 """
 
 import argparse
@@ -148,7 +147,7 @@ def _parser():
   parser = argparse.ArgumentParser(
       prog="inspect_task", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("name", help="of a task or mixture, such as synth_glue")
+  parser.add_argument("name", help="the task or mixture, such as synth_glue")
   parser.add_argument("--split", default="train", help="default: %(default)s")
   parser.add_argument("--number", type=arguments.positive, default=5, metavar="N",
                       help="rows to show (default: %(default)s)")
@@ -157,7 +156,7 @@ def _parser():
   parser.add_argument("--lengths", type=_lengths, metavar="FEATURE=N,...",
                       help="as `utils.run.sequence_length`; 512 by default")
   parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
-                      help="where the data sets lie, prepared")
+                      help="the folder of the prepared data sets")
   parser.add_argument("--gin_file", action="append", default=[], metavar="FILE")
   parser.add_argument("--gin_param", action="append", default=[], metavar="BINDING")
   parser.add_argument("--module_import", action="append", default=[],

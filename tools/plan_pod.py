@@ -3,9 +3,9 @@
   python -m synthesizer_mtf.tools.plan_pod \\
     --gin_file=models/table4/r+v.gin --topology=v3-32
 
-It takes the trainer's gin files and bindings, lowers the whole training step
-(forward, backward, optimizer) for one core of the topology, and reports what a
-core keeps, computes and sends, and how long a step takes at published rates.
+It takes the trainer's gin files and bindings, and lowers the whole training step
+(forward, backward, optimizer) for one core of the topology. It reports what a core
+keeps, computes and sends, and how long a step takes at published rates.
 
   compare:   --gin_file=models/bi_v1.gin --attention=SelfAttention,V,R --topology=2x2
              --compare=models/table4/r.gin,models/table4/d.gin
@@ -372,25 +372,25 @@ def _parser():
       "make a sweep (default: 2x2)")
   parser.add_argument("--attention", type=_split, default=[], metavar="A,B,...",
                       help="compare these, such as V,R,R+V; SelfAttention is stock's, "
-                      "Synthesizer:random the authors', and all are those with a file "
-                      "in gin/attention")
+                      "Synthesizer:random is the authors', and all stands for all with "
+                      "a file in gin/attention")
   parser.add_argument("--compare", type=_split, default=[], metavar="FILE,...",
                       help="compare these gin files, each after --gin_file")
   parser.add_argument("--table4", action="store_true", help=(
-      "the models of the paper's Table 4, beside its figures"))
+      "plan the models of the paper's Table 4, and show its figures beside"))
   parser.add_argument("--recipes", action="store_true", help=(
-      "the recipes for pods, each with the model that its file names"))
+      "plan the recipes for pods, each with the model that its file names"))
   parser.add_argument("--mode", type=_modes, default=["train"], metavar="MODE,...",
-                      help="train, the step of a training; eval, the loss alone; "
-                      "infer, a whole decoding (default: train)")
+                      help="train, a training step; eval, the loss alone; infer, a "
+                      "whole decoding (default: train)")
   parser.add_argument(
       "--compile", metavar="VENV", nargs="?", const=compiling.ENVIRONMENT, help=(
-          "compile with libtpu as well: the virtual environment that has it "
+          "compile with libtpu as well; VENV is the virtual environment that has it "
           f"(without a value: {compiling.ENVIRONMENT})"))
   parser.add_argument("--hlo", metavar="DIR", help=(
-      "with --compile: keep each program, and what the compiler made of it"))
+      "with --compile: keep each program, and the compiler's result for it"))
   parser.add_argument("--vocabulary_size", type=int, default=32128, metavar="N",
-                      help="tokens (default: %(default)s, T5's; no file "
+                      help="the number of tokens (default: %(default)s, T5's; no file "
                       "is read)")
   _add_rates(parser)
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")

@@ -7,19 +7,19 @@
 It writes, each as PNG and SVG: `contact_sheet`, all heads of all layers;
 `STACK_N`, each head of layer N; `histograms`, the weights at initialization
 and now; `windows_STACK`, the weight by distance; and for mixtures `alpha`.
-Attention that does not look at tokens, as R, FR and Fix, needs no text. The
+Attentions that do not depend on tokens, such as R, FR and Fix, need no text. The
 model is that of MODEL_DIR/operative_config.gin.
 
---html writes one page to look around in, which needs no network: a head of a
+--html writes one interactive page, which needs no network. It shows a head of a
 layer before and after training, its weights with their tokens, and for mixtures
-alpha, also over training. Then --output may be missing.
+alpha, also over training. With --html, --output may be missing.
 
 --json writes one line for each head of each layer.
 
   python -m synthesizer_mtf.tools.plot_attention \\
     --seeds r.1.jsonl r.2.jsonl v.1.jsonl v.2.jsonl
 
-says what trainings have in common, from the --json of each: means over the seeds of an
+summarizes several training runs, from the --json of each: means over the seeds of an
 attention, with their standard errors.
 """
 
@@ -123,7 +123,7 @@ class Analysis:
                "windows": _WINDOWS,
                "bins": np.round(statistics.BINS, 6).tolist()}
         for state, summary in summaries.items():
-          # What is uniform has one head for all.
+          # Uniform attention has one head, which stands for all.
           row[state] = {key: value[head % len(value)].tolist()
                         for key, value in summary.items()}
         if trained.alpha is not None:
@@ -180,11 +180,11 @@ def _leaning(layers):
 
 
 LEGEND = """\
-Means over the heads of a layer, over all queries. entropy: of the weights of a
-  query, in nats. distance: tokens between query and key, weighted. within: the
-  weight that lies within so many tokens. half within: the least such number
-  that holds half the weight. stddev, max and shares: of the weights themselves.
-uniform: the same weight for all keys that may be seen.
+Means over the heads of a layer and over all queries. entropy: of the weights of a
+  query, in nats. distance: weighted mean of the tokens between query and key.
+  within: the weight within this number of tokens. half within: the least number of
+  tokens with half the weight. stddev, max and shares: of the weights themselves.
+uniform: the same weight for all keys that the mask allows.
 alpha weighs logits, and a head leans on a part whose alpha exceeds an equal
   share by 0.01. A part with small logits matters less than its alpha says."""
 
@@ -311,8 +311,8 @@ def _say_seeds(args):
       "--model_dir": args.model_dir, "--output": args.output,
       "--html": args.html}.items() if value]
   if given:
-    raise checks.Error(f"--seeds takes files of --json, not {given[0]}; the files say "
-                       "themselves what they are of.")
+    raise checks.Error(f"--seeds takes files of --json, not {given[0]}; the files name "
+                       "their models.")
   rows = seeds.read(args.seeds)
   print(seeds.markdown(rows, args.window))
   if args.json:
@@ -337,9 +337,9 @@ def _parser():
   add = parser.add_argument
   add("--model_dir", help="the folder of the checkpoints")
   add("--seeds", nargs="+", metavar="A.jsonl",
-      help="files of --json of several trainings, instead of a model")
+      help="the --json files of several training runs, instead of a model")
   add("--output", metavar="FOLDER", help="where to write pictures")
-  add("--html", metavar="FILE", help="write a page to look around in")
+  add("--html", metavar="FILE", help="write an interactive page")
   add("--input", action="append", default=[], metavar="TEXT",
       help="a text for the encoder; may be repeated")
   add("--target", action="append", default=[], metavar="TEXT",
@@ -347,9 +347,9 @@ def _parser():
   add("--input_file", metavar="FILE", help="texts, one per line")
   add("--target_file", metavar="FILE", help="texts, one per line")
   add("--example", type=int, default=0, metavar="N",
-      help="which text is drawn; numbers are over all (default: %(default)s)")
+      help="the text to draw; numbers are over all texts (default: %(default)s)")
   add("--length", type=arguments.positive, metavar="N",
-      help="the most tokens of a text, and how many there are without text "
+      help="the largest number of tokens of a text, and their number without a text "
       "(default: utils.run.sequence_length)")
   add("--layers", type=lambda text: text.split(","), default=[], metavar="A,B",
       help="as encoder/0,decoder (default: all)")

@@ -9,8 +9,9 @@ SOURCES holds, for each split, objects with the keys in brackets; labels are 0 o
   rotten_tomatoes-{train,validation}.jsonl.gz (sentence, label),
   libreoffice-de-en-{train,validation}.jsonl.gz (en, de)
 
-OUTPUT gets pairs in columns, the text of `make demo`, a vocabulary of all of it, and
-`data.gin`, which names them for `reproduce --study=NAME --gin_file=OUTPUT/data.gin`.
+The command writes to OUTPUT: pairs in columns, the text of `make demo`, a vocabulary of
+all texts, and `data.gin`. This file names the others for `reproduce --study=NAME
+--gin_file=OUTPUT/data.gin`.
 """
 
 import argparse
@@ -99,8 +100,8 @@ def _pairs(path, pair) -> Iterator[tuple[str, str]]:
     try:
       inputs, target = (" ".join(side.split()) for side in pair(json.loads(line)))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-      raise lines.error(f"this is no such row ({error!r}); --help names its "
-                        "keys.") from None
+      raise lines.error(f"the row lacks a key, or a value is wrong ({error!r}); --help "
+                        "names the keys.") from None
     if inputs and target:
       yield inputs, target
 

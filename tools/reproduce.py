@@ -8,9 +8,9 @@ prints the commands that train and evaluate each row on TPUs.
     --scale=laptop --t5_tfds_data_dir=TFDS --seeds=1,2
 
 runs each row at a small size, prints the commands, and writes a report with the
-paper's figures beside ours: `TABLE.md`, JSON lines and a picture. Stopped and
-started again, it goes on from the last checkpoint. --jobs=4 does four runs at a
-time. --task=TASK runs the rows on another task than the table's own.
+paper's figures beside ours: `TABLE.md`, JSON lines and a picture. If it is started
+again, it goes on from the last checkpoint. --jobs=4 does four runs at a time.
+--task=TASK runs the rows on another task than the table's own.
 
   python -m synthesizer_mtf.tools.reproduce --table=lra
   python -m synthesizer_mtf.tools.reproduce --table=narang
@@ -24,7 +24,7 @@ says what has changed between two such reports, seed by seed.
 
   python -m synthesizer_mtf.tools.reproduce --results=docs/results
 
-draws what the studies whose lines lie there come to.
+draws the final scores of the studies whose lines are in this folder.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def _parse(argv):
   others = [flag for flag in given if flag not in ("--compare", "--json")]
   if args.compare and others:
     parser.error(f"--compare takes two files and --json, not {' '.join(others)}; "
-                 "the files say themselves what they are of")
+                 "the files say which table or study it is")
   if args.results and given != ["--results"]:
     parser.error(f"--results takes nothing else, not {' '.join(given)}")
   if args.study and args.table:
@@ -188,7 +188,7 @@ def _print_all(title, number, commands_with_titles):
   """Prints commands; returns a dict for each."""
   lines = []
   for of, command in commands_with_titles:
-    # They are to be typed on another machine, so without the folder of this Python.
+    # Users type them on another machine, so the folder of this Python is left out.
     typed = pipeline.shown([os.path.basename(command[0]), *command[1:]])
     print(f"# {title}, {of}\n{typed.removeprefix('$ ')}\n")
     lines.append({"table": number, "title": of, "command": command})
@@ -325,41 +325,44 @@ def _parser():
   parser.add_argument(
       "--table", type=lambda text: int(text) if text.isdigit() else text,
       choices=[*sorted(tables.TABLES), *published.TABLES],
-      help="of arXiv:2005.00743; or that of Long Range Arena or Narang et al. 2021")
+      help="a table of arXiv:2005.00743, of Long Range Arena or of Narang et al. 2021")
   parser.add_argument("--study", choices=sorted(studies.STUDIES))
-  parser.add_argument("--scale", choices=("paper", "laptop"), help="of a table")
+  parser.add_argument("--scale", choices=("paper", "laptop"),
+                      help="the scale of a table")
   parser.add_argument("--compare", nargs=2, metavar=("A.jsonl", "B.jsonl"),
-                      help="two reports, instead of a table or a study")
+                      help="compare two reports, instead of a table or a study")
   parser.add_argument("--results", metavar="DIR",
-                      help="draws the lines of studies there, instead")
+                      help="draw the studies of this folder, instead")
   parser.add_argument("--rows", type=lambda text: text.split(","),
                       metavar="A,B,...", help="some rows; all by default")
   parser.add_argument("--task", metavar="TASK",
-                      help="train and evaluate on this one; of a study, only it")
+                      help="train and evaluate on this task instead of the table's; of "
+                      "a study, only on this one of its tasks")
   parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
-                      help="where the data sets lie, prepared")
+                      help="the folder of the prepared data sets")
   parser.add_argument("--gin_param", action="append", default=[],
-                      metavar="BINDING", help="for all commands; many are fine")
+                      metavar="BINDING", help="add to all commands; repeat it")
   parser.add_argument("--gin_file", action="append", default=[], metavar="FILE",
-                      help="after all others, for all commands; many are fine")
+                      help="add to all commands, after their files; repeat it")
   parser.add_argument("--json", metavar="FILE", help="write JSON lines there")
   _add_laptop_flags(parser.add_argument_group("laptop scale, and studies"))
   group = parser.add_argument_group("paper scale")
   group.add_argument("--tpu", default="NAME", help="default: %(default)s")
   group.add_argument("--bucket", default="gs://BUCKET",
-                     help="of data and models (default: %(default)s)")
+                     help="the bucket of data and models (default: %(default)s)")
   return parser
 
 
 def _add_laptop_flags(group):
   group.add_argument("--seeds", metavar="N,N,...",
                      type=lambda text: [int(seed) for seed in text.split(",")],
-                     help="of variables and data (default: 1,2; of a study 1,2,3)")
+                     help="the seeds of variables and data (default: 1,2; of a study "
+                     "1,2,3)")
   group.add_argument("--output_dir", default="reproduce_output", metavar="DIR",
-                     help="where all files go (default: %(default)s)")
+                     help="the folder of all files (default: %(default)s)")
   for name, text in (
-      ("steps", "of training, or of pre-training"),
-      ("finetune_steps", "after pre-training, where there is one")):
+      ("steps", "steps of training, or of pre-training"),
+      ("finetune_steps", "steps after pre-training, if there is one")):
     group.add_argument(f"--{name}", type=arguments.positive, metavar="N",
                        help=f"{text} (default: {_STEPS}; of a study its own)")
   for name, kind, number, text in (

@@ -3,12 +3,12 @@ r"""Trains a SentencePiece vocabulary on one's own text, with the ids of T5.
   python -m synthesizer_mtf.tools.train_vocabulary --input='/data/*.txt.gz' \
     --vocab_size=32000 --output=/data/spm.model
 
-It reads what the tasks read: plain text, one document per line; pairs in columns
-(`.tsv`), of which both sides count; and JSON lines (`.jsonl`, `.json`), CSV with a
-header (`.csv`) and Parquet (`.parquet`), with either "inputs" and "targets" or "text"
-(`--text_key`, which may be several in braces, as "{question} {answer}"). Padding
-is 0, the end of a sequence 1, unknown 2; T5's 100 sentinels are not in the model, the
-tasks add them. Name the result in gin:
+It reads the same files as the tasks: plain text, one document per line; pairs in
+columns (`.tsv`), of which it uses both sides; and JSON lines (`.jsonl`, `.json`), CSV
+with a header (`.csv`) and Parquet (`.parquet`), with either "inputs" and "targets" or
+"text". `--text_key` names another key, or several in braces, as "{question} {answer}".
+Padding is 0, the end of a sequence 1, unknown 2. The model lacks T5's 100 sentinels,
+because the tasks add them. Name the result in gin:
 
   synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "/data/spm.model"
 """
@@ -210,18 +210,18 @@ def _parser():
   add("--output", required=True, metavar="FILE", help="the model to write")
   add("--text_key", default="text", metavar="KEY",
       type=lambda key: None if key == "None" else key,
-      help="of the text in JSON lines (default: %(default)s); None: they are "
-      "plain text")
+      help="the key of the text in JSON lines (default: %(default)s); None reads them "
+      "as plain text")
   add("--vocab_size", type=int, default=32000, help="pieces (default: T5's "
       "%(default)s)")
   add("--model_type", choices=MODEL_TYPES, default="unigram",
       help="default: %(default)s, as T5's")
   add("--character_coverage", type=float, default=0.9995, metavar="SHARE",
-      help="characters to have pieces for; 1 for small alphabets (default: "
+      help="the share of characters that get pieces; 1 for small alphabets (default: "
       "%(default)s)")
   add("--sample_lines", type=int, default=0, metavar="N",
-      help="train on N lines chosen at random, as memory and time grow with "
-      "the text (default: all)")
+      help="train on N lines chosen at random; memory and time grow with the text "
+      "(default: all)")
   add("--overwrite", action="store_true", help="replace an existing --output")
   add("--quiet", action="store_true", help="without SentencePiece's log")
   return parser

@@ -154,8 +154,8 @@ class Cluster:
       time.sleep(_PERIOD)
       chief.ask()
     if told != _DONE:
-      raise LostProcess(f"the {chief.task} ended with an error, which its own "
-                        "output tells.")
+      raise LostProcess(f"the {chief.task} ended with an error; see its own "
+                        "output.")
     logging.info("The %s is done.", chief.task)
 
   def _wait_for_start(self, peers):

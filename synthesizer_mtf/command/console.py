@@ -41,7 +41,7 @@ def _is_wanted_whole():
 
 
 def _is_of_use(record: logging.LogRecord) -> bool:
-  """Drops lines that no user can act on, unless `--verbosity=1` is given."""
+  """Whether a line is of use to a user; with `--verbosity=1` every line is."""
   if _is_wanted_whole():
     return True
   if record.filename == "resource_reader.py":  # gin fails anyway if a file is missing.

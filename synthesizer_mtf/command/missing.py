@@ -114,13 +114,13 @@ def _text(path):
 
 
 def _check_model():
-  """Checks that gin has a model file: each binds `model_type`, or sizes unlike Mesh's.
+  """Checks that gin has a model file.
 
-  A configuration with Mesh TensorFlow's sizes and without `model_type` has none.
+  Each model file binds `model_type`, or sizes that differ from Mesh TensorFlow's.
   """
   sizes = {name: gin_files.bound(f"%{name}", None) for name in _SIZES}
   if sizes == _SIZES and not gin_files.bound("utils.run.model_type", None):
     raise checks.Error(
         "There is no model file, and Mesh TensorFlow's own sizes are 206 million "
         "parameters; add --gin_file=models/laptop.gin for a small model, or bind "
-        "`utils.run.model_type` = 'bitransformer' for that one.")
+        "`utils.run.model_type` = 'bitransformer' for these sizes.")

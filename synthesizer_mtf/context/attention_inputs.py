@@ -91,8 +91,9 @@ class AttentionInputs:
   def offset(self) -> mtf.Tensor:
     """<int32>[length, memory_length]: how far each key lies after each query.
 
-    Within a segment, indices differ by as much as positions, so packed rows need no
-    batch dimension. In incremental mode it is <int32>[batch, memory_length].
+    Within a segment, differences of indices equal differences of positions. So packed
+    rows need no batch dimension. In incremental mode it is
+    <int32>[batch, memory_length].
     """
     query = self.query_index
     return mtf.sub(self.memory_index, query,
@@ -137,7 +138,7 @@ class AttentionInputs:
     return mtf.replace_dimensions(tensor, self.length, self.memory_length)
 
   def seen_by_id(self, queries: mtf.Tensor, keys: mtf.Tensor) -> Seen:
-    """Which keys any query may see by their segment ids, and which pairs; or None."""
+    """The `keys` and `pairs` of an `AttentionMask` that segment ids alone imply."""
     del queries
     return mtf.not_equal(keys, 0), None
 

@@ -95,9 +95,10 @@ class PackedRows(_Packed):
 
 
 class PackedRowsOnTpu(RowsOnTpu, PackedRows):
-  """Packed rows on TPUs, where matrix products read tables over positions, late.
+  """Packed rows on TPUs, where matrix products read tables over positions.
 
-  On TPUs, reading a table entry by entry costs more than everything else.
+  They read them as late as possible. On TPUs, reading a table entry by entry costs more
+  than everything else.
   """
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:

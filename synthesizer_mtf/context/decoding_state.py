@@ -90,9 +90,9 @@ def write(cache: mtf.Tensor, new: mtf.Tensor, position: mtf.Tensor,
 
 
 def reorder_rows(tensor: mtf.Tensor, dims: list[mtf.Dimension]) -> mtf.Tensor:
-  """Transposes a small tensor, all dimensions except the last.
+  """Transposes all dimensions of a small tensor except the last, by gathering rows.
 
-  A transposition takes 0.1 ms, however small the tensor.
+  TensorFlow's transposition would take 0.1 ms, however small the tensor.
 
   Args:
     tensor: [..., d_kv]

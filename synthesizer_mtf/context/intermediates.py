@@ -121,7 +121,7 @@ def normalized(weights: mtf.Tensor,
 
 
 def is_query(inputs: attention_inputs.AttentionInputs) -> mtf.Tensor | None:
-  """<float32>[batch, length]: 0 for padding; None where nothing is marked."""
+  """<float32>[batch, length]: 0 for padding; None without segment ids."""
   ids = segments.segment_id(inputs.context)
   if ids is None:
     return None

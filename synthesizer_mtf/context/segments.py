@@ -18,7 +18,7 @@ def segment_id(context: transformer.Context) -> mtf.Tensor | None:
     context: a `transformer.Context`.
 
   Returns:
-    <int32>[batch, length] with 0 for padding, or None where nothing is marked.
+    <int32>[batch, length] with 0 for padding, or None if the context has no ids.
   """
   for ids in (context.subsequence_id, context.sequence_id):
     if isinstance(ids, mtf.Tensor):
@@ -39,7 +39,7 @@ def is_packed(context: transformer.Context,
     declared: the user's setting, True or False; or None.
 
   Returns:
-    a boolean; always False where nothing is marked.
+    a boolean; always False without segment ids.
   """
   ids = segment_id(context)
   if ids is None:
@@ -76,7 +76,7 @@ def segment_length(context: transformer.Context) -> mtf.Tensor:
 
 
 def row_length(context: transformer.Context) -> mtf.Tensor:
-  """The length of each row without padding: <int32>[batch], or [] without marks."""
+  """The length of each row without padding: <int32>[batch], or [] without ids."""
   def count():
     ids = segment_id(context)
     if ids is None:
@@ -84,7 +84,7 @@ def row_length(context: transformer.Context) -> mtf.Tensor:
           context.mesh, context.length_dim.size, dtype=tf.int32)
     index = mtf.range(context.mesh, context.length_dim, tf.int32)
     seen = mtf.cast(mtf.not_equal(ids, 0), tf.int32)
-    # A segment of padding alone has the length 1, so that none is empty.
+    # A row of padding alone counts as one token, so that no row is empty.
     return mtf.maximum(mtf.reduce_max(
         (index + 1) * seen, reduced_dim=context.length_dim), 1)
 

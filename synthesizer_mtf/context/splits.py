@@ -42,7 +42,7 @@ def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
 
   Args:
     lowering: the lowering of the operation.
-    operation: an operation; the counter of `plan_pod` gets its name.
+    operation: an operation, which names the counter that `plan_pod` reads.
     dims: dimensions that `output` has lost in a sum over each processor's part.
     laid_out: the laid-out tensor of these sums.
     output: the Mesh tensor of the result.
@@ -66,5 +66,5 @@ def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
 
 
 def is_on_tpu(mesh: mtf.Mesh) -> bool:
-  """Whether T5's trainer builds for TPUs, for which alone it places variables."""
+  """Whether T5's trainer builds for TPUs; only for these it places variables."""
   return mesh.variable_placer_fn != "cpu:0"

@@ -43,12 +43,12 @@ def _parse(argv):
       "synthesizer_mtf.demo --attention V D+V --output_dir /tmp/dense")
   parser.add_argument("--output_dir", type=pathlib.Path,
                       default=pathlib.Path("demo_output"),
-                      help="where all files go (default: %(default)s)")
+                      help="the folder of all files (default: %(default)s)")
   parser.add_argument("--attention", nargs="+", default=["V", "R", "R+V"],
-                      metavar="NAME", help="what to compare, in the paper's "
+                      metavar="NAME", help="the attentions to compare, in the paper's "
                       "notation; the last one decodes (default: V R R+V)")
   parser.add_argument("--scale", choices=sorted(stages.SCALES), default="full",
-                      help="'test' only sees whether everything runs, in a few "
+                      help="'test' only checks that everything runs, in a few "
                       "steps (default: %(default)s)")
   return parser.parse_args(argv)
 
@@ -78,13 +78,13 @@ def _show(plan, ran):
   lines, picture = plan.folder / "results.jsonl", plan.folder / "loss.png"
   tabular.write_json(figures, lines)
   report.draw(plan, picture)
-  print(f"\n{plan.attentions[-1]}, asked for German names held out:\n")
+  print(f"\nHeld-out names, translated to German by {plan.attentions[-1]}:\n")
   for question, answer in report.predictions(plan):
     print(f"  {question:<28} -> {answer}")
   print(f"\n{report.table(figures)}\n")
-  print("steps/sec: pre-training, median; what else the machine does counts.\n"
-        "Log perplexity: text held out.\n"
-        "BLEU and accuracy: names held out, after fine-tuning.\n")
+  print("steps/sec: median of pre-training; other work on the machine lowers it.\n"
+        "Log perplexity: of held-out text.\n"
+        "BLEU and accuracy: of held-out names, after fine-tuning.\n")
   print(f"Checkpoints          {plan.folder}/*/pretrain, "
         f"{plan.folder}/*/finetune\n"
         f"Logs of commands     {plan.folder}/*/*.log\n"

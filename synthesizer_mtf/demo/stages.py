@@ -11,7 +11,7 @@ from synthesizer_mtf.runs import results
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-  """The size of the demo; 20 batches are more than the held-out text fills."""
+  """The size of the demo. The held-out text fills fewer than 20 batches."""
   pretrain_steps: int
   finetune_steps: int
   eval_batches: int

@@ -82,7 +82,7 @@ class EncDecAttention(transformer.TransformerLayer):
         context, rms_norm.faster(context, x), memory=context.encoder_output)
     logits = [self._products(inputs)]
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    bias = transformer_layers.enc_dec_attention_bias(  # With the mask.
+    bias = transformer_layers.enc_dec_attention_bias(  # Includes the mask.
         self.stock, context, [inputs.heads])
     if bias is not None:
       logits.append(logit_forms.Table(bias))

@@ -22,7 +22,7 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
 
   Returns:
     a `DenseReluDense` of this module for a stock one with relu and without biases;
-    `layer` for all others, such as T5 1.1's gated layers, or a dropout of everything.
+    `layer` for all others, such as T5 1.1's gated layers, or if all is dropped.
   """
   if type(layer) is not transformer_layers.DenseReluDense or (
       layer.activation != "relu" or layer.use_bias or layer.dropout_rate >= 1):
@@ -41,7 +41,7 @@ class DenseReluDense(transformer_layers.DenseReluDense):
 
   def call(self, context: transformer.Context, x: mtf.Tensor,
            losses: list | None = None) -> mtf.Tensor:
-    """Calls the layer; on TPUs, and without training, the stock one.
+    """Calls the layer; on TPUs, and outside of training, calls the stock layer.
 
     Args:
       context: a `transformer.Context`.
@@ -65,7 +65,7 @@ class DenseReluDense(transformer_layers.DenseReluDense):
                      kernel_weights=kernel if keep == 1 else kernel * (1 / keep))
     kept = None
     if keep < 1:
-      with tf.variable_scope(None, "dropout"):  # The seed follows from stock's name.
+      with tf.variable_scope(None, "dropout"):  # Stock's name, for the same seed.
         kept = mtf.cast(mtf.less(mtf.random_uniform(
             x.mesh, h.shape - context.length_dim, dtype=tf.float32), keep), h.dtype)
     h = dropped_relu.dropped_relu(h, kept)

@@ -47,8 +47,8 @@ class HeadSizes:
     """The parameter or the macro, a whole number of at least 1."""
     name, value = f"{self._layer}.{name}", or_macro(value, macro)
     checks.check_whole(name, value, remedy=(
-        f"change `{name}`, or the macro `{macro}` of T5's model files, from which "
-        "it is taken where it is not bound"))
+        f"change `{name}`, or the macro `{macro}` of T5's model files, which is its "
+        "default"))
     return value
 
   def inputs(self, context: transformer.Context, x: mtf.Tensor,

@@ -329,7 +329,7 @@ def _seen(queries, keys, inputs):
 
 
 def _all(conditions):
-  """Whether all conditions hold that are not None."""
+  """Whether all conditions hold; None stands for a condition that always holds."""
   return functools.reduce(
       mtf.logical_and, [c for c in conditions if c is not None])
 

@@ -358,7 +358,7 @@ def _concat(tensors, name):
 
 
 def _sum_of_product(tables):
-  """Computes `_sum`; in mixed precision in that of the product, which comes last."""
+  """Computes `_sum`; in mixed precision adds in bfloat16 to the last, the product."""
   *table, product = tables
   if not table or not between_products.is_marked() or (
       product.shape.dims[-table[0].shape.ndims:] != table[0].shape.dims):

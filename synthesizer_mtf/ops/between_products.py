@@ -6,7 +6,7 @@ those of norms and optimizers have to be. Next to matrix products this costs a c
 each large operand and one of the result, so that these tensors are read and written
 two or three times. The functions of this module use other types of operations, which
 the rewriter computes in bfloat16 next to a matrix product. Each number is then computed
-in float32 and rounded to 8 bits, as a cast would.
+in float32 and rounded to 8 bits, as by a cast.
 """
 
 import tensorflow.compat.v1 as tf
@@ -31,8 +31,8 @@ def is_marked() -> bool:
 def multiply(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
   """x * y, but 0 where y is 0 even if x is not finite.
 
-  In float32 the operation takes longer than a plain product, so graphs that are not
-  marked have the latter.
+  In float32 the operation takes longer than a plain product, so unmarked graphs use the
+  plain product.
   """
   return tf.raw_ops.MulNoNan(x=x, y=y) if is_marked() else x * y
 

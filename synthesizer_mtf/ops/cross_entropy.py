@@ -105,7 +105,7 @@ class CrossEntropyOperation(mtf.Operation):
     if self._off:
       loss -= self._off * tf.reduce_sum(logits, -1)
     slope = total + 2 * self._z_loss * log_z
-    slope = tf.where_v2(tf.equal(slope, 0), _LEAST_EXACT, slope)  # It divides.
+    slope = tf.where_v2(tf.equal(slope, 0), _LEAST_EXACT, slope)  # It is a divisor.
     with tf.control_dependencies([log_z]):
       errors = softmax - tf.expand_dims(
           self._off / slope, -1) if self._off else softmax
@@ -129,8 +129,8 @@ def _with_entries(matrix, columns, values):
 def _log_z(logits, softmax, picked, probability):
   """The logarithm of the sum of exponentials: <float32>[rows].
 
-  An entry of the softmax is exp(logit - log_z). The entries of the ids suffice, unless
-  one of them is so small that it has lost bits. Then the greatest ones do.
+  An entry of the softmax is exp(logit - log_z). The function reads the entries of the
+  ids. If one of them is so small that it has lost bits, it reads the greatest entries.
   """
   return tf.cond(
       tf.reduce_min(probability) > _LEAST_EXACT,

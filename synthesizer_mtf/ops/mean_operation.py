@@ -64,7 +64,7 @@ class WeightedMeanOperation(mtf.Operation):
         d in t.shape.dims for t in table)]
     total = (tables.add_picked(grad_logits, *one_hot, lead) if one_hot
              else mtf.cast(grad_logits, tf.float32))
-    # Does not cast sums that are still pending over the mesh: see `plan_pod`.
+    # No sum that is still pending over the mesh may be cast: see `plan_pod`.
     grads += [mtf.cast(_sum_to(total, t.shape), t.dtype) for t in table]
     return grads + [None] * len(padding + one_hot)
 

@@ -1,14 +1,15 @@
 """T5's RMS normalization and its gradient, in few passes over its input.
 
-Stock `sublayer_rms_norm` computes scale * x * r, r = (mean(x^2) + epsilon)^-0.5, and
-Mesh TensorFlow derives each of its operations (arXiv:1910.07467, section 3). With g the
-gradient of the result and sums over d_model, the whole is
+Stock `sublayer_rms_norm` computes scale * x * r, r = (mean(x^2) + epsilon)^-0.5
+(arXiv:1910.07467, section 3). Mesh TensorFlow computes the gradient of each of its
+operations. This module computes the gradients of the whole norm at once. Let g be the
+gradient of the result, and `sum` the sum over d_model:
 
   gradient of scale = sum over positions of r * g * x
   gradient of x = r * (scale * g - x * r^2 * sum(scale * g * x) / d_model)
 
-so that g * x is made once, and two products with a vector take its sums. T5 masks
-padding afterwards, by 0, which makes r 0 in all three.
+So g * x is made once, and two products with a vector take its sums. T5 then multiplies
+padding by 0. In all three formulas this is the same as r = 0.
 """
 
 import mesh_tensorflow as mtf

@@ -83,7 +83,7 @@ class _Queue:
           self._progress.show(self._running())
       finally:
         for running in self._running():
-          running.stop()  # All of them, before the first one is waited for.
+          running.stop()  # Stops all before waiting for any.
         for running in self._running():
           running.end()
 

@@ -54,7 +54,7 @@ def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:
 def steps_per_second(model_dir: Folder) -> float:
   """Returns the median speed of training.
 
-  It leaves out the first steps, in which TensorFlow still optimizes the graph.
+  The median leaves out the first steps, in which TensorFlow still optimizes the graph.
   """
   rates = [v for tag, _, v in scalars(model_dir) if tag == "global_step/sec"]
   return statistics.median(rates[min(10, len(rates) - 1):])

@@ -115,9 +115,9 @@ class FactorizedDenseLogits(base.LengthTables):
 
   variables = {
       "W1": base.Axes(), "WA": base.Axes(
-          heads=-3, positions=(-1,), remedy="the sizes beside a must agree"),
+          heads=-3, positions=(-1,), remedy="all sizes except a must be equal"),
       "WB": base.Axes(heads=-3, remedy=(
-          "FD's products stay where they are only if b, the size of WB, does: "
+          "FD's products keep their columns only if b, the size of WB, is the same: "
           "bind `FactorizedDenseLogits.b = {size}`"))}
 
   def __init__(self, max_length: int = 512, a: int | None = None,

@@ -65,7 +65,7 @@ def predict_fn(model: Any, given: Callable[..., mtf.Tensor] | None,
   if given is not None:
     raise checks.Error(
         f"`utils.run.predict_fn` is bound, which decodes in its own way, and "
-        f"`{_PARAMETER}` is {tokens}; leave out one of both.")
+        f"`{_PARAMETER}` is {tokens}; leave out one of them.")
   return lambda model, features, variable_dtype: _decoded(
       model, features["inputs"], variable_dtype, tokens)
 

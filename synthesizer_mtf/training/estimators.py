@@ -81,7 +81,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     self._config = self._config.replace(**changes)
 
   def start_from(self, start: warm_start.WarmStart | None) -> None:
-    """Lets training start from a checkpoint if the folder has none; None: afresh."""
+    """If the folder has no checkpoint, training starts from `start`, or fresh."""
     self._start = start
 
   def _call_model_fn(self, features, labels, mode, config):
@@ -228,8 +228,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
 
 def _nothing_in(model_dir):
-  return (f"`--model_dir` is {model_dir!r}, where no checkpoint is that "
-          "`checkpoint` names; train first, or name the directory or the step "
+  return (f"`--model_dir` is {model_dir!r}, where the file `checkpoint` names no "
+          "checkpoint that exists; train first, or name the directory or the step "
           "of a trained model.")
 
 

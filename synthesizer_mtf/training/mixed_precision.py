@@ -31,8 +31,8 @@ _PARAMETER = f"{_DTYPES}.activation_dtype"
 _ROUNDED = {
     "slice_dtype": "variables have 8 bits while they train, and updates below 1/256 "
                    "of a value are lost",
-    "master_dtype": "checkpoints keep 8 bits of each variable, and what goes on from "
-                    "one begins with these",
+    "master_dtype": "checkpoints keep 8 bits of each variable, and training resumes "
+                    "with these",
 }
 _PROCESSOR = "/proc/cpuinfo"
 # Linux's flags for AVX512-BF16 and AMX, which oneDNN has kernels for.

@@ -30,7 +30,7 @@ _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
 def check(config: gin_files.Config) -> None:
   """Raises a ValueError for the first value that its parameter cannot have.
 
-  Macros are values already; values not known yet are references.
+  The caller has replaced macros by their values. References to functions are skipped.
   """
   for (scope, selector), values in config.items():
     name = _shown(selector)

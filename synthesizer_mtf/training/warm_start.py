@@ -69,7 +69,7 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
   """
   last = estimator.latest_checkpoint()
   if last:
-    tf.logging.info("Warm start: not again, the model goes on from %s.", last)
+    tf.logging.info("No warm start: the model goes on from its own %s.", last)
     return train_model_fn(estimator, *args, **kwargs)
   find_checkpoint(checkpoint)
   estimator.start_from(WarmStart(checkpoint, fresh, renames, continue_training))
@@ -173,7 +173,7 @@ def _assign(variable, path, source, shape, dtype):
     value = tf.cast(tf.reshape(value, shape), variable.dtype.base_dtype)
     new = variable.shape.as_list()
     if new != list(shape):
-      part = np.minimum(shape, new).tolist()  # What they have in common.
+      part = np.minimum(shape, new).tolist()  # The size of their common part.
       rest = [[0, n - p] for n, p in zip(new, part)]
       old = tf.slice(value, [0] * len(part), part)
       value = tf.where(tf.pad(tf.ones(part, tf.bool), rest), tf.pad(old, rest),

@@ -1,4 +1,4 @@
-"""One job over several processes: real ones on loopback, and mistakes."""
+"""One job over several processes: real processes on loopback, and mistakes."""
 
 import json
 import socket

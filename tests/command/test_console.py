@@ -1,4 +1,4 @@
-"""What the command prints of all that is logged."""
+"""Which log lines the command prints."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The lock files: what they hold installs without a compiler on all their Pythons."""
+"""The packages of a lock file install without a compiler on each of its Pythons."""
 
 import re
 
@@ -12,12 +12,12 @@ FILES = {"python3.10-3.11.txt": ["3.10", "3.11"],
 
 @pytest.fixture
 def lock():
-  """The script that writes them."""
+  """The script that writes the lock files."""
   return scripts.load("lock")
 
 
 def entries(name):
-  """The lines of each package."""
+  """The lines of a lock file: one string for each package."""
   return re.findall(r"^\S.*\n(?: +.*\n)+", (ROOT / "requirements" / name).read_text(),
                     re.M)
 

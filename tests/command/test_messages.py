@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-  """Where the files with tracebacks go."""
+  """The folder for the files with tracebacks."""
   monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
   return tmp_path
 
@@ -99,7 +99,7 @@ def not_written():
   raise NotImplementedError
 
 
-# More of them are in test_mistakes.py.
+# Exceptions that no check of ours raises; test_mistakes.py has more.
 OTHERS = [
     (binding, r"Required bindings for `needs_a` not provided in config: \['a'\]"),
     (numpy_shapes, r"operands could not be broadcast together .*"),

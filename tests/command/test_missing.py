@@ -1,4 +1,4 @@
-"""Commands that lack something, with what their one sentence must say."""
+"""Commands that lack something, and the sentence that must name it."""
 
 import tempfile
 
@@ -14,7 +14,7 @@ _FILES = ("dataset.gin", "models/laptop.gin", "cpu.gin")
 _TOKENS = "utils.run.batch_size = ('tokens_per_replica', 2048)"
 _TASK = "MIXTURE_NAME = 'synth_text_pairs'"
 
-# By name: gin files, bindings, and the beginning of the sentence.
+# From names of cases to gin files, bindings, and the beginning of the sentence.
 LACKING = {
     "a mesh": (_FILES[:2], [_TASK], "It is not said what computes; add --gin_file=cpu"),
     "data": (_FILES[1:], [], "There are no data to train on; add --gin_file="),

@@ -1,8 +1,8 @@
-"""Mistakes of a first hour, each through the command's own main: one last line.
+"""Beginners' mistakes, each through the command's own main, end with one last line.
 
-A row is what differs from a training that works, and a piece of the line. Nothing is
-trained: each ends before the first step. The tools' rows are at the end; those of
-layers and models are in test_wrong_configurations.py.
+A row has the flags that differ from a training that works, and a part of the line. Each
+command ends before the first step. The rows of the tools are at the end.
+test_wrong_configurations.py has the mistakes of layers and models.
 """
 
 import os
@@ -32,7 +32,7 @@ DECODE = "Bitransformer.decode."
 OWN = "MIXTURE_NAME = 'synth_own_mixture'"
 NOT_A_NUMBER = ["'x'", "'0.1'", "''"]
 
-# By parameter: values that are none of its own. The line names the parameter.
+# From parameters to values that they cannot have. The line names the parameter.
 VALUES = {
     **dict.fromkeys(["d_model", "d_ff", "d_kv", "num_heads"], [
         "0", "-1", "2.5", "'8'", "True", "[8]"]),
@@ -97,13 +97,13 @@ VALUES = {
     TASKS + "vocabulary.extra_ids": ["-3", "'x'", "2.5"],
 }
 
-# Of synth_own_mixture.
+# Wrong rates of synth_own_mixture.
 RATES = ["None", "{}", "['synth_text_pairs']", "{'synth_text_pairs': -1.0}",
          "{'synth_text_pairs': 'x'}", "{'synth_own_mixture': 1.0}",
          "{'synth_text_pair': 1.0}", "{'synth_text_pairs.a': 1.0}",
          "{'synth_text_pair.a': 1.0}", "{3: 1.0}"]
 
-# What gin, seqio or Python finds: the bindings, and what the line says.
+# Mistakes that gin, seqio or Python finds: the bindings, and a part of the line.
 SLIPS = [
     ("MIXTURE_NAME = synth_text_pairs", "write 'synth_text_pairs' or"),
     ("synthesizer_stack.attention = R", "write 'R' or"),
@@ -278,7 +278,7 @@ def fixture_folder(tmp_path_factory):
 
 @pytest.fixture(name="filled")
 def fixture_filled(folder, monkeypatch, tmp_path):
-  """Fills the folder into a row, and lets tracebacks go where they are no harm."""
+  """Fills the folder into a row; files with tracebacks go to a temporary folder."""
   monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
   def fill(value):
@@ -289,7 +289,7 @@ def fixture_filled(folder, monkeypatch, tmp_path):
 
 
 def check(line, said):
-  """One line, from its command, without Python's or TensorFlow's own words."""
+  """Checks that a command says `said` in one line, without a traceback."""
   assert re.match(r"[a-z_]+: ", line) and "\n" not in line
   assert "Traceback" not in line and "Error:" not in line
   assert said in line, line
@@ -312,7 +312,7 @@ def test_a_mistake_ends_the_command_in_one_line(
       SystemExit) as end:
     launcher.main([])
   check(end.value.code, said)
-  # Our own checks name a remedy, and need no traceback.
+  # The messages of our own checks name a remedy, and no file with a traceback.
   ours = change in OURS
   assert not ours or re.search(r"; \w+", end.value.code), end.value.code
   assert not ours or "its traceback" not in end.value.code

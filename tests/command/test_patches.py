@@ -1,4 +1,4 @@
-"""Tests of the register of what is changed in other packages."""
+"""Tests of the register of changes to other packages."""
 
 import ast
 from collections.abc import MutableMapping
@@ -16,17 +16,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = sorted(
     path for folder in ("synthesizer_mtf", "tasks", "tools")
     for path in (ROOT / folder).rglob("*.py")
-    # In a checkout they may also be linked into the package.
+    # In a checkout, the package may contain links to `tasks` and `tools`.
     if path.resolve() == path and path.name != "patches.py")
 
 ALLOWED = {
-    "sys.argv",  # Of a process that stands for the command.
-      "bar.initial", "bar.n", "bar.total",  # Of a progress bar of ours.
+    "sys.argv",  # A process that replaces the command sets it.
+      "bar.initial", "bar.n", "bar.total",  # Our own progress bar.
 }
 
 
 def owner_of(patch):
-  """What an entry names, or whose instances."""
+  """The changed module or class, or the class of the changed instances."""
   module, _, name = patch.owner.partition(":")
   owner = importlib.import_module(module)
   return getattr(owner, name) if name else owner
@@ -48,7 +48,7 @@ def test_what_an_entry_changes_exists(key):
     assert importlib.import_module(patch.name)
   elif isinstance(owner, MutableMapping):
     assert patch.name in owner
-  elif not hasattr(owner, patch.name):  # An attribute of its instances.
+  elif not hasattr(owner, patch.name):  # Only its instances have the attribute.
     assert f"self.{patch.name} =" in inspect.getsource(owner)
 
 
@@ -68,7 +68,7 @@ def root_of(node):
 
 
 def foreign_modules(tree):
-  """The names by which a file knows modules of others."""
+  """The names under which a file imports other packages, and parts of them."""
   found = set()
   for node in ast.walk(tree):
     if isinstance(node, ast.Import):
@@ -80,7 +80,7 @@ def foreign_modules(tree):
 
 
 def made_here(function):
-  """Names in a function of what it has made or copied itself."""
+  """The names in a function for the results of its calls, such as copies."""
   return {
       node.targets[0].id for node in ast.walk(function)
       if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and
@@ -88,7 +88,7 @@ def made_here(function):
 
 
 def targets(node):
-  """What a statement assigns to, or deletes."""
+  """The expressions that a statement assigns to, or deletes."""
   if isinstance(node, (ast.Assign, ast.Delete)):
     found = node.targets
   elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For)):
@@ -106,8 +106,8 @@ def is_private(name):
 def changes(text):
   """Finds what a file changes in objects that are not its own.
 
-  Its own are `self`, and what a function has made or copied; of the latter
-  private attributes are not.
+  Its own objects are `self`, and those that a function has made or copied. The private
+  attributes of the latter are not its own.
 
   Args:
     text: a string, Python.
@@ -179,7 +179,7 @@ def loud(function):
 
 @pytest.fixture
 def owner(monkeypatch):
-  """A module of somebody else, with a function that the register names."""
+  """A module of another package, with a function that the register names."""
   monkeypatch.setitem(patches.REGISTER, "greet", patches.Patch(
       "owner", "greet", "is louder", "it is not heard", "it is heard"))
   return types.SimpleNamespace(greet=greet)

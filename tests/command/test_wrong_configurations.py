@@ -10,7 +10,7 @@ import pytest
 from support import models
 import synthesizer_mtf
 
-# By name: a notation, parameters, and pieces of the message, in order.
+# From names of cases to a notation, parameters, and pieces of the message, in order.
 PARAMETERS = {
     "unknown part": ("R+X", {}, ["names 'R+X', but 'X' is not", "use one of"]),
     "nothing": ("", {}, ["names '', but '' is not an attention", "use one of"]),
@@ -42,7 +42,7 @@ PARAMETERS = {
 
 COUNT = "a whole number of at least 1"
 KINDS_OF_BIAS = 'None, "bias" or "bias_shared"'
-# By the parameter that the message names: a notation, what is needed, wrong values.
+# From the parameter in the message to a notation, what is needed, and wrong values.
 VALUES = {
     "SyntheticAttention.num_heads": ("R", COUNT, [0, -2, "8", True]),
     "SyntheticAttention.key_value_size": ("D", COUNT, [2.5, None]),
@@ -78,7 +78,7 @@ VALUES = {
         "SparseStrided", "one of 'merged', 'local', 'summary', 'alternate'", ["both"]),
 }
 
-# By name: gin's bindings of a tiny model with two blocks, and the message.
+# From names of cases to bindings of a tiny model with two blocks, and the message.
 MODELS = {
     "more attentions than blocks": (
         ['encoder/synthesizer_stack.attention = ["R", "D", "V"]'],
@@ -147,7 +147,7 @@ MODELS = {
 
 
 def check_message(message, pieces):
-  """Each piece must stand in the message, one after the other."""
+  """Checks that the message has all pieces, one after the other."""
   rest = message
   for piece in pieces:
     assert piece in rest, (piece, message)

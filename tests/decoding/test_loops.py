@@ -1,4 +1,4 @@
-"""Our loops decode what Mesh TensorFlow's decode."""
+"""Our loops decode the same as Mesh TensorFlow's loops."""
 
 from unittest import mock
 
@@ -16,12 +16,12 @@ import tensorflow.compat.v1 as tf
 
 INPUTS = np.random.RandomState(0).randint(2, models.VOCABULARY, (6, 7))
 INPUTS[1::2, 4:] = 0
-LENGTH = 10  # In blocks of at most 3.
+LENGTH = 10  # Decoded in blocks of at most 3.
 
 
 def decode(fast, *bindings, scale=0.3, mesh_shape="", layout="", vocabulary=257,
            **arguments):
-  """The outputs, with all beams and scores if there are beams, of two runs."""
+  """The outputs of two runs; in beam search with all beams and scores."""
   parse("R+V", f"synthesizer_decoding.fast = {fast}", *bindings)
   m = models.Model(vocabulary=vocabulary, mesh_shape=mesh_shape, layout=layout)
   owner, name = ((decoder.Decoder, "_search") if fast
@@ -41,7 +41,7 @@ def decode(fast, *bindings, scale=0.3, mesh_shape="", layout="", vocabulary=257,
         outputs = m.model.decode(inputs, max_decode_length=LENGTH, **arguments)
     runs, _ = m.run(outputs, *found, scale=scale, steps=2)
   for first, again in zip(*runs):
-    np.testing.assert_array_equal(first, again)  # Nothing is left in a cache.
+    np.testing.assert_array_equal(first, again)  # The caches start empty.
   return runs[0]
 
 

@@ -1,4 +1,4 @@
-"""The README and the pages of `docs/`: what they name exists, and parses."""
+"""Names in the README and in `docs/` exist, and the commands there parse."""
 
 import argparse
 import copy
@@ -24,7 +24,7 @@ from synthesizer_mtf.tools import recipes
 GIN_FOLDERS = (
     ROOT / "gin", pathlib.Path(pkg_resources.resource_filename("t5.models", "gin")))
 
-# What a command leaves behind, or a user brings.
+# Files that a command writes, or that a user brings.
 MADE = re.compile(
     r"(demo_output|reproduce_output|pictures|exported)/|(operative_config|stock_t5)\.gin$|"
     r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.")
@@ -161,7 +161,7 @@ def test_bindings_that_a_page_names_exist(page):
 
 
 def assert_parameter_exists(span):
-  """Of `X.y`, where gin knows X: y is a parameter, or else an attribute."""
+  """If gin knows X of `X.y`, y must be a parameter or an attribute of X."""
   selector, _, name = span.rpartition("/")[2].rpartition(".")
   try:
     configurable = gin.get_configurable(selector)
@@ -189,7 +189,7 @@ def test_commands_and_flags_within_the_text_parse(page):
 
 
 def check_command(words):
-  """Fails unless the program takes the arguments, as far as parsing tells."""
+  """Fails unless the program's parser accepts the arguments."""
   program, *arguments = words
   program = program.removeprefix(".venv/bin/")
   if program == "make":
@@ -203,7 +203,7 @@ def check_command(words):
 
 
 def check_flags(words):
-  """Flags without their command: some command has them, and gin takes them."""
+  """Checks flags without a command: some command has them, and gin parses them."""
   for word in words:
     assert not word.startswith("--") or word.partition("=")[0] in known_flags()
   models.parse_gin(recipes.values(words, "gin_file"), [
@@ -217,7 +217,7 @@ def check_targets(arguments):
 
 
 def check_launcher(arguments):
-  """Flags parse, and gin takes the files that are there and the bindings."""
+  """Checks that flags parse, and that gin parses the bindings and existing files."""
   parsed = copy.deepcopy(flags.FLAGS)
   assert parsed(["", *arguments]) == [""]
   assert parsed.model_dir
@@ -251,7 +251,7 @@ def check_python(arguments):
 
 
 def check_flags_of_source(module, arguments):
-  """As absl's flags of a module which cannot be imported beside T5's main."""
+  """Finds flags in the source; the module cannot be imported beside T5's main."""
   source = importlib.util.find_spec(module).origin
   text = pathlib.Path(source).read_text(encoding="utf-8")
   for argument in arguments:
@@ -278,14 +278,14 @@ def parser_of(module):
 
 
 def known_flags():
-  """Those of the launcher and of the tools."""
+  """The flags of the launcher and of the tools."""
   of_tools = "".join(help_of(parser_of(module)) for module in TOOLS)
   return {f"--{name}" for name in flags.FLAGS} | set(
       re.findall(r"--\w+", of_tools))
 
 
 def help_of(parser):
-  """The help of a command, and of the commands in it."""
+  """The help of a command and of its subcommands."""
   inner = [other for action in parser._actions
            if isinstance(action, argparse._SubParsersAction)
            for other in action.choices.values()]

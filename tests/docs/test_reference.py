@@ -1,4 +1,4 @@
-"""docs/reference.md says what the code says."""
+"""docs/reference.md agrees with the code."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from support.paths import ROOT
 
 
 def test_the_reference_is_what_the_code_says(tmp_path):
-  # Other tests may have registered more in this process.
+  # In this process, other tests may have registered more configurables.
   subprocess.run([sys.executable, "-m", "support.reference_page",
                   f"--output={tmp_path / 'page.md'}"], cwd=ROOT / "tests", check=True)
   page = (tmp_path / "page.md").read_text(encoding="utf-8")

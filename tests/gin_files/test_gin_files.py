@@ -1,4 +1,4 @@
-"""Every shipped gin file: parsed, and run for a step at a tiny size."""
+"""Every gin file parses, and runs for a step at a tiny size."""
 
 import pathlib
 
@@ -18,7 +18,7 @@ def names(folder):
 
 
 ATTENTIONS = names("attention/*.gin")
-# Classifiers have other targets: test_classifier.py and test_lra_models.py.
+# Classifiers have other targets; test_classifier.py and test_lra_models.py test them.
 MODELS = [n for n in names("models/**/*.gin")
           if not n.endswith("common.gin") and "table7" not in n and "lra" not in n]
 TABLE4 = {"transformer": 222.9, "d": 224.5, "r": 254.4, "r+v": 292.1,

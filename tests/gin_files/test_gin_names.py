@@ -23,7 +23,7 @@ def fixture_written(tmp_path):
   return write
 
 
-# The text of a file, the line of the mistake, and what is said.
+# The text of a file, the line of the mistake, and a part of the message.
 MISTAKES = [
     ("d_ff = 3\nutils.run.train_step = 3\n", 2, "Did you mean train_steps"),
     ("RandomLogit.max_length = 3\n", 1, "Did you mean RandomLogits"),

@@ -73,7 +73,7 @@ def test_both_commands_parse_and_name_a_registered_mixture(name):
 
 
 def model_bindings():
-  """All that gin has bound, but for the data set and the training loop."""
+  """All of gin's bindings, except those of the data set and the training loop."""
   kept = []
   for section in gin.config_str().split("\n\n"):
     if not re.match(r"# (Parameters for (\w+/)?(run|mesh_\w+|get_vocabulary|"
@@ -86,7 +86,7 @@ def model_bindings():
 @functools.cache
 def loss_of_a_step(model_type, bindings):
   """The loss of a training step; recipes with the same model share it."""
-  del bindings  # gin has parsed them
+  del bindings  # gin has parsed them, and they are the key of the cache.
   m = models.Model(model_type)
   generator = np.random.RandomState(0)
   with m.tf_graph.as_default():
@@ -134,7 +134,7 @@ def test_tables_are_as_long_as_what_a_recipe_trains(name):
   longest = max(gin.query_parameter("utils.run.sequence_length").values())
   text = (FOLDER / name).read_text()
   if "finetuning.gin" in text or name == "recipes/laptop/c4.gin":
-    assert table_length() >= longest  # Those of C4, from which training goes on.
+    assert table_length() >= longest  # As in C4's checkpoint.
   else:
     assert table_length() == longest
   parse(recipes.commands(name)[0], "table_length = 600")
@@ -171,7 +171,7 @@ def test_passes_through_small_data_sets_are_those_that_the_file_says(
 
 @functools.cache
 def parameters_of_table_2(attention):
-  """Trainable parameters of a row of Table 2, without those of all rows."""
+  """The trainable parameters of a row of Table 2 that not all rows have."""
   command = [word.replace("r+v.gin", f"{attention}.gin")
              for word in recipes.commands("recipes/pod/wmt14_ende.gin")[0]]
   parse(command)

@@ -1,4 +1,4 @@
-"""What the layer owns: masks, dropout, dtypes, meshes, relative position bias."""
+"""The layer's own parts: masks, dropout, dtypes, meshes, relative position bias."""
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
@@ -64,7 +64,7 @@ def test_a_decoder_never_sees_later_tokens(notation):
 
 
 def stock_visibility(context):
-  """Attention weights of stock SelfAttention under a context, by its bias."""
+  """The mask that stock SelfAttention adds to its logits, as a bias."""
   layer = transformer_layers.SelfAttention(num_heads=1, key_value_size=5)
   slots = mtf.range(context.mesh, context.length_dim, tf.int32)
   return layer.compute_bias(
@@ -109,7 +109,7 @@ def test_sees_what_stock_self_attention_sees(notation, kind, tpu):
   np.testing.assert_allclose(y[real], expected[real], atol=2e-5)
 
 
-# Whole models, and gradients of all notations, are in test_meshes.py.
+# test_meshes.py tests whole models, and the gradients of all notations.
 MESHES = [(notation, "b:2,m:3") for notation in ("R", "Fix", "FD", "FR+D+V")] + [
     ("R", "b:2"), ("R", "m:3")]
 
@@ -235,7 +235,7 @@ def test_packed_false_promises_unpacked_rows_and_equals_them():
 
 
 def test_the_fast_paths_equal_the_plain_one():
-  """softmax(logits + masks) times values, in that order, for random logits."""
+  """Compares with softmax(logits + masks) times values, for random logits."""
   generator = np.random.RandomState(0)
   q, k, v = generator.randn(3, 2, 3, 7, 5).astype(np.float32)
   table = generator.randn(3, 7, 7).astype(np.float32)

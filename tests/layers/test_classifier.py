@@ -23,12 +23,12 @@ TABLE7 = ["transformer", "linformer", "fr", "fr+v"]
 
 @pytest.fixture(name="without_blocks")
 def fixture_without_blocks():
-  """Bindings of an encoder that is T5's embedding and its last norm alone."""
+  """The bindings of an encoder with only T5's embedding and its last norm."""
   return ["encoder/synthesizer_stack.attention = None", "num_layers = 0"]
 
 
 def numpy_pooled(variables, pooling="mean"):
-  """What the softmax reads, [batch, d_model], without any block."""
+  """The pooled tokens, [batch, d_model], of an encoder without blocks."""
   x = variables["shared/embedding"][INPUTS]
   x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6)
   x = x * variables["encoder/rms_norm/scale"] * (INPUTS > 0)[..., None]
@@ -37,7 +37,7 @@ def numpy_pooled(variables, pooling="mean"):
 
 
 def numpy_scores(variables, pooling):
-  """The log-probability of each class, [batch, classes], without any block."""
+  """The log-probabilities [batch, classes] of an encoder without blocks."""
   pooled = numpy_pooled(variables, pooling)
   scores = pooled @ variables["classifier/kernel"][:, 1:IDS]
   return scores - np.log(np.exp(scores).sum(-1, keepdims=True))

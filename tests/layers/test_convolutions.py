@@ -1,4 +1,4 @@
-"""LightConv and DyConv against NumPy, in each mode, on meshes, and refused."""
+"""LightConv and DyConv against NumPy, in each mode and on meshes, and errors."""
 
 import gin
 import mesh_tensorflow as mtf
@@ -84,7 +84,7 @@ def test_equals_the_papers_formula(name, decoder, ids, packed, kwargs):
 @both
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 def test_gradients_equal_finite_differences(name, packed):
-  """Against the NumPy layer, whose loss is differentiated numerically."""
+  """Differentiates the loss of the NumPy layer numerically."""
   x, ids = tokens(), PACKED if packed else PADDED
   loss_weights = np.random.RandomState(1).randn(*x.shape) * (ids > 0)[..., None]
   _, graph, grads = harness.forward(
@@ -140,7 +140,7 @@ def test_what_padding_holds_does_not_matter(name):
 
 @both
 def test_dropout_drops_entries_of_the_normalized_kernel(name):
-  """With equal weights 1/k, all that is left are multiples of 1/(k keep)."""
+  """If all weights are 1/k, the sums of the kept ones are multiples of 1/(k keep)."""
   channels = harness.D_MODEL
   layer = make(name, dropout_rate=0.5, num_heads=channels, key_value_size=1)
   x = np.ones((2, 9, channels), np.float32)

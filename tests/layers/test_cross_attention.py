@@ -1,4 +1,4 @@
-"""The fast cross-attention is T5's, to the rounding error."""
+"""The fast cross-attention equals T5's up to rounding."""
 
 from unittest import mock
 
@@ -36,7 +36,7 @@ def stock(dropout_rate=0.0, **kwargs):
 
 
 def run(layer, ids=(), activation="float32", mode="train", more=()):
-  """The output and the gradients of all that makes it, by name."""
+  """The output, and the gradients of inputs and variables by name."""
   generator = np.random.RandomState(0)
   graph = harness.LayerGraph(layer, True, BATCH, LENGTH, activation=activation)
   dims = {"sequence_id": graph.length_dim, "encoder_sequence_id": MEMORY,
@@ -95,7 +95,7 @@ def test_with_bfloat16_the_output_is_near_that_of_float32():
 
 
 def test_dropout_hides_whole_keys_at_t5s_rate():
-  """Uniform attention to equal values: each query gets what is left of them."""
+  """With uniform attention to equal values, the output is the share of kept keys."""
   ones = {name: np.ones((harness.D_MODEL, HEADS * D_KV)) / harness.D_MODEL
           for name in ("k", "v")}
   for make in (lambda layer: layer, cross_attention.faster):
@@ -110,7 +110,7 @@ def test_dropout_hides_whole_keys_at_t5s_rate():
           graph.mesh, [graph.batch_dim, graph.length_dim, graph.d_model])
       y, = graph.run(
           graph.call(graph.context("train", encoder_output=memory), x))
-    # Each row has HEADS * MEMORY_LENGTH keys, of which some are left.
+    # Dropout keeps some of the HEADS * MEMORY_LENGTH keys of each row.
     left = y[:, 0, 0] * 0.75 * HEADS * MEMORY_LENGTH
     np.testing.assert_allclose(left, np.round(left), atol=1e-3)
     np.testing.assert_allclose(

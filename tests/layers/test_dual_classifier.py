@@ -16,7 +16,7 @@ SIX = INPUTS[:, :6]
 
 
 def numpy_text(p, ids):
-  """The mean of a text's tokens, [batch, d_model], without any block."""
+  """The mean of a text's tokens, [batch, d_model], of an encoder without blocks."""
   x = p["shared/embedding"][ids]
   x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6)
   x = x * p["encoder/rms_norm/scale"] * (ids > 0)[..., None]

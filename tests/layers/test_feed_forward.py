@@ -1,4 +1,4 @@
-"""The fast feed-forward layer is T5's, to the rounding error."""
+"""The fast feed-forward layer equals T5's up to rounding."""
 
 from unittest import mock
 
@@ -25,7 +25,7 @@ def no_gin():
 
 @pytest.fixture(autouse=True)
 def known_noise(monkeypatch):
-  """Lets all dropout draw the same numbers."""
+  """Makes all dropout draw the same numbers."""
   def known(mesh, shape, dtype=tf.float32, **kwargs):
     del kwargs
     shape = mtf.convert_to_shape(shape)

@@ -1,4 +1,4 @@
-"""Linformer against NumPy, on meshes, and where it is refused."""
+"""Linformer against NumPy, on meshes, and where an error refuses it."""
 
 import mesh_tensorflow as mtf
 import numpy as np
@@ -93,7 +93,7 @@ def test_dropout_is_for_training_alone_and_keeps_the_mean():
   same, _ = harness.forward(make(), x, False, values=graph.variables)
   np.testing.assert_allclose(same, plain, atol=1e-5)
   assert np.abs(dropped - plain).max() > 0.1
-  # Of the projection on the plain output itself, over all examples.
+  # The slope of the projection of `dropped` on `plain`, over all examples.
   slope = (dropped * plain).sum() / np.square(plain).sum()
   assert 0.8 < slope < 1.2
 

@@ -16,7 +16,7 @@ from support.examples import tokens
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
 
-# One for each kind of logits: without and with batch, inner products, both.
+# Notations for each kind of logits: without batch, with it, inner products, mixtures.
 NOTATIONS = ["R", "FR", "D", "FD", "V", "FR+D+V", "Fix+FD+V"]
 every_notation = pytest.mark.parametrize("notation", NOTATIONS)
 

@@ -20,7 +20,7 @@ PADDED = np.array([[1] * 13, [1] * 8 + [0] * 5])
 PACKED = np.array([[1] * 7 + [2] * 4 + [3] + [0], [1] * 2 + [2] * 11])
 PREFIX = np.array([[0] * 6 + list(range(6, 13)), [0] * 2 + list(range(2, 13))])
 
-# name, parameters: the length is a multiple of few of the strides.
+# Names and parameters. Only a few of the strides divide the length.
 CASES = [
     ("SparseFixed", {"stride": 4, "columns": 2}),
     ("SparseFixed", {"stride": 5, "columns": 2, "distinct_columns": False}),
@@ -77,7 +77,7 @@ def in_set(name, i, j, head, stride, columns=None, distinct_columns=True,
 
 
 def visible(name, kwargs, ids, decoder, priority=None, heads=HEADS):
-  """<bool>[batch, heads, length, memory_length], pair by pair."""
+  """The mask <bool>[batch, heads, length, memory_length], pair by pair."""
   batch, length = ids.shape
   position = reference.positions(ids)
   result = np.zeros((batch, heads, length, length), bool)
@@ -94,7 +94,7 @@ def visible(name, kwargs, ids, decoder, priority=None, heads=HEADS):
 
 
 def dense(p, x, seen, heads=HEADS):
-  """Dot-product attention to what is seen: [batch, length, d_model]."""
+  """Dot-product attention to the keys in `seen`: [batch, length, d_model]."""
   q, k, v = [np.einsum("bnd,dhk->bhnk", x, reference.per_head(p[name], heads))
              for name in "qkv"]
   weights = np.exp(np.einsum("bhik,bhjk->bhij", q, k)) * seen
@@ -167,7 +167,7 @@ def test_every_gradient_equals_a_finite_difference(name, kwargs, ids, pattern):
                                rtol=2e-3, atol=1e-3, err_msg=key)
 
 
-# Sets that hold all pairs: in one block, in the window, or by far keys alone.
+# Parameters whose sets hold all pairs: in one block, in the window, or as far keys.
 COMPLETE = [
     ("SparseFixed", {"stride": 20, "columns": 3}),
     ("SparseFixed", {"stride": 4, "columns": 4}),
@@ -258,7 +258,7 @@ def test_a_prefix_language_model_continues_as_the_full_pass(name, kwargs):
 
 
 def largest(name, length, packed, decoder, **kwargs):
-  """Numbers of the largest tensor, and multiply-adds of all matrix products."""
+  """The size of the largest tensor, and the multiply-adds of all matrix products."""
   layer = make(name, relative_attention_type="bias", **kwargs)
   graph = harness.LayerGraph(layer, decoder, 2, length)
   with graph.tf_graph.as_default():
@@ -285,7 +285,7 @@ def largest(name, length, packed, decoder, **kwargs):
     ("SparseStrided", False, True), ("SparseStrided", True, False)])
 def test_cost_grows_with_the_root_of_the_length_times_the_length(
     name, packed, decoder):
-  """n = 64, l = 8 and n = 1024, l = 32: 64 and not 256 times as much."""
+  """From n = 64, l = 8 to n = 1024, l = 32 the cost grows by 64, not by 256."""
   columns = {"columns": 2} if name == "SparseFixed" else {}
   small = largest(name, 64, packed, decoder, stride=8, **columns)
   large = largest(name, 1024, packed, decoder, stride=32, **columns)
@@ -418,7 +418,7 @@ def test_a_query_with_an_empty_set_gets_zeros_and_sees_no_later_token(
 
 
 def test_heads_have_columns_of_their_own_unless_told_otherwise():
-  """Where the sets agree, heads with equal variables agree."""
+  """Heads with equal variables and equal sets have equal outputs."""
   values = {name: np.tile(np.random.RandomState(n).randn(11, 5) * 0.3, HEADS)
             for n, name in enumerate("qkv")}
   values["o"] = np.eye(15)[:, :11]

@@ -1,4 +1,4 @@
-"""Examples of packed rows, each for itself, are those of masked rows."""
+"""Attention computed separately for each example equals that of masked rows."""
 
 import inspect
 
@@ -18,8 +18,8 @@ from synthesizer_mtf.synthesizers import names
 import tensorflow.compat.v1 as tf
 
 LENGTH, TARGETS = 23, 13
-# By rows: examples of many sizes; one; ids in any order; padding alone, and between
-# examples.
+# The rows: many sizes of examples; one example; ids in any order; only padding;
+# padding between examples.
 IDS = [
     [1] * 12 + [2] * 5 + [3] * 3 + [4] * 2 + [5],
     [1] * LENGTH,
@@ -52,7 +52,7 @@ def run(notation, *bindings):
 
 
 def max_lengths(notation):
-  """Bindings that let tables be longer than the rows."""
+  """Bindings that make tables longer than the rows."""
   known = names.SYNTHESIZING_FUNCTIONS
   return [f"{known[part].__name__}.max_length = {LENGTH + 3}"
           for part in notation.split("+")
@@ -100,7 +100,7 @@ def test_examples_with_prefixes_have_the_gradients_of_masked_rows(
 
 
 class Seen(intermediates.Capture):
-  """Remembers the weights of each layer."""
+  """Stores the weights of each layer."""
 
   def __init__(self):
     self.weights = []
@@ -172,7 +172,7 @@ def layout(ids):
 @pytest.mark.parametrize("row", [
     IDS[2], [7] * 3 + [2] * 4 + [7] * 6 + [90] + [2] * 2 + [0] * 7])
 def test_each_example_is_in_one_group_from_its_first_token_on(row):
-  """Also where its tokens are not next to each other."""
+  """The tokens of an example need not be next to each other."""
   ids = np.array([*IDS[:2], row, *IDS[3:]])
   expected = {tuple(r * LENGTH + np.flatnonzero(row == i))
               for r, row in enumerate(ids) for i in set(row) - {0}}
@@ -199,7 +199,7 @@ def test_what_is_taken_apart_is_joined_again():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_pairs_of_positions_are_few_more_than_those_of_the_examples(seed):
-  """At most 1 / 0.7^2 of them but for what the last group fills up."""
+  """At most 1 / 0.7^2 times as many, apart from the padding of the last group."""
   generator = np.random.RandomState(seed)
   ids = np.repeat(np.arange(1, 40), generator.randint(20, 100, 39))
   ids = ids[:8 * 128].reshape(8, 128)

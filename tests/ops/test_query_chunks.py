@@ -1,4 +1,4 @@
-"""Queries in chunks give what all of them give at once."""
+"""Query chunks give the same results as all queries at once."""
 
 import mesh_tensorflow as mtf
 import numpy as np

@@ -1,4 +1,4 @@
-"""Training computes T5's RMS normalization as stock does, and its gradient."""
+"""In training, T5's RMS normalization and its gradient equal stock's."""
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -14,7 +14,7 @@ X, WEIGHTS = GENERATOR.randn(2, BATCH, LENGTH, harness.D_MODEL)
 
 
 class Norm:
-  """A layer that is T5's norm, with T5's mask of padding after it, and `faster`."""
+  """A layer of T5's norm and T5's mask of padding, made fast by `faster`."""
 
   def __init__(self, masked, change=lambda context, y: y):
     self.masked, self.change = masked, change

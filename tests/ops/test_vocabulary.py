@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 BATCH, LENGTH, D_MODEL, VOCABULARY = (
     mtf.Dimension(*d) for d in
     [("batch", 2), ("length", 3), ("d_model", 5), ("vocab", 11)])
-# An id of each end, one twice, and two that are none.
+# The first and the last id, one id twice, and two numbers outside the vocabulary.
 IDS = np.array([[0, 10, 4], [4, 11, -3]])
 OTHER_IDS = np.array([[3, 4, 4], [9, 1, 7]])
 HIDDEN = np.random.RandomState(0).randn(2, 3, 5).astype(np.float32)
@@ -32,7 +32,7 @@ class Graph:
         self.mesh, tf.placeholder_with_default(array, array.shape), mtf.Shape(dims))
 
   def run(self, tensors, device="cpu:0"):
-    """The values, by a session that optimizes the graph, as that of users."""
+    """The values, from a session that optimizes the graph, as users' sessions do."""
     lowering = mtf.Lowering(self.graph, {
         self.mesh: mtf.placement_mesh_impl.PlacementMeshImpl("", "", [device])})
     with tf.Session() as session:
@@ -60,7 +60,7 @@ def reference(hidden, table, ids, on, off, z_loss):
 
 
 def losses(graph, hidden, table, all_ids, *args, as_product=True):
-  """The losses of ids of the same logits, and the gradients of their sum."""
+  """The losses of several ids under the same logits, and the gradients of their sum."""
   hidden = graph.tensor(hidden, [BATCH, LENGTH, D_MODEL])
   table = graph.tensor(table, [VOCABULARY, D_MODEL])
   logits = mtf.einsum([hidden, table], reduced_dims=[D_MODEL])

@@ -75,7 +75,7 @@ def test_sizes_are_those_of_the_model(outcome):
   train = of_measure(outcome[1], "train")
   stock, random, floor = (
       train[name] for name in ("SelfAttention", "R", "floor"))
-  # q and k of two layers; tables as long as the sequences of each stack.
+  # Stock has q and k in two layers. R's tables are as long as each stack's sequences.
   assert stock["parameters"] - floor["parameters"] == 2 * 2 * 8 * 8
   assert random["parameters"] - floor["parameters"] == 2 * (520**2 + 6**2)
   assert stock["multiply_adds"] > random["multiply_adds"] > floor["multiply_adds"]

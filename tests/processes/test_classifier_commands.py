@@ -9,7 +9,7 @@ VOCABULARY = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = '{}'"
 
 
 class Launcher:
-  """Trains a tiny Linformer on news of one's own, as TFDS `ag_news_subset`."""
+  """Trains a tiny Linformer on a made-up data set `ag_news_subset` of TFDS."""
 
   def __init__(self, folder, vocabulary):
     self.folder = folder

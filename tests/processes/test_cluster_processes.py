@@ -101,10 +101,10 @@ def killed(processes, alone):
       "utils.run.mesh_shape = 'model:2,batch:2'",
       f"utils.run.mesh_devices = {FOUR_DEVICES}",
       "Cluster.timeout_seconds = 15")
-  wait_for_line(chief, r"(?s)(tf_loss\[.*){5}")  # Some numbers are left out.
+  wait_for_line(chief, r"(?s)(tf_loss\[.*){5}")  # The log omits some numbers.
   worker.kill()
   chief.wait()
-  return types.SimpleNamespace(  # Before another job writes to the same log.
+  return types.SimpleNamespace(  # Read before another job writes to the same log.
       model_dir=model_dir, chief=chief, tasks=tasks, losses=losses(chief),
       last_line=chief.log.read_text().strip().splitlines()[-1])
 
@@ -121,7 +121,7 @@ def wait_for_line(process, pattern):
 def losses(process):
   """The losses of all steps, as Mesh TensorFlow prints them.
 
-  It prints the number of the step, too, but while that is counted up.
+  The printed step numbers are unreliable, because Mesh prints them while they change.
   """
   found = re.findall(r"tf_loss\[([^]]+)\]\[\d+\]", process.log.read_text())
   return list(map(float, found))
@@ -137,9 +137,9 @@ def test_two_processes_have_the_losses_of_one(alone, killed):
 def test_two_processes_have_the_gradients_of_one(alone, killed):
   """Adafactor keeps the mean squares of the gradients in its slots.
 
-  The variables themselves are no measure: where a gradient is zero but for
-  rounding, as for a query that sees one key, Adafactor scales up the rounding. So
-  they are compared after one step, before that changes gradients, too.
+  The variables themselves cannot be compared. If a gradient is zero except for
+  rounding, as for a query that sees one key, Adafactor scales up the rounding. The
+  slots are compared after one step, before this affects the gradients.
   """
   expected, found = (tf.train.load_checkpoint(str(folder / "model.ckpt-1"))
                      for folder in (alone[0], killed.model_dir))

@@ -23,9 +23,9 @@ SEED = int(os.environ.get("CRASH_SEED", 0))
 
 
 def strike(training, moments):
-  """Kills a training, at a step or while it writes; returns what was aimed at."""
+  """Kills a training, at a step or during a save; returns the chosen moment."""
   aim = moments.choice(("step", "save", "first save"))
-  if aim != "first save":  # On a restart it comes before the first step.
+  if aim != "first save":  # A restart saves before its first step.
     training.wait_for_step()
   if aim != "step":
     training.wait_for_save()
@@ -36,9 +36,9 @@ def strike(training, moments):
 
 @pytest.fixture(scope="module")
 def trainings(tmp_path_factory, sentencepiece_model):
-  """Those of one folder, each with the checkpoint that the one before it left.
+  """The trainings in one folder, each with the step of the checkpoint before it.
 
-  All but the last are killed.
+  The test kills all of them except the last.
   """
   folder, moments = tmp_path_factory.mktemp("crash"), random.Random(SEED)
   newest, found = 0, []

@@ -1,4 +1,4 @@
-"""`make demo`, at its smallest."""
+"""`make demo` at its smallest scale."""
 
 import json
 import pathlib
@@ -56,7 +56,7 @@ def test_the_readmes_python_trains_on_the_data_of_the_demo(tmp_path):
 
 
 def _evaluation(folder):
-  """The words of the page's command that evaluates the demo's model."""
+  """The words of the command in docs/train.md that evaluates the demo's model."""
   words, = (words for language, text in documents.blocks("docs/train.md")
             if language == "sh" for words in shell.commands(text)
             if "--gin_file=eval.gin" in words and "demo_output" in str(words))

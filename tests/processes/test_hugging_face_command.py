@@ -1,4 +1,4 @@
-"""The launcher trains and decodes from what was imported from Hugging Face."""
+"""The launcher trains from, and decodes with, a model imported from Hugging Face."""
 
 from support import hugging_face
 from support import launching
@@ -32,6 +32,6 @@ def test_r_plus_v_is_fine_tuned_from_an_imported_model(
           "SyntheticAttention/alpha (2).") in done.stderr
   assert launching.steps(launch)[-1] == 2
   trained = tf.train.load_checkpoint(str(tmp_path / "model" / "model.ckpt-2"))
-  # The rows of the imported embedding, and its dtype.
+  # The embedding keeps the rows and the dtype of the import.
   assert trained.get_variable_to_shape_map()["shared/embedding"] == [640, 8]
   assert trained.get_tensor("shared/embedding").dtype == "float32"

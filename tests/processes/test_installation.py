@@ -1,4 +1,4 @@
-"""What `make install` leaves behind: the real uv, and one small package."""
+"""The environments that `make install` makes, with the real uv and a small package."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from support.processes import LIMIT
 
 VERSION = f"3.{sys.version_info[1]}"
 
-# What is half installed, as a hook.
+# A hook that leaves a half-installed file.
 HALF = 'touch "$(echo "$CLONE"/made/.venv/lib/python*/site-packages)/half"; '
 
 
@@ -255,7 +255,7 @@ def test_a_file_in_the_place_of_the_environment_is_one_sentence(clone):
 
 
 def test_without_uv_pip_fetches_the_locked_one(clone):
-  clone.add("bin/uv", "#!/bin/sh\n")  # One that is too old.
+  clone.add("bin/uv", "#!/bin/sh\n")  # Looks like a uv that is too old.
   clone.lock({"tiny": "1.0", "uv": "1.0"}, files={"uv": {
       "uv-1.0.data/scripts/uv": clones.LOGGED.format(uv=clones.UV)}})
   assert_complete(clone, clone.install())
@@ -263,11 +263,11 @@ def test_without_uv_pip_fetches_the_locked_one(clone):
 
 
 class TestPython:
-  """Which Python an environment gets, of those that uv finds."""
+  """The choice of an environment's Python among those that uv finds."""
 
   @pytest.fixture
   def choose(self, install_module, monkeypatch, tmp_path):
-    """A function of what uv finds by name, and of the environment's own version."""
+    """A function of the Pythons that uv finds, and of the environment's version."""
     monkeypatch.delenv("PYTHON", raising=False)
     known = {"/3.9": "3.9", "/3.11": "3.11", "/3.13": "3.13"}
 
@@ -337,7 +337,7 @@ exec(sys.argv[1])' "$2"
 
 
 class TestStart:
-  """What install.sh starts, on a machine that has only what a test puts there."""
+  """The program that install.sh starts on a machine with only the test's programs."""
 
   @pytest.fixture
   def start(self, clone):
@@ -353,7 +353,7 @@ class TestStart:
                **environment})
     return start
 
-  # Which can make environments, or cannot.
+  # Two Pythons: one can make environments, the other cannot.
   COMPLETE = '#!/bin/sh\n[ "$1" = -c ] && exit 0\necho "$0" "$@"\n'
   INCOMPLETE = COMPLETE.replace("exit 0", "exit 1")
 
@@ -383,7 +383,7 @@ class TestMake:
 
   @pytest.fixture
   def make(self, clone):
-    """A function of further words, which tells whether the script was called."""
+    """A function that runs make with further words; says if it called the script."""
     shutil.copy(ROOT / "Makefile", clone.folder / "clone")
     called = clone.folder / "called"
 

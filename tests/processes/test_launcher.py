@@ -113,7 +113,7 @@ def test_an_exported_model_decodes_as_the_trainer(launcher):
 
 
 def test_bad_input_ends_in_one_sentence_before_any_step(launcher):
-  """Others, in the process of the tests, are in test_mistakes.py."""
+  """test_mistakes.py tests other bad inputs, in the process of the tests."""
   assert_one_sentence(
       launcher, ["RandomLogits.max_length = 10"],
       "`RandomLogits.max_length` is 10 but the sequence has length 16")

@@ -1,4 +1,4 @@
-"""Commands on prepared data sets, with every way into the network watched."""
+"""Commands on prepared data sets do not use the network."""
 
 import math
 import os
@@ -16,10 +16,10 @@ COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
 
 
 class Watched:
-  """Runs commands whose proxy for the network writes down who calls.
+  """Runs commands behind a network proxy that records every request.
 
   TensorFlow's cloud storage and Python's libraries take the proxy from the
-  environment. The proxy answers nobody, so that a caller also waits in vain.
+  environment. The proxy never answers, so a request also hangs.
   """
 
   def __init__(self):
@@ -77,7 +77,7 @@ def test_training_and_perplexities_of_a_prepared_data_set_make_no_call(
   assert not watched.calls
   found = {name: float(value) for name, value in re.findall(
       r"eval/(\w+) at step 2: (\S+)", done.stderr)}
-  # Three sentences of five words, and their ends.
+  # Three sentences, each of five words and an end.
   assert found["words"] == 3 * (5 + 1)
   loss = found["tokens"] * math.log(found["perplexity_per_token"])
   assert loss == pytest.approx(

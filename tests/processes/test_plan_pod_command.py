@@ -1,4 +1,4 @@
-"""The planner's command, and the fields that it writes."""
+"""The command `plan_pod`, and the fields that it writes."""
 
 import json
 import math

@@ -39,7 +39,7 @@ def test_a_killed_run_goes_on_and_a_row_that_fails_says_so(
     assert first.poll() is None, first.stdout.read()
     time.sleep(0.1)
   first.kill()
-  first.communicate()  # Ends when the commands that it ran have ended, too.
+  first.communicate()  # Waits until its commands have also ended.
   step = results.latest_step(model_dir)
   assert 0 < step < 600
 

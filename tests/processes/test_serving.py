@@ -20,10 +20,10 @@ import tensorflow.compat.v1 as tf
 
 STEP = 3
 
-# Three variants share a model, in turn, to build few graphs.
+# Three variants share a model, one block each, so that few graphs are built.
 NAMES = [*cases.NOTATIONS, *notation.LAYERS]
 GROUPS = [NAMES[i:i + 3] for i in range(0, len(NAMES), 3)]
-DECODER = {"Linformer": "V"}  # For encoders only.
+DECODER = {"Linformer": "V"}  # Linformer is for encoders only.
 
 TINY = sum(map(cases.bindings, cases.VARIANTS), []) + [
     "Linformer.max_length = 12", "Linformer.rank = 2", "SparseFixed.stride = 3",
@@ -74,7 +74,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def tensorflow_as_the_launcher_has_it():
-  """With v1 variables and control flow; conftest restores the variables."""
+  """Selects v1 variables and control flow; conftest restores the variables."""
   tf.disable_resource_variables()
   tf.disable_control_flow_v2()
   yield

@@ -1,6 +1,6 @@
-"""Each way in trains, evaluates and decodes the attention that gin names.
+"""Each interface trains, evaluates and decodes with the attention that gin names.
 
-That of the command itself is in test_launcher.py.
+test_launcher.py tests the command itself.
 """
 
 import re
@@ -27,7 +27,7 @@ from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
 CHOICE = "synthesizer_stack.attention = 'R+V'"
-# What a stock model's configuration does not say of our layers.
+# The configuration of a stock model does not bind this for our layers.
 BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
 STOCK = ("SelfAttention", {"q", "k", "v", "o", "relative_attention_bias"})
 R_V = ("SyntheticAttention", {
@@ -47,7 +47,7 @@ assert t5.models.MtfModel is synthesizer_mtf.MtfModel
 
 @pytest.fixture(autouse=True)
 def version_1():
-  """As T5's command sets it."""
+  """Sets TensorFlow's version 1 behavior, as T5's command does."""
   tf.disable_v2_behavior()
 
 
@@ -95,7 +95,7 @@ def test_eval_predict_and_export_have_it_without_extra_bindings(folder, tuned):
   folder.data()
   model = folder.model("tuned")
   model.eval(TASK, checkpoint_steps=-1)
-  # T5 writes new lines between what was decoded, which can be empty.
+  # T5 separates the decodes by new lines; a decode can be empty.
   lines = (tuned / "validation_eval" / f"{TASK}_2_predictions").read_text()
   assert len(lines.split("\n")) == 8
   source = folder.folder / "words.txt"
@@ -238,7 +238,7 @@ def test_the_command_with_the_model_api(folder):
 
 @pytest.mark.usefixtures("clean_tasks")
 def test_the_page_on_python(folder, monkeypatch):
-  """Its code, with its paths and steps made those of a test."""
+  """Runs the code of docs/python.md with the test's paths and one step."""
   text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
   code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
   code = code.replace("vocabulary.model", folder.vocabulary)

@@ -95,7 +95,7 @@ def test_the_latest_step_is_that_of_the_launcher(tmp_path):
   assert results.latest_step(tmp_path / "new") == -1
   checkpoint_files.save(tmp_path, 4, 8)
   assert results.num_parameters(tmp_path) == 7 * 11 + 2 * 5 * 3
-  (tmp_path / "checkpoint").unlink()  # As after a kill.
+  (tmp_path / "checkpoint").unlink()  # A kill can leave this state.
   assert results.latest_step(tmp_path) == 8
   checkpoint_files.truncate(tmp_path / "model.ckpt-8.index")
   with pytest.raises(checkpoints.DamagedError, match="model.ckpt-8 in .* cannot"):
@@ -132,7 +132,7 @@ def test_plan_has_the_stages_in_order(tmp_path):
 
 @pytest.fixture
 def no_data(monkeypatch):
-  """The demo makes no data, which takes longer than all that uses it."""
+  """Replaces the demo's data, because making it takes longer than these tests."""
   monkeypatch.setattr(data, "make", lambda folder: dict.fromkeys(
       ("paragraphs", "held_out_paragraphs", "characters", "pairs",
        "held_out_pairs", "vocabulary"), 1))

@@ -12,7 +12,7 @@ from synthesizer_mtf.runs import progress
 from synthesizer_mtf.runs import queue
 from synthesizer_mtf.runs import shares
 
-# Waits until a file is there, and fails where it does not come.
+# Waits until a file exists; fails if it never does.
 WAIT = """
 import pathlib, sys, time
 def wait(path):
@@ -48,7 +48,7 @@ def stage(folder, name, code="", steps=None):
 
 
 def run(runs, places=2):
-  """Runs them; returns the reasons by name, in the order in which they ended."""
+  """Runs a queue; returns the reasons of failure by name, in the order of the ends."""
   reasons = {}
 
   def finished(of, reason):
@@ -73,7 +73,7 @@ def test_runs_are_at_work_at_the_same_time_and_no_more_than_places(tmp_path):
 
 @pytest.mark.parametrize("places", [1, 2])
 def test_a_stage_that_runs_share_is_done_once(tmp_path, places):
-  def shared():  # Each run makes its own, as runs of a table do.
+  def shared():  # Each run makes its own stage, as runs of a table do.
     return stage(tmp_path, "shared", "print('once'); time.sleep(0.2)")
 
   after = f"wait({str(tmp_path / 'shared.done')!r})"
@@ -105,7 +105,7 @@ def test_a_failure_is_noted_and_the_others_go_on(tmp_path, capsys, places):
 def test_what_is_done_is_skipped_and_counts_as_done_before(tmp_path, capsys):
   first = stage(tmp_path, "first", "sys.exit(1)", range(30))
   (tmp_path / "first.done").touch()
-  # A stage that goes on: steps 11 to 20 of range(20).
+  # A resumed stage: steps 11 to 20 of range(20).
   logs = "[print(f'tf_loss[1.5][{n}]', flush=True) for n in range(16, 21)]"
   goes_on = stage(tmp_path, "second", logs, range(10, 20))
   assert run([Run("a", first), Run("b", goes_on)]) == {"a": None, "b": None}
@@ -132,7 +132,7 @@ def test_steps_of_a_run_that_failed_are_no_longer_waited_for(tmp_path, capsys):
 
 
 def until_called_thrice(monkeypatch, folder, name):
-  """Code of a stage that ends after three calls of a method of `Progress`."""
+  """The code of a stage that ends after three calls of a method of `Progress`."""
   method, calls, seen = getattr(progress.Progress, name), [], folder / "seen"
 
   def called(self, running):

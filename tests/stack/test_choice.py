@@ -1,4 +1,4 @@
-"""The attention that gin names is the model's, however gin was filled."""
+"""The model has the attention that gin names, however gin was filled."""
 
 import functools
 import logging as python_logging
@@ -12,7 +12,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import stack
 
 CHOICE = "synthesizer_stack.attention = 'R+V'"
-# As operative_config.gin of a stock model, and of one of ours, have it.
+# Lines from operative_config.gin of a stock model, and of one of ours.
 STOCK = ["encoder/transformer.make_layer_stack.block_scope = True",
          "encoder/transformer.make_layer_stack.num_layers = %num_layers"]
 OURS = ["encoder/transformer.make_layer_stack.layer_stack_cls = "

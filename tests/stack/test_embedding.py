@@ -1,4 +1,4 @@
-"""Embeddings and losses without one-hot rows are those of Mesh TensorFlow."""
+"""Embeddings and losses without one-hot rows equal Mesh TensorFlow's."""
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -12,11 +12,11 @@ from synthesizer_mtf.ops import lookup
 import tensorflow.compat.v1 as tf
 
 FAST = (lookup.LookupOperation, cross_entropy.CrossEntropyOperation)
-# With padding; the last id is none of the 128 that 32 are rounded up to.
+# Ids with padding; 200 is outside of the vocabulary, 32 rounded up to 128.
 INPUTS = [[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0], [8, 9, 4, 5, 30, 1, 0],
           [7, 7, 31, 7, 2, 200, 1]]
 TARGETS = [[4, 9, 6, 1, 0], [3, 1, 0, 0, 0], [31, 30, 2, 3, 1], [7, 9, 9, 9, 1]]
-# Inputs and targets in a row, of which the inputs lose nothing.
+# Rows of inputs and targets; the inputs have no loss.
 JOINED = [[5, 9, 1, 4, 6, 3, 1, 0], [8, 1, 7, 7, 7, 7, 1, 0],
           [4, 4, 4, 4, 1, 3, 1, 0], [9, 1, 3, 1, 0, 0, 0, 0]]
 
@@ -33,7 +33,7 @@ def fast_operations(m):
 
 def train(fast, *bindings, model_type="bitransformer", mode="train",
           activation="float32", mesh=("", ""), vocabulary_size=32, **kwargs):
-  """The loss and the gradients by variable, and whether they are fast."""
+  """The loss, the gradients by variable, and whether the operations are ours."""
   parse(fast, *bindings, **kwargs)
   m = models.Model(model_type, vocabulary_size, *mesh)
   with m.tf_graph.as_default():
@@ -80,7 +80,7 @@ def test_loss_and_gradients_are_those_of_mesh_tensorflow(bindings):
 
 @pytest.mark.parametrize("file", ["models/lm_v1.gin", "models/lm_v1_ifa.gin"])
 def test_losses_on_targets_only_are_those_of_mesh_tensorflow(file):
-  """Those are the ids after the first end of sequence."""
+  """The targets are the ids after the first end of sequence."""
   def run(fast):
     return train(fast, "Unitransformer.loss_on_targets_only = True",
                  model_type="delimited_lm", files=[file])
@@ -129,7 +129,7 @@ def test_on_tpus_mesh_tensorflow_computes_all():
 
 @pytest.mark.parametrize("z_loss", [0.0, 0.3])
 def test_ids_are_scored_as_mesh_tensorflow_scores_them(z_loss):
-  """As in evaluation of perplexities, and in scoring; also ids of no token."""
+  """Scores also ids outside of the vocabulary, as in mode `perplexity_eval`."""
   parse(True)
   m = models.Model()
   original = mtf.layers.softmax_cross_entropy_with_logits.__wrapped__

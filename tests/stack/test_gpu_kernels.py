@@ -1,6 +1,6 @@
-"""Every operation of a model has a kernel for GPUs, of which none need be at hand.
+"""Every operation of a model has a kernel for GPUs. The test needs no GPU.
 
-TensorFlow for Linux is built with the kernels, and tells which there are.
+TensorFlow for Linux contains the kernels, and lists them.
 """
 
 import mesh_tensorflow as mtf
@@ -17,7 +17,7 @@ from tensorflow.python.framework import kernels
 pytestmark = pytest.mark.skipif(
     not tf.test.is_built_with_cuda(), reason="this TensorFlow has no kernels for GPUs")
 
-# What checks or orders others: a GPU never waits for it, soft placement moves it.
+# Operations that check or order others. Soft placement moves them to the CPU.
 HOST = {"Assert", "NoOp"}
 LAYERS = sorted(set(notations.LAYERS) - {"Linformer"})
 IDS = np.random.RandomState(0).randint(2, models.VOCABULARY, (4, 8))
@@ -82,7 +82,7 @@ def has_gpu_kernel(node):
 
 
 def lacking(graph):
-  """The operations on a GPU without a kernel there, with their types."""
+  """The operations that are on a GPU but have no kernel for it, with their types."""
   nodes = [node for node in graph_nodes(graph)
            if "GPU" in node.device.upper() and node.op not in HOST]
   assert len(nodes) > 100

@@ -1,4 +1,4 @@
-"""Whole models on CPU meshes: the same loss and gradients however they are split."""
+"""Whole models on CPU meshes: losses and gradients do not depend on the split."""
 
 import mesh_tensorflow as mtf
 import numpy as np
@@ -11,7 +11,8 @@ from support.meshes import loss_and_gradients
 
 pytestmark = pytest.mark.slow
 
-# All variants split both ways; those that are parts of the mixtures also alone.
+# A mesh splits batch and heads of each variant, alone or in a mixture. One mesh or
+# another splits each variant alone.
 MESHES = [(n, "batch:2,model:2") for n in ("R", "T", "Pattern", "FR+D+V", "Fix+FD+V")
          ] + [(n, "batch:2") for n in ("R", "V", "FR", "D")] + [
              (n, "model:2") for n in ("R", "Fix", "FD", "R+D")] + [

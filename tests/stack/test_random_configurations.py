@@ -30,7 +30,7 @@ import tensorflow.compat.v1 as tf
 
 @pytest.fixture(autouse=True)
 def few_words():
-  """Else the warnings of all cases would hide the one that fails."""
+  """Hides warnings, because those of all cases would hide the case that fails."""
   verbosity = tf.logging.get_verbosity()
   tf.logging.set_verbosity(tf.logging.ERROR)
   yield
@@ -68,7 +68,7 @@ def check(case):
          if name.startswith(f"{i}/")}
     heads = layer.get("num_heads")
     if layer.get("relative_attention_type") == "bias_shared":
-      # The first layer of the stack that has as many heads holds it.
+      # The first layer of the stack with this number of heads holds the shared bias.
       p["relative_attention_bias"] = shared_bias.setdefault(
           heads, p.get("relative_attention_bias"))
     assert {name: list(v.shape) for name, v in p.items()} == shapes(case, layer)
@@ -87,7 +87,7 @@ def make(layer):
   return synthesizer_mtf.attention_layer(layer.notation)
 
 
-# What is given to the layer.
+# The inputs of the layer.
 
 
 def segments(case):
@@ -101,7 +101,7 @@ def segments(case):
 
 
 def priority(case):
-  """Later tokens have a higher one and see those with a lower one."""
+  """The priorities; a token sees tokens whose priority is not higher than its own."""
   slots = np.arange(case.length)[None]
   if case.prefix is None:
     return slots
@@ -144,7 +144,7 @@ def run(case, layers, ids, x):
 
 
 def marks(case, graph, ids):
-  """What the context says about examples and priorities."""
+  """The context's arguments about examples and priorities."""
   dims = graph.batch_dim, graph.length_dim
   found = {}
   if case.prefix is not None:
@@ -170,7 +170,7 @@ def decode(case, graph, x):
   x = x.reshape(shape + [case.length, case.d_model])
   reached = start.reshape([-1] + [1] * len(shape))
   slots = np.arange(case.length)
-  # What the prefix does not reach must never matter.
+  # The tokens after the prefix must have no effect.
   known = np.where((slots < reached)[..., None], x, 7.0)
   context = graph.context("first_part", batch_dims=batch_dims, new_states=[],
                           position_is_default=True)
@@ -194,7 +194,7 @@ def decode(case, graph, x):
 
 
 def join(turns, graph, x):
-  """Puts together what the turns of a decoding say about each position."""
+  """Joins the outputs of a decoding's turns, each for its own positions."""
   values = iter(graph.run(*[y for _, outputs in turns for y in outputs]))
   results = [np.zeros_like(x) for _ in turns[0][1]]
   for where, outputs in turns:
@@ -206,7 +206,7 @@ def join(turns, graph, x):
   return [r.reshape((-1,) + x.shape[-2:]) for r in results], graph.variables
 
 
-# What is expected.
+# The expected outputs.
 
 
 def variables_of(case, layer, part):
@@ -222,9 +222,9 @@ def sees_later(case):
 
 
 def scoped(case, layer):
-  """For each part, its variables' names in the layer by their own names.
+  """For each part, a dict from its variables' names to their names in the layer.
 
-  Parts which would share a name have scopes; only `q` is shared, if D asks.
+  Parts with a name in common have scopes. Only `q` is shared, if D's parameter says so.
   """
   parts = [variables_of(case, layer, part) for part in layer.parts]
   count = collections.Counter(name for part in parts for name in part)

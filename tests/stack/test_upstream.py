@@ -1,4 +1,4 @@
-"""Agreement with mesh_tensorflow's own layers, and the defects not inherited."""
+"""Agreement with mesh_tensorflow's own layers, and their defects, which ours lack."""
 
 from mesh_tensorflow.transformer import transformer_layers
 import numpy as np

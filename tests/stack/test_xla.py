@@ -1,7 +1,7 @@
-"""XLA compiles the steps that TPUs run, and they compute what they compute without it.
+"""XLA compiles the steps that TPUs run, with the same results as TensorFlow alone.
 
-One core, on a CPU: the path that TPUs take, with XLA's loops. What libtpu says of the
-same steps is in docs/plan_a_pod_tables.md.
+The tests run the steps of one core of a TPU on a CPU, with XLA's loops.
+docs/plan_a_pod_tables.md has libtpu's figures for the same steps.
 """
 
 import gin
@@ -47,7 +47,7 @@ def lowered(name, mode, *params, files=()):
 
 
 def feature(name, spec):
-  """Three examples and padding in each row; ids that tell rows apart."""
+  """A feature with three examples and padding in each row; ids differ between rows."""
   if not spec.shape.rank:
     return tf2.constant(0, spec.dtype)  # The number of the core.
   length = spec.shape[-1]
@@ -68,7 +68,7 @@ def called(step, jit_compile):
     variable = made.variables[name]
     value = generator.randn(*variable.shape.as_list())
     value = np.abs(value) if "slot" in name else 0.3 * value
-    # In Adafactor's first step, a gradient of nothing but rounding moves as far as any.
+    # In Adafactor's first step, gradients of mere rounding make full updates.
     value = 9 if name == "global_step" else value
     variable.assign(np.asarray(value, variable.dtype.as_numpy_dtype))
   result = made.call(*map(feature, made.features, made.call.input_signature))
@@ -114,7 +114,7 @@ def test_however_a_step_is_made_it_is_the_same_compiled(name, params):
 
 @pytest.mark.parametrize("name", ["v", "d+v"])
 def test_updates_of_adafactor_are_the_same_compiled(name):
-  # A step is up to 1e-3.
+  # Updates are as large as 1e-3.
   check(lowered(name, "train", *UNPACKED), atol=2e-6)
 
 

@@ -72,7 +72,7 @@ def _configurables():
     importlib.import_module(module.name)  # Some only register with a gin file.
   for selector, found in _registered():
     if (selector.startswith("synthesizer_mtf.") and
-        not selector.startswith("synthesizer_mtf.tools.")):  # Of the benchmark.
+        not selector.startswith("synthesizer_mtf.tools.")):  # The benchmark's own.
       short = selector.removeprefix("synthesizer_mtf.")
       name = selector if short.startswith("tasks.") else short
       yield _signature(name, found.wrapped), _described(found.wrapped)

@@ -213,7 +213,7 @@ def shapes(notation, **kwargs):
 
 @every_variant
 def test_the_class_declares_its_variables_and_what_their_axes_are(notation):
-  """So that checkpoints with other lengths or heads can be read."""
+  """A model needs this to start from a checkpoint with other lengths or heads."""
   cls = names.SYNTHESIZING_FUNCTIONS[notation]
   small, heads = shapes(notation), shapes(notation, num_heads=4)
   longer = shapes(notation, max_length=18)
@@ -228,7 +228,7 @@ def test_the_class_declares_its_variables_and_what_their_axes_are(notation):
 
 @every_variant
 def test_the_class_declares_whether_it_tells_the_order_of_tokens(notation):
-  """Without it, tokens in another order give the same outputs in that order."""
+  """If it does not, reordering the tokens only reorders the outputs."""
   x = tokens(batch=1)
   y, _ = harness.forward(cases.make_layer(notation), x, False)
   order = [3, 0, 5, 1, 6, 2, 4]

@@ -1,4 +1,4 @@
-"""The tasks of one ability each: their answers, computed anew from their text."""
+"""The answers of the ability tasks, computed again from their texts."""
 
 import collections
 import itertools
@@ -23,7 +23,7 @@ def pairs(words):
   return dict(zip(words[::2], words[1::2]))
 
 
-# For each task, from the words before an answer (and the inputs): the answer.
+# A function for each task: the answer, from the words before it and the inputs.
 def recall(words, _):
   return pairs(words[:16])[words[-1]]
 
@@ -194,7 +194,7 @@ def test_sizes_vary_from_the_shortest_on(name):
   gin.parse_config(f"ability_{name}.shortest = {SHORTEST[name]}")
   sizes = {len(whole(row)) for row in read(f"synth_ability_{name}", "train", 200)}
   assert len(sizes) == len(MAKES_BY_NAME[name]().sizes) > 2
-  if name not in ("recall", "two_hops"):  # Whose answers count pairs.
+  if name not in ("recall", "two_hops"):  # They expect the default size.
     check_answers(f"synth_ability_{name}")
 
 
@@ -212,7 +212,7 @@ def test_a_blind_guess_scores_the_chance_level(make):
 
 
 def candidates(made, rows, number, place, answers):
-  """What may be guessed: an example's own values, or any answer."""
+  """The possible guesses: the example's own values, or any answer."""
   target = rows["targets"][number]
   if isinstance(made, ability_recall.LookUp):
     return sorted(set(target) - set(target[:place]))
@@ -275,7 +275,7 @@ def test_a_wrong_answer_that_is_decoded_scores_as_wrong(name):
 
 
 class Scripted(transformer.Unitransformer):
-  """Says what follows, but for the first answer of every second example."""
+  """Predicts all targets, except the first answer of every second example."""
 
   def call_simple(self, inputs, targets, compute_loss, **unused_kwargs):
     batch, length = targets.shape.dims[-2:]

@@ -1,4 +1,4 @@
-"""A cache is read only with what it was made with."""
+"""A task reads a cache only with the vocabulary and texts that made the cache."""
 
 import gin
 import pytest
@@ -23,7 +23,7 @@ def fixture_other_model(tmp_path_factory):
 
 @pytest.fixture(name="task")
 def fixture_task(sentencepiece_model, tmp_path, monkeypatch):
-  """A task on one's own pairs, whose training split is cached."""
+  """A task on the user's pairs, with a cached training split."""
   bind("vocabulary.sentencepiece_model", sentencepiece_model)
   (tmp_path / "a.tsv").write_text("the statement\teins\nthe object\tzwei\n")
   bind("pairs.train", str(tmp_path / "a.tsv"))
@@ -85,7 +85,7 @@ def test_a_split_that_is_not_cached_is_named(task):
 
 
 def test_a_cache_of_other_texts_of_the_same_files_is_refused(task, monkeypatch):
-  """As PersonaChat with another history, or another text in JSON lines."""
+  """Examples are PersonaChat with another history, and another key of JSON lines."""
   monkeypatch.setattr(task.source, "made_with", lambda: {"history": 2}, raising=False)
   cache_record.write(task, task.cache_dir)
   monkeypatch.setattr(task.source, "made_with", lambda: {"history": 0})

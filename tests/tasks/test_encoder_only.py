@@ -26,7 +26,7 @@ def fixture_vocabulary(clean_tasks, sentencepiece_model):
 
 
 def preprocess(name, row, length):
-  """What the model reads of a row of its data set."""
+  """The features that the model reads, from a row of its data set."""
   return of_row(name, row, {"inputs": length, "targets": 1})
 
 

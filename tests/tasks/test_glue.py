@@ -173,7 +173,7 @@ def test_en_mix_takes_its_rates_from_gin_and_from_the_data_sets(tasks_to_read):
 def test_a_mixture_yields_every_member(name, tasks_to_read, monkeypatch):
   mixture = seqio.MixtureRegistry.get(name)
   members = [task for task in mixture.tasks if "train" in task.splits]
-  # What the rows of a member become is tested elsewhere: here it is a number.
+  # Here each row of a member is its number; other tests check the real rows.
   monkeypatch.setattr(seqio.Mixture, "get_rate", lambda *_: 1.0)
   monkeypatch.setattr(
       seqio.Task, "get_dataset",

@@ -1,4 +1,4 @@
-"""ListOps: what is drawn, what the release's files hold, and what they must not."""
+"""ListOps: drawn expressions, and good and bad files of the release."""
 
 import itertools
 
@@ -135,7 +135,7 @@ ROWS = ["( ( ( [MAX 2 ) ( ( ( ( [MIN 9 ) 4 ) 7 ) ] ) ) ] )\t4",
 
 @pytest.fixture(name="release")
 def fixture_release(tmp_path):
-  """Writes a file of the release; gives a function that does."""
+  """A function that writes files of the release."""
   bind("lra_listops_files.directory", str(tmp_path))
 
   def write(*rows, header="Source\tTarget", name="basic_train.tsv"):

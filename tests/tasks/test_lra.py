@@ -62,7 +62,7 @@ PAPERS = ["1.0\tP1\tP2\tab\tcde", "0\tP3\tP4\tfghijkl\tm"]
 
 @pytest.fixture(name="papers")
 def fixture_papers(tmp_path):
-  """Gives a function that writes the files of AAN."""
+  """A function that writes the files of AAN."""
   bind("lra_retrieval.directory", str(tmp_path))
 
   def write(*rows, split="train"):

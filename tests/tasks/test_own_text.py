@@ -59,7 +59,7 @@ def test_what_is_checked_and_counted_is_what_is_read(
     (b"one\nt\rwo\n", "'.*a.txt', line 2: a carriage return within the line"),
     (b"one\r\nt\xe4wo\n", "'.*a.txt', line 2: byte 1 is not UTF-8"),
     ("one".encode("utf-16"), "'.*a.txt', line 1: byte 0 is not UTF-8"),
-    (gzip.compress(b"one", mtime=0),  # the same in all processes that test
+    (gzip.compress(b"one", mtime=0),  # Equal bytes in all processes of the tests.
      "line 1: this is compressed by gzip; let the name"),
     (b"\xef\xbb\xbf\r\n", "'.*a.txt' holds no text"),
 ])
@@ -284,7 +284,7 @@ def test_bad_json_is_named(line, message, tmp_path):
 @pytest.mark.parametrize("kind, task, content", [
     ("text", "synth_text_lm", "one\n"), ("pairs", "synth_text_pairs", "one\teins\n")])
 def test_reading_plain_files_needs_no_python(kind, task, content, tmp_path):
-  """Hosts of a pod may read it, where the trainer's Python does not run."""
+  """Hosts of a pod can read plain files, although the trainer's Python is not there."""
   (tmp_path / "a.txt").write_text(content)
   bind(f"{kind}.train", str(tmp_path / "a.txt"))
   source = seqio.TaskRegistry.get(task).source

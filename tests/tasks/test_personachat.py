@@ -38,7 +38,7 @@ EXPECTED = [
 
 @pytest.fixture(autouse=True)
 def folder(clean_tasks, sentencepiece_model, tmp_path):
-  """Of the three splits; the test split is compressed."""
+  """A folder with the three splits; the test split is compressed."""
   dialogue_metrics._wordnet.cache_clear()
   dialogue_metrics._warn_of_no_vectors.cache_clear()
   bind("vocabulary.sentencepiece_model", sentencepiece_model)
@@ -146,7 +146,7 @@ PREDICTIONS = ["a b c d x", "f g h i"]
 
 
 def test_overlap_metrics_by_hand():
-  """All n-grams but those with x are right, and no reply is too short."""
+  """All n-grams without x are right, and no reply is too short."""
   scores = dialogue_metrics.overlap(TARGETS, PREDICTIONS)
   # No n-gram is in both targets: all weigh the same.
   partly = 10 * (4 / 5 + 3 / 4 + 2 / 3 + 1 / 2) / 4
@@ -171,7 +171,7 @@ def test_empty_replies_score_nothing():
 
 
 class FakeWordNet:
-  """Knows that big and grand are one; the real one is not at hand."""
+  """Replaces WordNet; it knows only that big and grand are synonyms."""
 
   def synsets(self, word):
     if word not in ("big", "grand"):
@@ -182,7 +182,7 @@ class FakeWordNet:
 
 
 def test_meteor_by_hand_with_stems_and_synonyms(monkeypatch):
-  """One chunk of two matches: penalty 0.5 (1/2)^3; the second has none."""
+  """One chunk of two matches has the penalty 0.5 (1/2)^3. The second pair has none."""
   monkeypatch.setattr(nltk.corpus, "wordnet", FakeWordNet())
   scores = dialogue_metrics.meteor(
       ["grand dogs", "a b"], ["big dog", "c"])

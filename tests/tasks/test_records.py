@@ -29,7 +29,7 @@ def vocabulary(clean_tasks, sentencepiece_model):
 
 
 def write(path, rows=ROWS):
-  """Writes rows in the format that the name of a file says."""
+  """Writes rows in the format that the file's name implies."""
   if path.suffix == ".parquet":
     parquet.write_table(pa.Table.from_pylist(rows), path)
     return path

@@ -1,4 +1,4 @@
-"""Sentinels of span corruption: T5's while they last, and never a word."""
+"""Sentinels of span corruption: T5's first, then unused ids, and never a word."""
 
 import gin
 import numpy as np
@@ -27,7 +27,7 @@ def features():
 
 
 def corrupt(function, length, output_features, seed=3):
-  """The examples of 20,000 tokens in their order."""
+  """The corrupted examples of a document of 20,000 tokens."""
   tokens = np.arange(20_000, dtype=np.int32) % (PIECES - 3) + 3
   dataset = tf.data.Dataset.from_tensors({"targets": tokens})
   with seqio.utils.map_seed_manager(seed):
@@ -41,7 +41,7 @@ def sentinels(ids):
 
 
 def with_sentinels(path, numbers, to, mark="\u2581"):
-  """Writes a model that has sentinels built in, in this order."""
+  """Writes a SentencePiece model that contains sentinels, in this order."""
   model = sentencepiece_model_pb2.ModelProto()
   with open(path, "rb") as f:
     model.ParseFromString(f.read())

@@ -11,7 +11,7 @@ LABELLED = [name for name in submission.FILES if seqio.TaskRegistry.get(
 
 
 def hidden(name):
-  """What a task makes of a row of a test split."""
+  """The example that a task makes of a row of a test split."""
   example = {"idx/question": 3, "idx/passage": 1, "idx/query": 2, "answers": [],
              "label": -1, "targets_pretokenized": b"<unk>"}
   text = "-1.0" if name.endswith("stsb") else "<unk>"
@@ -22,7 +22,7 @@ def hidden(name):
 @pytest.mark.parametrize("name", submission.FILES)
 def test_hidden_labels_have_no_score_and_no_error(name):
   task = seqio.TaskRegistry.get(name)
-  assert task.metric_fns  # Without any, nothing is decoded.
+  assert task.metric_fns  # Without a metric, Mesh TensorFlow does not decode.
   predictions = [task.postprocess_fn(text, example={
       "targets_pretokenized": b"Tom"}) for text in ("True", "banana")]
   for metric in task.metric_fns:

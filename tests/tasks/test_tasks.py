@@ -15,7 +15,7 @@ from t5.data import mixtures  # noqa: F401
 from t5.models import mesh_transformer
 
 TEXT = ["The cat sat on the mat. " * 8, "A dog and a bird went home. " * 8]
-# Tasks whose tokens are no pieces of text have vocabularies of their own.
+# Tasks whose tokens are not pieces of text have their own vocabularies.
 OF_SYMBOLS = ("synth_ability_", "synth_lra_")
 
 
@@ -85,7 +85,7 @@ def test_vocabulary_that_cannot_be_read_says_why(path, reason, monkeypatch):
 
 
 def _no_cloud(path, mode, open_file=vocabulary.tf.io.gfile.GFile):
-  """Opens a file; fails as the cloud does without a network."""
+  """Opens a local file; for a file in the cloud, fails as without a network."""
   if path.startswith("gs://"):
     raise vocabulary.tf.errors.UnavailableError(None, None, "no network")
   return open_file(path, mode)

@@ -1,4 +1,4 @@
-"""The text that every task makes of a row of its data set."""
+"""The text that each task makes of a row of its data set."""
 
 import pytest
 import seqio
@@ -37,7 +37,7 @@ def test_a_row_becomes_the_text_of_t5_and_is_cut_where_too_long(
     ids = task.output_features[feature].vocabulary.encode(text)
     cut += len(ids) >= LENGTHS[feature]
     assert example[feature].tolist() == ids[:LENGTHS[feature] - 1] + [EOS]
-  assert cut == 1  # The inputs are too long here, and the targets are not.
+  assert cut == 1  # Only the inputs are too long.
 
 
 def test_questions_without_a_book_have_a_prefix_and_any_answer_is_right():

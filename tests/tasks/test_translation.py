@@ -63,7 +63,7 @@ def test_rouge_of_the_same_predictions_is_the_same_each_time():
   first, drawn = scores("synth_cnn_dailymail", targets, predictions), np.random.rand()
   assert scores("synth_cnn_dailymail", targets, predictions) == first
   np.random.seed(4)
-  assert np.random.rand() == drawn  # Others draw what they would draw.
+  assert np.random.rand() == drawn  # Other random numbers stay the same.
 
 
 def test_rouge_counts_words_pairs_and_the_longest_common_subsequence():

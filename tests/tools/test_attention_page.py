@@ -1,4 +1,4 @@
-"""The page to look around in: what it holds, and what it does not fetch."""
+"""The interactive page: its content, and that it fetches nothing."""
 
 import html.parser
 import re
@@ -29,7 +29,7 @@ def attention(seed, causal=False, alpha=None, tokens=TOKENS):
 
 @pytest.fixture
 def shown():
-  """The arguments of `page.write` but the path."""
+  """The arguments of `page.write`, except the path."""
   def state(seed, alpha):
     return {"encoder/0": attention(seed), "decoder/0": attention(
         seed + 1, True, np.array(alpha), [None] * 5)}

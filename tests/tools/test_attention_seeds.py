@@ -1,4 +1,4 @@
-"""What `plot_attention --seeds` says of several trainings."""
+"""The tables of `plot_attention --seeds` about several training runs."""
 
 import json
 

@@ -29,7 +29,7 @@ CONFIG = model.Configuration(**TINY)
 
 @pytest.fixture(scope="module", name="programs")
 def fixture_programs():
-  """Training steps of some rows, which are not run."""
+  """Programs of training steps of some rows, which do not run."""
   names = ["SelfAttention", "V", "R", "floor"]
   programs = {name: model.build(attentions.find_row(name), CONFIG, "train")
               for name in names}
@@ -247,7 +247,7 @@ for i, _ in enumerate(sys.stdin):
 
 @pytest.fixture(name="peer")
 def fixture_peer(tmp_path, monkeypatch):
-  """A script in the place of PyTorch, JAX and CTranslate2, which is missing."""
+  """A script that replaces PyTorch, JAX and CTranslate2, which are not installed."""
   script = tmp_path / "peer.py"
   script.write_text(PEER)
   monkeypatch.setattr(peers, "_SCRIPT", script)
@@ -306,7 +306,7 @@ def test_what_peers_decode_with_is_v_in_hugging_faces_folder():
 
 
 def _best_after(flax, inputs, ids):
-  """The best token but the end at each place, after what comes before it in `ids`."""
+  """The best token except the end at each position, given the tokens before it."""
   logits = np.array(flax.logits(inputs, ids)[0])
   logits[..., 1] = -np.inf
   return logits.argmax(-1)

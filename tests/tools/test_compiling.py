@@ -1,6 +1,6 @@
-"""plan_pod and the TPU's compiler, for which a script stands in here.
+"""plan_pod and the TPU's compiler, which a script replaces here.
 
-What the compiler itself says is in docs/plan_a_pod_tables.md.
+docs/plan_a_pod_tables.md has the figures of the compiler itself.
 """
 
 import json
@@ -48,7 +48,7 @@ ENTRY %main.3 (a: f32[3,5]) -> f32[3,5] {
 
 @pytest.fixture(name="environment")
 def fixture_environment(tmp_path):
-  """Makes a folder whose `python` prints versions, and then what it is told."""
+  """Makes a folder whose `python` prints versions, and then the given result."""
   def make(says="", versions=compiling.VERSIONS, module=MODULE, before="",
            topology="{}"):
     tmp_path.joinpath("topology").write_text(topology)
@@ -155,7 +155,7 @@ def test_a_refusal_is_a_sentence_with_the_compilers_reason(
   text = compiler_report.table([refused])
   assert text.startswith(f"The compiler refused R on 2x2: {sentence}")
   assert ("the largest activation, by our own count, " in text) == (
-      "GiB" in sentence)  # More memory helps there alone.
+      "GiB" in sentence)  # Only then does more memory help.
 
 
 def test_a_topology_that_the_compiler_does_not_know_is_refused_before_any_step(
@@ -220,5 +220,5 @@ def test_an_interrupted_compilation_tells_what_was_done(environment, tmp_path):
 
 
 def _sleeps(folder):
-  """Whether the stand-in compiles the second program."""
+  """Whether the script compiles the second program."""
   return os.path.getmtime(folder / "asked") > os.path.getmtime(folder / "second")

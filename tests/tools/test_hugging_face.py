@@ -28,7 +28,7 @@ STEPS = 8
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, sentencepiece_model):
-  """Makes a folder of a kind, and what is imported from it; each once."""
+  """Makes a folder of a kind, and the folder imported from it, once for each kind."""
   made = {}
 
   def make(kind):
@@ -57,8 +57,8 @@ def assert_same_model(flax, mesh):
       logits[targets > 0], expected[targets > 0], atol=1e-4)
   np.testing.assert_allclose(
       encoded[inputs > 0], expected_encoded[inputs > 0], atol=1e-4)
-  # What is decoded greedily is, at each step, the best after what came before;
-  # any id will do for what comes after.
+  # Each greedy token is the best one after the tokens before it. The ids after the
+  # decoded ones have no effect.
   rows = np.ones_like(targets)
   rows[:, :STEPS] = np.maximum(decoded, 1)
   decoding.check_greedy(decoded, flax.logits(inputs, rows)[0].argmax(-1))
@@ -160,7 +160,7 @@ def test_shards_are_one_model(folders, tmp_path, sentencepiece_model):
 
 
 def shard(theirs, folder):
-  """Copies a folder; the weights lie in two shards with an index."""
+  """Copies a folder, with the weights in two shards and an index."""
   folder.mkdir()
   for name in ("config.json", "spiece.model"):
     (folder / name).write_bytes((theirs / name).read_bytes())
@@ -306,7 +306,7 @@ def test_copies_of_the_embedding_and_what_no_model_has_are_left_out(
   assert origin["notes"] == [f"{unused} is left out: no model has it."]
 
 
-# What is wrong
+# Mistakes
 
 
 def edited(**changes):
@@ -433,7 +433,7 @@ def test_a_folder_that_is_not_empty_is_refused(folders, way, tmp_path):
 @pytest.mark.parametrize("way", ["import", "export"])
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(folders, way, tmp_path):
   source = dict(zip(["import", "export"], folders("T5 1.0")))[way]
-  # Files end where a disk is full; the file system then says so in its way.
+  # A limit of file sizes stands for a full disk, which has another error.
   limit = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, limit[1]))
   try:

@@ -1,4 +1,4 @@
-"""`tools/inspect_task`: what a task feeds a model."""
+"""`tools/inspect_task`: the examples that a task feeds to a model."""
 
 import functools
 import json
@@ -58,7 +58,7 @@ def test_lengths_cuts_and_packed_rows_are_those_of_the_rows(task):
   assert found.members[task].sizes["inputs"].tolist() == SIZES
   assert found.members[task].sizes["targets"].tolist() == [2] * 4
   assert found.whole and len(found.examples) == 2
-  # None of them fit into a row of 6 together.
+  # No two of them fit into one row of 6.
   assert found.per_row == 1 and found.fill["inputs"] == 18 / 24
   assert found.fill["targets"] == 0.5
 

@@ -23,7 +23,7 @@ def test_estimates_are_those_of_student():
 
 def test_p_is_that_of_pairs_corrected_by_holm():
   rng = np.random.default_rng(0)
-  shared = 9 * rng.normal(size=4)  # Far more than what differs.
+  shared = 9 * rng.normal(size=4)  # Much larger than the differences.
   a = {name: shared + shift + rng.normal(size=4) for name, shift in
        {"far": 20, "near": 2, "same": 0}.items()}
   found = over_seeds.tested(pd.DataFrame(a).sub(shared, axis=0))

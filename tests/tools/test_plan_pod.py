@@ -1,4 +1,4 @@
-"""The planner counts what a core of a TPU does, and says why a layout fails."""
+"""The planner counts the work of a TPU core, and says why a layout fails."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_the_published_peak_gives_the_clock_that_is_published_too(chip, megahert
   assert pods.CHIPS[chip].clock == pytest.approx(1e6 * megahertz, rel=0.01)
 
 
-# Counts, against those by hand.
+# Counts, compared with counts by hand.
 
 BATCH, D_IN, D_OUT = 16, 12, 20
 
@@ -130,8 +130,8 @@ def test_elementwise_operations_join_products_and_their_users():
     shifted = product + tf.placeholder(tf.float32, [7])
     total = tf.reduce_sum(shifted * shifted)
     counts = counting.count([total.op, tf.exp(shifted).op], {})
-  # The cast and the sum with 7 numbers are part of the product, and so is the
-  # reduction of squares, with its axes, two int32; the exponential stands alone.
+  # The product includes the cast, the sum with 7 numbers and the reduction of squares,
+  # whose axes are two int32. The exponential is a kernel of its own.
   assert counts.kernels == {
       counting.Kernel(3 * 5 * 7, 4 * 15 + 2 * 35 + 4 * 7 + 4 * 21 + 8 + 4): 1,
       counting.Kernel(0, 4 * 21 + 4 * 21): 1}
@@ -147,7 +147,7 @@ def test_what_moves_fewer_bytes_is_computed_by_each_of_its_users():
     counts = counting.count(
         [tf.exp(numbers).op, tf.tanh(numbers).op, tf.exp(narrow).op,
          tf.tanh(narrow).op], {})
-  # To read 21 bytes twice is less than to write 84 and read them twice.
+  # Reading 21 bytes twice costs less than writing 84 and reading them twice.
   assert counts.kernels[counting.Kernel(0, 21 + 84)] == 2
   assert counts.activation_bytes >= 84
 
@@ -301,7 +301,7 @@ def test_a_mesh_of_another_size_than_the_topology_is_an_error():
 def test_parameters_per_core_follow_the_layout():
   result = plans.plan("synthesizer_stack.attention = 'R'")
   # By hand: R, v and o in both stacks, cross-attention, feed-forward layers
-  # with the split dimensions halved; what has d_model alone is whole.
+  # with the split dimensions halved. Variables with d_model alone are whole.
   table, d, heads, d_kv, d_ff = 4 * 12 * 12, 16, 4, 6, 24
   projection = d * heads * d_kv
   padded_vocabulary = 128  # As Mesh pads the 32 tokens.
@@ -330,7 +330,7 @@ def test_microbatches_are_those_of_the_trainer():
   assert (whole["microbatches"], split["microbatches"]) == (1, 2)
   assert (split["per_core"]["activation_bytes"] <
           whole["per_core"]["activation_bytes"])
-  # Gradients are reduced once for both, whatever else is reduced in each.
+  # Gradients are reduced once for both microbatches; other sums, in each of them.
   for axis, size in whole["per_core"]["allreduce_bytes"].items():
     assert size <= split["per_core"]["allreduce_bytes"][axis] < 1.5 * size
   largest = split["largest_allreduces"]

@@ -46,7 +46,7 @@ def load(model, seed=0):
         name: 0.7 * generator.randn(*master.shape.as_list())
         for name, master in masters.items()})
     model._session.run(model._copy)
-    # Those of checkpoints are bfloat16, T5's default.
+    # The variables in checkpoints are bfloat16, T5's default.
     return {name: value.astype(np.float64) for name, value in
             model._session.run(model._masters).items()}
 
@@ -194,7 +194,7 @@ def test_weights_that_are_forced_count_in_no_histogram():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, sentencepiece_model):
-  """A folder as the trainer leaves it, with an R+V and R model at steps 0, 5."""
+  """A folder that the trainer wrote, with a model of R+V and R at steps 0 and 5."""
   folder = tmp_path_factory.mktemp("trained")
   config = bindings(
       "R+V", sentencepiece_model,
@@ -264,7 +264,7 @@ def check_rows(rows):
 
 
 def write_summaries(folder):
-  """As training with attention_summaries.gin does, killed at the last one."""
+  """Writes summaries like those of a killed training with attention_summaries.gin."""
   with tf.Graph().as_default(), tf.summary.FileWriter(str(folder)) as writer:
     for step, alpha in ((1, .5), (3, .75)):
       writer.add_summary(tf.Summary(value=[

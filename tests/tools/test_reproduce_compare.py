@@ -43,7 +43,7 @@ def cells(markdown):
 
 def test_differences_are_paired_by_seed(compared):
   rng = np.random.default_rng(0)
-  of_seed = 100 * rng.normal(size=5)  # Far more than what changes.
+  of_seed = 100 * rng.normal(size=5)  # Much larger than the changes.
   change = 0.5 + 0.1 * rng.normal(size=5)
   a = {("R", seed): {"loss": x} for seed, x in enumerate(of_seed)}
   b = {("R", seed): {"loss": of_seed[seed] + change[seed]}

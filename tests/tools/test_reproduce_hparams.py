@@ -34,7 +34,7 @@ def runs(tmp_path):
 
 
 def tensorboard(folder):
-  """Asks the plugin, as the page does: (experiment, groups by name)."""
+  """What TensorBoard's plugin tells its page: (experiment, groups by name)."""
   from tensorboard.backend.event_processing import data_provider
   from tensorboard.backend.event_processing import plugin_event_multiplexer
   from tensorboard.plugins import base_plugin

@@ -1,4 +1,4 @@
-"""The files of `reproduce` are read as they were written, or not at all."""
+"""Files of `reproduce` are read exactly as written, or an error refuses them."""
 
 import json
 

@@ -169,8 +169,8 @@ def test_report_has_means_errors_orders_and_what_is_missing():
   assert cells["T"] == ["not run", "-"]
   assert "- ours: V, D, R\n- paper (C4): D, V, R\n" in text
   assert "rank correlation with the paper: 0.50" in text
-  # The differences of R are 2.0, 2.1 and 1.9; those of D 1.0 and 1.3, of which
-  # Student's t for one degree of freedom is 12.706.
+  # The differences are 2.0, 2.1 and 1.9 for R, and 1.0 and 1.3 for D. For one degree of
+  # freedom, Student's t is 12.706.
   r, d = 4.303 * 0.1 / np.sqrt(3), 12.706 * 0.15
   p = 2 * stats.ttest_1samp([2.0, 2.1, 1.9], 0).pvalue
   assert [rest for name, *rest in tables_lib.cells(text) if name == "Loss"] == [
@@ -230,7 +230,7 @@ def test_parts_of_a_curve_are_the_same_for_all_runs(tmp_path):
                        plan.Settings(None, None))
   write_events(run.model_dir / "eval_x", "neg_log_perplexity", {120: -3.0})
   write_events(run.model_dir, "global_step/sec", dict.fromkeys(range(20), 2.0))
-  # Not every step is in a log, as here every seventh is missing.
+  # A log may lack some steps; here it lacks every seventh.
   pathlib.Path(f"{run.model_dir}.log").write_text("".join(
       f"step, tf_loss[{n}][{n}]\n" for n in range(1, 121) if n % 7))
   curve = run.line()["training_loss"]
@@ -325,7 +325,7 @@ def test_rows_of_a_panel_are_sorted_with_the_best_above():
   forest.draw(axis, TINY, TINY.tasks[0], LINES)
   names = [label.get_text() for label in axis.get_yticklabels()]
   pyplot.close(figure)
-  assert names == ["R", "D", "V"]  # From below; a lower loss is better.
+  assert names == ["R", "D", "V"]  # From bottom to top; a lower loss is better.
   assert "lower is better" in axis.get_xlabel()
 
 

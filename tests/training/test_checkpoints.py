@@ -1,4 +1,4 @@
-"""Tests of which checkpoint is resumed, on files as crashes leave them."""
+"""Tests of the choice of the checkpoint to resume from, after crashes."""
 
 import os
 
@@ -48,7 +48,7 @@ def test_training_resumes_from_the_newest_complete_checkpoint(
   before = checkpoint_files.contents(tmp_path)
   expected = str(tmp_path / f"model.ckpt-{step}")
   assert checkpoints.prepare(str(tmp_path)) == expected
-  # What the estimator goes by.
+  # The estimator resumes from this checkpoint.
   assert tf.train.latest_checkpoint(str(tmp_path)) == expected
   assert checkpoint_files.contents(tmp_path) == before
 
@@ -99,7 +99,7 @@ def test_a_damaged_newest_checkpoint_is_an_error_that_changes_nothing(
   assert "move model.ckpt-8.* away to go on from model.ckpt-4" in str(
       error.value)
   assert checkpoint_files.contents(tmp_path) == before
-  remove_all_of_the_newest(tmp_path)  # As it says.
+  remove_all_of_the_newest(tmp_path)  # As the message advises.
   assert checkpoints.prepare(str(tmp_path)).endswith("model.ckpt-4")
 
 
@@ -142,7 +142,7 @@ def test_a_relative_folder_is_resumed_from_its_newest(
 
 @pytest.fixture
 def nobody():
-  """Gives up root's rights, before which no directory is read-only."""
+  """Gives up root's rights, because root can write to read-only directories."""
   if os.geteuid():
     yield
     return
@@ -161,7 +161,7 @@ def test_a_read_only_directory_is_an_error(tmp_path, request):
     checkpoints.prepare(str(tmp_path))
   with pytest.raises(ValueError, match="`--model_dir` is .* cannot be made"):
     checkpoints.check_folder(str(tmp_path / "new"))
-  checkpoints.check_folder(str(tmp_path))  # To evaluate what is there.
+  checkpoints.check_folder(str(tmp_path))  # Evaluation needs only to read.
 
 
 def test_a_directory_below_a_file_is_an_error(tmp_path):
@@ -171,7 +171,7 @@ def test_a_directory_below_a_file_is_an_error(tmp_path):
 
 
 def differences(tmp_path, saved, ours):
-  """Returns what is said of a checkpoint and a model of other shapes."""
+  """Returns the message about a checkpoint and a model with other shapes."""
   checkpoint_files.save(tmp_path, 4, shapes=saved)
   with tf.Graph().as_default():
     tf.train.create_global_step()

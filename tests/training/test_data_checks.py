@@ -1,4 +1,4 @@
-"""What an evaluation or a training from Python lacks is said before it starts."""
+"""Checks name what an evaluation or a training lacks, before it starts."""
 
 import os
 
@@ -18,7 +18,7 @@ def model(folder, lengths):
 
 @pytest.fixture(name="task")
 def fixture_task():
-  """A task of one split and no metrics, which reads nothing."""
+  """A task with one split and no metrics, which reads no data."""
   name = "tests_no_metrics"
   source = seqio.FunctionDataSource(
       lambda split, shuffle_files, seed=None: None, splits=["train"])

@@ -1,4 +1,4 @@
-"""Tests of restarts, which go on with the data where they stood."""
+"""Tests of restarts, which resume the data at their position."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ class Stop(Exception):
 
 
 class Watch(tf.train.SessionRunHook):
-  """Remembers the examples of each step, and stops before a save."""
+  """Stores the examples of each step, and stops before a save."""
 
   def __init__(self, stop_after):
     self.examples, self._left = [], stop_after
@@ -176,7 +176,7 @@ def test_data_whose_place_cannot_be_saved_train_and_say_so(train, tmp_path, log)
 
 @seqio.map_over_dataset(num_seeds=1)
 def cut_at_random(row, seed):
-  """Leaves one to five ids, as span corruption draws what to leave out."""
+  """Keeps one to five ids, by a random number, as span corruption does."""
   size = tf.random.stateless_uniform([], seed, 1, 6, tf.int32)
   return {"targets": row["targets"][:size]}
 

@@ -1,4 +1,4 @@
-"""One binding says how long decodes can be, however they are made."""
+"""One binding limits the length of all kinds of decoding."""
 
 import mesh_tensorflow as mtf
 import numpy as np
@@ -13,14 +13,14 @@ GREEDY = ["sample_autoregressive.never_end = True"]
 
 
 def predict(*bindings, model_type="bitransformer", given=None):
-  """(a model, what decodes with it)."""
+  """A model, and the function that decodes with it."""
   models.parse_gin(["models/bi_v1.gin"], [*models.TINY, *bindings])
   m = models.Model(model_type)
   return m, decode_length.predict_fn(m.model, given, False)
 
 
 def decode(*bindings, inputs=INPUTS, **kwargs):
-  """The ids that a random model decodes, by what gin says."""
+  """The ids that a random model decodes with these bindings."""
   m, function = predict(*bindings, **kwargs)
   with m.tf_graph.as_default():
     ids = m.ids(inputs)
@@ -31,7 +31,7 @@ def decode(*bindings, inputs=INPUTS, **kwargs):
 
 
 def test_greedy_decoding_ends_after_so_many_tokens():
-  longer = decode(*GREEDY, TOKENS.format(11))  # Than the inputs, too.
+  longer = decode(*GREEDY, TOKENS.format(11))  # Also longer than the inputs.
   assert longer.shape == (2, 11) and (longer[:, 7:] > 0).any()
   shorter = decode(*GREEDY, TOKENS.format(4))
   np.testing.assert_array_equal(shorter, longer[:, :4])
@@ -53,7 +53,7 @@ def test_beam_search_ends_after_so_many_tokens(monkeypatch):
     ids, length = asked
     (values,), _ = m.run(length)
   assert ids.shape.to_integer_list == [2, 3, 29]
-  assert values == [29]  # Neither 1.5 times 7 and 10 more, nor 7.
+  assert values == [29]  # Neither 1.5 * 7 + 10, nor 7.
 
 
 def test_a_language_model_continues_by_so_many_tokens():

@@ -81,7 +81,7 @@ def train(estimator, steps):
 
 
 def latest(tmp_path):
-  """The step of what would be resumed, and its weights."""
+  """The step of the checkpoint to resume from, and its weights."""
   path = tf.train.latest_checkpoint(str(tmp_path))
   return (int(path.rpartition("-")[-1]),
           tf.train.load_variable(path, "weights")[0])
@@ -96,7 +96,7 @@ def stopped(estimator, steps):
 
 @pytest.mark.parametrize("nan_at, steps", [(4, 9), (3, 3)])  # At the end.
 def test_weights_that_are_nan_are_not_saved(nan_at, steps, tmp_path, make_estimator):
-  # The loss is finite still: it was computed before the update.
+  # The loss is still finite, because it was computed before the update.
   message = stopped(make_estimator(nan_at=nan_at), steps)
   assert f"the variable weights is NaN or infinite after step {nan_at}" in message
   assert "Training goes on from model.ckpt-2" in message
@@ -113,7 +113,7 @@ def test_a_loss_that_is_nan_stops_training(tmp_path, make_estimator):
 
 @pytest.fixture
 def small_files():
-  """Lets no file grow beyond a few bytes, as a full disk does."""
+  """Limits files to a few bytes, which stands for a full disk."""
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
@@ -430,6 +430,6 @@ def test_another_form_of_batches_has_another_graph(make_estimator, graphs):
   train(make_estimator(), 2)
   estimator = make_estimator()
   assert len([*estimator.predict(rows_fn)]) == 5
-  first = next(estimator.predict(input_fn))  # Its data never end.
+  first = next(estimator.predict(input_fn))  # The data never end.
   assert first["y"] == 3 and len(graphs) == 2
   assert len([*estimator.predict(rows_fn, predict_keys=["y"])]) == 5

@@ -1,4 +1,4 @@
-"""What an evaluation draws at random is the same each time, unless asked for."""
+"""The random numbers of an evaluation are the same each time, by default."""
 
 import gin
 import numpy as np

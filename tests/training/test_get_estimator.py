@@ -1,4 +1,4 @@
-"""The function that builds all builds what Mesh TensorFlow's does, and more."""
+"""Our `get_estimator` builds the same as Mesh TensorFlow's, and more."""
 
 import inspect
 import types

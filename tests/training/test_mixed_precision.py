@@ -20,7 +20,7 @@ from tensorflow.core.protobuf import rewriter_config_pb2
 SIZES = model.Configuration(
     inputs=24, targets=16, batch=3, decode_batch=2, num_layers=1, d_model=20,
     num_heads=2, d_kv=6, d_ff=30, vocabulary=70, dropout_rate=0.)
-# As T5's command binds it without a TPU, after all gin files.
+# T5's command binds this without a TPU, after all gin files.
 T5S = "utils.get_variable_dtype.activation_dtype = 'float32'"
 OURS = "synthesizer_precision.products = 'bfloat16'"
 FLAGS = "processor\t: 0\nflags\t\t: fpu avx2 {}\nbugs\t\t:\n"
@@ -29,7 +29,7 @@ PRODUCTS = {"Einsum", "BatchMatMulV2"}
 
 @pytest.fixture
 def processor(tmp_path, monkeypatch):
-  """Lets the processor have these flags, on top of old ones."""
+  """Makes the processor have these flags in addition to old ones."""
   def have(flags):
     path = tmp_path / "cpuinfo"
     path.write_text(FLAGS.format(flags))
@@ -136,7 +136,7 @@ def test_the_products_are_in_bfloat16_where_there_are_such_and_the_losses_agree(
   exact, mixed = (model.build(row, sizes, "train") for row in (
       attentions.in_precisions([attentions.find_row(notation)],
                                ["float32", "bfloat16"])))
-  # A product's result is rounded to 8 bits.
+  # The result of a product is rounded to 8 bits.
   np.testing.assert_allclose(losses(mixed), losses(exact), rtol=2 ** -8)
   found = in_bfloat16(mixed)
   assert found & PRODUCTS if has else not found
@@ -160,12 +160,12 @@ def test_steps_of_decoding_multiply_in_bfloat16_where_there_are_such_products():
       mixed_precision.has_products())
 
 
-# Of bfloat16, which has 8 bits: a rounded value is off by at most half of this share.
+# bfloat16 has 8 bits, so rounding changes a value by at most half of this share of it.
 ULP = 2 ** -7
 
 
 def rounded_products(monkeypatch):
-  """Lets the products of the formulas round as those of the layers do."""
+  """Makes the products of the formulas round as those of the layers do."""
   exact = np.einsum
 
   def rounded(value):
@@ -178,13 +178,13 @@ def rounded_products(monkeypatch):
 @every_notation
 def test_outputs_losses_and_gradients_agree_with_the_formulas_to_8_bits(
     notation, monkeypatch):
-  """Output and loss with the formulas rounded alike, gradients with exact ones.
+  """Compares output and loss with rounded formulas, and gradients with exact ones.
 
-  Rounded alike, both differ where a sum lies so near between two values that float32
-  and float64 round it apart, by one ULP, and where a weight or a mean of these is
-  rounded after that: two ULPs of the largest output. A gradient passes four products
-  one after the other, each of which rounds two operands and its result by half an ULP:
-  six ULPs of the length of the gradient.
+  The formulas round where the layers do. If a sum lies about midway between two values,
+  float32 and float64 may round it to different ones, one ULP apart. Weights and means
+  are then rounded again. So the bound is two ULPs of the largest output. A gradient
+  passes four products, one after the other. Each rounds its two operands and its result
+  by half an ULP. So the bound is six ULPs of the length of the gradient.
   """
   x = tokens()
   weights = np.arange(x.size).reshape(x.shape) / x.size * (PADDED > 0)[..., None]
@@ -211,5 +211,5 @@ def test_outputs_losses_and_gradients_agree_with_the_formulas_to_8_bits(
   off, scale = (y - output()) * (PADDED > 0)[..., None], np.abs(exact).max()
   assert np.abs(off).max() < 2 * ULP * scale
   assert abs((off * weights).sum()) < 2 * ULP * np.abs(exact * weights).sum()
-  if mixed_precision.has_products():  # Else float32 is within that, too.
+  if mixed_precision.has_products():  # Otherwise float32 is also within the bound.
     assert np.abs(y - exact)[PADDED > 0].max() > ULP / 16 * scale

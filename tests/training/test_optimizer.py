@@ -1,4 +1,4 @@
-"""Adafactor in few passes computes what the paper says, and what Mesh's computes."""
+"""Adafactor in few passes agrees with the paper, and with Mesh's Adafactor."""
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
@@ -11,7 +11,7 @@ from synthesizer_mtf.training import optimizer
 import tensorflow.compat.v1 as tf
 
 STEPS = 3
-# Both factored dimensions at each place, with and without others around.
+# Each order of the two factored dimensions, with and without other dimensions.
 SHAPES = {
     "matrix": "a:7,b:5", "wide": "a:5,b:7", "square": "a:6,b:6", "vector": "a:11",
     "scalar": "", "narrow": "a:9,b:2", "stacked": "s:3,a:7,b:5",
@@ -47,7 +47,7 @@ def numbers(shapes, seed=0):
 
 
 class Trainer:
-  """Variables of a graph, which gradients from outside update."""
+  """The variables of a graph, which given gradients update."""
 
   def __init__(self, options, shapes, mesh_shape="", layout="", autostack=True,
                dtype=tf.float32, make=optimize.AdafactorOptimizer):
@@ -78,7 +78,7 @@ class Trainer:
     self.masters = masters
 
   def run(self, start, grads):
-    """The variables and slots by name, after steps from some of them."""
+    """The variables and slots by name, after steps from the values in `start`."""
     with self.tf_graph.as_default(), sessions.start() as session:
       session.run(tf.global_variables_initializer())
       known = {name: self.masters[name] for name in start}
@@ -170,7 +170,7 @@ def reference(shapes, learning_rate=0.1, decay_rate=0.8, beta1=0.0,
 
 
 def comparable(results):
-  """Without axes of size 1, which no variable here has itself."""
+  """Removes axes of size 1, which no variable here has."""
   return {name: np.squeeze(value) for name, value in results.items()}
 
 
@@ -193,7 +193,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch, block):
 
 
 def test_with_gpus_no_squares_are_multiplied(monkeypatch):
-  """Their products of matrices may be rounded."""
+  """GPUs may round matrix products."""
   expected = train({}, SOME)
   monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
   monkeypatch.setattr(tf, "matmul", None)
@@ -201,7 +201,7 @@ def test_with_gpus_no_squares_are_multiplied(monkeypatch):
 
 
 def test_rows_without_gradients_do_not_move():
-  """As those of tokens that a batch does not have; a zero has no scale."""
+  """The tokens that a batch lacks have no gradient, and a zero has no scale."""
   shapes = {"embedding": "vocab:9,d_model:5", "scale": "d_model:5"}
   values, grads = numbers(shapes)
   grads[0]["embedding"][2:7] = 0
@@ -219,15 +219,15 @@ def test_rows_without_gradients_do_not_move():
     (tf.bfloat16, tf.float32, tf.bfloat16), (tf.bfloat16, tf.bfloat16, tf.float32),
     (tf.float32, tf.float32, tf.bfloat16)], ids=str)
 def test_bfloat16_is_rounded_where_mesh_tensorflow_rounds_it(dtypes):
-  """Of master, slice and activations."""
+  """The dtypes are those of master, slice and activations."""
   options = {"dtype": mtf.VariableDType(*dtypes)}
   one = train({}, SOME, fast=False, **options)
-  # One more rounding of a variable is one part in 256.
+  # One more rounding changes a variable by one part in 256.
   check(one, train({}, SOME, **options), rtol=2. ** -8)
 
 
 def test_rates_may_be_tensors_of_the_step():
-  """As T5's are; also those of `AdafactorOptimizer` itself."""
+  """T5's learning rates are tensors, and so are the defaults of Adafactor."""
   options = {"learning_rate": None, "decay_rate": None}
   check(train(options, SOME, fast=False), train(options, SOME))
 
@@ -237,7 +237,7 @@ def test_rates_may_be_tensors_of_the_step():
     ("batch:2", "batch:batch"), ("model:1,batch:3", "a:model,batch:batch")])
 def test_variables_that_each_processor_holds_are_updated_fast(
     mesh_shape, layout, autostack):
-  """Variables of one shape are then stacked, by `mtf.Lowering`."""
+  """`mtf.Lowering` also stacks variables of one shape, if `autostack` is True."""
   shapes = {"one": "a:7,b:5", "two": "a:7,b:5", "three": "a:7,b:5", "four": "b:5"}
   expected = train({"beta1": 0.5}, shapes, fast=False)
   parse()
@@ -273,7 +273,7 @@ def stacks(trainer):
 
 
 def test_slots_of_mesh_tensorflow_go_on():
-  """As from a checkpoint: names, shapes and meaning are the same; and back."""
+  """Either optimizer continues from the other's slots, as from a checkpoint."""
   half, rest = slice(0, 2), slice(2, STEPS)
   options = {"beta1": 0.9}, SOME
   expected = train(*options, fast=False)
@@ -297,7 +297,7 @@ def test_a_schedule_for_some_variables_is_kept():
 
 
 class Derived(optimize.AdafactorOptimizer):
-  """Somebody's own, which may have other rules."""
+  """A user's own optimizer, which may have other rules."""
 
 
 @pytest.mark.parametrize("case", ["no attention", "derived", "adam", "tpu", "tensor"])
@@ -369,7 +369,7 @@ def test_gradients_may_come_out_of_a_loop_over_microbatches():
 
 
 def test_an_update_waits_for_all_that_reads_the_variable():
-  """Also for gradients which it does not need itself, as T5's trainer runs it."""
+  """The update waits also for gradients that it does not need, as in T5's trainer."""
   tf.disable_resource_variables()
   models.parse_gin([], models.TINY + ["synthesizer_stack.attention = 'R+V'"])
   m = models.Model()

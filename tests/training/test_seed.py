@@ -8,13 +8,13 @@ from support import sessions
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
 
-# Of two tensors, the first rows.
+# The first rows of two random tensors.
 DRAWN = [[0.441431, 0.099226, 0.573265, 0.744038],
          [0.384905, 0.568308, 0.488620, 0.999223]]
 
 
 class Estimator:
-  """What `train_with_seed` changes of an estimator."""
+  """The part of an estimator that `train_with_seed` changes."""
 
   def __init__(self):
     self.config = tf.estimator.RunConfig()

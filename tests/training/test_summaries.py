@@ -1,4 +1,4 @@
-"""What TensorBoard gets to see of the attention while a model trains."""
+"""The summaries of attention that TensorBoard shows while a model trains."""
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import utils as mtf_utils

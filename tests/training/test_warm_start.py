@@ -94,7 +94,7 @@ def stock(tmp_path_factory):
   path = str(tmp_path_factory.mktemp("stock") / "model.ckpt")
   parse(None)
   (loss,), variables = run(save=path, train=40)
-  assert loss < 1  # Of log(32) at first: what is tested depends on the weights.
+  assert loss < 1  # From log(32): the tests below need trained weights.
   return path, loss, variables
 
 
@@ -295,7 +295,7 @@ def test_training_goes_on_with_the_step_and_the_optimizer_where_shapes_agree():
 @pytest.mark.parametrize("name, old, new", [
     ("shared/positional_embedding", (16, 10), (32, 10)),
     (ENCODER + "Linformer/E", (2, 16, 4), (2, 32, 4)),
-    (OURS + "b2", (2, 32), (2, 16))])  # A smaller one takes the first entries.
+    (OURS + "b2", (2, 32), (2, 16))])  # A shorter variable takes the first entries.
 def test_all_that_depends_on_max_length_can_be_resized(name, old, new):
   plan = make_plan({name: new}, {name: old})
   assert plan.resized == [name]
@@ -356,7 +356,7 @@ def test_what_the_user_names_starts_fresh():
 
 
 class Estimator:
-  """Knows its last checkpoint, as an Estimator does."""
+  """The part of an Estimator that knows its last checkpoint."""
 
   def __init__(self, last):
     self._last = last

@@ -1,7 +1,8 @@
 """Draws attention weights, as the figures of arXiv:2005.00743 show them.
 
-All figures take a list of `reader.Layer`, and from their names `attention`, a dict to
-`reader.Attention`, or `states`, of which each is a dict to `Statistics`.
+All figures take a list of `reader.Layer`. They also take `attention`, a dict from names
+of layers to `reader.Attention`, or `states`, whose values are dicts from these names to
+`Statistics`.
 """
 
 import dataclasses
@@ -130,7 +131,7 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
   """Draws the mean over the heads, and the weight by distance (Figures 6 and 7).
 
   Returns:
-    a figure with a column per layer, and the borders of a window of so many tokens.
+    a figure with a column per layer, and the borders of the window.
   """
   figure, axes = plt.subplots(
       2, len(layers), squeeze=False, layout="constrained",
@@ -148,7 +149,7 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
                  color=_COLORS[state], label=state)
     below.axvspan(-window, window, color="black", alpha=0.08, linewidth=0)
     size = len(mean.visible)
-    # A decoder only looks back.
+    # In a decoder, keys never come after the query.
     below.set_xlim(-size, size if np.triu(mean.visible, 1).any() else 1)
     above.set_xlabel("key")
     below.set_xlabel("key's position - query's")

@@ -27,8 +27,8 @@ FLOOR = "floor"
 MIXTURES = ["R+D", "R+V", "D+V", "FR+V", "FR+D+V"]
 ENCODER_ONLY = ["Linformer"]
 _IN_BFLOAT16 = " in bfloat16"
-# Of each part that is also mesh_tensorflow's in the rows of its layers, the parameter
-# that switches ours off.
+# From parts of the model to the parameters that switch our code off. In the rows of
+# mesh_tensorflow's layers, these parts are also mesh_tensorflow's.
 STOCK_PARTS = {
     "cross_attention": "synthesizer_stack.fast_cross_attention",
     "feed_forward": "synthesizer_stack.fast_feed_forward",
@@ -242,7 +242,7 @@ ROWS = {row.name: row for row in (
     *map(_ours, [name for name in notation.SYNTHESIZING_FUNCTIONS
                  if name != _PATTERN.name] + MIXTURES),
     *map(_encoder_only, ENCODER_ONLY),
-    # R without softmax.
+    # R without the softmax.
     _row("Mixer", "ours", "SyntheticAttention.softmax = False",
          "$stack/RandomLogits.stddev = $scale", base=_ours("R")),
     _PATTERN,

@@ -1,8 +1,8 @@
 """Splits a step's time into attention, feed-forward, embedding, loss and optimizer.
 
-Mesh TensorFlow names TensorFlow's operations after its own operations, and its own
-after the layers, so the name of an operation shows its part. A gradient belongs to the
-part of the operation that it is the gradient of.
+Mesh TensorFlow names TensorFlow's operations after its own operations, and names these
+after the layers. So the name of an operation shows its part. The gradient of an
+operation belongs to the part of that operation.
 """
 
 import collections

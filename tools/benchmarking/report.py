@@ -53,25 +53,25 @@ _COLUMNS = (
 LEGEND = """\
 speed, eval: how many times as fast as {reference} in the same round, median
   [quartiles]: training step, and loss alone.
-share: what the training step takes above the floor's of the same round, as a share
-  of what SelfAttention's takes above it.
+share: (the row's time - the floor's) / (SelfAttention's time - the floor's), of a
+  training step in the same round.
 paper: the same ratio of steps/s in Table 4 of arXiv:2005.00743.
 multiply-adds, TFLOPS: einsums only, as Mesh TensorFlow counts them (it writes
   many element-wise products as einsums, too); 2 operations for each.
-memory: peak of the process above the floor's, as a share of SelfAttention's."""
+memory: (the row's peak - the floor's) / (SelfAttention's peak - the floor's)."""
 
 
 _BREAKDOWN_LEGEND = """\
-Milliseconds of the median training step, by the shares in traced ones; gradients
-  count where what they are gradients of does. rest: norms, dropout and sums between
-  layers, and time without work. products: of all parts; bare: each of them alone,
-  with the start of a run."""
+Milliseconds of the median training step, split by the shares in traced steps. The
+  gradient of an operation counts with its part. rest: norms, dropout and sums between
+  layers, and idle time. products: the matrix products of all parts. bare: each of these
+  products alone, with the start of a run."""
 
 
 _DECODING_LEGEND = """\
 Tokens per second of all examples, median [quartiles], encoder included; in parentheses
-  how many times as fast as {reference} in the same round. Random weights, and nothing
-  ends early."""
+  how many times as fast as {reference} in the same round. Weights are random, and no
+  text ends early."""
 
 
 def title(measure: str, sizes: dict[str, Any]) -> str:

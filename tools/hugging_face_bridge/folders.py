@@ -24,7 +24,7 @@ def new(path: str) -> Iterator[pathlib.Path]:
     `with` block fails.
 
   Raises:
-    ValueError: there already is something at `path`, or `path` cannot be written.
+    ValueError: `path` is a file or a folder that is not empty, or cannot be written.
   """
   check(path)
   path = os.path.abspath(path)

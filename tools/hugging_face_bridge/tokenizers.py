@@ -117,7 +117,7 @@ def _of_pieces(pieces):
         f"the vocabulary {pieces.sentencepiece_model_file!r} has {pieces.added} "
         f"sentinels after its pieces, but those beyond T5's {vocabulary.EXTRA_IDS} "
         "have other ids in Hugging Face's T5Tokenizer than here; such a model cannot "
-        "be brought over.")
+        "be exported.")
   return Tokenizer(
       pieces.sentencepiece_model_file, pieces.added, pieces.vocab_size)
 

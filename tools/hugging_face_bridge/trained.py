@@ -82,8 +82,8 @@ def _embedding(path):
   shape = tf.train.load_checkpoint(path).get_variable_to_shape_map().get(
       "shared/embedding")
   if shape is None or len(shape) != 2:
-    raise checks.Error(f"{path!r} has no variable 'shared/embedding' of rows for "
-                       "ids; only models with T5's own embedding can be exported.")
+    raise checks.Error(f"{path!r} has no variable 'shared/embedding' with a row for "
+                       "each id; only models with T5's own embedding can be exported.")
   return shape
 
 

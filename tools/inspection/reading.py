@@ -120,8 +120,8 @@ def read(name: str, split: str, lengths: Lengths | None, number: int,
     for key in keys:
       tokens[key].append(len(row[key]))
   if not examples:
-    raise checks.Error(f"split {split!r} of {name!r} has no examples; look into its "
-                       "data, or name another split.")
+    raise checks.Error(f"split {split!r} of {name!r} has no examples; check its data, "
+                       "or name another split.")
   packed, fill, per_row = _pack(data.take(most), lengths, keys, features, number)
   return Found(
       name, split, {key: lengths[key] for key in keys},

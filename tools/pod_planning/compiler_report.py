@@ -11,13 +11,13 @@ _TOLERANCES = {"operations": 0.03, "bytes_accessed": 0.25, "memory_bytes": 0.15}
 _NAMES = {"operations": "work", "bytes_accessed": "bytes", "memory_bytes": "memory"}
 
 _LEGEND = """\
-Of libtpu {libtpu}, by JAX {jax}, for one core. args, temp, code: MiB of its memory for
-  variables and features, results, and the program; HBM: their share of what it has.
+Figures of libtpu {libtpu}, by JAX {jax}, for one core. args, temp, code: MiB of memory
+  for variables and features, results, and the program; HBM: their share of its memory.
 Gop, GB: operations and bytes accessed, in 10^9; a loop over microbatches counts once.
-ms: the cycles that the compiler estimates, with all microbatches, which leave out what
-  it has no estimate for: gathers, scatters and communication. to {base}: ms relative.
+ms: the compiler's estimate, in cycles, with all microbatches. It leaves out gathers,
+  scatters and communication. to {base}: ms relative to this row's.
 few: 10^6 entries that gathers and scatters read or add fewer than 128 at a time.
-collectives: how many, and the MiB that a core puts in.
+collectives: their number, and the MiB that a core puts in.
 plan: our rules' figure relative to the compiler's; memory without the program, ms
   without communication."""
 
@@ -131,4 +131,4 @@ def _confirmed(plans):
     off = [p["name"] for p in plans if abs(_relative(p, name) - 1) > tolerance]
     parts.append(f"{_NAMES[name]} within {tolerance:.0%} " + (
         f"but for {', '.join(dict.fromkeys(off))}" if off else "for all"))
-  return f"The compiler confirms of our rules' figures: {'; '.join(parts)}."
+  return f"Our rules' figures that the compiler confirms: {'; '.join(parts)}."

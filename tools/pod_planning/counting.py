@@ -30,7 +30,7 @@ from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
 
-# Operations that pass on their first input without a copy.
+# Operations that return their first input without a copy.
 _ALIASES = frozenset((
     "Enter", "Exit", "ExpandDims", "Identity", "LoopCond", "Merge",
     "PreventGradient", "Reshape", "Snapshot", "Squeeze", "StopGradient",
@@ -245,7 +245,7 @@ class _Walk:
     if self._is_fused(op, read) and not _row_bytes(op):
       self._reads[_key(op.outputs[0])] = read
       return
-    if op.type in _UPDATES:  # It runs once all inputs exist, to free them.
+    if op.type in _UPDATES:  # Runs as soon as its inputs exist, which frees them.
       place = max((self._born[key][0] for key in read if key in self._born),
                   default=place)
     for key in read:

@@ -183,7 +183,7 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
 
   def allreduce(self, x: _Slices, mesh_axes: list[int],
                 reduction_fn_string: str) -> _Slices:
-    if not mesh_axes or reduction_fn_string != "SUM":  # Others become sums.
+    if not mesh_axes or reduction_fn_string != "SUM":  # Other kinds become sums.
       return super().allreduce(x, mesh_axes, reduction_fn_string)
     tensor = x.to_laid_out_tensor().one_slice
     groups = self._create_group_assignment(mesh_axes)

@@ -12,8 +12,8 @@ _FREE = frozenset((
     "after-all", "while", "conditional", "call"))
 _COLLECTIVES = ("all-reduce", "all-to-all", "collective-permute", "all-gather",
                 "reduce-scatter")
-# The registers of a TPU hold 1,024 entries. A gather or scatter of fewer entries at a
-# time than `_FEW` is for a TPU one of scalars.
+# The registers of a TPU hold 1,024 entries. If a gather or scatter has fewer entries at
+# a time than `_FEW`, a TPU treats them like scalars.
 _FEW = 128
 
 
@@ -42,7 +42,7 @@ def summarized(text: str) -> dict[str, Any]:
 
 
 def _cycles(operations):
-  """Returns the compiler's estimate for some operations; without one they count 0."""
+  """Returns the sum of the compiler's estimates; an operation without one counts 0."""
   found = [re.search(r'"estimated_cycles":"(\d+)"', line)
            for opcode, _, line in operations if opcode not in _FREE]
   return sum(int(cycles[1]) for cycles in found if cycles and int(cycles[1]) < 2**62)

@@ -30,13 +30,13 @@ _COLUMNS = (
 )
 
 _LEGEND = """\
-All of one core. param, optim: slices of the variables; activ: the most results
-  kept at once, an upper estimate; fits: whether the three fit into the core's
-  memory, "perhaps" where XLA would have to compute some results again.
-G mult-adds: of matrix products, 10^9 in a step. all-reduce: bytes that a core
-  puts in, by mesh dimension.
-ms/step: the time of the roofline; of it matmul, memory and links are the parts
-  that the matrix units, the memory and the links bound.
+All figures are of one core. param, optim: slices of the variables; activ: the most
+  results kept at once, an upper bound; fits: whether the three fit into the core's
+  memory, "perhaps" if XLA would have to compute some results again.
+G mult-adds: 10^9 multiply-adds of the matrix products of a step. all-reduce: bytes
+  that a core puts in, by mesh dimension.
+ms/step: the time of the roofline. Its parts matmul, memory and links are bound by the
+  matrix units, the memory and the links.
 Rates: {chips};
   from {sources}."""
 

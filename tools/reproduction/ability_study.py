@@ -18,7 +18,7 @@ from synthesizer_mtf.tools.reproduction.study_types import Study
 from synthesizer_mtf.tools.reproduction.study_types import Task
 
 LM = {"utils.run.model_type": "lm"}
-# With ability.gin's peak of the learning rate, some seeds of V stay at chance.
+# With the peak of the learning rate in ability.gin, some seeds of V stay at chance.
 LOW_RATE = {"PEAK": 0.01}
 _BIAS = {"SyntheticAttention.relative_attention_type": "bias_shared"}
 

@@ -134,7 +134,7 @@ def _table(found):
          *over_seeds.cells(of, "+.4g")] for key, of in found.iterrows())])
   yield f"\nDifferences are B - A, each of the same seed. {over_seeds.note(found)}"
   if (found["count"] == 1).any():
-    yield "One pair has no interval: it takes two seeds in both files."
+    yield "One pair has no interval: an interval needs two seeds in both files."
 
 
 def _alone(single):

@@ -43,7 +43,7 @@ def plot(known: Iterable[tuple[study_types.Study, Sequence[Mapping[str, Any]]]],
   """Draws all tasks of some studies.
 
   Args:
-    known: (study, the lines of its runs) for each.
+    known: for each study, a pair of the study and the lines of its runs.
     path: the path of a PNG.
   """
   panels = [(study, task, lines) for study, lines in known for task in study.tasks]

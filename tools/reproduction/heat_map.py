@@ -18,7 +18,7 @@ from synthesizer_mtf.tools.reproduction import study_report
 from synthesizer_mtf.tools.reproduction import study_types
 
 SOLVED = 0.95
-_CHANCE = 0.1  # The share of the way from chance to 1 that still counts as chance.
+_CHANCE = 0.1  # Up to this value of `_gained`, a score counts as chance.
 
 
 def means(study: study_types.Study,
@@ -39,7 +39,7 @@ def outcome(score: float, chance: float) -> str:
 
 
 def _gained(score, chance):
-  """Returns the share of the way from chance to 1 that a score has gone."""
+  """Returns (score - chance) / (1 - chance): 0 at chance, 1 for a perfect score."""
   return (score - chance) / (1 - chance)
 
 

@@ -76,8 +76,8 @@ def check_new(where: str, what: str, seen: dict[str, str]) -> None:
     seen: a dict from keys to locations, to which the key is added.
   """
   if what in seen:
-    raise checks.Error(f"{where}: {what} is there twice, first at {seen[what]}; leave "
-                       "one of them.")
+    raise checks.Error(f"{where}: {what} is there twice, first at {seen[what]}; keep "
+                       "only one of them.")
   seen[what] = where
 
 
@@ -99,14 +99,14 @@ def _object(where, text):
   except json.JSONDecodeError as error:
     raise checks.Error(
         f"{where} is no whole line of JSON ({error.msg} at column {error.colno});"
-        " was it cut off? The command that wrote the file writes it anew."
+        " was it cut off? Run the command that wrote the file again."
     ) from None
   if not isinstance(line, dict):
     raise checks.Error(f"{where} is not a JSON object with keys and values.")
   if line.get("format", FORMAT) != FORMAT:
     raise checks.Error(
         f"{where} is of format {line['format']!r}, which is not {FORMAT}; read it "
-        "with the version that has written it.")
+        "with the version that wrote it.")
   return line
 
 

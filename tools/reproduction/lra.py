@@ -1,8 +1,8 @@
 """The table of Long Range Arena (arXiv:2011.04006), for attentions of this package.
 
 The figures are those of google-research/long-range-arena. The Synthesizer of that code
-is R+V, because its configurations never choose the variant without dot products. Nobody
-has published this table for R, D or FR alone.
+is R+V, because its configurations never choose the variant without dot products. For
+R, D or FR alone, no figures are published.
 """
 
 from collections.abc import Iterable

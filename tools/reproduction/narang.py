@@ -23,8 +23,8 @@ _FROM_SCRATCH = "wmt14_ende"
 _EARLY, _FINAL = 65536, 524288
 _SAVED_EVERY = 8192  # `_EARLY` and `_FINAL` are multiples of this.
 _CORES = "2x2"
-# Each row has one example. Then our layers read tables of positions as the authors'
-# layer does, by the index in the row.
+# Each row has one example, so our layers read tables of positions as the authors' layer
+# does, by the index in the row.
 _PRE_TRAINING = (
     "mesh_train_dataset_fn.pack = False",
     "utils.run.sequence_length = {'inputs': 512, 'targets': 114}",
@@ -51,8 +51,8 @@ class Row(NamedTuple):
 title = "Narang et al. 2021, Table 1"
 NOTE = (
     "Operations are two for each multiply-add of the matrix products of a training "
-    "step of 65,536 tokens in rows of one example, forward and back, on 8 cores; "
-    "what the published ones count is not said, so that only ratios to V can be "
+    "step of 65,536 tokens in rows of one example, forward and back, on 8 cores. "
+    "The paper does not say what its figures count, so only ratios to V can be "
     "compared. R+V is 1.1% above: rounding its figure and V's can make 0.9% of it; "
     "Table 4 of arXiv:2005.00743 gives the same model 1.089 times V's operations.")
 rows = (

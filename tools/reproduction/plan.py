@@ -17,15 +17,16 @@ from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.reproduction import tables
 
 _C4 = "synth_c4_span_corruption"
-_WORDS = "synth_lm1b"  # Its measure is the perplexity per word.
+_WORDS = "synth_lm1b"  # Its score is the perplexity per word.
 # Data sets without a validation split.
 _WITHOUT_VALIDATION = (
     _WORDS, "synth_ag_news_encoder", "synth_imdb_reviews_encoder",
     "synth_ag_news", "synth_imdb_reviews")
-# At the paper's scale these decode the test split, and more tokens than eval.gin's 128.
+# At the paper's scale, evaluation of these tasks decodes the test split, with a higher
+# limit of tokens than eval.gin's 128.
 _LONG = ("synth_wmt14_ende", "synth_wmt14_enfr", "synth_cnn_dailymail")
 _PAPER_TOKENS = 256
-# The tokens to decode at laptop scale. At the paper's scale these have beam search.
+# The tokens to decode at laptop scale. At the paper's scale these tasks use beams.
 _DECODED_TOKENS = {"synth_wmt14_ende": 64, "synth_wmt14_enfr": 64,
                    "synth_cnn_dailymail": 96, "synth_personachat": 32}
 _PRETRAINED_STEP = 524288  # gin/recipes/pod/pretraining.gin

@@ -38,7 +38,7 @@ class Report:
 
     Args:
       study: a `study_types.Study`.
-      lines: the lines of runs that were done elsewhere, or before.
+      lines: the lines of runs that were finished before, here or elsewhere.
       runs: runs whose figures are read from their folders if they have no line.
       settings: the settings of the runs.
       state: a dict with the "machine" and the "versions" of the runs.

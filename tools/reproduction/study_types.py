@@ -102,7 +102,7 @@ class Row(NamedTuple):
 
 
 class Start(NamedTuple):
-  """The model that warm rows start from, trained once with the seed 1.
+  """The model that warm rows start from. It is trained once, with the seed 1.
 
   Attributes:
     name: the name of its folder.
