@@ -301,7 +301,7 @@ def main(argv: list[str] | None = None) -> None:
   if args.png:
     plot.plot(plans, args.png)
   if interrupted:
-    print("plan_pod: interrupted; the figures above are of what was done.",
+    print("plan_pod: interrupted; the finished plans are above.",
           file=sys.stderr)
     sys.exit(130)
   if all(p["status"] != "ok" for p in plans):

@@ -106,7 +106,7 @@ def _parse(argv):
   if args.results and given != ["--results"]:
     parser.error(f"--results takes nothing else, not {' '.join(given)}")
   if args.study and args.table:
-    parser.error("--table and --study are two things; give one of them")
+    parser.error("--table and --study exclude each other; give one of them")
   if args.table in published.TABLES:
     _check_published(parser, args, given)
     return argparse.Namespace(**{**vars(args), "scale": "paper"})

@@ -92,7 +92,7 @@ def _check_mesh():
   if flags.FLAGS.tpu:
     raise checks.Error("--tpu is given, but `utils.tpu_mesh_shape.tpu_topology` is "
                        "missing; bind it, as in '2x2' for eight cores.")
-  raise checks.Error("It is not said what computes; add --gin_file=cpu.gin after the "
+  raise checks.Error("No device is named; add --gin_file=cpu.gin after the "
                      "model file, or gpu.gin, or give --tpu and a topology.")
 
 

@@ -16,7 +16,7 @@ _TASK = "MIXTURE_NAME = 'synth_text_pairs'"
 
 # From names of cases to gin files, bindings, and the beginning of the sentence.
 LACKING = {
-    "a mesh": (_FILES[:2], [_TASK], "It is not said what computes; add --gin_file=cpu"),
+    "a mesh": (_FILES[:2], [_TASK], "No device is named; add --gin_file=cpu"),
     "data": (_FILES[1:], [], "There are no data to train on; add --gin_file="),
     "a task": (_FILES, [], "`MIXTURE_NAME` is missing; add --gin_param="),
     "a model": (_FILES[::2], [_TASK], "There is no model file, and Mesh TensorFlow's "

@@ -214,7 +214,7 @@ def test_an_interrupted_compilation_tells_what_was_done(environment, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
   assert process.returncode == 130, err
-  assert "plan_pod: interrupted; the figures above are of what was done." in err
+  assert "plan_pod: interrupted; the finished plans are above." in err
   assert "| R " in out and "| V " not in out
   assert len((tmp_path / "plans.json").read_text().splitlines()) == 1
 

@@ -128,7 +128,7 @@ def test_mistakes_end_in_one_sentence_before_anything_is_done(
      "takes two files and --json, not --table --scale; the files say"),
     ("--compare a.jsonl b.jsonl --seeds=7", "not --seeds;"),
     ("--table=4", "--table needs --scale"),
-    ("--table=4 --study=blocks", "--table and --study are two things"),
+    ("--table=4 --study=blocks", "--table and --study exclude each other"),
     ("--scale=laptop", "one of --table, --study, --compare and --results is"),
     ("", "--compare and --results is required"),
     ("--results=. --study=blocks", "--results takes nothing else, not --study"),
