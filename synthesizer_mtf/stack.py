@@ -77,7 +77,7 @@ def synthesizer_stack(
   if fast_feed_forward:
     layers = [feed_forward.faster(layer) for layer in layers]
   stack = layer_stack_cls(layers)
-  stack.synthesizer_attention = attention  # For `check_used`.
+  stack.synthesizer_attention = attention  # For `_check_used`.
   return stack
 
 

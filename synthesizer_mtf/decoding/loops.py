@@ -8,6 +8,7 @@ with matrices by MatMul, which takes up to half the time of Einsum for them.
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import copy
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.ops import between_products
@@ -56,10 +57,12 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
     if between_products.is_marked():
       super().lower(lowering)
       return
-    mesh_impl = lowering.mesh_impl(self)
+    mesh = self._body_inputs[0].mesh
+    mesh_impl = copy.copy(lowering.mesh_impl(mesh))
     mesh_impl.einsum = _einsum  # Mesh TensorFlow lets its users override this.
-    super().lower(lowering)
-    del mesh_impl.einsum
+    own = copy.copy(lowering)
+    own.mesh_to_impl = {**lowering.mesh_to_impl, mesh: mesh_impl}
+    super().lower(own)
 
 
 def _einsum(equation, *slices):

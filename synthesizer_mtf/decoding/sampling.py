@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf.context import decoding_state
 from synthesizer_mtf.context import splits
 from synthesizer_mtf.decoding import loops
@@ -102,7 +103,9 @@ class _Sampling:
           on_value=-1e9, off_value=0.0, dtype=logits.dtype)
     if options.sampling_keep_top_k != -1:
       if options.sampling_keep_top_k <= 0:
-        raise ValueError("sampling_keep_top_k must either be -1 or positive.")
+        raise checks.Error(
+            "`sampling_keep_top_k` of `Unitransformer.sample_autoregressive` is "
+            f"{options.sampling_keep_top_k} but must be -1 or at least 1; change it.")
       largest = mtf.nth_largest_element(
           logits, n=options.sampling_keep_top_k, reduced_dim=vocab)
       logits = mtf.where(mtf.less_equal(logits, largest),

@@ -6,6 +6,7 @@ import gc
 import pathlib
 import sys
 
+from synthesizer_mtf.command import messages
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
@@ -19,19 +20,20 @@ def main(argv: list[str] | None = None) -> int:
   """Runs the demo; returns the exit status."""
   args = _parse(argv)
   tf.logging.set_verbosity(tf.logging.ERROR)
-  try:
-    plan = stages.Plan(args.output_dir, args.attention,
-                       stages.SCALES[args.scale])
-    pipeline.claim(plan.folder, dataclasses.asdict(plan.scale))
-    ran = _run(plan)
-  except (process.CommandError, ValueError) as error:
-    print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
-    return 1
-  except KeyboardInterrupt:
-    print("\nStopped. The same command goes on from the last checkpoint.",
-          file=sys.stderr)
-    return 130
-  _show(plan, ran)
+  with messages.ending("synthesizer_mtf.demo"):
+    try:
+      plan = stages.Plan(args.output_dir, args.attention,
+                         stages.SCALES[args.scale])
+      pipeline.claim(plan.folder, dataclasses.asdict(plan.scale))
+      ran = _run(plan)
+    except process.CommandError as error:  # Ends with many lines, of a log.
+      print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
+      return 1
+    except KeyboardInterrupt:
+      print("\nStopped. The same command goes on from the last checkpoint.",
+            file=sys.stderr)
+      return 130
+    _show(plan, ran)
   return 0
 
 

@@ -151,10 +151,7 @@ class Convolution(transformer.TransformerLayer):
     self._check_layout(context)
     inputs = self._inputs(context, x)
     values = self._gated_values(inputs)
-    if context.mode == "incremental":
-      mean = self._step(values, inputs)
-    else:
-      mean = self._convolve(values, inputs)
+    mean = _sum(inputs, self, values)
     mean = self._add_bias("bias", mtf.replace_dimensions(
         mean, [inputs.heads, inputs.d_kv], inputs.combined), inputs)
     if self.pointwise:
@@ -338,6 +335,17 @@ class DyConv(Convolution):
     logits = mtf.einsum(
         [tokens, weights], output_shape=tokens.shape.dims[:-1] + new_dims)
     return self._add_bias("W_bias", logits, inputs, num_dims=2)
+
+
+@functools.singledispatch
+def _sum(inputs, layer, values):
+  """The weighted sum of each token's neighbors."""
+  return layer._convolve(values, inputs)
+
+
+@_sum.register
+def _(inputs: cases.DecodingStep, layer, values):
+  return layer._step(values, inputs)
 
 
 @functools.singledispatch

@@ -1,5 +1,7 @@
 """Linformer: attention to a fixed number of projections of all positions."""
 
+import copy
+
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -87,9 +89,10 @@ class Linformer(transformer.TransformerLayer):
     values = self._mix("E" if self.share_kv else "F",
                        inputs.project_memory("v"), seen, inputs)
     values = self.sizes.dropout(values, inputs)
-    inputs.memory_length = self.rank  # From here on the mixtures are the keys.
+    mixed = copy.copy(inputs)
+    mixed.memory_length = self.rank  # The mixtures are the keys.
     return inputs.project_back(attend.attend(
-        inputs, [logit_forms.InnerProduct(query, key)], values,
+        mixed, [logit_forms.InnerProduct(query, key)], values,
         attention_mask.AttentionMask(None, None)))
 
   def _check(self, context):

@@ -17,6 +17,7 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import attention_mask
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import tables
 from synthesizer_mtf.layers import head_sizes
@@ -159,9 +160,7 @@ class SparseAttention(transformer.TransformerLayer):
     query = inputs.project_query()
     key = inputs.project_memory("k")
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    attend = (self._one_step if context.mode == "incremental"
-              else self._all_blocks)
-    return inputs.project_back(attend(query, key, values, inputs))
+    return inputs.project_back(_mean(inputs, self, query, key, values))
 
   def _all_blocks(self, query, key, values, inputs):
     """The mean of the values for all queries, block by block.
@@ -326,6 +325,17 @@ def _seen(queries, keys, inputs):
   if keys.segment is not None:
     seen += inputs.seen_by_id(queries.segment, keys.segment)
   return _all(seen)
+
+
+@functools.singledispatch
+def _mean(inputs, layer, *tensors):
+  """The mean of the values for each query."""
+  return layer._all_blocks(*tensors, inputs)
+
+
+@_mean.register
+def _(inputs: cases.DecodingStep, layer, *tensors):
+  return layer._one_step(*tensors, inputs)
 
 
 def _all(conditions):

@@ -12,6 +12,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import tables
+from synthesizer_mtf.ops import diagonals
 import tensorflow.compat.v1 as tf
 
 
@@ -134,7 +135,7 @@ def _(inputs: cases.PackedRowsOnTpu, values):
 
 @functools.singledispatch
 def _by_offset(inputs, before, after):
-  return Table(tables.diagonals(
+  return Table(diagonals.matrix(
       mtf.cast(before, tf.float32), mtf.cast(after, tf.float32),
       inputs.length, inputs.memory_length))
 

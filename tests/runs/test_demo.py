@@ -158,13 +158,12 @@ def test_stages_that_are_done_are_skipped_and_what_leaves_nothing_is_an_error(
     demo._run(plan)
 
 
-def test_unknown_attention_is_named_with_those_there_are(tmp_path, capsys):
-  assert demo.main(["--attention", "Q", f"--output_dir={tmp_path}"]) == 1
-  message = capsys.readouterr().err
-  assert "--attention names 'Q'" in message and "r+v" in message
+def test_unknown_attention_is_named_with_those_there_are(tmp_path):
+  with pytest.raises(SystemExit, match="--attention names 'Q'.*r\\+v"):
+    demo.main(["--attention", "Q", f"--output_dir={tmp_path}"])
 
 
-def test_directory_of_another_size_is_refused(tmp_path, capsys):
+def test_directory_of_another_size_is_refused(tmp_path):
   (tmp_path / "settings.json").write_text('{"pretrain_steps": 1}')
-  assert demo.main(["--scale=test", f"--output_dir={tmp_path}"]) == 1
-  assert "remove it or name another" in capsys.readouterr().err
+  with pytest.raises(SystemExit, match="remove it or name another"):
+    demo.main(["--scale=test", f"--output_dir={tmp_path}"])

@@ -129,7 +129,7 @@ class Peer:
   def _answer(self) -> dict[str, Any]:
     line = self._process.stdout.readline()
     if not line:
-      raise RuntimeError(
+      raise checks.Error(
           f"{self._process.args[0]} ended with status {self._process.wait()}, for "
-          "the reason above")
+          "the reason above; mend its environment.")
     return json.loads(line)
