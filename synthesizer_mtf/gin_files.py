@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import contextlib
 import copy
 import functools
-import logging
 import os
 import pathlib
 from typing import Any
@@ -32,7 +31,6 @@ _NAMES_OF_FILES = {
 Config = dict[tuple[str, str], dict[str, Any]]
 
 _DEPRECATED = mesh_transformer.DEPRECATED_GIN_REFERENCES
-_parsed = []  # The gin files that the last call of `parse` has read.
 
 
 def folder() -> str:
@@ -75,24 +73,21 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
     _add(path)
   gin.clear_config()
   check(files, bindings)
-  _parsed[:] = files
-  with _without_logs():
+  with gin_names.without_logs():
     gin.parse_config_files_and_bindings(
-        [_defaults(), *files], list(bindings), skip_unknown=_DEPRECATED)
+        [_defaults(), *files], list(bindings), skip_unknown=_DEPRECATED,
+        finalize_config=False)
+  _bind_folders(files)
+  gin.finalize()
+
+
+def _bind_folders(files):
+  for parameter, value in _with_folders(files, bindings()).items():
+    gin.bind_parameter(parameter, value)
 
 
 def _defaults():
   return os.path.join(_beside(utils), "defaults.gin")
-
-
-@contextlib.contextmanager
-def _without_logs():
-  """Drops the error that gin logs for each folder that lacks a file."""
-  logging.disable(logging.ERROR)
-  try:
-    yield
-  finally:
-    logging.disable(logging.NOTSET)
 
 
 def check(files: Sequence[str] | None, params: Sequence[str] | None,
@@ -117,10 +112,9 @@ def check(files: Sequence[str] | None, params: Sequence[str] | None,
                          "it, such as its operative_config.gin.")
     if os.path.isfile(path):
       _check_text(path)
-  with _without_logs():
-    return gin_names.check(
-        [_defaults(), *(files or ())], params or (),
-        skip_unknown is True or {*_DEPRECATED, *(skip_unknown or ())})
+  return gin_names.check(
+      [_defaults(), *(files or ())], params or (),
+      skip_unknown is True or {*_DEPRECATED, *(skip_unknown or ())})
 
 
 def _check_text(path):
@@ -133,7 +127,17 @@ def _check_text(path):
 
 @gin.config.register_finalize_hook
 def with_folders(config: Config) -> dict[str, Any]:
+  """Resolves paths relative to the command's gin files; see `_with_folders`."""
+  given = "gin_file" in flags.FLAGS and flags.FLAGS.is_parsed()
+  return _with_folders(flags.FLAGS.gin_file or [] if given else [], config)
+
+
+def _with_folders(files, config):
   """Resolves paths relative to their gin file, so that a folder can be moved.
+
+  Args:
+    files: gin files that were parsed.
+    config: gin's configuration.
 
   Returns:
     a dict of new bindings, from parameters to paths that begin with the folder of the
@@ -141,7 +145,7 @@ def with_folders(config: Config) -> dict[str, Any]:
     folder.
   """
   found, delegate = {}, gin.config.ParserDelegate(skip_unknown=True)
-  for name in _parsed or _of_the_command():
+  for name in files:
     for path, binding in gin_names.statements(name, delegate):
       if not isinstance(binding, gin.config_parser.BindingStatement):
         continue
@@ -151,11 +155,6 @@ def with_folders(config: Config) -> dict[str, Any]:
         found["/".join(filter(None, key[:2])) + "." + key[2]] = _beside_gin_file(
             path, binding.value)
   return found
-
-
-def _of_the_command():
-  given = "gin_file" in flags.FLAGS and flags.FLAGS.is_parsed()
-  return flags.FLAGS.gin_file or [] if given else []
 
 
 def _beside_gin_file(gin_file, value):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import contextlib
 import importlib
 import inspect
+import logging
 import os
 import pathlib
 import re
@@ -185,16 +186,27 @@ def _at(where, line):
   return where if where.startswith("--") else f"{where}, line {line}"
 
 
+@contextlib.contextmanager
+def without_logs() -> Iterator[None]:
+  """Drops the error that gin logs for each folder that lacks a file."""
+  logging.disable(logging.ERROR)
+  try:
+    yield
+  finally:
+    logging.disable(logging.NOTSET)
+
+
 def _read(name):
   """Returns (path, text) of a gin file, from the first of gin's folders that has it."""
   folders = gin.config._LOCATION_PREFIXES
-  for folder in [""] if os.path.isabs(name) else folders:
-    path = os.path.join(folder, name)
-    for reader, exists in gin.config._FILE_READERS:
-      if exists(path):
-        with reader(path) as f:
-          text = f.read()
-        return path, text if isinstance(text, str) else text.decode()
+  with without_logs():
+    for folder in [""] if os.path.isabs(name) else folders:
+      path = os.path.join(folder, name)
+      for reader, exists in gin.config._FILE_READERS:
+        if exists(path):
+          with reader(path) as f:
+            text = f.read()
+          return path, text if isinstance(text, str) else text.decode()
   known = [str(path.relative_to(folder)) for folder in filter(None, folders)
            for path in pathlib.Path(folder).rglob("*.gin")]
   raise checks.Error(f"Unable to open file: {name}; name a gin file."

@@ -165,7 +165,7 @@ def test_passes_through_small_data_sets_are_those_that_the_file_says(
   seen = gin.query_parameter("utils.run.train_steps") * gin.query_parameter(
       "utils.run.batch_size")[1]
   assert round(seen / examples, 1) == passes
-  assert f"{passes} through the {examples:,}" in (
+  assert f"{passes} passes through the {examples:,}" in (
       FOLDER / f"recipes/pod/{name}.gin").read_text().replace("\n# ", " ")
 
 
