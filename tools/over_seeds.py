@@ -76,6 +76,7 @@ def cells(difference: pd.Series, form: str) -> list[str]:
 
 def note(differences: pd.DataFrame) -> str:
   """Returns the note below a table of differences."""
-  return (f"An interval is of its own difference. p is corrected for the number of "
-          f"differences, {differences['p'].count()}, by Holm's method: where it is "
-          f"below {LEVEL}, * says that the two are significantly different.")
+  return ("The intervals are not corrected for the number of differences, "
+          f"{differences['p'].count()}; p is, by Holm's method. If p is below {LEVEL}, "
+          "* says that the two are significantly different; an interval that excludes "
+          "0 does not say so.")
