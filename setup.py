@@ -67,7 +67,7 @@ INSTALL_REQUIRES = [
     "mesh-tensorflow==0.1.21",
     # The model files, tasks and launcher that this package reuses.
     "t5==0.9.4",
-    # Bindings name layers and parameters; messages are tested word for word.
+    # Bindings name layers and parameters; tests read the messages.
     "gin-config==0.5.0",
     # Tasks and vocabularies; the newest release that pins its own TFDS build.
     "seqio-nightly==0.0.18.dev20250227",

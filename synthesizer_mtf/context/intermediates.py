@@ -24,7 +24,7 @@ class Capture:
   """Base class of the receivers that `capture` takes."""
 
   def capture_weights(self, weights: mtf.Tensor, mask: attention_mask.AttentionMask,
-                  inputs: attention_inputs.AttentionInputs) -> None:
+                      inputs: attention_inputs.AttentionInputs) -> None:
     """Each layer calls this once, in its variable scope.
 
     Args:
@@ -69,7 +69,7 @@ def are_captured() -> bool:
 
 
 def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMask,
-                 inputs: attention_inputs.AttentionInputs) -> None:
+                inputs: attention_inputs.AttentionInputs) -> None:
   """Gives the weights of a layer to `Capture.capture_weights`.
 
   Args:
@@ -85,7 +85,7 @@ def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMa
 
 
 def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
-               inputs: attention_inputs.AttentionInputs) -> None:
+              inputs: attention_inputs.AttentionInputs) -> None:
   """Gives the weights of a mixture to `Capture.capture_alpha`."""
   for into in [] if inputs.context.mode == "incremental" else _captures:
     into.capture_alpha(alpha, synthesizers)

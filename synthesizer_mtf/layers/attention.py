@@ -97,7 +97,7 @@ class SyntheticAttention(transformer.TransformerLayer):
                                packed=self.packed, per_example=self.softmax)
     logits = self.mixture.logits(inputs)
     if self.relative_position_bias:
-      logits.append(logit_forms.RelativeBias(
+      logits.append(logit_forms.RelativePositionBias(
           self.relative_position_bias.of_indices(inputs)))
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     combine = attend.attend if self.softmax else weighted_sum.weighted_sum

@@ -61,7 +61,7 @@ def _of_rows(inputs, logits, values, mask):
   terms = products, tables = _products_and_tables(inputs, logits, mask)
   if any(map(inputs.has_batch, sum(map(list, products), tables))):
     mean, chunks = _with_batch(inputs, *terms, values, mask.keys, bool(
-        _of(logits, logit_forms.RelativeBias)))
+        _of(logits, logit_forms.RelativePositionBias)))
   else:
     mean, chunks = _without_batch(*terms, values, mask.keys, inputs.query_dims)
   intermediates.sow_weights(lambda: _concat(

@@ -19,8 +19,8 @@ from synthesizer_mtf.ops import mean_operation
 
 
 def attend_by_position(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
-                      terms: list[mtf.Tensor], values: mtf.Tensor,
-                      mask: attention_mask.AttentionMask, of_rows: bool) -> mtf.Tensor:
+                       terms: list[mtf.Tensor], values: mtf.Tensor,
+                       mask: attention_mask.AttentionMask, of_rows: bool) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:

@@ -21,10 +21,10 @@ import tensorflow.compat.v1 as tf
 
 
 def attend_per_example(inputs: cases.PackedExamples,
-                     inner: list[logit_forms.InnerProduct],
-                     tables: list[mtf.Tensor],
-                     products: list[logit_forms.Products], values: mtf.Tensor,
-                     mask: attention_mask.AttentionMask) -> mtf.Tensor:
+                       inner: list[logit_forms.InnerProduct],
+                       tables: list[mtf.Tensor],
+                       products: list[logit_forms.Products], values: mtf.Tensor,
+                       mask: attention_mask.AttentionMask) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:

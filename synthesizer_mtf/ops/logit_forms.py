@@ -51,7 +51,7 @@ class Table(NamedTuple):
     return self._replace(values=_scaled(self.values, scale))
 
 
-class RelativeBias(Table):
+class RelativePositionBias(Table):
   """T5's relative position bias, which mixed precision adds in float32."""
 
 

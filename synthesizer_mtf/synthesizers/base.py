@@ -64,7 +64,7 @@ class SynthesizingFunction:
       inputs: what this call of the layer sees.
 
     Returns:
-      a list of `InnerProduct` and `Table`, to be added.
+      a list of forms of logits, to be added.
     """
     raise NotImplementedError
 

@@ -74,7 +74,7 @@ class AttentionSummaries(intermediates.Capture):
     self._image_heads = image_heads
 
   def capture_alpha(self, alpha: mtf.Tensor,
-                synthesizers: list[base.SynthesizingFunction]) -> None:
+                    synthesizers: list[base.SynthesizingFunction]) -> None:
     """See the base class."""
     parts = alpha.shape.dims[-1]
     alpha = mtf.reduce_mean(alpha, output_shape=[parts])
@@ -83,7 +83,7 @@ class AttentionSummaries(intermediates.Capture):
       _scalar(f"alpha/{name}", value)
 
   def capture_weights(self, weights: mtf.Tensor, mask: attention_mask.AttentionMask,
-                  inputs: attention_inputs.AttentionInputs) -> None:
+                      inputs: attention_inputs.AttentionInputs) -> None:
     """See the base class."""
     if not inputs.context.train:
       return

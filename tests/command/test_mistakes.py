@@ -243,6 +243,7 @@ TOOLS = [
     (plot_attention, "", "give --model_dir=FOLDER"),
     (plot_attention, "--model_dir=/nowhere --output={folder}/p", "holds no checkpoint"),
     (plan_pod, "--gin_file=nope.gin", "nope.gin"),
+    (plan_pod, "--json=/nowhere/x", "make it first"),
     (hugging_face, "import /nowhere --output={folder}/h", "there is no config.json"),
     (hugging_face, "export /nowhere --output={folder}/h", "holds no checkpoint"),
     (averages, "/nowhere", "has no event file"),

@@ -41,7 +41,7 @@ def test_what_cannot_be_tested_is_not_corrected_for():
   assert found["p"]["A"] == pytest.approx(
       2 * stats.ttest_1samp([2.0, 2.1, 1.9], 0).pvalue)
   assert found["p"]["same"] == 1 and np.isnan(found["p"]["one"])
-  assert "differences, 2, by Holm" in over_seeds.note(found)
+  assert "differences, 2; p is, by Holm" in over_seeds.note(found)
   assert over_seeds.cells(found.loc["one"], "+.1f") == ["+5.0", "-", "-", ""]
   assert over_seeds.cells(found.loc["same"], "+.1f") == [
       "+0.0", "+0.0 to +0.0", "1.000", ""]

@@ -24,8 +24,8 @@ _BIAS = {"SyntheticAttention.relative_attention_type": "bias_shared"}
 
 
 def task(make: type[ability.Ability], steps: int, lengths: Mapping[str, int],
-          gin_file: str = "studies/ability.gin", sizes: Mapping[str, int] = {},
-          **others: object) -> Task:
+         gin_file: str = "studies/ability.gin", sizes: Mapping[str, int] = {},
+         **others: object) -> Task:
   """Returns a task of these sizes; its score is the accuracy on symbols to predict."""
   made = make(**sizes)
   module = made.parameter.partition(".")[0]
