@@ -403,7 +403,7 @@ def test_the_binding_reaches_the_trainer_and_keeps_what_else_trains():
 @pytest.mark.parametrize("bindings, message", [
     (["utils.run.init_checkpoint = 'other'"],
      "`utils.run.init_checkpoint` and `warm_start.checkpoint` are both bound"),
-    (["warm_start.checkpoint = %gin.REQUIRED"], "warm_start.checkpoint set to"),
+    (["warm_start.checkpoint = %gin.REQUIRED"], "checkpoint` is %gin.REQUIRED"),
 ])
 def test_contradictory_and_missing_bindings_are_errors(bindings, message):
   with pytest.raises(ValueError, match=message):
