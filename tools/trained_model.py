@@ -1,11 +1,11 @@
 """Finds the trained model that a tool reads: flags, checkpoint and configuration."""
 
 import argparse
-import importlib
 import os
 
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_names
 from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
@@ -36,8 +36,7 @@ def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
     ValueError: there is no such checkpoint or no gin file, or the last checkpoint is
       damaged.
   """
-  for module in args.module_import:
-    importlib.import_module(module)
+  gin_names.import_modules(args.module_import)
   path = _find_checkpoint(model_dir, args.step)
   own = os.path.join(model_dir, "operative_config.gin")
   if not (args.gin_file or tf.io.gfile.exists(own)):

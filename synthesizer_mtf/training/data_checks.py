@@ -39,19 +39,21 @@ def check_task(name: str, what: str = f"`{_TASK}`") -> None:
         f"{checks.did_you_mean(name, _names(), near_only=True)}")
 
 
-def check_vocabularies(name: str, features: Mapping[str, seqio.Feature]) -> None:
+def check_vocabularies(name: str, features: Mapping[str, seqio.Feature],
+                       what: str = f"`{_TASK}`") -> None:
   """Raises a ValueError if a vocabulary cannot be read, as without a network.
 
   Args:
     name: a task or mixture.
     features: its features.
+    what: the name of the parameter or flag that names the task.
   """
   for feature in features.values():
     try:
       _ = feature.vocabulary.vocab_size  # Reads the vocabulary's file.
     except tf.errors.OpError as error:
       raise checks.Error(
-          f"`{_TASK}` is {name!r}, whose vocabulary cannot be read "
+          f"{what} is {name!r}, whose vocabulary cannot be read "
           f"({error.message.splitlines()[0].strip()}); without a network, choose a "
           "task of local data, and a vocabulary by the environment variable "
           "SYNTHESIZER_MTF_VOCAB.") from error
