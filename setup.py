@@ -157,6 +157,14 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + (
     # The last release with T5 on Flax. Tests compare imported and exported models with
     # this T5.
     "transformers==4.57.6",
+    "flax>=0.10,<1",
+    "jax>=0.4.30,<1",
+    # Weights of Hugging Face in bfloat16. TensorFlow requires a certain version.
+    "ml-dtypes>=0.3,<1",
+    # A client of TensorBoard's server.
+    "werkzeug>=3,<4",
+    # Reads names of wheels and markers, for the lock files.
+    "packaging>=24",
     # Finds and ends the processes that tests have started.
     "psutil>=5.9,<8",
     # Draws random configurations. The same version draws the same configurations.

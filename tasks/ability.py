@@ -235,8 +235,8 @@ class Symbols(seqio.Vocabulary):
   def _encode_tf(self, s):
     keys = tf.constant(self._names())
     words = tf.strings.split(s)
-    places = tf.argmax(tf.equal(words[:, None], keys), axis=1, output_type=tf.int32)
-    return FIRST + places
+    indices = tf.argmax(tf.equal(words[:, None], keys), axis=1, output_type=tf.int32)
+    return FIRST + indices
 
   def _decode_tf(self, ids):
     names = tf.constant(["", "", *self._names()])
@@ -329,8 +329,8 @@ def accuracy(make: Callable[[], Ability], targets: Sequence[str],
     "accuracy" over all symbols, "sequence_accuracy" over examples and "chance", the
     accuracy of guessing.
   """
-  right = [[(guess.split() + [None] * len(wanted))[place] == name
-            for place, name in enumerate(wanted)]
+  right = [[(guess.split() + [None] * len(wanted))[index] == name
+            for index, name in enumerate(wanted)]
            for wanted, guess in zip(map(str.split, targets), predictions)]
   return {"accuracy": 100 * float(np.mean(sum(right, []))),
           "sequence_accuracy": 100 * float(np.mean(list(map(all, right)))),

@@ -1,4 +1,4 @@
-"""Tasks of finding a symbol by its position: at a fixed place, or a fixed distance.
+"""Tasks of finding a symbol by its position: at a fixed position, or a fixed distance.
 
 `synth_ability_parity` is for decoder-only models. `synth_ability_same_offset` and
 `synth_ability_first_last` are for an encoder with a classifier.
@@ -106,10 +106,10 @@ class FirstLast(_Letters):
 
 @gin.configurable("ability_same_offset", module="synthesizer_mtf.tasks")
 class SameOffset(_Letters):
-  """Are the letters that occur twice `offset` places apart?
+  """Are the letters that occur twice `offset` positions apart?
 
-  All other letters occur once. Either the places of all twins, the letters that occur
-  twice, are `offset` apart, or those of none are.
+  All other letters occur once. The letters that occur twice are twins. Either the
+  positions of all twins are `offset` apart, or those of none are.
   """
 
   def __init__(self, length: int = 24, shortest: int | None = None, offset: int = 5,
@@ -119,7 +119,7 @@ class SameOffset(_Letters):
     Args:
       length: the number of letters.
       shortest: the smallest length; None for `length` in each example.
-      offset: the distance between the places of twins.
+      offset: the distance between the positions of twins.
       twins: the number of letters that occur twice.
       alphabet: the number of different letters.
     """
@@ -146,18 +146,18 @@ class SameOffset(_Letters):
   def _pair(self, rng, row, is_same):
     """Puts twins into a text, which it changes in place."""
     free = np.ones(len(row), bool)
-    places = []
-    while len(places) < self.twins:
+    pairs = []
+    while len(pairs) < self.twins:
       one, other = sorted(rng.choice(len(row), 2, replace=False))
       if is_same:
         other = one + self.offset
       fits = other < len(row) and (other - one == self.offset) == is_same
       if fits and free[one] and free[other]:
         free[[one, other]] = False
-        places.append((one, other))
+        pairs.append((one, other))
     letters = rng.permutation(self.alphabet)
     row[free] = letters[self.twins:self.twins + free.sum()]
-    for letter, pair in zip(letters, places):
+    for letter, pair in zip(letters, pairs):
       row[list(pair)] = letter
 
   def different(self, size: int) -> float:

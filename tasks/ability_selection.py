@@ -41,8 +41,8 @@ class SelectiveCopying(ability.Ability):
   def draw(self, rng: np.random.Generator, count: int, size: int) -> ability.Rows:
     letters = FIRST + 2 + rng.integers(self.alphabet, size=(count, self.letters))
     text = np.full((count, size), FIRST)
-    places = np.sort(ability.choose(rng, count, size, self.letters), axis=1)
-    np.put_along_axis(text, places, letters, axis=1)
+    positions = np.sort(ability.choose(rng, count, size, self.letters), axis=1)
+    np.put_along_axis(text, positions, letters, axis=1)
     return {"targets": np.concatenate(
         [-text, np.full((count, 1), -FIRST - 1), letters], axis=1)}
 

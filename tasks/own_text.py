@@ -19,7 +19,7 @@ In CSV (`.csv`, with a header) and Parquet (`.parquet`) it is the column of that
 Pairs are two columns, separated by a tab, without quotes and header. In the other
 formats they are the strings "inputs" and "targets", unless gin binds other keys, or
 texts with several keys, as in T5's prefixes. A label may be a number, from 0 on: its
-place in the list of names that gin binds:
+index in the list of names that gin binds:
 
   synthesizer_mtf.tasks.pairs.keys = {
       "inputs": "premise: {premise} hypothesis: {hypothesis}", "targets": "label"}

@@ -63,10 +63,10 @@ def span_corruption(
   table = tf.constant(ids, tf.int32)
 
   def number(tokens):
-    places = _LAST - tokens
-    is_sentinel = places < _LAST // 2
+    index = _LAST - tokens
+    is_sentinel = index < _LAST // 2
     return tf.where(
-        is_sentinel, tf.gather(table, tf.where(is_sentinel, places, 0)), tokens)
+        is_sentinel, tf.gather(table, tf.where(is_sentinel, index, 0)), tokens)
 
   return dataset.map(
       lambda example: {name: number(each) for name, each in example.items()},

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "synthesizer_mtf"
+OWN = {"synthesizer_mtf", "synthesizer_mesh_transformer", "support"}
 
 # From bottom to top. A room imports only from itself and from floors before its own.
 FLOORS = [
@@ -135,14 +136,24 @@ def imported_at_once(path):
       yield from (alias.name.partition(".")[0] for alias in node.names)
 
 
-def test_what_modules_import_is_declared():
-  declared = {re.match(r"[\w-]+", line)[0]
-              for line in importlib.metadata.requires("synthesizer-mtf")
-              if "extra ==" not in line}
+def undeclared(paths, extras=("",)):
+  """The imported packages that the package, or its extras, do not require."""
+  required = [re.match(r"([\w-]+)(?:.*extra == \W(\w+))?", line).groups("")
+              for line in importlib.metadata.requires("synthesizer-mtf")]
+  declared = {name for name, extra in required if extra in extras}
   distributions = importlib.metadata.packages_distributions()
-  found = {package for path in PUBLIC.values() for package in imported_at_once(path)
-           # This script runs in the environment of the peers.
-           if path.name != "peer_process.py"}
-  found -= {*sys.stdlib_module_names, "synthesizer_mtf", "synthesizer_mesh_transformer"}
-  assert not [package for package in found
-              if declared.isdisjoint(distributions.get(package, ()))]
+  found = {package for path in paths for package in imported_at_once(path)} - {
+      *sys.stdlib_module_names, *OWN}
+  return [package for package in found
+          if declared.isdisjoint(distributions.get(package, ()))]
+
+
+def test_what_modules_import_is_declared():
+  # The script of the baselines runs in an environment of its own.
+  assert not undeclared(path for path in PUBLIC.values()
+                        if path.name != "baseline_process.py")
+
+
+def test_what_tests_import_is_declared():
+  assert not undeclared([*ROOT.glob("tests/**/*.py"), ROOT / "requirements/lock.py"],
+                        extras=("", "test"))

@@ -8,7 +8,7 @@ mesh_tensorflow's `SelfAttention` of the same round, or with another `--referenc
 reference always runs. Decoding has its own table, in tokens per second:
 
   python -m synthesizer_mtf.tools.benchmark --skip_train --skip_eval --rows=V,R \\
-    --beam=1,4 --decode_batch=1,16 --peers=peers/bin/python
+    --beam=1,4 --decode_batch=1,16 --baselines=baselines/bin/python
 
 Other work on the machine makes the quartiles wide, so run nothing else.
 """
@@ -25,9 +25,9 @@ from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import baselines
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.tools.benchmarking import peers
 from synthesizer_mtf.tools.benchmarking import plot
 from synthesizer_mtf.tools.benchmarking import report
 import tensorflow.compat.v1 as tf
@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> None:
   with messages.ending("benchmark"):
     rows = [attentions.find_row(name) for name in args.rows]
     rounds = _rounds(args)
-    rows += peers.rows(args.peers, rounds) if args.peers else []
+    rows += baselines.rows(args.baselines, rounds) if args.baselines else []
     rows = attentions.in_precisions(rows, args.precision)
     if args.reference not in [row.name for row in rows]:
       attentions.find_row(args.reference)
@@ -242,7 +242,7 @@ def _add_measures(parser):
   parser.add_argument("--breakdown", action="store_true", help=(
       "split the time of training steps into attention, feed-forward, embedding, "
       "loss, optimizer and the rest; --png draws it, too"))
-  parser.add_argument("--peers", metavar="PYTHON", help=(
+  parser.add_argument("--baselines", "--peers", metavar="PYTHON", help=(
       "also measure T5 in PyTorch, JAX and CTranslate2; PYTHON is that of an "
       "environment with transformers 4 and some of torch, jax, flax, optax, "
       "ctranslate2"))

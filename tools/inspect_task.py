@@ -65,8 +65,8 @@ def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
   for number, row in enumerate(found.packed, 1):
     lines += [f"\npacked row {number}"]
     for key in found.tokens:
-      for place, ids in enumerate(reading.segments(row, key), 1):
-        lines += _shown(f"{key} of example {place}", ids, features[key])
+      for index, ids in enumerate(reading.segments(row, key), 1):
+        lines += _shown(f"{key} of example {index}", ids, features[key])
   return [*lines, "", *_table(found), "", *_of_rates(found)]
 
 

@@ -103,8 +103,8 @@ class Analysis:
     for i in tqdm.tqdm(range(len(model.examples)), "Reading", unit=" texts"):
       attention = model.attend(names, i)
       for name, a in attention.items():
-        gathered[name].add(a.weights, a.visible)
-        even[name].add(statistics.uniform(a.visible), a.visible)
+        gathered[name].add(a.weights, a.mask)
+        even[name].add(statistics.uniform(a.mask), a.mask)
       if i == drawn:
         self.attention[state] = attention
     self.states.update({state: gathered, "uniform": even})
@@ -143,7 +143,7 @@ def table(rows: list[dict[str, Any]], window: int) -> str:
   Returns:
     a string.
   """
-  place = rows[0]["windows"].index(window)
+  index = rows[0]["windows"].index(window)
   lines = [["layer", "attention", "state", "entropy", "distance",
             f"within {window}", "half within", "stddev", "max", "0.1-0.2",
             "above 0.2"]]
@@ -153,7 +153,7 @@ def table(rows: list[dict[str, Any]], window: int) -> str:
       rows, lambda row: row["layer"])}
   for name, members in layers.items():
     for state in ("trained", "initial", "uniform"):
-      values = ([np.ravel(m[state][key])[place if key == "window_mass" else 0]
+      values = ([np.ravel(m[state][key])[index if key == "window_mass" else 0]
                  for m in members] for key in keys)
       lines.append([name, members[0]["attention"], state] + [
           f"{np.mean(of):.{1 if key[0] == 'h' else 3}f}"

@@ -199,7 +199,7 @@ def _table(args):
   """Executes the missing runs of a table at laptop scale; returns the status."""
   table = tables.TABLES[args.table]
   rows = _rows(table, args.rows, f"Table {table.number}")
-  settings, places = _settings(args, _STEPS), shares.shares(args.jobs)
+  settings, machine_shares = _settings(args, _STEPS), shares.shares(args.jobs)
   folder = plan.folder_of(table, args.output_dir)
   _claim(folder, settings)
   runs = plan.runs(table, rows, args.seeds or [1, 2], args.output_dir, settings)
@@ -207,7 +207,7 @@ def _table(args):
   report = reports.Report(table, rows, runs, settings, machine.state())
   if table.speed and args.speed_rounds:
     report.speed = _speed(table, rows, args, settings, folder)
-  return _run(report, runs, places, folder / f"table{table.number}", args.json,
+  return _run(report, runs, machine_shares, folder / f"table{table.number}", args.json,
               lambda path: plot.plot(report, path))
 
 
@@ -216,7 +216,7 @@ def _study(args):
   study = studies.STUDIES[args.study]
   rows = _rows(study, args.rows, f"--study={study.name}")
   _check_study(study, args)
-  settings, places = _settings(args), shares.shares(args.jobs)
+  settings, machine_shares = _settings(args), shares.shares(args.jobs)
   folder = pathlib.Path(args.output_dir) / study.name
   _claim(folder, settings)
   known = study_report.read(folder / f"{study.name}.jsonl", study, settings)
@@ -225,7 +225,7 @@ def _study(args):
   report = study_report.Report(study, known, runs, settings, machine.state())
   missing = [run for run in runs if not report.is_known(run)]
   _check_first(missing)
-  return _run(report, missing, places, folder / study.name, args.json,
+  return _run(report, missing, machine_shares, folder / study.name, args.json,
               lambda path: _draw(study, report.lines_of_runs(), path))
 
 
@@ -276,7 +276,7 @@ def _check_first(runs):
       stage for run in runs if not run.is_done() for stage in run.stages())
 
 
-def _run(report, runs, places, path, json_path, draw):
+def _run(report, runs, machine_shares, path, json_path, draw):
   """Executes runs, and writes the report after each; returns the status."""
   def finished(run, reason):
     if reason:
@@ -285,7 +285,7 @@ def _run(report, runs, places, path, json_path, draw):
       hparams.write(run, report.settings.gin_params)
     _write(report, path, json_path, draw)
 
-  queue.run(runs, places, finished)
+  queue.run(runs, machine_shares, finished)
   written = sorted(map(str, path.parent.glob(f"{path.name}.*")))
   print(f"\n{report.markdown()}\n\nWrote {', '.join(written)}")
   return 1 if report.failures else 0

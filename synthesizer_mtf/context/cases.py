@@ -31,7 +31,7 @@ def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
       `segments.is_packed`).
     memory: as in `AttentionInputs`.
     per_example: whether `attend` alone reads the keys and values of the layer, so that
-      it may compute each segment separately, and read the caches of beams by slots.
+      it may compute each segment separately, and read the caches of beams by ancestors.
 
   Returns:
     an `AttentionInputs`.
@@ -187,7 +187,7 @@ class FirstPartOfBeams(attention_inputs.AttentionInputs):
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
     tensor = self.of_keys(tensor)
     *dims, beam = self.batch_dims
-    self.context.record_new_states([decoding_state.in_slots(mtf.transpose(
+    self.context.record_new_states([decoding_state.to_memory_beam(mtf.transpose(
         tensor, dims + [self.heads, beam] + tensor.shape.dims[-2:]), beam)])
     return tensor
 
@@ -195,23 +195,27 @@ class FirstPartOfBeams(attention_inputs.AttentionInputs):
 class DecodingStepOfBeams(DecodingStepInPlace):
   """One token of each beam.
 
-  The keys and values of an example are <float>[batch, heads, slot, memory_length,
-  d_kv]. A beam attends to those of its `ancestors`.
+  The keys and values of an example are <float>[batch, heads, memory_beam,
+  memory_length, d_kv]. A beam attends to those of its `ancestors`.
   """
 
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
-    return super().remember(decoding_state.in_slots(tensor, self.batch_dims[-1]))
+    return super().remember(decoding_state.to_memory_beam(tensor, self.batch_dims[-1]))
 
   def ancestors(self) -> mtf.Tensor:
-    """<float32>[batch, beam, slot, memory_length]: 1 at the slot of each token that a
-    beam continues, and 0 elsewhere; made once per stack."""
+    """<float32>[batch, beam, memory_beam, memory_length]: the tokens of a beam.
+
+    It is 1 for the tokens that a beam continues, and 0 for all others. It is made
+    once per stack.
+    """
     def make():
       ancestors, beam = self.context.ancestors, self.batch_dims[-1]
-      slot = decoding_state.in_slots(
+      memory_beam = decoding_state.to_memory_beam(
           mtf.range(ancestors.mesh, beam, tf.int32), beam)
       *dims, memory_length = ancestors.shape.dims
       return mtf.to_float(mtf.equal(
-          ancestors, slot, output_shape=dims + slot.shape.dims + [memory_length]))
+          ancestors, memory_beam,
+          output_shape=dims + memory_beam.shape.dims + [memory_length]))
 
     return self.once_per_stack("ancestors", make)
 

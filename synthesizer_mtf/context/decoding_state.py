@@ -2,8 +2,9 @@
 
 In Mesh TensorFlow's loops each step makes new caches, in a pass over all of them.
 
-In beam search the caches of attention are never reordered. Beam k writes its tokens to
-slot k, and the ancestors tell in which slot each earlier token of a beam lies.
+In beam search the caches of attention are never reordered. They have a dimension
+`memory_beam`, as they have `memory_length`: beam k writes its tokens to index k of it,
+and the ancestors of a beam tell at which index each of its earlier tokens lies.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from mesh_tensorflow.transformer import transformer
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-_SLOT = "slot"
+_MEMORY_BEAM = "memory_beam"
 
 
 class StepContext(transformer.Context):
@@ -22,8 +23,8 @@ class StepContext(transformer.Context):
   The loop made the states, and only this step reads them.
 
   Attributes:
-    ancestors: in beam search <int32>[batch, beam, memory_length], the slot of each
-      token that a beam continues; otherwise None.
+    ancestors: in beam search <int32>[batch, beam, memory_length], the index in
+      `memory_beam` of each token that a beam continues; otherwise None.
   """
 
   def __init__(self, ancestors: mtf.Tensor | None = None, **kwargs: Any):
@@ -35,9 +36,9 @@ class FirstPartOfBeams(transformer.Context):
   """The context of beam search before the first step."""
 
 
-def in_slots(tensor: mtf.Tensor, beam: mtf.Dimension) -> mtf.Tensor:
-  """Renames `beam` to `slot`: beam k writes to slot k."""
-  return mtf.replace_dimensions(tensor, beam, mtf.Dimension(_SLOT, beam.size))
+def to_memory_beam(tensor: mtf.Tensor, beam: mtf.Dimension) -> mtf.Tensor:
+  """Renames `beam` to `memory_beam`, as of the caches that beam k writes to."""
+  return mtf.replace_dimensions(tensor, beam, mtf.Dimension(_MEMORY_BEAM, beam.size))
 
 
 def add_ancestors(ancestors: mtf.Tensor, parents: mtf.Tensor,
@@ -53,15 +54,15 @@ def add_ancestors(ancestors: mtf.Tensor, parents: mtf.Tensor,
     a tensor with the shape and dtype of ancestors.
   """
   *_, beam, memory_length = ancestors.shape.dims
-  slot = mtf.range(ancestors.mesh, beam, tf.int32)
+  memory_beam = mtf.range(ancestors.mesh, beam, tf.int32)
   here = mtf.one_hot(position, memory_length, dtype=tf.int32)
   earlier = reorder(ancestors, parents) * (1 - here)
-  return earlier + mtf.multiply(slot, here, output_shape=[beam, memory_length])
+  return earlier + mtf.multiply(memory_beam, here, output_shape=[beam, memory_length])
 
 
-def is_in_slots(state: mtf.Tensor) -> bool:
+def has_memory_beam(state: mtf.Tensor) -> bool:
   """Whether beams read a state by their ancestors, so that it keeps its order."""
-  return _SLOT in state.shape.dimension_names
+  return _MEMORY_BEAM in state.shape.dimension_names
 
 
 def own(state: mtf.Tensor) -> mtf.Tensor:

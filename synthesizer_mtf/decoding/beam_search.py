@@ -89,7 +89,7 @@ class _Search:
       found, ancestors, states = (
           beams.Beams(*others[:count]), others[count], others[count + 1:])
       ancestors = decoding_state.add_ancestors(ancestors, found.parents, position)
-      states = [s if decoding_state.is_in_slots(s) else
+      states = [s if decoding_state.has_memory_beam(s) else
                 decoding_state.reorder(s, found.parents) for s in states]
       logits, states = self.decoder.step(position, token, states, block, ancestors)
       token, *found = GrowOperation(
@@ -98,7 +98,7 @@ class _Search:
       return [position + 1, token, *found, ancestors, *states]
 
     # `reorder` makes writable copies of the other states.
-    states = [decoding_state.own(s) if decoding_state.is_in_slots(s) else s
+    states = [decoding_state.own(s) if decoding_state.has_memory_beam(s) else s
               for s in states]
     return loops.while_loop(go_on, body, [*carried, *states])
 

@@ -122,11 +122,11 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
 def _of_beams(inputs: cases.DecodingStepOfBeams, logits, values, mask):
   """Attention of beam search: <float>[batch, beam, heads, d_kv].
 
-  All beams multiply with the keys and values of all slots, which are read once, and
+  All beams multiply with the keys and values of all beams, which are read once, and
   keep the products of their ancestors. To reorder the caches would cost more.
   """
   ancestors = inputs.ancestors()
-  slot, memory_length = ancestors.shape.dims[-2:]
+  memory_beam, memory_length = ancestors.shape.dims[-2:]
   *batch, beam, heads = inputs.query_dims
   lead = batch + [heads, beam]
 
@@ -135,13 +135,13 @@ def _of_beams(inputs: cases.DecodingStepOfBeams, logits, values, mask):
 
   def product(query, key):
     query = decoding_state.reorder_rows(query, in_order(query))
-    if slot not in key.shape.dims:
+    if memory_beam not in key.shape.dims:
       return _inner_product(query, key)
     every = mtf.einsum(
         [mtf.cast(query, tf.float32), mtf.cast(key, tf.float32)],
-        output_shape=lead + [slot, memory_length])
+        output_shape=lead + [memory_beam, memory_length])
     return mtf.reduce_sum(mtf.multiply(
-        every, ancestors, output_shape=every.shape), reduced_dim=slot)
+        every, ancestors, output_shape=every.shape), reduced_dim=memory_beam)
 
   products, tables = _products_and_tables(inputs, logits, mask)
   bias = [] if mask.keys is None else [attention_mask.bias(mask.keys)]
@@ -149,9 +149,9 @@ def _of_beams(inputs: cases.DecodingStepOfBeams, logits, values, mask):
   weights = mean_operation.exponential(
       _sum(tables + [product(query, key) for query, key in products]))
   total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
-  if slot in values.shape.dims:
+  if memory_beam in values.shape.dims:
     weights = mtf.multiply(
-        weights, ancestors, output_shape=lead + [slot, memory_length])
+        weights, ancestors, output_shape=lead + [memory_beam, memory_length])
   dims = lead + [inputs.d_kv]
   mean = mtf.einsum([mtf.cast(weights, values.dtype), values], output_shape=dims)
   return decoding_state.reorder_rows(

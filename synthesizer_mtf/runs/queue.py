@@ -1,7 +1,7 @@
 """Runs of several stages each, some at the same time.
 
-A free place takes the first run whose next stage is not running already. If two runs
-share a stage, with the same log, the stage runs once.
+A free share of the machine takes the first run whose next stage is not running already.
+If two runs have a stage in common, with the same log, the stage runs once.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class _Work(NamedTuple):
   running: process.Running
 
 
-def run(runs: Sequence[Run], places: list[shares.Share],
+def run(runs: Sequence[Run], machine_shares: list[shares.Share],
         on_finished: Callable[[Run, str | None], None]) -> None:
   """Runs all stages that are not done; other runs continue if one fails.
 
@@ -47,13 +47,13 @@ def run(runs: Sequence[Run], places: list[shares.Share],
 
   Args:
     runs: see `Run`.
-    places: a share of the machine for each simultaneous run.
+    machine_shares: a share of the machine for each simultaneous run.
     on_finished: a function that is called after each run, with the run and the reason
       of its failure, or None.
   """
   before = signal.signal(signal.SIGTERM, signal.default_int_handler)
   try:
-    _Queue(runs, places, on_finished).run()
+    _Queue(runs, machine_shares, on_finished).run()
   finally:
     signal.signal(signal.SIGTERM, before)
 
@@ -61,14 +61,14 @@ def run(runs: Sequence[Run], places: list[shares.Share],
 class _Queue:
   """The state of a queue; see `run`."""
 
-  def __init__(self, runs, places, on_finished):
+  def __init__(self, runs, machine_shares, on_finished):
     self._stages = {run: run.stages() for run in runs}
     self._left = {run: list(stages) for run, stages in self._stages.items()}
     self._ended = {}  # The reason of each run's failure, or None.
     self._reasons = {}  # The reason of each stage's failure, by its log.
     self._works = []  # A `_Work` for each running stage.
-    self._free = list(places)
-    self._one = len(places) == 1
+    self._free = list(machine_shares)
+    self._one = len(machine_shares) == 1
     self._on_finished = on_finished
     self._progress = progress.Progress(
         self._stages, self._ended, alone=not self._one)
@@ -91,7 +91,7 @@ class _Queue:
     return [work.running for work in self._works]
 
   def _fill(self):
-    """Fills free places; returns whether any stage runs."""
+    """Uses the free shares; returns whether any stage runs."""
     while self._free and (run := next(filter(self._goes_on, self._left), None)):
       stage, share = self._left[run][0], self._free.pop(0)
       _say(f"\n{pipeline.shown(stage.command)}")

@@ -32,7 +32,7 @@ def shares(count: int) -> list[Share]:
   """
   if count == 1:
     return [Share()]
-  cores = sorted(machine.cores(), key=_place)
+  cores = sorted(machine.cores(), key=_socket_and_core)
   if count > len(cores):
     raise checks.Error(
         f"--jobs={count}, but this machine lets us use {len(cores)} cores; each "
@@ -42,7 +42,7 @@ def shares(count: int) -> list[Share]:
           for i in range(count)]
 
 
-def _place(core):
+def _socket_and_core(core):
   """A sort key that groups the threads of a core, and the cores of a socket."""
   folder = pathlib.Path(_TOPOLOGY.format(core))
   try:

@@ -155,9 +155,9 @@ def _log_weights(patterns, inputs):
 
 def _cut(query, offset, length, inputs):
   """query + offset, clipped to the segment: <int32>[..., heads, ...]."""
-  place = mtf.add(query, offset, output_shape=inputs.logit_dims(query, offset))
-  return mtf.minimum(mtf.maximum(place, 0), length - 1,
-                     output_shape=inputs.logit_dims(place, length))
+  index = mtf.add(query, offset, output_shape=inputs.logit_dims(query, offset))
+  return mtf.minimum(mtf.maximum(index, 0), length - 1,
+                     output_shape=inputs.logit_dims(index, length))
 
 
 def _rank(key, first, last, slope, inputs):

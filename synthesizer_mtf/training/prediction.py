@@ -120,8 +120,8 @@ def _in_order(made, order):
   """Yields the predictions in the order of the data; `order` has their positions."""
   together = {name: np.concatenate([batch[name] for batch in made])
               for name in made[0]}
-  for place in np.argsort(order):
-    yield {name: values[place] for name, values in together.items()}
+  for index in np.argsort(order):
+    yield {name: values[index] for name, values in together.items()}
 
 
 def batches(data: tf.data.Dataset) -> Iterator[Batch]:

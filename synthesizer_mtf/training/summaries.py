@@ -129,8 +129,8 @@ def _check_microbatches(number):
 def unique_names(names: Iterable[str]) -> list[str]:
   """Appends the index to names that occur again, as in R, R.1."""
   seen = []
-  for place, name in enumerate(names):
-    seen.append(f"{name}.{place}" if name in seen else name)
+  for index, name in enumerate(names):
+    seen.append(f"{name}.{index}" if name in seen else name)
   return seen
 
 

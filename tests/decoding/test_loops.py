@@ -68,7 +68,7 @@ def test_beams_of_which_some_end_early_are_those_of_mesh_tensorflow():
   assert (outputs[:, :-1] == 107).any()
 
 
-def test_blocks_with_and_without_caches_in_slots_search_together():
+def test_blocks_with_and_without_caches_by_ancestors_search_together():
   check_same("synthesizer_stack.attention = ['V', 'LightConv', 'SparseFixed', 'FR+D']",
              "num_layers = 4", "SparseFixed.stride = 4", "SparseFixed.columns = 2",
              beam_size=3, alpha=0.6, decode_length_constant=20)

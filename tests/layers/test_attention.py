@@ -63,13 +63,13 @@ def test_a_decoder_never_sees_later_tokens(notation):
   assert np.abs(z[:, 4:] - y[:, 4:]).max() > 1e-2
 
 
-def stock_visibility(context):
+def stock_mask(context):
   """The mask that stock SelfAttention adds to its logits, as a bias."""
   layer = transformer_layers.SelfAttention(num_heads=1, key_value_size=5)
-  slots = mtf.range(context.mesh, context.length_dim, tf.int32)
+  positions = mtf.range(context.mesh, context.length_dim, tf.int32)
   return layer.compute_bias(
-      context, mtf.rename_dimension(slots, "length", "memory_length"),
-      slots, [], None)
+      context, mtf.rename_dimension(positions, "length", "memory_length"),
+      positions, [], None)
 
 
 @every_notation
@@ -84,27 +84,27 @@ def test_sees_what_stock_self_attention_sees(notation, kind, tpu):
     more = {"read_priority": priority, "write_priority": priority}
     ids = expected_ids = np.array(
         [[1] * 7, [1, 1, 1, 1] + [1 + packed] * 3])
-    visible = (priority[:, :, None] >= priority[:, None, :]) & (
+    mask = (priority[:, :, None] >= priority[:, None, :]) & (
         ids[:, :, None] == ids[:, None, :])
   else:
     ids = np.array([[1] * 7, [1, 1, 1, 1, 2, 2, 2]])
     sub = np.array([[1, 1, 2, 2, 3, 3, 3], [1, 1, 2, 2, 3, 3, 0]])
     more = {"subsequence_id": sub}
     expected_ids = sub
-    visible = reference.visible(sub, True)
+    mask = reference.mask(sub, True)
   graph = harness.LayerGraph(None, True, 2, 7)
   with graph.tf_graph.as_default():
     tensors = {k: graph.constant(v, graph.batch_dim, graph.length_dim)
                for k, v in dict(more, sequence_id=ids).items()}
-    bias, = graph.run(stock_visibility(graph.context(**tensors)))
+    bias, = graph.run(stock_mask(graph.context(**tensors)))
   stock = np.broadcast_to(bias > -1e8, (2, 7, 7)) if bias.ndim == 3 else bias
-  np.testing.assert_array_equal(np.sort(stock.ravel()), np.sort(visible.ravel()))
+  np.testing.assert_array_equal(np.sort(stock.ravel()), np.sort(mask.ravel()))
   y, graph = harness.forward(
       cases.make_layer(notation), x, True, ids, kind == "packed prefix",
       context=more, input_full_attention=kind.endswith("prefix"), tpu=tpu)
   p = {k: v.astype(np.float64) for k, v in graph.variables.items()}
   logits = cases.mixed_logits(notation, p, x, expected_ids, True, cases.HEADS)
-  expected = reference.output(logits, p, x, visible, cases.HEADS)
+  expected = reference.output(logits, p, x, mask, cases.HEADS)
   real = expected_ids > 0
   np.testing.assert_allclose(y[real], expected[real], atol=2e-5)
 
@@ -205,7 +205,7 @@ def test_relative_bias_is_that_of_stock_self_attention(notation, kind, decoder):
   bias = p["relative_attention_bias"][:, bucket]
   logits = bias + cases.mixed_logits(notation, p, x, PADDED, decoder, 3)
   expected = reference.output(
-      logits, p, x, reference.visible(PADDED, decoder), 3)
+      logits, p, x, reference.mask(PADDED, decoder), 3)
   np.testing.assert_allclose(y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
 
 

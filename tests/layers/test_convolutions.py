@@ -215,11 +215,11 @@ def test_the_decoding_state_holds_the_kernels_tokens_only(name):
   m = models.Model("lm")
   length = mtf.Dimension("length", 9)
   with m.tf_graph.as_default():
-    slots = mtf.range(m.mesh, length, tf.int32)
+    positions = mtf.range(m.mesh, length, tf.int32)
     context = transformer.Context(
         model=m.model, mesh=m.mesh, batch_dims=[mtf.Dimension("batch", 1)],
         length_dim=length, variable_dtype=mtf.VariableDType(),
-        mode="first_part", new_states=[], position=slots,
+        mode="first_part", new_states=[], position=positions,
         position_is_default=True,
         initial_position=mtf.constant(
             m.mesh, 5, mtf.Shape([mtf.Dimension("batch", 1)]), tf.int32))

@@ -26,10 +26,10 @@ def make(notation, **kwargs):
 
 
 def expected(notation, p, x, ids, decoder):
-  """(logits where visible, else 0) G(X), projected."""
+  """(logits where the mask allows them, else 0) G(X), projected."""
   logits = cases.mixed_logits(notation, p, x, ids, decoder, cases.HEADS)
-  visible = reference.visible(ids, decoder) & (ids > 0)[:, None]
-  weights = logits * visible[:, None]
+  mask = reference.mask(ids, decoder) & (ids > 0)[:, None]
+  weights = logits * mask[:, None]
   values = np.einsum("bnd,dhk->bhnk", x, reference.per_head(p["v"], cases.HEADS))
   mean = np.einsum("bhij,bhjk->bhik", weights, values)
   return np.einsum("bhik,hkd->bid", mean,

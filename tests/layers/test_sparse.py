@@ -76,7 +76,7 @@ def in_set(name, i, j, head, stride, columns=None, distinct_columns=True,
   return {"merged": a1 or a2, "local": a1, "summary": a2}[pattern]
 
 
-def visible(name, kwargs, ids, decoder, priority=None, heads=HEADS):
+def mask(name, kwargs, ids, decoder, priority=None, heads=HEADS):
   """The mask <bool>[batch, heads, length, memory_length], pair by pair."""
   batch, length = ids.shape
   position = reference.positions(ids)
@@ -110,7 +110,7 @@ def check(name, kwargs, ids, decoder, priority=None, **more):
   y, graph = harness.forward(
       make(name, **kwargs), x, decoder, ids, scale=0.3, **more)
   expected = dense(graph.variables, x,
-                   visible(name, kwargs, ids, decoder, priority))
+                   mask(name, kwargs, ids, decoder, priority))
   np.testing.assert_allclose(y[ids > 0], expected[ids > 0], atol=2e-5)
 
 
@@ -156,7 +156,7 @@ def test_every_gradient_equals_a_finite_difference(name, kwargs, ids, pattern):
       gradients=True, loss_weights=weights)
   values = {k: v.astype(np.float64) for k, v in graph.variables.items()}
   assert set(grads) == set(values) == set("qkvo")
-  seen = visible(name, kwargs, ids, True)
+  seen = mask(name, kwargs, ids, True)
   for key, grad in grads.items():
     assert np.abs(grad).max() > 0, key
     direction = np.random.RandomState(3).randn(*grad.shape)
@@ -214,10 +214,10 @@ def test_step_by_step_decoding_equals_the_full_pass(name, kwargs, position):
         mtf.Dimension("d_kv", D_KV)])] * 2
     steps = []
     for i in range(LENGTH):
-      place = (graph.constant(i) if position == "scalar" else
+      index = (graph.constant(i) if position == "scalar" else
                graph.constant([i, i], graph.batch_dim))
-      context = graph.context("incremental", position=place,
-                              read_priority=place, states=states, new_states=[])
+      context = graph.context("incremental", position=index,
+                              read_priority=index, states=states, new_states=[])
       steps.append(graph.call(
           context, graph.constant(x[:, i], graph.batch_dim, d_model)))
       states = context.new_states
@@ -380,7 +380,7 @@ def test_dropout_drops_a_key_for_all_queries_alike(name, kwargs):
   kept, graph = harness.forward(layer, x, False, values={"v": eye, "o": eye})
   y, _ = harness.forward(
       layer, x, False, mode="train", values=graph.variables)
-  seen = visible(name, kwargs, np.ones((20, 11), int), False, heads=1)[:, 0]
+  seen = mask(name, kwargs, np.ones((20, 11), int), False, heads=1)[:, 0]
   np.testing.assert_array_equal(kept > 0, seen)
   factor = np.where(seen, y / np.where(seen, kept, 1), -1)
   for key in np.moveaxis(factor, 2, 1).reshape(-1, 11):

@@ -177,8 +177,8 @@ def test_each_example_is_in_one_group_from_its_first_token_on(row):
   expected = {tuple(r * LENGTH + np.flatnonzero(row == i))
               for r, row in enumerate(ids) for i in set(row) - {0}}
   groups = layout(ids).groups
-  found = [tuple(slots[seen > 0]) for group in groups
-           for slots, seen in zip(group.indices, group.seen)]
+  found = [tuple(positions[seen > 0]) for group in groups
+           for positions, seen in zip(group.indices, group.seen)]
   assert len(found) == len(expected) and set(found) == expected
   sizes = [seen.sum() for group in groups for seen in group.seen]
   assert sizes == sorted(sizes, reverse=True)

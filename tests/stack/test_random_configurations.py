@@ -102,10 +102,10 @@ def segments(case):
 
 def priority(case):
   """The priorities; a token sees tokens whose priority is not higher than its own."""
-  slots = np.arange(case.length)[None]
+  positions = np.arange(case.length)[None]
   if case.prefix is None:
-    return slots
-  return slots * (slots >= np.array(case.prefix)[:, None])
+    return positions
+  return positions * (positions >= np.array(case.prefix)[:, None])
 
 
 class Stack:
@@ -169,14 +169,14 @@ def decode(case, graph, x):
   shape = [d.size for d in batch_dims]
   x = x.reshape(shape + [case.length, case.d_model])
   reached = start.reshape([-1] + [1] * len(shape))
-  slots = np.arange(case.length)
+  positions = np.arange(case.length)
   # The tokens after the prefix must have no effect.
-  known = np.where((slots < reached)[..., None], x, 7.0)
+  known = np.where((positions < reached)[..., None], x, 7.0)
   context = graph.context("first_part", batch_dims=batch_dims, new_states=[],
                           position_is_default=True)
   outputs = graph.call(context, graph.constant(
       known, *batch_dims, graph.length_dim, graph.d_model))
-  turns = [(slots < reached, outputs)]
+  turns = [(positions < reached, outputs)]
   for step in range(case.length - start.min()):
     position = start + step
     here = np.minimum(position, case.length - 1)
@@ -188,7 +188,7 @@ def decode(case, graph, x):
             position[0] if scalar else position,
             *(() if scalar else batch_dims)))
     context.read_priority = context.position
-    turns.append((slots == position.reshape(reached.shape), graph.call(
+    turns.append((positions == position.reshape(reached.shape), graph.call(
         context, graph.constant(tokens, *batch_dims, graph.d_model))))
   return join(turns, graph, x)
 
@@ -269,9 +269,9 @@ def formula(case, layer, p, x, ids):
   if layer.get("relative_attention_type"):
     total += reference.relative_bias(
         p["relative_attention_bias"], case.length, not sees_later(case))
-  visible = ids[:, :, None] == ids[:, None, :]
+  mask = ids[:, :, None] == ids[:, None, :]
   if case.decoder:
     order = priority(case)
-    visible = visible & (order[:, :, None] >= order[:, None, :])
+    mask = mask & (order[:, :, None] >= order[:, None, :])
   return reference.output(
-      total, p, x, visible, heads, use_softmax=layer.get("softmax"))
+      total, p, x, mask, heads, use_softmax=layer.get("softmax"))

@@ -321,4 +321,4 @@ def attention(notation, p, x, ids, decoder, heads):
   logits = mixed_logits(
       notation, p, x.astype(np.float64), ids, decoder, heads)
   return reference.output(
-      logits, p, x, reference.visible(ids, decoder), heads)
+      logits, p, x, reference.mask(ids, decoder), heads)

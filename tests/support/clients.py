@@ -42,13 +42,13 @@ def run(port, texts, clients, seconds):
 
   def client(number):
     connection = http.client.HTTPConnection("localhost", port, timeout=60)
-    place = number
+    index = number
     while time.monotonic() < end:
-      text = texts[place % len(texts)]
+      text = texts[index % len(texts)]
       began = time.monotonic()
       status, answer = ask(connection, {"instances": [text]})
       outcomes.append(Outcome(text, time.monotonic() - began, status, answer))
-      place += clients
+      index += clients
     connection.close()
 
   threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]

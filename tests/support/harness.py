@@ -55,11 +55,11 @@ class LayerGraph:
         self.mesh, tf.cast(tf.constant(array), dtype), mtf.Shape(list(dims)))
 
   def context(self, mode="eval", **kwargs):
-    slots = mtf.range(self.mesh, self.length_dim, tf.int32)
+    positions = mtf.range(self.mesh, self.length_dim, tf.int32)
     if self.decoder:
-      kwargs.setdefault("read_priority", slots)
-      kwargs.setdefault("write_priority", slots)
-    kwargs.setdefault("position", slots)
+      kwargs.setdefault("read_priority", positions)
+      kwargs.setdefault("write_priority", positions)
+    kwargs.setdefault("position", positions)
     kwargs.setdefault("batch_dims", [self.batch_dim])
     return transformer.Context(
         model=_model(self.length_dim.size, self.decoder,

@@ -35,18 +35,18 @@ def relative_bias(table, length, decoder):
   return bias
 
 
-def output(logits, p, x, visible, heads, use_softmax=True):
-  """softmax(logits) G(X), projected: logits [b, h, i, j], visible [b, i, j]."""
-  visible = visible[:, None]
-  weights = (softmax(np.where(visible, logits, -1e30)) if use_softmax
-             else np.where(visible, logits, 0))
+def output(logits, p, x, mask, heads, use_softmax=True):
+  """softmax(logits) G(X), projected: logits [b, h, i, j], mask [b, i, j]."""
+  mask = mask[:, None]
+  weights = (softmax(np.where(mask, logits, -1e30)) if use_softmax
+             else np.where(mask, logits, 0))
   values = np.einsum("bnd,dhk->bhnk", x, per_head(p["v"], heads))
   mean = np.einsum("bhij,bhjk->bhik", weights, values)
   return np.einsum("bhik,hkd->bid", mean,
                    p["o"].reshape(heads, -1, x.shape[-1]))
 
 
-def visible(sequence_id, decoder):
+def mask(sequence_id, decoder):
   """The mask [batch, length, memory_length]: same segment; in a decoder, not later."""
   same = sequence_id[:, :, None] == sequence_id[:, None, :]
   return np.tril(same) if decoder else same

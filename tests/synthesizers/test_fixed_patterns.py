@@ -54,7 +54,7 @@ def test_mixes_with_learned_logits(ids):
   logits = alpha[:, 0] * patterns + alpha[:, 1] * cases.dot_product(
       p, cases.Call(x, ids, len(NAMES)))
   expected = reference.output(
-      logits, p, x, reference.visible(ids, False), len(NAMES))
+      logits, p, x, reference.mask(ids, False), len(NAMES))
   np.testing.assert_allclose(y[ids > 0], expected[ids > 0], atol=5e-5)
 
 

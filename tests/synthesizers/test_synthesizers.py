@@ -143,7 +143,7 @@ def test_mixture_weights_sum_to_one_or_are_absent(weights):
     np.testing.assert_allclose(alpha.sum(-1), 1, rtol=1e-6)
   logits = sum(alpha[:, i, None, None] * part for i, part in enumerate(parts))
   expected = reference.output(
-      logits, p, x, reference.visible(ids, False), 3)
+      logits, p, x, reference.mask(ids, False), 3)
   np.testing.assert_allclose(y[ids > 0], expected[ids > 0], atol=2e-5)
 
 
@@ -181,7 +181,7 @@ def test_dense_biases_are_the_formulas_of_the_papers_first_version():
   hidden = np.maximum(0, hidden + p["b1"][:, None])
   logits = np.einsum("bhnk,hkm->bhnm", hidden, p["W2"]) + p["b2"][:, None]
   expected = reference.output(
-      logits[..., :7], p, x, reference.visible(PADDED, False), 3)
+      logits[..., :7], p, x, reference.mask(PADDED, False), 3)
   np.testing.assert_allclose(y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
 
 

@@ -138,10 +138,10 @@ def check_answers(name):
     inputs = words_of(name, row, "inputs") if "inputs" in row else []
     words = words_of(name, row, "targets")
     assert len(words) == len(row["targets"])
-    asked = [place for place, number in enumerate(row["targets"]) if number > 0]
+    asked = [index for index, number in enumerate(row["targets"]) if number > 0]
     assert asked
-    for place in asked:
-      assert words[place] == ANSWERS[name](words[:place], inputs)
+    for index in asked:
+      assert words[index] == ANSWERS[name](words[:index], inputs)
     if MAKES_BY_NAME[name.removeprefix("synth_ability_")].is_decoded:
       assert len(asked) == len(words)
 
@@ -205,24 +205,24 @@ def test_a_blind_guess_scores_the_chance_level(make):
   rng, right = np.random.default_rng(4), []
   answers = np.unique(rows["targets"][rows["targets"] > 0])
   for number, target in enumerate(rows["targets"]):
-    for place in np.flatnonzero(target > 0):
-      right.append(target[place] == rng.choice(
-          candidates(made, rows, number, place, answers)))
+    for index in np.flatnonzero(target > 0):
+      right.append(target[index] == rng.choice(
+          candidates(made, rows, number, index, answers)))
   assert np.mean(right) == pytest.approx(made.chance, abs=0.04)
 
 
-def candidates(made, rows, number, place, answers):
+def candidates(made, rows, number, index, answers):
   """The possible guesses: the example's own values, or any answer."""
   target = rows["targets"][number]
   if isinstance(made, ability_recall.LookUp):
-    return sorted(set(target) - set(target[:place]))
+    return sorted(set(target) - set(target[:index]))
   if isinstance(made, ability_recall.Recall):
     return -target[1:2 * made.sizes[-1]:2]
   if isinstance(made, ability_recall.TwoHops):
     text = -target[:4 * made.sizes[-1]]
     return text[text >= ability.FIRST + 2 * made.alphabet]
   if isinstance(made, ability_recall.Induction):
-    return sorted(set(-target[:16]) - set(abs(target[16:place])))
+    return sorted(set(-target[:16]) - set(abs(target[16:index])))
   return answers
 
 

@@ -20,10 +20,10 @@ ABOUT = {"title": "<i>models</i>", "initial": "step 0", "trained": "step 5"}
 
 def attention(seed, causal=False, alpha=None, tokens=TOKENS):
   generator = np.random.RandomState(seed)
-  visible = np.ones((5, 5), bool)
-  visible = np.tril(visible) if causal else visible
-  weights = generator.rand(2, 5, 5) * visible
-  return reader.Attention(weights / weights.sum(-1, keepdims=True), visible,
+  mask = np.ones((5, 5), bool)
+  mask = np.tril(mask) if causal else mask
+  weights = generator.rand(2, 5, 5) * mask
+  return reader.Attention(weights / weights.sum(-1, keepdims=True), mask,
                           tokens, alpha)
 
 
@@ -49,7 +49,7 @@ def test_all_heads_are_there_before_and_after(shown, tmp_path):
       expected = shown[1][state][layer["name"]]
       found = pages.weights(data, layer["name"], state)
       np.testing.assert_array_equal(np.isnan(found), np.broadcast_to(
-          ~expected.visible, found.shape))
+          ~expected.mask, found.shape))
       np.testing.assert_allclose(np.nan_to_num(found), expected.weights, atol=1e-5)
 
 

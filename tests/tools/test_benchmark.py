@@ -13,11 +13,11 @@ from support import hugging_face
 from synthesizer_mtf import notation
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import baselines
 from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import exported
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.tools.benchmarking import peers
 from synthesizer_mtf.tools.benchmarking import report
 import transformers
 
@@ -42,7 +42,9 @@ def fixture_programs():
     (["--rows=R,X+V"], ["'X+V'", "--rows", "FR+D+V", "Synthesizer:random"]),
     (["--json=no/such/folder.json"], ["'no/such'", "make it first"]),
     (["--skip_train", "--skip_eval", "--skip_decode"], ["--skip"]),
-    (["--peers=no/such/python"], ["'no/such/python'", "--peers", "transformers"]),
+    (["--baselines=no/such/python"],
+     ["'no/such/python'", "--baselines", "transformers"]),
+    (["--peers=no/such/python"], ["'no/such/python'"]),
     (["--breakdown", "--skip_train"], ["--breakdown", "--skip_train"]),
 ])
 def test_a_mistake_is_one_sentence_and_not_success(flags, words):
@@ -115,7 +117,7 @@ def test_strides_of_the_sparse_rows_balance_the_two_parts_of_their_cost():
 
 def test_each_row_is_there_in_each_precision(monkeypatch):
   rows = attentions.in_precisions(
-      [attentions.find_row("V"), *peers.rows(sys.executable, ["decode"])],
+      [attentions.find_row("V"), *baselines.rows(sys.executable, ["decode"])],
       ["float32", "bfloat16"])
   assert [(row.name, row.precision) for row in rows] == [
       ("V", "float32"), ("V in bfloat16", "bfloat16"),
@@ -230,7 +232,7 @@ def test_operations_at_the_same_time_share_it_and_pauses_are_rest():
       "embedding": 0, "logits and loss": 0, "optimizer": 0})
 
 
-PEER = """
+BASELINE = """
 import json, sys
 name, measure, precision, sizes = sys.argv[1:]
 if name == "CTranslate2":
@@ -245,17 +247,18 @@ for i, _ in enumerate(sys.stdin):
 """
 
 
-@pytest.fixture(name="peer")
-def fixture_peer(tmp_path, monkeypatch):
+@pytest.fixture(name="baseline")
+def fixture_baseline(tmp_path, monkeypatch):
   """A script that replaces PyTorch, JAX and CTranslate2, which are not installed."""
-  script = tmp_path / "peer.py"
-  script.write_text(PEER)
-  monkeypatch.setattr(peers, "_SCRIPT", script)
+  script = tmp_path / "baseline.py"
+  script.write_text(BASELINE)
+  monkeypatch.setattr(baselines, "_SCRIPT", script)
 
 
-def test_a_peer_takes_turns_in_a_process_and_its_end_is_noted(peer):
+def test_a_baseline_takes_turns_in_a_process_and_its_end_is_noted(baseline):
   results = measuring.measure_time(
-      [attentions.find_row("SelfAttention"), *peers.rows(sys.executable, ["train"])],
+      [attentions.find_row("SelfAttention"),
+       *baselines.rows(sys.executable, ["train"])],
       CONFIG, "train", 1, 2, lambda done, what: None)
   _, torch, jax = results
   assert (torch["status"], torch["parameters"]) == ("ok", CONFIG.d_model)
@@ -265,8 +268,8 @@ def test_a_peer_takes_turns_in_a_process_and_its_end_is_noted(peer):
   json.dumps(results)
 
 
-def test_a_peer_that_is_not_installed_is_said_and_another_may_be_the_reference(peer):
-  rows = [attentions.find_row("V"), *peers.rows(sys.executable, ["decode"])]
+def test_a_missing_baseline_is_said_and_another_may_be_the_reference(baseline):
+  rows = [attentions.find_row("V"), *baselines.rows(sys.executable, ["decode"])]
   config = dataclasses.replace(CONFIG, beam=2)
   results = measuring.measure_time(
       rows, config, "decode", 1, 2, lambda done, what: None, reference="PyTorch")
@@ -280,16 +283,17 @@ def test_a_peer_that_is_not_installed_is_said_and_another_may_be_the_reference(p
   assert f"{torch['tokens_per_second']:,.0f} [" in table
 
 
-def test_the_command_takes_a_peer_as_the_reference(peer, capsys):
+def test_the_command_takes_a_baseline_as_the_reference(baseline, capsys):
   sizes = [f"--{name}={value}" for name, value in TINY.items()]
   benchmark.main([
       "--rows=V", "--skip_train", "--skip_eval", "--decode_steps=1", "--warmup=1",
-      "--decode_batch=2", "--reference=PyTorch", f"--peers={sys.executable}", *sizes])
+      "--decode_batch=2", "--reference=PyTorch",
+      f"--baselines={sys.executable}", *sizes])
   table = capsys.readouterr().out
   assert "| PyTorch " in table and "as fast as PyTorch in" in table
 
 
-def test_what_peers_decode_with_is_v_in_hugging_faces_folder():
+def test_what_baselines_decode_with_is_v_in_hugging_faces_folder():
   folder = exported.folder(CONFIG)
   flax = hugging_face.Flax(folder)
   tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -315,9 +319,9 @@ def _best_after(flax, inputs, ids):
 @pytest.mark.parametrize("measure, packed, reason", [
     ("decode", 0, "nothing but train"), ("memory", 0, "nothing but train"),
     ("train", 4, "packed rows")])
-def test_what_a_peer_cannot_do_is_said(measure, packed, reason):
+def test_what_a_baseline_cannot_do_is_said(measure, packed, reason):
   config = model.Configuration(**TINY, packed=packed)
-  rows = [row for row in peers.rows(sys.executable, ["train"]) if row.name == "JAX"]
+  rows = [row for row in baselines.rows(sys.executable, ["train"]) if row.name == "JAX"]
   if measure == "memory":
     results = measuring.measure_memory(rows, config, 1, lambda done, what: None)
   else:

@@ -164,14 +164,14 @@ def shard(theirs, folder):
   folder.mkdir()
   for name in ("config.json", "spiece.model"):
     (folder / name).write_bytes((theirs / name).read_bytes())
-  tensors, places = hugging_face.load(theirs), {}
+  tensors, file_of = hugging_face.load(theirs), {}
   for i in range(2):
     file = f"model-0000{i + 1}-of-00002.safetensors"
     part = dict(sorted(tensors.items())[i::2])
     hugging_face.save(folder, part, file)
-    places.update(dict.fromkeys(part, file))
+    file_of.update(dict.fromkeys(part, file))
   (folder / "model.safetensors.index.json").write_text(
-      json.dumps({"metadata": {"total_size": 1}, "weight_map": places}))
+      json.dumps({"metadata": {"total_size": 1}, "weight_map": file_of}))
 
 
 def test_an_encoder_alone_becomes_one_for_classifiers(

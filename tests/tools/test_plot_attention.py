@@ -63,8 +63,8 @@ def expected_weights(notation, variables, stack, ids):
   segment = np.ones((1, len(ids)), int)
   decoder = stack == "decoder"
   logits = cases.mixed_logits(notation, p, x, segment, decoder, heads=2)
-  visible = reference.visible(segment, decoder)
-  return reference.softmax(np.where(visible[:, None], logits, -1e30))[0]
+  mask = reference.mask(segment, decoder)
+  return reference.softmax(np.where(mask[:, None], logits, -1e30))[0]
 
 
 @pytest.mark.slow
@@ -99,8 +99,8 @@ def test_rows_sum_to_1_and_decoders_look_back_only(recompute):
     assert list(attention) == ["encoder/0", "encoder/1", "decoder/0", "decoder/1"]
     for name, found in attention.items():
       np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
-      later = np.triu(np.ones(found.visible.shape, bool), 1)
-      assert found.visible[later].all() == (name[0] == "e")
+      later = np.triu(np.ones(found.mask.shape, bool), 1)
+      assert found.mask[later].all() == (name[0] == "e")
       assert (found.weights[:, later].max() == 0) == (name[0] == "d")
 
 
@@ -148,7 +148,7 @@ def test_models_of_one_stack(model_type, text):
   assert len(found.tokens) == len(tokens[model_type]) + 1
   assert found.weights.shape == (2,) + (len(found.tokens),) * 2
   np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
-  assert found.visible.all() == (model_type == "aligned")
+  assert found.mask.all() == (model_type == "aligned")
 
 
 def test_statistics_of_a_local_window():
@@ -186,9 +186,9 @@ def test_statistics_of_two_examples_are_means_over_their_queries():
 
 
 def test_weights_that_are_forced_count_in_no_histogram():
-  visible = np.tril(np.ones((5, 5), bool))
+  mask = np.tril(np.ones((5, 5), bool))
   gathered = statistics.Statistics()
-  gathered.add(statistics.uniform(visible), visible)
+  gathered.add(statistics.uniform(mask), mask)
   np.testing.assert_allclose(gathered.summary([1])["max"], [0.5])
 
 
@@ -295,7 +295,7 @@ def test_a_page_holds_the_weights_of_the_layers(trained, tmp_path, capsys):
       assert layers[name]["tokens"] == expected.tokens
       np.testing.assert_allclose(
           pages.weights(found, name, state),
-          np.where(expected.visible, expected.weights, np.nan), atol=1.1e-5)
+          np.where(expected.mask, expected.weights, np.nan), atol=1.1e-5)
   check_alpha(layers, trained)
 
 

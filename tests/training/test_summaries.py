@@ -63,9 +63,9 @@ def expected(r, decoder, sizes):
   """The mean entropy and distance of R over the queries of examples of these sizes."""
   entropy, distance = [], []
   for size in sizes:
-    visible = np.tril(np.ones((size, size))) if decoder else np.ones((size, size))
+    mask = np.tril(np.ones((size, size))) if decoder else np.ones((size, size))
     weights = reference.softmax(
-        np.where(visible, r[:, :size, :size].astype(float), -1e30))
+        np.where(mask, r[:, :size, :size].astype(float), -1e30))
     entropy.append(-(weights * np.log(np.maximum(weights, 1e-30))).sum(-1))
     distance.append((weights * np.abs(np.subtract.outer(
         range(size), range(size)))).sum(-1))

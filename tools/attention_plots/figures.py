@@ -141,16 +141,16 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
     mean = _mean_over_heads(attention[layer.name])
     above, below = axes[:, column]
     image = _draw(above, _shown(mean, 0), top)
-    _draw_borders(above, window, len(mean.visible))
+    _draw_borders(above, window, len(mean.mask))
     above.set_title(_title(layer), fontsize="medium")
     for state, by_layer in states.items():
       gathered = by_layer[layer.name]
       below.plot(gathered.offsets, gathered.profile.mean(0), linewidth=1.2,
                  color=_COLORS[state], label=state)
     below.axvspan(-window, window, color="black", alpha=0.08, linewidth=0)
-    size = len(mean.visible)
+    size = len(mean.mask)
     # In a decoder, keys never come after the query.
-    below.set_xlim(-size, size if np.triu(mean.visible, 1).any() else 1)
+    below.set_xlim(-size, size if np.triu(mean.mask, 1).any() else 1)
     above.set_xlabel("key")
     below.set_xlabel("key's position - query's")
   axes[0][0].set_ylabel("query")
@@ -262,7 +262,7 @@ def _label(axis, tokens):
 
 def _shown(attention, head):
   """Returns the weights of one head, without masked keys."""
-  return np.where(attention.visible, attention.weights[head], np.nan)
+  return np.where(attention.mask, attention.weights[head], np.nan)
 
 
 def _framed(matrix):
@@ -277,7 +277,7 @@ def _mean_over_heads(attention):
 
 def _top(attentions):
   """Returns the upper end of the colour scale, which few weights exceed."""
-  seen = np.concatenate([a.weights[:, a.visible].ravel() for a in attentions])
+  seen = np.concatenate([a.weights[:, a.mask].ravel() for a in attentions])
   return max(np.quantile(seen, 0.995), 1e-6)
 
 

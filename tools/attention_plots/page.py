@@ -125,7 +125,7 @@ def _layer(layer, states, alphas):
   shown = {"name": layer.name, "stack": layer.stack,
            "attention": layer.attention,
            "tokens": attention["trained"].tokens,
-           "weights": {state: [_packed(head, a.visible) for head in a.weights]
+           "weights": {state: [_packed(head, a.mask) for head in a.weights]
                        for state, a in attention.items()}}
   if alphas:
     shown["parts"] = [
@@ -139,11 +139,11 @@ def _layer(layer, states, alphas):
   return shown
 
 
-def _packed(weights, visible):
+def _packed(weights, mask):
   """Returns weights [length, memory_length] as little-endian bytes in base64."""
   whole = np.round(np.clip(weights, 0, 1) * SCALE)
   return base64.b64encode(
-      np.where(visible, whole, MASKED).astype("<u2").tobytes()).decode()
+      np.where(mask, whole, MASKED).astype("<u2").tobytes()).decode()
 
 
 def _rounded(values):

@@ -37,12 +37,12 @@ class Attention:
 
   Attributes:
     weights: <float32>[heads, length, memory_length]; rows sum to 1.
-    visible: <bool>[length, memory_length], which keys a query may see.
+    mask: <bool>[length, memory_length], which keys a query may see.
     tokens: the strings of the rows and columns, or None without text.
     alpha: <float32>[heads, parts], or None.
   """
   weights: np.ndarray
-  visible: np.ndarray
+  mask: np.ndarray
   tokens: list[str | None]
   alpha: np.ndarray | None
 
@@ -299,7 +299,7 @@ class _Collector(intermediates.Capture):
     self._keep(name, "weights", weights, [inputs.heads, *ends])
     pairs = (mtf.ones(weights.mesh, mtf.Shape(ends)) if mask.pairs is None
              else mtf.cast(mask.pairs, tf.float32))
-    self._keep(name, "visible", pairs, ends)
+    self._keep(name, "mask", pairs, ends)
 
   def _keep(self, name, kind, tensor, last=()):
     """Keeps a tensor, with some of its dimensions at the end."""
@@ -319,11 +319,11 @@ def short_name(place: str) -> str:
   return f"{stack}/{int(block)}" if block.isdigit() else place
 
 
-def _without_padding(tokens, weights, visible, alpha=None):
+def _without_padding(tokens, weights, mask, alpha=None):
   """Returns an `Attention` with as many positions as there are tokens."""
   size = len(tokens)
   weights = weights.reshape(weights.shape[-3:])[:, :size, :size]
-  visible = visible.reshape(visible.shape[-2:])[:size, :size] > 0
+  mask = mask.reshape(mask.shape[-2:])[:size, :size] > 0
   if alpha is not None:
     alpha = np.broadcast_to(alpha, (len(weights), alpha.shape[-1]))
-  return Attention(weights, visible, tokens, alpha)
+  return Attention(weights, mask, tokens, alpha)

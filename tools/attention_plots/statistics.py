@@ -24,17 +24,17 @@ class Statistics:
     self._max = 0.
     self._rows = self._pairs = 0
 
-  def add(self, weights: np.ndarray, visible: np.ndarray) -> None:
+  def add(self, weights: np.ndarray, mask: np.ndarray) -> None:
     """Adds one example.
 
     Args:
       weights: <float>[heads, length, length]; rows sum to 1.
-      visible: <bool>[length, length]
+      mask: <bool>[length, length]
     """
-    weights = np.asarray(weights, np.float64) * visible
-    self._rows += len(visible)
-    free = visible & (visible.sum(-1, keepdims=True) > 1)
-    free = free if free.any() else visible
+    weights = np.asarray(weights, np.float64) * mask
+    self._rows += len(mask)
+    free = mask & (mask.sum(-1, keepdims=True) > 1)
+    free = free if free.any() else mask
     self._pairs += free.sum()
     self._profile = _add_centered(self._profile, _by_offset(weights))
     self._entropy += -(weights * np.log(np.maximum(weights, 1e-30))).sum((1, 2))
@@ -102,9 +102,9 @@ class Statistics:
     return (masses >= 0.5 * masses[-1] - 1e-9).argmax(0)
 
 
-def uniform(visible: np.ndarray) -> np.ndarray:
-  """<float>[1, length, length]: the same weight for all visible keys."""
-  return (visible / np.maximum(visible.sum(-1, keepdims=True), 1))[None]
+def uniform(mask: np.ndarray) -> np.ndarray:
+  """<float>[1, length, length]: the same weight for all keys that the mask allows."""
+  return (mask / np.maximum(mask.sum(-1, keepdims=True), 1))[None]
 
 
 def _by_offset(weights):

@@ -70,14 +70,14 @@ class Row(NamedTuple):
 
   Attributes:
     name: the name of the row in `--rows`.
-    family: "ours", "authors", "stock", "floor" or "peer".
+    family: "ours", "authors", "stock", "floor" or "baseline".
     stack_bindings: a function (stack, length) -> list of gin bindings, where `stack`
       is "encoder" or "decoder" and `length` is the length of its sequences.
     paper: the name of the row in `TABLE_4`, or None.
     longest: the longest sequence that the layer can take, or None.
-    python: the interpreter of a peer, or None.
-    precision: the precision of the products, "float32" or "bfloat16"; for a peer also
-      "int8".
+    python: the interpreter of a baseline, or None.
+    precision: the precision of the products, "float32" or "bfloat16"; for a baseline
+      also "int8".
   """
   name: str
   family: str

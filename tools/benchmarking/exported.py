@@ -1,4 +1,4 @@
-"""Writes V with random weights as a Hugging Face folder, from which peers decode.
+"""Writes V with random weights as a Hugging Face folder, from which baselines decode.
 
 Our own export writes the folder. Its vocabulary has a made-up piece for each id.
 """

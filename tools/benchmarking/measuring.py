@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.benchmarking import baselines
 from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.tools.benchmarking import peers
 
 # A function that takes the number of runs done, and the name of the current run.
 Progress = Callable[[int, str], None]
@@ -68,8 +68,8 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
 
 
 def _floor(seconds, program, reference):
-  """Returns the floor's times; None for a peer, or if the reference is not stock."""
-  if reference != attentions.STOCK or isinstance(program, peers.Peer):
+  """Returns the floor's times, or None: of baselines, or beside another reference."""
+  if reference != attentions.STOCK or isinstance(program, baselines.Baseline):
     return None
   return seconds.get(attentions.FLOOR)
 
@@ -105,10 +105,10 @@ def _build(row, config, measure, result):
   if _is_obstructed(row, config, measure, result):
     return None
   try:
-    if row.family == peers.FAMILY:
-      return peers.Peer(row, config, measure)
+    if row.family == baselines.FAMILY:
+      return baselines.Baseline(row, config, measure)
     return model.build(row, config, measure)
-  except peers.NotPossibleError as error:
+  except baselines.NotPossibleError as error:
     result.update(status="not possible", reason=str(error))
   except Exception as error:
     _note_failure(result, error)
@@ -117,8 +117,9 @@ def _build(row, config, measure, result):
 
 def _is_obstructed(row, config, measure, result):
   """Returns whether the row cannot be measured; notes the reason in `result`."""
-  obstacle = (peers.obstacle(row, config, measure) if row.family == peers.FAMILY else
-              row.obstacle(config.inputs, config.targets))
+  obstacle = (row.obstacle(config.inputs, config.targets)
+              if row.family != baselines.FAMILY else
+              baselines.obstacle(row, config, measure))
   if obstacle:
     result.update(status="not possible", reason=obstacle)
   return bool(obstacle)
@@ -147,8 +148,8 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
     names = list(seconds)
     start = i % max(len(names), 1)
     for name in names[start:] + names[:start]:
-      if any(isinstance(program, peers.Peer) for program in programs.values()):
-        time.sleep(peers.REST)
+      if any(isinstance(program, baselines.Baseline) for program in programs.values()):
+        time.sleep(baselines.REST)
       began = time.perf_counter()
       try:
         programs[name].run()
@@ -165,8 +166,8 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
 def _split_times(programs, results, traced, progress):
   """Sets `parts_seconds` and `bare_products_seconds` of the rows of this process.
 
-  `parts_seconds` is the sum over all traced rounds. Peers and rows that failed do not
-  get these entries.
+  `parts_seconds` is the sum over all traced rounds. Baselines and rows that failed do
+  not get these entries.
   """
   for _ in range(traced):
     for name, program in programs.items():
@@ -225,7 +226,7 @@ def _spread(values):
 def _sizes_and_rates(program, median, result):
   """Returns a row's sizes, and its rates at the median time in seconds."""
   rates = {"parameters": program.parameters, "steps_per_second": 1 / median}
-  if isinstance(program, peers.Peer):
+  if isinstance(program, baselines.Baseline):
     rates["row_versions"] = program.versions
   if result["measure"] == "decode":
     config = result["configuration"]

@@ -11,10 +11,10 @@ from synthesizer_mtf.tools.benchmarking import report
 from synthesizer_mtf.tools.benchmarking.breakdown import PARTS
 
 _COLORS = {"ours": "#1f77b4", "authors": "#ff7f0e", "stock": "#7f7f7f",
-           "floor": "#2ca02c", "peer": "#9467bd"}
+           "floor": "#2ca02c", "baseline": "#9467bd"}
 _LABELS = {"ours": "synthesizer_mtf", "authors": "mesh_tensorflow's Synthesizer",
            "stock": "mesh_tensorflow", "floor": "no mixing of positions",
-           "peer": "other programs"}
+           "baseline": "other programs"}
 
 
 def plot(results: list[dict[str, Any]], path: str) -> bool:
@@ -77,12 +77,12 @@ def _bars(axis, results, names):
   """Draws horizontal bars of the ratios, with whiskers at the quartiles."""
   drawn = set()
   for result in (r for r in results if "ratio" in r):
-    place, family = names.index(result["row"]), result["family"]
-    axis.barh(place, result["ratio"], color=_COLORS[family],
+    index, family = names.index(result["row"]), result["family"]
+    axis.barh(index, result["ratio"], color=_COLORS[family],
               label=None if family in drawn else _LABELS[family])
-    axis.plot(result["ratio_quartiles"], [place, place], color="black",
+    axis.plot(result["ratio_quartiles"], [index, index], color="black",
               linewidth=2)
-    axis.text(0.03, place, f"{result['ratio']:.2f}", va="center", color="white",
+    axis.text(0.03, index, f"{result['ratio']:.2f}", va="center", color="white",
               fontsize="small")
     drawn.add(family)
   paper = [(r["paper_ratio"], names.index(r["row"])) for r in results
@@ -100,13 +100,13 @@ def _stacks(axis, results, names):
   """Draws horizontal bars of milliseconds, with a color for each part."""
   colors = plt.get_cmap("Set2").colors
   for result in results:
-    place, left = names.index(result["row"]), 0
+    index, left = names.index(result["row"]), 0
     for part, color in zip(PARTS, colors):
       width = 1e3 * result["parts_seconds"][part]
-      axis.barh(place, width, left=left, color=color,
+      axis.barh(index, width, left=left, color=color,
                 label=part if result is results[0] else None)
       left += width
-    axis.text(left, place, f" {left:.0f}", va="center", fontsize="small")
+    axis.text(left, index, f" {left:.0f}", va="center", fontsize="small")
   axis.margins(x=0.12)
   axis.set_xlabel("milliseconds")
   # The legend is below the axis, because bars may be anywhere in the axis.

@@ -187,8 +187,8 @@ class _Walk:
     self._root = {}  # tensor key -> key of the tensor that holds its values
     self._uses = collections.Counter()  # root key -> operations that read it
     self._reads = {}  # root key -> {key: bytes} that a user of it reads
-    self._last = {}  # root key -> place of the last kernel that reads it
-    self._born = {}  # root key -> (place, bytes)
+    self._last = {}  # root key -> index of the last kernel that reads it
+    self._born = {}  # root key -> (index, bytes)
     self._kernels = {}  # operation -> its Kernel
     self._owner = {}  # operation -> operation whose kernel writes its result
     inside = [i for i, op in enumerate(ops) if _in_loop(op)]
@@ -199,8 +199,8 @@ class _Walk:
     for op in self._ops:
       self._find_roots(op)
     groups, allreduces = collections.Counter(), collections.Counter()
-    for place, op in enumerate(self._ops):
-      self._visit(place, op)
+    for index, op in enumerate(self._ops):
+      self._visit(index, op)
       collective = self._collectives.get(op.name)
       if collective:
         times = self._times(op)
@@ -228,7 +228,7 @@ class _Walk:
     if not alias:
       self._uses.update(self._root[_key(t)] for t in op.inputs)
 
-  def _visit(self, place, op):
+  def _visit(self, index, op):
     """Notes what op reads and writes."""
     if op.type in _ALIASES:
       return
@@ -246,18 +246,18 @@ class _Walk:
       self._reads[_key(op.outputs[0])] = read
       return
     if op.type in _UPDATES:  # Runs as soon as its inputs exist, which frees them.
-      place = max((self._born[key][0] for key in read if key in self._born),
-                  default=place)
+      index = max((self._born[key][0] for key in read if key in self._born),
+                  default=index)
     for key in read:
-      self._last[key] = max(place, self._last.get(key, 0))
+      self._last[key] = max(index, self._last.get(key, 0))
     self._kernels[op] = Kernel(
         multiply_adds(op),
-        sum(read.values()) + self._written(place, op) + _row_bytes(op))
+        sum(read.values()) + self._written(index, op) + _row_bytes(op))
     self._owner[op] = op
     self._join_product(op, read)
     self._join_reduction(op, read)
 
-  def _written(self, place, op):
+  def _written(self, index, op):
     """Returns the bytes that op writes, or those of its passes over a variable."""
     if op.type == "NextIteration":  # Its result is kept as long as the loop runs.
       key = _key(op.outputs[0])
@@ -267,7 +267,7 @@ class _Walk:
       return _UPDATES[op.type] * tensor_bytes(op.inputs[-1])
     for t in op.outputs:
       self._reads[_key(t)] = {_key(t): tensor_bytes(t)}
-      self._born[_key(t)] = place, tensor_bytes(t)
+      self._born[_key(t)] = index, tensor_bytes(t)
     return sum(map(tensor_bytes, op.outputs))
 
   def _join_product(self, op, read):
@@ -320,13 +320,13 @@ class _Walk:
     """Returns the most bytes that results take at once, in the order of the graph."""
     change = collections.Counter()
     start, end = self._loop
-    for key, (place, size) in self._born.items():
-      last = self._last.get(key, place)
-      if place < start <= last <= end:
+    for key, (index, size) in self._born.items():
+      last = self._last.get(key, index)
+      if index < start <= last <= end:
         last = end  # The next microbatch reads the result again.
-      change[place] += size
+      change[index] += size
       change[last + 1] -= size
-    return max(itertools.accumulate(change[place] for place in sorted(change)),
+    return max(itertools.accumulate(change[index] for index in sorted(change)),
                default=0)
 
 

@@ -27,11 +27,11 @@ def draw(axis: Any, study: study_types.Study, task: study_types.Task,
   figures = figures[figures.mean().sort_values(
       ascending=not score.lower_is_better).index]  # From bottom to top.
   numbers = {row.name: number for number, row in enumerate(study.rows)}
-  for place, (row, estimate) in enumerate(over_seeds.estimates(figures).iterrows()):
+  for index, (row, estimate) in enumerate(over_seeds.estimates(figures).iterrows()):
     color, values = f"C{numbers[row]}", figures[row].dropna()
-    axis.plot(values, [place] * len(values), "o", color=color, markersize=3, alpha=0.5)
-    axis.plot(estimate["mean"], place, "|", color=color, markersize=12)
-    axis.plot(estimate[["low", "high"]], [place] * 2, color=color)
+    axis.plot(values, [index] * len(values), "o", color=color, markersize=3, alpha=0.5)
+    axis.plot(estimate["mean"], index, "|", color=color, markersize=12)
+    axis.plot(estimate[["low", "high"]], [index] * 2, color=color)
   axis.set_yticks(range(figures.shape[1]), figures.columns)
   better = "lower" if score.lower_is_better else "higher"
   axis.set_xlabel(f"{score.title} ({better} is better)")

@@ -1,7 +1,7 @@
 """T5 in PyTorch, JAX and CTranslate2, as rows of the benchmark.
 
-Each peer is a process of another Python. Peers take turns with the rows of this
-process. A peer makes one step for each line that it receives, and then waits idle.
+Each baseline is a process of another Python. Baselines take turns with the rows of this
+process. A baseline makes one step for each line that it receives, and then waits idle.
 """
 
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import exported
 from synthesizer_mtf.tools.benchmarking import model
 
-_SCRIPT = pathlib.Path(__file__).with_name("peer_process.py")
-FAMILY = "peer"
+_SCRIPT = pathlib.Path(__file__).with_name("baseline_process.py")
+FAMILY = "baseline"
 
 # Seconds to wait before each run, until the OpenMP threads of the run before it sleep.
 # The threads of Intel's OpenMP look for more work for 0.2 seconds.
@@ -33,7 +33,7 @@ class NotPossibleError(checks.Error):
 
 
 def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
-  """Returns the rows of all peers, which this Python runs.
+  """Returns the rows of all baselines, which this Python runs.
 
   Args:
     python: the path of an interpreter that can import transformers 4, torch, jax, flax,
@@ -48,9 +48,9 @@ def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
   """
   if not pathlib.Path(python).is_file():
     raise checks.Error(
-        f"there is no file {python!r}, which --peers names; give the python of an "
+        f"there is no file {python!r}, which --baselines names; give the python of an "
         "environment with transformers 4, torch, jax, flax, optax and ctranslate2, as "
-        "in --peers=peers/bin/python.")
+        "in --baselines=baselines/bin/python.")
   made = [attentions.Row(name, FAMILY, python=python)
           for name, known in _MEASURES.items() if {*known}.intersection(measures)]
   return made + [row._replace(name=f"{row.name} in int8", precision="int8")
@@ -59,7 +59,7 @@ def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
 
 def obstacle(row: attentions.Row, config: model.Configuration,
              measure: str) -> str | None:
-  """Returns why this measure of a peer is not possible, or None."""
+  """Returns why this measure of a baseline is not possible, or None."""
   if measure not in _MEASURES[_program(row)]:
     return f"of {_program(row)} nothing but {_MEASURES[_program(row)][0]} is measured"
   if config.packed and measure == "train":
@@ -71,12 +71,12 @@ def _program(row):
   return row.name.split()[0]
 
 
-class Peer:
+class Baseline:
   """A model of the same sizes that another Python trains, or decodes with.
 
   Attributes:
     parameters: the number of trainable parameters.
-    versions: the versions of the packages that the peer uses.
+    versions: the versions of the packages that the baseline uses.
   """
 
   def __init__(self, row: attentions.Row, config: model.Configuration,

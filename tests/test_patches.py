@@ -12,7 +12,7 @@ import pytest
 from synthesizer_mtf import compat
 from synthesizer_mtf import patches
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 SOURCES = sorted(
     path for folder in ("synthesizer_mtf", "tasks", "tools")
     for path in (ROOT / folder).rglob("*.py")

@@ -1,9 +1,9 @@
 """Runs Hugging Face's T5 in another library, one step for each line that it reads.
 
-`benchmark --peers=PYTHON` starts this script with the Python of an environment that has
-the libraries:
+`benchmark --baselines=PYTHON` starts this script with the Python of an environment that
+has the libraries:
 
-  PYTHON peer_process.py PyTorch train float32 '{"inputs": 512, ...}'
+  PYTHON baseline_process.py PyTorch train float32 '{"inputs": 512, ...}'
 
 The script trains in PyTorch or JAX, or decodes in PyTorch or CTranslate2. It answers
 with lines of JSON: first the number of parameters and the versions, then for each line
