@@ -22,9 +22,6 @@ import tensorflow_datasets as tfds
 
 _PARAMETER = "synthesizer_mtf.tasks.tfds.names"
 
-# The names that tasks read by default.
-_DEFAULTS = set()
-
 
 @gin.configurable("tfds", module="synthesizer_mtf.tasks")
 def _chosen_name(default, names=None):
@@ -37,13 +34,20 @@ def _chosen_name(default, names=None):
         "others, as {'c4/en:3.1.0': 'c4/realnewslike:3.1.0'}; change it.")
   for name, other in names.items():
     pattern = re.compile(re.escape(name).replace(r"\*", "(.*)"))
-    if not any(map(pattern.fullmatch, _DEFAULTS)):
+    if not any(map(pattern.fullmatch, known := _default_names() | {default})):
       raise checks.Error(
           f"`{_PARAMETER}` replaces {name!r}, but no task reads a data set of that "
-          f"name; there are {', '.join(sorted(_DEFAULTS))}.")
+          f"name; there are {', '.join(sorted(known))}.")
     if match := pattern.fullmatch(default):
       return other.replace("*", match[1]) if match.groups() else other
   return default
+
+
+def _default_names():
+  """The names that the registered tasks read by default."""
+  sources = [seqio.TaskRegistry.get(name).source for name in seqio.TaskRegistry.names()]
+  return {source.default_name for source in sources
+          if isinstance(source, PreparedDataSource)}
 
 
 class PreparedDataSource(seqio.TfdsDataSource):
@@ -65,15 +69,18 @@ class PreparedDataSource(seqio.TfdsDataSource):
         TFDS, such as "train[:90%]"; None for all of them.
     """
     super().__init__(tfds_name=tfds_name, splits=splits, read_only=True)
-    _DEFAULTS.add(tfds_name)
     self._loaders = {tfds_name: self._tfds_dataset}
     self._split_map = splits if isinstance(splits, Mapping) else None
 
   @property
+  def default_name(self) -> str:
+    """The name of the data set unless gin chooses another."""
+    return self._tfds_dataset.name
+
+  @property
   def tfds_dataset(self) -> seqio.LazyTfdsLoader:
     """The data set that gin has chosen."""
-    default = self._tfds_dataset.name
-    name = _chosen_name(default)
+    name = _chosen_name(self.default_name)
     if name not in self._loaders:
       self._loaders[name] = seqio.LazyTfdsLoader(
           name, split_map=self._split_map, read_only=True)

@@ -14,6 +14,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
 from synthesizer_mtf.context import attention_inputs
 from synthesizer_mtf.context import attention_mask
+from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 import tensorflow.compat.v1 as tf
 
@@ -87,7 +88,7 @@ def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMa
 def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
               inputs: attention_inputs.AttentionInputs) -> None:
   """Gives the weights of a mixture to `Capture.capture_alpha`."""
-  for into in [] if inputs.context.mode == "incremental" else _captures:
+  for into in [] if isinstance(inputs, cases.DecodingStep) else _captures:
     into.capture_alpha(alpha, synthesizers)
 
 
