@@ -10,7 +10,7 @@ HELP = """\
 synthesizer_mesh_transformer trains, evaluates, decodes and exports T5 models with
 synthesized attention. It takes the flags and gin files of t5_mesh_transformer.
 
-  --model_dir=DIR          the folder of the model; a folder with a checkpoint goes on
+  --model_dir=DIR          the folder of the model; its last checkpoint continues
   --gin_file=FILE          a gin file of this package, of T5 or of yours; give several,
                            of which a later one wins
   --gin_param="NAME = VALUE"  one binding; give several, they win over all files

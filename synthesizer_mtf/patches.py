@@ -66,7 +66,7 @@ REGISTER = {
     "export_model": Patch(
         _MESH, "export_model",
         "encodes the inputs of a language model with the change of the next entry",
-        "the exported model would go on after an end of sequence, and mode "
+        "the exported model would continue after an end of sequence, and mode "
         "infer continues the inputs themselves",
         "mesh_tensorflow's export encodes them as its mode infer does"),
     "encode_all_features": Patch(

@@ -1,7 +1,7 @@
 """Records what a seqio cache was made with, and compares it when the cache is read.
 
 A cache holds ids. With another vocabulary these ids stand for other words, and without
-this record training would go on with the wrong words.
+this record training would continue with the wrong words.
 """
 
 import itertools

@@ -221,8 +221,8 @@ def _csv_rows(lines, keys):
       else:
         yield dict(zip(header, cells))
   except csv.Error as error:
-    raise lines.error(f"no CSV ({error}); put a text with quotes into double quotes, "
-                      "and double those within.") from None
+    raise lines.error(f"this is not CSV ({error}); put a text with quotes into double "
+                      "quotes, and double those within.") from None
 
 
 def _parquet_rows(lines, keys):

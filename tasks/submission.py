@@ -190,8 +190,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       content, invalid = lines(task, _rows(task, args.split), _read(path))
       _write(os.path.join(args.output, FILES[task]), content)
       if invalid:
-        print(f"{task}: {invalid} predictions were no label; the first label stands "
-              "for them.", file=sys.stderr)
+        print(f"{task}: {invalid} predictions are not labels; the file has the "
+              "first label instead.", file=sys.stderr)
   print(f"Step {step}: {', '.join(FILES[task] for task in sorted(found))} in "
         f"{args.output}")
 

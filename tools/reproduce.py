@@ -9,7 +9,7 @@ prints the commands that train and evaluate each row on TPUs.
 
 runs each row at a small size, prints the commands, and writes a report with the
 paper's figures beside ours: `TABLE.md`, JSON lines and a picture. If it is started
-again, it goes on from the last checkpoint. --jobs=4 does four runs at a time.
+again, it continues from the last checkpoint. --jobs=4 does four runs at a time.
 --task=TASK runs the rows on another task than the table's own.
 
   python -m synthesizer_mtf.tools.reproduce --table=lra
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
       return _work(args)
     except KeyboardInterrupt:
-      print("\nStopped. The same command goes on from the last checkpoint.",
+      print("\nStopped. The same command continues from the last checkpoint.",
             file=sys.stderr)
       return 130
 

@@ -255,7 +255,7 @@ class Peer:
         raise LostProcess(
             f"the {self.task} has not answered for {self._timeout} seconds "
             "(`Cluster.timeout_seconds`): start all processes again, and "
-            "training goes on from the newest checkpoint.") from None
+            "training continues from the newest checkpoint.") from None
 
   def check_devices(self, devices: list[tf.DeviceSpec]) -> None:
     """Raises a ValueError if the last answer lacked a device of the mesh."""

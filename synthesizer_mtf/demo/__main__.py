@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
       print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
       return 1
     except KeyboardInterrupt:
-      print("\nStopped. The same command goes on from the last checkpoint.",
+      print("\nStopped. The same command continues from the last checkpoint.",
             file=sys.stderr)
       return 130
     _show(plan, ran)

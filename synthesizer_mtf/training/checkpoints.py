@@ -143,7 +143,7 @@ def explain_damage(path: str, error: DamagedError) -> str:
   model_dir, name = os.path.split(path)
   others = [os.path.basename(other) for other in find(model_dir)
             if other != path]
-  older = f" to go on from {others[-1]}" if others else (
+  older = f" to continue from {others[-1]}" if others else (
       " and remove `checkpoint` to begin at step 0")
   return (f"{name} in {model_dir} cannot be used: {error}; bring it back, or "
           f"move {name}.* away{older}. Nothing was changed.")
@@ -181,7 +181,7 @@ def prepare(model_dir: str) -> str | None:
   if newest and (not state or state.model_checkpoint_path != newest):
     logging.warning(
         "`checkpoint` in %s does not name the newest complete checkpoint, as "
-        "happens when a process is killed: training goes on from %s. (To go "
+        "happens when a process is killed: training continues from %s. (To go "
         "back to an older one, move the newer ones away.)", model_dir, newest)
     name = os.path.basename(newest)
     listed = [path for path in state.all_model_checkpoint_paths

@@ -59,7 +59,7 @@ class DataPosition(tf.train.SessionRunHook):
   def __init__(self, model_dir: str):
     """Declares the folder of the checkpoints."""
     self._model_dir = model_dir
-    self._at_its_place = False
+    self._is_restored = False
     self._write = None
 
   def begin(self) -> None:
@@ -89,12 +89,12 @@ class DataPosition(tf.train.SessionRunHook):
       self, session: tf.Session, coord: tf.train.Coordinator) -> None:
     # Other hooks may initialize the iterators after this hook, and again after a
     # session is lost.
-    self._at_its_place = False
+    self._is_restored = False
 
   def before_run(self, run_context: tf.train.SessionRunContext) -> None:
-    if not self._at_its_place and self._write is not None:
+    if not self._is_restored and self._write is not None:
       self._find(run_context.session)
-    self._at_its_place = True
+    self._is_restored = True
 
   def save(self, session: tf.Session, step: int) -> None:
     """Writes the position in the data; call it before the model is saved.
@@ -106,7 +106,7 @@ class DataPosition(tf.train.SessionRunHook):
     Raises:
       tf.errors.OpError: the file cannot be written.
     """
-    if self._write is None or not self._at_its_place:
+    if self._write is None or not self._is_restored:
       return
     path = self._of_step(step)
     try:
@@ -116,8 +116,8 @@ class DataPosition(tf.train.SessionRunHook):
       if error.op is not None and error.op.type == "SaveV2":
         raise
       logging.warning(
-          "The place in the data cannot be saved, so that restarts begin them "
-          "anew: %s", str(error.message).partition("\n")[0])
+          "The position in the data cannot be saved, so restarts read the data "
+          "from the beginning: %s", str(error.message).partition("\n")[0])
       self._write = None
 
   def remove_old(self) -> None:
@@ -138,19 +138,21 @@ class DataPosition(tf.train.SessionRunHook):
     if not tf.io.gfile.exists(f"{path}.index"):
       if tf.io.gfile.exists(os.path.join(
           self._model_dir, f"model.ckpt-{step}.index")) and step:
-        logging.info("%s is not there: the data begin anew.", path)
+        logging.info(
+            "%s is missing, so training reads the data from the beginning.", path)
       return
     if tf.train.load_checkpoint(path).get_tensor(_DIGEST) != self._digest:
-      logging.warning("%s is of other data, lengths or batches: the data begin "
-                      "anew.", path)
+      logging.warning("%s is of other data, lengths or batches, so training reads "
+                      "the data from the beginning.", path)
       return
     try:
       session.run(self._read, {self._path: path})
     except tf.errors.OpError as error:
-      logging.warning("%s cannot be used, and the data begin anew: %s", path,
+      logging.warning("%s cannot be used, so training reads the data from the "
+                      "beginning: %s", path,
                       str(error.message).partition("\n")[0])
     else:
-      logging.info("The data go on where they stood at step %d.", step)
+      logging.info("The data continue from the position of step %d.", step)
 
   def _of_step(self, step):
     return os.path.join(self._model_dir, f"input.ckpt-{step}")

@@ -105,7 +105,7 @@ def told(model_fn: Callable[..., Any], model: Any,
 def _sentence(model, sequence_length):
   tokens, room = bound(), gin_files.bound(_ROOM, None)
   if tokens is not None:
-    other = f" `{_ROOM}`, which is {room}, does not hold." * (room is not None)
+    other = f" `{_ROOM}`, which is {room}, has no effect." * (room is not None)
     return f"Decodes have at most {tokens} tokens, by `{_PARAMETER}`.{other}"
   if isinstance(model, transformer.Unitransformer):
     total = sequence_length["inputs"] + sequence_length["targets"]

@@ -269,7 +269,7 @@ def _go_on(model_dir):
   found = checkpoints.find(model_dir)
   if not found:
     return "There is no checkpoint yet: training begins at step 0"
-  return f"Training goes on from {os.path.basename(found[-1])}"
+  return f"Training continues from {os.path.basename(found[-1])}"
 
 
 class CheckVariables(tf.train.SessionRunHook):

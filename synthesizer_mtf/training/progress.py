@@ -54,7 +54,7 @@ class Progress(tf.train.SessionRunHook):
     del coord
     step = session.run(self._step)
     if step:
-      logging.info("It goes on from step %d.", step)
+      logging.info("Training continues from step %d.", step)
 
   def before_run(
       self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:

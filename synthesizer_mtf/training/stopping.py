@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WAIT = b"\nStopping after this step, with a checkpoint; Ctrl-C again stops at once.\n"
-_AT_ONCE = b"\nStopped at once; the same command goes on from the last checkpoint.\n"
+_AT_ONCE = b"\nStopped at once; the same command continues from the last checkpoint.\n"
 
 
 class Stopped(KeyboardInterrupt):
@@ -65,7 +65,7 @@ class StopAfterStep(tf.train.SessionRunHook):
       for number, handler in before.items():
         signal.signal(number, handler)
     if self._number is not None:
-      raise Stopped(f"Stopped at step {self._last_step}; the same command goes on "
+      raise Stopped(f"Stopped at step {self._last_step}; the same command continues "
                     "from there.", self._number)
 
   def _note(self, number, frame):

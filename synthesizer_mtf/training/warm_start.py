@@ -69,7 +69,7 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
   """
   last = estimator.latest_checkpoint()
   if last:
-    tf.logging.info("No warm start: the model goes on from its own %s.", last)
+    tf.logging.info("No warm start: the model continues from its own %s.", last)
     return train_model_fn(estimator, *args, **kwargs)
   find_checkpoint(checkpoint)
   estimator.start_from(WarmStart(checkpoint, fresh, renames, continue_training))

@@ -238,7 +238,8 @@ def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
   lines = [f"{len(plan.taken)} variables start from {path}", *(
       f"{title}: {_listed(names, 1000)}" for title, names in groups if names)]
   lines.append(
-      f"the step goes on; {plan.optimizer} of the optimizer's variables start fresh"
+      f"the step count continues; {plan.optimizer} variables of the optimizer start "
+      "fresh"
       if GLOBAL_STEP in plan.taken else
       "the step counts from 0, and the optimizer starts fresh")
   return [f"Warm start: {line}." for line in lines]

@@ -159,7 +159,7 @@ def test_a_killed_worker_ends_the_chief_with_one_sentence(killed):
   assert killed.last_line == (
       f"synthesizer_mesh_transformer: the {killed.tasks[1]} has not answered "
       "for 15 seconds (`Cluster.timeout_seconds`): start all processes again, "
-      "and training goes on from the newest checkpoint.")
+      "and training continues from the newest checkpoint.")
 
 
 def test_the_job_resumes_from_its_checkpoint_and_all_end(processes, killed):
@@ -171,6 +171,6 @@ def test_the_job_resumes_from_its_checkpoint_and_all_end(processes, killed):
   codes = [p.wait() for p in both]
   assert codes == [0, 0], both[0].log.read_text()[-3000:]
   assert len(losses(both[0])) == 2
-  assert f"The data go on where they stood at step {saved}" in (
+  assert f"The data continue from the position of step {saved}" in (
       both[0].log.read_text())
   assert (killed.model_dir / f"model.ckpt-{saved + 2}.index").exists()

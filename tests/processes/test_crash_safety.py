@@ -1,7 +1,7 @@
 """The launcher is killed at random moments, and started again.
 
-Each restart goes on from the newest checkpoint that was complete when the kill struck,
-which is found by reading all of them to the last byte.
+Each restart continues from the newest checkpoint that was complete when the kill
+struck. The test finds it by reading all checkpoints to the last byte.
 
   CRASH_KILLS=20 CRASH_SEED=0 python -m pytest -s tests/processes/test_crash_safety.py
 

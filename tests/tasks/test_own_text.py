@@ -55,6 +55,23 @@ def test_what_is_checked_and_counted_is_what_is_read(
   assert count() == len(expected)
 
 
+@pytest.mark.parametrize("content, expected", [
+    ("\ufeffa\tb\nc\td\n", [("a", "b"), ("c", "d")]),
+    ("a\tb\r\n\r\n \u3000\nc\td", [("a", "b"), ("c", "d")]),
+    (" a \t b\n", [(" a ", " b")]),
+    ("a\u2028b\tc\x0bd\x85\n", [("a\u2028b", "c\x0bd\x85")]),
+    ('"a\tb"\n', [('"a', 'b"')]),
+], ids=["bom", "blank", "spaces", "separators", "quotes"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_plain_and_compressed_pairs_are_the_same(content, expected, suffix, tmp_path):
+  path = tmp_path / f"a.tsv{suffix}"
+  path.write_bytes(gzip.compress(content.encode()) if suffix else content.encode())
+  bind("pairs.train", str(path))
+  source = seqio.TaskRegistry.get("synth_text_pairs").source
+  found = source.get_dataset("train", shuffle=False).as_numpy_iterator()
+  assert [(e["inputs"].decode(), e["targets"].decode()) for e in found] == expected
+
+
 @pytest.mark.parametrize("content, message", [
     (b"one\nt\rwo\n", "'.*a.txt', line 2: a carriage return within the line"),
     (b"one\r\nt\xe4wo\n", "'.*a.txt', line 2: byte 1 is not UTF-8"),

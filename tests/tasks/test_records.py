@@ -115,7 +115,7 @@ def test_a_bad_row_is_named(name, rows, message, tmp_path):
 
 @pytest.mark.parametrize("content, message", [
     ("inputs,targets\na,b\nc,d,e\n", "line 3: 3 columns, but the header has 2"),
-    ("inputs,targets\na,\"b\n", "line 2: no CSV .unexpected end of data"),
+    ("inputs,targets\na,\"b\n", "line 2: this is not CSV .unexpected end of data"),
     ("inputs,targets,inputs\na,b,c\n", "line 1: there are two columns 'inputs'"),
     ("inputs,targets\n\n", "a.csv' holds no text"),
     ("", "a.csv' holds no text"),

@@ -117,7 +117,7 @@ def test_one_command_writes_the_files_of_the_last_step(tasks_to_read, tmp_path, 
                    f"--t5_tfds_data_dir={tasks_to_read}"])
   printed = capsys.readouterr()
   assert "Step 8: AX.tsv, AX-b.jsonl in" in printed.out
-  assert "synth_glue_ax: 1 predictions were no label" in printed.err
+  assert "synth_glue_ax: 1 predictions are not labels" in printed.err
   assert (tmp_path / "out" / "AX.tsv").read_text() == (
       "index\tprediction\n5\tcontradiction\n5\tentailment\n")
   assert (tmp_path / "out" / "AX-b.jsonl").read_text()

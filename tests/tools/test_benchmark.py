@@ -317,7 +317,7 @@ def _best_after(flax, inputs, ids):
 
 
 @pytest.mark.parametrize("measure, packed, reason", [
-    ("decode", 0, "nothing but train"), ("memory", 0, "nothing but train"),
+    ("decode", 0, "only by train"), ("memory", 0, "only by train"),
     ("train", 4, "packed rows")])
 def test_what_a_baseline_cannot_do_is_said(measure, packed, reason):
   config = model.Configuration(**TINY, packed=packed)

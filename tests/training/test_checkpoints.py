@@ -96,7 +96,7 @@ def test_a_damaged_newest_checkpoint_is_an_error_that_changes_nothing(
   before = checkpoint_files.contents(tmp_path)
   with pytest.raises(ValueError, match=message) as error:
     checkpoints.prepare(str(tmp_path))
-  assert "move model.ckpt-8.* away to go on from model.ckpt-4" in str(
+  assert "move model.ckpt-8.* away to continue from model.ckpt-4" in str(
       error.value)
   assert checkpoint_files.contents(tmp_path) == before
   remove_all_of_the_newest(tmp_path)  # As the message advises.

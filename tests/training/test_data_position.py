@@ -130,7 +130,7 @@ def test_a_checkpoint_without_a_place_goes_on_with_new_data(train, tmp_path, log
   for path in (tmp_path / "model").glob("input.ckpt-*"):
     path.unlink()
   assert train(shuffled(), 12) == first[:4]
-  assert "input.ckpt-8 is not there: the data begin anew" in log.text
+  assert "input.ckpt-8 is missing, so training reads the data" in log.text
 
 
 @pytest.mark.parametrize("other", [
@@ -169,7 +169,7 @@ def test_data_whose_place_cannot_be_saved_train_and_say_so(train, tmp_path, log)
         output_types={"x": tf.int64}, output_shapes={"x": [1]})
 
   assert train(generated, 8) == [[i] for i in range(8)]
-  assert log.text.count("The place in the data cannot be saved") == 1
+  assert log.text.count("The position in the data cannot be saved") == 1
   assert not list((tmp_path / "model").glob("input.ckpt-*"))
   assert train(generated, 9) == [[0]]
 

@@ -89,7 +89,7 @@ def test_what_cannot_hold_is_an_error(tokens, given, message):
      "of a batch, plus 4; `synth"),
     ([TOKENS.format(5), "Bitransformer.decode.max_decode_length = 6"],
      "bitransformer", "at most 5 tokens, by `synthesizer_decode_length.tokens`. "
-     "`Bitransformer.decode.max_decode_length`, which is 6, does not hold."),
+     "`Bitransformer.decode.max_decode_length`, which is 6, has no effect."),
     ([], "lm", "Inputs and decodes have at most 16 tokens together"),
 ])
 def test_the_log_says_how_long_decodes_can_be(bindings, model_type, sentence, caplog):

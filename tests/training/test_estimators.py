@@ -99,7 +99,7 @@ def test_weights_that_are_nan_are_not_saved(nan_at, steps, tmp_path, make_estima
   # The loss is still finite, because it was computed before the update.
   message = stopped(make_estimator(nan_at=nan_at), steps)
   assert f"the variable weights is NaN or infinite after step {nan_at}" in message
-  assert "Training goes on from model.ckpt-2" in message
+  assert "Training continues from model.ckpt-2" in message
   assert latest(tmp_path) == (2, 3.)
   assert not list(tmp_path.glob(f"model.ckpt-{nan_at}*"))
 
@@ -152,7 +152,7 @@ def test_a_disk_that_is_full_leaves_older_checkpoints_whole(
   small_files(resource.RLIM_INFINITY)
   assert str(error.value) == (
       f"model.ckpt-4 could not be written in {tmp_path}: File too large. "
-      "Training goes on from model.ckpt-2, once there is room and permission.")
+      "Training continues from model.ckpt-2, once there is room and permission.")
   assert checkpoint_files.contents(tmp_path) == before
   assert not list(tmp_path.glob("*temp*"))
   train(make_estimator(), 5)
@@ -195,7 +195,7 @@ def test_a_changed_byte_is_an_error_that_changes_nothing(
   checkpoint_files.flip(checkpoint_files.largest_data_file(tmp_path, 4))
   before = checkpoint_files.contents(tmp_path)
   with pytest.raises(ValueError, match="variable weights in .* is damaged; .*"
-                     "move model.ckpt-4.* away to go on from model.ckpt-2"):
+                     "move model.ckpt-4.* away to continue from model.ckpt-2"):
     train(make_estimator(), 6)
   with tf.Graph().as_default(), pytest.raises(ValueError, match="is damaged"):
     make_estimator().evaluate(input_fn, steps=1)
@@ -379,7 +379,7 @@ def test_a_training_tells_its_folder_loss_speed_and_end(
   assert told[1] == "step 1 of 3: loss 1"
   assert re.fullmatch(r"step 2 of 3: loss 2, N steps/s, 0:\d\d:\d\d left", told[2])
   assert told[3] == "step 3 of 3: loss 3, N steps/s"
-  assert told[5] == "It goes on from step 3."
+  assert told[5] == "Training continues from step 3."
 
 
 ROWS = np.pad(np.float32([[1, 2, 3], [4, 0, 0], [5, 6, 0], [7, 0, 0], [8, 9, 1]]),

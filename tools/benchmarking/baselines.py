@@ -61,7 +61,7 @@ def obstacle(row: attentions.Row, config: model.Configuration,
              measure: str) -> str | None:
   """Returns why this measure of a baseline is not possible, or None."""
   if measure not in _MEASURES[_program(row)]:
-    return f"of {_program(row)} nothing but {_MEASURES[_program(row)][0]} is measured"
+    return f"{_program(row)} is measured only by {_MEASURES[_program(row)][0]}"
   if config.packed and measure == "train":
     return "Hugging Face's T5 takes no packed rows"
   return None

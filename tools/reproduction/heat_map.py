@@ -77,7 +77,7 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
     axis.set_yticks(range(found.shape[0]), [
         f"{task.drawn.title} ({task.chance:.2f})" for task in study.tasks])
     axis.tick_params(length=0)
-    axis.set_xlabel("accuracy on what is asked for, beside each task that of guessing; "
+    axis.set_xlabel("accuracy of the answers; in brackets, of guesses; "
                     "grey: not run; red: not as predicted", fontsize=9)
 
 

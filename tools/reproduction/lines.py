@@ -21,6 +21,7 @@ FORMAT = 1
 _SETTING = {"scale": str, "steps": int, "finetune_steps": int,
             "gin_params": list}
 _RUN = {"row": str, "task": str, "seed": int, "status": str, "scores": dict}
+_RENAMED = {"all alike": "uniform"}  # The rows of older files.
 _NAMES = {str: "a string", int: "a whole number", list: "a list",
           dict: "an object"}
 
@@ -58,6 +59,7 @@ def read(path: results.Folder) -> Results:
                          "own.")
     if _value(where, line, "kind", str) == "run":
       _check_run(where, line)
+      line["row"] = _RENAMED.get(line["row"], line["row"])
       check_new(where, f"seed {line['seed']} of {line['row']} on {line['task']}", seen)
       runs.append(line)
   if not runs:

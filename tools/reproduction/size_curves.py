@@ -42,7 +42,7 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
       axis.set(title=task.name.replace("_", " "), ylim=(-0.03, 1.03), xticks=sizes,
                xlabel=task.drawn.title.split(", ")[-1].rpartition(" ")[0])
       axis.grid(alpha=0.3)
-    axes[0].set_ylabel("accuracy on what is asked for")
+    axes[0].set_ylabel("accuracy of the answers")
     known = {label: line for axis in axes
              for line, label in zip(*axis.get_legend_handles_labels())}
     figure.legend(known.values(), known, loc="lower center", ncols=len(study.rows),

@@ -92,8 +92,7 @@ def _plain(columns, names, change=lambda row: row):
         title: figure for title, figure in figures.items() if figure is not None}))
 
 
-# Uniform attention: every token sees all tokens alike.
-_FLOOR = Row("all alike", ("attention/fix.gin",), {
+_FLOOR = Row("uniform", ("attention/fix.gin",), {
     "FixedRandomLogits.stddev": 0.0,
     "SyntheticAttention.relative_attention_type": None})
 
