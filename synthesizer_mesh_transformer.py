@@ -1,6 +1,7 @@
 """The installed command: `synthesizer_mtf.launcher`, after a faster start.
 
-It stands beside the package, because a module inside runs after the package's imports.
+This module stands beside the package: a module inside it would first run the package's
+imports.
 """
 
 import gc
@@ -10,11 +11,13 @@ HELP = """\
 synthesizer_mesh_transformer trains, evaluates, decodes and exports T5 models with
 synthesized attention. It takes the flags and gin files of t5_mesh_transformer.
 
-  --model_dir=DIR          the folder of the model; its last checkpoint continues
-  --gin_file=FILE          a gin file of this package, of T5 or of yours; give several,
-                           of which a later one wins
-  --gin_param="NAME = VALUE"  one binding; give several, they win over all files
-  --tpu=NAME               a Cloud TPU, in the place of --gin_file=cpu.gin
+  --model_dir=DIR          the folder of the model; training continues from its last
+                           checkpoint
+  --gin_file=FILE          a gin file of this package, of T5 or of yours; can be given
+                           several times, and a later file wins
+  --gin_param="NAME = VALUE"  one binding; can be given several times, and wins over
+                           all files
+  --tpu=NAME               a Cloud TPU, instead of --gin_file=cpu.gin
   --t5_tfds_data_dir=DIR   where the prepared data sets of TFDS lie
   --module_import=MODULE   a module with tasks of your own
   --verbosity=1            the whole log, and the traceback of every error
@@ -55,8 +58,8 @@ Tasks, for MIXTURE_NAME:
   one ability     synth_ability_*
   long inputs     synth_lra_*
 
-Pages: README.md and docs/ of the repository; docs/train.md is on this command,
-docs/data.md on tasks, docs/attentions.md on attentions, docs/failures.md on restarts.
+Pages: README.md and docs/ of the repository. docs/train.md explains this command,
+docs/data.md tasks, docs/attentions.md attentions, and docs/failures.md restarts.
 """
 
 

@@ -1,8 +1,8 @@
 r"""Patches mesh_tensorflow 0.1.21 and t5 0.9.4 for TensorFlow 2.15 and 2.21.
 
-`import synthesizer_mtf` applies these patches before it imports either package. Each
-patch first checks whether it is needed, so an older TensorFlow, or a machine with
-torch, stays unchanged. `patches.py` says what each patch changes, why, and until when.
+`import synthesizer_mtf` applies these patches first. Patches for a newer TensorFlow, or
+for a machine without torch, first check whether they are needed. `patches.py` says what
+each patch changes, why, and until when.
 
 This module also sets three environment variables, unless the user has set them. One
 silences TensorFlow's start-up notices, as far as TensorFlow respects it. One keeps

@@ -125,9 +125,9 @@ def _is_read(mesh):
 
 
 def _ids(targets, vocab_dim):
-  """Returns the ids, and the target values of an id and of all other ids.
+  """Returns (ids, (target of the id, target of all other ids)).
 
-  The ids are None if the targets are not ids.
+  Returns (None, ()) if the targets are neither ids nor made by `mtf.one_hot`.
   """
   if targets.dtype.is_integer:
     return targets, (1.0, 0.0)

@@ -1,8 +1,8 @@
 """Restores the Estimator in a TensorFlow without it, such as 2.21.
 
 mesh_tensorflow trains with `TPUEstimator`, which TensorFlow had until 2.15. The package
-tensorflow-estimator still contains it. From TensorFlow it needs only what `apply`
-restores: some names, and some deleted modules.
+tensorflow-estimator still contains it, but reads some names and modules that TensorFlow
+has deleted. `apply` restores them.
 
 CPUs and GPUs never call the deleted modules. TPUs were not available for tests. On
 TPUs, workers are not shut down gracefully, and TPU embeddings, which T5 does not use,
@@ -92,7 +92,7 @@ def _attach_tpu_modules():
 
 
 def _module(key, **contents):
-  """Makes a module with the name in the register and these contents."""
+  """Makes a module with these contents, and the name that the register gives it."""
   module = types.ModuleType(patches.REGISTER[key].name)
   vars(module).update(contents)
   return module

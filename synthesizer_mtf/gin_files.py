@@ -26,8 +26,8 @@ _NAMES_OF_FILES = {
     ("synthesizer_mtf.tasks.personachat", "directory"),
     ("synthesizer_mtf.tasks.dialogue_metrics", "word_vectors")}
 
-# gin's parsed configuration, as its hooks get it: by (scope, selector), the values of
-# the bound parameters.
+# gin's parsed configuration, as its hooks get it: a dict from (scope, selector) to the
+# values of the bound parameters.
 Config = dict[tuple[str, str], dict[str, Any]]
 
 _DEPRECATED = mesh_transformer.DEPRECATED_GIN_REFERENCES
@@ -97,13 +97,14 @@ def check(files: Sequence[str] | None, params: Sequence[str] | None,
   Args:
     files: the values of --gin_file.
     params: the values of --gin_param.
-    skip_unknown: see `gin_names.check`; T5's own are added.
+    skip_unknown: see `gin_names.check`; T5's deprecated names are added.
 
   Returns:
     what `gin_names.check` returns.
 
   Raises:
-    ValueError: a file is a folder, or not UTF-8; or `gin_names.check` finds a mistake.
+    ValueError: a path is not a regular file, or the file is not UTF-8; or
+      `gin_names.check` finds a mistake.
   """
   for path in files or ():
     checks.check_regular_file("--gin_file", path)
@@ -158,7 +159,7 @@ def _with_folders(files, config):
 
 
 def _beside_gin_file(gin_file, value):
-  """A path or list of paths, with the gin file's folder if the files are there."""
+  """Puts the gin file's folder before a path, or each of a list, if the file is there."""
   if isinstance(value, (list, tuple)):
     return [_beside_gin_file(gin_file, each) for each in value]
   if not isinstance(value, str) or os.path.isabs(value) or "://" in value:

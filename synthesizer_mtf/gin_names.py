@@ -1,7 +1,7 @@
 """Checks the syntax and the names of gin files and bindings, before gin parses them.
 
-gin, Python and seqio find these mistakes too, but do not say which line has them, and
-which known name is near.
+gin, Python and seqio find these mistakes, too. But they say neither which line is wrong
+nor which known name is similar.
 """
 
 import ast
@@ -27,7 +27,7 @@ _FLAG = "--gin_param"
 
 
 def registry() -> Any:
-  """gin's configurables, a map from full names that also finds shorter ones."""
+  """gin's configurables: a map from full names, which also accepts shorter names."""
   return gin.config._REGISTRY
 
 
@@ -80,7 +80,8 @@ def check(files: Sequence[str], bindings: Sequence[str],
     skip_unknown: whether gin skips unknown configurables, or the names to skip.
 
   Returns:
-    a dict from keys to the values that count. A macro has no parameter in its key.
+    a dict from keys to values; the last binding counts. A macro's key has the
+    parameter "".
 
   Raises:
     ValueError: a file, a configurable or a parameter does not exist; or a macro in
@@ -108,7 +109,7 @@ def check(files: Sequence[str], bindings: Sequence[str],
 
 
 class _Delegate(gin.config.ParserDelegate):
-  """Makes references, and names the configurables near to an unknown one.
+  """Makes references, and names the configurables that resemble an unknown one.
 
   Attributes:
     macros: the names of the macros that values refer to.
@@ -135,7 +136,7 @@ class _Delegate(gin.config.ParserDelegate):
     self._skip = self._skip_unknown = True
 
   def skips(self, selector):
-    """Returns whether gin skips a binding, as its configurable is unknown."""
+    """Returns whether gin skips a binding, because its configurable is unknown."""
     return not registry().matching_selectors(selector) and (
         self._skip is True or bool(self._skip) and selector in self._skip)
 
@@ -177,7 +178,7 @@ def _sentence(error):
 
 
 def _near(name):
-  """A sentence with the names of configurables near to an unknown name."""
+  """A sentence with the names of configurables that resemble an unknown name."""
   known = (selector.rpartition(".")[2] for selector, _ in registry().items())
   return checks.did_you_mean(re.split("[./]", name)[-1], known)
 

@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
 
 
 def _check_flags():
-  """Checks the flags that T5's main takes modules, gin files and the task from."""
+  """Checks the flags with modules and gin files, and the task that these choose."""
   gin_names.import_modules(flags.FLAGS.module_import)
   found = gin_files.check(
       flags.FLAGS.gin_file, flags.FLAGS.gin_param,

@@ -37,9 +37,9 @@ def attention_layer(
       "+", or one name of `LAYERS`.
     **kwargs: parameters of the layer, such as num_heads, key_value_size and
       dropout_rate, and of the synthesizing functions, such as rank. Each function
-      with a parameter gets it. All notations accept max_length and tile_length. If
-      nothing depends on the longest sequence, as in V, they are unused, and the log
-      says so.
+      gets the parameters that it has. All notations accept max_length and
+      tile_length. If nothing depends on the longest sequence, as in V, they are
+      unused, and the log says so.
 
   Returns:
     a `transformer.TransformerLayer`.
@@ -76,7 +76,7 @@ def _names(notation):
 
 
 def _check_known(notation, classes, kwargs):
-  """Raises for a parameter of none of the classes; logs max_length and tile_length."""
+  """Raises if no class has a parameter; only logs unused max_length and tile_length."""
   known = set().union(*map(_parameters, classes)) - {"synthesizers"}
   unknown = [name for name in kwargs if name not in known]
   unused = [name for name in unknown if name in _parameters(base.LengthTables)]
@@ -90,7 +90,7 @@ def _check_known(notation, classes, kwargs):
 
 
 def _call(cls, kwargs, **more):
-  """Calls a class with those of the parameters that it has."""
+  """Calls a class with the parameters that it has."""
   return cls(**{k: v for k, v in kwargs.items() if k in _parameters(cls)}, **more)
 
 

@@ -27,9 +27,9 @@ class Patch(NamedTuple):
   """A change of another package.
 
   Attributes:
-    owner: the changed module or class, or the class of changed instances, as "MODULE"
-      or "MODULE:CLASS".
-    name: the name of its attribute, or the key in a mapping.
+    owner: the changed module, class, function or mapping, as "MODULE" or
+      "MODULE:NAME"; a class may stand for its changed instances.
+    name: the name of the changed attribute, or the key in a mapping.
     what: the change.
     why: the reason.
     until: the change elsewhere that makes the patch unnecessary.
@@ -81,7 +81,7 @@ REGISTER = {
         "also binds another class of stacks",
         "gin's finalize hooks run in T5's command, but neither in T5's MtfModel "
         "nor in notebooks",
-        "make_layer_stack takes a function of gin's for each layer"),
+        "make_layer_stack takes a gin function for each layer"),
     # embedding.py
     "cls": Patch(
         "mesh_tensorflow.transformer.transformer:get_vocab_embedding_cls",
@@ -102,7 +102,7 @@ REGISTER = {
         "the user's attention wins in T5's class"),
     "mtf_model.MtfModel": Patch(
         "t5.models.mtf_model", "MtfModel",
-        "as MtfModel", "T5's main, with --use_model_api, takes it there",
+        "as MtfModel", "with --use_model_api, T5's main takes the class from there",
         "as MtfModel"),
     # estimator_shim.py
     "ESTIMATOR_API_NAME": Patch(
@@ -128,7 +128,7 @@ REGISTER = {
         "the Estimator imports it, and T5 does not use it", _NO_ESTIMATOR),
     "tpu_embedding_gradient": Patch(
         "sys:modules", "tensorflow.python.tpu.tpu_embedding_gradient",
-        "is a stand-in for a deleted module, and empty",
+        "is an empty stand-in for a deleted module",
         "as tpu_embedding", _NO_ESTIMATOR),
     "session_support": Patch(
         "sys:modules", "tensorflow.python.tpu.session_support",
@@ -136,18 +136,18 @@ REGISTER = {
         "the Estimator shuts down the workers of TPUs with it", _NO_ESTIMATOR),
     "tf.compat.v1.estimator": Patch(
         "tensorflow.compat.v1", "estimator",
-        "is that of the package tensorflow-estimator",
+        "comes from the package tensorflow-estimator",
         "mesh_tensorflow and t5 read it there", _NO_ESTIMATOR),
     "tf.estimator": Patch(
         "tensorflow", "estimator",
         "as tf.compat.v1.estimator", "as tf.compat.v1.estimator", _NO_ESTIMATOR),
     "tpu_config": Patch(
         "sys:modules", "tensorflow.python.tpu.tpu_config",
-        "is that of the package tensorflow-estimator",
+        "comes from the package tensorflow-estimator",
         "mesh_tensorflow imports it", _NO_ESTIMATOR),
     "tpu_estimator": Patch(
         "sys:modules", "tensorflow.python.tpu.tpu_estimator",
-        "is that of the package tensorflow-estimator",
+        "comes from the package tensorflow-estimator",
         "mesh_tensorflow imports it", _NO_ESTIMATOR),
     # launcher.py
     "run": Patch(

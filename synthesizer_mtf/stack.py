@@ -247,9 +247,9 @@ def _check_used(chosen, used):
     names = ", ".join(f"`{_name(scope)} = {attention!r}`"
                       for scope, attention in chosen.items())
     raise checks.Error(
-        f"{names} is bound, but no stack of the model uses it: only the stacks that "
-        "T5's `make_layer_stack` makes in the binding's scope do; let it make the "
-        "stacks, correct the scope, or leave the binding out.")
+        f"{names} is bound, but no stack of the model uses it: only a stack that T5's "
+        "`make_layer_stack` makes in the binding's scope uses it; let this function "
+        "make the stacks, correct the scope, or leave the binding out.")
   if "" in chosen and chosen[""] not in used:
     others = ", ".join(f"`{_name(scope)} = {attention!r}`"
                        for scope, attention in chosen.items() if scope)

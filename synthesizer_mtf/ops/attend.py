@@ -12,8 +12,8 @@ and writes them as rarely as possible:
   weights, and the division comes last.
 * On TPUs the mean is divided by the row sums. The exponentials are written once and
   summed at the same time; a softmax would read the logits again.
-* Long sequences are computed in chunks of queries. Of each tensor that the gradient
-  does not need, only one chunk exists at a time.
+* Long sequences are computed in chunks of queries. Tensors that the gradient does not
+  need exist for one chunk at a time.
 * No matrix product has to transpose a large tensor.
 """
 
@@ -104,8 +104,8 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
 
   products, tables = _products_and_tables(inputs, logits, mask)
   bias = [] if mask.keys is None else [attention_mask.bias(mask.keys)]
-  # Concatenating the keys would cost more than multiplying with them. One row's
-  # fused softmax would take longer than its parts.
+  # Concatenating the keys would cost more than multiplying with them. The fused
+  # softmax of a single row would take longer than the operations here.
   weights = mean_operation.exponential(_sum(
       list(map(with_length, tables)) + bias +
       [_inner_product(with_length(query), key) for query, key in products]))
@@ -122,8 +122,9 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
 def _of_beams(inputs: cases.DecodingStepOfBeams, logits, values, mask):
   """Attention of beam search: <float>[batch, beam, heads, d_kv].
 
-  All beams multiply with the keys and values of all beams, which are read once, and
-  keep the products of their ancestors. To reorder the caches would cost more.
+  The queries of all beams multiply with the keys and values of all beams, which are
+  read once. Each beam then keeps the products with its ancestors. To reorder the caches
+  would cost more.
   """
   ancestors = inputs.ancestors()
   memory_beam, memory_length = ancestors.shape.dims[-2:]
@@ -163,7 +164,7 @@ def _of(logits, form):
 
 
 def _products_and_tables(inputs, logits, mask):
-  """A list of `InnerProduct`, and a list of tables, which mask pairs.
+  """A list of `InnerProduct`, and a list of tables, including the mask of pairs.
 
   The tables have any of the dimensions batch, heads, length and memory_length, in
   this order.
@@ -180,8 +181,8 @@ def _products_and_tables(inputs, logits, mask):
 def _without_batch(products, tables, values, key_mask, query_dims):
   """Attention with logits that all examples share.
 
-  The maximum of a row includes padding. A row is exact unless the logit of padding
-  exceeds all others of the row by more than 80, where the exponential comes near the
+  The maximum of a row includes padding. A row loses accuracy only if a logit of padding
+  exceeds all its other logits by more than 80: their exponentials then come near the
   smallest float32.
 
   Args:
@@ -246,8 +247,8 @@ def _total(weights, seen):
 def _with_batch(inputs, products, tables, values, key_mask, has_bias):
   """Attention with logits that differ between examples.
 
-  The arguments are those of `_without_batch`, but any of them may have `batch`. The
-  mean also has `batch`: <float>[batch, heads, length, d_kv]. In mixed precision the sum
+  The arguments and results are as in `_without_batch`, but any of them may have
+  `batch`. The mean is <float>[batch, heads, length, d_kv]. In mixed precision the sum
   with a relative position bias stays in float32.
   """
   *lead, whole_length = inputs.query_dims
@@ -315,7 +316,7 @@ def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
 
 
 def _inner_product(query, key):
-  """<float32>[batch, heads, length, memory_length]; `batch` if either has it."""
+  """<float32>[batch, heads, length, memory_length], with `batch` if either has it."""
   query, key = mtf.cast(query, tf.float32), mtf.cast(key, tf.float32)
   channels = query.shape.dims[-1]
   key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
@@ -358,7 +359,7 @@ def _concat(tensors, name):
 
 
 def _sum_of_product(tables):
-  """Computes `_sum`; in mixed precision adds in bfloat16 to the last, the product."""
+  """Adds tables to the last one, the product; in mixed precision in bfloat16."""
   *table, product = tables
   if not table or not between_products.is_marked() or (
       product.shape.dims[-table[0].shape.ndims:] != table[0].shape.dims):

@@ -25,12 +25,12 @@ def attend_by_position(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
 
   Args:
     inputs: the inputs of the call.
-    logits: <float32>[heads, length, memory_length] of positions.
-    terms: the terms of their sum, which get the gradient.
+    logits: <float32>[heads, length, memory_length], by position.
+    terms: the tensors whose sum is `logits`; they get the gradient.
     values: <float>[batch, heads, memory_length, d_kv]
-    mask: an `AttentionMask` of indices.
-    of_rows: whether rows of the table are more than shifted copies of each other, so
-      that each row has to gather its positions.
+    mask: an `AttentionMask`, whose `pairs` hide other segments.
+    of_rows: whether logits depend on more than the distance between query and key, so
+      that each packed row has to gather them by position.
 
   Returns:
     <float>[batch, heads, length, d_kv] in the dtype of the values.

@@ -2,9 +2,9 @@
 
 It shares the formulas of `attend`, but is written in TensorFlow, as only the running
 graph knows the sizes of the segments (see `context/examples.py`). Features of tokens
-are laid out from position 0 on. Segments share tables over positions, and read their
-first rows and columns. Logits that do not depend on tokens have one softmax for all
-segments of a group; for its maximum see `attend._without_batch`.
+are laid out from position 0 on. All segments share the tables over positions; each
+reads their first rows and columns. Logits that do not depend on tokens have one softmax
+for all segments of a group; for its maximum see `attend._without_batch`.
 """
 
 import collections
@@ -147,7 +147,7 @@ class _Block:
     self.kept = kept
 
   def _features(self):
-    """The queries and the keys; those of tokens have the key mask as a channel."""
+    """The queries and keys; if logits have a batch, one channel is the key mask."""
     if not self.has_batch:
       return [tf.concat([term.block for term in self.terms[kind]], -1)
               for kind in (operands.Query, operands.Key)]
@@ -156,7 +156,7 @@ class _Block:
     return query, self._concat(operands.Key, masked[None, :, :, None])
 
   def _concat(self, kind, channel):
-    """All channels and one more, broadcast to the segments of any of them."""
+    """All channels of a kind and one more; terms without a batch are repeated."""
     terms = self.terms[kind]
     count = tf.shape(self._group.indices)[0]
     blocks = [term.block for term in terms]
@@ -232,7 +232,7 @@ class _Block:
       grad_values = tf.matmul(weights, grad, transpose_a=True)
     else:
       centered = _over_examples(grad_and_delta, values_and_one)
-      # Nothing reads its entries beyond the end of a segment.
+      # Nothing reads `grad_values` beyond the end of a segment.
       grad_values = _without_batch(tf.transpose(weights, [0, 1, 3, 2]), grad)
     grad_logits = weights * centered
     return {operands.Values: [grad_values], **self._of_features(grad_logits),
@@ -367,7 +367,7 @@ class AttendPerExampleGradOperation(mtf.Operation):
 
 
 def _add_corners(parts, shape):
-  """Adds up the [heads, 1, ...] of all groups, aligned at position 0."""
+  """Adds up the tensors [heads, 1, ...] of all groups, aligned at position 0."""
   *smaller, total = [part[:, 0] for part in parts]
   for part in reversed(smaller):
     sizes = tf.maximum(tf.shape(total), tf.shape(part))

@@ -1,12 +1,12 @@
 """Elementwise operations that mixed precision computes in bfloat16.
 
 TensorFlow's rewriter chooses the precision by the type of an operation, for the whole
-graph. A sum or product of two tensors is in float32 (see `mixed_precision.py`), as
-those of norms and optimizers have to be. Next to matrix products this costs a cast of
-each large operand and one of the result, so that these tensors are read and written
-two or three times. The functions of this module use other types of operations, which
-the rewriter computes in bfloat16 next to a matrix product. Each number is then computed
-in float32 and rounded to 8 bits, as by a cast.
+graph. Norms and optimizers need float32, so every `tf.add` and `tf.multiply` of two
+tensors stays in float32 (see `mixed_precision.py`). Next to matrix products this costs
+a cast of each large operand and one of the result, so these tensors are read and
+written two or three times. The functions of this module use other types of operations,
+which the rewriter computes in bfloat16 next to a matrix product. Each number is then
+computed in float32 and rounded to 8 bits, as by a cast.
 """
 
 import tensorflow.compat.v1 as tf
@@ -45,8 +45,8 @@ def add(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 def padding_of_channels(channels: int) -> int:
   """How many more channels make a product faster.
 
-  Products in bfloat16 take blocks of 32 channels; with 65 channels, oneDNN takes half
-  as long again as with 96.
+  Products in bfloat16 take blocks of 32 channels: oneDNN takes 1.5 times as long for 65
+  channels as for 96.
   """
   return -channels % 32 if is_marked() else 0
 
@@ -63,11 +63,11 @@ def sum_of_rows(x: tf.Tensor) -> tf.Tensor:
 
 
 def dropped_relu(x: tf.Tensor, kept: tf.Tensor | None) -> tf.Tensor:
-  """max(x, 0) * kept, whose gradient is that of relu at the result.
+  """max(x, 0) * kept; relu's gradient at the result is also its gradient.
 
   Args:
     x: <float>
-    kept: <float>, 0 or 1, of a shape that broadcasts to that of x; None is 1.
+    kept: <float>, 0 or 1, which broadcasts to the shape of x; None is 1.
 
   Returns:
     a tensor with the shape and dtype of x.

@@ -4,7 +4,8 @@ Mesh TensorFlow's function makes one-hot targets and several tensors
 [batch, length, vocabulary], forward and backward. They take longer than all attention
 of a small model. Here the softmax is the only such tensor: in training the target is
 subtracted from one entry of each row, in place. The gradient of the loss scales whole
-rows, so it scales the small operands and results of the products with the vocabulary.
+rows. So this module scales the small operands and results of the products with the
+vocabulary instead.
 """
 
 import mesh_tensorflow as mtf
@@ -93,8 +94,8 @@ class CrossEntropyOperation(mtf.Operation):
     is_id = (ids >= 0) & (ids < size)
     ids = tf.where_v2(is_id, ids, 0)
     picked = tf.gather(logits, ids, batch_dims=1)
-    # The softmax is changed below. As it waits for these ids, TensorFlow cannot join it
-    # with the softmax of another operation.
+    # The softmax is changed in place below. Because it waits for `picked`, TensorFlow
+    # cannot join it with the softmax of another operation.
     with tf.control_dependencies([picked]):
       softmax = tf.nn.softmax(logits)
     probability = tf.gather(softmax, ids, batch_dims=1)
@@ -117,7 +118,7 @@ class CrossEntropyOperation(mtf.Operation):
 def _with_entries(matrix, columns, values):
   """Returns the matrix with a new value in one column of each row.
 
-  It is written in place, except into a matrix of more entries than an int32 can count.
+  The values are written in place, unless an int32 cannot count the matrix's entries.
   """
   rows, size = tf.range(columns.shape[0]), matrix.shape[1]
   if matrix.shape.num_elements() >= 2**31:
@@ -130,7 +131,8 @@ def _log_z(logits, softmax, picked, probability):
   """The logarithm of the sum of exponentials: <float32>[rows].
 
   An entry of the softmax is exp(logit - log_z). The function reads the entries of the
-  ids. If one of them is so small that it has lost bits, it reads the greatest entries.
+  ids. If one of these is so small that it has lost bits, it reads each row's greatest
+  entry instead.
   """
   return tf.cond(
       tf.reduce_min(probability) > _LEAST_EXACT,

@@ -6,10 +6,10 @@ import tensorflow.compat.v1 as tf
 
 
 def dropped_relu(x: mtf.Tensor, kept: mtf.Tensor | None) -> mtf.Tensor:
-  """max(x, 0) where tokens are kept, else 0.
+  """max(x, 0) where `kept` is 1, and 0 elsewhere.
 
-  The result is positive exactly where the gradient passes. So relu's gradient at the
-  result is that of both, and neither x nor the mask is read again.
+  The result is positive exactly where the gradient passes. So the gradient of both
+  operations is relu's gradient at the result, and reads neither x nor `kept` again.
 
   Args:
     x: <float>
@@ -33,7 +33,7 @@ def dropped_relu(x: mtf.Tensor, kept: mtf.Tensor | None) -> mtf.Tensor:
 
 
 def gradient(operation: mtf.Operation, grad: mtf.Tensor) -> list[mtf.Tensor | None]:
-  """The gradients of relu and `dropped_relu`, by their result."""
+  """The gradients of relu and `dropped_relu`, computed from their result."""
   grad_x = mtf.cwise(
       lambda grad, result: tf.raw_ops.ReluGrad(gradients=grad, features=result),
       [grad, operation.outputs[0]], grad_function=0)

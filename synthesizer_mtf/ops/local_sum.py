@@ -2,12 +2,12 @@
 
 The large tensor here is [batch, length, kernel, channels]. Only kernels that a layer
 predicts for every channel have this size. Sums and their gradients run over the entries
-of the kernel, one [batch, length, channels] at a time. A kernel that all tokens share
-is TensorFlow's depthwise convolution, unless rows hold several segments.
+of the kernel, one [batch, length, channels] at a time. If all tokens share a kernel,
+TensorFlow's depthwise convolution computes the sums, unless rows hold several segments.
 
-`first` is the offset of a kernel's first entry from its token: -(kernel - 1) reads
-earlier tokens only, -((kernel - 1) // 2) is centred. Values beyond the ends of a row
-are zeros. `length` cannot be split.
+`first` is the offset of a kernel's first entry from its token: -(kernel - 1) reads no
+later tokens, and -((kernel - 1) // 2) is centred. Values beyond the ends of a row are
+zeros. `length` cannot be split.
 """
 
 import functools

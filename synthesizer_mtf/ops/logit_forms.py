@@ -1,4 +1,4 @@
-"""Forms of logits: each synthesizing function returns its cheapest.
+"""Forms of logits: each synthesizing function returns its cheapest form.
 
 A synthesizing function returns a list of forms that depends on neither mode nor
 packing. `read` converts each form to one that `attend` accepts in the call. `attend`
@@ -59,7 +59,7 @@ class ByPosition(NamedTuple):
   """Logits that depend on the positions of query and key in their segment.
 
   For packed rows on TPUs `attend` reads them, as late as possible (see `tables.pick`).
-  In other cases `read` does.
+  In other cases `read` makes a `Table` of them.
 
   Attributes:
     values: <float>[heads, length, memory_length], by position, for at least as many

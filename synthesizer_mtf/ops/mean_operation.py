@@ -64,13 +64,13 @@ class WeightedMeanOperation(mtf.Operation):
         d in t.shape.dims for t in table)]
     total = (tables.add_picked(grad_logits, *one_hot, lead) if one_hot
              else mtf.cast(grad_logits, tf.float32))
-    # No sum that is still pending over the mesh may be cast: see `plan_pod`.
+    # A sum that is still pending over the mesh must not be cast: see `plan_pod`.
     grads += [mtf.cast(_sum_to(total, t.shape), t.dtype) for t in table]
     return grads + [None] * len(padding + one_hot)
 
 
 class SumOfExamplesOperation(mtf.Operation):
-  """The sum over all dimensions before the last ones; it has no gradient."""
+  """The sum over all dimensions except the last ones; it has no gradient."""
 
   def __init__(self, x: mtf.Tensor, shape: mtf.Shape):
     """Declares the input.
@@ -107,7 +107,7 @@ def _sum_to(total, shape):
 
 
 def exponential(logits: mtf.Tensor) -> mtf.Tensor:
-  """exp(logits - the maximum of their row), without a gradient.
+  """exp(logits - the maximum of each row), without a gradient.
 
   Args:
     logits: <float32>[..., memory_length]

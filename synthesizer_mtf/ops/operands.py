@@ -23,7 +23,7 @@ class Operand:
     tensor: [batch, length, heads, last], or without `batch` [heads, length, last].
     of_tokens: whether it has a batch.
     learned: whether it has a gradient.
-    of_keys: whether its tokens or positions are those of keys.
+    of_keys: whether its tokens or positions belong to keys instead of queries.
   """
   tensor: mtf.Tensor
   of_tokens: bool
@@ -92,7 +92,7 @@ class Values(Key):
 
 
 class Factor(Operand):
-  """An operand of `Products`: first the repeated one, then the tiled one."""
+  """A factor of `Products`; the repeated factor comes before the tiled factor."""
 
 
 class Table(Operand):

@@ -14,7 +14,8 @@ class SequenceBlocks:
   """Blocks of `stride` positions, or one block of a shorter sequence.
 
   Attributes:
-    blocks: the dimension `blocks` of the queries; memory_blocks: of the keys.
+    blocks: the dimension `blocks` of the queries.
+    memory_blocks: the dimension `memory_blocks` of the keys.
     block_length: the dimension of the positions in a block.
   """
 
@@ -81,7 +82,7 @@ def running(tensor: mtf.Tensor, dim: mtf.Dimension,
     tensor: a tensor of numbers >= 0.
     dim: a dimension, not split.
     combine: `mtf.add` or `mtf.maximum`.
-    backwards: combine with the entries after it instead.
+    backwards: whether to combine each entry with all entries after it instead.
 
   Returns:
     a tensor with the shape of the given one.
@@ -100,7 +101,7 @@ def index_of(marked: mtf.Tensor, dim: mtf.Dimension,
 
   Args:
     marked: <bool>[..., dim]
-    dim: a dimension, the last and not split.
+    dim: the last dimension, not split.
     entries: a dimension, at least as large as the number of marks.
 
   Returns:

@@ -1,1 +1,1 @@
-"""Replacements of Mesh TensorFlow's `train_model`, and their parts."""
+"""Training: estimator, optimizer, checkpoints, warm starts, and checks of bindings."""

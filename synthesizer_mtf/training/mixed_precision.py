@@ -37,13 +37,13 @@ _ROUNDED = {
 _PROCESSOR = "/proc/cpuinfo"
 # Linux's flags for AVX512-BF16 and AMX, which oneDNN has kernels for.
 _FLAGS = {"avx512_bf16", "amx_bf16"}
-# Operations that the rewriter would also compute in bfloat16 next to a product, such as
-# norms and sums of gradients. MatMul makes the sums of Adafactor; the products of the
-# model are Einsum and BatchMatMulV2. The maximum of 32,128 logits takes seven times as
-# long in bfloat16 as in float32. A softmax between two products may be rewritten, as
-# its operand and result are rounded anyway: oneDNN reads and writes bfloat16 but
-# computes in float32. With T5's relative position bias among the logits, and in
-# losses, the softmax is all float32.
+# Changes of the rewriter's lists of operations. Without them, the rewriter would also
+# compute norms and sums of gradients in bfloat16 next to a product. MatMul makes the
+# sums of Adafactor; the products of the model are Einsum and BatchMatMulV2. The maximum
+# of 32,128 logits takes seven times as long in bfloat16 as in float32. A softmax
+# between two products may be rewritten, as its operand and result are rounded anyway:
+# oneDNN reads and writes bfloat16 but computes in float32. With T5's relative position
+# bias among the logits, and in losses, the softmax stays in float32.
 _LISTS = {
     "ALLOWLIST_REMOVE": "MatMul",
     "CLEARLIST_REMOVE": "Max",
@@ -106,7 +106,7 @@ def _once(log, text):
 
 
 def warn_of_rounded_variables() -> None:
-  """Warns once of each kind of variables that gin binds to bfloat16."""
+  """Warns once about each kind of variable that gin binds to bfloat16."""
   for name, meaning in _ROUNDED.items():
     parameter = f"{_DTYPES}.{name}"
     if tf.as_dtype(gin_files.bound(parameter, "float32")) == tf.bfloat16:
@@ -131,9 +131,9 @@ def session_config() -> config_pb2.ConfigProto:
   oneDNN would compute the products in float32, but TensorFlow 2.21 would still round
   the operands.
 
-  TensorFlow reads the list of operations from environment variables. Variables that are
-  already set stay. The arithmetic optimizer is off, because the rewriter gives up on
-  the graphs that this optimizer makes of mixtures. The optimizer saves no time here.
+  TensorFlow reads the lists of operations from environment variables. Variables that
+  are already set stay. The arithmetic optimizer is off, because the rewriter gives up
+  on the graphs that this optimizer makes of mixtures. The optimizer saves no time here.
   """
   for name, operations in _LISTS.items():
     os.environ.setdefault(

@@ -1,11 +1,11 @@
 """TensorBoard summaries of each layer's attention in training.
 
 Their names begin with `attention/` and the layer's name, such as `encoder/block_000`.
-The scalars are means over the batch and the heads:
+The scalars are means over the heads, and over the batch's tokens except padding:
 
   alpha/NAME: the weight of this part of a mixture.
   entropy: the entropy of a query's weights, in nats.
-  distance: the mean distance between a query and its keys, in tokens.
+  distance: the mean distance of a query's keys, weighted by attention, in tokens.
 
 The image shows the weights of the first heads, side by side, for the first example of
 the batch. The brightness is the square root of the weight.
@@ -31,7 +31,7 @@ import tensorflow.compat.v1 as tf
 def train_with_attention_summaries(
     estimator: tf.estimator.Estimator, *args: Any, every_steps: int = 100,
     images: bool = True, image_heads: int = 4, **kwargs: Any) -> Any:
-  """Trains as Mesh TensorFlow's `train_model`, and writes summaries.
+  """Trains as Mesh TensorFlow's `train_model` does, and writes summaries.
 
   It replaces `train_model` as `utils.run.train_model_fn`. Summaries are computed only
   in the steps that write them. TPUs write scalars in each step, if
@@ -154,7 +154,7 @@ def _distance(weights, inputs):
 
 
 def _mean(values, queries):
-  """The mean over all but padding, a scalar."""
+  """The mean over heads and all tokens except padding, a scalar."""
   if queries is None:
     return mtf.reduce_mean(values)
   values = mtf.reduce_mean(values, output_shape=queries.shape)

@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 
   Attributes:
     taken: a dict from names of the model's variables to names in the checkpoint.
-    resized: those of `taken` whose lengths differ.
+    resized: the names in `taken` of variables whose lengths differ.
     fresh: names of the model's variables that start fresh.
     optimizer: the number of the optimizer's variables that start fresh.
     unused: names of unused variables of the checkpoint, except the optimizer's.
@@ -74,8 +74,8 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
     a `Plan`.
 
   Raises:
-    ValueError: a variable is missing in the checkpoint and not new, matches several
-      variables, or has another shape.
+    ValueError: a variable that is not new is missing in the checkpoint, or a variable
+      matches several variables, or has another shape.
   """
   variables = list(filter(_is_models, model))
   wanted = [n for n in variables if not (fresh and re.search(fresh, n))]
@@ -149,7 +149,7 @@ def _shared_bias(name, saved):
 
 
 def _means_the_same(name, source, model, saved):
-  """Whether `alpha` has the same parts, as far as variable names tell."""
+  """Whether an `alpha` weighs the same parts in both, as far as variable names tell."""
   if not name.endswith("/alpha"):
     return True
   return _names_beside(name, model) == _names_beside(source, saved)
