@@ -159,7 +159,7 @@ def _with_folders(files, config):
 
 
 def _beside_gin_file(gin_file, value):
-  """Puts the gin file's folder before a path, or each of a list, if the file is there."""
+  """Puts the gin file's folder before each path of a file that is in the folder."""
   if isinstance(value, (list, tuple)):
     return [_beside_gin_file(gin_file, each) for each in value]
   if not isinstance(value, str) or os.path.isabs(value) or "://" in value:

@@ -48,12 +48,12 @@ def of_environment(
       TensorFlow may wait for the lost process. The function must end this process.
 
   Returns:
-    a function of a job; a job is a function without arguments. It raises a
-    ValueError if the mesh does not describe a cluster that this process can join,
-    and LostProcess if another process failed, does not answer or never started.
+    a function of a job; a job is a function without arguments. The function raises
+    what `Cluster.run` raises.
 
   Raises:
-    ValueError: the variable or a flag does not describe such a cluster.
+    ValueError: the variable does not describe a cluster that this process can join,
+      or a flag needs a single process.
   """
   if tf_config.VARIABLE not in os.environ or flags.FLAGS.tpu:
     return lambda job: job()
@@ -141,7 +141,7 @@ class Cluster:
         peer.tell(told)
 
   def _give_up(self, peers, lost):
-    """Ends all processes even if TensorFlow waits for a lost one."""
+    """Ends all processes, even if TensorFlow waits for a lost process."""
     for peer in peers:
       peer.tell(_FAILED)
     self._on_loss(lost)
@@ -178,7 +178,7 @@ class Cluster:
 def start_server(
     tasks: list[tf_config.Task], own: tf_config.Task,
     devices: list[tf.DeviceSpec]) -> tf.distribute.Server:
-  """Starts TensorFlow's server of this process, which ends with it.
+  """Starts TensorFlow's server of this process; it ends with the process.
 
   Args:
     tasks: a list of all `Task`s.
@@ -235,10 +235,10 @@ class Peer:
     return self.silent_since is None
 
   def ask(self) -> None:
-    """Asks the server of this process for its devices, as a heartbeat.
+    """Asks the peer's server for its devices, as a heartbeat.
 
     Raises:
-      LostProcess: it has been silent for too long.
+      LostProcess: the peer has been silent for too long.
     """
     asked = time.monotonic()
     try:
@@ -268,7 +268,7 @@ class Peer:
             f"only {', '.join(self._devices)}; name one of these.")
 
   def tell(self, number: int) -> None:
-    """Puts a number into the mailbox of this process, if it answers."""
+    """Puts a number into the peer's mailbox, if the peer answers."""
     if self.silent_since is not None:
       return
     try:

@@ -53,7 +53,7 @@ def _is_of_use(record: logging.LogRecord) -> bool:
 
 
 class _Plain(logging.Formatter):
-  """The message alone, after the level of a warning."""
+  """The message alone; in front of a warning or error, its level."""
 
   def __init__(self, whole):
     """Takes the formatter for `--verbosity=1`."""

@@ -81,8 +81,9 @@ def _split(error):
 
   gin appends the configurable, its scope and the line of the gin file, on separate
   lines. For a macro without a value it appends the whole configuration, which is
-  dropped. Other messages are cut to the first paragraph, as TensorFlow lists operations
-  below it. Messages with TensorFlow's own traceback are cut to the last paragraph.
+  dropped. Messages of other packages are cut to the first paragraph, as TensorFlow
+  lists operations below it. Messages with TensorFlow's own traceback are cut to the
+  last paragraph.
 
   Args:
     error: an exception.

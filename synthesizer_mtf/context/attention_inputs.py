@@ -2,7 +2,7 @@
 
 Synthesizing functions never ask whether the model trains, evaluates or decodes.
 They ask `AttentionInputs` for projections, positions, variables and table rows. Its
-subclasses (see `cases.py`) return those of the current mode and packing.
+subclasses (see `cases.py`) answer for the current mode and packing.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ class AttentionInputs:
   @property
   def memory_position(self) -> mtf.Tensor:
     """Each key's position in its segment: <int32>[memory_length];
-    <int32>[batch, memory_length] in packed rows."""
+    <int32>[batch, memory_length] in `PackedRows`."""
     return self.memory_index
 
   @property
@@ -128,7 +128,7 @@ class AttentionInputs:
     return [self.length]
 
   def logit_dims(self, *tensors: mtf.Tensor) -> list[mtf.Dimension]:
-    """`query_dims` and `memory_length`, or those of them that any tensor has."""
+    """`query_dims` and `memory_length`; given tensors, only the dimensions of these."""
     dims = self.query_dims + [self.memory_length]
     return [d for d in dims if any(d in t.shape.dims for t in tensors)
             ] if tensors else dims
@@ -154,7 +154,7 @@ class AttentionInputs:
   def variable(self, name: str, dims: list[mtf.Dimension], stddev: float,
                trainable: bool = True,
                mean: float | list[float] = 0.0) -> mtf.Tensor:
-    """A normally initialized variable, in the layer's scope.
+    """A variable in the layer's scope, initialized from a normal distribution.
 
     The mean is a number, or a list with one for each entry of the last dimension.
     """
@@ -249,7 +249,7 @@ class AttentionInputs:
                       output_shape=self.x.shape)
 
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
-    """Turns a tensor of this call's tokens into one of all keys.
+    """Turns a tensor of this call's tokens into a tensor of all keys.
 
     Args:
       tensor: <float>[batch, heads, length, ...], made from this call's tokens.
@@ -270,8 +270,8 @@ class AttentionInputs:
       table: <float>[heads, length, ...] for all positions of the table.
 
     Returns:
-      The rows, with `length` cut to the batch; with `batch` where rows are
-      packed; with `batch` and without `length` in incremental mode.
+      The rows, with `length` cut to the batch; with `batch` in `PackedRows`; with
+      `batch` and without `length` in incremental mode.
     """
     return tables.cut(table, "length", self.length.size)
 
@@ -282,8 +282,8 @@ class AttentionInputs:
       table: <float>[heads, ..., memory_length] for all positions of the table.
 
     Returns:
-      The columns, with `memory_length` cut to the batch, and with `batch` where
-      rows are packed.
+      The columns, with `memory_length` cut to the batch, and with `batch` in
+      `PackedRows`.
     """
     return tables.cut(table, "memory_length", self.memory_length.size)
 

@@ -97,8 +97,8 @@ class PackedRows(_Packed):
 class PackedRowsOnTpu(RowsOnTpu, PackedRows):
   """Packed rows on TPUs, where matrix products read tables over positions.
 
-  They read them as late as possible. On TPUs, reading a table entry by entry costs more
-  than everything else.
+  On TPUs, reading a table entry by entry costs more than everything else. Attention
+  reads the tables as late as possible.
   """
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
@@ -139,7 +139,7 @@ class PackedExamples(_Packed):
 
 
 class DecodingStep(attention_inputs.AttentionInputs):
-  """One token of each row; the decoding state holds the earlier ones."""
+  """One token of each row; the decoding state holds the earlier tokens."""
 
   @property
   def batch_dims(self) -> list[mtf.Dimension]:
@@ -196,7 +196,7 @@ class DecodingStepOfBeams(DecodingStepInPlace):
   """One token of each beam.
 
   The keys and values of an example are <float>[batch, heads, memory_beam,
-  memory_length, d_kv]. A beam attends to those of its `ancestors`.
+  memory_length, d_kv]. A beam attends to the keys of its `ancestors`.
   """
 
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:

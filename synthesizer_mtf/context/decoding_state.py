@@ -3,8 +3,8 @@
 In Mesh TensorFlow's loops each step makes new caches, in a pass over all of them.
 
 In beam search the caches of attention are never reordered. They have a dimension
-`memory_beam`, as they have `memory_length`: beam k writes its tokens to index k of it,
-and the ancestors of a beam tell at which index each of its earlier tokens lies.
+`memory_beam` beside `memory_length`. Beam k writes its tokens to index k of
+`memory_beam`. The ancestors of a beam tell the index of each of its earlier tokens.
 """
 
 from typing import Any
@@ -37,16 +37,16 @@ class FirstPartOfBeams(transformer.Context):
 
 
 def to_memory_beam(tensor: mtf.Tensor, beam: mtf.Dimension) -> mtf.Tensor:
-  """Renames `beam` to `memory_beam`, as of the caches that beam k writes to."""
+  """Renames `beam` to `memory_beam`, the dimension of the caches."""
   return mtf.replace_dimensions(tensor, beam, mtf.Dimension(_MEMORY_BEAM, beam.size))
 
 
 def add_ancestors(ancestors: mtf.Tensor, parents: mtf.Tensor,
                   position: mtf.Tensor) -> mtf.Tensor:
-  """The ancestors of beams that continue their parents, with their new tokens.
+  """The ancestors of beams that continue their parents by one token each.
 
   Args:
-    ancestors: <int32>[batch, beam, memory_length], those of the parents.
+    ancestors: <int32>[batch, beam, memory_length], the ancestors of the parents.
     parents: <int32>[batch, beam], as for `reorder`.
     position: <int32>[], the position of the new tokens.
 

@@ -17,9 +17,10 @@ from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import stack_cache
 import tensorflow.compat.v1 as tf
 
-# In each group but the last, no segment is shorter than this share of the longest. The
-# last group holds all shorter segments. So the worst case, many segments of few tokens,
-# costs about as much as masked rows. Rows of fewer tokens have fewer sizes.
+# In each group but the last, no segment is shorter than this share of the group's
+# longest. The last group holds all shorter segments. So the worst case, many segments
+# of few tokens, costs about as much as masked rows. Rows of n tokens have at most n
+# groups.
 _SHARE = 0.7
 _GROUPS = 6
 
@@ -27,8 +28,8 @@ _GROUPS = 6
 def can_be_per_example(context: transformer.Context) -> bool:
   """Whether the segments of packed rows can be computed separately.
 
-  They cannot in ensembles, where the layout splits the length, or on TPUs, which need
-  static shapes.
+  They cannot in ensembles, or if the layout splits the length. TPUs need static shapes,
+  so `cases.of_call` does not ask for them.
   """
   return not context.model.ensemble_dim and splits.is_whole(
       context.model, context.length_dim)

@@ -66,5 +66,5 @@ def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
 
 
 def is_on_tpu(mesh: mtf.Mesh) -> bool:
-  """Whether T5's trainer builds for TPUs; only for these it places variables."""
+  """Whether T5's trainer builds for TPUs; it places variables itself only for these."""
   return mesh.variable_placer_fn != "cpu:0"

@@ -1,6 +1,7 @@
 """Tables over positions: slicing, tiling and gathering.
 
-`mtf.gather` multiplies with a one-hot matrix; these functions read the entries.
+`mtf.gather` multiplies with a one-hot matrix; these functions read the entries. Only
+`pick`, for TPUs, also uses one-hot matrices.
 """
 
 import mesh_tensorflow as mtf
@@ -33,8 +34,6 @@ def tile(table: mtf.Tensor, dim_name: str, size: int) -> mtf.Tensor:
 
 def take(tensor: mtf.Tensor, name: str, index: mtf.Tensor) -> mtf.Tensor:
   """Gathers entries of `tensor` along the dimension `name` at the indices `index`.
-
-  `mtf.gather` multiplies with a one-hot matrix; this reads the entries.
 
   Args:
     tensor: [lead..., name, rest...]
@@ -117,9 +116,7 @@ def take_pairs(table: mtf.Tensor, name: str, index: mtf.Tensor,
 
 
 def gather_rows(table: mtf.Tensor, position: mtf.Tensor) -> mtf.Tensor:
-  """Rows of `table` for one decoding step. It has no gradient.
-
-  `mtf.gather` multiplies the table with a one-hot matrix; this reads the rows.
+  """Rows of `table` for one decoding step, without a gradient.
 
   Args:
     table: <float>[..., length, ...]

@@ -111,7 +111,7 @@ def _whole(logits):
 
 
 class GrowOperation(mtf.Operation):
-  """See `beams.grow`. The output before its results is the last tokens.
+  """See `beams.grow`. The first output is the new tokens; the new `Beams` follow.
 
   Only `batch` can be split.
   """

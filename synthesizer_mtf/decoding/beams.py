@@ -38,8 +38,9 @@ class Options(NamedTuple):
   Attributes:
     alpha: a float.
     eos_id: an integer.
-    stop_early: a boolean.
-    candidates: the number of best tokens of each beam and part of the vocabulary.
+    stop_early: a boolean, which is not read: the search always stops when settled.
+    candidates: the number of best tokens to take for each beam, from each part of the
+      vocabulary.
     parts: the number of parts of the vocabulary.
   """
   alpha: float

@@ -2,8 +2,8 @@
 
 Tensors that do not change from step to step, such as casts of variables, are computed
 once, before the loop. Short outputs use short caches: each loop decodes one block of
-positions, and the next loop has longer caches. The few tokens of a step are multiplied
-with matrices by MatMul, which takes up to half the time of Einsum for them.
+positions, and the next loop has longer caches. MatMul multiplies the few tokens of a
+step with matrices; it can take half the time of Einsum.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.ops import between_products
 import tensorflow.compat.v1 as tf
 
-# The length of the first block.
+# The first block has at most twice this length.
 FIRST_BLOCK = 32
 
 
 def block_ends(length: int) -> list[int]:
-  """The ends of the blocks of `length` positions; each is half of the next."""
+  """The ends of the blocks of `length` positions; each is half of the next end."""
   ends = [length]
   while ends[0] > 2 * FIRST_BLOCK:
     ends.insert(0, -(-ends[0] // 2))

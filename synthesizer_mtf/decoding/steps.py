@@ -66,7 +66,7 @@ class Steps:
 
     Args:
       position: <int32>[] or <int32>[batch], the positions of the next tokens.
-      token: <int32>[batch], the tokens before them.
+      token: <int32>[batch], the tokens at the positions before these.
       states: the layers' states; the step writes to them.
       length: the dimension of the states' positions.
       ancestors: as in `StepContext`.

@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
                          stages.SCALES[args.scale])
       pipeline.claim(plan.folder, dataclasses.asdict(plan.scale))
       ran = _run(plan)
-    except process.CommandError as error:  # Ends with many lines, of a log.
+    except process.CommandError as error:  # The message holds many lines of a log.
       print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
       return 1
     except KeyboardInterrupt:

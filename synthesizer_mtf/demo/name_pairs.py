@@ -1,7 +1,7 @@
 """En-De pairs from babel's CLDR tables: names of countries, languages, dates.
 
-A model learns single names by heart. Among held-out names, it mostly gets those right
-that consist of parts: languages of countries, amounts and dates.
+A model learns single names by heart. It translates a held-out name correctly mostly if
+the name consists of parts: languages of countries, amounts and dates.
 """
 
 import datetime

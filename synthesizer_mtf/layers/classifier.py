@@ -5,9 +5,10 @@ T5's trainer builds it instead of an encoder-decoder if gin binds
   make_bitransformer.bitransformer_cls = @EncoderClassifier
 
 as `gin/classifier.gin` does. Its targets are one id, the class, from a vocabulary such
-as `tasks.labels.LabelVocabulary`. T5 also makes a decoder, which only tells the size of
-that vocabulary and has no variables. The classifier compares models that do not decode,
-such as Linformers in section 4.2 of the Synthesizer paper.
+as `tasks.labels.LabelVocabulary`. T5 also makes a decoder, which has no variables here:
+it only holds the size of that vocabulary and parameters of the loss. The classifier
+compares models that do not decode, such as Linformers in section 4.2 of the Synthesizer
+paper.
 """
 
 from collections.abc import Sequence
@@ -22,14 +23,14 @@ import tensorflow.compat.v1 as tf
 
 
 def _mean(seen):
-  """1/n for each of the n tokens that are not padding."""
+  """1/n for each of the n tokens that are not padding, and 0 for padding."""
   length = seen.shape.dims[-1]
   count = mtf.maximum(mtf.reduce_sum(seen, reduced_dim=length), 1)
   return mtf.cast(seen, tf.float32) / mtf.cast(count, tf.float32)
 
 
 def _first(seen):
-  """1 for the first token."""
+  """1 for the first token, and 0 for all others."""
   length = seen.shape.dims[-1]
   return mtf.one_hot(
       mtf.zeros(seen.mesh, seen.shape - length, tf.int32), length)

@@ -59,14 +59,14 @@ class Convolution(transformer.TransformerLayer):
     Args:
       num_heads: an integer, the number of kernels; the gin macro `%num_heads`
         if None.
-      key_value_size: an integer, the channels that share a kernel; the gin
-        macro `%d_kv` if None, or d_model / num_heads without that macro.
+      key_value_size: an integer, the number of channels that share a kernel; the
+        gin macro `%d_kv` if None, or d_model / num_heads without that macro.
       dropout_rate: a float, the share of the normalized kernel's entries which
         are dropped in training (DropConnect); the gin macro `%dropout_rate` if
         None, or 0 without that macro.
-      kernel_size: an integer, or a list with one for each block of the stack. 9
-        is what the sizes in the Synthesizer paper's Table 4 imply; Wu et al.
-        have [3, 7, 15, 31, 31, 31, 31] in the encoder.
+      kernel_size: an integer, or a list with one for each block of the stack. The
+        sizes in the Synthesizer paper's Table 4 imply 9; Wu et al. have
+        [3, 7, 15, 31, 31, 31, 31] in the encoder.
       kernels: "per_head", or "per_channel" for one kernel for each of the
         num_heads * key_value_size channels, as Table 4's sizes imply.
       pointwise: whether a projection mixes the channels after the convolution,
@@ -339,7 +339,7 @@ class DyConv(Convolution):
 
 @functools.singledispatch
 def _sum(inputs, layer, values):
-  """The weighted sum of each token's neighbors."""
+  """The weighted sum of each token's neighbours."""
   return layer._convolve(values, inputs)
 
 

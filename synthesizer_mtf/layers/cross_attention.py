@@ -54,8 +54,8 @@ class EncDecAttention(transformer.TransformerLayer):
   """Multi-head dot-product attention to the encoder's output (T5).
 
   Variables: `q`, `k`, `v`, `o` and `enc_dec_relative_attention_bias` as stock
-  `EncDecAttention` stores them. Their scope is the name of the class, so this class
-  has to have the same name.
+  `EncDecAttention` stores them. Their scope is the name of the class, so this class has
+  the same name.
   """
 
   def __init__(self, stock: transformer_layers.EncDecAttention):

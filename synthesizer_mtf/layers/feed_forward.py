@@ -22,7 +22,7 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
 
   Returns:
     a `DenseReluDense` of this module for a stock one with relu and without biases;
-    `layer` for all others, such as T5 1.1's gated layers, or if all is dropped.
+    `layer` for all others, such as T5 1.1's gated layers, or if dropout drops all.
   """
   if type(layer) is not transformer_layers.DenseReluDense or (
       layer.activation != "relu" or layer.use_bias or layer.dropout_rate >= 1):
@@ -35,8 +35,8 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
 class DenseReluDense(transformer_layers.DenseReluDense):
   """Two dense layers with relu and dropout between them (T5).
 
-  The scope of the variables is the name of the class, so this class has to have the
-  name of the stock one.
+  The scope of the variables is the name of the class, so this class has the name of the
+  stock class.
   """
 
   def call(self, context: transformer.Context, x: mtf.Tensor,

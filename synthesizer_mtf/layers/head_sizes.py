@@ -61,7 +61,7 @@ class HeadSizes:
     """Raises a ValueError if the layout splits heads into unequal parts.
 
     Args:
-      model: has mesh and layout in T5.
+      model: as in `splits.mesh_dimension`.
     """
     mesh_dim = splits.mesh_dimension(
         model, mtf.Dimension("heads", self.num_heads))
@@ -80,7 +80,7 @@ class HeadSizes:
 
 
 def or_macro(value: Any, macro: str) -> Any:
-  """`value`, or that of a gin macro such as T5's `d_kv`, or None."""
+  """`value`; if it is None, the value of a gin macro such as T5's `d_kv`, or None."""
   if value is not None:
     return value
   try:

@@ -44,8 +44,8 @@ class Linformer(transformer.TransformerLayer):
       max_length: the longest sequence, in tokens.
       rank: the number of projections, k; 32 in the Synthesizer paper's Table 7.
       share_heads: one projection for all heads of a layer.
-      share_kv: one projection for keys and values. The "key-value sharing" of
-        the Linformer paper (section 4) is this together with share_heads.
+      share_kv: one projection for keys and values. Together with share_heads, it
+        is the "key-value sharing" of the Linformer paper (section 4).
       share_layers: one projection for all layers, heads, keys and values of a
         stack. It is stored with the first layer.
 

@@ -256,7 +256,7 @@ class SparseAttention(transformer.TransformerLayer):
     return biases
 
   def _in_view(self, name, queries, keys, inputs):
-    """Whether a pair is in the heads' sets and in this view only."""
+    """Whether a pair is in the heads' sets, and this view is the one that holds it."""
     in_set = self._in_set(queries, keys, inputs)
     if self.far_alone(inputs):
       return in_set

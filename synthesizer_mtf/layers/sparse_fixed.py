@@ -56,9 +56,9 @@ class SparseFixed(sparse.SparseAttention):
         so on; when fewer than c are left, heads start again from the end. If False,
         all heads have the last c.
       pattern: the keys of the heads: "merged", the union; "local", A(1); "summary",
-        A(2); or "alternate", A(1) and A(2) in turn (section 5.1 of the source). For
-        its alternating blocks of A(1) and A(2), bind a list of layers in gin. A query
-        with an empty A(2) gets zeros.
+        A(2); or "alternate", A(1) and A(2) in turn (section 5.1 of the source). To
+        alternate A(1) and A(2) by block, as there, bind a list of layers in gin. A
+        query with an empty A(2) gets zeros.
       relative_attention_type: None, "bias" or "bias_shared", as in
         `SyntheticAttention`.
       relative_attention_num_buckets: an integer.
@@ -147,10 +147,10 @@ class SparseFixed(sparse.SparseAttention):
 
   @functools.singledispatchmethod
   def _index(self, inputs, blocks):
-    """The indices of all columns, except the last block's if no other needs them.
+    """The indices of all columns; without the last block's if only `near` reads them.
 
     Returns:
-      <int32>[summary] or [heads, summary]; the length stands for no index.
+      <int32>[summary] or [heads, summary]; the length means "no index".
     """
     count = blocks.blocks.size
     if sparse.only_earlier(inputs) and not self.far_alone(inputs):
@@ -176,8 +176,7 @@ class SparseFixed(sparse.SparseAttention):
     blocks.
 
     Returns:
-      <int32>[batch, summary] or [batch, heads, summary]; the length stands for no
-      index.
+      <int32>[batch, summary] or [batch, heads, summary]; the length means "no index".
     """
     position, last = _segment_span(inputs)
     block, last_block = self._block(position), self._block(last)
@@ -197,7 +196,7 @@ class SparseFixed(sparse.SparseAttention):
 
 
 def _segment_span(inputs):
-  """Each token's position in its segment, and that of its segment's last token.
+  """The positions in its segment of each token, and of its segment's last token.
 
   `segments.segment_position` compares all pairs of indices; this does not.
 
@@ -214,7 +213,7 @@ def _segment_span(inputs):
     index = mtf.range(inputs.context.mesh, length, tf.int32)
 
     def edges(offset, distance):
-      """For each index, the `distance` of its segment's nearest edge on one side."""
+      """For each index, `distance` at the edge of its segment on one side."""
       edge = mtf.not_equal(ids, mtf.shift(ids, offset, length, wrap=False))
       return sequence_blocks.running(
           mtf.cast(edge, tf.int32) * distance, length, mtf.maximum,

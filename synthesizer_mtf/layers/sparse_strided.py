@@ -1,4 +1,4 @@
-"""Strided attention: the positions just before, and every l-th position."""
+"""Strided attention: the nearest keys, and every l-th key."""
 
 import gin
 import mesh_tensorflow as mtf

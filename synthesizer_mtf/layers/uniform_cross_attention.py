@@ -1,4 +1,4 @@
-"""Cross-attention without comparison, to measure what comparison contributes."""
+"""Cross-attention that does not compare queries and keys: a baseline."""
 
 import gin
 import mesh_tensorflow as mtf

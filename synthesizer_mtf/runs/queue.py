@@ -99,7 +99,7 @@ class _Queue:
     return bool(self._works)
 
   def _goes_on(self, run):
-    """Whether the next stage of a run can start; ends runs without one."""
+    """Whether a run has a stage to start; skips done stages, and may end the run."""
     busy = {work.stage.log for work in self._works}
     while run not in self._ended and self._left[run][0].log not in busy:
       stage = self._left[run][0]
@@ -123,7 +123,7 @@ class _Queue:
       return False
 
   def _finish(self, work):
-    """Continues the run of an ended stage, or ends it as failed."""
+    """Continues the run of an ended stage, or ends the run as failed."""
     work.running.end()
     self._works.remove(work)
     self._free.append(work.share)

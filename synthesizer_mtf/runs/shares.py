@@ -17,8 +17,8 @@ class Share(NamedTuple):
   """The share of one command.
 
   Attributes:
-    cores: the system's numbers of its cores; empty for all.
-    environment: variables that it gets in addition to those of this process.
+    cores: the system's numbers of the command's cores; empty for all.
+    environment: variables that the command gets, beside this process's variables.
   """
   cores: tuple[int, ...] = ()
   environment: Mapping[str, str] = {}

@@ -1,6 +1,7 @@
 """The synthesizing functions, one module each.
 
-`names.py` is their registry. This package also exports those of the paper.
+`names.py` is their registry. For a function of one's own, this package exports most of
+them, their base class, and two forms of logits.
 """
 
 from synthesizer_mtf.ops.logit_forms import InnerProduct

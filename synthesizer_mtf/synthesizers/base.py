@@ -25,8 +25,8 @@ class Axes(NamedTuple):
     heads: the axis of the heads, as a negative index; None if there is none, or if an
       option removes it.
     positions: the axes that grow at their ends with the longest sequence.
-    remedy: what to do if another size differs; `{size}` stands for the size of the
-      last axis in the checkpoint.
+    remedy: what to do if the size of another axis differs; `{size}` stands for the
+      size of the last axis in the checkpoint.
   """
   heads: int | None = None
   positions: tuple[int, ...] = ()
@@ -41,7 +41,7 @@ class SynthesizingFunction:
       axes.
     tells_order: whether the logits depend on the positions of queries and keys, so
       that a model needs no other information about the order of tokens.
-    share_query: whether it shares the projection `q` of V.
+    share_query: whether the function shares the projection `q` of V.
   """
 
   variables: ClassVar[Mapping[str, Axes]] = {}

@@ -24,7 +24,7 @@ SYNTHESIZING_FUNCTIONS: dict[str, type[base.SynthesizingFunction]] = {
 
 
 def part_name(synthesizer: base.SynthesizingFunction) -> str:
-  """The name of a synthesizing function in the notation, or else of its class."""
+  """The name of a synthesizing function in the notation, or else its class's name."""
   cls = type(synthesizer)
   return next((name for name, known in SYNTHESIZING_FUNCTIONS.items()
                if known is cls), cls.__name__)

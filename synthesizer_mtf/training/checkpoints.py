@@ -5,11 +5,11 @@ This module reads and writes files; nothing here runs a model.
 TensorFlow writes `model.ckpt-STEP` in this order: temporary files, the data files, the
 `.index`, and the line in the file `checkpoint`. So a killed process leaves no index, or
 a complete checkpoint that `checkpoint` does not name yet. By default TensorFlow resumes
-from the one that `checkpoint` names, and starts at step 0 if that file is missing.
+from the checkpoint that `checkpoint` names, and starts at step 0 without this file.
 
-A kill never leaves a checkpoint with an index but incomplete data. Such files were
-damaged later, and training on from an older checkpoint would overwrite them. This
-module raises an error instead, and leaves the choice to the user.
+If a checkpoint has an index but incomplete data, it was damaged after it was written,
+not by a kill. Training from an older checkpoint would overwrite it. This module raises
+an error instead, and leaves the choice to the user.
 
 `check` compares the sizes of data files before training. TensorFlow compares their
 checksums as it restores each variable, at no further cost.
@@ -133,7 +133,7 @@ def latest(model_dir: str) -> str | None:
 
 
 def step_of(path: str) -> int:
-  """Returns the step in the path of a checkpoint; 0 if the name is another."""
+  """Returns the step in the path of a checkpoint; 0 if the path has no step."""
   found = re.search(r"model\.ckpt-(\d+)$", path)
   return int(found[1]) if found else 0
 
@@ -266,7 +266,7 @@ def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
 
   Args:
     path: the path of the checkpoint.
-    variables: a list of `tf.Variable`, those of the model.
+    variables: all `tf.Variable` of the model.
 
   Raises:
     ValueError: variables differ; the message names them.

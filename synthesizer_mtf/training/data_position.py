@@ -30,7 +30,7 @@ import tensorflow.compat.v1 as tf
 _FILE = re.compile(r"input\.ckpt-(\d+)\..*")
 _ITERATORS = "iterators"  # TensorFlow's name of the collection.
 _DIGEST = "digest"
-_KEPT = 2  # The last checkpoint, and the one before in case the last is damaged.
+_KEPT = 2  # The last two checkpoints, in case the last is damaged.
 _IGNORE = 1  # Ignores external state, which hardly exists here.
 
 

@@ -1,11 +1,12 @@
-"""The longest decodes of greedy decoding, sampling and beam search.
+"""Limits on the length of decodes, in greedy decoding, sampling and beam search.
 
 In Mesh TensorFlow, greedy decoding continues to the length of the inputs in
-`utils.run.sequence_length`. Beam search stops earlier if `decode_length_multiplier`
-times the longest input of a batch plus `decode_length_constant` is less; only beam
-search reads these two parameters. The length of the targets counts in training only.
-These limits hold unless `synthesizer_decode_length.tokens` is bound. The log says which
-limit holds.
+`utils.run.sequence_length`, or to `max_decode_length`. Beam search stops earlier if
+`decode_length_multiplier` times the longest input of a batch plus
+`decode_length_constant` is less; only beam search reads these two parameters. The
+length of the targets counts in training only. But inputs and decodes of a language
+model share the sum of both lengths. These limits hold unless
+`synthesizer_decode_length.tokens` is bound. The log says which limit holds.
 """
 
 from collections.abc import Callable
@@ -27,10 +28,10 @@ _ROOM = "Bitransformer.decode.max_decode_length"
 
 @gin.configurable("synthesizer_decode_length", module="synthesizer_mtf")
 def bound(tokens: int | None = None) -> int | None:
-  """The limit of tokens to decode for an example, including its end.
+  """The most tokens to decode for an example, including its end of sequence.
 
   Args:
-    tokens: a whole number; None for the limits by T5's and Mesh's own parameters.
+    tokens: a whole number; None for the limits of T5's and Mesh's own parameters.
 
   Returns:
     tokens.

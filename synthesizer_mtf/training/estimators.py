@@ -42,7 +42,7 @@ class TrainingStopped(checks.Error):
 def existing_checkpoints(
     get_checkpoint_iterator: Callable[..., Iterator[str]]
 ) -> Callable[..., Iterator[str]]:
-  """Makes Mesh's function raise if there is no checkpoint, instead of yielding None."""
+  """Makes Mesh's function raise without a checkpoint, and skip incomplete ones."""
   @functools.wraps(get_checkpoint_iterator)
   def wrapped(checkpoint_step, model_dir, *args, **kwargs):
     asked = iter(checkpoint_step if isinstance(checkpoint_step, (list, tuple))
@@ -81,7 +81,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     self._config = self._config.replace(**changes)
 
   def start_from(self, start: warm_start.WarmStart | None) -> None:
-    """If the folder has no checkpoint, training starts from `start`, or fresh."""
+    """Makes training start from `start`, unless the folder has a checkpoint."""
     self._start = start
 
   def _call_model_fn(self, features, labels, mode, config):
@@ -194,7 +194,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
           *args, checkpoint_path=path, **kwargs)
 
   def _call_input_fn(self, input_fn, mode, input_context=None):
-    """Makes the data, without tf.data's autotuning, which delays the end.
+    """Makes the data, without tf.data's autotuning, which delays the end of training.
 
     The thread that tunes tf.data's parallelism sleeps for up to a minute. Cancelling
     wakes it before the cancellation is visible, so it sleeps again, and the end of
@@ -213,7 +213,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     return data.with_options(options)
 
   def _usable(self, path):
-    """Returns the path of a complete checkpoint, by default of the latest."""
+    """Returns the path, by default the latest; raises unless it is complete."""
     path = path or self.latest_checkpoint()
     if path is None:
       raise checks.Error(_nothing_in(self.model_dir))

@@ -31,8 +31,8 @@ def get_estimator(
     **kwargs: Any) -> estimators.CarefulEstimator:
   """Makes an estimator, as `utils.get_estimator` of Mesh TensorFlow 0.1.21 does.
 
-  The arguments are Mesh TensorFlow's; `kwargs` are those that only
-  `utils.tpu_estimator_model_fn` takes.
+  The arguments are Mesh TensorFlow's. All `kwargs` go to
+  `utils.tpu_estimator_model_fn`.
 
   Returns:
     an estimator; training starts warm if `warm_start.checkpoint` is bound.

@@ -1,8 +1,8 @@
 """Checks of T5's own parameters, once gin has read all of them.
 
 T5 and Mesh TensorFlow accept any value from gin. A wrong value causes a late message
-about something else, or no message. This module checks bound values only, and no
-references such as @FUNCTION. Layers of this package check their own parameters.
+about something else, or no message. This module checks bound values, but not references
+such as @FUNCTION. Layers of this package check their own parameters.
 """
 
 import re
@@ -61,7 +61,7 @@ def check_model(config: gin_files.Config) -> None:
 
 
 def _macro(config, name):
-  """The value of a gin macro; None if it has no value, or a reference as value."""
+  """The value of a gin macro, which may be a reference; None if it has no value."""
   return _known(config, config.get((name, "gin.macro"), {}).get("value"))
 
 
@@ -150,7 +150,7 @@ def check_device_count(count: int, mesh_shape: str | mtf.Shape,
 
 
 def _check_task(task, model):
-  """Checks that the targets of the task fit a classifier or an encoder-decoder."""
+  """Checks that a task whose targets are classes has a classifier."""
   ours = isinstance(task, str) and re.fullmatch("synth_.*_encoder", task)
   if ours and model is None:
     raise checks.Error(
@@ -239,9 +239,9 @@ def _check_files(config, mode):
     inputs = scoring.get("inputs")
     if inputs and targets % value_checks.check_lines("inputs_filename", inputs):
       raise checks.Error(
-          f"`targets_filename` is {scoring['targets']!r} and has {targets} lines, no "
-          f"multiple of those of `inputs_filename`, {inputs!r}; give each input as "
-          "many targets.")
+          f"`targets_filename` is {scoring['targets']!r} and has {targets} lines, "
+          f"which is no multiple of the lines of `inputs_filename`, {inputs!r}; give "
+          "each input the same number of targets.")
   if mode.startswith("export"):
     value_checks.check_output(f"{_RUN}.export_path", _bound(config, _RUN).get(
         "export_path"), folder=True)

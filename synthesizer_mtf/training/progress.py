@@ -34,7 +34,7 @@ def quiet(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
 
 
 class Progress(tf.train.SessionRunHook):
-  """Logs what is trained, and every ten seconds or so step, loss and speed."""
+  """Logs what is trained, and then step, loss and speed about every ten seconds."""
 
   def __init__(self, model_dir: str, last_step: int | None):
     """Declares the folder and the last step, which is None if unknown."""
@@ -73,7 +73,7 @@ class Progress(tf.train.SessionRunHook):
       self._tell((step, time.monotonic()))
 
   def _tell(self, now):
-    """Logs a step. Speed leaves out the first step, which includes one-time work."""
+    """Logs a step. The speed omits the first step, which includes one-time work."""
     of_all = f" of {self._last_step}" if self._last_step else ""
     line = f"step {now[0]}{of_all}: loss {self._value:.4g}"
     if self._told:

@@ -28,7 +28,7 @@ _EVALUATED = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
 def train_with_seed(
     estimator: tf.estimator.Estimator, *args: Any, seed: int = 1,
     train_model_fn: Callable[..., Any] = utils.train_model, **kwargs: Any) -> Any:
-  """Trains as Mesh TensorFlow's `train_model`, but with a seed.
+  """Trains as Mesh TensorFlow's `train_model` does, but with a seed.
 
   It replaces `train_model` as `utils.run.train_model_fn`. The order of the examples has
   its own seed, `mesh_train_dataset_fn.seed`.

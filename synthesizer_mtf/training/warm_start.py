@@ -6,7 +6,8 @@ One binding, `warm_start.checkpoint`, makes T5's trainer start warm:
 
 T5's own `utils.run.init_checkpoint` takes only variables of the same name, shape and
 dtype, and skips variables that it does not find. Here the self-attention may be of
-another class, and tables may grow. A variable that is missing but not new is an error.
+another class, and tables may grow. If the checkpoint lacks a variable that is not new,
+an error is raised.
 """
 
 from collections.abc import Callable
@@ -34,12 +35,12 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
           continue_training: bool = False,
           train_model_fn: Callable[..., Any] = utils.train_model,
           **kwargs: Any) -> Any:
-  """Trains as `train_model_fn`, from the variables of a checkpoint.
+  """Trains as `train_model_fn` does, from the variables of a checkpoint.
 
   `warm_start_plan.make_plan` finds the variables, which are cast to the model's dtype.
   The log says which are taken, resized, fresh and unused. New positions of a growing
-  table keep their own initial values. A model with its own checkpoints in `model_dir`
-  resumes from the last of its own.
+  table keep their own initial values. If `model_dir` already has checkpoints, the model
+  resumes from the last of these instead.
 
   If another function trains, as in T5's `MtfModel`, `get_estimator` gives the estimator
   the same start.
@@ -53,10 +54,10 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
       whatever the checkpoint holds.
     renames: pairs (regular expression, replacement) that turn a name in the model
       into the name in the checkpoint, if they differ.
-    continue_training: the step and the optimizer's variables continue, as with
-      `utils.run.init_checkpoint`; `utils.run.train_steps` is then the sum. If
-      False, the step counts from 0 and the optimizer starts fresh: at step 0
-      Adafactor would forget its variables anyway.
+    continue_training: whether the step and the optimizer's variables continue, as
+      with `utils.run.init_checkpoint`; `utils.run.train_steps` then includes the
+      checkpoint's steps. If False, the step counts from 0 and the optimizer starts
+      fresh: at step 0 Adafactor would forget its variables anyway.
     train_model_fn: the function that trains. A binding of `utils.run.train_model_fn`
       is moved here automatically.
     **kwargs: arguments of `train_model_fn`.
