@@ -155,7 +155,7 @@ def choices() -> dict[str, Any]:
 
 
 def is_faster(switch: str, value: bool) -> bool:
-  """Whether a switch is on and gin chooses an attention, so that fast code is used.
+  """Whether fast code is used: a switch is on, and gin chooses an attention.
 
   Args:
     switch: the gin name of the switch.
@@ -208,7 +208,7 @@ def build_model(*args: Any, **kwargs: Any) -> Any:
     a `Unitransformer` or `Bitransformer`.
 
   Raises:
-    ValueError: no stack of the model has a bound attention.
+    ValueError: no stack of the model uses the attention that gin binds.
   """
   model = utils.build_model(*args, **kwargs)
   _check_used(choices(), [stack.synthesizer_attention for stack in _stacks(model)

@@ -42,7 +42,7 @@ def check(model_dir: str) -> None:
   """Checks that gin, once parsed, names data, a mesh and a model.
 
   Args:
-    model_dir: the model folder. A model with a checkpoint may continue.
+    model_dir: the model folder; if it has a checkpoint, task and model may be missing.
 
   Raises:
     ValueError: one is missing; the message names the first, and a gin file for it.

@@ -5,7 +5,7 @@ The environment variable has TensorFlow's format:
   {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"]},
    "task": {"type": "worker", "index": 1}}
 
-`cluster.py` implements the actions of the processes.
+`cluster.py` starts the servers and runs the job.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The segments of packed rows, computed separately.
 
 Each segment is laid out from its first position on, and attention is computed within
-the segment. Nothing is computed across segments. Tables are sliced, whereas a masked
-row would gather their entries. The graph finds the number and the lengths of the
+the segment. Nothing is computed across segments. Tables are sliced; masked rows would
+have to gather their entries. The graph finds the number and the lengths of the
 segments while it runs. It computes segments of similar length together. The cost grows
 with the sum of the squared lengths.
 """
@@ -29,7 +29,7 @@ def can_be_per_example(context: transformer.Context) -> bool:
   """Whether the segments of packed rows can be computed separately.
 
   They cannot in ensembles, or if the layout splits the length. TPUs need static shapes,
-  so `cases.of_call` does not ask for them.
+  so `cases.of_call` does not call this function there.
   """
   return not context.model.ensemble_dim and splits.is_whole(
       context.model, context.length_dim)

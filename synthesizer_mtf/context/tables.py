@@ -1,7 +1,7 @@
 """Tables over positions: slicing, tiling and gathering.
 
 `mtf.gather` multiplies with a one-hot matrix; these functions read the entries. Only
-`pick`, for TPUs, also uses one-hot matrices.
+`pick` and its gradient multiply with one-hot matrices, for TPUs.
 """
 
 import mesh_tensorflow as mtf

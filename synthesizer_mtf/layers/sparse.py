@@ -130,7 +130,7 @@ class SparseAttention(transformer.TransformerLayer):
 
   def far(self, inputs: attention_inputs.AttentionInputs,
           blocks: sequence_blocks.SequenceBlocks) -> View:
-    """The `View` that holds A(2) without `near`, or all of A(2) if it is alone."""
+    """The `View` that holds A(2) without `near`, or all of A(2) if `far` is alone."""
     raise NotImplementedError
 
   def index(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
@@ -256,7 +256,7 @@ class SparseAttention(transformer.TransformerLayer):
     return biases
 
   def _in_view(self, name, queries, keys, inputs):
-    """Whether a pair is in the heads' sets, and this view is the one that holds it."""
+    """Whether a pair is in the heads' sets, and this view holds it, not the other."""
     in_set = self._in_set(queries, keys, inputs)
     if self.far_alone(inputs):
       return in_set

@@ -196,7 +196,7 @@ class SparseFixed(sparse.SparseAttention):
 
 
 def _segment_span(inputs):
-  """The positions in its segment of each token, and of its segment's last token.
+  """The position of each token in its segment, and of the segment's last token.
 
   `segments.segment_position` compares all pairs of indices; this does not.
 

@@ -172,7 +172,7 @@ def _grad_logits(weights, values, mean, grad_mean, seen):
   """weights * (G - sum(weights * G)) with G the gradient of the weights.
 
   G is grad_mean . values, and sum(weights * G) is grad_mean . mean. One more channel of
-  the same product subtracts the latter, except at padding. The result has the shape and
+  the same product subtracts this sum, except at padding. The result has the shape and
   the dtype of the weights, because products would round it to this dtype anyway.
   """
   delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=values.shape.dims[-1])

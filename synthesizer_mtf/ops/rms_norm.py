@@ -68,7 +68,7 @@ def rms_norm(x: mtf.Tensor, r: mtf.Tensor, scale: mtf.Tensor) -> mtf.Tensor:
 
   Args:
     x: <float32>[batch, length, d_model]
-    r: <float32>[batch, length]; its gradient is part of that of x.
+    r: <float32>[batch, length]; its gradient is part of the gradient of x.
     scale: <float32>[d_model]
 
   Returns:

@@ -67,7 +67,7 @@ def log_perplexity(model_dir: Folder, step: int, suffix: str = "") -> float | No
 
 
 def teacher_forced(model_dir: Folder, step: int, suffix: str = "") -> dict[str, float]:
-  """Returns the results of T5's mode `perplexity_eval` for one step, by its names.
+  """Returns the results of T5's mode `perplexity_eval` for one step, by T5's names.
 
   Args:
     model_dir: a folder.

@@ -18,7 +18,7 @@ class Share(NamedTuple):
 
   Attributes:
     cores: the system's numbers of the command's cores; empty for all.
-    environment: variables that the command gets, beside this process's variables.
+    environment: variables that the command gets in addition to this process's.
   """
   cores: tuple[int, ...] = ()
   environment: Mapping[str, str] = {}

@@ -1,6 +1,6 @@
 """The synthesizing functions, one module each.
 
-`names.py` is their registry. For a function of one's own, this package exports most of
+`names.py` is their registry. For users' own functions, this package exports most of
 them, their base class, and two forms of logits.
 """
 

@@ -1,6 +1,6 @@
-"""Checks that a task has the split and the metrics of an evaluation.
+"""Checks that a task exists, and has the vocabularies, split and metrics of a run.
 
-If either is missing, T5 evaluates nothing and only writes a line to the log.
+Without the split or metrics, T5 evaluates nothing and only writes a line to the log.
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ def check_split(name: str, split: str, task_parameter: str = _TASK,
   """Raises a ValueError if no task of the mixture has the split.
 
   Args:
-    name: a task or mixture; unknown ones are left to seqio.
+    name: a task or mixture; seqio reports unknown names.
     split: the name of a split.
     task_parameter: the parameter that names the task.
     split_parameter: the parameter that names the split.
@@ -85,11 +85,11 @@ def check_split(name: str, split: str, task_parameter: str = _TASK,
 def check_metrics(name: str, needed: bool, task_parameter: str = _TASK) -> None:
   """Raises a ValueError for a misspelt metric, or if there are none to compute.
 
-  Our tasks look up metrics that gin names. This function does it before an evaluation
-  instead of at its end.
+  Our tasks look up metrics that gin names. This function makes them do so before an
+  evaluation instead of at its end.
 
   Args:
-    name: a task or mixture; unknown ones are left to seqio.
+    name: a task or mixture; seqio reports unknown names.
     needed: whether an evaluation will compute metrics.
     task_parameter: the parameter that names the task.
   """

@@ -99,8 +99,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     """Trains as the base class does, but checks and guards checkpoints.
 
     Raises:
-      ValueError: there is no usable checkpoint to resume from, or another process
-        trains in the folder.
+      ValueError: the checkpoint to resume from is damaged or of another model, or
+        another process trains in the folder.
       Stopped: a signal has ended the training, after writing a checkpoint.
       TrainingStopped: the loss or a variable is not finite, or a file cannot
         be written.

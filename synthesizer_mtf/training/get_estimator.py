@@ -38,8 +38,8 @@ def get_estimator(
     an estimator; training starts warm if `warm_start.checkpoint` is bound.
 
   Raises:
-    ValueError: no stack of the model has a bound attention, or two checkpoints to
-      start from are bound.
+    ValueError: no stack of the model uses the attention that gin binds, or two
+      checkpoints to start from are bound.
   """
   start = warm_start.bound()
   if start and init_checkpoint is not None:

@@ -212,7 +212,7 @@ def _check_classes(task, features, classifier):
 
 
 def _check_gpus(devices):
-  """Checks local GPUs; those of other processes, as /job:worker/gpu:0, are unknown."""
+  """Checks this process's GPUs; other processes', as /job:worker/gpu:0, are unknown."""
   if devices is None or _is_reference(devices):
     return
   found = [re.fullmatch(r"/?(device:)?gpu:(\d+)", each.lower()) for each in devices]

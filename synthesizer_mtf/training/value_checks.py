@@ -186,7 +186,7 @@ def _check_iterations(name, value):
 
 _check_from_0 = functools.partial(checks.check_whole, least=0)
 
-# By the parameters of `utils.run`, many of which are `MtfModel`'s as well.
+# The checks by parameter of `utils.run`; `MtfModel` has many of the same parameters.
 OF_RUN: dict[str, Callable[[str, Any], None]] = {
     **dict.fromkeys(["train_steps", "save_checkpoints_steps", "perplexity_eval_steps"],
                     checks.check_whole),
@@ -212,7 +212,7 @@ OF_RUN: dict[str, Callable[[str, Any], None]] = {
 _OF_DECODE = {"beam_size": checks.check_whole, "max_decode_length": checks.check_whole,
               "temperature": checks.check_not_negative}
 
-# By configurable and parameter.
+# The checks by configurable and parameter.
 _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
     **{("utils.run", name): check_value for name, check_value in OF_RUN.items()},
     **{(f"{model}.decode", name): check_value
