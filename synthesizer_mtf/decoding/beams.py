@@ -38,14 +38,12 @@ class Options(NamedTuple):
   Attributes:
     alpha: a float.
     eos_id: an integer.
-    stop_early: a boolean, which is not read: the search always stops when settled.
     candidates: the number of best tokens to take for each beam, from each part of the
       vocabulary.
     parts: the number of parts of the vocabulary.
   """
   alpha: float
   eos_id: int
-  stop_early: bool
   candidates: int
   parts: int
 
