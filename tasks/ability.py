@@ -44,10 +44,10 @@ class Ability:
   """Draws examples of one ability.
 
   Attributes:
-    parameter: the gin parameter for the size of examples, as `ability_sort.length`.
+    parameter: the gin parameter for the size of examples, as `ability_reverse.length`.
     sizes: the range of the sizes that are drawn.
     features: the names of an example's features.
-    is_decoded: whether the targets are answers alone, which mode `eval` can decode.
+    is_decoded: whether all targets are answers, so that mode `eval` can decode them.
   """
   features: Sequence[str] = ("targets",)
   is_decoded = False

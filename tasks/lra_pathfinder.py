@@ -40,7 +40,7 @@ _THREADS = 32
 
 @gin.configurable("lra_pathfinder32", module="synthesizer_mtf.tasks")
 def _chosen(directory=None, difficulty="hard"):
-  """Returns (the parameter or variable, the difficulty's folder in its folder)."""
+  """Returns (what names the release's folder, the path of the difficulty's folder)."""
   if difficulty not in _FOLDERS:
     raise checks.Error(
         f"`{_PARAMETER}.difficulty` is {difficulty!r} but must be one of "

@@ -211,7 +211,7 @@ class FilesDataSource(seqio.FileDataSource):
 def read_lines(path: tf.Tensor, block: int) -> tf.data.Dataset:
   """Reads the lines that `Lines` yields of a plain file, with TensorFlow alone.
 
-  Hosts of a pod can do this, where the trainer's Python does not run.
+  The hosts of a pod can do this; the trainer's Python does not run there.
 
   Args:
     path: <string>[].

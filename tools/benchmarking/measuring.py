@@ -68,7 +68,7 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
 
 
 def _floor(seconds, program, reference):
-  """Returns the floor's times, or None: of baselines, or beside another reference."""
+  """Returns the floor's times; None for a baseline, or with another reference."""
   if reference != attentions.STOCK or isinstance(program, baselines.Baseline):
     return None
   return seconds.get(attentions.FLOOR)

@@ -307,7 +307,7 @@ class _Walk:
       self._owner[op] = owner
 
   def _is_fused(self, op, read):
-    """Returns whether op's users compute it: a single user, or users who save bytes."""
+    """Returns whether each user of op computes it: one user, or if this saves bytes."""
     if not _is_elementwise(op):
       return False
     uses, again = self._uses[_key(op.outputs[0])], sum(read.values())
