@@ -77,7 +77,7 @@ def test_evaluation_tpus_and_other_dtypes_keep_stock():
     assert layer.made is layer.stock, options
 
 
-def test_what_a_mesh_splits_keeps_stock():
+def test_stock_normalizes_tensors_that_a_mesh_splits():
   layer = Norm(True, rms_norm.faster)
   graph = harness.LayerGraph(layer, False, BATCH, LENGTH)
   with graph.tf_graph.as_default():

@@ -184,7 +184,7 @@ def test_a_missing_environment_is_refused_with_how_to_make_it():
   assert "python3.12 -m venv /nowhere" in str(error.value)
 
 
-def test_a_script_that_does_not_fit_the_versions_is_no_refusal(environment):
+def test_a_script_that_does_not_fit_the_versions_is_an_error(environment):
   with pytest.raises(ValueError, match="as expected: no mlir; use jax"):
     plan(environment({"unfit": "no mlir"}), "R")
 

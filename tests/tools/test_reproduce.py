@@ -37,7 +37,7 @@ def test_every_row_has_all_the_figures_of_the_paper(table, row):
 
 
 @pytest.mark.parametrize("number", [5, 6])
-def test_the_papers_average_is_that_of_its_cells(number):
+def test_the_papers_average_is_the_average_of_its_cells(number):
   table = TABLES[number]
   for row in table.rows:
     cells = [tables.value(row.paper[column.title])
