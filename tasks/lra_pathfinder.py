@@ -9,8 +9,8 @@ Gin names the release's folder pathfinder32. If gin does not, the environment do
 the release has a folder. The files metadata/*.npy in this folder are text; each line
 names a picture and its label. The release does not divide the pictures into splits.
 Here a fixed shuffle assigns 80% of them to training, 10% to validation and 10% to the
-test. Every picture is read once before training. Empty files, of which the release has
-one, are left out and counted.
+test. Every picture is read once before training. Empty files are left out and counted;
+the release has one.
 """
 
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ Then
     --t5_tfds_data_dir=TFDS
 
 writes CoLA.tsv, ..., or BoolQ.jsonl, ..., into FOLDER, to be put into a zip file. The
-vocabulary is that of the environment variable SYNTHESIZER_MTF_VOCAB, or T5's.
+environment variable SYNTHESIZER_MTF_VOCAB names the vocabulary. The default is T5's.
 """
 
 import argparse

@@ -183,11 +183,11 @@ class FilesDataSource(seqio.FileDataSource):
     return True
 
   def _paths(self, split):
-    """Returns the sorted paths of a split's files, all of which exist."""
+    """Returns the sorted paths of a split's files, after checking that all exist."""
     return find_files(*self.files(split))
 
   def _count(self, paths):
-    """Returns (examples, bytes) of files, each of which is read only once."""
+    """Returns (examples, bytes) of files; reads each file only once."""
     counts = []
     for path in paths:
       stat = tf.io.gfile.stat(path)

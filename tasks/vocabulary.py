@@ -135,8 +135,8 @@ def _of_chosen(name):
 class TaskVocabulary(seqio.SentencePieceVocabulary):
   """A vocabulary that is chosen at each use.
 
-  Tasks are registered when their module is imported, which is before gin is
-  parsed, so the path cannot be fixed in the constructor.
+  Tasks are registered when their module is imported. gin is parsed later, so the path
+  cannot be fixed in the constructor.
   """
 
   def __init__(self):

@@ -185,7 +185,7 @@ def test_one_head_works(notation):
 @pytest.mark.parametrize("notation", ["V", "R", "FD", "R+V"])
 @pytest.mark.parametrize("kind", ["bias", "bias_shared"])
 @both_stacks
-def test_relative_bias_is_that_of_stock_self_attention(notation, kind, decoder):
+def test_relative_bias_equals_that_of_stock_self_attention(notation, kind, decoder):
   x = tokens()
   y, graph = harness.forward(
       cases.make_layer(notation, relative_attention_type=kind), x, decoder,

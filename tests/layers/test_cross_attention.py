@@ -66,14 +66,14 @@ def check_equal(one, other, atol=1e-4):
 
 
 @pytest.mark.parametrize("ids", IDS)
-def test_output_and_gradients_are_those_of_stock(ids):
+def test_output_and_gradients_equal_those_of_stock(ids):
   expected = run(stock(), IDS[ids])
   assert len(expected) == 3 + 4 and all(
       np.abs(value).max() > 0.01 for value in expected.values())
   check_equal(expected, run(cross_attention.faster(stock()), IDS[ids]))
 
 
-def test_the_relative_bias_is_that_of_stock():
+def test_the_relative_bias_equals_that_of_stock():
   models.parse_gin(bindings=["relative_position_spans.num_sentinels = 3"])
   tokens = {"inputs": [[9, 4, 5, 8, 3], [9, 2, 8, 4, 0]],
             "encoder_inputs": [[2, 3, 9, 4, 5, 8, 6], [9, 2, 3, 4, 8, 1, 0]]}

@@ -131,7 +131,7 @@ def test_sets_follow_the_positions_within_packed_examples(
 @pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
 @both_stacks
 @pytest.mark.parametrize("pattern", PATTERNS[1:])
-def test_heads_see_what_the_pattern_gives_them(
+def test_each_head_sees_the_keys_of_its_pattern(
     name, kwargs, ids, decoder, pattern):
   check(name, {**kwargs, "pattern": pattern}, ids, decoder,
         packed=ids is PACKED)

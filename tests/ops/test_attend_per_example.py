@@ -61,7 +61,7 @@ def max_lengths(notation):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("notation", [*cases.NOTATIONS, "FR+FD+V", "Pattern+D"])
-def test_loss_and_gradients_are_those_of_masked_rows(notation, monkeypatch):
+def test_loss_and_gradients_equal_those_of_masked_rows(notation, monkeypatch):
   bindings = ["SyntheticAttention.relative_attention_type = 'bias_shared'",
               *max_lengths(notation)]
   per_example, kinds = run(notation, *bindings)

@@ -74,12 +74,12 @@ def check(one, other, rtol=1e-5):
     ["LayerStack.recompute_grads = True"],
 ], ids=lambda bindings: bindings[-1].split(" = ")[0].split(".")[-1]
     if bindings else "default")
-def test_loss_and_gradients_are_those_of_mesh_tensorflow(bindings):
+def test_loss_and_gradients_equal_those_of_mesh_tensorflow(bindings):
   check(train(False, *bindings), train(True, *bindings))
 
 
 @pytest.mark.parametrize("file", ["models/lm_v1.gin", "models/lm_v1_ifa.gin"])
-def test_losses_on_targets_only_are_those_of_mesh_tensorflow(file):
+def test_losses_on_targets_only_equal_those_of_mesh_tensorflow(file):
   """The targets are the ids after the first end of sequence."""
   def run(fast):
     return train(fast, "Unitransformer.loss_on_targets_only = True",

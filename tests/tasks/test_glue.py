@@ -208,7 +208,7 @@ PAPER = {
 
 @pytest.mark.parametrize("table, average, cells", PAPER.values(),
                          ids=list(PAPER))
-def test_averages_are_those_of_the_paper(table, average, cells):
+def test_averages_equal_those_of_the_paper(table, average, cells):
   numbers = [float(x) for cell in cells.split() for x in cell.split("/")]
   names = [name for column in table.values() for name in column]
   columns = averages.columns(dict(zip(names, numbers)), table)

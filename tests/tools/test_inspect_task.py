@@ -71,7 +71,7 @@ def test_examples_of_a_packed_row_are_told_apart(task):
   assert not found.whole and found.per_row == 1.5
 
 
-def test_what_is_made_to_length_is_not_called_cut(tasks_to_read):
+def test_examples_made_to_length_are_not_called_cut(tasks_to_read):
   found = read("synth_c4_span_corruption", {"inputs": 32, "targets": 14}, most=5)
   assert found.longest_uncut("inputs") is None and set(found.tokens["inputs"]) == {32}
   assert [row["cut"] for row in inspect_task.rows(found)[:2]] == [None, None]

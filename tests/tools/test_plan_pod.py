@@ -173,7 +173,7 @@ def test_a_product_that_is_used_twice_is_written():
       counting.Kernel(0, 2 * 4 * 21): 2}
 
 
-def test_the_counts_are_those_of_mesh_tensorflows_own_implementation():
+def test_the_counts_equal_those_of_mesh_tensorflows_own_implementation():
   lowered = []
   for make in (one_core, lambda shape, layout: simd_mesh_impl.SimdMeshImpl(
       shape, layout, None, TWO_BY_TWO.device_assignment())):
@@ -324,7 +324,7 @@ def test_the_graph_does_not_grow_with_the_cores():
 
 
 @pytest.mark.slow
-def test_microbatches_are_those_of_the_trainer():
+def test_microbatches_equal_those_of_the_trainer():
   bind = "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = "
   whole, split = [plans.plan(bind + tokens) for tokens in ("None", "12")]
   assert (whole["microbatches"], split["microbatches"]) == (1, 2)

@@ -126,7 +126,7 @@ def test_one_task_of_a_study_can_be_run(tmp_path):
       ("libreoffice", seed) for seed in (1, 1, 2, 2)]
 
 
-def test_figures_of_the_paper_are_those_of_its_tables():
+def test_figures_of_the_paper_equal_those_of_its_tables():
   assert tables.figure(4, "Log PPL", "R") == 1.972
   assert tables.figure(6, "BoolQ", "V") == 78.2
   assert tables.figure(5, "SST", "D") == 89.9
@@ -160,7 +160,7 @@ LINES = [line_of(*numbers) for numbers in [
     ("R", 3, 4.1), ("D", 1, 3.0), ("D", 2, 3.4)]]
 
 
-def test_report_has_means_errors_orders_and_what_is_missing():
+def test_report_has_means_errors_orders_and_missing_runs():
   text = study_report.Report(TINY, LINES).markdown()
   cells = {name: rest for name, *rest in tables_lib.cells(text) if name != "Loss"}
   error = np.std([2.0, 2.1, 2.2], ddof=1) / np.sqrt(3)
@@ -365,7 +365,7 @@ def test_the_score_of_an_ability_is_the_accuracy_on_symbols_to_predict(tmp_path)
 @pytest.mark.parametrize("score, expected", [
     (0.95, "solves"), (0.9499, "partly"), (0.226, "partly"), (0.2, "chance"),
     (0.05, "chance")])
-def test_an_outcome_is_told_from_the_chance_level(score, expected):
+def test_an_outcome_is_computed_from_the_chance_level(score, expected):
   assert heat_map.outcome(score, 0.125) == expected
 
 

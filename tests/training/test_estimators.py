@@ -206,7 +206,7 @@ def test_a_changed_byte_is_an_error_that_changes_nothing(
     lambda e: e.train(input_fn, max_steps=9),
     lambda e: e.evaluate(input_fn, steps=1),
     lambda e: next(e.predict(input_fn))])
-def test_another_model_is_told_which_variables_differ(
+def test_an_error_about_another_model_names_the_variables_that_differ(
     tmp_path, make_estimator, use):
   train(make_estimator(), 2)
   before = checkpoint_files.contents(tmp_path)

@@ -41,7 +41,7 @@ def processor(tmp_path, monkeypatch):
 @pytest.mark.parametrize("flags, has", [
     ("avx512f avx512_bf16", True), ("amx_bf16 amx_tile", True), ("avx512f", False),
     (None, False)])
-def test_linux_tells_what_a_processor_has_and_other_systems_do_not(
+def test_only_linux_says_what_a_processor_has(
     processor, flags, has, monkeypatch):
   processor(flags)
   if flags is None:
@@ -70,7 +70,7 @@ def test_gin_and_the_processor_decide_and_the_log_says_so_once(
   assert len(told) == bool(sentence) and all(sentence in text for text in told)
 
 
-def test_activations_are_float32_and_the_configuration_keeps_what_was_asked_for(
+def test_activations_are_float32_and_the_configuration_keeps_the_users_choice(
     processor):
   processor("")
   gin_files.parse(["mixed_precision.gin"], [])

@@ -175,13 +175,13 @@ def comparable(results):
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_variables_and_slots_are_those_of_the_paper(options):
+def test_variables_and_slots_equal_those_of_the_paper(options):
   found = train(options)
   check(comparable(reference(SHAPES, **options)), found, rtol=1e-5)
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_variables_and_slots_are_those_of_mesh_tensorflow(options):
+def test_variables_and_slots_equal_those_of_mesh_tensorflow(options):
   check(train(options, fast=False), train(options))
 
 
