@@ -7,11 +7,12 @@ is drawn twice. The examples of "validation" and "test" are always the same, and
 model is trained on them. Gin binds the sizes, as in `ability_recall.pairs = 16`.
 
 Id 0 is padding, id 1 is an end of sequence, which no example has, and symbols start at
-id 2. A negative id among the targets belongs to the text, but the model does not have
-to predict it: Mesh TensorFlow neither trains on it nor counts it. In mode
-`perplexity_eval`, "token_accuracy" is therefore the teacher-forced accuracy on the
-symbols to predict, and "sequence_accuracy" is the share of examples without a mistake.
-gin/ability_eval.gin selects this mode.
+id 2. (Targets for a classifier are classes, from id 1 on.) A negative id among the
+targets belongs to the text, but the model does not have to predict it: Mesh TensorFlow
+neither trains on it nor counts it. In mode `perplexity_eval`, "token_accuracy" is
+therefore the teacher-forced accuracy on the symbols to predict, and
+"sequence_accuracy" is the share of examples without a mistake. gin/ability_eval.gin
+selects this mode.
 """
 
 from collections.abc import Callable
@@ -254,7 +255,7 @@ def add(name: str, make: Callable[[], Ability],
   Args:
     name: the name of the task, such as `synth_ability_recall`.
     make: a class of abilities that gin configures.
-    targets: the vocabulary of the targets, if it differs from that of the inputs.
+    targets: the vocabulary of the targets, if it is not the inputs' vocabulary.
   """
   symbols = Symbols(lambda: make().symbols)
   vocabularies = {"inputs": symbols, "targets": targets or symbols}
