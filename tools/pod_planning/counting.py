@@ -118,7 +118,7 @@ class Counts(NamedTuple):
     return dict(found)
 
   def largest_allreduces(self, most: int = 5) -> list[dict[str, Any]]:
-    """Returns a list of dicts, one for each all-reduce, the largest first."""
+    """Returns a dict for each of the `most` largest all-reduces, the largest first."""
     return [{"operation": name, "mesh_dimensions": list(dimensions),
              "times_per_step": times, "bytes_per_core": size}
             for (name, dimensions, times), size in
