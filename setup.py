@@ -57,8 +57,8 @@ from setuptools import find_packages
 from setuptools import setup
 
 INSTALL_REQUIRES = [
-    # The last TensorFlow with its own Estimator and v1 API, and a later one, whose
-    # Estimator estimator_shim.py restores.
+    # The last TensorFlow with its own Estimator and v1 API, and a later one. For the
+    # later one, estimator_shim.py restores the Estimator.
     "tensorflow==2.15.1" + OLD,
     "tensorflow==2.21.0" + NEW,
     # The Estimator. No other package of the newer stack requires it.
@@ -75,7 +75,7 @@ INSTALL_REQUIRES = [
     # the order in which pip installs the two does not matter.
     "tensorflow-datasets==4.9.3" + OLD,
     "tensorflow-datasets==4.9.10" + NEW,
-    # The newer TFDS imports it when it prepares data, but does not require it.
+    # The newer TFDS imports this to prepare data, but does not require it.
     "importlib-resources" + NEW,
     # seqio accepts any release, but each release fits only one TensorFlow. Without the
     # pin, pip would try the releases one by one for minutes.

@@ -117,7 +117,7 @@ def _check(folder, lock):
 def _uv():
   """Yields uv: the one on the path, or the locked version, which pip fetches."""
   path = shutil.which("uv")
-  if path and "--force" in _output(path, "venv", "--help"):  # The newest in use.
+  if path and "--force" in _output(path, "venv", "--help"):  # The newest option here.
     yield Uv(path, sys.executable)
     return
   with tempfile.TemporaryDirectory() as temporary:

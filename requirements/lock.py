@@ -37,7 +37,7 @@ BUILT = {
 
 PROJECT = """[tool.uv]
 environments = {environments}
-# Its wheels end with 3.12: requirements/editdistance takes its place.
+# editdistance has no wheel for 3.13: requirements/editdistance replaces it.
 override-dependencies = ["editdistance; python_version < '3.13'"]
 """
 

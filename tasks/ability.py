@@ -7,11 +7,12 @@ is drawn twice. The examples of "validation" and "test" are always the same, and
 model is trained on them. Gin binds the sizes, as in `ability_recall.pairs = 16`.
 
 Id 0 is padding, id 1 is an end of sequence, which no example has, and symbols start at
-id 2. A negative id among the targets belongs to the text, but the model does not have
-to predict it: Mesh TensorFlow neither trains on it nor counts it. In mode
-`perplexity_eval`, "token_accuracy" is therefore the teacher-forced accuracy on the
-symbols to predict, and "sequence_accuracy" is the share of examples without a mistake.
-gin/ability_eval.gin selects this mode.
+id 2. (Targets for a classifier are classes, from id 1 on.) A negative id among the
+targets belongs to the text, but the model does not have to predict it: Mesh TensorFlow
+neither trains on it nor counts it. In mode `perplexity_eval`, "token_accuracy" is
+therefore the teacher-forced accuracy on the symbols to predict, and
+"sequence_accuracy" is the share of examples without a mistake. gin/ability_eval.gin
+selects this mode.
 """
 
 from collections.abc import Callable
@@ -44,10 +45,10 @@ class Ability:
   """Draws examples of one ability.
 
   Attributes:
-    parameter: the gin parameter for the size of examples, as `ability_sort.length`.
+    parameter: the gin parameter for the size of examples, as `ability_reverse.length`.
     sizes: the range of the sizes that are drawn.
     features: the names of an example's features.
-    is_decoded: whether the targets are answers alone, which mode `eval` can decode.
+    is_decoded: whether all targets are answers, so that mode `eval` can decode them.
   """
   features: Sequence[str] = ("targets",)
   is_decoded = False
@@ -254,7 +255,7 @@ def add(name: str, make: Callable[[], Ability],
   Args:
     name: the name of the task, such as `synth_ability_recall`.
     make: a class of abilities that gin configures.
-    targets: the vocabulary of the targets, if it differs from that of the inputs.
+    targets: the vocabulary of the targets, if it is not the inputs' vocabulary.
   """
   symbols = Symbols(lambda: make().symbols)
   vocabularies = {"inputs": symbols, "targets": targets or symbols}

@@ -108,8 +108,8 @@ class FirstLast(_Letters):
 class SameOffset(_Letters):
   """Are the letters that occur twice `offset` positions apart?
 
-  All other letters occur once. The letters that occur twice are twins. Either the
-  positions of all twins are `offset` apart, or those of none are.
+  All other letters occur once. Two equal letters are twins. Either all twins are
+  `offset` positions apart, or no twins are.
   """
 
   def __init__(self, length: int = 24, shortest: int | None = None, offset: int = 5,

@@ -120,8 +120,8 @@ class LookUp(ability.Ability):
   """inputs: k2 v7 k0 v2 k1 v4; targets: [v2] [v4] [v7], the values of k0, k1 and k2.
 
   The position of an answer says which key the question is about. An encoder-decoder
-  cannot have questions among its targets, as `Recall` has: Mesh TensorFlow would take
-  each of their negative ids for an example of its own.
+  cannot have questions among its targets, as `Recall` has: Mesh TensorFlow would
+  treat each of their negative ids as a separate example.
   """
   features = ("inputs", "targets")
   is_decoded = True

@@ -6,8 +6,8 @@ prints a row for each evaluated checkpoint and table. `--json FILE` writes the
 same rows as JSON lines.
 
 A column is one task. If it has two scores, such as 88.7/92.0, the average over the
-columns counts their mean. The paper computes the first columns of its tables in this
-way: its cells give its averages, except for DyConv's.
+columns counts their mean. The paper computes the averages in the first columns of its
+tables in this way. Its other columns give these averages, except in DyConv's row.
 """
 
 import argparse
@@ -61,8 +61,8 @@ def columns(
     table: GLUE or SUPER_GLUE.
 
   Returns:
-    a dict from columns to tuples of scores. A column whose scores are not all
-    there is left out.
+    a dict from columns to tuples of scores. A column with a missing score is
+    left out.
   """
   scores = {name.removeprefix(_PREFIX): value for name, value in scores.items()}
   return {column: tuple(scores[name] for name in names)

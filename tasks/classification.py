@@ -23,7 +23,7 @@ from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
 
-# The target in T5's tasks if a test set hides its labels, which are then -1.
+# The target in T5's tasks for the label -1, which stands for a hidden label.
 _UNKNOWN = "<unk>"
 
 

@@ -1,10 +1,10 @@
 """Metrics of replies: BLEU-1 and 4, ROUGE-L, CIDEr, METEOR, embedding average.
 
 All metrics are percentages, as in the paper's table of dialogue generation. Its columns
-are BLEU-4, ROUGE-L, METEOR and CIDEr (arXiv:2005.00743, Table 3). An earlier version
-also has BLEU-1 and the embedding average. The paper names no implementation. BLEU,
-ROUGE-L (F with beta 1.2) and CIDEr are those of pycocoevalcap. Spaces separate the
-words, as in PersonaChat's files. METEOR is nltk's. Its weights are not those of the
+are BLEU-4, ROUGE-L, METEOR and CIDEr (arXiv:2005.00743, Table 3). An earlier version of
+the paper also has BLEU-1 and the embedding average. The paper names no implementation.
+BLEU, ROUGE-L (F with beta 1.2) and CIDEr are those of pycocoevalcap. Spaces separate
+the words, as in PersonaChat's files. METEOR is nltk's. Its weights are not those of the
 Java program METEOR 1.5, and it looks stems up in WordNet, so scores of the two programs
 are not comparable.
 

@@ -2,8 +2,8 @@
 
 T5 reads version 1.0.0 of the data sets, which TFDS no longer prepares. As in T5, WNLI
 is a task but not part of the mixture. Neither is the diagnostic set `ax`, which has no
-labels. `synth_glue_test` has all sets whose predictions GLUE's server expects, these
-two included.
+labels. `synth_glue_test` has all sets whose predictions GLUE's server expects,
+including these two.
 """
 
 import seqio

@@ -116,7 +116,7 @@ def reason(error: tf.errors.OpError) -> str:
 
 
 class _Raw(io.RawIOBase):
-  """A GFile for Python's io to cut into lines; its own `readline` drops "\\r"."""
+  """Lets Python's io cut a GFile into lines; GFile's own `readline` drops "\\r"."""
 
   def __init__(self, file):
     super().__init__()

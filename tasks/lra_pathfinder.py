@@ -9,8 +9,8 @@ Gin names the release's folder pathfinder32. If gin does not, the environment do
 the release has a folder. The files metadata/*.npy in this folder are text; each line
 names a picture and its label. The release does not divide the pictures into splits.
 Here a fixed shuffle assigns 80% of them to training, 10% to validation and 10% to the
-test. Every picture is read once before training. Empty files, of which the release has
-one, are left out and counted.
+test. Every picture is read once before training. Empty files are left out and counted;
+the release has one.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ _THREADS = 32
 
 @gin.configurable("lra_pathfinder32", module="synthesizer_mtf.tasks")
 def _chosen(directory=None, difficulty="hard"):
-  """Returns (the parameter or variable, the difficulty's folder in its folder)."""
+  """Returns (what names the release's folder, the path of the difficulty's folder)."""
   if difficulty not in _FOLDERS:
     raise checks.Error(
         f"`{_PARAMETER}.difficulty` is {difficulty!r} but must be one of "

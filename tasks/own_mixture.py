@@ -6,8 +6,8 @@
   news/synthesizer_mtf.tasks.pairs.train = "/data/news.tsv"
   chat/synthesizer_mtf.tasks.pairs.train = "/data/chat.tsv"
 
-A name is that of a task or mixture. For a task on the user's own files, a dot and a
-scope may follow it; gin binds the files in this scope. Rates are shares of the
+Each name is a task or a mixture. If a task reads the user's own files, a dot and a
+scope may follow its name; gin binds the files in this scope. Rates are shares of the
 examples, as in seqio.
 """
 

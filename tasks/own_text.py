@@ -16,7 +16,7 @@ A document is a line of plain text. In files that end in `.jsonl` or `.json`, al
   synthesizer_mtf.tasks.text.key = "text"
 
 In CSV (`.csv`, with a header) and Parquet (`.parquet`) it is the column of that name.
-Pairs are two columns, separated by a tab, without quotes and header. In the other
+Pairs are two columns, separated by a tab, without quotes or header. In the other
 formats they are the strings "inputs" and "targets", unless gin binds other keys, or
 texts with several keys, as in T5's prefixes. A label may be a number, from 0 on: its
 index in the list of names that gin binds:
@@ -193,8 +193,8 @@ def parse_text(lines: lines_lib.Lines, key: str | None,
     parameter: the name of the parameter that gives `key`, for messages.
 
   Raises:
-    ValueError: a row has no text under `key`, all texts are blank, or a file of plain
-      text, by its name, holds JSON with `key`.
+    ValueError: a row has no text under `key`, all texts are blank, or a file whose
+      name says plain text holds JSON with `key`.
   """
   if key is not None and records.has_fields(lines.path):
     yield from _documents_in_fields(lines, key, parameter)
@@ -240,7 +240,7 @@ def parse_pairs(lines: lines_lib.Lines, keys: Mapping[str, str] | None = None,
 
   Args:
     lines: `Lines`.
-    keys: the templates of both in rows with named fields; "inputs" and "targets" by
+    keys: the templates of inputs and targets in named fields; "inputs" and "targets" by
       default.
     classes: the names of targets that are numbers.
 
@@ -256,7 +256,7 @@ def parse_pairs(lines: lines_lib.Lines, keys: Mapping[str, str] | None = None,
     if classes and target.isdecimal() and target not in names:
       raise lines.error(
           f"the target is the number {target}, but `{_MODULE}.pairs.classes` is "
-          f"{list(classes)!r}, whose names have {', '.join(names)}; mend the line, or "
+          f"{list(classes)!r}, whose numbers are {', '.join(names)}; mend the line, or "
           "name all classes.")
     yield inputs, names.get(target, target)
 
@@ -264,7 +264,7 @@ def parse_pairs(lines: lines_lib.Lines, keys: Mapping[str, str] | None = None,
 def _names_of_numbers(classes):
   """Returns a dict from the numbers of classes, as texts, to their names.
 
-  Names that are numbers themselves stand for themselves.
+  If any name is a number, each name stands for itself.
   """
   if any(name.isdecimal() for name in classes):
     return {name: name for name in classes}
@@ -304,7 +304,7 @@ text_to_text.add("synth_text_span_corruption", _TEXT,
                  preprocessors=language_modeling.SPAN_CORRUPTION, metric_fns=[])
 
 # The end of sequence after each document is an id like any other in the text. With
-# `add_eos` in the features, Mesh would overwrite the last id of each row with another.
+# `add_eos` in the features, Mesh would overwrite the last id of each row with its own.
 _TARGETS = {"targets": seqio.Feature(vocabulary.TaskVocabulary(), add_eos=False)}
 _ENDS = {"targets": seqio.Feature(vocabulary.TaskVocabulary(), add_eos=True)}
 

@@ -106,7 +106,7 @@ def words_begun(vocabulary: seqio.SentencePieceVocabulary) -> np.ndarray:
     vocabulary: a seqio.SentencePieceVocabulary.
   """
   begins = np.zeros(vocabulary.vocab_size, np.int64)
-  # The last ids are sentinels, which seqio adds as pieces that begin a word.
+  # The last ids are sentinels. Their pieces have the mark, but they are no words.
   for i in range(vocabulary.vocab_size - vocabulary.extra_ids):
     begins[i] = vocabulary.tokenizer.id_to_piece(i).startswith(_WORD)
   begins[_EOS] = 1

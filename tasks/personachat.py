@@ -22,8 +22,8 @@ third line above becomes
     history: great , just back from the slopes . | hi , how are you ?
 
 on one line. The newest utterance comes first, because a sequence that is too long is
-cut at its end. `personachat.history` is the number of utterances before the last one
-that are kept; by default all are.
+cut at its end. `personachat.history` says how many utterances before the newest one
+are kept; by default all are.
 
 The paper (section 4.1) does not say what its inputs are. Tensor2Tensor's
 DialogPersonachat16k has only the last utterance as input, and trains on the replies of

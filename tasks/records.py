@@ -149,8 +149,8 @@ def texts(lines: lines_lib.Lines, templates: Sequence[Template],
     remedy: a sentence for the message if a row lacks the fields.
 
   Raises:
-    ValueError: a row lacks the fields, or is not a valid row. The message has its
-      number.
+    ValueError: a row lacks the fields, or is not a valid row. The message gives
+      the row's number.
   """
   keys = list(dict.fromkeys(key for each in templates for key in each.keys))
   found = False
@@ -247,7 +247,7 @@ def _parquet_rows(lines, keys):
 
 
 def _opened(path, pyarrow):
-  """Returns a source for pyarrow, which loads only a remote file as a whole."""
+  """Returns a source for pyarrow; only a remote file is loaded as a whole."""
   if os.path.exists(path):
     return path
   with tf.io.gfile.GFile(path, "rb") as f:

@@ -80,7 +80,7 @@ def sentinels_needed(inputs_length: int, noise_density: float,
       inputs_length=inputs_length, noise_density=noise_density,
       mean_noise_span_length=mean_noise_span_length,
       extra_tokens_per_span_inputs=1, extra_tokens_per_span_targets=1)
-  # T5 rounds in float32, and halves to even.
+  # T5 rounds in float32, and rounds halves to even.
   noise = np.clip(np.round(np.float32(tokens) * np.float32(noise_density)),
                   1, max(tokens, 2) - 1)
   return max(1, int(np.round(noise / np.float32(mean_noise_span_length))))

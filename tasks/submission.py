@@ -14,7 +14,7 @@ Then
     --t5_tfds_data_dir=TFDS
 
 writes CoLA.tsv, ..., or BoolQ.jsonl, ..., into FOLDER, to be put into a zip file. The
-vocabulary is that of the environment variable SYNTHESIZER_MTF_VOCAB, or T5's.
+environment variable SYNTHESIZER_MTF_VOCAB names the vocabulary. The default is T5's.
 """
 
 import argparse
@@ -49,7 +49,7 @@ FILES = {**{f"synth_glue_{name}": f"{file}.tsv" for name, file in _GLUE.items()}
          **{f"synth_super_glue_{name}": f"{file}.jsonl"
             for name, file in _SUPER_GLUE.items()}}
 
-# The words for classes in the files, for tasks whose files do not have their numbers.
+# The words that name classes in a file. Other files have the numbers of classes.
 _TRUTH = {"boolq": ("false", "true"), "wic": ("false", "true"),
           "wsc": ("False", "True")}
 _NAMED = ("mnli_matched", "mnli_mismatched", "qnli", "rte", "cb", "ax", "axb", "axg")

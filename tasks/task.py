@@ -27,7 +27,7 @@ def add(name: str, task_cls: type[seqio.Task] | None = None, **kwargs: Any) -> N
 
 
 class Task(seqio.Task):
-  """A `seqio.Task` that names missing splits and refuses caches of other ids."""
+  """A `seqio.Task` that names a missing split and refuses a cache with other ids."""
 
   def __init__(self, name: str, *args: Any,
                preprocessors: Sequence[Callable[..., tf.data.Dataset]] = (),

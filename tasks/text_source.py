@@ -183,11 +183,11 @@ class FilesDataSource(seqio.FileDataSource):
     return True
 
   def _paths(self, split):
-    """Returns the sorted paths of a split's files, all of which exist."""
+    """Returns the sorted paths of a split's files, after checking that all exist."""
     return find_files(*self.files(split))
 
   def _count(self, paths):
-    """Returns (examples, bytes) of files, each of which is read only once."""
+    """Returns (examples, bytes) of files; reads each file only once."""
     counts = []
     for path in paths:
       stat = tf.io.gfile.stat(path)
@@ -211,7 +211,7 @@ class FilesDataSource(seqio.FileDataSource):
 def read_lines(path: tf.Tensor, block: int) -> tf.data.Dataset:
   """Reads the lines that `Lines` yields of a plain file, with TensorFlow alone.
 
-  Hosts of a pod can do this, where the trainer's Python does not run.
+  The hosts of a pod can do this; the trainer's Python does not run there.
 
   Args:
     path: <string>[].

@@ -16,9 +16,9 @@ Sentinels stand for the spans that span corruption removes. As in T5, they are 1
 after the pieces, and the first sentinel has the last id. If the model has the pieces
 <extra_id_0>, <extra_id_1>, ..., these are the sentinels instead. The byte vocabulary
 has no sentinels; as in ByT5, its last 100 ids stand for spans. If a text needs more
-sentinels, it takes the ids up to the next multiple of 128, which Mesh's tables have and
-nothing else uses: 28 ids with T5's 32,000 pieces. For still more sentinels, make the
-vocabulary larger, and with it the model:
+sentinels, it takes the ids up to the next multiple of 128: 28 ids with T5's 32,000
+pieces. Mesh's tables have these ids, and nothing else uses them. For still more
+sentinels, make the vocabulary larger, and with it the model:
 
   synthesizer_mtf.tasks.vocabulary.extra_ids = 256
 
@@ -48,7 +48,8 @@ EXTRA_IDS_PARAMETER = "synthesizer_mtf.tasks.vocabulary.extra_ids"
 BYTES = "bytes"
 
 _SENTINEL = re.compile("\u2581?<extra_id_([0-9]+)>")
-# Mesh rounds the size of its tables up to a multiple of this parameter; its default.
+# Mesh rounds the size of its tables up to a multiple of this parameter. 128 is its
+# default.
 _VOCAB_DIVISOR = ("transformer.Unitransformer.vocab_divisor", 128)
 
 
@@ -134,8 +135,8 @@ def _of_chosen(name):
 class TaskVocabulary(seqio.SentencePieceVocabulary):
   """A vocabulary that is chosen at each use.
 
-  Tasks are registered when their module is imported, which is before gin is
-  parsed, so the path cannot be fixed in the constructor.
+  Tasks are registered when their module is imported. gin is parsed later, so the path
+  cannot be fixed in the constructor.
   """
 
   def __init__(self):

@@ -59,7 +59,7 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(config, items):
-  """Puts the longest tests first; with `--quick`, selects tests."""
+  """Puts tests/processes/, the longest tests, first; with `--quick`, selects tests."""
   items.sort(key=lambda item: not _is_command(item))
   if config.getoption("quick"):
     chosen = list(_quick(items))

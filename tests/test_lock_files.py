@@ -37,12 +37,12 @@ def test_each_package_is_a_wheel_or_builds_without_a_compiler(lock, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_nothing_else_is_in_them(name):
+def test_a_lock_file_has_nothing_else(name):
   text = (ROOT / "requirements" / name).read_text()
   assert "".join(entries(name)) == text
 
 
-def test_what_is_said_to_be_built_is_locked(lock):
+def test_every_package_on_the_list_of_built_ones_is_locked(lock):
   locked = {entry.partition("==")[0] for name in FILES for entry in entries(name)}
   assert set(lock.BUILT) <= locked
 
@@ -68,12 +68,12 @@ def test_only_files_that_linux_can_install_are_locked(lock):
 @pytest.mark.parametrize("tags", [
     (), ["cp312-cp312-manylinux2014_x86_64", "cp312-cp312-manylinux2014_aarch64"],
     ["cp312-abi3-manylinux2014_x86_64"], ["cp313-cp313t-manylinux2014_x86_64"]])
-def test_what_has_no_wheel_for_one_python_is_refused(lock, tags):
+def test_a_package_without_a_wheel_for_one_python_is_refused(lock, tags):
   with pytest.raises(SystemExit, match="editdistance 1.0 has no wheel for one of"):
     lock.entry(package("editdistance", *tags), *NEW)
 
 
-def test_what_one_python_does_not_need_wants_no_wheel_for_it(lock):
+def test_a_package_needs_no_wheel_for_a_python_that_does_not_need_it(lock):
   found = lock.entry(package(
       "a", "cp312-cp312-manylinux2014_x86_64", "cp312-cp312-manylinux2014_aarch64",
       marker="python_full_version == '3.12.*' and sys_platform == 'linux'"), *NEW)
@@ -81,7 +81,7 @@ def test_what_one_python_does_not_need_wants_no_wheel_for_it(lock):
   assert found.endswith("# wheels: 3.12\n")
 
 
-def test_what_is_on_the_list_is_built_from_its_source(lock):
+def test_a_package_on_the_list_is_built_from_its_source(lock):
   found = lock.entry(package("promise"), *NEW)
   assert found == ("promise==1.0 \\\n    --hash=sha256:sss\n    # built: "
                    f"{lock.BUILT['promise']}\n")

@@ -61,7 +61,7 @@ def test_the_package_as_a_module_has_the_same_help(monkeypatch, capsys):
   assert capsys.readouterr().out == synthesizer_mesh_transformer.HELP
 
 
-def test_help_names_what_there_is():
+def test_help_names_existing_flags_attentions_and_tasks():
   text = synthesizer_mesh_transformer.HELP
   known = {*flags.FLAGS, "helpfull"}
   assert set(re.findall(r"--(\w+)", text)) <= known

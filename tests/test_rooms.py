@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "synthesizer_mtf"
 OWN = {"synthesizer_mtf", "synthesizer_mesh_transformer", "support"}
 
-# From bottom to top. A room imports only from itself and from floors before its own.
+# From bottom to top. A room imports only from itself and from lower floors.
 FLOORS = [
     ["checks", "compat", "estimator_shim", "gin_files", "gin_names", "patches"],
     ["context"], ["ops"], ["synthesizers"], ["layers"], ["decoding"],
@@ -51,7 +51,7 @@ def imports(path):
 
 
 def module_of(target):
-  """The module that an import names: itself, or the one that has the name."""
+  """The module that an import names: the target, or the module that has this name."""
   while target and target not in MODULES:
     target = target.rpartition(".")[0]
   return target

@@ -243,7 +243,7 @@ def _add_measures(parser):
       "split the time of training steps into attention, feed-forward, embedding, "
       "loss, optimizer and the rest; --png draws it, too"))
   parser.add_argument("--baselines", "--peers", metavar="PYTHON", help=(
-      "also measure T5 in PyTorch, JAX and CTranslate2; PYTHON is that of an "
+      "also measure T5 in PyTorch, JAX and CTranslate2; PYTHON belongs to an "
       "environment with transformers 4 and some of torch, jax, flax, optax, "
       "ctranslate2"))
   for measure in model.MEASURES:

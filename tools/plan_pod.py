@@ -236,7 +236,7 @@ def table_4() -> list[Variant]:
 
 
 def recipes() -> list[Variant]:
-  """Returns the recipes for pods, each with the model that its first command names."""
+  """Returns the recipes for pods, each with its first command's files and bindings."""
   found = {name: recipes_lib.commands(f"recipes/pod/{name}.gin")
            for name in _stems("recipes/pod")}
   return [Variant(name, *(recipes_lib.values(commands[0], flag)

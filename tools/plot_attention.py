@@ -8,7 +8,7 @@ It writes, each as PNG and SVG: `contact_sheet`, all heads of all layers;
 `STACK_N`, each head of layer N; `histograms`, the weights at initialization
 and now; `windows_STACK`, the weight by distance; and for mixtures `alpha`.
 Attentions that do not depend on tokens, such as R, FR and Fix, need no text. The
-model is that of MODEL_DIR/operative_config.gin.
+model is the one in MODEL_DIR/operative_config.gin.
 
 --html writes one interactive page, which needs no network. It shows a head of a
 layer before and after training, its weights with their tokens, and for mixtures

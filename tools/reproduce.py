@@ -1,4 +1,4 @@
-"""Reproduces Tables 2 to 7 of arXiv:2005.00743, small here or large elsewhere.
+"""Reproduces Tables 2 to 7 of arXiv:2005.00743, at laptop scale or on TPUs.
 
   python -m synthesizer_mtf.tools.reproduce --table=4 --scale=paper
 
@@ -15,8 +15,8 @@ again, it continues from the last checkpoint. --jobs=4 does four runs at a time.
   python -m synthesizer_mtf.tools.reproduce --table=lra
   python -m synthesizer_mtf.tools.reproduce --table=narang
 
-prints the commands of a table of another paper that has Synthesizers in it, and its
-figures beside what we count.
+prints the commands of a table of another paper that has Synthesizers, and the paper's
+figures beside our counts.
 
   python -m synthesizer_mtf.tools.reproduce --compare A.jsonl B.jsonl
 
@@ -336,8 +336,8 @@ def _parser():
   parser.add_argument("--rows", type=lambda text: text.split(","),
                       metavar="A,B,...", help="some rows; all by default")
   parser.add_argument("--task", metavar="TASK",
-                      help="train and evaluate on this task instead of the table's; of "
-                      "a study, only on this one of its tasks")
+                      help="train and evaluate on this task instead of the table's; "
+                      "with --study, only on this task of the study")
   parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
                       help="the folder of the prepared data sets")
   parser.add_argument("--gin_param", action="append", default=[],

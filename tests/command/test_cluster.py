@@ -23,7 +23,7 @@ def serve(tasks, own, **parameters):
   return member
 
 
-def test_a_worker_ends_as_the_chief_did():
+def test_a_worker_ends_in_the_same_way_as_the_chief():
   tasks = two_tasks()
   chief, worker = (serve(tasks, own, timeout_seconds=20) for own in tasks)
 
@@ -87,7 +87,7 @@ def config(**changes):
   return json.dumps({**value, **changes})
 
 
-def test_the_tasks_are_those_of_the_variable():
+def test_the_tasks_come_from_the_variable_tf_config():
   tasks, own = tf_config.read(config())
   assert [str(t) for t in tasks] == [
       "chief 0 at a:1", "worker 0 at b:2", "worker 1 at c:3"]

@@ -27,12 +27,12 @@ def fixture_verbosity():
     ("Loss for final step: 6.9.", True),
     ("Saving checkpoints for 20 into /tmp/rv/model.ckpt.", True)])
 @pytest.mark.usefixtures("verbosity")
-def test_of_other_packages_scores_and_checkpoints_are_shown(message, shown):
+def test_only_scores_and_checkpoints_of_other_packages_are_shown(message, shown):
   assert console._is_of_use(record(message)) == shown
 
 
 @pytest.mark.usefixtures("verbosity")
-def test_all_of_our_own_and_all_warnings_but_noise_are_shown():
+def test_our_own_lines_and_warnings_except_noise_are_shown():
   assert console._is_of_use(record("step 1 of 2", path=stopping.__file__))
   assert console._is_of_use(record("disk is slow", logging.WARNING))
   assert not console._is_of_use(record(

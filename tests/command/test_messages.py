@@ -48,7 +48,7 @@ def within_gin():
     (notation, "names 'R+X', but 'X' is not an attention"),
     (of_another, "tool: `a.b` is 'twelve'; give a number."),
     (within_gin, "tool: `a.b` is 'twelve'; give a number.")])
-def test_a_check_of_ours_is_one_line(check, said, temporary, capsys):
+def test_an_error_of_our_own_checks_is_one_line(check, said, temporary, capsys):
   assert said in ended_by(check)
   assert not list(temporary.iterdir())
   above = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Commands that lack something, and the sentence that must name it."""
+"""Commands that lack something end with a sentence that names it."""
 
 import tempfile
 
@@ -73,7 +73,7 @@ def test_tokens_are_rounded_down_to_whole_sequences(method):
     ("attention = 'R'", "Did you mean synthesizer_stack.attention?"),
     ("nobody = 3", "`nobody` is given by --gin_param, but nothing reads it."),
     ("d_model = 16", ""), ("utils.run.train_steps = 2", "")])
-def test_a_macro_that_nothing_reads_is_told(param, told, caplog):
+def test_a_macro_that_nothing_reads_is_reported(param, told, caplog):
   gin_files.parse([*_FILES, "attention/r.gin"], [_TASK, param])
   missing.tell_unused([_TASK, param])
   assert told in caplog.text if told else not caplog.text

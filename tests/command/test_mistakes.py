@@ -1,4 +1,4 @@
-"""Beginners' mistakes, each through the command's own main, end with one last line.
+"""Beginners' mistakes: the command's own main ends each of them with one line.
 
 A row has the flags that differ from a training that works, and a part of the line. Each
 command ends before the first step. The rows of the tools are at the end.
@@ -328,5 +328,5 @@ def test_a_mistake_ends_a_tool_in_one_line(tool, words, said, filled):
   check(end.value.code, said)
 
 
-def test_there_are_enough_of_them():
+def test_the_tables_have_at_least_200_mistakes():
   assert len(ROWS) + len(TOOLS) >= 200

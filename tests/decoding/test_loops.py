@@ -52,16 +52,16 @@ def check_same(*bindings, **arguments):
   return ours
 
 
-def test_greedy_decoding_is_that_of_mesh_tensorflow():
+def test_greedy_decoding_equals_mesh_tensorflows():
   check_same()
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_beams_and_scores_are_those_of_mesh_tensorflow(alpha):
+def test_beams_and_scores_equal_mesh_tensorflows(alpha):
   check_same(beam_size=3, alpha=alpha, decode_length_constant=20)
 
 
-def test_beams_of_which_some_end_early_are_those_of_mesh_tensorflow():
+def test_beams_equal_mesh_tensorflows_if_some_end_early():
   outputs, *_ = check_same(
       "beam_search.eos_id = 107", scale=1.5, vocabulary=19, beam_size=3, alpha=0.6,
       decode_length_constant=20)
@@ -80,7 +80,7 @@ def test_beams_end_at_the_length_of_the_decode():
   assert not outputs[:, 4:].any() and outputs[:, 3].any()
 
 
-def test_of_hypotheses_that_tie_the_first_token_wins_and_all_end_early():
+def test_the_first_token_wins_a_tie_and_all_hypotheses_end_early():
   outputs, _, scores = check_same(
       scale=1e-30, beam_size=3, alpha=0.6, decode_length_constant=20)
   assert len(set(scores[:, 0])) == 1 and not (outputs > 2).any()
@@ -97,7 +97,7 @@ def test_a_mesh_of_one_processor_may_split_the_vocabulary():
   check_same(mesh_shape="all:1", layout="vocab:all", vocabulary=256)
 
 
-def test_bindings_of_mesh_tensorflow_hold():
+def test_bindings_of_mesh_tensorflow_keep_their_effect():
   outputs, = check_same("Unitransformer.sample_autoregressive.max_steps = 3")
   assert not outputs[:, 3:].any()
   check_same("beam_search.num_prefilter = 5", "beam_search.stop_early = False",
@@ -112,7 +112,7 @@ def test_on_tpus_mesh_tensorflow_decodes():
     assert not m.model.decoder._can_decode(m.ids(INPUTS))
 
 
-def test_what_does_not_change_is_computed_before_the_loop():
+def test_values_that_do_not_change_are_computed_before_the_loop():
   parse("R+V")
   m = models.Model()
   with m.tf_graph.as_default():
@@ -139,7 +139,7 @@ def test_products_of_rows_with_a_matrix_are_matmuls(equation, shapes, kind):
 
 
 @pytest.mark.parametrize("mixed_precision", [False, True])
-def test_only_steps_multiply_so_and_only_in_float32(mixed_precision):
+def test_only_decoding_steps_use_matmuls_and_only_in_float32(mixed_precision):
   parse("R+V")
   m = models.Model()
   with m.tf_graph.as_default(), mock.patch.object(
@@ -160,7 +160,7 @@ def test_blocks_grow_up_to_the_length():
 
 
 @pytest.mark.parametrize("k", [1, 2, 8])
-def test_the_best_tokens_are_those_of_tensorflow_also_where_they_tie(k):
+def test_the_best_tokens_equal_tensorflows_even_in_a_tie(k):
   values = np.random.RandomState(k).randint(0, 50, (7, 128 * 23)).astype(np.float32)
   with tf.Graph().as_default(), tf.Session() as session:
     ours, stock = session.run([
@@ -183,7 +183,7 @@ def test_the_first_of_equal_tokens_is_the_best(vocabulary):
   np.testing.assert_array_equal(found[0], values.argmax(-1))
 
 
-def test_the_logarithm_of_the_sum_holds_for_large_logits():
+def test_log_sum_exp_is_right_for_large_logits():
   x = np.array([[1e4, 0, -1e4], [-3e4, -3e4, -3e4]], np.float32)
   with tf.Graph().as_default(), tf.Session() as session:
     found = session.run(top_tokens.log_sum_exp(

@@ -90,7 +90,7 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", documents.PAGES)
-def test_blocks_of_code_tell_their_language(page):
+def test_blocks_of_code_name_their_language(page):
   languages = {language for language, _ in documents.blocks(page)}
   assert languages <= {"sh", "gin", "python", "text", "toml"}
 
@@ -114,7 +114,7 @@ def test_pages_that_files_name_exist():
 
 
 def is_file_name(span):
-  """Whether it looks like a file, or a folder, of the repository."""
+  """Whether a span looks like a file or a folder of the repository."""
   if not re.fullmatch(r"[\w./+*{},-]+", span) or span.startswith(
       "synthesizer_mtf."):  # A module.
     return False
@@ -132,7 +132,7 @@ def alternatives(span):
 
 
 def exists(name):
-  """Whether a file, a folder or a module of this name is where it can be."""
+  """Whether there is a file, a folder or a module of this name."""
   roots = [ROOT, ROOT / "synthesizer_mtf"]
   if name.endswith(".gin"):
     roots += GIN_FOLDERS
@@ -260,7 +260,7 @@ def check_flags_of_source(module, arguments):
 
 
 class StopError(Exception):
-  """Ends a command when it has made its parser, which this holds."""
+  """Ends a command once it has made its parser; holds the parser."""
 
 
 @functools.cache

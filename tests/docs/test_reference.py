@@ -7,7 +7,7 @@ from support import documents
 from support.paths import ROOT
 
 
-def test_the_reference_is_what_the_code_says(tmp_path):
+def test_the_reference_agrees_with_the_code(tmp_path):
   # In this process, other tests may have registered more configurables.
   subprocess.run([sys.executable, "-m", "support.reference_page",
                   f"--output={tmp_path / 'page.md'}"], cwd=ROOT / "tests", check=True)

@@ -67,7 +67,7 @@ def test_the_last_value_of_a_binding_counts(written):
 
 
 @pytest.mark.parametrize("skip", [True, ["gone", "also_gone"]])
-def test_what_may_be_unknown_is_skipped(skip):
+def test_names_that_may_be_unknown_are_skipped(skip):
   bindings = ["gone.x = 3", "utils.run.optimizer = @also_gone", "import gone"]
   found = gin_files.check([], bindings, skip)
   assert not [key for key in found if key[1] == "gone"]

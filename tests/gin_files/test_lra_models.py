@@ -26,7 +26,7 @@ def value(name):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_sizes_steps_and_batches_are_those_of_the_release(name):
+def test_sizes_steps_and_batches_equal_those_of_the_release(name):
   models.parse_gin([f"models/lra/{name}.gin", "attention/r.gin"])
   macros = ("d_model", "num_layers", "d_ff", "num_heads")
   found = [value(f"%{macro}") for macro in macros]
@@ -39,7 +39,7 @@ def test_sizes_steps_and_batches_are_those_of_the_release(name):
 
 @pytest.mark.parametrize("name, warmup", [
     ("listops", 1000), ("text", 8000), ("image", 175), ("pathfinder32", 312)])
-def test_rates_are_those_of_the_release(name, warmup):
+def test_rates_equal_those_of_the_release(name, warmup):
   models.parse_gin([f"models/lra/{name}.gin"])
   steps, rate = SIZES[name][-2:]
   schedule = value("utils.run.learning_rate_schedule").scoped_configurable_fn

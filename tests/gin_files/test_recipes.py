@@ -129,7 +129,7 @@ def table_length():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_tables_are_as_long_as_what_a_recipe_trains(name):
+def test_tables_are_as_long_as_the_sequences_of_a_recipe(name):
   parse(recipes.commands(name)[0])
   longest = max(gin.query_parameter("utils.run.sequence_length").values())
   text = (FOLDER / name).read_text()
@@ -158,7 +158,7 @@ def test_translations_are_decoded_up_to_the_length_of_the_targets(name):
 
 @pytest.mark.parametrize("name, examples, passes", [
     ("ag_news", 120_000, 10.7), ("imdb_reviews", 25_000, 20.5)])
-def test_passes_through_small_data_sets_are_those_that_the_file_says(
+def test_a_file_says_how_many_passes_it_makes_through_a_small_data_set(
     name, examples, passes):
   parse(recipes.commands(f"recipes/pod/{name}.gin")[0])
   assert not gin.query_parameter("mesh_train_dataset_fn.pack")
@@ -171,7 +171,7 @@ def test_passes_through_small_data_sets_are_those_that_the_file_says(
 
 @functools.cache
 def parameters_of_table_2(attention):
-  """The trainable parameters of a row of Table 2 that not all rows have."""
+  """The number of trainable parameters of a row of Table 2, with few tokens."""
   command = [word.replace("r+v.gin", f"{attention}.gin")
              for word in recipes.commands("recipes/pod/wmt14_ende.gin")[0]]
   parse(command)

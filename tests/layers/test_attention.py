@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 
 @every_notation
 @both_stacks
-def test_what_stands_in_padding_never_matters(notation, decoder):
+def test_the_content_of_padding_never_matters(notation, decoder):
   x = tokens()
   y, _ = harness.forward(cases.make_layer(notation), x, decoder, PADDED)
   x[PADDED == 0] = 7.0
@@ -29,7 +29,7 @@ def test_what_stands_in_padding_never_matters(notation, decoder):
 @pytest.mark.parametrize("notation, name", [
     ("R", "R"), ("Fix", "R"), ("FR", "R2"), ("D", "W2"), ("R+V", "R"),
     ("R+D", "R"), ("FR+V", "R2")])
-def test_logits_of_padding_50_larger_than_the_rest_never_matter(notation, name):
+def test_padding_never_matters_even_if_its_logits_are_50_larger(notation, name):
   x = tokens()
   y, graph = harness.forward(cases.make_layer(notation), x, False, PADDED)
   table = graph.variables[name].copy()
@@ -75,7 +75,7 @@ def stock_mask(context):
 @every_notation
 @pytest.mark.parametrize("kind", ["prefix", "packed prefix", "subsequence"])
 @pytest.mark.parametrize("tpu", [False, True], ids=["CPUs", "TPUs"])
-def test_sees_what_stock_self_attention_sees(notation, kind, tpu):
+def test_a_query_sees_the_same_keys_as_in_stock_self_attention(notation, kind, tpu):
   x = tokens()
   if kind.endswith("prefix"):
     packed = kind.startswith("packed")
@@ -185,7 +185,7 @@ def test_one_head_works(notation):
 @pytest.mark.parametrize("notation", ["V", "R", "FD", "R+V"])
 @pytest.mark.parametrize("kind", ["bias", "bias_shared"])
 @both_stacks
-def test_relative_bias_is_that_of_stock_self_attention(notation, kind, decoder):
+def test_relative_bias_equals_that_of_stock_self_attention(notation, kind, decoder):
   x = tokens()
   y, graph = harness.forward(
       cases.make_layer(notation, relative_attention_type=kind), x, decoder,
@@ -225,7 +225,7 @@ def test_dropout_drops_a_key_for_all_queries_alike(notation):
   assert 0.3 < (factor == 0).mean() < 0.7
 
 
-def test_packed_false_promises_unpacked_rows_and_equals_them():
+def test_packed_false_gives_the_results_of_unpacked_rows():
   x = tokens()
   promised, _ = harness.forward(
       cases.make_layer("R", packed=False), x, False, PADDED, packed=True)
@@ -234,7 +234,7 @@ def test_packed_false_promises_unpacked_rows_and_equals_them():
       promised[PADDED > 0], unpacked[PADDED > 0], atol=1e-6)
 
 
-def test_the_fast_paths_equal_the_plain_one():
+def test_the_fast_paths_equal_the_plain_path():
   """Compares with softmax(logits + masks) times values, for random logits."""
   generator = np.random.RandomState(0)
   q, k, v = generator.randn(3, 2, 3, 7, 5).astype(np.float32)

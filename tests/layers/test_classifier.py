@@ -121,7 +121,7 @@ def test_factorized_models_of_table_7_have_the_papers_rank(name, rank):
   assert shape == [8, 512, 32]
 
 
-def test_the_encoder_is_named_as_that_of_an_encoder_decoder():
+def test_the_encoder_has_the_variable_names_of_an_encoder_decoder():
   names = []
   for cls in ("EncoderClassifier", "Bitransformer"):
     m = make(f"make_bitransformer.bitransformer_cls = @{cls}")

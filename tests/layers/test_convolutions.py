@@ -116,7 +116,7 @@ def test_kernels_may_be_even_or_longer_than_the_sequence(name, kernel_size):
 
 @both
 @pytest.mark.parametrize("decoder", [False, True], ids=["encoder", "decoder"])
-def test_packed_examples_equal_the_same_ones_one_per_row(name, decoder):
+def test_packed_examples_equal_the_same_examples_one_per_row(name, decoder):
   x, layer = tokens(), make(name, **FULL)
   y, _ = harness.forward(layer, x, decoder, PACKED, packed=True)
   for row, segment in ((0, 1), (0, 2), (1, 2)):
@@ -130,7 +130,7 @@ def test_packed_examples_equal_the_same_ones_one_per_row(name, decoder):
 
 
 @both
-def test_what_padding_holds_does_not_matter(name):
+def test_the_content_of_padding_does_not_matter(name):
   x = tokens()
   other = np.where(PADDED[..., None] > 0, x, 100 * x)
   one, two = [harness.forward(make(name, use_bias=True), t, False, PADDED)[0]
@@ -210,7 +210,7 @@ def test_a_language_model_continues_as_the_full_pass(name, kernel_size, prefix):
 
 
 @both
-def test_the_decoding_state_holds_the_kernels_tokens_only(name):
+def test_the_decoding_state_holds_only_the_tokens_under_the_kernel(name):
   parse(name)
   m = models.Model("lm")
   length = mtf.Dimension("length", 9)
@@ -313,7 +313,7 @@ def test_each_block_takes_its_entry_of_a_list_of_kernel_sizes(name):
   assert sizes(*bindings, decoder=True) == [5, 5]
 
 
-def test_blocks_with_other_attentions_count():
+def test_blocks_with_other_attentions_have_an_entry_in_the_list():
   assert sizes('synthesizer_stack.attention = ["V", "DyConv"]',
                "DyConv.kernel_size = [3, 7]") == [7]
 
@@ -329,7 +329,7 @@ def test_a_list_of_another_length_is_an_error(name):
 
 
 @both
-def test_a_list_needs_a_stack_that_tells_the_block(name):
+def test_a_list_needs_a_stack_that_gives_the_number_of_the_block(name):
   with pytest.raises(ValueError, match=rf"`{name}.kernel_size` is \[3, 7\].*"
                      "only `synthesizer_stack` tells"):
     harness.forward(make(name, kernel_size=[3, 7]), tokens(), True)
@@ -364,7 +364,7 @@ def test_without_d_kv_the_heads_divide_d_model(name):
 @pytest.mark.parametrize("layout, message", [
     (LAYOUT, ".num_heads` is 3 but `utils.run.layout_rules` splits heads"),
     ("length:model", "` splits length over the mesh, but ")])
-def test_a_layout_that_cannot_be_is_an_error(name, layout, message):
+def test_an_impossible_layout_is_an_error(name, layout, message):
   parse(name, "num_heads = 3")
   m = models.Model(mesh_shape="model:2", layout=layout)
   with m.tf_graph.as_default(), pytest.raises(ValueError) as error:

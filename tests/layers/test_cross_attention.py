@@ -66,14 +66,14 @@ def check_equal(one, other, atol=1e-4):
 
 
 @pytest.mark.parametrize("ids", IDS)
-def test_output_and_gradients_are_those_of_stock(ids):
+def test_output_and_gradients_equal_those_of_stock(ids):
   expected = run(stock(), IDS[ids])
   assert len(expected) == 3 + 4 and all(
       np.abs(value).max() > 0.01 for value in expected.values())
   check_equal(expected, run(cross_attention.faster(stock()), IDS[ids]))
 
 
-def test_the_relative_bias_is_that_of_stock():
+def test_the_relative_bias_equals_that_of_stock():
   models.parse_gin(bindings=["relative_position_spans.num_sentinels = 3"])
   tokens = {"inputs": [[9, 4, 5, 8, 3], [9, 2, 8, 4, 0]],
             "encoder_inputs": [[2, 3, 9, 4, 5, 8, 6], [9, 2, 3, 4, 8, 1, 0]]}
@@ -144,7 +144,7 @@ def are_fast(*bindings):
   return [isinstance(layer, cross_attention.EncDecAttention) for layer in layers]
 
 
-def test_the_fast_one_is_the_default_where_an_attention_is_chosen():
+def test_fast_cross_attention_is_the_default_with_a_chosen_attention():
   assert are_fast() == [True, True]
 
 
@@ -160,7 +160,7 @@ def test_the_fast_one_is_the_default_where_an_attention_is_chosen():
     "EncDecAttention.attention_kwargs = {'float32_logits': False}",
     "mesh_tensorflow.layers.unit_scaling_convention.value = True",
 ])
-def test_stock_stays_where_it_is_asked_for_or_has_other_options(binding):
+def test_stock_stays_if_gin_asks_for_it_or_gives_it_other_options(binding):
   assert are_fast(binding) == [False, False]
 
 
@@ -208,7 +208,7 @@ def test_uniform_attention_is_the_mean_of_the_values_that_a_query_may_see(ids):
   np.testing.assert_allclose(y[is_token], expected[is_token], atol=1e-4)
 
 
-def test_a_model_decodes_with_uniform_attention_what_the_full_pass_says():
+def test_decoding_with_uniform_attention_equals_the_full_pass():
   decoding.parse("V", files=["studies/uniform_cross_attention.gin"])
   layers = [type(layer).__name__ for layer in models.build().decoder.layer_stack.layers]
   assert layers.count("UniformEncDecAttention") == 2
@@ -216,7 +216,7 @@ def test_a_model_decodes_with_uniform_attention_what_the_full_pass_says():
   decoding.check_greedy_decoding()
 
 
-def test_heads_that_the_layout_splits_unequally_are_told_by_the_name_of_the_layer():
+def test_an_unequal_split_of_heads_is_an_error_that_names_the_layer():
   layer = uniform_cross_attention.UniformEncDecAttention(HEADS, D_KV, 0.0)
   model = mock.Mock(mesh_shape=mtf.convert_to_shape("all:2"),
                     layout=mtf.convert_to_layout_rules("heads:all"))

@@ -39,7 +39,7 @@ def test_the_head_reads_both_texts_their_product_and_difference(interaction):
   np.testing.assert_allclose(scores[:, 0, 1:IDS], expected, atol=1e-5)
 
 
-def test_a_class_is_decoded_from_both():
+def test_a_class_is_decoded_from_both_texts():
   m = make("num_layers = 1", DUAL)
   with m.tf_graph.as_default():
     logits, _ = m.model.call_simple(m.ids(SIX), m.ids([[1]] * 4), False, mode="eval")
@@ -72,7 +72,7 @@ def test_both_texts_share_the_encoder_and_are_read_apart():
      "`DualEncoderClassifier.pooling` is 'max' but must be one of"),
     ("", INPUTS, "gives the inputs 7 ids, but DualEncoderClassifier reads two texts"),
 ])
-def test_what_is_wrong_is_named(binding, inputs, message):
+def test_a_wrong_parameter_or_length_is_named(binding, inputs, message):
   with pytest.raises(ValueError, match=message):
     m = make(DUAL, binding)
     with m.tf_graph.as_default():

@@ -62,7 +62,7 @@ def formulas(variables, rate):
 
 @pytest.mark.parametrize("rate", [0.0, RATE])
 @pytest.mark.parametrize("mixed", [False, True])
-def test_output_and_gradients_are_those_of_the_formulas(rate, mixed, monkeypatch):
+def test_output_and_gradients_equal_those_of_the_formulas(rate, mixed, monkeypatch):
   monkeypatch.setattr(between_products, "is_marked", lambda: mixed)
   y, graph, grads = run(feed_forward.faster(stock(rate)))
   expected, expected_grads = formulas(graph.variables, rate)
@@ -73,7 +73,7 @@ def test_output_and_gradients_are_those_of_the_formulas(rate, mixed, monkeypatch
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_variables_output_and_gradients_are_those_of_stock(mode):
+def test_variables_output_and_gradients_equal_those_of_stock(mode):
   expected, stocks, expected_grads = run(stock(), mode)
   y, graph, grads = run(feed_forward.faster(stock()), mode)
   assert graph.variables.keys() == stocks.variables.keys()
@@ -82,7 +82,7 @@ def test_variables_output_and_gradients_are_those_of_stock(mode):
     np.testing.assert_allclose(grad, expected_grads[name], atol=1e-5, err_msg=name)
 
 
-def test_dropout_with_a_seed_is_that_of_stock(monkeypatch):
+def test_dropout_with_a_seed_equals_that_of_stock(monkeypatch):
   monkeypatch.undo()  # Draws real random numbers.
   with seed.random_by_name():
     expected, found = run(stock())[0], run(feed_forward.faster(stock()))[0]

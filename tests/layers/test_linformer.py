@@ -1,4 +1,4 @@
-"""Linformer against NumPy, on meshes, and where an error refuses it."""
+"""Linformer against NumPy and on meshes, and the errors that refuse it."""
 
 import mesh_tensorflow as mtf
 import numpy as np
@@ -59,7 +59,7 @@ def test_layers_can_share_one_projection():
   assert names == ["a/E"]
 
 
-def test_what_stands_in_the_padding_and_how_much_changes_nothing():
+def test_content_and_amount_of_padding_change_nothing():
   x = tokens(length=9)
   ids = np.array([[1] * 6 + [0] * 3, [1] * 4 + [0] * 5])
   y, graph = harness.forward(make(), x, False, ids)

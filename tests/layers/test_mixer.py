@@ -16,7 +16,7 @@ from support.examples import tokens
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
 
-# Notations for each kind of logits: without batch, with it, inner products, mixtures.
+# Notations for each kind of logits: without and with a batch, inner products, mixtures.
 NOTATIONS = ["R", "FR", "D", "FD", "V", "FR+D+V", "Fix+FD+V"]
 every_notation = pytest.mark.parametrize("notation", NOTATIONS)
 
@@ -61,7 +61,7 @@ def test_r_is_token_mixing_by_a_linear_map_on_the_transposed_tokens(heads):
 @every_notation
 @both_stacks
 @every_row
-def test_weights_are_the_logits_and_hidden_ones_are_zero(
+def test_weights_are_the_logits_and_zero_for_hidden_keys(
     notation, decoder, ids, rows):
   x = tokens()
   y, graph = harness.forward(
@@ -104,7 +104,7 @@ def test_a_packed_row_equals_its_examples_one_per_row():
 
 
 @pytest.mark.parametrize("notation", ["R", "FR+D+V"])
-def test_what_stands_in_padding_never_matters(notation):
+def test_the_content_of_padding_never_matters(notation):
   x = tokens()
   y, _ = harness.forward(make(notation), x, False, PADDED)
   x[PADDED == 0] = 1e3
@@ -170,7 +170,7 @@ def test_recomputed_layers_have_the_same_gradients():
     np.testing.assert_allclose(results[1][name], grad, atol=1e-5, err_msg=name)
 
 
-def test_the_gin_files_scale_keeps_that_of_the_values():
+def test_the_scale_in_the_gin_file_keeps_the_scale_of_the_values():
   x = tokens(length=512)
   models.parse_gin(["attention/mixer.gin"], models.TINY + ["num_heads = 1",
                                                            "d_kv = 11"])

@@ -131,7 +131,7 @@ def test_sets_follow_the_positions_within_packed_examples(
 @pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
 @both_stacks
 @pytest.mark.parametrize("pattern", PATTERNS[1:])
-def test_heads_see_what_the_pattern_gives_them(
+def test_each_head_sees_the_keys_of_its_pattern(
     name, kwargs, ids, decoder, pattern):
   check(name, {**kwargs, "pattern": pattern}, ids, decoder,
         packed=ids is PACKED)
@@ -167,7 +167,7 @@ def test_every_gradient_equals_a_finite_difference(name, kwargs, ids, pattern):
                                rtol=2e-3, atol=1e-3, err_msg=key)
 
 
-# Parameters whose sets hold all pairs: in one block, in the window, or as far keys.
+# Parameters with all pairs in the sets: in one block, in the window, or as far keys.
 COMPLETE = [
     ("SparseFixed", {"stride": 20, "columns": 3}),
     ("SparseFixed", {"stride": 4, "columns": 4}),
@@ -180,7 +180,7 @@ COMPLETE = [
 @each(COMPLETE)
 @pytest.mark.parametrize("ids, decoder", [(PADDED, True), (PACKED, False)],
                          ids=["decoder-padded", "encoder-packed"])
-def test_with_all_pairs_and_relative_bias_it_is_the_transformers_attention(
+def test_equals_the_transformers_attention_with_all_pairs_and_relative_bias(
     name, kwargs, ids, decoder):
   results = []
   for notation, parameters in (("V", {}), (name, kwargs)):
@@ -283,7 +283,7 @@ def largest(name, length, packed, decoder, **kwargs):
 @pytest.mark.parametrize("name, packed, decoder", [
     ("SparseFixed", False, True), ("SparseFixed", True, False),
     ("SparseStrided", False, True), ("SparseStrided", True, False)])
-def test_cost_grows_with_the_root_of_the_length_times_the_length(
+def test_cost_grows_with_the_length_to_the_power_of_1_5(
     name, packed, decoder):
   """From n = 64, l = 8 to n = 1024, l = 32 the cost grows by 64, not by 256."""
   columns = {"columns": 2} if name == "SparseFixed" else {}
@@ -432,7 +432,7 @@ def test_heads_have_columns_of_their_own_unless_told_otherwise():
   assert rows[1][:4].max() < 1e-6 < rows[1][4:].min()
 
 
-def test_packed_false_promises_unpacked_rows():
+def test_packed_false_gives_the_results_of_unpacked_rows():
   promised, _ = harness.forward(
       make("SparseFixed", packed=False, **CASES[0][1]), tokens(), False, PADDED,
       packed=True)

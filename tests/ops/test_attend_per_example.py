@@ -1,4 +1,4 @@
-"""Attention computed separately for each example equals that of masked rows."""
+"""Attention that is computed per example equals attention on masked rows."""
 
 import inspect
 
@@ -61,7 +61,7 @@ def max_lengths(notation):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("notation", [*cases.NOTATIONS, "FR+FD+V", "Pattern+D"])
-def test_loss_and_gradients_are_those_of_masked_rows(notation, monkeypatch):
+def test_loss_and_gradients_equal_those_of_masked_rows(notation, monkeypatch):
   bindings = ["SyntheticAttention.relative_attention_type = 'bias_shared'",
               *max_lengths(notation)]
   per_example, kinds = run(notation, *bindings)
@@ -128,7 +128,7 @@ def seen_weights(notation, tpu=False):
 
 
 @pytest.mark.parametrize("notation", ["R", "T", "V", "FR+FD+V"])
-def test_captured_are_the_same_weights_however_a_mean_is_computed(
+def test_captured_weights_do_not_depend_on_how_a_mean_is_computed(
     notation, monkeypatch):
   per_example, kinds = seen_weights(notation)
   assert attend_per_example.AttendPerExampleOperation in kinds
@@ -147,13 +147,13 @@ def test_captured_are_the_same_weights_however_a_mean_is_computed(
     ("V", ["Unitransformer.ensemble = 2"]),
     ("R", ["SyntheticAttention.softmax = False"]),
     ("V", ["SyntheticAttention.packed = False"])])
-def test_what_cannot_be_taken_apart_is_masked(notation, bindings):
+def test_attention_that_cannot_be_computed_per_example_is_masked(notation, bindings):
   _, kinds = run(notation, *bindings, *max_lengths(notation))
   assert attend_per_example.AttendPerExampleOperation not in kinds
 
 
 @pytest.mark.parametrize("notation", ["V", "R", "Fix+FD+V"])
-def test_an_ensemble_of_one_is_the_model_without(notation):
+def test_an_ensemble_of_one_equals_the_model_without_an_ensemble(notation):
   alone, _ = run(notation, *max_lengths(notation))
   together, _ = run(notation, "Unitransformer.ensemble = 1", *max_lengths(notation))
   assert together.keys() == alone.keys()
@@ -185,7 +185,7 @@ def test_each_example_is_in_one_group_from_its_first_token_on(row):
   assert sum(len(group.indices) > 0 for group in groups) > 3
 
 
-def test_what_is_taken_apart_is_joined_again():
+def test_examples_that_are_taken_apart_are_joined_again():
   generator = np.random.RandomState(0)
   rows = generator.randn(len(IDS) * LENGTH, 3, 2).astype(np.float32)
   with tf.Graph().as_default(), tf.Session() as session:
@@ -198,7 +198,7 @@ def test_what_is_taken_apart_is_joined_again():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_pairs_of_positions_are_few_more_than_those_of_the_examples(seed):
+def test_groups_have_few_more_pairs_of_positions_than_the_examples(seed):
   """At most 1 / 0.7^2 times as many, apart from the padding of the last group."""
   generator = np.random.RandomState(seed)
   ids = np.repeat(np.arange(1, 40), generator.randint(20, 100, 39))

@@ -48,7 +48,7 @@ def norm(x, scale, mask):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_output_and_gradients_are_those_of_the_formula(masked):
+def test_output_and_gradients_equal_those_of_the_formula(masked):
   layer = Norm(masked, rms_norm.faster)
   found, variables = run(layer)
   assert layer.made is not layer.stock
@@ -63,7 +63,7 @@ def test_output_and_gradients_are_those_of_the_formula(masked):
     np.testing.assert_allclose((found[name] * direction).sum(), expected, atol=1e-4)
 
 
-def test_the_gradients_are_those_of_stock():
+def test_the_gradients_equal_those_of_stock():
   expected, found = (run(Norm(True, change))[0] for change in (
       lambda context, y: y, rms_norm.faster))
   for name, value in expected.items():
@@ -77,7 +77,7 @@ def test_evaluation_tpus_and_other_dtypes_keep_stock():
     assert layer.made is layer.stock, options
 
 
-def test_what_a_mesh_splits_keeps_stock():
+def test_stock_normalizes_tensors_that_a_mesh_splits():
   layer = Norm(True, rms_norm.faster)
   graph = harness.LayerGraph(layer, False, BATCH, LENGTH)
   with graph.tf_graph.as_default():

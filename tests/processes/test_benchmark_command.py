@@ -71,7 +71,7 @@ def test_json_lines_have_times_with_spread_and_ratios(outcome):
   assert of_measure(rows, "train")["SelfAttention"]["ratio"] == 1
 
 
-def test_sizes_are_those_of_the_model(outcome):
+def test_sizes_equal_those_of_the_model(outcome):
   train = of_measure(outcome[1], "train")
   stock, random, floor = (
       train[name] for name in ("SelfAttention", "R", "floor"))

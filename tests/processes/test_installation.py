@@ -58,7 +58,7 @@ def test_a_package_with_another_hash_than_the_locked_one_is_refused(clone):
   assert not clone.has(".installed") and not clone.packages()
 
 
-def test_only_a_python_that_editdistance_has_no_wheel_for_gets_the_stand_in(clone):
+def test_only_pythons_without_a_wheel_of_editdistance_get_the_stand_in(clone):
   clone.install()
   assert ("editdistance" in clone.packages()) == (VERSION == "3.13")
 
@@ -81,7 +81,7 @@ def test_only_a_python_that_editdistance_has_no_wheel_for_gets_the_stand_in(clon
     ({"PIP_CONFIG_FILE": "pip.conf", "PIP_INDEX_URL": "https://a"},
      "UV_DEFAULT_INDEX", "https://a"),
 ])
-def test_uv_is_told_what_pip_would_do(
+def test_uv_gets_the_settings_of_pip(
     install_module, monkeypatch, tmp_path, settings, variable, value):
   monkeypatch.chdir(tmp_path)
   tmp_path.joinpath("pip.conf").write_text(
@@ -98,7 +98,7 @@ def install_module():
   return scripts.load("install")
 
 
-def test_a_newer_lock_file_renews_what_is_there(clone):
+def test_a_newer_lock_file_renews_the_environment(clone):
   clone.install()
   subprocess.run([clones.UV, "pip", "install", "--quiet", "--no-index", "--python",
                   clone.environment, clone.wheels / clones.write_wheel(
@@ -150,7 +150,7 @@ def test_an_interrupted_removal_is_not_trusted(clone):
   assert_complete(clone, ran)
 
 
-def test_what_earlier_versions_left_unfinished_is_made_anew(clone):
+def test_an_environment_that_an_earlier_version_left_unfinished_is_made_anew(clone):
   clone.install()
   (clone.environment / ".unfinished").touch()
   ran = clone.install()
@@ -168,7 +168,7 @@ def test_an_environment_of_another_python_is_made_anew(clone, python):
   assert_complete(clone, ran)
 
 
-def test_two_at_once_take_turns(clone):
+def test_two_installations_at_once_take_turns(clone):
   clone.hook('touch "$CLONE/busy"; while [ ! -e "$CLONE/go" ]; do sleep 0.02; done')
   first = clone.start()
   wait_for(clone.folder / "busy")
@@ -181,7 +181,7 @@ def test_two_at_once_take_turns(clone):
   assert not out and len(clone.calls("--require-hashes")) == 2
 
 
-def test_the_uv_of_a_killed_installation_is_waited_for(clone):
+def test_an_installation_waits_for_the_uv_of_a_killed_one(clone):
   clone.hook('touch "$CLONE/busy"; while [ ! -e "$CLONE/go" ]; do sleep 0.02; done')
   first = clone.start()
   wait_for(clone.folder / "busy")
@@ -201,7 +201,7 @@ def test_too_little_space_is_one_sentence_and_nothing_is_made(clone):
   assert not clone.environment.exists() and not clone.calls()
 
 
-def test_an_installation_that_fails_on_the_way_leaves_nothing_to_trust(clone):
+def test_a_failed_installation_is_made_anew(clone):
   clone.hook(HALF + "echo No space left >&2; exit 1")
   ran = clone.install()
   assert ran.returncode == 1 and ran.stderr.startswith("No space left\n")
@@ -222,7 +222,7 @@ def test_a_renewal_that_fails_at_the_start_changes_nothing(clone):
   assert clone.has("kept")
 
 
-def test_packages_that_do_not_fit_leave_nothing_to_trust(clone):
+def test_an_installation_whose_packages_do_not_fit_is_not_complete(clone):
   clone.add("hook", 'case "$*" in "pip check"*) exit 1 ;; esac\n')
   assert clone.install().returncode == 1
   assert not clone.has(".installed")
@@ -241,20 +241,20 @@ pathlib.Path.touch = full
   assert not clone.has(".installed")
 
 
-def test_a_folder_of_something_else_is_refused_and_kept(clone):
+def test_a_folder_with_other_files_is_refused_and_kept(clone):
   clone.environment.mkdir(parents=True)
   (clone.environment / "thesis.tex").touch()
   assert "is no environment" in the_sentence(clone.install())
   assert clone.environment.joinpath("thesis.tex").exists()
 
 
-def test_a_file_in_the_place_of_the_environment_is_one_sentence(clone):
+def test_a_file_in_place_of_the_environment_ends_in_one_sentence(clone):
   clone.environment.parent.mkdir()
   clone.environment.touch()
   assert "is no environment" in the_sentence(clone.install())
 
 
-def test_without_uv_pip_fetches_the_locked_one(clone):
+def test_pip_fetches_the_locked_uv_if_there_is_none(clone):
   clone.add("bin/uv", "#!/bin/sh\n")  # Looks like a uv that is too old.
   clone.lock({"tiny": "1.0", "uv": "1.0"}, files={"uv": {
       "uv-1.0.data/scripts/uv": clones.LOGGED.format(uv=clones.UV)}})
@@ -287,17 +287,17 @@ class TestPython:
     machine = {}
     return choose
 
-  def test_a_new_environment_gets_the_first_that_fits(self, choose):
+  def test_a_new_environment_gets_the_first_python_that_fits(self, choose):
     assert choose({">=3.10,<3.14": "/3.11", "3.13": "/3.13"}) == "/3.11"
 
-  def test_an_environment_keeps_its_own(self, choose):
+  def test_an_environment_keeps_its_python(self, choose):
     assert choose({">=3.10,<3.14": "/3.11", "3.13": "/3.13"}, own="3.13") == "/3.13"
 
-  def test_the_one_that_is_named_is_taken(self, choose, monkeypatch):
+  def test_a_named_python_is_taken(self, choose, monkeypatch):
     monkeypatch.setenv("PYTHON", "python3.11")
     assert choose({"python3.11": "/3.11", "3.13": "/3.13"}, own="3.13") == "/3.11"
 
-  def test_where_there_is_none_uv_downloads_one(self, choose, capsys):
+  def test_uv_downloads_a_python_if_there_is_none(self, choose, capsys):
     assert choose({}) == "/3.13"
     assert "uv downloads one" in capsys.readouterr().out
 
@@ -305,7 +305,7 @@ class TestPython:
       ({}, "other is missing"), ({"other": "/pypy"}, "or is no CPython"),
       ({"other": "/3.9"}, "3.10 to 3.13, .* other is Python 3.9"),
   ])
-  def test_one_that_is_named_and_does_not_fit_is_refused(
+  def test_a_named_python_that_does_not_fit_is_refused(
       self, choose, monkeypatch, found, sentence):
     monkeypatch.setenv("PYTHON", "other")
     with pytest.raises(SystemExit, match=sentence):
@@ -316,7 +316,7 @@ class TestPython:
       ('sys.implementation.name = "pypy"', ""),
       ('sysconfig.get_config_vars()["Py_GIL_DISABLED"] = 1', ""),
   ])
-  def test_only_a_cpython_with_its_lock_has_a_version(
+  def test_only_a_cpython_with_the_global_lock_has_a_version(
       self, install_module, clone, statement, version):
     python = clone.add("python", f"""#!/bin/sh
 exec {sys.executable} -S -c 'import sys, sysconfig
@@ -325,7 +325,7 @@ exec(sys.argv[1])' "$2"
 """)
     assert install_module._version(python) == version
 
-  def test_those_of_pyenv_come_last_and_its_links_not_at_all(
+  def test_pythons_of_pyenv_come_last_and_its_shims_are_left_out(
       self, install_module, monkeypatch, tmp_path):
     for name in ("3.12.1", "3.13.0"):
       (tmp_path / "versions" / name / "bin").mkdir(parents=True)
@@ -362,7 +362,7 @@ class TestStart:
     python = clone.add("bin/python3.11", self.COMPLETE)
     assert start().stdout == f"{python} {clone.requirements}/install.py .venv\n"
 
-  def test_one_of_pyenv_starts_it(self, clone, start):
+  def test_a_python_of_pyenv_starts_it(self, clone, start):
     clone.add("bin/python3", "#!/bin/sh\nexit 127\n")
     python = clone.add(".pyenv/versions/3.12.1/bin/python", self.COMPLETE)
     assert start().stdout.startswith(str(python))
@@ -371,7 +371,7 @@ class TestStart:
     clone.add("bin/uv", self.INCOMPLETE)
     assert "bin/uv run --no-project --python >=3.10,<3.14" in start().stdout
 
-  def test_without_any_the_sentence_tells_what_to_type(self, clone, start):
+  def test_without_python_and_uv_the_sentence_says_what_to_type(self, clone, start):
     clone.add("bin/python3", self.INCOMPLETE)
     sentence = the_sentence(start())
     for words in ("apt install python3-venv", "brew install python@3.13", "uv"):
@@ -395,19 +395,19 @@ class TestMake:
           env=clone.variables() | {"PYTHON": ""}), called.exists()
     return run
 
-  def test_a_complete_environment_is_not_looked_at(self, clone, make):
+  def test_the_script_is_not_called_for_a_complete_environment(self, clone, make):
     clone.install()
     assert not make()[1]
 
-  def test_what_is_not_complete_is_installed(self, make):
+  def test_an_incomplete_environment_is_installed(self, make):
     assert make()[1]
 
-  def test_a_python_that_is_named_is_looked_at(self, clone, make):
+  def test_the_script_is_called_if_a_python_is_named(self, clone, make):
     clone.install()
     assert make("PYTHON=python3.7")[1]
     assert (clone.folder / "called").read_text() == "python3.7\n"
 
-  def test_an_environment_whose_python_is_gone_is_looked_at(self, clone, make):
+  def test_the_script_is_called_if_the_environments_python_is_gone(self, clone, make):
     clone.install()
     (clone.environment / "bin" / "python").unlink()
     assert make()[1]

@@ -128,7 +128,7 @@ def assert_one_sentence(launcher, bindings, message):
   assert steps(launcher) == before
 
 
-def test_bad_file_of_ones_own_ends_in_one_sentence_with_its_line(launcher):
+def test_a_bad_file_of_the_user_ends_in_one_sentence_with_its_line(launcher):
   path = launcher.folder / "bad.tsv"
   path.write_text("one\teno\ntwo three\n")
   assert_one_sentence(

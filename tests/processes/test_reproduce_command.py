@@ -61,7 +61,7 @@ def test_a_killed_run_goes_on_and_a_row_that_fails_says_so(
   assert "R seed 5 on synth_text_span_corruption failed" in markdown
 
 
-def test_a_study_of_several_sizes_has_a_score_of_each(tmp_path):
+def test_a_study_of_several_sizes_has_a_score_for_each_size(tmp_path):
   done = subprocess.run(
       [sys.executable, "-m", "synthesizer_mtf.tools.reproduce",
        "--study=ability_lengths", "--rows=D", "--task=recall", "--seeds=4",

@@ -215,7 +215,7 @@ def server(tmp_path):
     process.communicate()
 
 
-def test_the_server_of_the_page_loses_nothing_of_eight_clients(trainer, served, server):
+def test_the_server_of_the_page_answers_all_of_eight_clients(trainer, served, server):
   saved = trainer.make(*attentions(["V"]), "utils.run.batch_size = 8").export()
   texts = ["the statement", "a list of names", "", "so good", "all others"]
   expected = dict(zip(texts, served(saved, texts)["outputs"]))

@@ -91,7 +91,7 @@ def test_finetune_has_the_attention_and_starts_from_the_checkpoint(folder, tuned
         new[f"{prefix}SyntheticAttention/{name}"])
 
 
-def test_eval_predict_and_export_have_it_without_extra_bindings(folder, tuned):
+def test_eval_predict_and_export_need_no_binding_for_the_attention(folder, tuned):
   folder.data()
   model = folder.model("tuned")
   model.eval(TASK, checkpoint_steps=-1)
@@ -115,7 +115,7 @@ def test_eval_predict_and_export_have_it_without_extra_bindings(folder, tuned):
 
 @pytest.mark.parametrize("before, extra, has, lacks", [
     (None, ["synthesizer_stack.attention = 'R'"], "R", "alpha"), ("T", [], "T", "R")])
-def test_what_was_asked_for_wins_over_the_scopes_of_a_loaded_configuration(
+def test_the_chosen_attention_wins_over_scopes_of_a_loaded_configuration(
     before, extra, has, lacks, folder, tuned):
   folder.data()
   if before:
@@ -127,7 +127,7 @@ def test_what_was_asked_for_wins_over_the_scopes_of_a_loaded_configuration(
     assert has in found and lacks not in found
 
 
-def test_the_attention_of_one_model_is_not_the_next_ones(folder):
+def test_a_model_does_not_take_the_attention_of_the_last_model(folder):
   folder.parse()
   folder.model("mixed", CHOICE).estimator(seqio.get_mixture_or_task(
       TASK).output_features["targets"].vocabulary)
@@ -135,7 +135,7 @@ def test_the_attention_of_one_model_is_not_the_next_ones(folder):
   assert attention(folder.folder / "plain") == STOCK
 
 
-def test_the_bindings_of_one_model_are_not_the_next_ones(folder):
+def test_a_model_does_not_take_the_bindings_of_the_last_model(folder):
   folder.parse()
   before = gin.config_str()
   with pytest.raises(ValueError, match="'Q' is not"):
@@ -189,7 +189,7 @@ def test_a_model_that_does_not_fit_its_checkpoint_is_an_error(folder):
     folder.model("stock", CHOICE).eval(TASK, checkpoint_steps=-1)
 
 
-def test_what_only_the_command_has_is_named(folder, monkeypatch):
+def test_settings_that_only_the_command_has_are_named(folder, monkeypatch):
   folder.parse("utils.run.train_model_fn = @train_with_seed")
   said = []
   monkeypatch.setattr(mtf_model.logging, "warning",
@@ -249,5 +249,5 @@ def test_the_page_on_python(folder, monkeypatch):
   assert attention(folder.folder / "models" / "d_from_r+v")[1] >= {"W1", "W2"}
 
 
-def test_what_cannot_be_imported_first_can_be_imported_afterwards(tmp_path):
+def test_after_a_failed_import_our_package_makes_mesh_tensorflow_importable(tmp_path):
   subprocess.run([sys.executable, "-c", IMPORTS], cwd=tmp_path, check=True)

@@ -84,14 +84,14 @@ def test_table_has_a_line_for_each_row_and_columns_in_line():
   assert lines[3].split()[0] == "R+V" and lines[3].split()[4] == "5.0"
 
 
-def test_losses_of_a_step_done_twice_are_the_later_ones(tmp_path):
+def test_the_later_loss_counts_if_a_step_was_done_twice(tmp_path):
   log = tmp_path / "log"
   log.write_text("step, tf_loss[7.5][1]\nother\nstep, tf_loss[7][2]\n"
                  "step, tf_loss[6.5][2]\nstep, tf_loss[6][3]\n")
   assert results.losses(log) == [(1, 7.5), (2, 6.5), (3, 6.0)]
 
 
-def test_the_latest_step_is_that_of_the_launcher(tmp_path):
+def test_the_latest_step_is_the_step_that_the_launcher_resumes_from(tmp_path):
   assert results.latest_step(tmp_path / "new") == -1
   checkpoint_files.save(tmp_path, 4, 8)
   assert results.num_parameters(tmp_path) == 7 * 11 + 2 * 5 * 3
@@ -102,7 +102,7 @@ def test_the_latest_step_is_that_of_the_launcher(tmp_path):
     results.latest_step(tmp_path)
 
 
-def test_log_perplexity_is_that_of_the_step_with_its_sign_turned(tmp_path):
+def test_log_perplexity_is_the_negated_value_of_the_step(tmp_path):
   write_events(tmp_path / "eval_text", "neg_log_perplexity", {6: -5.0, 7: -4.5})
   assert results.log_perplexity(tmp_path, 7) == 4.5
   assert results.log_perplexity(tmp_path, 8) is None
@@ -145,7 +145,7 @@ def touching(folder, name, made):
 
 
 @pytest.mark.usefixtures("no_data")
-def test_stages_that_are_done_are_skipped_and_what_leaves_nothing_is_an_error(
+def test_done_stages_are_skipped_and_a_stage_without_a_result_is_an_error(
     tmp_path, monkeypatch):
   plan = stages.Plan(tmp_path, ["V"], stages.SCALES["test"])
   found = [touching(tmp_path, name, name) for name in "abc"]
@@ -158,7 +158,7 @@ def test_stages_that_are_done_are_skipped_and_what_leaves_nothing_is_an_error(
     demo._run(plan)
 
 
-def test_unknown_attention_is_named_with_those_there_are(tmp_path):
+def test_unknown_attention_is_named_with_the_known_ones(tmp_path):
   with pytest.raises(SystemExit, match="--attention names 'Q'.*r\\+v"):
     demo.main(["--attention", "Q", f"--output_dir={tmp_path}"])
 

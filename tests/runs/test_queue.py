@@ -59,7 +59,7 @@ def run(runs, places=2):
   return reasons
 
 
-def test_runs_are_at_work_at_the_same_time_and_no_more_than_places(tmp_path):
+def test_as_many_runs_as_places_are_at_work_at_the_same_time(tmp_path):
   meets = [f"pathlib.Path({str(tmp_path / me)!r}).touch(); "
            f"wait({str(tmp_path / other)!r})"
            for me, other in (("a", "b"), ("b", "a"))]
@@ -102,7 +102,7 @@ def test_a_failure_is_noted_and_the_others_go_on(tmp_path, capsys, places):
   assert "1 of 4 runs done, 3 failed:" in streams.out.splitlines()[-1]
 
 
-def test_what_is_done_is_skipped_and_counts_as_done_before(tmp_path, capsys):
+def test_finished_work_is_skipped_and_counts_as_done_before(tmp_path, capsys):
   first = stage(tmp_path, "first", "sys.exit(1)", range(30))
   (tmp_path / "first.done").touch()
   # A resumed stage: steps 11 to 20 of range(20).
@@ -116,7 +116,7 @@ def test_what_is_done_is_skipped_and_counts_as_done_before(tmp_path, capsys):
   assert " 30/40 steps" in runs[0] and " 40/40 steps" in runs[-1]
 
 
-def test_the_steps_of_a_stage_that_goes_on_were_partly_done_before(tmp_path):
+def test_the_first_steps_of_a_resumed_stage_count_as_done_before(tmp_path):
   code = "[print(f'tf_loss[1.5][{n}]', flush=True) for n in range(16, 19)]"
   running = stage(tmp_path, "train", code, range(10, 20)).start(shares.Share())
   while running.goes_on():
@@ -159,7 +159,7 @@ def test_a_terminal_shows_one_line_for_all_or_a_bar_for_each(
   assert shown.count("runs done, 1 running:") > 1 or places == 1
 
 
-def test_without_a_terminal_the_line_comes_now_and_then(
+def test_without_a_terminal_the_line_is_printed_from_time_to_time(
     tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
   seen = until_called_thrice(monkeypatch, tmp_path, "line")

@@ -74,12 +74,12 @@ def check(one, other, rtol=1e-5):
     ["LayerStack.recompute_grads = True"],
 ], ids=lambda bindings: bindings[-1].split(" = ")[0].split(".")[-1]
     if bindings else "default")
-def test_loss_and_gradients_are_those_of_mesh_tensorflow(bindings):
+def test_loss_and_gradients_equal_those_of_mesh_tensorflow(bindings):
   check(train(False, *bindings), train(True, *bindings))
 
 
 @pytest.mark.parametrize("file", ["models/lm_v1.gin", "models/lm_v1_ifa.gin"])
-def test_losses_on_targets_only_are_those_of_mesh_tensorflow(file):
+def test_losses_on_targets_only_equal_those_of_mesh_tensorflow(file):
   """The targets are the ids after the first end of sequence."""
   def run(fast):
     return train(fast, "Unitransformer.loss_on_targets_only = True",
@@ -106,7 +106,7 @@ def test_a_batch_that_is_split_changes_nothing():
 
 @pytest.mark.parametrize("mesh, layout", [
     ("model:2", meshes.LAYOUT), ("model:2,batch:2", meshes.LAYOUT)])
-def test_mesh_tensorflow_computes_what_is_split(mesh, layout):
+def test_mesh_tensorflow_computes_tensors_that_are_split(mesh, layout):
   parse(True, "num_heads = 2")
   m = models.Model(mesh_shape=mesh, layout=layout)
   with m.tf_graph.as_default():
@@ -182,7 +182,7 @@ def test_decoding_gives_the_ids_of_mesh_tensorflow(beam_size):
 @pytest.mark.parametrize("bindings", [
     ["synthesizer_stack.attention = None"],
     ["get_vocab_embedding_cls.cls = @VocabEmbedding"]])
-def test_mesh_tensorflow_computes_what_nobody_chose(bindings):
+def test_mesh_tensorflow_computes_without_an_attention_or_with_its_embedding(bindings):
   parse(True, *bindings)
   m = models.Model()
   with m.tf_graph.as_default():

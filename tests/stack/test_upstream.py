@@ -87,7 +87,7 @@ def test_the_authors_random_reads_other_rows_when_packed_and_ours_does_not():
   assert np.abs(z[:, 3:] - alone).max() > 0.1
 
 
-def test_the_initial_logits_of_r_are_not_all_but_uniform():
+def test_the_initial_logits_of_r_have_standard_deviation_1():
   _, graph = harness.forward(
       cases.make_layer("R", max_length=64), tokens(), False, scale=None)
   assert 0.9 < graph.variables["R"].std() < 1.1

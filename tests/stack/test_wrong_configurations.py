@@ -1,7 +1,7 @@
-"""Wrong parameters of layers and models, each with what its sentence must say.
+"""Wrong parameters of layers and models, each with pieces of its message.
 
-A row is a mistake that users make. Its message names the parameter and its value, what
-was needed and what to do. Mistakes of a command are in test_mistakes.py; those in files
+A row is a mistake that users make. The message names the parameter and its value, what
+is needed and what to do. Mistakes of a command are in test_mistakes.py; those in files
 of data are in test_own_text.py and test_tasks.py.
 """
 

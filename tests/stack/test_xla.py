@@ -108,7 +108,7 @@ def test_unpacked_rows_are_the_same_compiled(name, mode):
     ["Unitransformer.ensemble = 2"],
 ], ids=["microbatches", "recomputed layers", "relative position bias", "ensemble"])
 @pytest.mark.parametrize("name", ["r+v", "r"])
-def test_however_a_step_is_made_it_is_the_same_compiled(name, params):
+def test_other_kinds_of_training_steps_are_the_same_compiled(name, params):
   check(lowered(name, "train", *GRADIENTS, *params))
 
 

@@ -1,4 +1,4 @@
-"""Clients of the server in docs/serving.md: many at once, and what they wait.
+"""Clients of the server in docs/serving.md: many at once, and how long they wait.
 
   PYTHONPATH=tests python -m support.clients --port=8080 --clients=8 --seconds=30 \\
     --texts=demo_output/data/names.txt

@@ -1,4 +1,4 @@
-"""Runs the launcher in processes, most of which need not import TensorFlow.
+"""Runs the launcher in processes; most of them need not import TensorFlow.
 
 They are forks of a process that has only imported TensorFlow. Inputs and results are
 those of the installed command. The inputs are words, a folder and an environment. The

@@ -119,8 +119,7 @@ def _parameter(parameter):
 def _described(value):
   """The first sentence of a docstring, with a link to its file.
 
-  A private function only holds parameters. What they are for is in its module's
-  docstring.
+  A private function only holds parameters. Its module's docstring describes them.
   """
   where = value.__module__.removeprefix("synthesizer_mtf.")
   folder = "" if where.startswith("tasks.") else "synthesizer_mtf/"

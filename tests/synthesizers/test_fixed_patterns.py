@@ -112,7 +112,7 @@ def test_decoding_gives_the_argmax_of_the_full_pass():
 
 
 @pytest.mark.parametrize("name", ["next", "right_context", "end"])
-def test_a_decoder_refuses_what_looks_right_and_says_why(name):
+def test_a_decoder_refuses_patterns_that_look_right_and_says_why(name):
   with pytest.raises(ValueError) as error:
     harness.forward(layer(["current", name]), tokens(), True)
   assert str(error.value).startswith(
@@ -145,7 +145,7 @@ def test_the_default_is_the_papers_seven_patterns():
   assert list(function.patterns) == NAMES[:-1]
 
 
-def test_no_warning_of_a_stack_that_cannot_tell_the_order(caplog):
+def test_a_pattern_tells_the_order_so_there_is_no_warning(caplog):
   layer_with_positions = layer(["previous"] * 3, "Pattern+V")
   harness.forward(layer_with_positions, tokens(), False)
   assert "cannot tell the order" not in caplog.text

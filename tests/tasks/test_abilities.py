@@ -129,7 +129,7 @@ def test_there_is_a_test_for_each_task():
 
 
 @every_task
-def test_answers_are_right_and_nothing_else_is_asked(name):
+def test_answers_are_right_and_only_answers_are_predicted(name):
   check_answers(name)
 
 
@@ -147,7 +147,7 @@ def check_answers(name):
 
 
 @every_task
-def test_nothing_comes_twice_and_what_is_held_out_is_never_trained_on(name):
+def test_no_example_comes_twice_and_none_held_out_is_trained_on(name):
   made = MAKES_BY_NAME[name.removeprefix("synth_ability_")]()
   found = []
   for split, count in (("train", 2000), ("validation", 1000), ("test", 1000)):
@@ -160,7 +160,7 @@ def test_nothing_comes_twice_and_what_is_held_out_is_never_trained_on(name):
   assert len(set(found)) == len(found) == 4000
 
 
-def test_what_is_held_out_is_left_out_of_training_where_examples_are_few(monkeypatch):
+def test_held_out_examples_are_not_trained_on_even_if_examples_are_few(monkeypatch):
   monkeypatch.setattr(ability, "HELD_OUT", 4)
   monkeypatch.setattr(ability, "_FEWEST", 16)
   few = ability_positions.Parity(length=5)
@@ -212,7 +212,7 @@ def test_a_blind_guess_scores_the_chance_level(make):
 
 
 def candidates(made, rows, number, index, answers):
-  """The possible guesses: the example's own values, or any answer."""
+  """The possible guesses: the values of the example, or any answer."""
   target = rows["targets"][number]
   if isinstance(made, ability_recall.LookUp):
     return sorted(set(target) - set(target[:index]))
@@ -249,7 +249,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_parameters_that_contradict_each_other_are_told_before_training(line):
+def test_parameters_that_contradict_each_other_are_refused_before_training(line):
   gin.parse_config(line)
   name = f"synth_{line.partition('.')[0]}"
   task = seqio.TaskRegistry.get(name)

@@ -98,7 +98,7 @@ def test_a_cache_of_other_texts_of_the_same_files_is_refused(task, monkeypatch):
     ("synth_personachat", "personachat.history", None, 0),
     ("synth_personachat", "personachat.persona", "none_original", "both_original"),
 ])
-def test_a_record_tells_what_is_read_of_own_files(
+def test_a_record_says_what_is_read_of_the_users_files(
     name, parameter, before, after, sentencepiece_model):
   bind("vocabulary.sentencepiece_model", sentencepiece_model)
   task = seqio.TaskRegistry.get(name)

@@ -39,7 +39,7 @@ def test_a_missing_data_set_is_named_with_its_folder_and_remedy(
       assert part in str(error.value)
 
 
-def test_a_missing_data_set_is_prepared_where_that_works(tmp_path):
+def test_a_missing_data_set_is_prepared_if_possible(tmp_path):
   source = tfds_source.PreparedDataSource("ag_news_subset:1.0.0")
   source.tfds_dataset.override_data_dir(str(tmp_path))
   row = prepared.BY_TASK["synth_ag_news"].row
@@ -56,7 +56,7 @@ def test_a_missing_data_set_is_prepared_where_that_works(tmp_path):
     ("synth_ag_news", "validation", "'train', 'test'"),
     ("synth_glue_mnli_matched", "train", "'validation', 'test'"),
 ])
-def test_a_split_that_is_missing_is_named_with_those_that_there_are(
+def test_a_missing_split_is_named_with_the_existing_splits(
     name, split, splits, tasks_to_read):
   task = seqio.TaskRegistry.get(name)
   with pytest.raises(checks.Error) as error:

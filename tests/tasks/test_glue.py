@@ -208,14 +208,14 @@ PAPER = {
 
 @pytest.mark.parametrize("table, average, cells", PAPER.values(),
                          ids=list(PAPER))
-def test_averages_are_those_of_the_paper(table, average, cells):
+def test_averages_equal_those_of_the_paper(table, average, cells):
   numbers = [float(x) for cell in cells.split() for x in cell.split("/")]
   names = [name for column in table.values() for name in column]
   columns = averages.columns(dict(zip(names, numbers)), table)
   assert averages.average(columns) == pytest.approx(average, abs=0.06)
 
 
-def test_every_score_of_the_tables_is_one_that_a_task_reports():
+def test_a_task_reports_each_score_of_the_tables():
   for table in averages.TABLES.values():
     for name in (name for column in table.values() for name in column):
       task, metric = name.split("/")
@@ -249,7 +249,7 @@ def test_the_command_names_a_folder_without_scores(tmp_path):
     averages.main([str(tmp_path)])
 
 
-def test_a_torn_event_file_counts_up_to_the_tear_and_says_so(tmp_path, capsys):
+def test_a_damaged_event_file_counts_up_to_the_damage_and_says_so(tmp_path, capsys):
   write_events(tmp_path, "eval/synth_glue_cola/matthews_corrcoef", {1: 5.0, 2: 6.0})
   path, = tmp_path.glob("events*")
   path.write_bytes(path.read_bytes()[:-9])

@@ -21,7 +21,7 @@ def test_c4_is_cut_into_512_inputs_and_114_targets_with_15_percent_of_noise(
   inputs, targets = example["inputs"], example["targets"]
   assert (len(inputs), len(targets)) == (512, 114)
   sentinels = [ids[ids >= PIECES].tolist() for ids in (inputs, targets)]
-  # 568 tokens, of which 85 are noise, in 28 spans of 3 on average.
+  # 85 of the 568 tokens are noise, in 28 spans of 3 on average.
   assert sentinels[0] == sentinels[1] == list(range(599, 599 - 28, -1))
   assert sum((inputs < PIECES) & (inputs != EOS)) == 568 - 85
   assert sum((targets < PIECES) & (targets != EOS)) == 85
@@ -62,7 +62,7 @@ def test_words_are_counted_as_spaces_separate_them(tasks_to_read):
   assert words.tolist() == [len(line.split()) + 1 for line in lines] + [0]
 
 
-def test_a_cut_word_is_a_word_and_a_sentinel_is_none(tasks_to_read):
+def test_a_cut_word_counts_as_a_word_and_a_sentinel_does_not(tasks_to_read):
   chosen = vocabulary.TaskVocabulary()
   ids = chosen.encode("the zxqv")[:-1]  # "the", "z", "x", "q"
   assert len(ids) > 2
@@ -71,7 +71,7 @@ def test_a_cut_word_is_a_word_and_a_sentinel_is_none(tasks_to_read):
   assert (tokens[0], words[0]) == (len(ids) + 3, 2 + 1)
 
 
-def test_the_pieces_of_the_vocabulary_are_looked_at_once(tasks_to_read, monkeypatch):
+def test_the_pieces_of_the_vocabulary_are_read_once(tasks_to_read, monkeypatch):
   chosen = vocabulary.TaskVocabulary()
   calls = []
 
@@ -100,7 +100,7 @@ def test_perplexities_divide_the_loss_by_tokens_and_by_words():
                    "tokens": 5, "words": 4}
 
 
-def test_nothing_to_measure_is_an_error():
+def test_examples_without_tokens_are_an_error():
   with pytest.raises(ValueError, match="utils.run.dataset_split"):
     perplexity.perplexities([0.0], [0], [0])
 

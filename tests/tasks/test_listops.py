@@ -49,7 +49,7 @@ def read(name, split):
 
 @pytest.mark.parametrize("grammar", [
     listops.Grammar(10, 10, 100, 700), listops.Grammar(3, 3, 4, 11)])
-def test_values_are_those_of_another_evaluator(grammar):
+def test_values_equal_those_of_another_evaluator(grammar):
   grammar.check("x")
   found = list(itertools.islice(listops.expressions(grammar, 5), 150))
   assert len({text for text, _ in found}) == 150
@@ -64,7 +64,7 @@ def test_values_are_those_of_another_evaluator(grammar):
   assert {value for _, value in found} == set(range(10))
 
 
-def test_a_list_has_two_members_or_more_up_to_the_most():
+def test_a_list_has_from_two_to_max_arguments_members():
   found = itertools.islice(
       listops.expressions(listops.Grammar(2, 4, 4, 6), 1), 300)
   assert {len(text.split()) for text, _ in found} == {4, 5, 6}
@@ -85,7 +85,7 @@ def test_splits_have_their_sizes_and_nothing_in_common(small):
   assert not set(read(DRAWN, "validation")) & set(found["validation"])
 
 
-def test_more_training_leaves_what_is_held_out_alone(small):
+def test_more_training_examples_do_not_change_the_held_out_ones(small):
   before = read(DRAWN, "test")
   bind("lra_listops.train_examples", 60)
   assert read(DRAWN, "test") == before
@@ -115,13 +115,13 @@ def test_ids_are_words_and_the_target_is_one_class(small):
     ("test_examples", 0, "test_examples` is 0 but must be a whole number of at least"),
     ("seed", -1, "seed` is -1 but must be a whole number of at least 0"),
 ])
-def test_parameters_that_cannot_be_are_named(name, value, message, small):
+def test_impossible_parameters_are_named(name, value, message, small):
   bind(f"lra_listops.{name}", value)
   with pytest.raises(ValueError, match=message):
     examples(DRAWN, "train", LENGTHS)
 
 
-def test_more_examples_than_there_are_expressions_are_told(monkeypatch):
+def test_asking_for_more_examples_than_expressions_is_an_error(monkeypatch):
   monkeypatch.setattr(listops, "_TRIES", 5000)
   grammar = listops.Grammar(2, 2, 4, 4)  # An operator and two digits: 400.
   with pytest.raises(ValueError, match="found only 400 different expressions of 4 to "

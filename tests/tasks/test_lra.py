@@ -105,7 +105,7 @@ def test_a_wrong_pair_is_named(row, message, papers):
     examples("synth_lra_retrieval", "train", {"inputs": 10, "targets": 1})
 
 
-def test_papers_that_are_missing_or_of_odd_length_are_told(papers):
+def test_missing_papers_and_an_odd_length_are_errors(papers):
   with pytest.raises(ValueError, match="has no 'new_aan_pairs.test.tsv'"):
     examples("synth_lra_retrieval", "test", {"inputs": 10, "targets": 1})
   papers(*PAPERS)
@@ -171,7 +171,7 @@ def test_an_empty_picture_is_left_out(lines):
     (lambda folder, write: bind("lra_pathfinder32.difficulty", "light"),
      "difficulty` is 'light' but must be one of 'easy', 'intermediate', 'hard'"),
 ])
-def test_what_is_wrong_with_a_folder_is_told_before_training(spoil, message, lines):
+def test_a_mistake_in_a_folder_is_an_error_before_training(spoil, message, lines):
   spoil(*lines)
   with pytest.raises(ValueError, match=message):
     pictures_of("train")

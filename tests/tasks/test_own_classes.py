@@ -66,7 +66,7 @@ def test_every_metric_of_pairs_takes_texts(name):
 
 
 @pytest.mark.parametrize("metrics", ["blue", ["bleu", "f1"], [3]])
-def test_a_wrong_metric_is_named_with_those_that_there_are(metrics):
+def test_a_wrong_metric_is_named_with_the_known_metrics(metrics):
   bind("pairs.metrics", metrics)
   with pytest.raises(ValueError, match="pairs.metrics` names .*'accuracy', 'bleu'"):
     _ = seqio.TaskRegistry.get("synth_text_pairs").metric_fns

@@ -1,4 +1,4 @@
-"""Tests of tasks on the user's own files; test_tasks.py has the plain ones."""
+"""Tests of tasks on the user's own files; test_tasks.py has the simple tests."""
 
 import gzip
 import json
@@ -46,7 +46,7 @@ def count(split="train"):
     (b"one\xe2\x80\xa8two\x0bthree\n", ["one\u2028two\x0bthree"]),
 ], ids=["bom", "crlf", "blank", "spaces", "utf8", "long", "separators"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_what_is_checked_and_counted_is_what_is_read(
+def test_the_same_lines_are_checked_counted_and_read(
     content, expected, suffix, tmp_path):
   path = tmp_path / f"a.txt{suffix}"
   path.write_bytes(gzip.compress(content) if suffix else content)
@@ -100,7 +100,7 @@ def test_one_empty_file_among_others_is_named(tmp_path):
     gzip.compress(b"one\n", mtime=0) + b"\n",
     gzip.compress(b"one\n", mtime=0) + b"\x1f\x8b\x08"],
     ids=["cut off", "plain", "a line after it", "half a member after it"])
-def test_what_is_no_whole_gzip_file_is_named(content, tmp_path):
+def test_an_incomplete_gzip_file_is_an_error_that_names_it(content, tmp_path):
   (tmp_path / "a.txt.gz").write_bytes(content)
   bind("text.train", str(tmp_path / "a.txt.gz"))
   with pytest.raises(ValueError, match="a.txt.gz' ends in .gz but is not a w"):
@@ -202,7 +202,7 @@ def test_without_a_key_json_lines_are_plain_text(tmp_path):
     ("a.jsonl", '{"text": " "}\n', "a.jsonl' holds no text"),
     ("a.jsonl", '{"text": ' + "[" * 99_999 + "\n", "line 1: JSON that is nested"),
 ])
-def test_text_that_is_not_what_its_name_says_is_named(
+def test_a_file_that_is_not_what_its_name_says_is_named(
     name, content, message, tmp_path):
   (tmp_path / name).write_text(content)
   bind("text.train", str(tmp_path / name))
@@ -225,7 +225,7 @@ def test_a_wrong_key_is_named():
 
 
 @pytest.mark.parametrize("name", ["odd[1].txt", "a*b?.txt", "[.txt"])
-def test_a_file_is_found_whose_name_looks_like_a_glob(name, tmp_path):
+def test_a_file_whose_name_looks_like_a_glob_is_found(name, tmp_path):
   (tmp_path / name).write_text("one\n")
   (tmp_path / "odd1.txt").write_text("another\n")
   bind("text.train", str(tmp_path / name))
@@ -263,7 +263,7 @@ def test_paths_in_a_gin_file_are_relative_to_it_and_others_to_the_folder(
   assert documents("validation") == ["beside"]
 
 
-def test_a_relative_path_that_is_nowhere_says_where_it_was_looked_for(
+def test_an_error_about_a_relative_path_says_where_it_was_looked_for(
     tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   bind("text.train", "nowhere.txt")
@@ -384,7 +384,7 @@ def test_training_text_does_not_follow_sorted_files(tmp_path):
   assert min(found) < 1000 and max(found) > 5000
 
 
-def test_a_set_that_memory_does_not_take_is_shuffled_in_windows_and_says_so(
+def test_a_set_too_large_for_memory_is_shuffled_in_windows_and_says_so(
     tmp_path, monkeypatch, caplog):
   for name in "ab":
     (tmp_path / f"{name}.tsv").write_text(
@@ -429,14 +429,14 @@ def test_long_pairs_are_cut_and_counted_not_dropped(tmp_path, capfd):
           len(printed)] == [True, True, 2]
 
 
-def test_nothing_is_said_of_pairs_that_fit(tmp_path, capfd):
+def test_pairs_that_fit_give_no_message(tmp_path, capfd):
   (tmp_path / "a.tsv").write_text("one\teins\n")
   bind("pairs.train", str(tmp_path / "a.tsv"))
   assert len(examples("synth_text_pairs")) == 1
   assert "Cut to" not in capfd.readouterr().err
 
 
-def test_blanks_around_the_commas_of_the_environment_are_no_part_of_names(
+def test_blanks_around_commas_in_the_environment_are_dropped(
     tmp_path, monkeypatch):
   for name in "ab":
     (tmp_path / f"{name}.txt").write_text(f"{name}\n")

@@ -67,7 +67,7 @@ def test_splits_are_parlais_files():
     (1, [EXPECTED[0][0], f"personachat utterance: lucky you . {PERSONA} "
          "history: great , just back ."]),
 ])
-def test_history_keeps_as_many_utterances_before_the_last(history, expected):
+def test_history_limits_the_utterances_before_the_last_one(history, expected):
   bind("personachat.history", history)
   assert [inputs for inputs, _ in texts(NAME)[:2]] == expected
 
@@ -234,7 +234,7 @@ def test_embedding_average_is_a_mean_and_names_words_without_vector(
     "5 2\na 1 0\nb 0 1\nc 2 2\ndo 3 0\nn't 0 4 \n",  # As word2vec writes it.
     "a 1 0\nb 0 1\n. . . 2 2\nat name@site 3 0\nn't 0 4\n",  # As in glove.840B.
 ])
-def test_headers_and_words_with_spaces_leave_vectors_and_their_mean(
+def test_headers_and_words_with_spaces_do_not_change_other_vectors(
     content, vectors):
   vectors.write_text(content)
   found, mean = dialogue_metrics._read_vectors(str(vectors), {"a", "n't"})

@@ -127,7 +127,7 @@ def test_bad_csv_is_named_with_its_line(content, message, tmp_path):
     texts("synth_text_pairs")
 
 
-def test_what_is_no_parquet_is_named(tmp_path):
+def test_a_file_that_is_not_parquet_is_named(tmp_path):
   (tmp_path / "a.parquet").write_text("inputs\ttargets\n")
   bind("pairs.train", str(tmp_path / "a.parquet"))
   with pytest.raises(ValueError, match="a.parquet' is not a whole Parquet file"):

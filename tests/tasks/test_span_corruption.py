@@ -53,7 +53,7 @@ def with_sentinels(path, numbers, to, mark="\u2581"):
 
 
 @pytest.mark.parametrize("length", [64, 512, 1792])
-def test_examples_are_t5s_where_its_sentinels_are_enough(
+def test_examples_equal_t5s_if_its_sentinels_are_enough(
     length, sentencepiece_model):
   theirs = seqio.Feature(seqio.SentencePieceVocabulary(sentencepiece_model, 100))
   expected = corrupt(preprocessors.span_corruption, length,
@@ -67,7 +67,7 @@ def test_examples_are_t5s_where_its_sentinels_are_enough(
 
 def test_further_sentinels_are_ids_that_no_word_has():
   first, *_ = corrupt(span_corruption.span_corruption, 2048, features())
-  # 2274 tokens, of which 341 are noise, in 114 spans.
+  # 341 of the 2274 tokens are noise, in 114 spans.
   expected = [*range(599, 499, -1), *range(600, 614)]
   assert sentinels(first["inputs"]) == sentinels(first["targets"]) == expected
   assert sum(first["inputs"] < PIECES) == 2274 - 341
@@ -105,7 +105,7 @@ def test_wrong_extra_ids_are_named(value):
     _ = vocabulary.TaskVocabulary().vocab_size
 
 
-def test_t5s_vocabulary_has_places_for_28_more_and_grows_by_none(tmp_path):
+def test_t5s_vocabulary_has_28_further_sentinels_and_does_not_grow(tmp_path):
   model = sentencepiece_model_pb2.ModelProto()
   model.trainer_spec.pad_id, model.trainer_spec.eos_id = 0, 1
   model.trainer_spec.unk_id, model.trainer_spec.bos_id = 2, -1
@@ -121,7 +121,7 @@ def test_t5s_vocabulary_has_places_for_28_more_and_grows_by_none(tmp_path):
   assert chosen.sentinel_ids() == [*range(32_099, 31_999, -1), *range(32_100, 32_128)]
 
 
-def test_places_are_those_that_mesh_rounds_up_to():
+def test_further_sentinels_end_where_mesh_rounds_the_vocabulary_to():
   gin.parse_config("transformer.Unitransformer.vocab_divisor = 8")
   assert vocabulary.TaskVocabulary().sentinel_ids()[100:] == []
   gin.parse_config("transformer.Unitransformer.vocab_divisor = 64")
@@ -176,7 +176,7 @@ def test_density_and_length_of_spans_are_parameters(density, length, noise, span
 @pytest.mark.parametrize("density, length", [
     (0.15, 3.0), (0.5, 3.0), (0.17, 2.5), (0.3, 4.0), (0.15, 1.0)])
 @pytest.mark.parametrize("inputs", range(20, 260, 17))
-def test_as_many_sentinels_are_asked_for_as_t5_takes(density, length, inputs):
+def test_t5_takes_as_many_sentinels_as_are_asked_for(density, length, inputs):
   tokens, _ = preprocessors.random_spans_helper(inputs, density, length, 1, 1)
   mask = preprocessors.random_spans_noise_mask(
       tokens, density, seeds=[(0, 1), (2, 3)], mean_noise_span_length=length).numpy()

@@ -124,7 +124,7 @@ def test_one_command_writes_the_files_of_the_last_step(tasks_to_read, tmp_path, 
   assert not list((tmp_path / "out").glob("*.unfinished"))
 
 
-def test_the_tasks_for_the_servers_are_all_that_they_want(tasks_to_read):
+def test_the_test_mixtures_have_all_tasks_that_the_servers_want(tasks_to_read):
   for name, count in (("synth_glue_test", 11), ("synth_super_glue_test", 10)):
     members = {task.name for task in seqio.MixtureRegistry.get(name).tasks}
     assert len(members) == count and members <= set(submission.FILES)

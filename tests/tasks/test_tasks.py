@@ -43,7 +43,7 @@ def test_gin_overrides_the_environment(sentencepiece_model, monkeypatch):
   assert vocabulary.TaskVocabulary().vocab_size == 600
 
 
-def test_default_vocabulary_is_that_of_t5():
+def test_default_vocabulary_is_t5s():
   chosen = vocabulary.TaskVocabulary()
   assert chosen.sentencepiece_model_file == t5.data.DEFAULT_SPM_PATH
   assert chosen == t5.data.get_default_vocabulary()

@@ -53,7 +53,7 @@ def test_all_heads_are_there_before_and_after(shown, tmp_path):
       np.testing.assert_allclose(np.nan_to_num(found), expected.weights, atol=1e-5)
 
 
-def test_alpha_is_that_of_each_part_also_where_two_have_one_name(shown):
+def test_each_part_has_its_own_alpha_even_if_two_share_a_name(shown):
   encoder, decoder = page.content(*shown)["layers"]
   assert "alpha" not in encoder and "course" not in encoder
   assert [part["name"] for part in decoder["parts"]] == ["R", "R.1"]
@@ -132,7 +132,7 @@ def test_a_page_that_cannot_be_finished_leaves_the_old_one(
     ("page.htm", "page.htm' but must end in .html; name"),
     ("folder.html", "folder.html', which is a folder; name a file"),
     ("file/page.html", "file/page.html', which cannot be written: ")])
-def test_a_path_that_cannot_be_is_refused_before_the_model_runs(
+def test_an_impossible_path_is_refused_before_the_model_runs(
     tmp_path, name, message):
   (tmp_path / "folder.html").mkdir()
   (tmp_path / "file").write_text("")
@@ -141,7 +141,7 @@ def test_a_path_that_cannot_be_is_refused_before_the_model_runs(
   assert message in str(error.value)
 
 
-def test_a_path_that_can_be_is_left_as_it_was(tmp_path):
+def test_checking_a_possible_path_changes_nothing(tmp_path):
   (tmp_path / "old.html").write_text("old")
   page.check(str(tmp_path / "old.html"))
   page.check(str(tmp_path / "new" / "page.html"))

@@ -56,12 +56,12 @@ def test_means_are_over_heads_and_errors_over_seeds(files):
           "R+V 0.100.") in text
 
 
-def test_alpha_is_told_by_layer_with_its_heads(files):
+def test_alpha_is_shown_for_each_layer_with_its_heads(files):
   lines = tables.cells(seeds.markdown(seeds.read(files), 4))
   assert ["R+V", "encoder/0", "V", "0.750", "0.500", "0.600", "0.900"] in lines
 
 
-def test_one_file_of_all_says_the_same_and_has_no_histograms(files, tmp_path, capsys):
+def test_one_file_of_all_runs_gives_the_same_tables(files, tmp_path, capsys):
   path = tmp_path / "all.jsonl"
   plot_attention.main(["--seeds", *files, f"--json={path}", "--window=2"])
   first = capsys.readouterr().out

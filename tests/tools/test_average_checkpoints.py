@@ -55,7 +55,7 @@ def test_the_mean_is_exact_and_the_step_is_the_last(
   assert reader.get_tensor("global_step").dtype == np.int64
 
 
-def test_the_folder_is_that_of_a_model(model_dir, tmp_path):
+def test_the_result_is_a_model_folder(model_dir, tmp_path):
   average_checkpoints.main([str(model_dir), "--last=2", f"--output={tmp_path}/mean"])
   found = tmp_path / "mean"
   assert checkpoints.latest(str(found)) == f"{found}/model.ckpt-100"
@@ -77,7 +77,7 @@ def test_other_models_are_refused(model_dir, tmp_path):
     (["--last=5"], "has 4 checkpoints, but --last is 5"),
     (["--last=2", "--output={model}"], "is not empty; name a new folder"),
 ])
-def test_what_cannot_be_averaged_is_said(model_dir, tmp_path, flags, message):
+def test_checkpoints_without_a_mean_are_refused(model_dir, tmp_path, flags, message):
   flags = [flag.replace("{model}", str(model_dir)) for flag in flags]
   with pytest.raises(SystemExit, match=message):
     average_checkpoints.main([str(model_dir), f"--output={tmp_path}/mean", *flags])

@@ -47,7 +47,7 @@ def fixture_programs():
     (["--peers=no/such/python"], ["'no/such/python'"]),
     (["--breakdown", "--skip_train"], ["--breakdown", "--skip_train"]),
 ])
-def test_a_mistake_is_one_sentence_and_not_success(flags, words):
+def test_a_mistake_ends_in_one_sentence_and_an_error_status(flags, words):
   with pytest.raises(SystemExit) as exit_info:
     benchmark.main(flags)
   message = exit_info.value.code  # Python prints it and returns 1.
@@ -216,7 +216,7 @@ def test_the_rest_has_no_product_with_a_matrix(programs, name):
                 and i.shape.ndims > 1]
 
 
-def test_operations_at_the_same_time_share_it_and_pauses_are_rest():
+def test_simultaneous_operations_share_their_time_and_pauses_are_rest():
   def node(name, start, end):
     return types.SimpleNamespace(node_name=f"encoder/block_000/layer_000/{name}/x",
                                  all_start_micros=1000, op_start_rel_micros=start,
@@ -268,7 +268,7 @@ def test_a_baseline_takes_turns_in_a_process_and_its_end_is_noted(baseline):
   json.dumps(results)
 
 
-def test_a_missing_baseline_is_said_and_another_may_be_the_reference(baseline):
+def test_a_missing_baseline_is_reported_and_another_may_be_the_reference(baseline):
   rows = [attentions.find_row("V"), *baselines.rows(sys.executable, ["decode"])]
   config = dataclasses.replace(CONFIG, beam=2)
   results = measuring.measure_time(
@@ -293,7 +293,7 @@ def test_the_command_takes_a_baseline_as_the_reference(baseline, capsys):
   assert "| PyTorch " in table and "as fast as PyTorch in" in table
 
 
-def test_what_baselines_decode_with_is_v_in_hugging_faces_folder():
+def test_baselines_decode_with_v_from_a_hugging_face_folder():
   folder = exported.folder(CONFIG)
   flax = hugging_face.Flax(folder)
   tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -319,7 +319,7 @@ def _best_after(flax, inputs, ids):
 @pytest.mark.parametrize("measure, packed, reason", [
     ("decode", 0, "only by train"), ("memory", 0, "only by train"),
     ("train", 4, "packed rows")])
-def test_what_a_baseline_cannot_do_is_said(measure, packed, reason):
+def test_a_measure_that_a_baseline_cannot_take_has_a_reason(measure, packed, reason):
   config = model.Configuration(**TINY, packed=packed)
   rows = [row for row in baselines.rows(sys.executable, ["train"]) if row.name == "JAX"]
   if measure == "memory":

@@ -79,7 +79,7 @@ def plan(environment, attention, mode="eval", **kwargs):
                     mode=mode, **kwargs)
 
 
-def test_a_module_tells_cycles_collectives_and_what_is_read_entry_by_entry():
+def test_a_module_gives_cycles_collectives_and_entries_read_one_by_one():
   assert modules.summarized(MODULE) == {
       "cycles": 20, "loop_cycles": 70, "collectives": {"all-reduce": [1, 56]},
       "gathers": [24, 24 + 6 * 256], "scatters": [100, 100]}
@@ -109,7 +109,7 @@ def check_communication(program):
   assert not any(i.opcode == "copy" for i in instructions)
 
 
-def test_rows_stand_beside_stocks_and_tell_what_is_confirmed(environment):
+def test_rows_are_compared_with_stock_and_say_which_figures_are_confirmed(environment):
   found = [plan(environment(SAID), name) for name in ("R", "SelfAttention")]
   for p in found:
     p["compiler"]["planned"] = {
@@ -184,7 +184,7 @@ def test_a_missing_environment_is_refused_with_how_to_make_it():
   assert "python3.12 -m venv /nowhere" in str(error.value)
 
 
-def test_a_script_that_does_not_fit_the_versions_is_no_refusal(environment):
+def test_a_script_that_does_not_fit_the_versions_is_an_error(environment):
   with pytest.raises(ValueError, match="as expected: no mlir; use jax"):
     plan(environment({"unfit": "no mlir"}), "R")
 

@@ -290,7 +290,7 @@ def test_a_config_of_transformers_5_and_an_ignored_key_change_nothing(
   assert_same_checkpoint(ours, tmp_path / "again")
 
 
-def test_copies_of_the_embedding_and_what_no_model_has_are_left_out(
+def test_copies_of_the_embedding_and_an_unused_weight_are_left_out(
     folders, tmp_path, sentencepiece_model):
   _, ours = folders("T5 1.0")
   tensors = hugging_face.write(tmp_path / "theirs", sentencepiece_model)

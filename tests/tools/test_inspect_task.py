@@ -52,7 +52,7 @@ def read(name, lengths=LENGTHS, number=2, most=10, split="train"):
   return reading.read(name, split, lengths, number, most)
 
 
-def test_lengths_cuts_and_packed_rows_are_those_of_the_rows(task):
+def test_lengths_cuts_and_packed_rows_are_right(task):
   found = read(task)
   assert found.tokens["inputs"].tolist() == [3, 6, 5, 4]
   assert found.members[task].sizes["inputs"].tolist() == SIZES
@@ -71,7 +71,7 @@ def test_examples_of_a_packed_row_are_told_apart(task):
   assert not found.whole and found.per_row == 1.5
 
 
-def test_what_is_made_to_length_is_not_called_cut(tasks_to_read):
+def test_examples_made_to_length_are_not_called_cut(tasks_to_read):
   found = read("synth_c4_span_corruption", {"inputs": 32, "targets": 14}, most=5)
   assert found.longest_uncut("inputs") is None and set(found.tokens["inputs"]) == {32}
   assert [row["cut"] for row in inspect_task.rows(found)[:2]] == [None, None]
@@ -132,7 +132,7 @@ def test_mistakes_end_in_one_sentence(task, flags, message):
     ([seqio.preprocessors.append_eos_after_trim], True),
     ([functools.partial(seqio.preprocessors.append_eos)], True),
     ([functools.partial(lambda data, sequence_length: data)], False)])
-def test_what_uses_lengths_but_to_cut_is_known(steps, only):
+def test_tasks_that_use_lengths_only_to_cut_are_known(steps, only):
   class Task:
     preprocessors = steps
   assert reading._cuts_only(Task) == only

@@ -7,7 +7,7 @@ from scipy import stats
 from synthesizer_mtf.tools import over_seeds
 
 
-def test_estimates_are_those_of_student():
+def test_estimates_equal_students():
   found = over_seeds.estimates(pd.DataFrame({
       "A": [3.0, 5.0, 4.0, 6.0], "one": [7.0, np.nan, np.nan, np.nan]}))
   a = found.loc["A"]
@@ -21,7 +21,7 @@ def test_estimates_are_those_of_student():
   assert over_seeds.text(found.loc["one"], 2) == "7.00"
 
 
-def test_p_is_that_of_pairs_corrected_by_holm():
+def test_p_is_of_paired_tests_corrected_by_holm():
   rng = np.random.default_rng(0)
   shared = 9 * rng.normal(size=4)  # Much larger than the differences.
   a = {name: shared + shift + rng.normal(size=4) for name, shift in
@@ -35,7 +35,7 @@ def test_p_is_that_of_pairs_corrected_by_holm():
   assert found["p"]["far"] < over_seeds.LEVEL < found["p"]["same"]
 
 
-def test_what_cannot_be_tested_is_not_corrected_for():
+def test_the_correction_does_not_count_differences_without_a_test():
   found = over_seeds.tested(pd.DataFrame({
       "A": [2.0, 2.1, 1.9], "same": [0.0, 0.0, 0.0], "one": [5.0, np.nan, np.nan]}))
   assert found["p"]["A"] == pytest.approx(

@@ -52,7 +52,7 @@ def test_an_unknown_topology_is_an_error_that_names_those_known(name):
 
 @pytest.mark.parametrize("chip, megahertz", [
     ("v2", 700), ("v3", 940), ("v4", 1050), ("v5e", 1500), ("v5p", 1750)])
-def test_the_published_peak_gives_the_clock_that_is_published_too(chip, megahertz):
+def test_the_published_peak_gives_the_published_clock(chip, megahertz):
   assert pods.CHIPS[chip].clock == pytest.approx(1e6 * megahertz, rel=0.01)
 
 
@@ -138,7 +138,7 @@ def test_elementwise_operations_join_products_and_their_users():
   assert counts.activation_bytes == 2 * 4 * 21  # The total is gone by then.
 
 
-def test_what_moves_fewer_bytes_is_computed_by_each_of_its_users():
+def test_each_user_computes_a_result_if_this_moves_fewer_bytes():
   with tf.Graph().as_default():
     mask = tf.placeholder(tf.bool, [3, 7])
     numbers = tf.cast(mask, tf.float32)
@@ -173,7 +173,7 @@ def test_a_product_that_is_used_twice_is_written():
       counting.Kernel(0, 2 * 4 * 21): 2}
 
 
-def test_the_counts_are_those_of_mesh_tensorflows_own_implementation():
+def test_the_counts_equal_those_of_mesh_tensorflows_own_implementation():
   lowered = []
   for make in (one_core, lambda shape, layout: simd_mesh_impl.SimdMeshImpl(
       shape, layout, None, TWO_BY_TWO.device_assignment())):
@@ -261,7 +261,7 @@ def test_groups_that_share_chips_share_their_links():
     (["utils.run.batch_size = 6"],
      ["batch = 6 of tensor", "does not divide by mesh dimension batch = 4"],
      ["batch:2,model:4"])], ids=["heads", "feed-forward layer", "batch"])
-def test_what_does_not_divide_is_named_with_the_mesh_shapes_that_fit(
+def test_a_size_that_does_not_divide_is_named_with_mesh_shapes_that_fit(
     params, texts, fits):
   result = plans.plan(*params)
   assert (result["status"], result["mesh_shapes_that_fit"]) == ("invalid", fits)
@@ -324,7 +324,7 @@ def test_the_graph_does_not_grow_with_the_cores():
 
 
 @pytest.mark.slow
-def test_microbatches_are_those_of_the_trainer():
+def test_microbatches_equal_those_of_the_trainer():
   bind = "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = "
   whole, split = [plans.plan(bind + tokens) for tokens in ("None", "12")]
   assert (whole["microbatches"], split["microbatches"]) == (1, 2)
@@ -408,7 +408,7 @@ def test_recipes_are_planned_with_the_bindings_of_their_first_command(tmp_path):
         *recipe.params, "utils.run.batch_size = 3"]
 
 
-def test_every_attention_with_a_gin_file_stands_for_all():
+def test_all_stands_for_every_attention_with_a_gin_file():
   names = [name for name, _, _ in plan_pod.every_attention()]
   assert names[0] == "SelfAttention" and {"r+v", "linformer", "mixer"} <= set(names)
 

@@ -69,7 +69,7 @@ def expected_weights(notation, variables, stack, ids):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("notation", [*cases.VARIANTS, "R+V", "FR+D+V"])
-def test_weights_are_those_of_the_formulas(notation):
+def test_weights_equal_those_of_the_formulas(notation):
   model = build(notation, "num_layers = 1", examples=TEXTS, length=12)
   variables = load(model)
   for i, example in enumerate(TEXTS):
@@ -104,7 +104,7 @@ def test_rows_sum_to_1_and_decoders_look_back_only(recompute):
       assert (found.weights[:, later].max() == 0) == (name[0] == "d")
 
 
-def test_tokens_of_a_decoder_are_those_that_it_reads():
+def test_tokens_of_a_decoder_are_the_tokens_that_it_reads():
   attention = build("R", examples=TEXTS[:1], length=12)
   attention.initialize()
   found = attention.attend(["encoder/0", "decoder/0"])

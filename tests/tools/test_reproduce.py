@@ -37,7 +37,7 @@ def test_every_row_has_all_the_figures_of_the_paper(table, row):
 
 
 @pytest.mark.parametrize("number", [5, 6])
-def test_the_papers_average_is_that_of_its_cells(number):
+def test_the_papers_average_is_the_average_of_its_cells(number):
   table = TABLES[number]
   for row in table.rows:
     cells = [tables.value(row.paper[column.title])
@@ -73,7 +73,7 @@ def test_commands_parse_and_name_registered_tasks(table, row, scale):
     (2, "R+V", "synth_lm1b"), (3, "R+V", "synth_cnn_dailymail"),
     (3, "R+V", "synth_personachat"), (4, "R+V", "synth_c4_span_corruption"),
     (5, "R+V", "synth_en_mix")])
-def test_commands_of_the_papers_scale_are_those_of_the_recipes(
+def test_commands_of_the_papers_scale_equal_those_of_the_recipes(
     number, row, task):
   table = TABLES[number]
   row = next(r for r in table.rows if r.name == row)
@@ -89,7 +89,7 @@ def test_commands_of_the_papers_scale_are_those_of_the_recipes(
         assert param in ours
 
 
-def test_paper_scale_prints_pre_training_before_what_starts_from_it(capsys):
+def test_paper_scale_prints_pre_training_before_the_runs_that_start_from_it(capsys):
   assert reproduce.main(["--table=6", "--scale=paper", "--rows=D",
                          "--bucket=gs://mine"]) == 0
   printed = capsys.readouterr().out

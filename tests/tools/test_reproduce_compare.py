@@ -63,7 +63,7 @@ def test_differences_are_paired_by_seed(compared):
   assert "WARNING" not in markdown and "In one file only" not in markdown
 
 
-def test_a_mark_is_for_what_stays_significant_among_all_differences(compared):
+def test_only_differences_significant_after_correction_have_a_mark(compared):
   change = {seed: 1.6 + seed for seed in range(3)}  # p is 0.046 for each alone.
   a = {("R", seed): {"loss": 0.0, "one": 0.0, "two": 0.0} for seed in change}
   b = {("R", seed): {"loss": 99 + x, "one": x, "two": x} for seed, x in change.items()}
@@ -93,7 +93,7 @@ def test_one_pair_has_no_interval_and_says_so(compared):
   assert "One pair has no interval" in markdown
 
 
-def test_what_one_file_has_alone_is_listed(compared):
+def test_runs_and_scores_that_only_one_file_has_are_listed(compared):
   both = {"loss": 3.0}
   markdown, found = compared(
       {("R", 1): both, ("R", 2): both, ("V", 1): both, ("D", 9): "no memory"},

@@ -82,7 +82,7 @@ def test_the_tab_shows_settings_and_scores_of_each_run(runs, tmp_path):
     assert metrics["scores/log_perplexity"] == (7, float(i))
 
 
-def test_they_are_written_once_and_read_by_nobody_else(runs):
+def test_event_files_are_written_once_and_do_not_change_scores(runs):
   run = runs[0]
   scores, scalars = run.scores(), list(results.scalars(run.model_dir))
   hparams.write(run, GIN)
@@ -94,7 +94,7 @@ def test_they_are_written_once_and_read_by_nobody_else(runs):
   assert list(results.scalars(run.model_dir)) == scalars
 
 
-def test_reproduce_leaves_them_and_a_report_of_its_runs(
+def test_reproduce_writes_event_files_and_a_report_of_its_runs(
     runs, tmp_path, monkeypatch, capsys):
   assert all(run.is_done() for run in runs)
   left = []

@@ -43,7 +43,7 @@ def test_fine_tuning_starts_from_the_last_step_and_translation_from_nothing():
   assert any("[65536, 524288]" in word for word in found["V: early and final loss"])
 
 
-def test_means_of_long_range_arena_are_those_of_its_table():
+def test_means_of_long_range_arena_equal_those_of_its_table():
   for name, mean in (("V", 54.39), ("R+V", 52.88), ("Linformer", 51.36)):
     figures = lra.ROWS[name].paper.values()
     assert sum(figures) / len(figures) == pytest.approx(mean, abs=0.01)

@@ -53,7 +53,7 @@ def test_commands_of_every_row_parse(study, row, task, tmp_path):
     assert seed in (None, 1 if "pretrained" in stage.title else 3)
 
 
-def test_warm_rows_share_the_training_of_what_they_start_from(tmp_path):
+def test_warm_rows_share_the_training_of_the_model_they_start_from(tmp_path):
   study = studies.STUDIES["warm_start"]
   found = study_runs.runs(study, study.rows, [1, 2], tmp_path,
                           plan.Settings(40, 20))
@@ -89,7 +89,7 @@ def test_fine_tuning_starts_from_the_row_and_seed_of_another_study(tmp_path):
 
 @pytest.mark.parametrize("steps, looks, saved", [
     (500, [166, 332, 500], 166), (9, [3, 6, 9], 3), (2, [1, 2], 1), (1, [1], 1)])
-def test_what_is_looked_at_is_what_was_saved(steps, looks, saved, tmp_path):
+def test_every_step_to_evaluate_has_a_saved_checkpoint(steps, looks, saved, tmp_path):
   study = studies.STUDIES["span_corruption"]
   run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, plan.Settings(steps))
   train, evaluate = run.stages()
@@ -126,7 +126,7 @@ def test_one_task_of_a_study_can_be_run(tmp_path):
       ("libreoffice", seed) for seed in (1, 1, 2, 2)]
 
 
-def test_figures_of_the_paper_are_those_of_its_tables():
+def test_figures_of_the_paper_equal_those_of_its_tables():
   assert tables.figure(4, "Log PPL", "R") == 1.972
   assert tables.figure(6, "BoolQ", "V") == 78.2
   assert tables.figure(5, "SST", "D") == 89.9
@@ -160,7 +160,7 @@ LINES = [line_of(*numbers) for numbers in [
     ("R", 3, 4.1), ("D", 1, 3.0), ("D", 2, 3.4)]]
 
 
-def test_report_has_means_errors_orders_and_what_is_missing():
+def test_report_has_means_errors_orders_and_missing_runs():
   text = study_report.Report(TINY, LINES).markdown()
   cells = {name: rest for name, *rest in tables_lib.cells(text) if name != "Loss"}
   error = np.std([2.0, 2.1, 2.2], ddof=1) / np.sqrt(3)
@@ -260,7 +260,7 @@ def test_lines_that_were_written_are_read_again(tmp_path):
     ({"steps": 4}, "holds runs of .*'steps': 4.* not .*'steps': 0"),
     ({"scores": {"log_perplexity": math.nan}}, "is nan"),
 ])
-def test_lines_of_something_else_are_named(change, message, tmp_path):
+def test_lines_of_another_study_or_version_are_named(change, message, tmp_path):
   path = tmp_path / "tiny.jsonl"
   path.write_text(json.dumps({**LINES[0], **change}))
   with pytest.raises(ValueError, match=message):
@@ -355,7 +355,7 @@ def test_a_task_is_not_run_by_rows_that_cannot_do_it(tmp_path):
       task.name for task in ABILITIES.tasks}
 
 
-def test_accuracy_on_what_is_asked_for_is_the_score_of_an_ability(tmp_path):
+def test_the_score_of_an_ability_is_the_accuracy_on_symbols_to_predict(tmp_path):
   run, *_ = study_runs.runs(ABILITIES, ABILITIES.rows, [1], tmp_path, plan.Settings())
   write_events(run.model_dir / "eval_x", "token_accuracy",
                {run.step: 0.25, run.step - 1: 0.5})
@@ -365,7 +365,7 @@ def test_accuracy_on_what_is_asked_for_is_the_score_of_an_ability(tmp_path):
 @pytest.mark.parametrize("score, expected", [
     (0.95, "solves"), (0.9499, "partly"), (0.226, "partly"), (0.2, "chance"),
     (0.05, "chance")])
-def test_an_outcome_is_told_from_the_chance_level(score, expected):
+def test_an_outcome_is_computed_from_the_chance_level(score, expected):
   assert heat_map.outcome(score, 0.125) == expected
 
 
@@ -407,7 +407,7 @@ def test_each_row_can_be_named_in_a_list(study):
 LENGTHS = studies.STUDIES["ability_lengths"]
 
 
-def test_what_is_trained_up_to_n_is_asked_for_from_n_to_2_n():
+def test_models_trained_up_to_n_are_evaluated_from_n_to_2_n():
   for task in LENGTHS.tasks:
     module = task.params["MIXTURE_NAME"].removeprefix("synth_")
     (size, trained), = [(name, value) for name, value in task.params.items()

@@ -103,7 +103,7 @@ def test_a_damaged_newest_checkpoint_is_an_error_that_changes_nothing(
   assert checkpoints.prepare(str(tmp_path)).endswith("model.ckpt-4")
 
 
-def test_what_a_killed_process_was_writing_is_removed(tmp_path):
+def test_unfinished_files_of_a_killed_process_are_removed(tmp_path):
   checkpoint_files.save(tmp_path)
   (tmp_path / "model.ckpt-12_temp").mkdir()
   leftovers = [
@@ -197,14 +197,14 @@ def test_variables_of_another_size_are_named(tmp_path):
           "[2, 6, 3])") in differences(tmp_path, checkpoint_files.SHAPES, ours)
 
 
-def test_of_many_variables_a_few_are_named(tmp_path):
+def test_only_a_few_of_many_variables_are_named(tmp_path):
   ours = {f"layer_{number}": [2] for number in range(9)}
   message = differences(tmp_path, {"layer_0": [2]}, ours)
   assert ("8 variables (layer_1, layer_2, layer_3, layer_4 and 4 more)"
           in message)
 
 
-def test_a_model_without_the_optimizer_may_read_its_checkpoint(tmp_path):
+def test_a_model_without_an_optimizer_may_read_a_checkpoint_with_one(tmp_path):
   checkpoint_files.save(tmp_path, 4)
   with tf.Graph().as_default():
     for name in ("encoder/q", "encoder/R"):

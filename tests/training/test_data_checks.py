@@ -55,7 +55,7 @@ def test_a_vocabulary_that_cannot_be_read_is_named_with_its_task():
 @pytest.mark.parametrize("name, said", [
     (3, "must be the name of a task; write it in quotes"),
     ("synth_text_pair", "no task or mixture; .* Did you mean synth_text_pairs")])
-def test_what_is_no_task_is_refused(name, said):
+def test_a_name_that_is_no_task_is_refused(name, said):
   with pytest.raises(checks.Error, match=said):
     data_checks.check_task(name)
 

@@ -148,7 +148,7 @@ def test_other_data_begin_at_their_beginning(train, log, other):
 @pytest.mark.parametrize("binding", [
     "synthesizer_data.resume = False", "utils.run.skip_seen_data = True",
     "utils.run.checkpoint_input_pipeline = True"])
-def test_a_binding_wins(train, tmp_path, binding):
+def test_a_binding_makes_a_restart_begin_the_data_again(train, tmp_path, binding):
   gin.parse_config(binding)
   first = train(shuffled(), 8)
   assert train(shuffled(), 12) == first[:4]

@@ -64,7 +64,7 @@ def test_a_language_model_continues_by_so_many_tokens():
           == continued[:, :3]).all()
 
 
-def test_without_it_and_for_scores_mesh_tensorflow_decodes():
+def test_mesh_tensorflow_decodes_for_scores_and_without_the_binding():
   m, function = predict()
   assert function is None
   m, _ = predict(TOKENS.format(3))
@@ -74,7 +74,7 @@ def test_without_it_and_for_scores_mesh_tensorflow_decodes():
 @pytest.mark.parametrize("tokens, given, message", [
     (0, None, "`synthesizer_decode_length.tokens` is 0 but must be a whole number"),
     (9, len, "`utils.run.predict_fn` is bound, .*tokens` is 9; leave out one")])
-def test_what_cannot_hold_is_an_error(tokens, given, message):
+def test_a_limit_that_cannot_hold_is_an_error(tokens, given, message):
   with pytest.raises(ValueError, match=message):
     predict(TOKENS.format(tokens), given=given)
 

@@ -1,4 +1,4 @@
-"""Tests of training that fails, on an estimator as Mesh TensorFlow makes them.
+"""Tests of training that fails, with an estimator like Mesh TensorFlow's.
 
 Its model is one variable; hooks, saver and session are those of Mesh.
 """
@@ -206,7 +206,7 @@ def test_a_changed_byte_is_an_error_that_changes_nothing(
     lambda e: e.train(input_fn, max_steps=9),
     lambda e: e.evaluate(input_fn, steps=1),
     lambda e: next(e.predict(input_fn))])
-def test_another_model_is_told_which_variables_differ(
+def test_an_error_about_another_model_names_the_variables_that_differ(
     tmp_path, make_estimator, use):
   train(make_estimator(), 2)
   before = checkpoint_files.contents(tmp_path)
@@ -228,7 +228,7 @@ def test_evaluation_and_prediction_read_a_checkpoint(tmp_path, make_estimator):
 
 @pytest.mark.parametrize("module", [tf.data, tf.compat.v2.data])
 @pytest.mark.parametrize("own, used", [(None, False), (False, False), (True, True)])
-def test_data_have_no_thread_that_sleeps_on_unless_they_choose_it(
+def test_autotune_is_off_unless_the_data_choose_it(
     make_estimator, module, own, used):
   def with_own_choice(params):
     del params
@@ -262,7 +262,7 @@ def test_a_torn_checkpoint_is_not_evaluated(tmp_path, make_estimator):
         input_fn, checkpoint_path=str(tmp_path / "model.ckpt-2"))
 
 
-def test_torn_checkpoints_are_not_among_all(tmp_path):
+def test_torn_checkpoints_are_not_among_all_checkpoints(tmp_path):
   checkpoint_files.save(tmp_path, 4, 8)
   (tmp_path / "model.ckpt-8.index").unlink()
   (tmp_path / "model.ckpt-12_temp").mkdir()
@@ -271,7 +271,7 @@ def test_torn_checkpoints_are_not_among_all(tmp_path):
 
 
 @pytest.mark.parametrize("steps, told", [(4, []), (7, [7]), ([4, 9], [9])])
-def test_a_step_without_a_checkpoint_gets_the_nearest_and_is_told(
+def test_a_step_without_a_checkpoint_gets_the_nearest_and_says_so(
     steps, told, tmp_path, monkeypatch):
   checkpoint_files.save(tmp_path, 4, 8)
   lines = []
@@ -281,7 +281,7 @@ def test_a_step_without_a_checkpoint_gets_the_nearest_and_is_told(
       (step, str(tmp_path / "model.ckpt-8")) for step in told]
 
 
-def test_the_last_checkpoint_of_none_is_an_error(tmp_path):
+def test_asking_for_the_last_checkpoint_is_an_error_if_there_is_none(tmp_path):
   with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
     list(utils.get_checkpoint_iterator(-1, str(tmp_path)))
 
@@ -367,7 +367,7 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch):
   assert "cannot be locked (Operation not supported)" in said[0] and len(said) == 2
 
 
-def test_a_training_tells_its_folder_loss_speed_and_end(
+def test_a_training_logs_its_folder_loss_speed_and_end(
     tmp_path, make_estimator, caplog, monkeypatch):
   monkeypatch.setattr(progress, "_PERIOD", 0.)
   with caplog.at_level(logging.INFO, logger="absl"):

@@ -24,7 +24,7 @@ def test_each_evaluation_has_the_same_spans():
   np.testing.assert_array_equal(evaluated(), evaluated())
 
 
-def test_without_finalize_it_can_be_bound_as_well():
+def test_the_seed_can_also_be_bound_without_finalize():
   seed.bind_missing()
   np.testing.assert_array_equal(evaluated(), evaluated())
 
@@ -41,7 +41,7 @@ def test_a_seed_that_is_bound_wins(value):
     ({}, True), ({"shuffle_eval_examples": False}, True),
     ({"shuffle_eval_examples": True}, False), ({"seed": None}, False),
     ({"shuffle_eval_examples": True, "seed": 3}, False)])
-def test_what_shall_differ_from_time_to_time_still_does(parameters, bound):
+def test_a_seed_is_bound_unless_gin_shuffles_or_binds_one(parameters, bound):
   selector = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
   found = seed.bind_evaluation_seed({("", selector): parameters})
   assert found == ({f"{selector}.seed": seed.EVALUATION} if bound else None)

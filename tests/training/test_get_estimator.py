@@ -33,14 +33,14 @@ def parse(*bindings):
   models.parse_gin(["models/bi_v1.gin"], [*models.TINY, *bindings])
 
 
-def test_it_is_mesh_tensorflows():
+def test_it_wraps_mesh_tensorflows_function_once():
   assert utils.get_estimator is not STOCK
   assert utils.get_estimator.__wrapped__ is STOCK
   get_estimator.apply()
   assert utils.get_estimator.__wrapped__ is STOCK
 
 
-def test_it_takes_all_that_mesh_tensorflows_takes():
+def test_it_takes_every_argument_of_mesh_tensorflows_function():
   ours = inspect.signature(get_estimator.get_estimator).parameters
   passed_on = inspect.signature(utils.tpu_estimator_model_fn).parameters
   assert set(inspect.signature(STOCK).parameters) <= {*ours, *passed_on}

@@ -41,7 +41,7 @@ def processor(tmp_path, monkeypatch):
 @pytest.mark.parametrize("flags, has", [
     ("avx512f avx512_bf16", True), ("amx_bf16 amx_tile", True), ("avx512f", False),
     (None, False)])
-def test_linux_tells_what_a_processor_has_and_other_systems_do_not(
+def test_only_linux_says_what_a_processor_has(
     processor, flags, has, monkeypatch):
   processor(flags)
   if flags is None:
@@ -56,7 +56,7 @@ def test_linux_tells_what_a_processor_has_and_other_systems_do_not(
     ([T5S, OURS], "amx_bf16", True, "Products are computed in bfloat16, all else in"),
     ([], "amx_bf16", True, "Products are computed in bfloat16, all else in"),
 ], ids=["neither", "only has", "only asks", "both", "by T5's activation_dtype"])
-def test_what_is_asked_for_and_what_there_is_decide_and_are_told_once(
+def test_gin_and_the_processor_decide_and_the_log_says_so_once(
     processor, bindings, flags, rewrites, sentence, monkeypatch):
   told = []
   monkeypatch.setattr(mixed_precision.logging, "info", told.append)
@@ -70,7 +70,7 @@ def test_what_is_asked_for_and_what_there_is_decide_and_are_told_once(
   assert len(told) == bool(sentence) and all(sentence in text for text in told)
 
 
-def test_activations_are_float32_and_the_configuration_keeps_what_was_asked_for(
+def test_activations_are_float32_and_the_configuration_keeps_the_users_choice(
     processor):
   processor("")
   gin_files.parse(["mixed_precision.gin"], [])
@@ -82,7 +82,7 @@ def test_activations_are_float32_and_the_configuration_keeps_what_was_asked_for(
       gin.operative_config_str())
 
 
-def test_a_precision_that_is_none_is_an_error():
+def test_an_unknown_precision_is_an_error():
   with pytest.raises(ValueError, match="`synthesizer_precision.products` is 'half' "
                      "but must be \"float32\" or \"bfloat16\""):
     mixed_precision.products("half")
@@ -106,7 +106,7 @@ def test_variables_that_are_bound_to_bfloat16_are_warned_of_once(
   assert len(told) == bool(sentence) and all(sentence in text for text in told)
 
 
-def test_what_the_environment_says_of_operations_holds(monkeypatch):
+def test_a_list_of_operations_in_the_environment_is_kept(monkeypatch):
   name = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_INFERLIST_REMOVE"
   monkeypatch.setenv(name, "Softmax")
   mixed_precision.session_config()
@@ -129,7 +129,7 @@ def in_bfloat16(program, where=""):
 
 
 @pytest.mark.parametrize("notation, packed", [("V", 0), ("R+V", 2), ("LightConv", 0)])
-def test_the_products_are_in_bfloat16_where_there_are_such_and_the_losses_agree(
+def test_products_are_in_bfloat16_if_the_processor_has_them_and_losses_agree(
     notation, packed):
   has = mixed_precision.has_products()
   sizes = model.Configuration(**{**vars(SIZES), "packed": packed})
@@ -153,14 +153,14 @@ def test_tables_are_added_in_bfloat16_but_relative_biases_in_float32(relative_bi
   assert ("Add" in found) == (mixed_precision.has_products() and not relative_bias)
 
 
-def test_steps_of_decoding_multiply_in_bfloat16_where_there_are_such_products():
+def test_decoding_multiplies_in_bfloat16_if_the_processor_has_such_products():
   row, = attentions.in_precisions([attentions.find_row("V")], ["bfloat16"])
   program = model.build(row, SIZES, "decode")
   assert bool(PRODUCTS & in_bfloat16(program, "/while/")) == (
       mixed_precision.has_products())
 
 
-# bfloat16 has 8 bits, so rounding changes a value by at most half of this share of it.
+# bfloat16 has 8 bits. Rounding changes a value x by at most x * ULP / 2.
 ULP = 2 ** -7
 
 

@@ -175,13 +175,13 @@ def comparable(results):
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_variables_and_slots_are_those_of_the_paper(options):
+def test_variables_and_slots_equal_those_of_the_paper(options):
   found = train(options)
   check(comparable(reference(SHAPES, **options)), found, rtol=1e-5)
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_variables_and_slots_are_those_of_mesh_tensorflow(options):
+def test_variables_and_slots_equal_those_of_mesh_tensorflow(options):
   check(train(options, fast=False), train(options))
 
 
@@ -249,7 +249,7 @@ def test_variables_that_each_processor_holds_are_updated_fast(
 
 
 @pytest.mark.parametrize("autostack", [True, False])
-def test_mesh_tensorflow_updates_what_is_split(autostack):
+def test_mesh_tensorflow_updates_variables_that_are_split(autostack):
   shapes = {"one": "a:7,b:4", "two": "a:7,b:4", "three": "b:4", "four": "b:4",
             "whole": "a:7,c:5"}
   expected = train({}, shapes, fast=False)
@@ -301,7 +301,7 @@ class Derived(optimize.AdafactorOptimizer):
 
 
 @pytest.mark.parametrize("case", ["no attention", "derived", "adam", "tpu", "tensor"])
-def test_mesh_tensorflow_updates_what_nobody_chose(monkeypatch, case):
+def test_mesh_tensorflow_updates_in_all_other_cases(monkeypatch, case):
   parse(attention="None" if case == "no attention" else "'R'")
   make = {"derived": Derived, "adam": lambda **_: optimize.AdamWeightDecayOptimizer(
       0.1), "tensor": mesh_rate}.get(case, optimize.AdafactorOptimizer)
@@ -368,7 +368,7 @@ def test_gradients_may_come_out_of_a_loop_over_microbatches():
   check(*found, rtol=1e-5)
 
 
-def test_an_update_waits_for_all_that_reads_the_variable():
+def test_an_update_waits_for_all_operations_that_read_the_variable():
   """The update waits also for gradients that it does not need, as in T5's trainer."""
   tf.disable_resource_variables()
   models.parse_gin([], models.TINY + ["synthesizer_stack.attention = 'R+V'"])

@@ -74,7 +74,7 @@ def expected(r, decoder, sizes):
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("packed, sizes", [(False, [5, 3]), (True, [2, 3, 3])])
-def test_entropy_and_distance_are_those_of_the_formulas(packed, sizes, recompute):
+def test_entropy_and_distance_equal_those_of_the_formulas(packed, sizes, recompute):
   values, variables = written(
       "R", f"LayerStack.recompute_grads = {recompute}", packed=packed)
   for stack in ("encoder", "decoder"):

@@ -262,7 +262,7 @@ def make_plan(model, checkpoint, **kwargs):
   return warm_start_plan.make_plan("CKPT", model, checkpoint, **kwargs)
 
 
-def test_new_variables_start_fresh_and_what_is_left_over_is_told():
+def test_new_variables_start_fresh_and_unused_ones_are_reported():
   checkpoint = saved(k_slot_v=(10, 12), k2=(3,))
   model = {**saved(OURS, R=(2, 16, 16), alpha=(2, 2), v_slot_v=(10, 12)),
            "global_step": ()}
@@ -343,13 +343,13 @@ def test_a_part_of_a_mixture_is_found_by_its_name_or_told_by_the_user():
     (saved(OURS, R1=(2, 16, 8)), saved(OURS, R1=(2, 16, 4)),
      "let it start fresh with `warm_start.fresh`"),
 ])
-def test_what_does_not_fit_is_an_error_with_a_remedy(
+def test_a_checkpoint_that_does_not_fit_is_an_error_with_a_remedy(
     model, checkpoint, message):
   with pytest.raises(ValueError, match=message):
     make_plan(model, checkpoint)
 
 
-def test_what_the_user_names_starts_fresh():
+def test_variables_that_the_user_names_start_fresh():
   model = {**saved(OURS), "shared/embedding": (64, 10)}
   plan = make_plan(model, saved(), fresh="embedding")
   assert plan.fresh == ["shared/embedding"]
@@ -381,7 +381,7 @@ def test_a_missing_checkpoint_is_an_error():
       error.value)
 
 
-def test_the_last_of_a_folder_needs_no_file_that_names_it(tmp_path):
+def test_the_last_checkpoint_of_a_folder_needs_no_file_that_names_it(tmp_path):
   checkpoint_files.save(tmp_path, 4, 8)
   (tmp_path / "checkpoint").unlink()
   assert warm_start.find_checkpoint(str(tmp_path)).endswith("model.ckpt-8")
@@ -392,7 +392,7 @@ def test_the_last_of_a_folder_needs_no_file_that_names_it(tmp_path):
     warm_start.find_checkpoint(str(tmp_path))
 
 
-def test_the_binding_reaches_the_trainer_and_keeps_what_else_trains():
+def test_the_binding_reaches_the_trainer_and_keeps_other_train_functions():
   parse("R+V", "utils.run.train_model_fn = @train_with_attention_summaries")
   assert gin.query_parameter("utils.run.train_model_fn").configurable.wrapped is (
       warm_start.train.__wrapped__)

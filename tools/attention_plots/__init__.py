@@ -4,5 +4,6 @@
   statistics.py  numbers that say what the weights do
   figures.py     the pictures
   course.py      alpha at each checkpoint
+  seeds.py       tables over several training runs
   page.py        the interactive page, whose frame is page.html
 """

@@ -24,8 +24,8 @@ class Course:
   Attributes:
     steps: the steps of the checkpoints.
     alpha: <float32>[steps, heads, parts]
-    means: a dict from each part to a dict from steps to means over the heads.
-      `train_with_attention_summaries` writes these means; without it, `means` is empty.
+    means: for each part, a dict from steps to means over the heads.
+      `train_with_attention_summaries` writes these means; without it, dicts are empty.
   """
   steps: list[int]
   alpha: np.ndarray

@@ -152,7 +152,7 @@ def _rounded(values):
 
 @contextlib.contextmanager
 def _unfinished(path):
-  """Gives a path to write to beside another one, and leaves nothing there."""
+  """Yields a path beside `path` to write to; removes what is left there at the end."""
   beside = f"{path}.unfinished"
   try:
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")

@@ -38,7 +38,7 @@ class Attention:
   Attributes:
     weights: <float32>[heads, length, memory_length]; rows sum to 1.
     mask: <bool>[length, memory_length], which keys a query may see.
-    tokens: the strings of the rows and columns, or None without text.
+    tokens: the strings of the rows and columns; None for each without text.
     alpha: <float32>[heads, parts], or None.
   """
   weights: np.ndarray

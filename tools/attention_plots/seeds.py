@@ -130,7 +130,7 @@ def _leaning(rows):
 
 
 def _sentences(heads, window) -> Iterator[str]:
-  """Yields the sentences of section 5, each with its number."""
+  """Yields the sentences of section 5, each with its figures."""
   stacks = heads["layer"].str.rpartition("/")[0].rename("stack")
   spreads = {}
   for (attention, stack), found in _over_runs(

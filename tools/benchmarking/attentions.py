@@ -263,7 +263,7 @@ ROWS = {row.name: row for row in (
 
 
 def in_precisions(rows: list[Row], precisions: list[str]) -> list[Row]:
-  """Returns each row in each precision; a row in bfloat16 has this in its name.
+  """Returns each row in each precision; the name of a row in bfloat16 says so.
 
   A row that already has another precision than float32 is returned once, unchanged.
   """

@@ -34,8 +34,8 @@ def parts(operations: Iterable[mtf.Operation]) -> dict[str, str]:
 
   Returns:
     a dict from names of operations to names of parts. In each stack, operations before
-    the blocks are the embedding. All operations from the first product with the table
-    of the logits on are logits and loss.
+    the blocks are the embedding. Logits and loss begin with the first product with
+    the table of the logits.
   """
   found, seen, in_loss = {}, set(), False
   for op in operations:

@@ -1,8 +1,8 @@
 """Measures the rows of the benchmark in turns, as medians and ratios of pairs.
 
 Other work on the machine slows all rows of a round alike. So rows run in turns, and
-each row is compared with `SelfAttention` of the same round. The results are dicts, one
-for each row and measure, which `report` and `plot` read.
+each row is compared with the reference, by default `SelfAttention`, in the same round.
+The results are dicts, one for each row and measure, which `report` and `plot` read.
 """
 
 import collections
@@ -68,7 +68,7 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
 
 
 def _floor(seconds, program, reference):
-  """Returns the floor's times, or None: of baselines, or beside another reference."""
+  """Returns the floor's times; None for a baseline, or with another reference."""
   if reference != attentions.STOCK or isinstance(program, baselines.Baseline):
     return None
   return seconds.get(attentions.FLOOR)
@@ -192,16 +192,16 @@ def _scale_parts(result):
 
 def compare(seconds: list[float], stock_seconds: list[float] | None,
             floor_seconds: list[float] | None = None) -> dict[str, Any]:
-  """Returns median and quartiles of one row's times and of its ratios to stock.
+  """Returns median and quartiles of a row's times and of its ratios to the reference.
 
   Args:
     seconds: a list, one time for each round.
-    stock_seconds: the times of `SelfAttention` in the same rounds, or None.
+    stock_seconds: the times of the reference in the same rounds, or None.
     floor_seconds: the times of the floor in the same rounds, or None.
 
   Returns:
-    a dict. `ratio` is how many times as fast as stock the row is. `share` is the row's
-    time above the floor, divided by stock's time above the floor.
+    a dict. `ratio` is how many times as fast as the reference the row is. `share` is
+    the row's time above the floor, divided by the reference's time above the floor.
   """
   median, quartiles = _spread(seconds)
   summary = {"median_seconds": median, "quartiles_seconds": quartiles,
@@ -246,15 +246,15 @@ def measure_memory(rows: list[attentions.Row], config: model.Configuration,
   """Measures the peak memory of a process that trains, for each row.
 
   Args:
-    rows: a list of `attentions.Row`, stock and floor among them.
+    rows: a list of `attentions.Row`. Shares need stock and the floor among them.
     config: a `model.Configuration`.
     repeats: processes for each row. The smallest peak counts, because larger peaks
       are due to chance.
     progress: a function (number of processes done, name of the current run).
 
   Returns:
-    a list with a dict for each row. `memory_share` is the row's peak above the floor's,
-    divided by stock's peak above the floor's.
+    a list with a dict for each row. `memory_share` is the row's peak minus the floor's,
+    divided by stock's peak minus the floor's.
   """
   results = [{**_description(row, config, "memory"), "warmup": 0, "repeats": repeats}
              for row in rows]

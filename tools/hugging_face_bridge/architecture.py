@@ -9,7 +9,7 @@ import numpy as np
 
 # From names of activations in Hugging Face's `feed_forward_proj` to those in Mesh
 # TensorFlow. Gated activations multiply with a linear layer. Mesh's gelu is the tanh
-# approximation, which in Hugging Face only "gated-gelu" stands for.
+# approximation. In Hugging Face only "gated-gelu" means this approximation.
 ACTIVATIONS = {
     "relu": ("relu",), "gelu_new": ("gelu",), "silu": ("swish",),
     "gated-relu": ("relu", "linear"), "gated-gelu": ("gelu", "linear"),

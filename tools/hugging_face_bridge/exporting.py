@@ -95,7 +95,7 @@ def _sources(path, table, shapes):
     if tuple(shapes[name]) != weight.shape:
       raise checks.Error(
           f"{path!r} has {name!r} in the shape {shapes[name]}, but the model that "
-          f"gin describes in {list(weight.shape)}; give the gin files that it was "
+          f"gin describes needs {list(weight.shape)}; give the gin files that it was "
           "trained with.")
     sources[weight.mesh] = name
   return sources
@@ -112,7 +112,7 @@ def _check_rest(path, shapes, sources, classes, leave_out):
           not optimizer_slots.belongs_to_any(name, shapes) and
           not (leave_out and re.search(leave_out, name))]
   # Variables of a mixture's parts with weight 0 have no effect. A second relative
-  # position bias has one.
+  # position bias has an effect.
   lost = [name for name in rest if name.endswith("relative_attention_bias") or
           not name.startswith(tuple(scopes))]
   if lost:

@@ -70,7 +70,7 @@ class Tokenizer(NamedTuple):
       return []
     kind = spec.ModelType.Name(spec.model_type)
     return [f"The vocabulary is of the type {kind}. Transformers 5 reads it as "
-            "UNIGRAM and cuts texts otherwise; encode texts with sentencepiece, "
+            "UNIGRAM and cuts texts differently; encode texts with sentencepiece, "
             "or with Transformers 4."]
 
   def config(self) -> str:

@@ -134,7 +134,7 @@ def read(name: str, split: str, lengths: Lengths | None, number: int,
 
 
 def find(name: str) -> seqio.Task | seqio.Mixture:
-  """Returns a registered task or mixture, or a task on own files in a scope of gin.
+  """Returns a registered task or mixture, or a task on files of a gin scope.
 
   Raises:
     ValueError: there is no such task or mixture.
@@ -218,5 +218,5 @@ def segments(row: Mapping[str, Any], key: str) -> Iterator[np.ndarray]:
 
 
 def told(cut: float | None, more: str = "") -> str:
-  """Returns the share that is cut in words; `more` follows the number."""
+  """Returns in words which share is cut; `more` follows the number."""
   return "made to length" if cut is None else f"{cut:.1%}{more}"

@@ -118,7 +118,7 @@ class Counts(NamedTuple):
     return dict(found)
 
   def largest_allreduces(self, most: int = 5) -> list[dict[str, Any]]:
-    """Returns a list of dicts, one for each all-reduce, the largest first."""
+    """Returns a dict for each of the `most` largest all-reduces, the largest first."""
     return [{"operation": name, "mesh_dimensions": list(dimensions),
              "times_per_step": times, "bytes_per_core": size}
             for (name, dimensions, times), size in
@@ -307,7 +307,7 @@ class _Walk:
       self._owner[op] = owner
 
   def _is_fused(self, op, read):
-    """Returns whether op's users compute it: a single user, or users who save bytes."""
+    """Returns whether each user of op computes it: one user, or if this saves bytes."""
     if not _is_elementwise(op):
       return False
     uses, again = self._uses[_key(op.outputs[0])], sum(read.values())

@@ -305,7 +305,7 @@ def _tpu_mesh(graph):
 
 @contextlib.contextmanager
 def control_flow_v2(loops_as_functions: bool) -> Iterator[None]:
-  """Decides what becomes of loops, such as that over microbatches.
+  """Decides what becomes of loops, such as the loop over microbatches.
 
   Args:
     loops_as_functions: True turns them into functions, which XLA needs. False keeps

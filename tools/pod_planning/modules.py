@@ -25,9 +25,10 @@ def summarized(text: str) -> dict[str, Any]:
 
   Returns:
     a dict. "cycles" is the sum of the compiler's estimates outside of loops, and
-    "loop_cycles" is that of one pass through each loop. "collectives" is a dict from
-    kind to [number, bytes that a core puts in], where a loop counts once. "gathers" and
-    "scatters" are [entries that are read or added a few at a time, all entries].
+    "loop_cycles" is their sum over one pass through each loop. "collectives" is a dict
+    from kind to [number, bytes that a core puts in], where a loop counts once.
+    "gathers" and "scatters" are [entries that are read or added a few at a time, all
+    entries].
   """
   computations, entry = _computations(text)
   inside = []

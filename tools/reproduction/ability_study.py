@@ -1,8 +1,7 @@
 """The study of abilities: what each attention can do, and what it cannot.
 
 The numbers of steps come from runs of V, which solves each task in half of the steps,
-unless docs/results/abilities.md says otherwise. Lengths are those of the tasks'
-defaults.
+unless docs/results/abilities.md says otherwise. Lengths are the tasks' defaults.
 """
 
 from collections.abc import Mapping

@@ -121,7 +121,7 @@ class Report:
     return "failed" if failed else "not run"
 
   def _notes(self):
-    """Returns the order of the rows, and the failures."""
+    """Yields lines with the orders of the rows and with the failures."""
     for column in self.columns():
       paper, ours = self.values(column)
       means = pd.DataFrame({"paper": paper, "ours": ours.mean(axis=1)})

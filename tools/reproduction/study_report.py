@@ -119,7 +119,7 @@ class Report:
     return "\n".join(lines)
 
   def _differences(self, columns):
-    """Returns the paired differences of each row from the first row, and a note."""
+    """Yields the paired differences of each row from the first row, and a note."""
     first = self.study.rows[0].name
     pairs = {number: figures.drop(columns=first).sub(figures[first], axis=0)
              for number, (_, figures) in enumerate(columns) if first in figures}
@@ -142,7 +142,7 @@ def _best_first(means, score):
 
 
 def _cell(known, score):
-  """Returns an estimate as the table shows it; None if there is no estimate."""
+  """Returns an estimate as the table shows it; "not run" if it is None."""
   if known is None:
     return "not run"
   count = int(known["count"])

@@ -49,8 +49,9 @@ class Run:
       task: one of its tasks.
       seed: the seed of the variables, dropout and data.
       folder: the folder of the study.
-      settings: a `plan.Settings`. `steps` are for the model that warm rows start from,
-        and `finetune_steps` for the rows; None for the study's own steps.
+      settings: a `plan.Settings`. If the study has a `start`, `steps` are for the model
+        that warm rows start from, and `finetune_steps` for the rows. Otherwise `steps`
+        are for the rows. None stands for the study's own steps.
     """
     self.study, self.row, self.task, self.seed = study, row, task.name, seed
     self._task, self._folder, self._settings = task, folder, settings

@@ -123,8 +123,8 @@ def _table(number, title, columns, model, lines, **others):
 
 
 def _laptop_params(name):
-  # DyConv has a sixth of the d_ff of the others, 512, as in Table 4. The others have
-  # the d_ff of the gin files for this scale.
+  # As in Table 4, DyConv has a sixth of the others' d_ff. They have 512, from the gin
+  # files for this scale.
   if name == "DyConv":
     return {"d_ff": 85}
   # With this d_ff T5 (Base+) becomes as large as R+V.
