@@ -18,6 +18,7 @@ import numpy as np
 from numpy import typing as npt
 import seqio
 from synthesizer_mtf import checks
+from synthesizer_mtf.tasks import vocabulary as vocabulary_lib
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 
@@ -105,10 +106,10 @@ def words_begun(vocabulary: seqio.SentencePieceVocabulary) -> np.ndarray:
   Args:
     vocabulary: a seqio.SentencePieceVocabulary.
   """
-  begins = np.zeros(vocabulary.vocab_size, np.int64)
-  # The last ids are sentinels. Their pieces have the mark, but they are no words.
-  for i in range(vocabulary.vocab_size - vocabulary.extra_ids):
-    begins[i] = vocabulary.tokenizer.id_to_piece(i).startswith(_WORD)
+  pieces = map(vocabulary.tokenizer.id_to_piece, range(vocabulary.vocab_size))
+  begins = np.array([
+      piece.startswith(_WORD) and not vocabulary_lib.SENTINEL.fullmatch(piece)
+      for piece in pieces], np.int64)
   begins[_EOS] = 1
   return begins
 

@@ -47,7 +47,7 @@ PARAMETER = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model"
 EXTRA_IDS_PARAMETER = "synthesizer_mtf.tasks.vocabulary.extra_ids"
 BYTES = "bytes"
 
-_SENTINEL = re.compile("\u2581?<extra_id_([0-9]+)>")
+SENTINEL = re.compile("\u2581?<extra_id_([0-9]+)>")
 # Mesh rounds the size of its tables up to a multiple of this parameter. 128 is its
 # default.
 _VOCAB_DIVISOR = ("transformer.Unitransformer.vocab_divisor", 128)
@@ -258,7 +258,7 @@ def _add_sentinels(model, which, extra_ids):
   """
   found = {}
   for i, piece in enumerate(model.pieces):
-    if match := _SENTINEL.fullmatch(piece.piece):
+    if match := SENTINEL.fullmatch(piece.piece):
       found[int(match[1])] = i
   built_in = len(found)
   if set(found) != set(range(built_in)):

@@ -1,6 +1,7 @@
 """C4, LM1B and their perplexities."""
 
 import math
+import types
 
 import numpy as np
 import pytest
@@ -69,6 +70,14 @@ def test_a_cut_word_counts_as_a_word_and_a_sentinel_does_not(tasks_to_read):
   tokens, words = perplexity.count(
       np.array([ids + [599, 598, EOS]]), perplexity.words_begun(chosen))
   assert (tokens[0], words[0]) == (len(ids) + 3, 2 + 1)
+
+
+def test_a_sentinel_anywhere_in_the_vocabulary_is_no_word():
+  pieces = ["<pad>", "</s>", "\u2581<extra_id_1>", "<extra_id_0>", "\u2581a", "b"]
+  model = types.SimpleNamespace(
+      vocab_size=6, extra_ids=2, tokenizer=types.SimpleNamespace(
+          id_to_piece=pieces.__getitem__))
+  assert perplexity.words_begun(model).tolist() == [0, 1, 0, 0, 1, 0]
 
 
 def test_the_pieces_of_the_vocabulary_are_read_once(tasks_to_read, monkeypatch):
