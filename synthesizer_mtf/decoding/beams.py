@@ -38,12 +38,14 @@ class Options(NamedTuple):
   Attributes:
     alpha: a float.
     eos_id: an integer.
+    stop_early: whether to stop once the best beam is certain, before the last step.
     candidates: the number of best tokens to take for each beam, from each part of the
       vocabulary.
     parts: the number of parts of the vocabulary.
   """
   alpha: float
   eos_id: int
+  stop_early: bool
   candidates: int
   parts: int
 
@@ -146,6 +148,8 @@ def _log_sum_exp(rows, best, tokens):
 
 def _is_settled(options, log_probs, scores, flags, longest):
   """Whether the worst finished sequence is better than all that can follow."""
+  if not options.stop_early:
+    return tf.zeros(log_probs.shape[:1], tf.bool)
   possible = log_probs[:, 0] * _penalty(options, longest)[1]
   worst = tf.reduce_min(scores * tf.cast(flags, tf.float32), 1)
   worst += tf.cast(tf.logical_not(tf.reduce_any(flags, 1)), tf.float32) * (

@@ -54,15 +54,11 @@ class Decoder(transformer.Unitransformer):
                       inputs.shape.dims[-2])
 
   def _search(self, ids, decode_length, alpha, bos_id, others):
-    """All beams, best first, and their scores.
-
-    gin's `beam_search.stop_early` makes no difference: the search stops once no beam
-    can overtake the best, which is the only one that T5 returns.
-    """
+    """All beams, best first, and their scores."""
     bound = _bound(mtf.beam_search.beam_search, {})
     parts = self._parts_of_vocabulary()
     options = beams.Options(
-        alpha, bound["eos_id"],
+        alpha, bound["eos_id"], bound["stop_early"],
         parts and bound["num_prefilter"] or 2 * ids.shape.dims[-2].size, parts or 1)
     return beam_search.search(
         steps.Steps(self, ids, **others),

@@ -8,6 +8,7 @@ import pytest
 from support import models
 from support.decoding import parse
 from support.decoding import until_eos
+from synthesizer_mtf.decoding import beams
 from synthesizer_mtf.decoding import decoder
 from synthesizer_mtf.decoding import loops
 from synthesizer_mtf.ops import between_products
@@ -102,6 +103,22 @@ def test_bindings_of_mesh_tensorflow_keep_their_effect():
   assert not outputs[:, 3:].any()
   check_same("beam_search.num_prefilter = 5", "beam_search.stop_early = False",
              beam_size=3, decode_length_constant=20)
+
+
+@pytest.mark.parametrize("stop_early", [True, False])
+def test_the_search_stops_once_the_best_beam_is_certain_unless_gin_forbids_it(
+    stop_early):
+  options = beams.Options(
+      alpha=0.6, eos_id=1, stop_early=stop_early, candidates=4, parts=1)
+  with tf.Graph().as_default(), tf.Session() as session:
+    none = tf.zeros([1, 2, 4], tf.int32)
+    found = beams.Beams(  # What has ended is better than all that is going on.
+        sequences=none, finished=none, log_probs=tf.constant([[-50.0, -60.0]]),
+        scores=tf.constant([[-1.0, -2.0]]), flags=tf.constant([[True, True]]),
+        parents=tf.constant([[0, 1]]), settled=tf.constant([False]))
+    found = beams.grow(options, found, tf.zeros([1, 2, 5]), tf.constant(1),
+                       tf.constant(4))
+    assert session.run(found.settled).tolist() == [stop_early]
 
 
 def test_on_tpus_mesh_tensorflow_decodes():
