@@ -14,6 +14,7 @@ from absl import flags
 import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -25,10 +26,6 @@ _NAMES_OF_FILES = {
     ("synthesizer_mtf.tasks.vocabulary", "sentencepiece_model"),
     ("synthesizer_mtf.tasks.personachat", "directory"),
     ("synthesizer_mtf.tasks.dialogue_metrics", "word_vectors")}
-
-# gin's parsed configuration, as its hooks get it: a dict from (scope, selector) to the
-# values of the bound parameters.
-Config = dict[tuple[str, str], dict[str, Any]]
 
 _DEPRECATED = mesh_transformer.DEPRECATED_GIN_REFERENCES
 
@@ -82,7 +79,7 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
 
 
 def _bind_folders(files):
-  for parameter, value in _with_folders(files, bindings()).items():
+  for parameter, value in _with_folders(files, gin_internals.bindings()).items():
     gin.bind_parameter(parameter, value)
 
 
@@ -127,7 +124,7 @@ def _check_text(path):
 
 
 @gin.config.register_finalize_hook
-def with_folders(config: Config) -> dict[str, Any]:
+def with_folders(config: gin_internals.Config) -> dict[str, Any]:
   """Resolves paths relative to the command's gin files; see `_with_folders`."""
   given = "gin_file" in flags.FLAGS and flags.FLAGS.is_parsed()
   return _with_folders(flags.FLAGS.gin_file or [] if given else [], config)
@@ -169,20 +166,15 @@ def _beside_gin_file(gin_file, value):
   return path if tf.io.gfile.exists(path) or tf.io.gfile.glob(path) else value
 
 
-def bindings() -> Config:
-  """gin's bindings."""
-  return gin.config._CONFIG
-
-
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
   """Restores gin's bindings at the end of a `with` block."""
-  before = {where: dict(values) for where, values in bindings().items()}
+  before = {where: dict(values) for where, values in gin_internals.bindings().items()}
   try:
     yield
   finally:
-    bindings().clear()
-    bindings().update(before)
+    gin_internals.bindings().clear()
+    gin_internals.bindings().update(before)
 
 
 def bound(parameter: str, default: Any) -> Any:

@@ -20,20 +20,16 @@ from typing import Any
 
 import gin
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_internals
 
 # The scope, the configurable and the parameter of a binding.
 Key = tuple[str, str, str]
 _FLAG = "--gin_param"
 
 
-def registry() -> Any:
-  """gin's configurables: a map from full names, which also accepts shorter names."""
-  return gin.config._REGISTRY
-
-
 def full_name(name: str) -> str | None:
   """The full name of a configurable; None if there is none or more than one."""
-  found = registry().matching_selectors(name)
+  found = gin_internals.registry().matching_selectors(name)
   return found[0] if len(found) == 1 else None
 
 
@@ -137,7 +133,7 @@ class _Delegate(gin.config.ParserDelegate):
 
   def skips(self, selector):
     """Returns whether gin skips a binding, because its configurable is unknown."""
-    return not registry().matching_selectors(selector) and (
+    return not gin_internals.registry().matching_selectors(selector) and (
         self._skip is True or bool(self._skip) and selector in self._skip)
 
 
@@ -164,7 +160,7 @@ def _check_parameter(key, where):
     gin.config.ParsedBindingKey.parse(key)
   except ValueError as error:
     _, selector, parameter = key
-    if registry().matching_selectors(selector):
+    if gin_internals.registry().matching_selectors(selector):
       known = inspect.signature(gin.get_configurable(selector)).parameters
       near = checks.did_you_mean(parameter, {*known} - {"self"})
     else:
@@ -179,7 +175,8 @@ def _sentence(error):
 
 def _near(name):
   """A sentence with the names of configurables that resemble an unknown name."""
-  known = (selector.rpartition(".")[2] for selector, _ in registry().items())
+  known = [selector.rpartition(".")[2]
+           for selector, _ in gin_internals.registry().items()]
   return checks.did_you_mean(re.split("[./]", name)[-1], known)
 
 
@@ -190,20 +187,21 @@ def _at(where, line):
 @contextlib.contextmanager
 def without_logs() -> Iterator[None]:
   """Drops the error that gin logs for each folder that lacks a file."""
-  logging.disable(logging.ERROR)
+  before = logging.root.manager.disable
+  logging.disable(max(before, logging.ERROR))
   try:
     yield
   finally:
-    logging.disable(logging.NOTSET)
+    logging.disable(before)
 
 
 def _read(name):
   """Returns (path, text) of a gin file, from the first of gin's folders that has it."""
-  folders = gin.config._LOCATION_PREFIXES
+  folders = gin_internals.folders()
   with without_logs():
     for folder in [""] if os.path.isabs(name) else folders:
       path = os.path.join(folder, name)
-      for reader, exists in gin.config._FILE_READERS:
+      for reader, exists in gin_internals.readers():
         if exists(path):
           with reader(path) as f:
             text = f.read()

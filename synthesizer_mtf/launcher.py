@@ -16,6 +16,7 @@ from absl import app
 from absl import flags
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf.command import cluster
@@ -66,7 +67,7 @@ def _prepared(run_job, run):
   def wrapped(**kwargs):
     missing.check(flags.FLAGS.model_dir)
     missing.tell_unused(flags.FLAGS.gin_param or [])
-    gin_checks.check_run(gin_files.bindings(), flags.FLAGS.model_dir)
+    gin_checks.check_run(gin_internals.bindings(), flags.FLAGS.model_dir)
     run_job(functools.partial(run, **kwargs))
 
   return wrapped

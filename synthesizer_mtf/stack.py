@@ -17,7 +17,7 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
-from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf import notation
 from synthesizer_mtf import patches
 from synthesizer_mtf.decoding import decoder
@@ -150,7 +150,7 @@ def _check_no_other_stack(config):
 def choices() -> dict[str, Any]:
   """The attentions bound in gin, by scope, such as "" or "encoder"."""
   return {scope: bound["attention"]
-          for (scope, selector), bound in gin_files.bindings().items()
+          for (scope, selector), bound in gin_internals.bindings().items()
           if selector == _SELECTOR and bound.get("attention") is not None}
 
 
@@ -188,7 +188,7 @@ def _with_the_choice(make: Callable[..., Any]) -> Callable[..., Any]:
   @functools.wraps(make)
   def make_layer_stack(*args, **kwargs):
     if choices():
-      _check_no_other_stack(gin_files.bindings())
+      _check_no_other_stack(gin_internals.bindings())
     here = gin.get_bindings(_SELECTOR, resolve_references=False)
     if here.get("attention") is not None:
       kwargs.setdefault("layer_stack_cls", synthesizer_stack)

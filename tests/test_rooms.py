@@ -14,7 +14,8 @@ OWN = {"synthesizer_mtf", "synthesizer_mesh_transformer", "support"}
 
 # From bottom to top. A room imports only from itself and from lower floors.
 FLOORS = [
-    ["checks", "compat", "estimator_shim", "gin_files", "gin_names", "patches"],
+    ["checks", "compat", "estimator_shim", "gin_files", "gin_internals", "gin_names",
+     "patches"],
     ["context"], ["ops"], ["synthesizers"], ["layers"], ["decoding"],
     ["notation", "stack"], ["embedding"], ["training"], ["command", "tasks"],
     ["runs", "launcher"], ["tools"], ["demo", "__main__"]]

@@ -108,8 +108,8 @@ def _split(error):
 def _bindings_in(sentence: str) -> str:
   """Returns the gin bindings of strings that a message quotes, in parentheses.
 
-  Some messages of T5 and Mesh do not say which parameter a wrong file name, task or
-  vocabulary came from.
+  Messages about a file, a task or a vocabulary do not always say which parameter named
+  it.
   """
   found = []
   # By default gin breaks long lines and values.

@@ -11,6 +11,7 @@ from absl import logging
 import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
@@ -66,7 +67,7 @@ def tell_unused(params: Sequence[str]) -> None:
   Args:
     params: the values of --gin_param.
   """
-  bindings = gin_files.bindings()
+  bindings = gin_internals.bindings()
   read = set(re.findall(r"%([\w.]+)", repr([*bindings.values()])))
   for name in re.findall(r"^\s*(\w+) *=", "\n".join(params), re.MULTILINE):
     if (name, "gin.macro") in bindings and name not in read:
@@ -77,7 +78,8 @@ def tell_unused(params: Sequence[str]) -> None:
 def _parameters_named(name):
   """A sentence with the bound parameters that have the name of a macro, or ""."""
   found = {f"{selector.rpartition('.')[2]}.{name}"
-           for (_, selector), values in gin_files.bindings().items() if name in values}
+           for (_, selector), values in gin_internals.bindings().items()
+           if name in values}
   return f" Did you mean {' or '.join(sorted(found))}?" if found else ""
 
 

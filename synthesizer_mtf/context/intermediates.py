@@ -7,6 +7,7 @@ it, capturing adds nothing to the graph.
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import contextvars
 import re
 from typing import Any
 
@@ -18,7 +19,7 @@ from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 import tensorflow.compat.v1 as tf
 
-_captures = []
+_captures = contextvars.ContextVar("captures", default=())
 
 
 class Capture:
@@ -47,26 +48,26 @@ class Capture:
 @contextlib.contextmanager
 def capture(into: Capture) -> Iterator[Capture]:
   """Layers called inside give their weights to a `Capture`."""
-  _captures.append(into)
+  before = _captures.set((*_captures.get(), into))
   try:
     yield into
   finally:
-    _captures.remove(into)
+    _captures.reset(before)
 
 
 @contextlib.contextmanager
 def without_capture() -> Iterator[None]:
   """Layers called inside capture nothing, as they are not self-attention."""
-  before, _captures[:] = _captures[:], []
+  before = _captures.set(())
   try:
     yield
   finally:
-    _captures[:] = before
+    _captures.reset(before)
 
 
 def are_captured() -> bool:
   """Whether intermediates are captured."""
-  return bool(_captures)
+  return bool(_captures.get())
 
 
 def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMask,
@@ -78,17 +79,17 @@ def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMa
     mask: an `AttentionMask`.
     inputs: an `AttentionInputs`.
   """
-  if _captures:
+  if are_captured():
     weights = make()
     weights = mtf.transpose(weights, inputs.logit_dims(weights))
-    for into in _captures:
+    for into in _captures.get():
       into.capture_weights(weights, mask, inputs)
 
 
 def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
               inputs: attention_inputs.AttentionInputs) -> None:
   """Gives the weights of a mixture to `Capture.capture_alpha`."""
-  for into in [] if isinstance(inputs, cases.DecodingStep) else _captures:
+  for into in [] if isinstance(inputs, cases.DecodingStep) else _captures.get():
     into.capture_alpha(alpha, synthesizers)
 
 

@@ -12,7 +12,7 @@ import gin
 import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import value_checks
@@ -28,7 +28,7 @@ _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 
 
 @gin.config.register_finalize_hook
-def check(config: gin_files.Config) -> None:
+def check(config: gin_internals.Config) -> None:
   """Raises a ValueError for the first wrong parameter."""
   check_model(config)
   value_checks.check({where: {name: _known(config, value) for name, value in
@@ -42,7 +42,7 @@ def check(config: gin_files.Config) -> None:
               _classifier(config))
 
 
-def check_model(config: gin_files.Config) -> None:
+def check_model(config: gin_internals.Config) -> None:
   """Checks the parameters that every model has, however it is trained.
 
   Raises:
@@ -159,7 +159,7 @@ def _check_task(task, model):
         f"or choose {task[:-len('_encoder')]!r}.")
 
 
-def check_run(config: gin_files.Config, model_dir: str) -> None:
+def check_run(config: gin_internals.Config, model_dir: str) -> None:
   """Checks parameters that `utils.run` needs, but not tools that only read gin.
 
   Args:

@@ -20,6 +20,7 @@ import gin
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
 from synthesizer_mtf.training import data_checks
@@ -71,7 +72,7 @@ class MtfModel(mtf_model.MtfModel):
     """
     with self._own_bindings():
       self._bind_what_was_asked()
-      gin_checks.check_model(gin_files.bindings())
+      gin_checks.check_model(gin_internals.bindings())
       if init_checkpoint is None or not stack.choices() or warm_starts.bound():
         made = super().estimator(vocabulary, init_checkpoint, **kwargs)
       else:

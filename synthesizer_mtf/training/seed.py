@@ -16,7 +16,7 @@ import zlib
 import gin
 from mesh_tensorflow import placement_mesh_impl
 from mesh_tensorflow.transformer import utils
-from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf import patches
 import tensorflow.compat.v1 as tf
 
@@ -74,7 +74,7 @@ def _with_seeds_of_names(original):
 
 
 @gin.config.register_finalize_hook
-def bind_evaluation_seed(config: gin_files.Config) -> dict | None:
+def bind_evaluation_seed(config: gin_internals.Config) -> dict | None:
   """Gives evaluations a seed, unless gin binds one or shuffles their examples.
 
   Returns:
@@ -91,6 +91,7 @@ def bind_evaluation_seed(config: gin_files.Config) -> dict | None:
 
 def bind_missing() -> None:
   """Binds the evaluation seed if gin is not finalized."""
-  for parameter, value in (bind_evaluation_seed(gin_files.bindings()) or {}).items():
+  found = bind_evaluation_seed(gin_internals.bindings()) or {}
+  for parameter, value in found.items():
     with gin.unlock_config():
       gin.bind_parameter(parameter, value)

@@ -10,13 +10,14 @@ from absl import logging
 import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 
 _BATCH = "utils.run.batch_size"
 _LENGTH = "utils.run.sequence_length"
 
 
 @gin.config.register_finalize_hook
-def round_down(config: gin_files.Config) -> dict[str, Any] | None:
+def round_down(config: gin_internals.Config) -> dict[str, Any] | None:
   """Rounds the tokens of a batch down to whole sequences, and logs it.
 
   Returns:

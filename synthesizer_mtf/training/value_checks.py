@@ -17,8 +17,7 @@ from absl import logging
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
-from synthesizer_mtf import gin_files
-from synthesizer_mtf import gin_names
+from synthesizer_mtf import gin_internals
 import tensorflow.compat.v1 as tf
 
 MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_student",
@@ -27,7 +26,7 @@ _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
 
 
-def check(config: gin_files.Config) -> None:
+def check(config: gin_internals.Config) -> None:
   """Raises a ValueError for the first value that its parameter cannot have.
 
   The caller has replaced macros by their values. References to functions are skipped.
@@ -45,13 +44,13 @@ def check(config: gin_files.Config) -> None:
 
 def _shown(selector):
   """The name of a configurable, as in gin files."""
-  name = gin_names.registry().minimal_selector(selector)
+  name = gin_internals.registry().minimal_selector(selector)
   return "utils.run" if selector.endswith(".utils.run") else name
 
 
 def _default(selector, parameter):
   """The default of a parameter, or None."""
-  found = gin_names.registry().get(selector)
+  found = gin_internals.registry().get(selector)
   try:
     return inspect.signature(found.wrapped).parameters[parameter].default
   except (AttributeError, KeyError, TypeError, ValueError):

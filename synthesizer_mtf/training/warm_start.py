@@ -19,7 +19,7 @@ import gin
 from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import checks
-from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
@@ -183,7 +183,7 @@ def _assign(variable, path, source, shape, dtype):
 
 
 @gin.config.register_finalize_hook
-def bind_training(config: gin_files.Config) -> dict | None:
+def bind_training(config: gin_internals.Config) -> dict | None:
   """Makes T5's trainer start warm if a checkpoint is bound.
 
   Returns:

@@ -197,7 +197,7 @@ FLAGS = [
     (decoding(), "model.ckpt-7.index is damaged"),
     (scoring("/nowhere/x", "{folder}/lines"), "`inputs_filename` is '/nowhere/x'"),
     (scoring("{folder}/lines", "/nowhere/x"), "`targets_filename` is '/nowhere/x'"),
-    (scoring("{folder}/lines", "{folder}/pairs.tsv"), "has 3 lines, no multiple"),
+    (scoring("{folder}/lines", "{folder}/pairs.tsv"), "has 3 lines, which is no multiple"),
     (scoring("{folder}/empty", "{folder}/lines"), "holds no text"),
     ({"gin_file": ["/nowhere/x.gin"]}, "Unable to open file: /nowhere/x.gin"),
     ({"gin_file": ["attention/r+w.gin"]}, "Did you mean attention/r+v.gin"),

@@ -15,7 +15,7 @@ import gin
 from support.paths import ROOT
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import gin_names
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf import notation
 from synthesizer_mtf import tasks
 from synthesizer_mtf.synthesizers import names
@@ -81,7 +81,7 @@ def _configurables():
 
 def _registered():
   """(selector, configurable) of everything that gin knows, sorted by selector."""
-  return sorted(gin_names.registry().items(), key=lambda pair: pair[0])
+  return sorted(gin_internals.registry().items(), key=lambda pair: pair[0])
 
 
 def _commands():

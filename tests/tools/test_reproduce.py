@@ -11,7 +11,7 @@ import seqio
 from support import models
 from support import tables as tables_lib
 from support.events import write_events
-from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import plan
@@ -62,7 +62,7 @@ def test_commands_parse_and_name_registered_tasks(table, row, scale):
           mixture.output_features)
       assert gin.query_parameter("utils.run.train_steps") > 0
   expected = {"V": "V", "Base+": "V"}.get(row.name, row.name)
-  found = gin_files.bindings()
+  found = gin_internals.bindings()
   chosen = {values["attention"] for (_, name), values in found.items()
             if name.endswith("synthesizer_stack") and "attention" in values}
   assert chosen == {expected}

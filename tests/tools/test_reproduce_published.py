@@ -7,7 +7,7 @@ import gin
 import pytest
 import seqio
 from support import models
-from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tools import plan_pod
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
@@ -53,7 +53,7 @@ def test_mixtures_have_weights_only_where_they_are_named_alpha(monkeypatch):
   for row in narang.rows:
     if "+" in row.name:
       models.parse_gin([row.model])
-      sums = gin_files.bindings().get(("", "synthesizer_mtf.Mixture"), {})
+      sums = gin_internals.bindings().get(("", "synthesizer_mtf.Mixture"), {})
       assert (sums.get("weights") == "sum") == ("α" not in row.name)
 
 

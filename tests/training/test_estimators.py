@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support import checkpoint_files
 from synthesizer_mtf.training import estimators
+from synthesizer_mtf.training import guards
 from synthesizer_mtf.training import lock
 from synthesizer_mtf.training import prediction
 from synthesizer_mtf.training import progress
@@ -89,7 +90,7 @@ def latest(tmp_path):
 
 def stopped(estimator, steps):
   """Trains until it stops; returns the sentence that a user gets."""
-  with pytest.raises(estimators.TrainingStopped) as error:
+  with pytest.raises(guards.TrainingStopped) as error:
     train(estimator, steps)
   return str(error.value)
 
@@ -147,7 +148,7 @@ def test_a_disk_that_is_full_leaves_older_checkpoints_whole(
     small_files(size)
 
   with tf.Graph().as_default(), pytest.raises(
-      estimators.TrainingStopped) as error:
+      guards.TrainingStopped) as error:
     estimator.train(input_fn, max_steps=9, hooks=[LimitAt(fill, 3)])
   small_files(resource.RLIM_INFINITY)
   assert str(error.value) == (
@@ -159,12 +160,12 @@ def test_a_disk_that_is_full_leaves_older_checkpoints_whole(
   assert latest(tmp_path) == (5, 6.)
 
 
-@pytest.mark.parametrize("reason", estimators._UNWRITTEN)
+@pytest.mark.parametrize("reason", guards._UNWRITTEN)
 def test_an_error_of_the_disk_is_explained(tmp_path, reason):
   error = tf.errors.ResourceExhaustedError(
       None, None, f"{tmp_path}/graph.pbtxt.tmp; {reason}")
-  with pytest.raises(estimators.TrainingStopped, match=reason) as stop:
-    with estimators.explained_writes(str(tmp_path)):
+  with pytest.raises(guards.TrainingStopped, match=reason) as stop:
+    with guards.explained_writes(str(tmp_path)):
       raise error
   assert "begins at step 0" in str(stop.value)
 
@@ -177,7 +178,7 @@ def test_a_damaged_initial_checkpoint_is_not_taken_for_ours(tmp_path):
     restored = tf.raw_ops.RestoreV2(
         prefix=path, tensor_names=["encoder/q", "encoder/R"],
         shape_and_slices=["", ""], dtypes=[tf.float32] * 2)
-    with pytest.raises(tf.errors.DataLossError), estimators.explained_damage(None):
+    with pytest.raises(tf.errors.DataLossError), guards.explained_damage(None):
       session.run(restored)
 
 
@@ -185,7 +186,7 @@ def test_other_errors_are_not_taken_for_one_of_the_disk(tmp_path):
   error = tf.errors.PermissionDeniedError(
       None, None, "a.tsv; Permission denied")
   with pytest.raises(tf.errors.PermissionDeniedError):
-    with estimators.explained_writes(str(tmp_path)):
+    with guards.explained_writes(str(tmp_path)):
       raise error
 
 
