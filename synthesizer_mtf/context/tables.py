@@ -96,23 +96,23 @@ def sum_at(values: tf.Tensor, index: tf.Tensor, lead: int, size: int) -> tf.Tens
   return tf.reshape(total, lead_sizes + [size] + rest_sizes)
 
 
-def take_pairs(table: mtf.Tensor, name: str, index: mtf.Tensor,
+def take_pairs(table: mtf.Tensor, index: mtf.Tensor,
                lead: list[mtf.Dimension]) -> mtf.Tensor:
-  """`take` for an index with several dimensions, such as queries and keys.
+  """The entries of a table at the distance of each pair, such as queries and keys.
 
   Args:
-    table: [lead..., name]
-    index: <int32> with any dimensions, below the size of `name`.
+    table: [lead..., distance]
+    index: <int32> with any dimensions, below the size of `distance`.
     lead: the dimensions that can be split, such as batch and heads.
 
   Returns:
-    [lead..., ...] with the dimensions of both except `name`.
+    [lead..., ...] with the dimensions of both except `distance`.
   """
   first = [d for d in index.shape.dims if d in lead]
   pairs = [d for d in index.shape.dims if d not in lead]
   entries = mtf.Dimension("pairs", mtf.Shape(pairs).size)
   flat = mtf.reshape(mtf.transpose(index, first + pairs), first + [entries])
-  return mtf.replace_dimensions(take(table, name, flat), entries, pairs)
+  return mtf.replace_dimensions(take(table, "distance", flat), entries, pairs)
 
 
 def gather_rows(table: mtf.Tensor, position: mtf.Tensor) -> mtf.Tensor:

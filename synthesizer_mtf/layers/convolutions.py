@@ -151,7 +151,7 @@ class Convolution(transformer.TransformerLayer):
     self._check_layout(context)
     inputs = self._inputs(context, x)
     values = self._gated_values(inputs)
-    mean = _sum(inputs, self, values)
+    mean = self._convolve(inputs, values)
     mean = self._add_bias("bias", mtf.replace_dimensions(
         mean, [inputs.heads, inputs.d_kv], inputs.combined), inputs)
     if self.pointwise:
@@ -199,12 +199,13 @@ class Convolution(transformer.TransformerLayer):
         _without_padding(inputs, values * mtf.sigmoid(gate)), inputs.combined,
         [inputs.heads, inputs.d_kv])
 
-  def _convolve(self, values, inputs):
+  @functools.singledispatchmethod
+  def _convolve(self, inputs, values):
     """The convolution of whole sequences; records the decoding state.
 
     Args:
-      values: <float>[batch, length, heads, d_kv]
       inputs: an `AttentionInputs`.
+      values: <float>[batch, length, heads, d_kv]
 
     Returns:
       a tensor with the shape and dtype of values.
@@ -234,12 +235,13 @@ class Convolution(transformer.TransformerLayer):
         [values, mtf.one_hot(indices, inputs.length, dtype=values.dtype)],
         output_shape=inputs.batch_dims + [kernel] + values.shape.dims[-2:])
 
-  def _step(self, values, inputs):
+  @_convolve.register
+  def _(self, inputs: cases.DecodingStep, values):
     """The convolution at one position; updates the decoding state.
 
     Args:
+      inputs: a `DecodingStep`.
       values: <float>[batch, heads, d_kv]
-      inputs: an `AttentionInputs`.
 
     Returns:
       a tensor with the shape and dtype of values.
@@ -335,17 +337,6 @@ class DyConv(Convolution):
     logits = mtf.einsum(
         [tokens, weights], output_shape=tokens.shape.dims[:-1] + new_dims)
     return self._add_bias("W_bias", logits, inputs, num_dims=2)
-
-
-@functools.singledispatch
-def _sum(inputs, layer, values):
-  """The weighted sum of each token's neighbours."""
-  return layer._convolve(values, inputs)
-
-
-@_sum.register
-def _(inputs: cases.DecodingStep, layer, values):
-  return layer._step(values, inputs)
 
 
 @functools.singledispatch

@@ -160,16 +160,17 @@ class SparseAttention(transformer.TransformerLayer):
     query = inputs.project_query()
     key = inputs.project_memory("k")
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    return inputs.project_back(_mean(inputs, self, query, key, values))
+    return inputs.project_back(self._mean(inputs, query, key, values))
 
-  def _all_blocks(self, query, key, values, inputs):
+  @functools.singledispatchmethod
+  def _mean(self, inputs, query, key, values):
     """The mean of the values for all queries, block by block.
 
     Args:
+      inputs: an `AttentionInputs`.
       query: <float>[batch, heads, length, d_kv]
       key: <float>[batch, heads, memory_length, d_kv]
       values: <float>[batch, heads, memory_length, d_kv]
-      inputs: an `AttentionInputs`.
 
     Returns:
       <float>[batch, heads, length, d_kv]
@@ -184,16 +185,17 @@ class SparseAttention(transformer.TransformerLayer):
                         self._biases(name, view, blocks, inputs), keys))
     return blocks.join(masked_mean(query, parts, self._may_see_nothing))
 
-  def _one_step(self, query, key, values, inputs):
+  @_mean.register
+  def _(self, inputs: cases.DecodingStep, query, key, values):
     """The mean of the values for one query, over the whole memory.
 
     Keys after the query are masked, so A(1) and A(2) can ignore the order.
 
     Args:
+      inputs: a `DecodingStep`.
       query: <float>[batch, heads, d_kv]
       key: <float>[batch, heads, memory_length, d_kv]
       values: <float>[batch, heads, memory_length, d_kv]
-      inputs: an `AttentionInputs`.
 
     Returns:
       <float>[batch, heads, d_kv]
@@ -293,8 +295,8 @@ class SparseAttention(transformer.TransformerLayer):
     farthest = inputs.length.size
     # Positions of finished sequences keep growing until all have finished.
     index = mtf.maximum(keys - queries + farthest, 0)
-    return tables.take_pairs(self._bias_of_distances(farthest, inputs), "distance",
-                             index, inputs.batch_dims + [inputs.heads])
+    return tables.take_pairs(self._bias_of_distances(farthest, inputs), index,
+                             inputs.batch_dims + [inputs.heads])
 
   def _bias_of_distances(self, farthest, inputs):
     """<float>[heads, distance]: from -farthest to farthest."""
@@ -325,17 +327,6 @@ def _seen(queries, keys, inputs):
   if keys.segment is not None:
     seen += inputs.seen_by_id(queries.segment, keys.segment)
   return _all(seen)
-
-
-@functools.singledispatch
-def _mean(inputs, layer, *tensors):
-  """The mean of the values for each query."""
-  return layer._all_blocks(*tensors, inputs)
-
-
-@_mean.register
-def _(inputs: cases.DecodingStep, layer, *tensors):
-  return layer._one_step(*tensors, inputs)
 
 
 def _all(conditions):

@@ -147,7 +147,7 @@ def _(inputs: cases.DecodingStep, before, after):
   last = before.shape.dims[-1].size - 1
   index = mtf.minimum(mtf.maximum(-inputs.offset, 0), last)
   return Table(tables.take_pairs(
-      mtf.cast(before, tf.float32), "distance", index, inputs.batch_dims))
+      mtf.cast(before, tf.float32), index, inputs.batch_dims))
 
 
 @functools.singledispatch

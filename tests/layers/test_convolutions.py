@@ -2,11 +2,11 @@
 
 import gin
 import mesh_tensorflow as mtf
-from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import transformer
 import numpy as np
 import pytest
 from support import harness
+from support import meshes
 from support import models
 from support import reference
 from support.decoding import check_beam_search
@@ -14,7 +14,6 @@ from support.decoding import check_continuation
 from support.decoding import check_greedy_decoding
 from support.decoding import EOS
 from support.meshes import LAYOUT
-from support.meshes import tpu_mesh
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
 
@@ -234,24 +233,6 @@ def test_beam_search_scores_its_result_as_the_full_pass_does():
   check_beam_search()
 
 
-def loss_and_gradients(name, mesh_shape, packed, *bindings):
-  parse(name, "num_heads = 4", "d_ff = 12", "num_layers = 1", *bindings)
-  m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT)
-  generator = np.random.RandomState(0)
-  with m.tf_graph.as_default():
-    inputs, targets = [
-        m.ids(generator.randint(2, models.VOCABULARY, (4, n))) for n in (9, 7)]
-    kwargs = {}
-    if packed:
-      kwargs = {"encoder_sequence_id": m.ids([[1, 1, 1, 2, 2, 2, 2, 3, 0]] * 4),
-                "decoder_sequence_id": m.ids([[1, 1, 2, 2, 2, 3, 0]] * 4)}
-    _, loss = m.model.call_simple(inputs, targets, True, mode="train", **kwargs)
-    variables = m.graph.trainable_variables
-    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
-    (values,), _ = m.run(loss, *grads, scale=0.3)
-  return dict(zip(["loss"] + [v.name for v in variables], values))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name, packed, wide", [
     ("LightConv", False, False), ("LightConv", True, True),
@@ -259,11 +240,11 @@ def loss_and_gradients(name, mesh_shape, packed, *bindings):
 def test_loss_and_gradients_do_not_depend_on_mesh_or_recomputation(
     name, packed, wide):
   more = full(name) if wide else []
-  expected = loss_and_gradients(name, "", packed, *more)
+  expected = meshes.loss_and_gradients(name, "", packed, *more)
   for mesh_shape, bindings in (
       ("batch:2", []), ("model:2", []),
       ("", ["LayerStack.recompute_grads = True"])):
-    other = loss_and_gradients(name, mesh_shape, packed, *more, *bindings)
+    other = meshes.loss_and_gradients(name, mesh_shape, packed, *more, *bindings)
     for key, value in expected.items():
       np.testing.assert_allclose(other[key], value, atol=1e-4, err_msg=key)
 
@@ -273,19 +254,7 @@ def test_loss_and_gradients_do_not_depend_on_mesh_or_recomputation(
     ("LightConv", False), ("DyConv", True)])
 def test_a_training_step_lowers_to_eight_cores_and_splits_the_variables(
     name, packed):
-  parse(name, "num_heads = 4", "d_ff = 12", "num_layers = 1", *full(name))
-  m = models.Model(mesh_shape="batch:2,model:4", layout=LAYOUT)
-  with m.tf_graph.as_default():
-    inputs, targets = m.ids(np.ones((4, 9), int)), m.ids(np.ones((4, 7), int))
-    kwargs = {"encoder_sequence_id": inputs, "decoder_sequence_id": targets
-              } if packed else {}
-    _, loss = m.model.call_simple(inputs, targets, True, mode="train", **kwargs)
-    variables = m.graph.trainable_variables
-    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
-    tf.train.get_or_create_global_step()
-    optimize.AdafactorOptimizer(learning_rate=0.1).apply_grads(grads, variables)
-    mesh_impl = tpu_mesh("batch:2,model:4")
-    mtf.Lowering(m.graph, {m.mesh: mesh_impl}, autostack=False)
+  m, mesh_impl, _ = meshes.lowered_step(name, packed, *full(name))
   ours = [v for v in m.graph.trainable_variables if f"/{name}/" in v.name]
   assert len(ours) == 2 * (10 if name == "LightConv" else 11)
   for variable in ours:

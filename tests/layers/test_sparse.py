@@ -6,6 +6,7 @@ import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from support import decoding
+from support import examples
 from support import harness
 from support import meshes
 from support import models
@@ -56,8 +57,7 @@ def make(name, **kwargs):
 
 
 def tokens(batch=2, length=LENGTH, seed=1):
-  generator = np.random.RandomState(seed)
-  return generator.randn(batch, length, harness.D_MODEL).astype(np.float32)
+  return examples.tokens(batch, length, seed)
 
 
 def in_set(name, i, j, head, stride, columns=None, distinct_columns=True,

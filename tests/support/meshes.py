@@ -1,10 +1,12 @@
 """Lays models out on a mesh of CPU devices or on a simulated TPU."""
 
 import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
 from mesh_tensorflow import simd_mesh_impl
 import numpy as np
 from support import models
 from support.decoding import parse
+import tensorflow.compat.v1 as tf
 from tensorflow.python.tpu import device_assignment
 from tensorflow.python.tpu import topology
 
@@ -40,3 +42,20 @@ def loss_and_gradients(notation, mesh_shape, packed, *bindings, tpu=False):
     grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
     (values,), _ = m.run(loss, *grads, scale=0.3)
   return dict(zip(["loss"] + [v.name for v in variables], values))
+
+
+def lowered_step(notation, packed, *bindings, tpu=False):
+  """(model, mesh, lowering) of a training step for 8 cores of a simulated TPU."""
+  parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1", *bindings)
+  m = models.Model(mesh_shape="batch:2,model:4", layout=LAYOUT, tpu=tpu)
+  with m.tf_graph.as_default():
+    inputs, targets = m.ids(np.ones((4, 9), int)), m.ids(np.ones((4, 7), int))
+    kwargs = {"encoder_sequence_id": inputs, "decoder_sequence_id": targets
+              } if packed else {}
+    _, loss = m.model.call_simple(inputs, targets, True, mode="train", **kwargs)
+    variables = m.graph.trainable_variables
+    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+    tf.train.get_or_create_global_step()
+    optimize.AdafactorOptimizer(learning_rate=0.1).apply_grads(grads, variables)
+    mesh_impl = tpu_mesh("batch:2,model:4")
+    return m, mesh_impl, mtf.Lowering(m.graph, {m.mesh: mesh_impl}, autostack=False)

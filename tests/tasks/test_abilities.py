@@ -100,13 +100,6 @@ MAKES_BY_NAME = {make().parameter.partition(".")[0][8:]: make
                  for make in MAKES.values()}
 
 
-@pytest.fixture(autouse=True)
-def fixture_gin():
-  gin.clear_config()
-  yield
-  gin.clear_config()
-
-
 def read(name, split, count=None, seed=1, shuffle=True):
   task = seqio.TaskRegistry.get(name)
   data = task.get_dataset({key: LENGTHS[key] for key in task.output_features}, split,

@@ -53,7 +53,7 @@ def test_commands_parse_and_name_registered_tasks(table, row, scale):
     of_row = plan.Commands(table, row, task, scale)
     made = [of_row.train("DIR", {}), of_row.evaluate("DIR", {})]
     if of_row.pretrained:
-      made.append(of_row.pretrain("DIR", {}))
+      made.append(of_row.pretrain("DIR"))
     for command in made:
       models.parse_gin(recipes.values(command, "gin_file"),
                        recipes.values(command, "gin_param"))

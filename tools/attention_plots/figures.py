@@ -40,7 +40,7 @@ def save(figure: plt.Figure, folder: str, name: str) -> list[str]:
 
 def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
   """Draws the distribution of the weights, by layer (the paper's Figures 2 and 3)."""
-  figure, axes = _grid(layers, 3.0, 2.4)
+  figure, axes = _grid(layers, 2.4)
   # The highest bin that holds any weight.
   used = max(np.flatnonzero(s.histogram.sum(0)).max()
              for by_layer in states.values() for s in by_layer.values())
@@ -168,7 +168,7 @@ def alphas(layers: list[reader.Layer],
   Returns:
     a figure with bars for each head, a panel for each layer.
   """
-  figure, axes = _grid(layers, 3.0, 2.2)
+  figure, axes = _grid(layers, 2.2)
   for layer, axis in zip(layers, axes):
     alpha = attention[layer.name].alpha
     base = np.zeros(len(alpha))
@@ -200,7 +200,7 @@ def place(part: str) -> int:
   return len(known) + sum(map(ord, part)) % max(1, _COLORS_OF_PARTS - len(known))
 
 
-def _grid(layers, width, height):
+def _grid(layers, height):
   """Returns axes for the layers in order: one row per stack, or more for deep ones."""
   stacks = by_stack(layers).values()
   columns = min(6, max(map(len, stacks)))
@@ -208,7 +208,7 @@ def _grid(layers, width, height):
           for i in range(0, len(stack), columns)]
   figure, axes = plt.subplots(
       len(rows), columns, squeeze=False, layout="constrained", sharey=True,
-      figsize=(width * columns + 1.4, height * len(rows) + 0.6))
+      figsize=(3.0 * columns + 1.4, height * len(rows) + 0.6))
   used = []
   for row, members in zip(axes, rows):
     used += list(row[:len(members)])

@@ -86,10 +86,9 @@ class Commands:
     self.model = tables.pretrained_model(row.name) if self.pretrained else row.model
     self._is_pre_training = table.columns[0].scores == ("log_perplexity",)
 
-  def pretrain(self, model_dir: results.Folder, params: Params) -> list[str]:
+  def pretrain(self, model_dir: results.Folder) -> list[str]:
     """Returns the command that pre-trains on C4."""
-    return launch(self.settings, model_dir, self.files(_C4), {
-        **self.params(_C4), **params})
+    return launch(self.settings, model_dir, self.files(_C4), self.params(_C4))
 
   def train(self, model_dir: results.Folder, params: Params) -> list[str]:
     """Returns the command that trains; `params` may name a checkpoint to start from."""
@@ -277,7 +276,7 @@ def paper_commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
       start = {}
       if of_row.pretrained:
         c4 = f"{folder}/{_C4}"
-        yield f"{row.name}: pre-train", of_row.pretrain(c4, {})
+        yield f"{row.name}: pre-train", of_row.pretrain(c4)
         start = {"utils.run.init_checkpoint":
                  f"{c4}/model.ckpt-{_PRETRAINED_STEP}"}
       model_dir = f"{folder}/{task}"
