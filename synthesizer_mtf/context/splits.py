@@ -66,5 +66,9 @@ def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
 
 
 def is_on_tpu(mesh: mtf.Mesh) -> bool:
-  """Whether T5's trainer builds for TPUs; it places variables itself only for these."""
+  """Whether this graph is built for TPUs.
+
+  The mesh tells it: T5's trainer places variables itself only for TPUs. One model may
+  have graphs of both kinds, because T5 exports for CPUs even with `--tpu`.
+  """
   return mesh.variable_placer_fn != "cpu:0"

@@ -244,7 +244,7 @@ def check_lines(parameter: str, path: str) -> int:
   """
   if not isinstance(path, str) or not tf.io.gfile.exists(path):
     raise checks.Error(f"`{parameter}` is {path!r}, but there is no such file; name "
-                       "the one whose lines shall be read.")
+                       "the file with the lines to read.")
   checks.check_regular_file(f"`{parameter}`", path)
   if tf.io.gfile.isdir(path):
     raise checks.Error(f"`{parameter}` is {path!r}, which is a folder; name a file "
