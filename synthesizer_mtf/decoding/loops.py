@@ -49,6 +49,7 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
       if changing:
         changes.update(op.outputs)
     self._body_ops = kept
+    # As Mesh's constructor does with the operations of variables.
     *_, last = operations = self.graph.operations
     operations[-1:] = [*moved, last]
 
