@@ -6,6 +6,7 @@ import pathlib
 import re
 import sys
 
+from packaging import utils
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -141,12 +142,14 @@ def undeclared(paths, extras=("",)):
   """The imported packages that the package, or its extras, do not require."""
   required = [re.match(r"([\w-]+)(?:.*extra == \W(\w+))?", line).groups("")
               for line in importlib.metadata.requires("synthesizer-mtf")]
-  declared = {name for name, extra in required if extra in extras}
+  declared = {utils.canonicalize_name(name)
+              for name, extra in required if extra in extras}
   distributions = importlib.metadata.packages_distributions()
   found = {package for path in paths for package in imported_at_once(path)} - {
       *sys.stdlib_module_names, *OWN}
   return [package for package in found
-          if declared.isdisjoint(distributions.get(package, ()))]
+          if declared.isdisjoint(map(
+              utils.canonicalize_name, distributions.get(package, ())))]
 
 
 def test_what_modules_import_is_declared():
