@@ -34,12 +34,12 @@ def _chosen_name(default, names=None):
         "others, as {'c4/en:3.1.0': 'c4/realnewslike:3.1.0'}; change it.")
   for name, other in names.items():
     pattern = re.compile(re.escape(name).replace(r"\*", "(.*)"))
-    if not any(map(pattern.fullmatch, known := _default_names() | {default})):
+    if match := pattern.fullmatch(default):
+      return other.replace("*", match[1]) if match.groups() else other
+    if not any(map(pattern.fullmatch, known := _default_names())):
       raise checks.Error(
           f"`{_PARAMETER}` replaces {name!r}, but no task reads a data set of that "
           f"name; there are {', '.join(sorted(known))}.")
-    if match := pattern.fullmatch(default):
-      return other.replace("*", match[1]) if match.groups() else other
   return default
 
 

@@ -60,6 +60,13 @@ def test_lines_of_a_study_keep_the_keys_of_their_own(tmp_path):
   assert found.runs == [line] and found.setting["study"] == "warm_start"
 
 
+def test_an_older_name_of_a_row_is_read_as_the_new_one(tmp_path):
+  found = lines.read(written(tmp_path, run_line("all alike"), run_line("R")))
+  assert [run["row"] for run in found.runs] == ["uniform", "R"]
+  with pytest.raises(ValueError, match="seed 1 of uniform on TASK is there twice"):
+    lines.read(written(tmp_path, run_line("all alike"), run_line("uniform")))
+
+
 @pytest.mark.parametrize("found, number, message", [
     ([run_line(), '{"kind": "ru'], 2, "no whole line of JSON .*cut off"),
     (["\n", "7\n"], 2, "not a JSON object"),
