@@ -11,6 +11,7 @@ import pathlib
 from typing import Any
 
 from absl import flags
+from absl import logging
 import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
@@ -74,13 +75,11 @@ def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
     gin.parse_config_files_and_bindings(
         [_defaults(), *files], list(bindings), skip_unknown=_DEPRECATED,
         finalize_config=False)
-  _bind_folders(files)
+  given = [*gin_names.given(files, bindings)]
+  for change in _with_folders, _in_order:
+    for parameter, value in change(given, gin_internals.bindings()).items():
+      gin.bind_parameter(parameter, value)
   gin.finalize()
-
-
-def _bind_folders(files):
-  for parameter, value in _with_folders(files, gin_internals.bindings()).items():
-    gin.bind_parameter(parameter, value)
 
 
 def _defaults():
@@ -124,17 +123,19 @@ def _check_text(path):
 
 
 @gin.config.register_finalize_hook
-def with_folders(config: gin_internals.Config) -> dict[str, Any]:
-  """Resolves paths relative to the command's gin files; see `_with_folders`."""
-  given = "gin_file" in flags.FLAGS and flags.FLAGS.is_parsed()
-  return _with_folders(flags.FLAGS.gin_file or [] if given else [], config)
+def of_the_command(config: gin_internals.Config) -> dict[str, Any]:
+  """Applies `_with_folders` and `_in_order` to the command's gin files and bindings."""
+  if "gin_file" not in flags.FLAGS or not flags.FLAGS.is_parsed():
+    return {}
+  given = [*gin_names.given(flags.FLAGS.gin_file or [], flags.FLAGS.gin_param or [])]
+  return {**_with_folders(given, config), **_in_order(given, config)}
 
 
-def _with_folders(files, config):
+def _with_folders(given, config):
   """Resolves paths relative to their gin file, so that a folder can be moved.
 
   Args:
-    files: gin files that were parsed.
+    given: (path, binding) of each binding of gin files, in order.
     config: gin's configuration.
 
   Returns:
@@ -142,17 +143,78 @@ def _with_folders(files, config):
     gin file, for files that exist there. Other paths stay relative to the working
     folder.
   """
-  found, delegate = {}, gin.config.ParserDelegate(skip_unknown=True)
-  for name in files:
-    for path, binding in gin_names.statements(name, delegate):
-      if not isinstance(binding, gin.config_parser.BindingStatement):
-        continue
-      key = (binding.scope, gin_names.full_name(binding.selector), binding.arg_name)
-      if key[1:] in _NAMES_OF_FILES and binding.value == config.get(
-          key[:2], {}).get(binding.arg_name):
-        found["/".join(filter(None, key[:2])) + "." + key[2]] = _beside_gin_file(
-            path, binding.value)
+  found = {}
+  for path, binding in given:
+    key = (binding.scope, gin_names.full_name(binding.selector), binding.arg_name)
+    if key[1:] in _NAMES_OF_FILES and path != gin_names.FLAG and (
+        binding.value == config.get(key[:2], {}).get(binding.arg_name)):
+      found[_parameter(*key)] = _beside_gin_file(path, binding.value)
   return found
+
+
+def _in_order(given, config):
+  """Lets a choice hold that comes after an operative_config.gin.
+
+  gin writes each of our parameters there with its scope, as encoder/, and in gin a
+  scope wins against a later binding without one.
+
+  Args:
+    given: (path, binding) of each binding of gin files, in order.
+    config: gin's configuration.
+
+  Returns:
+    a dict of new bindings of our own parameters, in the scopes that the file binds.
+  """
+  recorded, asked = {}, {}
+  for path, (scope, selector, name, _, _) in given:
+    key = gin_names.full_name(selector), name
+    if name and str(key[0]).startswith("synthesizer_mtf."):
+      is_record = "operative_config" in os.path.basename(path)
+      (recorded if is_record else asked).setdefault(key, {})[scope] = None
+      if is_record:
+        asked.pop(key, None)  # A file that comes later wins.
+  found = {}
+  for selector, name in recorded.keys() & asked.keys():
+    key = selector, name
+    old, new = ({scope: config.get((scope, selector), {}).get(name) for scope in scopes}
+                for scopes in (recorded[key], asked[key]))
+    for scope, value in winning(old, new, ".".join(key)).items():
+      found[_parameter(scope, *key)] = value
+  return found
+
+
+def winning(recorded: dict[str, Any], asked: dict[str, Any],
+            parameter: str) -> dict[str, Any]:
+  """Finds the scopes in which a choice overrides an operative_config.gin.
+
+  Args:
+    recorded: the values of the parameter in that file, by scope.
+    asked: the values that were chosen later, by scope.
+    parameter: the name of the parameter, for a log line.
+
+  Returns:
+    a dict from the scopes of both to the values that are to be bound there.
+  """
+  found = {}
+  for scope, other in {**recorded, **asked}.items():
+    is_asked, value = nearest(scope, asked)
+    if is_asked and (scope not in recorded or repr(value) != repr(other)):
+      found[scope] = value
+      if scope in recorded:
+        logging.info("`%s` is %r, not %r as in operative_config.gin.",
+                     _parameter(scope, *parameter.rpartition(".")[::2]), value, other)
+  return found
+
+
+def nearest(scope: str, among: dict[str, Any]) -> tuple[bool, Any]:
+  """Whether gin finds a binding in a scope, and its value: the innermost one."""
+  while scope and scope not in among:
+    scope = scope.rpartition("/")[0]
+  return scope in among, among.get(scope)
+
+
+def _parameter(scope, selector, name):
+  return f"{scope + '/' if scope else ''}{selector}.{name}"
 
 
 def _beside_gin_file(gin_file, value):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import contextlib
 import importlib
 import inspect
+import itertools
 import logging
 import os
 import pathlib
@@ -24,7 +25,7 @@ from synthesizer_mtf import gin_internals
 
 # The scope, the configurable and the parameter of a binding.
 Key = tuple[str, str, str]
-_FLAG = "--gin_param"
+FLAG = "--gin_param"
 
 
 def full_name(name: str) -> str | None:
@@ -49,7 +50,7 @@ def import_modules(names: Sequence[str] | None) -> None:
 
 def statements(name: str, delegate: gin.config.ParserDelegate
                ) -> Iterator[tuple[str, Any]]:
-  """Yields (path, statement of gin's parser) for a gin file and those it includes.
+  """Returns (path, statement of gin's parser) for a gin file and those it includes.
 
   Args:
     name: a path, which gin looks for in its folders.
@@ -59,10 +60,34 @@ def statements(name: str, delegate: gin.config.ParserDelegate
     ValueError: there is no such file, or it is not in gin's syntax.
   """
   path, text = _read(name)
+  return _with_includes(text, path, delegate)
+
+
+def _with_includes(text, path, delegate):
   for statement in _parsed(text, path, delegate):
     if isinstance(statement, gin.config_parser.IncludeStatement):
       yield from statements(statement.filename, delegate)
     else:
+      yield path, statement
+
+
+def given(files: Sequence[str], bindings: Sequence[str], where: str = FLAG
+          ) -> Iterator[tuple[str, Any]]:
+  """Yields (path, binding of gin's parser) for all bindings of a command, in order.
+
+  Args:
+    files: paths, which gin looks for in its folders.
+    bindings: gin bindings, which override the files.
+    where: the path of `bindings`.
+
+  Raises:
+    ValueError: there is no such file, or the syntax is not gin's.
+  """
+  delegate = gin.config.ParserDelegate(skip_unknown=True)
+  for path, statement in itertools.chain(
+      *(statements(name, delegate) for name in files),
+      _with_includes("\n".join(bindings), where, delegate)):
+    if isinstance(statement, gin.config_parser.BindingStatement):
       yield path, statement
 
 
@@ -89,18 +114,18 @@ def check(files: Sequence[str], bindings: Sequence[str],
     for path, statement in statements(name, delegate):
       _take(statement, path, found, delegate)
   delegate.macros.clear()
-  for statement in _parsed("\n".join(bindings), _FLAG, delegate):
-    _take(statement, _FLAG, found, delegate)
+  for path, statement in _with_includes("\n".join(bindings), FLAG, delegate):
+    _take(statement, path, found, delegate)
   known = {"/".join(filter(None, [scope, selector]))
            for scope, selector, parameter in found if not parameter}
   for name in sorted(delegate.macros - known):
-    raise checks.Error(f"{_FLAG} has %{name}, but nothing binds `{name}`; bind it, too."
+    raise checks.Error(f"{FLAG} has %{name}, but nothing binds `{name}`; bind it, too."
                        f"{checks.did_you_mean(name, known, near_only=True)}")
   for (scope, selector, parameter), value in found.items():
     if str(value) == "%gin.REQUIRED":
       names = filter(None, [selector.rpartition(".")[2], parameter])
       name = "/".join(filter(None, [scope, ".".join(names)]))
-      raise checks.Error(f"`{name}` is %gin.REQUIRED; bind it by {_FLAG}.")
+      raise checks.Error(f"`{name}` is %gin.REQUIRED; bind it by {FLAG}.")
   return found
 
 

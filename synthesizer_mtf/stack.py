@@ -26,7 +26,7 @@ from synthesizer_mtf.layers import cross_attention
 from synthesizer_mtf.layers import feed_forward
 
 _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
-_SELECTOR = "synthesizer_mtf.synthesizer_stack"
+SELECTOR = "synthesizer_mtf.synthesizer_stack"
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -133,7 +133,7 @@ def bind_stack(config: dict) -> dict | None:
     return None
   _check_no_other_stack(config)
   return {_STACK_BINDING: gin.config.ConfigurableReference(
-      _SELECTOR, evaluate=False)}
+      SELECTOR, evaluate=False)}
 
 
 def _check_no_other_stack(config):
@@ -149,9 +149,14 @@ def _check_no_other_stack(config):
 
 def choices() -> dict[str, Any]:
   """The attentions bound in gin, by scope, such as "" or "encoder"."""
-  return {scope: bound["attention"]
-          for (scope, selector), bound in gin_internals.bindings().items()
-          if selector == _SELECTOR and bound.get("attention") is not None}
+  return {scope: value for scope, value in bound().items() if value is not None}
+
+
+def bound() -> dict[str, Any]:
+  """As `choices`, with scopes in which gin binds None, for a stock attention."""
+  return {scope: values["attention"]
+          for (scope, selector), values in gin_internals.bindings().items()
+          if selector == SELECTOR and "attention" in values}
 
 
 def is_faster(switch: str, value: bool) -> bool:
@@ -168,13 +173,6 @@ def is_faster(switch: str, value: bool) -> bool:
   return value and bool(choices())
 
 
-def nearest(scope: str, among: dict[str, Any]) -> Any:
-  """The value that gin uses in a scope: the innermost binding, or None."""
-  while scope and scope not in among:
-    scope = scope.rpartition("/")[0]
-  return among.get(scope)
-
-
 def apply() -> None:
   """Makes T5's `make_layer_stack` look for `synthesizer_stack.attention`.
 
@@ -189,7 +187,7 @@ def _with_the_choice(make: Callable[..., Any]) -> Callable[..., Any]:
   def make_layer_stack(*args, **kwargs):
     if choices():
       _check_no_other_stack(gin_internals.bindings())
-    here = gin.get_bindings(_SELECTOR, resolve_references=False)
+    here = gin.get_bindings(SELECTOR, resolve_references=False)
     if here.get("attention") is not None:
       kwargs.setdefault("layer_stack_cls", synthesizer_stack)
     return make(*args, **kwargs)

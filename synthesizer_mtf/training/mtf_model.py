@@ -9,6 +9,7 @@ while a method of the model runs.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import functools
 import inspect
@@ -21,6 +22,7 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
 from synthesizer_mtf.training import data_checks
@@ -90,7 +92,7 @@ class MtfModel(mtf_model.MtfModel):
     """Makes the user's choice override an operative_config.gin, in all scopes."""
     _bind(_CHECKPOINT, self._before[_CHECKPOINT])  # The file may name another.
     _let_win(self._before["attention"])
-    _let_win(_parsed_alone(self._gin_bindings))
+    _let_win(_attentions_in(self._gin_bindings))
     if self._attention is not None:
       _let_win({"": self._attention})
     if self._warm_start is not None:
@@ -102,7 +104,7 @@ class MtfModel(mtf_model.MtfModel):
     if self._before is not None:  # `finetune` calls `train`.
       yield
       return
-    self._before = {"attention": stack.choices(),
+    self._before = {"attention": stack.bound(),
                     _CHECKPOINT: gin_files.bound(_CHECKPOINT, None)}
     try:
       with gin_files.restored():
@@ -181,30 +183,18 @@ def apply() -> None:
 
 def _let_win(asked):
   """Binds the user's choice, also in scopes with other bindings."""
-  others = stack.choices()
-  for scope, other in {**others, **asked}.items():
-    value = stack.nearest(scope, asked)
-    if value is not None and value != others.get(scope):
-      logging.info("`synthesizer_stack.attention` is %r, not %r as in "
-                   "operative_config.gin.", value, other)
-      _choose(scope, value)
+  for scope, value in gin_files.winning(
+      stack.bound(), asked, "synthesizer_stack.attention").items():
+    _bind(f"{scope + '/' if scope else ''}synthesizer_stack.attention", value)
 
 
-def _parsed_alone(bindings: Any) -> dict[str, Any]:
-  """Parses `extra_gin_bindings`; returns the attentions, by scope, in them alone."""
-  before = stack.choices()
-  for scope in before:
-    _choose(scope, None)
-  with gin.unlock_config():
-    gin.parse_config(bindings)
-  asked = stack.choices()
-  for scope, value in {**before, **asked}.items():
-    _choose(scope, value)
-  return asked
-
-
-def _choose(scope, value):
-  _bind(f"{scope + '/' if scope else ''}synthesizer_stack.attention", value)
+def _attentions_in(bindings: str | Sequence[str] | None) -> dict[str, Any]:
+  """The attentions, by scope, in `extra_gin_bindings` alone."""
+  lines = [bindings] if isinstance(bindings, str) else bindings or []
+  return {each.scope: each.value
+          for _, each in gin_names.given([], lines, "extra_gin_bindings")
+          if gin_names.full_name(each.selector) == stack.SELECTOR
+          and each.arg_name == "attention"}
 
 
 def _bind(parameter, value):

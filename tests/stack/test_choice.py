@@ -4,6 +4,7 @@ import functools
 import logging as python_logging
 import pathlib
 
+from absl.testing import flagsaver
 import gin
 from mesh_tensorflow.transformer import transformer
 import pytest
@@ -152,3 +153,63 @@ def test_a_choice_that_scopes_hide_is_named_in_the_log(base, caplog):
     models.build()
   assert ("`synthesizer_stack.attention = 'D'` is used by no stack: "
           "`encoder/synthesizer_stack.attention = 'R+V'`") in caplog.text
+
+
+def recorded(folder, lines=OURS):
+  path = folder / "operative_config.gin"
+  path.write_text("\n".join(lines) + "\n")
+  return str(path)
+
+
+# From gin files and bindings after an operative_config.gin of R+V to the attentions of
+# the encoder and of the decoder.
+AFTER = [
+    (["attention/d.gin"], [], "D", "D"),
+    ([], ["synthesizer_stack.attention = 'D'"], "D", "D"),
+    ([], ["include 'attention/d.gin'"], "D", "D"),
+    ([], ["synthesizer_stack.attention = None"], None, None),
+    (["attention/d.gin"], ["decoder/synthesizer_stack.attention = 'R'"], "D", "R"),
+    (["attention/pattern.gin"], [], "Pattern", "R+V"),
+    ([], ["nobody/synthesizer_stack.attention = 'D'"], "R+V", "R+V"),
+    (["dataset.gin"], [], "R+V", "R+V")]
+
+
+@pytest.mark.parametrize("files, bindings, encoder, decoder", AFTER)
+@pytest.mark.parametrize("by_flags", [False, True])
+def test_a_choice_after_an_operative_configuration_holds(
+    files, bindings, encoder, decoder, by_flags, tmp_path, parsed_flags):
+  files = ["models/laptop.gin", recorded(tmp_path), *files]
+  if by_flags:  # As T5's own command, which knows nothing of this package.
+    with flagsaver.flagsaver(gin_file=files, gin_param=bindings):
+      gin_files.add_search_path()
+      gin.parse_config_files_and_bindings(files, bindings)
+  else:
+    gin_files.parse(files, bindings)
+  found = stack.bound()
+  assert (found["encoder"], found["decoder"]) == (encoder, decoder)
+
+
+def test_a_choice_before_an_operative_configuration_gives_way(tmp_path):
+  gin_files.parse(["models/laptop.gin", "attention/d.gin", recorded(tmp_path)])
+  assert stack.choices() == {"": "D", "encoder": "R+V", "decoder": "R+V"}
+
+
+def test_scopes_of_other_files_win_as_in_gin(tmp_path):
+  (tmp_path / "mine.gin").write_text("\n".join(OURS))
+  gin_files.parse([str(tmp_path / "mine.gin"), "attention/d.gin"])
+  assert stack.choices() == {"": "D", "encoder": "R+V", "decoder": "R+V"}
+
+
+def test_parameters_of_ours_after_an_operative_configuration_hold(tmp_path, caplog):
+  python_logging.getLogger("absl").propagate = True
+  lines = [f"{part}/{each}" for part in ("encoder", "decoder") for each in (
+      "RandomLogits.max_length = 32", "DenseReluDense.activation = 'relu'")]
+  with caplog.at_level("INFO", logger="absl"):
+    gin_files.parse(
+        [recorded(tmp_path, [*OURS, *lines])],
+        ["RandomLogits.max_length = 64", "DenseReluDense.activation = 'gelu'"])
+  assert gin.query_parameter("encoder/RandomLogits.max_length") == 64
+  # Bindings of other packages mean what they mean in T5's command.
+  assert gin.query_parameter("encoder/DenseReluDense.activation") == "relu"
+  assert ("`decoder/synthesizer_mtf.RandomLogits.max_length` is 64, not 32 as in "
+          "operative_config.gin.") in caplog.text
