@@ -14,12 +14,12 @@ from typing import Any
 from absl import logging
 import gin
 from mesh_tensorflow.transformer import transformer
-from mesh_tensorflow.transformer import transformer_layers
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import notation
 from synthesizer_mtf import patches
+from synthesizer_mtf import replacement
 from synthesizer_mtf.decoding import decoder
 from synthesizer_mtf.layers import convolutions
 from synthesizer_mtf.layers import cross_attention
@@ -63,15 +63,7 @@ def synthesizer_stack(
   checks.check_boolean("synthesizer_stack.fast_feed_forward", fast_feed_forward)
   if attention is None:
     return layer_stack_cls(layers)
-  layers = list(layers)
-  indices = [i for i, layer in enumerate(layers) if _is_self_attention(layer)]
-  choices = _per_block(attention, len(indices))
-  for block, (index, choice) in enumerate(zip(indices, choices)):
-    layer = _make(choice)
-    if isinstance(layer, convolutions.Convolution):
-      layer.choose_block(block, len(indices))
-    layer.set_name(layers[index].name)
-    layers[index] = layer
+  layers = _replaced(list(layers), attention)
   if fast_cross_attention:
     layers = [cross_attention.faster(layer) for layer in layers]
   if fast_feed_forward:
@@ -81,17 +73,29 @@ def synthesizer_stack(
   return stack
 
 
-def _is_self_attention(layer):
-  return (isinstance(layer, transformer_layers.SelfAttention) and
-          not isinstance(layer, transformer_layers.EncDecAttention))
-
-
-def _per_block(attention, num_blocks):
+def _replaced(layers, attention):
+  """The layers with the chosen attention in the place of self-attention."""
   name = _name(gin.current_scope_str())
-  if not num_blocks:
+  old = [layer for layer in layers if replacement.is_self_attention(layer)]
+  if not old:
+    stays = ", ".join(replacement.unknown(layers))
     raise checks.Error(
         f"`{name}` is {attention!r} but the stack has no SelfAttention to "
-        "replace; name it in `make_layer_stack.layers`.")
+        "replace; name it in `make_layer_stack.layers`"
+        f"{f' in the place of {stays}' if stays else ''}.")
+  choices = _per_block(name, attention, len(old))
+  new = [_make(choice) for choice in choices]
+  for block, (layer, before) in enumerate(zip(new, old)):
+    if isinstance(layer, convolutions.Convolution):
+      layer.choose_block(block, len(old))
+    layer.set_name(before.name)
+  replacement.log(name, layers, zip(old, choices, new))
+  rest = iter(new)
+  return [next(rest) if replacement.is_self_attention(layer) else layer
+          for layer in layers]
+
+
+def _per_block(name, attention, num_blocks):
   if not isinstance(attention, (list, tuple)):
     return [attention] * num_blocks
   if len(attention) != num_blocks:

@@ -18,8 +18,8 @@ FLOORS = [
     ["checks", "compat", "estimator_shim", "gin_files", "gin_internals", "gin_names",
      "patches"],
     ["context"], ["ops"], ["synthesizers"], ["layers"], ["decoding"],
-    ["notation", "stack"], ["embedding"], ["training"], ["command", "tasks"],
-    ["runs", "launcher"], ["tools"], ["demo", "__main__"]]
+    ["notation", "replacement", "stack"], ["embedding"], ["training"],
+    ["command", "tasks"], ["runs", "launcher"], ["tools"], ["demo", "__main__"]]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
 
 MODULES = {
