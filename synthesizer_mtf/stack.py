@@ -24,6 +24,7 @@ from synthesizer_mtf.decoding import decoder
 from synthesizer_mtf.layers import convolutions
 from synthesizer_mtf.layers import cross_attention
 from synthesizer_mtf.layers import feed_forward
+from synthesizer_mtf.layers import sublayers
 
 _STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
 SELECTOR = "synthesizer_mtf.synthesizer_stack"
@@ -35,13 +36,15 @@ def synthesizer_stack(
     attention: str | type | list[str | type] | None = None,
     layer_stack_cls: type = transformer.LayerStack,
     fast_cross_attention: bool = True,
-    fast_feed_forward: bool = True) -> transformer.LayerStack:
+    fast_feed_forward: bool = True,
+    fast_norm: bool = True) -> transformer.LayerStack:
   """Replaces the self-attention of each block and makes the layer stack.
 
   T5's `make_layer_stack` calls this instead of `LayerStack`. So a gin file of T5 keeps
   its blocks, their other layers and their names, and only `SelfAttention` is replaced.
-  As in the paper, cross-attention and the feed-forward layers stay the same. They are
-  only computed faster (see `cross_attention.py` and `feed_forward.py`).
+  As in the paper, cross-attention, the feed-forward layers and the norms stay the same.
+  They are only computed faster (see `cross_attention.py`, `feed_forward.py` and
+  `sublayers.py`).
 
   Args:
     layers: a list of `transformer.TransformerLayer`, the layers of all blocks.
@@ -50,6 +53,7 @@ def synthesizer_stack(
     layer_stack_cls: a class, e.g. LayerStack or ReversibleLayerStack.
     fast_cross_attention: False leaves Mesh TensorFlow's `EncDecAttention`.
     fast_feed_forward: False leaves Mesh TensorFlow's `DenseReluDense`.
+    fast_norm: False leaves the gradient of T5's RMS norms to Mesh TensorFlow.
 
   Returns:
     an instance of `layer_stack_cls`.
@@ -61,6 +65,7 @@ def synthesizer_stack(
   checks.check_boolean(
       "synthesizer_stack.fast_cross_attention", fast_cross_attention)
   checks.check_boolean("synthesizer_stack.fast_feed_forward", fast_feed_forward)
+  checks.check_boolean("synthesizer_stack.fast_norm", fast_norm)
   if attention is None:
     return layer_stack_cls(layers)
   layers = _replaced(list(layers), attention)
@@ -69,6 +74,8 @@ def synthesizer_stack(
   if fast_feed_forward:
     layers = [feed_forward.faster(layer) for layer in layers]
   stack = layer_stack_cls(layers)
+  if fast_norm:
+    stack = sublayers.of_stack(stack)
   stack.synthesizer_attention = attention  # For `_check_used`.
   return stack
 

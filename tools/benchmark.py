@@ -48,7 +48,8 @@ _SIZES = {
 }
 
 _STOCK = {"cross_attention": "EncDecAttention", "feed_forward": "DenseReluDense",
-          "vocabulary": "embeddings and loss", "optimizer": "updates of Adafactor"}
+          "norm": "gradients of T5's norms", "vocabulary": "embeddings and loss",
+          "optimizer": "updates of Adafactor"}
 
 
 def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],

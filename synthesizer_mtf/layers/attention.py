@@ -14,7 +14,6 @@ from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.layers import relative_position_bias
 from synthesizer_mtf.ops import attend
 from synthesizer_mtf.ops import logit_forms
-from synthesizer_mtf.ops import rms_norm
 from synthesizer_mtf.ops import weighted_sum
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import mixture
@@ -93,8 +92,8 @@ class SyntheticAttention(transformer.TransformerLayer):
     del losses
     if not self.mixture.tells_order:
       self.relative_position_bias.warn_without_order(context, _NO_ORDER)
-    inputs = self.sizes.inputs(context, rms_norm.faster(context, x),
-                               packed=self.packed, per_example=self.softmax)
+    inputs = self.sizes.inputs(
+        context, x, packed=self.packed, per_example=self.softmax)
     logits = self.mixture.logits(inputs)
     if self.relative_position_bias:
       logits.append(logit_forms.RelativePositionBias(

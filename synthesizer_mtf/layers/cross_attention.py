@@ -15,7 +15,6 @@ from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.layers import head_sizes
 from synthesizer_mtf.ops import attend
 from synthesizer_mtf.ops import logit_forms
-from synthesizer_mtf.ops import rms_norm
 
 # Options of stock attention that change its variables or its function, with the values
 # that this module supports.
@@ -78,8 +77,7 @@ class EncDecAttention(transformer.TransformerLayer):
       a tensor with the shape and dtype of x.
     """
     del losses
-    inputs = self.sizes.inputs(
-        context, rms_norm.faster(context, x), memory=context.encoder_output)
+    inputs = self.sizes.inputs(context, x, memory=context.encoder_output)
     logits = [self._products(inputs)]
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     bias = transformer_layers.enc_dec_attention_bias(  # Includes the mask.

@@ -10,7 +10,6 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf.context import splits
 from synthesizer_mtf.ops import dropped_relu
-from synthesizer_mtf.ops import rms_norm
 import tensorflow.compat.v1 as tf
 
 
@@ -53,7 +52,6 @@ class DenseReluDense(transformer_layers.DenseReluDense):
     """
     if not context.train or splits.is_on_tpu(context.mesh):
       return super().call(context, x, losses)
-    x = rms_norm.faster(context, x)
     d_model = x.shape.dims[-1]
     d_ff = mtf.Dimension("d_ff", self.hidden_size)
     keep = 1.0 - self.dropout_rate

@@ -1,9 +1,9 @@
-"""T5's RMS normalization and its gradient, in few passes over its input.
+"""T5's RMS normalization, with a gradient in few passes over its input.
 
-Stock `sublayer_rms_norm` computes scale * x * r, r = (mean(x^2) + epsilon)^-0.5
-(arXiv:1910.07467, section 3). Mesh TensorFlow computes the gradient of each of its
-operations. This module computes the gradients of the whole norm at once. Let g be the
-gradient of the result, and `sum` the sum over d_model:
+The norm is scale * x * r, r = (mean(x^2) + epsilon)^-0.5 (arXiv:1910.07467, section 3).
+Mesh TensorFlow computes the gradient of each of its operations. This module computes
+the gradients of the whole norm at once. Let g be the gradient of the result, and `sum`
+the sum over d_model:
 
   gradient of scale = sum over positions of r * g * x
   gradient of x = r * (scale * g - x * r^2 * sum(scale * g * x) / d_model)
@@ -13,62 +13,19 @@ padding by 0. In all three formulas this is the same as r = 0.
 """
 
 import mesh_tensorflow as mtf
-from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
-
-
-def faster(context: transformer.Context, y: mtf.Tensor) -> mtf.Tensor:
-  """A layer's input, computed another way if stock `sublayer_rms_norm` made it.
-
-  Args:
-    context: a `transformer.Context`.
-    y: <float>[batch, length, d_model]
-
-  Returns:
-    an equal tensor, whose gradient is equal, too; y itself without training, on TPUs,
-    if the mesh splits it, or if anything else made it.
-  """
-  if not context.train or splits.is_on_tpu(context.mesh) or any(
-      splits.mesh_dimension(context.model, dim) for dim in y.shape.dims):
-    return y
-  parts = _parts(y)
-  return rms_norm(*parts) if parts else y
-
-
-def _parts(y):
-  """[x, r, scale], if y is their product and r is made by rsqrt; else None."""
-  *positions, d_model = y.shape.dims
-  masked = _factors(y, positions)
-  seen = [masked[1]] if masked and _is_made_by("cast", masked[1]) else []
-  scaled = _factors(masked[0] if seen else y, [d_model])
-  normalized = scaled and _factors(scaled[0], positions)
-  if not normalized or not _is_made_by("rsqrt", normalized[1]) or (
-      y.dtype != tf.float32):
-    return None
-  x, r = normalized
-  return [x, r * seen[0] if seen else r, scaled[1]]
-
-
-def _factors(tensor, dims):
-  """The factors of an element-wise product whose second one has these dimensions."""
-  made = tensor.operation
-  if not isinstance(made, mtf.EinsumOperation) or len(made.inputs) != 2:
-    return None
-  one, other = made.inputs
-  return made.inputs if (one.shape, other.shape.dims) == (tensor.shape, dims) else None
-
-
-def _is_made_by(name, tensor):
-  return tensor.operation.name.rpartition("/")[2].startswith(name)
 
 
 def rms_norm(x: mtf.Tensor, r: mtf.Tensor, scale: mtf.Tensor) -> mtf.Tensor:
   """scale * x * r, with the gradient of the whole norm.
 
+  The mesh may split all dimensions.
+
   Args:
     x: <float32>[batch, length, d_model]
-    r: <float32>[batch, length]; its gradient is part of the gradient of x.
+    r: <float32>[batch, length], made of x as above, or 0; the gradient of x includes
+      its own.
     scale: <float32>[d_model]
 
   Returns:
@@ -76,22 +33,44 @@ def rms_norm(x: mtf.Tensor, r: mtf.Tensor, scale: mtf.Tensor) -> mtf.Tensor:
   """
   return mtf.slicewise(
       lambda x, r, scale: x * tf.expand_dims(r, -1) * scale, [x, r, scale],
-      splittable_dims=[], grad_function=_gradients, name="rms_norm")
+      splittable_dims=x.shape.dims, grad_function=_gradients, name="rms_norm")
 
 
 def _gradients(operation, grad):
-  x, _, scale = inputs = operation.inputs
-  grad_x, grad_scale = mtf.slicewise(
-      _of_slice, [grad, *inputs], output_shape=[x.shape, scale.shape],
-      output_dtype=[x.dtype, scale.dtype], splittable_dims=[], grad_function=0)
+  grad_x, grad_scale = RmsNormGradOperation(grad, *operation.inputs).outputs
   return [grad_x, None, grad_scale]
 
 
-def _of_slice(grad_y, x, r, scale):
+class RmsNormGradOperation(mtf.Operation):
+  """The gradients of `rms_norm` for x and for the scale."""
+
+  def __init__(self, grad: mtf.Tensor, x: mtf.Tensor, r: mtf.Tensor,
+               scale: mtf.Tensor):
+    super().__init__([mtf.transpose(grad, x.shape), x, r, scale], name="rms_norm_grad")
+    self._outputs = [mtf.Tensor(self, t.shape, t.dtype) for t in (x, scale)]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    _, x, r, scale = self.inputs
+    d_model, = scale.shape.dims
+    mesh_impl = lowering.mesh_impl(self)
+    tensors = [lowering.tensors[t] for t in self.inputs]
+    sums, grad_scale = mesh_impl.slicewise(_sums, *tensors)
+    sums = splits.add_parts(lowering, self, [d_model], sums, r)
+    grad_scale = splits.add_parts(lowering, self, r.shape.dims, grad_scale, scale)
+    grad_x = mesh_impl.slicewise(
+        lambda sums, *slices: _of_x(sums / d_model.size, *slices), sums, *tensors)
+    for output, grad in zip(self.outputs, (grad_x, grad_scale)):
+      lowering.set_tensor_lowering(output, grad)
+
+
+def _sums(grad, x, r, scale):
+  """The sums of scale * g * x over d_model, and those of r * g * x over positions."""
   d_model = scale.shape.as_list()[0]
+  products = tf.reshape(grad * x, [-1, d_model])
+  return (tf.reshape(tf.matmul(products, scale[:, None]), r.shape),
+          tf.reshape(tf.matmul(tf.reshape(r, [1, -1]), products), [d_model]))
+
+
+def _of_x(mean, grad, x, r, scale):
   r = tf.expand_dims(r, -1)
-  products = tf.reshape(grad_y * x, [-1, d_model])
-  grad_scale = tf.matmul(tf.reshape(r, [1, -1]), products)
-  sums = tf.matmul(products, tf.expand_dims(scale, -1))
-  centers = tf.reshape(sums, tf.shape(r)) * r * r / d_model
-  return (grad_y * scale - x * centers) * r, tf.reshape(grad_scale, [d_model])
+  return (grad * scale - x * (tf.expand_dims(mean, -1) * r * r)) * r

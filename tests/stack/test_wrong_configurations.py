@@ -98,6 +98,9 @@ MODELS = {
         'synthesizer_stack.fast_cross_attention = "no"'], [
             "`synthesizer_stack.fast_cross_attention` is 'no' but must be True "
             "or False; change it"]),
+    "fast norm as text": ([
+        'synthesizer_stack.attention = "R"', 'synthesizer_stack.fast_norm = "no"'], [
+            "`synthesizer_stack.fast_norm` is 'no' but must be True or False"]),
     "number": (['synthesizer_stack.attention = 3'], [
         "`synthesizer_stack.attention` names 3, but 3 is not an attention"]),
     "part in the place of a layer": (

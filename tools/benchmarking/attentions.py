@@ -32,6 +32,7 @@ _IN_BFLOAT16 = " in bfloat16"
 STOCK_PARTS = {
     "cross_attention": "synthesizer_stack.fast_cross_attention",
     "feed_forward": "synthesizer_stack.fast_feed_forward",
+    "norm": "synthesizer_stack.fast_norm",
     "vocabulary": "synthesizer_vocabulary.fast",
     "optimizer": "synthesizer_optimizer.fast",
     "decoding": "synthesizer_decoding.fast"}

@@ -43,6 +43,7 @@ class Configuration:
   relative_bias: bool = False
   stock_cross_attention: bool = False
   stock_feed_forward: bool = False
+  stock_norm: bool = False
   stock_vocabulary: bool = False
   stock_optimizer: bool = False
   stock_decoding: bool = False

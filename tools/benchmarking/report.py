@@ -9,8 +9,8 @@ from synthesizer_mtf.tools.benchmarking.breakdown import PARTS
 from synthesizer_mtf.tools.benchmarking.breakdown import PRODUCTS
 
 _STOCK = {"cross_attention": "cross-attention", "feed_forward": "feed-forward",
-          "vocabulary": "embeddings and losses", "optimizer": "updates",
-          "decoding": "decoding"}
+          "norm": "norms", "vocabulary": "embeddings and losses",
+          "optimizer": "updates", "decoding": "decoding"}
 
 
 def header(results: list[dict[str, Any]]) -> str:

@@ -12,6 +12,7 @@ from synthesizer_mtf import stack
 from synthesizer_mtf.layers import attention
 from synthesizer_mtf.layers import classifier
 from synthesizer_mtf.layers import cross_attention
+from synthesizer_mtf.layers import sublayers
 from synthesizer_mtf.synthesizers import dot_product
 from synthesizer_mtf.synthesizers import names as synthesizer_names
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
@@ -25,10 +26,13 @@ _ADVICE = ("Hugging Face's T5 has no other; export a SavedModel instead, see "
 _OPTIONS = ("attention_func", "use_hyperprompt", "hyperprompt_mtlshare",
             "hyperprompt_length_encoder", "hyperprompt_length_decoder")
 
-# The sublayers around each layer, and those after the last layer.
-_AROUND = ["sublayer_rms_norm", "sublayer_call_layer", "sublayer_dropout",
-           "sublayer_residual"]
-_LAST = ["sublayer_rms_norm", "sublayer_dropout"]
+# T5's sublayers before the first layer, around each layer, and after the last one.
+_SUBLAYERS = {
+    "sublayers_initial": [transformer.sublayer_dropout],
+    "sublayers_per_layer": [
+        transformer.sublayer_rms_norm, transformer.sublayer_call_layer,
+        transformer.sublayer_dropout, transformer.sublayer_residual],
+    "sublayers_final": [transformer.sublayer_rms_norm, transformer.sublayer_dropout]}
 
 
 def read(path: str, step: int) -> tuple[
@@ -102,13 +106,11 @@ def _check_stack(name, stack):
   _only(f"{unitransformer}.positional_embedding", stack.positional_embedding,
         False)
   _only(f"{unitransformer}.ensemble", stack.ensemble_dim, None)
-  _only(f"{name}/make_layer_stack.layer_stack_cls",
-        type(stack.layer_stack).__name__, transformer.LayerStack.__name__)
-  for parameter, known in (("sublayers_per_layer", _AROUND),
-                           ("sublayers_initial", ["sublayer_dropout"]),
-                           ("sublayers_final", _LAST)):
-    functions = getattr(stack.layer_stack, f"_{parameter}") or []
-    _only(f"{name}/LayerStack.{parameter}", [f.__name__ for f in functions], known)
+  _only(f"{name}/make_layer_stack.layer_stack_cls", type(stack.layer_stack),
+        transformer.LayerStack)
+  for parameter, known in _SUBLAYERS.items():
+    _only(f"{name}/LayerStack.{parameter}", sublayers.stock(
+        getattr(stack.layer_stack, f"_{parameter}")), known)
 
 
 def _blocks(name, stack):

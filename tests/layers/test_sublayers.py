@@ -1,0 +1,155 @@
+"""T5's norms train fast; what only looks like one of them stays Mesh TensorFlow's."""
+
+import functools
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import universal_transformer
+import numpy as np
+import pytest
+from support import models
+from synthesizer_mtf.layers import sublayers
+from synthesizer_mtf.ops import rms_norm
+import tensorflow.compat.v1 as tf
+
+_STOCK = transformer.sublayer_rms_norm
+IDS = np.array([[5, 9, 3, 7, 2, 1, 0], [8, 4, 6, 1, 0, 0, 0]])
+
+
+@gin.configurable("own_norm", module="test_sublayers")
+def sublayer_rms_norm(x, layer_stack, context, **kwargs):
+  """A user's norm: the name alone is T5's."""
+  return _STOCK(x, layer_stack, context, **kwargs) * 2
+
+
+@gin.configurable("wrapping_norm", module="test_sublayers")
+@functools.wraps(_STOCK)
+def wrapping_norm(x, layer_stack, context):
+  """All its attributes are those of T5's norm."""
+  return _STOCK(x * x, layer_stack, context)
+
+
+@gin.configurable(module="test_sublayers")
+def same_shape(x, layer_stack, context):
+  """Makes the operations of T5's norm, with an r that is not the norm's."""
+  del layer_stack
+  d_model = context.model.model_dim
+  scale = mtf.get_variable(context.mesh, "scale", mtf.Shape([d_model]),
+                           initializer=tf.ones_initializer())
+  mean = mtf.reduce_mean(mtf.square(x + 1), reduced_dim=d_model)
+  return x * mtf.rsqrt(mean + 1e-6) * scale
+
+
+@gin.configurable(module="test_sublayers")
+class OwnStack(transformer.LayerStack):
+  """Reads its lists in its own way."""
+
+  def _call_sublayers(self, sublayers, x, context):
+    for sublayer in sublayers:
+      x = sublayer(x, self, context)
+      if sublayer is _STOCK:
+        x *= 3
+    return x
+
+
+def parse(*bindings):
+  models.parse_gin([], [
+      *models.TINY, "synthesizer_stack.attention = 'V'", *bindings])
+
+
+def around(norm, last=None):
+  return [
+      f"LayerStack.sublayers_per_layer = [{norm}, @transformer.sublayer_call_layer, "
+      "@transformer.sublayer_dropout, @transformer.sublayer_residual]",
+      f"LayerStack.sublayers_final = [{last or norm}, @transformer.sublayer_dropout]"]
+
+
+def train(*bindings, mode="train", tpu=False):
+  """({name: loss or gradient}, the number of fast norms in the graph)."""
+  parse(*bindings)
+  m = models.Model("lm", tpu=tpu)
+  with m.tf_graph.as_default():
+    ids = m.ids(IDS)
+    _, loss = m.model.call_simple(ids, ids, True, mode=mode, sequence_id=mtf.minimum(
+        ids, 1))
+    variables = m.graph.trainable_variables
+    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+    fast = [op for op in m.graph.operations
+            if isinstance(op, rms_norm.RmsNormGradOperation)]
+    (values,), _ = m.run(loss, *grads, scale=0.4)
+  return dict(zip(["loss"] + [v.name for v in variables], values)), len(fast)
+
+
+def check(bindings, count):
+  """Compares with Mesh's norms; `count` norms of the model are fast."""
+  expected, none = train(*bindings, "synthesizer_stack.fast_norm = False")
+  found, fast = train(*bindings)
+  assert (none, fast) == (0, count)
+  assert found.keys() == expected.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(found[name], value, atol=1e-4, err_msg=name)
+
+
+# A norm before each of the 2 * 2 layers, and one after the stack.
+ALL = 2 * 2 + 1
+
+
+@pytest.mark.parametrize("bindings, count", [
+    ([], ALL),
+    (["sublayer_rms_norm.epsilon = 0.1", "sublayer_rms_norm.name = 'layer_norm'"], ALL),
+    (["LayerStack.dropout_rate = 0.0", "LayerStack.norm_epsilon = 1e-6"], ALL),
+    (["LayerStack.recompute_grads = True"], ALL),
+    (["synthesizer_stack.layer_stack_cls = @transformer.ReversibleLayerStack",
+      "ReversibleLayerStack.recompute_grads = True",
+      *[line.replace("LayerStack", "ReversibleLayerStack").replace(
+          ", @transformer.sublayer_residual", "")
+        for line in around("@transformer.sublayer_rms_norm")],
+      "ReversibleLayerStack.sublayers_initial = [@transformer.sublayer_dropout]"], ALL),
+    (around("@transformer.sublayer_rms_norm, @transformer.sublayer_dropout"), ALL),
+], ids=["T5", "parameters", "legacy", "recomputed", "reversible", "dropout before"])
+def test_known_norms_train_fast_with_the_gradients_of_mesh(bindings, count):
+  check(bindings, count)
+
+
+@pytest.mark.parametrize("norm", [
+    "@transformer.sublayer_rms_norm_subsampled", "@transformer.sublayer_scale_norm",
+    "@own_norm", "@wrapping_norm", "@same_shape",
+    "@some/transformer.sublayer_rms_norm"])
+def test_norms_that_only_look_like_it_stay(norm):
+  # Half of the values, and a large epsilon, so that another norm's gradient differs.
+  check([*around(norm), "sublayer_rms_norm_subsampled.percentage = 50.0",
+         "some/sublayer_rms_norm.epsilon = 0.5"], 0)
+
+
+def test_a_stack_of_the_users_own_gets_its_own_lists():
+  check(["synthesizer_stack.layer_stack_cls = @OwnStack",
+         *[line.replace("LayerStack", "OwnStack") for line in
+           around("@transformer.sublayer_rms_norm")],
+         "OwnStack.sublayers_initial = [@transformer.sublayer_dropout]"], 0)
+
+
+def test_stacks_without_lists_of_sublayers_stay():
+  stack = universal_transformer.UTLayerStack.__new__(
+      universal_transformer.UTLayerStack)
+  assert sublayers.of_stack(stack) is stack
+
+
+def test_a_replaced_norm_of_mesh_stays(monkeypatch):
+  monkeypatch.setattr(transformer, "sublayer_rms_norm", sublayer_rms_norm)
+  check(["LayerStack.dropout_rate = 0.0", "LayerStack.norm_epsilon = 1e-6"], 0)
+
+
+@pytest.mark.parametrize("options", [{"mode": "eval"}, {"tpu": True}], ids=str)
+def test_evaluation_and_tpus_keep_the_norm_of_mesh(options):
+  found, count = train(**options)
+  expected, _ = train("synthesizer_stack.fast_norm = False", **options)
+  assert count == 0
+  np.testing.assert_array_equal(found["loss"], expected["loss"])
+
+
+def test_the_functions_of_mesh_are_told():
+  norm, call = transformer.sublayer_rms_norm, transformer.sublayer_call_layer
+  every = [norm, call, transformer.sublayer_residual]
+  assert sublayers.stock(sublayers.faster(every)) == every
+  assert len(sublayers.faster(every)) == 2
