@@ -59,7 +59,7 @@ class Model:
     return mtf.import_fully_replicated(
         self.mesh, tf.constant(array, tf.int32), shape)
 
-  def run(self, *tensors, updates=(), steps=1, seed=0, scale=None):
+  def run(self, *tensors, updates=(), steps=1, seed=0, scale=None, values=None):
     """Returns the values of tensors, before each of `steps` runs of the updates.
 
     Args:
@@ -68,6 +68,7 @@ class Model:
       steps: how often to run tensors and updates.
       seed: the seed of the variables, if scale is given.
       scale: the standard deviation of the variables; None keeps the initial values.
+      values: the values of all variables by name, instead of these.
 
     Returns:
       a list with the values for each step, and the variables by name.
@@ -85,14 +86,15 @@ class Model:
       session.run(tf.global_variables_initializer())
       if scale:
         generator = np.random.RandomState(seed)
-        sessions.assign(session, masters, {
-            name: scale * generator.randn(*master.shape.as_list())
-            for name, master in masters.items()})
+        values = {name: scale * generator.randn(*master.shape.as_list())
+                  for name, master in masters.items()}
+      if values:
+        sessions.assign(session, masters, values)
       session.run(copy)
-      values = []
+      found = []
       for _ in range(steps):
-        values.append(session.run(fetches))
+        found.append(session.run(fetches))
         session.run(update)
       session.run(back)
       variables = session.run(masters)
-    return values, variables
+    return found, variables

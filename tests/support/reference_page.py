@@ -43,7 +43,7 @@ SECTIONS = (
 
 def page():
   """The text of the page."""
-  rows = (_python(), _attentions(), _configurables(), _commands())
+  rows = (_python(), _attentions(), configurables(), _commands())
   return HEAD + "\n".join(
       f"## {title}\n\n| {column} | |\n|---|---|\n" + "".join(
           f"| {name} | {text} |\n" for name, text in found)
@@ -67,7 +67,7 @@ def _attentions():
     yield f"`{name}`", f"`{cls.__name__}`{mixes}"
 
 
-def _configurables():
+def configurables():
   """(signature, sentence) of everything that this package registers with gin."""
   for module in pkgutil.iter_modules(tasks.__path__, "synthesizer_mtf.tasks."):
     importlib.import_module(module.name)  # Some only register with a gin file.

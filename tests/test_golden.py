@@ -1,0 +1,34 @@
+"""Names and checkpoints of earlier versions keep their meaning.
+
+tests/golden/ holds the records; `support/golden.py` says how they are made. If a test
+fails because of a new feature, write the names again, and look at the difference: lines
+may only be added. Checkpoints are never written again.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support import golden
+from support.paths import ROOT
+
+
+def test_the_public_names_are_those_of_the_record(tmp_path):
+  # In this process, other tests may have registered more.
+  subprocess.run([sys.executable, "-m", "support.golden",
+                  f"--names={tmp_path / 'names.txt'}"], cwd=ROOT / "tests", check=True)
+  found = (tmp_path / "names.txt").read_text(encoding="utf-8").splitlines()
+  expected = golden.NAMES.read_text(encoding="utf-8").splitlines()
+  assert sorted(set(expected) - set(found)) == []  # Names that users would miss.
+  assert found == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notation", golden.NOTATIONS)
+def test_an_old_checkpoint_evaluates_and_decodes_to_the_same_digits(notation):
+  folder = golden.FOLDER / notation
+  expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+  found = golden.evaluate(notation, folder)
+  assert found["ids"] == expected["ids"]
+  assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
