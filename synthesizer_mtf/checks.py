@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 import difflib
+import numbers
 import os
 from typing import Any
 
@@ -53,7 +54,7 @@ def check_boolean(name: str, value: Any, or_none: bool = False) -> None:
 
 def is_number(value: Any) -> bool:
   """Whether `value` is a number; booleans are not."""
-  return isinstance(value, (int, float)) and not isinstance(value, bool)
+  return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def check_not_negative(name: str, value: Any) -> None:

@@ -31,8 +31,6 @@ _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
 def check(config: gin_internals.Config) -> None:
   """Raises a ValueError for the first wrong parameter."""
   check_model(config)
-  value_checks.check({where: {name: _known(config, value) for name, value in
-                              values.items()} for where, values in config.items()})
   run = _bound(config, _RUN)
   if run.get("batch_size", 1) is None:
     value_checks.OF_RUN["batch_size"](f"{_RUN}.batch_size", None)
@@ -43,10 +41,10 @@ def check(config: gin_internals.Config) -> None:
 
 
 def check_model(config: gin_internals.Config) -> None:
-  """Checks the parameters that every model has, however it is trained.
+  """Checks the parameters that count however a model is trained.
 
   Raises:
-    ValueError: a size or the dropout rate is wrong.
+    ValueError: a size, the dropout rate or another value is wrong.
   """
   for name, least in _SIZES.items():
     value = _macro(config, name)
@@ -58,6 +56,8 @@ def check_model(config: gin_internals.Config) -> None:
       checks.is_number(rate) and 0 <= rate < 1):
     raise checks.Error(f"the gin macro `dropout_rate` is {rate!r} but must be a "
                        "number of at least 0 and below 1; change it.")
+  value_checks.check({where: {name: _known(config, value) for name, value in
+                              values.items()} for where, values in config.items()})
 
 
 def _macro(config, name):

@@ -37,8 +37,8 @@ def check(config: gin_internals.Config) -> None:
       if isinstance(value, gin.config.ConfigurableReference) or value is None:
         continue
       shown = f"{scope + '/' if scope else ''}{name}.{key}"
-      check_value = _CHECKS.get(
-          (name, key), functools.partial(_check_kind, _default(selector, key)))
+      check_value = _CHECKS.get((name, key)) or _of_share(
+          selector, key) or functools.partial(_check_kind, _default(selector, key))
       check_value(shown, value)
 
 
@@ -55,6 +55,26 @@ def _default(selector, parameter):
     return inspect.signature(found.wrapped).parameters[parameter].default
   except (AttributeError, KeyError, TypeError, ValueError):
     return None
+
+
+def _of_share(selector, parameter):
+  """The check of a share in Mesh TensorFlow's or T5's layers and tasks, or None.
+
+  Mesh TensorFlow keeps elements with probability 1 - rate. So it drops everything with
+  a rate of 10, and nothing with a rate of -0.5, and divides by 0 with a rate of 1.
+  """
+  package = selector.partition(".")[0]
+  return _SHARES.get((package, parameter))
+
+
+def _check_below_1(name, value):
+  checks.require(checks.is_number(value) and 0 <= value < 1, name, value,
+                 "be a number of at least 0 and below 1")
+
+
+def _check_up_to_1(name, value):
+  checks.require(checks.is_number(value) and 0 <= value <= 1, name, value,
+                 "be a number from 0 to 1")
 
 
 def _check_kind(default, name, value):
@@ -210,6 +230,14 @@ OF_RUN: dict[str, Callable[[str, Any], None]] = {
 }
 _OF_DECODE = {"beam_size": checks.check_whole, "max_decode_length": checks.check_whole,
               "temperature": checks.check_not_negative}
+
+# The checks of shares by package and parameter; several layers have each of them.
+_SHARES: dict[tuple[str, str], Callable[[str, Any], None]] = {
+    **{("mesh_tensorflow", name): _check_below_1
+       for name in ("dropout_rate", "init_dropout_rate", "switch_dropout",
+                    "token_dropout_rate", "label_smoothing")},
+    **dict.fromkeys([("mesh_tensorflow", "fraction_soft"), ("t5", "noise_density"),
+                     ("t5", "random_prob")], _check_up_to_1)}
 
 # The checks by configurable and parameter.
 _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {

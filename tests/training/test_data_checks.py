@@ -2,18 +2,21 @@
 
 import os
 
+import gin
 import pytest
 import seqio
 import synthesizer_mtf
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.training import data_checks
 
 LENGTHS = {"inputs": 8, "targets": 6}
 
 
-def model(folder, lengths):
+def model(folder, lengths, *bindings):
   return synthesizer_mtf.MtfModel(
-      model_dir=str(folder), tpu=None, sequence_length=lengths, batch_size=4)
+      model_dir=str(folder), tpu=None, sequence_length=lengths, batch_size=4,
+      extra_gin_bindings=list(bindings))
 
 
 @pytest.fixture(name="task")
@@ -65,3 +68,22 @@ def test_lengths_of_other_features_are_refused_before_a_training(tmp_path):
   with pytest.raises(ValueError, match="`sequence_length` is .* without the feature "
                      "'inputs' of 'synth_text_pairs', but 'input', which"):
     model(tmp_path, lengths).train("synth_text_pairs", steps=1)
+
+
+@pytest.mark.parametrize("binding", [
+    "DenseReluDense.dropout_rate = 10", "sublayer_dropout.dropout_rate = -0.5",
+    "decoder/Unitransformer.label_smoothing = 1.0"])
+def test_rates_out_of_range_are_refused_in_the_python_api(binding, task, tmp_path):
+  with pytest.raises(checks.Error, match=f"`{binding.partition(' ')[0]}` is .* below"):
+    model(tmp_path, LENGTHS, binding).train(task, steps=1)
+
+
+def test_rates_of_t5s_own_files_and_of_functions_of_ones_own_pass():
+  @gin.configurable(module="tests.of_ones_own")
+  def masked(dropout_rate=0.0, label_smoothing=0.0):  # Percentages, say.
+    return dropout_rate, label_smoothing
+
+  gin_files.parse([], [
+      "DenseReluDense.dropout_rate = 0.0", "preprocessors.denoise.noise_density = 1.0",
+      "masked.dropout_rate = 10", "masked.label_smoothing = -1"])
+  assert masked() == (10, -1)
