@@ -77,7 +77,11 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     if mode != tf.estimator.ModeKeys.TRAIN:
       return spec
     spec = progress.quiet(spec)
-    if self._start is None or tf.train.latest_checkpoint(self.model_dir):
+    if self._start is None:
+      return spec
+    last = tf.train.latest_checkpoint(self.model_dir)
+    if last:
+      logging.info("No warm start: the model continues from its own %s.", last)
       return spec
     return self._start.added_to(spec)
 

@@ -10,7 +10,6 @@ import functools
 from typing import Any
 
 from mesh_tensorflow.transformer import utils
-from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
 from synthesizer_mtf.training import decode_length
@@ -35,17 +34,14 @@ def get_estimator(
   `utils.tpu_estimator_model_fn`.
 
   Returns:
-    an estimator; training starts warm if `warm_start.checkpoint` is bound.
+    an estimator; training starts warm from `init_checkpoint`, or from the
+    `warm_start.checkpoint` that gin binds.
 
   Raises:
     ValueError: no stack of the model uses the attention that gin binds, or two
       checkpoints to start from are bound.
   """
-  start = warm_start.bound()
-  if start and init_checkpoint is not None:
-    raise checks.Error(
-        f"`init_checkpoint` is {init_checkpoint!r} and `warm_start.checkpoint` is "
-        f"{start.checkpoint!r}; leave out the first, or bind the second to None.")
+  start = warm_start.chosen(init_checkpoint, strict=bool(stack.choices()))
   model = stack.build_model(
       model_type=model_type,
       input_vocab_size=utils.inputs_vocabulary(vocabulary).vocab_size,
@@ -57,7 +53,7 @@ def get_estimator(
   model_fn = utils.tpu_estimator_model_fn(
       model_type=model_type, transformer_model=model, vocabulary=vocabulary,
       use_tpu=use_tpu, mesh_shape=mesh_shape, layout_rules=layout_rules,
-      batch_size=batch_size, init_checkpoint=init_checkpoint,
+      batch_size=batch_size, init_checkpoint=None,  # `start` takes its place.
       optimizer=optimizer and optimizers.fast(optimizer, mesh_shape, layout_rules),
       **kwargs)
   if not scores:

@@ -29,7 +29,6 @@ from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import gin_checks
 from synthesizer_mtf.training import seed as seeds
 from synthesizer_mtf.training import value_checks
-from synthesizer_mtf.training import warm_start as warm_starts
 import t5.models
 from t5.models import mtf_model
 import tensorflow.compat.v1 as tf
@@ -75,15 +74,7 @@ class MtfModel(mtf_model.MtfModel):
     with self._own_bindings():
       self._bind_what_was_asked()
       gin_checks.check_model(gin_internals.bindings())
-      if init_checkpoint is None or not stack.choices() or warm_starts.bound():
-        made = super().estimator(vocabulary, init_checkpoint, **kwargs)
-      else:
-        made = super().estimator(vocabulary, None, **kwargs)
-        bound = gin.get_bindings("synthesizer_mtf.warm_start")
-        # MtfModel counts steps from the step of the checkpoint.
-        made.start_from(warm_starts.WarmStart(
-            init_checkpoint, bound.get("fresh"), bound.get("renames", ()),
-            continue_training=True))
+      made = super().estimator(vocabulary, init_checkpoint, **kwargs)
       if self._seed is not None:
         made.configure(tf_random_seed=self._seed)
       return made

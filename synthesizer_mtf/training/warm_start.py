@@ -4,10 +4,15 @@ One binding, `warm_start.checkpoint`, makes T5's trainer start warm:
 
   --gin_param="warm_start.checkpoint = 'gs://.../model.ckpt-999900'"
 
-T5's own `utils.run.init_checkpoint` takes only variables of the same name, shape and
-dtype, and skips variables that it does not find. Here the self-attention may be of
-another class, and tables may grow. If the checkpoint lacks a variable that is not new,
-an error is raised.
+T5's own `utils.run.init_checkpoint`, and `MtfModel.finetune`, start in the same way,
+but the step and the optimizer go on. In Mesh TensorFlow they take only variables of the
+same name, shape and dtype, and skip all others in silence. Here the self-attention may
+be of another class, and tables may grow. If the checkpoint lacks a variable that is not
+new, an error is raised; a warning, if gin chooses no attention, as Mesh TensorFlow
+trains then.
+
+The functions that T5 lets gin choose for its parameter, such as
+`should_load_variable.filter_fn`, count in both.
 """
 
 from collections.abc import Callable
@@ -19,6 +24,7 @@ import gin
 from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import warm_start_plan
@@ -26,6 +32,8 @@ import tensorflow.compat.v1 as tf
 
 _RUN = "mesh_tensorflow.transformer.utils.run"
 _SELECTOR = "synthesizer_mtf.warm_start"
+_PARAMETER = "warm_start.checkpoint"
+_MODEL_FN = "utils.tpu_estimator_model_fn"
 
 
 @gin.configurable("warm_start", module="synthesizer_mtf")
@@ -68,20 +76,18 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
   Raises:
     ValueError: there is no such checkpoint, or it does not fit.
   """
-  last = estimator.latest_checkpoint()
-  if last:
-    tf.logging.info("No warm start: the model continues from its own %s.", last)
-    return train_model_fn(estimator, *args, **kwargs)
-  find_checkpoint(checkpoint)
-  estimator.start_from(WarmStart(checkpoint, fresh, renames, continue_training))
+  if not estimator.latest_checkpoint():
+    find_checkpoint(checkpoint)
+    estimator.start_from(WarmStart(checkpoint, fresh, renames, continue_training))
   return train_model_fn(estimator, *args, **kwargs)
 
 
-def find_checkpoint(path: str) -> str:
+def find_checkpoint(path: str, parameter: str = _PARAMETER) -> str:
   """The path of a checkpoint, or of the last checkpoint in a folder.
 
   Args:
     path: a string, with or without ".index".
+    parameter: the parameter that names it, for messages.
 
   Returns:
     a string, without ".index".
@@ -99,17 +105,34 @@ def find_checkpoint(path: str) -> str:
     found = path if tf.io.gfile.exists(path + ".index") else None
   if not found:
     raise checks.Error(
-        f"`warm_start.checkpoint` is {path!r} but there is no checkpoint; name "
+        f"`{parameter}` is {path!r} but there is no checkpoint; name "
         "a file such as DIR/model.ckpt-999900.index, without .index, or DIR.")
+  try:
+    checkpoints.check(found)
+  except checkpoints.DamagedError as error:
+    raise checks.Error(f"`{parameter}` is {path!r}, but {error}; copy the checkpoint "
+                       "again, or name another.") from error
   return found
 
 
 class WarmStart(NamedTuple):
-  """The source of a model's variables; the attributes are those of `train`."""
+  """The source of a model's variables.
+
+  Attributes:
+    checkpoint: as in `train`, like the next three.
+    fresh: a regular expression, or None.
+    renames: pairs of strings.
+    continue_training: a boolean.
+    parameter: the parameter that names the checkpoint, for messages.
+    strict: whether a variable that is missing in the checkpoint, and is not new, is an
+      error. If not, it starts fresh with a warning.
+  """
   checkpoint: str
   fresh: str | None = None
   renames: Iterable[tuple[str, str]] = ()
   continue_training: bool = False
+  parameter: str = _PARAMETER
+  strict: bool = True
 
   def added_to(self, spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
     """Makes a specification initialize its variables from the checkpoint.
@@ -123,12 +146,52 @@ class WarmStart(NamedTuple):
     Raises:
       ValueError: there is no such checkpoint, or it does not fit.
     """
-    path = find_checkpoint(self.checkpoint)
+    path = find_checkpoint(self.checkpoint, self.parameter)
     assign = assignments(path, lambda model, saved: warm_start_plan.make_plan(
-        path, model, saved, self.fresh, self.renames, self.continue_training))
+        path, model, saved, self.fresh, self.renames, self.continue_training,
+        _mesh_selection(), self.strict))
     return spec._replace(scaffold=tf.train.Scaffold(
         init_fn=lambda scaffold, session: session.run(assign),
         copy_from_scaffold=spec.scaffold))
+
+
+def _mesh_selection():
+  """The `Selection` of the functions and the filter that gin binds for Mesh."""
+  return warm_start_plan.Selection(
+      utils.should_load_variable, utils.init_checkpoint_variable_mapping,
+      gin_files.bound(f"{_MODEL_FN}.init_variable_filter", ""))
+
+
+def chosen(init_checkpoint: str | None, strict: bool = True) -> WarmStart | None:
+  """The warm start of a model.
+
+  Args:
+    init_checkpoint: the value of T5's parameter; the step and the optimizer go on.
+    strict: see `WarmStart`; for `init_checkpoint` only.
+
+  Returns:
+    the one that gin binds, or that of `init_checkpoint`; None if there is neither.
+
+  Raises:
+    ValueError: there are both, or gin binds the step not to go on.
+  """
+  start = bound()
+  if init_checkpoint is None:  # Mesh TensorFlow would ignore this binding.
+    init_checkpoint = gin_files.bound(f"{_MODEL_FN}.init_checkpoint", None)
+  if init_checkpoint is None:
+    return start
+  if start:
+    raise checks.Error(
+        f"`init_checkpoint` is {init_checkpoint!r} and `warm_start.checkpoint` is "
+        f"{start.checkpoint!r}; leave out the first, or bind the second to None.")
+  found = gin.get_bindings(_SELECTOR)
+  if not found.get("continue_training", True):
+    raise checks.Error(
+        f"`init_checkpoint` is {init_checkpoint!r}, with which the step goes on, but "
+        "`warm_start.continue_training` is False; leave that out, or name the "
+        "checkpoint by `warm_start.checkpoint`, with which the step counts from 0.")
+  return WarmStart(init_checkpoint, found.get("fresh"), found.get("renames", ()),
+                   True, "init_checkpoint", strict)
 
 
 def bound() -> WarmStart | None:
@@ -159,6 +222,8 @@ def assignments(
   plan = make_plan(model, saved)
   for line in warm_start_plan.describe(path, plan, model, saved):
     tf.logging.info("%s", line)
+  for line in warm_start_plan.warnings(path, plan, model):
+    tf.logging.warning("%s", line)
   dtypes = reader.get_variable_to_dtype_map()
   return tf.group(*[
       _assign(variables[name], path, source, saved[source], dtypes[source])

@@ -7,6 +7,7 @@ checkpoint and may start fresh.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Iterable
 import re
 from typing import NamedTuple
@@ -23,8 +24,10 @@ _OURS = "|".join(["SyntheticAttention", *sorted(
     cls.__name__ for cls in notation.LAYERS.values())])
 _LAYER = re.compile(rf"(^|/)({_OURS}|SelfAttention)/(part_\d+/)?")
 _NEW = re.compile(
-    rf"(^|/)({_OURS})/(?!(q|k|v|o|relative_attention_bias)$)")
+    rf"(^|/)({_OURS})/(?!(q|k|v|o|relative_attention_bias)$)"
+    r"|^classifier(_hidden_\d+)?/kernel$")  # Of `EncoderClassifier`.
 _BIAS = "relative_attention_bias"
+_WITH_BIAS = {"SelfAttention", "SyntheticAttention", "SparseFixed", "SparseStrided"}
 
 # The meaning of the axes of T5's variables, and of the variables that our classes
 # declare.
@@ -48,17 +51,40 @@ class Plan(NamedTuple):
     fresh: names of the model's variables that start fresh.
     optimizer: the number of the optimizer's variables that start fresh.
     unused: names of unused variables of the checkpoint, except the optimizer's.
+    missing: the names in `fresh` of variables that the checkpoint should have.
   """
   taken: dict[str, str]
   resized: list[str]
   fresh: list[str]
   optimizer: int
   unused: list[str]
+  missing: list[str]
+
+
+class Selection(NamedTuple):
+  """What a user's functions in gin select, as Mesh's `init_checkpoint` asks them.
+
+  Attributes:
+    loads: whether to load a variable of the model, by its name.
+    renamed: the name in the checkpoint of a variable of the model that is loaded.
+    pattern: a regular expression; names in the checkpoint that it does not match are
+      not loaded.
+  """
+  loads: Callable[[str], bool] = lambda name: True
+  renamed: Callable[[str], str] = lambda name: name
+  pattern: str = ""
+
+  def has(self, source: str) -> bool:
+    """Whether to load a variable of the checkpoint, by its name."""
+    return bool(re.search(self.pattern, source))
+
+
+_EVERYTHING = Selection()
 
 
 def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
-              renames: Iterable[tuple[str, str]] = (),
-              continue_training: bool = False) -> Plan:
+              renames: Iterable[tuple[str, str]] = (), continue_training: bool = False,
+              selection: Selection = _EVERYTHING, strict: bool = True) -> Plan:
   """Finds the source of each variable of a model.
 
   Args:
@@ -69,6 +95,8 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
     renames: pairs (regular expression, replacement) that turn a name in the model
       into the name in the checkpoint; the first match counts.
     continue_training: also take the step and the optimizer's variables.
+    selection: a `Selection`; variables that it does not load start fresh.
+    strict: whether a missing variable that is not new is an error.
 
   Returns:
     a `Plan`.
@@ -78,19 +106,27 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
       matches several variables, or has another shape.
   """
   variables = list(filter(_is_models, model))
-  wanted = [n for n in variables if not (fresh and re.search(fresh, n))]
-  taken = _find(path, wanted, model, saved, renames)
+  wanted = {n: _rename(selection.renamed(n), renames) for n in variables
+            if not (fresh and re.search(fresh, n)) and selection.loads(n)}
+  taken = _find(path, wanted, model, saved)
+  missing = [n for n, renamed in wanted.items()
+             if n not in taken and not _NEW.search(n) and selection.has(renamed)]
+  _check_missing(path, missing, strict or not taken)
+  taken = {n: source for n, source in taken.items() if selection.has(source)}
   _check_heads(path, taken, model, saved)
   resized = [n for n, source in taken.items()
              if _is_resized(path, n, model[n], source, saved)]
   others = [n for n in model if n not in variables]
   if continue_training:
-    taken.update(_optimizer(others, taken, resized, model, saved))
+    taken.update({
+        n: source for n, source in _optimizer(
+            others, taken, resized, model, saved).items()
+        if selection.loads(n) and selection.has(source)})
   used = set(taken.values())
   return Plan(
       taken, resized, [n for n in variables if n not in taken],
       sum(n not in taken for n in others),
-      [n for n in saved if n not in used and _is_models(n)])
+      [n for n in saved if n not in used and _is_models(n)], missing)
 
 
 def _is_models(name):
@@ -98,15 +134,25 @@ def _is_models(name):
   return not optimizer_slots.is_slot(name) and name != GLOBAL_STEP
 
 
-def _find(path, wanted, model, saved, renames):
-  """A dict from names of variables to their names in the checkpoint."""
+def _find(path, wanted, model, saved):
+  """Finds variables in the checkpoint.
+
+  Args:
+    path: the path of the checkpoint, for messages.
+    wanted: a dict from names of the model's variables to their names in the checkpoint,
+      as far as these are known.
+    model: as in `make_plan`.
+    saved: as in `make_plan`.
+
+  Returns:
+    a dict from names of the model's variables to names in the checkpoint.
+  """
   candidates = collections.defaultdict(list)
   for name in saved:
     candidates[_key(name)].append(name)
   rivals = collections.Counter(_key(n) for n in wanted if n not in saved)
-  taken, missing = {}, []
-  for name in wanted:
-    renamed = _rename(name, renames)
+  taken = {}
+  for name, renamed in wanted.items():
     found = [renamed] if renamed in saved else candidates[_key(renamed)]
     if not found and name.endswith("/" + _BIAS):
       found = _shared_bias(name, saved)
@@ -118,15 +164,16 @@ def _find(path, wanted, model, saved, renames):
           "`warm_start.renames`, or let it start fresh with `warm_start.fresh`.")
     if found and _means_the_same(name, found[0], model, saved):
       taken[name] = found[0]
-    elif not _NEW.search(name):
-      missing.append(name)
-  if missing:
+  return taken
+
+
+def _check_missing(path, missing, strict):
+  if missing and strict:
     raise checks.Error(
         f"the checkpoint {path!r} has no variable for {_listed(missing)}, which "
         "are not new in our layers; give the model file that it was trained "
         "with, name them with `warm_start.renames`, or let them start fresh with "
         "`warm_start.fresh`, a regular expression.")
-  return taken
 
 
 def _key(name):
@@ -230,6 +277,9 @@ def _optimizer(others, taken, resized, model, saved):
 def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
   """The lines of a summary of a plan, for the log."""
   groups = [
+      ("from variables of another name", [
+          f"{n} from {source}" for n, source in plan.taken.items()
+          if n != source and _is_models(n)]),
       ("resized to `max_length`, new positions fresh", [
           f"{n} {list(saved[plan.taken[n]])} -> {list(model[n])}"
           for n in plan.resized]),
@@ -243,6 +293,34 @@ def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
       if GLOBAL_STEP in plan.taken else
       "the step counts from 0, and the optimizer starts fresh")
   return [f"Warm start: {line}." for line in lines]
+
+
+def warnings(path: str, plan: Plan, model: Shapes) -> list[str]:
+  """The lines about what is probably wrong in a plan, for the log."""
+  lines = []
+  if plan.missing:
+    lines.append(f"{path} has no variable for {_listed(plan.missing, 1000)}, which "
+                 "start fresh; if they should not, give the model file that it was "
+                 "trained with, or name them with `warm_start.renames`")
+  lines += [f"{path} has a relative position bias in {stack!r}, on which its weights "
+            f"rely, but the model has none; bind `{cls}.relative_attention_type = "
+            "\"bias_shared\"`" for stack, cls in _without_bias(plan, model)]
+  return [f"Warm start: {line}." for line in lines]
+
+
+def _without_bias(plan, model):
+  """(stack, class) of the stacks whose relative position bias is lost.
+
+  Convolutions and Linformer have none.
+  """
+  def stacks(names):
+    return {n.partition("block_")[0] for n in names if n.endswith("/" + _BIAS)}
+
+  for stack in sorted(stacks(plan.unused) - stacks(plan.taken)):
+    classes = {found[2] for n in model if n.startswith(stack)
+               for found in [_LAYER.search(n)] if found}
+    for cls in sorted(classes & _WITH_BIAS):
+      yield stack, cls
 
 
 def _listed(names, most=3):

@@ -355,6 +355,44 @@ def test_variables_that_the_user_names_start_fresh():
   assert plan.fresh == ["shared/embedding"]
 
 
+def test_the_classifier_on_an_encoder_is_new():
+  kernels = ["classifier/kernel", "classifier_hidden_0/kernel"]
+  plan = make_plan({**saved(OURS), **dict.fromkeys(kernels, (10, 4))}, saved())
+  assert plan.fresh == kernels
+  assert make_plan({kernels[0]: (10, 4)}, {kernels[0]: (10, 4)}).taken
+
+
+def test_the_functions_that_gin_binds_for_t5s_parameter_count():
+  model = {**saved(OURS), "encoder/new/w": (3,), "encoder/b/w": (3,), "global_step": ()}
+  selection = warm_start_plan.Selection(
+      lambda name: "new" not in name, lambda name: name.replace("/b/", "/a/"))
+  checkpoint = {**saved(), "encoder/a/w": (3,), "global_step": ()}
+  plan = make_plan(model, checkpoint, selection=selection, continue_training=True)
+  assert plan.fresh == ["encoder/new/w"]
+  assert plan.taken["encoder/b/w"] == "encoder/a/w"
+  only = warm_start_plan.Selection(pattern="SelfAttention/[qk]")
+  plan = make_plan(model, checkpoint, selection=only, continue_training=True)
+  assert plan.taken == {OURS + name: SELF + name for name in "qk"}
+
+
+def test_without_our_attention_a_missing_variable_is_a_warning():
+  model = {**saved(), "decoder/rms_norm/scale": (10,)}
+  plan = make_plan(model, saved(), strict=False)
+  assert plan.missing == plan.fresh == ["decoder/rms_norm/scale"]
+  line, = warm_start_plan.warnings("CKPT", plan, model)
+  assert "CKPT has no variable for decoder/rms_norm/scale, which start fresh" in line
+  with pytest.raises(ValueError, match="has no variable for"):
+    make_plan(model, {"other": (2,)}, strict=False)  # It gives nothing at all.
+
+
+def test_a_relative_position_bias_that_is_lost_is_a_warning():
+  model = {name: shape for name, shape in saved(OURS).items() if "bias" not in name}
+  line, = warm_start_plan.warnings("CKPT", make_plan(model, saved()), model)
+  assert "bind `SyntheticAttention.relative_attention_type = " in line
+  full = saved(OURS)
+  assert not warm_start_plan.warnings("CKPT", make_plan(full, saved()), full)
+
+
 class Estimator:
   """The part of an Estimator that knows its last checkpoint."""
 
