@@ -26,7 +26,7 @@ from synthesizer_mtf.layers import cross_attention
 from synthesizer_mtf.layers import feed_forward
 from synthesizer_mtf.layers import sublayers
 
-_STACK_BINDING = "transformer.make_layer_stack.layer_stack_cls"
+_MAKE_LAYER_STACK = "mesh_tensorflow.transformer.transformer.make_layer_stack"
 SELECTOR = "synthesizer_mtf.synthesizer_stack"
 
 
@@ -139,23 +139,29 @@ def bind_stack(config: dict) -> dict | None:
     ValueError: another layer stack class is bound, which would ignore the choice of
       an attention.
   """
-  if not any(selector.endswith("synthesizer_stack") and "attention" in bound
-             for (_, selector), bound in config.items()):
+  if not any(selector == SELECTOR and "attention" in values
+             for (_, selector), values in config.items()):
     return None
   _check_no_other_stack(config)
-  return {_STACK_BINDING: gin.config.ConfigurableReference(
+  return {f"{_MAKE_LAYER_STACK}.layer_stack_cls": gin.config.ConfigurableReference(
       SELECTOR, evaluate=False)}
 
 
 def _check_no_other_stack(config):
-  for (scope, selector), bound in config.items():
-    if selector.endswith("transformer.make_layer_stack"):
-      other = bound.get("layer_stack_cls")
-      if other is not None and "synthesizer_stack" not in repr(other):
+  for (scope, selector), values in config.items():
+    if selector == _MAKE_LAYER_STACK:
+      other = values.get("layer_stack_cls")
+      if other is not None and not _is_ours(other):
         raise checks.Error(
             f"`{scope + '/' if scope else ''}make_layer_stack.layer_stack_cls` "
             f"is {other!r}, so that `synthesizer_stack.attention` would not be "
             f"used; bind `synthesizer_stack.layer_stack_cls = {other!r}` instead.")
+
+
+def _is_ours(other):
+  if isinstance(other, gin.config.ConfigurableReference):
+    return other.configurable.selector == SELECTOR
+  return other is synthesizer_stack
 
 
 def choices() -> dict[str, Any]:

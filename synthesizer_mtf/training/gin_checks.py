@@ -5,6 +5,7 @@ about something else, or no message. This module checks bound values, but not re
 such as @FUNCTION. Layers of this package check their own parameters.
 """
 
+import inspect
 import re
 from typing import Any
 
@@ -13,6 +14,7 @@ import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf.layers.classifier import EncoderClassifier
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import value_checks
@@ -66,12 +68,9 @@ def _macro(config, name):
 
 
 def _bound(config, selector):
-  """The unscoped parameters of a configurable, as a dict."""
-  found = {}
-  for (scope, name), values in config.items():
-    if not scope and ("." + name).endswith("." + selector):
-      found.update({k: _known(config, v) for k, v in values.items()})
-  return found
+  """The unscoped parameters of a configurable of Mesh TensorFlow, as a dict."""
+  return {name: _known(config, value) for name, value in config.get(
+      ("", "mesh_tensorflow.transformer." + selector), {}).items()}
 
 
 def _known(config, value):
@@ -197,13 +196,15 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
 
 def _classifier(config):
   """The class that replaces the encoder-decoder, or None."""
-  return _bound(config, "make_bitransformer").get("bitransformer_cls")
+  return _bound(config, "transformer.make_bitransformer").get("bitransformer_cls")
 
 
 def _check_classes(task, features, classifier):
   """Checks that a classifier's targets are classes, not text."""
   inputs, targets = (features.get(key) for key in ("inputs", "targets"))
-  if classifier is not None and "EncoderClassifier" in str(classifier) and (
+  if _is_reference(classifier):
+    classifier = classifier.configurable.wrapped
+  if inspect.isclass(classifier) and issubclass(classifier, EncoderClassifier) and (
       inputs is None or targets.vocabulary == inputs.vocabulary):
     raise checks.Error(
         f"`make_bitransformer.bitransformer_cls` is a classifier, but the targets of "
@@ -230,7 +231,7 @@ def _check_gpus(devices):
 def _check_files(config, mode):
   """Checks the files that a mode reads and writes, except its data."""
   decoding, scoring = (_bound(config, each) for each in (
-      "decode_from_file", "score_from_strings"))
+      "utils.decode_from_file", "utils.score_from_strings"))
   if mode == "infer" and decoding.get("input_filename"):
     value_checks.check_lines("input_filename", decoding["input_filename"])
     value_checks.check_output("output_filename", decoding.get("output_filename"))

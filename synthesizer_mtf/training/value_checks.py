@@ -26,19 +26,27 @@ _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
 
 
+# The packages whose functions are checked. Values of a user's own functions are not:
+# only these functions know what they accept.
+_PACKAGES = {"synthesizer_mtf", "mesh_tensorflow", "t5"}
+
+
 def check(config: gin_internals.Config) -> None:
   """Raises a ValueError for the first value that its parameter cannot have.
 
-  The caller has replaced macros by their values. References to functions are skipped.
+  The caller has replaced macros by their values. References to functions are skipped,
+  and so are parameters of functions of other packages.
   """
   for (scope, selector), values in config.items():
-    name = _shown(selector)
+    function = getattr(gin_internals.registry().get(selector), "wrapped", None)
+    if str(getattr(function, "__module__", "")).partition(".")[0] not in _PACKAGES:
+      continue
     for key, value in values.items():
       if isinstance(value, gin.config.ConfigurableReference) or value is None:
         continue
-      shown = f"{scope + '/' if scope else ''}{name}.{key}"
-      check_value = _CHECKS.get((name, key)) or _of_share(
-          selector, key) or functools.partial(_check_kind, _default(selector, key))
+      shown = f"{scope + '/' if scope else ''}{_shown(selector)}.{key}"
+      check_value = _named(selector, key) or _of_share(
+          selector, key) or functools.partial(_check_kind, _default(function, key))
       check_value(shown, value)
 
 
@@ -48,12 +56,17 @@ def _shown(selector):
   return "utils.run" if selector.endswith(".utils.run") else name
 
 
-def _default(selector, parameter):
+def _named(selector, parameter):
+  """The check of a parameter in `_CHECKS`, or None."""
+  return next((check_value for (name, key), check_value in _CHECKS.items()
+               if key == parameter and f".{selector}".endswith(f".{name}")), None)
+
+
+def _default(function, parameter):
   """The default of a parameter, or None."""
-  found = gin_internals.registry().get(selector)
   try:
-    return inspect.signature(found.wrapped).parameters[parameter].default
-  except (AttributeError, KeyError, TypeError, ValueError):
+    return inspect.signature(function).parameters[parameter].default
+  except (KeyError, TypeError, ValueError):
     return None
 
 

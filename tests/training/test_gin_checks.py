@@ -1,0 +1,72 @@
+"""Checks of values know ours, Mesh TensorFlow's and T5's functions, and no other."""
+
+import gin
+import pytest
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.training import gin_checks
+
+# Functions of a user, most with names of this package, of Mesh TensorFlow or of T5.
+USERS = [
+    ("warmup", "mine", "steps"), ("warm_start", "mine", "checkpoint"),
+    ("decode_from_file", "mine", "repeats"), ("run", "my_utils", "batch_size"),
+    ("constant_learning_rate", "mine", "learning_rate"),
+    ("AdafactorOptimizer", "mine", "decay_rate")]
+
+
+@pytest.fixture(name="register")
+def fixture_register(monkeypatch):
+  """Lets a test register functions with gin that later tests do not see."""
+  monkeypatch.setattr(gin.config, "_REGISTRY", gin.config._REGISTRY.copy())
+
+  def register(name, module, parameter):
+    scope = {}
+    exec(f"def function({parameter}=1000): pass", scope)
+    scope["function"].__module__ = module
+    gin.external_configurable(scope["function"], name, module=module)
+
+  return register
+
+
+@pytest.mark.parametrize("name, module, parameter", USERS)
+def test_values_of_a_users_own_functions_are_not_judged(
+    name, module, parameter, register):
+  register(name, module, parameter)
+  gin.bind_parameter(f"{module}.{name}.{parameter}", "10%")
+  gin.finalize()
+
+
+@pytest.mark.parametrize("parameter, value", [
+    ("mesh_tensorflow.transformer.utils.run.batch_size", "x"),
+    ("mesh_tensorflow.transformer.utils.decode_from_file.repeats", 0),
+    ("mesh_tensorflow.optimize.AdafactorOptimizer.decay_rate", "x"),
+    ("synthesizer_mtf.warm_start.checkpoint", 3)])
+def test_functions_of_a_user_hide_no_wrong_value(parameter, value, register):
+  for user in USERS:
+    register(*user)
+  gin.bind_parameter(parameter, value)
+  with pytest.raises(ValueError, match=parameter.rpartition(".")[2]):
+    gin.finalize()
+
+
+@pytest.mark.usefixtures("tasks_to_read")
+def test_a_users_class_is_no_classifier_by_its_name(register, tmp_path):
+  register("MyEncoderClassifier", "mine", "size")
+  mesh = "mesh_tensorflow.transformer."
+  config = {("", mesh + "utils.run"): {"sequence_length": {"inputs": 8, "targets": 8}},
+            ("MIXTURE_NAME", "gin.macro"): {"value": "synth_text_pairs"},
+            ("", mesh + "transformer.make_bitransformer"): {
+                "bitransformer_cls": gin.config.ConfigurableReference(
+                    "MyEncoderClassifier", False)}}
+  gin_checks.check_run(config, str(tmp_path))
+  config["", mesh + "transformer.make_bitransformer"]["bitransformer_cls"] = (
+      gin.config.ConfigurableReference("EncoderClassifier", False))
+  with pytest.raises(ValueError, match="is a classifier, but the targets"):
+    gin_checks.check_run(config, str(tmp_path))
+
+
+@pytest.mark.parametrize("cls", ["my_synthesizer_stack", "synthesizer_stacks"])
+def test_a_users_stack_is_not_ours_by_its_name(cls, register):
+  register(cls, "mine", "layers")
+  with pytest.raises(ValueError, match="would not be used"):
+    gin_files.parse(["attention/r.gin"], [
+        f"make_layer_stack.layer_stack_cls = @{cls}"])
