@@ -53,8 +53,11 @@ def long_description():
 
 check_python()
 
+from setuptools import Distribution
 from setuptools import find_packages
 from setuptools import setup
+
+from distutils.command.install_data import install_data  # isort: skip, of setuptools
 
 INSTALL_REQUIRES = [
     # The last TensorFlow with its own Estimator and v1 API, and a later one. For the
@@ -175,7 +178,28 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + (
     "ruff==0.17.6",
 ]
 
+
+class WithData(Distribution):
+  """A distribution whose data files an editable installation installs, too.
+
+  setuptools looks for a method of this name then, but has none.
+  """
+
+  def has_data(self):
+    return self.has_data_files()
+
+
+class InstallBeside(install_data):
+  """Installs the data files beside the packages, where Python reads .pth files."""
+
+  def finalize_options(self):
+    self.set_undefined_options(
+        "install", ("install_lib", "install_dir"), ("root", "root"), ("force", "force"))
+
+
 setup(
+    distclass=WithData,
+    cmdclass={"install_data": InstallBeside},
     name="synthesizer-mtf",
     version="0.2.0",
     description="Synthesizer attention (arXiv:2005.00743) for Mesh TensorFlow "
@@ -202,7 +226,9 @@ setup(
         "synthesizer_mtf.tasks",
         "synthesizer_mtf.tools",
     ] + ["synthesizer_mtf.tools." + name for name in find_packages("tools")],
-    py_modules=["synthesizer_mesh_transformer"],
+    py_modules=["synthesizer_mesh_transformer", "synthesizer_mtf_start"],
+    # Lets t5_mesh_transformer start; the module of this name says how.
+    data_files=[("", ["synthesizer_mtf_start.pth"])],
     package_dir={
         "synthesizer_mtf.gin": "gin",
         "synthesizer_mtf.tasks": "tasks",

@@ -21,8 +21,10 @@ import platform
 import sys
 import warnings
 
-from synthesizer_mtf import estimator_shim
-from synthesizer_mtf import patches
+# Relative imports, because synthesizer_mtf_start.py imports these modules without their
+# package.
+from . import estimator_shim
+from . import patches
 
 _HF_MODEL = "t5.models.hf_model"
 
@@ -32,12 +34,21 @@ def apply() -> None:
   _quiet_imports()
   _compute_by_onednn()
   _skip_metadata_server()
-  _restore_register_tensor_conversion_function()
-  estimator_shim.apply()
-  _stand_in_for_hf_model()
+  make_importable()
   from mesh_tensorflow.transformer import utils
   patches.wrap("write_lines_to_file", utils, _decoding_lines)
   patches.wrap("export_model", utils, _continuing_inputs)
+
+
+def make_importable() -> None:
+  """Lets mesh_tensorflow and t5.models be imported, and changes nothing else.
+
+  Where this package is installed, Python calls it before any program imports
+  mesh_tensorflow; synthesizer_mtf_start.py says how. A second call changes nothing.
+  """
+  _restore_register_tensor_conversion_function()
+  estimator_shim.apply()
+  _stand_in_for_hf_model()
 
 
 def _quiet_imports():

@@ -14,7 +14,7 @@ import importlib.util
 import sys
 import types
 
-from synthesizer_mtf import patches
+from . import patches  # Relative, as in compat.py.
 
 # Names that the Estimator imports from `tpu_embedding`.
 _OPTIMIZERS = (

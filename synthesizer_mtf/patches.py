@@ -7,6 +7,10 @@ gin's search path, defaults of absl's flags, environment variables that are not 
 warnings and the verbosity of logs, and TensorFlow's version 1 behavior and control
 flow, which T5's own command sets as well.
 
+The changes of `compat.make_importable` are made in every program of an environment with
+this package that imports mesh_tensorflow; `synthesizer_mtf_start.py` is the hook. All
+others are made when a program imports this package.
+
 It imports only the standard library, because `compat` needs it first.
 """
 

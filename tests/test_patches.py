@@ -75,8 +75,8 @@ def foreign_modules(tree):
   for node in ast.walk(tree):
     if isinstance(node, ast.Import):
       found |= {a.asname or a.name.partition(".")[0] for a in node.names}
-    elif isinstance(node, ast.ImportFrom) and not node.module.startswith(
-        "synthesizer_mtf"):
+    elif isinstance(node, ast.ImportFrom) and not node.level and not (
+        node.module.startswith("synthesizer_mtf")):
       found |= {a.asname or a.name for a in node.names}
   return found
 

@@ -47,8 +47,8 @@ def test_training_writes_summaries_of_the_attention(launcher):
     assert second - first == 2
 
 
-def test_perplexity_eval_writes_the_log_perplexity(launcher):
-  done = launcher("perplexity_eval.gin", bindings=[
+def test_perplexity_eval_of_t5s_own_command_writes_the_log_perplexity(launcher):
+  done = launcher("perplexity_eval.gin", run=processes.run_stock, bindings=[
       "mesh_eval_dataset_fn.num_eval_examples = 8",
       "utils.run.dataset_split = 'validation'",
       "utils.run.perplexity_eval_steps = 2", "eval_checkpoint_step = 4"])

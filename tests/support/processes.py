@@ -73,5 +73,15 @@ def run(words, folder):
 
 def run_installed(words, folder):
   """Does the same as `run`, with the installed command."""
-  return subprocess.run([COMMAND, *words], capture_output=True, text=True,
-                        timeout=LIMIT, check=False, cwd=folder)
+  return _run_program([COMMAND, *words], folder)
+
+
+def run_stock(words, folder):
+  """Does the same as `run`, with T5's own command and this package as a module."""
+  return _run_program([COMMAND.with_name("t5_mesh_transformer"),
+                       "--module_import=synthesizer_mtf", *words], folder)
+
+
+def _run_program(words, folder):
+  return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT,
+                        check=False, cwd=folder)
