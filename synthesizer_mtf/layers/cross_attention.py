@@ -23,6 +23,8 @@ _KNOWN_OPTIONS = {
     "keep_query_heads_dims": (False, None), "z_loss_coeff": (None,),
     "fold_scaling_into_initializer": (True,), "attention_kwargs": ({},),
 }
+# If it is another one, somebody has replaced the method.
+_CALL = transformer_layers.EncDecAttention.call
 
 
 def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
@@ -35,12 +37,17 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
     an `EncDecAttention` of this module for a stock one with supported options;
     `layer` for all others.
   """
-  known = type(layer) is transformer_layers.EncDecAttention and is_plain(layer)
-  if not known or layer.num_heads == 1 or layers.unit_scaling_convention():
+  if not _is_stock(layer) or not is_plain(layer) or layer.num_heads == 1 or (
+      layers.unit_scaling_convention()):
     return layer
   fast = EncDecAttention(layer)
   fast.set_name(layer.name)
   return fast
+
+
+def _is_stock(layer):
+  stock = transformer_layers.EncDecAttention
+  return type(layer) is stock and stock.call is _CALL and "call" not in vars(layer)
 
 
 def is_plain(layer: transformer_layers.SelfAttention) -> bool:

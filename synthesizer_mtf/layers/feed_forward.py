@@ -12,6 +12,8 @@ from synthesizer_mtf.context import splits
 from synthesizer_mtf.ops import dropped_relu
 import tensorflow.compat.v1 as tf
 
+_CALL = transformer_layers.DenseReluDense.call
+
 
 def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
   """The layer itself, or a fast one that replaces it.
@@ -23,16 +25,19 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
     a `DenseReluDense` of this module for a stock one with relu and without biases;
     `layer` for all others, such as T5 1.1's gated layers, or if dropout drops all.
   """
-  if type(layer) is not transformer_layers.DenseReluDense or (
-      layer.activation != "relu" or layer.use_bias or layer.dropout_rate >= 1):
+  known = type(layer) is transformer_layers.DenseReluDense and (
+      transformer_layers.DenseReluDense.call is _CALL)
+  if not known or layer.activation != "relu" or layer.use_bias or (
+      layer.dropout_rate >= 1):
     return layer
-  fast = DenseReluDense(layer.hidden_size, layer.dropout_rate)
-  fast.set_name(layer.name)
+  # A call of the constructor would read gin again, and in another scope.
+  fast = DenseReluDense.__new__(DenseReluDense)
+  vars(fast).update(vars(layer))
   return fast
 
 
 class DenseReluDense(transformer_layers.DenseReluDense):
-  """Two dense layers with relu and dropout between them (T5).
+  """Two dense layers with relu and dropout between them (T5); `faster` makes it.
 
   The scope of the variables is the name of the class, so this class has the name of the
   stock class.

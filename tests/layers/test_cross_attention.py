@@ -144,6 +144,31 @@ def are_fast(*bindings):
   return [isinstance(layer, cross_attention.EncDecAttention) for layer in layers]
 
 
+class Subclass(transformer_layers.EncDecAttention):
+  """Has the constructor and all attributes of stock."""
+
+  def call(self, context, x, losses=None):
+    return super().call(context, x, losses) * 2
+
+
+Namesake = type("EncDecAttention", (transformer_layers.EncDecAttention,), {
+    "call": Subclass.call, "__module__": transformer_layers.__name__})
+
+
+@pytest.mark.parametrize("make", [Subclass, Namesake])
+def test_subclasses_of_stock_stay(make):
+  layer = make(num_heads=HEADS, key_value_size=D_KV)
+  assert cross_attention.faster(layer) is layer
+
+
+def test_a_replaced_call_stays(monkeypatch):
+  layer = stock()
+  layer.call = lambda context, x, losses=None: x
+  assert cross_attention.faster(layer) is layer
+  monkeypatch.setattr(transformer_layers.EncDecAttention, "call", Subclass.call)
+  assert cross_attention.faster(stock()).call.__func__ is Subclass.call
+
+
 def test_fast_cross_attention_is_the_default_with_a_chosen_attention():
   assert are_fast() == [True, True]
 

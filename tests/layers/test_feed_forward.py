@@ -2,6 +2,7 @@
 
 from unittest import mock
 
+import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
 import numpy as np
@@ -90,13 +91,68 @@ def test_dropout_with_a_seed_equals_that_of_stock(monkeypatch):
 
 
 def test_on_tpus_stock_is_called():
+  fast = feed_forward.faster(stock())
   with mock.patch.object(transformer_layers.DenseReluDense, "call",
                          side_effect=transformer_layers.DenseReluDense.call,
                          autospec=True) as call:
-    run(feed_forward.faster(stock()), tpu=True)
+    run(fast, tpu=True)
     assert call.call_count == 1
-    run(feed_forward.faster(stock()))
+    run(fast)
     assert call.call_count == 1
+
+
+@pytest.mark.parametrize("bindings, scope", [
+    (["DenseReluDense.activation = 'gelu'", "wide/DenseReluDense.activation = 'relu'",
+      "DenseReluDense.use_bias = True", "wide/DenseReluDense.use_bias = False"],
+     "wide"),
+    (["decoder/DenseReluDense.activation = 'gelu'",
+      "decoder/DenseReluDense.use_bias = True"], ""),
+    (["DenseReluDense.activation = 'gelu'", "wide/DenseReluDense.activation = 'relu'",
+      "decoder/DenseReluDense.activation = 'swish'"], "wide"),
+], ids=["of its own scope", "before the decoder's", "among three"])
+def test_a_layer_keeps_what_gin_gave_it_in_another_scope(bindings, scope):
+  models.parse_gin([], bindings)
+  with gin.config_scope(scope):
+    layer = stock(rate=0.0)
+  with gin.config_scope("decoder"):
+    fast = feed_forward.faster(layer)
+  assert type(fast) is feed_forward.DenseReluDense
+  assert vars(fast) == vars(layer)
+  trained, expected, evaluated = [
+      run(each, mode)[0] for each, mode in (
+          (fast, "train"), (layer, "train"), (fast, "eval"))]
+  np.testing.assert_allclose(trained, expected, atol=1e-5)
+  np.testing.assert_allclose(evaluated, expected, atol=1e-5)
+
+
+class Subclass(transformer_layers.DenseReluDense):
+  """Has the constructor and all attributes of stock."""
+
+  def call(self, context, x, losses=None):
+    return super().call(context, x, losses) * 2
+
+
+Namesake = type("DenseReluDense", (transformer_layers.DenseReluDense,), {
+    "call": Subclass.call, "__module__": transformer_layers.__name__})
+
+
+@pytest.mark.parametrize("make", [Subclass, Namesake])
+def test_subclasses_stay(make):
+  layer = make(hidden_size=D_FF)
+  assert feed_forward.faster(layer) is layer
+
+
+def test_a_layer_with_another_call_keeps_it():
+  layer = stock()
+  layer.call = lambda context, x, losses=None: x * 3
+  fast = feed_forward.faster(layer)
+  assert fast.call(None, 2) == 6
+
+
+def test_a_replaced_call_of_mesh_stays(monkeypatch):
+  monkeypatch.setattr(transformer_layers.DenseReluDense, "call", Subclass.call)
+  layer = stock()
+  assert feed_forward.faster(layer) is layer
 
 
 @pytest.mark.parametrize("other", [
