@@ -2,8 +2,9 @@
 
 The variables `q`, `k`, `v`, `o` and `relative_attention_bias` mean the same in all
 self-attention layers, although T5 names the scope by the layer's class
-(`layer_000/SelfAttention/q`). All other variables of our layers are new to a T5
-checkpoint and may start fresh.
+(`layer_000/SelfAttention/q`). T5's norm is `layer_norm` and `final_layer_norm` in
+models of its version 1.0, and `rms_norm` since. All other variables of our layers, and
+the classifier on an encoder, are new to a T5 checkpoint and may start fresh.
 """
 
 import collections
@@ -26,6 +27,9 @@ _LAYER = re.compile(rf"(^|/)({_OURS}|SelfAttention)/(part_\d+/)?")
 _NEW = re.compile(
     rf"(^|/)({_OURS})/(?!(q|k|v|o|relative_attention_bias)$)"
     r"|^classifier(_hidden_\d+)?/kernel$")  # Of `EncoderClassifier`.
+# The scopes of `sublayer_rms_norm`, `sublayer_legacy_rms_norm` and
+# `sublayer_legacy_final_rms_norm`. Other norms have other scopes, or more variables.
+_NORM = re.compile(r"(^|/)(rms_norm|layer_norm|final_layer_norm)/scale$")
 _BIAS = "relative_attention_bias"
 _WITH_BIAS = {"SelfAttention", "SyntheticAttention", "SparseFixed", "SparseStrided"}
 
@@ -153,7 +157,8 @@ def _find(path, wanted, model, saved):
   rivals = collections.Counter(_key(n) for n in wanted if n not in saved)
   taken = {}
   for name, renamed in wanted.items():
-    found = [renamed] if renamed in saved else candidates[_key(renamed)]
+    found = [renamed] if renamed in saved else [
+        source for source in candidates[_key(renamed)] if source not in model]
     if not found and name.endswith("/" + _BIAS):
       found = _shared_bias(name, saved)
     if len(found) > 1 or found and renamed not in saved and (
@@ -177,8 +182,13 @@ def _check_missing(path, missing, strict):
 
 
 def _key(name):
-  """The name without the class of the layer and the part of the mixture."""
-  return _LAYER.sub(r"\1self_attention/", name)
+  """The name without the class of the layer, the part of the mixture, and the norm."""
+  return norm_key(_LAYER.sub(r"\1self_attention/", name))
+
+
+def norm_key(name: str) -> str:
+  """The name with one spelling of T5's norm in the place of all."""
+  return _NORM.sub(r"\1rms_norm/scale", name)
 
 
 def _rename(name, renames):
@@ -196,14 +206,17 @@ def _shared_bias(name, saved):
 
 
 def _means_the_same(name, source, model, saved):
-  """Whether an `alpha` weighs the same parts in both, as far as variable names tell."""
-  if not name.endswith("/alpha"):
+  """Whether a variable means the same in both, as far as variable names tell.
+
+  An `alpha` must weigh the same parts. A norm of another name must have one variable.
+  """
+  if not name.endswith("/alpha") and (name == source or not _NORM.search(name)):
     return True
   return _names_beside(name, model) == _names_beside(source, saved)
 
 
 def _names_beside(name, names):
-  scope = name[:-len("alpha")]
+  scope = name[:name.rindex("/") + 1]
   return {n[len(scope):] for n in names
           if n.startswith(scope) and not optimizer_slots.is_slot(n)}
 

@@ -13,6 +13,7 @@ from support import decoding
 from support import hugging_face
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
+from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools import hugging_face as command
 from synthesizer_mtf.tools.hugging_face_bridge import importing
 import transformers
@@ -105,6 +106,24 @@ def test_import_after_export_gives_the_same_files(folders, kind, tmp_path):
   assert_same_checkpoint(ours, tmp_path / "again")
   gin = (tmp_path / "again" / "stock_t5.gin").read_text()
   assert gin == (ours / "stock_t5.gin").read_text()
+
+
+@pytest.mark.parametrize("bindings", [
+    [], ["LayerStack.dropout_rate = 0.1", "LayerStack.norm_epsilon = 1e-6"]])
+def test_a_model_with_the_norms_of_t5_1_0_is_exported(folders, bindings, tmp_path):
+  _, ours = folders("T5 1.0")
+  run("export", ours, f"--output={tmp_path}/expected")
+  old = tmp_path / "old"
+  shutil.copytree(ours, old)
+  with open(old / "operative_config.gin", "a") as f:
+    f.write("\n".join([*bindings, ""]))
+  checkpoint_writer.write(str(old), "model.ckpt-0", (
+      (re.sub("/rms_norm/", "/layer_norm/" if "layer_0" in name else
+              "/final_layer_norm/", name), value)
+      for name, value in hugging_face.variables(ours).items()))
+  run("export", old, f"--output={tmp_path}/found")
+  assert (tmp_path / "found" / "model.safetensors").read_bytes() == (
+      tmp_path / "expected" / "model.safetensors").read_bytes()
 
 
 def test_bfloat16_survives_both_ways(folders, tmp_path):

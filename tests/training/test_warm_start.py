@@ -393,6 +393,43 @@ def test_a_relative_position_bias_that_is_lost_is_a_warning():
   assert not warm_start_plan.warnings("CKPT", make_plan(full, saved()), full)
 
 
+@pytest.mark.parametrize("old, new", [
+    ("layer_norm", "rms_norm"), ("rms_norm", "layer_norm")])
+def test_both_spellings_of_t5s_norm_are_read(old, new):
+  finals = {"rms_norm": "rms_norm", "layer_norm": "final_layer_norm"}
+
+  def norms(spelling, cls):
+    return {f"{scope}/scale{slot}": (10,) for slot in ("", "_slot_v") for scope in (
+        f"encoder/{finals[spelling]}", f"decoder/{finals[spelling]}",
+        ENCODER + spelling)} | saved(cls)
+
+  plan = make_plan(norms(new, OURS), norms(old, SELF), continue_training=True)
+  assert not plan.fresh and not plan.unused and not plan.optimizer
+  for slot in ("", "_slot_v"):
+    assert plan.taken[f"encoder/{finals[new]}/scale{slot}"] == (
+        f"encoder/{finals[old]}/scale{slot}")
+    assert plan.taken[f"{ENCODER}{new}/scale{slot}"] == f"{ENCODER}{old}/scale{slot}"
+  lines = warm_start_plan.describe("CKPT", plan, norms(new, OURS), norms(old, SELF))
+  assert any(f"{new}/scale from encoder/block_*/layer_000/{old}/scale" in line
+             for line in lines)
+
+
+@pytest.mark.parametrize("others", [
+    ["layer_norm/scale", "layer_norm/bias"],  # With a mean, of somebody's own.
+    ["layer_norm_subsampled/scale"], ["scale_norm/scale"], ["my_rms_norm/scale"],
+    ["true_layer_norm/layer_prepostprocess/layer_norm/layer_norm_scale"]])
+def test_another_norm_is_not_taken_for_t5s(others):
+  checkpoint = {**saved(), **{ENCODER + name: (10,) for name in others}}
+  with pytest.raises(ValueError, match="no variable for .*rms_norm/scale"):
+    make_plan({**saved(), ENCODER + "rms_norm/scale": (10,)}, checkpoint)
+
+
+def test_one_norm_does_not_start_two():
+  names = [ENCODER + "rms_norm/scale", ENCODER + "layer_norm/scale"]
+  with pytest.raises(ValueError, match="no variable for .*layer_norm/scale"):
+    make_plan(dict.fromkeys(names, (10,)), {names[0]: (10,)})
+
+
 class Estimator:
   """The part of an Estimator that knows its last checkpoint."""
 

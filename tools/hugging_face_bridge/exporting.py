@@ -11,6 +11,7 @@ from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 from synthesizer_mtf.tools.hugging_face_bridge import trained
 from synthesizer_mtf.tools.hugging_face_bridge import weights
 from synthesizer_mtf.training import optimizer_slots
+from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 _STEP = "global_step"
@@ -85,9 +86,11 @@ def _sources(path, table, shapes):
   """Returns a dict from names of Mesh's variables to those in the checkpoint."""
   without_part = {_PART.sub("", name): name for name in shapes
                   if re.search(r"part_\d+/[qk]$", name)}
+  norms = {warm_start_plan.norm_key(name): name for name in sorted(shapes)}
   sources = {}
   for weight in table:
-    name = weight.mesh if weight.mesh in shapes else without_part.get(weight.mesh)
+    name = weight.mesh if weight.mesh in shapes else without_part.get(
+        weight.mesh, norms.get(weight.mesh))
     if name is None:
       raise checks.Error(
           f"{path!r} has no variable {weight.mesh!r}, which the model that gin "

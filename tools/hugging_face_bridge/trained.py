@@ -26,13 +26,20 @@ _ADVICE = ("Hugging Face's T5 has no other; export a SavedModel instead, see "
 _OPTIONS = ("attention_func", "use_hyperprompt", "hyperprompt_mtlshare",
             "hyperprompt_length_encoder", "hyperprompt_length_decoder")
 
-# T5's sublayers before the first layer, around each layer, and after the last one.
+# T5's sublayers before the first layer, around each layer, and after the last one; then
+# those of models of its version 1.0, which name their variables otherwise.
 _SUBLAYERS = {
-    "sublayers_initial": [transformer.sublayer_dropout],
+    "sublayers_initial": [
+        [transformer.sublayer_dropout], [transformer.sublayer_legacy_dropout]],
     "sublayers_per_layer": [
-        transformer.sublayer_rms_norm, transformer.sublayer_call_layer,
-        transformer.sublayer_dropout, transformer.sublayer_residual],
-    "sublayers_final": [transformer.sublayer_rms_norm, transformer.sublayer_dropout]}
+        [transformer.sublayer_rms_norm, transformer.sublayer_call_layer,
+         transformer.sublayer_dropout, transformer.sublayer_residual],
+        [transformer.sublayer_legacy_rms_norm, transformer.sublayer_call_layer,
+         transformer.sublayer_legacy_dropout, transformer.sublayer_residual]],
+    "sublayers_final": [
+        [transformer.sublayer_rms_norm, transformer.sublayer_dropout],
+        [transformer.sublayer_legacy_final_rms_norm,
+         transformer.sublayer_legacy_dropout]]}
 
 
 def read(path: str, step: int) -> tuple[
@@ -110,7 +117,7 @@ def _check_stack(name, stack):
         transformer.LayerStack)
   for parameter, known in _SUBLAYERS.items():
     _only(f"{name}/LayerStack.{parameter}", sublayers.stock(
-        getattr(stack.layer_stack, f"_{parameter}")), known)
+        getattr(stack.layer_stack, f"_{parameter}")), *known)
 
 
 def _blocks(name, stack):
