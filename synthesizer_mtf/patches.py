@@ -180,9 +180,15 @@ REGISTER = {
     # seed.py
     "random seeds": Patch(
         "mesh_tensorflow.placement_mesh_impl:PlacementMeshImpl", "random",
-        "derives seeds from the names of operations, in train_with_seed",
+        "derives the numbers from the names of operations and the step, in "
+        "train_with_seed",
         "Mesh draws new seeds in each process, so dropout always differs",
-        "they follow from the seed of the graph"),
+        "they follow from the seed of the graph and the step"),
+    "loops": Patch(
+        "mesh_tensorflow:WhileLoopOperation", "lower",
+        "notes the variables of the loop, in train_with_seed",
+        "microbatches would all have the same dropout",
+        "as random seeds"),
 }
 
 

@@ -21,6 +21,7 @@ from synthesizer_mtf.training import guards
 from synthesizer_mtf.training import lock
 from synthesizer_mtf.training import prediction
 from synthesizer_mtf.training import progress
+from synthesizer_mtf.training import seed
 from synthesizer_mtf.training import stopping
 from synthesizer_mtf.training import warm_start
 import tensorflow.compat.v1 as tf
@@ -76,7 +77,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     spec = super()._call_model_fn(features, labels, mode, config)
     if mode != tf.estimator.ModeKeys.TRAIN:
       return spec
-    spec = progress.quiet(spec)
+    spec = seed.advancing(progress.quiet(spec))
     if self._start is None:
       return spec
     last = tf.train.latest_checkpoint(self.model_dir)

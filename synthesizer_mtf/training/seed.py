@@ -1,19 +1,22 @@
 """Training with a chosen seed, and evaluation with a default seed.
 
 Mesh TensorFlow's trainer sets no seed, so no run can be repeated. On CPUs and GPUs its
-dropout draws new seeds in every process.
+dropout draws new seeds in every process. TensorFlow's random numbers begin anew with
+each session, so with fixed seeds dropout would repeat itself after a restart.
 
 T5's evaluations have no seed either. Without a seed, span corruption drops other spans
 each time, and losses are not comparable.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import functools
 from typing import Any
 import zlib
 
 import gin
+import mesh_tensorflow as mtf
 from mesh_tensorflow import placement_mesh_impl
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_internals
@@ -22,6 +25,12 @@ import tensorflow.compat.v1 as tf
 
 EVALUATION = 1
 _EVALUATED = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
+# TensorFlow's functions of random numbers that Mesh uses, and those without a state.
+_STATELESS = {tf.random.uniform: tf.random.stateless_uniform,
+              tf.random.normal: tf.random.stateless_normal}
+_STEP = "synthesizer_mtf_running_step"
+_MOST_ITERATIONS = 2**20  # Leaves room for 2**43 steps.
+_LOOPS = []  # The loops that are being lowered, with their `mtf.Lowering`.
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -49,28 +58,110 @@ def train_with_seed(
     return train_model_fn(estimator, *args, **kwargs)
 
 
-def random_by_name() -> contextlib.AbstractContextManager[None]:
-  """Derives the seeds of random numbers from names, within a `with` block."""
-  return patches.wrapped("random seeds", placement_mesh_impl.PlacementMeshImpl,
-                         _with_seeds_of_names)
+@contextlib.contextmanager
+def random_by_name() -> Iterator[None]:
+  """Makes random numbers depend on names and steps alone, within a `with` block.
+
+  The seed of the graph, the name of an operation, the step of the training and the
+  iterations of loops give an operation its numbers. So a training that was killed goes
+  on with the numbers of one that was not.
+  """
+  with (patches.wrapped("random seeds", placement_mesh_impl.PlacementMeshImpl,
+                        _with_seeds_of_names),
+        patches.wrapped("loops", mtf.WhileLoopOperation, _remembered)):
+    yield
+
+
+def advancing(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
+  """Makes each step of a training end with the number of the next, for dropout.
+
+  Args:
+    spec: a specification of training, whose model is in the default graph.
+
+  Returns:
+    the specification; unchanged if no random numbers of the graph depend on the step.
+  """
+  for step in tf.get_collection(_STEP):
+    with tf.control_dependencies([spec.train_op]):
+      following = step.assign(tf.identity(tf.train.get_global_step()))
+      spec = spec._replace(train_op=tf.group(following))
+  return spec
 
 
 def _with_seeds_of_names(original):
-  """Derives the seed of random numbers from the name of the operation.
-
-  TensorFlow adds the seed of the run. Equal slices have the same seed.
-  """
+  """Draws the numbers of `random_by_name`; equal slices have the same numbers."""
   @functools.wraps(original)
   def random(self, shape, tf_fn, kwargs):
     slice_shape = self.slice_shape(shape)
-    name = tf.get_default_graph().get_name_scope()
+    graph = tf.get_default_graph()
+    name = graph.get_name_scope()
+    iterations = _iterations()
+    stateless = None if iterations is None else _STATELESS.get(tf_fn)
 
-    def random_slice(processor):
-      begin = self.slice_begin(shape, processor)
-      return tf_fn(slice_shape, seed=zlib.crc32(f"{name} {begin}".encode()),
-                   **kwargs)
-    return self.slicewise(random_slice, self.laid_out_pnum())
+    def random_slice(processor, *iterations):
+      own = f"{name} {self.slice_begin(shape, processor)}"
+      if stateless is None:
+        return tf_fn(slice_shape, seed=zlib.crc32(own.encode()), **kwargs)
+      key = zlib.crc32(f"{graph.seed} {own}".encode())
+      return stateless(slice_shape, tf.stack([key, _moment(iterations)]),
+                       alg="philox", **kwargs)
+
+    return self.slicewise(random_slice, self.laid_out_pnum(), *iterations or ())
   return random
+
+
+def _remembered(original):
+  """Notes the loop that is being lowered."""
+  @functools.wraps(original)
+  def lower(self, lowering):
+    _LOOPS.append((self, lowering))
+    try:
+      original(self, lowering)
+    finally:
+      _LOOPS.pop()
+  return lower
+
+
+def _iterations():
+  """The whole numbers among the variables of the current loops, such as counters.
+
+  Returns:
+    a list of laid-out tensors <int>[]; None if a loop has no such variable.
+  """
+  found = []
+  for loop, lowering in _LOOPS:
+    counters = [x for x in loop._body_inputs
+                if x.dtype.is_integer and not x.shape.dims]
+    if not counters:
+      return None
+    found += [lowering.tensors[x] for x in counters]
+  return found
+
+
+def _moment(iterations):
+  """A number <int64>[] that differs between all steps and iterations of a training."""
+  moment = _running_step()
+  for iteration in iterations:
+    moment = moment * _MOST_ITERATIONS + tf.cast(iteration, tf.int64)
+  return moment
+
+
+def _running_step():
+  """The step that is running, <int64>[]; 0 outside of a training.
+
+  Mesh TensorFlow increases `global_step` while others read it. So the step has a
+  variable of its own, which `advancing` changes after the step.
+  """
+  with tf.init_scope(), tf.name_scope(None):  # Outside of loops.
+    last = tf.train.get_global_step()
+    if last is None:
+      return tf.zeros([], tf.int64)
+    if not tf.get_collection(_STEP):
+      tf.add_to_collection(_STEP, tf.Variable(
+          lambda: tf.identity(last), trainable=False, use_resource=True,
+          collections=[tf.GraphKeys.LOCAL_VARIABLES], name=_STEP))
+    step, = tf.get_collection(_STEP)
+    return step.read_value()
 
 
 @gin.config.register_finalize_hook
