@@ -120,9 +120,9 @@ def drawn_numbers(folder, *ends):
         train_batch_size=1, params={})
     with tf.Graph().as_default():
       synthesizer_mtf.train_with_seed(
-          estimator, seed=1, train_model_fn=lambda estimator: estimator.train(
-              lambda params: tf.data.Dataset.from_tensors({"x": [1.]}).repeat(),
-              [hook], max_steps=end))
+          estimator, lambda params: tf.data.Dataset.from_tensors({"x": [1.]}).repeat(),
+          [hook], max_steps=end, seed=1,
+          train_model_fn=estimators.CarefulEstimator.train)
   return np.array(hook.steps)
 
 
