@@ -48,25 +48,29 @@ def import_modules(names: Sequence[str] | None) -> None:
           f"{error}; mend --module_import, or install the module.") from error
 
 
-def statements(name: str, delegate: gin.config.ParserDelegate
-               ) -> Iterator[tuple[str, Any]]:
+def statements(name: str, delegate: gin.config.ParserDelegate,
+               within: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
   """Returns (path, statement of gin's parser) for a gin file and those it includes.
 
   Args:
     name: a path, which gin looks for in its folders.
     delegate: makes the references to configurables.
+    within: the paths of the files that include this file.
 
   Raises:
-    ValueError: there is no such file, or it is not in gin's syntax.
+    ValueError: there is no such file, it is not in gin's syntax, or includes itself.
   """
   path, text = _read(name)
-  return _with_includes(text, path, delegate)
+  if path in within:
+    circle = " includes ".join([*within[within.index(path):], path])
+    raise checks.Error(f"{circle}, and so on; remove one of these includes.")
+  return _with_includes(text, path, delegate, within)
 
 
-def _with_includes(text, path, delegate):
+def _with_includes(text, path, delegate, within=()):
   for statement in _parsed(text, path, delegate):
     if isinstance(statement, gin.config_parser.IncludeStatement):
-      yield from statements(statement.filename, delegate)
+      yield from statements(statement.filename, delegate, (*within, path))
     else:
       yield path, statement
 
@@ -105,22 +109,16 @@ def check(files: Sequence[str], bindings: Sequence[str],
     parameter "".
 
   Raises:
-    ValueError: a file, a configurable or a parameter does not exist; or a macro in
-      `bindings` has no value; or a value is still `%gin.REQUIRED`; or the syntax is not
-      gin's.
+    ValueError: a file, a configurable or a parameter does not exist; or a macro has no
+      value; or a value is still `%gin.REQUIRED`; or the syntax is not gin's.
   """
-  delegate, found = _Delegate(skip_unknown), {}
-  for name in files:
-    for path, statement in statements(name, delegate):
-      _take(statement, path, found, delegate)
-  delegate.macros.clear()
-  for path, statement in _with_includes("\n".join(bindings), FLAG, delegate):
-    _take(statement, path, found, delegate)
-  known = {"/".join(filter(None, [scope, selector]))
-           for scope, selector, parameter in found if not parameter}
-  for name in sorted(delegate.macros - known):
-    raise checks.Error(f"{FLAG} has %{name}, but nothing binds `{name}`; bind it, too."
-                       f"{checks.did_you_mean(name, known, near_only=True)}")
+  delegate, found, macros = _Delegate(skip_unknown), {}, {}
+  for path, statement in itertools.chain.from_iterable([
+      *(statements(name, delegate) for name in files),
+      _with_includes("\n".join(bindings), FLAG, delegate)]):
+    key = _take(statement, path, found, delegate)
+    macros[key] = path, statement, delegate.taken_macros()
+  _check_macros({key: macros[key] for key in found}, found)
   for (scope, selector, parameter), value in found.items():
     if str(value) == "%gin.REQUIRED":
       names = filter(None, [selector.rpartition(".")[2], parameter])
@@ -129,16 +127,30 @@ def check(files: Sequence[str], bindings: Sequence[str],
   return found
 
 
-class _Delegate(gin.config.ParserDelegate):
-  """Makes references, and names the configurables that resemble an unknown one.
+def _check_macros(uses, found):
+  """Checks that something binds each macro; gin would name neither file nor line.
 
-  Attributes:
-    macros: the names of the macros that values refer to.
+  Args:
+    uses: a dict from keys to (path, statement, names of the macros in the value).
+    found: a dict from keys to values.
   """
+  keys = [*found, *((*key, "") for key in gin_internals.bindings())]
+  known = {scope if selector == "gin.macro" else "/".join(filter(None, [
+      scope, selector])) for scope, selector, parameter in keys
+           if not parameter or selector == "gin.macro"}
+  for path, statement, names in uses.values():
+    for name in sorted(names - known):
+      raise checks.Error(
+          f"{_at(path, statement.location.line_num)} has %{name}, but nothing binds "
+          f"`{name}`; bind it, too.{checks.did_you_mean(name, known, near_only=True)}")
+
+
+class _Delegate(gin.config.ParserDelegate):
+  """Makes references, and names the configurables that resemble an unknown one."""
 
   def __init__(self, skip_unknown):
     super().__init__(skip_unknown)
-    self._skip, self.macros = skip_unknown, set()
+    self._skip, self._macros = skip_unknown, set()
 
   def configurable_reference(self, scoped_selector, evaluate):
     try:
@@ -149,8 +161,13 @@ class _Delegate(gin.config.ParserDelegate):
   def macro(self, name):
     reference = super().macro(name)
     if reference.scoped_selector.endswith("gin.macro"):  # Otherwise a constant.
-      self.macros.add(name)
+      self._macros.add(name)
     return reference
+
+  def taken_macros(self):
+    """Returns the names of the macros in values since the last call."""
+    macros, self._macros = self._macros, set()
+    return macros
 
   def skip_all(self):
     """Accepts all unknown configurables from now on."""
@@ -163,7 +180,7 @@ class _Delegate(gin.config.ParserDelegate):
 
 
 def _take(statement, where, found, delegate):
-  """Adds a binding to a dict, or imports a module."""
+  """Adds a binding to a dict and returns its key, or imports a module."""
   if isinstance(statement, gin.config_parser.ImportStatement):
     if statement.module.startswith("__gin__"):
       delegate.skip_all()  # The file names configurables by Python's modules.
@@ -175,9 +192,15 @@ def _take(statement, where, found, delegate):
     if parameter and not delegate.skips(selector):
       key = scope, selector, parameter
       _check_parameter(key, _at(where, location.line_num))
-      found[scope, full_name(selector) or selector, parameter] = value
-    elif not parameter:
-      found[scope, selector, ""] = value
+      return _added(found, (scope, full_name(selector) or selector, parameter), value)
+    if not parameter:
+      return _added(found, (scope, selector, ""), value)
+  return None
+
+
+def _added(found, key, value):
+  found[key] = value
+  return key
 
 
 def _check_parameter(key, where):

@@ -215,6 +215,9 @@ FLAGS = [
     ({"gin_file": ["{folder}/fifo"]}, "which is no regular file"),
     ({"gin_file": ["{folder}/pairs.tsv"]}, "pairs.tsv, line 1: Couldn't parse"),
     ({"gin_file": ["{folder}/include.gin"]}, "Unable to open file: nope.gin"),
+    ({"gin_file": ["{folder}/itself.gin"]}, "itself.gin, and so on; remove one of"),
+    ({"gin_file": ["{folder}/size.gin"]}, "size.gin, line 2 has %MY_SIZE, but nothing "
+     "binds `MY_SIZE`; bind it"),
     ({"module_import": ["no_module"]}, "No module named 'no_module'; mend"),
     ({"module_import": ["my/tasks.py"]}, "No module named 'my/tasks"),
     ({"model_dir": "{folder}/empty"}, "which is a file; name a folder"),
@@ -223,7 +226,8 @@ FLAGS = [
     ({"gin_file": ["eval.gin"]}, "where there is no checkpoint"),
     ({"model_dir": "{folder}/trained", "gin_file": ["eval.gin"], "gin_param": [
         "MIXTURE_NAME = 'synth_text_lm'"]}, "'synth_text_lm', which has no metrics"),
-    ({"gin_file": ["export.gin"]}, "No bindings specified for 'export_path"),
+    ({"gin_file": ["export.gin"]}, "export.gin, line 12 has %export_path, but nothing "
+     "binds `export_path`; bind it"),
     ({"gin_file": ["export.gin"], "model_dir": "{folder}/trained",
       "gin_param": ["export_path = '{folder}/empty'"]}, "which is a file; name"),
     ({"gin_file": ["classifier.gin"]}, "are text; leave out classifier.gin"),
@@ -278,7 +282,9 @@ def fixture_folder(tmp_path_factory):
   folder = tmp_path_factory.mktemp("mistakes")
   for name, content in {
       "pairs.tsv": "one\teno\ntwo\towt\nten\tnet\n", "empty": "", "blank": "\n \n",
-      "lines": "one\ntwo\n", "include.gin": "include 'nope.gin'\n"}.items():
+      "lines": "one\ntwo\n", "include.gin": "include 'nope.gin'\n",
+      "itself.gin": f"include '{folder}/itself.gin'\n",
+      "size.gin": "d_ff = 3\nDenseReluDense.hidden_size = %MY_SIZE\n"}.items():
     (folder / name).write_text(content)
   (folder / "latin1").write_bytes("one\nMünchen\n".encode("latin1"))
   os.mkfifo(folder / "fifo")

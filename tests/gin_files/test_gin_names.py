@@ -1,6 +1,7 @@
 """Mistakes in gin files and bindings are named with their line, before gin parses."""
 
 import pathlib
+import re
 
 import gin
 import pytest
@@ -33,6 +34,8 @@ MISTAKES = [
     ("d_ff = 3\nd_kv 4\n", 2, "write each binding as PARAMETER = VALUE"),
     ("d_ff = 3\nx = r\n", 2, "write 'r' or a number"),
     ("x = {'a': 3\n", "", "close each quote and bracket"),
+    ("d_ff = 3\nDenseReluDense.hidden_size = [3, %MY_SIZE]\n", 2,
+     "has %MY_SIZE, but nothing binds `MY_SIZE`; bind it"),
 ]
 
 
@@ -43,6 +46,20 @@ def test_a_mistake_is_named_with_its_file_and_line(text, line, said, written):
     gin_files.check([written(f"include '{path}'\n", "b.gin")], [])
   message = str(error.value)
   assert said in message and f"{path}, line {line}" in message
+
+
+def test_files_that_include_each_other_are_named(written, tmp_path):
+  a, b = (str(tmp_path / name) for name in ("a.gin", "b.gin"))
+  written(f"include '{b}'\n")
+  written(f"include '{a}'\n", "b.gin")
+  with pytest.raises(checks.Error, match=f"{b} includes {a} includes {b}, and so on; "):
+    gin_files.check([written(f"include '{b}'\n", "c.gin")], [])
+
+
+def test_a_file_may_be_included_twice(written):
+  a = written("d_ff = 3\n")
+  b = written(f"include '{a}'\n", "b.gin")
+  gin_files.check([written(f"include '{b}'\ninclude '{a}'\n", "c.gin"), a], [])
 
 
 @pytest.mark.parametrize("binding, said", [
@@ -60,7 +77,8 @@ def test_the_last_value_of_a_binding_counts(written):
   path = written("a/RandomLogits.stddev = %gin.REQUIRED\nx = 1\n")
   found = gin_files.check(
       [path], ["a/RandomLogits.stddev = %x", "x = 2", "y = %gin.REQUIRED", "y = 3",
-               "b/z = 1", "w = %b/z"])
+               "b/z = 1", "w = %b/z", "v = %nowhere", "v = 4", "u/gin.macro.value = 1",
+               "t = %u"])
   assert found["", "x", ""] == 2 and found["", "y", ""] == 3
   logits, = [key for key in found if key[0] == "a"]
   assert logits[1].endswith("RandomLogits") and str(found[logits]) == "%x"
@@ -84,6 +102,10 @@ def test_a_file_with_registration_of_its_own_is_left_to_gin(written):
 def test_every_gin_file_of_this_package_passes_and_nothing_is_bound():
   paths = list(pathlib.Path(gin_files.folder()).rglob("*.gin"))
   assert len(paths) > 100
+  macros = {name for path in paths for name in re.findall(
+      r"%([A-Za-z]\w+)\b(?!\.)", path.read_text())}
   for path in paths:
-    gin_files.check([str(path)], ["warm_start.checkpoint = 'model.ckpt-1'"])
+    gin_files.check([str(path)], [
+        "warm_start.checkpoint = 'model.ckpt-1'", "MIXTURE_NAME = 'x'",
+        *(f"{name} = 1" for name in macros)])
   assert not gin.config_str()
