@@ -1,13 +1,13 @@
 """The rooms of the package: imports between them, and annotations."""
 
 import ast
+import functools
 import importlib.metadata
 import pathlib
 import re
 import sys
 
 from packaging import utils
-import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "synthesizer_mtf"
@@ -29,16 +29,22 @@ MODULES = {
                            (ROOT, "tasks/*.py"), (ROOT, "tools/**/*.py"))
     for path in sorted(folder.glob(inside)) if path.parent != ROOT}
 PUBLIC = {name: path for name, path in MODULES.items() if name != "__init__"}
-every_module = pytest.mark.parametrize("name", PUBLIC)
 
 
 def room(module):
   return module.partition(".")[0]
 
 
+@functools.cache
+def parsed(path):
+  return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports(path):
-  """Yields (names of our modules that a file imports, whether in a function)."""
-  tree = ast.parse(path.read_text(encoding="utf-8"))
+  """A list of (name of our module that a file imports, whether in a function)."""
+  tree = parsed(path)
+  result = []
   inside = {id(node) for function in ast.walk(tree)
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
             for node in ast.walk(function)}
@@ -51,7 +57,8 @@ def imports(path):
       found = [alias.name for alias in node.names]
     for target in found:
       if target.startswith("synthesizer_mtf."):
-        yield target.partition(".")[2], id(node) in inside
+        result.append((target.partition(".")[2], id(node) in inside))
+  return result
 
 
 def module_of(target):
@@ -66,16 +73,15 @@ def test_every_module_has_a_floor():
   assert {room(name) for name in PUBLIC} == set(FLOOR)
 
 
-@every_module
-def test_arrows_between_rooms_only_go_down(name):
-  up = [target for target, _ in imports(PUBLIC[name])
-        if FLOOR[room(target)] > FLOOR[room(name)]]
-  assert not up
+def test_arrows_between_rooms_only_go_down():
+  assert not [(name, target) for name, path in PUBLIC.items()
+              for target, _ in imports(path)
+              if FLOOR[room(target)] > FLOOR[room(name)]]
 
 
-@every_module
-def test_no_function_hides_an_import_of_ours(name):
-  assert not [target for target, hidden in imports(PUBLIC[name]) if hidden]
+def test_no_function_hides_an_import_of_ours():
+  assert not [(name, target) for name, path in PUBLIC.items()
+              for target, hidden in imports(path) if hidden]
 
 
 def test_no_circle_of_imports():
@@ -114,17 +120,15 @@ def missing_annotations(function, method):
   return missing
 
 
-@every_module
-def test_public_functions_are_annotated(name):
-  tree = ast.parse(PUBLIC[name].read_text(encoding="utf-8"))
-  missing = {of: names for of, function in public_functions(tree.body)
-             if (names := missing_annotations(function, "." in of))}
-  assert not missing
+def test_public_functions_are_annotated():
+  assert not {(name, of): names for name, path in PUBLIC.items()
+              for of, function in public_functions(parsed(path).body)
+              if (names := missing_annotations(function, "." in of))}
 
 
 def test_no_test_imports_another():
   for path in ROOT.glob("tests/**/*.py"):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
       named = ([node.module or ""] if isinstance(node, ast.ImportFrom) else
                [a.name for a in node.names] if isinstance(node, ast.Import) else
                [])
@@ -133,7 +137,7 @@ def test_no_test_imports_another():
 
 def imported_at_once(path):
   """The packages that an import of a file imports, whatever is installed."""
-  for node in ast.parse(path.read_text(encoding="utf-8")).body:
+  for node in parsed(path).body:
     if isinstance(node, ast.ImportFrom) and not node.level:
       yield node.module.partition(".")[0]
     elif isinstance(node, ast.Import):
