@@ -21,6 +21,7 @@ compat.apply()
 
 from synthesizer_mtf import embedding
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_past
 from synthesizer_mtf import stack
 from synthesizer_mtf import tasks
 from synthesizer_mtf.command.cluster import Cluster
@@ -42,6 +43,7 @@ from synthesizer_mtf.training.seed import train_with_seed
 from synthesizer_mtf.training.summaries import train_with_attention_summaries
 
 gin_files.add_search_path()
+gin_past.apply()
 stack.apply()
 embedding.apply()
 get_estimator.apply()

@@ -246,14 +246,15 @@ def without_logs() -> Iterator[None]:
 def _read(name):
   """Returns (path, text) of a gin file, from the first of gin's folders that has it."""
   folders = gin_internals.folders()
-  with without_logs():
-    for folder in [""] if os.path.isabs(name) else folders:
-      path = os.path.join(folder, name)
-      for reader, exists in gin_internals.readers():
-        if exists(path):
-          with reader(path) as f:
-            text = f.read()
-          return path, text if isinstance(text, str) else text.decode()
+  for folder in [""] if os.path.isabs(name) else folders:
+    path = os.path.join(folder, name)
+    for reader, exists in gin_internals.readers():
+      with without_logs():
+        found = exists(path)
+      if found:
+        with reader(path) as f:
+          text = f.read()
+        return path, text if isinstance(text, str) else text.decode()
   known = [str(path.relative_to(folder)) for folder in filter(None, folders)
            for path in pathlib.Path(folder).rglob("*.gin")]
   raise checks.Error(f"Unable to open file: {name}; name a gin file."

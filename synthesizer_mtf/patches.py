@@ -78,6 +78,13 @@ REGISTER = {
         "adds no end of sequence while a language model is exported",
         "export_model calls this function and takes no other",
         "as export_model"),
+    # gin_past.py
+    "file readers": Patch(
+        "gin.config", "_FILE_READERS",
+        "begins with a reader that passes over lines of T5's past",
+        "gin has no other way to skip a parameter that a function no longer has, or a "
+        "reference to a class that is gone, and a reader that is registered comes last",
+        "T5's published gin files hold no such lines"),
     # stack.py
     "make_layer_stack": Patch(
         "mesh_tensorflow.transformer.transformer", "make_layer_stack",

@@ -17,7 +17,7 @@ OWN = {"synthesizer_mtf", "synthesizer_mesh_transformer", "synthesizer_mtf_start
 # From bottom to top. A room imports only from itself and from lower floors.
 FLOORS = [
     ["checks", "compat", "estimator_shim", "gin_files", "gin_internals", "gin_names",
-     "patches"],
+     "gin_past", "patches"],
     ["context"], ["ops"], ["synthesizers"], ["layers"], ["decoding"],
     ["notation", "replacement", "stack"], ["embedding"], ["training"],
     ["command", "tasks"], ["runs", "launcher"], ["tools"], ["demo", "__main__"]]

@@ -18,6 +18,7 @@ import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf import gin_past
 import tensorflow.compat.v1 as tf
 
 MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_student",
@@ -195,6 +196,13 @@ def _check_layers(name, value):
       "write it as [@SelfAttention, @DenseReluDense]")
 
 
+def _check_custom_ops(name, value):
+  checks.check_boolean(name, value)
+  if value and not gin_past.has_custom_ops():
+    raise checks.Error(f"`{name}` is True, which needs the package tensor2tensor, but it "
+                       "is not installed; bind it to False, which packs the same way.")
+
+
 def _check_activations(name, value):
   for each in value if isinstance(value, list) else [value]:
     if isinstance(each, str) and each != "linear" and not hasattr(mtf, each):
@@ -267,6 +275,7 @@ _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
     ("constant_learning_rate", "learning_rate"): _check_rate,
     ("make_layer_stack", "layers"): _check_layers,
     ("DenseReluDense", "activation"): _check_activations,
+    ("pack_dataset", "use_custom_ops"): _check_custom_ops,
 }
 
 

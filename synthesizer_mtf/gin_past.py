@@ -1,0 +1,122 @@
+"""Passes over lines of older versions of T5 and Mesh TensorFlow in gin files.
+
+Published models have an operative_config.gin of the version that trained them. T5 skips
+bindings of functions that are gone, but neither parameters that are gone from functions
+that are still there, nor references to an old vocabulary. Such a line is passed over,
+with a warning, if it means nothing today, and is an error if it means something.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import importlib.util
+import io
+import re
+import tokenize
+
+from absl import logging
+import gin
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_internals
+from synthesizer_mtf import patches
+
+# T5's vocabulary until version 0.7. T5's command and its datasets take the vocabulary of
+# the task, whatever `utils.run.vocabulary` is.
+_OLD_MODULE = "t5.data.sentencepiece_vocabulary"
+_UNIVERSAL = "use_universal_transformer"
+_CUSTOM_OPS = "use_custom_ops"
+_WORDS = re.compile(f"{re.escape(_OLD_MODULE)}|{_UNIVERSAL}|{_CUSTOM_OPS}")
+
+_told: set[str] = set()
+
+
+def apply() -> None:
+  """Makes gin pass over these lines, however it reads a file."""
+  others = gin_internals.readers()
+  if others[0][0] is not _open:
+    patches.assign("file readers", gin.config, [(_open, _exists), *others])
+
+
+def _reader(path):
+  return next((reader for reader, exists in gin_internals.readers()
+               if reader is not _open and exists(path)), None)
+
+
+def _exists(path):
+  return bool(_reader(path))
+
+
+@contextlib.contextmanager
+def _open(path: str) -> Iterator[io.StringIO]:
+  """Opens a gin file by the first other reader that can, without the old lines."""
+  with _reader(path)(path) as f:
+    text = f.read()
+  file = io.StringIO(current(
+      text if isinstance(text, str) else text.decode(), path))
+  file.name = path  # gin names it in messages.
+  yield file
+
+
+def current(text: str, path: str) -> str:
+  """Empties the lines of a gin file that mean nothing today, and names them once.
+
+  Args:
+    text: the file's text.
+    path: its path, for messages.
+
+  Returns:
+    the text, with as many lines.
+
+  Raises:
+    ValueError: a line asks for what this version of Mesh TensorFlow does not have.
+  """
+  if not _WORDS.search(text):
+    return text
+  lines, passed = text.splitlines(), []
+  for statement in _statements(text):
+    first = statement.location.line_num - 1
+    if not _is_past(statement, f"{path}, line {first + 1}"):
+      continue
+    end = first + 1
+    while lines[end - 1].endswith("\\"):
+      end += 1
+    shown = " ".join(line.strip(" \\") for line in lines[first:end])
+    passed.append(f"`{shown}` in line {first + 1}")
+    lines[first:end] = [""] * (end - first)
+  if passed and path not in _told:
+    _told.add(path)
+    logging.warning("%s has lines of an older T5 or Mesh TensorFlow, which mean nothing "
+                    "today and are passed over: %s.", path, "; ".join(passed))
+  return "\n".join([*lines, ""])
+
+
+def _statements(text):
+  try:
+    yield from gin.config_parser.ConfigParser(
+        text, gin.config.ParserDelegate(skip_unknown=True))
+  except (SyntaxError, ValueError, tokenize.TokenError):
+    pass  # gin says what is wrong.
+
+
+def _is_past(statement, where):
+  """Whether a statement means nothing today; raises if it would mean something."""
+  if isinstance(statement, gin.config_parser.ImportStatement):
+    return statement.module == _OLD_MODULE
+  if not isinstance(statement, gin.config_parser.BindingStatement):
+    return False
+  _, selector, name, value, _ = statement
+  if (selector.rpartition(".")[2], name) == ("make_layer_stack", _UNIVERSAL):
+    if value is not False:
+      raise checks.Error(
+          f"{where}: `make_layer_stack.{name}` is {value!r}, but Mesh TensorFlow no "
+          "longer has this parameter; leave the line out, and add "
+          "--gin_file=stacks/universal.gin for a Universal Transformer.")
+    return True
+  if (selector.rpartition(".")[2], name) == ("pack_dataset", _CUSTOM_OPS):
+    return value is True and not has_custom_ops()  # They pack faster, and alike.
+  return selector.startswith(_OLD_MODULE) or name == "vocabulary" and getattr(
+      value, "selector", "").startswith(_OLD_MODULE)
+
+
+def has_custom_ops() -> bool:
+  """Whether the package is there with the operations of pack_dataset.use_custom_ops."""
+  return importlib.util.find_spec("tensor2tensor") is not None
