@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 import seqio
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
 # The command's names for `mixture_or_task_name` and `split` of T5's `MtfModel`.
 _TASK, _SPLIT = "MIXTURE_NAME", "utils.run.dataset_split"
+_CACHED = "mesh_train_dataset_fn.use_cached"
 
 
 def _names():
@@ -98,6 +100,27 @@ def check_metrics(name: str, needed: bool, task_parameter: str = _TASK) -> None:
     raise checks.Error(
         f"`{task_parameter}` is {name!r}, which has no metrics to evaluate; "
         "choose another task, or the command's perplexity_eval.gin.")
+
+
+def check_cached(name: str, task_parameter: str = _TASK) -> None:
+  """Raises a ValueError if gin asks T5 to train on a cache, but a task has none.
+
+  An operative_config.gin often asks for a cache that only its author had.
+
+  Args:
+    name: a task or mixture; seqio reports unknown names.
+    task_parameter: the parameter that names the task.
+  """
+  if not gin_files.bound(_CACHED, False) or not is_known(name):
+    return
+  for task in _tasks(name):
+    if not task.cache_dir:
+      raise checks.Error(
+          f"`{_CACHED}` is True, but there is no cache of {task.name!r}, which "
+          f"`{task_parameter}` names; bind it to False, after any "
+          "operative_config.gin, or make a cache by python -m "
+          f"synthesizer_mtf.tasks.cache --tasks={task.name} --output_cache_dir=DIR, "
+          "and name it by --additional_task_cache_dirs=DIR.")
 
 
 def _tasks(name):

@@ -180,6 +180,8 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     value_checks.check_lengths(run.get("sequence_length"), task, features)
     _check_classes(task, features, _classifier(config))
     data_checks.check_metrics(task, mode in ("eval", "score_eval"))
+    if mode == "train" and _reads_tasks(run.get("train_dataset_fn")):
+      data_checks.check_cached(task)
   _check_division(config, run)
   _check_gpus(run.get("mesh_devices"))
   if mode == "train":
@@ -192,6 +194,13 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
   if mode in _EVALUATIONS:
     data_checks.check_split(task, run.get("dataset_split", "train"))
   _check_files(config, mode)
+
+
+def _reads_tasks(function):
+  """Whether T5's own function, bound in gin, reads the data of a training."""
+  return _is_reference(function) and (
+      function.configurable.wrapped.__name__ == "mesh_train_dataset_fn" and
+      function.configurable.wrapped.__module__ == "t5.models.mesh_transformer")
 
 
 def _classifier(config):

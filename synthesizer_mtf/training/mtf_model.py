@@ -83,6 +83,8 @@ class MtfModel(mtf_model.MtfModel):
     """Makes the user's choice override an operative_config.gin, in all scopes."""
     _bind(_CHECKPOINT, self._before[_CHECKPOINT])  # The file may name another.
     _let_win(self._before["attention"])
+    with gin.unlock_config():
+      gin.parse_config(self._gin_bindings)
     _let_win(_attentions_in(self._gin_bindings))
     if self._attention is not None:
       _let_win({"": self._attention})
@@ -116,6 +118,7 @@ class MtfModel(mtf_model.MtfModel):
     random = (seeds.random_by_name() if self._seed is not None
               else contextlib.nullcontext())
     with self._own_bindings(), random:
+      data_checks.check_cached(mixture_or_task_name, "mixture_or_task_name")
       super().train(mixture_or_task_name, steps, *args, **kwargs)
 
   def _check_lengths(self, task):

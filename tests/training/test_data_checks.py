@@ -3,6 +3,7 @@
 import os
 
 import gin
+import gin
 import pytest
 import seqio
 import synthesizer_mtf
@@ -87,3 +88,15 @@ def test_rates_of_t5s_own_files_and_of_functions_of_ones_own_pass():
       "DenseReluDense.dropout_rate = 0.0", "preprocessors.denoise.noise_density = 1.0",
       "masked.dropout_rate = 10", "masked.label_smoothing = -1"])
   assert masked() == (10, -1)
+
+
+def test_a_cache_that_is_missing_is_named_before_the_training(task, tmp_path):
+  gin.bind_parameter("mesh_train_dataset_fn.use_cached", True)
+  with pytest.raises(checks.Error, match="`mesh_train_dataset_fn.use_cached` is True, "
+                     "but there is no cache of 'tests_no_metrics', which .*; bind it"):
+    model(tmp_path, LENGTHS).train(task, 1)
+  assert not os.listdir(tmp_path)
+  seqio.add_global_cache_dirs([str(tmp_path)])
+  (tmp_path / task).mkdir()
+  (tmp_path / task / "COMPLETED").write_text("")
+  data_checks.check_cached(task)
