@@ -19,8 +19,8 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import patches
 
-# T5's vocabulary until version 0.7. T5's command and its datasets take the vocabulary of
-# the task, whatever `utils.run.vocabulary` is.
+# T5's vocabulary until version 0.7. T5's command and its datasets take the vocabulary
+# of the task, whatever `utils.run.vocabulary` is.
 _OLD_MODULE = "t5.data.sentencepiece_vocabulary"
 _UNIVERSAL = "use_universal_transformer"
 _CUSTOM_OPS = "use_custom_ops"
@@ -84,17 +84,17 @@ def current(text: str, path: str) -> str:
     lines[first:end] = [""] * (end - first)
   if passed and path not in _told:
     _told.add(path)
-    logging.warning("%s has lines of an older T5 or Mesh TensorFlow, which mean nothing "
-                    "today and are passed over: %s.", path, "; ".join(passed))
+    logging.warning(
+        "%s has lines of an older T5 or Mesh TensorFlow, which mean nothing today and "
+        "are passed over: %s.", path, "; ".join(passed))
   return "\n".join([*lines, ""])
 
 
 def _statements(text):
-  try:
+  # gin itself says what is wrong in a text.
+  with contextlib.suppress(SyntaxError, ValueError, tokenize.TokenError):
     yield from gin.config_parser.ConfigParser(
         text, gin.config.ParserDelegate(skip_unknown=True))
-  except (SyntaxError, ValueError, tokenize.TokenError):
-    pass  # gin says what is wrong.
 
 
 def _is_past(statement, where):

@@ -199,8 +199,9 @@ def _check_layers(name, value):
 def _check_custom_ops(name, value):
   checks.check_boolean(name, value)
   if value and not gin_past.has_custom_ops():
-    raise checks.Error(f"`{name}` is True, which needs the package tensor2tensor, but it "
-                       "is not installed; bind it to False, which packs the same way.")
+    raise checks.Error(
+        f"`{name}` is True, which needs the package tensor2tensor, but it is not "
+        "installed; bind it to False, which packs as well, only slower.")
 
 
 def _check_activations(name, value):

@@ -233,7 +233,7 @@ FLAGS = [
     ({"gin_file": ["classifier.gin"]}, "are text; leave out classifier.gin"),
     ({"gin_param": ["mesh_train_dataset_fn.use_cached = True"]},
      "is no cache of 'synth_text_pairs', which `MIXTURE_NAME` names; bind it to False"),
-    ({"gin_param": ["pack_dataset.use_custom_ops = True"]}, "needs the package tensor2"),
+    ({"gin_param": ["pack_dataset.use_custom_ops = True"]}, "needs the package tensor"),
 ]
 
 TOOLS = [

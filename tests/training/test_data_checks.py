@@ -3,7 +3,6 @@
 import os
 
 import gin
-import gin
 import pytest
 import seqio
 import synthesizer_mtf
