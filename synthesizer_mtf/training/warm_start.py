@@ -38,7 +38,7 @@ _MODEL_FN = "utils.tpu_estimator_model_fn"
 
 @gin.configurable("warm_start", module="synthesizer_mtf")
 def train(estimator: tf.estimator.Estimator, *args: Any,
-          checkpoint: str = gin.REQUIRED, fresh: str | None = None,
+          checkpoint: str | None = gin.REQUIRED, fresh: str | None = None,
           renames: Iterable[tuple[str, str]] = (),
           continue_training: bool = False,
           train_model_fn: Callable[..., Any] = utils.train_model,
@@ -57,7 +57,7 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
     estimator: a `CarefulEstimator`.
     *args: arguments of `train_model_fn`.
     checkpoint: the path of a checkpoint, such as "DIR/model.ckpt-999900", or of a
-      folder, for its last checkpoint.
+      folder, for its last checkpoint; None to start fresh.
     fresh: a regular expression; variables whose names it matches start fresh,
       whatever the checkpoint holds.
     renames: pairs (regular expression, replacement) that turn a name in the model
@@ -76,7 +76,7 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
   Raises:
     ValueError: there is no such checkpoint, or it does not fit.
   """
-  if not estimator.latest_checkpoint():
+  if checkpoint is not None and not estimator.latest_checkpoint():
     find_checkpoint(checkpoint)
     estimator.start_from(WarmStart(checkpoint, fresh, renames, continue_training))
   return train_model_fn(estimator, *args, **kwargs)
@@ -255,18 +255,46 @@ def bind_training(config: gin_internals.Config) -> dict | None:
     a dict of bindings to add.
 
   Raises:
-    ValueError: `utils.run.init_checkpoint` is bound as well.
+    ValueError: `utils.run.init_checkpoint` is bound as well; or the functions that
+      train call each other without an end, or lack a checkpoint.
   """
-  if config.get(("", _SELECTOR), {}).get("checkpoint") is None:
-    return None
   run = config.get(("", _RUN), {})
+  chain = _functions_that_train(config, run.get("train_model_fn"))
+  start = config.get(("", _SELECTOR), {})
+  if ("", _SELECTOR) in chain and "checkpoint" not in start:
+    raise checks.Error(
+        "`warm_start.checkpoint` is missing, but @warm_start trains; bind the "
+        "checkpoint, which alone is enough, or leave @warm_start out.")
+  if start.get("checkpoint") is None:
+    return None
   if run.get("init_checkpoint") is not None:
     raise checks.Error(
         "`utils.run.init_checkpoint` and `warm_start.checkpoint` are both bound; "
         "leave out the first, or bind the second to None.")
+  if any(selector == _SELECTOR for _, selector in chain):
+    return None  # The user has bound it.
   bindings = {f"{_RUN}.train_model_fn": gin.config.ConfigurableReference(
       _SELECTOR, evaluate=False)}
-  other = run.get("train_model_fn")
-  if other is not None and getattr(other, "selector", None) != _SELECTOR:
-    bindings[f"{_SELECTOR}.train_model_fn"] = other
+  if "train_model_fn" in run:
+    bindings[f"{_SELECTOR}.train_model_fn"] = run["train_model_fn"]
   return bindings
+
+
+def _functions_that_train(config, value):
+  """The (scope, selector) of a `train_model_fn`, of its own one, and so on.
+
+  Raises:
+    ValueError: one of them comes again.
+  """
+  found = []
+  while isinstance(value, gin.config.ConfigurableReference):
+    scope, selector = value.config_key
+    if (scope, selector) in found:
+      raise checks.Error(
+          f"`train_model_fn` is {value!r}, which trains by itself again, without an "
+          "end; leave out that binding, or name another function, such as "
+          "@utils.train_model.")
+    found.append((scope, selector))
+    bound = {**config.get(("", selector), {}), **config.get((scope, selector), {})}
+    value = bound.get("value" if selector == "gin.macro" else "train_model_fn")
+  return found

@@ -11,6 +11,7 @@ from support import examples
 from support import meshes
 from support import models
 from support import sessions
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import synthesizers
 from synthesizer_mtf.synthesizers import mixture
 from synthesizer_mtf.synthesizers import names
@@ -439,6 +440,9 @@ class Estimator:
   def latest_checkpoint(self):
     return self._last
 
+  def configure(self, **changes):
+    """Does nothing."""
+
 
 def test_a_model_with_a_checkpoint_of_its_own_goes_on_from_it():
   estimator = Estimator("model.ckpt-4")
@@ -473,6 +477,45 @@ def test_the_binding_reaches_the_trainer_and_keeps_other_train_functions():
       warm_start.train.__wrapped__)
   assert gin.query_parameter("warm_start.train_model_fn").configurable.wrapped is (
       summaries.train_with_attention_summaries.__wrapped__)
+
+
+@pytest.mark.parametrize("bindings", [
+    ["utils.run.train_model_fn = @warm_start"],
+    ["utils.run.train_model_fn = @synthesizer_mtf.warm_start"],
+    ["utils.run.train_model_fn = @scope/warm_start"],
+    ["utils.run.train_model_fn = %MINE", "MINE = @warm_start"],
+    ["utils.run.train_model_fn = @train_with_seed",
+     "train_with_seed.train_model_fn = @warm_start"]])
+def test_a_user_may_bind_the_function_that_the_checkpoint_binds(bindings):
+  parse("R+V", *bindings)
+  calls = []
+  function = gin_files.bound("utils.run.train_model_fn", None)
+  assert gin_files.bound("warm_start.train_model_fn", None) is None  # Not itself.
+  with pytest.raises(ValueError, match="`warm_start.checkpoint` is 'DIR' but there is"):
+    function(Estimator(None))
+  with gin.unlock_config():
+    gin.bind_parameter("warm_start.train_model_fn", lambda *args: calls.append(args))
+    gin.bind_parameter("warm_start.checkpoint", None)
+  function(Estimator(None), 5)
+  assert [args[1:] for args in calls] == [(5,)]
+
+
+@pytest.mark.parametrize("bindings", [
+    ["warm_start.train_model_fn = @warm_start",
+     "utils.run.train_model_fn = @warm_start"],
+    ["train_with_seed.train_model_fn = @train_with_seed",
+     "utils.run.train_model_fn = @train_with_seed"],
+    ["warm_start.train_model_fn = @train_with_seed",
+     "train_with_seed.train_model_fn = @a/warm_start",
+     "utils.run.train_model_fn = @warm_start"]])
+def test_functions_that_train_by_themselves_again_are_an_error(bindings):
+  with pytest.raises(ValueError, match="which trains by itself again"):
+    parse("R+V", *bindings)
+
+
+def test_the_function_without_a_checkpoint_is_an_error():
+  with pytest.raises(ValueError, match="`warm_start.checkpoint` is missing, but"):
+    models.parse_gin([], ["utils.run.train_model_fn = @warm_start"])
 
 
 @pytest.mark.parametrize("bindings, message", [
