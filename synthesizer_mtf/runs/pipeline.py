@@ -22,6 +22,8 @@ from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import shares
 from synthesizer_mtf.training import lock
 
+_CLAIMED = set()  # The folders that this process has locked.
+
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
@@ -117,6 +119,8 @@ def shown(command: list[str]) -> str:
 def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
   """Locks a folder until this process ends, and stores its settings.
 
+  A process may claim its own folder again.
+
   Args:
     folder: a `pathlib.Path`; it is made if missing.
     settings: a dict that JSON can write.
@@ -126,7 +130,9 @@ def claim(folder: pathlib.Path, settings: dict[str, Any]) -> None:
       settings.
   """
   folder.mkdir(parents=True, exist_ok=True)
-  lock.acquire(str(folder), "--output_dir")
+  if folder.resolve() not in _CLAIMED:
+    lock.acquire(str(folder), "--output_dir")
+    _CLAIMED.add(folder.resolve())
   path = folder / "settings.json"
   if not path.exists():
     path.write_text(json.dumps(settings) + "\n", encoding="utf-8")

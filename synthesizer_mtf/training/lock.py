@@ -1,7 +1,10 @@
-"""A lock, so that one process at a time works in a folder.
+"""A lock, so that one training at a time works in a folder.
 
 Two trainings in one folder would overwrite each other's checkpoints and remove each
-other's unfinished files.
+other's unfinished files, in two processes as well as in two threads of a notebook.
+
+`flock` locks an open file. `lockf` would lock for the whole process: a second thread
+would get the lock, too, and whoever closed the file first would unlock it for all.
 """
 
 from collections.abc import Iterator
@@ -29,16 +32,18 @@ def acquire(folder: str, flag: str) -> int | None:
     system has no locks.
 
   Raises:
-    ValueError: another process has locked the folder.
+    ValueError: the folder is locked, by another process or by this one.
   """
   try:
     descriptor = os.open(os.path.join(folder, _NAME), os.O_CREAT | os.O_RDWR, 0o666)
   except OSError as error:  # Such as gs://BUCKET/DIR.
     return _warn(folder, error)
   try:
-    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except OSError as error:
     holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+    if holder == _here():
+      holder = "this process"
     os.close(descriptor)
     if error.errno not in (errno.EACCES, errno.EAGAIN):
       return _warn(folder, error)
@@ -46,9 +51,12 @@ def acquire(folder: str, flag: str) -> int | None:
         f"`{flag}` is {str(folder)!r}, where {holder or 'another process'} is at work; "
         "wait for its end, or name another directory.") from None
   os.ftruncate(descriptor, 0)
-  here = f"process {os.getpid()} on {socket.gethostname()}\n"
-  os.pwrite(descriptor, here.encode(), 0)
+  os.pwrite(descriptor, f"{_here()}\n".encode(), 0)
   return descriptor
+
+
+def _here():
+  return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _warn(folder, error):

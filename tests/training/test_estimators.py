@@ -336,7 +336,7 @@ import fcntl, sys
 with open(sys.argv[1], "w") as file:
   file.write("process 7 on another")
   file.flush()
-  fcntl.lockf(file, fcntl.LOCK_EX)
+  fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   print("held", flush=True)
   sys.stdin.read()
 """
@@ -356,13 +356,25 @@ def test_one_process_at_a_time_trains_in_a_folder(tmp_path, make_estimator):
   assert path.read_text().startswith(f"process {os.getpid()} on ")
 
 
+def test_one_thread_at_a_time_trains_in_a_folder(tmp_path, make_estimator):
+  path = tmp_path / ".lock"
+  with lock.held(str(tmp_path), "--model_dir"):
+    for _ in range(2):  # The first refusal leaves the lock as it is.
+      with pytest.raises(ValueError, match="where this process is at work"):
+        train(make_estimator(), 3)
+      path.read_bytes()  # As a copy of the folder does.
+    assert subprocess.run([sys.executable, "-c", _HOLD, path], input=b"",
+                          capture_output=True, check=False).returncode
+  train(make_estimator(), 3)
+
+
 def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch):
   said = []
   monkeypatch.setattr(lock.logging, "warning",
                       lambda text, *args: said.append(text % args))
   def fail(*args):
     raise OSError(95, "Operation not supported")
-  monkeypatch.setattr(lock.fcntl, "lockf", fail)
+  monkeypatch.setattr(lock.fcntl, "flock", fail)
   assert lock.acquire(str(tmp_path), "--model_dir") is None
   assert lock.acquire("gs://bucket/model", "--model_dir") is None
   assert "cannot be locked (Operation not supported)" in said[0] and len(said) == 2
