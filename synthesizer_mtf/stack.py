@@ -9,6 +9,7 @@ mistakes before anything is built.
 from collections.abc import Callable
 from collections.abc import Iterator
 import functools
+import inspect
 from typing import Any
 
 from absl import logging
@@ -17,7 +18,6 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf import notation
 from synthesizer_mtf import patches
 from synthesizer_mtf import replacement
 from synthesizer_mtf.decoding import decoder
@@ -37,7 +37,8 @@ def synthesizer_stack(
     layer_stack_cls: type = transformer.LayerStack,
     fast_cross_attention: bool = True,
     fast_feed_forward: bool = True,
-    fast_norm: bool = True) -> transformer.LayerStack:
+    fast_norm: bool = True,
+    block: list | None = None) -> transformer.LayerStack:
   """Replaces the self-attention of each block and makes the layer stack.
 
   T5's `make_layer_stack` calls this instead of `LayerStack`. So a gin file of T5 keeps
@@ -54,6 +55,10 @@ def synthesizer_stack(
     fast_cross_attention: False leaves Mesh TensorFlow's `EncDecAttention`.
     fast_feed_forward: False leaves Mesh TensorFlow's `DenseReluDense`.
     fast_norm: False leaves the gradient of T5's RMS norms to Mesh TensorFlow.
+    block: what `make_layer_stack` made the layers of each block from, such as
+      [({"num_heads": 6}, SelfAttention), DenseReluDense]. The arguments of a layer
+      that is replaced go to the attention that takes its place. By default what gin
+      binds to `make_layer_stack.layers`.
 
   Returns:
     an instance of `layer_stack_cls`.
@@ -68,7 +73,7 @@ def synthesizer_stack(
   checks.check_boolean("synthesizer_stack.fast_norm", fast_norm)
   if attention is None:
     return layer_stack_cls(layers)
-  layers = _replaced(list(layers), attention)
+  layers = _replaced(list(layers), attention, block)
   if fast_cross_attention:
     layers = [cross_attention.faster(layer) for layer in layers]
   if fast_feed_forward:
@@ -80,26 +85,34 @@ def synthesizer_stack(
   return stack
 
 
-def _replaced(layers, attention):
+def _replaced(layers, attention, block):
   """The layers with the chosen attention in the place of self-attention."""
-  name = _name(gin.current_scope_str())
-  old = [layer for layer in layers if replacement.is_self_attention(layer)]
-  if not old:
+  scope = gin.current_scope_str()
+  name = _name(scope)
+  indices = [i for i, layer in enumerate(layers)
+             if replacement.is_self_attention(layer)]
+  if not indices:
     stays = ", ".join(replacement.unknown(layers))
     raise checks.Error(
         f"`{name}` is {attention!r} but the stack has no SelfAttention to "
         "replace; name it in `make_layer_stack.layers`"
         f"{f' in the place of {stays}' if stays else ''}.")
-  choices = _per_block(name, attention, len(old))
-  new = [_make(choice) for choice in choices]
-  for block, (layer, before) in enumerate(zip(new, old)):
-    if isinstance(layer, convolutions.Convolution):
-      layer.choose_block(block, len(old))
-    layer.set_name(before.name)
-  replacement.log(name, layers, zip(old, choices, new))
-  rest = iter(new)
-  return [next(rest) if replacement.is_self_attention(layer) else layer
-          for layer in layers]
+  if block is None:
+    block = gin.get_bindings(_MAKE_LAYER_STACK).get("layers")
+  arguments = replacement.arguments(layers, block)
+  choices = _per_block(name, attention, len(indices))
+  replaced = []
+  for number, (index, choice) in enumerate(zip(indices, choices)):
+    old = layers[index]
+    new = replacement.make(choice, old, arguments[index], scope)
+    if isinstance(new, convolutions.Convolution):
+      new.choose_block(number, len(indices))
+    new.set_name(old.name)
+    replaced.append((old, choice, new))
+  replacement.log(name, layers, replaced)
+  for index, (_, _, new) in zip(indices, replaced):
+    layers[index] = new
+  return layers
 
 
 def _per_block(name, attention, num_blocks):
@@ -111,18 +124,6 @@ def _per_block(name, attention, num_blocks):
         f"has {num_blocks} blocks; give one entry for each block, or one "
         "notation for all.")
   return attention
-
-
-def _make(choice):
-  if callable(choice):
-    layer = choice()
-    if not isinstance(layer, transformer.TransformerLayer):
-      raise checks.Error(
-          f"`synthesizer_stack.attention` is {choice!r}, which is not an "
-          "attention layer; name a notation such as \"R+V\", or a layer such as "
-          "@SyntheticAttention.")
-    return layer
-  return notation.attention_layer(choice)
 
 
 @gin.config.register_finalize_hook
@@ -205,9 +206,12 @@ def _with_the_choice(make: Callable[..., Any]) -> Callable[..., Any]:
     if choices():
       _check_no_other_stack(gin_internals.bindings())
     here = gin.get_bindings(SELECTOR, resolve_references=False)
-    if here.get("attention") is not None:
-      kwargs.setdefault("layer_stack_cls", synthesizer_stack)
-    return make(*args, **kwargs)
+    given = inspect.signature(make).bind_partial(*args, **kwargs)
+    cls = given.arguments.get("layer_stack_cls", synthesizer_stack)
+    if here.get("attention") is not None and cls is synthesizer_stack:
+      given.arguments["layer_stack_cls"] = functools.partial(
+          synthesizer_stack, block=given.arguments.get("layers"))
+    return make(*given.args, **given.kwargs)
 
   return make_layer_stack
 

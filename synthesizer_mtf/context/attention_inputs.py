@@ -10,6 +10,7 @@ from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
 from synthesizer_mtf.context import segments
 from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
@@ -157,12 +158,23 @@ class AttentionInputs:
     """A variable in the layer's scope, initialized from a normal distribution.
 
     The mean is a number, or a list with one for each entry of the last dimension.
+
+    Raises:
+      ValueError: a layer with the same name has the variable in another shape.
     """
-    return mtf.get_variable(
-        self.context.mesh, name,
-        mtf.Shape(self.context.model.ensemble_dims + dims),
+    shape = mtf.Shape(self.context.model.ensemble_dims + dims)
+    found = mtf.get_variable(
+        self.context.mesh, name, shape,
         initializer=tf.random_normal_initializer(mean, stddev),
         dtype=self.context.variable_dtype, trainable=trainable)
+    if found.shape != shape:  # Mesh does not look at the shape of what it finds.
+      raise checks.Error(
+          f"two layers share the variable {name!r} of "
+          f"{tf.get_variable_scope().name!r}, but it is {found.shape} in one and "
+          f"{shape} in the other; give both the same attention and sizes, or names of "
+          "their own by `make_bitransformer.encoder_name` and "
+          "`make_layer_stack.layers`.")
+    return found
 
   @property
   def combined(self) -> mtf.Dimension:

@@ -94,9 +94,13 @@ def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
 
 
 def layer_name() -> str:
-  """The name of the layer that is being called, such as "encoder/block_000"."""
+  """The name of the layer that is being called, such as "encoder/block_000".
+
+  This is T5's first layer in a block. For others it is as "encoder/block_000/layer_002".
+  """
   scope = tf.get_variable_scope().name
-  return re.sub(r"/layer_\d+/[^/]*$", "", scope)
+  layer = scope.rpartition("/")[0] or scope  # Without the class.
+  return re.sub(r"(/block_\d+)/layer_000$", r"\1", layer)
 
 
 def normalized(weights: mtf.Tensor,

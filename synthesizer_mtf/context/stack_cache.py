@@ -22,7 +22,8 @@ def once_per_stack(context: transformer.Context, key: Any,
   if (isinstance(stack, transformer.ReversibleLayerStack) or
       getattr(stack, "_recompute_grads", False)):
     return make()
-  key = "synthesizer_mtf", key
+  # Some stacks shorten the sequences between their layers.
+  key = "synthesizer_mtf", key, context.length_dim
   if key not in context.cache:
     context.cache[key] = make()
   return context.cache[key]

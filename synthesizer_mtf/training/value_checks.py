@@ -188,12 +188,38 @@ def _check_path(name, value):
 
 
 def _check_layers(name, value):
-  checks.require(
-      isinstance(value, (list, tuple)) and all(
-          isinstance(each, gin.config.ConfigurableReference) or callable(each)
-          for each in value),
-      name, value, "be a list of layers",
-      "write it as [@SelfAttention, @DenseReluDense]")
+  """Checks layers, each a class, or a tuple of one, a name and a dict of arguments."""
+  remedy = ("write it as [@SelfAttention, (\"ff\", {\"hidden_size\": 64}, "
+            "@DenseReluDense)]")
+  checks.require(isinstance(value, (list, tuple)), name, value, "be a list of layers",
+                 remedy)
+  for each in value:
+    parts = list(each) if isinstance(each, (list, tuple)) else [each]
+    layers = [part for part in parts if not isinstance(part, (str, dict))]
+    given = [part for part in parts if isinstance(part, dict)]
+    checks.require(
+        len(layers) == 1 and len(given) < 2 and len(parts) < 4 and (
+            isinstance(layers[0], gin.config.ConfigurableReference) or
+            callable(layers[0])),
+        name, each, "have one layer in each entry", remedy)
+    _check_keywords(name, layers[0], given[0] if given else {})
+
+
+def _check_keywords(name, layer, given):
+  """Checks that a layer of `make_layer_stack.layers` has the given parameters."""
+  function = layer
+  if isinstance(layer, gin.config.ConfigurableReference):
+    if layer.evaluate:  # A macro, for one.
+      return
+    function = layer.configurable.wrapped
+  known = inspect.signature(function).parameters
+  if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+    return
+  for key in given:
+    if key not in known:
+      raise checks.Error(
+          f"`{name}` gives {key!r} to {function.__name__}, which has no such "
+          f"parameter; change it.{checks.did_you_mean(key, known)}")
 
 
 def _check_custom_ops(name, value):

@@ -8,10 +8,13 @@ import pkgutil
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import transformer as mesh_transformer
+from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 import pytest
+from support import decoding
 from support import models
 from synthesizer_mtf import replacement
+import tensorflow.compat.v1 as tf
 
 CHOICE = "synthesizer_stack.attention = 'R'"
 # What some of Mesh's classes require, and sizes that are small.
@@ -168,3 +171,163 @@ def test_self_attention_inside_of_another_layer_stays_and_the_log_says_so(name, 
   with caplog.at_level("INFO", logger="absl"):
     assert names(models.build().decoder)[:2] == ["SyntheticAttention", name]
   assert f"{name} as it is" in caplog.text
+
+
+WIDE = "({'num_heads': 6}, @SelfAttention)"
+
+
+def heads(layers):
+  return [layer.sizes.num_heads for layer in layers if hasattr(layer, "sizes")]
+
+
+# From names of cases to what chooses an attention, with 2 heads by T5's macro.
+CHOICES = {
+    "notation": [CHOICE],
+    "list": ["synthesizer_stack.attention = ['R', 'D+V', 'FR', 'Linformer']"],
+    "layer of no heads in T5": ["synthesizer_stack.attention = 'LightConv'"],
+    "class": ["synthesizer_stack.attention = @SyntheticAttention",
+              "SyntheticAttention.synthesizers = [@DotProductLogits()]"],
+    "binding of the attention, which loses as in Mesh": [
+        CHOICE, "SyntheticAttention.num_heads = 2"],
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_arguments_of_a_layer_go_to_the_attention_in_its_place(name):
+  models.parse_gin([], [
+      *models.TINY, *(f"encoder/{line}" if "stack.attention" in line else line
+                      for line in CHOICES[name]),
+      f"encoder/make_layer_stack.layers = [{WIDE}, @DenseReluDense, @SelfAttention]"])
+  layers = models.build().encoder.layer_stack.layers
+  assert heads(layers) == [6, 2, 6, 2]
+  assert [layer.name for layer in layers[:4]] == [
+      "block_000/layer_000", "block_000/layer_001", "block_000/layer_002",
+      "block_001/layer_000"]
+
+
+def test_names_and_arguments_stand_in_any_order_as_in_mesh():
+  models.parse_gin([], [
+      *models.TINY, CHOICE, "encoder/make_layer_stack.layers = "
+      "[[@SelfAttention, {'num_heads': 3, 'key_value_size': 5}, 'mine']]"])
+  layer = models.build().encoder.layer_stack.layers[0]
+  assert (layer.sizes.num_heads, layer.sizes.key_value_size) == (3, 5)
+  assert layer.name == "block_000/mine"
+
+
+def test_arguments_arrive_from_python_and_through_a_gin_reference():
+  layer = transformer_layers.SelfAttention
+  bind()
+  with gin.config_scope("encoder"):
+    for make in (
+        lambda: transformer.make_layer_stack([({"num_heads": 6}, layer), layer]),
+        lambda: transformer.make_layer_stack(layers=[({"num_heads": 6}, layer), layer],
+                                             num_layers=2)):
+      assert heads(make().layers) == [6, 2, 6, 2]
+  with gin.unlock_config():
+    gin.parse_config([
+        f"encoder/make_layer_stack.layers = [{WIDE}, @SelfAttention]",
+        "Unitransformer.layer_stack = @encoder/make_layer_stack()"])
+  assert heads(gin.get_bindings("Unitransformer")["layer_stack"].layers) == [6, 2, 6, 2]
+
+
+@pytest.mark.parametrize("given, why", [
+    ("{'shared_kv': True}", "'R' has no parameter `shared_kv`; it has dropout_rate"),
+    ("{'num_heads': 0}", "`SyntheticAttention.num_heads` is 0 but must be")])
+def test_arguments_that_the_attention_cannot_have_are_an_error(given, why):
+  models.parse_gin([], [
+      *models.TINY, CHOICE,
+      f"encoder/make_layer_stack.layers = [({given}, @SelfAttention)]"])
+  with pytest.raises(ValueError) as error:
+    models.build()
+  message = str(error.value)
+  assert message.startswith(
+      f"`encoder/make_layer_stack.layers` gives {given} to SelfAttention, and so to "
+      f"the attention that takes its place: {why}")
+  assert "change the arguments there" in message
+
+
+def test_t5s_model_with_wide_blocks_keeps_the_sizes_of_each_block():
+  models.parse_gin(["models/t5.1.n4w10.base.gin", "attention/r+v.gin"], [
+      *models.TINY, "num_layers = 1"])
+  model = models.build()
+  for layers in model.encoder.layer_stack.layers, model.decoder.layer_stack.layers:
+    for cls, attribute, sizes in (("SyntheticAttention", "num_heads", (6, 2)),
+                                  ("EncDecAttention", "num_heads", (6, 2)),
+                                  ("DenseReluDense", "hidden_size", (1024, 14))):
+      found = [getattr(getattr(layer, "sizes", layer), attribute) for layer in layers
+               if type(layer).__name__ == cls]
+      assert found in ([], [sizes[0]] * 4 + [sizes[1]] * 10)
+
+
+def test_t5s_shared_model_shares_all_but_the_attention_to_the_encoder():
+  decoding.parse("R+V", files=["models/bi_v1_shared.gin"])
+  m = models.Model()
+  assert not without_gradient(m)
+  found = {v.name for v in m.graph.trainable_variables
+           if v.name.startswith("decoder/block_000/self_attention/")}
+  scope = "decoder/block_000/self_attention"
+  assert found == {f"{scope}/rms_norm/scale", *(
+      f"{scope}/SyntheticAttention/{name}"
+      for name in ("R", "q", "k", "v", "o", "alpha"))}
+  assert not [v.name for v in m.graph.all_variables if "encoder/" in v.name]
+
+
+def test_t5s_shared_model_decodes_as_it_reads():
+  inputs = [[5, 9, 3, 7, 11, 2, decoding.EOS], [8, 4, decoding.EOS, 0, 0, 0, 0]]
+  decoding.parse("R+V", files=["models/bi_v1_shared.gin"])
+  m = models.Model()
+  with m.tf_graph.as_default():
+    outputs = m.model.decode(m.ids(inputs), max_decode_length=6)
+    with tf.variable_scope("", reuse=True):
+      logits, _ = m.model.call_simple(m.ids(inputs), outputs, False, mode="eval")
+    (values,), _ = m.run(
+        outputs, mtf.argmax(logits, logits.shape.dims[-1]), scale=1.0)
+  decoding.check_greedy(*values)
+
+
+def test_shared_layers_of_different_sizes_are_an_error():
+  models.parse_gin(["models/bi_v1_shared.gin"], [
+      *models.TINY, CHOICE, "encoder/RandomLogits.max_length = 16",
+      "decoder/RandomLogits.max_length = 8"])
+  with pytest.raises(ValueError, match="two layers share the variable 'R' of "
+                     "'decoder/block_000/self_attention/SyntheticAttention', but"):
+    without_gradient(models.Model())
+
+
+def test_t5s_task_adapter_is_a_layer_of_its_own():
+  models.parse_gin(["models/bi_v1.gin", "task_adapter.gin", "attention/r.gin"], [
+      *models.TINY, "task_adapter/DenseReluDense.hidden_size = 5"])
+  m = models.Model()
+  assert not without_gradient(m)
+  sizes = {v.name: v.shape.to_integer_list for v in m.graph.trainable_variables}
+  for stack in "encoder", "decoder":
+    assert sizes[f"{stack}/block_001/task_adapter/DenseReluDense/wi/kernel"] == [10, 5]
+    assert f"{stack}/block_001/layer_000/SyntheticAttention/R" in sizes
+
+
+@pytest.mark.parametrize("binding, line", [
+    ("SelfAttention.num_heads = 6", "`SelfAttention.num_heads` is 6, but "
+     "SyntheticAttention, which takes its place, has 2, from the macro `num_heads`; "
+     "bind `SyntheticAttention.num_heads` as well."),
+    ("encoder/SelfAttention.dropout_rate = 0.5", "`SelfAttention.dropout_rate` is 0.5"),
+    ("SelfAttention.num_memory_heads = 1", "`SelfAttention.num_memory_heads` is 1, "
+     "which SyntheticAttention, which takes its place, does not have.")])
+def test_what_gin_gives_to_t5s_attention_alone_is_named_in_the_log(
+    binding, line, caplog):
+  python_logging.getLogger("absl").propagate = True
+  bind(more=[binding])
+  with caplog.at_level("WARNING", logger="absl"):
+    models.build()
+  assert f"`encoder/synthesizer_stack.attention`: {line}" in caplog.text
+
+
+@pytest.mark.parametrize("more", [
+    [], ["SelfAttention.num_heads = 6", "SyntheticAttention.num_heads = 6"],
+    ["SelfAttention.num_heads = 6", "SyntheticAttention.num_heads = 3"],
+    ["num_heads = 6", "encoder/SyntheticAttention.dropout_rate = 0.5"]])
+def test_nothing_is_logged_where_nothing_is_lost(more, caplog):
+  python_logging.getLogger("absl").propagate = True
+  bind(more=more)
+  with caplog.at_level("WARNING", logger="absl"):
+    models.build()
+  assert "synthesizer_stack.attention" not in caplog.text

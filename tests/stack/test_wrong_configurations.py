@@ -141,6 +141,21 @@ MODELS = {
     "Linformer in a decoder": (['synthesizer_stack.attention = "Linformer"'], [
         "is Linformer in a decoder, but", "choose another attention for "
         "`decoder/synthesizer_stack.attention`"]),
+    "layers without brackets": (["make_layer_stack.layers = 'SelfAttention'"], [
+        "`make_layer_stack.layers` is", "but must be a list of layers; write it as"]),
+    "layer as text": (["encoder/make_layer_stack.layers = ['SelfAttention']"], [
+        "`encoder/make_layer_stack.layers` is 'SelfAttention' but must have one layer "
+        "in each entry; write it as [@SelfAttention, (\"ff\", {"]),
+    "two layers in an entry": (
+        ["make_layer_stack.layers = [('a', @SelfAttention, @DenseReluDense)]"],
+        ["`make_layer_stack.layers` is ('a', ", "must have one layer in each entry"]),
+    "arguments without a layer": (
+        ["make_layer_stack.layers = [{'num_heads': 2}, @SelfAttention]"],
+        ["is {'num_heads': 2} but must have one layer in each entry"]),
+    "argument that a layer does not have": (
+        ["make_layer_stack.layers = [({'num_head': 2}, @SelfAttention)]"],
+        ["`make_layer_stack.layers` gives 'num_head' to SelfAttention, which has no "
+         "such parameter; change it. Did you mean num_heads"]),
     "d_model as text": (["d_model = '16'"], [
         "the gin macro `d_model` is '16' but must be a whole number"]),
     "dropout of half a hundred": (["dropout_rate = 50"], [
