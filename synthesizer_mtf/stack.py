@@ -30,7 +30,7 @@ _MAKE_LAYER_STACK = "mesh_tensorflow.transformer.transformer.make_layer_stack"
 SELECTOR = "synthesizer_mtf.synthesizer_stack"
 
 
-@gin.configurable(module="synthesizer_mtf")
+@gin.configurable(module="synthesizer_mtf", denylist=["block"])
 def synthesizer_stack(
     layers: list[transformer.TransformerLayer],
     attention: str | type | list[str | type] | None = None,

@@ -96,7 +96,7 @@ def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
 def layer_name() -> str:
   """The name of the layer that is being called, such as "encoder/block_000".
 
-  This is T5's first layer in a block. For others it is as "encoder/block_000/layer_002".
+  This is the first layer of a block; others are as "encoder/block_000/layer_002".
   """
   scope = tf.get_variable_scope().name
   layer = scope.rpartition("/")[0] or scope  # Without the class.
