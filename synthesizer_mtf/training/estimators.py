@@ -21,6 +21,7 @@ from synthesizer_mtf.training import guards
 from synthesizer_mtf.training import lock
 from synthesizer_mtf.training import prediction
 from synthesizer_mtf.training import progress
+from synthesizer_mtf.training import scoring
 from synthesizer_mtf.training import seed
 from synthesizer_mtf.training import stopping
 from synthesizer_mtf.training import warm_start
@@ -182,7 +183,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
                          **kwargs: Any) -> str:
     """Exports as the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
-    with guards.explained_damage(path):
+    with guards.explained_damage(path), scoring.exporting():
       return super().export_saved_model(
           *args, checkpoint_path=path, **kwargs)
 

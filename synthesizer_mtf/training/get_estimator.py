@@ -16,6 +16,7 @@ from synthesizer_mtf.training import decode_length
 from synthesizer_mtf.training import estimators
 from synthesizer_mtf.training import mixed_precision
 from synthesizer_mtf.training import optimizer as optimizers
+from synthesizer_mtf.training import scoring
 from synthesizer_mtf.training import warm_start
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
@@ -51,7 +52,8 @@ def get_estimator(
   kwargs["predict_fn"] = decode_length.predict_fn(
       model, kwargs.get("predict_fn"), scores)
   model_fn = utils.tpu_estimator_model_fn(
-      model_type=model_type, transformer_model=model, vocabulary=vocabulary,
+      model_type=model_type, transformer_model=model,
+      vocabulary=scoring.keeping_ids(vocabulary) if scores else vocabulary,
       use_tpu=use_tpu, mesh_shape=mesh_shape, layout_rules=layout_rules,
       batch_size=batch_size, init_checkpoint=None,  # `start` takes its place.
       optimizer=optimizer and optimizers.fast(optimizer, mesh_shape, layout_rules),

@@ -17,6 +17,7 @@ from synthesizer_mtf import gin_internals
 from synthesizer_mtf.layers.classifier import EncoderClassifier
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_checks
+from synthesizer_mtf.training import scoring
 from synthesizer_mtf.training import value_checks
 import tensorflow.compat.v1 as tf
 
@@ -191,6 +192,7 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
       raise checks.Error(
           f"--model_dir is {model_dir!r}, where there is no checkpoint, but "
           f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
+    _check_one_checkpoint(run, mode, model_dir)
   if mode in _EVALUATIONS:
     data_checks.check_split(task, run.get("dataset_split", "train"))
   _check_files(config, mode)
@@ -201,6 +203,17 @@ def _reads_tasks(function):
   return _is_reference(function) and (
       function.configurable.wrapped.__name__ == "mesh_train_dataset_fn" and
       function.configurable.wrapped.__module__ == "t5.models.mesh_transformer")
+
+
+def _check_one_checkpoint(run, mode, model_dir):
+  """Checks that a mode that scores with one checkpoint does not get several."""
+  asked = run.get("eval_checkpoint_step")
+  count = len(checkpoints.find(model_dir)) if asked == "all" else (
+      len(set(asked)) if isinstance(asked, (list, tuple)) else 1)
+  if mode in scoring.MODES and count > 1:
+    raise checks.Error(
+        f"`{_RUN}.eval_checkpoint_step` is {asked!r}, but `{_RUN}.mode` is {mode!r} "
+        "and scores with one checkpoint; bind its step, or -1 for the latest.")
 
 
 def _classifier(config):
