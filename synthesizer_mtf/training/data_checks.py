@@ -114,13 +114,40 @@ def check_cached(name: str, task_parameter: str = _TASK) -> None:
   if not gin_files.bound(_CACHED, False) or not is_known(name):
     return
   for task in _tasks(name):
-    if not task.cache_dir:
+    if task.supports_caching and not task.cache_dir:
       raise checks.Error(
           f"`{_CACHED}` is True, but there is no cache of {task.name!r}, which "
           f"`{task_parameter}` names; bind it to False, after any "
-          "operative_config.gin, or make a cache by python -m "
-          f"synthesizer_mtf.tasks.cache --tasks={task.name} --output_cache_dir=DIR, "
-          "and name it by --additional_task_cache_dirs=DIR.")
+          f"operative_config.gin, or {_made(task.name)}.")
+
+
+def check_rates(name: str) -> None:
+  """Raises a ValueError if the rates of a mixture need a number that nobody knows.
+
+  Args:
+    name: a task or mixture; seqio reports unknown names.
+  """
+  mixture = seqio.get_mixture_or_task(name) if is_known(name) else None
+  if not isinstance(mixture, seqio.Mixture):
+    return
+  for task in mixture.tasks:
+    try:
+      mixture.get_rate(task)
+    except TypeError as error:  # As of None * 1.0 in T5's rate_num_examples.
+      if "NoneType" not in str(error) or task.cache_dir or (
+          task.num_input_examples("train") is not None):
+        raise
+      raise checks.Error(
+          f"{name!r} mixes {task.name!r} at a rate that depends on its number of "
+          "examples, which nothing gives; register its source with "
+          f"`num_input_examples`, give it a number as rate, or {_made(task.name)}."
+          ) from error
+
+
+def _made(name):
+  return ("make a cache by python -m synthesizer_mtf.tasks.cache "
+          f"--tasks={name} --output_cache_dir=DIR, and name it by "
+          "--additional_task_cache_dirs=DIR (in Python, seqio.add_global_cache_dirs)")
 
 
 def _tasks(name):

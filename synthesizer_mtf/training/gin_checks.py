@@ -25,6 +25,8 @@ _RUN = "utils.run"
 _MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
           "score_from_strings", "score_from_dataset", "export_score",
           "export_infer", "export")
+_DECODING = ("eval", "infer", "export_infer", "export")
+_BEAMS = ("bitransformer", "bi_teacher_student", "bi_student_teacher")
 _EVALUATIONS = ("perplexity_eval", "eval", "score_eval", "score_from_dataset")
 # The minimum of each size; a model without layers is a bag of words.
 _SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
@@ -184,9 +186,11 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     if mode == "train" and _reads_tasks(run.get("train_dataset_fn")):
       data_checks.check_cached(task)
   _check_division(config, run)
+  _check_outer_batch(config, run)
   _check_gpus(run.get("mesh_devices"))
   if mode == "train":
     _check_train_steps(run, model_dir)
+    data_checks.check_rates(task)
   elif mode.startswith("export") or run.get("eval_checkpoint_step") is not None:
     if not checkpoints.find(model_dir):
       raise checks.Error(
@@ -195,6 +199,8 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     _check_one_checkpoint(run, mode, model_dir)
   if mode in _EVALUATIONS:
     data_checks.check_split(task, run.get("dataset_split", "train"))
+  if mode in _DECODING:
+    check_beams(config, run.get("model_type", "bitransformer"))
   _check_files(config, mode)
 
 
@@ -214,6 +220,29 @@ def _check_one_checkpoint(run, mode, model_dir):
     raise checks.Error(
         f"`{_RUN}.eval_checkpoint_step` is {asked!r}, but `{_RUN}.mode` is {mode!r} "
         "and scores with one checkpoint; bind its step, or -1 for the latest.")
+
+
+def check_beams(config: gin_internals.Config, model_type: str,
+                names: tuple[str, str] = ("Bitransformer.decode.beam_size",
+                                          "Bitransformer.decode.temperature")) -> None:
+  """Checks that beam search has no temperature.
+
+  Args:
+    config: gin's configuration.
+    model_type: as in `utils.run`; only models with an encoder have beams.
+    names: the names of the beam size and of the temperature in the message.
+
+  Raises:
+    ValueError: there are several beams and a temperature.
+  """
+  bound = {name: _known(config, value) for name, value in config.get(
+      ("", "Bitransformer.decode"), {}).items()}
+  beams, temperature = bound.get("beam_size", 1), bound.get("temperature", 0.0)
+  if model_type in _BEAMS and not any(map(_is_reference, (beams, temperature))) and (
+      beams > 1 and temperature):
+    raise checks.Error(
+        f"`{names[1]}` is {temperature!r} but `{names[0]}` is {beams!r}, and beam "
+        f"search has no temperature; set `{names[1]}` to 0.0, or `{names[0]}` to 1.")
 
 
 def _classifier(config):
@@ -290,6 +319,20 @@ def _check_division(config, run):
           f"the {shape.dims[axis].size} parts of the mesh dimension "
           f"{shape.dims[axis].name!r}; make it a multiple of "
           f"{shape.dims[axis].size}, or change `{_RUN}.mesh_shape`.")
+
+
+def _check_outer_batch(config, run):
+  """Checks that Mesh TensorFlow can split the batch into outer batches."""
+  outer = _bound(config, "utils.tpu_estimator_model_fn").get("outer_batch_size")
+  size = run.get("batch_size")
+  if outer is None or not isinstance(size, int):
+    return
+  parameter = "utils.tpu_estimator_model_fn.outer_batch_size"
+  checks.check_whole(parameter, outer)
+  if size % outer:
+    raise checks.Error(
+        f"`{parameter}` is {outer}, which does not divide `{_RUN}.batch_size`, {size}; "
+        "change one of them.")
 
 
 def _check_train_steps(run, model_dir):

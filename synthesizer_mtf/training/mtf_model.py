@@ -37,6 +37,7 @@ _CHECKPOINT = "warm_start.checkpoint"
 # T5's command passes the parameters of `finetune` by these names.
 _OF_THE_COMMAND = {"steps": "finetune_steps",
                    "checkpoint_steps": "pretrained_checkpoint_step"}
+_OF_BEAMS = ("beam_size", "temperature")  # Arguments of `predict` and `export`.
 
 
 class MtfModel(mtf_model.MtfModel):
@@ -63,6 +64,7 @@ class MtfModel(mtf_model.MtfModel):
     super().__init__(*args, **kwargs)
     self._attention, self._seed, self._warm_start = attention, seed, warm_start
     self._before = None  # gin's bindings when the running method was called.
+    self._check = None  # What the running method checks once all bindings are in gin.
 
   def estimator(self, vocabulary: Any, init_checkpoint: str | None = None,
                 **kwargs: Any) -> tf.estimator.Estimator:
@@ -74,6 +76,8 @@ class MtfModel(mtf_model.MtfModel):
     with self._own_bindings():
       self._bind_what_was_asked()
       gin_checks.check_model(gin_internals.bindings())
+      if self._check is not None and not kwargs.get("score_in_predict_mode"):
+        self._check()
       made = super().estimator(vocabulary, init_checkpoint, **kwargs)
       if self._seed is not None:
         made.configure(tf_random_seed=self._seed)
@@ -92,8 +96,13 @@ class MtfModel(mtf_model.MtfModel):
       _bind(_CHECKPOINT, self._warm_start)
 
   @contextlib.contextmanager
-  def _own_bindings(self) -> Iterator[None]:
-    """Undoes a method's bindings afterwards, as they belong to this model only."""
+  def _own_bindings(self, check: Callable[[], None] | None = None) -> Iterator[None]:
+    """Undoes a method's bindings afterwards, as they belong to this model only.
+
+    Args:
+      check: a function that raises if the bindings do not fit this method.
+    """
+    self._check = self._check or check
     if self._before is not None:  # `finetune` calls `train`.
       yield
       return
@@ -103,7 +112,7 @@ class MtfModel(mtf_model.MtfModel):
       with gin_files.restored():
         yield
     finally:
-      self._before = None
+      self._before = self._check = None
 
   def train(self, mixture_or_task_name: str, steps: int, *args: Any,
             **kwargs: Any) -> None:
@@ -117,9 +126,13 @@ class MtfModel(mtf_model.MtfModel):
           schedule, total_train_steps=steps)
     random = (seeds.random_by_name() if self._seed is not None
               else contextlib.nullcontext())
+    data_checks.check_rates(mixture_or_task_name)
     with self._own_bindings(), random:
       data_checks.check_cached(mixture_or_task_name, "mixture_or_task_name")
       super().train(mixture_or_task_name, steps, *args, **kwargs)
+
+  def _check_beams(self, *names):
+    gin_checks.check_beams(gin_internals.bindings(), self._model_type, *names)
 
   def _check_lengths(self, task):
     if data_checks.is_known(task):
@@ -143,29 +156,53 @@ class MtfModel(mtf_model.MtfModel):
     folder = summary_dir or os.path.join(self._model_dir, f"{split}_eval")
     tf.io.gfile.makedirs(folder)
     seeds.bind_missing()
-    with self._own_bindings():
+    with self._own_bindings(self._check_beams):
       super().eval(mixture_or_task_name, checkpoint_steps, folder, split, **kwargs)
 
   def finetune(self, *args: Any, **kwargs: Any) -> None:
     """Fine-tunes as T5 does, but also accepts the parameter names of T5's command."""
     kwargs = {_OF_THE_COMMAND.get(name, name): value
               for name, value in kwargs.items()}
+    step = inspect.signature(super().finetune).bind(*args, **kwargs).arguments.get(
+        "pretrained_checkpoint_step", -1)
+    value_checks.check_one_step("pretrained_checkpoint_step", step)
     with self._own_bindings():
       super().finetune(*args, **kwargs)
 
   def predict(self, *args: Any, **kwargs: Any) -> None:
-    """Predicts as T5 does, with this model's bindings."""
-    with self._own_bindings():
+    """Predicts as T5 does, with this model's bindings.
+
+    Raises:
+      ValueError: a file is missing, or beam search has a temperature.
+    """
+    given = inspect.signature(super().predict).bind(*args, **kwargs).arguments
+    value_checks.check_lines("input_file", given["input_file"])
+    value_checks.check_output("output_file", given["output_file"])
+    with self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)):
       super().predict(*args, **kwargs)
 
   def score(self, *args: Any, **kwargs: Any) -> Any:
-    """Scores as T5 does, with this model's bindings."""
+    """Scores as T5 does, with this model's bindings.
+
+    Raises:
+      ValueError: a file is missing.
+    """
+    given = inspect.signature(super().score).bind(*args, **kwargs).arguments
+    for name in ("inputs", "targets"):
+      if given.get(name) and isinstance(given[name], str):
+        value_checks.check_lines(name, given[name])
     with self._own_bindings():
       return super().score(*args, **kwargs)
 
   def export(self, *args: Any, **kwargs: Any) -> Any:
-    """Exports as T5 does, with this model's bindings."""
-    with self._own_bindings():
+    """Exports as T5 does, with this model's bindings.
+
+    Raises:
+      ValueError: the step is not one step, or beam search has a temperature.
+    """
+    given = inspect.signature(super().export).bind(*args, **kwargs).arguments
+    value_checks.check_one_step("checkpoint_step", given.get("checkpoint_step", -1))
+    with self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)):
       return super().export(*args, **kwargs)
 
 

@@ -246,6 +246,20 @@ def _check_step(name, value):
       "be the step of a checkpoint, a list of steps, -1 for the last or 'all'")
 
 
+def check_one_step(name: str, value: Any) -> None:
+  """Raises a ValueError unless `value` names one checkpoint by its step."""
+  checks.require(
+      checks.is_whole(value, -1), name, value,
+      "be the step of one checkpoint, or -1 for the last", "name one")
+
+
+def _check_exported(name, value):
+  """Checks what Mesh TensorFlow takes the first of, and the last checkpoint for 0."""
+  check_one_step(name, value[0] if isinstance(value, (list, tuple)) and len(
+      value) == 1 else value)
+  checks.require(value != 0, name, value, "be above 0, or -1 for the last checkpoint")
+
+
 def _check_iterations(name, value):
   if not re.fullmatch(r"\d+[smh]", str(value)):  # A time.
     checks.check_whole(name, value)
@@ -268,6 +282,7 @@ OF_RUN: dict[str, Callable[[str, Any], None]] = {
     "variable_filter": _check_filter,
     "init_checkpoint": _check_path,
     "eval_checkpoint_step": _check_step,
+    "export_checkpoint_step": _check_exported,
     "mesh_shape": _conversion(
         mtf.convert_to_shape, "name mesh dimensions and their sizes",
         "write it as 'model:2,batch:4'"),
@@ -303,6 +318,8 @@ _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
     ("make_layer_stack", "layers"): _check_layers,
     ("DenseReluDense", "activation"): _check_activations,
     ("pack_dataset", "use_custom_ops"): _check_custom_ops,
+    ("serialize_num_microbatches", "tokens_per_microbatch_per_replica"):
+        checks.check_not_negative,
 }
 
 

@@ -64,6 +64,8 @@ VALUES = {
     "utils.run.iterations_per_loop": ["0", "-1", "2.5", "'x'"],
     "utils.run.perplexity_eval_steps": ["0", "'x'"],
     "utils.run.eval_checkpoint_step": ["'x'", "2.5", "[1, 'x']", "-7"],
+    "utils.run.export_checkpoint_step": ["'x'", "[1, 2]", "0", "'all'"],
+    "serialize_num_microbatches.tokens_per_microbatch_per_replica": ["'x'", "-5"],
     "utils.run.variable_filter": ["'('", "'['", "3"],
     "utils.run.init_checkpoint": ["3", "''", "'/nowhere/model.ckpt-1'", "'{folder}'",
                                   "'{folder}/trained'"],
@@ -180,6 +182,19 @@ FLAGS = [
      "`utils.run.batch_size` is 3 but `utils.run.layout_rules` splits batch over the 2 "
      "parts of the mesh dimension 'batch'; make it a multiple of 2"),
     (on_two_devices("model", "d_ff = 25"), "`d_ff` is 25 but `utils.run.layout_rules`"),
+    ({"gin_param": ["utils.run.batch_size = 3",
+                    "tpu_estimator_model_fn.outer_batch_size = 2"]},
+     "outer_batch_size` is 2, which does not divide `utils.run.batch_size`, 3"),
+    ({"gin_param": ["utils.run.train_model_fn = @train_with_seed",
+                    "train_with_seed.train_model_fn = @train_with_seed"]},
+     "`train_model_fn` is @train_with_seed, which trains by itself again, without"),
+    ({"gin_param": [
+        "utils.run.train_model_fn = @train_with_seed",
+        "train_with_seed.train_model_fn = @train_with_attention_summaries",
+        "train_with_attention_summaries.train_model_fn = @train_with_seed"]},
+     "`train_model_fn` is @train_with_seed, which trains by itself again, without"),
+    (decoding(f"{DECODE}beam_size = 4", f"{DECODE}temperature = 0.5"),
+     f"`{DECODE}temperature` is 0.5 but `{DECODE}beam_size` is 4, and beam search has"),
     ({"gin_param": [
         "utils.run.init_checkpoint = '{folder}/trained/model.ckpt-7'"]},
      "whose steps count; raise it above 7"),

@@ -9,6 +9,7 @@ import synthesizer_mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.training import data_checks
+import t5.data
 
 LENGTHS = {"inputs": 8, "targets": 6}
 
@@ -25,8 +26,9 @@ def fixture_task():
   name = "tests_no_metrics"
   source = seqio.FunctionDataSource(
       lambda split, shuffle_files, seed=None: None, splits=["train"])
-  seqio.TaskRegistry.add(name, source, preprocessors=[], output_features={
-      key: seqio.Feature(seqio.ByteVocabulary()) for key in LENGTHS})
+  seqio.TaskRegistry.add(
+      name, source, preprocessors=[seqio.CacheDatasetPlaceholder()], output_features={
+          key: seqio.Feature(seqio.ByteVocabulary()) for key in LENGTHS})
   yield name
   seqio.TaskRegistry.remove(name)
 
@@ -89,7 +91,9 @@ def test_rates_of_t5s_own_files_and_of_functions_of_ones_own_pass():
   assert masked() == (10, -1)
 
 
-def test_a_cache_that_is_missing_is_named_before_the_training(task, tmp_path):
+def test_a_cache_that_is_missing_is_named_before_the_training(
+    task, tmp_path, monkeypatch):
+  monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
   gin.bind_parameter("mesh_train_dataset_fn.use_cached", True)
   with pytest.raises(checks.Error, match="`mesh_train_dataset_fn.use_cached` is True, "
                      "but there is no cache of 'tests_no_metrics', which .*; bind it"):
@@ -99,3 +103,66 @@ def test_a_cache_that_is_missing_is_named_before_the_training(task, tmp_path):
   (tmp_path / task).mkdir()
   (tmp_path / task / "COMPLETED").write_text("")
   data_checks.check_cached(task)
+
+
+@pytest.fixture(name="lines")
+def fixture_lines(tmp_path):
+  path = tmp_path / "lines"
+  path.write_text("one\ntwo\n")
+  return str(path)
+
+
+def test_beams_with_a_temperature_are_refused_before_a_checkpoint_is_read(
+    lines, tmp_path):
+  said = "`temperature` is 1.0 but `beam_size` is 2, and beam search has no temperature"
+  arguments = {"beam_size": 2, "vocabulary": seqio.ByteVocabulary()}
+  (tmp_path / "operative_config.gin").write_text("")
+  with pytest.raises(checks.Error, match=said):
+    model(tmp_path, LENGTHS).predict(lines, lines, checkpoint_steps=7, **arguments)
+  with pytest.raises(checks.Error, match=said):
+    model(tmp_path, LENGTHS).export(checkpoint_step=7, **arguments)
+
+
+@pytest.mark.parametrize("call, said", [
+    (lambda model, lines: model.predict("/nowhere/x", lines),
+     "`input_file` is '/nowhere/x', but there is no such file"),
+    (lambda model, lines: model.predict(lines, "/nowhere/x"),
+     "`output_file` is '/nowhere/x', but there is no folder"),
+    (lambda model, lines: model.score(inputs=["a"], targets="/nowhere/x"),
+     "`targets` is '/nowhere/x', but there is no such file"),
+    (lambda model, lines: model.export(checkpoint_step=[7, 8]),
+     r"`checkpoint_step` is \[7, 8\] but must be the step of one checkpoint"),
+    (lambda model, lines: model.finetune("a_task", 1, lines, [7]),
+     r"`pretrained_checkpoint_step` is \[7\] but must be the step of one"),
+], ids=range(5))
+def test_a_missing_file_and_several_steps_are_named(call, said, lines, tmp_path):
+  with pytest.raises(checks.Error, match=said):
+    call(model(tmp_path, LENGTHS), lines)
+
+
+@pytest.fixture(name="mixture")
+def fixture_mixture(task):
+  """A mixture whose rate is a number of examples, which its source does not know."""
+  name = "tests_counted_mixture"
+  seqio.MixtureRegistry.add(name, [task], default_rate=t5.data.rate_num_examples)
+  yield name
+  seqio.MixtureRegistry.remove(name)
+
+
+def test_a_rate_that_nothing_gives_is_named_with_its_task(mixture, task, tmp_path):
+  said = f"mixes '{task}' at a rate that depends on its number of examples"
+  with pytest.raises(checks.Error, match=said):
+    model(tmp_path, LENGTHS).train(mixture, 1)
+  with pytest.raises(checks.Error, match=said):
+    data_checks.check_rates(mixture)
+  data_checks.check_rates(task)
+  data_checks.check_rates("unknown")
+
+
+def test_an_error_in_a_rate_of_ones_own_stays(task):
+  seqio.MixtureRegistry.add("tests_own_rate", [task], default_rate=lambda: 1)
+  try:
+    with pytest.raises(TypeError, match="positional argument"):
+      data_checks.check_rates("tests_own_rate")
+  finally:
+    seqio.MixtureRegistry.remove("tests_own_rate")

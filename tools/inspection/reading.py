@@ -109,6 +109,7 @@ def read(name: str, split: str, lengths: Lengths | None, number: int,
   lengths = _checked_lengths(name, features, lengths)
   members = _members(provider, split)
   data_checks.check_vocabularies(name, features, "The task")
+  data_checks.check_rates(name)
   data = _dataset(provider, lengths, split)
   keys = [key for key in features if key in data.element_spec]
   began, first = time.monotonic(), None
