@@ -92,10 +92,22 @@ def check_regular_file(what: str, path: str) -> None:
                 "more than once; save its content in a file, and name that file.")
 
 
+class LengthError(Error):
+  """A sequence is longer than a parameter allows.
+
+  Attributes:
+    found: the message without its second remedy, which is of T5's command.
+  """
+
+  def __init__(self, found: str):
+    super().__init__(f"{found}, or shorten the task's sequences with "
+                     "`utils.run.sequence_length`.")
+    self.found = found
+
+
 def check_length(name: str, max_length: int, length: int) -> None:
-  """Raises a ValueError, naming the gin parameter, if length > max_length."""
+  """Raises a LengthError, naming the gin parameter, if length > max_length."""
   if length > max_length:
-    raise Error(
+    raise LengthError(
         f"`{name}` is {max_length} but the sequence has length {length}; raise "
-        f"`{name}` to {length} or more, or shorten the task's sequences with "
-        "`utils.run.sequence_length`.")
+        f"`{name}` to {length} or more")

@@ -4,7 +4,10 @@ Without the split or metrics, T5 evaluates nothing and only writes a line to the
 """
 
 from collections.abc import Mapping
+import inspect
+import itertools
 
+from absl import logging
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
@@ -84,7 +87,7 @@ def check_split(name: str, split: str, task_parameter: str = _TASK,
       f"has no such split; bind it to one of {', '.join(map(repr, splits))}.")
 
 
-def check_metrics(name: str, needed: bool, task_parameter: str = _TASK) -> None:
+def check_metrics(name: str, given: str | None, task_parameter: str = _TASK) -> None:
   """Raises a ValueError for a misspelt metric, or if there are none to compute.
 
   Our tasks look up metrics that gin names. This function makes them do so before an
@@ -92,14 +95,40 @@ def check_metrics(name: str, needed: bool, task_parameter: str = _TASK) -> None:
 
   Args:
     name: a task or mixture; seqio reports unknown names.
-    needed: whether an evaluation will compute metrics.
+    given: what the evaluation gives to metrics, "predictions" or "scores"; None if no
+      metrics will be computed.
     task_parameter: the parameter that names the task.
   """
   metrics = [task.metric_fns for task in _tasks(name)] if is_known(name) else []
-  if needed and metrics and not any(metrics):
+  if given and metrics and not any(metrics):
     raise checks.Error(
         f"`{task_parameter}` is {name!r}, which has no metrics to evaluate; "
         "choose another task, or the command's perplexity_eval.gin.")
+  for metric in itertools.chain(*metrics):
+    if given:
+      _check_needs(metric, given, f"`{task_parameter}` is {name!r}")
+
+
+def _check_needs(metric, given, task):
+  """Checks that a metric takes what the evaluation gives to it.
+
+  T5 passes texts or scores by position; seqio knows metrics by the names of their
+  parameters.
+  """
+  needed = list(inspect.signature(metric).parameters)
+  shown = getattr(getattr(metric, "func", metric), "__name__", repr(metric))
+  if "aux_values" in needed:
+    raise checks.Error(
+        f"{task}, whose metric {shown} takes aux_values, which Mesh TensorFlow does "
+        "not compute; choose a task with other metrics.")
+  if "scores" in needed and given != "scores":
+    raise checks.Error(
+        f"{task}, whose metric {shown} takes scores, but decoding gives predictions; "
+        "evaluate with --gin_file=score_eval.gin in place of eval.gin, or with "
+        "eval_with_score=True in `MtfModel.eval`.")
+  if given == "scores" and "scores" not in needed:
+    logging.warning("%s, whose metric %s takes %s, but is given scores here.",
+                    task, shown, " and ".join(needed))
 
 
 def check_cached(name: str, task_parameter: str = _TASK) -> None:

@@ -108,6 +108,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
   def _train(self, newest, input_fn, hooks, *args, **kwargs):
     """Trains from the newest checkpoint, if there is one."""
+    _say_if_done(newest, kwargs.get("max_steps"))
     hooks = [*(hooks or ()), guards.CheckVariables(newest)]
     position = None
     if self.config.is_chief and self.config.cluster is None:  # No TPU.
@@ -219,6 +220,15 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
           f"{path} cannot be read: {error}. The directory holds "
           f"{', '.join(names) or 'no checkpoint'}.") from error
     return path
+
+
+def _say_if_done(newest, steps):
+  """Warns that there is nothing to train; the Estimator returns without a word."""
+  if newest and steps is not None and checkpoints.step_of(newest) >= steps:
+    logging.warning(
+        "Nothing is trained: %s has reached step %d, and the training is to end at "
+        "step %d; to go on, raise `utils.run.train_steps`, or the steps that MtfModel "
+        "is given.", newest, checkpoints.step_of(newest), steps)
 
 
 def _nothing_in(model_dir):

@@ -182,7 +182,8 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     data_checks.check_vocabularies(task, features)
     value_checks.check_lengths(run.get("sequence_length"), task, features)
     _check_classes(task, features, _classifier(config))
-    data_checks.check_metrics(task, mode in ("eval", "score_eval"))
+    data_checks.check_metrics(
+        task, {"eval": "predictions", "score_eval": "scores"}.get(mode))
     if mode == "train" and _reads_tasks(run.get("train_dataset_fn")):
       data_checks.check_cached(task)
   _check_division(config, run)

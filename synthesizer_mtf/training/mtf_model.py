@@ -34,6 +34,7 @@ from t5.models import mtf_model
 import tensorflow.compat.v1 as tf
 
 _CHECKPOINT = "warm_start.checkpoint"
+_TEMPERATURE = "Bitransformer.decode", "temperature"
 # T5's command passes the parameters of `finetune` by these names.
 _OF_THE_COMMAND = {"steps": "finetune_steps",
                    "checkpoint_steps": "pretrained_checkpoint_step"}
@@ -152,12 +153,18 @@ class MtfModel(mtf_model.MtfModel):
     data_checks.check_split(
         mixture_or_task_name, split, split_parameter="split", **named)
     self._check_lengths(mixture_or_task_name)
-    data_checks.check_metrics(mixture_or_task_name, needed=True, **named)
+    given = "scores" if kwargs.get("eval_with_score") else "predictions"
+    data_checks.check_metrics(mixture_or_task_name, given, **named)
     folder = summary_dir or os.path.join(self._model_dir, f"{split}_eval")
     tf.io.gfile.makedirs(folder)
     seeds.bind_missing()
     with self._own_bindings(self._check_beams):
-      super().eval(mixture_or_task_name, checkpoint_steps, folder, split, **kwargs)
+      try:
+        super().eval(mixture_or_task_name, checkpoint_steps, folder, split, **kwargs)
+      except checks.LengthError as error:
+        raise checks.Error(
+            f"{error.found}, or pass compute_sequence_length=False, which cuts texts "
+            "to the model's `sequence_length`.") from error
 
   def finetune(self, *args: Any, **kwargs: Any) -> None:
     """Fine-tunes as T5 does, but also accepts the parameter names of T5's command."""
@@ -178,6 +185,7 @@ class MtfModel(mtf_model.MtfModel):
     given = inspect.signature(super().predict).bind(*args, **kwargs).arguments
     value_checks.check_lines("input_file", given["input_file"])
     value_checks.check_output("output_file", given["output_file"])
+    self._tell_sampling(given)
     with self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)):
       super().predict(*args, **kwargs)
 
@@ -202,8 +210,20 @@ class MtfModel(mtf_model.MtfModel):
     """
     given = inspect.signature(super().export).bind(*args, **kwargs).arguments
     value_checks.check_one_step("checkpoint_step", given.get("checkpoint_step", -1))
+    if not given.get("eval_with_score"):
+      self._tell_sampling(given)
     with self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)):
       return super().export(*args, **kwargs)
+
+  def _tell_sampling(self, given):
+    """Warns that outputs are drawn at random, unless the caller has chosen this."""
+    chosen = _chosen_in(self._gin_bindings, _TEMPERATURE)
+    if (self._model_type.startswith("bi")  # Other models have other parameters.
+        and not chosen and "temperature" not in given
+        and given.get("beam_size", 1) == 1):
+      logging.warning(
+          "Outputs are drawn at random, at T5's default temperature of 1.0; pass "
+          "temperature=0 for the most likely tokens.")
 
 
 def apply() -> None:
@@ -221,11 +241,15 @@ def _let_win(asked):
 
 def _attentions_in(bindings: str | Sequence[str] | None) -> dict[str, Any]:
   """The attentions, by scope, in `extra_gin_bindings` alone."""
+  return _chosen_in(bindings, (stack.SELECTOR, "attention"))
+
+
+def _chosen_in(bindings, parameter):
+  """The values of a (selector, name), by scope, in `extra_gin_bindings` alone."""
   lines = [bindings] if isinstance(bindings, str) else bindings or []
   return {each.scope: each.value
           for _, each in gin_names.given([], lines, "extra_gin_bindings")
-          if gin_names.full_name(each.selector) == stack.SELECTOR
-          and each.arg_name == "attention"}
+          if (gin_names.full_name(each.selector), each.arg_name) == parameter}
 
 
 def _bind(parameter, value):

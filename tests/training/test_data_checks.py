@@ -1,5 +1,6 @@
 """Checks name what an evaluation or a training lacks, before it starts."""
 
+import functools
 import os
 
 import gin
@@ -46,7 +47,76 @@ def test_an_evaluation_of_nothing_is_refused(split, said, task, tmp_path):
 
 
 def test_metrics_are_needed_by_an_evaluation_only(task):
-  data_checks.check_metrics(task, needed=False)
+  data_checks.check_metrics(task, None)
+
+
+def of_texts(targets, predictions):
+  return {"of_texts": len(targets) + len(predictions)}
+
+
+def of_scores(targets, scores):
+  return {"of_scores": len(targets) + len(scores)}
+
+
+def of_more(targets, predictions, aux_values):
+  return {"of_more": len(targets) + len(predictions) + len(aux_values)}
+
+
+@pytest.fixture
+def measured(monkeypatch, task):
+  """Gives metrics to the task."""
+  return lambda *metrics: monkeypatch.setattr(
+      seqio.TaskRegistry.get(task), "_metric_fn_constructor_args", metrics)
+
+
+@pytest.mark.parametrize("metrics, given, said", [
+    ([of_texts, of_scores], "predictions",
+     "metric of_scores takes scores, .* --gin_file=score_eval.gin"),
+    ([functools.partial(of_scores)], "predictions", "metric of_scores takes scores"),
+    ([of_more], "predictions", "metric of_more takes aux_values"),
+    ([of_more], "scores", "metric of_more takes aux_values")])
+def test_a_metric_that_gets_other_values_is_refused(
+    metrics, given, said, task, measured):
+  measured(*metrics)
+  data_checks.check_metrics(task, None)
+  with pytest.raises(checks.Error, match=said):
+    data_checks.check_metrics(task, given)
+
+
+def test_a_metric_of_texts_that_gets_scores_causes_a_warning(task, measured, caplog):
+  measured(of_texts, of_scores)
+  data_checks.check_metrics(task, "scores")
+  assert "metric of_texts takes targets and predictions" in caplog.text
+  assert "of_scores" not in caplog.text
+
+
+@pytest.mark.parametrize("bindings, chosen, said", [
+    ([], {}, True), ([], {"temperature": 1.0}, False), ([], {"beam_size": 4}, False),
+    (["Bitransformer.decode.temperature = 0.5"], {}, False)])
+@pytest.mark.parametrize("method", ["predict", "export"])
+def test_t5s_own_temperature_is_told(
+    method, bindings, chosen, said, tmp_path, caplog, monkeypatch):
+  base = synthesizer_mtf.MtfModel.__bases__[0]
+  monkeypatch.setattr(base, method, functools.wraps(getattr(base, method))(
+      lambda *args, **kwargs: None))
+  (tmp_path / "inputs").write_text("a\n")
+  paths = [str(tmp_path / name) for name in ("inputs", "outputs")]
+  call = getattr(model(tmp_path, LENGTHS, *bindings), method)
+  call(*paths[:2 if method == "predict" else 1], **chosen)
+  assert ("T5's default temperature of 1.0" in caplog.text) == said
+
+
+def test_the_python_api_has_a_remedy_of_its_own_for_long_texts(
+    task, measured, tmp_path, monkeypatch):
+  def evaluate(*args):
+    checks.check_length("RandomLogits.max_length", 8, 12)
+
+  measured(of_texts)
+  monkeypatch.setattr(synthesizer_mtf.MtfModel.__bases__[0], "eval", evaluate)
+  with pytest.raises(checks.Error, match=(
+      "raise `RandomLogits.max_length` to 12 or more, or pass "
+      "compute_sequence_length=False, which cuts texts to the model's")):
+    model(tmp_path, LENGTHS).eval(task, split="train")
 
 
 def test_a_vocabulary_that_cannot_be_read_is_named_with_its_task():

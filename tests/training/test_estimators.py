@@ -446,3 +446,11 @@ def test_another_form_of_batches_has_another_graph(make_estimator, graphs):
   first = next(estimator.predict(input_fn))  # The data never end.
   assert first["y"] == 3 and len(graphs) == 2
   assert len([*estimator.predict(rows_fn, predict_keys=["y"])]) == 5
+
+
+def test_a_training_whose_end_is_reached_says_so(tmp_path, make_estimator, caplog):
+  train(make_estimator(), 3)
+  assert "Nothing is trained" not in caplog.text
+  train(make_estimator(), 2)
+  assert (f"{tmp_path}/model.ckpt-3 has reached step 3, and the training is to end at "
+          "step 2; to go on, raise `utils.run.train_steps`") in caplog.text
