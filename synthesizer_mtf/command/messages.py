@@ -22,6 +22,7 @@ _PLACES = ("  In call to configurable", "  In file", "  In bindings string")
 _DAMAGED = (
     "a file of the data set or of a cache is damaged, as by an interrupted copy: "
     "prepare the data set, or make the cache, again.")
+_IN_GRAPH = "Graph execution error:"
 _WHOLE = "  In call to configurable 'run'"  # All calls are inside `run`.
 
 
@@ -96,13 +97,28 @@ def _split(error):
   first = next((i for i, line in enumerate(lines) if line.startswith(_PLACES)),
                len(lines))
   said = re.split(r"\n\s*\n", "\n".join(lines[:first]).strip())
-  if not isinstance(error, checks.Error):
+  if isinstance(error, tf.errors.OpError) and said[0] == _IN_GRAPH:
+    said = [_root_cause("\n".join(lines[1:first]))]
+  elif not isinstance(error, checks.Error):
     said = said[-1:] if said[0] == "in user code:" else said[:1]
   sentence = " ".join(map(str.strip, "\n".join(said).splitlines()))
   if " " not in sentence:  # Such as "'key'" of a KeyError, or an empty message.
     sentence = f"{type(error).__name__}: {sentence}".removesuffix(": ")
   return sentence, [re.sub(r" \(<.*>\)$", "", line) for line in lines[first:]
                     if not line.startswith(_WHOLE)]
+
+
+def _root_cause(text):
+  """Returns the first cause of an error of TensorFlow's graph.
+
+  Args:
+    text: what follows the first line of TensorFlow's message: the place where the
+      program made the operation, the cause, and the operation in double brackets. The
+      cause has a number if there are several.
+  """
+  cause = re.split(r"^Node: .*\n", text, maxsplit=1, flags=re.MULTILINE)[-1]
+  cause = re.split(r"^\s*\(0\) \w+: ", cause, maxsplit=1, flags=re.MULTILINE)[-1]
+  return re.split(r"\s*\[\[", cause.strip(), maxsplit=1)[0] or _IN_GRAPH
 
 
 def _bindings_in(sentence: str) -> str:

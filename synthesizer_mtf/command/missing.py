@@ -13,6 +13,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import gin_checks
 import tensorflow.compat.v1 as tf
 
 _TASK = "--gin_param=\"MIXTURE_NAME = 'TASK'\", with the name of a task"
@@ -99,7 +100,13 @@ def _check_mesh():
 
 
 def _check_task():
-  """Checks that the user overrides the placeholder task of T5's dataset.gin."""
+  """Checks that the user overrides the placeholder task of T5's dataset.gin.
+
+  Without a task, as with T5's `tsv_dataset_fn`, the placeholder gives the vocabulary of
+  T5's models.
+  """
+  if gin_checks.data_function(gin_internals.bindings()) != gin_checks.TASKS:
+    return
   given = [*(flags.FLAGS.gin_param or ()), *map(_text, flags.FLAGS.gin_file or ())]
   if gin_files.bound("%MIXTURE_NAME", None) == _PLACEHOLDER and not any(
       _PLACEHOLDER in text for text in given):

@@ -22,6 +22,9 @@ from synthesizer_mtf.training import value_checks
 import tensorflow.compat.v1 as tf
 
 _RUN = "utils.run"
+# T5's functions for `utils.run.train_dataset_fn`.
+TASKS = "t5.models.mesh_transformer.mesh_train_dataset_fn"
+TSV = "t5.models.mesh_transformer.tsv_dataset_fn"
 _MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
           "score_from_strings", "score_from_dataset", "export_score",
           "export_infer", "export")
@@ -184,14 +187,15 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     _check_classes(task, features, _classifier(config))
     data_checks.check_metrics(
         task, {"eval": "predictions", "score_eval": "scores"}.get(mode))
-    if mode == "train" and _reads_tasks(run.get("train_dataset_fn")):
+    if mode == "train" and data_function(config) == TASKS:
       data_checks.check_cached(task)
   _check_division(config, run)
   _check_outer_batch(config, run)
   _check_gpus(run.get("mesh_devices"))
   if mode == "train":
     _check_train_steps(run, model_dir)
-    data_checks.check_rates(task)
+    if data_function(config) == TASKS:
+      data_checks.check_rates(task)
   elif mode.startswith("export") or run.get("eval_checkpoint_step") is not None:
     if not checkpoints.find(model_dir):
       raise checks.Error(
@@ -205,11 +209,16 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
   _check_files(config, mode)
 
 
-def _reads_tasks(function):
-  """Whether T5's own function, bound in gin, reads the data of a training."""
-  return _is_reference(function) and (
-      function.configurable.wrapped.__name__ == "mesh_train_dataset_fn" and
-      function.configurable.wrapped.__module__ == "t5.models.mesh_transformer")
+def data_function(config: gin_internals.Config) -> str | None:
+  """Returns the module and name of `utils.run.train_dataset_fn`; None if it is unbound.
+
+  Only `TASKS`, T5's own function, reads the task of MIXTURE_NAME.
+  """
+  bound = _bound(config, _RUN).get("train_dataset_fn")
+  if not _is_reference(bound):
+    return None
+  function = bound.configurable.wrapped
+  return f"{function.__module__}.{function.__name__}"
 
 
 def _check_one_checkpoint(run, mode, model_dir):
@@ -281,7 +290,10 @@ def _check_gpus(devices):
 
 
 def _check_files(config, mode):
-  """Checks the files that a mode reads and writes, except its data."""
+  """Checks the files that a mode reads and writes, except those of tasks."""
+  if mode == "train" and data_function(config) == TSV:
+    value_checks.check_pairs("tsv_dataset_fn.filename", _known(
+        config, config.get(("", TSV), {}).get("filename")))
   decoding, scoring = (_bound(config, each) for each in (
       "utils.decode_from_file", "utils.score_from_strings"))
   if mode == "infer" and decoding.get("input_filename"):

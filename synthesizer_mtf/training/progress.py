@@ -7,7 +7,9 @@ import time
 
 from absl import logging
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf import stack
+from synthesizer_mtf.training import gin_checks
 import tensorflow.compat.v1 as tf
 
 _PERIOD = 10.  # Seconds between two lines.
@@ -97,10 +99,21 @@ def _parameters(variables: Sequence[tf.Variable]) -> int:
 
 def _data():
   """E.g. " on synth_text_pairs, batches of 16", without what gin does not bind."""
-  task = gin_files.bound("%MIXTURE_NAME", None)
   size = gin_files.bound("utils.run.batch_size", None)
-  return (f" on {task}" if task else "") + (
+  source = _source()
+  return (f" on {source}" if source else "") + (
       f", batches of {size}" if isinstance(size, int) else "")
+
+
+def _source():
+  """The task, T5's TSV files, or the function that reads the data; "" if unknown."""
+  function = gin_checks.data_function(gin_internals.bindings())
+  task = gin_files.bound("%MIXTURE_NAME", None)
+  if function in (None, gin_checks.TASKS):
+    return task or ""
+  files = gin_files.bound("tsv_dataset_fn.filename", None)
+  source = str(files) if function == gin_checks.TSV else f"the data of {function}"
+  return f"{source} with the vocabulary of {task}" if task else source
 
 
 def _attentions():

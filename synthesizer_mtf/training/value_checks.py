@@ -323,6 +323,10 @@ _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
 }
 
 
+# The bytes of a TSV file that are checked before training. A second suffices for them.
+_CHECKED = 1 << 26
+
+
 def check_lines(parameter: str, path: str) -> int:
   """Checks a file of lines that mode `infer` or `score_from_strings` will read.
 
@@ -355,6 +359,37 @@ def check_lines(parameter: str, path: str) -> int:
     raise checks.Error(f"`{parameter}` is {path!r}, which holds no text; give a file "
                        "with some, one input in each line.")
   return len(text.removesuffix("\n").split("\n"))
+
+
+def check_pairs(parameter: str, paths: Any) -> None:
+  """Checks the files that T5's `tsv_dataset_fn` will read.
+
+  Args:
+    parameter: the gin parameter that names them.
+    paths: the value of the parameter: a path or a list of paths.
+
+  Raises:
+    ValueError: a file is missing, or one of its first lines has not two columns.
+  """
+  named = [paths] if isinstance(paths, str) else paths
+  if not isinstance(named, (list, tuple)) or not named or not all(
+      isinstance(path, str) for path in named):
+    raise checks.Error(f"`{parameter}` is {paths!r} but must be the path of a TSV "
+                       "file, or a list of paths; bind it.")
+  for path in named:
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+      raise checks.Error(f"`{parameter}` is {path!r}, but there is no such file; name "
+                         "TSV files, without wildcards, by their paths.")
+    checks.check_regular_file(f"`{parameter}`", path)
+    with tf.io.gfile.GFile(path, "rb") as f:
+      lines = f.read(_CHECKED).split(b"\n")
+    # The last part is what follows the last line break, or a part of a line.
+    for number, line in enumerate(lines[:-1] or lines, start=1):
+      if line.count(b"\t") != 1:
+        raise checks.Error(
+            f"`{parameter}` is {path!r}, whose line {number} has "
+            f"{line.count(bytes([9])) + 1} columns, but a pair has 2, with a tab "
+            "between inputs and targets; mend it.")
 
 
 def check_output(parameter: str, path: Any, folder: bool = False) -> None:

@@ -85,6 +85,24 @@ def other_records():
   raise tf.errors.DataLossError(None, None, "corrupted record at 476 [[{{node x}}]]")
 
 
+def missing_file(nodes=1):
+  """Reads a file in a graph; TensorFlow lists the failures of several operations."""
+  with tf.Graph().as_default(), tf.Session() as session:
+    session.run([tf.data.make_one_shot_iterator(
+        tf.data.TextLineDataset("/no/such.tsv")).get_next() for _ in range(nodes)])
+
+
+def missing_files():
+  missing_file(nodes=3)
+
+
+def wrong_columns():
+  with tf.Graph().as_default(), tf.Session() as session:
+    data = tf.data.Dataset.from_tensors("three\tcolumns\there").map(
+        lambda line: tf.io.decode_csv(line, ["", ""], field_delim="\t"))
+    session.run(tf.data.make_one_shot_iterator(data).get_next())
+
+
 def user_code():
   def fail(x):
     raise RuntimeError("no such column") if x is not None else x
@@ -107,6 +125,9 @@ OTHERS = [
     (network, r"Error executing an HTTP request: .*gs://t5-data/vocabs.*"),
     (cut_records, r"truncated record .*; a file of the data set or of a cache is .*"),
     (other_records, r"corrupted record .*; a file of the data set or of .*"),
+    (missing_file, "/no/such.tsv; No such file or directory"),
+    (missing_files, "/no/such.tsv; No such file or directory"),
+    (wrong_columns, "Expect 2 ?fields but have 3 in record 0"),
     (user_code, "RuntimeError: no such column"),
     (taken, r"\[Errno 13\] Permission denied: 'spm.model'"),
     (not_written, "NotImplementedError")]

@@ -154,6 +154,13 @@ SLIPS = [
 ]
 
 
+def from_tsv(*bindings):
+  """The flags of a training on TSV files, as in T5's README."""
+  return {"gin_param": [
+      "utils.run.train_dataset_fn = @t5.models.mesh_transformer.tsv_dataset_fn",
+      *bindings]}
+
+
 def decoding(*bindings):
   return {"model_dir": "{folder}/trained", "gin_file": ["infer.gin"], "gin_param": [
       "infer_checkpoint_step = 7", "input_filename = '{folder}/lines'",
@@ -218,6 +225,11 @@ FLAGS = [
     (decoding("infer_checkpoint_step = 'last'"), "is 'last' but must be the step"),
     (decoding("decode_from_file.repeats = 0"), "`decode_from_file.repeats` is 0 but"),
     (decoding(), "model.ckpt-7.index is damaged"),
+    (from_tsv(), "`tsv_dataset_fn.filename` is None but must be the path"),
+    (from_tsv("tsv_dataset_fn.filename = '/nowhere/*.tsv'"), "there is no such file"),
+    (from_tsv("tsv_dataset_fn.filename = '{folder}'"), "there is no such file"),
+    (from_tsv("tsv_dataset_fn.filename = ['{folder}/pairs.tsv', '{folder}/lines']"),
+     "lines', whose line 1 has 1 columns, but a pair has 2"),
     (scoring("/nowhere/x", "{folder}/lines"), "`inputs_filename` is '/nowhere/x'"),
     (scoring("{folder}/lines", "/nowhere/x"), "`targets_filename` is '/nowhere/x'"),
     (scoring("{folder}/lines", "{folder}/pairs.tsv"),

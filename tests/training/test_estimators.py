@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 
+import gin
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
@@ -393,6 +394,21 @@ def test_a_training_logs_its_folder_loss_speed_and_end(
   assert re.fullmatch(r"step 2 of 3: loss 2, N steps/s, 0:\d\d:\d\d left", told[2])
   assert told[3] == "step 3 of 3: loss 3, N steps/s"
   assert told[5] == "Training continues from step 3."
+
+
+@pytest.mark.parametrize("bindings, said", [
+    (["@mesh_train_dataset_fn"], " on synth_text_pairs"),
+    (["@tsv_dataset_fn", "tsv_dataset_fn.filename = 'a.tsv'"],
+     " on a.tsv with the vocabulary of synth_text_pairs"),
+    (["@packed_parallel_tsv_dataset"],
+     " on the data of mesh_tensorflow.transformer.dataset.packed_parallel_tsv_dataset "
+     "with the vocabulary of synth_text_pairs")])
+def test_the_log_names_the_data_that_are_read(bindings, said):
+  function, *bindings = bindings
+  gin.parse_config([
+      "MIXTURE_NAME = 'synth_text_pairs'", *bindings,
+      f"utils.run.train_dataset_fn = {function}"])
+  assert progress._data() == said
 
 
 ROWS = np.pad(np.float32([[1, 2, 3], [4, 0, 0], [5, 6, 0], [7, 0, 0], [8, 9, 1]]),
