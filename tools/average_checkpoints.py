@@ -23,10 +23,12 @@ from synthesizer_mtf.command import messages
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import vocabulary_record
 import tensorflow.compat.v1 as tf
 import tqdm
 
-_CONFIG = "operative_config.gin"
+# The files that belong to the model, besides its checkpoints.
+_OF_THE_MODEL = ("operative_config.gin", vocabulary_record.NAME)
 
 
 def average(model_dir: str, last: int, output: str) -> str:
@@ -64,9 +66,9 @@ def average(model_dir: str, last: int, output: str) -> str:
   tf.io.gfile.makedirs(unfinished)
   name = os.path.basename(paths[-1])
   checkpoint_writer.write(unfinished, name, _means(paths))
-  config = os.path.join(model_dir, _CONFIG)
-  if tf.io.gfile.exists(config):
-    tf.io.gfile.copy(config, os.path.join(unfinished, _CONFIG))
+  for file in _OF_THE_MODEL:
+    if tf.io.gfile.exists(os.path.join(model_dir, file)):
+      tf.io.gfile.copy(os.path.join(model_dir, file), os.path.join(unfinished, file))
   if tf.io.gfile.isdir(output):
     tf.io.gfile.rmtree(output)
   tf.io.gfile.rename(unfinished, output)

@@ -24,6 +24,7 @@ from synthesizer_mtf.training import progress
 from synthesizer_mtf.training import scoring
 from synthesizer_mtf.training import seed
 from synthesizer_mtf.training import stopping
+from synthesizer_mtf.training import vocabulary_record
 from synthesizer_mtf.training import warm_start
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
@@ -61,6 +62,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   """Checks the checkpoints that it restores and writes; supports a warm start."""
 
   _start = None  # A `WarmStart`.
+  _vocabularies = None  # A `vocabulary_record.Record`.
   _predicting = None  # The `prediction.Graph` of the last prediction.
 
   def _assert_members_are_not_overridden(self):
@@ -73,6 +75,10 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   def start_from(self, start: warm_start.WarmStart | None) -> None:
     """Makes training start from `start`, unless the folder has a checkpoint."""
     self._start = start
+
+  def record_vocabularies(self, record: vocabulary_record.Record) -> None:
+    """Makes training write a record of the vocabularies into the folder."""
+    self._vocabularies = record
 
   def _call_model_fn(self, features, labels, mode, config):
     spec = super()._call_model_fn(features, labels, mode, config)
@@ -104,6 +110,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     checkpoints.check_folder(self.model_dir)
     with lock.held(self.model_dir, "--model_dir"):
       newest = checkpoints.prepare(self.model_dir)
+      if self._vocabularies is not None:
+        vocabulary_record.write(self.model_dir, self._vocabularies)
       return self._train(newest, input_fn, hooks, *args, **kwargs)
 
   def _train(self, newest, input_fn, hooks, *args, **kwargs):

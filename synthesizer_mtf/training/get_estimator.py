@@ -12,11 +12,13 @@ from typing import Any
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
+from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import decode_length
 from synthesizer_mtf.training import estimators
 from synthesizer_mtf.training import mixed_precision
 from synthesizer_mtf.training import optimizer as optimizers
 from synthesizer_mtf.training import scoring
+from synthesizer_mtf.training import vocabulary_record
 from synthesizer_mtf.training import warm_start
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
@@ -39,10 +41,12 @@ def get_estimator(
     `warm_start.checkpoint` that gin binds.
 
   Raises:
-    ValueError: no stack of the model uses the attention that gin binds, or two
-      checkpoints to start from are bound.
+    ValueError: no stack of the model uses the attention that gin binds, two
+      checkpoints to start from are bound, or the folder's model was trained with
+      another vocabulary.
   """
   start = warm_start.chosen(init_checkpoint, strict=bool(stack.choices()))
+  record = _vocabularies(vocabulary, kwargs["model_dir"], start)
   model = stack.build_model(
       model_type=model_type,
       input_vocab_size=utils.inputs_vocabulary(vocabulary).vocab_size,
@@ -78,7 +82,17 @@ def get_estimator(
       eval_batch_size=batch_size, predict_batch_size=batch_size, use_tpu=use_tpu,
       export_to_tpu=False, params={})
   estimator.start_from(start)
+  estimator.record_vocabularies(record)
   return estimator
+
+
+def _vocabularies(vocabulary, model_dir, start):
+  """The record of the vocabularies, after comparing it with other records."""
+  record = vocabulary_record.of(vocabulary)
+  vocabulary_record.check(model_dir, record)
+  if start is not None and not checkpoints.find(model_dir):
+    vocabulary_record.tell_if_other(start.checkpoint, record)
+  return record
 
 
 def _has_gpu(devices):

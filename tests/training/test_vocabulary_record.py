@@ -1,0 +1,144 @@
+"""A folder records its vocabulary; another one of the same size is refused."""
+
+import json
+import logging
+import pathlib
+import types
+
+import pytest
+import seqio
+from support import models
+from synthesizer_mtf import checks
+from synthesizer_mtf.tasks import vocabulary as vocabulary_lib
+from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import vocabulary_record
+from t5.models import MtfModel
+
+TASK = "synth_text_pairs"
+
+
+@pytest.fixture(name="other")
+def fixture_other(sentencepiece_model, tmp_path):
+  """A vocabulary of the same size whose file has other bytes."""
+  path = tmp_path / "other.model"
+  content = pathlib.Path(sentencepiece_model).read_bytes()
+  path.write_bytes(content.replace("\u2581the".encode(), "\u2581eht".encode()))
+  assert path.read_bytes() != content
+  return str(path)
+
+
+@pytest.fixture(name="make")
+def fixture_make(tmp_path, monkeypatch, sentencepiece_model):
+  """A function that makes a tiny `MtfModel` in a subfolder; its data."""
+  pairs = tmp_path / "pairs.tsv"
+  pairs.write_text("the one\teno\nthe two\towt\n")
+  for split in ("TRAIN", "VALIDATION"):
+    monkeypatch.setenv(f"SYNTHESIZER_MTF_PAIRS_{split}", str(pairs))
+  monkeypatch.setenv(vocabulary_lib.VARIABLE, sentencepiece_model)
+  models.parse_gin(["models/bi_v1.gin"], [*models.TINY, "num_layers = 1"])
+  return lambda name: MtfModel(
+      model_dir=str(tmp_path / name), tpu=None, batch_size=2, mesh_shape="batch:1",
+      mesh_devices=["cpu:0"], sequence_length={"inputs": 8, "targets": 8},
+      iterations_per_loop=1, learning_rate_schedule=0.001)
+
+
+def test_a_trained_model_is_compared_wherever_it_is_used(
+    make, other, sentencepiece_model, tmp_path, monkeypatch, caplog):
+  model = make("model")
+  model.train(TASK, 1)
+  record = json.loads((tmp_path / "model/vocabulary.json").read_text())
+  assert record["inputs"] == record["targets"]
+  assert record["inputs"]["path"] == sentencepiece_model
+  lines = tmp_path / "lines"
+  lines.write_text("the one\n")
+  uses = [
+      lambda: model.train(TASK, 2), lambda: model.eval(TASK, -1),
+      lambda: model.predict(str(lines), str(lines), vocabulary=ours),
+      lambda: model.score(["one"], ["eno"], vocabulary=ours),
+      lambda: model.export(str(tmp_path), vocabulary=ours)]
+  ours = vocabulary_lib.TaskVocabulary()
+  monkeypatch.setenv(vocabulary_lib.VARIABLE, other)
+  for use in uses:
+    with pytest.raises(checks.Error, match="was trained with another vocabulary of "
+                       f"inputs: '{sentencepiece_model}' .*, and now it is '{other}' "
+                       ".*; give it the vocabulary .* remove .*vocabulary.json"):
+      use()
+  assert checkpoints.find(str(tmp_path / "model"))[-1].endswith("-1")
+  make("tuned").finetune(TASK, 1, str(tmp_path / "model"))
+  assert "its embeddings stand for other pieces" in caplog.text
+  (tmp_path / "model/vocabulary.json").unlink()  # On purpose.
+  model.train(TASK, 2)
+  assert json.loads((tmp_path / "model/vocabulary.json").read_text())["inputs"][
+      "path"] == other
+
+
+def of(*paths):
+  return vocabulary_record.of(tuple(seqio.SentencePieceVocabulary(p) for p in paths))
+
+
+def trained(folder, record):
+  vocabulary_record.write(str(folder), record)
+  (folder / "model.ckpt-1.index").write_text("")
+
+
+def test_only_what_the_ids_stand_for_counts(
+    sentencepiece_model, other, tmp_path, monkeypatch):
+  copy = tmp_path / "copy.model"
+  copy.write_bytes(pathlib.Path(sentencepiece_model).read_bytes())
+  folder = tmp_path / "model"
+  folder.mkdir()
+  trained(folder, of(sentencepiece_model, sentencepiece_model))
+  vocabulary_record.check(str(folder), of(str(copy), str(copy)))
+  monkeypatch.setenv(vocabulary_lib.VARIABLE, str(copy))
+  ours = vocabulary_lib.TaskVocabulary()
+  vocabulary_record.check(str(folder), vocabulary_record.of(ours))
+  vocabulary_record.check(
+      str(folder), vocabulary_record.of(
+          seqio.SentencePieceVocabulary(str(copy), extra_ids=100)))
+  unknown = types.SimpleNamespace(vocab_size=3)
+  vocabulary_record.check(str(folder), vocabulary_record.of((ours, unknown)))
+  with pytest.raises(checks.Error, match="another vocabulary of targets"):
+    vocabulary_record.check(str(folder), of(str(copy), other))
+  with pytest.raises(checks.Error, match="and now it is bytes; give"):
+    vocabulary_record.check(
+        str(folder), vocabulary_record.of((seqio.ByteVocabulary(), unknown)))
+  vocabulary_record.write(str(folder), vocabulary_record.of((ours, unknown)))
+  with pytest.raises(checks.Error, match="another vocabulary of targets"):
+    vocabulary_record.check(str(folder), of(str(copy), other))
+
+
+def test_bytes_are_bytes_in_our_tasks_and_in_seqio(monkeypatch):
+  monkeypatch.setenv(vocabulary_lib.VARIABLE, vocabulary_lib.BYTES)
+  ours, theirs = (vocabulary_record.of(each)["inputs"]["sha256"] for each in (
+      vocabulary_lib.TaskVocabulary(), seqio.ByteVocabulary(extra_ids=3)))
+  assert ours == theirs == "bytes"
+
+
+def test_folders_without_a_record_or_a_checkpoint_are_not_compared(
+    sentencepiece_model, other, tmp_path):
+  vocabulary_record.check(str(tmp_path / "new"), of(other, other))
+  (tmp_path / "model.ckpt-1.index").write_text("")
+  vocabulary_record.check(str(tmp_path), of(other, other))
+  (tmp_path / "model.ckpt-1.index").unlink()
+  vocabulary_record.write(str(tmp_path), of(sentencepiece_model, sentencepiece_model))
+  vocabulary_record.check(str(tmp_path), of(other, other))
+
+
+def test_a_damaged_record_is_named(sentencepiece_model, tmp_path):
+  (tmp_path / "model.ckpt-1.index").write_text("")
+  (tmp_path / "vocabulary.json").write_text("{")
+  with pytest.raises(checks.Error, match="vocabulary.json' cannot be read .*; bring"):
+    vocabulary_record.check(str(tmp_path), of(sentencepiece_model, sentencepiece_model))
+
+
+@pytest.mark.parametrize("name", ["", "model.ckpt-1"])
+def test_a_warm_start_from_another_vocabulary_is_told(
+    name, sentencepiece_model, other, tmp_path, caplog):
+  trained(tmp_path, of(sentencepiece_model, sentencepiece_model))
+  checkpoint = str(tmp_path / name) if name else str(tmp_path)
+  with caplog.at_level(logging.WARNING):
+    vocabulary_record.tell_if_other(
+        checkpoint, of(sentencepiece_model, sentencepiece_model))
+    assert not caplog.text
+    vocabulary_record.tell_if_other(checkpoint, of(other, other))
+  assert "trained with another vocabulary of inputs" in caplog.text
