@@ -38,7 +38,8 @@ def ending(name: str) -> Iterator[None]:
   try:
     yield
   except KeyboardInterrupt as stop:
-    print(str(stop) or "Stopped.", file=sys.stderr)
+    with contextlib.suppress(OSError):  # The terminal may be closed.
+      print(str(stop) or "Stopped.", file=sys.stderr)
     sys.exit(128 + getattr(stop, "number", signal.SIGINT))
   except Exception as error:
     sys.exit(last_line(name, error))

@@ -43,7 +43,8 @@ def run(runs: Sequence[Run], machine_shares: list[shares.Share],
         on_finished: Callable[[Run, str | None], None]) -> None:
   """Runs all stages that are not done; other runs continue if one fails.
 
-  Ctrl-C and SIGTERM end all commands and raise KeyboardInterrupt.
+  Ctrl-C, SIGTERM, and SIGHUP of a closed terminal, end all commands and raise
+  KeyboardInterrupt.
 
   Args:
     runs: see `Run`.
@@ -51,11 +52,16 @@ def run(runs: Sequence[Run], machine_shares: list[shares.Share],
     on_finished: a function that is called after each run, with the run and the reason
       of its failure, or None.
   """
-  before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+  before = {number: signal.getsignal(number)
+            for number in (signal.SIGTERM, signal.SIGHUP)}
+  for number, handler in before.items():
+    if handler != signal.SIG_IGN:  # nohup ignores SIGHUP.
+      signal.signal(number, signal.default_int_handler)
   try:
     _Queue(runs, machine_shares, on_finished).run()
   finally:
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+      signal.signal(number, handler)
 
 
 class _Queue:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a training after its step, with a checkpoint."""
+"""Ctrl-C, SIGTERM and SIGHUP end a training after its step, with a checkpoint."""
 
 from collections.abc import Iterator
 import contextlib
@@ -9,7 +9,7 @@ from types import FrameType
 
 import tensorflow.compat.v1 as tf
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WAIT = b"\nStopping after this step, with a checkpoint; Ctrl-C again stops at once.\n"
 _AT_ONCE = b"\nStopped at once; the same command continues from the last checkpoint.\n"
 
@@ -39,7 +39,7 @@ class StopAfterStep(tf.train.SessionRunHook):
   The estimator then writes a checkpoint, as at the end of every training. A signal
   before the first step stops the training at once. A second Ctrl-C does the same. A
   second SIGTERM does not, as clusters repeat it and command runners send it after
-  Ctrl-C.
+  Ctrl-C. SIGHUP comes from a terminal that was closed.
   """
 
   def __init__(self):
@@ -101,11 +101,12 @@ class StopAfterStep(tf.train.SessionRunHook):
       if number[0] not in _SIGNALS:
         continue
       if interrupted and number[0] == signal.SIGINT:
-        os.write(2, _AT_ONCE)
+        _say(_AT_ONCE)
         os._exit(128 + signal.SIGINT)
       interrupted = interrupted or number[0] == signal.SIGINT
       if self._at_work and not told:
-        told = os.write(2, _WAIT)
+        told = True
+        _say(_WAIT)
 
   def begin(self) -> None:
     self._step = tf.train.get_global_step()
@@ -122,3 +123,8 @@ class StopAfterStep(tf.train.SessionRunHook):
 
   def end(self, session: tf.Session) -> None:
     self._last_step = session.run(self._step)
+
+
+def _say(text):
+  with contextlib.suppress(OSError):  # The terminal may be closed.
+    os.write(2, text)

@@ -169,7 +169,7 @@ def test_without_a_terminal_the_line_is_printed_from_time_to_time(
   assert len(lines) > 2 and lines[0].startswith("0 of 1 runs done, 1 running:")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_all_commands(tmp_path, number):
   pids = [tmp_path / "one.pid", tmp_path / "two.pid"]
   writes = [f"import os; pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))"

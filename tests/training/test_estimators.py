@@ -306,10 +306,10 @@ class Signal(tf.train.SessionRunHook):
       os.kill(os.getpid(), self._number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_after_the_step_with_a_checkpoint(
     number, tmp_path, make_estimator, capfd):
-  handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+  handlers = signal.getsignal(signal.SIGINT), signal.getsignal(number)
   with tf.Graph().as_default(), pytest.raises(
       stopping.Stopped, match="^Stopped at step 3; the same command") as stop:
     make_estimator(save_steps=100).train(
@@ -317,10 +317,21 @@ def test_a_signal_stops_after_the_step_with_a_checkpoint(
   assert stop.value.number == number
   assert latest(tmp_path) == (3, 4.)
   assert "Ctrl-C again stops at once" in capfd.readouterr().err
-  assert (signal.getsignal(signal.SIGINT),
-          signal.getsignal(signal.SIGTERM)) == handlers
+  assert (signal.getsignal(signal.SIGINT), signal.getsignal(number)) == handlers
   train(make_estimator(), 5)
   assert latest(tmp_path) == (5, 6.)
+
+
+def test_a_closed_terminal_does_not_hinder_the_checkpoint(
+    tmp_path, make_estimator, monkeypatch):
+  def write(*args):
+    raise OSError(5, "Input/output error")
+
+  monkeypatch.setattr(stopping.os, "write", write)
+  with tf.Graph().as_default(), pytest.raises(stopping.Stopped, match="at step 3"):
+    make_estimator(save_steps=100).train(
+        input_fn, [Signal(signal.SIGHUP, before=3)], max_steps=9)
+  assert latest(tmp_path) == (3, 4.)
 
 
 def test_a_signal_before_the_first_step_stops_at_once(tmp_path, make_estimator):
