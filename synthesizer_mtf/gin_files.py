@@ -1,6 +1,7 @@
 """Finds gin files and the files next to them, and fills gin as the trainer does."""
 
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
@@ -122,12 +123,37 @@ def _check_text(path):
                        "UTF-8; name a file of gin, or convert it to UTF-8.") from None
 
 
+def given_in_command() -> list[tuple[str, Any]]:
+  """Returns (path, binding of gin's parser) of the command's gin files and bindings."""
+  if "gin_file" not in flags.FLAGS or not flags.FLAGS.is_parsed():
+    return []
+  return [*gin_names.given(flags.FLAGS.gin_file or [], flags.FLAGS.gin_param or [])]
+
+
+def own(given: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+  """Yields those bindings that a user wrote.
+
+  Bindings of installed gin files are left out, and those of an operative_config.gin.
+
+  Args:
+    given: (path, binding) of each binding.
+  """
+  installed = tuple(os.path.join(each, "") for each in (
+      folder(), _beside(utils), _beside(mesh_transformer)))
+  for path, binding in given:
+    if not os.path.abspath(path).startswith(installed) and not _is_record(path):
+      yield path, binding
+
+
+def _is_record(path):
+  """Whether gin wrote a file, as T5 and its users name it."""
+  return "operative_config" in os.path.basename(path)
+
+
 @gin.config.register_finalize_hook
 def of_the_command(config: gin_internals.Config) -> dict[str, Any]:
   """Applies `_with_folders` and `_in_order` to the command's gin files and bindings."""
-  if "gin_file" not in flags.FLAGS or not flags.FLAGS.is_parsed():
-    return {}
-  given = [*gin_names.given(flags.FLAGS.gin_file or [], flags.FLAGS.gin_param or [])]
+  given = given_in_command()
   return {**_with_folders(given, config), **_in_order(given, config)}
 
 
@@ -148,7 +174,7 @@ def _with_folders(given, config):
     key = (binding.scope, gin_names.full_name(binding.selector), binding.arg_name)
     if key[1:] in _NAMES_OF_FILES and path != gin_names.FLAG and (
         binding.value == config.get(key[:2], {}).get(binding.arg_name)):
-      found[_parameter(*key)] = _beside_gin_file(path, binding.value)
+      found[parameter(*key)] = _beside_gin_file(path, binding.value)
   return found
 
 
@@ -169,7 +195,7 @@ def _in_order(given, config):
   for path, (scope, selector, name, _, _) in given:
     key = gin_names.full_name(selector), name
     if name and str(key[0]).startswith("synthesizer_mtf."):
-      is_record = "operative_config" in os.path.basename(path)
+      is_record = _is_record(path)
       (recorded if is_record else asked).setdefault(key, {})[scope] = None
       if is_record:
         asked.pop(key, None)  # A file that comes later wins.
@@ -179,18 +205,18 @@ def _in_order(given, config):
     old, new = ({scope: config.get((scope, selector), {}).get(name) for scope in scopes}
                 for scopes in (recorded[key], asked[key]))
     for scope, value in winning(old, new, ".".join(key)).items():
-      found[_parameter(scope, *key)] = value
+      found[parameter(scope, *key)] = value
   return found
 
 
 def winning(recorded: dict[str, Any], asked: dict[str, Any],
-            parameter: str) -> dict[str, Any]:
+            name: str) -> dict[str, Any]:
   """Finds the scopes in which a choice overrides an operative_config.gin.
 
   Args:
     recorded: the values of the parameter in that file, by scope.
     asked: the values that were chosen later, by scope.
-    parameter: the name of the parameter, for a log line.
+    name: the name of the parameter, for a log line.
 
   Returns:
     a dict from the scopes of both to the values that are to be bound there.
@@ -202,7 +228,7 @@ def winning(recorded: dict[str, Any], asked: dict[str, Any],
       found[scope] = value
       if scope in recorded:
         logging.info("`%s` is %r, not %r as in operative_config.gin.",
-                     _parameter(scope, *parameter.rpartition(".")[::2]), value, other)
+                     parameter(scope, *name.rpartition(".")[::2]), value, other)
   return found
 
 
@@ -213,7 +239,8 @@ def nearest(scope: str, among: dict[str, Any]) -> tuple[bool, Any]:
   return scope in among, among.get(scope)
 
 
-def _parameter(scope, selector, name):
+def parameter(scope: str, selector: str, name: str) -> str:
+  """The name of a parameter, as in a gin file."""
   return f"{scope + '/' if scope else ''}{selector}.{name}"
 
 

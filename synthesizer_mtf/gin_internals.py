@@ -14,6 +14,14 @@ def bindings() -> Config:
   return gin.config._CONFIG
 
 
+def calls() -> Config:
+  """The calls of configurables, and their values from gin and from defaults.
+
+  Values that the caller gives are left out.
+  """
+  return gin.config._OPERATIVE_CONFIG
+
+
 def registry() -> Any:
   """gin's configurables: a map from full names, which also accepts shorter names."""
   return gin.config._REGISTRY

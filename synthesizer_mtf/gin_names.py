@@ -141,7 +141,7 @@ def _check_macros(uses, found):
   for path, statement, names in uses.values():
     for name in sorted(names - known):
       raise checks.Error(
-          f"{_at(path, statement.location.line_num)} has %{name}, but nothing binds "
+          f"{at(path, statement.location.line_num)} has %{name}, but nothing binds "
           f"`{name}`; bind it, too.{checks.did_you_mean(name, known, near_only=True)}")
 
 
@@ -191,7 +191,7 @@ def _take(statement, where, found, delegate):
     scope, selector, parameter, value, location = statement
     if parameter and not delegate.skips(selector):
       key = scope, selector, parameter
-      _check_parameter(key, _at(where, location.line_num))
+      _check_parameter(key, at(where, location.line_num))
       return _added(found, (scope, full_name(selector) or selector, parameter), value)
     if not parameter:
       return _added(found, (scope, selector, ""), value)
@@ -228,7 +228,8 @@ def _near(name):
   return checks.did_you_mean(re.split("[./]", name)[-1], known)
 
 
-def _at(where, line):
+def at(where: str, line: int) -> str:
+  """Says where a binding is, as "FILE, line 3" or "--gin_param"."""
   return where if where.startswith("--") else f"{where}, line {line}"
 
 
@@ -273,15 +274,15 @@ def _parsed(text, where, delegate):
     yield from parser
   except checks.Error as error:
     line = parser.current_token.start[0]
-    raise checks.Error(f"{_at(where, line)}: {_sentence(error)}") from None
+    raise checks.Error(f"{at(where, line)}: {_sentence(error)}") from None
   except tokenize.TokenError as error:
     said, *place = error.args
     line = place[0][0] if place else "?"
-    raise checks.Error(f"{_at(where, line)}: {said}; close each quote and bracket."
+    raise checks.Error(f"{at(where, line)}: {said}; close each quote and bracket."
                        ) from None
   except SyntaxError as error:
     line = (error.text or "").strip()
-    raise checks.Error(f"{_at(where, error.lineno)}: {error.msg} {line}; "
+    raise checks.Error(f"{at(where, error.lineno)}: {error.msg} {line}; "
                        f"{_remedy(line)}.") from None
 
 

@@ -66,7 +66,7 @@ def _prepared(run_job, run):
   @functools.wraps(run)
   def wrapped(**kwargs):
     missing.check(flags.FLAGS.model_dir)
-    missing.tell_unused(flags.FLAGS.gin_param or [])
+    missing.tell_unused(gin_files.given_in_command())
     gin_checks.check_run(gin_internals.bindings(), flags.FLAGS.model_dir)
     run_job(functools.partial(run, **kwargs))
 

@@ -3,8 +3,10 @@
 A parameter without a sensible default is required.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 import re
+from typing import Any
 
 from absl import flags
 from absl import logging
@@ -12,6 +14,7 @@ import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf import gin_names
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import gin_checks
 import tensorflow.compat.v1 as tf
@@ -60,20 +63,29 @@ def check(model_dir: str) -> None:
     _check_model()
 
 
-def tell_unused(params: Sequence[str]) -> None:
-  """Warns of unused macros, once gin is parsed.
+def tell_unused(given: Iterable[tuple[str, Any]]) -> None:
+  """Warns of unused macros of the user, once gin is parsed, a line for each.
 
-  Gin files may have unused macros, but an unused macro in --gin_param is a mistake.
+  Gin files of T5 have unused macros, but one that the user wrote is a mistake.
 
   Args:
-    params: the values of --gin_param.
+    given: (path, binding) of each binding of the command, as
+      `gin_files.given_in_command` returns them.
   """
   bindings = gin_internals.bindings()
-  read = set(re.findall(r"%([\w.]+)", repr([*bindings.values()])))
-  for name in re.findall(r"^\s*(\w+) *=", "\n".join(params), re.MULTILINE):
-    if (name, "gin.macro") in bindings and name not in read:
-      logging.warning("`%s` is given by --gin_param, but nothing reads it.%s", name,
-                      _parameters_named(name))
+  read = set(re.findall(r"%([\w./]+)", repr([*bindings.values()])))
+  where = {}
+  for path, (scope, selector, name, _, location) in gin_files.own(given):
+    macro = f"{scope}/{selector}" if scope else selector
+    if not name and macro not in read:
+      where[macro] = ("given by --gin_param" if path == gin_names.FLAG else
+                      f"bound in {gin_names.at(path, location.line_num)}")
+  macros = {scope for scope, selector in bindings if selector == "gin.macro"}
+  for name, place in where.items():
+    logging.warning(
+        "`%s` is %s, but nothing reads it.%s", name, place,
+        _parameters_named(name) or checks.did_you_mean(
+            name, macros & read, near_only=True))
 
 
 def _parameters_named(name):

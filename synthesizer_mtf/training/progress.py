@@ -10,6 +10,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import stack
 from synthesizer_mtf.training import gin_checks
+from synthesizer_mtf.training import unread
 import tensorflow.compat.v1 as tf
 
 _PERIOD = 10.  # Seconds between two lines.
@@ -67,6 +68,8 @@ class Progress(tf.train.SessionRunHook):
     now = time.monotonic()
     self._value = run_values.results
     if self._told is None or now - self._told[1] >= _PERIOD:
+      if self._told is None:
+        unread.tell()
       self._tell((run_context.session.run(self._step), now))
 
   def end(self, session: tf.Session) -> None:

@@ -6,6 +6,7 @@ from absl.testing import flagsaver
 import gin
 import pytest
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_names
 from synthesizer_mtf import launcher
 from synthesizer_mtf.command import missing
 import tensorflow.compat.v1 as tf
@@ -75,5 +76,28 @@ def test_tokens_are_rounded_down_to_whole_sequences(method):
     ("d_model = 16", ""), ("utils.run.train_steps = 2", "")])
 def test_a_macro_that_nothing_reads_is_reported(param, told, caplog):
   gin_files.parse([*_FILES, "attention/r.gin"], [_TASK, param])
-  missing.tell_unused([_TASK, param])
+  missing.tell_unused(gin_names.given(_FILES, [_TASK, param]))
   assert told in caplog.text if told else not caplog.text
+
+
+@pytest.mark.parametrize("line, told", [
+    ("d_modle = 16", "3, but nothing reads it. Did you mean d_model?"),
+    ("max_length = 16",
+     "3, but nothing reads it. Did you mean Unitransformer.max_length?"),
+    ("nobody = 3", "3, but nothing reads it."), ("d_model = 16", ""),
+    ("size = 16\nd_model = %size", ""), ("DenseReluDense.hidden_size = 16", "")])
+def test_a_macro_of_an_own_file_that_nothing_reads_is_reported(
+    line, told, caplog, tmp_path):
+  path = tmp_path / "mine.gin"
+  path.write_text(f"# Mine.\n\n{line}\n")
+  files = [*_FILES, str(path)]
+  gin_files.parse(files, [_TASK])
+  missing.tell_unused(gin_names.given(files, [_TASK]))
+  said = [each.getMessage() for each in caplog.records
+          if "nothing reads" in each.getMessage()]
+  assert len(said) == bool(told)
+  if told:
+    assert f"is bound in {path}, line {told}" in said[0]
+  # An operative_config.gin holds what other modes and versions read.
+  path = path.rename(tmp_path / "operative_config.gin")
+  assert not list(gin_files.own(gin_names.given([str(path)], [])))

@@ -1,0 +1,79 @@
+"""Bindings of the user that a training does not read are named in one line."""
+
+import logging as python_logging
+
+from absl.testing import flagsaver
+import gin
+import pytest
+from support import models
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.training import unread
+
+
+@gin.configurable(module="tests.unread")
+def unread_warmup(steps=1000):
+  return steps
+
+
+INNER = "encoder/DenseReluDense.activation = 'relu'\n"
+# Lines of mine.gin of which nothing is said.
+READ = [
+    "DenseReluDense.activation = 'gelu'",
+    "encoder/DenseReluDense.activation = 'gelu'",
+    "decoder/RandomLogits.stddev = 0.1",
+    "mine = 0.1\nRandomLogits.stddev = %mine",
+    "Bitransformer.decode.beam_size = 2",
+    "mesh_eval_dataset_fn.num_eval_examples = 3",
+    "train_with_seed.seed = 3",
+    "tpu_mesh_shape.tpu_topology = '2x2'",
+    "encoder/DenseReluDense:\n  hidden_size = 6",
+    INNER + "DenseReluDense.activation = 'gelu'"]
+# From lines of mine.gin to a part of what is said.
+UNREAD = {
+    "unread_warmup.steps = 3": "`unread_warmup.steps` ({}, line 1)",
+    "ToeplitzLogits.max_length = 16": "ToeplitzLogits.max_length` ({}, line 1)",
+    "encodr/RandomLogits.stddev = 0.1": "`encodr/RandomLogits.stddev` (",
+    "MoE1D.hidden_size = 4\n\nLocalSelfAttention.radius = 3":
+        "LocalSelfAttention.radius` ({}, line 3).",
+    INNER + "decoder/DenseReluDense.activation = 'relu'\n"
+    "DenseReluDense.activation = 'gelu'": "; decoder/ and encoder/ have their own)"}
+
+
+@pytest.fixture(name="told")
+def fixture_told(tmp_path, caplog, parsed_flags):
+  """Builds a model with own lines; returns what is said, and the path of the lines."""
+  python_logging.getLogger("absl").propagate = True
+
+  def told(lines, params=()):
+    path = tmp_path / "mine.gin"
+    path.write_text(lines + "\n")
+    files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin", "cpu.gin",
+             "table_length.gin", str(path)]
+    params = [*models.TINY, *params]
+    with flagsaver.flagsaver(gin_file=files, gin_param=params):
+      gin_files.parse(files, params)
+      m = models.Model()
+      with m.tf_graph.as_default():
+        ids = m.ids([[3, 4, 1, 0]])
+        m.model.call_simple(ids, ids, True, mode="train")
+      unread.tell()
+    return [each.getMessage() for each in caplog.records
+            if "does not read" in each.getMessage()], path
+
+  return told
+
+
+@pytest.mark.parametrize("lines", READ)
+def test_bindings_that_are_read_or_belong_to_other_modes_are_not_named(lines, told):
+  assert not told(lines)[0]
+
+
+@pytest.mark.parametrize("lines", UNREAD)
+def test_bindings_that_nothing_reads_are_named_in_one_line(lines, told):
+  (line,), path = told(lines)
+  assert UNREAD[lines].format(path) in line
+
+
+def test_bindings_of_gin_param_are_named(told):
+  (line,), _ = told("", ["unread_warmup.steps = 3"])
+  assert "unread_warmup.steps` (--gin_param)." in line
