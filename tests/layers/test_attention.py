@@ -5,25 +5,13 @@ from mesh_tensorflow.transformer import transformer_layers
 import numpy as np
 import pytest
 from support import cases
+from support import examples
 from support import harness
 from support import reference
-from support.examples import both_stacks
-from support.examples import every_notation
-from support.examples import every_row
 from support.examples import PADDED
 from support.examples import tokens
 from synthesizer_mtf.ops import attend
 import tensorflow.compat.v1 as tf
-
-
-@every_notation
-@both_stacks
-def test_the_content_of_padding_never_matters(notation, decoder):
-  x = tokens()
-  y, _ = harness.forward(cases.make_layer(notation), x, decoder, PADDED)
-  x[PADDED == 0] = 7.0
-  z, _ = harness.forward(cases.make_layer(notation), x, decoder, PADDED)
-  np.testing.assert_allclose(z[PADDED > 0], y[PADDED > 0], atol=1e-5)
 
 
 @pytest.mark.parametrize("notation, name", [
@@ -42,8 +30,8 @@ def test_padding_never_matters_even_if_its_logits_are_50_larger(notation, name):
   np.testing.assert_allclose(z[1, :4], y[1, :4], atol=1e-5)
 
 
-@every_notation
-@both_stacks
+@pytest.mark.parametrize("notation, decoder", [
+    (notation, bool(i % 2)) for i, notation in enumerate(cases.NOTATIONS)])
 def test_an_example_of_padding_alone_is_finite_with_finite_gradients(
     notation, decoder):
   ids = np.array([[1] * 7, [0] * 7])
@@ -51,16 +39,6 @@ def test_an_example_of_padding_alone_is_finite_with_finite_gradients(
       cases.make_layer(notation), tokens(), decoder, ids, gradients=True)
   assert np.isfinite(y).all()
   assert all(np.isfinite(grad).all() for grad in grads.values())
-
-
-@every_notation
-def test_a_decoder_never_sees_later_tokens(notation):
-  x = tokens()
-  y, _ = harness.forward(cases.make_layer(notation), x, True)
-  x[:, 4:] += 3
-  z, _ = harness.forward(cases.make_layer(notation), x, True)
-  np.testing.assert_allclose(z[:, :4], y[:, :4], atol=1e-5)
-  assert np.abs(z[:, 4:] - y[:, 4:]).max() > 1e-2
 
 
 def stock_mask(context):
@@ -72,11 +50,11 @@ def stock_mask(context):
       positions, [], None)
 
 
-@every_notation
-@pytest.mark.parametrize("kind", ["prefix", "packed prefix", "subsequence"])
-@pytest.mark.parametrize("tpu", [False, True], ids=["CPUs", "TPUs"])
-def test_a_query_sees_the_same_keys_as_in_stock_self_attention(notation, kind, tpu):
-  x = tokens()
+KINDS = ["prefix", "packed prefix", "subsequence"]
+
+
+def keys_of(kind):
+  """The arguments of a context, the ids that it has or means, and the mask."""
   if kind.endswith("prefix"):
     packed = kind.startswith("packed")
     prefix = np.array([[1, 1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 1, 1, 0]])
@@ -92,6 +70,12 @@ def test_a_query_sees_the_same_keys_as_in_stock_self_attention(notation, kind, t
     more = {"subsequence_id": sub}
     expected_ids = sub
     mask = reference.mask(sub, True)
+  return more, ids, expected_ids, mask
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stock_self_attention_sees_these_keys(kind):
+  more, ids, _, mask = keys_of(kind)
   graph = harness.LayerGraph(None, True, 2, 7)
   with graph.tf_graph.as_default():
     tensors = {k: graph.constant(v, graph.batch_dim, graph.length_dim)
@@ -99,6 +83,14 @@ def test_a_query_sees_the_same_keys_as_in_stock_self_attention(notation, kind, t
     bias, = graph.run(stock_mask(graph.context(**tensors)))
   stock = np.broadcast_to(bias > -1e8, (2, 7, 7)) if bias.ndim == 3 else bias
   np.testing.assert_array_equal(np.sort(stock.ravel()), np.sort(mask.ravel()))
+
+
+@pytest.mark.parametrize("notation, kind, tpu", [
+    (notation, KINDS[(i + tpu) % 3], tpu) for i, notation in enumerate(cases.NOTATIONS)
+    for tpu in (False, True)])
+def test_a_query_sees_the_same_keys_as_in_stock_self_attention(notation, kind, tpu):
+  x = tokens()
+  more, ids, expected_ids, mask = keys_of(kind)
   y, graph = harness.forward(
       cases.make_layer(notation), x, True, ids, kind == "packed prefix",
       context=more, input_full_attention=kind.endswith("prefix"), tpu=tpu)
@@ -115,8 +107,9 @@ MESHES = [(notation, "b:2,m:3") for notation in ("R", "Fix", "FD", "FR+D+V")] + 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notation, mesh_shape", MESHES)
-@every_row
+@pytest.mark.parametrize("notation, mesh_shape, ids, rows", [
+    (*mesh, *examples.ROWS[row]) for i, mesh in enumerate(MESHES)
+    for row in (("padded", "packed on TPUs"), ("packed", "padded on TPUs"))[i % 2]])
 def test_output_and_gradients_are_the_same_on_any_mesh(
     notation, mesh_shape, ids, rows):
   layout = [rule for rule in ("batch:b", "heads:m")
@@ -143,8 +136,7 @@ def test_large_variables_are_split_over_heads(notation):
     assert name == "alpha" or "heads" in variable.shape.dimension_names, name
 
 
-@every_notation
-@every_row
+@examples.rows_in_turn(cases.NOTATIONS)
 def test_bfloat16_stays_within_its_error_of_float32(notation, ids, rows):
   x = tokens()
   y, graph = harness.forward(cases.make_layer(notation), x, False, ids, **rows)
@@ -154,7 +146,7 @@ def test_bfloat16_stays_within_its_error_of_float32(notation, ids, rows):
   assert np.abs(z - y)[ids > 0].max() < 0.04 * scale
 
 
-@every_notation
+@pytest.mark.parametrize("notation", ["V", "R", "D", "FD", "FR+D+V"])
 def test_logits_and_softmax_are_float32_with_bfloat16_activations(
     notation, monkeypatch):
   seen = []
@@ -171,20 +163,9 @@ def test_logits_and_softmax_are_float32_with_bfloat16_activations(
   assert seen and set(seen) == {tf.float32}
 
 
-@every_notation
-def test_one_head_works(notation):
-  layer = cases.make_layer(notation, num_heads=1)
-  x = tokens()
-  y, graph = harness.forward(layer, x, True, PADDED)
-  expected = cases.attention(
-      notation, graph.variables, x, PADDED, True, 1)
-  np.testing.assert_allclose(
-      y[PADDED > 0], expected[PADDED > 0], atol=2e-5)
-
-
-@pytest.mark.parametrize("notation", ["V", "R", "FD", "R+V"])
-@pytest.mark.parametrize("kind", ["bias", "bias_shared"])
-@both_stacks
+@pytest.mark.parametrize("notation, kind, decoder", [
+    ("V", "bias", False), ("R", "bias_shared", True), ("FD", "bias", True),
+    ("R+V", "bias_shared", False)])
 def test_relative_bias_equals_that_of_stock_self_attention(notation, kind, decoder):
   x = tokens()
   y, graph = harness.forward(

@@ -4,21 +4,18 @@ import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from support import cases
+from support import examples
 from support import harness
 from support import models
 from support import reference
 from support.decoding import check_greedy_decoding
 from support.decoding import parse
-from support.examples import both_stacks
-from support.examples import every_row
-from support.examples import PADDED
 from support.examples import tokens
 import synthesizer_mtf
 import tensorflow.compat.v1 as tf
 
 # Notations for each kind of logits: without and with a batch, inner products, mixtures.
 NOTATIONS = ["R", "FR", "D", "FD", "V", "FR+D+V", "Fix+FD+V"]
-every_notation = pytest.mark.parametrize("notation", NOTATIONS)
 
 
 def make(notation, **kwargs):
@@ -58,31 +55,22 @@ def test_r_is_token_mixing_by_a_linear_map_on_the_transposed_tokens(heads):
   assert np.abs(mixed).max() > 1
 
 
-@every_notation
-@both_stacks
-@every_row
+@examples.stacks_and_rows(NOTATIONS)
 def test_weights_are_the_logits_and_zero_for_hidden_keys(
     notation, decoder, ids, rows):
-  x = tokens()
-  y, graph = harness.forward(
-      make(notation), x, decoder, ids, **rows)
-  z = expected(notation, graph.variables, x, ids, decoder)
+  """Compares the output with the formula, and gradients with finite differences."""
+  x = tokens() / 3
+  weights = np.arange(x.size).reshape(x.shape) / x.size * (ids > 0)[..., None]
+  y, graph, grads = harness.forward(
+      make(notation), x, decoder, ids, **rows, gradients=True,
+      loss_weights=weights, scale=0.3)
+  values = {k: v.astype(np.float64) for k, v in graph.variables.items()}
+  z = expected(notation, values, x, ids, decoder)
   np.testing.assert_allclose(
       y[ids > 0], z[ids > 0], atol=2e-6 * np.abs(z).max())
 
-
-@every_notation
-@every_row
-def test_every_gradient_equals_a_finite_difference(notation, ids, rows):
-  x = tokens() / 3
-  weights = np.arange(x.size).reshape(x.shape) / x.size * (ids > 0)[..., None]
-  _, graph, grads = harness.forward(
-      make(notation), x, True, ids, **rows, gradients=True,
-      loss_weights=weights, scale=0.3)
-  values = {k: v.astype(np.float64) for k, v in graph.variables.items()}
-
   def loss(**change):
-    return (expected(notation, {**values, **change}, x, ids, True) * weights).sum()
+    return (expected(notation, {**values, **change}, x, ids, decoder) * weights).sum()
 
   for name, grad in grads.items():
     direction = np.random.RandomState(3).randn(*grad.shape)
@@ -104,15 +92,6 @@ def test_a_packed_row_equals_its_examples_one_per_row():
 
 
 @pytest.mark.parametrize("notation", ["R", "FR+D+V"])
-def test_the_content_of_padding_never_matters(notation):
-  x = tokens()
-  y, _ = harness.forward(make(notation), x, False, PADDED)
-  x[PADDED == 0] = 1e3
-  z, _ = harness.forward(make(notation), x, False, PADDED)
-  np.testing.assert_allclose(z[PADDED > 0], y[PADDED > 0], atol=1e-4)
-
-
-@pytest.mark.parametrize("notation", ["R", "FR+D+V"])
 def test_an_example_of_padding_alone_gives_zeros(notation):
   ids = np.array([[1] * 7, [0] * 7])
   y, _, grads = harness.forward(
@@ -121,8 +100,7 @@ def test_an_example_of_padding_alone_gives_zeros(notation):
   assert all(np.isfinite(grad).all() for grad in grads.values())
 
 
-@pytest.mark.parametrize("notation", ["R", "FR+D+V"])
-@every_row
+@examples.rows_in_turn(["R", "FR+D+V"])
 def test_bfloat16_stays_within_its_error_of_float32(notation, ids, rows):
   x = tokens()
   y, graph = harness.forward(make(notation), x, False, ids, **rows)
@@ -132,8 +110,7 @@ def test_bfloat16_stays_within_its_error_of_float32(notation, ids, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notation", ["R", "FD", "FR+D+V"])
-@every_row
+@examples.rows_in_turn(["R", "FD", "FR+D+V"])
 def test_output_and_gradients_are_the_same_on_a_mesh(notation, ids, rows):
   one, many = [
       harness.forward(make(notation), tokens(), True, ids, **rows,

@@ -46,10 +46,6 @@ def each(cases):
   return pytest.mark.parametrize("name, kwargs", cases, ids=ids_of(cases))
 
 
-both_stacks = pytest.mark.parametrize(
-    "decoder", [False, True], ids=["encoder", "decoder"])
-
-
 def make(name, **kwargs):
   return synthesizer_mtf.attention_layer(name, **{
       "num_heads": HEADS, "key_value_size": D_KV, "dropout_rate": 0.0,
@@ -114,27 +110,24 @@ def check(name, kwargs, ids, decoder, priority=None, **more):
   np.testing.assert_allclose(y[ids > 0], expected[ids > 0], atol=2e-5)
 
 
-@each(CASES)
-@both_stacks
-def test_equals_dense_attention_under_the_same_sets(name, kwargs, decoder):
-  check(name, kwargs, PADDED, decoder)
+# Sets follow the positions within packed examples.
+KINDS = [(PADDED, False), (PACKED, True), (PACKED, False), (PADDED, True)]
 
 
-@each(CASES)
-@both_stacks
-def test_sets_follow_the_positions_within_packed_examples(
-    name, kwargs, decoder):
-  check(name, kwargs, PACKED, decoder, packed=True)
+@pytest.mark.parametrize("name, kwargs, ids, decoder", [
+    (*case, *kind) for i, case in enumerate(CASES)
+    for kind in (KINDS[:2], KINDS[2:])[i % 2]])
+def test_equals_dense_attention_under_the_same_sets(name, kwargs, ids, decoder):
+  check(name, kwargs, ids, decoder, packed=ids is PACKED)
 
 
-@each(FEW)
-@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
-@both_stacks
-@pytest.mark.parametrize("pattern", PATTERNS[1:])
-def test_each_head_sees_the_keys_of_its_pattern(
-    name, kwargs, ids, decoder, pattern):
-  check(name, {**kwargs, "pattern": pattern}, ids, decoder,
-        packed=ids is PACKED)
+@pytest.mark.parametrize("name, kwargs, ids, decoder", [
+    (name, {**kwargs, "pattern": pattern}, *kind)
+    for i, (name, kwargs) in enumerate(FEW)
+    for j, pattern in enumerate(PATTERNS[1:])
+    for kind in (KINDS[:2], KINDS[2:])[(i + j) % 2]])
+def test_each_head_sees_the_keys_of_its_pattern(name, kwargs, ids, decoder):
+  check(name, kwargs, ids, decoder, packed=ids is PACKED)
 
 
 @each(CASES)
