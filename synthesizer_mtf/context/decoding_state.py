@@ -12,6 +12,7 @@ from typing import Any
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 import numpy as np
+from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 _MEMORY_BEAM = "memory_beam"
@@ -130,6 +131,9 @@ class ReorderOperation(mtf.Operation):
     self._outputs = [mtf.Tensor(self, state.shape, state.dtype)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
+    _, parents = self.inputs
+    splits.require_whole(
+        lowering, self, parents.shape.dims[-1:], splits.TELL_THE_MODEL)
     lowering.set_tensor_lowering(
         self.outputs[0], lowering.mesh_impl(self).slicewise(
             _rows, *[lowering.tensors[x] for x in self.inputs]))
@@ -160,6 +164,9 @@ class WriteOperation(mtf.Operation):
     self._outputs = [mtf.Tensor(self, cache.shape, cache.dtype)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
+    cache, *_ = self.inputs
+    splits.require_whole(
+        lowering, self, [cache.shape.dims[self._axis]], splits.TELL_THE_MODEL)
     lowering.set_tensor_lowering(
         self.outputs[0], lowering.mesh_impl(self).slicewise(
             self._write, *[lowering.tensors[x] for x in self.inputs]))

@@ -81,6 +81,7 @@ class ExamplesOperation(mtf.Operation):
 
   def lower(self, lowering: mtf.Lowering) -> None:
     ids, = self.inputs
+    splits.require_whole(lowering, self, ids.shape.dims[-1:])
     self.layout = lowering.mesh_impl(self).slicewise(
         lambda ids: Layout.of_ids(ids).slices, lowering.tensors[ids])
 

@@ -1,9 +1,18 @@
-"""How the mesh splits dimensions, and sums over split dimensions."""
+"""How the mesh splits dimensions, and sums over split dimensions.
 
+While a graph is built, only the model's layout tells how the mesh will split it, and a
+model may have none. While it is lowered, the mesh tells. So an operation that needs
+some dimension whole checks this again when it is lowered.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
+import tensorflow.compat.v1 as tf
 
 
 def mesh_dimension(model: transformer.Unitransformer,
@@ -11,7 +20,8 @@ def mesh_dimension(model: transformer.Unitransformer,
   """The dimension of the mesh that T5's layout splits `dim` over, or None.
 
   Args:
-    model: has mesh and layout in T5; elsewhere both may be None.
+    model: has mesh and layout in T5; elsewhere both may be None, and then the result is
+      None, whatever the mesh does.
     dim: a dimension of tensors.
   """
   if model.layout is None or model.mesh_shape is None:
@@ -34,6 +44,60 @@ def is_unsplit(shape: mtf.Shape, mesh_shape: mtf.Shape,
   axes = [layout.tensor_dimension_to_mesh_axis(dim, mesh_shape)
           for dim in shape.dims]
   return all(axis is None or mesh_shape.dims[axis].size == 1 for axis in axes)
+
+
+def require_whole(lowering: mtf.Lowering, operation: mtf.Operation,
+                  dims: Iterable[mtf.Dimension], remedy: str = "") -> None:
+  """Raises a ValueError if the mesh splits one of the dimensions.
+
+  Args:
+    lowering: the lowering of the operation.
+    operation: an operation that needs the dimensions whole.
+    dims: dimensions of its tensors.
+    remedy: what else the user can do, for the message.
+  """
+  mesh_impl = lowering.mesh_impl(operation)
+  for dim in dims:
+    axis = mesh_impl.tensor_dimension_to_mesh_axis(dim)
+    parts = 1 if axis is None else mesh_impl.shape.dims[axis].size
+    if parts > 1:
+      raise checks.Error(
+          f"The layout splits {dim.name} over the {parts} parts of the mesh dimension "
+          f"{mesh_impl.shape.dims[axis].name!r}, but {operation.name} needs all of it "
+          f"on each processor; take `{dim.name}` out of the layout rules "
+          f"(`utils.run.layout_rules`){remedy}.")
+
+
+# The remedy where Mesh TensorFlow has a slower way that works on every mesh. It is
+# chosen while the graph is built.
+TELL_THE_MODEL = (", or hand `layout` and `mesh_shape` to each Unitransformer, so that "
+                  "Mesh TensorFlow computes it")
+
+
+class SlicewiseOperation(mtf.SlicewiseOperation):
+  """Mesh's, with a sentence if the mesh splits a dimension that has to be whole."""
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    tensors = [*self.inputs, *self.outputs]
+    require_whole(lowering, self, [dim for t in tensors for dim in t.shape.dims
+                                   if dim.name in self.unsplittable_dims])
+    values = lowering.mesh_impl(self).slicewise(
+        self._tf_fn, *[lowering.tensors[x] for x in self.inputs])
+    if len(self.outputs) == 1:
+      values = values,
+    for output, value in zip(self.outputs, values):
+      lowering.set_tensor_lowering(output, value)
+
+
+def slicewise(tf_fn: Callable[..., Any], xs: list[mtf.Tensor],
+              output_shape: Any = None, output_dtype: tf.DType | None = None,
+              splittable_dims: Iterable[mtf.Dimension] = (),
+              grad_function: Any = None, name: str | None = None) -> mtf.Tensor:
+  """As `mtf.slicewise` for one output, with a `SlicewiseOperation` of this module."""
+  shape = mtf.convert_to_shape(output_shape) or xs[0].shape
+  return SlicewiseOperation(
+      tf_fn, xs, [shape], [output_dtype or xs[0].dtype], list(splittable_dims),
+      grad_function, name=name).outputs[0]
 
 
 def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,

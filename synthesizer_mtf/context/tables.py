@@ -59,7 +59,7 @@ def take(tensor: mtf.Tensor, name: str, index: mtf.Tensor) -> mtf.Tensor:
     tensor, index = operation.inputs
     return [_add_back(grad, index, tensor.shape, lead), None]
 
-  return mtf.slicewise(
+  return splits.slicewise(
       read, [tensor, index],
       output_shape=index.shape.dims + dims[axis + 1:],
       splittable_dims=lead + dims[axis + 1:], grad_function=gradient)
@@ -69,7 +69,7 @@ def _add_back(grad, index, shape, lead):
   """Adds up the gradients of all reads of each entry: [*shape]."""
   size, *rest = shape.dims[len(lead):]
 
-  return mtf.slicewise(
+  return splits.slicewise(
       lambda grad, index: sum_at(grad, index, len(lead), size.size), [grad, index],
       output_shape=shape, splittable_dims=lead + rest, grad_function=0)
 
@@ -138,7 +138,7 @@ def gather_rows(table: mtf.Tensor, position: mtf.Tensor) -> mtf.Tensor:
     return tf.transpose(rows, order)
 
   rest = table.shape - length
-  return mtf.slicewise(
+  return splits.slicewise(
       gather, [table, position],
       output_shape=mtf.Shape(position.shape.dims + rest.dims),
       output_dtype=table.dtype,
@@ -164,7 +164,7 @@ def gather_table(table: mtf.Tensor, rows: mtf.Tensor,
     index = _flat_index(table.shape.as_list(), rows, columns)
     return tf.gather(tf.reshape(table, [-1]), index)
 
-  return mtf.slicewise(
+  return splits.slicewise(
       gather, [table, rows, columns],
       output_shape=[*batch, heads, length, memory_length],
       splittable_dims=[*batch, heads], grad_function=lambda operation, grad: [

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import decoding_state
+from synthesizer_mtf.context import splits
 from synthesizer_mtf.decoding import beams
 from synthesizer_mtf.decoding import loops
 from synthesizer_mtf.decoding import steps
@@ -129,6 +130,9 @@ class GrowOperation(mtf.Operation):
           self._options, beams.Beams(*found), logits, position, longest)
       return found.sequences[..., position], *found
 
+    splits.require_whole(
+        lowering, self, [d for t in self.inputs for d in t.shape.dims[1:]],
+        splits.TELL_THE_MODEL)
     outputs = lowering.mesh_impl(self).slicewise(
         grow, *[lowering.tensors[x] for x in self.inputs])
     for output, laid_out in zip(self.outputs, outputs):

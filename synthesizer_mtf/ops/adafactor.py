@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import dataclasses
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 # Numbers in a block of squares: 1 MB, which fits into a core's L2 cache. No size from
@@ -208,6 +209,9 @@ class AdafactorOperation(mtf.Operation):
                      for i, shape in enumerate(shapes)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
+    splits.require_whole(
+        lowering, self, self.inputs[0].shape.dims,
+        ", or bind `synthesizer_optimizer.fast = False`")
     results = lowering.mesh_impl(self).slicewise(
         self._rule.update, *[lowering.tensors[x] for x in self.inputs])
     for output, result in zip(self.outputs, results):

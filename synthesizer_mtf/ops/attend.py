@@ -25,6 +25,7 @@ from synthesizer_mtf.context import attention_mask
 from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import decoding_state
 from synthesizer_mtf.context import intermediates
+from synthesizer_mtf.context import splits
 from synthesizer_mtf.ops import attend_by_position
 from synthesizer_mtf.ops import attend_per_example
 from synthesizer_mtf.ops import between_products
@@ -310,7 +311,7 @@ def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
     shape = x.shape.as_list()
     return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)
 
-  return mtf.slicewise(
+  return splits.slicewise(
       of_slice, [logits], splittable_dims=logits.shape.dims[:-1],
       grad_function=gradient)
 
@@ -364,7 +365,7 @@ def _sum_of_product(tables):
   if not table or not between_products.is_marked() or (
       product.shape.dims[-table[0].shape.ndims:] != table[0].shape.dims):
     return _sum(tables)
-  return mtf.slicewise(
+  return splits.slicewise(
       between_products.add, [product, *table], output_shape=product.shape,
       splittable_dims=product.shape.dims, grad_function=0)
 

@@ -76,6 +76,8 @@ class AttendPerExampleOperation(mtf.Operation):
     tensors = [operand.tensor for operand in terms]
     super().__init__(tensors, name="attend_per_example")
     self.batch_dims = inputs.batch_dims
+    self._whole = [d for t in tensors for d in t.shape.dims
+                   if d not in inputs.batch_dims + [inputs.heads]]
     rows = inputs.batch_dims + [inputs.length, inputs.heads]
     self._outputs = [mtf.Tensor(
         self, mtf.Shape(rows + [inputs.d_kv]), tensors[-1].dtype)]
@@ -95,6 +97,7 @@ class AttendPerExampleOperation(mtf.Operation):
 
   def lower(self, lowering: mtf.Lowering) -> None:
     mesh_impl = lowering.mesh_impl(self)
+    splits.require_whole(lowering, self, self._whole)
     shapes = [mesh_impl.slice_shape(output.shape) for output in self.outputs]
 
     def of_slice(*slices):

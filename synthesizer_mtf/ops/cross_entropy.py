@@ -9,6 +9,7 @@ vocabulary instead.
 """
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import splits
 from synthesizer_mtf.ops import query_chunks
 import tensorflow.compat.v1 as tf
 
@@ -80,6 +81,9 @@ class CrossEntropyOperation(mtf.Operation):
             mtf.einsum([errors, scaled(hidden)], output_shape=table.shape)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
+    logits, *_ = self.inputs
+    splits.require_whole(
+        lowering, self, logits.shape.dims[-1:], splits.TELL_THE_MODEL)
     values = lowering.mesh_impl(self).slicewise(
         self._of_slice, *[lowering.tensors[x] for x in self.inputs[:2]])
     for output, value in zip(self.outputs, values):

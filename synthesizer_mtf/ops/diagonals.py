@@ -4,6 +4,7 @@
 """
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 
@@ -42,13 +43,13 @@ def matrix(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
     return tf.reshape(total, grad.shape.as_list()[:-2] + [2 * n])
 
   def gradient(operation, grad):
-    total = mtf.slicewise(
+    total = splits.slicewise(
         add, [grad], output_shape=lead + [mtf.Dimension("distance", 2 * n)],
         splittable_dims=lead, grad_function=0)
 
     def part(like, of_slice):
       size = like.shape.dims[-1].size
-      return mtf.slicewise(
+      return splits.slicewise(
           lambda t: tf.pad(of_slice(t), [[0, 0]] * len(lead) + [
               [0, size - of_slice(t).shape.as_list()[-1]]]),
           [total], output_shape=like.shape, splittable_dims=lead, grad_function=0)
@@ -58,7 +59,7 @@ def matrix(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
 
   # No layout splits dimensions with these names, which have to be whole.
   whole = [mtf.Dimension("diagonal_rows", n), mtf.Dimension("diagonal_columns", n)]
-  matrix = mtf.slicewise(
+  matrix = splits.slicewise(
       repeat, [before, after], output_shape=lead + whole, splittable_dims=lead,
       grad_function=gradient)
   return mtf.reshape(matrix, lead + [rows, columns])

@@ -14,6 +14,7 @@ import functools
 import operator
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 
@@ -94,7 +95,7 @@ def same_segment(ids: mtf.Tensor, kernel_dim: mtf.Dimension,
             for j in range(kernel_dim.size)]
     return tf.cast(tf.equal(tf.stack(near, -1), ids[..., None]), tf.float32)
 
-  return mtf.slicewise(
+  return splits.slicewise(
       compare, [ids], output_shape=ids.shape + kernel_dim,
       output_dtype=tf.float32, splittable_dims=ids.shape.dims[:-1],
       grad_function=0)
@@ -109,7 +110,7 @@ def _slicewise(fn, tensors, **optional):
     return fn(*required, **dict(zip(names, slices[len(tensors):])))
 
   dims = tensors[0].shape.dims
-  return mtf.slicewise(
+  return splits.slicewise(
       positional, tensors + [optional[name] for name in names],
       splittable_dims=dims[:-3] + [dims[-2]])
 

@@ -49,6 +49,8 @@ class LookupOperation(mtf.Operation):
         ids, grad_ys[0], table, self._lead).outputs[0], None]
 
   def lower(self, lowering: mtf.Lowering) -> None:
+    splits.require_whole(lowering, self, [self._rows], splits.TELL_THE_MODEL)
+
     def read(table, ids):
       is_row = _is_row(ids, self._rows.size)
       found = tf.gather(table, tf.where_v2(is_row, ids, 0), axis=self._lead,

@@ -118,8 +118,8 @@ def exponential(logits: mtf.Tensor) -> mtf.Tensor:
   def of_slice(x):
     return tf.exp(x - tf.reduce_max(x, -1, keepdims=True))
 
-  return mtf.slicewise(of_slice, [logits], splittable_dims=logits.shape.dims[:-1],
-                       grad_function=0)
+  return splits.slicewise(
+      of_slice, [logits], splittable_dims=logits.shape.dims[:-1], grad_function=0)
 
 
 def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimension],

@@ -6,6 +6,7 @@ All tensors that this module returns are zero outside of a sequence.
 from collections.abc import Callable
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import splits
 from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
 
@@ -111,6 +112,6 @@ def index_of(marked: mtf.Tensor, dim: mtf.Dimension,
   lead = marked.shape.dims[:-1]
   ordinals = mtf.broadcast(
       mtf.range(marked.mesh, entries, tf.int32) + 1, lead + [entries])
-  return mtf.slicewise(
+  return splits.slicewise(
       tf.searchsorted, [count, ordinals], output_shape=ordinals.shape,
       splittable_dims=lead, grad_function=0)

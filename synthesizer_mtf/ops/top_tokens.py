@@ -6,6 +6,7 @@ sorted. Equal values are ordered by index, as in `tf.math.top_k`.
 """
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 _PIECE = 128
@@ -50,8 +51,8 @@ def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
     return tf.reshape(index, x.shape[:-1])
 
   rest = x.shape - vocab
-  return mtf.slicewise(of_slice, [x], output_shape=rest, output_dtype=tf.int32,
-                       splittable_dims=x.shape.dims, grad_function=0)
+  return splits.slicewise(of_slice, [x], output_shape=rest, output_dtype=tf.int32,
+                          splittable_dims=rest.dims, grad_function=0)
 
 
 def log_sum_exp(x: tf.Tensor, greatest: tf.Tensor,

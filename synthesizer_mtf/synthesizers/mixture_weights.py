@@ -5,6 +5,7 @@ from typing import Any
 import mesh_tensorflow as mtf
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
 
@@ -87,7 +88,7 @@ def annealed(learned: mtf.Tensor, final: np.ndarray,
   progress = tf.clip_by_value(
       (tf.cast(step, tf.float32) - first) / (last - first), 0.0, 1.0)
   final = final.astype(np.float32)
-  return mtf.slicewise(
+  return splits.slicewise(
       lambda weights: weights * (1 - progress) + final * progress, [learned],
       splittable_dims=learned.shape.dims[:-1],
       grad_function=lambda op, grad: [grad * (1 - progress)])

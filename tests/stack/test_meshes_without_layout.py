@@ -1,0 +1,100 @@
+"""A model that does not know how the mesh splits it: right, or refused."""
+
+import mesh_tensorflow as mtf
+import numpy as np
+import pytest
+from support import models
+from support.decoding import parse
+from synthesizer_mtf import checks
+
+IDS = [[5, 9, 3, 1, 7, 8, 1, 0], [8, 4, 7, 1, 5, 1, 0, 0]]
+SEGMENTS = [[1, 1, 2, 2, 2, 2, 2, 0], [1, 1, 1, 1, 2, 2, 0, 0]]
+
+
+def model(notation, layout, known, *bindings):
+  parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1",
+        "RandomLogits.max_length = 8", "ToeplitzLogits.max_length = 8", *bindings)
+  m = models.Model("lm", mesh_shape="all:2" if layout else "", layout=layout)
+  if not known:  # A model of one's own need not name them.
+    m.model.layout = m.model.mesh_shape = None
+  return m
+
+
+def run(notation, layout, known=False, packed=True, mode="train"):
+  """The loss, and in training the gradients."""
+  m = model(notation, layout, known)
+  with m.tf_graph.as_default():
+    ids = m.ids(IDS)
+    _, loss = m.model.call_simple(
+        ids, ids, True, mode=mode,
+        sequence_id=m.ids(SEGMENTS) if packed else mtf.minimum(ids, 1))
+    variables = m.graph.trainable_variables if mode == "train" else []
+    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+    (values,), _ = m.run(loss, *grads, scale=0.3)
+  return dict(zip(["loss"] + [v.name for v in variables], values))
+
+
+@pytest.fixture(scope="module")
+def expected():
+  """The values on one device, computed once."""
+  known = {}
+
+  def get(notation, packed):
+    if (notation, packed) not in known:
+      known[notation, packed] = run(notation, "", packed=packed)
+    return known[notation, packed]
+
+  return get
+
+
+@pytest.mark.parametrize("notation, layout", [
+    ("R+V", "batch:all"), ("R+V", "heads:all,d_ff:all"), ("R+V", "d_model:all"),
+    ("T", "batch:all")])
+def test_packed_rows_train_on_a_mesh_that_the_model_does_not_know(
+    notation, layout, expected):
+  found = run(notation, layout)
+  for name, value in expected(notation, True).items():
+    np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+
+
+def test_unpacked_rows_train_where_the_length_is_split(expected):
+  found = run("R+V", "length:all", packed=False)
+  for name, value in expected("R+V", False).items():
+    np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("notation, known, dim", [
+    ("R", False, "length"), ("R+V", False, "length"), ("T", False, "length"),
+    ("R+V", True, "length"), ("R", False, "memory_length"),
+    ("DyConv", False, "length"), ("V", False, "vocab")])
+def test_a_dimension_that_has_to_be_whole_is_refused(notation, known, dim, mode):
+  with pytest.raises(checks.Error) as error:
+    run(notation, f"{dim}:all", known, mode=mode)
+  for part in (f"The layout splits {dim} over the 2 parts of the mesh dimension 'all'",
+               "needs all of it on each processor",
+               f"take `{dim}` out of the layout rules"):
+    assert part in str(error.value)
+
+
+def test_a_model_that_knows_its_mesh_computes_a_split_vocabulary(expected):
+  found = run("R+V", "vocab:all", known=True)
+  for name, value in expected("R+V", True).items():
+    np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+
+
+def test_decoding_with_a_split_vocabulary_is_refused_too():
+  m = model("V", "vocab:all", False, "synthesizer_vocabulary.fast = False")
+  with m.tf_graph.as_default(), pytest.raises(checks.Error) as error:
+    m.run(m.model.sample_autoregressive(m.ids(np.zeros((2, 8))), temperature=0.0))
+  assert "The layout splits vocab over the 2 parts" in str(error.value)
+
+
+def test_a_mesh_dimension_of_size_one_splits_nothing(expected):
+  m = model("R", "length:all", False)
+  m.mesh_shape = mtf.convert_to_shape("all:1")
+  with m.tf_graph.as_default():
+    ids = m.ids(IDS)
+    _, loss = m.model.call_simple(ids, ids, True, sequence_id=m.ids(SEGMENTS))
+    ((found,),), _ = m.run(loss, scale=0.3)
+  np.testing.assert_allclose(found, expected("R", True)["loss"], atol=1e-5)
