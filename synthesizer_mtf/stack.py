@@ -17,6 +17,7 @@ import gin
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import patches
 from synthesizer_mtf import replacement
@@ -81,7 +82,8 @@ def synthesizer_stack(
   stack = layer_stack_cls(layers)
   if fast_norm:
     stack = sublayers.of_stack(stack)
-  stack.synthesizer_attention = attention  # For `_check_used`.
+  stack.synthesizer_attention = attention  # For `_check_used`, as the scope is.
+  stack.synthesizer_scope = gin.current_scope_str()
   return stack
 
 
@@ -230,7 +232,7 @@ def build_model(*args: Any, **kwargs: Any) -> Any:
     ValueError: no stack of the model uses the attention that gin binds.
   """
   model = utils.build_model(*args, **kwargs)
-  _check_used(choices(), [stack.synthesizer_attention for stack in _stacks(model)
+  _check_used(choices(), [stack for stack in _stacks(model)
                           if hasattr(stack, "synthesizer_attention")])
   return decoder.faster(model) if synthesizer_decoding() else model
 
@@ -260,8 +262,11 @@ def _stacks(model: Any) -> Iterator[transformer.LayerStack]:
       yield from _stacks(getattr(model, part))
 
 
-def _check_used(chosen, used):
-  """Raises if no stack uses a bound attention; warns if none uses the unscoped one."""
+def _check_used(chosen, stacks):
+  """Raises if no stack uses a bound attention; warns about each that none uses."""
+  used = [stack.synthesizer_attention for stack in stacks]
+  scopes = {gin_files.nearest(stack.synthesizer_scope, {each: each for each in chosen}
+                              )[1] for stack in stacks}
   if chosen and not used:
     names = ", ".join(f"`{_name(scope)} = {attention!r}`"
                       for scope, attention in chosen.items())
@@ -275,6 +280,10 @@ def _check_used(chosen, used):
     logging.warning(
         "`%s = %r` is used by no stack: %s win, perhaps from an "
         "operative_config.gin; bind these as well.", _name(""), chosen[""], others)
+  for scope in [each for each in chosen if each and each not in scopes]:
+    logging.warning("`%s = %r` is used by no stack: the model has none in this scope, "
+                    "only in %s.", _name(scope), chosen[scope],
+                    ", ".join(repr(stack.synthesizer_scope) for stack in stacks))
 
 
 def _name(scope):

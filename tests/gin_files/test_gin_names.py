@@ -30,6 +30,8 @@ MISTAKES = [
     ("RandomLogit.max_length = 3\n", 1, "Did you mean RandomLogits"),
     ("\n\nutils.run.optimizer = @Adafactor\n", 3, "Did you mean AdafactorOptimizer"),
     ("x = [\n  @SelfAtention]\n", 2, "Did you mean SelfAttention"),
+    ("include 'infer.gin'\ninfer_model.decode_fn = @decode_from_files\n", 2,
+     "decode each file by a command of its own, with infer.gin"),
     ("RandomLogits:\n  stddev = 0.1\n  max_len = 4\n", 3, "Did you mean max_length"),
     ("d_ff = 3\nd_kv 4\n", 2, "write each binding as PARAMETER = VALUE"),
     ("d_ff = 3\nx = r\n", 2, "write 'r' or a number"),

@@ -146,6 +146,18 @@ def test_a_scope_that_no_stack_has_is_an_error(base):
     models.build()
 
 
+def test_a_scope_that_no_stack_has_beside_one_that_has_is_named_in_the_log(
+    base, caplog):
+  gin.parse_config(["encoder/synthesizer_stack.attention = 'R'",
+                    "decodr/synthesizer_stack.attention = 'R'"])
+  python_logging.getLogger("absl").propagate = True
+  with caplog.at_level("WARNING", logger="absl"):
+    models.build()
+  assert ("`decodr/synthesizer_stack.attention = 'R'` is used by no stack: the model has "
+          "none in this scope, only in 'encoder'.") in caplog.text
+  assert "`encoder/" not in caplog.text
+
+
 def test_a_choice_that_scopes_hide_is_named_in_the_log(base, caplog):
   gin.parse_config([*OURS, "synthesizer_stack.attention = 'D'"])
   python_logging.getLogger("absl").propagate = True
