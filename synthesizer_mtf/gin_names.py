@@ -224,8 +224,9 @@ def _sentence(error):
 def _near(name):
   """A sentence with the names of configurables that resemble an unknown name."""
   if name == "decode_from_files":  # In T5's infer_multi_file.gin.
-    return (" Mesh TensorFlow does not have this function of T5's infer_multi_file.gin; "
-            "decode each file by a command of its own, with infer.gin.")
+    return (" Mesh TensorFlow does not have this function of T5's "
+            "infer_multi_file.gin; decode each file by a command of its own, with "
+            "infer.gin.")
   known = [selector.rpartition(".")[2]
            for selector, _ in gin_internals.registry().items()]
   return checks.did_you_mean(re.split("[./]", name)[-1], known)

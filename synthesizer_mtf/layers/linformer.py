@@ -113,16 +113,14 @@ class Linformer(transformer.TransformerLayer):
     if seen is not None:
       tensor *= mtf.cast(seen, tensor.dtype)
     cache = inputs.context.cache if self.share_layers else {}
-    # Heads may differ between layers, by arguments in `make_layer_stack.layers`.
-    key = "linformer", name, None if self.share_heads else inputs.heads
-    if key not in cache:
-      cache[key] = inputs.variable(
+    if ("linformer", name) not in cache:
+      cache["linformer", name] = inputs.variable(
           name, ([] if self.share_heads else [inputs.heads]) + [
               mtf.Dimension("table_length", self.max_length),
               mtf.Dimension("rank", self.rank.size)],
           self.max_length ** -0.5)
     table = tables.cut(
-        cache[key], "table_length", inputs.memory_length.size)
+        cache["linformer", name], "table_length", inputs.memory_length.size)
     table = mtf.rename_dimension(table, "table_length", "memory_length")
     mixed = mtf.einsum([tensor, table], output_shape=inputs.batch_dims + [
         inputs.heads, mtf.Dimension("rank", self.rank.size), inputs.d_kv])

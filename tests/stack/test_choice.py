@@ -153,8 +153,8 @@ def test_a_scope_that_no_stack_has_beside_one_that_has_is_named_in_the_log(
   python_logging.getLogger("absl").propagate = True
   with caplog.at_level("WARNING", logger="absl"):
     models.build()
-  assert ("`decodr/synthesizer_stack.attention = 'R'` is used by no stack: the model has "
-          "none in this scope, only in 'encoder'.") in caplog.text
+  assert ("`decodr/synthesizer_stack.attention = 'R'` is used by no stack: the model "
+          "has none in this scope, only in 'encoder'.") in caplog.text
   assert "`encoder/" not in caplog.text
 
 

@@ -10,6 +10,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import transformer as mesh_transformer
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+import numpy as np
 import pytest
 from support import decoding
 from support import models
@@ -331,3 +332,29 @@ def test_nothing_is_logged_where_nothing_is_lost(more, caplog):
   with caplog.at_level("WARNING", logger="absl"):
     models.build()
   assert "synthesizer_stack.attention" not in caplog.text
+
+
+def test_a_stack_that_shortens_its_sequences_masks_what_is_left():
+  models.parse_gin([], [
+      *models.TINY, "encoder/synthesizer_stack.attention = 'R'",
+      "import mesh_tensorflow.transformer.funnel_transformer",
+      "encoder/synthesizer_stack.layer_stack_cls = @FunnelTransformerLayerStack",
+      "make_bitransformer.bitransformer_cls = @BitransformerFunnel",
+      "FunnelTransformerLayerStack.n_blocks = 3", "num_layers = 5",
+      "decoder/make_layer_stack.num_layers = 1",
+      "FunnelTransformerLayerStack.block_param_size = [1, 2, 2]",
+      "FunnelTransformerLayerStack.block_repeat_size = [1, 1, 1]",
+      "FunnelTransformerLayerStack.sublayers_initial = []",
+      "FunnelTransformerLayerStack.sublayers_final = []",
+      "FunnelTransformerLayerStack.sublayers_per_layer = [@sublayer_rms_norm, "
+      "@sublayer_call_layer, @sublayer_residual]"])
+  found = []
+  for padding in 0, 8:
+    m = models.Model()
+    with m.tf_graph.as_default():
+      logits, _ = m.model.call_simple(
+          m.ids([[5, 9, 3, 7, 2, 8, 4, 1] + [0] * padding]), m.ids([[4, 6, 1]]), False,
+          mode="eval")
+      (values,), _ = m.run(logits, scale=0.5)
+    found.append(values[0])
+  np.testing.assert_allclose(*found, atol=1e-5)

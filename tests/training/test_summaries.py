@@ -148,3 +148,14 @@ def test_microbatches_are_an_error_that_names_the_parameter():
     loss_and_gradients(m, num_microbatches=2)
   assert "`serialize_num_microbatches.tokens_per_microbatch_per_replica` splits" in (
       str(error.value))
+
+
+@pytest.mark.parametrize("scope, name", [
+    ("encoder/block_001/layer_000", "encoder/block_001"),
+    ("encoder/block_000/layer_002", "encoder/block_000/layer_002"),
+    ("decoder/block_000/self_attention", "decoder/block_000/self_attention"),
+    ("encoder/layer_000", "encoder/layer_000"),
+    ("encoder/layer_002", "encoder/layer_002")])
+def test_each_layer_of_a_stack_has_a_name_of_its_own(scope, name):
+  with tf.Graph().as_default(), tf.variable_scope(scope + "/SyntheticAttention"):
+    assert intermediates.layer_name() == name

@@ -291,6 +291,10 @@ class _Collector(intermediates.Capture):
     if isinstance(layer, linformer.Linformer):
       self.skipped.append(name)
       return
+    if any(name == other.name for other in self.layers):
+      raise checks.Error(
+          f"two layers have the name {name!r}, so that their pictures could not be "
+          "told apart; plot a model whose encoder and decoder have names of their own.")
     self.layers.append(Layer(
         name, "+".join(map(synthesizer_names.part_name, layer.mixture.synthesizers)),
         self._parts.get(name, []), inputs.has_batch(weights)))
