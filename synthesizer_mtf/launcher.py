@@ -27,6 +27,7 @@ from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import gin_checks
 from synthesizer_mtf.training import stopping
+from synthesizer_mtf.training import unknown_pieces
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -68,9 +69,16 @@ def _prepared(run_job, run):
     missing.check(flags.FLAGS.model_dir)
     missing.tell_unused(gin_files.given_in_command())
     gin_checks.check_run(gin_internals.bindings(), flags.FLAGS.model_dir)
-    run_job(functools.partial(run, **kwargs))
+    run_job(functools.partial(_run, run, kwargs))
 
   return wrapped
+
+
+def _run(run, kwargs):
+  """Runs `utils.run`, in the process that leads the job."""
+  if task := gin_checks.task_of_training(gin_internals.bindings()):
+    unknown_pieces.tell(task)
+  run(**kwargs)
 
 
 def _end(error: cluster.LostProcess) -> None:

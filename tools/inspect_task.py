@@ -67,7 +67,9 @@ def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
     for key in found.tokens:
       for index, ids in enumerate(reading.segments(row, key), 1):
         lines += _shown(f"{key} of example {index}", ids, features[key])
-  return [*lines, "", *_table(found), "", *_of_rates(found)]
+  unknown = found.unknown.sentence(found.name)
+  return [*lines, "", *_table(found), *([unknown] if unknown else []), "",
+          *_of_rates(found)]
 
 
 def _shown(title, ids, feature, pretokenized=None):
@@ -101,6 +103,8 @@ def rows(found: reading.Found) -> list[dict[str, Any]]:
              "cut": member.cut(key, found.lengths[key])}
             for task, member in found.members.items() for key in found.tokens
             if len(found.members) > 1]
+  if found.unknown.pieces:
+    lines.append({"kind": "unknown", **found.unknown._asdict()})
   return lines + [{"kind": "rate", "task": task, "rate": rate, "share": share}
                   for task, rate, share in found.shares]
 

@@ -28,6 +28,7 @@ from synthesizer_mtf import stack
 from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import gin_checks
 from synthesizer_mtf.training import seed as seeds
+from synthesizer_mtf.training import unknown_pieces
 from synthesizer_mtf.training import value_checks
 import t5.models
 from t5.models import mtf_model
@@ -130,6 +131,8 @@ class MtfModel(mtf_model.MtfModel):
     data_checks.check_rates(mixture_or_task_name)
     with self._own_bindings(), random:
       data_checks.check_cached(mixture_or_task_name, "mixture_or_task_name")
+      if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
+        unknown_pieces.tell(mixture_or_task_name, kwargs.get("split", "train"))
       super().train(mixture_or_task_name, steps, *args, **kwargs)
 
   def _check_beams(self, *names):

@@ -13,6 +13,7 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import own_mixture
 from synthesizer_mtf.training import data_checks
+from synthesizer_mtf.training import unknown_pieces
 import tensorflow.compat.v2 as tf
 import tqdm
 
@@ -56,6 +57,7 @@ class Found:
     per_row: the mean number of examples in a packed row.
     whole: whether the whole split was read.
     first_seconds: the seconds until the first example.
+    unknown: what the vocabulary does not keep of the first texts.
   """
   name: str
   split: str
@@ -69,6 +71,7 @@ class Found:
   per_row: float
   whole: bool
   first_seconds: float
+  unknown: unknown_pieces.Found
 
   @property
   def shares(self) -> list[tuple[str, float, float]]:
@@ -131,7 +134,8 @@ def read(name: str, split: str, lengths: Lengths | None, number: int,
       {key: np.array(each) for key, each in tokens.items()},
       {task.name: _member(task, lengths, split, keys, -(-most // len(members)))
        for task in members},
-      fill, per_row, len(tokens[keys[0]]) < most, first)
+      fill, per_row, len(tokens[keys[0]]) < most, first,
+      unknown_pieces.find(members, split, most))
 
 
 def find(name: str) -> seqio.Task | seqio.Mixture:

@@ -1,0 +1,110 @@
+"""Training and inspect_task tell what a vocabulary does not keep of the data."""
+
+import functools
+import logging
+
+import pytest
+import seqio
+from synthesizer_mtf.tasks import vocabulary as vocabulary_lib
+from synthesizer_mtf.tools import inspect_task
+from synthesizer_mtf.training import unknown_pieces
+from t5.data import preprocessors
+
+ORDINARY = ["the function\tone", "a value\ttwo"]
+STRANGE = ["the function\tone {x}", "the \u0151 and {x}\ttwo", "one  value\tthree"]
+
+
+@pytest.fixture(name="add")
+def fixture_add(tmp_path, sentencepiece_model):
+  """Registers a task of seqio's own classes, as T5's are, on some lines."""
+  names = []
+
+  def add(lines, vocabulary=None, *more):
+    name = f"tests_unknown_{len(names)}"
+    names.append(name)
+    path = tmp_path / f"{name}.tsv"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    feature = seqio.Feature(
+        vocabulary or seqio.SentencePieceVocabulary(sentencepiece_model))
+    seqio.TaskRegistry.add(
+        name, seqio.TextLineDataSource({"train": str(path)}), preprocessors=[
+            functools.partial(
+                preprocessors.parse_tsv, field_names=["inputs", "targets"]),
+            seqio.preprocessors.tokenize, seqio.CacheDatasetPlaceholder(), *more],
+        output_features={"inputs": feature, "targets": feature})
+    return name
+
+  yield add
+  for name in names:
+    seqio.TaskRegistry.remove(name)
+
+
+@pytest.fixture(name="told")
+def fixture_told(caplog):
+  def told(*args):
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+      unknown_pieces.tell(*args)
+    return [record.getMessage() for record in caplog.records
+            if "In the first" in record.getMessage()]
+  return told
+
+
+def test_the_share_is_told_once_with_characters(add, told, sentencepiece_model):
+  name = add(STRANGE)
+  vocabulary = seqio.SentencePieceVocabulary(sentencepiece_model)
+  ids = [i for line in STRANGE for text in line.split("\t")
+         for i in vocabulary.encode(text)]
+  unknown = ids.count(vocabulary.unk_id)
+  assert unknown
+  line, = told(name)
+  assert f"{unknown / len(ids):.2%} of the pieces are unknown" in line
+  assert "'\u0151'" in line and "'e'" not in line and repr(name) in line
+  assert "16.7% of the texts have several blanks" in line
+
+
+@pytest.mark.parametrize("vocabulary", [None, seqio.ByteVocabulary()])
+def test_nothing_is_told_where_all_is_known(vocabulary, add, told):
+  assert not told(add(ORDINARY if vocabulary is None else STRANGE, vocabulary))
+
+
+def test_texts_count_that_an_objective_takes_away(add, told):
+  line, = told(add(STRANGE, None, lambda data: data.map(
+      lambda row: {key: row[key] for key in ("inputs", "targets")})))
+  assert "'\u0151'" in line
+
+
+def test_a_mixture_counts_all_its_tasks(add, told):
+  names = [add(ORDINARY), add(STRANGE)]
+  seqio.MixtureRegistry.add("tests_unknown_mixture", names, default_rate=1)
+  try:
+    line, = told("tests_unknown_mixture")
+  finally:
+    seqio.MixtureRegistry.remove("tests_unknown_mixture")
+  assert "In the first 10 texts of 'tests_unknown_mixture', " in line
+
+
+def test_data_that_cannot_be_read_are_left_to_the_training(told, add):
+  def fail(data):
+    raise OSError("gone")
+
+  assert not told(add(STRANGE, None, fail), "validation") and not told("unknown")
+
+
+def test_our_own_tasks_are_read_once_and_only_their_beginning(
+    told, tmp_path, monkeypatch, sentencepiece_model):
+  path = tmp_path / "pairs.tsv"
+  path.write_text("".join(f"{line}\n" for line in [*ORDINARY * 300, *STRANGE]))
+  monkeypatch.setenv("SYNTHESIZER_MTF_PAIRS_TRAIN", str(path))
+  monkeypatch.setenv(vocabulary_lib.VARIABLE, sentencepiece_model)
+  assert not told("synth_text_pairs")
+  path.write_text("".join(f"{line}\n" for line in STRANGE))
+  line, = told("synth_text_pairs")
+  assert "'\u0151'" in line
+
+
+def test_inspect_task_tells_it(add, capsys):
+  inspect_task.main([add(STRANGE), "--number=1"])
+  assert "of the pieces are unknown to the vocabulary" in capsys.readouterr().out
+  inspect_task.main([add(ORDINARY), "--number=1"])
+  assert "of the pieces are unknown" not in capsys.readouterr().out
