@@ -4,7 +4,13 @@ from collections.abc import Iterable
 import difflib
 import numbers
 import os
+import socket
+import threading
 from typing import Any
+import urllib.request
+
+_STORAGE = "storage.googleapis.com"
+_SECONDS = 2  # Far more than a connection takes.
 
 
 class Error(ValueError):
@@ -90,6 +96,35 @@ def check_regular_file(what: str, path: str) -> None:
   if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
     raise Error(f"{what} names {path!r}, which is no regular file, but files are read "
                 "more than once; save its content in a file, and name that file.")
+
+
+def unreachable(path: str) -> str:
+  """Why a file cannot be read, if it lies in cloud storage and there is no network.
+
+  TensorFlow would try for half a minute.
+
+  Args:
+    path: the path of a file.
+
+  Returns:
+    the reason; "" for other paths, and if a proxy may know the way.
+  """
+  if not path.startswith("gs://") or urllib.request.getproxies():
+    return ""
+  reasons = []
+
+  def connect():
+    try:
+      socket.create_connection((_STORAGE, 443), _SECONDS).close()
+      reasons.append("")
+    except OSError as error:
+      reasons.append(f": {error.strerror or error}")
+
+  thread = threading.Thread(target=connect, daemon=True)
+  thread.start()
+  thread.join(2 * _SECONDS)  # A name server may not answer.
+  reason = reasons[0] if reasons else ": no answer"
+  return reason and f"no network to {_STORAGE}{reason}"
 
 
 class LengthError(Error):

@@ -226,6 +226,9 @@ def load(origin: str, path: str, extra_ids: int | None = None) -> seqio.Vocabula
 def _read(origin, path):
   """Returns the bytes of a file."""
   checks.check_regular_file(origin, path)
+  if reason := checks.unreachable(path):
+    raise checks.Error(
+        f"{origin} is {path!r}, which cannot be read ({reason}); {_remedy()}")
   try:
     with tf.io.gfile.GFile(path, "rb") as f:
       return f.read()

@@ -63,6 +63,7 @@ def check(path: str, checksums: bool = False) -> None:
   Raises:
     DamagedError: the checkpoint is incomplete.
   """
+  check_name(path, "the checkpoint")
   if not tf.io.gfile.exists(f"{path}.index"):
     raise DamagedError(f"{path}.index is not there")
   try:
@@ -227,8 +228,25 @@ def remove_without_index(path: str) -> None:
       tf.io.gfile.remove(name)
 
 
+def check_name(path: str, what: str = "`--model_dir`") -> None:
+  """Raises a ValueError for a folder or checkpoint that TensorFlow takes for a pattern.
+
+  It would train there, but find no checkpoint.
+
+  Args:
+    path: the path of a folder or a checkpoint.
+    what: the name of the parameter in the message.
+  """
+  if odd := re.search(r"[*?\[\\]", str(path)):
+    raise checks.Error(
+        f"{what} is {path!r}, but TensorFlow takes {odd[0]} for a part of a pattern, "
+        "and finds no checkpoints there; choose another name, and rename the folder if "
+        "it exists.")
+
+
 def check_folder(model_dir: str) -> None:
   """Makes a model directory; raises a ValueError if it cannot be one."""
+  check_name(model_dir)
   if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
     raise checks.Error(f"`--model_dir` is {model_dir!r}, which is a file; name a "
                        "folder, which need not exist yet.")

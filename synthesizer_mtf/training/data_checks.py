@@ -54,14 +54,18 @@ def check_vocabularies(name: str, features: Mapping[str, seqio.Feature],
     what: the name of the parameter or flag that names the task.
   """
   for feature in features.values():
+    reason = checks.unreachable(
+        getattr(feature.vocabulary, "sentencepiece_model_file", ""))
     try:
-      _ = feature.vocabulary.vocab_size  # Reads the vocabulary's file.
+      if not reason:
+        _ = feature.vocabulary.vocab_size  # Reads the vocabulary's file.
     except tf.errors.OpError as error:
+      reason = error.message.splitlines()[0].strip()
+    if reason:
       raise checks.Error(
-          f"{what} is {name!r}, whose vocabulary cannot be read "
-          f"({error.message.splitlines()[0].strip()}); without a network, choose a "
-          "task of local data, and a vocabulary by the environment variable "
-          "SYNTHESIZER_MTF_VOCAB.") from error
+          f"{what} is {name!r}, whose vocabulary cannot be read ({reason}); "
+          "without a network, choose a task of local data, and a vocabulary by the "
+          "environment variable SYNTHESIZER_MTF_VOCAB.")
 
 
 def check_split(name: str, split: str, task_parameter: str = _TASK,

@@ -25,6 +25,7 @@ from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf import stack
+from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_checks
 from synthesizer_mtf.training import gin_checks
 from synthesizer_mtf.training import seed as seeds
@@ -64,6 +65,7 @@ class MtfModel(mtf_model.MtfModel):
                       f"{checks.did_you_mean(name, signature.parameters)}")
     gin_checks.check_arguments(signature.bind_partial(*args, **kwargs).arguments)
     super().__init__(*args, **kwargs)
+    checkpoints.check_name(self._model_dir)
     self._attention, self._seed, self._warm_start = attention, seed, warm_start
     self._before = None  # gin's bindings when the running method was called.
     self._check = None  # What the running method checks once all bindings are in gin.

@@ -4,6 +4,7 @@ import os
 
 import pytest
 from support import checkpoint_files
+import synthesizer_mtf
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
@@ -181,6 +182,23 @@ def differences(tmp_path, saved, ours):
   with pytest.raises(ValueError) as error:
     checkpoints.check_variables(str(tmp_path / "model.ckpt-4"), variables)
   return str(error.value)
+
+
+@pytest.mark.parametrize("name", ["[x]", "a*", "a?", "a\\b"])
+def test_a_folder_that_tensorflow_takes_for_a_pattern_is_refused(name, tmp_path):
+  with pytest.raises(ValueError, match="for a part of a pattern.* another name"):
+    checkpoints.check_folder(f"{tmp_path}/{name}/model")
+  with pytest.raises(ValueError, match="for a part of a pattern"):
+    synthesizer_mtf.MtfModel(f"{tmp_path}/{name}", tpu=None)
+  assert not os.listdir(tmp_path)
+
+
+def test_a_checkpoint_in_such_a_folder_is_not_called_damaged(tmp_path):
+  (tmp_path / "x").mkdir()
+  checkpoint_files.save(tmp_path / "x", 3)
+  os.rename(tmp_path / "x", tmp_path / "[x]")
+  with pytest.raises(ValueError, match="the checkpoint is .*model.ckpt-3'.* a pattern"):
+    checkpoints.latest(str(tmp_path / "[x]"))
 
 
 def test_variables_of_another_model_are_named(tmp_path):

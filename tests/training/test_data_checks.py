@@ -2,6 +2,8 @@
 
 import functools
 import os
+import socket
+import urllib.request
 
 import gin
 import pytest
@@ -9,6 +11,7 @@ import seqio
 import synthesizer_mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.training import data_checks
 import t5.data
 
@@ -125,6 +128,24 @@ def test_a_vocabulary_that_cannot_be_read_is_named_with_its_task():
   with pytest.raises(checks.Error, match="`MIXTURE_NAME` is 'far', whose vocabulary "
                      "cannot be read .*spm.model.*; without a network, choose"):
     data_checks.check_vocabularies("far", features)
+
+
+def test_a_vocabulary_in_cloud_storage_is_missed_at_once_without_a_network(
+    monkeypatch):
+  def connect(*args):
+    raise socket.gaierror(-2, "Name or service not known")
+
+  monkeypatch.setattr(socket, "create_connection", connect)
+  monkeypatch.setattr(urllib.request, "getproxies", dict)
+  path = "gs://bucket/spm.model"
+  features = {"targets": seqio.Feature(seqio.SentencePieceVocabulary(path))}
+  said = "no network to storage.googleapis.com: Name or service not known"
+  with pytest.raises(checks.Error, match=f"vocabulary cannot be read .{said}.*a task"):
+    data_checks.check_vocabularies("far", features)
+  with pytest.raises(checks.Error, match=f"`it` is '{path}'.*{said}.*name a Sentence"):
+    vocabulary.load("`it`", path)
+  monkeypatch.setattr(urllib.request, "getproxies", lambda: {"https": "there"})
+  assert not checks.unreachable(path)
 
 
 @pytest.mark.parametrize("name, said", [
