@@ -34,8 +34,8 @@ def num_parameters(model_dir: Folder) -> int:
   """
   path = checkpoints.latest(str(model_dir))
   shapes = dict(tf.train.list_variables(path))
-  trained = {optimizer_slots.split(name)[0]
-             for name in filter(optimizer_slots.is_slot, shapes)}
+  trained = {optimizer_slots.split(name, shapes)[0] for name in shapes
+             if optimizer_slots.is_slot(name, shapes)}
   return sum(math.prod(shapes[name]) for name in trained)
 
 

@@ -274,7 +274,8 @@ def check_writable(model_dir: str) -> None:
         ) from error
 
 
-def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
+def check_variables(path: str, variables: Iterable[tf.Variable],
+                    optimizer: optimizer_slots.Optimizer | None = None) -> None:
   """Checks that a checkpoint belongs to the model that restores it.
 
   TensorFlow would ignore variables that the model lacks, for example when R+V resumes
@@ -285,6 +286,8 @@ def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
   Args:
     path: the path of the checkpoint.
     variables: all `tf.Variable` of the model.
+    optimizer: makes the optimizer; it is asked for its slots if the checkpoint has
+      variables that neither the model nor an optimizer of Mesh TensorFlow has.
 
   Raises:
     ValueError: variables differ; the message names them.
@@ -293,7 +296,10 @@ def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
   ours = {v.op.name: v.shape.as_list() for v in variables}
   missing = [name for name in ours if name not in saved]
   extra = [name for name in saved
-           if name not in ours and not optimizer_slots.belongs_to_any(name, ours)]
+           if name not in ours and not optimizer_slots.is_slot(name, ours)]
+  endings = optimizer_slots.learned(extra, ours, optimizer)
+  extra = [name for name in extra
+           if not optimizer_slots.is_slot(name, ours, endings)]
   shapes = {name: f"{name} {saved[name]} instead of {ours[name]}"
             for name in ours if saved.get(name, ours[name]) != ours[name]}
   found = [_few("it lacks", _without_slots(missing)),
@@ -303,13 +309,22 @@ def check_variables(path: str, variables: Iterable[tf.Variable]) -> None:
     raise checks.Error(
         f"{path} is of another model: {'; '.join(filter(None, found))}. Train "
         "another model in another `--model_dir`, or give the gin files and "
-        "bindings of this one, which are in its operative_config.gin.")
+        "bindings of this one, which are in its operative_config.gin"
+        f"{_of_an_optimizer(extra, ours)}.")
+
+
+def _of_an_optimizer(extra, ours):
+  """What to do if the variables in `extra` are the slots of a user's optimizer."""
+  begin = tuple(f"{other}{sign}" for other in ours for sign in "_/")
+  if not extra or not all(name.startswith(begin) for name in extra):
+    return ""
+  return ("; if an optimizer of your own made these, bind it as `utils.run.optimizer`, "
+          "or give it to `MtfModel`")
 
 
 def _without_slots(names):
   """Removes the optimizer slots of variables that are also in `names`."""
-  return [name for name in names
-          if not optimizer_slots.belongs_to_any(name, names)]
+  return [name for name in names if not optimizer_slots.is_slot(name, names)]
 
 
 def _few(title, names, most=4):

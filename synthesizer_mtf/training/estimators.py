@@ -19,6 +19,7 @@ from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_position
 from synthesizer_mtf.training import guards
 from synthesizer_mtf.training import lock
+from synthesizer_mtf.training import optimizer_slots
 from synthesizer_mtf.training import prediction
 from synthesizer_mtf.training import progress
 from synthesizer_mtf.training import scoring
@@ -59,8 +60,14 @@ def _say_if_other(step, path):
 
 
 class CarefulEstimator(tpu_estimator.TPUEstimator):
-  """Checks the checkpoints that it restores and writes; supports a warm start."""
+  """Checks the checkpoints that it restores and writes; supports a warm start.
 
+  Attributes:
+    optimizer: makes the optimizer that trains, whose variables checkpoints may have; or
+      None.
+  """
+
+  optimizer: optimizer_slots.Optimizer | None = None
   _start = None  # A `WarmStart`.
   _vocabularies = None  # A `vocabulary_record.Record`.
   _predicting = None  # The `prediction.Graph` of the last prediction.
@@ -91,7 +98,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     if last:
       logging.info("No warm start: the model continues from its own %s.", last)
       return spec
-    return self._start.added_to(spec)
+    return self._start.added_to(spec, self.optimizer)
 
   def train(self, input_fn: Callable[..., Any],
             hooks: Iterable[tf.train.SessionRunHook] | None = None,
@@ -117,7 +124,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   def _train(self, newest, input_fn, hooks, *args, **kwargs):
     """Trains from the newest checkpoint, if there is one."""
     _say_if_done(newest, kwargs.get("max_steps"))
-    hooks = [*(hooks or ()), guards.CheckVariables(newest)]
+    hooks = [*(hooks or ()), self._check_of(newest)]
     position = None
     if self.config.is_chief and self.config.cluster is None:  # No TPU.
       position = data_position.DataPosition(self.model_dir)
@@ -138,7 +145,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     path = self._usable(checkpoint_path)
     with guards.explained_damage(path):
       return super().evaluate(
-          input_fn, steps, [*(hooks or ()), guards.CheckVariables(path)], path, name)
+          input_fn, steps, [*(hooks or ()), self._check_of(path)], path, name)
 
   def predict(self, input_fn: Callable[..., Any],
               predict_keys: list[str] | None = None,
@@ -160,13 +167,16 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
         data = self._batches(input_fn)
       if data is None:
         yield from super().predict(
-            input_fn, predict_keys, [*(hooks or ()), guards.CheckVariables(path)], path,
+            input_fn, predict_keys, [*(hooks or ()), self._check_of(path)], path,
             yield_single_examples)
         return
       spec, batches = data
       graph = self._graph_for(spec)
       graph.restore(path)
       yield from prediction.examples(graph, batches, predict_keys)
+
+  def _check_of(self, path):
+    return guards.CheckVariables(path, self.optimizer)
 
   def _graph_for(self, spec):
     if self._predicting is None or not self._predicting.serves(spec):

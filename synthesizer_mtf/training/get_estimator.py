@@ -81,6 +81,7 @@ def get_estimator(
       model_fn=model_fn, config=config, train_batch_size=batch_size,
       eval_batch_size=batch_size, predict_batch_size=batch_size, use_tpu=use_tpu,
       export_to_tpu=False, params={})
+  estimator.optimizer = optimizer
   estimator.start_from(start)
   estimator.record_vocabularies(record)
   return estimator

@@ -12,6 +12,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf.training import checkpoints
 from synthesizer_mtf.training import data_position
+from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 # The operating system's reasons why a file cannot be written.
@@ -65,13 +66,15 @@ def _after_restart(model_dir):
 class CheckVariables(tf.train.SessionRunHook):
   """Compares the model with a checkpoint before restoring the checkpoint."""
 
-  def __init__(self, path: str | None):
-    """Declares the checkpoint; None for no comparison."""
-    self._path = path
+  def __init__(self, path: str | None,
+               optimizer: optimizer_slots.Optimizer | None = None):
+    """Declares the checkpoint, None for no comparison, and the optimizer."""
+    self._path, self._optimizer = path, optimizer
 
   def begin(self) -> None:
     if self._path:
-      checkpoints.check_variables(self._path, tf.global_variables())
+      checkpoints.check_variables(
+          self._path, tf.global_variables(), self._optimizer)
 
 
 class GuardSaves(tf.train.SessionRunHook):

@@ -1,35 +1,95 @@
-"""The slots of Mesh TensorFlow's optimizers, recognized by their names."""
+"""The slots of optimizers: the variables that they make for each variable of a model.
 
-from collections.abc import Iterable
+A slot has the name of its variable with an ending. The endings of Mesh TensorFlow's
+optimizers are known. A user's own optimizer is asked: it makes its slots in a graph of
+its own. A name that merely begins like another, as `T_after` beside `T` or `v_bias`
+beside `v`, is no slot.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
 import re
+
+from absl import logging
+import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
+import tensorflow.compat.v1 as tf
+
+# A class of optimizers, or a function that makes one of a learning rate.
+Optimizer = Callable[..., optimize.Optimizer]
 
 # Adafactor's `_slot_*`, momentum's and Adam's.
 _ENDING = re.compile(r"(_slot_(vr|vc|v|m)|_momentum_v|/adam_[mv])$")
 
 
-def split(name: str) -> tuple[str, str]:
+def split(name: str, variables: Collection[str] | None = None,
+          endings: Collection[str] = ()) -> tuple[str, str]:
   """Splits the name of a slot.
 
   Args:
     name: the name of any variable, such as "encoder/q_slot_vr".
+    variables: the names of which one must be the slot's variable; None for any.
+    endings: more endings than those of Mesh TensorFlow's optimizers.
 
   Returns:
     (the slot's variable, the ending of the slot), such as ("encoder/q", "_slot_vr");
     (name, "") if it is not a slot.
   """
   found = _ENDING.search(name)
-  return (name[:found.start()], found[0]) if found else (name, "")
+  for ending in [*([found[0]] if found else []), *endings]:
+    variable = name.removesuffix(ending)
+    if variable != name and (variables is None or variable in variables):
+      return variable, ending
+  return name, ""
 
 
-def is_slot(name: str) -> bool:
-  """Whether this variable is a slot of a Mesh TensorFlow optimizer."""
-  return bool(split(name)[1])
+def is_slot(name: str, variables: Collection[str] | None = None,
+            endings: Collection[str] = ()) -> bool:
+  """Whether this variable is a slot; the arguments are those of `split`."""
+  return bool(split(name, variables, endings)[1])
 
 
-def belongs_to_any(name: str, variables: Iterable[str]) -> bool:
-  """Whether `name` may be an optimizer's slot of one of `variables`.
+def learned(names: Collection[str], variables: Mapping[str, Sequence[int]],
+            optimizer: Optimizer | None) -> set[str]:
+  """The endings that a user's optimizer gives to its slots.
 
-  A user's own optimizer has other endings, but the names of its slots begin with the
-  name of their variable.
+  Args:
+    names: the names among which there may be slots. The optimizer is asked only if one
+      of them begins like a variable.
+    variables: the shapes of variables by their names.
+    optimizer: an `Optimizer`, or None.
+
+  Returns:
+    a set of endings; it is empty if the optimizer cannot make slots by itself.
   """
-  return any(name.startswith((f"{other}_", f"{other}/")) for other in variables)
+  unknown = [name for name in names if not is_slot(name, variables)]
+  asked = {each: shape for each, shape in variables.items()
+           if any(name.startswith((f"{each}_", f"{each}/")) for name in unknown)}
+  if optimizer is None or not asked:
+    return set()
+  try:
+    return _made(optimizer, asked)
+  except Exception as error:  # It is a user's code.
+    logging.info("The optimizer's slots are not known: %s: %s",
+                 type(error).__name__, error)
+    return set()
+
+
+def _made(make, variables):
+  """The endings of the slots that an optimizer makes for variables."""
+  endings = set()
+  with tf.Graph().as_default():
+    tf.train.create_global_step()
+    graph = mtf.Graph()
+    mesh, optimizer = mtf.Mesh(graph, "mesh"), make(learning_rate=0.0)
+    for name, sizes in variables.items():
+      shape = [mtf.Dimension(f"axis_{i}", size) for i, size in enumerate(sizes)]
+      value = mtf.get_variable(mesh, name, mtf.Shape(shape))
+      before = set(graph.all_variables)
+      optimizer.apply_grads([mtf.zeros_like(value)], [value.operation])
+      endings |= {made.name.removeprefix(name)
+                  for made in graph.all_variables if made not in before
+                  and made.name.startswith(name)}
+  return endings

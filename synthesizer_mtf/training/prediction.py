@@ -43,6 +43,7 @@ class Graph:
                         for name, of in spec.items()}
       made = estimator._call_model_fn(
           dict(self._features), None, tf.estimator.ModeKeys.PREDICT, estimator.config)
+      self._optimizer = estimator.optimizer
       self._predictions = made.predictions
       self._scaffold = made.scaffold or tf.train.Scaffold()
       self._scaffold.finalize()
@@ -63,7 +64,7 @@ class Graph:
       ValueError: the checkpoint belongs to another model.
     """
     with self._graph.as_default():
-      checkpoints.check_variables(path, tf.global_variables())
+      checkpoints.check_variables(path, tf.global_variables(), self._optimizer)
       self._scaffold.saver.restore(self._session, path)
     self._session.run(self._scaffold.local_init_op)
 

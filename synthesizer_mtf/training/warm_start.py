@@ -27,6 +27,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.training import optimizer_slots
 from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
 
@@ -134,11 +135,15 @@ class WarmStart(NamedTuple):
   parameter: str = _PARAMETER
   strict: bool = True
 
-  def added_to(self, spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
+  def added_to(
+      self, spec: tf.estimator.EstimatorSpec,
+      optimizer: optimizer_slots.Optimizer | None = None
+  ) -> tf.estimator.EstimatorSpec:
     """Makes a specification initialize its variables from the checkpoint.
 
     Args:
       spec: the specification of training; the variables are in the default graph.
+      optimizer: makes the optimizer that trains.
 
     Returns:
       the specification with a scaffold.
@@ -149,7 +154,8 @@ class WarmStart(NamedTuple):
     path = find_checkpoint(self.checkpoint, self.parameter)
     assign = assignments(path, lambda model, saved: warm_start_plan.make_plan(
         path, model, saved, self.fresh, self.renames, self.continue_training,
-        _mesh_selection(), self.strict))
+        _mesh_selection(), self.strict,
+        optimizer_slots.learned(model, model, optimizer)))
     return spec._replace(scaffold=tf.train.Scaffold(
         init_fn=lambda scaffold, session: session.run(assign),
         copy_from_scaffold=spec.scaffold))

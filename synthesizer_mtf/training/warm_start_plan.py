@@ -9,6 +9,7 @@ the classifier on an encoder, are new to a T5 checkpoint and may start fresh.
 
 import collections
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 import re
 from typing import NamedTuple
@@ -88,7 +89,8 @@ _EVERYTHING = Selection()
 
 def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
               renames: Iterable[tuple[str, str]] = (), continue_training: bool = False,
-              selection: Selection = _EVERYTHING, strict: bool = True) -> Plan:
+              selection: Selection = _EVERYTHING, strict: bool = True,
+              endings: Collection[str] = ()) -> Plan:
   """Finds the source of each variable of a model.
 
   Args:
@@ -101,6 +103,7 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
     continue_training: also take the step and the optimizer's variables.
     selection: a `Selection`; variables that it does not load start fresh.
     strict: whether a missing variable that is not new is an error.
+    endings: those of the slots of a user's optimizer, see `optimizer_slots.split`.
 
   Returns:
     a `Plan`.
@@ -109,33 +112,34 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
     ValueError: a variable that is not new is missing in the checkpoint, or a variable
       matches several variables, or has another shape.
   """
-  variables = list(filter(_is_models, model))
+  variables, theirs = (_without_optimizer(names, endings) for names in (model, saved))
   wanted = {n: _rename(selection.renamed(n), renames) for n in variables
             if not (fresh and re.search(fresh, n)) and selection.loads(n)}
-  taken = _find(path, wanted, model, saved)
+  taken = _find(path, wanted, variables, theirs)
   missing = [n for n, renamed in wanted.items()
              if n not in taken and not _NEW.search(n) and selection.has(renamed)]
   _check_missing(path, missing, strict or not taken)
   taken = {n: source for n, source in taken.items() if selection.has(source)}
-  _check_heads(path, taken, model, saved)
+  _check_heads(path, taken, variables, theirs)
   resized = [n for n, source in taken.items()
              if _is_resized(path, n, model[n], source, saved)]
   others = [n for n in model if n not in variables]
   if continue_training:
     taken.update({
         n: source for n, source in _optimizer(
-            others, taken, resized, model, saved).items()
+            others, taken, resized, model, saved, endings).items()
         if selection.loads(n) and selection.has(source)})
   used = set(taken.values())
   return Plan(
       taken, resized, [n for n in variables if n not in taken],
       sum(n not in taken for n in others),
-      [n for n in saved if n not in used and _is_models(n)], missing)
+      [n for n in theirs if n not in used], missing)
 
 
-def _is_models(name):
-  """Whether a variable is the model's: neither an optimizer's nor the step."""
-  return not optimizer_slots.is_slot(name) and name != GLOBAL_STEP
+def _without_optimizer(shapes, endings):
+  """The shapes of the model's own variables: neither an optimizer's nor the step."""
+  return {name: shape for name, shape in shapes.items() if name != GLOBAL_STEP and
+          not optimizer_slots.is_slot(name, shapes, endings)}
 
 
 def _find(path, wanted, model, saved):
@@ -145,8 +149,8 @@ def _find(path, wanted, model, saved):
     path: the path of the checkpoint, for messages.
     wanted: a dict from names of the model's variables to their names in the checkpoint,
       as far as these are known.
-    model: as in `make_plan`.
-    saved: as in `make_plan`.
+    model: as in `make_plan`, without the optimizer.
+    saved: as in `make_plan`, without the optimizer.
 
   Returns:
     a dict from names of the model's variables to names in the checkpoint.
@@ -217,8 +221,7 @@ def _means_the_same(name, source, model, saved):
 
 def _names_beside(name, names):
   scope = name[:name.rindex("/") + 1]
-  return {n[len(scope):] for n in names
-          if n.startswith(scope) and not optimizer_slots.is_slot(n)}
+  return {n[len(scope):] for n in names if n.startswith(scope)}
 
 
 def _check_heads(path, taken, model, saved):
@@ -226,7 +229,7 @@ def _check_heads(path, taken, model, saved):
   def heads(names, shapes):
     return {(name.partition("block_")[0], shapes[name][axis])
             for name in names
-            if _LAYER.search(name) and not optimizer_slots.is_slot(name)
+            if _LAYER.search(name)
             for axis in [_axes(name).heads] if axis}
 
   ours, theirs = heads(model, model), heads(saved, saved)
@@ -272,12 +275,12 @@ def _remedy(name, old):
           "`warm_start.fresh`")
 
 
-def _optimizer(others, taken, resized, model, saved):
+def _optimizer(others, taken, resized, model, saved, endings):
   """The step, and the slots of variables with the same shape."""
   found = {}
   for name in others:
     source = name
-    variable, slot = optimizer_slots.split(name)
+    variable, slot = optimizer_slots.split(name, model, endings)
     if slot:
       if variable not in taken or variable in resized:
         continue
@@ -292,7 +295,7 @@ def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
   groups = [
       ("from variables of another name", [
           f"{n} from {source}" for n, source in plan.taken.items()
-          if n != source and _is_models(n)]),
+          if n != source and not optimizer_slots.is_slot(n, plan.taken)]),
       ("resized to `max_length`, new positions fresh", [
           f"{n} {list(saved[plan.taken[n]])} -> {list(model[n])}"
           for n in plan.resized]),

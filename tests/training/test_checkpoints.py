@@ -2,6 +2,8 @@
 
 import os
 
+import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
 import pytest
 from support import checkpoint_files
 import synthesizer_mtf
@@ -232,6 +234,63 @@ def test_a_model_without_an_optimizer_may_read_a_checkpoint_with_one(tmp_path):
         str(tmp_path / "model.ckpt-4"), tf.global_variables())
 
 
+class Lion(optimize.Optimizer):
+  """A user's optimizer, with a slot of its own."""
+
+  def __init__(self, learning_rate):
+    self._learning_rate = learning_rate
+
+  def apply_grad(self, grad, var):
+    slot = mtf.get_variable(
+        var.mesh, var.name + "/lion_m", var.shape, trainable=False,
+        initializer=tf.zeros_initializer())
+    return [mtf.assign(slot, grad),
+            mtf.assign_sub(var, grad * self._learning_rate)]
+
+
+class Broken(Lion):
+  """A user's optimizer that cannot make slots by itself."""
+
+  def apply_grad(self, grad, var):
+    raise RuntimeError("no data")
+
+
+def check(tmp_path, optimizer, **others):
+  """Checks a checkpoint that has more variables than the model."""
+  saved = {"encoder/T": [2, 9], "encoder/v": [7, 3]}
+  checkpoint_files.save(tmp_path, 4, shapes={**saved, **others})
+  with tf.Graph().as_default():
+    for name, shape in saved.items():
+      tf.get_variable(name, shape)
+    tf.train.create_global_step()
+    checkpoints.check_variables(
+        str(tmp_path / "model.ckpt-4"), tf.global_variables(), optimizer)
+
+
+@pytest.mark.parametrize("optimizer", [
+    None, optimize.AdafactorOptimizer, optimize.AdamWeightDecayOptimizer, Lion, Broken])
+@pytest.mark.parametrize("lost", ["T_after", "v_bias", "T_bias", "v/kernel", "v_slots"])
+def test_a_variable_that_begins_like_another_is_not_a_slot(lost, optimizer, tmp_path):
+  with pytest.raises(ValueError, match=rf"also has 1 variable \(encoder/{lost}\)"):
+    check(tmp_path, optimizer, **{f"encoder/{lost}": [3]})
+
+
+@pytest.mark.parametrize("slots", [
+    ["_slot_v"], ["_slot_vr", "_slot_vc", "_slot_m"], ["_momentum_v"],
+    ["/adam_m", "/adam_v"]])
+def test_slots_of_mesh_tensorflows_optimizers_need_no_optimizer(slots, tmp_path):
+  check(tmp_path, None, **{f"encoder/T{slot}": [2] for slot in slots})
+
+
+def test_a_users_optimizer_is_asked_for_its_slots(tmp_path):
+  slots = {"encoder/T/lion_m": [2, 9], "encoder/v/lion_m": [7, 3]}
+  check(tmp_path, Lion, **slots)
+  for optimizer in (None, optimize.AdafactorOptimizer, Broken):
+    with pytest.raises(ValueError, match="also has 2 variables .*; if an optimizer of "
+                       "your own made these, bind it as `utils.run.optimizer`"):
+      check(tmp_path, optimizer, **slots)
+
+
 @pytest.mark.parametrize("name, parts", [
     ("encoder/q_slot_vr", ("encoder/q", "_slot_vr")),
     ("encoder/q_momentum_v", ("encoder/q", "_momentum_v")),
@@ -240,3 +299,5 @@ def test_a_model_without_an_optimizer_may_read_a_checkpoint_with_one(tmp_path):
 def test_slots_of_the_optimizers_are_known_by_their_endings(name, parts):
   assert optimizer_slots.split(name) == parts
   assert optimizer_slots.is_slot(name) == bool(parts[1])
+  assert optimizer_slots.split(name, ["other"]) == (name, "")
+  assert optimizer_slots.split(name, [parts[0]]) == parts

@@ -60,6 +60,12 @@ def test_the_configuration_is_mesh_tensorflows(tmp_path):
   assert ours.params == stock.params
 
 
+def test_the_estimator_knows_whose_slots_checkpoints_may_have(tmp_path):
+  parse("synthesizer_stack.attention = 'R+V'")
+  made = utils.get_estimator(**arguments(tmp_path))
+  assert made.optimizer is optimize.AdafactorOptimizer
+
+
 def test_two_checkpoints_to_start_from_are_an_error(tmp_path):
   parse("warm_start.checkpoint = 'one'")
   with pytest.raises(ValueError, match="`init_checkpoint` is 'two' and "

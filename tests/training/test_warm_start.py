@@ -394,6 +394,15 @@ def test_a_relative_position_bias_that_is_lost_is_a_warning():
   assert not warm_start_plan.warnings("CKPT", make_plan(full, saved()), full)
 
 
+def test_the_slots_of_a_users_optimizer_go_on():
+  old, new = (saved(scope, **{"q/lion_m": (10, 12)}) for scope in (SELF, OURS))
+  plan = make_plan(new, old, continue_training=True, endings=["/lion_m"])
+  assert plan.taken[OURS + "q/lion_m"] == SELF + "q/lion_m"
+  plan = make_plan(new, old, endings=["/lion_m"])
+  assert OURS + "q/lion_m" not in plan.taken and plan.optimizer == 1
+  assert not plan.unused
+
+
 @pytest.mark.parametrize("old, new", [
     ("layer_norm", "rms_norm"), ("rms_norm", "layer_norm")])
 def test_both_spellings_of_t5s_norm_are_read(old, new):

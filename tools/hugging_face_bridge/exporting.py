@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
@@ -110,9 +111,12 @@ def _check_rest(path, shapes, sources, classes, leave_out):
             for (stack, block), cls in classes.items()
             if cls != architecture.SELF_ATTENTION]
   used = set(sources.values())
+  endings = optimizer_slots.learned(
+      shapes, {name: shapes[name] for name in used},
+      gin_files.bound("utils.run.optimizer", None))
   rest = [name for name in sorted(shapes)
           if name not in used and name != _STEP and
-          not optimizer_slots.belongs_to_any(name, shapes) and
+          not optimizer_slots.is_slot(name, shapes, endings) and
           not (leave_out and re.search(leave_out, name))]
   # Variables of a mixture's parts with weight 0 have no effect. A second relative
   # position bias has an effect.
