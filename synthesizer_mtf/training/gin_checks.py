@@ -209,6 +209,14 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
   _check_files(config, mode)
 
 
+def task_of_training(config: gin_internals.Config) -> str | None:
+  """The task or mixture that a run trains on; None without one, and in other modes."""
+  task = _macro(config, "MIXTURE_NAME")
+  trains = _bound(config, _RUN).get("mode", "train") == "train"
+  return task if (trains and data_function(config) == TASKS
+                  and data_checks.is_known(task)) else None
+
+
 def data_function(config: gin_internals.Config) -> str | None:
   """Returns the module and name of `utils.run.train_dataset_fn`; None if it is unbound.
 
