@@ -91,6 +91,9 @@ class Lines:
     if "\r" in text:  # TensorFlow would leave it out and join the words.
       raise self.error("a carriage return within the line; end lines with "
                        "\\n or \\r\\n, as by tr '\\r' '\\n'.")
+    if "\0" in text:
+      raise self.error("a NUL character, which is no text; remove it, as by tr -d "
+                       "'\\0', or convert a file of UTF-16 to UTF-8.")
     return text
 
   def _raw_lines(self):

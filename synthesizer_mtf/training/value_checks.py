@@ -338,7 +338,7 @@ def check_lines(parameter: str, path: str) -> int:
     the number of its lines.
 
   Raises:
-    ValueError: it is missing, not a text file, empty or not UTF-8.
+    ValueError: it is missing, not a text file, empty or not UTF-8, or has a NUL.
   """
   if not isinstance(path, str) or not tf.io.gfile.exists(path):
     raise checks.Error(f"`{parameter}` is {path!r}, but there is no such file; name "
@@ -355,6 +355,10 @@ def check_lines(parameter: str, path: str) -> int:
     line = data.count(b"\n", 0, error.start) + 1
     raise checks.Error(f"`{parameter}` is {path!r}, whose line {line} is not UTF-8; "
                        "convert the file, as by iconv -t utf-8.") from None
+  if "\0" in text:
+    line = text.count("\n", 0, text.index("\0")) + 1
+    raise checks.Error(f"`{parameter}` is {path!r}, whose line {line} has a NUL "
+                       "character; remove it, as by tr -d '\\0'.")
   if not text.strip():
     raise checks.Error(f"`{parameter}` is {path!r}, which holds no text; give a file "
                        "with some, one input in each line.")

@@ -217,6 +217,7 @@ FLAGS = [
     (decoding("input_filename = '{folder}/empty'"), "holds no text; give"),
     (decoding("input_filename = '{folder}/blank'"), "holds no text; give"),
     (decoding("input_filename = '{folder}/latin1'"), "whose line 2 is not UTF-8"),
+    (decoding("input_filename = '{folder}/nul'"), "whose line 2 has a NUL character"),
     (decoding("input_filename = '{folder}'"), "which is a folder; name a file"),
     (decoding("input_filename = '{folder}/fifo'"), "which is no regular file"),
     (decoding("input_filename = 3"), "`input_filename` is 3, but"),
@@ -312,6 +313,7 @@ def fixture_folder(tmp_path_factory):
   folder = tmp_path_factory.mktemp("mistakes")
   for name, content in {
       "pairs.tsv": "one\teno\ntwo\towt\nten\tnet\n", "empty": "", "blank": "\n \n",
+      "nul": "a\nb\0\n",
       "lines": "one\ntwo\n", "include.gin": "include 'nope.gin'\n",
       "itself.gin": f"include '{folder}/itself.gin'\n",
       "size.gin": "d_ff = 3\nDenseReluDense.hidden_size = %MY_SIZE\n"}.items():

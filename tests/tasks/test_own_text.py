@@ -74,6 +74,8 @@ def test_plain_and_compressed_pairs_are_the_same(content, expected, suffix, tmp_
 
 @pytest.mark.parametrize("content, message", [
     (b"one\nt\rwo\n", "'.*a.txt', line 2: a carriage return within the line"),
+    (b"one\nt\0wo\n", "'.*a.txt', line 2: a NUL character, which is no text; remove"),
+    ("one".encode("utf-16-le"), "line 1: a NUL character, .* UTF-16 to UTF-8"),
     (b"one\r\nt\xe4wo\n", "'.*a.txt', line 2: byte 1 is not UTF-8"),
     ("one".encode("utf-16"), "'.*a.txt', line 1: byte 0 is not UTF-8"),
     (gzip.compress(b"one", mtime=0),  # Equal bytes in all processes of the tests.
@@ -85,6 +87,16 @@ def test_bad_text_is_named_with_file_and_line(content, message, tmp_path):
   bind("text.train", str(tmp_path / "*.txt"))
   with pytest.raises(ValueError, match=message):
     documents()
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+def test_a_nul_character_in_a_pair_is_named_with_file_and_line(name, tmp_path):
+  content = b"a\tb\nc\td\0\n"
+  (tmp_path / name).write_bytes(
+      gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+  bind("pairs.train", str(tmp_path / name))
+  with pytest.raises(ValueError, match=f"{name}', line 2: a NUL character"):
+    seqio.TaskRegistry.get("synth_text_pairs").source.get_dataset("train")
 
 
 def test_one_empty_file_among_others_is_named(tmp_path):
@@ -282,6 +294,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("line, message", [
+    ('{"inputs": "a", "targets": "b\\u0000"}', "line 1: a NUL character"),
     ('{"inputs": "a", "targets": "\\ud800"}', "line 1: half of a surrogate"),
     ('{"inputs": "a", "targets": 3}', "line 1: an object with the strings"),
     ('{"inputs": "a", "targets": ""}', "line 1: the input or the target is e"),
