@@ -5,14 +5,20 @@ defaults are T5's:
 
   synthesizer_mtf.tasks.span_corruption.noise_density = 0.15
   synthesizer_mtf.tasks.span_corruption.mean_noise_span_length = 3.0
+
+T5's own gin files of this objective, objectives/span*.gin, have the same effect. Those
+of other objectives are refused.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import gin
 import numpy as np
 import seqio
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from t5.data import preprocessors
 import tensorflow.compat.v2 as tf
 
@@ -21,6 +27,19 @@ _NAME = "synthesizer_mtf.tasks.span_corruption"
 # T5 numbers sentinels from the last id of a vocabulary down, even if the vocabulary has
 # fewer sentinels. With a vocabulary of this size, none of these ids is a word.
 _LAST = 2 ** 30
+_T5 = "t5.data.preprocessors."
+# T5's span corruption, as objectives/span.gin spells it: functions of `_T5`.
+_SPANS = {
+    "unsupervised.preprocessors": [
+        "select_random_chunk", "reduce_concat_tokens", "split_tokens", "denoise"],
+    "denoise.noise_mask_fn": "random_spans_noise_mask",
+    "denoise.inputs_fn": "noise_span_to_unique_sentinel",
+    "denoise.targets_fn": "nonnoise_span_to_unique_sentinel"}
+# Our parameters, their names in T5's gin files, and the defaults there.
+_SAME = {
+    "noise_density": ("denoise.noise_density", gin.REQUIRED),
+    "mean_noise_span_length": ("random_spans_noise_mask.mean_noise_span_length", 3.0)}
+
 _FAR = seqio.Feature(seqio.PassThroughVocabulary(_LAST + 1))
 
 
@@ -43,8 +62,11 @@ def span_corruption(
     a tf.data.Dataset of "inputs" and "targets", <int32>[length].
 
   Raises:
-    ValueError: a parameter is wrong, or the vocabulary has too few sentinels.
+    ValueError: a parameter is wrong, the vocabulary has too few sentinels, or gin names
+      another objective of T5's.
   """
+  noise_density, mean_noise_span_length = _as_t5(
+      noise_density=noise_density, mean_noise_span_length=mean_noise_span_length)
   _check(noise_density, mean_noise_span_length)
   ids = output_features["targets"].vocabulary.sentinel_ids()
   needed = sentinels_needed(
@@ -84,6 +106,72 @@ def sentinels_needed(inputs_length: int, noise_density: float,
   noise = np.clip(np.round(np.float32(tokens) * np.float32(noise_density)),
                   1, max(tokens, 2) - 1)
   return max(1, int(np.round(noise / np.float32(mean_noise_span_length))))
+
+
+@gin.config.register_finalize_hook
+def bind_as_t5(config: gin_internals.Config) -> dict[str, Any]:
+  """Binds our parameters as T5's objectives/span*.gin bind T5's, if they are not bound.
+
+  Args:
+    config: gin's parsed configuration.
+
+  Returns:
+    a dict of bindings to add.
+  """
+  ours = config.get(("", _NAME), {})
+  return {f"{_NAME}.{name}": value for name, value in (_of_t5(config) or {}).items()
+          if name not in ours}
+
+
+def _of_t5(config):
+  """Our parameters by T5's objective: {} if gin has none, None if it is another."""
+  if _value(config, "unsupervised.preprocessors") is None:
+    return {}
+  if any(_names(_value(config, name)) != names for name, names in _SPANS.items()):
+    return None
+  return {name: _value(config, theirs, default)
+          for name, (theirs, default) in _SAME.items()}
+
+
+def _value(config, name, default=None):
+  selector, _, parameter = name.rpartition(".")
+  return config.get(("", _T5 + selector), {}).get(parameter, default)
+
+
+def _names(value):
+  """The names of T5's functions that a value of gin refers to."""
+  if isinstance(value, (list, tuple)):
+    return [*map(_names, value)]
+  if isinstance(value, gin.config.ConfigurableReference):
+    is_scoped = "/" in value.scoped_selector
+    return None if is_scoped else value.configurable.selector.removeprefix(_T5)
+  return getattr(value, "__name__", None)
+
+
+def _as_t5(**values):
+  """Our parameters; T5's, if gin is not finalized and binds T5's alone.
+
+  Raises:
+    ValueError: gin names another objective, or two values.
+  """
+  found = _of_t5(gin_internals.bindings())
+  if found is None:
+    raise checks.Error(
+        "gin binds T5's `preprocessors.unsupervised`, as T5's objectives/*.gin do, to "
+        "another objective than span corruption, but this task is span corruption, and "
+        f"does not read it. Leave it out, and bind `{_NAME}.noise_density` and "
+        f"`{_NAME}.mean_noise_span_length`; for another objective choose a task that "
+        "reads it, as T5's c4_v220_unsupervised does, or synth_text_lm for a language "
+        "model.")
+  ours = gin_internals.bindings().get(("", _NAME), {})
+  for name, value in values.items() if found else ():
+    theirs = gin_files.bound(_T5 + _SAME[name][0], _SAME[name][1])
+    if name in ours and theirs != value:
+      raise checks.Error(
+          f"`{_NAME}.{name}` is {value!r}, but T5's `preprocessors.{_SAME[name][0]}` "
+          f"is {theirs!r}, and both are bound; leave one out, or make them equal.")
+    values[name] = theirs
+  return values.values()
 
 
 def _check(noise_density, mean_noise_span_length):

@@ -17,6 +17,7 @@ _OTHERS = {
     "score_from_dataset", "save_scores", "save_scores_to_tfrecords",
     "mesh_eval_dataset_fn", "mesh_inference_dataset_fn", "get_checkpoint_iterator",
     "tpu_mesh_shape", "SimdMeshImpl", "rewrite_stack_variables"}
+_OBJECTIVE = "t5.data.preprocessors.unsupervised"
 # The code of this package that gin calls; other parameters of ours are read without.
 _OURS = ("synthesizer_mtf.layers.", "synthesizer_mtf.synthesizers.")
 
@@ -26,8 +27,9 @@ def tell() -> None:
 
   It is to be called after the first step, when all functions have been called.
   """
-  found = {}
-  for path, binding in gin_files.own(gin_files.given_in_command()):
+  found, given = {}, gin_files.given_in_command()
+  own = [*gin_files.own(given), *_objectives(given)]
+  for path, binding in own:
     selector = gin_names.full_name(binding.selector)
     if binding.arg_name and selector and _is_called(selector):
       found[binding.scope, selector, binding.arg_name] = gin_names.at(
@@ -41,10 +43,21 @@ def tell() -> None:
     logging.warning("This training does not read %s.", ", ".join(unread))
 
 
+def _objectives(given):
+  """The choice of T5's objectives/*.gin; many tasks of T5 have an objective already."""
+  return [(path, each) for path, each in given
+          if gin_names.full_name(each.selector) == _OBJECTIVE and
+          "objectives" in path.split("/")]
+
+
 def _is_called(selector):
   """Whether a training calls a function, if its model or data have it."""
   module = getattr(gin_internals.registry()[selector].wrapped, "__module__", "") or ""
   package = module.partition(".")[0]
+  if module == "t5.data.preprocessors" and any(
+      each == "synthesizer_mtf.tasks.span_corruption"
+      for _, each in gin_internals.calls()):
+    return False  # Our task has checked them, and has taken their values.
   if package in ("mesh_tensorflow", "t5"):
     return selector.rpartition(".")[2] not in _OTHERS
   return package != "synthesizer_mtf" or module.startswith(_OURS)

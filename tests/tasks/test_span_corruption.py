@@ -1,5 +1,7 @@
 """Sentinels of span corruption: T5's first, then unused ids, and never a word."""
 
+import functools
+
 import gin
 import numpy as np
 import pytest
@@ -190,4 +192,51 @@ def test_t5_takes_as_many_sentinels_as_are_asked_for(density, length, inputs):
 def test_wrong_spans_are_named(parameter, value):
   bind(f"span_corruption.{parameter}", value)
   with pytest.raises(ValueError, match=f"span_corruption.{parameter}` is {value!r}"):
+    corrupt(span_corruption.span_corruption, 64, features())
+
+
+def parse(objective, sentencepiece_model, *bindings):
+  gin.parse_config_files_and_bindings([f"objectives/{objective}.gin"], [
+      "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
+      f"'{sentencepiece_model}'", *bindings], finalize_config=False,
+      skip_unknown=("vocabularies.Vocabulary",))
+
+
+@pytest.mark.parametrize("finalize", [False, True])
+@pytest.mark.parametrize("objective, bindings, density, length", [
+    ("span_10_15_u_u", [], 0.15, 10.), ("span_3_15_u_u", [], 0.15, 3.),
+    ("span", ["noise_density = 0.3"], 0.3, 3.),
+    ("span", ["preprocessors.denoise.noise_density = 0.3"], 0.3, 3.),
+    ("span_2_15_u_u", ["synthesizer_mtf.tasks.span_corruption."
+                       "mean_noise_span_length = 2.0"], 0.15, 2.)])
+def test_t5s_gin_files_of_span_corruption_have_their_effect(
+    objective, bindings, density, length, finalize, sentencepiece_model):
+  parse(objective, sentencepiece_model, *bindings)
+  if finalize:
+    gin.finalize()
+  found = corrupt(span_corruption.span_corruption, 64, features())
+  gin.clear_config()
+  bind("vocabulary.sentencepiece_model", sentencepiece_model)
+  expected = corrupt(functools.partial(
+      span_corruption.span_corruption, noise_density=density,
+      mean_noise_span_length=length), 64, features())
+  assert len(found) == len(expected)
+  for ours, theirs in zip(found, expected):
+    np.testing.assert_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("objective", [
+    "iid_50_u_u", "prefix_lm", "lm", "all_permute", "iid_15_r10s90_f", "denoise"])
+def test_t5s_gin_files_of_other_objectives_are_refused(objective, sentencepiece_model):
+  parse(objective, sentencepiece_model)
+  with pytest.raises(ValueError, match="another objective than span corruption, .* "
+                     "Leave it out, and bind `synthesizer_mtf.tasks.span_corruption"):
+    corrupt(span_corruption.span_corruption, 64, features())
+
+
+def test_two_lengths_of_spans_are_refused(sentencepiece_model):
+  parse("span_10_15_u_u", sentencepiece_model,
+        "synthesizer_mtf.tasks.span_corruption.mean_noise_span_length = 3.0")
+  with pytest.raises(ValueError, match="mean_noise_span_length` is 3.0, but T5's "
+                     "`preprocessors.random_spans_noise_mask.mean_.*` is 10.0"):
     corrupt(span_corruption.span_corruption, 64, features())

@@ -44,11 +44,11 @@ def fixture_told(tmp_path, caplog, parsed_flags):
   """Builds a model with own lines; returns what is said, and the path of the lines."""
   python_logging.getLogger("absl").propagate = True
 
-  def told(lines, params=()):
+  def told(lines, params=(), others=()):
     path = tmp_path / "mine.gin"
     path.write_text(lines + "\n")
     files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin", "cpu.gin",
-             "table_length.gin", str(path)]
+             "table_length.gin", *others, str(path)]
     params = [*models.TINY, *params]
     with flagsaver.flagsaver(gin_file=files, gin_param=params):
       gin_files.parse(files, params)
@@ -77,3 +77,8 @@ def test_bindings_that_nothing_reads_are_named_in_one_line(lines, told):
 def test_bindings_of_gin_param_are_named(told):
   (line,), _ = told("", ["unread_warmup.steps = 3"])
   assert "unread_warmup.steps` (--gin_param)." in line
+
+
+def test_an_objective_of_t5_that_no_task_reads_is_named(told):
+  (line,), _ = told("", others=["objectives/iid_50_u_u.gin"])
+  assert "`unsupervised.preprocessors` (" in line and "objectives/denoise.gin" in line
