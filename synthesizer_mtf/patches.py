@@ -85,6 +85,13 @@ REGISTER = {
         "gin has no other way to skip a parameter that a function no longer has, or a "
         "reference to a class that is gone, and a reader that is registered comes last",
         "T5's published gin files hold no such lines"),
+    # gin_files.py
+    "_parse_config_path": Patch(
+        "gin.resource_reader", "_parse_config_path",
+        "takes a folder without an __init__.py for no package of gin files",
+        "gin looks for models/t5.gin in Python's packages, and a TypeError ends the "
+        "search if Python's path has a folder models, as of a user's models",
+        "gin skips such folders"),
     # stack.py
     "make_layer_stack": Patch(
         "mesh_tensorflow.transformer.transformer", "make_layer_stack",

@@ -108,3 +108,13 @@ def test_base_plus_is_the_transformer_nearest_in_size_to_r_plus_v():
 
 def test_gin_folder_is_no_python_package():
   assert not list(FOLDER.rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("made", ["models", "attention/r", "objectives"])
+def test_folders_of_ones_own_on_pythons_path_hide_no_gin_files(
+    made, tmp_path, monkeypatch):
+  (tmp_path / made).mkdir(parents=True)
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.syspath_prepend(tmp_path)
+  gin_files.parse(["dataset.gin", "models/laptop.gin", "attention/r.gin",
+                   "objectives/span_3_15_u_u.gin"])
