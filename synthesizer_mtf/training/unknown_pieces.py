@@ -88,7 +88,8 @@ def find(tasks: Sequence[seqio.Task], split: str, most: int = _TEXTS) -> Found:
       counts.update(texts=1, pieces=len(ids), unknown=unknown,
                     joined=bool(_JOINED.search(text.strip())) and _joins(vocabulary))
       if unknown:
-        characters.update(c for c in text if _is_unknown(vocabulary, c))
+        characters.update({c: n for c, n in collections.Counter(text).items()
+                           if vocabulary.unk_id in vocabulary.encode(c)})
   return Found(characters=[c for c, _ in characters.most_common(_SHOWN)], **counts)
 
 
@@ -114,10 +115,6 @@ def _texts(task, split, most) -> Iterator[tuple[seqio.Vocabulary, np.ndarray, st
 
 def _are_ids(ids: Any) -> bool:
   return getattr(ids, "ndim", None) == 1 and np.issubdtype(ids.dtype, np.integer)
-
-
-def _is_unknown(vocabulary, character):
-  return vocabulary.unk_id in vocabulary.encode(character)
 
 
 def _joins(vocabulary):
