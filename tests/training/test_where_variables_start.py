@@ -1,14 +1,18 @@
 """Each way in to a warm start is asked where each variable came from, bit by bit."""
 
+import re
 import types
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
+from mesh_tensorflow.transformer import transformer_layers
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import models
+from synthesizer_mtf import notation
 from synthesizer_mtf.training import warm_start
+from synthesizer_mtf.training import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 SIZES = [*models.TINY, "num_layers = 1", "d_model = 8", "d_ff = 8",
@@ -148,3 +152,119 @@ def test_what_gin_binds_for_either_parameter_counts():
         "utils.tpu_estimator_model_fn.init_checkpoint = 'two'")
   assert warm_start.chosen(None) == warm_start.WarmStart(
       "two", "R", [("a", "b")], True, "init_checkpoint")
+
+
+# What each notation has that T5's self-attention has not.
+FRESH = {
+    "V": "", "R": "R", "Fix": "R", "FR": "R1 R2", "T": "T T_after", "D": "W1 W2",
+    "FD": "W1 WA WB", "Pattern": "", "R+V": "R alpha", "FR+D+V": "R1 R2 W1 W2 alpha",
+    "LightConv": "gate W", "DyConv": "gate W", "Linformer": "E F", "SparseFixed": "",
+    "SparseStrided": ""}
+SCOPES = {name: name for name in notation.LAYERS}
+TABLES = ("RandomLogits", "FixedRandomLogits", "FactorizedRandomLogits",
+          "ToeplitzLogits", "DenseLogits", "FactorizedDenseLogits", "Linformer")
+
+
+def build(attention):
+  """A graph for training with a block for each notation, and its variables."""
+  parse(None, "d_kv = 4", BIAS, *[f"{name}.max_length = 16" for name in TABLES],
+        f"encoder/synthesizer_stack.attention = {attention!r}",
+        f"encoder/make_layer_stack.num_layers = {len(FRESH)}")
+  m = models.Model()
+  with m.tf_graph.as_default():
+    tf.train.create_global_step()
+    ids = m.ids(np.full([2, 7], 3))
+    _, loss = m.model.call_simple(ids, ids, True, mode="train")
+    variables = m.graph.trainable_variables
+    optimize.AdafactorOptimizer(learning_rate=0.1).apply_grads(
+        mtf.gradients([loss], [v.outputs[0] for v in variables]), variables)
+    mtf.Lowering(m.graph, {
+        m.mesh: mtf.placement_mesh_impl.PlacementMeshImpl("", "", [""])},
+                 autostack=False)
+    return m.tf_graph, {v.op.name: v for v in tf.global_variables()}
+
+
+@pytest.fixture(scope="module")
+def every_notation(tmp_path_factory):
+  """The graph, and checkpoints of T5 with and without slots with their variables."""
+  _, theirs = build(None)
+  graph, ours = build(list(FRESH))
+  folder = tmp_path_factory.mktemp("t5")
+  like = {name: np.empty(v.shape.as_list(), v.dtype.as_numpy_dtype)
+          for name, v in theirs.items()}
+  sources = {}
+  for slots in (True, False):
+    path = str(folder / f"model.ckpt-{slots}")
+    sources[slots] = path, save(path, {
+        name: value for name, value in like.items() if slots or "_slot_" not in name})
+  return graph, ours, sources
+
+
+def expected(name, checkpoint, goes_on):
+  """The variable of T5 that one of ours must start from, by its meaning."""
+  variable, slot, ending = name.partition("_slot_")
+  if slot or name == "global_step":
+    source = (expected(variable, checkpoint, goes_on) or "") + slot + ending if (
+        slot) else name
+    return source if goes_on and source in checkpoint else None
+  block = re.match(r"encoder/block_(\d+)/layer_000/(\w+)/(?:part_\d/)?(\w+)$", name)
+  if not block or block[2] == "rms_norm":
+    return name
+  attention = list(FRESH)[int(block[1])]
+  assert block[2] == SCOPES.get(attention, "SyntheticAttention")
+  if block[3] in FRESH[attention].split():
+    return None
+  assert block[3] in ("q", "k", "v", "o", "relative_attention_bias")
+  return f"encoder/block_{block[1]}/layer_000/SelfAttention/{block[3]}"
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize("slots", [True, False])
+def test_each_variable_of_each_notation_starts_where_it_must(
+    slots, goes_on, every_notation):
+  graph, variables, sources_of = every_notation
+  path, checkpoint = sources_of[slots]
+  with graph.as_default(), tf.Session() as session:
+    start = warm_start.assignments(path, lambda *shapes: warm_start_plan.make_plan(
+        path, *shapes, continue_training=goes_on))
+    session.run(tf.global_variables_initializer())
+    before = session.run(variables)
+    session.run(start)
+    after = session.run(variables)
+  found = sources(after, checkpoint)
+  for name in variables:
+    assert found[name] == expected(name, checkpoint, goes_on), name
+    if found[name] is None:  # As its initializer made it.
+      np.testing.assert_array_equal(after[name], before[name])
+  taken = set(filter(None, found.values()))
+  assert len(taken) == len([name for name in found if found[name]])
+  assert all(re.search("SelfAttention/[qk]", name) or not goes_on and (
+      "_slot_" in name or name == "global_step") for name in set(checkpoint) - taken)
+
+
+OTHERS = sorted(
+    name for name, cls in vars(transformer_layers).items()
+    if isinstance(cls, type) and issubclass(cls, transformer_layers.SelfAttention)
+    and name != "SelfAttention")
+
+
+@pytest.mark.parametrize("slots", [True, False])
+@pytest.mark.parametrize("layer", OTHERS)
+def test_another_layer_of_mesh_tensorflow_is_not_taken_for_t5s(
+    layer, slots, every_notation):
+  _, variables, sources_of = every_notation
+  model = {name: tuple(v.shape.as_list()) for name, v in variables.items()}
+  saved = {name.replace("/SelfAttention/", f"/{layer}/"): value.shape
+           for name, value in sources_of[slots][1].items()}
+  for goes_on in (True, False):
+    with pytest.raises(ValueError, match="no variable for .*/(Synth|Light|Lin|Sparse)"):
+      warm_start_plan.make_plan("CKPT", model, saved, continue_training=goes_on)
+  fresh = "^encoder/block_.../layer_000/(?!rms_norm)|^decoder/.*/SelfAttention/"
+  plan = warm_start_plan.make_plan("CKPT", model, saved, fresh)
+  assert set(plan.taken) == set(plan.taken.values())
+  # Without an attention of ours, Mesh TensorFlow's own way, but it is told.
+  stock = {in_t5(name): shape for name, shape in model.items()
+           if re.search("SyntheticAttention/[qkvo]$|^shared/embedding$", name)}
+  plan = warm_start_plan.make_plan("CKPT", stock, saved, strict=False)
+  assert set(plan.missing) == {name for name in stock if "SelfAttention" in name}
+  assert warm_start_plan.warnings("CKPT", plan, stock)
