@@ -1,5 +1,7 @@
 """The launcher starts a model from the checkpoint of another."""
 
+import re
+
 import numpy as np
 from support import launching
 import tensorflow.compat.v1 as tf
@@ -31,3 +33,15 @@ def test_the_launcher_starts_r_plus_v_from_the_stock_layers_checkpoint(
     np.testing.assert_array_equal(
         new.get_tensor(OURS + name), old.get_tensor(SELF + name))
   assert launching.steps(launch)[-1] == 2
+  # T5's own parameter: the step and the optimizer go on.
+  launch.model_dir = tmp_path / "init"
+  done = launch(bindings=common + [
+      f"utils.run.init_checkpoint = '{tmp_path}/model/model.ckpt-3'",
+      launching.STEPS.format(4)])
+  assert done.returncode == 0, done.stderr[-3000:]
+  assert "Warm start: the step count continues; " in done.stderr
+  new = tf.train.load_checkpoint(str(tmp_path / "init" / "model.ckpt-3"))
+  for name in new.get_variable_to_shape_map():
+    if not re.search(r"/(R|alpha)(_slot_\w+)?$", name):
+      np.testing.assert_array_equal(new.get_tensor(name), old.get_tensor(
+          name.replace("SyntheticAttention", "SelfAttention")))
