@@ -111,7 +111,7 @@ def _of_ids(original: Callable[..., mtf.Tensor]) -> Callable[..., mtf.Tensor]:
   @functools.wraps(original)
   def wrapped(logits, targets, vocab_dim, z_loss=0.0):
     ids, values = _ids(targets, vocab_dim)
-    if ids is None or not _is_read(logits.mesh) or (
+    if ids is None or not _is_read(logits.mesh, vocab_dim.name) or (
         set(ids.shape.dims) != set((logits.shape - vocab_dim).dims)):
       return original(logits, targets, vocab_dim, z_loss)
     return cross_entropy.cross_entropy(logits, ids, vocab_dim, *values, z_loss)
@@ -119,9 +119,13 @@ def _of_ids(original: Callable[..., mtf.Tensor]) -> Callable[..., mtf.Tensor]:
   return wrapped
 
 
-def _is_read(mesh):
-  """Whether a `TokenEmbedding` has read rows of its vocabulary in this graph."""
-  return any(isinstance(op, lookup.LookupOperation) for op in mesh.graph.operations)
+def _is_read(mesh, name):
+  """Whether a `TokenEmbedding` has read rows of a dimension with this name.
+
+  It does so only if no layout splits the dimension, and layouts go by names.
+  """
+  return any(isinstance(op, lookup.LookupOperation) and op.rows.name == name
+             for op in mesh.graph.operations)
 
 
 def _ids(targets, vocab_dim):
@@ -132,7 +136,7 @@ def _ids(targets, vocab_dim):
   if targets.dtype.is_integer:
     return targets, (1.0, 0.0)
   made = targets.operation
-  if isinstance(made, mtf.OneHotOperation) and (
+  if type(made) is mtf.OneHotOperation and (
       targets.shape.dims[-1] == vocab_dim):
     return made.inputs[0], (made._on_value, made._off_value)
   return None, ()

@@ -31,8 +31,8 @@ def is_packed(context: transformer.Context,
   """Whether rows of the batch may hold several examples.
 
   This is decided while the graph is built. If the features have no segmentation, Mesh
-  TensorFlow makes ids with `mtf.minimum(inputs, 1)`, which mark padding only. All other
-  ids may separate segments.
+  TensorFlow makes ids with `mtf.minimum(inputs, 1)`. No id is above 1 then, whoever
+  made them, so they mark padding only. All other ids may separate segments.
 
   Args:
     context: a `transformer.Context`.
@@ -46,7 +46,17 @@ def is_packed(context: transformer.Context,
     return False
   if declared is not None:
     return declared
-  return not isinstance(ids.operation, mtf.MinMaxOperation)
+  return not _is_at_most_one(ids)
+
+
+def _is_at_most_one(ids):
+  """Whether ids are visibly the minimum of a tensor and the constant 1."""
+  made = ids.operation
+  if type(made) is not mtf.MinMaxOperation or made._tf_fn is not tf.minimum:
+    return False
+  bound = made.inputs[1].operation
+  return (type(bound) is mtf.ImportOperation and
+          tf.get_static_value(bound._tf_tensor) == 1)
 
 
 def segment_position(context: transformer.Context) -> mtf.Tensor:

@@ -3,7 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+from mesh_tensorflow.transformer import funnel_transformer
 from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import universal_transformer
+
+# Stacks whose layers run once in the forward pass, unless `_recompute_grads` is set. A
+# subclass may run them again.
+_STACKS = (transformer.LayerStack, universal_transformer.UTLayerStack,
+           funnel_transformer.FunnelTransformerLayerStack)
 
 
 def once_per_stack(context: transformer.Context, key: Any,
@@ -11,7 +18,7 @@ def once_per_stack(context: transformer.Context, key: Any,
   """Calls `make` once for all layers of a stack, and returns its result.
 
   Layers that run again in the backward pass cannot share tensors, so each of them
-  calls `make`.
+  calls `make`. So do the layers of a stack of another class.
 
   Args:
     context: a `transformer.Context`.
@@ -19,8 +26,7 @@ def once_per_stack(context: transformer.Context, key: Any,
     make: a function without arguments.
   """
   stack = context.model.layer_stack
-  if (isinstance(stack, transformer.ReversibleLayerStack) or
-      getattr(stack, "_recompute_grads", False)):
+  if type(stack) not in _STACKS or getattr(stack, "_recompute_grads", False):
     return make()
   # Some stacks shorten the sequences between their layers.
   key = "synthesizer_mtf", key, context.length_dim

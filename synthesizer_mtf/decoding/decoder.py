@@ -18,6 +18,10 @@ from synthesizer_mtf.decoding import sampling
 from synthesizer_mtf.decoding import steps
 import tensorflow.compat.v1 as tf
 
+# If they are other ones, somebody has replaced the methods.
+_SAMPLE = transformer.Unitransformer.sample_autoregressive
+_BEAM_SEARCH = transformer.Unitransformer.beam_search
+
 
 class Decoder(transformer.Unitransformer):
   """A `Unitransformer` that decodes by our own loops."""
@@ -96,6 +100,12 @@ def _split(arguments, options):
   return options(**chosen), arguments
 
 
+def _are_stock():
+  model = transformer.Unitransformer
+  return (model.sample_autoregressive is _SAMPLE and
+          model.beam_search is _BEAM_SEARCH)
+
+
 def faster(model: Any) -> Any:
   """Makes the decoders of a model decode by our own loops.
 
@@ -104,12 +114,17 @@ def faster(model: Any) -> Any:
       `Bitransformer`.
 
   Returns:
-    a `Decoder` for a stock `Unitransformer` that decodes; else the model itself.
+    a `Decoder` for a stock `Unitransformer` that decodes; a copy of a model with such
+    a part; all others themselves, and all models if Mesh's methods were replaced.
   """
-  if type(model) is transformer.Unitransformer and model.autoregressive:
-    return Decoder.of(model)
-  parts = {part: faster(getattr(model, part)) for part in ("decoder", "student")
-           if hasattr(model, part)}
+  if not _are_stock():
+    return model
+  if type(model) is transformer.Unitransformer:
+    return Decoder.of(model) if model.autoregressive else model
+  if not isinstance(model, (transformer.Bitransformer, transformer.StudentTeacher)):
+    return model
+  parts = {part: faster(old) for part, old in vars(model).items()
+           if part in ("decoder", "student")}
   whole = copy.copy(model)
   vars(whole).update(parts)
   return whole

@@ -16,6 +16,11 @@ import tensorflow.compat.v1 as tf
 
 # The first block has at most twice this length.
 FIRST_BLOCK = 32
+# Operations that have to run in each step.
+_EACH_STEP = (mtf.RandomOperation, mtf.PrintOperation, mtf.Assign)
+# Packages whose other operations, and whose functions of slices, give the same result
+# in each step. Those of a user's own may draw random numbers.
+_PURE = ("mesh_tensorflow", "synthesizer_mtf", "tensorflow")
 
 
 def block_ends(length: int) -> list[int]:
@@ -43,8 +48,7 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
     changes = set(self._body_inputs)
     kept, moved = [], []
     for op in self._body_ops:
-      changing = isinstance(op, mtf.RandomOperation) or any(
-          x in changes for x in op.inputs)
+      changing = not _is_pure(op) or any(x in changes for x in op.inputs)
       (kept if changing else moved).append(op)
       if changing:
         changes.update(op.outputs)
@@ -60,10 +64,22 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
       return
     mesh = self._body_inputs[0].mesh
     mesh_impl = copy.copy(lowering.mesh_impl(mesh))
+    if type(mesh_impl).einsum is not mtf.MeshImpl.einsum or "einsum" in vars(mesh_impl):
+      super().lower(lowering)  # A user's own product stays.
+      return
     mesh_impl.einsum = _einsum  # Mesh TensorFlow lets its users override this.
     own = copy.copy(lowering)
     own.mesh_to_impl = {**lowering.mesh_to_impl, mesh: mesh_impl}
     super().lower(own)
+
+
+def _is_pure(operation):
+  """Whether an operation surely gives the same result in each step."""
+  makers = [type(operation)]
+  if isinstance(operation, mtf.SlicewiseOperation):
+    makers.append(operation._tf_fn)
+  return not isinstance(operation, _EACH_STEP) and all(
+      getattr(made, "__module__", "").partition(".")[0] in _PURE for made in makers)
 
 
 def _einsum(equation, *slices):

@@ -45,7 +45,7 @@ def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension
 def _factors(logits, ids):
   """Returns [hidden, table] if the logits are their product, else []."""
   made = logits.operation
-  if not isinstance(made, mtf.EinsumOperation) or len(made.inputs) != 2:
+  if type(made) is not mtf.EinsumOperation or len(made.inputs) != 2:
     return []
   return made.inputs if set(ids.shape.dims) <= set(made.inputs[0].shape.dims) else []
 

@@ -34,11 +34,15 @@ def _is_row(ids, rows):
 
 
 class LookupOperation(mtf.Operation):
-  """See `lookup`. All dimensions except `rows` can be split."""
+  """See `lookup`. All dimensions except `rows` can be split.
+
+  Attributes:
+    rows: the dimension of the table's rows.
+  """
 
   def __init__(self, table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension):
     super().__init__([table, ids], name="lookup")
-    self._rows = rows
+    self.rows = rows
     self._lead = table.shape.dims.index(rows)
     self._outputs = [mtf.Tensor(
         self, ids.shape + table.shape.dims[self._lead + 1:], table.dtype)]
@@ -49,10 +53,10 @@ class LookupOperation(mtf.Operation):
         ids, grad_ys[0], table, self._lead).outputs[0], None]
 
   def lower(self, lowering: mtf.Lowering) -> None:
-    splits.require_whole(lowering, self, [self._rows], splits.TELL_THE_MODEL)
+    splits.require_whole(lowering, self, [self.rows], splits.TELL_THE_MODEL)
 
     def read(table, ids):
-      is_row = _is_row(ids, self._rows.size)
+      is_row = _is_row(ids, self.rows.size)
       found = tf.gather(table, tf.where_v2(is_row, ids, 0), axis=self._lead,
                         batch_dims=self._lead)
       return tf.where_v2(
@@ -66,24 +70,18 @@ class LookupOperation(mtf.Operation):
 class RowGradients(mtf.Tensor):
   """The gradient of a table, which is 0 except in the rows that were read.
 
-  Mesh TensorFlow adds up the gradients of all uses of a table. These rows are added to
-  the sum in place, so that no tensor as large as the table is needed for them.
+  Mesh TensorFlow adds up the gradients of all uses of a table. If nothing else reads
+  the other gradients, these rows are added to their sum in place, so that no tensor as
+  large as the table is needed for them.
   """
 
   def __add__(self, other: Any) -> mtf.Tensor:
-    return (AddRowsOperation(other, self).outputs[0] if _is_sum_of_gradients(other)
-            else super().__add__(other))
+    is_whole = (isinstance(other, mtf.Tensor) and other.dtype == tf.float32 and
+                other.shape == self.shape)
+    return (AddRowsOperation(other, self).outputs[0] if is_whole and
+            self.dtype == tf.float32 else super().__add__(other))
 
   __radd__ = __add__
-
-
-def _is_sum_of_gradients(x):
-  """Whether x is a float32 gradient that only the sum of gradients reads."""
-  made = getattr(x, "operation", None)  # A number has none.
-  if isinstance(made, AddRowsOperation):
-    return True
-  return (isinstance(made, mtf.EinsumOperation) and len(made.inputs) == 2 and
-          "/gradients/" in made.name and x.dtype == tf.float32)
 
 
 class LookupGradOperation(mtf.Operation):
@@ -123,15 +121,16 @@ class LookupGradOperation(mtf.Operation):
 class AddRowsOperation(mtf.Operation):
   """Adds `RowGradients` to another gradient of the table.
 
-  On CPUs that hold all ids, it adds the rows in place. Elsewhere it adds whole tables:
-  on GPUs, two additions to one row at the same time would lose one of them.
+  On CPUs that hold all ids, it adds the rows in place, if the other gradient is a new
+  tensor that no other operation reads. Elsewhere it adds whole tables: on GPUs, two
+  additions to one row at the same time would lose one of them.
   """
 
   def __init__(self, total: mtf.Tensor, rows: RowGradients):
     """Declares the inputs.
 
     Args:
-      total: <float32>[lead..., rows, d_model], which nothing else reads.
+      total: <float32>[lead..., rows, d_model]
       rows: <float32>[lead..., rows, d_model]
     """
     super().__init__([total, rows, *rows.operation.inputs], name="add_rows")
@@ -143,11 +142,31 @@ class AddRowsOperation(mtf.Operation):
     is_split = any(mesh_impl.tensor_dimension_to_mesh_axis(dim) is not None
                    for dim in self.inputs[2].shape.dims)
     devices = getattr(mesh_impl, "devices", [""])
-    if is_split or not all("cpu" in device.lower() for device in devices):
+    if is_split or not self._owns_total() or not all(
+        "cpu" in device.lower() for device in devices):
       added = mesh_impl.slicewise(tf.add, total, rows)
     else:
       added = mesh_impl.slicewise(_add_rows, total, *read)
     lowering.set_tensor_lowering(self.outputs[0], added)
+
+
+  def _owns_total(self):
+    """Whether the total is made for this operation alone."""
+    total, *_ = self.inputs
+    made = total.operation
+    # Other operations may return a tensor that something else reads.
+    is_new = isinstance(made, AddRowsOperation) or (
+        type(made) is mtf.EinsumOperation and len(made.inputs) == 2)
+    readers = [op for op in _with_bodies(self.graph.operations) if total in op.inputs]
+    return is_new and readers == [self]
+
+
+def _with_bodies(operations):
+  """The operations, and those in the bodies of loops such as that of microbatches."""
+  for operation in operations:
+    yield operation
+    if isinstance(operation, mtf.WhileLoopOperation):
+      yield from _with_bodies(operation._body_ops)
 
 
 def _add_rows(total, ids, grad):

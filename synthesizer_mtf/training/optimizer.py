@@ -103,6 +103,9 @@ class FastAdafactorWithMultiLRSchedule(
 _FAST = {optimize.AdafactorOptimizer: FastAdafactor,
          optimize.AdafactorWithMultiLRSchedule: FastAdafactorWithMultiLRSchedule}
 
+# If it is another one, somebody has replaced the method.
+_APPLY_GRAD = optimize.AdafactorOptimizer.apply_grad
+
 
 def fast(make: Callable[..., optimize.Optimizer],
          mesh_shape: mtf.Shape | str = "",
@@ -120,7 +123,8 @@ def fast(make: Callable[..., optimize.Optimizer],
   """
   def made(*args, **kwargs):
     optimizer = make(*args, **kwargs)
-    if type(optimizer) not in _FAST or not synthesizer_optimizer():
+    if type(optimizer) not in _FAST or not synthesizer_optimizer() or (
+        optimize.AdafactorOptimizer.apply_grad is not _APPLY_GRAD):
       return optimizer
     return _FAST[type(optimizer)](
         optimizer, mtf.convert_to_shape(mesh_shape),

@@ -12,6 +12,7 @@ from synthesizer_mtf import stack
 from synthesizer_mtf.layers import attention
 from synthesizer_mtf.layers import classifier
 from synthesizer_mtf.layers import cross_attention
+from synthesizer_mtf.layers import feed_forward
 from synthesizer_mtf.layers import sublayers
 from synthesizer_mtf.synthesizers import dot_product
 from synthesizer_mtf.synthesizers import names as synthesizer_names
@@ -42,6 +43,13 @@ _SUBLAYERS = {
          transformer.sublayer_legacy_dropout]]}
 
 
+# The classes of T5's layers other than self-attention, by the names of scopes.
+_KNOWN = {
+    "DenseReluDense": [transformer_layers.DenseReluDense, feed_forward.DenseReluDense],
+    "EncDecAttention": [
+        transformer_layers.EncDecAttention, cross_attention.EncDecAttention]}
+
+
 def read(path: str, step: int) -> tuple[
     architecture.Architecture, dict[tuple[str, int], str]]:
   """Reads the model that gin describes, without building its graph.
@@ -67,8 +75,8 @@ def read(path: str, step: int) -> tuple[
       mesh_shape="", layout_rules="")
   stacks = {"encoder": model.encoder}
   if not isinstance(model, classifier.EncoderClassifier):
-    _only("make_bitransformer.bitransformer_cls", type(model).__name__,
-          "Bitransformer")
+    _only("make_bitransformer.bitransformer_cls", type(model),
+          transformer.Bitransformer)
     stacks["decoder"] = model.decoder
   for name, part in stacks.items():
     _check_stack(name, part)
@@ -147,7 +155,10 @@ def _check_attention(blocks, step):
 
 
 def _class(layer):
-  return type(layer).__name__
+  """The name of a layer's class; with its module, if it only has the name of T5's."""
+  kind = type(layer)
+  name = kind.__name__
+  return f"{kind.__module__}.{name}" if kind not in _KNOWN.get(name, [kind]) else name
 
 
 def _attention(layer, step):
