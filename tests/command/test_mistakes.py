@@ -10,6 +10,7 @@ import re
 import tempfile
 
 from absl.testing import flagsaver
+import gin
 import pytest
 from support import models
 from synthesizer_mtf import launcher
@@ -296,12 +297,7 @@ TOOLS = [
     (submission, "/nowhere --output={folder}/s", "has no predictions"),
 ]
 
-OF_VALUES = [
-    ({"gin_param": [f"{parameter} = {value}"]}, parameter.rpartition(".")[2])
-    for parameter, values in VALUES.items() for value in values]
-OURS = [change for change, _ in OF_VALUES]
 ROWS = [
-    *OF_VALUES,
     *(({"gin_param": [OWN, f"{TASKS}mixture.rates = {value}"]}, "mixture.rates")
       for value in RATES),
     *(({"gin_param": [slip]}, said) for slip, said in SLIPS),
@@ -345,27 +341,40 @@ def check(line, said):
   assert said in line, line
 
 
-@pytest.mark.usefixtures("parsed_flags", "tfds_data_dir")
-@pytest.mark.parametrize("change, said", ROWS, ids=lambda value: str(value)[:60])
-def test_a_mistake_ends_the_command_in_one_line(
-    change, said, filled, folder, sentencepiece_model):
+@pytest.fixture(name="said_to")
+def fixture_said_to(filled, folder, sentencepiece_model, parsed_flags, tfds_data_dir):
+  """What the command says to a change of flags that work."""
   working = models.TINY + [
       "MIXTURE_NAME = 'synth_text_pairs'", "utils.run.batch_size = 4",
       f"{TASKS}vocabulary.sentencepiece_model = '{sentencepiece_model}'",
       f"{TASKS}pairs.train = '{folder}/pairs.tsv'", "utils.run.train_steps = 3",
       "utils.run.sequence_length = {'inputs': 16, 'targets': 12}"]
-  flags = {"model_dir": f"{folder}/new",
-           **{name: filled(value) for name, value in change.items()}}
-  flags["gin_file"] = FILES + flags.get("gin_file", [])
-  flags["gin_param"] = working + flags.get("gin_param", [])
-  with flagsaver.flagsaver(**flags), tf.Graph().as_default(), pytest.raises(
-      SystemExit) as end:
-    launcher.main([])
-  check(end.value.code, said)
-  # The messages of our own checks name a remedy, and no file with a traceback.
-  ours = change in OURS
-  assert not ours or re.search(r"; \w+", end.value.code), end.value.code
-  assert not ours or "its traceback" not in end.value.code
+
+  def run(change):
+    gin.clear_config()
+    flags = {"model_dir": f"{folder}/new",
+             **{name: filled(value) for name, value in change.items()}}
+    flags["gin_file"] = FILES + flags.get("gin_file", [])
+    flags["gin_param"] = working + flags.get("gin_param", [])
+    with flagsaver.flagsaver(**flags), tf.Graph().as_default(), pytest.raises(
+        SystemExit) as end:
+      launcher.main([])
+    return end.value.code
+  return run
+
+
+@pytest.mark.parametrize("change, said", ROWS, ids=lambda value: str(value)[:60])
+def test_a_mistake_ends_the_command_in_one_line(change, said, said_to):
+  check(said_to(change), said)
+
+
+@pytest.mark.parametrize("parameter", VALUES)
+def test_a_wrong_value_ends_the_command_in_one_line_with_a_remedy(parameter, said_to):
+  for value in VALUES[parameter]:
+    line = said_to({"gin_param": [f"{parameter} = {value}"]})
+    check(line, parameter.rpartition(".")[2])
+    assert re.search(r"; \w+", line), line
+    assert "its traceback" not in line
 
 
 @pytest.mark.parametrize("tool, words, said", TOOLS, ids=str)

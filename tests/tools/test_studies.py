@@ -1,5 +1,6 @@
 """The studies of `reproduce`: their commands, reports, pictures and pages."""
 
+import itertools
 import json
 import math
 import pathlib
@@ -30,27 +31,24 @@ from synthesizer_mtf.tools.reproduction import study_types
 from synthesizer_mtf.tools.reproduction import tables
 
 EVERY_STUDY = list(studies.STUDIES.values())
-EVERY_RUN = [(study, row, task) for study in EVERY_STUDY
-             for row in study.rows for task in study.tasks
-             if not study.is_map or row is study.rows[0] or task is study.tasks[0]]
+every_study = pytest.mark.parametrize("study", EVERY_STUDY, ids=lambda s: s.name)
 
 
-@pytest.mark.parametrize(
-    "study, row, task", EVERY_RUN,
-    ids=[f"{s.name}-{r.name}-{t.name}" for s, r, t in EVERY_RUN])
-def test_commands_of_every_row_parse(study, row, task, tmp_path):
+@every_study
+def test_commands_of_every_row_parse(study, tmp_path):
   names = [f"{data}_{split}" for split in ("TRAIN", "VALIDATION") for data in (
       "BOOLQ", "BROWN", "DEMO", "LIBREOFFICE", "ROTTEN_TOMATOES", "WIKITEXT")]
   (tmp_path / "data.gin").write_text("".join(f"{name} = 'f'\n" for name in names))
-  run = study_runs.Run(
-      study, row, task, 3, tmp_path,
-      plan.Settings(None, None, gin_files=[str(tmp_path / "data.gin")]))
-  assert len(run.stages()) == 1 + len(task.evaluations) + row.is_warm
-  for stage in run.stages():
-    models.parse_gin(recipes.values(stage.command, "gin_file"),
-                     recipes.values(stage.command, "gin_param"))
-    seed = gin.query_parameter("train_with_seed.seed") if stage.steps else None
-    assert seed in (None, 1 if "pretrained" in stage.title else 3)
+  settings = plan.Settings(None, None, gin_files=[str(tmp_path / "data.gin")])
+  for row, task in itertools.product(study.rows, study.tasks):
+    if not study.is_map or row is study.rows[0] or task is study.tasks[0]:
+      run = study_runs.Run(study, row, task, 3, tmp_path, settings)
+      assert len(run.stages()) == 1 + len(task.evaluations) + row.is_warm
+      for stage in run.stages():
+        models.parse_gin(recipes.values(stage.command, "gin_file"),
+                         recipes.values(stage.command, "gin_param"))
+        seed = gin.query_parameter("train_with_seed.seed") if stage.steps else None
+        assert seed in (None, 1 if "pretrained" in stage.title else 3)
 
 
 def test_warm_rows_share_the_training_of_the_model_they_start_from(tmp_path):
@@ -399,9 +397,9 @@ def test_the_predictions_are_of_the_rows_and_tasks_of_the_study():
   assert set(predicted["reasons_by_task"]) == {task.name for task in ABILITIES.tasks}
 
 
-@pytest.mark.parametrize("study", studies.STUDIES.values(), ids=lambda s: s.name)
-def test_each_row_can_be_named_in_a_list(study):
-  assert not [row.name for row in study.rows if "," in row.name or "/" in row.name]
+def test_each_row_can_be_named_in_a_list():
+  assert not [row.name for study in EVERY_STUDY for row in study.rows
+              if "," in row.name or "/" in row.name]
 
 
 LENGTHS = studies.STUDIES["ability_lengths"]
