@@ -23,7 +23,7 @@ LENGTH = 10  # Decoded in blocks of at most 3.
 def decode(fast, *bindings, scale=0.3, mesh_shape="", layout="", vocabulary=257,
            **arguments):
   """The outputs of two runs; in beam search with all beams and scores."""
-  parse("R+V", f"synthesizer_decoding.fast = {fast}", *bindings)
+  parse("R+V", f"synthesizer_decoding.fast = {fast}", "num_layers = 1", *bindings)
   m = models.Model(vocabulary=vocabulary, mesh_shape=mesh_shape, layout=layout)
   owner, name = ((decoder.Decoder, "_search") if fast
                  else (mtf.beam_search, "beam_search"))

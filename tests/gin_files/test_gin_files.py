@@ -1,5 +1,6 @@
 """Every gin file parses, and runs for a step at a tiny size."""
 
+import functools
 import pathlib
 
 import mesh_tensorflow as mtf
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from support import models
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.synthesizers import names as synthesizer_names
 import tensorflow.compat.v1 as tf
 
 FOLDER = pathlib.Path(gin_files.folder())
@@ -45,11 +47,24 @@ def train(steps=1):
   return [l[0] for l in losses], values, trained
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("name", [n for n in ATTENTIONS if "+" not in n])
 def test_every_attention_file_trains(name):
   models.parse_gin([name], models.TINY + ["num_layers = 1"])
   losses, _, _ = train(steps=8)
   assert np.isfinite(losses).all() and losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("name", [n for n in ATTENTIONS if "+" in n])
+def test_every_mixtures_file_makes_its_parts(name):
+  models.parse_gin([name], models.TINY)
+  known = {notation.lower(): cls for notation, cls in
+           synthesizer_names.SYNTHESIZING_FUNCTIONS.items()}
+  parts = [known[part] for part in pathlib.Path(name).stem.split("+")]
+  model = models.build()
+  for stack in (model.encoder, model.decoder):
+    layer = stack.layer_stack.layers[0]
+    if stack is model.encoder or "pattern" not in name:  # Its file is for encoders.
+      assert [type(part) for part in layer.mixture.synthesizers] == parts
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -72,7 +87,7 @@ def test_each_notation_of_the_tables_has_a_file():
 def test_a_fixed_random_matrix_never_changes_and_is_not_counted():
   values = []
   for steps in (1, 3):
-    models.parse_gin(["attention/fix.gin"], models.TINY)
+    models.parse_gin(["attention/fix.gin"], models.TINY + ["num_layers = 1"])
     _, variables, trained = train(steps)
     values.append({k: v for k, v in variables.items() if k.endswith("/R")})
   assert values[0] and not any(name.endswith("/R") for name in trained)
@@ -80,6 +95,7 @@ def test_a_fixed_random_matrix_never_changes_and_is_not_counted():
     np.testing.assert_array_equal(values[1][name], value)
 
 
+@functools.cache
 def count_parameters(name):
   models.parse_gin([name])
   m = models.Model(vocabulary=32128)

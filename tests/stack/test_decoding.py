@@ -11,28 +11,31 @@ from support.decoding import check_continuation
 from support.decoding import check_greedy_decoding
 from support.decoding import EOS
 from support.decoding import parse
-from support.examples import every_notation
 import tensorflow.compat.v1 as tf
 
 
+# test_random_configurations.py takes single steps of all mixtures, also with beams.
 @pytest.mark.parametrize("notation, bias", [
-    (n, "None") for n in cases.NOTATIONS] + [
+    (n, "None") for n in cases.VARIANTS] + [
         (n, "'bias_shared'") for n in ("V", "R", "FR+D+V")])
 def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation, bias):
-  parse(notation, f"SyntheticAttention.relative_attention_type = {bias}")
+  parse(notation, f"SyntheticAttention.relative_attention_type = {bias}",
+        f"num_layers = {1 if bias == 'None' else 2}")
   check_greedy_decoding()
 
 
 @pytest.mark.slow
-@every_notation
-def test_beam_search_scores_its_result_as_the_full_pass_does(notation):
-  parse(notation)
+@pytest.mark.parametrize("notation, layers", [
+    ("R", 1), ("T", 1), ("FR+D+V", 2), ("Fix+FD+V", 1), ("Pattern", 1)])
+def test_beam_search_scores_its_result_as_the_full_pass_does(notation, layers):
+  parse(notation, f"num_layers = {layers}")
   check_beam_search()
 
 
 @pytest.mark.slow
-@every_notation
-@pytest.mark.parametrize("prefix", [False, True], ids=["causal", "prefix"])
+@pytest.mark.parametrize("notation, prefix", [
+    (name, True) for name in cases.VARIANTS] + [
+        (name, False) for name in ("R", "T", "FR+D+V", "Fix+FD+V", "Pattern")])
 def test_a_language_model_continues_as_the_full_pass(notation, prefix):
   parse(notation, f"Unitransformer.input_full_attention = {prefix}")
   m = models.Model("lm")

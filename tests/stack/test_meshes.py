@@ -12,17 +12,27 @@ from support.meshes import loss_and_gradients
 pytestmark = pytest.mark.slow
 
 # A mesh splits batch and heads of each variant, alone or in a mixture. One mesh or
-# another splits each variant alone.
-MESHES = [(n, "batch:2,model:2") for n in ("R", "T", "Pattern", "FR+D+V", "Fix+FD+V")
-         ] + [(n, "batch:2") for n in ("R", "V", "FR", "D")] + [
-             (n, "model:2") for n in ("R", "Fix", "FD", "R+D")] + [
-                 ("FR+D+V", "model:4"), ("FD", "batch:4")]
+# another splits each variant alone. CPUs and TPUs have split each variant.
+CPUS, TPUS = False, True
+MESHES = [
+    ("R", "batch:2,model:2", CPUS), ("T", "batch:2,model:2", CPUS),
+    ("T", "batch:2,model:2", TPUS), ("Pattern", "batch:2,model:2", CPUS),
+    ("Pattern", "batch:2,model:2", TPUS), ("FR+D+V", "batch:2,model:2", CPUS),
+    ("Fix+FD+V", "batch:2,model:2", TPUS),
+    ("R", "batch:2", TPUS), ("V", "batch:2", CPUS), ("FR", "batch:2", TPUS),
+    ("D", "batch:2", TPUS),
+    ("R", "model:2", TPUS), ("Fix", "model:2", CPUS), ("FD", "model:2", CPUS),
+    ("R+D", "model:2", CPUS),
+    ("FR+D+V", "model:4", TPUS), ("FD", "batch:4", CPUS)]
 
 
-def test_every_variant_is_split_both_ways():
+def test_every_variant_is_split_both_ways_and_on_both_kinds_of_devices():
+  assert set(cases.VARIANTS) <= {name for name, _, _ in MESHES}
   assert set(cases.VARIANTS) == {
-      part for name, mesh in MESHES if "," in mesh for part in name.split("+")}
-  assert set(cases.VARIANTS) <= {name for name, _ in MESHES}
+      part for name, mesh, _ in MESHES if "," in mesh for part in name.split("+")}
+  for kind in (CPUS, TPUS):
+    assert set(cases.VARIANTS) == {
+        part for name, _, tpu in MESHES if tpu == kind for part in name.split("+")}
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +48,7 @@ def one_device():
   return get
 
 
-@pytest.mark.parametrize("notation, mesh_shape", MESHES)
-@pytest.mark.parametrize("tpu", [False, True], ids=["CPUs", "TPUs"])
+@pytest.mark.parametrize("notation, mesh_shape, tpu", MESHES)
 def test_loss_and_gradients_do_not_depend_on_the_mesh(
     notation, mesh_shape, tpu, one_device):
   expected = one_device(notation, packed=True)
@@ -65,8 +74,8 @@ def test_unpacked_rows_do_not_depend_on_the_mesh_either(notation, one_device):
     np.testing.assert_allclose(split[name], value, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("notation", ["R", "FR+D+V", "Pattern+R"])
-@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("notation, packed", [
+    ("R", True), ("FR+D+V", False), ("Pattern+R", True)])
 def test_layers_can_run_again_in_the_backward_pass(notation, packed):
   once, again = [
       loss_and_gradients(notation, "", packed, "num_layers = 2",

@@ -399,13 +399,14 @@ def test_every_recipe_for_pods_is_planned_with_the_model_of_its_first_command():
 
 def test_recipes_are_planned_with_the_bindings_of_their_first_command(tmp_path):
   path = tmp_path / "plans.jsonl"
+  bindings = ["utils.run.batch_size = 3", "num_layers = 1"]
   with pytest.raises(SystemExit, match="batch"):  # A batch that no mesh can split.
-    plan_pod.main(["--recipes", "--gin_param=utils.run.batch_size = 3",
-                   f"--json={path}"])
+    plan_pod.main(["--recipes", f"--json={path}",
+                   *(f"--gin_param={param}" for param in bindings)])
   plans = {p["name"]: p for p in map(json.loads, path.read_text().splitlines())}
   for recipe in plan_pod.recipes():
     assert plans[recipe.name]["gin_params"] == [
-        *recipe.params, "utils.run.batch_size = 3"]
+        *recipe.params, *bindings]
 
 
 def test_all_stands_for_every_attention_with_a_gin_file():
