@@ -11,6 +11,7 @@ from typing import Any
 
 import gin
 import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import utils
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
@@ -206,6 +207,7 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     data_checks.check_split(task, run.get("dataset_split", "train"))
   if mode in _DECODING:
     check_beams(config, run.get("model_type", "bitransformer"))
+  _check_decoding_of_tasks(config, run, mode)
   _check_files(config, mode)
 
 
@@ -227,6 +229,17 @@ def data_function(config: gin_internals.Config) -> str | None:
     return None
   function = bound.configurable.wrapped
   return f"{function.__module__}.{function.__name__}"
+
+
+def _check_decoding_of_tasks(config, run, mode):
+  """Checks that T5's infer_from_task.gin has a language model, which Mesh demands."""
+  decode = _bound(config, "utils.infer_model").get("decode_fn")
+  if mode == "infer" and _is_reference(decode) and run.get("model_type") != "lm" and (
+      decode.configurable.wrapped is utils.decode_from_dataset):
+    raise checks.Error(
+        f"`infer_model.decode_fn` is @decode_from_dataset, but `{_RUN}.model_type` is "
+        f"{run.get('model_type')!r}, and Mesh TensorFlow decodes tasks with 'lm' only; "
+        "use eval.gin, which also writes predictions, or infer.gin on a file.")
 
 
 def _check_one_checkpoint(run, mode, model_dir):

@@ -195,7 +195,7 @@ def check_command(words):
   program = program.removeprefix(".venv/bin/")
   if program == "make":
     check_targets(arguments)
-  elif program == "synthesizer_mesh_transformer":
+  elif program in ("synthesizer_mesh_transformer", "t5_mesh_transformer"):
     check_launcher(arguments)
   elif program == "python":
     check_python(arguments)
@@ -222,8 +222,9 @@ def check_launcher(arguments):
   parsed = copy.deepcopy(flags.FLAGS)
   assert parsed(["", *arguments]) == [""]
   assert parsed.model_dir
-  files = [file for file in parsed.gin_file if not MADE.search(file)]
-  trained = any("operative_config" in file for file in parsed.gin_file)
+  given = parsed.gin_file or []  # The flags of T5's model API need none.
+  files = [file for file in given if not MADE.search(file)]
+  trained = any("operative_config" in file for file in given)
   models.parse_gin(files, ["MIXTURE_NAME = 'synth_text_pairs'"] * trained + (
       parsed.gin_param or []))
   for module in parsed.module_import:

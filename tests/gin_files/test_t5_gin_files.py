@@ -1,10 +1,24 @@
-"""T5's and Mesh TensorFlow's own gin files, with and without an attention of ours."""
+"""All gin files that T5 and Mesh TensorFlow install, with and without our attention.
+
+Each file trains, evaluates, decodes or scores a tiny model, or the row says why it
+cannot and what a user reads. The models of many files differ in sizes only.
+"""
+
+import pathlib
 
 import gin
+import mesh_tensorflow as mtf
 import numpy as np
 import pytest
+import seqio
 from support import in_process
 from support.launching import decoded
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import stack
+from synthesizer_mtf.training import estimators
+from synthesizer_mtf.training import value_checks
+from t5.data import mixtures  # noqa: F401
+from t5.data import preprocessors
 import t5.models
 import tensorflow.compat.v1 as tf
 
@@ -98,3 +112,204 @@ def test_only_one_checkpoint_is_scored(command, trained, attention):
           f"inputs_filename = '{command.folder}/inputs'",
           f"targets_filename = '{command.folder}/targets'",
           f"scores_filename = '{trained}/no'"])
+
+
+T5 = pathlib.Path(t5.models.__file__).parent / "gin"
+MESH = pathlib.Path(mtf.__file__).parent / "transformer" / "gin"
+LEARNING_RATE = "learning_rate_schedules/constant_0_001.gin"
+
+
+def installed(folder):
+  """The gin files below a folder of T5, relative to its gin files."""
+  return sorted(str(path.relative_to(T5)) for path in (T5 / folder).rglob("*.gin"))
+
+
+MODELS, OBJECTIVES, LENGTHS_OF_TASKS = map(
+    installed, ("models", "objectives", "sequence_lengths"))
+
+# Files that follow a model's file in a training.
+TRAINING = ["learning_rate_schedules/rsqrt_no_ramp_down.gin", "task_adapter.gin",
+            str(MESH / "transparent_attention.gin")]
+# What an evaluation writes.
+EVALUATIONS = {"eval.gin": "eval/synth_text_pairs/bleu",
+               "perplexity_eval.gin": "neg_log_perplexity",
+               "score_eval.gin": "eval/pairs_with_scores/mean_score"}
+DECODERS = ["beam_search.gin", "greedy_decode.gin", "sample_decode.gin"]
+SCORES = ["score_from_file.gin", "score_from_task.gin"]
+# Files that the other tests use, or that Mesh reads in each of them.
+EVERYWHERE = ["dataset.gin", LEARNING_RATE, "infer.gin", str(MESH / "defaults.gin")]
+
+# What a user reads, and why it cannot work.
+CANNOT = {
+    # It names a function that Mesh TensorFlow lacks.
+    "infer_multi_file.gin": "decode each file by a command of its own",
+    # Mesh decodes tasks with language models only.
+    "infer_from_task.gin": "Mesh TensorFlow decodes tasks with 'lm' only",
+    # It has the 128 cores of a slice of TPUs, and follows cpu.gin here.
+    str(MESH / "8x8_dp_r4.gin"): "needs 128; name one for each part of the mesh",
+}
+
+
+def test_every_installed_file_has_its_test():
+  assert {*installed("."), *map(str, MESH.glob("*.gin"))} == {
+      *MODELS, *OBJECTIVES, *LENGTHS_OF_TASKS, *TRAINING, *EVALUATIONS, *DECODERS,
+      *SCORES, *EVERYWHERE, *CANNOT}
+
+
+@pytest.fixture(scope="module", name="known")
+def fixture_known():
+  """The names of the variables of the models that were built, by configuration."""
+  return {}
+
+
+@pytest.fixture(name="built")
+def fixture_built(monkeypatch, known):
+  """Lets training end once a step's graph is lowered; the names of the variables."""
+  names = []
+
+  def build(self, input_fn, *args, **kwargs):
+    del input_fn, args, kwargs
+    config = gin.config_str()
+    if config not in known:
+      known[config] = lowered(self)
+    names.extend(known[config])
+
+  def lowered(self):
+    with tf.Graph().as_default():
+      tf.train.create_global_step()
+      lengths = gin.query_parameter("utils.run.sequence_length")
+      features = {name + suffix: tf.zeros([4, length], tf.int32)
+                  for name, length in lengths.items()
+                  for suffix in ("", "_segmentation", "_position")}
+      spec = self._call_model_fn(features, None, "train", self.config)
+      assert spec.train_op is not None
+      return [each.op.name for each in tf.trainable_variables()]
+
+  monkeypatch.setattr(estimators.CarefulEstimator, "train", build)
+  return names
+
+
+def assert_chosen(attention, names):
+  """Checks that all self-attention is the chosen one, in each stack."""
+  layers = {tuple(name.split("/")[::3]) for name in names if name.count("/") > 3}
+  stacks = {stack for stack, _ in layers}
+  ours = {stack for stack, layer in layers if layer == "SyntheticAttention"}
+  theirs = {layer for _, layer in layers if layer.endswith("SelfAttention")}
+  assert stacks
+  assert (ours, theirs) == (stacks, set()) if ATTENTIONS[attention] else (
+      not ours and theirs)
+
+
+@each_attention
+@pytest.mark.parametrize("name", [
+    name for name in MODELS if "n4w10" not in name])
+def test_a_model_file_trains(name, attention, command, built):
+  more = []
+  if name.startswith("models/lm"):
+    more = ["MIXTURE_NAME = 'synth_text_lm'",
+            "utils.run.sequence_length = {'targets': 12}",
+            f"synthesizer_mtf.tasks.text.train = '{command.folder}/inputs'"]
+  assert not command.run(f"new_{attention}", "dataset.gin", name, LEARNING_RATE,
+                         *ATTENTIONS[attention], bindings=more)
+  assert_chosen(attention, built)
+
+
+@each_attention
+@pytest.mark.parametrize("name", [name for name in MODELS if "n4w10" in name])
+def test_a_model_of_deep_blocks_is_built(name, attention, command):
+  """Its blocks have 24 layers each; test_synthesizer_stack.py trains shallow ones."""
+  gin_files.parse(["dataset.gin", name, *ATTENTIONS[attention], "cpu.gin"],
+                  command.bindings())
+  model = stack.build_model("bitransformer", 500, 500, "model:1,batch:1", "")
+  for part in (model.encoder, model.decoder):
+    names = {type(layer).__name__ for layer in part.layer_stack.layers}
+    assert ("SyntheticAttention" in names, "SelfAttention" in names) == (
+        (True, False) if ATTENTIONS[attention] else (False, True))
+
+
+@each_attention
+@pytest.mark.parametrize("name", TRAINING)
+def test_a_file_beside_a_model_file_trains(name, attention, command, built):
+  assert not command.run(
+      f"new_{attention}", *model(attention), LEARNING_RATE, name,
+      bindings=["utils.run.variable_filter = None"])
+  assert_chosen(attention, built)
+
+
+@each_attention
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_model_decodes(name, attention, command, trained):
+  output = trained / name
+  assert not command.run(attention, *model(attention), "infer.gin", name, bindings=[
+      f"input_filename = '{command.folder}/inputs'", f"output_filename = '{output}'"])
+  assert len(decoded(output.with_name(f"{name}-1"))) == 3
+
+
+@pytest.fixture(scope="module")
+def task_of_scores():
+  """The name of a task of pairs whose metric takes scores."""
+  pairs, name = seqio.TaskRegistry.get("synth_text_pairs"), "pairs_with_scores"
+  seqio.TaskRegistry.add(
+      name, source=pairs.source, preprocessors=pairs.preprocessors,
+      output_features=pairs.output_features, metric_fns=[mean_score])
+  yield name
+  seqio.TaskRegistry.remove(name)
+
+
+def mean_score(targets, scores):
+  assert len(targets) == len(scores)
+  return {"mean_score": np.mean(scores)}
+
+
+@each_attention
+@pytest.mark.parametrize("name", EVALUATIONS)
+def test_a_model_is_evaluated(name, attention, command, trained, task_of_scores):
+  task = task_of_scores if name == "score_eval.gin" else "synth_text_pairs"
+  assert not command.run(attention, *model(attention), name, bindings=[
+      "utils.run.batch_size = 4", "utils.run.dataset_split = 'validation'",
+      "utils.run.perplexity_eval_steps = 1", "eval_checkpoint_step = -1",
+      f"MIXTURE_NAME = '{task}'", "utils.run.eval_dir_suffix = 'of'"])
+  tags = {value.tag for path in trained.glob("*eval*_of/events*")
+          for event in tf.train.summary_iterator(str(path))
+          for value in event.summary.value}
+  assert EVALUATIONS[name] in tags
+
+
+@each_attention
+@pytest.mark.parametrize("name", CANNOT)
+def test_a_file_that_cannot_work_ends_in_one_sentence(
+    name, attention, command, trained):
+  said = command.run(attention, *model(attention), "cpu.gin", name, bindings=[
+      "infer_checkpoint_step = 1"] if name.startswith("infer") else [
+          "utils.run.mesh_shape = 'outer:4,inner:32'"])
+  assert CANNOT[name] in said and "its traceback" not in said
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_makes_examples_of_text(name, sentencepiece_model):
+  """Objectives know no attention."""
+  lengths = {"inputs": 32, "targets": 32}
+  gin_files.parse(
+      ["dataset.gin", "models/t5.1.1.small.gin", name, "attention/r+v.gin"],
+      ["inputs_length = 32", "MIXTURE_NAME = 'synth_text_pairs'",
+       f"utils.run.sequence_length = {lengths}"])
+  feature = seqio.Feature(seqio.SentencePieceVocabulary(sentencepiece_model, 100))
+  with tf.Graph().as_default(), tf.Session() as session:
+    texts = tf.compat.v2.data.Dataset.from_tensors({"targets": tf.range(10, 310)})
+    made = preprocessors.unsupervised(texts.repeat(4), output_features=dict.fromkeys(
+        lengths, feature), sequence_length=lengths)
+    example = session.run(tf.data.make_one_shot_iterator(made).get_next())
+  assert all(0 < len(ids) <= 32 for ids in example.values())
+  assert set(example) == ({"targets"} if name == "objectives/lm.gin" else set(lengths))
+
+
+@pytest.mark.parametrize("name", LENGTHS_OF_TASKS)
+def test_lengths_are_those_of_a_task(name):
+  gin_files.parse(["dataset.gin", "models/t5.1.1.small.gin", "attention/r+v.gin", name],
+                  ["MIXTURE_NAME = 'synth_text_pairs'"])
+  lengths = gin.query_parameter("utils.run.sequence_length")
+  task = pathlib.Path(name).stem
+  task = "synth_text_pairs" if task == "default" else task
+  features = seqio.get_mixture_or_task(task).output_features
+  value_checks.check_lengths(lengths, task, features)
+  assert set(lengths) == set(features)
