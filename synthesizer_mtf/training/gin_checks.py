@@ -11,7 +11,6 @@ from typing import Any
 
 import gin
 import mesh_tensorflow as mtf
-from mesh_tensorflow.transformer import utils
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
@@ -224,7 +223,11 @@ def data_function(config: gin_internals.Config) -> str | None:
 
   Only `TASKS`, T5's own function, reads the task of MIXTURE_NAME.
   """
-  bound = _bound(config, _RUN).get("train_dataset_fn")
+  return _full_name(_bound(config, _RUN).get("train_dataset_fn"))
+
+
+def _full_name(bound):
+  """The module and name of a function that is bound; None for anything else."""
   if not _is_reference(bound):
     return None
   function = bound.configurable.wrapped
@@ -234,8 +237,8 @@ def data_function(config: gin_internals.Config) -> str | None:
 def _check_decoding_of_tasks(config, run, mode):
   """Checks that T5's infer_from_task.gin has a language model, which Mesh demands."""
   decode = _bound(config, "utils.infer_model").get("decode_fn")
-  if mode == "infer" and _is_reference(decode) and run.get("model_type") != "lm" and (
-      decode.configurable.wrapped is utils.decode_from_dataset):
+  if mode == "infer" and run.get("model_type") != "lm" and _full_name(decode) == (
+      "mesh_tensorflow.transformer.utils.decode_from_dataset"):
     raise checks.Error(
         f"`infer_model.decode_fn` is @decode_from_dataset, but `{_RUN}.model_type` is "
         f"{run.get('model_type')!r}, and Mesh TensorFlow decodes tasks with 'lm' only; "
