@@ -149,7 +149,6 @@ class AddRowsOperation(mtf.Operation):
       added = mesh_impl.slicewise(_add_rows, total, *read)
     lowering.set_tensor_lowering(self.outputs[0], added)
 
-
   def _owns_total(self):
     """Whether the total is made for this operation alone."""
     total, *_ = self.inputs
