@@ -64,8 +64,8 @@ def test_beams_and_scores_equal_mesh_tensorflows(alpha):
 
 def test_beams_equal_mesh_tensorflows_if_some_end_early():
   outputs, *_ = check_same(
-      "beam_search.eos_id = 107", scale=1.5, vocabulary=19, beam_size=3, alpha=0.6,
-      decode_length_constant=20)
+      "beam_search.eos_id = 107", "num_layers = 2", scale=1.5, vocabulary=19,
+      beam_size=3, alpha=0.6, decode_length_constant=20)
   assert (outputs[:, :-1] == 107).any()
 
 
