@@ -56,9 +56,15 @@ def synthesizer_data(resume: bool = True) -> bool:
 class DataPosition(tf.train.SessionRunHook):
   """Saves and restores the position in the data."""
 
-  def __init__(self, model_dir: str):
-    """Declares the folder of the checkpoints."""
-    self._model_dir = model_dir
+  def __init__(self, model_dir: str, resumes: bool = True):
+    """Declares the start of a training.
+
+    Args:
+      model_dir: the folder of the checkpoints.
+      resumes: whether the training continues from one of them. If not, a step above 0
+        is that of another model, from which this one starts warm.
+    """
+    self._model_dir, self._resumes = model_dir, resumes
     self._is_restored = False
     self._write = None
 
@@ -94,6 +100,7 @@ class DataPosition(tf.train.SessionRunHook):
   def before_run(self, run_context: tf.train.SessionRunContext) -> None:
     if not self._is_restored and self._write is not None:
       self._find(run_context.session)
+      self._resumes = True  # As a later session does.
     self._is_restored = True
 
   def save(self, session: tf.Session, step: int) -> None:
@@ -136,8 +143,8 @@ class DataPosition(tf.train.SessionRunHook):
     step = session.run(self._step)
     path = self._of_step(step)
     if not tf.io.gfile.exists(f"{path}.index"):
-      if tf.io.gfile.exists(os.path.join(
-          self._model_dir, f"model.ckpt-{step}.index")) and step:
+      if step and self._resumes and tf.io.gfile.exists(os.path.join(
+          self._model_dir, f"model.ckpt-{step}.index")):
         logging.info(
             "%s is missing, so training reads the data from the beginning.", path)
       return

@@ -127,7 +127,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     hooks = [*(hooks or ()), self._check_of(newest)]
     position = None
     if self.config.is_chief and self.config.cluster is None:  # No TPU.
-      position = data_position.DataPosition(self.model_dir)
+      position = data_position.DataPosition(
+          self.model_dir, resumes=newest is not None)
       hooks.append(position)
     signals = stopping.StopAfterStep()
     hooks += [guards.GuardSaves(self.model_dir, position), signals]

@@ -52,7 +52,7 @@ def test_the_readmes_python_trains_on_the_data_of_the_demo(tmp_path):
       [sys.executable, "-c", script.replace("steps=1000", "steps=1")],
       capture_output=True, text=True, check=False, cwd=tmp_path)
   assert done.returncode == 0, done.stderr[-3000:]
-  assert (tmp_path / "models" / "r+v" / "model.ckpt-1.index").exists()
+  assert (tmp_path / "trained" / "r+v" / "model.ckpt-1.index").exists()
 
 
 def _evaluation(folder):

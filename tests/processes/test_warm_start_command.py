@@ -40,6 +40,7 @@ def test_the_launcher_starts_r_plus_v_from_the_stock_layers_checkpoint(
       launching.STEPS.format(4)])
   assert done.returncode == 0, done.stderr[-3000:]
   assert "Warm start: the step count continues; " in done.stderr
+  assert "is missing, so training reads the data" not in done.stderr
   new = tf.train.load_checkpoint(str(tmp_path / "init" / "model.ckpt-3"))
   for name in new.get_variable_to_shape_map():
     if not re.search(r"/(R|alpha)(_slot_\w+)?$", name):
