@@ -244,8 +244,8 @@ def test_the_page_on_python(folder, monkeypatch):
   code = re.sub(r"\b(200|100)\b", "1", code).replace("# tiny", "")
   monkeypatch.chdir(folder.folder)
   exec(compile(code, "docs/python.md", "exec"), {})
-  assert attention(folder.folder / "models" / "r+v") == R_V
-  assert attention(folder.folder / "models" / "d_from_r+v")[1] >= {"W1", "W2"}
+  assert attention(folder.folder / "trained" / "r+v") == R_V
+  assert attention(folder.folder / "trained" / "d_from_r+v")[1] >= {"W1", "W2"}
 
 
 def test_after_a_failed_import_our_package_makes_mesh_tensorflow_importable(tmp_path):
