@@ -36,6 +36,7 @@ from t5.models import mtf_model
 import tensorflow.compat.v1 as tf
 
 _CHECKPOINT = "warm_start.checkpoint"
+_ATTENTION = stack.SELECTOR, "attention"
 _TEMPERATURE = "Bitransformer.decode", "temperature"
 # T5's command passes the parameters of `finetune` by these names.
 _OF_THE_COMMAND = {"steps": "finetune_steps",
@@ -82,7 +83,8 @@ class MtfModel(mtf_model.MtfModel):
       gin_checks.check_model(gin_internals.bindings())
       if self._check is not None and not kwargs.get("score_in_predict_mode"):
         self._check()
-      made = super().estimator(vocabulary, init_checkpoint, **kwargs)
+      with self._without_extra_attentions():  # T5 binds the others again.
+        made = super().estimator(vocabulary, init_checkpoint, **kwargs)
       if self._seed is not None:
         made.configure(tf_random_seed=self._seed)
       return made
@@ -98,6 +100,16 @@ class MtfModel(mtf_model.MtfModel):
       _let_win({"": self._attention})
     if self._warm_start is not None:
       _bind(_CHECKPOINT, self._warm_start)
+
+  @contextlib.contextmanager
+  def _without_extra_attentions(self):
+    """Hides the attentions of `extra_gin_bindings`, as an argument wins over them."""
+    given = self._gin_bindings
+    self._gin_bindings = _without_attentions(given)
+    try:
+      yield
+    finally:
+      self._gin_bindings = given
 
   @contextlib.contextmanager
   def _own_bindings(self, check: Callable[[], None] | None = None) -> Iterator[None]:
@@ -246,15 +258,33 @@ def _let_win(asked):
 
 def _attentions_in(bindings: str | Sequence[str] | None) -> dict[str, Any]:
   """The attentions, by scope, in `extra_gin_bindings` alone."""
-  return _chosen_in(bindings, (stack.SELECTOR, "attention"))
+  return _chosen_in(bindings, _ATTENTION)
 
 
 def _chosen_in(bindings, parameter):
   """The values of a (selector, name), by scope, in `extra_gin_bindings` alone."""
-  lines = [bindings] if isinstance(bindings, str) else bindings or []
   return {each.scope: each.value
-          for _, each in gin_names.given([], lines, "extra_gin_bindings")
+          for _, each in gin_names.given([], _lines(bindings), "extra_gin_bindings")
           if (gin_names.full_name(each.selector), each.arg_name) == parameter}
+
+
+def _without_attentions(bindings: str | Sequence[str] | None) -> str:
+  """The text of `extra_gin_bindings`, without the bindings of attentions."""
+  lines = _lines(bindings)
+  statements = list(gin.config_parser.ConfigParser(
+      "\n".join(lines), gin.config.ParserDelegate(skip_unknown=True)))
+  starts = [statement.location.line_num - 1 for statement in statements]
+  for statement, start, end in zip(statements, starts, [*starts[1:], len(lines)]):
+    if isinstance(statement, gin.config_parser.BindingStatement) and (
+        gin_names.full_name(statement.selector), statement.arg_name) == _ATTENTION:
+      lines[start:end] = [""] * (end - start)
+  return "\n".join(lines)
+
+
+def _lines(bindings):
+  """The lines of bindings that T5 takes as a text, or as a list of texts."""
+  return (bindings if isinstance(bindings, str) else "\n".join(bindings or [])
+          ).splitlines()
 
 
 def _bind(parameter, value):

@@ -112,15 +112,18 @@ def test_eval_predict_and_export_need_no_binding_for_the_attention(folder, tuned
   assert "encoder/block_000/layer_000/SyntheticAttention/R" in names
 
 
-@pytest.mark.parametrize("before, extra, has, lacks", [
-    (None, ["synthesizer_stack.attention = 'R'"], "R", "alpha"), ("T", [], "T", "R")])
+@pytest.mark.parametrize("before, extra, argument, has, lacks", [
+    (None, ["synthesizer_stack.attention = 'R'"], None, "R", "alpha"),
+    ("T", [], None, "T", "R"),
+    ("T", ["encoder/synthesizer_stack.attention = [", "'D']", CHOICE],
+     "FR", "R1", "R")])
 def test_the_chosen_attention_wins_over_scopes_of_a_loaded_configuration(
-    before, extra, has, lacks, folder, tuned):
+    before, extra, argument, has, lacks, folder, tuned):
   folder.data()
   if before:
     gin.bind_parameter("synthesizer_stack.attention", before)
   name = f"asked_for_{has}"
-  folder.model(name, *extra).finetune(TASK, 1, str(tuned))
+  folder.model(name, *extra, attention=argument).finetune(TASK, 1, str(tuned))
   for part in ("encoder", "decoder"):
     _, found = attention(folder.folder / name, part)
     assert has in found and lacks not in found
