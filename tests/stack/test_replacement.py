@@ -79,17 +79,13 @@ def without_gradient(m):
 
 
 def attention_classes():
-  """All subclasses of self-attention in Mesh's modules."""
-  for module in pkgutil.iter_modules(mesh_transformer.__path__):
-    if not module.name.endswith("_test") and module.name not in ("main", "gin"):
-      importlib.import_module(f"{mesh_transformer.__name__}.{module.name}")
-  classes, found = [transformer_layers.SelfAttention], set()
-  while classes:
-    cls = classes.pop()
-    found.add(cls)
-    classes += [sub for sub in cls.__subclasses__()
-                if sub.__module__.startswith("mesh_tensorflow.") and
-                type(sub) is type]  # Not gin's wrapper of a class.
+  """All classes of self-attention, or made from it, in Mesh's modules."""
+  found = set()
+  for info in pkgutil.iter_modules(mesh_transformer.__path__):
+    if not info.name.endswith("_test") and info.name not in ("main", "gin"):
+      module = importlib.import_module(f"{mesh_transformer.__name__}.{info.name}")
+      found |= {value for value in vars(module).values() if isinstance(value, type)
+                and issubclass(value, transformer_layers.SelfAttention)}
   return found
 
 
