@@ -48,6 +48,8 @@ def pytest_configure(config):
     hypothesis.settings.load_profile("quick")
   # nohup or a server may have turned SIGINT off for this process and its children.
   signal.signal(signal.SIGINT, signal.default_int_handler)
+  if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # nohup's wish, but not ignored.
   # If a process of a test ends first, this process becomes its children's parent.
   ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 

@@ -179,13 +179,9 @@ def test_a_signal_ends_all_commands(tmp_path, number):
           Run("one", stage(tmp_path, "one", writes[0])),
           Run("two", stage(tmp_path, "two", writes[1]))]
   before = signal.getsignal(signal.SIGTERM)
-  hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have turned it off.
-  try:
-    with pytest.raises(KeyboardInterrupt):
-      queue.run(runs, [shares.Share()] * 3,
-                lambda *_: os.kill(os.getpid(), number))
-  finally:
-    signal.signal(signal.SIGHUP, hangup)
+  with pytest.raises(KeyboardInterrupt):
+    queue.run(runs, [shares.Share()] * 3,
+              lambda *_: os.kill(os.getpid(), number))
   assert signal.getsignal(signal.SIGTERM) is before
   for pid in pids:
     with pytest.raises(ProcessLookupError):
