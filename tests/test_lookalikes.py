@@ -14,6 +14,7 @@ from mesh_tensorflow.transformer import transformer_layers
 from mesh_tensorflow.transformer import universal_transformer
 import numpy as np
 import pytest
+from support import cases
 from support import harness
 from support import models
 from synthesizer_mtf import embedding
@@ -368,8 +369,20 @@ class OwnAdafactor(optimize.AdafactorOptimizer):
 def test_other_optimizers_update_as_they_do(monkeypatch):
   models.parse_gin([], ["synthesizer_stack.attention = 'V'"])
   make = functools.partial(optimizer.fast, mesh_shape="", layout="")
-  assert type(make(OwnAdafactor)(learning_rate=0.1)) is OwnAdafactor
   stock = optimize.AdafactorOptimizer
+  namesake = type(stock.__name__, (stock,), {"__module__": stock.__module__})
+  for own in (OwnAdafactor, namesake):
+    assert type(make(own)(learning_rate=0.1)) is own
+
+  def with_own_update(**kwargs):
+    made = stock(**kwargs)
+    made.apply_grad = update
+    return made
+
+  def update(grad, var):
+    return [grad, var]
+
+  assert make(with_own_update)(learning_rate=0.1).apply_grad is update
   assert type(make(stock)(learning_rate=0.1)) is optimizer.FastAdafactor
   monkeypatch.setattr(stock, "apply_grad", lambda self, grad, var: [])
   assert type(make(stock)(learning_rate=0.1)) is stock
@@ -381,6 +394,24 @@ def test_other_optimizers_update_as_they_do(monkeypatch):
 @pytest.mark.parametrize("base", [
     transformer_layers.DenseReluDense, transformer_layers.EncDecAttention])
 def test_a_layer_with_the_name_of_t5s_is_not_exported_as_it(base):
-  namesake = type(base.__name__, (base,), {"__module__": "own"})
-  assert trained._class(namesake()) == f"own.{base.__name__}"
+  for parent in (base, transformer.TransformerLayer):
+    namesake = type(base.__name__, (parent,), {"__module__": "own"})
+    assert trained._class(namesake()) == f"own.{base.__name__}"
   assert trained._class(base()) == base.__name__
+
+
+# Graphs for TPUs.
+
+
+@pytest.mark.parametrize("placer", [
+    types.SimpleNamespace(device_function="/cpu:0"),
+    types.SimpleNamespace(device_function=lambda operation: "/cpu:0"),
+    mtf.utils.BalancedVariablePlacer(["/cpu:0", "/device:CPU:0"])])
+def test_variables_that_a_user_places_on_cpus_change_no_result(placer, monkeypatch):
+  """Such a graph may be taken for one of TPUs, which computes the same."""
+  x = np.random.RandomState(1).randn(*IDS.shape, harness.D_MODEL)
+  expected, *_ = harness.forward(cases.make_layer("R+V"), x, True, IDS, packed=True)
+  monkeypatch.setattr(models, "variable_placer", lambda tpu: placer)
+  found, *_ = harness.forward(cases.make_layer("R+V"), x, True, IDS, packed=True)
+  seen = IDS > 0
+  np.testing.assert_allclose(found[seen], expected[seen], atol=1e-5)
