@@ -5,6 +5,7 @@ those of the installed command. The inputs are words, a folder and an environmen
 results are an exit status and two streams.
 """
 
+from concurrent import futures
 import multiprocessing
 import os
 import pathlib
@@ -69,6 +70,12 @@ def run(words, folder):
     process.kill()
     return subprocess.CompletedProcess(
         words, status, stdout.read_text(), stderr.read_text())
+
+
+def call(function, *args):
+  """What a function of a test file returns in a process of its own."""
+  with futures.ProcessPoolExecutor(1, _FORKS) as pool:
+    return pool.submit(function, *args).result()
 
 
 def run_installed(words, folder):

@@ -1,18 +1,20 @@
-"""Training with a seed: the same random numbers in every process and stack."""
+"""Seeds: a training repeats its random numbers, an evaluation has the same spans."""
 
+import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import placement_mesh_impl
 import numpy as np
 import pytest
+from support import processes
 from support import sessions
 import synthesizer_mtf
 from synthesizer_mtf.training import estimators
+from synthesizer_mtf.training import seed as seed_lib
+from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 
-# The first rows of two random tensors.
-DRAWN = [[0.974887, 0.611237, 0.578845, 0.263088],
-         [0.063622, 0.449365, 0.442691, 0.835445]]
+SHAPE = mtf.Shape([mtf.Dimension("rows", 2), mtf.Dimension("columns", 900)])
 ITERATIONS = 3
 
 
@@ -26,16 +28,16 @@ class Estimator:
     self.config = self.config.replace(**changes)
 
 
-def noise(seed, mesh_shape="", layout=""):
-  """The slices of two random tensors [2, 4] of a model in training."""
-  shape = mtf.Shape([mtf.Dimension("rows", 2), mtf.Dimension("columns", 4)])
+def noise(seed, names=("dropout", "other"), mesh_shape="", layout="",
+          draw=mtf.random_uniform):
+  """Draws numbers in a training: [name, processor, rows, columns]."""
   processors = mtf.convert_to_shape(mesh_shape)
 
   def train(estimator):
     tf.set_random_seed(estimator.config.tf_random_seed)
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
-    drawn = [mtf.random_uniform(mesh, shape, name="dropout") for _ in range(2)]
+    drawn = [draw(mesh, SHAPE, name=name) for name in names]
     lowering = mtf.Lowering(graph, {mesh: placement_mesh_impl.PlacementMeshImpl(
         processors, mtf.convert_to_layout_rules(layout),
         [""] * processors.size)})
@@ -47,24 +49,32 @@ def noise(seed, mesh_shape="", layout=""):
         Estimator(), seed=seed, train_model_fn=train))
 
 
-def test_random_numbers_are_these_in_every_process_and_stack():
-  np.testing.assert_allclose(noise(1)[:, 0, 0], DRAWN, atol=1e-6)
+def test_numbers_depend_on_the_seed_and_the_name_and_not_on_the_process():
+  dropout, other = numbers = noise(1)
+  np.testing.assert_array_equal(noise(1), numbers)
+  np.testing.assert_array_equal(processes.call(noise, 1), numbers)
+  # Whatever else is drawn.
+  np.testing.assert_array_equal(noise(1, ["new", "other"])[1], other)
+  second_seed, = noise(2, ["dropout"])
+  again, = noise(1, ["dropout", "dropout"])[1:]  # A second operation of this name.
+  for first, second in ((dropout, other), (dropout, second_seed), (dropout, again)):
+    assert abs(np.corrcoef(first.flat, second.flat)[0, 1]) < 0.1
+    assert not (first == second).any()
 
 
-def test_another_seed_gives_other_random_numbers():
-  assert not np.isclose(noise(1), noise(2)).any()
+def test_numbers_are_distributed_as_asked():
+  uniform = np.sort(noise(1, ["dropout"]).flat)
+  evenly = (np.arange(uniform.size) + 0.5) / uniform.size
+  assert np.abs(uniform - evenly).max() < 0.04 and 0 <= uniform[0] < uniform[-1] < 1
+  normal = noise(1, ["dropout"], draw=mtf.random_normal)
+  assert abs(normal.mean()) < 0.1 and 0.9 < normal.std() < 1.1
+  assert 2.5 < np.abs(normal).max() < 6
 
 
-def test_each_operation_has_random_numbers_of_its_own():
-  first, second = noise(1)
-  assert not np.isclose(first, second).any()
-
-
-@pytest.mark.parametrize("layout, equal", [("", True), ("rows:all", False)])
+@pytest.mark.parametrize("layout, equal", [("", 1.), ("rows:all", 0.)])
 def test_slices_of_the_same_numbers_are_equal_and_others_are_not(layout, equal):
-  for one, other in noise(1, "all:2", layout):
-    assert np.isclose(one, other).all() == equal
-    assert np.isclose(one, other).any() == equal
+  for one, other in noise(1, mesh_shape="all:2", layout=layout):
+    assert np.isclose(one, other).mean() == pytest.approx(equal, abs=0.01)
 
 
 def test_afterwards_mesh_draws_its_own_seeds():
@@ -137,3 +147,35 @@ def test_a_restart_draws_what_follows_and_no_number_comes_twice(version, tmp_pat
     tf.enable_control_flow_v2()
   assert whole.shape == (4, ITERATIONS + 1)
   assert len(np.unique(whole)) == whole.size
+
+
+def evaluated():
+  """The inputs that an evaluation of C4 feeds to a model, in order."""
+  found, = mesh_transformer.mesh_eval_dataset_fn(
+      "synth_c4_span_corruption", {"inputs": 32, "targets": 14}, "validation")
+  rows = [row["inputs"] for row in found.dataset_fn().as_numpy_iterator()]
+  assert len(rows) > 9
+  return np.array(rows)
+
+
+@pytest.mark.usefixtures("tasks_to_read")
+def test_evaluations_have_the_same_spans_unless_gin_binds_a_seed():
+  gin.finalize()
+  first = evaluated()
+  np.testing.assert_array_equal(evaluated(), first)
+  gin.clear_config()
+  seed_lib.bind_missing()  # A notebook finalizes nothing.
+  np.testing.assert_array_equal(evaluated(), first)
+  for value in (None, 7):
+    gin.clear_config()
+    gin.parse_config(f"mesh_eval_dataset_fn.seed = {value}")
+    gin.finalize()
+    assert not np.array_equal(evaluated(), first)
+
+
+def test_a_seed_is_bound_unless_gin_shuffles_the_examples():
+  selector = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
+  for shuffles in (True, False):
+    found = seed_lib.bind_evaluation_seed({
+        ("", selector): {"shuffle_eval_examples": shuffles}})
+    assert found == (None if shuffles else {f"{selector}.seed": seed_lib.EVALUATION})
