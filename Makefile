@@ -26,6 +26,7 @@ demo: $(STAMP)
 
 lint: $(STAMP)
 	@$(VENV)/bin/python -m ruff check .
+	@$(VENV)/bin/python .ci/check_types.py
 
 quick: $(STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal --quick tests
@@ -53,5 +54,6 @@ lock: $(STAMP)
 	@$(VENV)/bin/python requirements/lock.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-new $(VENV)-old $(VENV)*.lock build dist *.egg-info .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-new $(VENV)-old $(VENV)*.lock build dist *.egg-info .pytest_cache .hypothesis \
+	  .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

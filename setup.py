@@ -176,6 +176,8 @@ TEST_REQUIRES = DIALOGUE_REQUIRES + CACHE_REQUIRES + PAGE_REQUIRES + (
     "uv>=0.13,<0.14",
     # Finds mistakes without running code. Its rules change between versions.
     "ruff==0.17.6",
+    # Checks type annotations. Its findings change between versions.
+    "mypy==2.4.1",
 ]
 
 
