@@ -1,4 +1,4 @@
-"""Parses the README and the pages of `docs/`."""
+"""Parses the README, the pages of `docs/`, and those with results of studies."""
 
 import re
 import string
@@ -7,6 +7,9 @@ from support.paths import ROOT
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [
     *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+RESULTS_FOLDER = "docs/results"
+RESULTS = sorted(str(path.relative_to(ROOT))
+                 for path in (ROOT / RESULTS_FOLDER).glob("*.md"))
 
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 _SPAN = re.compile(r"`([^`]+)`")

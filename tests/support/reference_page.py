@@ -80,8 +80,10 @@ def configurables():
 
 
 def _registered():
-  """(selector, configurable) of everything that gin knows, sorted by selector."""
-  return sorted(gin_internals.registry().items(), key=lambda pair: pair[0])
+  """(selector, configurable) of what this package, and no test, tells gin, sorted."""
+  ours = {selector: found for selector, found in gin_internals.registry().items()
+          if found.wrapped.__module__.startswith("synthesizer_mtf.")}
+  return sorted(ours.items(), key=lambda pair: pair[0])
 
 
 def _commands():
