@@ -7,37 +7,13 @@ import sys
 import numpy as np
 import pytest
 from support import pages
-from synthesizer_mtf.tools.attention_plots import course
 from synthesizer_mtf.tools.attention_plots import page
-from synthesizer_mtf.tools.attention_plots import reader
 import tensorflow.compat.v1 as tf
-
-TOKENS = ["</script><script>alert(1)</script>", "<b>bold</b>", "&lt;", "$a$", "ü@@"]
-LAYERS = [reader.Layer("encoder/0", "V", [], True),
-          reader.Layer("decoder/0", "R+R", ["R", "R"], False)]
-ABOUT = {"title": "<i>models</i>", "initial": "step 0", "trained": "step 5"}
-
-
-def attention(seed, causal=False, alpha=None, tokens=TOKENS):
-  generator = np.random.RandomState(seed)
-  mask = np.ones((5, 5), bool)
-  mask = np.tril(mask) if causal else mask
-  weights = generator.rand(2, 5, 5) * mask
-  return reader.Attention(weights / weights.sum(-1, keepdims=True), mask,
-                          tokens, alpha)
 
 
 @pytest.fixture
 def shown():
-  """The arguments of `page.write`, except the path."""
-  def state(seed, alpha):
-    return {"encoder/0": attention(seed), "decoder/0": attention(
-        seed + 1, True, np.array(alpha), [None] * 5)}
-
-  alpha = np.array([[[.5, .5], [.5, .5]], [[.2, .8], [.6, .4]]])
-  states = {"initial": state(0, alpha[0]), "trained": state(2, alpha[1])}
-  courses = {"decoder/0": course.Course([0, 5], alpha, [{5: .4, 1: .5}, {}])}
-  return LAYERS, states, courses, ABOUT
+  return pages.example()
 
 
 def test_all_heads_are_there_before_and_after(shown, tmp_path):
@@ -81,9 +57,9 @@ def test_tokens_and_names_are_text_and_no_tags(shown):
   tags = [tag for tag, _ in _Tags(text).found]
   assert tags.count("script") == 3 and "b" not in tags and "i" not in tags
   data = pages.parse(text)
-  assert data["layers"][0]["tokens"] == TOKENS
+  assert data["layers"][0]["tokens"] == pages.TOKENS
   assert data["layers"][1]["tokens"] == [None] * 5
-  assert data["about"] == ABOUT
+  assert data["about"] == pages.ABOUT
 
 
 def test_nothing_is_fetched(shown):
@@ -124,7 +100,7 @@ def test_a_page_that_cannot_be_finished_leaves_the_old_one(
   assert [found.name for found in tmp_path.iterdir()] == ["page.html"]
   monkeypatch.undo()
   page.write(str(path), *shown)
-  assert pages.data(path)["about"] == ABOUT
+  assert pages.data(path)["about"] == pages.ABOUT
   assert [found.name for found in tmp_path.iterdir()] == ["page.html"]
 
 
