@@ -52,18 +52,15 @@ class OtherMinimum(mtf.MinMaxOperation):
 # Packed rows.
 
 
-@pytest.mark.parametrize("make, packed", [
-    (lambda ids, one: mtf.minimum(ids, 1), False),
-    (lambda ids, one: mtf.maximum(ids, 1), True),
-    (lambda ids, one: mtf.minimum(ids, 2), True),
-    (lambda ids, one: mtf.minimum(ids, ids + 1), True),
-    (lambda ids, one: OtherMinimum(tf.minimum, ids, one, ids.shape).outputs[0], True),
-], ids=["Mesh's", "maximum", "another bound", "no constant", "subclass"])
-def test_only_ids_that_are_at_most_one_mark_padding_alone(make, packed, graph):
+def test_only_ids_that_are_at_most_one_mark_padding_alone(graph):
   ids = graph.constant(IDS, graph.batch_dim, graph.length_dim)
   one = mtf.import_tf_tensor(graph.mesh, tf.constant(1, tf.int32), [])
-  context = graph.context(sequence_id=make(ids, one))
-  assert segments.is_packed(context) == packed
+  for made, packed in [
+      (mtf.minimum(ids, 1), False), (mtf.maximum(ids, 1), True),
+      (mtf.minimum(ids, 2), True), (mtf.minimum(ids, ids + 1), True),
+      (OtherMinimum(tf.minimum, ids, one, ids.shape).outputs[0], True)]:
+    context = graph.context(sequence_id=made)
+    assert segments.is_packed(context) == packed, made.operation
 
 
 # Stacks whose layers share tensors.
@@ -73,20 +70,19 @@ class OwnStack(transformer.LayerStack):
   """May run its layers again."""
 
 
-@pytest.mark.parametrize("stack, calls", [
-    (transformer.LayerStack([]), 1),
-    (universal_transformer.UTLayerStack.__new__(universal_transformer.UTLayerStack), 1),
-    (transformer.LayerStack([], recompute_grads=True), 2),
-    (transformer.ReversibleLayerStack([]), 2), (OwnStack([]), 2),
-    (types.SimpleNamespace(layers=[], call=None), 2)],
-                         ids=lambda value: type(value).__name__)
-def test_only_known_stacks_share_tensors_among_layers(stack, calls):
-  context = types.SimpleNamespace(
-      model=types.SimpleNamespace(layer_stack=stack), cache={}, length_dim=LENGTH)
-  made = []
-  for _ in range(2):
-    stack_cache.once_per_stack(context, "key", lambda: made.append(0))
-  assert len(made) == calls
+def test_only_known_stacks_share_tensors_among_layers():
+  universal = universal_transformer.UTLayerStack
+  for stack, calls in [
+      (transformer.LayerStack([]), 1), (universal.__new__(universal), 1),
+      (transformer.LayerStack([], recompute_grads=True), 2),
+      (transformer.ReversibleLayerStack([]), 2), (OwnStack([]), 2),
+      (types.SimpleNamespace(layers=[], call=None), 2)]:
+    context = types.SimpleNamespace(
+        model=types.SimpleNamespace(layer_stack=stack), cache={}, length_dim=LENGTH)
+    made = []
+    for _ in range(2):
+      stack_cache.once_per_stack(context, "key", lambda made=made: made.append(0))
+    assert len(made) == calls, stack
 
 
 # Loops of decoding.
@@ -122,16 +118,15 @@ def loop(graph, make, mesh_impl=mtf.placement_mesh_impl.PlacementMeshImpl):
     return session.run([lowering.export_to_tf_tensor(t) for t in found])
 
 
-@pytest.mark.parametrize("make", [
-    lambda x: mtf.slicewise(lambda x: drawn(x, 0), [x], splittable_dims=[]),
-    lambda x: mtf.slicewise(functools.partial(drawn, low=0), [x], splittable_dims=[]),
-    lambda x: RandomNumbers(x.mesh).outputs[0],
-    lambda x: mtf.random_uniform(x.mesh, x.shape),
-], ids=["function", "partial", "operation", "Mesh's"])
-def test_random_numbers_of_a_users_own_are_drawn_in_each_step(make, graph):
+def test_random_numbers_of_a_users_own_are_drawn_in_each_step(graph):
   x = mtf.ones(graph.mesh, [D_MODEL])
-  total, last = loop(graph, lambda: make(x))
-  assert not np.allclose(total, 3 * last)
+  for make in (
+      lambda: mtf.slicewise(lambda x: drawn(x, 0), [x], splittable_dims=[]),
+      lambda: mtf.slicewise(functools.partial(drawn, low=0), [x], splittable_dims=[]),
+      lambda: RandomNumbers(x.mesh).outputs[0],
+      lambda: mtf.random_uniform(x.mesh, x.shape)):
+    total, last = loop(graph, make)
+    assert not np.allclose(total, 3 * last)
 
 
 def test_invariants_of_mesh_leave_the_loop(graph):
@@ -200,14 +195,12 @@ class OwnBitransformer(transformer.Bitransformer):
     return bare(transformer.Unitransformer, autoregressive=True)
 
 
-@pytest.mark.parametrize("model", [
-    bare(OwnDecoder, autoregressive=True),
-    bare(transformer.Unitransformer, autoregressive=False),
-    OwnModel("greedy"),
-    OwnModel(bare(transformer.Unitransformer, autoregressive=True)),
-], ids=lambda model: type(model).__name__)
-def test_other_models_decode_as_they_do(model):
-  assert decoder.faster(model) is model
+def test_other_models_decode_as_they_do():
+  for model in (
+      bare(OwnDecoder, autoregressive=True),
+      bare(transformer.Unitransformer, autoregressive=False), OwnModel("greedy"),
+      OwnModel(bare(transformer.Unitransformer, autoregressive=True))):
+    assert decoder.faster(model) is model
 
 
 def test_parts_that_only_have_the_name_of_a_decoder_stay():
@@ -265,29 +258,26 @@ def test_rows_are_added_in_place_to_a_product_of_their_own(graph):
   assert is_in_place
 
 
-@pytest.mark.parametrize("other, factor", [
-    (product, FACTOR),
-    (lambda table, factor: mtf.einsum([table], output_shape=table.shape), 1),
-    (lambda table, factor: mtf.identity(table), 1),
-    (lambda table, factor: table, 1),
-], ids=["product that is read twice", "sum", "identity", "the table"])
-def test_rows_are_added_in_place_only_to_a_tensor_that_nothing_else_reads(
-    other, factor, graph):
+def test_rows_are_added_in_place_only_to_a_tensor_that_nothing_else_reads(graph):
   table = make_table(graph)
   ids = graph.constant(IDS, graph.batch_dim, graph.length_dim)
-  grad, = mtf.gradients(
-      [mtf.reduce_sum(lookup.lookup(table, ids, VOCAB))], [table])
-  with tf.variable_scope("x/gradients/y"):
-    total = other(table, graph.constant(FACTOR, D_MODEL))
-  added = grad + total
-  again = mtf.einsum([total, added], output_shape=table.shape)
   counts = np.bincount(IDS.flat, minlength=VOCAB.size)[:, None]
-  values, is_in_place = on_cpu(graph, added, total, table, again)
-  assert not is_in_place
-  kept = ROWS * factor
-  for value, expected in zip(values, (
-      kept + counts, kept, ROWS, kept * (kept + counts))):
-    np.testing.assert_allclose(value, expected, atol=1e-5)
+  for make, factor in [
+      (lambda: product(table, graph.constant(FACTOR, D_MODEL)), FACTOR),  # Read twice.
+      (lambda: mtf.einsum([table], output_shape=table.shape), 1),
+      (lambda: mtf.identity(table), 1), (lambda: table, 1)]:
+    grad, = mtf.gradients(
+        [mtf.reduce_sum(lookup.lookup(table, ids, VOCAB))], [table])
+    with tf.variable_scope("x/gradients/y"):
+      total = make()
+    added = grad + total
+    again = mtf.einsum([total, added], output_shape=table.shape)
+    values, is_in_place = on_cpu(graph, added, total, table, again)
+    assert not is_in_place
+    kept = ROWS * factor
+    for value, expected in zip(values, (
+        kept + counts, kept, ROWS, kept * (kept + counts))):
+      np.testing.assert_allclose(value, expected, atol=1e-5)
 
 
 # Losses.
@@ -336,27 +326,24 @@ def one_hot(ids, vocab):
   return mtf.one_hot(ids, vocab, dtype=tf.float32, on_value=0.9, off_value=0.02)
 
 
-@pytest.mark.parametrize("make_targets, vocab, is_read", [
-    (one_hot, VOCAB, True),
-    (lambda ids, vocab: one_hot(ids, vocab) * 2, VOCAB, False),
-    (lambda ids, vocab: OtherOneHot(ids, vocab, 0.9, 0.02, tf.float32).outputs[0],
-     VOCAB, False),
-    (one_hot, mtf.Dimension("classes", VOCAB.size), False),
-], ids=["Mesh's", "product", "subclass", "another vocabulary"])
-def test_only_targets_that_are_known_ids_are_read(make_targets, vocab, is_read, graph):
-  assert loss(graph, make_targets, vocab) == is_read
+def test_only_targets_that_are_known_ids_are_read(graph):
+  def of_subclass(ids, vocab):
+    return OtherOneHot(ids, vocab, 0.9, 0.02, tf.float32).outputs[0]
+
+  assert loss(graph, one_hot)
+  assert not loss(graph, lambda ids, vocab: one_hot(ids, vocab) * 2)
+  assert not loss(graph, of_subclass)
+  assert not loss(graph, one_hot, mtf.Dimension("classes", VOCAB.size))
 
 
-@pytest.mark.parametrize("make_logits", [
-    lambda factors, shape: mtf.einsum(factors, output_shape=shape) * 2,
-    lambda factors, shape: mtf.multiply(
-        mtf.einsum(factors, output_shape=shape),
-        mtf.range(factors[0].mesh, shape.dims[-1], tf.float32)),
-    lambda factors, shape: OtherEinsum(factors, shape).outputs[0],
-], ids=["scaled", "product with a vector", "subclass"])
-def test_logits_that_are_no_product_with_the_table_get_their_gradient(
-    make_logits, graph):
-  assert loss(graph, one_hot, make_logits=make_logits)
+def test_logits_that_are_no_product_with_the_table_get_their_gradient(graph):
+  for make_logits in (
+      lambda factors, shape: mtf.einsum(factors, output_shape=shape) * 2,
+      lambda factors, shape: mtf.multiply(
+          mtf.einsum(factors, output_shape=shape),
+          mtf.range(factors[0].mesh, shape.dims[-1], tf.float32)),
+      lambda factors, shape: OtherEinsum(factors, shape).outputs[0]):
+    assert loss(graph, one_hot, make_logits=make_logits)
 
 
 # Optimizers.
@@ -391,27 +378,26 @@ def test_other_optimizers_update_as_they_do(monkeypatch):
 # The export to Hugging Face.
 
 
-@pytest.mark.parametrize("base", [
-    transformer_layers.DenseReluDense, transformer_layers.EncDecAttention])
-def test_a_layer_with_the_name_of_t5s_is_not_exported_as_it(base):
-  for parent in (base, transformer.TransformerLayer):
-    namesake = type(base.__name__, (parent,), {"__module__": "own"})
-    assert trained._class(namesake()) == f"own.{base.__name__}"
-  assert trained._class(base()) == base.__name__
+def test_a_layer_with_the_name_of_t5s_is_not_exported_as_it():
+  for base in (transformer_layers.DenseReluDense, transformer_layers.EncDecAttention):
+    for parent in (base, transformer.TransformerLayer):
+      namesake = type(base.__name__, (parent,), {"__module__": "own"})
+      assert trained._class(namesake()) == f"own.{base.__name__}"
+    assert trained._class(base()) == base.__name__
 
 
 # Graphs for TPUs.
 
 
-@pytest.mark.parametrize("placer", [
-    types.SimpleNamespace(device_function="/cpu:0"),
-    types.SimpleNamespace(device_function=lambda operation: "/cpu:0"),
-    mtf.utils.BalancedVariablePlacer(["/cpu:0", "/device:CPU:0"])])
-def test_variables_that_a_user_places_on_cpus_change_no_result(placer, monkeypatch):
+def test_variables_that_a_user_places_on_cpus_change_no_result(monkeypatch):
   """Such a graph may be taken for one of TPUs, which computes the same."""
   x = np.random.RandomState(1).randn(*IDS.shape, harness.D_MODEL)
   expected, *_ = harness.forward(cases.make_layer("R+V"), x, True, IDS, packed=True)
-  monkeypatch.setattr(models, "variable_placer", lambda tpu: placer)
-  found, *_ = harness.forward(cases.make_layer("R+V"), x, True, IDS, packed=True)
   seen = IDS > 0
-  np.testing.assert_allclose(found[seen], expected[seen], atol=1e-5)
+  for placer in (
+      types.SimpleNamespace(device_function="/cpu:0"),
+      types.SimpleNamespace(device_function=lambda operation: "/cpu:0"),
+      mtf.utils.BalancedVariablePlacer(["/cpu:0", "/device:CPU:0"])):
+    monkeypatch.setattr(models, "variable_placer", lambda tpu, placer=placer: placer)
+    found, *_ = harness.forward(cases.make_layer("R+V"), x, True, IDS, packed=True)
+    np.testing.assert_allclose(found[seen], expected[seen], atol=1e-5)

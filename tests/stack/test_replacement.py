@@ -53,14 +53,19 @@ gin.external_configurable(transformer_layers.SelfAttention, name="OtherName",
                           module="test_replacement")
 
 
+@pytest.fixture(name="log")
+def fixture_log(caplog):
+  python_logging.getLogger("absl").propagate = True
+  with caplog.at_level("INFO", logger="absl"):
+    yield caplog
+
+
 def bind(encoder="SelfAttention", decoder="SelfAttention", cross="EncDecAttention",
          more=()):
-  names = (f"@{name}" for name in (encoder, decoder, cross))
-  encoder, decoder, cross = names
   models.parse_gin([], [
       *models.TINY, *NEEDED, CHOICE,
-      f"encoder/make_layer_stack.layers = [{encoder}, @DenseReluDense]",
-      f"decoder/make_layer_stack.layers = [{decoder}, {cross}, @DenseReluDense]",
+      f"encoder/make_layer_stack.layers = [@{encoder}, @DenseReluDense]",
+      f"decoder/make_layer_stack.layers = [@{decoder}, @{cross}, @DenseReluDense]",
       *more])
 
 
@@ -98,52 +103,51 @@ def test_each_attention_of_mesh_is_known_as_what_it_is():
     assert reads == (cls in replacement.CROSS_ATTENTION), cls
 
 
-@pytest.mark.parametrize("name", SELF)
-def test_self_attention_is_replaced_in_both_stacks(name):
-  bind(encoder=name, decoder=name)
-  model = models.build()
-  assert names(model.encoder) == ["SyntheticAttention", "DenseReluDense"] * 2
-  assert names(model.decoder) == [
-      "SyntheticAttention", "EncDecAttention", "DenseReluDense"] * 2
+def test_self_attention_is_replaced_in_both_stacks():
+  for name in [*SELF, "wide/SelfAttention", "OtherName"]:
+    gin.clear_config()
+    bind(encoder=name, decoder=name)
+    model = models.build()
+    assert names(model.encoder) == ["SyntheticAttention", "DenseReluDense"] * 2, name
+    assert names(model.decoder) == [
+        "SyntheticAttention", "EncDecAttention", "DenseReluDense"] * 2, name
 
 
-@pytest.mark.parametrize("name", CROSS)
-def test_attention_to_the_encoder_stays_and_the_decoder_sees_the_encoder(name):
-  bind(cross=name)
-  m = models.Model()
-  assert names(m.model.decoder) == [
-      "SyntheticAttention", name, "DenseReluDense"] * 2
-  if "Experts" not in name:  # Mesh's experts never look at the encoder.
-    assert not without_gradient(m)
+def test_attention_to_the_encoder_stays_and_the_decoder_sees_the_encoder():
+  for name in CROSS:
+    gin.clear_config()
+    bind(cross=name)
+    assert names(models.build().decoder) == [
+        "SyntheticAttention", name, "DenseReluDense"] * 2
+  gin.clear_config()
+  # All in one block, but for Mesh's experts, which never look at the encoder.
+  cross = [name for name in CROSS if "Experts" not in name]
+  bind(cross=", @".join(cross), more=["num_layers = 1"])
+  assert not without_gradient(models.Model())
 
 
-def test_t5s_model_with_talking_heads_keeps_its_attention_to_the_encoder(caplog):
-  python_logging.getLogger("absl").propagate = True
-  with caplog.at_level("INFO", logger="absl"):
-    models.parse_gin(["models/t5.1.th.base.gin", "attention/r.gin"], [
-        *models.TINY, "TalkingHeadsSelfAttention.key_size = 4",
-        "TalkingHeadsSelfAttention.value_size = 4"])
-    m = models.Model()
-  assert names(m.model.decoder) == [
+def test_t5s_model_with_talking_heads_keeps_its_attention_to_the_encoder(log):
+  models.parse_gin(["models/t5.1.th.base.gin", "attention/r.gin"], [
+      *models.TINY, "TalkingHeadsSelfAttention.key_size = 4",
+      "TalkingHeadsSelfAttention.value_size = 4"])
+  assert names(models.build().decoder) == [
       "SyntheticAttention", "TalkingHeadsEncDecAttention", "DenseReluDense"] * 2
-  assert not without_gradient(m)
   assert ("`decoder/synthesizer_stack.attention`: R, with 2 heads of 6, takes the "
-          "place of TalkingHeadsSelfAttention in 2 layers.") in caplog.text
+          "place of TalkingHeadsSelfAttention in 2 layers.") in log.text
 
 
-@pytest.mark.parametrize("name", ["ReadsTheEncoder", "OwnTalkingHeads",
-                                  "OwnOfThatName"])
-def test_a_class_that_is_not_known_stays_and_the_log_names_it(name, caplog):
-  python_logging.getLogger("absl").propagate = True
-  bind(cross=name)
-  with caplog.at_level("INFO", logger="absl"):
-    decoder = models.build().decoder.layer_stack.layers
-  kept = type(decoder[1])
-  assert kept.__module__ == __name__
-  assert type(decoder[0]).__name__ == "SyntheticAttention"
-  assert ("`decoder/synthesizer_stack.attention` leaves "
-          f"{__name__}.{kept.__qualname__} as it is") in caplog.text
-  assert "takes the place" not in caplog.text
+def test_a_class_that_is_not_known_stays_and_the_log_names_it(log):
+  for name, cls in {"ReadsTheEncoder": ReadsTheEncoder,
+                    "OwnTalkingHeads": OwnTalkingHeads,
+                    "OwnOfThatName": SelfAttention}.items():
+    gin.clear_config()
+    log.clear()
+    bind(cross=name)
+    found, kept, *_ = models.build().decoder.layer_stack.layers
+    assert type(found).__name__ == "SyntheticAttention" and type(kept) is cls
+    assert ("`decoder/synthesizer_stack.attention` leaves "
+            f"{__name__}.{cls.__name__} as it is") in log.text
+    assert "takes the place" not in log.text
 
 
 def test_a_stack_of_unknown_attention_alone_is_an_error_with_its_name():
@@ -155,19 +159,12 @@ def test_a_stack_of_unknown_attention_alone_is_an_error_with_its_name():
     models.build()
 
 
-@pytest.mark.parametrize("name", ["wide/SelfAttention", "OtherName"])
-def test_a_class_is_the_same_in_a_scope_and_by_another_name_in_gin(name):
-  bind(encoder=name)
-  assert names(models.build().encoder) == ["SyntheticAttention", "DenseReluDense"] * 2
-
-
-@pytest.mark.parametrize("name", ["ParallelLayer", "DecoderAttentionLayer"])
-def test_self_attention_inside_of_another_layer_stays_and_the_log_says_so(name, caplog):
-  python_logging.getLogger("absl").propagate = True
-  bind(cross=name, more=["DecoderAttentionLayer.base_num_heads = 2"])
-  with caplog.at_level("INFO", logger="absl"):
+def test_self_attention_inside_of_another_layer_stays_and_the_log_says_so(log):
+  for name in ("ParallelLayer", "DecoderAttentionLayer"):
+    gin.clear_config()
+    bind(cross=name, more=["DecoderAttentionLayer.base_num_heads = 2"])
     assert names(models.build().decoder)[:2] == ["SyntheticAttention", name]
-  assert f"{name} as it is" in caplog.text
+    assert f"{name} as it is" in log.text
 
 
 WIDE = "({'num_heads': 6}, @SelfAttention)"
@@ -177,29 +174,29 @@ def heads(layers):
   return [layer.sizes.num_heads for layer in layers if hasattr(layer, "sizes")]
 
 
-# From names of cases to what chooses an attention, with 2 heads by T5's macro.
-CHOICES = {
-    "notation": [CHOICE],
-    "list": ["synthesizer_stack.attention = ['R', 'D+V', 'FR', 'Linformer']"],
-    "layer of no heads in T5": ["synthesizer_stack.attention = 'LightConv'"],
-    "class": ["synthesizer_stack.attention = @SyntheticAttention",
-              "SyntheticAttention.synthesizers = [@DotProductLogits()]"],
-    "binding of the attention, which loses as in Mesh": [
-        CHOICE, "SyntheticAttention.num_heads = 2"],
-}
+# What chooses an attention, with 2 heads by T5's macro.
+CHOICES = [
+    [CHOICE],
+    ["synthesizer_stack.attention = ['R', 'D+V', 'FR', 'Linformer']"],
+    ["synthesizer_stack.attention = 'LightConv'"],  # Which has no heads in T5.
+    ["synthesizer_stack.attention = @SyntheticAttention",
+     "SyntheticAttention.synthesizers = [@DotProductLogits()]"],
+    # The attention's own binding loses, as in Mesh.
+    [CHOICE, "SyntheticAttention.num_heads = 2"]]
 
 
-@pytest.mark.parametrize("name", CHOICES)
-def test_arguments_of_a_layer_go_to_the_attention_in_its_place(name):
-  models.parse_gin([], [
-      *models.TINY, *(f"encoder/{line}" if "stack.attention" in line else line
-                      for line in CHOICES[name]),
-      f"encoder/make_layer_stack.layers = [{WIDE}, @DenseReluDense, @SelfAttention]"])
-  layers = models.build().encoder.layer_stack.layers
-  assert heads(layers) == [6, 2, 6, 2]
-  assert [layer.name for layer in layers[:4]] == [
-      "block_000/layer_000", "block_000/layer_001", "block_000/layer_002",
-      "block_001/layer_000"]
+def test_arguments_of_a_layer_go_to_the_attention_in_its_place():
+  for choice in CHOICES:
+    gin.clear_config()
+    models.parse_gin([], [
+        *models.TINY, *(f"encoder/{line}" if "stack.attention" in line else line
+                        for line in choice),
+        f"encoder/make_layer_stack.layers = [{WIDE}, @DenseReluDense, @SelfAttention]"])
+    layers = models.build().encoder.layer_stack.layers
+    assert heads(layers) == [6, 2, 6, 2], choice
+    assert [layer.name for layer in layers[:4]] == [
+        "block_000/layer_000", "block_000/layer_001", "block_000/layer_002",
+        "block_001/layer_000"]
 
 
 def test_names_and_arguments_stand_in_any_order_as_in_mesh():
@@ -256,26 +253,20 @@ def test_t5s_model_with_wide_blocks_keeps_the_sizes_of_each_block():
       assert found in ([], [sizes[0]] * 4 + [sizes[1]] * 10)
 
 
-def test_t5s_shared_model_shares_all_but_the_attention_to_the_encoder():
-  decoding.parse("R+V", files=["models/bi_v1_shared.gin"])
+def test_t5s_shared_model_shares_self_attention_and_decodes_as_it_reads():
+  inputs = [[5, 9, 3, 7, 11, 2, decoding.EOS], [8, 4, decoding.EOS, 0, 0, 0, 0]]
+  decoding.parse("R+V", "num_layers = 1", files=["models/bi_v1_shared.gin"])
   m = models.Model()
   assert not without_gradient(m)
-  found = {v.name for v in m.graph.trainable_variables
-           if v.name.startswith("decoder/block_000/self_attention/")}
   scope = "decoder/block_000/self_attention"
-  assert found == {f"{scope}/rms_norm/scale", *(
-      f"{scope}/SyntheticAttention/{name}"
-      for name in ("R", "q", "k", "v", "o", "alpha"))}
+  assert {v.name for v in m.graph.trainable_variables
+          if v.name.startswith(scope)} == {f"{scope}/rms_norm/scale", *(
+              f"{scope}/SyntheticAttention/{name}"
+              for name in ("R", "q", "k", "v", "o", "alpha"))}
   assert not [v.name for v in m.graph.all_variables if "encoder/" in v.name]
-
-
-def test_t5s_shared_model_decodes_as_it_reads():
-  inputs = [[5, 9, 3, 7, 11, 2, decoding.EOS], [8, 4, decoding.EOS, 0, 0, 0, 0]]
-  decoding.parse("R+V", files=["models/bi_v1_shared.gin"])
-  m = models.Model()
   with m.tf_graph.as_default():
-    outputs = m.model.decode(m.ids(inputs), max_decode_length=6)
     with tf.variable_scope("", reuse=True):
+      outputs = m.model.decode(m.ids(inputs), max_decode_length=6)
       logits, _ = m.model.call_simple(m.ids(inputs), outputs, False, mode="eval")
     (values,), _ = m.run(
         outputs, mtf.argmax(logits, logits.shape.dims[-1]), scale=1.0)
@@ -284,7 +275,7 @@ def test_t5s_shared_model_decodes_as_it_reads():
 
 def test_shared_layers_of_different_sizes_are_an_error():
   models.parse_gin(["models/bi_v1_shared.gin"], [
-      *models.TINY, CHOICE, "encoder/RandomLogits.max_length = 16",
+      *models.TINY, CHOICE, "num_layers = 1", "encoder/RandomLogits.max_length = 16",
       "decoder/RandomLogits.max_length = 8"])
   with pytest.raises(ValueError, match="two layers share the variable 'R' of "
                      "'decoder/block_000/self_attention/SyntheticAttention', but"):
@@ -293,41 +284,39 @@ def test_shared_layers_of_different_sizes_are_an_error():
 
 def test_t5s_task_adapter_is_a_layer_of_its_own():
   models.parse_gin(["models/bi_v1.gin", "task_adapter.gin", "attention/r.gin"], [
-      *models.TINY, "task_adapter/DenseReluDense.hidden_size = 5"])
+      *models.TINY, "num_layers = 1", "task_adapter/DenseReluDense.hidden_size = 5"])
   m = models.Model()
   assert not without_gradient(m)
   sizes = {v.name: v.shape.to_integer_list for v in m.graph.trainable_variables}
   for stack in "encoder", "decoder":
-    assert sizes[f"{stack}/block_001/task_adapter/DenseReluDense/wi/kernel"] == [10, 5]
-    assert f"{stack}/block_001/layer_000/SyntheticAttention/R" in sizes
+    assert sizes[f"{stack}/block_000/task_adapter/DenseReluDense/wi/kernel"] == [10, 5]
+    assert f"{stack}/block_000/layer_000/SyntheticAttention/R" in sizes
 
 
-@pytest.mark.parametrize("binding, line", [
-    ("SelfAttention.num_heads = 6", "`SelfAttention.num_heads` is 6, but "
-     "SyntheticAttention, which takes its place, has 2, from the macro `num_heads`; "
-     "bind `SyntheticAttention.num_heads` as well."),
-    ("encoder/SelfAttention.dropout_rate = 0.5", "`SelfAttention.dropout_rate` is 0.5"),
-    ("SelfAttention.num_memory_heads = 1", "`SelfAttention.num_memory_heads` is 1, "
-     "which SyntheticAttention, which takes its place, does not have.")])
-def test_what_gin_gives_to_t5s_attention_alone_is_named_in_the_log(
-    binding, line, caplog):
-  python_logging.getLogger("absl").propagate = True
-  bind(more=[binding])
-  with caplog.at_level("WARNING", logger="absl"):
+def test_what_gin_gives_to_t5s_attention_alone_is_named_in_the_log(log):
+  for binding, line in {
+      "SelfAttention.num_heads = 6": "`SelfAttention.num_heads` is 6, but "
+      "SyntheticAttention, which takes its place, has 2, from the macro `num_heads`; "
+      "bind `SyntheticAttention.num_heads` as well.",
+      "encoder/SelfAttention.dropout_rate = 0.5":
+          "`SelfAttention.dropout_rate` is 0.5",
+      "SelfAttention.num_memory_heads = 1": "`SelfAttention.num_memory_heads` is 1, "
+      "which SyntheticAttention, which takes its place, does not have."}.items():
+    gin.clear_config()
+    bind(more=[binding])
     models.build()
-  assert f"`encoder/synthesizer_stack.attention`: {line}" in caplog.text
+    assert f"`encoder/synthesizer_stack.attention`: {line}" in log.text
 
 
-@pytest.mark.parametrize("more", [
-    [], ["SelfAttention.num_heads = 6", "SyntheticAttention.num_heads = 6"],
-    ["SelfAttention.num_heads = 6", "SyntheticAttention.num_heads = 3"],
-    ["num_heads = 6", "encoder/SyntheticAttention.dropout_rate = 0.5"]])
-def test_nothing_is_logged_where_nothing_is_lost(more, caplog):
-  python_logging.getLogger("absl").propagate = True
-  bind(more=more)
-  with caplog.at_level("WARNING", logger="absl"):
+def test_nothing_is_logged_where_nothing_is_lost(log):
+  for more in (
+      [], ["SelfAttention.num_heads = 6", "SyntheticAttention.num_heads = 6"],
+      ["SelfAttention.num_heads = 6", "SyntheticAttention.num_heads = 3"],
+      ["num_heads = 6", "encoder/SyntheticAttention.dropout_rate = 0.5"]):
+    gin.clear_config()
+    bind(more=more)
     models.build()
-  assert "synthesizer_stack.attention" not in caplog.text
+  assert "synthesizer_stack.attention" not in log.text
 
 
 def test_a_stack_that_shortens_its_sequences_masks_what_is_left():

@@ -64,17 +64,3 @@ def test_the_estimator_knows_whose_slots_checkpoints_may_have(tmp_path):
   parse("synthesizer_stack.attention = 'R+V'")
   made = utils.get_estimator(**arguments(tmp_path))
   assert made.optimizer is optimize.AdafactorOptimizer
-
-
-def test_two_checkpoints_to_start_from_are_an_error(tmp_path):
-  parse("warm_start.checkpoint = 'one'")
-  with pytest.raises(ValueError, match="`init_checkpoint` is 'two' and "
-                     "`warm_start.checkpoint` is 'one'; leave out the first"):
-    utils.get_estimator(**arguments(tmp_path, init_checkpoint="two"))
-
-
-def test_an_attention_that_no_stack_has_is_an_error(tmp_path):
-  parse("encodr/synthesizer_stack.attention = 'R'")
-  with pytest.raises(ValueError, match="`encodr/synthesizer_stack.attention = 'R'` "
-                     "is bound, but no stack of the model uses it"):
-    utils.get_estimator(**arguments(tmp_path))

@@ -3,6 +3,7 @@
 import re
 import types
 
+import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import transformer_layers
@@ -76,13 +77,18 @@ def save(path, like):
   return values
 
 
+def shaped_like(variables):
+  return {name: np.empty(v.shape.as_list(), v.dtype.as_numpy_dtype)
+          for name, v in variables.items()}
+
+
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory):
   """A checkpoint of T5's own model, and its variables."""
-  folder = tmp_path_factory.mktemp("stock")
-  path = str(folder / "model.ckpt-7")
+  path = str(tmp_path_factory.mktemp("stock") / "model.ckpt-7")
   parse(None)
-  return path, save(path, train(folder / "made", 1))
+  _, variables = built()
+  return path, save(path, shaped_like(variables))
 
 
 def sources(variables, checkpoint):
@@ -103,9 +109,14 @@ def new(name):
 def test_t5s_parameter_fills_all_but_what_is_new_and_goes_on(stock, tmp_path):
   path, checkpoint = stock
   parse("R+V", BIAS)
-  found = sources(train(tmp_path, STEP + 1, init_checkpoint=path), checkpoint)
+  before = train(tmp_path, STEP + 1, init_checkpoint=path)
+  found = sources(before, checkpoint)
   assert found == {name: None if new(name) else in_t5(name) for name in found}
   assert {in_t5(name) for name in found if not new(name)} == set(checkpoint)
+  # The folder goes on from its own checkpoint.
+  train(tmp_path, STEP + 2, init_checkpoint="/moved/away")
+  after = read(str(tmp_path / f"model.ckpt-{STEP + 2}"))
+  assert after["global_step"] == STEP + 2 and set(after) == set(before)
 
 
 def test_a_warm_start_fills_the_same_but_counts_from_0(stock, tmp_path):
@@ -120,31 +131,16 @@ def test_a_warm_start_fills_the_same_but_counts_from_0(stock, tmp_path):
       else in_t5(name) for name in found}
 
 
-def test_a_folder_goes_on_from_its_own_checkpoint(stock, tmp_path):
-  path, _ = stock
-  parse("R+V", BIAS)
-  before = train(tmp_path, STEP + 1, init_checkpoint=path)
-  train(tmp_path, STEP + 2, init_checkpoint="/moved/away")
-  after = read(str(tmp_path / f"model.ckpt-{STEP + 2}"))
-  assert after["global_step"] == STEP + 2 and set(after) == set(before)
-
-
-def test_a_missing_checkpoint_is_named_by_t5s_parameter(tmp_path):
-  parse("R+V")
-  with pytest.raises(ValueError, match="`init_checkpoint` is '/nowhere/model.ckpt-1' "
-                     "but there is no checkpoint"):
-    train(tmp_path, STEP + 1, init_checkpoint="/nowhere/model.ckpt-1")
-
-
-@pytest.mark.parametrize("binding, message", [
-    ("warm_start.checkpoint = 'one'", "`warm_start.checkpoint` is 'one'; leave out"),
-    ("warm_start.continue_training = False", "with which the step goes on, but `warm_s")
-])
-def test_a_binding_that_contradicts_t5s_parameter_is_an_error(
-    binding, message, tmp_path):
-  parse("R+V", binding)
-  with pytest.raises(ValueError, match=message):
-    estimator(tmp_path, init_checkpoint="two")
+def test_a_binding_that_contradicts_t5s_parameter_is_an_error(tmp_path):
+  for binding, message in [
+      ("warm_start.checkpoint = 'one'", "`init_checkpoint` is 'two' and "
+       "`warm_start.checkpoint` is 'one'; leave out the first"),
+      ("warm_start.continue_training = False",
+       "with which the step goes on, but `warm_s")]:
+    gin.clear_config()
+    parse("R+V", binding)
+    with pytest.raises(ValueError, match=message):
+      estimator(tmp_path, init_checkpoint="two")
 
 
 def test_what_gin_binds_for_either_parameter_counts():
@@ -166,10 +162,15 @@ TABLES = ("RandomLogits", "FixedRandomLogits", "FactorizedRandomLogits",
 
 
 def build(attention):
-  """A graph for training with a block for each notation, and its variables."""
+  """Builds a model with a block for each notation."""
   parse(None, "d_kv = 4", BIAS, *[f"{name}.max_length = 16" for name in TABLES],
         f"encoder/synthesizer_stack.attention = {attention!r}",
         f"encoder/make_layer_stack.num_layers = {len(FRESH)}")
+  return built()
+
+
+def built():
+  """The graph of the model that gin describes, for training, and its variables."""
   m = models.Model()
   with m.tf_graph.as_default():
     tf.train.create_global_step()
@@ -190,8 +191,7 @@ def every_notation(tmp_path_factory):
   _, theirs = build(None)
   graph, ours = build(list(FRESH))
   folder = tmp_path_factory.mktemp("t5")
-  like = {name: np.empty(v.shape.as_list(), v.dtype.as_numpy_dtype)
-          for name, v in theirs.items()}
+  like = shaped_like(theirs)
   sources = {}
   for slots in (True, False):
     path = str(folder / f"model.ckpt-{slots}")
@@ -218,28 +218,28 @@ def expected(name, checkpoint, goes_on):
   return f"encoder/block_{block[1]}/layer_000/SelfAttention/{block[3]}"
 
 
-@pytest.mark.parametrize("goes_on", [True, False])
 @pytest.mark.parametrize("slots", [True, False])
-def test_each_variable_of_each_notation_starts_where_it_must(
-    slots, goes_on, every_notation):
+def test_each_variable_of_each_notation_starts_where_it_must(slots, every_notation):
   graph, variables, sources_of = every_notation
   path, checkpoint = sources_of[slots]
-  with graph.as_default(), tf.Session() as session:
-    start = warm_start.assignments(path, lambda *shapes: warm_start_plan.make_plan(
-        path, *shapes, continue_training=goes_on))
-    session.run(tf.global_variables_initializer())
-    before = session.run(variables)
-    session.run(start)
-    after = session.run(variables)
-  found = sources(after, checkpoint)
-  for name in variables:
-    assert found[name] == expected(name, checkpoint, goes_on), name
-    if found[name] is None:  # As its initializer made it.
-      np.testing.assert_array_equal(after[name], before[name])
-  taken = set(filter(None, found.values()))
-  assert len(taken) == len([name for name in found if found[name]])
-  assert all(re.search("SelfAttention/[qk]", name) or not goes_on and (
-      "_slot_" in name or name == "global_step") for name in set(checkpoint) - taken)
+  for goes_on in (True, False):
+    with graph.as_default(), tf.Session() as session:
+      start = warm_start.assignments(
+          path, lambda *shapes, goes_on=goes_on: warm_start_plan.make_plan(
+              path, *shapes, continue_training=goes_on))
+      session.run(tf.global_variables_initializer())
+      before = session.run(variables)
+      session.run(start)
+      after = session.run(variables)
+    found = sources(after, checkpoint)
+    for name in variables:
+      assert found[name] == expected(name, checkpoint, goes_on), name
+      if found[name] is None:  # As its initializer made it.
+        np.testing.assert_array_equal(after[name], before[name])
+    taken = set(filter(None, found.values()))
+    assert len(taken) == len([name for name in found if found[name]])
+    assert all(re.search("SelfAttention/[qk]", name) or not goes_on and (
+        "_slot_" in name or name == "global_step") for name in set(checkpoint) - taken)
 
 
 OTHERS = sorted(
@@ -248,14 +248,12 @@ OTHERS = sorted(
     and name != "SelfAttention")
 
 
-@pytest.mark.parametrize("slots", [True, False])
 @pytest.mark.parametrize("layer", OTHERS)
-def test_another_layer_of_mesh_tensorflow_is_not_taken_for_t5s(
-    layer, slots, every_notation):
+def test_another_layer_of_mesh_tensorflow_is_not_taken_for_t5s(layer, every_notation):
   _, variables, sources_of = every_notation
   model = {name: tuple(v.shape.as_list()) for name, v in variables.items()}
   saved = {name.replace("/SelfAttention/", f"/{layer}/"): value.shape
-           for name, value in sources_of[slots][1].items()}
+           for name, value in sources_of[True][1].items()}
   for goes_on in (True, False):
     with pytest.raises(ValueError, match="no variable for .*/(Synth|Light|Lin|Sparse)"):
       warm_start_plan.make_plan("CKPT", model, saved, continue_training=goes_on)
