@@ -8,64 +8,48 @@ import pytest
 from support import checkpoint_files
 import synthesizer_mtf
 from synthesizer_mtf.training import checkpoints
-from synthesizer_mtf.training import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 
-def remove_index(model_dir):
-  (model_dir / "model.ckpt-8.index").unlink()
-
-
-def remove_all_of_the_newest(model_dir):
-  for path in model_dir.glob("model.ckpt-8*"):
+def remove(model_dir, pattern):
+  for path in model_dir.glob(pattern):
     path.unlink()
 
 
-def name_the_older(model_dir):
-  checkpoint_files.name_in_state(model_dir, 4)
+# Harms to a folder of the steps 4 and 8, and the step to resume from.
+HARMS = {
+    "none": (lambda folder: None, 8),
+    "no index": (lambda folder: remove(folder, "model.ckpt-8.index"), 4),
+    "nothing of the newest": (lambda folder: remove(folder, "model.ckpt-8*"), 4),
+    "only the older is named": (
+        lambda folder: checkpoint_files.name_in_state(folder, 4), 8),
+    # On purpose: the state names both.
+    "the older is named first": (
+        lambda folder: checkpoint_files.name_in_state(folder, 4, 8), 4),
+    "no state": (lambda folder: remove(folder, "checkpoint"), 8),
+    "empty state": (lambda folder: (folder / "checkpoint").write_text(""), 8),
+    "torn state": (
+        lambda folder: checkpoint_files.truncate(folder / "checkpoint"), 8)}
 
 
-def remove_state(model_dir):
-  (model_dir / "checkpoint").unlink()
-
-
-def empty_state(model_dir):
-  (model_dir / "checkpoint").write_text("")
-
-
-def tear_state(model_dir):
-  checkpoint_files.truncate(model_dir / "checkpoint")
-
-
-def keep(model_dir):
-  del model_dir
-
-
-@pytest.mark.parametrize("harm, step", [
-    (keep, 8), (remove_index, 4), (remove_all_of_the_newest, 4),
-    (name_the_older, 8), (remove_state, 8), (empty_state, 8), (tear_state, 8)])
-def test_training_resumes_from_the_newest_complete_checkpoint(
-    tmp_path, harm, step):
-  checkpoint_files.save(tmp_path)
-  harm(tmp_path)
-  before = checkpoint_files.contents(tmp_path)
-  expected = str(tmp_path / f"model.ckpt-{step}")
-  assert checkpoints.prepare(str(tmp_path)) == expected
-  # The estimator resumes from this checkpoint.
-  assert tf.train.latest_checkpoint(str(tmp_path)) == expected
-  assert checkpoint_files.contents(tmp_path) == before
+def test_training_resumes_from_the_newest_complete_checkpoint(tmp_path):
+  for name, (harm, step) in HARMS.items():
+    folder = tmp_path / name
+    folder.mkdir()
+    checkpoint_files.save(folder)
+    harm(folder)
+    before = checkpoint_files.contents(folder)
+    expected = str(folder / f"model.ckpt-{step}")
+    assert checkpoints.prepare(str(folder)) == expected, name
+    # The estimator resumes from this checkpoint.
+    assert tf.train.latest_checkpoint(str(folder)) == expected
+    assert checkpoint_files.contents(folder) == before
 
 
 def test_steps_are_compared_as_numbers(tmp_path):
   checkpoint_files.save(tmp_path, 8, 10)
-  remove_state(tmp_path)
+  remove(tmp_path, "checkpoint")
   assert checkpoints.latest(str(tmp_path)).endswith("model.ckpt-10")
-
-
-def test_an_older_checkpoint_named_on_purpose_stays(tmp_path):
-  checkpoint_files.save(tmp_path)
-  checkpoint_files.name_in_state(tmp_path, 4, 8)
-  assert checkpoints.prepare(str(tmp_path)).endswith("model.ckpt-4")
 
 
 def test_a_checkpoint_named_in_another_directory_stays(tmp_path):
@@ -77,11 +61,8 @@ def test_a_checkpoint_named_in_another_directory_stays(tmp_path):
   assert checkpoints.prepare(str(tmp_path)) == str(path)
 
 
-def test_an_empty_directory_begins_at_step_0(tmp_path):
+def test_an_empty_directory_begins_at_step_0_unless_a_checkpoint_is_named(tmp_path):
   assert checkpoints.prepare(str(tmp_path / "new")) is None
-
-
-def test_a_named_checkpoint_with_nothing_else_there_is_an_error(tmp_path):
   checkpoint_files.name_in_state(tmp_path, 8)
   with pytest.raises(ValueError, match="model.ckpt-8, which is not there"):
     checkpoints.prepare(str(tmp_path))
@@ -102,7 +83,7 @@ def test_a_damaged_newest_checkpoint_is_an_error_that_changes_nothing(
   assert "move model.ckpt-8.* away to continue from model.ckpt-4" in str(
       error.value)
   assert checkpoint_files.contents(tmp_path) == before
-  remove_all_of_the_newest(tmp_path)  # As the message advises.
+  remove(tmp_path, "model.ckpt-8*")  # As the message advises.
   assert checkpoints.prepare(str(tmp_path)).endswith("model.ckpt-4")
 
 
@@ -186,12 +167,12 @@ def differences(tmp_path, saved, ours):
   return str(error.value)
 
 
-@pytest.mark.parametrize("name", ["[x]", "a*", "a?", "a\\b"])
-def test_a_folder_that_tensorflow_takes_for_a_pattern_is_refused(name, tmp_path):
-  with pytest.raises(ValueError, match="for a part of a pattern.* another name"):
-    checkpoints.check_folder(f"{tmp_path}/{name}/model")
-  with pytest.raises(ValueError, match="for a part of a pattern"):
-    synthesizer_mtf.MtfModel(f"{tmp_path}/{name}", tpu=None)
+def test_a_folder_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path):
+  for name in ("[x]", "a*", "a?", "a\\b"):
+    with pytest.raises(ValueError, match="for a part of a pattern.* another name"):
+      checkpoints.check_folder(f"{tmp_path}/{name}/model")
+    with pytest.raises(ValueError, match="for a part of a pattern"):
+      synthesizer_mtf.MtfModel(f"{tmp_path}/{name}", tpu=None)
   assert not os.listdir(tmp_path)
 
 
@@ -210,18 +191,14 @@ def test_variables_of_another_model_are_named(tmp_path):
   assert "it also has 1 variable (encoder/R)" in message
 
 
-def test_variables_of_another_size_are_named(tmp_path):
+def test_variables_of_another_size_and_a_few_of_many_are_named(tmp_path):
   ours = {**checkpoint_files.SHAPES, "encoder/R": [2, 6, 3],
           "encoder/R_slot_vr": [2, 6]}
   assert ("other shapes have 1 variable (encoder/R [2, 5, 3] instead of "
           "[2, 6, 3])") in differences(tmp_path, checkpoint_files.SHAPES, ours)
-
-
-def test_only_a_few_of_many_variables_are_named(tmp_path):
   ours = {f"layer_{number}": [2] for number in range(9)}
-  message = differences(tmp_path, {"layer_0": [2]}, ours)
-  assert ("8 variables (layer_1, layer_2, layer_3, layer_4 and 4 more)"
-          in message)
+  assert "8 variables (layer_1, layer_2, layer_3, layer_4 and 4 more)" in (
+      differences(tmp_path, {"layer_0": [2]}, ours))
 
 
 def test_a_model_without_an_optimizer_may_read_a_checkpoint_with_one(tmp_path):
@@ -269,17 +246,17 @@ def check(tmp_path, optimizer, **others):
 
 @pytest.mark.parametrize("optimizer", [
     None, optimize.AdafactorOptimizer, optimize.AdamWeightDecayOptimizer, Lion, Broken])
-@pytest.mark.parametrize("lost", ["T_after", "v_bias", "T_bias", "v/kernel", "v_slots"])
-def test_a_variable_that_begins_like_another_is_not_a_slot(lost, optimizer, tmp_path):
-  with pytest.raises(ValueError, match=rf"also has 1 variable \(encoder/{lost}\)"):
-    check(tmp_path, optimizer, **{f"encoder/{lost}": [3]})
+def test_a_variable_that_begins_like_another_is_not_a_slot(optimizer, tmp_path):
+  lost = {f"encoder/{name}": [3]
+          for name in ("T_after", "T_bias", "v/kernel", "v_bias", "v_slots")}
+  with pytest.raises(ValueError, match=r"also has 5 variables \(encoder/T_after, "):
+    check(tmp_path, optimizer, **lost)
 
 
-@pytest.mark.parametrize("slots", [
-    ["_slot_v"], ["_slot_vr", "_slot_vc", "_slot_m"], ["_momentum_v"],
-    ["/adam_m", "/adam_v"]])
-def test_slots_of_mesh_tensorflows_optimizers_need_no_optimizer(slots, tmp_path):
-  check(tmp_path, None, **{f"encoder/T{slot}": [2] for slot in slots})
+def test_slots_of_mesh_tensorflows_optimizers_need_no_optimizer(tmp_path):
+  check(tmp_path, None, **{f"encoder/{slot}": [2] for slot in (
+      "T_slot_v", "v_slot_vr", "v_slot_vc", "v_slot_m", "T_momentum_v", "T/adam_m",
+      "T/adam_v")})
 
 
 def test_a_users_optimizer_is_asked_for_its_slots(tmp_path):
@@ -289,15 +266,3 @@ def test_a_users_optimizer_is_asked_for_its_slots(tmp_path):
     with pytest.raises(ValueError, match="also has 2 variables .*; if an optimizer of "
                        "your own made these, bind it as `utils.run.optimizer`"):
       check(tmp_path, optimizer, **slots)
-
-
-@pytest.mark.parametrize("name, parts", [
-    ("encoder/q_slot_vr", ("encoder/q", "_slot_vr")),
-    ("encoder/q_momentum_v", ("encoder/q", "_momentum_v")),
-    ("encoder/q/adam_m", ("encoder/q", "/adam_m")),
-    ("encoder/adam_model/q", ("encoder/adam_model/q", ""))])
-def test_slots_of_the_optimizers_are_known_by_their_endings(name, parts):
-  assert optimizer_slots.split(name) == parts
-  assert optimizer_slots.is_slot(name) == bool(parts[1])
-  assert optimizer_slots.split(name, ["other"]) == (name, "")
-  assert optimizer_slots.split(name, [parts[0]]) == parts

@@ -1,5 +1,6 @@
 """One binding limits the length of all kinds of decoding."""
 
+import gin
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ GREEDY = ["sample_autoregressive.never_end = True"]
 
 def predict(*bindings, model_type="bitransformer", given=None):
   """A model, and the function that decodes with it."""
-  models.parse_gin(["models/bi_v1.gin"], [*models.TINY, *bindings])
+  models.parse_gin(["models/bi_v1.gin"], [*models.TINY, "num_layers = 1", *bindings])
   m = models.Model(model_type)
   return m, decode_length.predict_fn(m.model, given, False)
 
@@ -79,25 +80,27 @@ def test_a_limit_that_cannot_hold_is_an_error(tokens, given, message):
     predict(TOKENS.format(tokens), given=given)
 
 
-@pytest.mark.parametrize("bindings, model_type, sentence", [
-    ([], "bitransformer", "at most 7 tokens, by the length of the inputs; `synth"),
-    (["Bitransformer.decode.max_decode_length = 6"], "bitransformer",
-     "at most 6 tokens, by `Bitransformer.decode.max_decode_length`; `synth"),
-    (["Bitransformer.decode.beam_size = 3",
-      "Bitransformer.decode.decode_length_constant = 4"], "bitransformer",
-     "at most 7 tokens, by the length of the inputs, and 1.5 times the longest input "
-     "of a batch, plus 4; `synth"),
-    ([TOKENS.format(5), "Bitransformer.decode.max_decode_length = 6"],
-     "bitransformer", "at most 5 tokens, by `synthesizer_decode_length.tokens`. "
-     "`Bitransformer.decode.max_decode_length`, which is 6, has no effect."),
-    ([], "lm", "Inputs and decodes have at most 16 tokens together"),
-])
-def test_the_log_says_how_long_decodes_can_be(bindings, model_type, sentence, caplog):
-  m, _ = predict(*bindings, model_type=model_type)
-  function = decode_length.told(
-      lambda *args: args, m.model, {"inputs": 7, "targets": 9})
-  with caplog.at_level("INFO", logger="absl"):
-    assert function(1, 2, "train", 4, 5) == (1, 2, "train", 4, 5)
-    assert "at most" not in caplog.text
-    function(1, 2, "infer", 4, 5)
-  assert sentence in caplog.text
+def test_the_log_says_how_long_decodes_can_be(caplog):
+  decode_of = "Bitransformer.decode."
+  most = decode_of + "max_decode_length = 6"
+  for bindings, model_type, sentence in [
+      ([], "bitransformer", "at most 7 tokens, by the length of the inputs; `synth"),
+      ([most], "bitransformer",
+       "at most 6 tokens, by `Bitransformer.decode.max_decode_length`; `synth"),
+      ([decode_of + "beam_size = 3", decode_of + "decode_length_constant = 4"],
+       "bitransformer", "at most 7 tokens, by the length of the inputs, and 1.5 times "
+       "the longest input of a batch, plus 4; `synth"),
+      ([TOKENS.format(5), most], "bitransformer",
+       "at most 5 tokens, by `synthesizer_decode_length.tokens`. "
+       "`Bitransformer.decode.max_decode_length`, which is 6, has no effect."),
+      ([], "lm", "Inputs and decodes have at most 16 tokens together")]:
+    gin.clear_config()
+    caplog.clear()
+    m, _ = predict(*bindings, model_type=model_type)
+    function = decode_length.told(
+        lambda *args: args, m.model, {"inputs": 7, "targets": 9})
+    with caplog.at_level("INFO", logger="absl"):
+      assert function(1, 2, "train", 4, 5) == (1, 2, "train", 4, 5)
+      assert "at most" not in caplog.text
+      function(1, 2, "infer", 4, 5)
+    assert sentence in caplog.text

@@ -5,6 +5,7 @@ Its model is one variable; hooks, saver and session are those of Mesh.
 
 import logging
 import os
+import pathlib
 import re
 import resource
 import signal
@@ -77,9 +78,9 @@ def make_estimator(tmp_path):
   return make
 
 
-def train(estimator, steps):
+def train(estimator, steps, *hooks):
   with tf.Graph().as_default():
-    estimator.train(input_fn, max_steps=steps)
+    estimator.train(input_fn, max_steps=steps, hooks=hooks)
 
 
 def latest(tmp_path):
@@ -89,86 +90,67 @@ def latest(tmp_path):
           tf.train.load_variable(path, "weights")[0])
 
 
-def stopped(estimator, steps):
-  """Trains until it stops; returns the sentence that a user gets."""
-  with pytest.raises(guards.TrainingStopped) as error:
-    train(estimator, steps)
-  return str(error.value)
-
-
 @pytest.mark.parametrize("nan_at, steps", [(4, 9), (3, 3)])  # At the end.
 def test_weights_that_are_nan_are_not_saved(nan_at, steps, tmp_path, make_estimator):
   # The loss is still finite, because it was computed before the update.
-  message = stopped(make_estimator(nan_at=nan_at), steps)
-  assert f"the variable weights is NaN or infinite after step {nan_at}" in message
-  assert "Training continues from model.ckpt-2" in message
+  with pytest.raises(guards.TrainingStopped, match=(
+      f"the variable weights is NaN or infinite after step {nan_at}.*"
+      "Training continues from model.ckpt-2")):
+    train(make_estimator(nan_at=nan_at), steps)
   assert latest(tmp_path) == (2, 3.)
   assert not list(tmp_path.glob(f"model.ckpt-{nan_at}*"))
 
 
 def test_a_loss_that_is_nan_stops_training(tmp_path, make_estimator):
-  message = stopped(make_estimator(nan_at=3, save_steps=100), 9)
-  assert "the loss is NaN after step 4" in message
-  assert "learning rate" in message
+  with pytest.raises(guards.TrainingStopped,
+                     match="the loss is NaN after step 4.*learning rate"):
+    train(make_estimator(nan_at=3, save_steps=100), 9)
   assert latest(tmp_path) == (0, 1.)
 
 
-@pytest.fixture
-def small_files():
-  """Limits files to a few bytes, which stands for a full disk."""
-  before = resource.getrlimit(resource.RLIMIT_FSIZE)
-  handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-  def limit(size):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-
-  yield limit
-  limit(before[0])
-  signal.signal(signal.SIGXFSZ, handler)
-
-
 class LimitAt(tf.train.SessionRunHook):
-  """Fills the disk after some steps."""
+  """Limits files to a few bytes after some steps, which stands for a full disk."""
 
-  def __init__(self, limit, steps):
-    self._limit, self._steps = limit, steps
+  def __init__(self, tmp_path, steps):
+    self._folder, self._steps, self.before = tmp_path, steps, {}
 
   def after_run(self, run_context, run_values):
     self._steps -= 1
     if not self._steps:
-      self._limit(SIZE)
+      self.before = checkpoint_files.contents(self._folder)
+      resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE, resource.RLIM_INFINITY))
 
 
-def test_a_disk_that_is_full_leaves_older_checkpoints_whole(
-    tmp_path, make_estimator, small_files):
-  estimator = make_estimator()
-  before = {}
-
-  def fill(size):
-    before.update(checkpoint_files.contents(tmp_path))
-    small_files(size)
-
-  with tf.Graph().as_default(), pytest.raises(
-      guards.TrainingStopped) as error:
-    estimator.train(input_fn, max_steps=9, hooks=[LimitAt(fill, 3)])
-  small_files(resource.RLIM_INFINITY)
+def test_a_disk_that_is_full_leaves_older_checkpoints_whole(tmp_path, make_estimator):
+  disk = LimitAt(tmp_path, 3)
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  try:
+    with pytest.raises(guards.TrainingStopped) as error:
+      train(make_estimator(), 9, disk)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, handler)
   assert str(error.value) == (
       f"model.ckpt-4 could not be written in {tmp_path}: File too large. "
       "Training continues from model.ckpt-2, once there is room and permission.")
-  assert checkpoint_files.contents(tmp_path) == before
+  assert checkpoint_files.contents(tmp_path) == disk.before
   assert not list(tmp_path.glob("*temp*"))
   train(make_estimator(), 5)
   assert latest(tmp_path) == (5, 6.)
 
 
-@pytest.mark.parametrize("reason", guards._UNWRITTEN)
-def test_an_error_of_the_disk_is_explained(tmp_path, reason):
-  error = tf.errors.ResourceExhaustedError(
-      None, None, f"{tmp_path}/graph.pbtxt.tmp; {reason}")
-  with pytest.raises(guards.TrainingStopped, match=reason) as stop:
+def test_errors_of_the_disk_are_explained_and_no_others(tmp_path):
+  def raising(error):
     with guards.explained_writes(str(tmp_path)):
       raise error
-  assert "begins at step 0" in str(stop.value)
+
+  for reason in guards._UNWRITTEN:
+    with pytest.raises(guards.TrainingStopped, match=f"{reason}.*begins at step 0"):
+      raising(tf.errors.ResourceExhaustedError(
+          None, None, f"{tmp_path}/graph.pbtxt.tmp; {reason}"))
+  with pytest.raises(tf.errors.PermissionDeniedError):
+    raising(tf.errors.PermissionDeniedError(None, None, "a.tsv; Permission denied"))
 
 
 def test_a_damaged_initial_checkpoint_is_not_taken_for_ours(tmp_path):
@@ -181,14 +163,6 @@ def test_a_damaged_initial_checkpoint_is_not_taken_for_ours(tmp_path):
         shape_and_slices=["", ""], dtypes=[tf.float32] * 2)
     with pytest.raises(tf.errors.DataLossError), guards.explained_damage(None):
       session.run(restored)
-
-
-def test_other_errors_are_not_taken_for_one_of_the_disk(tmp_path):
-  error = tf.errors.PermissionDeniedError(
-      None, None, "a.tsv; Permission denied")
-  with pytest.raises(tf.errors.PermissionDeniedError):
-    with guards.explained_writes(str(tmp_path)):
-      raise error
 
 
 def test_a_changed_byte_is_an_error_that_changes_nothing(
@@ -204,88 +178,73 @@ def test_a_changed_byte_is_an_error_that_changes_nothing(
   assert checkpoint_files.contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("use", [
-    lambda e: e.train(input_fn, max_steps=9),
-    lambda e: e.evaluate(input_fn, steps=1),
-    lambda e: next(e.predict(input_fn))])
+# Ways to use a checkpoint.
+READS = [lambda e: e.evaluate(input_fn, steps=1), lambda e: next(e.predict(input_fn))]
+
+
 def test_an_error_about_another_model_names_the_variables_that_differ(
-    tmp_path, make_estimator, use):
+    tmp_path, make_estimator):
   train(make_estimator(), 2)
   before = checkpoint_files.contents(tmp_path)
-  with tf.Graph().as_default(), pytest.raises(
-      ValueError, match=r"it lacks 1 variable \(R\); it also has 1 variable "
-      r"\(weights\)"):
-    use(make_estimator(variable="R"))
+  for use in (*READS, lambda e: e.train(input_fn, max_steps=9)):
+    with tf.Graph().as_default(), pytest.raises(
+        ValueError, match=r"it lacks 1 variable \(R\); it also has 1 variable "
+        r"\(weights\)"):
+      use(make_estimator(variable="R"))
   assert checkpoint_files.contents(tmp_path) == before
 
 
-def test_evaluation_and_prediction_read_a_checkpoint(tmp_path, make_estimator):
+def test_a_checkpoint_is_evaluated_and_predicts_unless_it_is_torn_or_missing(
+    tmp_path, make_estimator):
+  for use in (*READS, lambda e: e.export_saved_model("export", None)):
+    with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
+      use(make_estimator())
   train(make_estimator(), 3)
+  older = {"checkpoint_path": str(tmp_path / "model.ckpt-2")}
   with tf.Graph().as_default():
     assert make_estimator().evaluate(input_fn, steps=1)["loss"] == 4
-    path = str(tmp_path / "model.ckpt-2")
-    assert next(make_estimator().predict(
-        input_fn, checkpoint_path=path))["y"] == 3
-
-
-@pytest.mark.parametrize("module", [tf.data, tf.compat.v2.data])
-@pytest.mark.parametrize("own, used", [(None, False), (False, False), (True, True)])
-def test_autotune_is_off_unless_the_data_choose_it(
-    make_estimator, module, own, used):
-  def with_own_choice(params):
-    del params
-    options = tf.data.Options()
-    if own is not None:
-      options.autotune.enabled = own
-    options.deterministic = False
-    return module.Dataset.from_tensors({"x": tf.ones([1])}).with_options(options)
-
-  options = make_estimator()._call_input_fn(
-      with_own_choice, tf.estimator.ModeKeys.TRAIN).options()
-  assert options.autotune.enabled is used
-  assert options.deterministic is False
-
-
-@pytest.mark.parametrize("use", [
-    lambda e: e.evaluate(input_fn, steps=1),
-    lambda e: next(e.predict(input_fn)),
-    lambda e: e.export_saved_model("export", None)])
-def test_nothing_is_evaluated_without_a_checkpoint(make_estimator, use):
-  with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
-    use(make_estimator())
-
-
-def test_a_torn_checkpoint_is_not_evaluated(tmp_path, make_estimator):
-  train(make_estimator(), 3)
+    assert next(make_estimator().predict(input_fn, **older))["y"] == 3
   (tmp_path / "model.ckpt-2.index").unlink()
   with pytest.raises(ValueError, match="model.ckpt-2.index is not there. The "
                      "directory holds model.ckpt-0, model.ckpt-3"):
-    make_estimator().evaluate(
-        input_fn, checkpoint_path=str(tmp_path / "model.ckpt-2"))
+    make_estimator().evaluate(input_fn, **older)
 
 
-def test_torn_checkpoints_are_not_among_all_checkpoints(tmp_path):
-  checkpoint_files.save(tmp_path, 4, 8)
-  (tmp_path / "model.ckpt-8.index").unlink()
-  (tmp_path / "model.ckpt-12_temp").mkdir()
-  assert list(utils.get_checkpoint_iterator("all", str(tmp_path))) == [
-      str(tmp_path / "model.ckpt-4")]
+def test_autotune_is_off_unless_the_data_choose_it(make_estimator):
+  for module in (tf.data, tf.compat.v2.data):
+    for own in (None, False, True):
+      def input_fn(params, module=module, own=own):
+        del params
+        options = tf.data.Options()
+        options.deterministic = False
+        if own is not None:
+          options.autotune.enabled = own
+        return module.Dataset.from_tensors({"x": tf.ones([1])}).with_options(options)
+
+      options = make_estimator()._call_input_fn(
+          input_fn, tf.estimator.ModeKeys.TRAIN).options()
+      assert options.autotune.enabled is bool(own)
+      assert options.deterministic is False
 
 
-@pytest.mark.parametrize("steps, told", [(4, []), (7, [7]), ([4, 9], [9])])
-def test_a_step_without_a_checkpoint_gets_the_nearest_and_says_so(
-    steps, told, tmp_path, monkeypatch):
-  checkpoint_files.save(tmp_path, 4, 8)
+def test_the_iterator_takes_complete_checkpoints_and_says_which_are_nearest(
+    tmp_path, monkeypatch):
+  def taken(steps):
+    return [pathlib.Path(path).name
+            for path in utils.get_checkpoint_iterator(steps, str(tmp_path))]
+
+  with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
+    taken(-1)
+  checkpoint_files.save(tmp_path, 4, 8, 12)
+  (tmp_path / "model.ckpt-12.index").unlink()
+  (tmp_path / "model.ckpt-16_temp").mkdir()
   lines = []
   monkeypatch.setattr(estimators.logging, "warning", lambda *args: lines.append(args))
-  list(utils.get_checkpoint_iterator(steps, str(tmp_path)))
-  assert [(step, path) for _, step, path in lines] == [
-      (step, str(tmp_path / "model.ckpt-8")) for step in told]
-
-
-def test_asking_for_the_last_checkpoint_is_an_error_if_there_is_none(tmp_path):
-  with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
-    list(utils.get_checkpoint_iterator(-1, str(tmp_path)))
+  assert taken("all") == ["model.ckpt-4", "model.ckpt-8"]
+  assert taken(4) == ["model.ckpt-4"] and not lines
+  taken([4, 7, 9])
+  newest = str(tmp_path / "model.ckpt-8")
+  assert [line[1:] for line in lines] == [(7, newest), (9, newest)]
 
 
 class Signal(tf.train.SessionRunHook):
@@ -306,39 +265,29 @@ class Signal(tf.train.SessionRunHook):
       os.kill(os.getpid(), self._number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_after_the_step_with_a_checkpoint(
-    number, tmp_path, make_estimator, capfd):
-  handlers = signal.getsignal(signal.SIGINT), signal.getsignal(number)
-  with tf.Graph().as_default(), pytest.raises(
-      stopping.Stopped, match="^Stopped at step 3; the same command") as stop:
-    make_estimator(save_steps=100).train(
-        input_fn, [Signal(number, before=3)], max_steps=9)
-  assert stop.value.number == number
-  assert latest(tmp_path) == (3, 4.)
-  assert "Ctrl-C again stops at once" in capfd.readouterr().err
-  assert (signal.getsignal(signal.SIGINT), signal.getsignal(number)) == handlers
-  train(make_estimator(), 5)
-  assert latest(tmp_path) == (5, 6.)
-
-
-def test_a_closed_terminal_does_not_hinder_the_checkpoint(
-    tmp_path, make_estimator, monkeypatch):
-  def write(*args):
+    tmp_path, make_estimator, capfd, monkeypatch):
+  def write(*args):  # To a terminal that was closed.
     raise OSError(5, "Input/output error")
 
-  monkeypatch.setattr(stopping.os, "write", write)
-  with tf.Graph().as_default(), pytest.raises(stopping.Stopped, match="at step 3"):
-    make_estimator(save_steps=100).train(
-        input_fn, [Signal(signal.SIGHUP, before=3)], max_steps=9)
-  assert latest(tmp_path) == (3, 4.)
+  train(make_estimator(save_steps=100), 1)
+  for step, number in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), 3):
+    if number == signal.SIGHUP:
+      monkeypatch.setattr(stopping.os, "write", write)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(number)
+    with pytest.raises(stopping.Stopped,
+                       match=f"^Stopped at step {step}; the same command") as stop:
+      train(make_estimator(save_steps=100), 9, Signal(number, before=step))
+    assert stop.value.number == number
+    assert latest(tmp_path) == (step, step + 1.)
+    assert ("Ctrl-C again stops at once" in capfd.readouterr().err) == (
+        number != signal.SIGHUP)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(number)) == handlers
 
 
 def test_a_signal_before_the_first_step_stops_at_once(tmp_path, make_estimator):
-  with tf.Graph().as_default(), pytest.raises(
-      stopping.Stopped, match="before the first step"):
-    make_estimator().train(
-        input_fn, [Signal(signal.SIGINT, before=0)], max_steps=9)
+  with pytest.raises(stopping.Stopped, match="before the first step"):
+    train(make_estimator(), 9, Signal(signal.SIGINT, before=0))
   assert not list(tmp_path.glob("model.ckpt*"))
 
 
@@ -354,30 +303,24 @@ with open(sys.argv[1], "w") as file:
 """
 
 
-def test_one_process_at_a_time_trains_in_a_folder(tmp_path, make_estimator):
+def test_one_process_and_thread_at_a_time_trains_in_a_folder(tmp_path, make_estimator):
   path = tmp_path / ".lock"
-  with subprocess.Popen([sys.executable, "-c", _HOLD, path], text=True,
-                        stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+  hold = [sys.executable, "-c", _HOLD, path]
+  with subprocess.Popen(hold, text=True, stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE) as other:
     assert other.stdout.readline() == "held\n"
     with pytest.raises(ValueError, match=(
         f"`--model_dir` is '{tmp_path}', where process 7 on another is at work")):
       train(make_estimator(), 3)
     other.kill()
-  train(make_estimator(), 3)
-  assert latest(tmp_path) == (3, 4.)
-  assert path.read_text().startswith(f"process {os.getpid()} on ")
-
-
-def test_one_thread_at_a_time_trains_in_a_folder(tmp_path, make_estimator):
-  path = tmp_path / ".lock"
   with lock.held(str(tmp_path), "--model_dir"):
     for _ in range(2):  # The first refusal leaves the lock as it is.
       with pytest.raises(ValueError, match="where this process is at work"):
         train(make_estimator(), 3)
-      path.read_bytes()  # As a copy of the folder does.
-    assert subprocess.run([sys.executable, "-c", _HOLD, path], input=b"",
-                          capture_output=True, check=False).returncode
+      assert path.read_text().startswith(f"process {os.getpid()} on ")
+    assert subprocess.run(hold, input=b"", capture_output=True, check=False).returncode
   train(make_estimator(), 3)
+  assert latest(tmp_path) == (3, 4.)
 
 
 def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch):
@@ -405,21 +348,22 @@ def test_a_training_logs_its_folder_loss_speed_and_end(
   assert re.fullmatch(r"step 2 of 3: loss 2, N steps/s, 0:\d\d:\d\d left", told[2])
   assert told[3] == "step 3 of 3: loss 3, N steps/s"
   assert told[5] == "Training continues from step 3."
+  assert "Nothing is trained" not in caplog.text
+  train(make_estimator(), 2)
+  assert (f"{tmp_path}/model.ckpt-5 has reached step 5, and the training is to end at "
+          "step 2; to go on, raise `utils.run.train_steps`") in caplog.text
 
 
-@pytest.mark.parametrize("bindings, said", [
-    (["@mesh_train_dataset_fn"], " on synth_text_pairs"),
-    (["@tsv_dataset_fn", "tsv_dataset_fn.filename = 'a.tsv'"],
-     " on a.tsv with the vocabulary of synth_text_pairs"),
-    (["@packed_parallel_tsv_dataset"],
-     " on the data of mesh_tensorflow.transformer.dataset.packed_parallel_tsv_dataset "
-     "with the vocabulary of synth_text_pairs")])
-def test_the_log_names_the_data_that_are_read(bindings, said):
-  function, *bindings = bindings
-  gin.parse_config([
-      "MIXTURE_NAME = 'synth_text_pairs'", *bindings,
-      f"utils.run.train_dataset_fn = {function}"])
-  assert progress._data() == said
+def test_the_log_names_the_data_that_are_read():
+  for (function, *bindings), said in [
+      (["@mesh_train_dataset_fn"], " on synth_text_pairs"),
+      (["@tsv_dataset_fn", "tsv_dataset_fn.filename = 'a.tsv'"],
+       " on a.tsv with the vocabulary of synth_text_pairs"),
+      (["@packed_parallel_tsv_dataset"], " on the data of mesh_tensorflow.transformer."
+       "dataset.packed_parallel_tsv_dataset with the vocabulary of synth_text_pairs")]:
+    gin.parse_config(["MIXTURE_NAME = 'synth_text_pairs'", *bindings,
+                      f"utils.run.train_dataset_fn = {function}"])
+    assert progress._data() == said
 
 
 ROWS = np.pad(np.float32([[1, 2, 3], [4, 0, 0], [5, 6, 0], [7, 0, 0], [8, 9, 1]]),
@@ -464,20 +408,7 @@ def test_all_checkpoints_share_a_graph_and_texts_are_sorted_by_length(
   assert graph.batches == 2 * [
       [[4, 0, 0], [7, 0, 0]], [[5, 6, 0], [1, 2, 3]], [[8, 9, 1]]]
   assert "5/5" in capsys.readouterr().err
-
-
-def test_another_form_of_batches_has_another_graph(make_estimator, graphs):
-  train(make_estimator(), 2)
-  estimator = make_estimator()
-  assert len([*estimator.predict(rows_fn)]) == 5
-  first = next(estimator.predict(input_fn))  # The data never end.
-  assert first["y"] == 3 and len(graphs) == 2
+  # Another form of batches has another graph.
+  assert next(estimator.predict(input_fn))["y"] == 5  # The data never end.
+  assert len(graphs) == 2
   assert len([*estimator.predict(rows_fn, predict_keys=["y"])]) == 5
-
-
-def test_a_training_whose_end_is_reached_says_so(tmp_path, make_estimator, caplog):
-  train(make_estimator(), 3)
-  assert "Nothing is trained" not in caplog.text
-  train(make_estimator(), 2)
-  assert (f"{tmp_path}/model.ckpt-3 has reached step 3, and the training is to end at "
-          "step 2; to go on, raise `utils.run.train_steps`") in caplog.text

@@ -33,14 +33,11 @@ def parse(*bindings):
   models.parse_gin(["models/bi_v1.gin"], [*models.TINY, *bindings])
 
 
-def test_it_wraps_mesh_tensorflows_function_once():
+def test_it_wraps_mesh_tensorflows_function_once_and_takes_its_arguments():
   assert utils.get_estimator is not STOCK
   assert utils.get_estimator.__wrapped__ is STOCK
   get_estimator.apply()
   assert utils.get_estimator.__wrapped__ is STOCK
-
-
-def test_it_takes_every_argument_of_mesh_tensorflows_function():
   ours = inspect.signature(get_estimator.get_estimator).parameters
   passed_on = inspect.signature(utils.tpu_estimator_model_fn).parameters
   assert set(inspect.signature(STOCK).parameters) <= {*ours, *passed_on}
@@ -58,9 +55,12 @@ def test_the_configuration_is_mesh_tensorflows(tmp_path):
       assert found[name] == value, name
   assert str(found["_session_config"]) == str(expected["_session_config"])
   assert ours.params == stock.params
+  # Whose slots checkpoints may have.
+  assert ours.optimizer is optimize.AdafactorOptimizer
 
 
-def test_the_estimator_knows_whose_slots_checkpoints_may_have(tmp_path):
-  parse("synthesizer_stack.attention = 'R+V'")
-  made = utils.get_estimator(**arguments(tmp_path))
-  assert made.optimizer is optimize.AdafactorOptimizer
+def test_an_attention_that_no_stack_has_is_an_error(tmp_path):
+  parse("encodr/synthesizer_stack.attention = 'R'")
+  with pytest.raises(ValueError, match="`encodr/synthesizer_stack.attention = 'R'` "
+                     "is bound, but no stack of the model uses it"):
+    utils.get_estimator(**arguments(tmp_path))

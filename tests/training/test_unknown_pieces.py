@@ -63,32 +63,26 @@ def test_the_share_is_told_once_with_characters(add, told, sentencepiece_model):
   assert "16.7% of the texts have several blanks" in line
 
 
-@pytest.mark.parametrize("vocabulary", [None, seqio.ByteVocabulary()])
-def test_nothing_is_told_where_all_is_known(vocabulary, add, told):
-  assert not told(add(ORDINARY if vocabulary is None else STRANGE, vocabulary))
+def test_nothing_is_told_where_all_is_known_or_nothing_can_be_read(add, told):
+  def fail(data):
+    raise OSError("gone")
+
+  assert not told(add(ORDINARY)) and not told(add(STRANGE, seqio.ByteVocabulary()))
+  assert not told(add(STRANGE, None, fail), "validation") and not told("unknown")
 
 
-def test_texts_count_that_an_objective_takes_away(add, told):
-  line, = told(add(STRANGE, None, lambda data: data.map(
-      lambda row: {key: row[key] for key in ("inputs", "targets")})))
-  assert "'\u0151'" in line
+def test_a_mixture_counts_all_its_tasks_before_an_objective_takes_texts_away(add, told):
+  def without_texts(data):
+    return data.map(lambda row: {key: row[key] for key in ("inputs", "targets")})
 
-
-def test_a_mixture_counts_all_its_tasks(add, told):
-  names = [add(ORDINARY), add(STRANGE)]
+  names = [add(ORDINARY), add(STRANGE, None, without_texts)]
   seqio.MixtureRegistry.add("tests_unknown_mixture", names, default_rate=1)
   try:
     line, = told("tests_unknown_mixture")
   finally:
     seqio.MixtureRegistry.remove("tests_unknown_mixture")
   assert "In the first 10 texts of 'tests_unknown_mixture', " in line
-
-
-def test_data_that_cannot_be_read_are_left_to_the_training(told, add):
-  def fail(data):
-    raise OSError("gone")
-
-  assert not told(add(STRANGE, None, fail), "validation") and not told("unknown")
+  assert "'\u0151'" in line
 
 
 def test_our_own_tasks_are_read_once_and_only_their_beginning(

@@ -116,29 +116,26 @@ def test_bytes_are_bytes_in_our_tasks_and_in_seqio(monkeypatch):
 
 def test_folders_without_a_record_or_a_checkpoint_are_not_compared(
     sentencepiece_model, other, tmp_path):
-  vocabulary_record.check(str(tmp_path / "new"), of(other, other))
-  (tmp_path / "model.ckpt-1.index").write_text("")
-  vocabulary_record.check(str(tmp_path), of(other, other))
-  (tmp_path / "model.ckpt-1.index").unlink()
-  vocabulary_record.write(str(tmp_path), of(sentencepiece_model, sentencepiece_model))
-  vocabulary_record.check(str(tmp_path), of(other, other))
-
-
-def test_a_damaged_record_is_named(sentencepiece_model, tmp_path):
-  (tmp_path / "model.ckpt-1.index").write_text("")
+  folder, ours, others = str(tmp_path), of(sentencepiece_model), of(other)
+  vocabulary_record.check(str(tmp_path / "new"), others)
+  vocabulary_record.write(folder, ours)
+  vocabulary_record.check(folder, others)
   (tmp_path / "vocabulary.json").write_text("{")
+  (tmp_path / "model.ckpt-1.index").write_text("")
   with pytest.raises(checks.Error, match="vocabulary.json' cannot be read .*; bring"):
-    vocabulary_record.check(str(tmp_path), of(sentencepiece_model, sentencepiece_model))
+    vocabulary_record.check(folder, ours)
+  (tmp_path / "vocabulary.json").unlink()
+  vocabulary_record.check(folder, others)
 
 
-@pytest.mark.parametrize("name", ["", "model.ckpt-1"])
 def test_a_warm_start_from_another_vocabulary_is_told(
-    name, sentencepiece_model, other, tmp_path, caplog):
-  trained(tmp_path, of(sentencepiece_model, sentencepiece_model))
-  checkpoint = str(tmp_path / name) if name else str(tmp_path)
-  with caplog.at_level(logging.WARNING):
-    vocabulary_record.tell_if_other(
-        checkpoint, of(sentencepiece_model, sentencepiece_model))
-    assert not caplog.text
-    vocabulary_record.tell_if_other(checkpoint, of(other, other))
-  assert "trained with another vocabulary of inputs" in caplog.text
+    sentencepiece_model, other, tmp_path, caplog):
+  ours = of(sentencepiece_model, sentencepiece_model)
+  trained(tmp_path, ours)
+  for checkpoint in (tmp_path, tmp_path / "model.ckpt-1"):
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+      vocabulary_record.tell_if_other(str(checkpoint), ours)
+      assert not caplog.text
+      vocabulary_record.tell_if_other(str(checkpoint), of(other, other))
+    assert "trained with another vocabulary of inputs" in caplog.text

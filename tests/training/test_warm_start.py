@@ -197,7 +197,7 @@ def test_a_model_with_a_greater_max_length_computes_the_same(tmp_path):
       "R", "R1", "R2", "T", "T_after", "W2", "WA"}
   scope = "encoder/block_000/layer_000/SyntheticAttention/"
   for name, shape in {"part_0/R": (2, 20, 20), "part_1/R": (2, 20, 20),
-                      "part_2/R1": (2, 20, 8), "part_3/T": (2, 20),
+                      "R1": (2, 20, 8), "T": (2, 20),
                       "part_4/W2": (2, 6, 20), "part_5/WA": (2, 6, 4)}.items():
     assert new[scope + name].shape == shape and scope + name in resized
   for name in resized:
