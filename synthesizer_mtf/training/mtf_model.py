@@ -143,8 +143,9 @@ class MtfModel(mtf_model.MtfModel):
     random = (seeds.random_by_name() if self._seed is not None
               else contextlib.nullcontext())
     data_checks.check_rates(mixture_or_task_name)
-    with self._own_bindings(), random:
-      data_checks.check_cached(mixture_or_task_name, "mixture_or_task_name")
+    check = functools.partial(
+        data_checks.check_cached, mixture_or_task_name, "mixture_or_task_name")
+    with self._own_bindings(check), random:
       if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
         unknown_pieces.tell(mixture_or_task_name, kwargs.get("split", "train"))
       super().train(mixture_or_task_name, steps, *args, **kwargs)
