@@ -129,14 +129,6 @@ def test_random_numbers_of_a_users_own_are_drawn_in_each_step(graph):
     assert not np.allclose(total, 3 * last)
 
 
-def test_invariants_of_mesh_leave_the_loop(graph):
-  x = mtf.ones(graph.mesh, [D_MODEL])
-  total, last = loop(graph, lambda: mtf.exp(x))
-  np.testing.assert_allclose(total, 3 * last)
-  assert any(op.outputs[0].shape == x.shape and isinstance(op, mtf.SlicewiseOperation)
-             for op in graph.graph.operations)
-
-
 @pytest.mark.parametrize("on_instance", [False, True])
 def test_a_mesh_with_products_of_its_own_keeps_them(on_instance, graph):
   class Own(mtf.placement_mesh_impl.PlacementMeshImpl):

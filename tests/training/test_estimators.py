@@ -241,10 +241,12 @@ def test_the_iterator_takes_complete_checkpoints_and_says_which_are_nearest(
   lines = []
   monkeypatch.setattr(estimators.logging, "warning", lambda *args: lines.append(args))
   assert taken("all") == ["model.ckpt-4", "model.ckpt-8"]
-  assert taken(4) == ["model.ckpt-4"] and not lines
-  taken([4, 7, 9])
+  assert taken(4) == ["model.ckpt-4"]
+  taken(7)
+  taken([4, 9])
   newest = str(tmp_path / "model.ckpt-8")
-  assert [line[1:] for line in lines] == [(7, newest), (9, newest)]
+  assert [line[1:] for line in lines if "Skipping" not in line[0]] == [
+      (7, newest), (9, newest)]
 
 
 class Signal(tf.train.SessionRunHook):
@@ -271,13 +273,14 @@ def test_a_signal_stops_after_the_step_with_a_checkpoint(
     raise OSError(5, "Input/output error")
 
   train(make_estimator(save_steps=100), 1)
-  for step, number in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), 3):
+  for step, number in {
+      3: signal.SIGINT, 6: signal.SIGTERM, 9: signal.SIGHUP}.items():
     if number == signal.SIGHUP:
       monkeypatch.setattr(stopping.os, "write", write)
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(number)
     with pytest.raises(stopping.Stopped,
                        match=f"^Stopped at step {step}; the same command") as stop:
-      train(make_estimator(save_steps=100), 9, Signal(number, before=step))
+      train(make_estimator(save_steps=100), 12, Signal(number, before=step))
     assert stop.value.number == number
     assert latest(tmp_path) == (step, step + 1.)
     assert ("Ctrl-C again stops at once" in capfd.readouterr().err) == (
