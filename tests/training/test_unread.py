@@ -16,27 +16,7 @@ def unread_warmup(steps=1000):
 
 
 INNER = "encoder/DenseReluDense.activation = 'relu'\n"
-# Lines of mine.gin of which nothing is said.
-READ = [
-    "DenseReluDense.activation = 'gelu'",
-    "encoder/DenseReluDense.activation = 'gelu'",
-    "decoder/RandomLogits.stddev = 0.1",
-    "mine = 0.1\nRandomLogits.stddev = %mine",
-    "Bitransformer.decode.beam_size = 2",
-    "mesh_eval_dataset_fn.num_eval_examples = 3",
-    "train_with_seed.seed = 3",
-    "tpu_mesh_shape.tpu_topology = '2x2'",
-    "encoder/DenseReluDense:\n  hidden_size = 6",
-    INNER + "DenseReluDense.activation = 'gelu'"]
-# From lines of mine.gin to a part of what is said.
-UNREAD = {
-    "unread_warmup.steps = 3": "`unread_warmup.steps` ({}, line 1)",
-    "ToeplitzLogits.max_length = 16": "ToeplitzLogits.max_length` ({}, line 1)",
-    "encodr/RandomLogits.stddev = 0.1": "`encodr/RandomLogits.stddev` (",
-    "MoE1D.hidden_size = 4\n\nLocalSelfAttention.radius = 3":
-        "LocalSelfAttention.radius` ({}, line 3).",
-    INNER + "decoder/DenseReluDense.activation = 'relu'\n"
-    "DenseReluDense.activation = 'gelu'": "; decoder/ and encoder/ have their own)"}
+GELU = "DenseReluDense.activation = 'gelu'"
 
 
 @pytest.fixture(name="told")
@@ -66,14 +46,27 @@ def fixture_told(tmp_path, caplog, parsed_flags):
 
 
 def test_bindings_that_are_read_or_belong_to_other_modes_are_not_named(told):
-  for lines in READ:
+  for lines in ("\n".join([
+      GELU, "mine = 0.1", "RandomLogits.stddev = %mine",
+      "decoder/RandomLogits.stddev = 0.1", "Bitransformer.decode.beam_size = 2",
+      "mesh_eval_dataset_fn.num_eval_examples = 3", "train_with_seed.seed = 3",
+      "tpu_mesh_shape.tpu_topology = '2x2'", "encoder/DenseReluDense:",
+      "  hidden_size = 6"]), INNER + GELU, f"encoder/{GELU}"):
     assert not told(lines)[0], lines
 
 
 def test_bindings_that_nothing_reads_are_named_in_one_line(told):
-  for lines, said in UNREAD.items():
-    (line,), path = told(lines)
-    assert said.format(path) in line
+  (line,), path = told("\n".join([
+      "unread_warmup.steps = 3", "ToeplitzLogits.max_length = 16",
+      "encodr/RandomLogits.stddev = 0.1", "MoE1D.hidden_size = 4", "",
+      "LocalSelfAttention.radius = 3"]))
+  for said in (
+      f"`unread_warmup.steps` ({path}, line 1)",
+      f"ToeplitzLogits.max_length` ({path}, line 2)", "`encodr/RandomLogits.stddev` (",
+      f"LocalSelfAttention.radius` ({path}, line 6)"):
+    assert said in line
+  (line,), _ = told(f"{INNER}decoder/DenseReluDense.activation = 'relu'\n{GELU}")
+  assert "; decoder/ and encoder/ have their own)" in line
   (line,), _ = told("", ["unread_warmup.steps = 3"])
   assert "unread_warmup.steps` (--gin_param)." in line
 

@@ -116,7 +116,8 @@ def test_bytes_are_bytes_in_our_tasks_and_in_seqio(monkeypatch):
 
 def test_folders_without_a_record_or_a_checkpoint_are_not_compared(
     sentencepiece_model, other, tmp_path):
-  folder, ours, others = str(tmp_path), of(sentencepiece_model), of(other)
+  ours, others = of(sentencepiece_model, sentencepiece_model), of(other, other)
+  folder = str(tmp_path)
   vocabulary_record.check(str(tmp_path / "new"), others)
   vocabulary_record.write(folder, ours)
   vocabulary_record.check(folder, others)
