@@ -2,13 +2,14 @@
 # make quick    runs the quick tests, in two minutes. From each table of cases it takes
 #               the first case, and the first case with each variant. It skips slow
 #               tests and tests/processes/, which starts processes.
-# make test     runs all tests
+# make test     runs all tests, but those of studies/
+# make test-studies  runs the tests of studies/
 # make lint     finds mistakes without running code
 # make install  makes .venv with uv. Its Python is PYTHON=3.11, or by default the first
 #               from 3.10 to 3.13 on the path or in pyenv. VENV=... names another
 #               folder. If setup.py or a lock file changed, the commands above call it.
-# make test-both  runs lint, and the tests on both stacks: in .venv-new with Python
-#               3.13 or NEW=3.12, in .venv-old with 3.11 or OLD=3.10
+# make test-both  runs lint, and the tests of both targets above on both stacks: in
+#               .venv-new with Python 3.13 or NEW=3.12, in .venv-old with 3.11 or OLD=3.10
 # make lock     rewrites the lock files in requirements/
 # make clean    removes .venv and the files that tests and builds left
 
@@ -19,7 +20,7 @@ VENV ?= .venv
 STAMP := $(VENV)/.installed
 export PYTHON
 
-.PHONY: demo lint lock quick test test-both install clean FORCE
+.PHONY: demo lint lock quick test test-studies test-both install clean FORCE
 
 demo: $(STAMP)
 	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
@@ -36,6 +37,9 @@ test: $(STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
 	  --durations=15 tests
 
+test-studies: $(STAMP)
+	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile studies/tests
+
 install: $(STAMP)
 
 # Also runs if PYTHON names a Python, which may differ from the environment's, or if the
@@ -47,8 +51,8 @@ $(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt) \
 FORCE:
 
 test-both:
-	@$(MAKE) VENV=$(VENV)-new PYTHON=$(NEW) lint test
-	@$(MAKE) VENV=$(VENV)-old PYTHON=$(OLD) test
+	@$(MAKE) VENV=$(VENV)-new PYTHON=$(NEW) lint test test-studies
+	@$(MAKE) VENV=$(VENV)-old PYTHON=$(OLD) test test-studies
 
 lock: $(STAMP)
 	@$(VENV)/bin/python requirements/lock.py

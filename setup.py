@@ -3,7 +3,8 @@
 `gin/`, `tasks/` and `tools/` lie at the top of the repository and install as
 `synthesizer_mtf.gin`, `synthesizer_mtf.tasks` and `synthesizer_mtf.tools`.
 `gin/` holds data only: an `__init__.py` there would shadow gin-config's `gin`
-for everyone who works from the repository root.
+for everyone who works from the repository root. `studies/` is only in editable
+installations, because it is part of the repository, not of the package.
 """
 
 import os
@@ -56,6 +57,7 @@ check_python()
 from setuptools import Distribution
 from setuptools import find_packages
 from setuptools import setup
+from setuptools.command.editable_wheel import editable_wheel
 
 from distutils.command.install_data import install_data  # isort: skip, of setuptools
 
@@ -199,9 +201,18 @@ class InstallBeside(install_data):
         "install", ("install_lib", "install_dir"), ("root", "root"), ("force", "force"))
 
 
+class WithStudies(editable_wheel):
+  """Lets an editable installation, and no other one, find the folder studies/."""
+
+  def run(self):
+    if os.path.isdir("studies"):  # A source distribution has none.
+      self.distribution.packages.append("studies")
+    super().run()
+
+
 setup(
     distclass=WithData,
-    cmdclass={"install_data": InstallBeside},
+    cmdclass={"install_data": InstallBeside, "editable_wheel": WithStudies},
     name="synthesizer-mtf",
     version="0.2.0",
     description="Synthesizer attention (arXiv:2005.00743) for Mesh TensorFlow "

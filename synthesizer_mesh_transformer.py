@@ -55,8 +55,6 @@ Tasks, for MIXTURE_NAME:
                   synth_personachat synth_squad synth_dpr synth_xsum synth_web_questions
   understanding   synth_glue* synth_super_glue* synth_en_mix
   classification  synth_ag_news* synth_imdb_reviews*
-  one ability     synth_ability_*
-  long inputs     synth_lra_*
 
 Pages: README.md and docs/ of the repository. docs/train.md explains this command,
 docs/data.md tasks, docs/attentions.md attentions, and docs/failures.md restarts.

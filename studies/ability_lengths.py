@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from synthesizer_mtf.tasks import ability
-from synthesizer_mtf.tasks import ability_positions
-from synthesizer_mtf.tasks import ability_recall
-from synthesizer_mtf.tasks import ability_selection
-from synthesizer_mtf.tools.reproduction import ability_study
-from synthesizer_mtf.tools.reproduction.study_types import Evaluation
-from synthesizer_mtf.tools.reproduction.study_types import Score
-from synthesizer_mtf.tools.reproduction.study_types import Study
-from synthesizer_mtf.tools.reproduction.study_types import Task
+from studies import ability_study
+from studies.study_types import Evaluation
+from studies.study_types import Score
+from studies.study_types import Study
+from studies.study_types import Task
+from studies.tasks import ability
+from studies.tasks import ability_positions
+from studies.tasks import ability_recall
+from studies.tasks import ability_selection
 
 _ROWS = ("V", "V with bias", "R", "FR", "T", "D", "LightConv", "uniform with bias")
 

@@ -1,20 +1,20 @@
 """The study of abilities: what each attention can do, and what it cannot.
 
 The numbers of steps come from runs of V, which solves each task in half of the steps,
-unless docs/results/abilities.md says otherwise. Lengths are the tasks' defaults.
+unless results/abilities.md says otherwise. Lengths are the tasks' defaults.
 """
 
 from collections.abc import Mapping
 
-from synthesizer_mtf.tasks import ability
-from synthesizer_mtf.tasks import ability_positions
-from synthesizer_mtf.tasks import ability_recall
-from synthesizer_mtf.tasks import ability_selection
-from synthesizer_mtf.tools.reproduction.study_types import Evaluation
-from synthesizer_mtf.tools.reproduction.study_types import Row
-from synthesizer_mtf.tools.reproduction.study_types import Score
-from synthesizer_mtf.tools.reproduction.study_types import Study
-from synthesizer_mtf.tools.reproduction.study_types import Task
+from studies.study_types import Evaluation
+from studies.study_types import Row
+from studies.study_types import Score
+from studies.study_types import Study
+from studies.study_types import Task
+from studies.tasks import ability
+from studies.tasks import ability_positions
+from studies.tasks import ability_recall
+from studies.tasks import ability_selection
 
 LM = {"utils.run.model_type": "lm"}
 # With the peak of the learning rate in ability.gin, some seeds of V stay at chance.

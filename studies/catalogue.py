@@ -2,19 +2,19 @@
 
 A study is a table of our own. Its rows are models, which are trained on some tasks with
 a few seeds. The study compares their scores. Sizes and data are in `gin/studies/`.
-`docs/results/README.md` describes the files that the gin files need.
+`README.md` describes the files that the gin files need.
 """
 
-from synthesizer_mtf.tools.reproduction import ability_lengths
-from synthesizer_mtf.tools.reproduction import ability_study
-from synthesizer_mtf.tools.reproduction import lra
+from studies import ability_lengths
+from studies import ability_study
+from studies import lra
+from studies.study_types import Evaluation
+from studies.study_types import Row
+from studies.study_types import Score
+from studies.study_types import Start
+from studies.study_types import Study
+from studies.study_types import Task
 from synthesizer_mtf.tools.reproduction import tables
-from synthesizer_mtf.tools.reproduction.study_types import Evaluation
-from synthesizer_mtf.tools.reproduction.study_types import Row
-from synthesizer_mtf.tools.reproduction.study_types import Score
-from synthesizer_mtf.tools.reproduction.study_types import Start
-from synthesizer_mtf.tools.reproduction.study_types import Study
-from synthesizer_mtf.tools.reproduction.study_types import Task
 
 _FROM_V = ("warm_start/from_t5.gin",)
 _EQUAL = {"Mixture.initial_weights": None}

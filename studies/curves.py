@@ -6,9 +6,9 @@ import pathlib
 from typing import Any
 
 import pandas as pd
-from synthesizer_mtf.tools.reproduction import forest
+from studies import forest
+from studies import study_types
 from synthesizer_mtf.tools.reproduction import pictures
-from synthesizer_mtf.tools.reproduction import study_types
 
 _COLUMNS = 5  # The columns of the legend.
 

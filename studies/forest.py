@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pathlib
 from typing import Any
 
+from studies import study_report
+from studies import study_types
 from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import pictures
-from synthesizer_mtf.tools.reproduction import study_report
-from synthesizer_mtf.tools.reproduction import study_types
 
 
 def draw(axis: Any, study: study_types.Study, task: study_types.Task,

@@ -1,6 +1,6 @@
 """Makes what the studies of `reproduce --study` train on, from files of JSON lines.
 
-  python -m synthesizer_mtf.tools.prepare_studies SOURCES OUTPUT
+  python -m studies.prepare SOURCES OUTPUT
 
 SOURCES holds, for each split, objects with the keys in brackets; labels are 0 or 1:
 

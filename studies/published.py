@@ -7,9 +7,9 @@ The module of a table has the variables `title`, `rows` and `NOTE`, and the func
 from collections.abc import Sequence
 from typing import Any
 
+from studies import lra
+from studies import narang
 from synthesizer_mtf.runs import tabular
-from synthesizer_mtf.tools.reproduction import lra
-from synthesizer_mtf.tools.reproduction import narang
 
 TABLES = {"lra": lra, "narang": narang}
 

@@ -6,9 +6,9 @@ import pathlib
 from typing import Any
 
 import pandas as pd
+from studies import study_report
+from studies import study_types
 from synthesizer_mtf.tools.reproduction import pictures
-from synthesizer_mtf.tools.reproduction import study_report
-from synthesizer_mtf.tools.reproduction import study_types
 
 
 def means(study: study_types.Study, task: study_types.Task,

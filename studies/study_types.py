@@ -1,4 +1,4 @@
-"""The types of a study of `reproduce --study`; `studies.py` has the studies."""
+"""The types of a study of `reproduce --study`; `catalogue.py` has the studies."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -118,7 +118,7 @@ class Study(NamedTuple):
   """One study.
 
   Attributes:
-    name: the name in `--study`, and of the page in docs/results.
+    name: the name in `--study`, and of the page in `results/`.
     title: the title of the page.
     tasks: the tasks. Each row is trained on each task by itself.
     rows: the models. The others are compared with the first.

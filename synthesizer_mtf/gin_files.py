@@ -33,6 +33,8 @@ _NAMES_OF_FILES = {
 
 _DEPRECATED = mesh_transformer.DEPRECATED_GIN_REFERENCES
 
+_ADDED = []  # The folders of `add_folder`.
+
 
 def folder() -> str:
   """Returns the folder of the gin files, as a string.
@@ -59,6 +61,13 @@ def add_search_path() -> None:
   patches.wrap("_parse_config_path", resource_reader, _in_packages)
   _add(folder())
   _add(_beside(mesh_transformer))
+
+
+def add_folder(path: str) -> None:
+  """Lets gin find the files of one more folder, which counts as installed."""
+  _add(path)
+  if path not in _ADDED:
+    _ADDED.append(path)
 
 
 def _in_packages(original):
@@ -153,7 +162,7 @@ def own(given: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     given: (path, binding) of each binding.
   """
   installed = tuple(os.path.join(each, "") for each in (
-      folder(), _beside(utils), _beside(mesh_transformer)))
+      folder(), *_ADDED, _beside(utils), _beside(mesh_transformer)))
   for path, binding in given:
     if not os.path.abspath(path).startswith(installed) and not _is_record(path):
       yield path, binding

@@ -4,17 +4,10 @@ Importing this package reads no data and uses no network. A task looks its vocab
 and files up when it is first used, after gin has been parsed.
 """
 
-from synthesizer_mtf.tasks import ability_positions
-from synthesizer_mtf.tasks import ability_recall
-from synthesizer_mtf.tasks import ability_selection
 from synthesizer_mtf.tasks import classification
 from synthesizer_mtf.tasks import co_training
 from synthesizer_mtf.tasks import glue
 from synthesizer_mtf.tasks import language_modeling
-from synthesizer_mtf.tasks import lra_image
-from synthesizer_mtf.tasks import lra_listops
-from synthesizer_mtf.tasks import lra_pathfinder
-from synthesizer_mtf.tasks import lra_retrieval
 from synthesizer_mtf.tasks import own_classes
 from synthesizer_mtf.tasks import own_mixture
 from synthesizer_mtf.tasks import own_text

@@ -6,11 +6,10 @@ label.
 
 For both there is a task for any T5 model, with texts in the style of T5's GLUE. In the
 tasks for `EncoderClassifier` the target is one class, and texts have no prefix. Texts
-longer than `utils.run.sequence_length` are cut. `synth_lra_text` is IMDb as bytes, with
-the ids of ByT5, 3 to 258: Long Range Arena's texts (arXiv:2011.04006, section 2.2.2).
-As in its paper, the test split replaces the validation split.
+longer than `utils.run.sequence_length` are cut.
 """
 
+from collections.abc import Sequence
 import functools
 
 import seqio
@@ -49,7 +48,8 @@ def _text_and_class(row, texts, classes):
   }
 
 
-def _add_encoder(name, tfds_name, texts, classes, inputs):
+def add_encoder(name: str, tfds_name: str, texts: Sequence[str], classes: Sequence[str],
+                inputs: seqio.Feature) -> None:
   """Registers a task on the features `texts`, whose labels 0, 1, ... are `classes`."""
   labels.add(
       name, tfds_name,
@@ -58,18 +58,16 @@ def _add_encoder(name, tfds_name, texts, classes, inputs):
 
 
 _AG_NEWS = "ag_news_subset:1.0.0"
-_IMDB = "imdb_reviews/plain_text:1.0.0"
+IMDB = "imdb_reviews/plain_text:1.0.0"
 _TOPICS = ["World", "Sports", "Business", "Sci/Tech"]
 
 _add("ag_news", _AG_NEWS, ("title", "description"), _TOPICS)
-_add("imdb_reviews", _IMDB, ("text",), ["negative", "positive"])
+_add("imdb_reviews", IMDB, ("text",), ["negative", "positive"])
 
 _PIECES = vocabulary.features()["inputs"]
-_BYTES = seqio.Feature(seqio.ByteVocabulary(), add_eos=False)
 
-_add_encoder("synth_ag_news_encoder", _AG_NEWS, ["title", "description"], _TOPICS,
+add_encoder("synth_ag_news_encoder", _AG_NEWS, ["title", "description"], _TOPICS,
              _PIECES)
-_add_encoder("synth_imdb_reviews_encoder", _IMDB, ["text"], ["neg", "pos"], _PIECES)
-_add_encoder("synth_glue_sst2_encoder", "glue/sst2:2.0.0", ["sentence"],
+add_encoder("synth_imdb_reviews_encoder", IMDB, ["text"], ["neg", "pos"], _PIECES)
+add_encoder("synth_glue_sst2_encoder", "glue/sst2:2.0.0", ["sentence"],
              tfds.text.glue.Glue.builder_configs["sst2"].label_classes, _PIECES)
-_add_encoder("synth_lra_text", _IMDB, ["text"], ["neg", "pos"], _BYTES)

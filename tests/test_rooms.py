@@ -12,7 +12,7 @@ from packaging import utils
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "synthesizer_mtf"
 OWN = {"synthesizer_mtf", "synthesizer_mesh_transformer", "synthesizer_mtf_start",
-       "support"}
+       "studies", "support"}
 
 # From bottom to top. A room imports only from itself and from lower floors.
 FLOORS = [
@@ -82,6 +82,12 @@ def test_arrows_between_rooms_only_go_down():
 def test_no_function_hides_an_import_of_ours():
   assert not [(name, target) for name, path in PUBLIC.items()
               for target, hidden in imports(path) if hidden]
+
+
+def test_the_package_never_imports_studies_but_hands_over_to_it_by_name():
+  hands_over = {name for name, path in MODULES.items()
+                if re.search(r'(from |import |")studies\b', path.read_text("utf-8"))}
+  assert hands_over == {"tools.studies_folder"}
 
 
 def test_no_circle_of_imports():
@@ -165,5 +171,6 @@ def test_what_modules_import_is_declared():
 
 
 def test_what_tests_import_is_declared():
-  assert not undeclared([*ROOT.glob("tests/**/*.py"), ROOT / "requirements/lock.py"],
+  assert not undeclared([*ROOT.glob("tests/**/*.py"), ROOT / "conftest.py",
+                         *ROOT.glob("studies/**/*.py"), ROOT / "requirements/lock.py"],
                         extras=("", "test"))

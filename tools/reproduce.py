@@ -22,44 +22,37 @@ figures beside our counts.
 
 says what has changed between two such reports, seed by seed.
 
-  python -m synthesizer_mtf.tools.reproduce --results=docs/results
+  python -m synthesizer_mtf.tools.reproduce --results=studies/results
 
-draws the final scores of the studies whose lines are in this folder.
+draws the final scores of the studies whose lines are in this folder. Studies and tables
+of other papers are in the folder studies/ of the repository. pip does not install it.
 """
 
 import argparse
 import json
-import os
-import pathlib
 import sys
 
-from synthesizer_mtf import checks
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
-from synthesizer_mtf.runs import pipeline
-from synthesizer_mtf.runs import queue
 from synthesizer_mtf.runs import shares
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
+from synthesizer_mtf.tools import studies_folder
 from synthesizer_mtf.tools.reproduction import compare
-from synthesizer_mtf.tools.reproduction import curves
-from synthesizer_mtf.tools.reproduction import first_check
-from synthesizer_mtf.tools.reproduction import forest
-from synthesizer_mtf.tools.reproduction import heat_map
-from synthesizer_mtf.tools.reproduction import hparams
+from synthesizer_mtf.tools.reproduction import execution
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
-from synthesizer_mtf.tools.reproduction import published
 from synthesizer_mtf.tools.reproduction import reports
-from synthesizer_mtf.tools.reproduction import size_curves
 from synthesizer_mtf.tools.reproduction import speeds
-from synthesizer_mtf.tools.reproduction import studies
-from synthesizer_mtf.tools.reproduction import study_report
-from synthesizer_mtf.tools.reproduction import study_runs
 from synthesizer_mtf.tools.reproduction import tables
 import tensorflow.compat.v1 as tf
-import tqdm
+
+# What studies/ has: its studies, and its tables of other papers. A test there compares.
+STUDIES = ("abilities", "ability_lengths", "blocks", "encoders", "finetuning",
+           "language_modeling", "listops", "span_corruption", "translation",
+           "warm_start")
+OTHER_PAPERS = ("lra", "narang")
 
 _STEPS = 1000
 # Lengths and batch for the speed at laptop scale, as in the recipes.
@@ -81,15 +74,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _work(args):
   """Does what the flags ask for; returns the status."""
-  if args.results:
-    return _results(pathlib.Path(args.results))
   if args.compare:
     compare.compare(args.compare, args.json)
     return 0
-  if args.table in published.TABLES:
-    return _published(args)
-  if args.study:
-    return _study(args)
+  if args.results or args.study or args.table in OTHER_PAPERS:
+    return studies_folder.module("run").work(args)
   return _paper(args) if args.scale == "paper" else _table(args)
 
 
@@ -107,7 +96,7 @@ def _parse(argv):
     parser.error(f"--results takes nothing else, not {' '.join(given)}")
   if args.study and args.table:
     parser.error("--table and --study exclude each other; give one of them")
-  if args.table in published.TABLES:
+  if args.table in OTHER_PAPERS:
     _check_published(parser, args, given)
     return argparse.Namespace(**{**vars(args), "scale": "paper"})
   if args.table and not args.scale:
@@ -127,180 +116,33 @@ def _check_published(parser, args, given):
                  f"counts; leave out {' '.join(others) or '--scale=laptop'}")
 
 
-def _results(folder):
-  """Draws the studies of a folder; returns the status."""
-  known = [(study, study_report.read(path, study, plan.Settings(None, None)))
-           for study in studies.STUDIES.values()
-           if (path := folder / f"{study.name}.jsonl").exists()]
-  together = [(study, lines) for study, lines in known if _picture(study) is curves]
-  if not together:
-    raise checks.Error(f"--results is {str(folder)!r} but holds no lines of a study; "
-                       "give the folder of files such as warm_start.jsonl.")
-  forest.plot(together, folder / "results.png")
-  print(f"Wrote {folder / 'results.png'}")
-  for study, lines in known:
-    if _picture(study) is not curves:
-      _draw(study, lines, folder / f"{study.name}.png")
-      print(f"Wrote {folder / study.name}.png")
-  return 0
-
-
-def _picture(study):
-  """Returns the module that draws a study."""
-  if study.is_map:
-    return heat_map
-  return size_curves if study.is_by_size else curves
-
-
-def _draw(study, lines, path):
-  """Draws a study, if it has lines."""
-  if lines:
-    _picture(study).plot(study, lines, path)
-
-
-def _published(args):
-  """Prints another paper's table: its commands, its figures and our counts."""
-  table = published.TABLES[args.table]
-  rows = _rows(table, args.rows, f"--table={args.table}")
-  lines = _print_all(table.title, args.table, table.commands(
-      rows, f"{args.bucket}/reproduce", _settings(args)))
-  counts = list(tqdm.tqdm(
-      table.lines(rows), "count", len(rows), unit="model", disable=None))
-  print(f"{table.title}:\n\n{published.markdown(args.table, counts)}")
-  if args.json:
-    tabular.write_json([*lines, *counts], args.json)
-  return 0
-
-
 def _paper(args):
   """Prints the commands of the paper's scale, and writes them as JSON lines."""
   table = tables.TABLES[args.table]
   title = f"Table {table.number}"
-  lines = _print_all(title, table.number, plan.paper_commands(
-      table, _rows(table, args.rows, title), f"{args.bucket}/reproduce",
-      _settings(args)))
+  lines = execution.print_all(title, table.number, plan.paper_commands(
+      table, execution.chosen_rows(table.rows, args.rows, title),
+      f"{args.bucket}/reproduce", execution.settings(args)))
   if args.json:
     tabular.write_json(lines, args.json)
   return 0
 
 
-def _print_all(title, number, commands_with_titles):
-  """Prints commands; returns a dict for each."""
-  lines = []
-  for of, command in commands_with_titles:
-    # Users type them on another machine, so the folder of this Python is left out.
-    typed = pipeline.shown([os.path.basename(command[0]), *command[1:]])
-    print(f"# {title}, {of}\n{typed.removeprefix('$ ')}\n")
-    lines.append({"table": number, "title": of, "command": command})
-  return lines
-
-
 def _table(args):
   """Executes the missing runs of a table at laptop scale; returns the status."""
   table = tables.TABLES[args.table]
-  rows = _rows(table, args.rows, f"Table {table.number}")
-  settings, machine_shares = _settings(args, _STEPS), shares.shares(args.jobs)
+  rows = execution.chosen_rows(table.rows, args.rows, f"Table {table.number}")
+  settings = execution.settings(args, _STEPS)
+  machine_shares = shares.shares(args.jobs)
   folder = plan.folder_of(table, args.output_dir)
-  _claim(folder, settings)
+  execution.claim(folder, settings)
   runs = plan.runs(table, rows, args.seeds or [1, 2], args.output_dir, settings)
-  _check_first(runs)
+  execution.check_first(runs)
   report = reports.Report(table, rows, runs, settings, machine.state())
   if table.speed and args.speed_rounds:
     report.speed = _speed(table, rows, args, settings, folder)
-  return _run(report, runs, machine_shares, folder / f"table{table.number}", args.json,
-              lambda path: plot.plot(report, path))
-
-
-def _study(args):
-  """Executes the missing runs of a study; returns the status."""
-  study = studies.STUDIES[args.study]
-  rows = _rows(study, args.rows, f"--study={study.name}")
-  _check_study(study, args)
-  settings, machine_shares = _settings(args), shares.shares(args.jobs)
-  folder = pathlib.Path(args.output_dir) / study.name
-  _claim(folder, settings)
-  known = study_report.read(folder / f"{study.name}.jsonl", study, settings)
-  runs = study_runs.runs(
-      study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
-  report = study_report.Report(study, known, runs, settings, machine.state())
-  missing = [run for run in runs if not report.is_known(run)]
-  _check_first(missing)
-  return _run(report, missing, machine_shares, folder / study.name, args.json,
-              lambda path: _draw(study, report.lines_of_runs(), path))
-
-
-def _check_study(study, args):
-  """Raises a ValueError for flags that do not go with a study."""
-  if args.scale:
-    raise checks.Error(f"--scale is {args.scale!r}, but a study has only one; leave it "
-                       "out.")
-  tasks = [task.name for task in study.tasks]
-  if args.task not in (None, *tasks):
-    raise checks.Error(
-        f"--task is {args.task!r}, but the tasks of --study={study.name} "
-        f"are {', '.join(tasks)}; use one of these.")
-  if study.needs_data and not args.gin_file:
-    raise checks.Error("--study needs --gin_file=data.gin, which names its texts; "
-                       "python -m synthesizer_mtf.tools.prepare_studies makes it.")
-
-
-def _rows(table, names, title):
-  known = {row.name: row for row in table.rows}
-  for name in names or ():
-    if name not in known:
-      raise checks.Error(f"--rows names {name!r}, but the rows of {title} are "
-                         f"{', '.join(known)}; use these.")
-  return [known[name] for name in names or known]
-
-
-def _settings(args, steps=None):
-  """Returns the user's choices; `steps` is the default of the numbers of steps."""
-  flags, data_dir = [], args.t5_tfds_data_dir
-  if args.scale == "paper":
-    flags, data_dir = [f"--tpu={args.tpu}"], data_dir or f"{args.bucket}/tfds"
-  if data_dir:
-    flags.append(f"--t5_tfds_data_dir={data_dir}")
-  return plan.Settings(args.steps or steps, args.finetune_steps or steps, args.task,
-                       flags, args.gin_param, args.gin_file)
-
-
-def _claim(folder, settings):
-  """Claims a folder as `pipeline.claim` does."""
-  pipeline.claim(folder, {
-      "steps": settings.steps, "finetune_steps": settings.finetune_steps,
-      "gin_params": settings.gin_params})
-
-
-def _check_first(runs):
-  first_check.check(
-      stage for run in runs if not run.is_done() for stage in run.stages())
-
-
-def _run(report, runs, machine_shares, path, json_path, draw):
-  """Executes runs, and writes the report after each; returns the status."""
-  def finished(run, reason):
-    if reason:
-      report.failures[run] = reason
-    else:
-      hparams.write(run, report.settings.gin_params)
-    _write(report, path, json_path, draw)
-
-  queue.run(runs, machine_shares, finished)
-  written = sorted(map(str, path.parent.glob(f"{path.name}.*")))
-  print(f"\n{report.markdown()}\n\nWrote {', '.join(written)}")
-  return 1 if report.failures else 0
-
-
-def _write(report, path, json_path, draw):
-  """Writes the report so far; replaces an existing one atomically."""
-  for suffix, text in ((".md", report.markdown() + "\n"),
-                       (".jsonl", report.lines())):
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path.with_suffix(suffix))
-  draw(path.with_suffix(".png"))
-  if json_path:
-    pathlib.Path(json_path).write_text(report.lines(), encoding="utf-8")
+  return execution.run(report, runs, machine_shares, folder / f"table{table.number}",
+                       args.json, lambda path: plot.plot(report, path))
 
 
 def _speed(table, rows, args, settings, folder):
@@ -324,9 +166,9 @@ def _parser():
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument(
       "--table", type=lambda text: int(text) if text.isdigit() else text,
-      choices=[*sorted(tables.TABLES), *published.TABLES],
+      choices=[*sorted(tables.TABLES), *OTHER_PAPERS],
       help="a table of arXiv:2005.00743, of Long Range Arena or of Narang et al. 2021")
-  parser.add_argument("--study", choices=sorted(studies.STUDIES))
+  parser.add_argument("--study", choices=STUDIES)
   parser.add_argument("--scale", choices=("paper", "laptop"),
                       help="the scale of a table")
   parser.add_argument("--compare", nargs=2, metavar=("A.jsonl", "B.jsonl"),

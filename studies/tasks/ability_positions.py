@@ -8,8 +8,8 @@ attention that does not look at tokens can solve all of these tasks.
 
 import gin
 import numpy as np
+from studies.tasks import ability
 from synthesizer_mtf import checks
-from synthesizer_mtf.tasks import ability
 from synthesizer_mtf.tasks import labels
 
 FIRST = ability.FIRST

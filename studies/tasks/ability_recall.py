@@ -10,8 +10,8 @@ question with the keys, whatever the self-attention does.
 
 import gin
 import numpy as np
+from studies.tasks import ability
 from synthesizer_mtf import checks
-from synthesizer_mtf.tasks import ability
 
 FIRST = ability.FIRST
 

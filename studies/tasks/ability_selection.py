@@ -8,8 +8,8 @@ count, even one that weighs all tokens alike. Memorizing needs no attention.
 
 import gin
 import numpy as np
+from studies.tasks import ability
 from synthesizer_mtf import checks
-from synthesizer_mtf.tasks import ability
 from synthesizer_mtf.tasks import labels
 
 FIRST = ability.FIRST

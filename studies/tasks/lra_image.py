@@ -4,7 +4,7 @@ As in the paper's code, the first 90% of the training split are for training, an
 rest is for validation.
 """
 
-from synthesizer_mtf.tasks import pixels
+from studies.tasks import pixels
 from synthesizer_mtf.tasks import tfds_source
 import tensorflow.compat.v2 as tf
 

@@ -31,10 +31,10 @@ from typing import Any
 
 import gin
 import seqio
+from studies.tasks import listops
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import lines as lines_lib
-from synthesizer_mtf.tasks import listops
 from synthesizer_mtf.tasks import text_source
 import tensorflow.compat.v2 as tf
 

@@ -22,9 +22,9 @@ from absl import logging
 import gin
 import numpy as np
 import seqio
+from studies.tasks import pixels
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import lines as lines_lib
-from synthesizer_mtf.tasks import pixels
 from synthesizer_mtf.tasks import text_source
 import tensorflow.compat.v2 as tf
 

@@ -10,10 +10,10 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 import seqio
-from synthesizer_mtf.tasks import ability
-from synthesizer_mtf.tasks import ability_positions
-from synthesizer_mtf.tasks import ability_recall
-from synthesizer_mtf.tasks import ability_selection
+from studies.tasks import ability
+from studies.tasks import ability_positions
+from studies.tasks import ability_recall
+from studies.tasks import ability_selection
 import tensorflow.compat.v1 as tf
 
 LENGTHS = {"inputs": 64, "targets": 64}

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 import seqio
+from studies.tasks import listops
 from support.task_files import bind
 from support.task_files import examples
-from synthesizer_mtf.tasks import listops
 import tensorflow as tf
 
 pytestmark = pytest.mark.usefixtures("clean_tasks")

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import seqio
+from studies.tasks import lra_pathfinder
 from support.task_files import bind
 from support.task_files import examples
 from support.task_files import of_row
-from synthesizer_mtf.tasks import lra_pathfinder
 import tensorflow as tf
 
 

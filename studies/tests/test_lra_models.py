@@ -7,8 +7,8 @@ import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 import seqio
+from studies import lra
 from support import models
-from synthesizer_mtf.tools.reproduction import lra
 import tensorflow.compat.v1 as tf
 
 TINY = ["d_model = 8", "num_layers = 1", "d_ff = 12", "num_heads = 2", "d_kv = 4",

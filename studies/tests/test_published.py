@@ -6,15 +6,15 @@ import shlex
 import gin
 import pytest
 import seqio
+from studies import lra
+from studies import narang
+from studies import published
 from support import models
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tools import plan_pod
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
-from synthesizer_mtf.tools.reproduction import lra
-from synthesizer_mtf.tools.reproduction import narang
 from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import published
 
 SETTINGS = plan.Settings(None, None)
 EVERY_ROW = [(table, row) for table in published.TABLES.values() for row in table.rows]

@@ -11,26 +11,26 @@ from matplotlib import pyplot
 import numpy as np
 import pytest
 from scipy import stats
+from studies import catalogue
+from studies import curves
+from studies import forest
+from studies import heat_map
+from studies import prepare
+from studies import run as run_lib
+from studies import size_curves
+from studies import study_report
+from studies import study_runs
+from studies import study_types
 from support import models
 from support import paths
 from support import tables as tables_lib
 from support.events import write_events
-from synthesizer_mtf.tools import prepare_studies
 from synthesizer_mtf.tools import recipes
-from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.attention_plots import seeds
-from synthesizer_mtf.tools.reproduction import curves
-from synthesizer_mtf.tools.reproduction import forest
-from synthesizer_mtf.tools.reproduction import heat_map
 from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import size_curves
-from synthesizer_mtf.tools.reproduction import studies
-from synthesizer_mtf.tools.reproduction import study_report
-from synthesizer_mtf.tools.reproduction import study_runs
-from synthesizer_mtf.tools.reproduction import study_types
 from synthesizer_mtf.tools.reproduction import tables
 
-EVERY_STUDY = list(studies.STUDIES.values())
+EVERY_STUDY = list(catalogue.STUDIES.values())
 every_study = pytest.mark.parametrize("study", EVERY_STUDY, ids=lambda s: s.name)
 
 
@@ -52,7 +52,7 @@ def test_commands_of_every_row_parse(study, tmp_path):
 
 
 def test_warm_rows_share_the_training_of_the_model_they_start_from(tmp_path):
-  study = studies.STUDIES["warm_start"]
+  study = catalogue.STUDIES["warm_start"]
   found = study_runs.runs(study, study.rows, [1, 2], tmp_path,
                           plan.Settings(40, 20))
   starts = {tuple(run.stages()[0].command) for run in found if run.row.is_warm}
@@ -69,7 +69,7 @@ def test_warm_rows_share_the_training_of_the_model_they_start_from(tmp_path):
 
 
 def test_fine_tuning_starts_from_the_row_and_seed_of_another_study(tmp_path):
-  study = studies.STUDIES["finetuning"]
+  study = catalogue.STUDIES["finetuning"]
   found = study_runs.runs(study, study.rows, [2, 5], tmp_path, plan.Settings(40, 20))
   for run in found:
     start, train, evaluate = run.stages()
@@ -88,7 +88,7 @@ def test_fine_tuning_starts_from_the_row_and_seed_of_another_study(tmp_path):
 @pytest.mark.parametrize("steps, looks, saved", [
     (500, [166, 332, 500], 166), (9, [3, 6, 9], 3), (2, [1, 2], 1), (1, [1], 1)])
 def test_every_step_to_evaluate_has_a_saved_checkpoint(steps, looks, saved, tmp_path):
-  study = studies.STUDIES["span_corruption"]
+  study = catalogue.STUDIES["span_corruption"]
   run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, plan.Settings(steps))
   train, evaluate = run.stages()
   assert f"--gin_param=utils.run.save_checkpoints_steps = {saved}" in train.command
@@ -96,7 +96,7 @@ def test_every_step_to_evaluate_has_a_saved_checkpoint(steps, looks, saved, tmp_
 
 
 def test_an_evaluation_with_a_suffix_of_its_own_leaves_the_first_alone(tmp_path):
-  study = studies.STUDIES["translation"]
+  study = catalogue.STUDIES["translation"]
   run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, plan.Settings(8))
   _, greedy, beam = run.stages()
   name = "eval/synth_text_pairs/bleu"
@@ -117,7 +117,7 @@ def _suffix(stage):
 
 
 def test_one_task_of_a_study_can_be_run(tmp_path):
-  study = studies.STUDIES["warm_start"]
+  study = catalogue.STUDIES["warm_start"]
   found = study_runs.runs(study, study.rows[:2], [1, 2], tmp_path,
                           plan.Settings(task="libreoffice"))
   assert [(run.task, run.seed) for run in found] == [
@@ -129,7 +129,7 @@ def test_figures_of_the_paper_equal_those_of_its_tables():
   assert tables.figure(6, "BoolQ", "V") == 78.2
   assert tables.figure(5, "SST", "D") == 89.9
   assert tables.figure(4, "Log PPL", "T") is None
-  rows = {row.name: row.paper for row in studies.STUDIES["encoders"].rows}
+  rows = {row.name: row.paper for row in catalogue.STUDIES["encoders"].rows}
   assert rows["FR+V"] == {"accuracy": 84.61} and rows["T"] == {}
 
 
@@ -265,23 +265,23 @@ def test_lines_of_another_study_or_version_are_named(change, message, tmp_path):
     study_report.read(path, TINY, plan.Settings(None, None))
 
 
-RESULTS = paths.ROOT / "docs" / "results"
-KEPT = [path for name in studies.STUDIES
+RESULTS = paths.ROOT / "studies" / "results"
+KEPT = [path for name in catalogue.STUDIES
         if (path := RESULTS / f"{name}.jsonl").exists()]
 
 
 def test_every_study_has_its_line_in_the_index_and_every_file_its_study():
-  text = (RESULTS / "README.md").read_text()
-  assert all(f"| `{name}` |" in text for name in studies.STUDIES)
+  text = (RESULTS.parent / "README.md").read_text()
+  assert all(f"| `{name}` |" in text for name in catalogue.STUDIES)
   files = {path.stem for path in RESULTS.glob("*.jsonl")}
-  assert files <= {*studies.STUDIES, "attention"}
+  assert files <= {*catalogue.STUDIES, "attention"}
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_page_has_the_table_that_its_lines_make(path):
-  study = studies.STUDIES[path.stem]
+  study = catalogue.STUDIES[path.stem]
   lines = study_report.read(path, study, plan.Settings(None, None))
-  pages = [RESULTS / f"{path.stem}.md", RESULTS.parent / f"{path.stem}.md"]
+  pages = [RESULTS / f"{path.stem}.md", paths.ROOT / "docs" / f"{path.stem}.md"]
   text = "".join(page.read_text() for page in pages if page.exists())
   for part in study_report.Report(study, lines).markdown().split("\n\n"):
     assert part.strip() in text
@@ -301,17 +301,17 @@ def test_picture_has_the_curves_of_every_row(tmp_path):
   assert min(picture.std() for picture in pictures) > 0.02
   assert pictures[0].shape == pictures[1].shape
   assert abs(pictures[0] - pictures[1]).max() > 0.5
-  reproduce._draw(TINY, [], tmp_path / "none.png")
+  run_lib.draw(TINY, [], tmp_path / "none.png")
   assert not (tmp_path / "none.png").exists()
 
 
 def test_picture_of_all_studies_has_a_panel_for_each_task(tmp_path, capsys):
   for path in KEPT:
     (tmp_path / path.name).write_bytes(path.read_bytes())
-  assert reproduce.main([f"--results={tmp_path}"]) == 0
+  assert run_lib.main([f"--results={tmp_path}"]) == 0
   assert "results.png" in capsys.readouterr().out
   picture = image.imread(tmp_path / "results.png")
-  kept = [studies.STUDIES[path.stem] for path in KEPT]
+  kept = [catalogue.STUDIES[path.stem] for path in KEPT]
   alone = [study for study in kept if study.is_map or study.is_by_size]
   assert all((tmp_path / f"{study.name}.png").exists() for study in alone)
   panels = sum(len(study.tasks) for study in kept if study not in alone)
@@ -329,11 +329,28 @@ def test_rows_of_a_panel_are_sorted_with_the_best_above():
 
 def test_a_missing_or_wrong_source_of_studies_is_named(tmp_path):
   with pytest.raises(SystemExit, match="has no wikitext2-train.jsonl.gz"):
-    prepare_studies.main([str(tmp_path), str(tmp_path / "out")])
+    prepare.main([str(tmp_path), str(tmp_path / "out")])
   assert not (tmp_path / "out").exists()
 
 
-ABILITIES = studies.STUDIES["abilities"]
+@pytest.mark.parametrize("flags, message", [
+    ("--table=lra --rows=V,T", "'T', but the rows of --table=lra are V, R, D, FR"),
+    ("--study=blocks --gin_file=d.gin --rows=V,Q",
+     "names 'Q', but the rows of --study=blocks"),
+    ("--study=blocks --gin_file=d.gin --task=boolq",
+     "are span_corruption; use one of these"),
+    ("--study=blocks --gin_file=d.gin --scale=laptop", "a study has only one"),
+    ("--study=blocks", "needs --gin_file=data.gin"),
+    ("--results=.", "but holds no lines of a study")])
+def test_mistakes_end_in_one_sentence_before_anything_is_done(
+    flags, message, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(SystemExit, match=message):
+    run_lib.main(flags.split())
+  assert not list(tmp_path.iterdir()) and not capsys.readouterr().out
+
+
+ABILITIES = catalogue.STUDIES["abilities"]
 
 
 def accuracies(row, task, scores, seed=1):
@@ -402,7 +419,7 @@ def test_each_row_can_be_named_in_a_list():
               if "," in row.name or "/" in row.name]
 
 
-LENGTHS = studies.STUDIES["ability_lengths"]
+LENGTHS = catalogue.STUDIES["ability_lengths"]
 
 
 def test_models_trained_up_to_n_are_evaluated_from_n_to_2_n():

@@ -22,7 +22,6 @@ from synthesizer_mtf.tools import hugging_face
 from synthesizer_mtf.tools import inspect_task
 from synthesizer_mtf.tools import plan_pod
 from synthesizer_mtf.tools import plot_attention
-from synthesizer_mtf.tools import prepare_studies
 from synthesizer_mtf.tools import train_vocabulary
 import tensorflow.compat.v1 as tf
 
@@ -284,7 +283,6 @@ TOOLS = [
     (train_vocabulary, "--input={folder}/fifo --output={folder}/v", "no regular file"),
     (train_vocabulary, "--input={folder}/empty --output={folder}/v", "holds no text"),
     (train_vocabulary, "--input={folder}/latin1 --output={folder}/v", "is not UTF-8"),
-    (prepare_studies, "/nowhere {folder}/studies", "put it there"),
     (plot_attention, "", "give --model_dir=FOLDER"),
     (plot_attention, "--model_dir={folder} --output={folder}/p --module_import=nope",
      "No module named 'nope'; mend --module_import"),

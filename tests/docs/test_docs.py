@@ -222,6 +222,8 @@ def check_python(arguments):
     parser = parser_of(first)
     if rest != ["--help"]:
       parser.parse_args(rest)
+  elif first.startswith("studies."):  # Tests of studies/ parse its commands.
+    assert (ROOT / f"{first.replace('.', '/')}.py").exists(), first
   else:
     assert first in ("nltk.downloader", "synthesizer_mtf", "venv"), first
 

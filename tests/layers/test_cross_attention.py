@@ -234,7 +234,9 @@ def test_uniform_attention_is_the_mean_of_the_values_that_a_query_may_see(ids):
 
 
 def test_decoding_with_uniform_attention_equals_the_full_pass():
-  decoding.parse("V", files=["studies/uniform_cross_attention.gin"])
+  decoding.parse("V", "decoder/make_layer_stack.layers = ["
+                 "@transformer_layers.SelfAttention, @UniformEncDecAttention, "
+                 "@transformer_layers.DenseReluDense]")
   layers = [type(layer).__name__ for layer in models.build().decoder.layer_stack.layers]
   assert layers.count("UniformEncDecAttention") == 2
   assert "EncDecAttention" not in layers

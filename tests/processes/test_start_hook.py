@@ -17,7 +17,7 @@ from support.processes import LIMIT
 import synthesizer_mtf_start
 
 SOURCES = ["setup.py", "pyproject.toml", "README.md", "LICENSE", "synthesizer_mtf",
-           "gin", "tasks", "tools", "synthesizer_mesh_transformer.py",
+           "gin", "studies", "tasks", "tools", "synthesizer_mesh_transformer.py",
            "synthesizer_mtf_start.py", "synthesizer_mtf_start.pth"]
 BUILD = ("import sys; from setuptools import build_meta as b; "
          "print(getattr(b, sys.argv[1])(sys.argv[2]))")
@@ -63,7 +63,12 @@ def test_the_hook_is_installed_and_taken_away_with_the_package(
   target = ["--python", python] if with_uv else []
   before = installed(environment)
   output(*tool, "install", *target, "--no-deps", wheels / wheel)
-  assert "synthesizer_mtf_start.pth" in installed(environment) - before
+  added = installed(environment) - before
+  assert "synthesizer_mtf_start.pth" in added
+  assert not [name for name in added if "studies/" in name or name.endswith(".jsonl")]
+  can_import = output(python, "-c", "import importlib.util as u; "
+                      "print(u.find_spec('studies') is not None)")[0]
+  assert can_import == str(build == "build_editable")
   assert output(python, "-c", HOOKS) == ["1 False", ""]
   if build == "build_editable":  # The hook is silent where the checkout is gone.
     moved = source.rename(source.with_name("moved"))

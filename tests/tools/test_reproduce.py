@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 
 import gin
 from matplotlib import image
@@ -104,14 +105,6 @@ def test_paper_scale_prints_pre_training_before_the_runs_that_start_from_it(caps
      r"--rows names 'D', but the rows of Table 7 are V, Linformer, FR, FR\+V"),
     ("--table=4 --scale=laptop --jobs=9999",
      "--jobs=9999, but this machine lets us use .* cores"),
-    ("--table=lra --rows=V,T", "'T', but the rows of --table=lra are V, R, D, FR"),
-    ("--study=blocks --gin_file=d.gin --rows=V,Q",
-     "names 'Q', but the rows of --study=blocks"),
-    ("--study=blocks --gin_file=d.gin --task=boolq",
-     "are span_corruption; use one of these"),
-    ("--study=blocks --gin_file=d.gin --scale=laptop", "a study has only one"),
-    ("--study=blocks", "needs --gin_file=data.gin"),
-    ("--results=.", "but holds no lines of a study"),
     ("--json=no/such.jsonl --compare a.jsonl b.jsonl", "no folder 'no'")])
 def test_mistakes_end_in_one_sentence_before_anything_is_done(
     flags, message, tmp_path, monkeypatch, capsys):
@@ -119,6 +112,13 @@ def test_mistakes_end_in_one_sentence_before_anything_is_done(
   with pytest.raises(SystemExit, match=message):
     reproduce.main(flags.split())
   assert not list(tmp_path.iterdir()) and not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["--study=blocks", "--results=.", "--table=narang"])
+def test_without_the_folder_of_studies_a_sentence_says_where_it_is(flag, monkeypatch):
+  monkeypatch.setitem(sys.modules, "studies", None)  # As if there were none.
+  with pytest.raises(SystemExit, match="the folder studies/ of this package's .*clone"):
+    reproduce.main([flag])
 
 
 @pytest.mark.parametrize("flags, message", [

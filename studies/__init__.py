@@ -1,0 +1,25 @@
+"""The research record: studies of attentions, with their tasks, gin files and results.
+
+It is in the repository, but not in an installed package. Importing it registers its
+tasks with seqio, and lets gin find its files. `--module_import=studies` does this in a
+command.
+
+  run.py        runs studies and draws them; prints tables of other papers
+  prepare.py    makes the data of studies of real text
+  catalogue.py  the studies: rows, tasks, scores; study_types.py has their types
+  ability_study.py, ability_lengths.py  the studies of abilities
+  study_runs.py    the commands of a row, and their results
+  study_report.py  the means, the orders and the differences of the rows
+  curves.py        the picture of one study
+  forest.py        the picture of all studies
+  heat_map.py, size_curves.py  the pictures of the studies of abilities
+  published.py     tables of other papers, which are in lra.py and narang.py
+  tasks/, gin/, results/, tests/
+"""
+
+import pathlib
+
+from studies import tasks
+from synthesizer_mtf import gin_files
+
+gin_files.add_folder(str(pathlib.Path(__file__).resolve().parent / "gin"))

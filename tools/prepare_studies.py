@@ -1,0 +1,15 @@
+"""Makes what the studies of `reproduce --study` train on, by studies/prepare.py."""
+
+from synthesizer_mtf.command import messages
+from synthesizer_mtf.tools import studies_folder
+
+
+def main(argv: list[str] | None = None) -> None:
+  """Hands the flags over to the folder studies/."""
+  with messages.ending("prepare_studies"):
+    prepare = studies_folder.module("prepare")
+  prepare.main(argv)
+
+
+if __name__ == "__main__":
+  main()
