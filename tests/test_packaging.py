@@ -19,6 +19,9 @@ from t5.models import mesh_transformer_main
 
 import synthesizer_mesh_transformer
 
+# Another test of this process may have imported studies/.
+OF_STUDIES = ("synth_ability_", "synth_lra_")
+
 
 def _user_flags(module):
   found = flags.FLAGS.flags_by_module_dict()
@@ -68,7 +71,7 @@ def test_help_names_existing_flags_attentions_and_tasks():
   assert set(names.SYNTHESIZING_FUNCTIONS) <= set(re.split(r"\s+", text))
   patterns = re.findall(r"\bsynth_[\w*]+", text)
   ours = [name for name in [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
-          if name.startswith("synth_")]
+          if name.startswith("synth_") and not name.startswith(OF_STUDIES)]
   assert [n for n in ours if not any(fnmatch.fnmatch(n, p) for p in patterns)] == []
   assert [p for p in patterns if not fnmatch.filter(ours, p)] == []
   examples = [line for line in shell.lines(text) if line.startswith("  synthesizer_")]

@@ -1,4 +1,4 @@
-"""Parses the README, the pages of `docs/`, and those with results of studies."""
+"""Parses the README, the pages of `docs/`, and those of `studies/`."""
 
 import re
 import string
@@ -7,9 +7,8 @@ from support.paths import ROOT
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [
     *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-RESULTS_FOLDER = "docs/results"
-RESULTS = sorted(str(path.relative_to(ROOT))
-                 for path in (ROOT / RESULTS_FOLDER).glob("*.md"))
+OF_STUDIES = sorted(
+    str(path.relative_to(ROOT)) for path in ROOT.glob("studies/**/*.md"))
 
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 _SPAN = re.compile(r"`([^`]+)`")
