@@ -67,7 +67,7 @@ def test_the_hook_is_installed_and_taken_away_with_the_package(
   assert "synthesizer_mtf_start.pth" in added
   assert not [name for name in added if "studies/" in name or name.endswith(".jsonl")]
   can_import = output(python, "-c", "import importlib.util as u; "
-                      "print(u.find_spec('studies') is not None)")[0]
+                      "print(u.find_spec('studies') is not None)", cwd=tmp_path)[0]
   assert can_import == str(build == "build_editable")
   assert output(python, "-c", HOOKS) == ["1 False", ""]
   if build == "build_editable":  # The hook is silent where the checkout is gone.

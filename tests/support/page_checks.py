@@ -47,7 +47,7 @@ def check(page):
       check_command(shell.commands(span)[0])
     elif span.startswith("--"):
       check_flags(shell.commands(span)[0])
-    elif not page.startswith("studies/results/"):  # They name files of their studies.
+    elif not page.startswith("studies/"):  # They name files of their runs.
       check_name(span)
 
 
