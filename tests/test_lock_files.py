@@ -34,10 +34,6 @@ def test_each_package_is_a_wheel_or_builds_without_a_compiler(lock, name):
       assert note == f"# built: {lock.BUILT[package]}" and len(hashes) == 1, entry
     else:
       assert note == "# wheels: " + ", ".join(pythons) and hashes, entry
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_lock_file_has_nothing_else(name):
   text = (ROOT / "requirements" / name).read_text()
   assert "".join(entries(name)) == text
 
@@ -65,12 +61,12 @@ def test_only_files_that_linux_can_install_are_locked(lock):
                    "    --hash=sha256:555\n    # wheels: 3.12, 3.13\n")
 
 
-@pytest.mark.parametrize("tags", [
-    (), ["cp312-cp312-manylinux2014_x86_64", "cp312-cp312-manylinux2014_aarch64"],
-    ["cp312-abi3-manylinux2014_x86_64"], ["cp313-cp313t-manylinux2014_x86_64"]])
-def test_a_package_without_a_wheel_for_one_python_is_refused(lock, tags):
-  with pytest.raises(SystemExit, match="editdistance 1.0 has no wheel for one of"):
-    lock.entry(package("editdistance", *tags), *NEW)
+def test_a_package_without_a_wheel_for_one_python_is_refused(lock):
+  for tags in ([], ["cp312-abi3-manylinux2014_x86_64"],
+               [f"cp312-cp312-manylinux2014_{m}" for m in ("x86_64", "aarch64")],
+               ["cp313-cp313t-manylinux2014_x86_64"]):
+    with pytest.raises(SystemExit, match="editdistance 1.0 has no wheel for one of"):
+      lock.entry(package("editdistance", *tags), *NEW)
 
 
 def test_a_package_needs_no_wheel_for_a_python_that_does_not_need_it(lock):

@@ -44,21 +44,14 @@ def test_gin_files_are_found_from_any_directory(tmp_path, monkeypatch):
   assert gin.query_parameter("utils.run.mesh_devices") == ["cpu:0"]
 
 
-def test_command_calls_the_launcher():
-  text = (ROOT / "setup.py").read_text()
-  assert '"synthesizer_mesh_transformer = synthesizer_mesh_transformer:main"' in text
-
-
-def test_help_comes_without_tensorflow():
+def test_help_comes_without_tensorflow_and_the_package_as_a_module_has_the_same(
+    monkeypatch, capsys):
   code = ("import sys, synthesizer_mesh_transformer as command; "
           "sys.argv = ['', '--help']; command.main(); "
           "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules")
   done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True,
                         capture_output=True, check=False)
   assert (done.returncode, done.stdout) == (0, synthesizer_mesh_transformer.HELP)
-
-
-def test_the_package_as_a_module_has_the_same_help(monkeypatch, capsys):
   monkeypatch.setattr(sys, "argv", ["", "--help"])
   runpy.run_module("synthesizer_mtf", run_name="__main__")
   assert capsys.readouterr().out == synthesizer_mesh_transformer.HELP

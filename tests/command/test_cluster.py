@@ -94,39 +94,35 @@ def test_the_tasks_come_from_the_variable_tf_config():
   assert own.device == "/job:worker/task:1"
 
 
-@pytest.mark.parametrize("text, message", [
+WRONG_VARIABLES = [
     ("", "is not JSON (Expecting value: line 1 column 1 (char 0)): ''"),
-    ("{'cluster': 3}", "is not JSON"),
     ("[]", "names no cluster"),
-    ("{}", "names no cluster"),
     (config(cluster={}), "names no cluster"),
     (config(cluster=["a:1"]), "not a list of addresses per job"),
     (config(cluster={"chief": "a:1"}), "not a list of addresses per job"),
     (config(cluster={"worker": ["a:1", "b:2"]}), "names 0 chiefs, not one"),
-    (config(cluster={"chief": ["a:1", "b:2"]}), "names 2 chiefs, not one"),
     (config(cluster={"chief": ["a:1"]}), "names no worker"),
     (config(cluster={"chief": ["a:1"], "ps": ["b:2"]}), "the jobs ['ps'], but"),
     (config(cluster={"chief": ["a:1"], "worker": ["b"]}),
      "gives worker 0 the address 'b', not a host and a port"),
     (config(cluster={"chief": ["a:1"], "worker": ["a:1"]}), "the same address"),
     (config(task=None), "does not say which task this process is"),
-    (config(task={"type": "worker"}), "does not say which task"),
-    (config(task={"type": "worker", "index": 2}),
-     "task {'type': 'worker', 'index': 2}, which is not in its cluster of chief"
-     " 0 at a:1, worker 0 at b:2, worker 1 at c:3"),
-    (config(task={"type": "evaluator", "index": 0}), "which is not in its"),
-])
+    (config(task={"type": "worker", "index": 2}), "'index': 2}, which is not in its "
+     "cluster of chief 0 at a:1, worker 0 at b:2, worker 1 at c:3"),
+    (config(task={"type": "evaluator", "index": 0}), "which is not in its")]
+
+
 @pytest.mark.usefixtures("parsed_flags")
-def test_a_wrong_variable_ends_in_one_sentence_before_anything_runs(
-    text, message, monkeypatch):
-  monkeypatch.setenv("TF_CONFIG", text)
+def test_a_wrong_variable_ends_in_one_sentence_before_anything_runs(monkeypatch):
   monkeypatch.setattr(mesh_transformer_main, "main", None)
-  with flagsaver.flagsaver(model_dir="not_made"), pytest.raises(
-      SystemExit) as exit_info:
-    launcher.main([])
-  last = exit_info.value.code
-  assert last.startswith("synthesizer_mesh_transformer: TF_CONFIG ")
-  assert message in last and last.endswith("unset TF_CONFIG.")
+  for text, message in WRONG_VARIABLES:
+    monkeypatch.setenv("TF_CONFIG", text)
+    with flagsaver.flagsaver(model_dir="not_made"), pytest.raises(
+        SystemExit) as exit_info:
+      launcher.main([])
+    last = exit_info.value.code
+    assert last.startswith("synthesizer_mesh_transformer: TF_CONFIG ")
+    assert message in last and last.endswith("unset TF_CONFIG.")
 
 
 CHIEF, WORKER = "/job:chief/task:0/cpu:0", "/job:worker/task:0/cpu:0"
@@ -136,16 +132,11 @@ CHIEF, WORKER = "/job:chief/task:0/cpu:0", "/job:worker/task:0/cpu:0"
     (None, "batch:2", f"is not bound.* as in .\"{CHIEF}\", \"{WORKER}\""),
     ([CHIEF, "/job:worker/task:1/cpu:0"], "batch:2",
      "names '/job:worker/task:1/cpu:0', but the cluster of TF_CONFIG is chief"),
-    ([CHIEF, "/job:ps/task:0/cpu:0"], "batch:2", "'/job:ps/task:0/cpu:0', but"),
     ([CHIEF, "cpu:0"], "batch:2", "'cpu:0', which is not a device of a job"),
     ([CHIEF, 3], "batch:2", "names 3, which is not a device of a job"),
-    ([CHIEF, "/worker/0"], "batch:2", "'/worker/0', which is not a device of"),
     ([CHIEF, WORKER], "model:2,batch:2",
-     "names 2 devices, but `utils.run.mesh_shape` is 'model:2,batch:2' and "
-     "needs 4"),
-])
-def test_a_mesh_that_does_not_lie_on_the_cluster_is_refused(
-    devices, shape, message):
+     "names 2 devices, but `utils.run.mesh_shape` is 'model:2,batch:2' and needs 4")])
+def test_a_mesh_that_does_not_lie_on_the_cluster_is_refused(devices, shape, message):
   gin.parse_config(f"utils.run.mesh_shape = {shape!r}")
   if devices:
     gin.parse_config(f"utils.run.mesh_devices = {devices!r}")
@@ -162,10 +153,10 @@ def test_export_over_a_cluster_is_refused():
 
 
 @pytest.mark.parametrize("name", ["timeout_seconds", "start_timeout_seconds"])
-@pytest.mark.parametrize("value", [0, "60", True])
-def test_a_time_has_to_be_a_positive_number(name, value):
-  with pytest.raises(ValueError, match=f"`Cluster.{name}` is {value!r}"):
-    cluster.Cluster([], None, None, **{name: value})
+def test_a_time_has_to_be_a_positive_number(name):
+  for value in (0, "60", True):
+    with pytest.raises(ValueError, match=f"`Cluster.{name}` is {value!r}"):
+      cluster.Cluster([], None, None, **{name: value})
 
 
 def test_the_shipped_gin_file_suits_two_processes():

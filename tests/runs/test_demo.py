@@ -21,43 +21,31 @@ ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,
        "log_perplexity": 4.25, "bleu": 31.46, "accuracy": 12.5}
 
 
-@pytest.fixture(scope="module")
-def text():
-  return english.split()
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
   monkeypatch.setattr(process, "POLL_SECONDS", 0.01)
 
 
-def test_held_out_paragraphs_are_not_in_the_training_text(text):
-  train, validation = text
+def test_text_is_english_prose_on_single_lines_of_which_some_are_held_out():
+  train, validation = english.split()
   assert len(train) > 3000 and len(validation) > 200
   assert not set(train) & set(validation)
   assert len(set(train)) == len(train)
-
-
-def test_text_is_english_prose_on_single_lines(text):
-  words = " ".join(text[0]).lower().split()
-  assert not any("\n" in paragraph for paragraph in text[0])
+  assert not any("\n" in paragraph for paragraph in train)
+  words = " ".join(train).lower().split()
   assert words.count("the") > len(words) / 30
 
 
-def test_held_out_names_are_new():
-  train, validation = name_pairs.split()
-  assert len(train) > 3000 and len(validation) > 300
-  assert not {s for s, _ in train} & {s for s, _ in validation}
-
-
-def test_pairs_hold_names_in_two_languages():
+def test_pairs_hold_names_in_two_languages_and_held_out_names_are_new():
   pairs = dict(name_pairs.pairs())
   assert pairs["Germany"] == "Deutschland"
   assert pairs["German (Austria)"] == "Deutsch (Österreich)"
   assert pairs["Monday"] == "Montag"
-  assert not any(source == target for source, target in pairs.items())
-  assert not any(re.search("\t|\n|\u00a0|\u202f", side)
-                 for pair in pairs.items() for side in pair)
+  assert not any(source == target or re.search("[\t\n\u00a0\u202f]", source + target)
+                 for source, target in pairs.items())
+  train, validation = name_pairs.split()
+  assert len(train) > 3000 and len(validation) > 300
+  assert not {s for s, _ in train} & {s for s, _ in validation}
 
 
 @pytest.mark.slow
@@ -102,13 +90,11 @@ def test_the_latest_step_is_the_step_that_the_launcher_resumes_from(tmp_path):
     results.latest_step(tmp_path)
 
 
-def test_log_perplexity_is_the_negated_value_of_the_step(tmp_path):
+def test_figures_come_from_the_events(tmp_path):
+  """Log perplexity is negated; speed is the median without the first steps."""
   write_events(tmp_path / "eval_text", "neg_log_perplexity", {6: -5.0, 7: -4.5})
   assert results.log_perplexity(tmp_path, 7) == 4.5
   assert results.log_perplexity(tmp_path, 8) is None
-
-
-def test_speed_is_the_median_without_the_first_steps(tmp_path):
   rates = dict(enumerate([1.0] * 10 + [5.0, 6.0, 30.0]))
   write_events(tmp_path, "global_step/sec", rates)
   assert results.steps_per_second(tmp_path) == 6.0
@@ -158,12 +144,9 @@ def test_done_stages_are_skipped_and_a_stage_without_a_result_is_an_error(
     demo._run(plan)
 
 
-def test_unknown_attention_is_named_with_the_known_ones(tmp_path):
+def test_unknown_attentions_and_a_directory_of_another_size_are_refused(tmp_path):
   with pytest.raises(SystemExit, match="--attention names 'Q'.*r\\+v"):
     demo.main(["--attention", "Q", f"--output_dir={tmp_path}"])
-
-
-def test_directory_of_another_size_is_refused(tmp_path):
   (tmp_path / "settings.json").write_text('{"pretrain_steps": 1}')
   with pytest.raises(SystemExit, match="remove it or name another"):
     demo.main(["--scale=test", f"--output_dir={tmp_path}"])
