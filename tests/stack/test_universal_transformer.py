@@ -72,7 +72,7 @@ def train(m, **kwargs):
 @pytest.mark.slow
 def test_it_trains_on_packed_rows():
   # The relative position bias, positions and masks are made once for all calls.
-  parse_universal("D+V", ACT)
+  parse_universal("D+V")
   m = models.Model()
   with m.tf_graph.as_default():
     loss, updates = train(
@@ -85,7 +85,7 @@ def test_it_trains_on_packed_rows():
 
 @pytest.mark.slow
 def test_greedy_decoding_gives_the_argmax_of_the_full_pass():
-  parse_universal("Pattern+R")
+  parse_universal("Pattern+R", ACT)
   check_greedy_decoding()
 
 

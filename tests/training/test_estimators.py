@@ -23,6 +23,7 @@ from synthesizer_mtf.training import lock
 from synthesizer_mtf.training import prediction
 from synthesizer_mtf.training import progress
 from synthesizer_mtf.training import stopping
+from synthesizer_mtf.training import warm_start
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
@@ -343,7 +344,9 @@ def test_a_training_logs_its_folder_loss_speed_and_end(
   monkeypatch.setattr(progress, "_PERIOD", 0.)
   with caplog.at_level(logging.INFO, logger="absl"):
     train(make_estimator(), 3)
-    train(make_estimator(), 5)
+    started = make_estimator()
+    started.start_from(warm_start.WarmStart("/moved/away"))  # Too late.
+    train(started, 5)
   told = [re.sub(r"[\d.e+]+ steps/s", "N steps/s", each.getMessage())
           for each in caplog.records if each.filename == "progress.py"]
   assert told[0].endswith(f", 1,000 parameters, in {tmp_path}.")
@@ -351,6 +354,7 @@ def test_a_training_logs_its_folder_loss_speed_and_end(
   assert re.fullmatch(r"step 2 of 3: loss 2, N steps/s, 0:\d\d:\d\d left", told[2])
   assert told[3] == "step 3 of 3: loss 3, N steps/s"
   assert told[5] == "Training continues from step 3."
+  assert f"the model continues from its own {tmp_path}/model.ckpt-3." in caplog.text
   assert "Nothing is trained" not in caplog.text
   train(make_estimator(), 2)
   assert (f"{tmp_path}/model.ckpt-5 has reached step 5, and the training is to end at "

@@ -66,9 +66,7 @@ def test_a_trained_model_is_compared_wherever_it_is_used(
   assert checkpoints.find(str(tmp_path / "model"))[-1].endswith("-1")
   make("tuned").finetune(TASK, 1, str(tmp_path / "model"))
   assert "its embeddings stand for other pieces" in caplog.text
-  (tmp_path / "model/vocabulary.json").unlink()  # On purpose.
-  model.train(TASK, 2)
-  assert json.loads((tmp_path / "model/vocabulary.json").read_text())["inputs"][
+  assert json.loads((tmp_path / "tuned/vocabulary.json").read_text())["inputs"][
       "path"] == other
 
 
