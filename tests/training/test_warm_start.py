@@ -199,23 +199,6 @@ def test_a_model_with_a_greater_max_length_computes_the_same(tmp_path):
     assert (after[rest] != 0).all()  # Fresh, not padded.
 
 
-def test_values_are_cast_to_the_models_dtype(tmp_path):
-  path = str(tmp_path / "model.ckpt")
-  values = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
-  with tf.Graph().as_default(), tf.Session() as session:
-    tf.get_variable("shared/embedding", initializer=values)
-    session.run(tf.global_variables_initializer())
-    tf.train.Saver().save(session, path)
-  with tf.Graph().as_default(), tf.Session() as session:
-    variable = tf.get_variable("shared/embedding", [2, 3], tf.bfloat16)
-    start = warm_start.assignments(path, lambda *shapes: (
-        warm_start_plan.make_plan(path, *shapes)))
-    session.run(tf.global_variables_initializer())
-    session.run(start)
-    np.testing.assert_allclose(
-        session.run(tf.cast(variable, tf.float32)), values, atol=0.01)
-
-
 ENCODER = "encoder/block_000/layer_000/"
 SELF = ENCODER + "SelfAttention/"
 OURS = ENCODER + "SyntheticAttention/"

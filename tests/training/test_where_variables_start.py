@@ -72,8 +72,10 @@ def save(path, like):
 
 
 def shaped_like(variables):
-  return {name: np.empty(v.shape.as_list(), v.dtype.as_numpy_dtype)
-          for name, v in variables.items()}
+  """Arrays of the shapes; bfloat16, as T5 saves them, which a model casts."""
+  return {name: np.empty(
+      v.shape.as_list(), tf.bfloat16.as_numpy_dtype if v.dtype.base_dtype == tf.float32
+      else v.dtype.as_numpy_dtype) for name, v in variables.items()}
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +89,10 @@ def stock(tmp_path_factory):
 
 def sources(variables, checkpoint):
   """For each variable the one in the checkpoint that has the same bits, or None."""
-  names = {value.tobytes(): name for name, value in checkpoint.items()}
+  names = {np.float32(value).tobytes(): name for name, value in checkpoint.items()}
   assert len(names) == len(checkpoint)
-  return {name: names.get(value.tobytes()) for name, value in variables.items()}
+  return {name: names.get(np.float32(value).tobytes())
+          for name, value in variables.items()}
 
 
 def in_t5(name):
