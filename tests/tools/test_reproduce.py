@@ -116,7 +116,8 @@ def test_mistakes_end_in_one_sentence_before_anything_is_done(
 
 @pytest.mark.parametrize("flag", ["--study=blocks", "--results=.", "--table=narang"])
 def test_without_the_folder_of_studies_a_sentence_says_where_it_is(flag, monkeypatch):
-  monkeypatch.setitem(sys.modules, "studies", None)  # As if there were none.
+  for name in ("studies", "studies.run"):  # As if there were none.
+    monkeypatch.setitem(sys.modules, name, None)
   with pytest.raises(SystemExit, match="the folder studies/ of this package's .*clone"):
     reproduce.main([flag])
 
