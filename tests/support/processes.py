@@ -72,6 +72,13 @@ def run(words, folder):
         words, status, stdout.read_text(), stderr.read_text())
 
 
+def start(function, *args):
+  """Starts a function of a test file; returns its `multiprocessing` process."""
+  process = _FORKS.Process(target=function, args=args)
+  process.start()
+  return process
+
+
 def call(function, *args):
   """What a function of a test file returns in a process of its own."""
   with futures.ProcessPoolExecutor(1, _FORKS) as pool:

@@ -1,12 +1,13 @@
 """`tools/inspect_task`: the examples that a task feeds to a model."""
 
+import collections
 import functools
 import json
 
-from matplotlib import image
 import pytest
 import seqio
 from synthesizer_mtf.tools import inspect_task
+from synthesizer_mtf.tools.inspection import plot
 from synthesizer_mtf.tools.inspection import reading
 import tensorflow.compat.v2 as tf
 
@@ -99,7 +100,7 @@ def test_the_command_prints_text_ids_and_table_and_draws_lengths(
   assert line == ["inputs", "4", "6", "4.5", "4", "6", "9", "25.0%", "75.0%"]
   rows = [json.loads(row) for row in (tmp_path / "a.jsonl").read_text().splitlines()]
   assert rows[0]["cut"] == 0.25 and rows[0]["longest_uncut"] == 9
-  assert image.imread(tmp_path / "a.png").std() > 0.05
+  assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_lengths_come_from_gin_where_none_are_given(task, capsys):
@@ -109,13 +110,30 @@ def test_lengths_come_from_gin_where_none_are_given(task, capsys):
 
 
 def test_cuts_are_counted_for_each_member_beside_span_corruption(
-    task, tmp_path, capsys):
+    task, tmp_path, capsys, monkeypatch):
   assert read("test_cuts").cut("inputs") == 0.25 * 3 / 4
+  figures = []
+  monkeypatch.setattr(plot.plt, "close", figures.append)
   inspect_task.main(["test_cuts", "--lengths=inputs=6,targets=4",
                      f"--plot={tmp_path}/a.png"])
+  inputs, targets = figures[0].axes
+  check_lengths(inputs, SIZES + [3, 6, 5, 4], 6)  # The other task cuts.
+  check_lengths(targets, 8 * [2], 4)
+  assert inputs.get_title().startswith("inputs: median 4, longest 9, ")
+  assert "test_bytes: 25.0% cut" in inputs.texts[0].get_text()
   printed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
   assert "test_bytes 3 75.00% 25.0% 0.0%" in printed
   assert "test_made 1 25.00% made to length made to length" in printed
+
+
+def check_lengths(axis, sizes, limit):
+  """The bars of an axis count these lengths, and its line is at the limit."""
+  bars = [bar for bar in axis.patches if bar.get_height()]
+  counted = sorted(collections.Counter(sizes).items())
+  assert [bar.get_height() for bar in bars] == [count for _, count in counted]
+  assert [bar.get_x() for bar in bars] == pytest.approx(
+      [size for size, _ in counted], abs=0.2)
+  assert [list(line.get_xdata()) for line in axis.lines] == [[limit, limit]]
 
 
 @pytest.mark.parametrize("flags, message", [

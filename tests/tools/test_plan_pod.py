@@ -1,5 +1,7 @@
 """The planner counts the work of a TPU core, and says why a layout fails."""
 
+import contextlib
+import io
 import json
 
 import mesh_tensorflow as mtf
@@ -12,6 +14,7 @@ from synthesizer_mtf.tools import plan_pod
 from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.tools.pod_planning import lowering
+from synthesizer_mtf.tools.pod_planning import plot
 from synthesizer_mtf.tools.pod_planning import pods
 from synthesizer_mtf.tools.pod_planning import roofline
 import tensorflow.compat.v1 as tf
@@ -21,7 +24,7 @@ CHIP = pods.CHIPS["v3"]
 # Topologies.
 
 
-@pytest.mark.parametrize("name, cores, shape, mesh_name, compiler_name", [
+TOPOLOGIES = [
     ("2x2", 8, [2, 2, 1, 2], "2x2", "v3:2x2"),
     ("4x8", 64, [4, 8, 1, 2], "4x8", "v3:4x8"),
     ("v2-8", 8, [2, 2, 1, 2], "v2-8", "v2:2x2"),
@@ -33,27 +36,28 @@ CHIP = pods.CHIPS["v3"]
     ("v4:2x2", 8, [2, 2, 1, 2], "2x2", "v4:2x2x1"),
     ("v5e:4x8", 32, [4, 8, 1, 1], "4x8", "v5e:4x8"),
     ("v5p:2x2x1", 4, [2, 2, 1, 1], "2x2x1", "v5p:2x2x1"),
-    ("v6e:1x1", 1, [1, 1, 1, 1], "1x1", "v6e:1x1")])
-def test_a_topology_has_cores_and_the_names_of_mesh_and_of_the_compiler(
-    name, cores, shape, mesh_name, compiler_name):
-  topology = pods.parse_topology(name)
-  assert (topology.cores, topology.physical_shape) == (cores, shape)
-  assert (topology.mesh_name, topology.compiler_name) == (mesh_name, compiler_name)
-  assert topology.device_assignment().num_replicas == cores
+    ("v6e:1x1", 1, [1, 1, 1, 1], "1x1", "v6e:1x1")]
 
 
-@pytest.mark.parametrize(
-    "name", ["v2-1024", "v3-12", "v9-8", "2x0", "x2", "big"])
-def test_an_unknown_topology_is_an_error_that_names_those_known(name):
-  with pytest.raises(ValueError, match="unknown topology") as error:
-    pods.parse_topology(name)
-  assert repr(name) in str(error.value) and "v3-2048" in str(error.value)
+def test_a_topology_has_cores_and_the_names_of_mesh_and_of_the_compiler():
+  for name, cores, shape, mesh_name, compiler_name in TOPOLOGIES:
+    topology = pods.parse_topology(name)
+    assert (topology.cores, topology.physical_shape) == (cores, shape), name
+    assert (topology.mesh_name, topology.compiler_name) == (mesh_name, compiler_name)
+    assert topology.device_assignment().num_replicas == cores
 
 
-@pytest.mark.parametrize("chip, megahertz", [
-    ("v2", 700), ("v3", 940), ("v4", 1050), ("v5e", 1500), ("v5p", 1750)])
-def test_the_published_peak_gives_the_published_clock(chip, megahertz):
-  assert pods.CHIPS[chip].clock == pytest.approx(1e6 * megahertz, rel=0.01)
+def test_an_unknown_topology_is_an_error_that_names_those_known():
+  for name in ("v2-1024", "v3-12", "v9-8", "2x0", "x2", "big"):
+    with pytest.raises(ValueError, match="unknown topology") as error:
+      pods.parse_topology(name)
+    assert repr(name) in str(error.value) and "v3-2048" in str(error.value)
+
+
+def test_the_published_peak_gives_the_published_clock():
+  for chip, megahertz in (
+      ("v2", 700), ("v3", 940), ("v4", 1050), ("v5e", 1500), ("v5p", 1750)):
+    assert pods.CHIPS[chip].clock == pytest.approx(1e6 * megahertz, rel=0.01), chip
 
 
 # Counts, compared with counts by hand.
@@ -152,14 +156,14 @@ def test_each_user_computes_a_result_if_this_moves_fewer_bytes():
   assert counts.activation_bytes >= 84
 
 
-@pytest.mark.parametrize("columns, tiles", [(1, 6), (127, 6), (128, 0)])
-def test_gathers_of_few_entries_move_a_tile_for_each(columns, tiles):
-  with tf.Graph().as_default():
-    rows = tf.gather(tf.placeholder(tf.float32, [50, columns]),
-                     tf.placeholder(tf.int32, [6]))
-    counts = counting.count([rows.op], {})
-  # Rows are read and written; six indices and the axis are read.
-  assert counts.hbm_bytes == 2 * 4 * 6 * columns + 4 * 6 + 4 + tiles * 1100
+def test_gathers_of_few_entries_move_a_tile_for_each():
+  for columns, tiles in ((1, 6), (127, 6), (128, 0)):
+    with tf.Graph().as_default():
+      rows = tf.gather(tf.placeholder(tf.float32, [50, columns]),
+                       tf.placeholder(tf.int32, [6]))
+      counts = counting.count([rows.op], {})
+    # Rows are read and written; six indices and the axis are read.
+    assert counts.hbm_bytes == 2 * 4 * 6 * columns + 4 * 6 + 4 + tiles * 1100
 
 
 def test_a_product_that_is_used_twice_is_written():
@@ -184,28 +188,28 @@ def test_the_counts_equal_those_of_mesh_tensorflows_own_implementation():
       8 * D_IN * D_OUT // 2)
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.int32])
 @pytest.mark.parametrize("name, args", [
     ("allreduce", ([0, 1], "SUM")), ("alltoall", (1, 1, 0)),
     ("receive", (1, [None, 0, 1, 2]))])
-def test_cores_communicate_as_in_mesh_tensorflows_own_implementation(name, args, dtype):
-  shape, layout = mtf.convert_to_shape("batch:8,model:4"), mtf.LayoutRules([])
-  ours = lowering.OneCoreMeshImpl(shape, layout, pods.parse_topology("4x4"))
-  theirs = simd_mesh_impl.SimdMeshImpl(
-      shape, layout, logical_to_physical=[*map(ours.l2p, range(32))])
-  with tf.Graph().as_default():
-    x = tf.placeholder(dtype, [16, 24])
-    y, z = (getattr(impl, name)(impl.LaidOutTensor([x]), *args).one_slice
-            for impl in (ours, theirs))
-  assert (y.shape, y.dtype) == (z.shape, z.dtype)
-  y, z = (t.op.inputs[0].op if t.op.type == "Cast" else t.op for t in (y, z))
-  assert y.inputs[0].dtype == z.inputs[0].dtype
-  config = json.loads(y.get_attr("backend_config"))
-  assert config["pairs" if name == "receive" else "groups"] == (
-      tf.get_static_value(z.inputs[1]).tolist())
-  chips = 16 if name == "allreduce" else 2
-  assert ours.collectives[y.name] == counting.Collective(
-      name, ("batch", "model") if chips == 16 else ("model",), 2 * chips, chips)
+def test_cores_communicate_as_in_mesh_tensorflows_own_implementation(name, args):
+  for dtype in (tf.float32, tf.bfloat16, tf.int32):
+    shape, layout = mtf.convert_to_shape("batch:8,model:4"), mtf.LayoutRules([])
+    ours = lowering.OneCoreMeshImpl(shape, layout, pods.parse_topology("4x4"))
+    theirs = simd_mesh_impl.SimdMeshImpl(
+        shape, layout, logical_to_physical=[*map(ours.l2p, range(32))])
+    with tf.Graph().as_default():
+      x = tf.placeholder(dtype, [16, 24])
+      y, z = (getattr(impl, name)(impl.LaidOutTensor([x]), *args).one_slice
+              for impl in (ours, theirs))
+    assert (y.shape, y.dtype) == (z.shape, z.dtype)
+    y, z = (t.op.inputs[0].op if t.op.type == "Cast" else t.op for t in (y, z))
+    assert y.inputs[0].dtype == z.inputs[0].dtype
+    config = json.loads(y.get_attr("backend_config"))
+    assert config["pairs" if name == "receive" else "groups"] == (
+        tf.get_static_value(z.inputs[1]).tolist())
+    chips = 16 if name == "allreduce" else 2
+    assert ours.collectives[y.name] == counting.Collective(
+        name, ("batch", "model") if chips == 16 else ("model",), 2 * chips, chips)
 
 
 def test_variables_that_the_model_dimension_should_split_are_found():
@@ -342,7 +346,7 @@ def test_microbatches_equal_those_of_the_trainer():
   assert sizes == sorted(sizes, reverse=True)
 
 
-@pytest.mark.parametrize("topology", ["v5e:2x2", "v4:2x2x1", "v5e:1x1"])
+@pytest.mark.parametrize("topology", ["v4:2x2x1", "v5e:1x1"])
 def test_a_step_is_planned_for_chips_with_one_core_and_with_two(topology):
   parallelism = min(2, pods.parse_topology(topology).cores)
   found = plans.plan(f"utils.tpu_mesh_shape.model_parallelism = {parallelism}",
@@ -351,15 +355,14 @@ def test_a_step_is_planned_for_chips_with_one_core_and_with_two(topology):
 
 
 def test_the_rows_of_stock_and_of_the_authors_can_be_asked_for():
-  found = [plans.plan(attention=name)["per_core"]["multiply_adds"]
+  found = [plans.plan(attention=name, mode="eval")["per_core"]["multiply_adds"]
            for name in ("SelfAttention", "Synthesizer:random", "R")]
   assert len(set(found)) == 3
 
 
-@pytest.mark.parametrize("variables, total, answer", [
-    (3, 10, "yes"), (3, 11, "perhaps"), (11, 12, "no")])
-def test_memory_fits_if_even_the_upper_estimate_does(variables, total, answer):
-  assert plan_pod._fits(variables, total, 10) == answer
+def test_memory_fits_if_even_the_upper_estimate_does():
+  for variables, total, answer in ((3, 10, "yes"), (3, 11, "perhaps"), (11, 12, "no")):
+    assert plan_pod._fits(variables, total, 10) == answer
 
 
 def test_the_table_4_models_are_those_with_gin_files():
@@ -369,6 +372,83 @@ def test_the_table_4_models_are_those_with_gin_files():
 
 
 # The command.
+
+
+@pytest.fixture(scope="module", name="written")
+def fixture_written(tmp_path_factory):
+  """The streams, JSON lines and figure of a sweep of two attentions."""
+  folder, figures = tmp_path_factory.mktemp("plans"), []
+  out, err = io.StringIO(), io.StringIO()
+  with (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch):
+    patch.setattr(plot.plt, "close", figures.append)
+    plan_pod.main([
+        "--gin_file=models/bi_v1.gin", *(f"--gin_param={p}" for p in plans.TINY),
+        "--attention=V,R", "--topology=2x2,v3-32", "--vocabulary_size=32",
+        "--link_gbps=100", f"--json={folder}/a.json", f"--png={folder}/a.png"])
+  lines = (folder / "a.json").read_text().splitlines()
+  assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
+  return out.getvalue(), err.getvalue(), [json.loads(line) for line in lines], figures
+
+
+def test_the_command_compares_sweeps_and_writes_files(written):
+  out, err, rows, _ = written
+  assert [(p["name"], p["topology"], p["status"]) for p in rows] == [
+      ("V", "2x2", "ok"), ("R", "2x2", "ok"),
+      ("V", "v3-32", "invalid"), ("R", "v3-32", "invalid")]
+  assert "R on v3-32 is not possible: batch = 8" in out
+  assert "| V    | 2x2      | batch:4,model:2 |" in out
+  assert "plan: 100%" in err and "Path not found" not in err
+
+
+def test_the_fields_of_a_plan_agree_with_each_other(written):
+  result = written[2][0]
+  assert result["rates"] == {
+      "tflops": 123, "hbm_gbps": 900, "hbm_gib": 32, "link_gbps": 100}
+  core, seconds = result["per_core"], result["seconds"]
+  assert core["total_bytes"] == sum(core[f"{k}_bytes"] for k in (
+      "parameter", "optimizer", "constant", "activation"))
+  assert core["optimizer_bytes"] > 0 and core["activation_bytes"] > 0
+  assert set(core["allreduce_bytes"]) >= {"batch", "model"}
+  assert result["fits"] == "yes" and result["hbm_bytes"] == 16 * 2**30
+  assert seconds["step"] == pytest.approx(
+      seconds["matmul"] + seconds["memory"] + seconds["communication"])
+  assert result["steps_per_second"] == pytest.approx(1 / seconds["step"])
+  assert result["tokens_per_second"] == pytest.approx(
+      8 * 12 * result["steps_per_second"])
+  assert result["versions"]["tensorflow"]
+
+
+def test_the_picture_stacks_the_parts_of_a_step_and_of_the_memory(written):
+  _, _, rows, (figure,) = written
+  times, memory = figure.axes
+  parts = "matmul", "memory", "communication"
+  assert [bar.get_width() for bar in times.patches] == pytest.approx(
+      [1e3 * plan["seconds"][part] for part in parts for plan in rows[:2]])
+  assert [t.get_text() for t in times.get_legend().get_texts()] == [*parts]
+  assert [t.get_text() for t in times.get_yticklabels()] == ["V", "R"]
+  assert [bar.get_width() for bar in memory.patches] == pytest.approx(
+      [plan["per_core"][f"{part}_bytes"] / 2**30
+       for part in ("parameter", "optimizer", "activation") for plan in rows[:2]])
+  assert [list(line.get_xdata()) for line in memory.lines] == [[16, 16]]  # The limit.
+
+
+def test_a_picture_of_several_topologies_has_a_line_for_each_attention(
+    written, tmp_path, monkeypatch):
+  figures = []
+  monkeypatch.setattr(plot.plt, "close", figures.append)
+  small = written[2][:2]
+  large = [{**plan, "topology": "4x4", "cores": 32, "tokens_per_second": 3.0}
+           for plan in small]
+  assert plot.plot(small + large, tmp_path / "a.png")
+  speed, memory = figures[0].axes
+  assert [(line.get_label(), [*line.get_xdata()], [*line.get_ydata()])
+          for line in speed.lines] == [
+              (plan["name"], [8, 32], [plan["tokens_per_second"], 3]) for plan in small]
+  assert [*memory.lines[0].get_ydata()] == pytest.approx(
+      2 * [small[0]["per_core"]["total_bytes"] / 2**30])
+  assert not plot.plot(written[2][2:], tmp_path / "none.png")
+  assert not (tmp_path / "none.png").exists()
 
 
 @pytest.mark.parametrize("flags, message", [

@@ -1,11 +1,11 @@
 """The attention that `plot_attention` reads, counts and draws."""
 
+import contextlib
+import io
 import json
-import os
 import shutil
 
 import gin
-from matplotlib import image as mpl_image
 import numpy as np
 import pytest
 from support import cases
@@ -15,6 +15,7 @@ from support import reference
 from support import sessions
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import plot_attention
+from synthesizer_mtf.tools.attention_plots import figures as figure_files
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import statistics
 import tensorflow.compat.v1 as tf
@@ -71,6 +72,8 @@ def expected_weights(notation, variables, stack, ids):
 @pytest.mark.parametrize("notation", [*cases.VARIANTS, "R+V", "FR+D+V"])
 def test_weights_equal_those_of_the_formulas(notation):
   model = build(notation, "num_layers = 1", examples=TEXTS, length=12)
+  assert {layer.needs_text for layer in model.layers.values()} == {
+      bool({"V", "D", "FD"} & set(notation.split("+")))}
   variables = load(model)
   for i, example in enumerate(TEXTS):
     attention = model.attend(["encoder/0", "decoder/0"], i)
@@ -112,27 +115,25 @@ def test_tokens_of_a_decoder_are_the_tokens_that_it_reads():
   assert found["decoder/0"].tokens == ["<start>"] + list("zwei")
 
 
-@pytest.mark.parametrize("notation", ["Fix", "FR"])
-def test_layers_that_ignore_tokens_need_no_text(notation):
-  model = build(notation, "num_layers = 1", length=9)
+def test_layers_that_ignore_tokens_need_no_text():
+  model = build("FR", "num_layers = 1", length=9)
   variables = load(model)
   found = model.attend(["encoder/0", "decoder/0"])
   for stack in ("encoder", "decoder"):
     np.testing.assert_allclose(
         found[f"{stack}/0"].weights,
-        expected_weights(notation, variables, stack, [2] * 9), atol=2e-5)
+        expected_weights("FR", variables, stack, [2] * 9), atol=2e-5)
 
 
-@pytest.mark.parametrize("notation", ["V", "D", "R+V"])
-def test_layers_that_depend_on_tokens_ask_for_text(notation):
-  model = build(notation, examples=[{"inputs": "a bird"}], length=9)
+def test_layers_that_depend_on_tokens_ask_for_text():
+  model = build("R+V", examples=[{"inputs": "a bird"}], length=9)
   model.initialize()
   model.attend(["encoder/1"])
   with pytest.raises(ValueError) as error:
     model.attend(["decoder/0"])
   assert str(error.value).startswith(
-      f"decoder/0 is {notation}, whose attention depends on the tokens; give a "
-      "text with --target")
+      "decoder/0 is R+V, whose attention depends on the tokens; give a text with "
+      "--target")
 
 
 @pytest.mark.parametrize("model_type, text", [
@@ -226,24 +227,119 @@ def stopped(*flags):
   return str(stop.value)
 
 
-def test_all_pictures_are_written_and_none_is_blank(trained, tmp_path, capsys):
-  output, rows = tmp_path / "pictures", tmp_path / "rows.jsonl"
-  plot_attention.main([
-      f"--model_dir={trained}", f"--output={output}", f"--json={rows}",
-      "--input=names and values", "--target=values $ and names", "--window=2",
-      "--input=statements", "--target=a name"])
-  names = ["contact_sheet", "histograms", "alpha", "windows_encoder",
-           "windows_decoder"] + [f"{stack}_{i}" for stack in (
-               "encoder", "decoder") for i in (0, 1)]
-  assert sorted(os.listdir(output)) == sorted(
-      f"{name}.{suffix}" for name in names for suffix in ("png", "svg"))
-  for name in names:
-    assert len(np.unique(mpl_image.imread(output / f"{name}.png"))) > 20
-    assert "<svg" in (output / f"{name}.svg").read_text()[:2000]
-  check_rows([json.loads(line) for line in rows.read_text().splitlines()])
-  printed = capsys.readouterr().out
+PICTURES = ["contact_sheet", "histograms", "alpha", "windows_encoder",
+            "windows_decoder", "encoder_0", "encoder_1", "decoder_0", "decoder_1"]
+DRAWN = {"inputs": "names and values", "targets": "values $ and </b> names"}
+
+
+@pytest.fixture(scope="module", name="made")
+def fixture_made(trained, tmp_path_factory):
+  """What one call of the command makes: its folder, its words and its figures."""
+  folder, figures, output = tmp_path_factory.mktemp("made"), {}, io.StringIO()
+  write_summaries(trained)
+  with contextlib.redirect_stdout(output), pytest.MonkeyPatch.context() as patch:
+    save = figure_files.save
+
+    def keep(figure, path, name):
+      figures[name] = figure
+      return save(figure, path, name) if name == "alpha" else []
+
+    patch.setattr(figure_files, "save", keep)
+    plot_attention.main([
+        f"--model_dir={trained}", f"--output={folder}/pictures", "--window=2",
+        f"--json={folder}/rows.jsonl", f"--html={folder}/page.html",
+        f"--input={DRAWN['inputs']}", f"--target={DRAWN['targets']}",
+        "--input=statements", "--target=a name"])
+  return folder, output.getvalue(), figures
+
+
+@pytest.fixture(scope="module", name="expected")
+def fixture_expected(trained):
+  """The attention of the first text, before and after training."""
+  models.parse_gin([str(trained / "operative_config.gin")])
+  model, found = reader.Model([DRAWN]), {}
+  for state, step in (("initial", 0), ("trained", 5)):
+    model.restore(f"{trained}/model.ckpt-{step}")
+    found[state] = model.attend(list(model.layers))
+  gin.clear_config()
+  return found
+
+
+def test_the_command_writes_its_files_and_says_what_it_read(made):
+  folder, printed, figures = made
+  assert list(figures) == PICTURES[:2] + PICTURES[5:] + PICTURES[3:5] + ["alpha"]
+  assert sorted(path.name for path in folder.iterdir()) == [
+      "page.html", "pictures", "rows.jsonl"]
+  assert (folder / "pictures" / "alpha.png").read_bytes().startswith(b"\x89PNG")
+  assert "<svg" in (folder / "pictures" / "alpha.svg").read_text()[:2000]
+  check_rows([json.loads(line) for line in
+              (folder / "rows.jsonl").read_text().splitlines()])
   assert "trained: step 5; initial: step 0; 2 examples." in printed
-  assert "heads that lean on it" in printed
+  assert "heads that lean on it" in printed and "Wrote 2 pictures" in printed
+  assert f"Wrote {folder}/page.html, " in printed
+
+
+def assert_shown(image, attention, weights):
+  """An image has weights where the mask allows a key, and nothing elsewhere."""
+  np.testing.assert_allclose(
+      np.ma.filled(image.get_array(), np.nan),
+      np.where(attention.mask, weights, np.nan), atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", ["encoder/1", "decoder/0"])
+def test_the_picture_of_a_layer_has_each_heads_weights_and_tokens(
+    made, expected, layer):
+  figure = made[2][layer.replace("/", "_")]
+  attention = expected["trained"][layer]
+  tokens = [token.replace("$", r"\$") for token in attention.tokens]
+  for head, axis in enumerate(figure.axes[:2]):
+    assert_shown(axis.images[0], attention, attention.weights[head])
+    for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
+      assert [label.get_text() for label in labels] == tokens
+    alpha = attention.alpha if attention.alpha is None else attention.alpha[head]
+    assert axis.get_title() == f"head {head}" + (
+        "" if alpha is None else f" (R {alpha[0]:.2f}, V {alpha[1]:.2f})")
+  assert len(figure.axes) == 3  # With the scale of the colours.
+
+
+def test_the_sheet_has_a_tile_for_each_head_of_each_layer(made, expected):
+  encoder, decoder, *_ = made[2]["contact_sheet"].axes
+  for stack, axis in (("encoder", encoder), ("decoder", decoder)):
+    layers = [expected["trained"][f"{stack}/{i}"] for i in (0, 1)]
+    size = len(layers[0].mask)
+    border = (len(axis.images[0].get_array()) // 2 - size) // 2
+    for i, attention in enumerate(layers):
+      for head, weights in enumerate(attention.weights):
+        row, column = (border + at * (size + 2 * border) for at in (i, head))
+        tile = axis.images[0].get_array()[row:row + size, column:column + size]
+        np.testing.assert_allclose(
+            np.ma.filled(tile, np.nan), np.where(attention.mask, weights, np.nan),
+            atol=1e-6)
+    assert axis.get_title() == stack
+
+
+def test_the_windows_show_the_mean_of_the_heads_and_the_borders(made, expected):
+  figure, attention = made[2]["windows_encoder"], expected["trained"]["encoder/1"]
+  above = figure.axes[1]
+  assert above.get_title() == "encoder/1: R+V"
+  assert_shown(above.images[0], attention, attention.weights.mean(0))
+  last = len(attention.mask) - 1
+  assert [[*line.get_xdata(), *line.get_ydata()] for line in above.lines] == [
+      [0, last, -2, last - 2], [0, last, 2, last + 2]]
+
+
+def test_alpha_and_histograms_are_drawn_as_the_rows_have_them(made, expected):
+  folder, _, figures = made
+  rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+  mixtures = {name: a for name, a in expected["trained"].items() if a.alpha is not None}
+  for axis, (name, attention) in zip(figures["alpha"].axes, mixtures.items()):
+    assert axis.get_title() == f"{name}: R+V"
+    np.testing.assert_allclose([bar.get_height() for bar in axis.patches],
+                               attention.alpha.T.ravel(), atol=1e-6)
+  for axis, name in zip(figures["histograms"].axes, expected["trained"]):
+    for state, steps in zip(("trained", "initial"), axis.patches):
+      np.testing.assert_allclose(steps.get_data().values, np.mean(
+          [row[state]["histogram"] for row in rows if row["layer"] == name], 0))
 
 
 def check_rows(rows):
@@ -275,27 +371,16 @@ def write_summaries(folder):
     f.write(b"half a record")
 
 
-def test_a_page_holds_the_weights_of_the_layers(trained, tmp_path, capsys):
-  texts = {"inputs": "names and values", "targets": "values and </b> names"}
-  write_summaries(trained)
-  path = tmp_path / "page.html"
-  plot_attention.main([
-      f"--model_dir={trained}", f"--html={path}", f"--input={texts['inputs']}",
-      f"--target={texts['targets']}"])
-  assert f"Wrote {path}, " in capsys.readouterr().out
-  assert os.listdir(tmp_path) == ["page.html"]
-  found = pages.data(path)
-  models.parse_gin([str(trained / "operative_config.gin")])
-  model = reader.Model([texts])
+def test_a_page_holds_the_weights_of_the_layers(trained, made, expected):
+  found = pages.data(made[0] / "page.html")
   layers = {layer["name"]: layer for layer in found["layers"]}
-  assert list(layers) == list(model.layers)
-  for state, step in (("initial", 0), ("trained", 5)):
-    model.restore(f"{trained}/model.ckpt-{step}")
-    for name, expected in model.attend(layers).items():
-      assert layers[name]["tokens"] == expected.tokens
+  assert list(layers) == list(expected["trained"])
+  for state, of_layers in expected.items():
+    for name, attention in of_layers.items():
+      assert layers[name]["tokens"] == attention.tokens
       np.testing.assert_allclose(
           pages.weights(found, name, state),
-          np.where(expected.mask, expected.weights, np.nan), atol=1.1e-5)
+          np.where(attention.mask, attention.weights, np.nan), atol=1.1e-5)
   check_alpha(layers, trained)
 
 
