@@ -117,8 +117,9 @@ def test_cuts_are_counted_for_each_member_beside_span_corruption(
   inspect_task.main(["test_cuts", "--lengths=inputs=6,targets=4",
                      f"--plot={tmp_path}/a.png"])
   inputs, targets = figures[0].axes
-  check_lengths(inputs, SIZES + [3, 6, 5, 4], 6)  # The other task cuts.
-  check_lengths(targets, 8 * [2], 4)
+  # The other task has no end of a text, and makes 8 tokens 6.
+  check_lengths(inputs, SIZES + [2, 6, 4, 3], 6)
+  check_lengths(targets, 4 * [2] + 4 * [1], 4)
   assert inputs.get_title().startswith("inputs: median 4, longest 9, ")
   assert "test_bytes: 25.0% cut" in inputs.texts[0].get_text()
   printed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
