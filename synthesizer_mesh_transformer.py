@@ -5,6 +5,7 @@ imports.
 """
 
 import gc
+import os
 import sys
 
 HELP = """\
@@ -19,7 +20,8 @@ synthesized attention. It takes the flags and gin files of t5_mesh_transformer.
                            all files
   --tpu=NAME               a Cloud TPU, instead of --gin_file=cpu.gin
   --t5_tfds_data_dir=DIR   where the prepared data sets of TFDS lie
-  --module_import=MODULE   a module with tasks of your own
+  --module_import=MODULE   a module with tasks or attentions of your own, such as
+                           my_attention for my_attention.py in the working folder
   --verbosity=1            the whole log, and the traceback of every error
   --helpfull               all flags, also those of TensorFlow and T5
 
@@ -66,6 +68,9 @@ def main() -> None:
   if {"--help", "--helpshort", "-help", "-h", "--h", "-?"} & set(sys.argv[1:]):
     print(HELP, end="")
     return
+  if not getattr(sys.flags, "safe_path", False):
+    # As with `python -m`, but last, so that no file hides an installed module.
+    sys.path.append(os.getcwd())
   gc.disable()  # Imports create no garbage; this saves most of a second.
   try:
     from synthesizer_mtf import launcher

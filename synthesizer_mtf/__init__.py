@@ -3,7 +3,7 @@
 Importing this package registers its layers with gin and its tasks with seqio, and lets
 gin find its files. It also lets Mesh and T5 use the attention that gin names;
 `patches.py` lists the changes to them. So a stock `t5_mesh_transformer` needs only
-`--module_import=synthesizer_mtf`.
+`--module_import=synthesizer_mtf`. `__all__` has the names for users.
 
 Dimensions, in all docstrings:
   batch: the examples; further batch dimensions, such as `beam`, may precede or
@@ -30,7 +30,16 @@ from synthesizer_mtf.layers.classifier import EncoderClassifier
 from synthesizer_mtf.layers.dual_classifier import DualEncoderClassifier
 from synthesizer_mtf.layers.uniform_cross_attention import UniformEncDecAttention
 from synthesizer_mtf.notation import attention_layer
+from synthesizer_mtf.ops.logit_forms import ByOffset
+from synthesizer_mtf.ops.logit_forms import ByPosition
+from synthesizer_mtf.ops.logit_forms import InnerProduct
+from synthesizer_mtf.ops.logit_forms import Products
+from synthesizer_mtf.ops.logit_forms import Table
 from synthesizer_mtf.stack import synthesizer_stack
+from synthesizer_mtf.synthesizers.base import Axes
+from synthesizer_mtf.synthesizers.base import LengthTables
+from synthesizer_mtf.synthesizers.base import SynthesizingFunction
+from synthesizer_mtf.synthesizers.names import register
 from synthesizer_mtf.training import get_estimator
 from synthesizer_mtf.training import gin_checks
 from synthesizer_mtf.training import learning_rates
@@ -41,6 +50,28 @@ from synthesizer_mtf.training import warm_start
 from synthesizer_mtf.training.mtf_model import MtfModel
 from synthesizer_mtf.training.seed import train_with_seed
 from synthesizer_mtf.training.summaries import train_with_attention_summaries
+
+__all__ = [
+    "Axes",
+    "ByOffset",
+    "ByPosition",
+    "Cluster",
+    "DualEncoderClassifier",
+    "EncoderClassifier",
+    "InnerProduct",
+    "LengthTables",
+    "MtfModel",
+    "Products",
+    "SyntheticAttention",
+    "SynthesizingFunction",
+    "Table",
+    "UniformEncDecAttention",
+    "attention_layer",
+    "register",
+    "synthesizer_stack",
+    "train_with_attention_summaries",
+    "train_with_seed",
+]
 
 gin_files.add_search_path()
 gin_past.apply()

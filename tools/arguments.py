@@ -30,6 +30,12 @@ def _whole(text):
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
+def add_modules(parser: argparse.ArgumentParser) -> None:
+  """Adds --module_import, as the trainer has it."""
+  parser.add_argument("--module_import", action="append", default=[], metavar="MODULE",
+                      help="a module that registers tasks or attentions; repeat it")
+
+
 def check_folders(*paths: str | None) -> None:
   """Raises a ValueError if a file cannot be written, before hours of work.
 

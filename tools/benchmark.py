@@ -20,6 +20,7 @@ import itertools
 from typing import Any
 
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_names
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
@@ -55,7 +56,7 @@ _STOCK = {"cross_attention": "EncDecAttention", "feed_forward": "DenseReluDense"
 def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
               rounds: dict[str, tuple[int, int]], memory_repeats: int, traced: int,
               decodings: Sequence[tuple[int, int]],
-              reference: str) -> list[dict[str, Any]]:
+              reference: str, modules: Sequence[str] = ()) -> list[dict[str, Any]]:
   """Measures rows with each configuration.
 
   Args:
@@ -69,6 +70,7 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
     traced: rounds of training that are traced, to split the time into parts.
     decodings: pairs of (hypotheses of the search, examples at once) for decoding.
     reference: the name of the row that other rows' times are compared with.
+    modules: those that processes which measure memory import.
 
   Returns:
     a list of dicts, one for each row, configuration and measure.
@@ -94,7 +96,7 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
     if memory_repeats:
       with Progress(f"memory {lengths}", len(rows) * memory_repeats) as p:
         results += measuring.measure_memory(
-            rows, config, memory_repeats, progress=p)
+            rows, config, memory_repeats, progress=p, modules=modules)
   return [{**result, **state} for result in results]
 
 
@@ -113,6 +115,7 @@ def main(argv: list[str] | None = None) -> None:
   """Parses flags, measures, prints the table and writes the files."""
   args = _parser().parse_args(argv)
   with messages.ending("benchmark"):
+    gin_names.import_modules(args.module_import)
     rows = [attentions.find_row(name) for name in args.rows]
     rounds = _rounds(args)
     rows += baselines.rows(args.baselines, rounds) if args.baselines else []
@@ -127,7 +130,7 @@ def main(argv: list[str] | None = None) -> None:
                       memory_repeats=args.memory_repeats if args.memory else 0,
                       traced=_TRACED if args.breakdown else 0,
                       decodings=[*itertools.product(args.beam, args.decode_batch)],
-                      reference=args.reference)
+                      reference=args.reference, modules=args.module_import)
   tables = [report.header, report.table]
   tables += [report.breakdown] * args.breakdown
   print("\n\n".join(text for text in (table(results) for table in tables) if text))
@@ -168,6 +171,7 @@ def _parser():
       default=list(attentions.ROWS), metavar="A,B,...",
       help=f"the rows to measure: {', '.join(attentions.ROWS)}, or any notation; "
       "by default all that are listed here")
+  arguments.add_modules(parser)
   _add_model(parser)
   _add_decoding(parser)
   parser.add_argument("--packed", type=arguments.positive, default=0, metavar="N",

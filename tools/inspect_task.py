@@ -163,8 +163,7 @@ def _parser():
                       help="the folder of the prepared data sets")
   parser.add_argument("--gin_file", action="append", default=[], metavar="FILE")
   parser.add_argument("--gin_param", action="append", default=[], metavar="BINDING")
-  parser.add_argument("--module_import", action="append", default=[],
-                      metavar="MODULE", help="that registers more tasks")
+  arguments.add_modules(parser)
   parser.add_argument("--plot", metavar="FILE", help="write a histogram as PNG")
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")
   return parser

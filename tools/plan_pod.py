@@ -28,6 +28,7 @@ import time
 from typing import Any
 
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_names
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
@@ -314,6 +315,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def _plan_all(args):
   """Plans all variants on all topologies; returns plans and whether interrupted."""
+  gin_names.import_modules(args.module_import)
   topologies = [pods.parse_topology(name, args.chip)
                 for name in args.topology]
   wanted = list(itertools.product(topologies, _variants(args), args.mode))
@@ -364,6 +366,7 @@ def _parser():
                       help="as for synthesizer_mesh_transformer; repeat it")
   parser.add_argument("--gin_param", action="append", default=[],
                       metavar="BINDING", help="likewise; comes last")
+  arguments.add_modules(parser)
   parser.add_argument("--gin_location_prefix", type=_split, default=[],
                       metavar="DIR,...", help="more folders of gin files")
   parser.add_argument(

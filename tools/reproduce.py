@@ -32,6 +32,7 @@ import argparse
 import json
 import sys
 
+from synthesizer_mtf import gin_names
 from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import shares
@@ -74,6 +75,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _work(args):
   """Does what the flags ask for; returns the status."""
+  gin_names.import_modules(args.module_import)
   if args.compare:
     compare.compare(args.compare, args.json)
     return 0
@@ -109,7 +111,7 @@ def _parse(argv):
 def _check_published(parser, args, given):
   """Reports the flags that do not go with a table of another paper."""
   wanted = ("--table", "--scale", "--rows", "--gin_param", "--gin_file", "--json",
-            "--tpu", "--bucket", "--t5_tfds_data_dir")
+            "--tpu", "--bucket", "--t5_tfds_data_dir", "--module_import")
   others = [flag for flag in given if flag not in wanted]
   if args.scale == "laptop" or others:
     parser.error(f"--table={args.table} prints the commands of its paper's scale, and "
@@ -186,6 +188,7 @@ def _parser():
                       metavar="BINDING", help="add to all commands; repeat it")
   parser.add_argument("--gin_file", action="append", default=[], metavar="FILE",
                       help="add to all commands, after their files; repeat it")
+  arguments.add_modules(parser)
   parser.add_argument("--json", metavar="FILE", help="write JSON lines there")
   _add_laptop_flags(parser.add_argument_group("laptop scale, and studies"))
   group = parser.add_argument_group("paper scale")

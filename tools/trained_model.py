@@ -6,6 +6,7 @@ import os
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
+from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.training import checkpoints
 import tensorflow.compat.v1 as tf
 
@@ -18,8 +19,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
       help="instead of operative_config.gin")
   add("--gin_param", action="append", default=[], metavar="BINDING",
       help="more bindings, as for the trainer")
-  add("--module_import", action="append", default=[], metavar="MODULE",
-      help="a module that registers tasks or layers")
+  arguments.add_modules(parser)
 
 
 def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:

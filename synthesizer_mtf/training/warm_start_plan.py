@@ -22,8 +22,8 @@ from synthesizer_mtf.training import optimizer_slots
 
 GLOBAL_STEP = "global_step"
 
-_OURS = "|".join(["SyntheticAttention", *sorted(
-    cls.__name__ for cls in notation.LAYERS.values())])
+_LAYERS = {cls.__name__: cls for cls in notation.LAYERS.values()}
+_OURS = "|".join(["SyntheticAttention", *sorted(_LAYERS)])
 _LAYER = re.compile(rf"(^|/)({_OURS}|SelfAttention)/(part_\d+/)?")
 _NEW = re.compile(
     rf"(^|/)({_OURS})/(?!(q|k|v|o|relative_attention_bias)$)"
@@ -34,12 +34,9 @@ _NORM = re.compile(r"(^|/)(rms_norm|layer_norm|final_layer_norm)/scale$")
 _BIAS = "relative_attention_bias"
 _WITH_BIAS = {"SelfAttention", "SyntheticAttention", "SparseFixed", "SparseStrided"}
 
-# The meaning of the axes of T5's variables, and of the variables that our classes
-# declare.
+# The meaning of the axes of T5's variables.
 _AXES = {"positional_embedding": base.Axes(positions=(-2,)),
          _BIAS: base.Axes(heads=-2)}
-for _cls in (*names.SYNTHESIZING_FUNCTIONS.values(), *notation.LAYERS.values()):
-  _AXES.update(_cls.variables)
 _UNKNOWN = base.Axes()
 
 
@@ -259,8 +256,12 @@ def _is_resized(path, name, shape, source, saved):
 
 
 def _axes(name):
-  """The `Axes` of a variable."""
-  return _AXES.get(name.rpartition("/")[2], _UNKNOWN)
+  """The `Axes` of a variable, as T5's own are or as the classes of layers declare."""
+  variable, layer = name.rpartition("/")[2], _LAYER.search(name)
+  classes = ([_LAYERS[layer[2]]] if layer and layer[2] in _LAYERS
+             else names.SYNTHESIZING_FUNCTIONS.values())
+  return next((known[variable] for known in (_AXES, *(c.variables for c in classes))
+               if variable in known), _UNKNOWN)
 
 
 def _remedy(name, old):

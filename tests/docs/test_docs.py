@@ -5,6 +5,7 @@ import re
 import gin
 import pytest
 from support import documents
+from support import own_attention
 from support import page_checks
 from support.paths import ROOT
 
@@ -36,6 +37,14 @@ def test_the_map_shows_every_hook_of_gin():
       r"^          \w+\.(\w+)  ", documents.read("docs/architecture.md"), re.MULTILINE))
 
 
+@pytest.fixture(scope="module")
+def module_of_the_page(tmp_path_factory):
+  """The module that the page on variants shows can be imported."""
+  with own_attention.in_folder(tmp_path_factory.mktemp("module")):
+    yield
+
+
+@pytest.mark.usefixtures("module_of_the_page")
 @pytest.mark.parametrize("page", documents.PAGES)
 def test_links_names_and_code_of_a_page_are_right(page):
   page_checks.check(page)

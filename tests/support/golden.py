@@ -15,7 +15,6 @@ import json
 import pathlib
 import re
 import sys
-import types
 from unittest import mock
 
 # Comes first, because it makes mesh_tensorflow importable.
@@ -63,8 +62,7 @@ def names():
 
 
 def _python():
-  return sorted(f"python {name}" for name, value in vars(synthesizer_mtf).items()
-                if not name.startswith("_") and not isinstance(value, types.ModuleType))
+  return (f"python {name}" for name in synthesizer_mtf.__all__)
 
 
 def _commands():

@@ -9,7 +9,6 @@ import importlib
 import inspect
 import pkgutil
 import sys
-import types
 
 import gin
 from support.paths import ROOT
@@ -52,8 +51,7 @@ def page():
 
 def _python():
   """(signature, sentence) of each public name of the package, and of two helpers."""
-  public = {name: value for name, value in sorted(vars(synthesizer_mtf).items())
-            if not name.startswith("_") and not isinstance(value, types.ModuleType)}
+  public = {name: getattr(synthesizer_mtf, name) for name in synthesizer_mtf.__all__}
   public["gin_files.add_search_path"] = gin_files.add_search_path
   public["gin_files.parse"] = gin_files.parse
   for name, value in public.items():

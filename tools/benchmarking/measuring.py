@@ -7,6 +7,7 @@ The results are dicts, one for each row and measure, which `report` and `plot` r
 
 import collections
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 import json
 import subprocess
@@ -242,7 +243,8 @@ def _sizes_and_rates(program, median, result):
 
 
 def measure_memory(rows: list[attentions.Row], config: model.Configuration,
-                   repeats: int, progress: Progress) -> list[dict[str, Any]]:
+                   repeats: int, progress: Progress,
+                   modules: Sequence[str] = ()) -> list[dict[str, Any]]:
   """Measures the peak memory of a process that trains, for each row.
 
   Args:
@@ -251,6 +253,7 @@ def measure_memory(rows: list[attentions.Row], config: model.Configuration,
     repeats: processes for each row. The smallest peak counts, because larger peaks
       are due to chance.
     progress: a function (number of processes done, name of the current run).
+    modules: the modules that the processes import.
 
   Returns:
     a list with a dict for each row. `memory_share` is the row's peak minus the floor's,
@@ -262,17 +265,17 @@ def measure_memory(rows: list[attentions.Row], config: model.Configuration,
     for row, result in zip(rows, results):
       if not _is_obstructed(row, config, "memory", result) and (
           result["status"] == "ok"):
-        _measure_process(row, config, result)
+        _measure_process(row, config, modules, result)
       progress(1, row.name)
   add_shares({r["row"]: r for r in results if r["status"] == "ok"})
   return results
 
 
-def _measure_process(row, config, result):
+def _measure_process(row, config, modules, result):
   """Notes the peak of one fresh process in `result`."""
   process = subprocess.run(
       [sys.executable, "-m", "synthesizer_mtf.tools.benchmarking.memory", row.name,
-       json.dumps(dataclasses.asdict(config))],
+       json.dumps(dataclasses.asdict(config)), *modules],
       capture_output=True, text=True, check=False)
   if process.returncode:
     print(process.stderr, file=sys.stderr)

@@ -9,6 +9,7 @@ import json
 import pathlib
 import sys
 
+from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
 import tensorflow.compat.v1 as tf
@@ -28,8 +29,13 @@ def peak_mebibytes() -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-  """Trains the row in the first argument; the second is its configuration as JSON."""
-  name, configuration = argv or sys.argv[1:]
+  """Trains a row.
+
+  Args:
+    argv: the name of the row, its configuration as JSON, and modules to import.
+  """
+  name, configuration, *modules = argv or sys.argv[1:]
+  gin_names.import_modules(modules)
   tf.disable_v2_behavior()
   tf.logging.set_verbosity(tf.logging.ERROR)
   program = model.build(

@@ -51,6 +51,7 @@ def settings(args: argparse.Namespace, steps: int | None = None,
     flags, data_dir = [*flags, f"--tpu={args.tpu}"], data_dir or f"{args.bucket}/tfds"
   if data_dir:
     flags.append(f"--t5_tfds_data_dir={data_dir}")
+  flags += [f"--module_import={module}" for module in args.module_import]
   return plan.Settings(args.steps or steps, args.finetune_steps or steps, args.task,
                        flags, args.gin_param, args.gin_file)
 

@@ -1,0 +1,26 @@
+"""The module with an attention of a user's own that docs/add_a_variant.md shows."""
+
+import contextlib
+import sys
+
+from support import documents
+from synthesizer_mtf.synthesizers import names
+
+MODULE = "my_attention"
+PAGE = "docs/add_a_variant.md"
+
+
+@contextlib.contextmanager
+def in_folder(folder):
+  """Writes the module into a folder, where Python finds it; forgets it at the end."""
+  text, *_ = [text for language, text in documents.blocks(PAGE) if language == "python"]
+  (folder / f"{MODULE}.py").write_text(text)
+  before = dict(names.SYNTHESIZING_FUNCTIONS)
+  sys.path.append(str(folder))
+  try:
+    yield
+  finally:
+    sys.path.remove(str(folder))
+    sys.modules.pop(MODULE, None)
+    names.SYNTHESIZING_FUNCTIONS.clear()
+    names.SYNTHESIZING_FUNCTIONS.update(before)
