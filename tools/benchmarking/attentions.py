@@ -1,8 +1,8 @@
 """The rows of the benchmark: attentions, as gin bindings on one T5 model.
 
-The names of our own attentions are their notation. Our attentions, and the floor, which
-mixes no positions at all, have the fast cross-attention of `synthesizer_stack`, the
-embeddings and losses of `synthesizer_vocabulary` and the updates of
+The names of our own attentions are their notation. Our attentions, and the floor, in
+which no token attends to another, have the fast cross-attention of `synthesizer_stack`,
+the embeddings and losses of `synthesizer_vocabulary` and the updates of
 `synthesizer_optimizer`, unless the configuration says otherwise. Nothing else in the
 model differs, except that `UT:V` has one block in a stack and calls it many times.
 `SelfAttention`, the authors' `Synthesizer` and `LocalConvAttnBlock` are layers of
