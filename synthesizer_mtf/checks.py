@@ -48,8 +48,9 @@ def check_whole(name: str, value: Any, least: int = 1,
     least: an integer.
     remedy: what to do, if changing the parameter is not enough.
   """
-  require(is_whole(value, least), name, value,
-          f"be a whole number of at least {least}", remedy or f"change `{name}`")
+  needed = "a positive integer" if least == 1 else f"an integer of at least {least}"
+  require(is_whole(value, least), name, value, f"be {needed}",
+          remedy or f"change `{name}`")
 
 
 def check_boolean(name: str, value: Any, or_none: bool = False) -> None:

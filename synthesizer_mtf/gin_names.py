@@ -45,7 +45,7 @@ def import_modules(names: Sequence[str] | None) -> None:
       importlib.import_module(name)
     except ImportError as error:
       raise checks.Error(
-          f"{error}; mend --module_import, or install the module.") from error
+          f"{error}; correct --module_import, or install the module.") from error
 
 
 def statements(name: str, delegate: gin.config.ParserDelegate,
@@ -297,7 +297,7 @@ def _remedy(line):
     return "write each binding as PARAMETER = VALUE, on a line of its own"
   known = value.title() if value.lower() in ("true", "false", "none") else repr(value)
   meant = f"{known} or " if re.fullmatch(r"[\w./*~-]+", value) else ""
-  return f"write {meant}a number, a text in quotes, @FUNCTION or %MACRO"
+  return f"write {meant}a number, a string in quotes, @FUNCTION or %MACRO"
 
 
 def _is_literal(value):

@@ -88,7 +88,7 @@ def arguments(layers: Sequence[transformer.TransformerLayer],
       a class, or a list or tuple of one, a name and a dict of arguments.
 
   Raises:
-    ValueError: the layers are no whole number of such blocks, so that the arguments
+    ValueError: the layers are not a multiple of such blocks, so that the arguments
       cannot be told.
   """
   found = [dict(next((part for part in reversed(entry) if isinstance(part, dict)), {}))
@@ -114,7 +114,7 @@ def make(choice: Any, old: transformer.TransformerLayer, given: dict[str, Any],
     scope: gin's scope.
 
   Raises:
-    ValueError: the choice is no attention, or cannot have these arguments.
+    ValueError: the choice is not an attention, or cannot have these arguments.
   """
   try:
     if not callable(choice):

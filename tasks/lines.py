@@ -92,7 +92,7 @@ class Lines:
       raise self.error("a carriage return within the line; end lines with "
                        "\\n or \\r\\n, as by tr '\\r' '\\n'.")
     if "\0" in text:
-      raise self.error("a NUL character, which is no text; remove it, as by tr -d "
+      raise self.error("a NUL character, which is not text; remove it, as by tr -d "
                        "'\\0', or convert a file of UTF-16 to UTF-8.")
     return text
 

@@ -25,8 +25,8 @@ class ClassFiles(own_text.PairFiles):
       if target not in classes:
         raise lines.error(
             f"the target {target[:40]!r} is none of "
-            f"`synthesizer_mtf.tasks.pairs.classes`, which are {list(classes)!r}; mend "
-            "the line, or add the class.")
+            f"`synthesizer_mtf.tasks.pairs.classes`, which are {list(classes)!r}; "
+            "correct the line, or add the class.")
       yield inputs, target
 
 

@@ -90,8 +90,8 @@ def member(name: str) -> seqio.Task | str:
                        "name its members.")
   if task not in _TASKS or not scope:
     raise checks.Error(
-        f"`{_PARAMETER}` names {name!r}, which is no task or mixture; name one that is "
-        "registered, or one of your files as 'synth_text_pairs.SCOPE'."
+        f"`{_PARAMETER}` names {name!r}, which is not a task or mixture; name one that "
+        "is registered, or one of your files as 'synth_text_pairs.SCOPE'."
         f"{checks.did_you_mean(task, known, near_only=True)}")
   if all(gin_files.bound(f"{scope}/{parameter}", _UNBOUND) is _UNBOUND
          for parameter in _FILES):

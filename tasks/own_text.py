@@ -115,8 +115,8 @@ class _PairsTask(task.Task):
     for name in names:
       if name not in METRICS:
         raise checks.Error(
-            f"`{_MODULE}.pairs.metrics` names {name!r}, which is no metric; use some "
-            f"of {', '.join(map(repr, METRICS))}.")
+            f"`{_MODULE}.pairs.metrics` names {name!r}, which is not a metric; use "
+            f"some of {', '.join(map(repr, METRICS))}.")
     return [METRICS[name] for name in names]
 
 
@@ -256,8 +256,8 @@ def parse_pairs(lines: lines_lib.Lines, keys: Mapping[str, str] | None = None,
     if classes and target.isdecimal() and target not in names:
       raise lines.error(
           f"the target is the number {target}, but `{_MODULE}.pairs.classes` is "
-          f"{list(classes)!r}, whose numbers are {', '.join(names)}; mend the line, or "
-          "name all classes.")
+          f"{list(classes)!r}, whose numbers are {', '.join(names)}; correct the line, "
+          "or name all classes.")
     yield inputs, names.get(target, target)
 
 

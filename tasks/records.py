@@ -165,7 +165,7 @@ def texts(lines: lines_lib.Lines, templates: Sequence[Template],
       raise lines.error("half of a surrogate pair (\\ud800 to \\udfff), which is "
                         "no text; write the whole character.")
     if any("\0" in text for text in made):
-      raise lines.error("a NUL character (\\u0000), which is no text; remove it.")
+      raise lines.error("a NUL character (\\u0000), which is not text; remove it.")
     found = True
     lines.note_lengths(made)
     yield made

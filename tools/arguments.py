@@ -8,7 +8,7 @@ from synthesizer_mtf import checks
 
 
 def positive(text: str) -> int:
-  """Returns the whole number in a text; it must be at least 1."""
+  """Returns the integer in a string; it must be positive."""
   number = _whole(text)
   if number < 1:
     raise argparse.ArgumentTypeError(f"{text} is not at least 1")
@@ -16,7 +16,7 @@ def positive(text: str) -> int:
 
 
 def not_negative(text: str) -> int:
-  """Returns the whole number in a text; it must be at least 0."""
+  """Returns the integer in a string; it must not be negative."""
   number = _whole(text)
   if number < 0:
     raise argparse.ArgumentTypeError(f"{text} is below 0")
@@ -27,7 +27,7 @@ def _whole(text):
   try:
     return int(text)
   except ValueError:
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
 
 
 def add_modules(parser: argparse.ArgumentParser) -> None:

@@ -65,8 +65,8 @@ class PaperFiles(text_source.FilesDataSource):
             "file again if it is cut off.")
       label = columns[0].removesuffix(".0")
       if label not in _CLASSES:
-        raise lines.error(f"the label is {columns[0][:20]!r} but must be 0 or 1; mend "
-                          "the line.")
+        raise lines.error(f"the label is {columns[0][:20]!r} but must be 0 or 1; "
+                          "correct the line.")
       yield columns[3], columns[4], label
 
 

@@ -222,7 +222,7 @@ def candidates(made, rows, number, index, answers):
 BAD = {
     "ability_recall.pairs = 17": "`ability_recall.pairs` is 17, but "
                                  "`ability_recall.alphabet` allows no more than 16",
-    "ability_recall.questions = 0": "must be a whole number of at least 1",
+    "ability_recall.questions = 0": "must be a positive integer",
     "ability_two_hops.shortest = 7": "`ability_two_hops.shortest` is 7, but "
                                      "`ability_two_hops.pairs` allows no more than 6",
     "ability_induction.length = 40": "`ability_induction.alphabet` allows no more than",
@@ -232,9 +232,9 @@ BAD = {
     "ability_parity.length = 16": "makes only 65,536 different examples",
     "ability_same_offset.offset = 22": "allows no more than 0",
     "ability_same_offset.alphabet = 12": "allows no more than 16",
-    "ability_first_last.length = 2.5": "must be a whole number of at least 3",
-    "ability_missing.alphabet = 1": "must be a whole number of at least 2",
-    "ability_look_up.pairs = 'x'": "must be a whole number",
+    "ability_first_last.length = 2.5": "must be an integer of at least 3",
+    "ability_missing.alphabet = 1": "must be an integer of at least 2",
+    "ability_look_up.pairs = 'x'": "must be an integer",
     "ability_look_up.pairs = 17": "`ability_look_up.alphabet` allows no more than 16",
     "ability_most_frequent.length = 80": "makes targets of 82 ids, but "
                                          "`utils.run.sequence_length` gives them 64",

@@ -106,14 +106,14 @@ def test_ids_are_words_and_the_target_is_one_class(small):
 
 
 @pytest.mark.parametrize("name, value, message", [
-    ("max_depth", 1, "max_depth` is 1 but must be a whole number of at least 2"),
-    ("max_arguments", 2.5, "max_arguments` is 2.5 but must be a whole number"),
+    ("max_depth", 1, "max_depth` is 1 but must be an integer of at least 2"),
+    ("max_arguments", 2.5, "max_arguments` is 2.5 but must be an integer"),
     ("min_length", 61, "min_length` is 61, more than .*max_length`, which is 60"),
-    ("max_length", "9", "max_length` is '9' but must be a whole number of at least 4"),
+    ("max_length", "9", "max_length` is '9' but must be an integer of at least 4"),
     ("max_depth", 2, "min_length` is 7, but with `max_depth` = 2 and `max_arguments` "
      "= 4 no expression is longer than 6 words"),
-    ("test_examples", 0, "test_examples` is 0 but must be a whole number of at least"),
-    ("seed", -1, "seed` is -1 but must be a whole number of at least 0"),
+    ("test_examples", 0, "test_examples` is 0 but must be an integer of at least"),
+    ("seed", -1, "seed` is -1 but must be an integer of at least 0"),
 ])
 def test_impossible_parameters_are_named(name, value, message, small):
   bind(f"lra_listops.{name}", value)

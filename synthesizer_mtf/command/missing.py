@@ -37,7 +37,7 @@ def check_words(argv: Sequence[str]) -> None:
   for word in argv[1:]:
     flag = "--gin_file=" if word.endswith(".gin") else (
         "--gin_param=" if "=" in word else "--FLAG=")
-    raise checks.Error(f"{word!r} is no flag; write {flag}{word}, or leave it out.")
+    raise checks.Error(f"{word!r} is not a flag; write {flag}{word}, or leave it out.")
   if flags.FLAGS["model_dir"].using_default_value:
     raise checks.Error("--model_dir is missing; name the folder of the model, as in "
                        "--model_dir=models/r+v, which need not exist yet.")

@@ -89,7 +89,7 @@ class EncoderClassifier(transformer.Bitransformer):
         checks.is_whole(size, 1) for size in hidden_sizes):
       raise checks.Error(
           f"`{type(self).__name__}.hidden_sizes` is {hidden_sizes!r} but must be a "
-          "list of whole numbers of at least 1; change it.")
+          "list of positive integers; change it.")
     self.pooling = pooling
     self.hidden_sizes = hidden_sizes
 

@@ -44,7 +44,7 @@ class HeadSizes:
           "of at least 0 and below 1; change it, or the macro `dropout_rate`.")
 
   def _whole(self, name, value, macro):
-    """The parameter or the macro, a whole number of at least 1."""
+    """The parameter or the macro, a positive integer."""
     name, value = f"{self._layer}.{name}", or_macro(value, macro)
     checks.check_whole(name, value, remedy=(
         f"change `{name}`, or the macro `{macro}` of T5's model files, which is its "

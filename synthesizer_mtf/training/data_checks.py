@@ -39,8 +39,8 @@ def check_task(name: str, what: str = f"`{_TASK}`") -> None:
                        "in quotes, such as 'synth_text_pairs'.")
   if not is_known(name):
     raise checks.Error(
-        f"{what} is {name!r}, which is no task or mixture; name a registered one, or "
-        "the module that registers it by --module_import."
+        f"{what} is {name!r}, which is not a task or mixture; name a registered one, "
+        "or the module that registers it by --module_import."
         f"{checks.did_you_mean(name, _names(), near_only=True)}")
 
 

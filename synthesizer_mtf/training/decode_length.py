@@ -31,13 +31,13 @@ def bound(tokens: int | None = None) -> int | None:
   """The most tokens to decode for an example, including its end of sequence.
 
   Args:
-    tokens: a whole number; None for the limits of T5's and Mesh's own parameters.
+    tokens: an integer; None for the limits of T5's and Mesh's own parameters.
 
   Returns:
     tokens.
 
   Raises:
-    ValueError: it is not a whole number of at least 1.
+    ValueError: it is not a positive integer.
   """
   if tokens is not None:
     checks.check_whole(f"`{_PARAMETER}`", tokens)
@@ -58,7 +58,7 @@ def predict_fn(model: Any, given: Callable[..., mtf.Tensor] | None,
     arguments.
 
   Raises:
-    ValueError: both are bound, or tokens is not a whole number of at least 1.
+    ValueError: both are bound, or tokens is not a positive integer.
   """
   tokens = bound()
   if tokens is None or scores or isinstance(model, classifier.EncoderClassifier):

@@ -160,7 +160,7 @@ def _check_task(task, model):
   if ours and model is None:
     raise checks.Error(
         f"`MIXTURE_NAME` is {task!r}, whose targets are classes, but the model "
-        "is no classifier; add --gin_file=classifier.gin after the model file, "
+        "is not a classifier; add --gin_file=classifier.gin after the model file, "
         f"or choose {task[:-len('_encoder')]!r}.")
 
 

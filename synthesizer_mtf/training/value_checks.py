@@ -1,7 +1,7 @@
 """Checks of values that T5 and Mesh TensorFlow use late, and of files they read.
 
-Without these checks, a text instead of a number, a beam without hypotheses or an empty
-input file raises an exception after minutes, without the parameter's name.
+Without these checks, a string instead of a number, a beam without hypotheses or an
+empty input file raises an exception after minutes, without the parameter's name.
 """
 
 from collections.abc import Callable
@@ -92,13 +92,13 @@ def _check_up_to_1(name, value):
 
 
 def _check_kind(default, name, value):
-  """Checks that a text is not bound where the default is a number or a boolean."""
+  """Checks that no string is bound where the default is a number or a boolean."""
   if not isinstance(value, str):
     return
   if isinstance(default, bool):
     checks.check_boolean(name, value)
   elif isinstance(default, (int, float)):
-    raise checks.Error(f"`{name}` is the text {value!r} but must be a number, as "
+    raise checks.Error(f"`{name}` is the string {value!r} but must be a number, as "
                        f"{default!r}; change it.")
 
 
@@ -136,7 +136,7 @@ def _check_lengths(name, value):
   lengths = value if isinstance(value, dict) else {"inputs": value}
   checks.require(
       lengths and all(map(is_whole, lengths.values())), name, value,
-      "be a whole number of at least 1, or one for each feature",
+      "be a positive integer, or one for each feature",
       "write it as {'inputs': 512, 'targets': 114}")
   if isinstance(value, dict) and "targets" not in value:
     raise checks.Error(f"`{name}` is {value!r}, without the targets; add their "
@@ -148,8 +148,8 @@ def _check_batch_size(name, value):
           value[0] in _BATCHES and is_whole(value[1]))
   checks.require(
       is_whole(value) or pair, name, value,
-      "be a whole number of at least 1, or a pair such as ('tokens_per_batch', "
-      f"65536), whose first is one of {', '.join(_BATCHES)}")
+      "be a positive integer, or a pair such as ('tokens_per_batch', 65536), whose "
+      f"first is one of {', '.join(_BATCHES)}")
 
 
 def _check_model_type(name, value):
@@ -393,7 +393,7 @@ def check_pairs(parameter: str, paths: Any) -> None:
         raise checks.Error(
             f"`{parameter}` is {path!r}, whose line {number} has "
             f"{line.count(bytes([9])) + 1} columns, but a pair has 2, with a tab "
-            "between inputs and targets; mend it.")
+            "between inputs and targets; correct it.")
 
 
 def check_output(parameter: str, path: Any, folder: bool = False) -> None:

@@ -53,8 +53,8 @@ def test_what_a_command_lacks_is_named_with_the_remedy(name, folder):
 
 def test_a_word_that_is_no_flag_is_refused(folder):
   said = ended_by(["", "attention/v.gin"], model_dir=folder)
-  assert said == ("'attention/v.gin' is no flag; write --gin_file=attention/v.gin, or "
-                  "leave it out.")
+  assert said == ("'attention/v.gin' is not a flag; write --gin_file=attention/v.gin, "
+                  "or leave it out.")
   assert "write --gin_param=a.b=3," in ended_by(["", "a.b=3"], model_dir=folder)
 
 

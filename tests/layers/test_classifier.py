@@ -202,7 +202,7 @@ def test_steps_can_be_split_into_microbatches(without_blocks):
     ("EncoderClassifier.pooling = 'max'",
      "`EncoderClassifier.pooling` is 'max' but must be one of 'mean', 'first'"),
     ("EncoderClassifier.hidden_sizes = 5",
-     "`EncoderClassifier.hidden_sizes` is 5 but must be a list of whole numbers"),
+     "`EncoderClassifier.hidden_sizes` is 5 but must be a list of positive integers"),
     ("Unitransformer.ensemble = 2", "`Unitransformer.ensemble` is 2"),
 ])
 def test_a_bad_parameter_is_named(binding, message):

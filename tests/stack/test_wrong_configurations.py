@@ -35,7 +35,7 @@ PARAMETERS = {
             "`SparseFixed.stride` = 8; lower the one or raise the other"]),
 }
 
-COUNT = "a whole number of at least 1"
+COUNT = "a positive integer"
 KINDS_OF_BIAS = 'None, "bias" or "bias_shared"'
 # From the parameter in the message to a notation, what is needed, and wrong values.
 VALUES = {
@@ -55,7 +55,7 @@ VALUES = {
         "V", "a number of at least 0 and below 1", [1.0, -0.1, "0.1"]),
     "SyntheticAttention.relative_attention_type": ("V", KINDS_OF_BIAS, ["contextual"]),
     "SyntheticAttention.relative_attention_num_buckets": (
-        "V", "a whole number of at least 4", [2]),
+        "V", "an integer of at least 4", [2]),
     "LightConv.kernel_size": ("LightConv", COUNT, [0]),
     "LightConv.use_bias": ("LightConv", "True or False", ["False"]),
     "DyConv.kernels": ("DyConv", "'per_head' or 'per_channel'", ["per_layer"]),

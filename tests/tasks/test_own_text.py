@@ -74,7 +74,7 @@ def test_plain_and_compressed_pairs_are_the_same(content, expected, suffix, tmp_
 
 @pytest.mark.parametrize("content, message", [
     (b"one\nt\rwo\n", "'.*a.txt', line 2: a carriage return within the line"),
-    (b"one\nt\0wo\n", "'.*a.txt', line 2: a NUL character, which is no text; remove"),
+    (b"one\nt\0wo\n", "'.*a.txt', line 2: a NUL character, which is not text; remove"),
     ("one".encode("utf-16-le"), "line 1: a NUL character, .* UTF-16 to UTF-8"),
     (b"one\r\nt\xe4wo\n", "'.*a.txt', line 2: byte 1 is not UTF-8"),
     ("one".encode("utf-16"), "'.*a.txt', line 1: byte 0 is not UTF-8"),

@@ -103,7 +103,7 @@ def test_fewer_extra_ids_are_numbered_from_the_last_one_down(number, ids):
 @pytest.mark.parametrize("value", [-1, 2.5, "100", True])
 def test_wrong_extra_ids_are_named(value):
   bind("vocabulary.extra_ids", value)
-  with pytest.raises(ValueError, match="vocabulary.extra_ids` is .* whole number"):
+  with pytest.raises(ValueError, match="vocabulary.extra_ids` is .* integer"):
     _ = vocabulary.TaskVocabulary().vocab_size
 
 

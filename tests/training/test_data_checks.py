@@ -208,7 +208,7 @@ def test_a_vocabulary_that_cannot_be_read_is_named_with_its_task(monkeypatch):
 def test_a_name_that_is_no_task_is_refused():
   for name, said in [
       (3, "must be the name of a task; write it in quotes"),
-      ("synth_text_pair", "no task or mixture; .* Did you mean synth_text_pairs")]:
+      ("synth_text_pair", "not a task or mixture; .* Did you mean synth_text_pairs")]:
     with pytest.raises(checks.Error, match=said):
       data_checks.check_task(name)
 

@@ -73,7 +73,7 @@ def test_mesh_tensorflow_decodes_for_scores_and_without_the_binding():
 
 
 @pytest.mark.parametrize("tokens, given, message", [
-    (0, None, "`synthesizer_decode_length.tokens` is 0 but must be a whole number"),
+    (0, None, "`synthesizer_decode_length.tokens` is 0 but must be a positive integer"),
     (9, len, "`utils.run.predict_fn` is bound, .*tokens` is 9; leave out one")])
 def test_a_limit_that_cannot_hold_is_an_error(tokens, given, message):
   with pytest.raises(ValueError, match=message):

@@ -131,5 +131,5 @@ class Baseline:
     if not line:
       raise checks.Error(
           f"{self._process.args[0]} ended with status {self._process.wait()}, for "
-          "the reason above; mend its environment.")
+          "the reason above; repair its environment.")
     return json.loads(line)

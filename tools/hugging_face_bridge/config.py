@@ -171,8 +171,8 @@ def _whole(path, config, key):
   value = config.get(key)
   if not isinstance(value, int) or value < 1:
     raise checks.Error(
-        f"{path!r} has {key} {value!r}, but it must be a whole number of at least "
-        "1; bring the file back.")
+        f"{path!r} has {key} {value!r}, but it must be a positive integer; bring the "
+        "file back.")
   return value
 
 

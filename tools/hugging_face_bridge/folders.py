@@ -50,7 +50,7 @@ def check(path: str) -> None:
     raise checks.Error(f"--output is {path!r}, but only local folders can be "
                        "written; name one, and copy it.")
   if os.path.lexists(path) and not os.path.isdir(path):
-    raise checks.Error(f"--output is {path!r}, which is no folder; name a new one.")
+    raise checks.Error(f"--output is {path!r}, which is not a folder; name a new one.")
   if os.path.isdir(path) and os.listdir(path):
     raise checks.Error(f"--output is {path!r}, which is not empty (it holds "
                        f"{sorted(os.listdir(path))[0]!r}); name a new folder.")

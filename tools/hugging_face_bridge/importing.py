@@ -99,7 +99,7 @@ def _check_same(name, other, found):
   if not same:
     raise checks.Error(
         f"{found[name].file!r} has {name!r}, which must equal {other!r} in this "
-        "model but does not; bring the file back, or mend tie_word_embeddings in "
+        "model but does not; bring the file back, or correct tie_word_embeddings in "
         f"{config.FILE}.")
 
 

@@ -22,7 +22,7 @@ _SETTING = {"scale": str, "steps": int, "finetune_steps": int,
             "gin_params": list}
 _RUN = {"row": str, "task": str, "seed": int, "status": str, "scores": dict}
 _RENAMED = {"all alike": "uniform"}  # The rows of older files.
-_NAMES = {str: "a string", int: "a whole number", list: "a list",
+_NAMES = {str: "a string", int: "an integer", list: "a list",
           dict: "an object"}
 
 
