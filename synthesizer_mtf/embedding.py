@@ -38,7 +38,7 @@ def synthesizer_vocabulary(fast: bool = True) -> bool:
   Raises:
     ValueError: fast is not a boolean.
   """
-  return stack.is_faster("synthesizer_vocabulary.fast", fast)
+  return stack.is_enabled("synthesizer_vocabulary.fast", fast)
 
 
 class TokenEmbedding(transformer.VocabEmbedding):

@@ -67,7 +67,7 @@ def _prepared(run_job, run):
   @functools.wraps(run)
   def wrapped(**kwargs):
     missing.check(flags.FLAGS.model_dir)
-    missing.tell_unused(gin_files.given_in_command())
+    missing.warn_of_unused(gin_files.given_in_command())
     gin_checks.check_run(gin_internals.bindings(), flags.FLAGS.model_dir)
     run_job(functools.partial(_run, run, kwargs))
 

@@ -81,7 +81,7 @@ def synthesizer_stack(
     layers = [feed_forward.faster(layer) for layer in layers]
   stack = layer_stack_cls(layers)
   if fast_norm:
-    stack = sublayers.of_stack(stack)
+    stack = sublayers.for_stack(stack)
   stack.synthesizer_attention = attention  # For `_check_used`, as the scope is.
   stack.synthesizer_scope = gin.current_scope_str()
   return stack
@@ -179,7 +179,7 @@ def bound() -> dict[str, Any]:
           if selector == SELECTOR and "attention" in values}
 
 
-def is_faster(switch: str, value: bool) -> bool:
+def is_enabled(switch: str, value: bool) -> bool:
   """Whether fast code is used: a switch is on, and gin chooses an attention.
 
   Args:
@@ -250,7 +250,7 @@ def synthesizer_decoding(fast: bool = True) -> bool:
   Raises:
     ValueError: fast is not a boolean.
   """
-  return is_faster("synthesizer_decoding.fast", fast)
+  return is_enabled("synthesizer_decoding.fast", fast)
 
 
 def _stacks(model: Any) -> Iterator[transformer.LayerStack]:

@@ -63,7 +63,7 @@ def check(model_dir: str) -> None:
     _check_model()
 
 
-def tell_unused(given: Iterable[tuple[str, Any]]) -> None:
+def warn_of_unused(given: Iterable[tuple[str, Any]]) -> None:
   """Warns of unused macros of the user, once gin is parsed, a line for each.
 
   Gin files of T5 have unused macros, but one that the user wrote is a mistake.

@@ -16,7 +16,7 @@ from synthesizer_mtf.context import stack_cache
 from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
 
-Seen = tuple[mtf.Tensor | None, mtf.Tensor | None]
+KeysAndPairs = tuple[mtf.Tensor | None, mtf.Tensor | None]
 
 
 class AttentionInputs:
@@ -134,11 +134,11 @@ class AttentionInputs:
     return [d for d in dims if any(d in t.shape.dims for t in tensors)
             ] if tensors else dims
 
-  def of_keys(self, tensor: mtf.Tensor) -> mtf.Tensor:
+  def as_keys(self, tensor: mtf.Tensor) -> mtf.Tensor:
     """Renames `length` to `memory_length`."""
     return mtf.replace_dimensions(tensor, self.length, self.memory_length)
 
-  def seen_by_id(self, queries: mtf.Tensor, keys: mtf.Tensor) -> Seen:
+  def seen_by_id(self, queries: mtf.Tensor, keys: mtf.Tensor) -> KeysAndPairs:
     """The `keys` and `pairs` of an `AttentionMask` that segment ids alone imply."""
     del queries
     return mtf.not_equal(keys, 0), None
@@ -237,6 +237,9 @@ class AttentionInputs:
     """The projection `q`, which V and D can share.
 
     As in T5, its initializer includes the factor 1/sqrt(d_kv).
+
+    Returns:
+      <float>[batch, heads, length, d_kv]
     """
     with tf.variable_scope(self._query_scope or tf.get_variable_scope()):
       return self.project(
@@ -270,7 +273,7 @@ class AttentionInputs:
       <float>[batch, heads, memory_length, ...]. While decoding it includes the
       earlier steps, and the call updates the layer's decoding state.
     """
-    tensor = self.of_keys(tensor)
+    tensor = self.as_keys(tensor)
     if self.context.mode == "first_part":
       self.context.record_new_states([tensor])
     return tensor

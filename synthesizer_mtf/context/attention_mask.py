@@ -24,7 +24,7 @@ class AttentionMask(NamedTuple):
   pairs: mtf.Tensor | None
 
 
-def of_stack(inputs: attention_inputs.AttentionInputs) -> AttentionMask:
+def for_stack(inputs: attention_inputs.AttentionInputs) -> AttentionMask:
   """The attention mask, computed once per stack."""
   return stack_cache.once_per_stack(
       inputs.context, ("attention_mask", type(inputs)),
@@ -36,10 +36,10 @@ def _from_context(inputs):
   ids = segments.segment_id(context)
   keys = pairs = None
   if ids is not None:
-    keys, pairs = inputs.seen_by_id(ids, inputs.of_keys(ids))
+    keys, pairs = inputs.seen_by_id(ids, inputs.as_keys(ids))
   if context.read_priority is not None and not inputs.own_order():
     ordered = mtf.greater_equal(
-        context.read_priority, inputs.of_keys(context.write_priority))
+        context.read_priority, inputs.as_keys(context.write_priority))
     pairs = ordered if pairs is None else mtf.logical_and(ordered, pairs)
   return AttentionMask(keys, pairs)
 

@@ -16,10 +16,10 @@ from synthesizer_mtf.context import tables
 import tensorflow.compat.v1 as tf
 
 
-def of_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
-            key_value_size: int, packed: bool | None = False,
-            memory: mtf.Tensor | None = None,
-            per_example: bool = False) -> attention_inputs.AttentionInputs:
+def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
+             key_value_size: int, packed: bool | None = False,
+             memory: mtf.Tensor | None = None,
+             per_example: bool = False) -> attention_inputs.AttentionInputs:
   """The inputs of a layer's call, in the class of its case.
 
   Args:
@@ -79,7 +79,8 @@ class PackedRows(_Packed):
     return mtf.rename_dimension(
         self.query_position, self.length.name, self.memory_length.name)
 
-  def seen_by_id(self, queries: mtf.Tensor, keys: mtf.Tensor) -> attention_inputs.Seen:
+  def seen_by_id(self, queries: mtf.Tensor,
+                 keys: mtf.Tensor) -> attention_inputs.KeysAndPairs:
     return None, mtf.equal(queries, keys)
 
   def query_rows(self, table: mtf.Tensor) -> mtf.Tensor:
@@ -130,7 +131,8 @@ class PackedExamples(_Packed):
   the token's segment.
   """
 
-  def seen_by_id(self, queries: mtf.Tensor, keys: mtf.Tensor) -> attention_inputs.Seen:
+  def seen_by_id(self, queries: mtf.Tensor,
+                 keys: mtf.Tensor) -> attention_inputs.KeysAndPairs:
     return None, None
 
   def own_order(self) -> list[mtf.Tensor]:
@@ -185,7 +187,7 @@ class FirstPartOfBeams(attention_inputs.AttentionInputs):
   """Beams before the first step."""
 
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
-    tensor = self.of_keys(tensor)
+    tensor = self.as_keys(tensor)
     *dims, beam = self.batch_dims
     self.context.record_new_states([decoding_state.to_memory_beam(mtf.transpose(
         tensor, dims + [self.heads, beam] + tensor.shape.dims[-2:]), beam)])

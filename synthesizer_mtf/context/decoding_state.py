@@ -100,7 +100,7 @@ def reorder_rows(tensor: mtf.Tensor, dims: list[mtf.Dimension]) -> mtf.Tensor:
     tensor: [..., d_kv]
     dims: the dimensions of the result.
   """
-  def of_slice(x):
+  def of_slice(x):  # [..., d_kv] in the old order -> in the new order
     rows = _permuted_rows(x.shape.as_list()[:-1], order)
     shape = [x.shape[i] for i in order] + x.shape[-1:]
     return tf.reshape(tf.gather(tf.reshape(x, [-1, x.shape[-1]]), rows), shape)

@@ -88,7 +88,13 @@ def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMa
 
 def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
               inputs: attention_inputs.AttentionInputs) -> None:
-  """Gives the weights of a mixture to `Capture.capture_alpha`."""
+  """Gives the weights of a mixture to `Capture.capture_alpha`.
+
+  Args:
+    alpha: <float32>[heads, parts]; [parts] if weights are per layer.
+    synthesizers: the synthesizing functions of the parts.
+    inputs: an `AttentionInputs`.
+  """
   for into in [] if isinstance(inputs, cases.DecodingStep) else _captures.get():
     into.capture_alpha(alpha, synthesizers)
 

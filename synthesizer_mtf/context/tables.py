@@ -96,8 +96,8 @@ def sum_at(values: tf.Tensor, index: tf.Tensor, lead: int, size: int) -> tf.Tens
   return tf.reshape(total, lead_sizes + [size] + rest_sizes)
 
 
-def take_pairs(table: mtf.Tensor, index: mtf.Tensor,
-               lead: list[mtf.Dimension]) -> mtf.Tensor:
+def take_by_distance(table: mtf.Tensor, index: mtf.Tensor,
+                     lead: list[mtf.Dimension]) -> mtf.Tensor:
   """The entries of a table at the distance of each pair, such as queries and keys.
 
   Args:

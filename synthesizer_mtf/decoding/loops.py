@@ -14,7 +14,9 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.ops import between_products
 import tensorflow.compat.v1 as tf
 
-# The first block has at most twice this length.
+# The first block has at most twice this length. A step reads few keys there, compared
+# with the weights of the model, so that shorter caches would save little. And each more
+# block is one more copy of the loop in the graph.
 FIRST_BLOCK = 32
 # Operations that have to run in each step.
 _EACH_STEP = (mtf.RandomOperation, mtf.PrintOperation, mtf.Assign)

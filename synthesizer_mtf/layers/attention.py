@@ -90,7 +90,7 @@ class SyntheticAttention(transformer.TransformerLayer):
       ValueError: the sequences are longer than a part's `max_length`.
     """
     del losses
-    if not self.mixture.tells_order:
+    if not self.mixture.encodes_order:
       self.relative_position_bias.warn_without_order(context, _NO_ORDER)
     inputs = self.sizes.inputs(
         context, x, packed=self.packed, per_example=self.softmax)
@@ -101,4 +101,4 @@ class SyntheticAttention(transformer.TransformerLayer):
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     combine = attend.attend if self.softmax else weighted_sum.weighted_sum
     return inputs.project_back(combine(
-        inputs, logits, values, attention_mask.of_stack(inputs)))
+        inputs, logits, values, attention_mask.for_stack(inputs)))

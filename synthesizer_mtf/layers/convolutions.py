@@ -189,7 +189,7 @@ class Convolution(transformer.TransformerLayer):
     heads = self.sizes.num_heads
     if self.kernels == "per_channel":
       heads, d_kv = heads * d_kv, 1
-    return cases.of_call(context, x, heads, d_kv, self.packed)
+    return cases.for_call(context, x, heads, d_kv, self.packed)
 
   def _gated_values(self, inputs):
     """The gated linear unit: <float>[batch, length, heads, d_kv]."""

@@ -66,12 +66,12 @@ class DenseReluDense(transformer_layers.DenseReluDense):
     # Scales the kernel instead of the larger result: relu(c x) is c relu(x).
     h = layers.dense(x, d_ff, [d_model], use_bias=False, name="wi",
                      kernel_weights=kernel if keep == 1 else kernel * (1 / keep))
-    kept = None
+    keep_mask = None
     if keep < 1:
       with tf.variable_scope(None, "dropout"):  # Stock's name, for the same seed.
-        kept = mtf.cast(mtf.less(mtf.random_uniform(
+        keep_mask = mtf.cast(mtf.less(mtf.random_uniform(
             x.mesh, h.shape - context.length_dim, dtype=tf.float32), keep), h.dtype)
-    h = dropped_relu.dropped_relu(h, kept)
+    h = dropped_relu.dropped_relu(h, keep_mask)
     return layers.dense(
         h, d_model, [d_ff], context.model.ensemble_dims, use_bias=False, name="wo",
         variable_dtype=context.variable_dtype)

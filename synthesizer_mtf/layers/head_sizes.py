@@ -53,9 +53,9 @@ class HeadSizes:
 
   def inputs(self, context: transformer.Context, x: mtf.Tensor,
              **kwargs: Any) -> attention_inputs.AttentionInputs:
-    """Checks the layout, and makes the inputs of a call; see `cases.of_call`."""
+    """Checks the layout, and makes the inputs of a call; see `cases.for_call`."""
     self.check_layout(context.model)
-    return cases.of_call(context, x, self.num_heads, self.key_value_size, **kwargs)
+    return cases.for_call(context, x, self.num_heads, self.key_value_size, **kwargs)
 
   def check_layout(self, model: transformer.Unitransformer) -> None:
     """Raises a ValueError if the layout splits heads into unequal parts.

@@ -83,7 +83,7 @@ class Linformer(transformer.TransformerLayer):
     del losses
     self._check(context)
     inputs = self.sizes.inputs(context, x)
-    seen = attention_mask.of_stack(inputs).keys
+    seen = attention_mask.for_stack(inputs).keys
     query = inputs.project_query()
     key = self._mix("E", inputs.project_memory("k"), seen, inputs)
     values = self._mix("E" if self.share_kv else "F",

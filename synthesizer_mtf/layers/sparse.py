@@ -107,8 +107,8 @@ class SparseAttention(transformer.TransformerLayer):
     """Whether each key is in A(1) of each query, regardless of the order.
 
     Args:
-      queries: <int32>, indices of the queries.
-      keys: <int32>, indices of the keys.
+      queries: <int32>, the queries' indices in the row, counted from 1.
+      keys: <int32>, the keys' indices, likewise.
       inputs: an `AttentionInputs`.
 
     Returns:
@@ -202,7 +202,7 @@ class SparseAttention(transformer.TransformerLayer):
     """
     query_index, key_index = inputs.query_index + 1, inputs.memory_index + 1
     sees = [self._in_set(query_index, key_index, inputs),
-            *attention_mask.of_stack(inputs)]
+            *attention_mask.for_stack(inputs)]
     biases = [attention_mask.bias(_all(sees))]
     if self.relative_position_bias:
       biases.append(self._relative_position_bias(query_index, key_index, inputs))
@@ -285,8 +285,8 @@ class SparseAttention(transformer.TransformerLayer):
     """T5's relative position bias by stock `SelfAttention`, for any layout.
 
     Args:
-      queries: <int32>, indices of the queries.
-      keys: <int32>, indices of the keys.
+      queries: <int32>, the queries' indices in the row, counted from 1.
+      keys: <int32>, the keys' indices, likewise.
       inputs: an `AttentionInputs`.
 
     Returns:
@@ -295,8 +295,8 @@ class SparseAttention(transformer.TransformerLayer):
     farthest = inputs.length.size
     # Positions of finished sequences keep growing until all have finished.
     index = mtf.maximum(keys - queries + farthest, 0)
-    return tables.take_pairs(self._bias_of_distances(farthest, inputs), index,
-                             inputs.batch_dims + [inputs.heads])
+    return tables.take_by_distance(self._bias_of_distances(farthest, inputs), index,
+                                   inputs.batch_dims + [inputs.heads])
 
   def _bias_of_distances(self, farthest, inputs):
     """<float>[heads, distance]: from -farthest to farthest."""

@@ -25,7 +25,7 @@ _NORMS = (_RMS_NORM, transformer.sublayer_legacy_rms_norm,
 _CALL_LAYER = transformer.sublayer_call_layer
 
 
-def of_stack(stack: transformer.TransformerLayer) -> transformer.TransformerLayer:
+def for_stack(stack: transformer.TransformerLayer) -> transformer.TransformerLayer:
   """The stack itself, or one with fast norms.
 
   Args:

@@ -31,7 +31,7 @@ class Rule:
   Attributes:
     factored: the axes of the largest and the second largest dimension if second
       moments are factored into rows and columns; else None.
-    kept: the axes of `stacked_dim_names`; each index has its own scale.
+    stacked_axes: the axes of `stacked_dim_names`; each index has its own scale.
     parameter_scale: whether the update is relative to the variable's scale.
     learning_rate: <float>[] or a number.
     decay_rate: <float>[] or a number.
@@ -41,7 +41,7 @@ class Rule:
     epsilon2: a number.
   """
   factored: tuple[int, int] | None
-  kept: tuple[int, ...]
+  stacked_axes: tuple[int, ...]
   parameter_scale: bool
   learning_rate: tf.Tensor | float
   decay_rate: tf.Tensor | float
@@ -92,12 +92,12 @@ class Rule:
     return slot * self.decay_rate + (mean + self.epsilon1) * (1.0 - self.decay_rate)
 
   def _scale(self, value):
-    """The step size: <float32>[], or [dims...] of size 1 except in `kept`."""
+    """The step size: <float32>[], or [dims...] of size 1 except in `stacked_axes`."""
     if not self.parameter_scale:
       return self.learning_rate
-    scale = _root_mean_square(value) if not self.kept else tf.sqrt(tf.reduce_mean(
-        tf.square(value), [i for i in range(value.shape.ndims) if i not in self.kept],
-        keepdims=True))
+    others = [i for i in range(value.shape.ndims) if i not in self.stacked_axes]
+    scale = _root_mean_square(value) if not self.stacked_axes else tf.sqrt(
+        tf.reduce_mean(tf.square(value), others, keepdims=True))
     return tf.maximum(scale, self.epsilon2) * self.learning_rate
 
   def _clipping(self, x):

@@ -34,7 +34,8 @@ from synthesizer_mtf.ops import mean_operation
 from synthesizer_mtf.ops import query_chunks
 import tensorflow.compat.v1 as tf
 
-# The most queries of a chunk.
+# The most queries of a chunk, so that the logits of a head take 2 KiB for each key,
+# however long the sequence is. T5's 512 tokens are one chunk.
 _QUERY_CHUNK_SIZE = 512
 
 
@@ -62,7 +63,7 @@ def _of_rows(inputs, logits, values, mask):
   terms = products, tables = _products_and_tables(inputs, logits, mask)
   if any(map(inputs.has_batch, sum(map(list, products), tables))):
     mean, chunks = _with_batch(inputs, *terms, values, mask.keys, bool(
-        _of(logits, logit_forms.RelativePositionBias)))
+        _select(logits, logit_forms.RelativePositionBias)))
   else:
     mean, chunks = _without_batch(*terms, values, mask.keys, inputs.query_dims)
   intermediates.sow_weights(lambda: _concat(
@@ -72,8 +73,8 @@ def _of_rows(inputs, logits, values, mask):
 
 @attend.register
 def _on_tpu(inputs: cases.PackedRowsOnTpu, logits, values, mask):
-  positions = _of(logits, logit_forms.ByPosition)
-  terms = [term.values for term in _of(logits, logit_forms.Table) + positions]
+  positions = _select(logits, logit_forms.ByPosition)
+  terms = [term.values for term in _select(logits, logit_forms.Table) + positions]
   if len(terms) < len(logits) or any(map(inputs.has_batch, terms)):
     return _of_rows(inputs, logits, values, mask)
   return attend_by_position.attend_by_position(
@@ -87,7 +88,7 @@ def _of_examples(inputs: cases.PackedExamples, logits, values, mask):
   return attend_per_example.attend_per_example(
       inputs, products, ([_sum(shared)] if shared else []) +
       [mtf.cast(t, tf.float32) for t in tables if inputs.has_batch(t)],
-      _of(logits, logit_forms.Products), values, mask)
+      _select(logits, logit_forms.Products), values, mask)
 
 
 @attend.register
@@ -160,7 +161,7 @@ def _of_beams(inputs: cases.DecodingStepOfBeams, logits, values, mask):
       mean / mtf.cast(total, values.dtype), inputs.query_dims + [inputs.d_kv])
 
 
-def _of(logits, form):
+def _select(logits, form):
   return [term for term in logits if isinstance(term, form)]
 
 
@@ -170,12 +171,12 @@ def _products_and_tables(inputs, logits, mask):
   The tables have any of the dimensions batch, heads, length and memory_length, in
   this order.
   """
-  tables = [term.values for term in _of(logits, logit_forms.Table)]
+  tables = [term.values for term in _select(logits, logit_forms.Table)]
   tables += [inputs.rows_and_columns(term.values)
-             for term in _of(logits, logit_forms.ByPosition)]
+             for term in _select(logits, logit_forms.ByPosition)]
   if mask.pairs is not None:
     tables.append(attention_mask.bias(mask.pairs))
-  return _of(logits, logit_forms.InnerProduct), [
+  return _select(logits, logit_forms.InnerProduct), [
       mtf.transpose(t, inputs.logit_dims(t)) for t in tables]
 
 
@@ -306,7 +307,7 @@ def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
   Returns:
     a tensor with the shape and dtype of logits.
   """
-  def of_slice(x):
+  def of_slice(x):  # [..., memory_length] -> the same
     # TensorFlow's kernel for CPUs takes at most five dimensions.
     shape = x.shape.as_list()
     return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)

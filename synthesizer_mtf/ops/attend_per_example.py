@@ -58,7 +58,7 @@ class AttendPerExampleOperation(mtf.Operation):
 
   Attributes:
     operands: the `Operand` of each input; the learned ones come last.
-    kept: laid-out tensors of the groups, for the gradient.
+    saved: laid-out tensors of the groups, for the gradient.
   """
 
   def __init__(self, terms: list[operands.Operand], inputs: cases.PackedExamples,
@@ -84,7 +84,7 @@ class AttendPerExampleOperation(mtf.Operation):
     if captured:
       self._outputs.append(mtf.Tensor(
           self, mtf.Shape(rows + [inputs.memory_length]), tf.float32))
-    self.kept = None
+    self.saved = None
 
   @property
   def learned(self) -> list[operands.Operand]:
@@ -100,7 +100,7 @@ class AttendPerExampleOperation(mtf.Operation):
     splits.require_whole(lowering, self, self._whole)
     shapes = [mesh_impl.slice_shape(output.shape) for output in self.outputs]
 
-    def of_slice(*slices):
+    def of_slice(*slices):  # The outputs, and what the gradient needs.
       layout, tensors = self.split(slices)
       groups = [_Block(self, layout, group, tensors) for group in layout.groups]
       parts = [[block.mean() for block in groups]]
@@ -108,10 +108,10 @@ class AttendPerExampleOperation(mtf.Operation):
                 for shape in shapes[1:]]
       joined = [tf.cast(tf.reshape(layout.join(part), shape), output.dtype)
                 for part, shape, output in zip(parts, shapes, self.outputs)]
-      return (*joined, *(t for block in groups for t in block.kept))
+      return (*joined, *(t for block in groups for t in block.saved))
 
     results = mesh_impl.slicewise(of_slice, *self.slices(lowering))
-    self.kept = results[len(shapes):]
+    self.saved = results[len(shapes):]
     for output, result in zip(self.outputs, results):
       lowering.set_tensor_lowering(output, result)
 
@@ -128,7 +128,7 @@ class AttendPerExampleOperation(mtf.Operation):
       if operand.of_tokens:
         tensor = tf.reshape(tensor, [-1] + tensor.shape.as_list()[-2:])
       tensors.append(tensor)
-    return examples.Layout.of_slices(slices[:-count]), tensors
+    return examples.Layout.from_slices(slices[:-count]), tensors
 
 
 class _Block:
@@ -136,10 +136,10 @@ class _Block:
 
   Attributes:
     terms: a dict from kinds of operands to lists of `Term`.
-    kept: [weights, mean] and, without batch, [total], for the gradient.
+    saved: [weights, mean] and, without batch, [total], for the gradient.
   """
 
-  def __init__(self, operation, layout, group, tensors, kept=None):
+  def __init__(self, operation, layout, group, tensors, saved=None):
     self._layout, self._group = layout, group
     self.terms = collections.defaultdict(list)
     length = group.length
@@ -147,7 +147,7 @@ class _Block:
       self.terms[type(operand)].append(operand.term(
           tensor, layout, group, length))
     self.has_batch = any(operand.of_tokens for operand in operation.operands[:-1])
-    self.kept = kept
+    self.saved = saved
 
   def _features(self):
     """The queries and keys; if logits have a batch, one channel is the key mask."""
@@ -193,18 +193,18 @@ class _Block:
     values = self.terms[operands.Values][0].block
     if self.has_batch:
       mean = tf.matmul(weights, values)
-      self.kept = [weights, mean]
+      self.saved = [weights, mean]
       return mean
     seen = self._group.seen
     total = tf.tensordot(weights[:, 0], seen, [[2], [1]])
     total = tf.transpose(tf.where_v2(total > 0, total, 1.), [0, 2, 1])[..., None]
     mean = _without_batch(weights, values * seen[None, :, :, None]) / total
-    self.kept = [weights, mean, total]
+    self.saved = [weights, mean, total]
     return mean
 
   def weights_in_rows(self, shape):
     """The weights as [heads, examples, positions, memory_length] of whole rows."""
-    weights, _, *total = self.kept
+    weights, _, *total = self.saved
     columns = (tf.one_hot(self._group.indices % shape[-1], shape[-1]) *
                self._group.seen[..., None])
     # A product that broadcasts fails where a group is empty.
@@ -219,7 +219,7 @@ class _Block:
     Args:
       grad: [tokens, heads, d_kv], the gradient of the mean.
     """
-    weights, mean, *total = self.kept
+    weights, mean, *total = self.saved
     seen = self._group.seen[None, :, :, None]
     values = self.terms[operands.Values][0].block
     scale = seen / total[0] if total else seen
@@ -336,29 +336,29 @@ class AttendPerExampleGradOperation(mtf.Operation):
 
   def lower(self, lowering: mtf.Lowering) -> None:
     forward, mesh_impl = self._forward, lowering.mesh_impl(self)
-    kept = len(forward.kept)
+    saved = len(forward.saved)
 
-    def of_slice(grad, *slices):
-      return self._of_slice(grad, slices[:kept], slices[kept:], [
+    def of_slice(grad, *slices):  # <float>[batch, length, ...] -> the gradients
+      return self._of_slice(grad, slices[:saved], slices[saved:], [
           mesh_impl.slice_shape(t.shape) for t in self.outputs])
 
     grads = mesh_impl.slicewise(
-        of_slice, lowering.tensors[self.inputs[-1]], *forward.kept,
+        of_slice, lowering.tensors[self.inputs[-1]], *forward.saved,
         *forward.slices(lowering))
     for output, grad, operand in zip(self.outputs, grads, forward.learned):
       lowering.set_tensor_lowering(
           output, grad if operand.of_tokens else splits.add_parts(
               lowering, self, forward.batch_dims, grad, output))
 
-  def _of_slice(self, grad, kept, slices, shapes):
+  def _of_slice(self, grad, saved, slices, shapes):
     forward = self._forward
     layout, tensors = forward.split(slices)
     grad = tf.reshape(tf.cast(grad, tf.float32), [-1] + grad.shape.as_list()[-2:])
-    size = len(kept) // len(layout.groups)
+    size = len(saved) // len(layout.groups)
     found = []
     for i, group in enumerate(layout.groups):
       block = _Block(forward, layout, group, tensors,
-                     list(kept[i * size:(i + 1) * size]))
+                     list(saved[i * size:(i + 1) * size]))
       grads = block.gradients(grad)
       found.append([grads[type(operand)].pop(0) for operand in forward.learned])
     return tuple(

@@ -62,18 +62,18 @@ def sum_of_rows(x: tf.Tensor) -> tf.Tensor:
   return tf.reshape(tf.raw_ops.BatchMatMulV2(x=ones, y=x[None]), [-1])
 
 
-def dropped_relu(x: tf.Tensor, kept: tf.Tensor | None) -> tf.Tensor:
-  """max(x, 0) * kept; relu's gradient at the result is also its gradient.
+def dropped_relu(x: tf.Tensor, keep_mask: tf.Tensor | None) -> tf.Tensor:
+  """max(x, 0) * keep_mask; relu's gradient at the result is also its gradient.
 
   Args:
     x: <float>
-    kept: <float>, 0 or 1, which broadcasts to the shape of x; None is 1.
+    keep_mask: <float>, 0 or 1, which broadcasts to the shape of x; None is 1.
 
   Returns:
     a tensor with the shape and dtype of x.
   """
   if not is_marked():
-    return tf.nn.relu(x) if kept is None else tf.nn.relu(x) * kept
+    return tf.nn.relu(x) if keep_mask is None else tf.nn.relu(x) * keep_mask
   # In bfloat16 TensorFlow computes relu's gradient in half the time of relu.
   return tf.raw_ops.ReluGrad(
-      gradients=x if kept is None else multiply(x, kept), features=x)
+      gradients=x if keep_mask is None else multiply(x, keep_mask), features=x)

@@ -65,6 +65,6 @@ def matrix(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
   return mtf.reshape(matrix, lead + [rows, columns])
 
 
-def _flat(tensor, kept):
-  """Flattens all but the `kept` last dimensions into one."""
-  return tf.reshape(tensor, [-1] + tensor.shape.as_list()[-kept:])
+def _flat(tensor, last):
+  """Flattens all dimensions but the last few, of which `last` is the number."""
+  return tf.reshape(tensor, [-1] + tensor.shape.as_list()[-last:])

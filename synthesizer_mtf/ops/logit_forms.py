@@ -146,7 +146,7 @@ def _(inputs: cases.DecodingStep, before, after):
   # Positions of finished sequences keep growing until all have finished.
   last = before.shape.dims[-1].size - 1
   index = mtf.minimum(mtf.maximum(-inputs.offset, 0), last)
-  return Table(tables.take_pairs(
+  return Table(tables.take_by_distance(
       mtf.cast(before, tf.float32), index, inputs.batch_dims))
 
 

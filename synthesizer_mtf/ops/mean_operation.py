@@ -87,7 +87,7 @@ class SumOfExamplesOperation(mtf.Operation):
     total, = self.outputs
     examples = x.shape.dims[:-total.shape.ndims]
 
-    def of_slice(x):
+    def of_slice(x):  # [examples..., rest...] -> [rest...]
       shape = x.shape.as_list()
       rows = tf.reshape(x, [math.prod(shape[:len(examples)]), -1])
       return tf.reshape(between_products.sum_of_rows(rows), shape[len(examples):])
@@ -115,7 +115,7 @@ def exponential(logits: mtf.Tensor) -> mtf.Tensor:
   Returns:
     a tensor with the shape and dtype of logits.
   """
-  def of_slice(x):
+  def of_slice(x):  # [..., memory_length] -> the same
     return tf.exp(x - tf.reduce_max(x, -1, keepdims=True))
 
   return splits.slicewise(

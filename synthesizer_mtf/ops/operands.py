@@ -23,12 +23,12 @@ class Operand:
     tensor: [batch, length, heads, last], or without `batch` [heads, length, last].
     of_tokens: whether it has a batch.
     learned: whether it has a gradient.
-    of_keys: whether its tokens or positions belong to keys instead of queries.
+    belongs_to_keys: whether its tokens or positions belong to keys instead of queries.
   """
   tensor: mtf.Tensor
   of_tokens: bool
   learned: ClassVar[bool] = True
-  of_keys: ClassVar[bool] = False
+  belongs_to_keys: ClassVar[bool] = False
 
   @classmethod
   def of(cls, tensor: mtf.Tensor, inputs: cases.PackedExamples) -> "Operand":
@@ -36,7 +36,7 @@ class Operand:
     *others, last = tensor.shape.dims
     tensor = mtf.rename_dimension(tensor, last.name, "last")
     of_tokens = inputs.has_batch(tensor)
-    positions = inputs.memory_length if cls.of_keys else inputs.length
+    positions = inputs.memory_length if cls.belongs_to_keys else inputs.length
     order = ([*inputs.batch_dims, positions, inputs.heads] if of_tokens
              else [inputs.heads, positions])
     last = tensor.shape.dims[-1:]
@@ -84,7 +84,7 @@ class Query(Operand):
 class Key(Operand):
   """The keys of an inner product."""
 
-  of_keys = True
+  belongs_to_keys = True
 
 
 class Values(Key):

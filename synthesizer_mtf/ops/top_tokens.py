@@ -9,6 +9,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.context import splits
 import tensorflow.compat.v1 as tf
 
+# Mesh TensorFlow rounds vocabularies up to multiples of 128, so they have whole pieces.
 _PIECE = 128
 
 
@@ -46,7 +47,7 @@ def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
   Returns:
     <int32>[...]
   """
-  def of_slice(x):
+  def of_slice(x):  # [..., vocab] -> [...]
     _, index = top_k(tf.reshape(x, [-1, vocab.size]), 1)
     return tf.reshape(index, x.shape[:-1])
 

@@ -39,13 +39,13 @@ class SynthesizingFunction:
   Attributes:
     variables: the names of the variables that `logits` can create, and their
       axes.
-    tells_order: whether the logits depend on the positions of queries and keys, so
+    encodes_order: whether the logits depend on the positions of queries and keys, so
       that a model needs no other information about the order of tokens.
     share_query: whether the function shares the projection `q` of V.
   """
 
   variables: ClassVar[Mapping[str, Axes]] = {}
-  tells_order: ClassVar[bool] = False
+  encodes_order: ClassVar[bool] = False
   share_query: bool = False
 
   def __init__(self) -> None:
@@ -91,7 +91,7 @@ class LengthTables(SynthesizingFunction):
   it to future work (section 3.1, "On Parameters Depending on Sequence Length").
   """
 
-  tells_order = True
+  encodes_order = True
 
   def __init__(self, max_length: int = 512, tile_length: int | None = None):
     self.max_length = max_length

@@ -69,7 +69,7 @@ class FixedPatterns(base.SynthesizingFunction):
   There are no variables, and sequences can have any length.
   """
 
-  tells_order = True
+  encodes_order = True
 
   def __init__(self, patterns: list[str] | tuple[str, ...] = PAPER):
     """Declares the parameters.

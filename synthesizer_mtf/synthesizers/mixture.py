@@ -85,9 +85,9 @@ class Mixture(base.SynthesizingFunction):
           "become, such as {'R': 1.0}.")
 
   @property
-  def tells_order(self) -> bool:
+  def encodes_order(self) -> bool:
     """Whether any of the parts tells the order."""
-    return any(s.tells_order for s in self.synthesizers)
+    return any(s.encodes_order for s in self.synthesizers)
 
   def logits(
       self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
@@ -108,8 +108,8 @@ class Mixture(base.SynthesizingFunction):
     dim = mtf.Dimension("parts", len(self.synthesizers))
     heads = [inputs.heads] if self.weights == "per_head" else []
     initial = self.initial_weights
-    # Ones have the softmax of zeros; `mixture_weights.logits` says why not zeros.
-    mean = 1.0 if initial is None else mixture_weights.logits(initial)
+    # Ones have the softmax of zeros; `initial_logits` says why not zeros.
+    mean = 1.0 if initial is None else mixture_weights.initial_logits(initial)
     alpha = mtf.cast(
         inputs.variable("alpha", heads + [dim], 0.0, mean=mean), tf.float32)
     alpha = mtf.softmax(alpha, dim)

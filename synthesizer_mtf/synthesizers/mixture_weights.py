@@ -45,7 +45,7 @@ def given_weights(parameter: str, given: dict[str, float] | list[float],
   return weights
 
 
-def logits(weights: np.ndarray) -> list[float]:
+def initial_logits(weights: np.ndarray) -> list[float]:
   """The logits with the mean 1 whose softmax is the weights, as a list.
 
   Adafactor's steps are relative to the size of a variable, so logits of 0 would hardly

@@ -85,8 +85,8 @@ def _decoded(model, inputs, variable_dtype, tokens):
       decode_length_multiplier=0.0, decode_length_constant=tokens)
 
 
-def told(model_fn: Callable[..., Any], model: Any,
-         sequence_length: Mapping[str, int]) -> Callable[..., Any]:
+def with_logged_limit(model_fn: Callable[..., Any], model: Any,
+                      sequence_length: Mapping[str, int]) -> Callable[..., Any]:
   """Makes an Estimator's `model_fn` log the longest decodes.
 
   Args:

@@ -63,7 +63,8 @@ def get_estimator(
       optimizer=optimizer and optimizers.fast(optimizer, mesh_shape, layout_rules),
       **kwargs)
   if not scores:
-    model_fn = decode_length.told(model_fn, model, kwargs["sequence_length"])
+    model_fn = decode_length.with_logged_limit(
+        model_fn, model, kwargs["sequence_length"])
   mixed_precision.warn_of_rounded_variables()
   session_config = _without_grappler() if use_tpu else None
   if not use_tpu and not _has_gpu(kwargs.get("mesh_devices")):

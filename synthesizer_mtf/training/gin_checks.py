@@ -41,7 +41,7 @@ def check(config: gin_internals.Config) -> None:
   check_model(config)
   run = _bound(config, _RUN)
   if run.get("batch_size", 1) is None:
-    value_checks.OF_RUN["batch_size"](f"{_RUN}.batch_size", None)
+    value_checks.RUN_CHECKS["batch_size"](f"{_RUN}.batch_size", None)
   _check_mode(run)
   _check_devices(run)
   _check_task(_macro(config, "MIXTURE_NAME"),
@@ -100,7 +100,7 @@ def check_arguments(given: dict[str, Any]) -> None:
   Raises:
     ValueError: one of them is wrong.
   """
-  for name, check_value in value_checks.OF_RUN.items():
+  for name, check_value in value_checks.RUN_CHECKS.items():
     if given.get(name) is not None or name in given and name == "batch_size":
       check_value(name, given[name])
 

@@ -30,7 +30,7 @@ def synthesizer_optimizer(fast: bool = True) -> bool:
   Raises:
     ValueError: fast is not a boolean.
   """
-  return stack.is_faster("synthesizer_optimizer.fast", fast)
+  return stack.is_enabled("synthesizer_optimizer.fast", fast)
 
 
 class FastAdafactor(optimize.AdafactorOptimizer):
@@ -80,7 +80,7 @@ class FastAdafactor(optimize.AdafactorOptimizer):
     factored = self._factored_dims(var.shape)
     return adafactor.Rule(
         factored=factored and tuple(map(dims.index, factored)),
-        kept=tuple(i for i, dim in enumerate(dims)
+        stacked_axes=tuple(i for i, dim in enumerate(dims)
                    if dim.name in self._stacked_dim_names),
         parameter_scale=self._multiply_by_parameter_scale and not any(
             part in var.name for part in self._exclude_from_parameter_scale),

@@ -19,6 +19,8 @@ import tensorflow_datasets as tfds
 import tqdm
 
 # The number of batches that are sorted together, and predicted before any is yielded.
+# So many have texts of all lengths, and 256 batches of 16 texts of 512 tokens take only
+# 8 MiB.
 _SORTED = 256
 
 Batch = dict[str, np.ndarray]

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 _PERIOD = 10.  # Seconds between two lines.
 
 
-def is_told() -> bool:
+def is_for_a_person() -> bool:
   """Whether the log is for a person: at verbosity INFO, not DEBUG."""
   return logging.get_verbosity() == logging.INFO
 
@@ -31,7 +31,7 @@ def quiet(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
     the specification, with the loss from before `tf.Print`.
   """
   loss = spec.loss
-  while is_told() and loss.op.type in ("Identity", "Print"):
+  while is_for_a_person() and loss.op.type in ("Identity", "Print"):
     loss = loss.op.inputs[0]
   return spec._replace(loss=loss)
 

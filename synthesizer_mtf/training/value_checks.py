@@ -268,7 +268,7 @@ def _check_iterations(name, value):
 _check_from_0 = functools.partial(checks.check_whole, least=0)
 
 # The checks by parameter of `utils.run`; `MtfModel` has many of the same parameters.
-OF_RUN: dict[str, Callable[[str, Any], None]] = {
+RUN_CHECKS: dict[str, Callable[[str, Any], None]] = {
     **dict.fromkeys(["train_steps", "save_checkpoints_steps", "perplexity_eval_steps"],
                     checks.check_whole),
     **dict.fromkeys(["train_dataset_fn", "eval_dataset_fn", "train_model_fn",
@@ -304,7 +304,7 @@ _SHARES: dict[tuple[str, str], Callable[[str, Any], None]] = {
 
 # The checks by configurable and parameter.
 _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
-    **{("utils.run", name): check_value for name, check_value in OF_RUN.items()},
+    **{("utils.run", name): check_value for name, check_value in RUN_CHECKS.items()},
     **{(f"{model}.decode", name): check_value
        for model in ("Bitransformer", "Unitransformer")
        for name, check_value in _OF_DECODE.items()},

@@ -76,7 +76,7 @@ def test_tokens_are_rounded_down_to_whole_sequences(method):
     ("d_model = 16", ""), ("utils.run.train_steps = 2", "")])
 def test_a_macro_that_nothing_reads_is_reported(param, told, caplog):
   gin_files.parse([*_FILES, "attention/r.gin"], [_TASK, param])
-  missing.tell_unused(gin_names.given(_FILES, [_TASK, param]))
+  missing.warn_of_unused(gin_names.given(_FILES, [_TASK, param]))
   assert told in caplog.text if told else not caplog.text
 
 
@@ -92,7 +92,7 @@ def test_a_macro_of_an_own_file_that_nothing_reads_is_reported(
   path.write_text(f"# Mine.\n\n{line}\n")
   files = [*_FILES, str(path)]
   gin_files.parse(files, [_TASK])
-  missing.tell_unused(gin_names.given(files, [_TASK]))
+  missing.warn_of_unused(gin_names.given(files, [_TASK]))
   said = [each.getMessage() for each in caplog.records
           if "nothing reads" in each.getMessage()]
   assert len(said) == bool(told)

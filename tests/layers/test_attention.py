@@ -241,7 +241,7 @@ def test_the_fast_paths_equal_the_plain_path():
     inputs = attention_inputs.AttentionInputs(
         graph.context(sequence_id=ids), graph.constant(tokens(), b, n, d_model),
         3, 5)
-    mask = attention_mask.of_stack(inputs)
+    mask = attention_mask.for_stack(inputs)
     values = graph.constant(v, b, heads, memory, d_kv)
     terms = [logit_forms.InnerProduct(graph.constant(q, b, heads, n, d_kv),
                                graph.constant(k, b, heads, memory, d_kv)),

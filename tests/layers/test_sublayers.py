@@ -132,7 +132,7 @@ def test_a_stack_of_the_users_own_gets_its_own_lists():
 def test_stacks_without_lists_of_sublayers_stay():
   stack = universal_transformer.UTLayerStack.__new__(
       universal_transformer.UTLayerStack)
-  assert sublayers.of_stack(stack) is stack
+  assert sublayers.for_stack(stack) is stack
 
 
 def test_a_replaced_norm_of_mesh_stays(monkeypatch):

@@ -165,8 +165,8 @@ def test_an_ensemble_of_one_equals_the_model_without_an_ensemble(notation):
 
 def layout(ids):
   with tf.Graph().as_default(), tf.Session() as session:
-    found = examples.Layout.of_ids(tf.constant(ids, tf.int32))
-    return examples.Layout.of_slices(session.run(found.slices))
+    found = examples.Layout.from_ids(tf.constant(ids, tf.int32))
+    return examples.Layout.from_slices(session.run(found.slices))
 
 
 @pytest.mark.parametrize("row", [
@@ -189,7 +189,7 @@ def test_examples_that_are_taken_apart_are_joined_again():
   generator = np.random.RandomState(0)
   rows = generator.randn(len(IDS) * LENGTH, 3, 2).astype(np.float32)
   with tf.Graph().as_default(), tf.Session() as session:
-    found = examples.Layout.of_ids(tf.constant(IDS, tf.int32))
+    found = examples.Layout.from_ids(tf.constant(IDS, tf.int32))
     tokens = tf.constant(rows)
     again = session.run(found.join(
         [found.unjoin(tokens, group) for group in found.groups]))

@@ -224,7 +224,7 @@ def test_the_class_declares_whether_it_tells_the_order_of_tokens(notation):
   order = [3, 0, 5, 1, 6, 2, 4]
   z, _ = harness.forward(cases.make_layer(notation), x[:, order], False)
   alike = np.abs(z - y[:, order]).max() < 1e-5
-  assert alike != names.SYNTHESIZING_FUNCTIONS[notation].tells_order
+  assert alike != names.SYNTHESIZING_FUNCTIONS[notation].encodes_order
 
 
 def test_synthesizing_functions_ask_for_neither_mode_nor_packing():

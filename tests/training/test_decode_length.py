@@ -97,7 +97,7 @@ def test_the_log_says_how_long_decodes_can_be(caplog):
     gin.clear_config()
     caplog.clear()
     m, _ = predict(*bindings, model_type=model_type)
-    function = decode_length.told(
+    function = decode_length.with_logged_limit(
         lambda *args: args, m.model, {"inputs": 7, "targets": 9})
     with caplog.at_level("INFO", logger="absl"):
       assert function(1, 2, "train", 4, 5) == (1, 2, "train", 4, 5)

@@ -143,12 +143,12 @@ def _row(name, family, *bindings, base=None, **fields):
     base: another row, whose bindings come first.
     **fields: further fields of the row.
   """
-  def of_stack(stack, length):
+  def stack_bindings(stack, length):
     values = {"stack": stack, "length": length, "scale": length ** -0.5}
     return (base.stack_bindings(stack, length) if base else []) + [
         string.Template(binding).substitute(values) for binding in bindings]
 
-  return Row(name, family, of_stack, **fields)
+  return Row(name, family, stack_bindings, **fields)
 
 
 def _ours(name):
