@@ -48,9 +48,13 @@ def check_whole(name: str, value: Any, least: int = 1,
     least: an integer.
     remedy: what to do, if changing the parameter is not enough.
   """
-  needed = "a positive integer" if least == 1 else f"an integer of at least {least}"
-  require(is_whole(value, least), name, value, f"be {needed}",
+  require(is_whole(value, least), name, value, f"be {integer(least)}",
           remedy or f"change `{name}`")
+
+
+def integer(least: int) -> str:
+  """The words for an integer of at least `least`."""
+  return "a positive integer" if least == 1 else f"an integer of at least {least}"
 
 
 def check_boolean(name: str, value: Any, or_none: bool = False) -> None:

@@ -57,8 +57,8 @@ _VOCAB_DIVISOR = ("transformer.Unitransformer.vocab_divisor", 128)
 def _chosen(sentencepiece_model=None, extra_ids=None):
   """Returns (what gives the path, path, extra ids); gin passes the arguments."""
   if extra_ids is not None and not checks.is_whole(extra_ids, 0):
-    raise checks.Error(f"`{EXTRA_IDS_PARAMETER}` is {extra_ids!r} but must be a whole "
-                       "number of at least 0; change it.")
+    raise checks.Error(f"`{EXTRA_IDS_PARAMETER}` is {extra_ids!r} but must be "
+                       f"{checks.integer(0)}; change it.")
   if sentencepiece_model is not None:
     if not isinstance(sentencepiece_model, str):
       raise checks.Error(f"`{PARAMETER}` is {sentencepiece_model!r}; {_remedy()}")

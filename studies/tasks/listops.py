@@ -67,8 +67,8 @@ class Grammar(NamedTuple):
       value = getattr(self, name)
       if not checks.is_whole(value, least) or most and value > most:
         raise checks.Error(
-            f"`{parameter}.{name}` is {value!r} but must be an integer of at least "
-            f"{least}{f' and at most {most}' if most else ''}; change it.")
+            f"`{parameter}.{name}` is {value!r} but must be {checks.integer(least)}"
+            f"{f' and at most {most}' if most else ''}; change it.")
     if self.min_length > self.max_length:
       raise checks.Error(
           f"`{parameter}.min_length` is {self.min_length}, more than "

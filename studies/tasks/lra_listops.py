@@ -60,8 +60,8 @@ def _chosen(max_depth=10, max_arguments=10, min_length=500, max_length=2000, see
   numbers = {f"{split}_examples": (number, 1) for split, number in sizes.items()}
   for name, (number, least) in {"seed": (seed, 0), **numbers}.items():
     if not checks.is_whole(number, least):
-      raise checks.Error(f"`{_PARAMETER}.{name}` is {number!r} but must be a whole "
-                         f"number of at least {least}; change it.")
+      raise checks.Error(f"`{_PARAMETER}.{name}` is {number!r} but must be "
+                         f"{checks.integer(least)}; change it.")
   return grammar, seed, sizes
 
 

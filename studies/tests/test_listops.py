@@ -112,7 +112,7 @@ def test_ids_are_words_and_the_target_is_one_class(small):
     ("max_length", "9", "max_length` is '9' but must be an integer of at least 4"),
     ("max_depth", 2, "min_length` is 7, but with `max_depth` = 2 and `max_arguments` "
      "= 4 no expression is longer than 6 words"),
-    ("test_examples", 0, "test_examples` is 0 but must be an integer of at least"),
+    ("test_examples", 0, "test_examples` is 0 but must be a positive integer"),
     ("seed", -1, "seed` is -1 but must be an integer of at least 0"),
 ])
 def test_impossible_parameters_are_named(name, value, message, small):

@@ -57,8 +57,8 @@ def check_model(config: gin_internals.Config) -> None:
   for name, least in _SIZES.items():
     value = _macro(config, name)
     if value is not None and not value_checks.is_whole(value, least):
-      raise checks.Error(f"the gin macro `{name}` is {value!r} but must be a whole "
-                         f"number of at least {least}; change it.")
+      raise checks.Error(f"the gin macro `{name}` is {value!r} but must be "
+                         f"{checks.integer(least)}; change it.")
   rate = _macro(config, "dropout_rate")
   if rate is not None and not _is_reference(rate) and not (
       checks.is_number(rate) and 0 <= rate < 1):
