@@ -29,7 +29,7 @@ def test_weights_that_are_no_distribution_over_the_parts_are_errors(given, zero)
 
 def test_the_logits_of_weights_have_the_mean_1():
   weights = np.array([0.15, 0.7, 0.15])
-  logits = mixture_weights.logits(weights)
+  logits = mixture_weights.initial_logits(weights)
   assert np.mean(logits) == pytest.approx(1)
   np.testing.assert_allclose(reference.softmax(np.array(logits)), weights)
 
