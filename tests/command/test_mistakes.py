@@ -185,7 +185,7 @@ FLAGS = [
     ({"gin_param": ["utils.run.mode = 'export_infer'"]},
      "no checkpoint, but `utils.run.mode` is 'export_infer'; name"),
     ({"gin_param": ["MIXTURE_NAME = 'synth_ag_news_encoder'"]},
-     "no classifier; add --gin_file=classifier.gin"),
+     "not a classifier; add --gin_file=classifier.gin"),
     (decoding("input_filename = '/nowhere/x'"), "there is no such file; name"),
     (decoding("input_filename = '{folder}/empty'"), "holds no text; give"),
     (decoding("input_filename = '{folder}/blank'"), "holds no text; give"),

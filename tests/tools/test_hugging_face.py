@@ -393,7 +393,7 @@ HARMS = {
     "weights": {
         "other sizes": (edited(d_ff=13), r"DenseReluDense.wi.weight' in the shape "
                         r"\[12, 8\], but config.json says \[13, 8\]"),
-        "size that is none": (edited(d_kv="5"), "d_kv '5', but it must be a whole"),
+        "size that is none": (edited(d_kv="5"), "d_kv '5', but it must be a pos"),
         "more blocks": (edited(num_layers=3, num_decoder_layers=2),
                         "lacks 8 of the model's 55 tensors, such as 'encoder.block.2"),
         "fewer blocks": (edited(num_layers=1, num_decoder_layers=2),
