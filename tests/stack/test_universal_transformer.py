@@ -57,7 +57,7 @@ def test_all_steps_share_one_block_and_only_the_steps_embedding_grows():
 
 
 def train(m, **kwargs):
-  """The loss and updates of Adafactor; every variable must have a gradient."""
+  """The loss and updates of the variables; each must have a gradient."""
   tf.set_random_seed(1)
   _, loss = m.model.call_simple(
       m.ids(INPUTS), m.ids(TARGETS), True, mode="train", **kwargs)
@@ -65,7 +65,7 @@ def train(m, **kwargs):
   grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
   assert not [v.name for v, g in zip(variables, grads) if g is None]
   tf.train.get_or_create_global_step()
-  return loss, optimize.AdafactorOptimizer(learning_rate=0.05).apply_grads(
+  return loss, optimize.SgdOptimizer(learning_rate=0.05).apply_grads(
       grads, variables)
 
 
