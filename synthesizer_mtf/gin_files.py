@@ -279,14 +279,22 @@ def _beside_gin_file(gin_file, value):
 
 
 @contextlib.contextmanager
-def restored() -> Iterator[None]:
-  """Restores gin's bindings at the end of a `with` block."""
-  before = {where: dict(values) for where, values in gin_internals.bindings().items()}
+def restored(with_calls: bool = False) -> Iterator[None]:
+  """Restores gin's bindings at the end of a `with` block.
+
+  Args:
+    with_calls: whether to forget the calls in the block, too. Otherwise they are in
+      each operative_config.gin that is written later.
+  """
+  states = [gin_internals.bindings(), *([gin_internals.calls()] if with_calls else [])]
+  before = [{where: dict(values) for where, values in state.items()}
+            for state in states]
   try:
     yield
   finally:
-    gin_internals.bindings().clear()
-    gin_internals.bindings().update(before)
+    for state, values in zip(states, before):
+      state.clear()
+      state.update(values)
 
 
 def bound(parameter: str, default: Any) -> Any:

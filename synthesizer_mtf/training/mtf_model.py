@@ -125,7 +125,7 @@ class MtfModel(mtf_model.MtfModel):
     self._before = {"attention": stack.bound(),
                     _CHECKPOINT: gin_files.bound(_CHECKPOINT, None)}
     try:
-      with gin_files.restored():
+      with gin_files.restored(with_calls=True):
         yield
     finally:
       self._before = self._check = None

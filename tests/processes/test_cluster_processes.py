@@ -2,8 +2,6 @@
 
 import json
 import os
-import pathlib
-import pydoc_data.topics
 import re
 import shutil
 import time
@@ -11,13 +9,18 @@ import types
 
 import numpy as np
 import pytest
+from support import launching
 from support.ports import two_tasks
+from support.processes import COMMAND
 from support.processes import LIMIT
 from support.processes import Process
 import tensorflow.compat.v1 as tf
 
 FOUR_DEVICES = [f"/job:{job}/task:0/cpu:{i}" for job in ("chief", "worker")
                 for i in (0, 1)]
+BINDINGS = ["dropout_rate = 0.0", "utils.run.save_checkpoints_steps = 1",
+            "mesh_train_dataset_fn.shuffle = False",
+            "utils.get_variable_dtype.master_dtype = 'float32'"]
 
 
 class Processes:
@@ -25,88 +28,69 @@ class Processes:
 
   def __init__(self, folder, vocabulary):
     self.folder = folder
-    lines = pydoc_data.topics.topics["naming"].splitlines()
-    (folder / "text.txt").write_text("\n".join(l for l in lines if l.strip()))
-    self._bindings = [
-        "MIXTURE_NAME = 'synth_text_span_corruption'",
-        f"synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
-        f"'{vocabulary}'",
-        f"synthesizer_mtf.tasks.text.train = '{folder}/text.txt'",
-        "d_model = 16", "d_ff = 24", "num_heads = 2", "d_kv = 6",
-        "num_layers = 1", "dropout_rate = 0.0", "utils.run.batch_size = 4",
-        "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
-        "utils.run.save_checkpoints_steps = 1",
-        "mesh_train_dataset_fn.shuffle = False",
-        "utils.get_variable_dtype.master_dtype = 'float32'"]
-    self._started = []
+    self.launch = launching.Launcher(folder, vocabulary)
+    self.started = []
 
-  def start(self, model_dir, task, gin_file, bindings):
-    """Starts one process; its output goes to MODEL_DIR.TASK.log."""
-    files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
-             "learning_rate_schedules/constant_0_001.gin", gin_file]
-    words = [f"--model_dir={model_dir}", "--verbosity=1"]
-    words += [f"--gin_file={name}" for name in files]
-    words += [f"--gin_param={b}" for b in [*self._bindings, *bindings]]
+  def start(self, name, *bindings, task=None, tasks=()):
+    """Starts one process; its output goes to NAME.JOB.log."""
+    self.launch.model_dir = self.folder / name
+    job = task.job if task else "alone"
     variables = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
-    name = "alone"
     if task:
-      name = task[0].job
       variables["TF_CONFIG"] = json.dumps({
-          "cluster": {t.job: [t.address] for t in task[1]},
-          "task": {"type": name, "index": 0}})
-    log = pathlib.Path(f"{model_dir}.{name}.log")
-    process = Process(words, self.folder, variables, log, log)
-    process.log = log
-    self._started.append(process)
+          "cluster": {t.job: [t.address] for t in tasks},
+          "task": {"type": job, "index": 0}})
+
+    def run(words, folder):
+      with open(folder / f"{name}.{job}.log", "w") as log:
+        return Process([COMMAND, "--verbosity=1", *words], log, cwd=folder,
+                       env=variables)
+
+    process = self.launch(bindings=[*BINDINGS, *bindings], run=run,
+                          mesh="cluster.gin" if task else "cpu.gin")
+    process.log = self.folder / f"{name}.{job}.log"
+    self.started.append(process)
     return process
 
-  def start_two(self, model_dir, *bindings):
+  def start_two(self, name, *bindings):
     """Starts a chief and a worker; returns them and their tasks."""
     tasks = two_tasks()
-    processes = [self.start(model_dir, (t, tasks), "cluster.gin", bindings)
-                 for t in tasks]
-    return processes, tasks
-
-  def end(self):
-    for process in self._started:
-      process.kill()
+    return [self.start(name, *bindings, task=task, tasks=tasks)
+            for task in tasks], tasks
 
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory, sentencepiece_model):
   run = Processes(tmp_path_factory.mktemp("cluster"), sentencepiece_model)
   yield run
-  run.end()
+  for process in run.started:
+    process.kill()
 
 
 @pytest.fixture(scope="module")
-def alone(processes):
-  """One process that trains for 3 steps; it saves before and after them."""
-  process = processes.start(processes.folder / "one", None, "cpu.gin",
-                            ["utils.run.train_steps = 3"])
-  assert process.wait() == 0, process.log.read_text()[-3000:]
-  return processes.folder / "one", losses(process)
+def killed(processes):
+  """Two processes whose worker gets killed, and one that starts as they did.
 
-
-@pytest.fixture(scope="module")
-def killed(processes, alone):
-  """Two processes from the same variables, whose worker gets killed."""
-  model_dir = processes.folder / "two"
-  model_dir.mkdir()
-  for path in alone[0].glob("model.ckpt-0.*"):
-    shutil.copy(path, model_dir)
-  (model_dir / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"')
+  It trains while the chief waits for the worker.
+  """
   (chief, worker), tasks = processes.start_two(
-      model_dir, "utils.run.train_steps = 1000000",
+      "two", "utils.run.train_steps = 1000000",
       "utils.run.mesh_shape = 'model:2,batch:2'",
-      f"utils.run.mesh_devices = {FOUR_DEVICES}",
-      "Cluster.timeout_seconds = 15")
+      f"utils.run.mesh_devices = {FOUR_DEVICES}", "Cluster.timeout_seconds = 15",
+      "utils.run.keep_checkpoint_max = None")
   wait_for_line(chief, r"(?s)(tf_loss\[.*){5}")  # The log omits some numbers.
   worker.kill()
+  one, two = processes.folder / "one", processes.folder / "two"
+  one.mkdir()
+  for path in two.glob("model.ckpt-0.*"):
+    shutil.copy(path, one)
+  (one / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"')
+  alone = processes.start("one", "utils.run.train_steps = 3")
+  assert alone.wait() == 0, alone.log.read_text()[-3000:]
   chief.wait()
   return types.SimpleNamespace(  # Read before another job writes to the same log.
-      model_dir=model_dir, chief=chief, tasks=tasks, losses=losses(chief),
-      last_line=chief.log.read_text().strip().splitlines()[-1])
+      one=one, two=two, chief=chief, tasks=tasks, alone=losses(alone),
+      losses=losses(chief), last_line=chief.log.read_text().strip().splitlines()[-1])
 
 
 def wait_for_line(process, pattern):
@@ -127,22 +111,18 @@ def losses(process):
   return list(map(float, found))
 
 
-def test_two_processes_have_the_losses_of_one(alone, killed):
-  expected, found = alone[1], killed.losses
-  assert len(expected) == 3
-  np.testing.assert_allclose(found[:3], expected, atol=1e-4)
-  assert found[2] != found[0]
-
-
-def test_two_processes_have_the_gradients_of_one(alone, killed):
+def test_two_processes_have_the_losses_and_gradients_of_one(killed):
   """Adafactor keeps the mean squares of the gradients in its slots.
 
   The variables themselves cannot be compared. If a gradient is zero except for
   rounding, as for a query that sees one key, Adafactor scales up the rounding. The
   slots are compared after one step, before this affects the gradients.
   """
+  assert len(killed.alone) == 3
+  np.testing.assert_allclose(killed.losses[:3], killed.alone, atol=1e-4)
+  assert killed.losses[2] != killed.losses[0]
   expected, found = (tf.train.load_checkpoint(str(folder / "model.ckpt-1"))
-                     for folder in (alone[0], killed.model_dir))
+                     for folder in (killed.one, killed.two))
   names = expected.get_variable_to_shape_map()
   assert names == found.get_variable_to_shape_map()
   slots = [name for name in names if "_slot_v" in name]
@@ -163,14 +143,13 @@ def test_a_killed_worker_ends_the_chief_with_one_sentence(killed):
 
 
 def test_the_job_resumes_from_its_checkpoint_and_all_end(processes, killed):
-  saved = int(tf.train.latest_checkpoint(str(killed.model_dir)).split("-")[-1])
+  saved = int(tf.train.latest_checkpoint(str(killed.two)).split("-")[-1])
   assert saved >= 3
   both, _ = processes.start_two(
-      killed.model_dir, f"utils.run.train_steps = {saved + 2}",
-      "utils.run.mesh_shape = 'model:2'")
+      "two", f"utils.run.train_steps = {saved + 2}", "utils.run.mesh_shape = 'model:2'")
   codes = [p.wait() for p in both]
   assert codes == [0, 0], both[0].log.read_text()[-3000:]
   assert len(losses(both[0])) == 2
   assert f"The data continue from the position of step {saved}" in (
       both[0].log.read_text())
-  assert (killed.model_dir / f"model.ckpt-{saved + 2}.index").exists()
+  assert (killed.two / f"model.ckpt-{saved + 2}.index").exists()

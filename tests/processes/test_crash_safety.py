@@ -11,15 +11,97 @@ kills it more often, and prints each kill.
 import math
 import os
 import random
+import re
 import time
 
-import pytest
-from support import checkpoint_files
-from support import crashes
+from support import launching
 from support import processes
+import tensorflow.compat.v1 as tf
 
 KILLS = int(os.environ.get("CRASH_KILLS", 2))
 SEED = int(os.environ.get("CRASH_SEED", 0))
+
+# A save takes a few hundredths of a second; a start takes many seconds.
+POLL_SAVES = 0.001
+POLL_STEPS = 0.05
+BINDINGS = ["d_model = 64", "d_ff = 64", "d_kv = 32",
+            "utils.run.keep_checkpoint_max = 3", "utils.run.save_checkpoints_steps = 5"]
+
+
+class Training:
+  """A process that trains a launcher's model."""
+
+  def __init__(self, launch, name, steps):
+    self.log, self._model_dir = launch.folder / f"{name}.log", launch.model_dir
+
+    def run(words, folder):
+      with open(self.log, "w") as log:
+        return processes.Process(
+            [processes.COMMAND, "--verbosity=1", *words], log, cwd=folder)
+
+    self.process = launch(
+        bindings=[*BINDINGS, launching.STEPS.format(steps)], run=run)
+
+  def wait_for_step(self):
+    """Waits until the process has done a step."""
+    self._wait(self.losses, POLL_STEPS)
+
+  def wait_for_save(self):
+    """Waits until the next save is under way."""
+    before = self._saves()
+    # An earlier process that was killed may also have left partial files.
+    self._wait(lambda: partial(self._model_dir) and self._saves() > before, POLL_SAVES)
+
+  def losses(self):
+    """Returns a dict from the steps done so far to their losses."""
+    return {int(step): float(loss) for loss, step in re.findall(
+        r"tf_loss\[([^\]]*)\]\[(\d+)\]", self.text())}
+
+  def restored(self):
+    """Returns the step that the process started from; 0 without a checkpoint."""
+    found = re.search(r"Restoring parameters from \S*model\.ckpt-(\d+)", self.text())
+    return int(found[1]) if found else 0
+
+  def text(self):
+    return self.log.read_text(errors="replace")
+
+  def _saves(self):
+    return self.text().count("Saving checkpoints for")
+
+  def _wait(self, condition, seconds):
+    until = time.monotonic() + processes.LIMIT
+    while not condition():
+      assert self.process.poll() is None and time.monotonic() < until, (
+          self.text()[-2000:])
+      time.sleep(seconds)
+
+
+def partial(model_dir):
+  """Returns the names of files that TensorFlow has not renamed yet."""
+  names = os.listdir(model_dir) if model_dir.exists() else []
+  return [name for name in names if "_temp" in name or ".tempstate" in name]
+
+
+def newest(model_dir):
+  """Returns the step of the newest checkpoint that is readable to the end, or 0.
+
+  It does not use `training.checkpoints`, because the test compares its result with the
+  choice of that module.
+  """
+  steps = [int(path.stem.rpartition("-")[-1])
+           for path in model_dir.glob("model.ckpt-*.index")]
+  return max((step for step in steps
+              if is_readable(str(model_dir / f"model.ckpt-{step}"))), default=0)
+
+
+def is_readable(path):
+  try:
+    reader = tf.train.load_checkpoint(path)
+    for name in reader.get_variable_to_shape_map():
+      reader.get_tensor(name)
+  except tf.errors.OpError:
+    return False
+  return True
 
 
 def strike(training, moments):
@@ -30,52 +112,32 @@ def strike(training, moments):
   if aim != "step":
     training.wait_for_save()
   time.sleep(moments.uniform(0, 2 if aim == "step" else 0.15))
-  training.kill()
+  training.process.kill()
   return aim
 
 
-@pytest.fixture(scope="module")
-def trainings(tmp_path_factory, sentencepiece_model):
-  """The trainings in one folder, each with the step of the checkpoint before it.
-
-  The test kills all of them except the last.
-  """
-  folder, moments = tmp_path_factory.mktemp("crash"), random.Random(SEED)
-  newest, found = 0, []
+def test_killed_training_resumes_from_the_newest_complete_checkpoint(
+    tmp_path, sentencepiece_model):
+  launch, moments = launching.Launcher(tmp_path, sentencepiece_model), random.Random(
+      SEED)
+  last = 0
   for kill in range(KILLS):
-    training = crashes.Training(folder, str(kill), 10_000, sentencepiece_model)
-    found.append((newest, training))
+    training = Training(launch, kill, 10_000)
     aim = strike(training, moments)
-    newest = crashes.newest(training.model_dir)
+    check(training, last)
+    last = newest(launch.model_dir)
     print(f"kill {kill + 1}, {aim}: last step {max(training.losses(), default=None)}, "
-          f"newest checkpoint {newest}, partial {crashes.partial(training.model_dir)}")
-  last = crashes.Training(folder, str(KILLS), newest + 10, sentencepiece_model)
-  assert last.wait() == 0, last.log.read_text()[-3000:]
-  return [*found, (newest, last)]
+          f"newest checkpoint {last}, partial {partial(launch.model_dir)}")
+  training = Training(launch, KILLS, last + 10)
+  assert training.process.wait() == 0, training.text()[-3000:]
+  check(training, last)
+  assert "Loss for final step" in training.text()
 
 
-def test_killed_training_resumes_from_the_newest_complete_checkpoint(trainings):
-  for newest, training in trainings:
-    losses = training.losses()
-    assert training.restored() == newest, training.log
-    assert all(map(math.isfinite, losses.values())), training.log
-    # The trainer prints the step while the step may already be adding 1 to it.
-    assert not losses or min(losses) - newest in (0, 1), training.log
-  assert "Loss for final step" in training.log.read_text()
-
-
-def test_another_variant_in_the_directory_is_refused(trainings):
-  _, training = trainings[-1]
-  model_dir = training.model_dir
-  before = checkpoint_files.contents(model_dir)
-  done = processes.run(
-      [f"--model_dir={model_dir}",
-       f"--gin_file={model_dir}/operative_config.gin",
-       "--gin_param=synthesizer_stack.attention = 'V'",
-       "--gin_param=utils.run.train_steps = 10000"], model_dir.parent)
-  assert done.returncode == 1
-  sentence = done.stderr.strip().splitlines()[-1]
-  assert "is of another model: it also has" in sentence
-  assert "SyntheticAttention/R" in sentence
-  assert "Traceback" not in done.stderr
-  assert checkpoint_files.contents(model_dir) == before
+def check(training, newest):
+  """Checks what a training did that found a checkpoint at the step `newest`."""
+  losses = training.losses()
+  assert training.restored() == newest, training.log
+  assert all(map(math.isfinite, losses.values())), training.log
+  # The trainer prints the step while the step may already be adding 1 to it.
+  assert not losses or min(losses) - newest in (0, 1), training.log

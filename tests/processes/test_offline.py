@@ -1,8 +1,6 @@
 """Commands on prepared data sets do not use the network."""
 
 import math
-import os
-import pathlib
 import re
 import socketserver
 import subprocess
@@ -11,8 +9,7 @@ import threading
 
 import pytest
 import seqio
-
-COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
+from support import processes
 
 
 class Watched:
@@ -35,14 +32,12 @@ class Watched:
     self.server.daemon_threads = True
     threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-  def __call__(self, command, **environment):
+  def __call__(self, command, folder, start=processes.Process, **environment):
     proxy = f"http://127.0.0.1:{self.server.server_address[1]}"
     names = ("http_proxy", "https_proxy", "all_proxy")
     environment.update(dict.fromkeys(names, proxy))
     environment.update({name.upper(): proxy for name in names}, no_proxy="")
-    return subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True,
-        timeout=200, check=False, env={**os.environ, **environment})
+    return processes.run_program(command, folder, start, **environment)
 
 
 @pytest.fixture(scope="module")
@@ -53,26 +48,30 @@ def watched():
   run.server.server_close()
 
 
-def test_the_watch_sees_who_calls(watched):
+def test_the_watch_sees_who_calls(watched, tmp_path):
   script = ("import urllib.request as r\n"
             "try: r.urlopen('http://example.invalid', timeout=3)\n"
             "except OSError: pass\n")
-  watched([sys.executable, "-c", script])
+  watched([sys.executable, "-c", script], tmp_path)
   assert watched.calls
   watched.calls.clear()
 
 
 def test_training_and_perplexities_of_a_prepared_data_set_make_no_call(
     watched, tfds_data_dir, sentencepiece_model, tmp_path):
+  """The training is the installed script itself, with all its imports."""
   common = [
-      COMMAND, f"--model_dir={tmp_path}", f"--t5_tfds_data_dir={tfds_data_dir}",
-      "--gin_file=recipes/laptop/lm1b.gin", "--gin_file=attention/r+v.gin",
+      processes.COMMAND, f"--model_dir={tmp_path}",
+      f"--t5_tfds_data_dir={tfds_data_dir}", "--gin_file=recipes/laptop/lm1b.gin",
+      "--gin_file=attention/r+v.gin",
       "--gin_param=d_model = 8", "--gin_param=d_ff = 8",
       "--gin_param=num_layers = 1", "--gin_param=d_kv = 4",
       "--gin_param=utils.run.train_steps = 2", "--gin_param=dropout_rate = 0.0",
       "--gin_param=utils.run.batch_size = 2"]
-  for more in ([], ["--gin_file=word_perplexity_eval.gin"]):
-    done = watched([*common, *more], SYNTHESIZER_MTF_VOCAB=sentencepiece_model)
+  for more, start in (([], subprocess.Popen), (
+      ["--gin_file=word_perplexity_eval.gin"], processes.Process)):
+    done = watched([*common, *more], tmp_path, start,
+                   SYNTHESIZER_MTF_VOCAB=sentencepiece_model)
     assert done.returncode == 0, done.stderr[-3000:]
   assert not watched.calls
   found = {name: float(value) for name, value in re.findall(
@@ -91,7 +90,7 @@ def test_a_cached_task_yields_the_examples_of_the_uncached_one(
       sys.executable, "-m", "synthesizer_mtf.tasks.cache",
       "--tasks=synth_super_glue_wsc", f"--tfds_data_dir={tasks_to_read}",
       f"--output_cache_dir={tmp_path}", "--min_shards=1"],
-                 SYNTHESIZER_MTF_VOCAB=sentencepiece_model)
+                 tmp_path, subprocess.Popen, SYNTHESIZER_MTF_VOCAB=sentencepiece_model)
   assert done.returncode == 0, done.stderr[-3000:]
   assert not watched.calls
   seqio.add_global_cache_dirs([str(tmp_path)])

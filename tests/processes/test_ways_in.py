@@ -7,28 +7,28 @@ import re
 import subprocess
 import sys
 
+from absl import flags
 from absl.testing import flagsaver
 import gin
+from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 import seqio
-from support import mtf_models
-from support.launching import STEPS
-from support.mtf_models import attention
-from support.mtf_models import TASK
-from support.mtf_models import variables
+from support import launching
 from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
 from synthesizer_mtf import stack
+from synthesizer_mtf.synthesizers import names
 from synthesizer_mtf.training import mtf_model
-from t5.models import mesh_transformer
+import t5.models
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
+TASK = "synth_text_pairs"
+FILES = ["dataset.gin", "models/laptop.gin", "cpu.gin"]
+LENGTHS = {"inputs": 16, "targets": 12}
 CHOICE = "synthesizer_stack.attention = 'R+V'"
-# The configuration of a stock model does not bind this for our layers.
-BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
 STOCK = ("SelfAttention", {"q", "k", "v", "o", "relative_attention_bias"})
 R_V = ("SyntheticAttention", {
     "q", "k", "v", "o", "relative_attention_bias", "R", "alpha"})
@@ -51,28 +51,87 @@ def version_1():
   tf.disable_v2_behavior()
 
 
+class Folder(launching.Launcher):
+  """A folder with data, and with tiny models of T5's `MtfModel`."""
+
+  def parse(self, *bindings):
+    gin_files.parse(FILES, [*self.bindings(), *bindings])
+
+  def data(self):
+    """Binds only the data in gin, as a notebook does before it loads a model."""
+    gin_files.add_search_path()
+    gin.parse_config([b for b in self.bindings() if "synthesizer_mtf.tasks" in b])
+
+  def model(self, name, *bindings, **kwargs):
+    """Makes an `MtfModel` in the subfolder `name`, with extra gin bindings."""
+    return t5.models.MtfModel(
+        model_dir=str(self.folder / name), tpu=None, batch_size=4,
+        sequence_length=LENGTHS, iterations_per_loop=1,
+        learning_rate_schedule=0.001, extra_gin_bindings=list(bindings), **kwargs)
+
+
+def variables(model_dir, step=None):
+  """The variables of a checkpoint, by default the last, as arrays by name."""
+  path = (f"{model_dir}/model.ckpt-{step}" if step is not None
+          else tf.train.latest_checkpoint(str(model_dir)))
+  reader = tf.train.load_checkpoint(path)
+  return {name: reader.get_tensor(name)
+          for name in reader.get_variable_to_shape_map()}
+
+
+def attention(model_dir, stack="encoder"):
+  """Returns the class and the variables of a trained model's self-attention."""
+  found = [name.split("/") for name in variables(model_dir)
+           if name.startswith(f"{stack}/block_000/layer_000/")
+           and "Attention" in name and "_slot_" not in name]
+  layer, = {name[3] for name in found}
+  return layer, {name[4] for name in found}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, sentencepiece_model):
-  """Data, and a stock model that was trained for a step."""
+  """Data, and a stock model after a step; the process made one with R+V before it."""
   resource = tf.resource_variables_enabled()
   tf.disable_resource_variables()
-  yield mtf_models.Folder(tmp_path_factory.mktemp("ways"), sentencepiece_model)
+  folder = Folder(tmp_path_factory.mktemp("ways"), sentencepiece_model)
+  folder.stock = folder.folder / "stock"
+  folder.parse()
+  folder.model("before", CHOICE).estimator(
+      seqio.get_mixture_or_task(TASK).output_features["targets"].vocabulary)
+  folder.model("stock").train(TASK, 1)
+  gin.clear_config()
+  yield folder
   if resource:
     tf.enable_resource_variables()
 
 
 @pytest.fixture(scope="module")
 def tuned(folder):
-  """A model with R+V, fine-tuned from the stock model as in T5's notebook."""
-  tf.disable_resource_variables()
-  gin.clear_config()
-  folder.data()
-  folder.model("tuned", CHOICE, BIAS).finetune(TASK, 1, str(folder.stock))
+  """A model with R+V, fine-tuned by the model API of T5's command."""
+  with flagsaver.flagsaver():
+    if not flags.FLAGS.is_parsed():
+      flags.FLAGS.mark_as_parsed()
+    run_api(folder, "tuned", "finetune", CHOICE, train_steps=1,
+            pretrained_model_dir=str(folder.stock))
   gin.clear_config()
   return folder.folder / "tuned"
 
 
-def test_a_stock_model_stays_stock(folder):
+def flags_of(folder, name, *bindings, files=FILES, **others):
+  return {"model_dir": f"{folder.folder}/{name}", "gin_file": files,
+          "gin_param": [*folder.bindings(), *bindings], **others}
+
+
+def run_api(folder, name, mode, *bindings, **others):
+  gin.clear_config()
+  with flagsaver.flagsaver(**flags_of(
+      folder, name, *bindings, mode=mode, use_model_api=True, batch_size=4,
+      input_sequence_length=16, target_sequence_length=12, mixture_or_task=TASK,
+      **others)):
+    launcher.main([])
+
+
+def test_a_stock_model_stays_stock_whatever_the_last_model_was(folder):
   assert attention(folder.stock) == STOCK
   config = (folder.stock / "operative_config.gin").read_text()
   assert "synthesizer_stack" not in config
@@ -90,51 +149,33 @@ def test_finetune_has_the_attention_and_starts_from_the_checkpoint(folder, tuned
           old[name.replace("SyntheticAttention", "SelfAttention")], value)
 
 
-def test_eval_predict_and_export_need_no_binding_for_the_attention(folder, tuned):
-  folder.data()
-  model = folder.model("tuned")
-  model.eval(TASK, checkpoint_steps=-1)
-  # T5 separates the decodes by new lines; a decode can be empty.
-  lines = (tuned / "validation_eval" / f"{TASK}_2_predictions").read_text()
-  assert len(lines.split("\n")) == 8
-  source = folder.folder / "words.txt"
-  source.write_text("\n".join(folder.words[:3]) + "\n")
-  output = folder.folder / "predicted"
-  vocabulary = mesh_transformer.get_vocabulary(TASK)
-  model.predict(str(source), str(output), temperature=0, vocabulary=vocabulary)
-  assert len(mtf_models.predictions(output)) == 3
-  exported = model.export(
-      str(folder.folder / "exported"), temperature=0, vocabulary=vocabulary)
-  if isinstance(exported, bytes):
-    exported = exported.decode()
-  names = [name for name, _ in tf.train.list_variables(
-      f"{exported}/variables/variables")]
-  assert "encoder/block_000/layer_000/SyntheticAttention/R" in names
+@pytest.fixture
+def built(monkeypatch):
+  """The models that are made and not trained."""
+  found, build = [], stack.build_model
+
+  def keep(*args, **kwargs):
+    found.append(build(*args, **kwargs))
+    return found[-1]
+
+  monkeypatch.setattr(stack, "build_model", keep)
+  monkeypatch.setattr(utils, "train_model", lambda *args, **kwargs: None)
+  return found
 
 
-@pytest.mark.parametrize("before, extra, argument, has, lacks", [
-    (None, ["synthesizer_stack.attention = 'R'"], None, "R", "alpha"),
-    ("T", [], None, "T", "R"),
-    ("T", ["encoder/synthesizer_stack.attention = [", "'D']", CHOICE],
-     "FR", "R1", "R")])
+@pytest.mark.parametrize("before, extra, argument, chosen", [
+    (None, ["synthesizer_stack.attention = 'R'"], None, "R"), ("T", [], None, "T"),
+    ("T", ["encoder/synthesizer_stack.attention = [", "'D']", CHOICE], "FR", "FR")])
 def test_the_chosen_attention_wins_over_scopes_of_a_loaded_configuration(
-    before, extra, argument, has, lacks, folder, tuned):
+    before, extra, argument, chosen, folder, tuned, built):
   folder.data()
   if before:
     gin.bind_parameter("synthesizer_stack.attention", before)
-  name = f"asked_for_{has}"
-  folder.model(name, *extra, attention=argument).finetune(TASK, 1, str(tuned))
-  for part in ("encoder", "decoder"):
-    _, found = attention(folder.folder / name, part)
-    assert has in found and lacks not in found
-
-
-def test_a_model_does_not_take_the_attention_of_the_last_model(folder):
-  folder.parse()
-  folder.model("mixed", CHOICE).estimator(seqio.get_mixture_or_task(
-      TASK).output_features["targets"].vocabulary)
-  folder.model("plain").finetune(TASK, 1, str(folder.stock))
-  assert attention(folder.folder / "plain") == STOCK
+  folder.model(f"asked_for_{chosen}", *extra, attention=argument).finetune(
+      TASK, 1, str(tuned))
+  for part in (built[-1].encoder, built[-1].decoder):
+    synthesizer, = part.layer_stack.layers[0].mixture.synthesizers
+    assert isinstance(synthesizer, names.SYNTHESIZING_FUNCTIONS[chosen])
 
 
 def test_a_model_does_not_take_the_bindings_of_the_last_model(folder):
@@ -146,20 +187,28 @@ def test_a_model_does_not_take_the_bindings_of_the_last_model(folder):
   assert gin.config_str() == before
 
 
-def test_an_argument_names_the_attention_the_seed_and_the_warm_start(folder):
+@pytest.mark.usefixtures("parsed_flags")
+def test_arguments_are_the_attention_the_seed_and_the_warm_start(folder):
+  """The stock command with this package as a module draws the same numbers."""
   folder.data()
-  found = []
-  for name in ("one", "again"):
-    folder.parse()
-    folder.model(name, attention="R+V", seed=5, warm_start=str(folder.stock)).train(
-        TASK, 1)
-    assert not stack.choices()
-    assert gin_files.bound("warm_start.checkpoint", None) is None
-    assert attention(folder.folder / name) == R_V
-    check_q(folder, folder.folder / name, 0)
-    found.append(variables(folder.folder / name, 0))
-  for name, value in found[0].items():
-    np.testing.assert_array_equal(found[1][name], value)
+  folder.parse()
+  folder.model("one", attention="R+V", seed=5, warm_start=str(folder.stock)).train(
+      TASK, 1)
+  assert not stack.choices()
+  assert gin_files.bound("warm_start.checkpoint", None) is None
+  assert attention(folder.folder / "one") == R_V
+  check_q(folder, folder.folder / "one", 0)
+  gin.clear_config()
+  with flagsaver.flagsaver(**flags_of(
+      folder, "module", CHOICE, launching.STEPS.format(1),
+      "utils.run.train_model_fn = @train_with_seed", "train_with_seed.seed = 5",
+      module_import=["synthesizer_mtf"])):
+    mesh_transformer_main.main([])
+  assert attention(folder.folder / "module") == R_V
+  one, module = (variables(folder.folder / name, 0) for name in ("one", "module"))
+  for name, value in one.items():
+    if name.endswith("SyntheticAttention/R"):
+      np.testing.assert_array_equal(module[name], value)
 
 
 def check_q(folder, model_dir, step):
@@ -191,56 +240,29 @@ def test_a_model_that_does_not_fit_its_checkpoint_is_an_error(folder):
     folder.model("stock", CHOICE).eval(TASK, checkpoint_steps=-1)
 
 
-def test_settings_that_only_the_command_has_are_named(folder, monkeypatch):
-  folder.parse("utils.run.train_model_fn = @train_with_seed")
+@pytest.mark.usefixtures("parsed_flags")
+def test_the_model_api_of_the_command(folder, monkeypatch):
   said = []
   monkeypatch.setattr(mtf_model.logging, "warning",
                       lambda text, *args: said.append(text % args))
-  folder.model("seeded", CHOICE).train(TASK, 1)
+  run_api(folder, "api", "train", CHOICE, "utils.run.train_model_fn = @train_with_seed",
+          train_steps=1)
+  assert attention(folder.folder / "api") == R_V
   assert any("`utils.run.train_model_fn` is @" in text and
              "MtfModel does not use it" in text for text in said)
-
-
-def flags_of(folder, name, *bindings, files=mtf_models.FILES, **others):
-  return {"model_dir": f"{folder.folder}/{name}", "gin_file": files,
-          "gin_param": [*folder.bindings(), *bindings], **others}
-
-
-@pytest.mark.usefixtures("parsed_flags")
-def test_the_stock_command_with_the_module(folder):
-  with flagsaver.flagsaver(**flags_of(
-      folder, "module", CHOICE, STEPS.format(1),
-      module_import=["synthesizer_mtf"])):
-    mesh_transformer_main.main([])
-  assert attention(folder.folder / "module") == R_V
-
-
-API = {"use_model_api": True, "batch_size": 4, "input_sequence_length": 16,
-       "target_sequence_length": 12, "mixture_or_task": TASK}
-
-
-def run_api(folder, name, mode, *bindings, **others):
-  gin.clear_config()
-  with flagsaver.flagsaver(**flags_of(
-      folder, name, *bindings, **{"mode": mode, **API, **others})):
-    launcher.main([])
-
-
-@pytest.mark.usefixtures("parsed_flags")
-def test_the_command_with_the_model_api(folder):
-  run_api(folder, "api", "train", CHOICE, train_steps=1)
-  assert attention(folder.folder / "api") == R_V
   run_api(folder, "api", "eval", CHOICE)
-  assert list((folder.folder / "api").glob("**/*_predictions"))
-  run_api(folder, "api_tuned", "finetune", CHOICE, train_steps=1,
-          pretrained_model_dir=str(folder.stock))
-  assert attention(folder.folder / "api_tuned") == R_V
-  check_q(folder, folder.folder / "api_tuned", 1)
+  lines, = (path.read_text() for path in (folder.folder / "api").glob(
+      "**/*_predictions"))
+  assert lines.count("\n") == 7  # T5 separates eight decodes; one can be empty.
 
 
 @pytest.mark.usefixtures("clean_tasks")
 def test_the_page_on_python(folder, monkeypatch):
-  """Runs the code of docs/python.md with the test's paths and one step."""
+  """Runs the code of docs/python.md with the test's paths and one step.
+
+  It trains, evaluates, fine-tunes, predicts and exports; the last two without an
+  argument for the attention.
+  """
   text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
   code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
   code = code.replace("vocabulary.model", folder.vocabulary)
@@ -249,6 +271,13 @@ def test_the_page_on_python(folder, monkeypatch):
   exec(compile(code, "docs/python.md", "exec"), {})
   assert attention(folder.folder / "trained" / "r+v") == R_V
   assert attention(folder.folder / "trained" / "d_from_r+v")[1] >= {"W1", "W2"}
+  assert list((folder.folder / "trained").glob("r+v/validation_eval/*_1_predictions"))
+  predicted, = folder.folder.glob("predicted.txt-*")
+  assert len(launching.decoded(predicted)) == 2
+  exported, = (folder.folder / "exported").iterdir()
+  saved = [name for name, _ in tf.train.list_variables(
+      f"{exported}/variables/variables")]
+  assert "encoder/block_000/layer_000/SyntheticAttention/R" in saved
 
 
 def test_after_a_failed_import_our_package_makes_mesh_tensorflow_importable(tmp_path):

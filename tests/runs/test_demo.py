@@ -48,20 +48,6 @@ def test_pairs_hold_names_in_two_languages_and_held_out_names_are_new():
   assert not {s for s, _ in train} & {s for s, _ in validation}
 
 
-@pytest.mark.slow
-def test_data_is_the_same_each_time_and_complete_files_are_left(tmp_path):
-  counts = data.make(tmp_path / "a")
-  assert data.make(tmp_path / "b") == counts
-  for path in (tmp_path / "a").iterdir():
-    other = tmp_path / "b" / path.name
-    assert path.read_bytes() == other.read_bytes()
-  asked = set((tmp_path / "a" / "questions.txt").read_text().splitlines())
-  assert asked and not asked & {source for source, _ in name_pairs.split()[0]}
-  (tmp_path / "a" / "questions.txt").write_text("kept\n")
-  assert data.make(tmp_path / "a") == counts
-  assert (tmp_path / "a" / "questions.txt").read_text() == "kept\n"
-
-
 def test_table_has_a_line_for_each_row_and_columns_in_line():
   other = {**ROW, "attention": "R+V", "bleu": 5.0}
   lines = report.table([ROW, other]).split("\n")

@@ -13,7 +13,7 @@ class Command(launching.Launcher):
   """The command in a folder with pairs of words; a test sets absl's flags as parsed."""
 
   def bindings(self):
-    return [*super().bindings(), "num_layers = 1", "utils.run.train_steps = 1"]
+    return [*super().bindings(), "utils.run.train_steps = 1"]
 
   def run(self, name, *files, bindings=(), main=launcher.main, **flags):
     """Runs the command's main, from a clean gin.

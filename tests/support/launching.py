@@ -30,15 +30,15 @@ class Launcher:
         f"synthesizer_mtf.tasks.pairs.train = '{self.folder}/train.tsv'",
         f"synthesizer_mtf.tasks.pairs.validation = '{self.folder}/dev.tsv'",
         "d_model = 16", "d_ff = 24", "num_heads = 2", "d_kv = 6",
-        "num_layers = 2", "utils.run.batch_size = 4",
+        "num_layers = 1", "utils.run.batch_size = 4",
         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
         "Bitransformer.decode.max_decode_length = 8",
         "utils.run.save_checkpoints_steps = 4"]
 
-  def __call__(self, *gin_files, bindings=(), run=processes.run):
+  def __call__(self, *gin_files, bindings=(), run=processes.run, mesh="cpu.gin"):
     """Runs the launcher with the model's gin files and bindings, and with more."""
     files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
-             "learning_rate_schedules/constant_0_001.gin", *gin_files, "cpu.gin"]
+             "learning_rate_schedules/constant_0_001.gin", *gin_files, mesh]
     words = [f"--model_dir={self.model_dir}"]
     words += [f"--gin_file={name}" for name in files]
     words += [f"--gin_param={b}" for b in [*self.bindings(), *bindings]]

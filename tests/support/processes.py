@@ -1,19 +1,19 @@
-"""Runs the launcher in processes; most of them need not import TensorFlow.
+"""Runs commands in processes; most of them need not import TensorFlow.
 
-They are forks of a process that has only imported TensorFlow. Inputs and results are
-those of the installed command. The inputs are words, a folder and an environment. The
-results are an exit status and two streams.
+They are forks of a process that has only imported this package. Inputs and results are
+those of a program: words, a folder, an environment; an exit status and two streams.
 """
 
 from concurrent import futures
 import multiprocessing
 import os
 import pathlib
+import runpy
 import subprocess
 import sys
 import tempfile
 
-from synthesizer_mtf import launcher
+import synthesizer_mesh_transformer
 
 COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
 LIMIT = 600  # Seconds. On an idle machine, a process takes 20.
@@ -23,15 +23,22 @@ _FORKS.set_forkserver_preload(["pytest", "synthesizer_mtf.launcher"])
 
 
 class Process:
-  """A running launcher, with the methods of `subprocess.Popen` that tests use."""
+  """A running command, with the methods of `subprocess.Popen` that callers use.
 
-  def __init__(self, words, folder, environment, stdout, stderr):
-    for path in (stdout, stderr):
-      pathlib.Path(path).write_text("")
+  The command is the launcher, or Python with `-m` or `-c`.
+  """
+
+  def __init__(self, words, stdout, stderr=subprocess.STDOUT, cwd=None, env=None,
+               stdin=None, preexec_fn=None):
+    """Starts the command; the streams are open files with a name."""
+    del stdin  # A fork has none.
+    out = os.path.abspath(stdout.name)
+    err = out if stderr == subprocess.STDOUT else os.path.abspath(stderr.name)
     self._process = _FORKS.Process(target=_launch, daemon=True, args=(
-        [str(COMMAND), *words], str(folder), dict(environment), str(stdout),
-        str(stderr)))
+        [str(word) for word in words], str(cwd or os.getcwd()),
+        dict(os.environ if env is None else env), (out, err), preexec_fn))
     self._process.start()
+    self.terminate = self._process.terminate
 
   @property
   def returncode(self):
@@ -40,36 +47,58 @@ class Process:
   def poll(self):
     return self._process.exitcode
 
-  def wait(self, seconds=LIMIT):
-    """Waits up to `seconds`; returns the exit status, or None if it still runs."""
-    self._process.join(seconds)
-    return self._process.exitcode
+  def wait(self, timeout=LIMIT):
+    self._process.join(timeout)
+    if self.returncode is None:
+      raise subprocess.TimeoutExpired("a fork", timeout)
+    return self.returncode
 
   def kill(self):
     self._process.kill()
     self._process.join()
 
 
-def _launch(words, folder, environment, *streams):
-  """Runs the launcher in a forked process."""
+def _launch(words, folder, environment, streams, prepare):
+  """Does in a forked process what the program of a command line does."""
+  if prepare:
+    prepare()
   for number, path in enumerate(streams, start=1):
     os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), number)
+  sys.stdout.reconfigure(line_buffering=True)
   os.chdir(folder)
   os.environ.clear()
   os.environ.update(environment)
-  sys.argv[:] = words
-  launcher.console_entry_point()
+  program, *rest = words
+  if os.path.basename(program) == COMMAND.name:
+    sys.argv[:] = words
+    synthesizer_mesh_transformer.main()
+  elif rest[0] == "-m":
+    sys.argv[:] = rest[1:]
+    runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
+  else:
+    assert (program, rest[0]) == (sys.executable, "-c"), words
+    sys.argv[:] = ["-c", *rest[2:]]
+    exec(rest[1], {"__name__": "__main__"})
 
 
-def run(words, folder):
-  """Runs the launcher to its end; returns its exit status and its output."""
-  with tempfile.TemporaryDirectory() as streams:
-    stdout, stderr = (pathlib.Path(streams, name) for name in ("out", "err"))
-    process = Process(words, folder, os.environ, stdout, stderr)
-    status = process.wait()
-    process.kill()
-    return subprocess.CompletedProcess(
-        words, status, stdout.read_text(), stderr.read_text())
+def run_program(words, folder, start=Process, **environment):
+  """Runs a command to its end; returns its exit status and its output.
+
+  Args:
+    words: the launcher's path or Python's, and further words.
+    folder: the working directory.
+    start: `subprocess.Popen` for a real program instead of a fork.
+    **environment: variables besides those of this process.
+  """
+  with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
+    process = start([str(word) for word in words], stdout=out, stderr=err, cwd=folder,
+                    env={**os.environ, **environment})
+    try:
+      status = process.wait(LIMIT)
+    finally:
+      process.kill()
+    return subprocess.CompletedProcess(words, status, *(
+        pathlib.Path(each.name).read_text() for each in (out, err)))
 
 
 def start(function, *args):
@@ -85,17 +114,13 @@ def call(function, *args):
     return pool.submit(function, *args).result()
 
 
-def run_installed(words, folder):
-  """Does the same as `run`, with the installed command."""
-  return _run_program([COMMAND, *words], folder)
+def run(words, folder):
+  """Runs the launcher to its end."""
+  return run_program([COMMAND, *words], folder)
 
 
 def run_stock(words, folder):
-  """Does the same as `run`, with T5's own command and this package as a module."""
-  return _run_program([COMMAND.with_name("t5_mesh_transformer"),
-                       "--module_import=synthesizer_mtf", *words], folder)
-
-
-def _run_program(words, folder):
-  return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT,
-                        check=False, cwd=folder)
+  """Does the same with T5's own command and this package as a module."""
+  return run_program([COMMAND.with_name("t5_mesh_transformer"),
+                      "--module_import=synthesizer_mtf", *words], folder,
+                     subprocess.Popen)
