@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 import seqio
 from support import launching
+from support.mtf_models import attention
+from support.mtf_models import FILES
+from support.mtf_models import variables
 from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
@@ -26,7 +29,6 @@ from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
 TASK = "synth_text_pairs"
-FILES = ["dataset.gin", "models/laptop.gin", "cpu.gin"]
 LENGTHS = {"inputs": 16, "targets": 12}
 CHOICE = "synthesizer_stack.attention = 'R+V'"
 STOCK = ("SelfAttention", {"q", "k", "v", "o", "relative_attention_bias"})
@@ -68,24 +70,6 @@ class Folder(launching.Launcher):
         model_dir=str(self.folder / name), tpu=None, batch_size=4,
         sequence_length=LENGTHS, iterations_per_loop=1,
         learning_rate_schedule=0.001, extra_gin_bindings=list(bindings), **kwargs)
-
-
-def variables(model_dir, step=None):
-  """The variables of a checkpoint, by default the last, as arrays by name."""
-  path = (f"{model_dir}/model.ckpt-{step}" if step is not None
-          else tf.train.latest_checkpoint(str(model_dir)))
-  reader = tf.train.load_checkpoint(path)
-  return {name: reader.get_tensor(name)
-          for name in reader.get_variable_to_shape_map()}
-
-
-def attention(model_dir, stack="encoder"):
-  """Returns the class and the variables of a trained model's self-attention."""
-  found = [name.split("/") for name in variables(model_dir)
-           if name.startswith(f"{stack}/block_000/layer_000/")
-           and "Attention" in name and "_slot_" not in name]
-  layer, = {name[3] for name in found}
-  return layer, {name[4] for name in found}
 
 
 @pytest.fixture(scope="module")
