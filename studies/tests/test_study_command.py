@@ -1,22 +1,21 @@
-"""A study from its command to its lines, in processes of its own."""
+"""A study from its command to its lines."""
 
 import json
-import subprocess
-import sys
 
-TINY = ["d_model = 8", "d_ff = 12", "num_layers = 1", "num_heads = 2",
-        "d_kv = 4"]
+from support import forks
+
+TINY = ["d_model = 8", "d_ff = 12", "num_layers = 1", "num_heads = 2", "d_kv = 4"]
 
 
 def test_a_study_of_several_sizes_has_a_score_for_each_size(tmp_path):
-  done = subprocess.run(
-      [sys.executable, "-m", "synthesizer_mtf.tools.reproduce",
-       "--study=ability_lengths", "--rows=D", "--task=recall", "--seeds=4",
+  output = tmp_path / "output"
+  started = forks.start(
+      ["--study=ability_lengths", "--rows=D", "--task=recall", "--seeds=4",
        "--steps=2", f"--output_dir={tmp_path}",
        *(f"--gin_param={size}" for size in TINY),
-       "--gin_param=utils.run.perplexity_eval_steps = 1"],
-      capture_output=True, text=True, timeout=400)
-  assert done.returncode == 0, done.stdout + done.stderr
+       "--gin_param=utils.run.perplexity_eval_steps = 1"], output)
+  started.join(600)
+  assert started.exitcode == 0, output.read_text()
   line, = map(json.loads, (
       tmp_path / "ability_lengths" / "ability_lengths.jsonl").read_text().splitlines())
   assert list(line["scores"]) == [
