@@ -1,6 +1,7 @@
 """What studies/ registers, and what its pages say."""
 
 import inspect
+import re
 
 import pytest
 import seqio
@@ -9,6 +10,8 @@ from studies import published
 from support import documents
 from support import page_checks
 from support import reference_page
+from support.paths import ROOT
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tools import reproduce
 
@@ -30,6 +33,16 @@ def test_tasks_and_parameters_are_those_of_the_reference():
       found.append(f"| {reference_page._signature(selector, made)} | {doc} |")
   assert [line for line in documents.read("studies/reference.md").splitlines()
           if line.startswith(("| `", "* `"))] == found
+
+
+def test_every_gin_file_of_studies_passes():
+  paths = [*(ROOT / "studies/gin").rglob("*.gin")]
+  assert len(paths) > 20
+  macros = {name for path in paths for name in re.findall(
+      r"%([A-Za-z]\w+)\b(?!\.)", path.read_text())}
+  for path in paths:
+    gin_files.check([str(path)], ["MIXTURE_NAME = 'x'", *(
+        f"{name} = 1" for name in macros)])
 
 
 @pytest.mark.parametrize("page", documents.OF_STUDIES)

@@ -57,6 +57,19 @@ def test_mixtures_have_weights_only_where_they_are_named_alpha(monkeypatch):
       assert (sums.get("weights") == "sum") == ("α" not in row.name)
 
 
+@pytest.mark.parametrize("name", ["d+v", "fr", "r+v"])
+def test_models_of_narang_have_a_loss_at_a_tiny_size(name):
+  models.parse_gin([f"models/narang/{name}.gin"], [
+      *models.TINY, "num_layers = 1", "SyntheticAttention.num_heads = 3",
+      "SyntheticAttention.key_value_size = 4"])
+  m = models.Model()
+  with m.tf_graph.as_default():
+    inputs, targets = (m.ids([[5, 9, 3, 7, 2][:length]]) for length in (5, 4))
+    _, loss = m.model.call_simple(inputs, targets, True, mode="train")
+    ((found,),), _ = m.run(loss)
+  assert 0 < found < 20
+
+
 def test_counts_stand_beside_the_published_figures(monkeypatch, capsys, tmp_path):
   def counted(variant, topology, chip):
     several = 2 if "narang/r+v" in variant.files[0] else 1

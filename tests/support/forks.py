@@ -31,8 +31,10 @@ class Command:
         _become(command, env, stdout.fileno())
         launcher.console_entry_point()
       except SystemExit as error:
-        sys.stdout.flush()
-        os._exit(error.code or 0)
+        if isinstance(error.code, str):  # A message, as for an interpreter.
+          print(error.code, file=sys.stderr, flush=True)
+        else:
+          os._exit(error.code or 0)
       finally:
         os._exit(1)
 
