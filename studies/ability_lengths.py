@@ -1,6 +1,7 @@
 """The study of longer texts: models train on sizes up to N, and predict up to 2 N."""
 
 from collections.abc import Callable
+from typing import Any
 
 from studies import ability_study
 from studies.study_types import Evaluation
@@ -15,8 +16,8 @@ from studies.tasks import ability_selection
 _ROWS = ("V", "V with bias", "R", "FR", "T", "D", "LightConv", "uniform with bias")
 
 
-def _task(make: type[ability.Ability], steps: int, largest: int,
-          lengths: Callable[[int], dict[str, int]], **others: object) -> Task:
+def _task(make: Callable[..., ability.Ability], steps: int, largest: int,
+          lengths: Callable[[int], dict[str, int]], **others: Any) -> Task:
   """Returns a task with training sizes N / 2 to N, and evaluation sizes N to 2 N.
 
   Args:

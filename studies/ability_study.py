@@ -4,6 +4,7 @@ The numbers of steps come from runs of V, which solves each task in half of the 
 unless results/abilities.md says otherwise. Lengths are the tasks' defaults.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 
 from studies.study_types import Evaluation
@@ -22,7 +23,7 @@ LOW_RATE = {"PEAK": 0.01}
 _BIAS = {"SyntheticAttention.relative_attention_type": "bias_shared"}
 
 
-def task(make: type[ability.Ability], steps: int, lengths: Mapping[str, int],
+def task(make: Callable[..., ability.Ability], steps: int, lengths: Mapping[str, int],
          gin_file: str = "studies/ability.gin", sizes: Mapping[str, int] = {},
          **others: object) -> Task:
   """Returns a task of these sizes; its score is the accuracy on symbols to predict."""

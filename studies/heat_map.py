@@ -64,6 +64,7 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
       if np.isnan(score):
         continue
       task = study.tasks[down]
+      assert task.chance is not None  # As the docstring says.
       bright = _gained(score, task.chance) > 0.6
       axis.text(across, down, f"{score:.2f}".removeprefix("0"), ha="center",
                 va="center", fontsize=9, color="black" if bright else "white")

@@ -74,7 +74,7 @@ def commands(chosen: Iterable[Row], bucket: str,
 def lines(chosen: Iterable[Row]) -> Iterator[dict[str, Any]]:
   """Yields a dict for each row: the published figures and our parameters."""
   for row in chosen:
-    line = {"row": row.name, "published as": row.published_as}
+    line: dict[str, Any] = {"row": row.name, "published as": row.published_as}
     for column, name in TASKS.items():
       line[f"{column}, published"] = row.paper.get(column)
       line[f"{column}, parameters"] = parameters(

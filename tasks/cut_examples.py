@@ -27,9 +27,10 @@ def report(
   Returns:
     a tf.data.Dataset of the same examples.
   """
-  room = {name: sequence_length[name] - int(feature.add_eos)
+  limits = sequence_length or {}
+  room = {name: limit - int(feature.add_eos)
           for name, feature in output_features.items()
-          if (sequence_length or {}).get(name) is not None}
+          if (limit := limits.get(name)) is not None}
   if not room:
     return dataset
 

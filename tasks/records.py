@@ -155,8 +155,9 @@ def texts(lines: lines_lib.Lines, templates: Sequence[Template],
   keys = list(dict.fromkeys(key for each in templates for key in each.keys))
   found = False
   for row, shown in _rows(lines, keys):
-    made = tuple(template.text(row) for template in templates)
-    if None in made:
+    made = tuple(text for template in templates
+                 if (text := template.text(row)) is not None)
+    if len(made) < len(templates):
       noun = "string" if len(keys) == 1 else "strings"
       needed = " and ".join(f'"{key}"' for key in keys)
       raise lines.error(f"an object with the {noun} {needed} is needed, not "

@@ -12,7 +12,7 @@ _BYTES_AT_ONCE = 64 * 2**20
 
 
 def write(folder: str, name: str,
-          variables: Iterable[tuple[str, np.ndarray]]) -> None:
+          variables: Iterable[tuple[str, np.ndarray | np.number]]) -> None:
   """Writes a checkpoint, and the file `checkpoint` that names it.
 
   Args:

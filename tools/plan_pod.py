@@ -104,7 +104,8 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
     "invalid", "reason" and "mesh_shapes_that_fit".
   """
   start = time.time()
-  result = {"name": variant.name, "gin_files": variant.files,
+  result: dict[str, Any] = {
+      "name": variant.name, "gin_files": variant.files,
             "gin_params": variant.params, "topology": topology.name,
             "chip": topology.generation, "cores": topology.cores,
             "rates": {name: getattr(chip, name) for name in pods.RATES}, "mode": mode}
@@ -240,8 +241,8 @@ def recipes() -> list[Variant]:
   """Returns the recipes for pods, each with its first command's files and bindings."""
   found = {name: recipes_lib.commands(f"recipes/pod/{name}.gin")
            for name in _stems("recipes/pod")}
-  return [Variant(name, *(recipes_lib.values(commands[0], flag)
-                          for flag in ("gin_file", "gin_param")))
+  return [Variant(name, recipes_lib.values(commands[0], "gin_file"),
+                  recipes_lib.values(commands[0], "gin_param"))
           for name, commands in found.items() if commands]  # Others are parts.
 
 

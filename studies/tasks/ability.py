@@ -22,6 +22,7 @@ from collections.abc import Sequence
 import functools
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import seqio
@@ -248,7 +249,7 @@ class Symbols(seqio.Vocabulary):
     return isinstance(other, Symbols) and self._names() == other._names()
 
 
-def add(name: str, make: Callable[[], Ability],
+def add(name: str, make: Any,
         targets: seqio.Vocabulary | None = None) -> None:
   """Registers a task.
 

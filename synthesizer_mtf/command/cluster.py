@@ -219,10 +219,11 @@ class Peer:
       timeout: the longest time without answer, in seconds.
     """
     self.task = task
-    self.silent_since = None  # The start of an unanswered call, or None.
+    # The start of an unanswered call, or None.
+    self.silent_since: float | None = None
     self._timeout = timeout
     self._devices = []
-    self._probe = None
+    self._probe: tf.Session | None = None
 
   def listens(self) -> bool:
     """Whether anything listens at the address."""

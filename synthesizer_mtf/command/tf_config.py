@@ -27,7 +27,7 @@ class Task(NamedTuple):
   """One process of the cluster."""
 
   job: str
-  index: int
+  index: int  # type: ignore[assignment]  # It hides `tuple.index`, which nobody calls.
   address: str
 
   @property

@@ -36,6 +36,7 @@ def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
   Returns:
     an `AttentionInputs`.
   """
+  case: type[attention_inputs.AttentionInputs]
   on_tpu = splits.is_on_tpu(context.mesh)
   if isinstance(context, decoding_state.StepContext):
     case = DecodingStepInPlace

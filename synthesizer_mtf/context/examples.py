@@ -78,7 +78,7 @@ class ExamplesOperation(mtf.Operation):
     """
     super().__init__([ids], name="examples")
     self._outputs = []
-    self.layout = None
+    self.layout: list = []
 
   def lower(self, lowering: mtf.Lowering) -> None:
     ids, = self.inputs

@@ -19,7 +19,8 @@ from synthesizer_mtf.context import cases
 from synthesizer_mtf.context import segments
 import tensorflow.compat.v1 as tf
 
-_captures = contextvars.ContextVar("captures", default=())
+_captures: contextvars.ContextVar[tuple["Capture", ...]] = contextvars.ContextVar(
+    "captures", default=())
 
 
 class Capture:

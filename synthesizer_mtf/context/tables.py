@@ -167,9 +167,13 @@ def gather_table(table: mtf.Tensor, rows: mtf.Tensor,
   return splits.slicewise(
       gather, [table, rows, columns],
       output_shape=[*batch, heads, length, memory_length],
-      splittable_dims=[*batch, heads], grad_function=lambda operation, grad: [
-          GatherTableGradOperation(*operation.inputs, grad).outputs[0], None, None],
+      splittable_dims=[*batch, heads], grad_function=_gather_table_grad,
       name="gather_table")
+
+
+def _gather_table_grad(operation, grad):
+  table, rows, columns = operation.inputs
+  return [GatherTableGradOperation(table, rows, columns, grad).outputs[0], None, None]
 
 
 def pick(table: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor) -> mtf.Tensor:

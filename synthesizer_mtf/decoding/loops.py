@@ -43,6 +43,8 @@ def while_loop(cond_fn: Callable[..., mtf.Tensor],
 class WhileLoopOperation(mtf.WhileLoopOperation):
   """A loop whose invariants are computed before it, and whose products are fast."""
 
+  _body_ops: list[mtf.Operation]  # Of the base class.
+
   def __init__(self, cond_fn: Callable[..., mtf.Tensor],
                body_fn: Callable[..., Sequence[mtf.Tensor]],
                inputs: Sequence[mtf.Tensor]):

@@ -85,7 +85,7 @@ class EncDecAttention(transformer.TransformerLayer):
     """
     del losses
     inputs = self.sizes.inputs(context, x, memory=context.encoder_output)
-    logits = [self._products(inputs)]
+    logits: list[logit_forms.Logits] = [self._products(inputs)]
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
     bias = transformer_layers.enc_dec_attention_bias(  # Includes the mask.
         self.stock, context, [inputs.heads])

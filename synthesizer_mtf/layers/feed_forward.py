@@ -32,7 +32,7 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
     return layer
   # A call of the constructor would read gin again, and in another scope.
   fast = DenseReluDense.__new__(DenseReluDense)
-  vars(fast).update(vars(layer))
+  fast.__dict__.update(vars(layer))
   return fast
 
 

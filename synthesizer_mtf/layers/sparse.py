@@ -99,7 +99,7 @@ class SparseAttention(transformer.TransformerLayer):
     checks.check_boolean(f"{name}.packed", packed, or_none=True)
     self.stride = stride
     self.pattern = pattern
-    self._sets = name, stride, pattern
+    self._sets: tuple = name, stride, pattern
     self.packed = packed
 
   def first(self, queries: mtf.Tensor, keys: mtf.Tensor,

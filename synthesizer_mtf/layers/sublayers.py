@@ -54,12 +54,14 @@ def faster(sublayers: list[Sublayer] | None) -> list[Sublayer] | None:
   """
   if sublayers is None:
     return None
-  found = []
+  found: list[Sublayer] = []
   for sublayer in sublayers:
+    last = found[-1] if found else None
     if any(sublayer is norm for norm in _NORMS):
       sublayer = Norm(sublayer)
-    elif sublayer is _CALL_LAYER and found and type(found[-1]) is Norm:
-      sublayer = NormAndCall(found.pop())
+    elif sublayer is _CALL_LAYER and isinstance(last, Norm):
+      found.pop()
+      sublayer = NormAndCall(last)
     found.append(sublayer)
   return found
 

@@ -84,7 +84,7 @@ class AttendPerExampleOperation(mtf.Operation):
     if captured:
       self._outputs.append(mtf.Tensor(
           self, mtf.Shape(rows + [inputs.memory_length]), tf.float32))
-    self.saved = None
+    self.saved: list = []
 
   @property
   def learned(self) -> list[operands.Operand]:

@@ -104,9 +104,11 @@ class Products(NamedTuple):
 
 
 Logits = InnerProduct | Table | ByPosition | ByOffset | Products
+# The forms that `read` returns.
+Readable = InnerProduct | Table | ByPosition | Products
 
 
-def read(inputs: attention_inputs.AttentionInputs, term: Logits) -> Logits:
+def read(inputs: attention_inputs.AttentionInputs, term: Logits) -> Readable:
   """Converts logits to a form that attention accepts in this call.
 
   Args:
@@ -117,8 +119,13 @@ def read(inputs: attention_inputs.AttentionInputs, term: Logits) -> Logits:
     an `InnerProduct` or a `Table`; a `ByPosition` or `Products` if `attend`
     reads these itself.
   """
-  reads = {ByPosition: _by_position, ByOffset: _by_offset, Products: _products}
-  return reads[type(term)](inputs, *term) if type(term) in reads else term
+  if isinstance(term, ByPosition):
+    return _by_position(inputs, *term)
+  if isinstance(term, ByOffset):
+    return _by_offset(inputs, *term)
+  if isinstance(term, Products):
+    return _products(inputs, *term)
+  return term
 
 
 @functools.singledispatch

@@ -62,8 +62,11 @@ class WeightedMeanOperation(mtf.Operation):
         for feature, other in zip(features, reversed(features))]
     lead = [d for d in grad_logits.shape.dims[:-2] if any(
         d in t.shape.dims for t in table)]
-    total = (tables.add_picked(grad_logits, *one_hot, lead) if one_hot
-             else mtf.cast(grad_logits, tf.float32))
+    if one_hot:
+      rows, columns = one_hot
+      total = tables.add_picked(grad_logits, rows, columns, lead)
+    else:
+      total = mtf.cast(grad_logits, tf.float32)
     # A sum that is still pending over the mesh must not be cast: see `plan_pod`.
     grads += [mtf.cast(_sum_to(total, t.shape), t.dtype) for t in table]
     return grads + [None] * len(padding + one_hot)

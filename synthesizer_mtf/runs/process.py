@@ -48,7 +48,8 @@ class Running:
     self.before = self.done = 0
     self.log, self.steps, self._title = log, steps, title
     self._bar = _bar(title, steps, draw)
-    self._rest, self._first = b"", None
+    self._rest = b""
+    self._first: int | None = None
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as out:
       self._offset = out.tell()

@@ -86,7 +86,8 @@ class DenseLogits(base.LengthTables):
     table = inputs.variable("W2", per_head + [inputs.d_kv, columns],
                             inputs.d_kv.size ** -0.5)
     key = inputs.memory_columns(self.fit(table, inputs, "memory_length"))
-    terms = [logit_forms.InnerProduct(hidden, _channels_last(key, inputs.d_kv))]
+    terms: list[logit_forms.Logits] = [
+        logit_forms.InnerProduct(hidden, _channels_last(key, inputs.d_kv))]
     if self.use_bias:
       terms.append(self._bias(inputs, columns))
     return terms

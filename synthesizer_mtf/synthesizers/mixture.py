@@ -85,7 +85,7 @@ class Mixture(base.SynthesizingFunction):
           "become, such as {'R': 1.0}.")
 
   @property
-  def encodes_order(self) -> bool:
+  def encodes_order(self) -> bool:  # type: ignore[override]  # The parts decide.
     """Whether any of the parts tells the order."""
     return any(s.encodes_order for s in self.synthesizers)
 
@@ -101,7 +101,7 @@ class Mixture(base.SynthesizingFunction):
     if len(parts) > 1 and self.weights != "sum":
       parts = [[term.scaled(alpha) for term in terms]
                for terms, alpha in zip(parts, self.alphas(inputs))]
-    return sum(parts, [])
+    return [term for terms in parts for term in terms]
 
   def alphas(self, inputs: attention_inputs.AttentionInputs) -> list[mtf.Tensor]:
     """The weight of each part: a list of <float32>[heads] or <float32>[]."""
@@ -114,6 +114,7 @@ class Mixture(base.SynthesizingFunction):
         inputs.variable("alpha", heads + [dim], 0.0, mean=mean), tf.float32)
     alpha = mtf.softmax(alpha, dim)
     if self.final_weights is not None:
+      assert self.annealing_steps is not None  # The constructor checks it.
       alpha = mixture_weights.annealed(
           alpha, self.final_weights, self.annealing_steps)
     intermediates.sow_alpha(alpha, self.synthesizers, inputs)

@@ -26,7 +26,7 @@ def given_weights(parameter: str, given: dict[str, float] | list[float],
   Raises:
     ValueError: a name is unknown, or a weight out of range.
   """
-  weights = given
+  shares = given
   if isinstance(given, dict):
     if set(given) - set(names):
       raise checks.Error(
@@ -34,8 +34,8 @@ def given_weights(parameter: str, given: dict[str, float] | list[float],
           f"parts of it, or bind `{parameter} = None`.")
     rest = 1 - sum(given.get(name, 0) for name in names)
     others = sum(name not in given for name in names)
-    weights = [given[n] if n in given else rest / others for n in names]
-  weights = np.array(weights, float)
+    shares = [given[n] if n in given else rest / others for n in names]
+  weights = np.array(shares, float)
   if (weights.shape != (len(names),) or abs(weights.sum() - 1) > 1e-6 or
       weights.min() < 0 or (not zero and weights.min() == 0)):
     raise checks.Error(

@@ -68,6 +68,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   """
 
   optimizer: optimizer_slots.Optimizer | None = None
+  _config: Any  # A `RunConfig`, of the base class.
   _start = None  # A `WarmStart`.
   _vocabularies = None  # A `vocabulary_record.Record`.
   _predicting = None  # The `prediction.Graph` of the last prediction.

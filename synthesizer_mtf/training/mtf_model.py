@@ -47,6 +47,8 @@ _OF_BEAMS = ("beam_size", "temperature")  # Arguments of `predict` and `export`.
 class MtfModel(mtf_model.MtfModel):
   """T5's `MtfModel`, whose attention, seed and warm start are arguments."""
 
+  _learning_rate_schedule: Any  # Of the base class.
+
   def __init__(self, *args: Any, attention: str | list[str] | None = None,
                seed: int | None = None, warm_start: str | None = None,
                **kwargs: Any) -> None:
@@ -68,8 +70,10 @@ class MtfModel(mtf_model.MtfModel):
     super().__init__(*args, **kwargs)
     checkpoints.check_name(self._model_dir)
     self._attention, self._seed, self._warm_start = attention, seed, warm_start
-    self._before = None  # gin's bindings when the running method was called.
-    self._check = None  # What the running method checks once all bindings are in gin.
+    # gin's bindings when the running method was called.
+    self._before: dict[str, Any] | None = None
+    # What the running method checks once all bindings are in gin.
+    self._check: Callable[[], None] | None = None
 
   def estimator(self, vocabulary: Any, init_checkpoint: str | None = None,
                 **kwargs: Any) -> tf.estimator.Estimator:

@@ -45,7 +45,7 @@ class FastAdafactor(optimize.AdafactorOptimizer):
       mesh_shape: the mesh; with the layout, it determines which variables are split.
       layout: the layout rules.
     """
-    vars(self).update(vars(other))
+    self.__dict__.update(vars(other))
     self._mesh_shape, self._layout = mesh_shape, layout
 
   def apply_grad(self, grad: mtf.Tensor | None,

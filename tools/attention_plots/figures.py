@@ -171,6 +171,7 @@ def alphas(layers: list[reader.Layer],
   figure, axes = _grid(layers, 2.2)
   for layer, axis in zip(layers, axes):
     alpha = attention[layer.name].alpha
+    assert alpha is not None  # The layers are mixtures.
     base = np.zeros(len(alpha))
     for i, part in enumerate(layer.parts):
       color = f"C{place(part)}"

@@ -82,8 +82,9 @@ def content(layers: list[reader.Layer], states: States,
             about: dict[str, str]) -> dict[str, Any]:
   """Returns the contents of the page, ready for JSON; see `write`."""
   _check_size(states)
+  colormap = colormaps[figures.MAP]
   return {"about": about, "scale": SCALE, "masked": MASKED,
-          "colors": [colors.to_hex(c) for c in colormaps[figures.MAP].colors],
+          "colors": [colors.to_hex(c) for c in colormap(range(colormap.N))],
           "layers": [_layer(layer, states, courses.get(layer.name))
                      for layer in layers]}
 

@@ -47,7 +47,7 @@ class Statistics:
   @property
   def histogram(self) -> np.ndarray:
     """[heads, bins]: the share of all weights in each bin of `BINS`."""
-    return self._counts / self._pairs
+    return np.asarray(self._counts / self._pairs)
 
   @property
   def profile(self) -> np.ndarray:

@@ -270,8 +270,8 @@ def in_precisions(rows: list[Row], precisions: list[str]) -> list[Row]:
   """
   return [row if precision == "float32" or row.precision != "float32" else
           row._replace(name=row.name + _IN_BFLOAT16, precision=precision)
-          for row in rows
-          for precision in (precisions if row.precision == "float32" else [None])]
+          for row in rows for precision in (
+              precisions if row.precision == "float32" else [row.precision])]
 
 
 def find_row(name: str) -> Row:

@@ -92,17 +92,21 @@ class Baseline:
       NotPossibleError: the Python lacks a package, or the package refuses.
       RuntimeError: the process has ended; standard error has the reason.
     """
+    assert row.python is not None  # It is a row of a baseline.
+    self._python = row.python
     sizes = dataclasses.asdict(config)
     if measure == "decode":
       sizes["folder"] = exported.folder(config)
     self._process = subprocess.Popen(
-        [row.python, str(_SCRIPT), _program(row), measure, row.precision,
+        [self._python, str(_SCRIPT), _program(row), measure, row.precision,
          json.dumps(sizes)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert self._process.stdin and self._process.stdout  # They are pipes.
+    self._requests, self._answers = self._process.stdin, self._process.stdout
     started = self._answer()
     if "obstacle" in started:
       self.close()
-      raise NotPossibleError(f"{row.python} {started['obstacle']}")
+      raise NotPossibleError(f"{self._python} {started['obstacle']}")
     self.parameters, self.versions = started["parameters"], started["versions"]
 
   def run(self) -> Any:
@@ -115,21 +119,21 @@ class Baseline:
       RuntimeError: the process has ended; standard error has the reason.
     """
     try:
-      self._process.stdin.write("\n")
-      self._process.stdin.flush()
+      self._requests.write("\n")
+      self._requests.flush()
     except BrokenPipeError:
       pass  # `_answer` raises the error, because no answer comes.
     return self._answer()["result"]
 
   def close(self) -> None:
-    self._process.stdin.close()
+    self._requests.close()
     self._process.wait()
-    self._process.stdout.close()
+    self._answers.close()
 
   def _answer(self) -> dict[str, Any]:
-    line = self._process.stdout.readline()
+    line = self._answers.readline()
     if not line:
       raise checks.Error(
-          f"{self._process.args[0]} ended with status {self._process.wait()}, for "
+          f"{self._python} ended with status {self._process.wait()}, for "
           "the reason above; repair its environment.")
     return json.loads(line)

@@ -138,7 +138,7 @@ def _dtype(found):
   return "bfloat16" if only_bfloat16 else "float32"
 
 
-def _values(table, found, dtype) -> Iterator[tuple[str, np.ndarray]]:
+def _values(table, found, dtype) -> Iterator[tuple[str, np.ndarray | np.int64]]:
   """Yields (name, value) of Mesh's variables, without those of an optimizer."""
   yield "global_step", np.int64(0)
   target = weights.DTYPES[{"bfloat16": "BF16", "float32": "F32"}[dtype]]

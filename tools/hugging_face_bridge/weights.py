@@ -81,7 +81,8 @@ def write(path: pathlib.Path, shapes: dict[str, tuple[int, ...]], dtype: str,
     dtype: a key of `DTYPES`.
     read: a function from names to arrays, which are cast to `dtype`.
   """
-  header, end = {"__metadata__": {"format": "pt"}}, 0
+  header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
+  end = 0
   for name, shape in shapes.items():
     begin, end = end, end + DTYPES[dtype].itemsize * math.prod(shape)
     header[name] = {"dtype": dtype, "shape": list(shape),
@@ -91,7 +92,7 @@ def write(path: pathlib.Path, shapes: dict[str, tuple[int, ...]], dtype: str,
   with path.open("wb") as f:
     f.write(len(text).to_bytes(8, "little") + text)
     for name in tqdm.tqdm(shapes, "Exporting", unit=" weights"):
-      f.write(np.ascontiguousarray(read(name), DTYPES[dtype]).view(np.uint8))
+      f.write(np.ascontiguousarray(read(name), DTYPES[dtype]).view(np.uint8).data)
 
 
 def _sharded(path, scan):

@@ -115,7 +115,7 @@ def read(name: str, split: str, lengths: Lengths | None, number: int,
   data_checks.check_rates(name)
   data = _dataset(provider, lengths, split)
   keys = [key for key in features if key in data.element_spec]
-  began, first = time.monotonic(), None
+  began, first = time.monotonic(), 0.0
   examples, tokens = [], {key: [] for key in keys}
   for row in tqdm.tqdm(
       data.take(most).as_numpy_iterator(), "examples", most, disable=None):

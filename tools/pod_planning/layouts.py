@@ -121,9 +121,9 @@ def propose(tensors: Iterable[NamedShape], dimension_names: list[str],
   Returns:
     a list of strings such as "batch:4,model:2".
   """
-  shapes = {tuple(d for d in shape.dims if d.name != "batch")
-            for _, shape, _ in tensors}
-  shapes = [("", mtf.Shape(list(dims)), False) for dims in shapes]
+  distinct = {tuple(d for d in shape.dims if d.name != "batch")
+              for _, shape, _ in tensors}
+  shapes = [("", mtf.Shape(list(dims)), False) for dims in distinct]
   fitting = []
   for sizes in _factors(cores, len(dimension_names)):
     mesh_shape = mtf.Shape([

@@ -13,6 +13,7 @@ import inspect
 import itertools
 import json
 from typing import NamedTuple
+from typing import TypeAlias
 
 from absl import flags
 import mesh_tensorflow as mtf
@@ -29,7 +30,7 @@ from synthesizer_mtf.tools.pod_planning import pods
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-_Slices = simd_mesh_impl.SimdMeshImpl.LaidOutTensor
+_Slices: TypeAlias = simd_mesh_impl.SimdMeshImpl.LaidOutTensor
 _SENT = (tf.float32, tf.bfloat16, tf.int32)  # What Mesh sends to another core.
 
 
@@ -142,6 +143,8 @@ class OneCoreMeshImpl(simd_mesh_impl.SimdMeshImpl):
   Attributes:
     collectives: a dict from the name of each custom call to its `counting.Collective`.
   """
+
+  _pnum_tensor: tf.Tensor | None  # Of the base class.
 
   def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
                topology: pods.Topology) -> None:

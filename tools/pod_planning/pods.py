@@ -120,8 +120,8 @@ def parse_topology(name: str, generation: str = "v3") -> Topology:
   chips = re.fullmatch(
       rf"(?:({'|'.join(CHIPS)}):)?([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", name)
   if chips:
-    return Topology(name, chips[1] or generation,
-                    tuple(int(side or 1) for side in chips.groups()[1:]))
+    x, y, z = (int(side or 1) for side in chips.groups()[1:])
+    return Topology(name, chips[1] or generation, (x, y, z))
   cores = re.fullmatch(r"(v\d+)-(\d+)", name)
   if cores and int(cores[2]) in _OFFERED.get(cores[1], ()):
     return Topology(name, cores[1], (*_SHAPES[int(cores[2])], 1))

@@ -3,7 +3,7 @@
 TensorFlow turns the graph of the step into HLO, on any machine.
 """
 
-from collections.abc import Callable
+from typing import Any
 from typing import NamedTuple
 
 from synthesizer_mtf.tools.pod_planning import counting
@@ -21,7 +21,7 @@ class Function(NamedTuple):
     features: the names of the features.
     variables: a dict from names in the graph to the variables of the step.
   """
-  call: Callable[..., tf.Tensor]
+  call: Any
   features: list[str]
   variables: dict[str, tf.Variable]
 

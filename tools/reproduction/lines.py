@@ -37,7 +37,7 @@ class Results(NamedTuple):
   """
   path: str
   setting: dict[str, Any]
-  runs: list[dict[str, Any]]
+  runs: list[Mapping[str, Any]]
 
 
 def read(path: results.Folder) -> Results:
@@ -49,7 +49,8 @@ def read(path: results.Folder) -> Results:
   Raises:
     ValueError: the file cannot be read, or is not the output of one command.
   """
-  first, runs, seen = None, [], {}
+  first, seen = None, {}
+  runs: list[Mapping[str, Any]] = []
   for where, line in objects(path):
     setting = _setting(where, line)
     first = first or (where, setting)
@@ -62,7 +63,7 @@ def read(path: results.Folder) -> Results:
       line["row"] = _RENAMED.get(line["row"], line["row"])
       check_new(where, f"seed {line['seed']} of {line['row']} on {line['task']}", seen)
       runs.append(line)
-  if not runs:
+  if first is None or not runs:
     raise checks.Error(
         f"{path} has no line of kind \"run\"; give the .jsonl file that "
         "`reproduce` has written.")

@@ -117,7 +117,7 @@ class Commands:
 
   def params(self, task: str) -> Params:
     """Returns a dict of the gin bindings that go with `files`."""
-    params = {"MIXTURE_NAME": task}
+    params: Params = {"MIXTURE_NAME": task}
     if self.laptop:
       params.update(self.row.laptop_params)
     elif not self.model.startswith("models/"):
@@ -184,7 +184,8 @@ class Run:
     self._commands = Commands(table, row, task, "laptop", settings)
     self._start = settings.steps if self._commands.pretrained else 0
     self._pretrained, self.model_dir = folder / "c4", folder / task
-    self.step = settings.steps + (settings.finetune_steps if self._start else 0)
+    self.step = (settings.steps or 0) + (
+        settings.finetune_steps or 0 if self._start else 0)
     self._columns = [c for c in table.columns if c.task == task]
 
   def stages(self) -> list[pipeline.Stage]:

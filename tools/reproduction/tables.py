@@ -38,8 +38,9 @@ class Column(NamedTuple):
       names = averages.TABLES[self.title]
       cells = averages.columns(scores, names)
       return (averages.average(cells),) if len(cells) == len(names) else None
-    found = [scores.get(self._full(name)) for name in self.scores]
-    return None if None in found else tuple(found)
+    found = [score for name in self.scores
+             if (score := scores.get(self._full(name))) is not None]
+    return tuple(found) if len(found) == len(self.scores) else None
 
   def _full(self, name):
     """Returns the name of a score in an evaluation."""
@@ -86,7 +87,8 @@ class Table(NamedTuple):
   def trained(self, task: str | None = None) -> list[str]:
     """The tasks or mixtures to train on, each by itself; or `task` instead of them."""
     tasks = dict.fromkeys(c.task for c in self.columns if c.task)
-    return [task or self.mixture] if task or self.mixture else list(tasks)
+    chosen = task or self.mixture
+    return [chosen] if chosen else list(tasks)
 
   def is_pretrained(self, task: str) -> bool:
     """Returns whether training on a task starts from pre-training on C4."""
