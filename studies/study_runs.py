@@ -121,6 +121,7 @@ class Run:
       run = Run(start, row, start.tasks[0], self.seed,
                 self._folder.parent / start.name, self._settings)
       return _Checkpoint(run._train(), run.model_dir, run.step)
+    assert start is not None  # Only warm rows have a checkpoint to start from.
     model_dir, steps = self._folder / start.name, self._settings.steps or start.steps
     return _Checkpoint(pipeline.Stage(
         f"train {start.name}",

@@ -100,7 +100,7 @@ def _stand_in_for_hf_model():
     return
   module = importlib.util.module_from_spec(
       importlib.machinery.ModuleSpec(_HF_MODEL, loader=None))
-  module.HfPyTorchModel = _HfPyTorchModel
+  vars(module)["HfPyTorchModel"] = _HfPyTorchModel
   patches.fill("hf_model", sys.modules, module)
 
 

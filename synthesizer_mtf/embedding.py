@@ -110,11 +110,12 @@ def _chosen_embedding(*args, **kwargs):
 def _of_ids(original: Callable[..., mtf.Tensor]) -> Callable[..., mtf.Tensor]:
   @functools.wraps(original)
   def wrapped(logits, targets, vocab_dim, z_loss=0.0):
-    ids, values = _ids(targets, vocab_dim)
+    ids, on_value, off_value = _ids(targets, vocab_dim)
     if ids is None or not _is_read(logits.mesh, vocab_dim.name) or (
         set(ids.shape.dims) != set((logits.shape - vocab_dim).dims)):
       return original(logits, targets, vocab_dim, z_loss)
-    return cross_entropy.cross_entropy(logits, ids, vocab_dim, *values, z_loss)
+    return cross_entropy.cross_entropy(
+        logits, ids, vocab_dim, on_value, off_value, z_loss)
 
   return wrapped
 
@@ -129,14 +130,14 @@ def _is_read(mesh, name):
 
 
 def _ids(targets, vocab_dim):
-  """Returns (ids, (target of the id, target of all other ids)).
+  """Returns (ids, target of the id, target of all other ids).
 
-  Returns (None, ()) if the targets are neither ids nor made by `mtf.one_hot`.
+  The ids are None if the targets are neither ids nor made by `mtf.one_hot`.
   """
   if targets.dtype.is_integer:
-    return targets, (1.0, 0.0)
+    return targets, 1.0, 0.0
   made = targets.operation
   if type(made) is mtf.OneHotOperation and (
       targets.shape.dims[-1] == vocab_dim):
-    return made.inputs[0], (made._on_value, made._off_value)
-  return None, ()
+    return made.inputs[0], made._on_value, made._off_value
+  return None, None, None

@@ -194,7 +194,7 @@ def _with_folders(given, config):
   """
   found = {}
   for path, binding in given:
-    key = (binding.scope, gin_names.full_name(binding.selector), binding.arg_name)
+    key = (binding.scope, gin_names.full_name(binding.selector) or "", binding.arg_name)
     if key[1:] in _NAMES_OF_FILES and path != gin_names.FLAG and (
         binding.value == config.get(key[:2], {}).get(binding.arg_name)):
       found[parameter(*key)] = _beside_gin_file(path, binding.value)
@@ -216,8 +216,8 @@ def _in_order(given, config):
   """
   recorded, asked = {}, {}
   for path, (scope, selector, name, _, _) in given:
-    key = gin_names.full_name(selector), name
-    if name and str(key[0]).startswith("synthesizer_mtf."):
+    key = gin_names.full_name(selector) or "", name
+    if name and key[0].startswith("synthesizer_mtf."):
       is_record = _is_record(path)
       (recorded if is_record else asked).setdefault(key, {})[scope] = None
       if is_record:

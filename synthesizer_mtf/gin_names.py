@@ -232,7 +232,7 @@ def _near(name):
   return checks.did_you_mean(re.split("[./]", name)[-1], known)
 
 
-def at(where: str, line: int) -> str:
+def at(where: str, line: int | str | None) -> str:
   """Says where a binding is, as "FILE, line 3" or "--gin_param"."""
   return where if where.startswith("--") else f"{where}, line {line}"
 
@@ -272,7 +272,7 @@ def _parsed(text, where, delegate):
   Raises:
     ValueError: a line is not in gin's syntax.
   """
-  parser = None
+  parser: Any = None
   try:
     parser = gin.config_parser.ConfigParser(text, delegate)
     yield from parser

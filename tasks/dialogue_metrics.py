@@ -191,7 +191,8 @@ def _read_vectors(path, wanted):
   Raises:
     ValueError: a line is not a word followed by as many numbers as in the first line.
   """
-  lines, found, total, count = text_source.Lines(path), {}, 0., 0
+  lines, found, count = text_source.Lines(path), {}, 0
+  total = np.zeros(())
   for line in lines:
     parts = line.rstrip().split(" ")
     if lines.number == 1 and len(parts) == 2 and all(map(str.isdecimal, parts)):

@@ -186,8 +186,8 @@ def _compiled(compiler, run, step, result, progress, keep):
   """
   progress("lowering for the compiler")
   with tf.Graph().as_default():
-    program = lowering.lower(run, result["mode"], loops_as_functions=True)
-  program = programs.of_step(program)
+    whole = lowering.lower(run, result["mode"], loops_as_functions=True)
+  program = programs.of_step(whole)
   progress("compiling")
   found = compiler.compile(program, run.topology, keep, lambda: progress("compiling"))
   if found["status"] == "refused":
@@ -324,8 +324,9 @@ def _plan_all(args):
   if args.hlo:
     os.makedirs(args.hlo, exist_ok=True)
   compiler = compiling.Compiler(args.compile) if args.compile else None
-  for topology in topologies if compiler else []:
-    compiler.check_topology(topology)
+  if compiler:
+    for topology in topologies:
+      compiler.check_topology(topology)
   versions = machine.versions() | (compiler.versions if compiler else {})
   plans = []
   stages = _STAGES + _COMPILER_STAGES * bool(compiler)

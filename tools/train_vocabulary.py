@@ -16,6 +16,7 @@ because the tasks add them. Name the result in gin:
 import argparse
 from collections.abc import Iterable
 import io
+import itertools
 import os
 import re
 import sys
@@ -151,10 +152,9 @@ def _with_bar(texts, title, total=None):
 def _texts(lines, text_key):
   """Returns an iterable of the texts of a file."""
   if _holds_pairs(lines.path):
-    examples = own_text.parse_pairs(lines)
-  else:
-    examples = own_text.parse_text(lines, text_key, "--text_key")
-  return (text for example in examples for text in example)
+    return itertools.chain.from_iterable(own_text.parse_pairs(lines))
+  return itertools.chain.from_iterable(
+      own_text.parse_text(lines, text_key, "--text_key"))
 
 
 def _holds_pairs(path):

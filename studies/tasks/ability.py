@@ -196,7 +196,7 @@ def _digests(rows):
 
 def _first(blocks, count):
   """Returns the first `count` examples of an iterator of blocks."""
-  found = []
+  found: list[dict[str, np.ndarray]] = []
   while sum(len(rows["targets"]) for rows in found) < count:
     found.append(next(blocks))
   return {key: np.concatenate([rows[key] for rows in found])[:count]

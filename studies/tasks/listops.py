@@ -12,6 +12,7 @@ than `min_length` words or longer than `max_length` is drawn again. The seed dec
 expressions.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import hashlib
 import random
@@ -22,7 +23,7 @@ from synthesizer_mtf import checks
 
 DIGITS = tuple("0123456789")
 END = "]"
-OPERATORS = {
+OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
     "[MED": lambda values: int(statistics.median(values)),

@@ -38,7 +38,7 @@ class LostProcess(checks.Error):
 
 
 def of_environment(
-    on_loss: Callable[[LostProcess], None] | None) -> Callable[..., None]:
+    on_loss: Callable[[LostProcess], None]) -> Callable[..., None]:
   """Returns a function that runs a job in the cluster of `TF_CONFIG`, or here.
 
   Without this variable, and with `--tpu`, the job runs in this process alone.
@@ -71,7 +71,7 @@ class Cluster:
   """The role of this process in the cluster."""
 
   def __init__(self, tasks: list[tf_config.Task], own: tf_config.Task,
-               on_loss: Callable[[LostProcess], None] | None,
+               on_loss: Callable[[LostProcess], None],
                timeout_seconds: float = 60, start_timeout_seconds: float = 600):
     """Declares the parameters.
 

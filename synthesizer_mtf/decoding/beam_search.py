@@ -57,9 +57,9 @@ class _Search:
     ancestors = mtf.zeros(
         mesh, [batch, beam, mtf.Dimension("memory_length", self.decoder.length.size)],
         tf.int32)
-    _, _, *found = steps.in_blocks(
+    _, _, *others = steps.in_blocks(
         self._block, self.decoder.length, carried, [ancestors, *states])
-    found = beams.Beams(*found)
+    found = beams.Beams(*others)
     any_ended = mtf.reduce_any(found.flags, reduced_dim=beam)
     return (mtf.where(any_ended, found.finished, found.sequences),
             mtf.where(any_ended, found.scores, found.log_probs))
@@ -87,16 +87,15 @@ class _Search:
 
     def body(position, token, *others):
       count = len(beams.Beams._fields)
-      found, ancestors, states = (
-          beams.Beams(*others[:count]), others[count], others[count + 1:])
+      found, ancestors = beams.Beams(*others[:count]), others[count]
       ancestors = decoding_state.add_ancestors(ancestors, found.parents, position)
       states = [s if decoding_state.has_memory_beam(s) else
-                decoding_state.reorder(s, found.parents) for s in states]
+                decoding_state.reorder(s, found.parents) for s in others[count + 1:]]
       logits, states = self.decoder.step(position, token, states, block, ancestors)
-      token, *found = GrowOperation(
+      token, *grown = GrowOperation(
           self.arguments.options, found, _whole(logits), position,
           self.longest).outputs
-      return [position + 1, token, *found, ancestors, *states]
+      return [position + 1, token, *grown, ancestors, *states]
 
     # `reorder` makes writable copies of the other states.
     states = [decoding_state.own(s) if decoding_state.has_memory_beam(s) else s

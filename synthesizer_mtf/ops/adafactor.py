@@ -76,6 +76,7 @@ class Rule:
     return *new_slots, subtrahend
 
   def _by_factors(self, grad, vr, vc):
+    assert self.factored is not None
     largest, second = self.factored
     new_vr, new_vc = [
         self._decayed(slot, mean) for slot, mean in zip(

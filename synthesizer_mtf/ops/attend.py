@@ -60,12 +60,13 @@ def attend(inputs: attention_inputs.AttentionInputs,
 
 
 def _of_rows(inputs, logits, values, mask):
-  terms = products, tables = _products_and_tables(inputs, logits, mask)
+  products, tables = _products_and_tables(inputs, logits, mask)
   if any(map(inputs.has_batch, sum(map(list, products), tables))):
-    mean, chunks = _with_batch(inputs, *terms, values, mask.keys, bool(
+    mean, chunks = _with_batch(inputs, products, tables, values, mask.keys, bool(
         _select(logits, logit_forms.RelativePositionBias)))
   else:
-    mean, chunks = _without_batch(*terms, values, mask.keys, inputs.query_dims)
+    mean, chunks = _without_batch(
+        products, tables, values, mask.keys, inputs.query_dims)
   intermediates.sow_weights(lambda: _concat(
       [make() for make in chunks], inputs.length.name), mask, inputs)
   return mean

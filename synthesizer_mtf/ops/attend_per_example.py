@@ -8,6 +8,7 @@ for all segments of a group; for its maximum see `attend._without_batch`.
 """
 
 import collections
+from collections.abc import Sequence
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.context import attention_mask
@@ -119,7 +120,7 @@ class AttendPerExampleOperation(mtf.Operation):
     """Laid-out tensors: the examples, and the inputs."""
     return [*self.examples.layout, *(lowering.tensors[t] for t in self.inputs)]
 
-  def split(self, slices: list[tf.Tensor]) -> tuple:
+  def split(self, slices: Sequence[tf.Tensor]) -> tuple:
     """A `Layout`, and the inputs as [tokens, heads, last] or [heads, ...]."""
     count = len(self.inputs)
     tensors = []

@@ -39,7 +39,7 @@ class _Work(NamedTuple):
   running: process.Running
 
 
-def run(runs: Sequence[Run], machine_shares: list[shares.Share],
+def run(runs: Sequence[Run], machine_shares: Sequence[shares.Share],
         on_finished: Callable[[Run, str | None], None]) -> None:
   """Runs all stages that are not done; other runs continue if one fails.
 

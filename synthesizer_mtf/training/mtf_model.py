@@ -47,7 +47,9 @@ _OF_BEAMS = ("beam_size", "temperature")  # Arguments of `predict` and `export`.
 class MtfModel(mtf_model.MtfModel):
   """T5's `MtfModel`, whose attention, seed and warm start are arguments."""
 
-  _learning_rate_schedule: Any  # Of the base class.
+  # Of the base class.
+  _learning_rate_schedule: Any
+  _gin_bindings: Any
 
   def __init__(self, *args: Any, attention: str | list[str] | None = None,
                seed: int | None = None, warm_start: str | None = None,
@@ -95,6 +97,7 @@ class MtfModel(mtf_model.MtfModel):
 
   def _bind_what_was_asked(self):
     """Makes the user's choice override an operative_config.gin, in all scopes."""
+    assert self._before is not None  # `_own_bindings` surrounds this.
     _bind(_CHECKPOINT, self._before[_CHECKPOINT])  # The file may name another.
     _let_win(self._before["attention"])
     with gin.unlock_config():

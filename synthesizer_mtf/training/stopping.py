@@ -72,11 +72,12 @@ class StopAfterStep(tf.train.SessionRunHook):
     del frame
     self._number = self._number or number
     if not self._at_work:
-      self._stop_at_once()  # Python ignores exceptions in callbacks, such as gc's.
+      # Python ignores exceptions in callbacks, such as gc's.
+      self._stop_at_once(self._number)
 
-  def _stop_at_once(self):
+  def _stop_at_once(self, number):
     raise Stopped("Stopped before the first step; the same command starts again.",
-                  self._number)
+                  number)
 
   @contextlib.contextmanager
   def _watching(self):
@@ -113,7 +114,7 @@ class StopAfterStep(tf.train.SessionRunHook):
 
   def before_run(self, run_context: tf.train.SessionRunContext) -> None:
     if self._number is not None and not self._at_work:
-      self._stop_at_once()
+      self._stop_at_once(self._number)
     self._at_work = True
 
   def after_run(self, run_context: tf.train.SessionRunContext,

@@ -135,7 +135,7 @@ def is_whole(value: Any, least: int = 1) -> bool:
 def _check_lengths(name, value):
   lengths = value if isinstance(value, dict) else {"inputs": value}
   checks.require(
-      lengths and all(map(is_whole, lengths.values())), name, value,
+      bool(lengths) and all(map(is_whole, lengths.values())), name, value,
       "be a positive integer, or one for each feature",
       "write it as {'inputs': 512, 'targets': 114}")
   if isinstance(value, dict) and "targets" not in value:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 import re
-from typing import Any
 from typing import NamedTuple
 
 from synthesizer_mtf import checks

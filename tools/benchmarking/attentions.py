@@ -13,6 +13,7 @@ from collections.abc import Callable
 import inspect
 import math
 import string
+from typing import Any
 from typing import NamedTuple
 
 import gin
@@ -153,10 +154,10 @@ def _row(name, family, *bindings, base=None, **fields):
 
 def _ours(name):
   """Returns a row for a notation, with tables as long as the sequences."""
-  classes = {**notation.SYNTHESIZING_FUNCTIONS, **notation.LAYERS}
-  tables = [classes[part] for part in ([name] if name in classes
-                                       else name.split("+"))]
-  tables = [c.__name__ for c in tables
+  classes: dict[str, Any] = {**notation.SYNTHESIZING_FUNCTIONS, **notation.LAYERS}
+  parts = [classes[part] for part in ([name] if name in classes
+                                      else name.split("+"))]
+  tables = [c.__name__ for c in parts
             if "max_length" in inspect.signature(c.__init__).parameters]
   paper = {"V": "Transformer"}.get(name, name)
   return _row(name, "ours", f"$stack/synthesizer_stack.attention = '{name}'",

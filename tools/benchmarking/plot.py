@@ -96,9 +96,15 @@ def _bars(axis, results, names):
   axis.set_xlabel(f"times as fast as {results[0]['reference']}")
 
 
+def _colors(name):
+  """All colors of a map of a few colors."""
+  colormap = plt.get_cmap(name)
+  return colormap(range(colormap.N))
+
+
 def _stacks(axis, results, names):
   """Draws horizontal bars of milliseconds, with a color for each part."""
-  colors = plt.get_cmap("Set2").colors
+  colors = _colors("Set2")
   for result in results:
     index, left = names.index(result["row"]), 0
     for part, color in zip(PARTS, colors):
@@ -116,7 +122,7 @@ def _stacks(axis, results, names):
 
 def _growth(axis, results, names):
   """Draws seconds over the input length, both logarithmic, with a line for each row."""
-  colors = plt.get_cmap("tab20").colors
+  colors = _colors("tab20")
   for i, name in enumerate(names):
     points = sorted((r for r in results if r["row"] == name),
                     key=lambda r: r["inputs"])

@@ -71,11 +71,11 @@ def _resolve_copies(folder, settings, found):
   notes = []
   if found.pop(architecture.UNUSED, None):
     notes.append(f"{architecture.UNUSED} is left out: no model has it.")
-  first, *copies = [
-      name for name in (architecture.EMBEDDING, *architecture.EMBEDDING_COPIES)
-      if name in found] or [None]
-  if first is None:
+  names = [name for name in (architecture.EMBEDDING, *architecture.EMBEDDING_COPIES)
+           if name in found]
+  if not names:
     return notes
+  first, *copies = names
   for name in copies:
     _check_same(name, first, found)
     del found[name]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import functools
 import json
 import math
 import os
@@ -122,7 +123,7 @@ def _safetensors(path):
     names = file.keys()  # `file` is not a dict.
     slices = {name: file.get_slice(name) for name in names}
     return {name: Tensor(path, part.get_dtype(), tuple(part.get_shape()),
-                         lambda name=name: _read(path, name))
+                         functools.partial(_read, path, name))
             for name, part in slices.items()}
 
 
@@ -159,7 +160,7 @@ def _torch(path):
   names = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"}
   return {name: Tensor(path, names.get(tensor.dtype, str(tensor.dtype)),
                        tuple(tensor.shape),
-                       lambda tensor=tensor: _from_torch(tensor, torch))
+                       functools.partial(_from_torch, tensor, torch))
           for name, tensor in tensors.items()}
 
 

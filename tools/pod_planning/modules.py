@@ -82,23 +82,33 @@ def _collectives(operations):
   return found
 
 
+_SHAPE = r"\[([\d,]*)\]"
+
+
 def _scattered(operations):
   found = {"gathers": [0, 0], "scatters": [0, 0]}
   for opcode, result, line in operations:
     if opcode == "gather":
-      at_once = _product(re.search(r"slice_sizes=\{([\d,]*)\}", line)[1])
+      at_once = _product(_found(r"slice_sizes=\{([\d,]*)\}", line))
     elif opcode == "scatter":
-      window = re.search(r"update_window_dims=\{([\d,]*)\}", line)[1]
-      shape = re.search(r"\[([\d,]*)\]", result)[1].split(",")
+      window = _found(r"update_window_dims=\{([\d,]*)\}", line)
+      shape = _found(_SHAPE, result).split(",")
       # In our programs, the window dimensions of the updates are the last dimensions of
       # the operand.
       at_once = _product(",".join(shape[-len(window.split(",")):])) if window else 1
     else:
       continue
-    entries = _product(re.search(r"\[([\d,]*)\]", result)[1])
+    entries = _product(_found(_SHAPE, result))
     few, every = found[f"{opcode}s"]
     found[f"{opcode}s"] = [few + entries * (at_once < _FEW), every + entries]
   return found
+
+
+def _found(pattern, text):
+  """The group of a pattern that each program of XLA has."""
+  match = re.search(pattern, text)
+  assert match, f"{pattern} is not in {text}"
+  return match[1]
 
 
 def _product(sizes):

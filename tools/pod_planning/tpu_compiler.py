@@ -28,7 +28,7 @@ try:
   import jax
   from jax._src import compiler
   from jax._src.interpreters import mlir
-  from jax._src.lib import _jax  # type: ignore[attr-defined]  # Of another Python's jax.
+  from jax._src.lib import _jax
   from jax._src.lib.mlir import ir
   from jax._src.lib.mlir.dialects import hlo as stablehlo
   from jax.experimental import topologies

@@ -139,7 +139,7 @@ class Commands:
 
   def _evaluation_params(self):
     long = not self.laptop and self.task in _LONG
-    params = {"utils.run.dataset_split": (
+    params: Params = {"utils.run.dataset_split": (
         "test" if long or self.task in _WITHOUT_VALIDATION else "validation")}
     decoded = _PAPER_TOKENS if long else None
     if self.laptop and self.task != _WORDS:
@@ -182,7 +182,7 @@ class Run:
     self._settings = settings
     folder = folder / row.name.lower() / f"seed_{seed}"
     self._commands = Commands(table, row, task, "laptop", settings)
-    self._start = settings.steps if self._commands.pretrained else 0
+    self._start = (settings.steps or 0) if self._commands.pretrained else 0
     self._pretrained, self.model_dir = folder / "c4", folder / task
     self.step = (settings.steps or 0) + (
         settings.finetune_steps or 0 if self._start else 0)
