@@ -12,6 +12,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 import re
+from typing import Any
 from typing import NamedTuple
 
 from synthesizer_mtf import checks
@@ -258,8 +259,9 @@ def _is_resized(path, name, shape, source, saved):
 def _axes(name):
   """The `Axes` of a variable, as T5's own are or as the classes of layers declare."""
   variable, layer = name.rpartition("/")[2], _LAYER.search(name)
-  classes = ([_LAYERS[layer[2]]] if layer and layer[2] in _LAYERS
-             else names.SYNTHESIZING_FUNCTIONS.values())
+  classes: Iterable[Any] = (
+      [_LAYERS[layer[2]]] if layer and layer[2] in _LAYERS
+      else names.SYNTHESIZING_FUNCTIONS.values())
   return next((known[variable] for known in (_AXES, *(c.variables for c in classes))
                if variable in known), _UNKNOWN)
 
