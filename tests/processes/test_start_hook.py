@@ -6,83 +6,49 @@ test_launcher.py runs T5's command.
 import importlib.util
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import pytest
-from support.clones import UV
+from support import environments
 from support.paths import ROOT
-from support.processes import LIMIT
 
 import synthesizer_mtf_start
 
 SOURCES = ["setup.py", "pyproject.toml", "README.md", "LICENSE", "synthesizer_mtf",
            "gin", "studies", "tasks", "tools", "synthesizer_mesh_transformer.py",
            "synthesizer_mtf_start.py", "synthesizer_mtf_start.pth"]
-BUILD = ("import sys; from setuptools import build_meta as b; "
-         "print(getattr(b, sys.argv[1])(sys.argv[2]))")
-HOOKS = ("import sys; print(sum(type(f).__module__ == 'synthesizer_mtf_start' "
-         "for f in sys.meta_path), 'tensorflow' in sys.modules)")
 
 
-def output(*words, **more):
-  done = subprocess.run([str(word) for word in words], capture_output=True, text=True,
-                        timeout=LIMIT, check=False, **more)
-  assert done.returncode == 0, done.stderr[-3000:]
-  return done.stdout.strip().splitlines()[-1:] + [done.stderr]
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-  """A copy of what an installation reads."""
-  folder = tmp_path_factory.mktemp("source")
+def test_the_hook_of_an_editable_installation_goes_with_it_and_with_the_checkout(
+    tmp_path):
+  source = tmp_path / "source"
   for name in SOURCES:
     copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-    copy(ROOT / name, folder / name)
-  return folder
-
-
-def installed(environment):
-  """The files in an environment's site-packages, without compiled modules."""
-  return {str(path.relative_to(site))
-          for site in environment.glob("lib/python*/site-packages")
-          for path in site.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-
-
-@pytest.mark.parametrize("build, with_uv", [
-    ("build_wheel", True), ("build_editable", False)])
-def test_the_hook_is_installed_and_taken_away_with_the_package(
-    build, with_uv, source, tmp_path):
-  wheels, environment = tmp_path / "wheels", tmp_path / "venv"
-  wheels.mkdir()
-  wheel, _ = output(sys.executable, "-c", BUILD, build, wheels, cwd=source)
-  output(UV, "venv", environment, "--python", sys.executable)
-  python = environment / "bin" / "python"
-  tool = ([UV, "pip"] if with_uv else
-          [sys.executable, "-m", "pip", "--python", python])
-  target = ["--python", python] if with_uv else []
-  before = installed(environment)
-  output(*tool, "install", *target, "--no-deps", wheels / wheel)
-  added = installed(environment) - before
+    source.mkdir(exist_ok=True)
+    copy(ROOT / name, source / name)
+  wheel = environments.build("build_editable", source, tmp_path / "wheels")
+  environment = environments.Environment(tmp_path / "venv")
+  before = environment.files()
+  pip = [sys.executable, "-m", "pip", "--python", environment.python]
+  environments.output(*pip, "install", "--no-deps", wheel)
+  added = environment.files() - before
   assert "synthesizer_mtf_start.pth" in added
-  assert not [name for name in added if "studies/" in name or name.endswith(".jsonl")]
-  can_import = output(python, "-c", "import importlib.util as u; "
-                      "print(u.find_spec('studies') is not None)", cwd=tmp_path)[0]
-  assert can_import == str(build == "build_editable")
-  assert output(python, "-c", HOOKS) == ["1 False", ""]
-  if build == "build_editable":  # The hook is silent where the checkout is gone.
-    moved = source.rename(source.with_name("moved"))
-    assert output(python, "-c", HOOKS) == ["0 False", ""]
-    moved.rename(source)
-  output(*tool, "uninstall", *target, *([] if with_uv else ["-y"]), "synthesizer-mtf")
-  assert installed(environment) == before
-  assert output(python, "-c", HOOKS) == ["0 False", ""]
+  assert not [name for name in added if "studies/" in name]
+  assert environment.has("studies")
+  assert environment.hooks() == "1 False"
+  moved = source.rename(tmp_path / "moved")
+  assert environment.hooks() == "0 False"
+  moved.rename(source)
+  environments.output(*pip, "uninstall", "-y", "synthesizer-mtf")
+  assert environment.files() == before
+  assert environment.hooks() == "0 False"
 
 
 def test_t5_alone_starts_and_stays_t5():
   code = ("import sys, mesh_tensorflow, t5.models\n"
           "print(t5.models.MtfModel.__module__, 'synthesizer_mtf' in sys.modules)")
-  assert output(sys.executable, "-c", code)[0] == "t5.models.mtf_model False"
+  assert environments.output(sys.executable, "-c", code).endswith(
+      "t5.models.mtf_model False")
 
 
 @pytest.fixture
