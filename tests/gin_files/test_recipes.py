@@ -43,33 +43,66 @@ def test_every_data_set_has_a_recipe_of_both_scales():
       for name in DATA_SETS)
 
 
-@pytest.mark.parametrize("name", RECIPES + [
-    "word_perplexity_eval.gin", "recipes/laptop/eval.gin",
-    "recipes/laptop/perplexity_eval.gin"])
-def test_commands_name_files_that_exist(name):
+def test_commands_name_files_that_exist():
   theirs = pathlib.Path(pkg_resources.resource_filename("t5.models", "gin"))
-  assert recipes.commands(name)
-  for command in recipes.commands(name):
-    files = recipes.values(command, "gin_file")
-    assert name in files
-    for file in files:
-      assert (FOLDER / file).is_file() or (theirs / file).is_file() or (
-          file == "DIR/operative_config.gin")
+  for name in [*RECIPES, "word_perplexity_eval.gin", "recipes/laptop/eval.gin",
+               "recipes/laptop/perplexity_eval.gin"]:
+    assert recipes.commands(name)
+    for command in recipes.commands(name):
+      files = recipes.values(command, "gin_file")
+      assert name in files
+      for file in files:
+        assert (FOLDER / file).is_file() or (theirs / file).is_file() or (
+            file == "DIR/operative_config.gin")
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_both_commands_parse_and_name_a_registered_mixture(name):
+def test_both_commands_of_a_recipe_fit_a_registered_mixture(name):
   training, evaluation = recipes.commands(name)
   parse(training)
   mixture = gin.query_parameter("%MIXTURE_NAME")
+  lengths = gin.query_parameter("utils.run.sequence_length")
   assert isinstance(gin.query_parameter("utils.run.train_steps"), int)
-  features = seqio.get_mixture_or_task(mixture).output_features
-  assert set(gin.query_parameter("utils.run.sequence_length")) == set(features)
+  assert set(lengths) == set(seqio.get_mixture_or_task(mixture).output_features)
+  assert_table_length(name, max(lengths.values()))
+  if name.startswith("recipes/pod/"):
+    assert_batch_divides(lengths)
   parse(evaluation)
   assert gin.query_parameter("utils.run.mode") != "train"
   assert gin.query_parameter("utils.run.dataset_split") in (
       "validation", "test")
   assert gin.query_parameter("%MIXTURE_NAME") == mixture
+  if "wmt14" in name:
+    assert gin.query_parameter("Bitransformer.decode.max_decode_length") == (
+        gin.query_parameter("utils.run.sequence_length")["targets"])
+
+
+def assert_table_length(name, longest):
+  """Checks that tables are as long as the sequences of a recipe, or of C4's."""
+  length = gin.query_parameter("RandomLogits.max_length").scoped_configurable_fn()
+  if "finetuning.gin" in (FOLDER / name).read_text() or name == "recipes/laptop/c4.gin":
+    assert length >= longest  # As in C4's checkpoint.
+  else:
+    assert length == longest
+
+
+def assert_batch_divides(lengths):
+  """Checks that the batch divides among the cores of a pod."""
+  assert gin.query_parameter("tpu_mesh_shape.tpu_topology") == "2x2"
+  cores = 2 * 2 * 2  # Two to a chip.
+  batch = utils.compute_batch_size(
+      lengths, f"batch:{cores}", gin.query_parameter("utils.run.layout_rules"),
+      gin.query_parameter("utils.run.batch_size"))
+  assert batch and batch % cores == 0
+
+
+def test_every_table_has_the_length_of_the_recipe_or_of_a_binding():
+  for bindings, length in (([], 256), (["table_length = 600"], 600)):
+    parse(recipes.commands("recipes/pod/wmt14_ende.gin")[0], *bindings)
+    assert base.LengthTables.__subclasses__()
+    for cls in names.SYNTHESIZING_FUNCTIONS.values():
+      if issubclass(cls, base.LengthTables):
+        assert cls().max_length == length, cls
 
 
 def model_bindings():
@@ -103,57 +136,13 @@ def loss_of_a_step(model_type, bindings):
   return value
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_takes_a_step_at_a_small_size(name):
-  parse(recipes.commands(name)[0], *SMALL)
-  value = loss_of_a_step(gin.query_parameter("utils.run.model_type"),
-                         model_bindings())
-  assert np.isfinite(value)
-
-
-@pytest.mark.parametrize("name", [
-    n for n in RECIPES if n.startswith("recipes/pod/")])
-def test_a_pods_batch_divides_among_its_cores(name):
-  parse(recipes.commands(name)[0])
-  assert gin.query_parameter("tpu_mesh_shape.tpu_topology") == "2x2"
-  cores = 2 * 2 * 2  # Two to a chip.
-  batch = utils.compute_batch_size(
-      gin.query_parameter("utils.run.sequence_length"), f"batch:{cores}",
-      gin.query_parameter("utils.run.layout_rules"),
-      gin.query_parameter("utils.run.batch_size"))
-  assert batch and batch % cores == 0
-
-
-def table_length():
-  return gin.query_parameter("RandomLogits.max_length").scoped_configurable_fn()
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_tables_are_as_long_as_the_sequences_of_a_recipe(name):
-  parse(recipes.commands(name)[0])
-  longest = max(gin.query_parameter("utils.run.sequence_length").values())
-  text = (FOLDER / name).read_text()
-  if "finetuning.gin" in text or name == "recipes/laptop/c4.gin":
-    assert table_length() >= longest  # As in C4's checkpoint.
-  else:
-    assert table_length() == longest
-  parse(recipes.commands(name)[0], "table_length = 600")
-  assert table_length() == 600
-
-
-def test_every_table_has_the_length_of_the_recipe():
-  parse(recipes.commands("recipes/pod/wmt14_ende.gin")[0])
-  assert base.LengthTables.__subclasses__()
-  for cls in names.SYNTHESIZING_FUNCTIONS.values():
-    if issubclass(cls, base.LengthTables):
-      assert cls().max_length == 256, cls
-
-
-@pytest.mark.parametrize("name", [n for n in RECIPES if "wmt14" in n])
-def test_translations_are_decoded_up_to_the_length_of_the_targets(name):
-  parse(recipes.commands(name)[1])
-  assert gin.query_parameter("Bitransformer.decode.max_decode_length") == (
-      gin.query_parameter("utils.run.sequence_length")["targets"])
+@pytest.mark.parametrize("data_set", DATA_SETS)
+def test_a_recipe_takes_a_step_at_a_small_size(data_set):
+  for scale in ("laptop", "pod"):
+    parse(recipes.commands(f"recipes/{scale}/{data_set}.gin")[0], *SMALL)
+    value = loss_of_a_step(gin.query_parameter("utils.run.model_type"),
+                           model_bindings())
+    assert np.isfinite(value)
 
 
 @pytest.mark.parametrize("name, examples, passes", [
@@ -169,23 +158,17 @@ def test_a_file_says_how_many_passes_it_makes_through_a_small_data_set(
       FOLDER / f"recipes/pod/{name}.gin").read_text().replace("\n# ", " ")
 
 
-@functools.cache
 def parameters_of_table_2(attention):
   """The number of trainable parameters of a row of Table 2, with few tokens."""
   command = [word.replace("r+v.gin", f"{attention}.gin")
              for word in recipes.commands("recipes/pod/wmt14_ende.gin")[0]]
   parse(command)
-  m = models.Model()
-  with m.tf_graph.as_default():
-    ids = m.ids(np.zeros((1, 256), int))
-    m.model.call_simple(ids, ids, True, mode="train")
-  return sum(v.size for v in m.graph.trainable_variables)
+  return models.count_parameters(models.VOCABULARY, length=256)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention, millions", [
-    ("r", 0.0), ("r+v", 6.3), ("fr", -5.9), ("fix", -6.3)])
-def test_rows_of_table_2_differ_from_the_transformer_as_in_the_paper(
-    attention, millions):
-  found = parameters_of_table_2(attention) - parameters_of_table_2("v")
-  assert round(found / 1e6, 1) == millions
+def test_rows_of_table_2_differ_from_the_transformer_as_in_the_paper():
+  transformer = parameters_of_table_2("v")
+  for attention, millions in (("r", 0.0), ("r+v", 6.3), ("fr", -5.9), ("fix", -6.3)):
+    found = parameters_of_table_2(attention) - transformer
+    assert round(found / 1e6, 1) == millions

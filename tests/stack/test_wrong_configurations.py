@@ -2,7 +2,7 @@
 
 A row is a mistake that users make. The message names the parameter and its value, what
 is needed and what to do. Mistakes of a command are in test_mistakes.py; those in files
-of data are in test_own_text.py and test_tasks.py.
+of data are in test_own_files.py and test_own_text.py.
 """
 
 import numpy as np

@@ -98,3 +98,12 @@ class Model:
       session.run(back)
       variables = session.run(masters)
     return found, variables
+
+
+def count_parameters(vocabulary, length):
+  """The number of trainable parameters of the model that gin has, as it is."""
+  m = Model(vocabulary=vocabulary)
+  with m.tf_graph.as_default():
+    ids = m.ids(np.zeros((1, length), int))
+    m.model.call_simple(ids, ids, True, mode="train")
+  return sum(v.size for v in m.graph.trainable_variables)

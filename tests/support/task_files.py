@@ -1,5 +1,8 @@
 """Helpers for the tests of tasks on a user's own files."""
 
+import gzip
+import tempfile
+
 import gin
 import seqio
 import tensorflow.compat.v2 as tf
@@ -10,6 +13,38 @@ LENGTHS = {"inputs": 32, "targets": 16}
 def bind(parameter, value):
   """Binds a parameter of the tasks in gin."""
   gin.parse_config(f"synthesizer_mtf.tasks.{parameter} = {value!r}")
+
+
+def write(folder, files):
+  """Writes files, by their names, into a new folder; returns the glob of all of them.
+
+  A text is compressed if its file's name ends in .gz. Bytes are written as they are.
+  """
+  new = tempfile.mkdtemp(dir=folder)
+  for name, content in files.items():
+    if isinstance(content, str):
+      content = content.encode()
+      content = gzip.compress(content) if name.endswith(".gz") else content
+    with open(f"{new}/{name}", "wb") as f:
+      f.write(content)
+  return f"{new}/*"
+
+
+def own(kind, folder, files):
+  """Writes the training files of "text" or "pairs"; returns the texts or the pairs."""
+  bind(f"{kind}.train", write(folder, files))
+  return rows(kind)
+
+
+def rows(kind, split="train"):
+  """Returns the texts or the pairs that the source of the user's files reads."""
+  task, keys = {"text": ("synth_text_lm", ["text"]),
+                "pairs": ("synth_text_pairs", ["inputs", "targets"])}[kind]
+  source = seqio.TaskRegistry.get(task).source
+  found = [tuple(row[key].decode() for key in keys) for row in source.get_dataset(
+      split, shuffle=False).as_numpy_iterator()]
+  assert source.num_input_examples(split) == len(found)
+  return [text for text, in found] if kind == "text" else found
 
 
 def examples(name, split="train", lengths=None):

@@ -51,35 +51,29 @@ def test_a_missing_data_set_is_prepared_if_possible(tmp_path):
   assert len(list(source.get_dataset("train"))) == 2
 
 
-@pytest.mark.parametrize("name, split, splits", [
-    ("synth_lm1b", "validation", "'train', 'test'"),
-    ("synth_ag_news", "validation", "'train', 'test'"),
-    ("synth_glue_mnli_matched", "train", "'validation', 'test'"),
-])
-def test_a_missing_split_is_named_with_the_existing_splits(
-    name, split, splits, tasks_to_read):
-  task = seqio.TaskRegistry.get(name)
-  with pytest.raises(checks.Error) as error:
-    task.get_dataset({"inputs": 8, "targets": 8}, split)
-  assert str(error.value) == (
-      f"task '{name}' has no split '{split}'; bind `utils.run.dataset_split` to one "
-      f"of those that it has, which are {splits}.")
+def test_a_missing_split_is_named_with_the_existing_splits(tasks_to_read):
+  for name, split, splits in [
+      ("synth_lm1b", "validation", "'train', 'test'"),
+      ("synth_glue_mnli_matched", "train", "'validation', 'test'")]:
+    with pytest.raises(checks.Error, match=(
+        f"'{name}' has no split '{split}'; bind `utils.run.dataset_split` to one of "
+        f"those that it has, which are {splits}")):
+      seqio.TaskRegistry.get(name).get_dataset({"inputs": 8, "targets": 8}, split)
 
 
-@pytest.mark.parametrize("names, default, expected", [
-    ({"c4/en:3.1.0": "c4/realnewslike:3.1.0"}, "c4/en:3.1.0",
-     "c4/realnewslike:3.1.0"),
-    ({"c4/en:3.1.0": "c4/realnewslike:3.1.0"}, "lm1b:1.1.0", "lm1b:1.1.0"),
-    ({"glue/*:2.0.0": "glue/*:1.0.0"}, "glue/mnli:2.0.0", "glue/mnli:1.0.0"),
-    (None, "glue/mnli:2.0.0", "glue/mnli:2.0.0"),
-])
-def test_gin_names_other_data_sets_and_versions(names, default, expected):
-  source = tfds_source.PreparedDataSource(default)
-  bind("tfds.names", names)
-  assert source.tfds_dataset.name == expected
-  assert source.made_with() == {"data set": expected}
-  bind("tfds.names", None)
-  assert source.tfds_dataset.name == default
+def test_gin_names_other_data_sets_and_versions():
+  news = {"c4/en:3.1.0": "c4/realnewslike:3.1.0"}
+  for names, default, expected in [
+      (news, "c4/en:3.1.0", "c4/realnewslike:3.1.0"),
+      (news, "lm1b:1.1.0", "lm1b:1.1.0"),
+      ({"glue/*:2.0.0": "glue/*:1.0.0"}, "glue/mnli:2.0.0", "glue/mnli:1.0.0"),
+      (None, "glue/mnli:2.0.0", "glue/mnli:2.0.0")]:
+    source = tfds_source.PreparedDataSource(default)
+    bind("tfds.names", names)
+    assert source.tfds_dataset.name == expected
+    assert source.made_with() == {"data set": expected}
+    bind("tfds.names", None)
+    assert source.tfds_dataset.name == default
 
 
 def test_another_data_set_is_read(tasks_to_read):
@@ -92,13 +86,12 @@ def test_another_data_set_is_read(tasks_to_read):
   assert len(task.source.list_shards("validation")) == 1
 
 
-@pytest.mark.parametrize("names, message", [
-    ({"c4/en": "c4/realnewslike:3.1.0"}, "replaces 'c4/en', but no task reads"),
-    ({"c4/en:3.1.0": 3}, "is .* but must be a dict"),
-    ("c4/realnewslike:3.1.0", "is 'c4/realnewslike:3.1.0' but must be a dict"),
-    ({"c4/en:3.1.0": "c4/realnewslike"}, "must contain a version number"),
-])
-def test_wrong_names_of_data_sets_are_named(names, message):
-  bind("tfds.names", names)
-  with pytest.raises(ValueError, match=message):
-    _ = seqio.TaskRegistry.get("synth_c4_span_corruption").source.tfds_dataset
+def test_wrong_names_of_data_sets_are_named():
+  for names, message in [
+      ({"c4/en": "c4/realnewslike:3.1.0"}, "replaces 'c4/en', but no task reads"),
+      ({"c4/en:3.1.0": 3}, "is .* but must be a dict"),
+      ("c4/realnewslike:3.1.0", "is 'c4/realnewslike:3.1.0' but must be a dict"),
+      ({"c4/en:3.1.0": "c4/realnewslike"}, "must contain a version number")]:
+    bind("tfds.names", names)
+    with pytest.raises(ValueError, match=message):
+      _ = seqio.TaskRegistry.get("synth_c4_span_corruption").source.tfds_dataset

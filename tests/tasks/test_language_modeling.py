@@ -34,20 +34,12 @@ def test_c4_needs_targets_that_are_long_enough(tasks_to_read):
     examples("synth_c4_span_corruption", lengths={"inputs": 512, "targets": 113})
 
 
-def test_lm1b_has_a_sentence_in_each_example_and_no_inputs(tasks_to_read):
-  found = examples("synth_lm1b", "test", {"targets": 64})
-  assert len(found) == 3
-  text = prepared.SENTENCE["text"]
-  ids = vocabulary.TaskVocabulary().encode(text) + [EOS]
-  for example in found:
-    assert set(example) == {"targets", "targets_pretokenized"}
-    assert example["targets"].tolist() == ids
-
-
-def test_a_long_sentence_is_cut_and_not_dropped(tasks_to_read):
-  found = examples("synth_lm1b", lengths={"targets": 4})
+def test_lm1b_has_a_sentence_in_each_example_which_is_cut_if_it_is_long(tasks_to_read):
   ids = vocabulary.TaskVocabulary().encode(prepared.SENTENCE["text"])
-  assert [e["targets"].tolist() for e in found] == [ids[:3] + [EOS]] * 3
+  for split, length, expected in (("test", 64, ids), ("train", 4, ids[:3])):
+    found = examples("synth_lm1b", split, {"targets": length})
+    assert [e["targets"].tolist() for e in found] == [expected + [EOS]] * 3
+    assert all(set(e) == {"targets", "targets_pretokenized"} for e in found)
 
 
 def test_words_are_counted_as_spaces_separate_them(tasks_to_read):
@@ -80,36 +72,11 @@ def test_a_sentinel_anywhere_in_the_vocabulary_is_no_word():
   assert perplexity.words_begun(model).tolist() == [0, 1, 0, 0, 1, 0]
 
 
-def test_the_pieces_of_the_vocabulary_are_read_once(tasks_to_read, monkeypatch):
-  chosen = vocabulary.TaskVocabulary()
-  calls = []
-
-  class Tokenizer:
-    def GetPieceSize(self):
-      return PIECES
-
-    def id_to_piece(self, i):
-      calls.append(i)
-      return "\u2581a"
-
-  monkeypatch.setattr(vocabulary.TaskVocabulary, "vocab_size", PIECES)
-  monkeypatch.setattr(vocabulary.TaskVocabulary, "tokenizer", Tokenizer())
-  def input_fn(params):
-    return tf.data.Dataset.from_tensor_slices({"targets": np.full([7, 2, 3], 5)})
-
-  tokens, words = perplexity._count_all(input_fn, chosen)
-  assert tokens.tolist() == words.tolist() == [3] * 14
-  assert len(calls) <= PIECES
-
-
 def test_perplexities_divide_the_loss_by_tokens_and_by_words():
   found = perplexity.perplexities([-6.0, -4.0, -99.0], [3, 2, 0], [2, 2, 0])
   assert found == {"perplexity_per_token": pytest.approx(math.exp(10 / 5)),
                    "perplexity_per_word": pytest.approx(math.exp(10 / 4)),
                    "tokens": 5, "words": 4}
-
-
-def test_examples_without_tokens_are_an_error():
   with pytest.raises(ValueError, match="utils.run.dataset_split"):
     perplexity.perplexities([0.0], [0], [0])
 
@@ -123,17 +90,23 @@ class Estimator:
     return iter([{"scores": -step * 1.0}, {"scores": 0.0}])
 
 
-def test_every_checkpoint_is_evaluated_and_written(tasks_to_read, tmp_path):
+def test_every_checkpoint_is_evaluated_and_written(
+    tasks_to_read, tmp_path, monkeypatch):
   for step in (5, 10):
     (tmp_path / f"model.ckpt-{step}.index").touch()
   chosen = vocabulary.TaskVocabulary()
   ids = chosen.encode("the statement") + [EOS]
   batch = np.array([ids, [0] * len(ids)])
   def input_fn(params):
-    return tf.data.Dataset.from_tensors({"targets": batch})
+    return tf.data.Dataset.from_tensor_slices({"targets": batch[:, None]})
+  asked = []
+  words_begun = perplexity.words_begun
+  monkeypatch.setattr(perplexity, "words_begun",
+                      lambda model: asked.append(model) or words_begun(model))
   with tf.Graph().as_default():
     found = perplexity.word_perplexity(
         Estimator(), input_fn, "all", str(tmp_path), chosen)
+  assert len(asked) == 1  # It asks for each of a vocabulary's pieces.
   assert set(found) == {5, 10}
   for step, each in found.items():  # Two words and the end.
     assert each["perplexity_per_word"] == pytest.approx(math.exp(step / 3))

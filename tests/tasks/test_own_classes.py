@@ -1,24 +1,19 @@
 """The user's own classes, and metrics of pairs by name."""
 
-import gin
 import pytest
 import seqio
 from support.task_files import bind
 from support.task_files import examples
-from synthesizer_mtf.tasks import own_text
+from support.task_files import write
 
-pytestmark = pytest.mark.usefixtures("clean_tasks")
 NAME = "synth_text_pairs_encoder"
 
 
 @pytest.fixture(autouse=True)
-def files(clean_tasks, sentencepiece_model, tmp_path):
-  """A file of texts and classes, and its path."""
-  bind("vocabulary.sentencepiece_model", sentencepiece_model)
-  path = tmp_path / "a.tsv"
-  path.write_text("so good\tpos\nso dull\tneg\nso so\tneutral\n")
-  bind("pairs.train", str(path))
-  return path
+def files(vocabulary, tmp_path):
+  """A file of texts and classes."""
+  bind("pairs.train", write(tmp_path, {
+      "a.tsv": "so good\tpos\nso dull\tneg\nso so\tneutral\n"}))
 
 
 def test_the_target_is_one_class_in_the_order_of_gin():
@@ -36,33 +31,35 @@ def test_the_target_is_one_class_in_the_order_of_gin():
   assert task.metric_fns[0]([2, 0], [2, 1]) == {"accuracy": 50.0}
 
 
-def test_another_class_is_named_with_its_line(files):
+def test_another_class_is_named_with_its_line():
   bind("pairs.classes", ["neg", "pos"])
   with pytest.raises(ValueError, match="a.tsv', line 3: the target 'neutral' is none"):
     examples(NAME)
 
 
-@pytest.mark.parametrize("classes", [None, "neg", ["neg"], ["a", "a"], ["a", 1], []])
-def test_wrong_classes_are_named(classes):
-  bind("pairs.classes", classes)
-  with pytest.raises(ValueError, match="pairs.classes` is .* but must be the names"):
-    _ = seqio.TaskRegistry.get(NAME).output_features["targets"].vocabulary.vocab_size
+def test_wrong_classes_are_named():
+  for classes in (None, "neg", ["neg"], ["a", "a"], ["a", 1], []):
+    bind("pairs.classes", classes)
+    with pytest.raises(ValueError, match="pairs.classes` is .* but must be the names"):
+      _ = seqio.TaskRegistry.get(NAME).output_features["targets"].vocabulary.vocab_size
 
 
-def test_metrics_of_pairs_have_names():
-  bind("pairs.metrics", ["rouge", "edit_distance"])
-  scores = {}
+def of_pairs(targets, predictions):
+  """The scores of pairs."""
+  found = {}
   for metric in seqio.TaskRegistry.get("synth_text_pairs").metric_fns:
-    scores.update(metric(["a b c d"], ["a b c d"]))
-  assert scores["rouge1"] == 100 and scores["mean_edit"] == 0
-  assert "bleu" not in scores
+    found.update(metric(targets, predictions))
+  return found
 
 
-@pytest.mark.parametrize("name", ["accuracy", "bleu", "tokenized_bleu",
-                                  "sequence_accuracy"])
-def test_every_metric_of_pairs_takes_texts(name):
-  score, = own_text.METRICS[name](["a b c d"] * 2, ["a b c d"] * 2).values()
-  assert score == pytest.approx(100)
+def test_metrics_of_pairs_are_bleu_and_sequence_accuracy_or_have_names():
+  scores = of_pairs(["a b c d", "e f g h"], ["a b c d", "e f g x"])
+  assert scores["sequence_accuracy"] == 50 and 50 < scores["bleu"] < 100
+  bind("pairs.metrics", ["rouge", "edit_distance", "accuracy", "tokenized_bleu"])
+  scores = of_pairs(["a b c d"] * 2, ["a b c d"] * 2)
+  assert scores.pop("mean_edit") == 0 and "bleu" not in scores
+  assert [scores[name] for name in ("rouge1", "accuracy", "tokenized_bleu")] == (
+      pytest.approx([100] * 3))
 
 
 @pytest.mark.parametrize("metrics", ["blue", ["bleu", "f1"], [3]])
@@ -70,4 +67,3 @@ def test_a_wrong_metric_is_named_with_the_known_metrics(metrics):
   bind("pairs.metrics", metrics)
   with pytest.raises(ValueError, match="pairs.metrics` names .*'accuracy', 'bleu'"):
     _ = seqio.TaskRegistry.get("synth_text_pairs").metric_fns
-  assert gin.query_parameter("synthesizer_mtf.tasks.pairs.metrics") == metrics

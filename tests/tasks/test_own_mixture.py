@@ -8,13 +8,10 @@ import seqio
 from support.task_files import bind
 from support.task_files import LENGTHS
 
-pytestmark = pytest.mark.usefixtures("clean_tasks")
-
 
 @pytest.fixture(autouse=True)
-def files(clean_tasks, sentencepiece_model, tmp_path):
+def files(vocabulary, tmp_path):
   """Two sets of pairs, in scopes of gin, and a folder."""
-  bind("vocabulary.sentencepiece_model", sentencepiece_model)
   for name, target in (("news", "the"), ("chat", "that")):
     path = tmp_path / f"{name}.tsv"
     path.write_text("".join(f"{name} {i}\t{target}\n" for i in range(50)))
@@ -26,7 +23,7 @@ def mixture():
   return seqio.get_mixture_or_task("synth_own_mixture")
 
 
-def test_own_sets_are_mixed_at_their_rates():
+def test_own_sets_are_mixed_at_their_rates_and_have_their_own_splits(files):
   bind("mixture.rates", {"synth_text_pairs.news": 3.0, "synth_text_pairs.chat": 1})
   vocabulary = mixture().output_features["targets"].vocabulary
   found = collections.Counter(
@@ -40,6 +37,11 @@ def test_own_sets_are_mixed_at_their_rates():
   assert mixture().num_input_examples("train") == 100
   assert mixture().total_rate == 4
   assert [mixture().get_rate(task) for task in mixture().tasks] == [1, 3]
+  gin.parse_config(
+      f"news/synthesizer_mtf.tasks.pairs.validation = '{files}/news.tsv'")
+  assert [list(task.splits) for task in mixture().tasks] == [
+      ["train"], ["train", "validation"]]
+  assert set(mixture().splits) == {"train", "validation"}
 
 
 def test_own_sets_are_mixed_with_registered_tasks(tasks_to_read):
@@ -49,16 +51,6 @@ def test_own_sets_are_mixed_with_registered_tasks(tasks_to_read):
   vocabulary = mixture().output_features["targets"].vocabulary
   texts = {vocabulary.decode(example["targets"].tolist()[:-1]) for example in found}
   assert texts == {"the", "It"}
-
-
-def test_members_evaluate_their_own_files(files):
-  bind("mixture.rates", {"synth_text_pairs.news": 1, "synth_text_pairs.chat": 1})
-  gin.parse_config(
-      f"news/synthesizer_mtf.tasks.pairs.validation = '{files}/news.tsv'")
-  chat, news = mixture().tasks
-  assert (list(chat.splits), list(news.splits)) == (
-      ["train"], ["train", "validation"])
-  assert set(mixture().splits) == {"train", "validation"}
 
 
 @pytest.mark.parametrize("rates, message", [

@@ -19,31 +19,29 @@ def hidden(name):
       text, example=example, is_target=True)
 
 
-@pytest.mark.parametrize("name", submission.FILES)
-def test_hidden_labels_have_no_score_and_no_error(name):
-  task = seqio.TaskRegistry.get(name)
-  assert task.metric_fns  # Without a metric, Mesh TensorFlow does not decode.
-  predictions = [task.postprocess_fn(text, example={
-      "targets_pretokenized": b"Tom"}) for text in ("True", "banana")]
-  for metric in task.metric_fns:
-    assert metric([hidden(name)] * 2, predictions) == {}
+def test_hidden_labels_have_no_score_and_no_error():
+  for name in submission.FILES:
+    task = seqio.TaskRegistry.get(name)
+    assert task.metric_fns  # Without a metric, Mesh TensorFlow does not decode.
+    predictions = [task.postprocess_fn(text, example={
+        "targets_pretokenized": b"Tom"}) for text in ("True", "banana")]
+    for metric in task.metric_fns:
+      assert metric([hidden(name)] * 2, predictions) == {}
 
 
-@pytest.mark.parametrize("name", LABELLED)
-def test_a_split_with_some_labels_has_scores(name):
-  task = seqio.TaskRegistry.get(name)
+def test_a_split_with_some_labels_has_scores():
   example = {"idx/question": 3, "idx/passage": 1, "idx/query": 2,
              "answers": [b"x"], "label": 1, "targets_pretokenized": b"Tom"}
-  found = {}
-  for text in ("1.0", "True", "entailment", "acceptable", "positive", "equivalent",
-               "duplicate", "choice1"):
-    target = task.postprocess_fn(text, example=example, is_target=True)
-    if target == -1 or target == hidden(name):
-      continue
-    prediction = task.postprocess_fn(text, example=example)
-    for metric in task.metric_fns:
-      found.update(metric([target] * 3, [prediction] * 3))
-  assert found
+  for name in LABELLED:
+    task, found = seqio.TaskRegistry.get(name), {}
+    for text in ("1.0", "True", "entailment", "acceptable", "positive", "equivalent",
+                 "duplicate", "choice1"):
+      target = task.postprocess_fn(text, example=example, is_target=True)
+      if target != -1 and target != hidden(name):
+        for metric in task.metric_fns:
+          found.update(metric(
+              [target] * 3, [task.postprocess_fn(text, example=example)] * 3))
+    assert found, name
 
 
 ROWS = [{"idx": 4}, {"idx": 7}]
@@ -51,31 +49,30 @@ MULTIRC = [{"idx/paragraph": p, "idx/question": q, "idx/answer": a}
            for p, q, a in [(0, 5, 1), (0, 5, 2), (0, 6, 3), (1, 7, 4)]]
 
 
-@pytest.mark.parametrize("task, predictions, expected", [
-    ("synth_glue_cola", [1, 0], ["index\tprediction", "4\t1", "7\t0"]),
-    ("synth_glue_wnli", [1, -1], ["index\tprediction", "4\t1", "7\t0"]),
-    ("synth_glue_stsb", [3.8, 7.0], ["index\tprediction", "4\t3.8", "7\t5.0"]),
-    ("synth_glue_ax", [2, 1],
-     ["index\tprediction", "4\tcontradiction", "7\tneutral"]),
-    ("synth_glue_qnli", [0, 1],
-     ["index\tprediction", "4\tentailment", "7\tnot_entailment"]),
-    ("synth_super_glue_boolq", [1, 0],
-     [{"idx": 4, "label": "true"}, {"idx": 7, "label": "false"}]),
-    ("synth_super_glue_wsc", [1, -1],
-     [{"idx": 4, "label": "True"}, {"idx": 7, "label": "False"}]),
-    ("synth_super_glue_copa", [0, 1],
-     [{"idx": 4, "label": 0}, {"idx": 7, "label": 1}]),
-    ("synth_super_glue_cb", [1, 2],
-     [{"idx": 4, "label": "contradiction"}, {"idx": 7, "label": "neutral"}]),
-    ("synth_super_glue_axb", [0, 1],
-     [{"idx": 4, "label": "entailment"}, {"idx": 7, "label": "not_entailment"}]),
-])
-def test_lines_are_those_that_the_servers_take(task, predictions, expected):
-  found, invalid = submission.lines(task, ROWS, predictions)
-  if "super" in task:
-    found = [json.loads(line) for line in found]
-  assert found == expected
-  assert invalid == predictions.count(-1)
+# The predictions of two rows, and the lines of a table or in JSON.
+LINES = [
+    ("glue_cola", [1, 0], ["4\t1", "7\t0"]),
+    ("glue_wnli", [1, -1], ["4\t1", "7\t0"]),
+    ("glue_stsb", [3.8, 7.0], ["4\t3.8", "7\t5.0"]),
+    ("glue_ax", [2, 1], ["4\tcontradiction", "7\tneutral"]),
+    ("glue_qnli", [0, 1], ["4\tentailment", "7\tnot_entailment"]),
+    ("super_glue_boolq", [1, 0], ["true", "false"]),
+    ("super_glue_wsc", [1, -1], ["True", "False"]),
+    ("super_glue_copa", [0, 1], [0, 1]),
+    ("super_glue_cb", [1, 2], ["contradiction", "neutral"]),
+    ("super_glue_axb", [0, 1], ["entailment", "not_entailment"]),
+]
+
+
+def test_lines_are_those_that_the_servers_take():
+  for task, predictions, expected in LINES:
+    found, invalid = submission.lines(f"synth_{task}", ROWS, predictions)
+    if "super" in task:
+      assert [json.loads(line) for line in found] == [
+          {**row, "label": label} for row, label in zip(ROWS, expected)]
+    else:
+      assert found == ["index\tprediction", *expected]
+    assert invalid == predictions.count(-1)
 
 
 def test_multirc_has_a_line_for_each_paragraph():
@@ -97,12 +94,9 @@ def test_record_has_a_line_for_each_query():
       {"idx": 8, "label": "the bank"}, {"idx": 9, "label": "Ünal"}]
 
 
-def test_fewer_predictions_than_examples_are_refused():
+def test_missing_predictions_are_refused(tmp_path):
   with pytest.raises(ValueError, match="1 predictions but 2 examples.*num_eval_ex"):
     submission.lines("synth_glue_cola", ROWS, [1])
-
-
-def test_a_folder_without_predictions_is_refused(tmp_path):
   (tmp_path / "synth_glue_cola_8_predictions").write_text("1\n")
   with pytest.raises(SystemExit, match="has no predictions .*at step 9 .*: 8\\)"):
     submission.main([str(tmp_path), "--step=9", f"--output={tmp_path}/out"])
