@@ -23,30 +23,34 @@ TINY = ["d_model = 16", "d_ff = 24", "num_heads = 2", "d_kv = 6", "num_layers = 
         "utils.run.batch_size = 4", "utils.run.train_steps = 1",
         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
         "Bitransformer.decode.max_decode_length = 8"]
+# They come after the page's bindings, which are for models of a useful size.
+SHORT = ["tokens_per_batch = 64", "Bitransformer.decode.max_decode_length = 4",
+         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}"]
 
 
 @pytest.fixture(name="paths")
 def fixture_paths(tmp_path, tasks_to_read, sentencepiece_model):
   """The values of the page's variables."""
-  words = launching.Launcher(tmp_path, sentencepiece_model).words
+  words = launching.Launcher(tmp_path, sentencepiece_model).words[:5]
   paths = {name: str(tmp_path / name.lower()) for name in (
       "MODEL_DIR", "TUNED_DIR", "TSV_DIR", "QUERY_DIR", "EXPORT_DIR", "OUTPUTS",
       "SCORES", "INPUTS", "TARGETS")}
   for name, lines in {"INPUTS": words, "TARGETS": [w[::-1] for w in words]}.items():
     with open(paths[name], "w") as f:
       f.write("\n".join(lines) + "\n")
-  return {**paths, "DATA_DIR": tasks_to_read, "TSV": str(tmp_path / "train.tsv")}
+  return {**paths, "DATA_DIR": tasks_to_read, "TSV": str(tmp_path / "dev.tsv")}
 
 
 def run(words):
   """Runs a command of the page in this process."""
   gin.clear_config()
   name, *words = words
-  tiny = [f"--gin_param={binding}" for binding in TINY]
+  tiny, short = ([f"--gin_param={binding}" for binding in bindings]
+                 for bindings in (TINY, SHORT))
   with flagsaver.flagsaver(), tf.Graph().as_default():
     for flag in ("gin_file", "gin_param", "module_import"):
       flags.FLAGS[flag].present = 0  # Otherwise a parsed flag is extended.
-    MAINS[name](flags.FLAGS([name, *tiny, *words]))
+    MAINS[name](flags.FLAGS([name, *tiny, *words, *short]))
 
 
 @pytest.mark.slow
