@@ -18,9 +18,11 @@ import tensorflow.compat.v1 as tf
 PAGE = "docs/t5_recipes.md"
 MAINS = {"t5_mesh_transformer": mesh_transformer_main.main,
          "synthesizer_mesh_transformer": launcher.main}
-# They come before the page's bindings, so the page's win.
+# They come before the page's bindings, so the page's win. It evaluates and decodes
+# all checkpoints of a folder, which are one.
 TINY = ["d_model = 16", "d_ff = 24", "num_heads = 2", "d_kv = 6", "num_layers = 1",
         "utils.run.batch_size = 4", "utils.run.train_steps = 1",
+        "utils.run.keep_checkpoint_max = 1",
         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
         "Bitransformer.decode.max_decode_length = 8"]
 # They come after the page's bindings, which are for models of a useful size.
@@ -55,7 +57,8 @@ def run(words):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("parsed_flags")
-def test_the_page_works_from_top_to_bottom(paths):
+def test_the_page_works_from_top_to_bottom(paths, caplog):
+  caplog.set_level("INFO", logger="tensorflow")
   ran = 0
   for language, text in documents.blocks(PAGE):
     if language == "sh":
@@ -68,6 +71,8 @@ def test_the_page_works_from_top_to_bottom(paths):
       seqio.TaskRegistry.remove("nq_context_free")
     ran += 1
   assert ran == len(documents.blocks(PAGE)) > 8
+  assert "Warm start: the step count continues; " in caplog.text
+  assert "is missing, so training reads the data" not in caplog.text
   assert {"OUTPUTS", "SCORES"} <= {
       name for name, path in paths.items()
       if any(each.startswith(os.path.basename(path) + mark) for mark in "-."

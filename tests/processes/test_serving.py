@@ -20,9 +20,9 @@ import tensorflow.compat.v1 as tf
 
 STEP = 3
 
-# Three variants share a model, one block each, so that few graphs are built.
+# Several variants share a model, one block each, so that few graphs are built.
 NAMES = [*cases.NOTATIONS, *notation.LAYERS]
-GROUPS = [NAMES[i:i + 3] for i in range(0, len(NAMES), 3)]
+GROUPS = [NAMES[i::3] for i in range(3)]
 DECODER = {"Linformer": "V"}  # Linformer is for encoders only.
 
 TINY = sum(map(cases.bindings, cases.VARIANTS), []) + [
@@ -36,13 +36,19 @@ TINY = sum(map(cases.bindings, cases.VARIANTS), []) + [
         f"utils.get_variable_dtype.{name}_dtype = 'float32'"
         for name in ("master", "slice", "activation")]
 
-# Reads a folder and strings from each line, and writes what its model returns.
+# Reads a folder and strings from each line, and writes what its model returns. Before a
+# script, it is the script's arguments.
 SERVER = """
-import json, sys
+import json, sys, threading
 import tensorflow as tf
 import tensorflow_text
 for line in sys.stdin:
   folder, *strings = json.loads(line)
+  if folder.endswith(".py"):
+    sys.argv = [folder, *strings]
+    code = open(folder).read()
+    threading.Thread(target=exec, args=(code, {}), daemon=True).start()
+    continue
   decode = tf.saved_model.load(folder).signatures["serving_default"]
   try:
     found = decode(inputs=tf.constant(strings, tf.string)).items()
@@ -54,22 +60,31 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-  """A function that runs strings through a SavedModel in another process."""
-  process = subprocess.Popen(
-      [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, text=True,
-      stdout=subprocess.PIPE, cwd=tmp_path_factory.mktemp("server"))
+class Served:
+  """Runs strings through SavedModels in a process without the trainers' packages."""
 
-  def ask(saved, strings):
-    process.stdin.write(json.dumps([saved, *strings]) + "\n")
-    process.stdin.flush()
-    answer, modules_of_trainers = json.loads(process.stdout.readline())
+  def __init__(self, folder):
+    self._process = subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, cwd=folder)
+    self.end = self._process.communicate
+
+  def __call__(self, saved, strings):
+    answer, modules_of_trainers = json.loads(self.ask(saved, *strings))
     assert not modules_of_trainers
     return answer
 
-  yield ask
-  process.communicate()
+  def ask(self, *words):
+    self._process.stdin.write(json.dumps(words) + "\n")
+    self._process.stdin.flush()
+    return self._process.stdout.readline()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+  served = Served(tmp_path_factory.mktemp("server"))
+  yield served
+  served.end()
 
 
 @pytest.fixture(autouse=True)
@@ -194,33 +209,16 @@ def test_beam_search_answers_or_refuses_requests_of_any_size(trainer, served):
   assert "Dataset was empty" in served(saved, [])
 
 
-@pytest.fixture
-def server(tmp_path):
-  """A function that starts the server of docs/serving.md; returns its port."""
-  script = tmp_path / "serve.py"
-  script.write_text(next(text for language, text in documents.blocks("docs/serving.md")
-                         if "ThreadingHTTPServer" in text))
-  processes = []
-
-  def start(saved):
-    port = ports.free_ports(1)[0]
-    processes.append(subprocess.Popen(
-        [sys.executable, script, saved, str(port)], stdout=subprocess.PIPE, text=True))
-    assert processes[0].stdout.readline() == "ready\n"
-    return port
-
-  yield start
-  for process in processes:
-    process.terminate()
-    process.communicate()
-
-
-def test_the_server_of_the_page_answers_all_of_eight_clients(trainer, served, server):
+def test_the_server_of_the_page_answers_all_of_eight_clients(
+    trainer, served, tmp_path):
   saved = trainer.make(*attentions(["V"]), "utils.run.batch_size = 8").export()
   texts = ["the statement", "a list of names", "", "so good", "all others"]
   expected = dict(zip(texts, served(saved, texts)["outputs"]))
-  port = server(saved.rpartition("/")[0])
-  outcomes = clients.run(port, texts, clients=8, seconds=3)
+  script, port = tmp_path / "serve.py", ports.free_ports(1)[0]
+  script.write_text(next(text for language, text in documents.blocks("docs/serving.md")
+                         if "ThreadingHTTPServer" in text))
+  assert served.ask(str(script), saved.rpartition("/")[0], str(port)) == "ready\n"
+  outcomes = clients.run(port, texts, clients=8, seconds=1)
   assert len(outcomes) > 16
   for outcome in outcomes:
     assert outcome.status == 200
