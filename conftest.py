@@ -27,7 +27,7 @@ import tensorflow.compat.v1 as tf
 
 # The cases are the same on each machine, and are not written to the repository.
 hypothesis.settings.register_profile(
-    "suite", derandomize=True, deadline=None, database=None, max_examples=200)
+    "suite", derandomize=True, deadline=None, database=None, max_examples=120)
 hypothesis.settings.register_profile(
     "many", deadline=None, database=None,
     max_examples=int(os.environ.get("HYPOTHESIS_CASES", "2000")))

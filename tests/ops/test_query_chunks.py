@@ -1,46 +1,19 @@
-"""Query chunks give the same results as all queries at once."""
+"""Query chunks wait for each other, so that few of them are in memory.
+
+test_random_configurations.py draws their size.
+"""
 
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from support import models
 from support.decoding import parse
-from support.meshes import loss_and_gradients
 from synthesizer_mtf.ops import attend
 
 
-@pytest.fixture
-def chunks(monkeypatch):
-  """Cuts 9 inputs into chunks of 4, 4 and 1 queries, and 7 targets into 4 and 3."""
-  return lambda: monkeypatch.setattr(attend, "_QUERY_CHUNK_SIZE", 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("notation, packed, mesh_shape", [
-    ("V", True, ""), ("R", False, ""), ("Fix+FD+V", False, ""),
-    ("FR+D+V", True, "batch:2,model:2"),
-    ("R", False, "batch:2,model:2")])
-def test_chunks_do_not_change_loss_and_gradients(
-    notation, packed, mesh_shape, chunks):
-  at_once = loss_and_gradients(notation, "", packed)
-  chunks()
-  for name, value in loss_and_gradients(notation, mesh_shape, packed).items():
-    np.testing.assert_allclose(value, at_once[name], atol=1e-4, err_msg=name)
-
-
-@pytest.mark.slow
-def test_chunks_can_run_again_in_the_backward_pass(chunks):
-  at_once = loss_and_gradients("FR+V", "", False)
-  chunks()
-  again = loss_and_gradients(
-      "FR+V", "", False, "LayerStack.recompute_grads = True")
-  for name, value in again.items():
-    np.testing.assert_allclose(value, at_once[name], atol=1e-4, err_msg=name)
-
-
 @pytest.mark.parametrize("notation", ["V", "FR"])
-def test_each_chunk_waits_for_its_neighbour_forward_and_backward(notation, chunks):
-  chunks()
+def test_each_chunk_waits_for_its_neighbour_forward_and_backward(notation, monkeypatch):
+  monkeypatch.setattr(attend, "_QUERY_CHUNK_SIZE", 4)
   parse(notation, "num_layers = 1")
   m = models.Model()
   with m.tf_graph.as_default():

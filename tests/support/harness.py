@@ -71,6 +71,25 @@ class LayerGraph:
     with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
       return self.layer.call(context, x)
 
+  def gradients(self, outputs, weights):
+    """Returns {name: gradient} of sum(output * weights), for trainable variables.
+
+    Args:
+      outputs: a list of Mesh tensors [batch, length, d_model].
+      weights: <float>[batch, length, d_model]
+    """
+    weights = mtf.cast(self.constant(
+        weights.astype(np.float32), self.batch_dim, self.length_dim, self.d_model),
+                       tf.float32)
+    loss = mtf.add_n([mtf.reduce_sum(mtf.cast(y, tf.float32) * weights)
+                      for y in outputs])
+    trainable = self.graph.trainable_variables
+    names = [v.name[len("layer/"):] for v in trainable]
+    grads = mtf.gradients([loss], [v.outputs[0] for v in trainable])
+    missing = [n for n, g in zip(names, grads) if g is None]
+    assert not missing, f"no gradient reaches {missing}"
+    return dict(zip(names, grads))
+
   def run(self, *tensors):
     """Returns the NumPy values of `tensors`; fills `variables`."""
     devices = [""] * self._mesh_shape.size
@@ -84,8 +103,10 @@ class LayerGraph:
     with sessions.start() as session:
       masters = {v.name[len("layer/"):]: v.get_master()
                  for v in self.graph.all_variables}
-      session.run(tf.global_variables_initializer())
-      initial = session.run(masters) if self._scale is None else {}
+      initial = {}
+      if self._scale is None:
+        session.run(tf.global_variables_initializer())
+        initial = session.run(masters)
       self.variables = {
           name: self._value(name, master, initial).astype(np.float32)
           for name, master in masters.items()}
@@ -142,12 +163,6 @@ def forward(layer, x, decoder, sequence_id=None, packed=False, gradients=False,
       return graph.run(y)[0], graph
     if loss_weights is None:
       loss_weights = np.arange(x.size).reshape(x.shape) / x.size
-    weights = graph.constant(loss_weights.astype(np.float32), *x_dims)
-    loss = mtf.reduce_sum(mtf.cast(y, tf.float32) * mtf.cast(weights, tf.float32))
-    trainable = graph.graph.trainable_variables
-    grads = mtf.gradients([loss], [v.outputs[0] for v in trainable])
-    names = [v.name[len("layer/"):] for v in trainable]
-    missing = [n for n, g in zip(names, grads) if g is None]
-    assert not missing, f"no gradient reaches {missing}"
-    output, *grads = graph.run(y, *grads)
-    return output, graph, dict(zip(names, grads))
+    grads = graph.gradients([y], loss_weights)
+    output, *values = graph.run(y, *grads.values())
+    return output, graph, dict(zip(grads, values))

@@ -7,16 +7,11 @@ module draws every parameter of the synthesizing functions, of mixtures and of
 
 from typing import NamedTuple
 
+import hypothesis
 from hypothesis import strategies as st
+import numpy as np
 from support import cases as table
 from synthesizer_mtf.synthesizers import names
-
-# Modes and meshes. Each device and each step adds a graph, so slow settings are drawn
-# less often.
-SETTINGS = (
-    [("eval", "")] * 6 + [("train", "")] * 4 + [("steps", "")] * 3 +
-    [("train", "model:2"), ("train", "batch:2"), ("train", "batch:2,model:2"),
-     ("steps", "model:2")])
 
 
 class Layer(NamedTuple):
@@ -54,7 +49,8 @@ class Case(NamedTuple):
 
   Attributes:
     layers: a list of `Layer`; all are called with the same tokens.
-    mode: "train", "eval", or "steps" for a prefix and then step by step.
+    mode: "train" for outputs and gradients, "eval", or "steps" for a prefix and then
+      step by step.
     length: the length of all rows.
     d_model: the number of channels of the tokens.
     rows: for each row, a list with the number of tokens of each example. In the mode
@@ -67,6 +63,8 @@ class Case(NamedTuple):
     prefix: the length of each row's prefix, which all queries attend to; or None.
     beams: 0, or the size of the dimension `beam`, in the mode "steps".
     mesh_shape: the heads are split over `model` and the batch over `batch`.
+    tpu: whether the layers compute as they do on TPUs.
+    activation: the type of the activations.
     queries_at_a_time: see `attend._QUERY_CHUNK_SIZE`.
     initial: whether variables keep their initial values.
     seed: the seed of the tokens and of the variables.
@@ -81,30 +79,78 @@ class Case(NamedTuple):
   prefix: list | None = None
   beams: int = 0
   mesh_shape: str = ""
+  tpu: bool = False
+  activation: str = "float32"
   queries_at_a_time: int = 512
   initial: bool = False
   seed: int = 0
 
+  @property
+  def sees_later(self):
+    """Whether queries see later keys, as T5's models of these kinds do."""
+    return not self.decoder or self.prefix is not None
+
+  @property
+  def segments(self):
+    """The ids of the examples, 0 for padding: [batch, length]."""
+    ids = np.zeros([len(self.rows) * max(1, self.beams), self.length], int)
+    if self.mode == "steps":
+      return ids + 1
+    for row, examples in zip(ids, self.rows):
+      row[:sum(examples)] = np.repeat(range(1, len(examples) + 1), examples)
+    return ids
+
+  @property
+  def priority(self):
+    """A token sees tokens whose priority is not higher than its own: [batch, length]"""
+    positions = np.arange(self.length)[None]
+    if self.prefix is None:
+      return positions
+    return positions * (positions >= np.array(self.prefix)[:, None])
+
+  @property
+  def visible(self):
+    """The keys that each query sees: <bool>[batch, length, memory_length]."""
+    ids = self.segments
+    mask = ids[:, :, None] == ids[:, None, :]
+    if self.decoder:
+      mask = mask & (self.priority[:, :, None] >= self.priority[:, None, :])
+    return mask
+
 
 @st.composite
-def cases(draw):
-  """Draws a `Case`."""
-  mode, mesh_shape = draw(st.sampled_from(SETTINGS))
-  length = draw(st.integers(1, 7))
+def cases(draw, part, settings, packed, tpu):
+  """Draws a `Case` that has the synthesizing function `part`, such as "FR".
+
+  Args:
+    draw: hypothesis's.
+    part: a string.
+    settings: a list of modes and meshes.
+    packed: whether rows hold several examples, or None for either.
+    tpu: whether on TPUs, or None for either.
+  """
+  mode, mesh_shape = draw(st.sampled_from(settings))
+  packed = draw(st.booleans()) if packed is None else packed
+  length = draw(st.integers(3 if packed else 1, 7))
   decoder = mode == "steps" or draw(st.booleans())
   ids = "none"
-  if mode != "steps":
-    ids = draw(st.sampled_from(["none", "made up", "features"] + (
-        ["subsequences"] if decoder else [])))
+  if packed:
+    ids = draw(st.sampled_from(["features", "subsequences"][:1 + decoder]))
+  elif mode != "steps":
+    ids = draw(st.sampled_from(["none", "made up", "features"]))
   batch = draw(st.integers(1, 3)) * (2 if "batch" in mesh_shape else 1)
-  rows = draw(st.lists(_row(mode, ids, length), min_size=batch, max_size=batch))
+  rows = draw(st.lists(
+      _row(mode, ids, packed, length), min_size=batch, max_size=batch))
+  if packed:
+    first = draw(st.integers(1, length - 1))
+    rows[0] = [first, draw(st.integers(1, length - first))]
   prefix = None
   if decoder and mode != "steps" and draw(st.booleans()):
     prefix = draw(st.lists(
         st.integers(0, length), min_size=batch, max_size=batch))
   two = not mesh_shape and mode != "steps" and draw(
       st.sampled_from([False, False, True]))
-  layer = _layer(2 if two else 4, length, decoder, mode, mesh_shape,
+  layer = _layer(part, 2 if two else 4, length, decoder, mode, mesh_shape,
                  max(map(len, rows)) < 2)
   layers = draw(st.lists(layer, min_size=1 + two, max_size=1 + two))
   if two:  # a shared table has one size
@@ -113,19 +159,25 @@ def cases(draw):
   beams = draw(st.integers(0, 3)) if mode == "steps" else 0
   if beams:
     rows = rows[:1] * batch
+  if tpu is None:
+    tpu = draw(st.booleans())
+  seed = draw(st.integers(0, 99))
+  hypothesis.assume(seed)  # Its first case has the smallest of all values.
   return Case(
       layers, rows, length, draw(st.integers(1, 7)), mode, decoder, ids, prefix,
-      beams, mesh_shape, draw(st.sampled_from([512, 512, 2, 3])),
-      draw(st.booleans()), draw(st.integers(0, 99)))
+      beams, mesh_shape, tpu,
+      "float32" if mode == "steps" else draw(
+          st.sampled_from(["float32", "float32", "float32", "bfloat16"])),
+      draw(st.sampled_from([512, 512, 2, 3])), draw(st.booleans()), seed)
 
 
-def _row(mode, ids, length):
+def _row(mode, ids, packed, length):
   """Draws one of `Case.rows`."""
   if mode == "steps":  # at most two steps
     return st.integers(max(0, length - 2), length - 1).map(lambda n: [n])
   if ids == "none":
     return st.just([length])
-  if ids == "made up":
+  if not packed:
     return st.integers(0, length).map(lambda n: [n])
   return st.lists(st.integers(1, length), max_size=4).map(
       lambda examples: _fitting(examples, length))
@@ -141,10 +193,10 @@ def _fitting(examples, length):
 
 
 @st.composite
-def _layer(draw, max_parts, length, decoder, mode, mesh_shape, one_example):
+def _layer(draw, part, max_parts, length, decoder, mode, mesh_shape, one_example):
   """Draws a `Layer` that takes `length` tokens in this mode, on this mesh."""
-  parts = draw(st.lists(
-      st.sampled_from(list(table.VARIANTS)), min_size=1, max_size=max_parts))
+  parts = draw(st.lists(st.sampled_from(list(table.VARIANTS)), max_size=max_parts - 1))
+  parts.insert(draw(st.integers(0, len(parts))), part)
   heads = st.sampled_from([2, 4]) if "model" in mesh_shape else st.integers(1, 4)
   parameters = {f"SyntheticAttention.{name}": draw(values) for name, values in {
       "num_heads": heads,

@@ -59,3 +59,28 @@ def positions(sequence_id):
     for i in range(1, len(ids)):
       row[i] = row[i - 1] + 1 if ids[i] == ids[i - 1] else 0
   return result
+
+
+def check_same(found, expected, atol=1e-4):
+  """Compares values by name, such as a loss and gradients."""
+  assert found.keys() == expected.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(found[name], value, atol=atol, err_msg=name)
+
+
+def check_gradients(grads, values, loss):
+  """Compares gradients with finite differences.
+
+  Args:
+    grads: a dict from names of variables to gradients of the loss.
+    values: <float64>, a dict from names to the values of all variables.
+    loss: a function of such a dict.
+  """
+  for name, grad in grads.items():
+    direction = np.random.RandomState(3).randn(*grad.shape)
+    # A larger step would more often cross the kink of a relu.
+    ends = [loss({**values, name: values[name] + step * direction})
+            for step in (1e-7, -1e-7)]
+    np.testing.assert_allclose(
+        (grad * direction).sum(), (ends[0] - ends[1]) / 2e-7,
+        rtol=2e-3, atol=1e-3 * max(1, np.abs(grad).max()), err_msg=name)
