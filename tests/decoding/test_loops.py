@@ -57,9 +57,8 @@ def test_greedy_decoding_equals_mesh_tensorflows():
   check_same()
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_beams_and_scores_equal_mesh_tensorflows(alpha):
-  check_same(beam_size=3, alpha=alpha, decode_length_constant=20)
+def test_beams_and_scores_equal_mesh_tensorflows():
+  check_same(beam_size=3, alpha=1.0, decode_length_constant=20)
 
 
 def test_beams_equal_mesh_tensorflows_if_some_end_early():
@@ -88,14 +87,12 @@ def test_the_first_token_wins_a_tie_and_all_hypotheses_end_early():
   assert max(map(len, until_eos(outputs))) < LENGTH
 
 
-@pytest.mark.parametrize("layout", ["batch:all", "heads:all;d_ff:all"])
-def test_beams_are_the_same_on_two_processors(layout):
-  check_same(mesh_shape="all:2", layout=layout, vocabulary=256, beam_size=3,
+@pytest.mark.parametrize("mesh, layout, beams", [
+    ("all:2", "batch:all", 3), ("all:2", "heads:all;d_ff:all", 3),
+    ("all:1", "vocab:all", 1)])
+def test_beams_are_the_same_on_a_mesh(mesh, layout, beams):
+  check_same(mesh_shape=mesh, layout=layout, vocabulary=256, beam_size=beams,
              decode_length_constant=20)
-
-
-def test_a_mesh_of_one_processor_may_split_the_vocabulary():
-  check_same(mesh_shape="all:1", layout="vocab:all", vocabulary=256)
 
 
 def test_bindings_of_mesh_tensorflow_keep_their_effect():
@@ -141,18 +138,18 @@ def test_values_that_do_not_change_are_computed_before_the_loop():
     known.update(op.outputs)
 
 
-@pytest.mark.parametrize("equation, shapes, kind", [
-    ("ab,bc->ac", ((2, 3), (3, 5)), "MatMul"),
-    ("abc,cd->abd", ((2, 3, 5), (5, 7)), "MatMul"),
-    ("ab,cb->ac", ((2, 3), (5, 3)), "Einsum"),
-    ("abc,acd->abd", ((2, 3, 5), (2, 5, 7)), "Einsum")])
-def test_products_of_rows_with_a_matrix_are_matmuls(equation, shapes, kind):
-  operands = [np.random.RandomState(0).randn(*shape) for shape in shapes]
-  with tf.Graph().as_default() as graph, tf.Session() as session:
-    product = session.run(loops._einsum(equation, *map(tf.constant, operands)))
-    kinds = {op.type for op in graph.get_operations()}
-  np.testing.assert_allclose(product, np.einsum(equation, *operands), rtol=1e-12)
-  assert kinds & {"MatMul", "Einsum"} == {kind}
+def test_products_of_rows_with_a_matrix_are_matmuls():
+  for equation, shapes, kind in (
+      ("ab,bc->ac", ((2, 3), (3, 5)), "MatMul"),
+      ("abc,cd->abd", ((2, 3, 5), (5, 7)), "MatMul"),
+      ("ab,cb->ac", ((2, 3), (5, 3)), "Einsum"),
+      ("abc,acd->abd", ((2, 3, 5), (2, 5, 7)), "Einsum")):
+    operands = [np.random.RandomState(0).randn(*shape) for shape in shapes]
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+      product = session.run(loops._einsum(equation, *map(tf.constant, operands)))
+      kinds = {op.type for op in graph.get_operations()}
+    np.testing.assert_allclose(product, np.einsum(equation, *operands), rtol=1e-12)
+    assert kinds & {"MatMul", "Einsum"} == {kind}
 
 
 @pytest.mark.parametrize("mixed_precision", [False, True])

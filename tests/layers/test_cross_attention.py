@@ -9,6 +9,7 @@ import pytest
 from support import decoding
 from support import harness
 from support import models
+from support.reference import check_same
 from synthesizer_mtf.layers import cross_attention
 from synthesizer_mtf.layers import uniform_cross_attention
 import tensorflow.compat.v1 as tf
@@ -59,18 +60,12 @@ def run(layer, ids=(), activation="float32", mode="train", more=()):
     return dict(zip(names, graph.run(y, *grads)))
 
 
-def check_equal(one, other, atol=1e-4):
-  assert one.keys() == other.keys()
-  for name, value in one.items():
-    np.testing.assert_allclose(other[name], value, atol=atol, err_msg=name)
-
-
 @pytest.mark.parametrize("ids", IDS)
 def test_output_and_gradients_equal_those_of_stock(ids):
   expected = run(stock(), IDS[ids])
   assert len(expected) == 3 + 4 and all(
       np.abs(value).max() > 0.01 for value in expected.values())
-  check_equal(expected, run(cross_attention.faster(stock()), IDS[ids]))
+  check_same(run(cross_attention.faster(stock()), IDS[ids]), expected)
 
 
 def test_the_relative_bias_equals_that_of_stock():
@@ -83,7 +78,7 @@ def test_the_relative_bias_equals_that_of_stock():
           cross_attention.faster(stock(relative_attention_type="bias")))]
   bias = "layer/enc_dec_relative_attention_bias"
   assert np.abs(expected[bias]).max() > 0.01
-  check_equal(expected, fast)
+  check_same(fast, expected)
 
 
 def test_with_bfloat16_the_output_is_near_that_of_float32():
@@ -91,7 +86,7 @@ def test_with_bfloat16_the_output_is_near_that_of_float32():
       run(cross_attention.faster(stock()), IDS["padded"], activation, "eval")
       for activation in ("float32", "bfloat16")]
   scale = np.abs(exact["y"]).max()
-  check_equal(exact, rounded, atol=0.03 * scale)
+  check_same(rounded, exact, atol=0.03 * scale)
 
 
 def test_dropout_hides_whole_keys_at_t5s_rate():
@@ -118,9 +113,8 @@ def test_dropout_hides_whole_keys_at_t5s_rate():
     assert 0.9 < y.mean() < 1.1 and left.std() > 1
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_decoding_gives_the_ids_of_stock(beam_size):
-  results = []
+def test_decoding_gives_the_ids_of_stock_with_the_same_variables():
+  results, variables = [], []
   for fast in (True, False):
     models.parse_gin([], models.TINY + [
         "synthesizer_stack.attention = 'V'",
@@ -129,11 +123,14 @@ def test_decoding_gives_the_ids_of_stock(beam_size):
     with m.tf_graph.as_default():
       outputs = m.model.decode(
           m.ids([[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0]]),
-          beam_size=beam_size, max_decode_length=9, decode_length_constant=20)
+          beam_size=3, max_decode_length=9, decode_length_constant=20)
       ((ids,),), _ = m.run(outputs, scale=0.7)
     results.append(ids)
+    variables.append({v.name: v.shape.to_integer_list for v in m.graph.all_variables})
   assert len(set(results[0].flatten())) > 2
   np.testing.assert_array_equal(*results)
+  assert "decoder/block_001/layer_001/EncDecAttention/q" in variables[0]
+  assert variables[0] == variables[1]
 
 
 def are_fast(*bindings):
@@ -155,13 +152,10 @@ Namesake = type("EncDecAttention", (transformer_layers.EncDecAttention,), {
     "call": Subclass.call, "__module__": transformer_layers.__name__})
 
 
-@pytest.mark.parametrize("make", [Subclass, Namesake])
-def test_subclasses_of_stock_stay(make):
-  layer = make(num_heads=HEADS, key_value_size=D_KV)
-  assert cross_attention.faster(layer) is layer
-
-
-def test_a_replaced_call_stays(monkeypatch):
+def test_subclasses_of_stock_and_a_replaced_call_stay(monkeypatch):
+  for make in (Subclass, Namesake):
+    layer = make(num_heads=HEADS, key_value_size=D_KV)
+    assert cross_attention.faster(layer) is layer
   layer = stock()
   layer.call = lambda context, x, losses=None: x
   assert cross_attention.faster(layer) is layer
@@ -173,37 +167,22 @@ def test_fast_cross_attention_is_the_default_with_a_chosen_attention():
   assert are_fast() == [True, True]
 
 
-@pytest.mark.parametrize("binding", [
-    "synthesizer_stack.fast_cross_attention = False",
-    "EncDecAttention.shared_kv = True",
-    "EncDecAttention.num_memory_heads = 1",
-    "EncDecAttention.num_heads = 1",
-    "EncDecAttention.combine_dims = False",
-    "EncDecAttention.keep_query_heads_dims = True",
-    "EncDecAttention.fold_scaling_into_initializer = False",
-    "EncDecAttention.z_loss_coeff = 0.001",
-    "EncDecAttention.attention_kwargs = {'float32_logits': False}",
-    "mesh_tensorflow.layers.unit_scaling_convention.value = True",
-])
-def test_stock_stays_if_gin_asks_for_it_or_gives_it_other_options(binding):
-  assert are_fast(binding) == [False, False]
+def test_stock_stays_if_gin_asks_for_it_or_gives_it_other_options():
+  for binding in (
+      "synthesizer_stack.fast_cross_attention = False",
+      "EncDecAttention.shared_kv = True",
+      "EncDecAttention.num_memory_heads = 1",
+      "EncDecAttention.num_heads = 1",
+      "EncDecAttention.combine_dims = False",
+      "EncDecAttention.keep_query_heads_dims = True",
+      "EncDecAttention.fold_scaling_into_initializer = False",
+      "EncDecAttention.z_loss_coeff = 0.001",
+      "EncDecAttention.attention_kwargs = {'float32_logits': False}",
+      "mesh_tensorflow.layers.unit_scaling_convention.value = True"):
+    assert are_fast(binding) == [False, False], binding
 
 
-def test_variables_have_the_names_and_shapes_that_t5_gives_them():
-  def variables(fast):
-    models.parse_gin([], models.TINY + [
-        "synthesizer_stack.attention = 'R'",
-        f"synthesizer_stack.fast_cross_attention = {fast}"])
-    m = models.Model()
-    with m.tf_graph.as_default():
-      m.model.call_simple(*[m.ids(np.ones((2, 5), int))] * 2, True, mode="train")
-    return {v.name: v.shape.to_integer_list for v in m.graph.all_variables}
-
-  assert "decoder/block_001/layer_001/EncDecAttention/q" in variables(True)
-  assert variables(True) == variables(False)
-
-
-@pytest.mark.parametrize("ids", ["unmarked", "padded", "packed"])
+@pytest.mark.parametrize("ids", IDS)
 def test_uniform_attention_is_the_mean_of_the_values_that_a_query_may_see(ids):
   layer = uniform_cross_attention.UniformEncDecAttention(HEADS, D_KV, 0.0)
   graph = harness.LayerGraph(layer, True, BATCH, LENGTH)

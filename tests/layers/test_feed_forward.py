@@ -136,29 +136,16 @@ Namesake = type("DenseReluDense", (transformer_layers.DenseReluDense,), {
     "call": Subclass.call, "__module__": transformer_layers.__name__})
 
 
-@pytest.mark.parametrize("make", [Subclass, Namesake])
-def test_subclasses_stay(make):
-  layer = make(hidden_size=D_FF)
-  assert feed_forward.faster(layer) is layer
-
-
-def test_a_layer_with_another_call_keeps_it():
+def test_other_layers_stay(monkeypatch):
+  layers = [make(hidden_size=D_FF) for make in (Subclass, Namesake)] + [
+      stock(**other) for other in (
+          {"activation": "gelu"}, {"activation": ["gelu", "linear"]},
+          {"use_bias": True}, {"rate": 1.0})]
+  for layer in layers:
+    assert feed_forward.faster(layer) is layer
   layer = stock()
   layer.call = lambda context, x, losses=None: x * 3
-  fast = feed_forward.faster(layer)
-  assert fast.call(None, 2) == 6
-
-
-def test_a_replaced_call_of_mesh_stays(monkeypatch):
+  assert feed_forward.faster(layer).call(None, 2) == 6
   monkeypatch.setattr(transformer_layers.DenseReluDense, "call", Subclass.call)
   layer = stock()
-  assert feed_forward.faster(layer) is layer
-
-
-@pytest.mark.parametrize("other", [
-    {"activation": "gelu"}, {"activation": ["gelu", "linear"]}, {"use_bias": True},
-    {"rate": 1.0}],
-                         ids=str)
-def test_other_layers_stay(other):
-  layer = stock(**other)
   assert feed_forward.faster(layer) is layer

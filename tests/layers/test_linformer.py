@@ -107,33 +107,20 @@ def step(*bindings, **kwargs):
       *SMALL, *bindings, attention="Linformer", **kwargs)
 
 
-@pytest.fixture(scope="module", name="shared_by_layers")
-def fixture_shared_by_layers():
-  return step("Linformer.share_layers = True")
-
-
 @pytest.mark.slow
 def test_loss_and_gradients_do_not_depend_on_the_mesh():
-  classifiers.assert_same(
+  reference.check_same(
       step("num_layers = 1", mesh_shape="batch:2,model:2"),
       step("num_layers = 1"))
 
 
 @pytest.mark.slow
-def test_a_projection_of_all_layers_does_not_depend_on_the_mesh(
-    shared_by_layers):
-  classifiers.assert_same(
-      step("Linformer.share_layers = True", mesh_shape="model:2"),
-      shared_by_layers)
-
-
-@pytest.mark.slow
-def test_layers_with_one_projection_can_run_again_in_the_backward_pass(
-    shared_by_layers):
-  assert len([n for n in shared_by_layers if n.endswith("/E")]) == 1
-  classifiers.assert_same(
-      step("Linformer.share_layers = True", "LayerStack.recompute_grads = True"),
-      shared_by_layers)
+def test_a_projection_of_all_layers_is_split_and_can_run_again_in_the_backward_pass():
+  expected = step("Linformer.share_layers = True")
+  assert len([n for n in expected if n.endswith("/E")]) == 1
+  reference.check_same(
+      step("Linformer.share_layers = True", "LayerStack.recompute_grads = True",
+           mesh_shape="model:2"), expected)
 
 
 @pytest.mark.slow
@@ -149,19 +136,12 @@ def test_a_training_step_lowers_to_eight_cores_and_projections_split():
   assert shapes["/E"] == shapes["/F"] == [1, 16, 3]
 
 
-def test_a_decoder_refuses_it_and_says_why():
-  with pytest.raises(ValueError, match="is Linformer in a decoder, but it mixes "
-                     "all positions.*`decoder/synthesizer_stack.attention`"):
-    harness.forward(make(), tokens(), True)
-
-
-def test_packed_rows_are_refused():
-  with pytest.raises(ValueError, match="bind `mesh_train_dataset_fn.pack = "
-                     "False`"):
-    harness.forward(make(), tokens(), False, PACKED, packed=True)
-
-
-def test_a_longer_sequence_names_max_length():
-  with pytest.raises(ValueError, match="`Linformer.max_length` is 9 but the "
-                     "sequence has length 10"):
-    harness.forward(make(), tokens(length=10), False)
+@pytest.mark.parametrize("decoder, ids, length, message", [
+    (True, None, 7, "is Linformer in a decoder, but it mixes all positions.*"
+     "`decoder/synthesizer_stack.attention`"),
+    (False, PACKED, 7, "bind `mesh_train_dataset_fn.pack = False`"),
+    (False, None, 10, "`Linformer.max_length` is 9 but the sequence has length 10")],
+                         ids=["decoder", "packed", "longer"])
+def test_what_it_cannot_compute_is_refused(decoder, ids, length, message):
+  with pytest.raises(ValueError, match=message):
+    harness.forward(make(), tokens(length=length), decoder, ids, packed=ids is PACKED)

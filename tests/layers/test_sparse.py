@@ -1,14 +1,15 @@
-"""Fixed and strided attention against dense attention under the same sets."""
+"""Fixed and strided attention against dense attention under the same sets.
+
+tests/stack has whole models with them: decoding, meshes, TPUs.
+"""
 
 import itertools
 
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
-from support import decoding
 from support import examples
 from support import harness
-from support import meshes
 from support import models
 from support import reference
 import synthesizer_mtf
@@ -125,21 +126,20 @@ def test_equals_dense_attention_under_the_same_sets(name, kwargs, ids, decoder):
     (name, {**kwargs, "pattern": pattern}, *kind)
     for i, (name, kwargs) in enumerate(FEW)
     for j, pattern in enumerate(PATTERNS[1:])
-    for kind in (KINDS[:2], KINDS[2:])[(i + j) % 2]])
+    for kind in KINDS[i + j:i + j + 1]])
 def test_each_head_sees_the_keys_of_its_pattern(name, kwargs, ids, decoder):
   check(name, kwargs, ids, decoder, packed=ids is PACKED)
 
 
-@each(CASES)
+@each([CASES[0], CASES[3], CASES[4], CASES[5], CASES[7]])
 def test_a_prefix_is_seen_from_both_sides(name, kwargs):
   check(name, kwargs, np.ones((2, LENGTH), int), True, PREFIX,
         context={"read_priority": PREFIX, "write_priority": PREFIX})
 
 
 @each(FEW)
-@pytest.mark.parametrize("ids, pattern", [
-    (PADDED, "merged"), (PACKED, "merged"), (PADDED, "alternate")],
-                         ids=["padded", "packed", "alternate"])
+@pytest.mark.parametrize("ids, pattern", [(PACKED, "merged"), (PADDED, "alternate")],
+                         ids=["packed", "alternate"])
 def test_every_gradient_equals_a_finite_difference(name, kwargs, ids, pattern):
   x = tokens()
   kwargs = {**kwargs, "pattern": pattern}
@@ -150,14 +150,8 @@ def test_every_gradient_equals_a_finite_difference(name, kwargs, ids, pattern):
   values = {k: v.astype(np.float64) for k, v in graph.variables.items()}
   assert set(grads) == set(values) == set("qkvo")
   seen = mask(name, kwargs, ids, True)
-  for key, grad in grads.items():
-    assert np.abs(grad).max() > 0, key
-    direction = np.random.RandomState(3).randn(*grad.shape)
-    ends = [(dense({**values, key: values[key] + step * direction}, x, seen) *
-             weights).sum() for step in (1e-5, -1e-5)]
-    np.testing.assert_allclose((grad * direction).sum(),
-                               (ends[0] - ends[1]) / 2e-5,
-                               rtol=2e-3, atol=1e-3, err_msg=key)
+  reference.check_gradients(
+      grads, values, lambda p: (dense(p, x, seen) * weights).sum())
 
 
 # Parameters with all pairs in the sets: in one block, in the window, or as far keys.
@@ -170,9 +164,9 @@ COMPLETE = [
 ]
 
 
-@each(COMPLETE)
-@pytest.mark.parametrize("ids, decoder", [(PADDED, True), (PACKED, False)],
-                         ids=["decoder-padded", "encoder-packed"])
+@pytest.mark.parametrize("name, kwargs, ids, decoder", [
+    (*case, *((PADDED, True), (PACKED, False))[i % 2])
+    for i, case in enumerate(COMPLETE)])
 def test_equals_the_transformers_attention_with_all_pairs_and_relative_bias(
     name, kwargs, ids, decoder):
   results = []
@@ -191,8 +185,7 @@ def test_equals_the_transformers_attention_with_all_pairs_and_relative_bias(
 
 @pytest.mark.parametrize("name, kwargs, position", [
     (*FEW[0], "scalar"), (*FEW[1], "of each example"),
-    (FEW[0][0], {**FEW[0][1], "pattern": "alternate"}, "of each example"),
-    (FEW[1][0], {**FEW[1][1], "pattern": "alternate"}, "scalar")])
+    (FEW[0][0], {**FEW[0][1], "pattern": "alternate"}, "of each example")])
 def test_step_by_step_decoding_equals_the_full_pass(name, kwargs, position):
   graph = harness.LayerGraph(
       make(name, relative_attention_type="bias", **kwargs), True, 2, LENGTH,
@@ -217,38 +210,6 @@ def test_step_by_step_decoding_equals_the_full_pass(name, kwargs, position):
       states = context.new_states
     y, *steps = graph.run(full, *steps)
   np.testing.assert_allclose(np.stack(steps, 1), y, atol=2e-5)
-
-
-@each(FEW)
-def test_greedy_decoding_of_a_model_gives_the_argmax_of_the_full_pass(
-    name, kwargs):
-  decoding.parse(name, "num_layers = 1",
-                 *[f"{name}.{k} = {v}" for k, v in kwargs.items()])
-  m = models.Model()
-  with m.tf_graph.as_default():
-    inputs = m.ids([[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0]])
-    outputs = m.model.decode(inputs, max_decode_length=10)
-    with tf.variable_scope("", reuse=True):
-      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
-    best = mtf.argmax(logits, logits.shape.dims[-1])
-    (values,), _ = m.run(outputs, best, scale=1.0)
-  decoding.check_greedy(*values)
-
-
-def test_beam_search_scores_its_result_as_the_full_pass_does():
-  decoding.parse("SparseFixed", "num_layers = 1", "SparseFixed.stride = 3",
-                 "SparseFixed.columns = 1")
-  decoding.check_beam_search()
-
-
-@each(FEW)
-def test_a_prefix_language_model_continues_as_the_full_pass(name, kwargs):
-  bind = [f"{name}.{k} = {v}" for k, v in kwargs.items()]
-  decoding.parse(name, "Unitransformer.input_full_attention = True",
-                 "num_layers = 1", *bind)
-  m = models.Model("lm")
-  start = np.array([[5, 9, 1] + [0] * 9, [8, 3, 7, 2, 4, 6, 1] + [0] * 5])
-  decoding.check_continuation(m, start)
 
 
 def largest(name, length, packed, decoder, **kwargs):
@@ -288,74 +249,6 @@ def test_cost_grows_with_the_length_to_the_power_of_1_5(
   assert large[0] < 2 * HEADS * 1024 * 1024 / 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name, kwargs, ids", [
-    (*FEW[0], PACKED), (*FEW[0], PADDED), (*FEW[1], PACKED)],
-                         ids=["fixed-packed", "fixed-padded", "strided-packed"])
-def test_output_and_gradients_do_not_depend_on_the_mesh(name, kwargs, ids):
-  results = []
-  for mesh_shape in ("", "batch:2", "model:2"):
-    layer = make(name, num_heads=4, pattern="alternate",
-                 relative_attention_type="bias", **kwargs)
-    y, _, grads = harness.forward(
-        layer, tokens(), False, ids, packed=ids is PACKED, gradients=True,
-        mesh_shape=mesh_shape, layout="batch:batch,heads:model")
-    results.append({"output": y, **grads})
-  for split in results[1:]:
-    for key, value in results[0].items():
-      np.testing.assert_allclose(split[key], value, atol=1e-4, err_msg=key)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name, packed", [
-    ("SparseFixed", True), ("SparseStrided", False)])
-def test_layers_can_run_again_in_the_backward_pass(name, packed):
-  results = []
-  ids = np.array([[5, 9, 3, 1, 7, 8, 2, 4, 1, 6, 0], [3] * 11])
-  segments = np.array([[1] * 7 + [2] * 3 + [0], [1] * 11])
-  for recompute in (False, True):
-    decoding.parse(
-        name, f"{name}.stride = 3", "SparseFixed.columns = 1", "num_layers = 1",
-        f"{name}.relative_attention_type = 'bias_shared'",
-        f"LayerStack.recompute_grads = {recompute}")
-    m = models.Model("lm")
-    with m.tf_graph.as_default():
-      _, loss = m.model.call_simple(
-          m.ids(ids), m.ids(ids), True, mode="train",
-          sequence_id=m.ids(segments) if packed else None)
-      variables = m.graph.trainable_variables
-      (values,), _ = m.run(loss, *mtf.gradients(
-          [loss], [v.outputs[0] for v in variables]), scale=0.3)
-    results.append(dict(zip(["loss"] + [v.name for v in variables], values)))
-  for key, value in results[0].items():
-    np.testing.assert_allclose(results[1][key], value, atol=1e-5, err_msg=key)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name, packed", [
-    ("SparseFixed", True), ("SparseFixed", False), ("SparseStrided", False)])
-def test_a_training_step_lowers_to_eight_cores(name, packed):
-  decoding.parse(
-      name, "num_heads = 4", "d_ff = 12", "num_layers = 1",
-      f"{name}.stride = 3", "SparseFixed.columns = 1",
-      f"{name}.relative_attention_type = 'bias_shared'")
-  m = models.Model("lm", mesh_shape="batch:2,model:4", layout=meshes.LAYOUT)
-  with m.tf_graph.as_default():
-    ids = m.ids(np.ones((4, 9), int))
-    _, loss = m.model.call_simple(
-        ids, ids, True, mode="train", sequence_id=ids if packed else None)
-    grads = mtf.gradients(
-        [loss], [v.outputs[0] for v in m.graph.trainable_variables])
-    mesh_impl = meshes.tpu_mesh("batch:2,model:4")
-    lowering = mtf.Lowering(m.graph, {m.mesh: mesh_impl}, autostack=False)
-  assert all(lowering.tensors[g] is not None for g in grads)
-  projections = [v for v in m.graph.all_variables
-                 if v.name.split("/")[-2:] in ([name, k] for k in "qkvo")]
-  assert len(projections) == 4
-  for variable in projections:
-    assert np.prod(mesh_impl.slice_shape(variable.shape)) * 4 == variable.size
-
-
 @each(FEW)
 def test_bfloat16_stays_within_its_error_of_float32(name, kwargs):
   x = tokens()
@@ -382,8 +275,7 @@ def test_dropout_drops_a_key_for_all_queries_alike(name, kwargs):
   assert set(factor.round(3).ravel()) == {-1.0, 0.0, 2.0}
 
 
-@each(FEW)
-@pytest.mark.parametrize("ids", [PADDED, PACKED], ids=["padded", "packed"])
+@pytest.mark.parametrize("name, kwargs, ids", [(*FEW[0], PACKED), (*FEW[1], PADDED)])
 def test_further_batch_dimensions_change_nothing(name, kwargs, ids):
   """T5's trainer has `outer_batch` before `batch`, and beam search `beam`."""
   layer = make(name, relative_attention_type="bias", **kwargs)
@@ -462,13 +354,3 @@ def test_blocks_of_a_model_can_take_the_two_sets_in_turn():
   layers = [l for l in m.model.decoder.layer_stack.layers
             if isinstance(l, sparse_fixed.SparseFixed)]
   assert [l.pattern for l in layers] == ["local", "summary"]
-
-
-@pytest.mark.parametrize("name", ["SparseFixed", "SparseStrided"])
-def test_heads_that_do_not_divide_over_the_mesh_are_an_error(name):
-  decoding.parse(name, "num_heads = 3")
-  m = models.Model(mesh_shape="model:2", layout=meshes.LAYOUT)
-  with m.tf_graph.as_default(), pytest.raises(ValueError) as error:
-    ids = m.ids(np.ones((2, 5), int))
-    m.model.call_simple(ids, ids, True, mode="train")
-  assert f"`{name}.num_heads` is 3 but" in str(error.value)

@@ -1,10 +1,12 @@
-"""Step-by-step decoding reads the same weights as the full pass."""
+"""Step-by-step decoding of whole models reads the same weights as the full pass.
+
+test_random_configurations.py takes single steps of all mixtures, also with beams.
+"""
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 import numpy as np
 import pytest
-from support import cases
 from support import models
 from support.decoding import check_beam_search
 from support.decoding import check_continuation
@@ -13,49 +15,66 @@ from support.decoding import EOS
 from support.decoding import parse
 import tensorflow.compat.v1 as tf
 
+# The attentions of a decoder's blocks. Each variant is in one of the rows.
+SHARED_BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
+NO_SOFTMAX = "SyntheticAttention.softmax = False"
 
-# test_random_configurations.py takes single steps of all mixtures, also with beams.
-@pytest.mark.parametrize("notation, bias", [
-    (n, "None") for n in cases.VARIANTS] + [
-        (n, "'bias_shared'") for n in ("V", "R", "FR+D+V")])
-def test_greedy_decoding_gives_the_argmax_of_the_full_pass(notation, bias):
-  parse(notation, f"SyntheticAttention.relative_attention_type = {bias}",
-        f"num_layers = {1 if bias == 'None' else 2}")
+
+@pytest.mark.parametrize("attention, bindings", [
+    (["R+T", "Fix+FD", "V"], []), (["FR+D+V", "Pattern", "R"], [SHARED_BIAS]),
+    (["R", "D+V"], [NO_SOFTMAX]), (["LightConv", "DyConv"], []),
+    (["SparseFixed", "SparseStrided"], [])], ids=str)
+def test_greedy_decoding_gives_the_argmax_of_the_full_pass(attention, bindings):
+  parse((["V"], attention), *bindings)
   check_greedy_decoding()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notation, layers", [
-    ("R", 1), ("T", 1), ("FR+D+V", 2), ("Fix+FD+V", 1), ("Pattern", 1)])
-def test_beam_search_scores_its_result_as_the_full_pass_does(notation, layers):
-  parse(notation, f"num_layers = {layers}")
+@pytest.mark.parametrize("attention, bindings", [
+    (["R+T", "Fix+FD+V"], []), (["FR+D+V", "Pattern"], [SHARED_BIAS]),
+    (["DyConv", "SparseFixed"], [])], ids=str)
+def test_beam_search_scores_its_result_as_the_full_pass_does(attention, bindings):
+  parse((["V"], attention), *bindings)
   check_beam_search()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notation, prefix", [
-    (name, True) for name in cases.VARIANTS] + [
-        (name, False) for name in ("R", "T", "FR+D+V", "Fix+FD+V", "Pattern")])
-def test_a_language_model_continues_as_the_full_pass(notation, prefix):
-  parse(notation, f"Unitransformer.input_full_attention = {prefix}")
+@pytest.mark.parametrize("prefix, attention, bindings", [
+    (True, ["R+T+Pattern", "Fix+FD", "FR+D+V"], []),
+    (False, ["R+T+Pattern", "Fix+FD", "FR+D+V"], []),
+    (True, ["LightConv", "DyConv"], ["LightConv.kernel_size = 30",
+                                     "DyConv.kernel_size = 30"]),
+    (False, ["LightConv", "DyConv"], []),
+    (True, ["SparseFixed", "SparseStrided"], [])], ids=str)
+def test_a_language_model_continues_as_the_full_pass(prefix, attention, bindings):
+  parse(attention, f"Unitransformer.input_full_attention = {prefix}", *bindings)
   m = models.Model("lm")
-  start = np.array([[5, 9, EOS, 0, 0, 0, 0, 0], [8, EOS, 0, 0, 0, 0, 0, 0]])
+  start = np.array([[5, 9, EOS, 0, 0, 0, 0, 0, 0, 0],
+                    [8, 3, 7, 2, 4, 6, EOS, 0, 0, 0]])
   check_continuation(m, start)
 
 
+def states(attention):
+  """The shapes of a language model's decoding state after the first part."""
+  parse(attention)
+  m = models.Model("lm")
+  with m.tf_graph.as_default():
+    batch, length = mtf.Dimension("batch", 1), mtf.Dimension("length", 9)
+    context = transformer.Context(
+        model=m.model, mesh=m.mesh, batch_dims=[batch], length_dim=length,
+        variable_dtype=mtf.VariableDType(), mode="first_part", new_states=[],
+        position=mtf.range(m.mesh, length, tf.int32), position_is_default=True,
+        initial_position=mtf.constant(m.mesh, 5, mtf.Shape([batch]), tf.int32))
+    with tf.variable_scope("decoder"):
+      m.model._call_internal(context, m.ids([[2, 3, 4, 5, 6, 0, 0, 0, 0]]))
+  return [state.shape.to_integer_list for state in context.new_states]
+
+
 def test_only_values_and_keys_that_are_needed_are_cached():
-  states = {}
-  for notation in ("R", "D", "FD", "V", "R+V"):
-    parse(notation)
-    m = models.Model("lm")
-    with m.tf_graph.as_default():
-      context = transformer.Context(
-          model=m.model, mesh=m.mesh, batch_dims=[mtf.Dimension("batch", 1)],
-          length_dim=mtf.Dimension("length", 4),
-          variable_dtype=mtf.VariableDType(), mode="first_part", new_states=[],
-          position=mtf.range(m.mesh, mtf.Dimension("length", 4), tf.int32),
-          position_is_default=True)
-      with tf.variable_scope("decoder"):
-        m.model._call_internal(context, m.ids([[2, 3, 4, 5]]))
-    states[notation] = len(context.new_states) / 2  # two blocks
-  assert states == {"R": 1, "D": 1, "FD": 1, "V": 2, "R+V": 2}
+  found = {notation: len(states([notation]))
+           for notation in ("R", "D", "FD", "V", "R+V")}
+  assert found == {"R": 1, "D": 1, "FD": 1, "V": 2, "R+V": 2}
+
+
+def test_convolutions_cache_only_the_tokens_under_the_kernel():
+  assert states(["LightConv", "DyConv"]) == [[1, 4, 12, 1], [1, 4, 2, 6]]

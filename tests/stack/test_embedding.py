@@ -36,19 +36,14 @@ def train(fast, *bindings, model_type="bitransformer", mode="train",
   """The loss, the gradients by variable, and whether the operations are ours."""
   parse(fast, *bindings, **kwargs)
   m = models.Model(model_type, vocabulary_size, *mesh)
-  with m.tf_graph.as_default():
-    ids = [m.ids(INPUTS), m.ids(TARGETS)] if model_type == "bitransformer" else [
-        transformer.autoregressive_inputs(m.ids(JOINED)), m.ids(JOINED)]
-    _, loss = m.model.call_simple(
-        *ids, compute_loss=True, mode=mode,
-        variable_dtype=mtf.VariableDType(
-            tf.float32, tf.float32, tf.as_dtype(activation)))
-    variables = m.graph.trainable_variables
-    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
-    (values,), _ = m.run(
-        *[mtf.cast(t, tf.float32) for t in (loss, *grads)], scale=0.5)
+  ids = m.ids(INPUTS), m.ids(TARGETS)
+  if model_type != "bitransformer":
+    with m.tf_graph.as_default():
+      ids = transformer.autoregressive_inputs(m.ids(JOINED)), m.ids(JOINED)
+  values = m.loss_and_gradients(*ids, mode, scale=0.5, variable_dtype=mtf.VariableDType(
+      tf.float32, tf.float32, tf.as_dtype(activation)))
   assert fast_operations(m) == (set(FAST) if fast else set())
-  return dict(zip(["loss", *(v.name for v in variables)], values))
+  return values
 
 
 def check(one, other, rtol=1e-5):
@@ -62,28 +57,23 @@ def check(one, other, rtol=1e-5):
 @pytest.mark.slow
 @pytest.mark.parametrize("bindings", [
     [],
-    ["Unitransformer.label_smoothing = 0.2"],
-    ["Unitransformer.z_loss = 0.3"],
-    ["Unitransformer.z_loss = 0.0"],
-    ["Unitransformer.loss_denominator = 3.0"],
-    ["Unitransformer.ensemble = 3"],
+    ["Unitransformer.label_smoothing = 0.2", "Unitransformer.z_loss = 0.3",
+     "Unitransformer.loss_denominator = 3.0"],
+    ["Unitransformer.z_loss = 0.0", "LayerStack.recompute_grads = True",
+     "Unitransformer.shared_embedding_and_softmax_weights = False"],
     ["Unitransformer.ensemble = 3", "Unitransformer.label_smoothing = 0.2"],
-    ["Unitransformer.shared_embedding_and_softmax_weights = False"],
-    ["Bitransformer.shared_embedding = False"],
-    ["VocabEmbedding.scale_variable_like_classifier_weights = True"],
-    ["LayerStack.recompute_grads = True"],
-], ids=lambda bindings: bindings[-1].split(" = ")[0].split(".")[-1]
-    if bindings else "default")
+    ["Bitransformer.shared_embedding = False",
+     "VocabEmbedding.scale_variable_like_classifier_weights = True"],
+], ids=["default", "loss", "separate", "ensemble", "not shared"])
 def test_loss_and_gradients_equal_those_of_mesh_tensorflow(bindings):
   check(train(False, *bindings), train(True, *bindings))
 
 
-@pytest.mark.parametrize("file", ["models/lm_v1.gin", "models/lm_v1_ifa.gin"])
-def test_losses_on_targets_only_equal_those_of_mesh_tensorflow(file):
+def test_losses_on_targets_only_equal_those_of_mesh_tensorflow():
   """The targets are the ids after the first end of sequence."""
   def run(fast):
     return train(fast, "Unitransformer.loss_on_targets_only = True",
-                 model_type="delimited_lm", files=[file])
+                 model_type="delimited_lm", files=["models/lm_v1_ifa.gin"])
 
   check(run(False), run(True))
 
@@ -100,37 +90,31 @@ def test_bfloat16_stays_within_its_error_of_float32():
   check(exact, rounded, rtol=0.2)
 
 
-def test_a_batch_that_is_split_changes_nothing():
-  check(train(True), train(True, mesh=("batch:2", "batch:batch")))
+@pytest.mark.parametrize("mesh", [
+    ("batch:2", "batch:batch"), ("model:1,batch:1", meshes.LAYOUT)],
+                         ids=["batch", "one processor"])
+def test_a_mesh_that_does_not_split_the_vocabulary_changes_nothing(mesh):
+  check(train(True), train(True, mesh=mesh))
 
 
-@pytest.mark.parametrize("mesh, layout", [
-    ("model:2", meshes.LAYOUT), ("model:2,batch:2", meshes.LAYOUT)])
-def test_mesh_tensorflow_computes_tensors_that_are_split(mesh, layout):
-  parse(True, "num_heads = 2")
-  m = models.Model(mesh_shape=mesh, layout=layout)
+@pytest.mark.parametrize("bindings, options", [
+    (["num_heads = 2"], {"mesh_shape": "model:2", "layout": meshes.LAYOUT}),
+    (["num_heads = 2"], {"mesh_shape": "model:2,batch:2", "layout": meshes.LAYOUT}),
+    ([], {"tpu": True}), (["synthesizer_stack.attention = None"], {}),
+    (["get_vocab_embedding_cls.cls = @VocabEmbedding"], {})],
+    ids=["split", "split twice", "TPU", "without an attention", "other embedding"])
+def test_mesh_tensorflow_computes_the_rest(bindings, options):
+  parse(True, *bindings)
+  m = models.Model(**options)
   with m.tf_graph.as_default():
     m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
   assert not fast_operations(m)
 
 
-def test_a_mesh_dimension_of_one_processor_splits_nothing():
-  one = train(True, mesh=("model:1,batch:1", meshes.LAYOUT))
-  check(train(True), one)
-
-
-def test_on_tpus_mesh_tensorflow_computes_all():
-  parse(True)
-  m = models.Model(tpu=True)
-  with m.tf_graph.as_default():
-    m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
-  assert not fast_operations(m)
-
-
-@pytest.mark.parametrize("z_loss", [0.0, 0.3])
-def test_ids_are_scored_as_mesh_tensorflow_scores_them(z_loss):
+def test_ids_are_scored_as_mesh_tensorflow_scores_them():
   """Scores also ids outside of the vocabulary, as in mode `perplexity_eval`."""
   parse(True)
+  z_loss = 0.3
   m = models.Model()
   original = mtf.layers.softmax_cross_entropy_with_logits.__wrapped__
   with m.tf_graph.as_default():
@@ -163,31 +147,19 @@ def test_targets_of_several_ids_stay_with_mesh_tensorflow():
   np.testing.assert_array_equal(*values)
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_decoding_gives_the_ids_of_mesh_tensorflow(beam_size):
+def test_decoding_gives_the_ids_of_mesh_tensorflow():
   decoded = []
   for fast in (True, False):
     parse(fast, "Unitransformer.shared_embedding_and_softmax_weights = False")
     m = models.Model()
     with m.tf_graph.as_default():
-      outputs = m.model.decode(m.ids(INPUTS), beam_size=beam_size,
+      outputs = m.model.decode(m.ids(INPUTS), beam_size=3,
                                max_decode_length=6, decode_length_constant=20)
       ((ids,),), _ = m.run(outputs, scale=1.0)
     decoded.append(ids)
     assert (lookup.LookupOperation in fast_operations(m)) == fast
   assert len(set(decoded[0].flatten())) > 2
   np.testing.assert_array_equal(*decoded)
-
-
-@pytest.mark.parametrize("bindings", [
-    ["synthesizer_stack.attention = None"],
-    ["get_vocab_embedding_cls.cls = @VocabEmbedding"]])
-def test_mesh_tensorflow_computes_without_an_attention_or_with_its_embedding(bindings):
-  parse(True, *bindings)
-  m = models.Model()
-  with m.tf_graph.as_default():
-    m.model.call_simple(m.ids(INPUTS), m.ids(TARGETS), True, mode="train")
-  assert not fast_operations(m)
 
 
 def test_a_switch_that_is_no_boolean_is_an_error():

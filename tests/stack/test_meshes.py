@@ -1,107 +1,83 @@
-"""Whole models on CPU meshes: losses and gradients do not depend on the split."""
+"""Whole models on CPU meshes: losses and gradients do not depend on the split.
+
+test_random_configurations.py splits each variant's layer.
+"""
 
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
-from support import cases
 from support import models
 from support.decoding import parse
 from support.meshes import LAYOUT
 from support.meshes import loss_and_gradients
+from support.reference import check_same
+from synthesizer_mtf.ops import attend
 
 pytestmark = pytest.mark.slow
 
-# A mesh splits batch and heads of each variant, alone or in a mixture. One mesh or
-# another splits each variant alone. CPUs and TPUs have split each variant.
 CPUS, TPUS = False, True
-MESHES = [
-    ("R", "batch:2,model:2", CPUS), ("T", "batch:2,model:2", CPUS),
-    ("T", "batch:2,model:2", TPUS), ("Pattern", "batch:2,model:2", CPUS),
-    ("Pattern", "batch:2,model:2", TPUS), ("FR+D+V", "batch:2,model:2", CPUS),
-    ("Fix+FD+V", "batch:2,model:2", TPUS),
-    ("R", "batch:2", TPUS), ("V", "batch:2", CPUS), ("FR", "batch:2", TPUS),
-    ("D", "batch:2", TPUS),
-    ("R", "model:2", TPUS), ("Fix", "model:2", CPUS), ("FD", "model:2", CPUS),
-    ("R+D", "model:2", CPUS),
-    ("FR+D+V", "model:4", TPUS), ("FD", "batch:4", CPUS)]
+ALTERNATE = [f"{name}.pattern = 'alternate'" for name in (
+    "SparseFixed", "SparseStrided")]
 
 
-def test_every_variant_is_split_both_ways_and_on_both_kinds_of_devices():
-  assert set(cases.VARIANTS) <= {name for name, _, _ in MESHES}
-  assert set(cases.VARIANTS) == {
-      part for name, mesh, _ in MESHES if "," in mesh for part in name.split("+")}
-  for kind in (CPUS, TPUS):
-    assert set(cases.VARIANTS) == {
-        part for name, _, tpu in MESHES if tpu == kind for part in name.split("+")}
-
-
-@pytest.fixture(scope="module")
-def one_device():
-  """The loss and gradients on one device, computed once for each notation."""
-  known = {}
-
-  def get(notation, packed):
-    if (notation, packed) not in known:
-      known[notation, packed] = loss_and_gradients(notation, "", packed)
-    return known[notation, packed]
-
-  return get
-
-
-@pytest.mark.parametrize("notation, mesh_shape, tpu", MESHES)
+@pytest.mark.parametrize("encoder, decoder, packed, mesh_shape, tpu, bindings", [
+    (["R+T+Pattern"], ["FR+D+V"], True, "batch:2,model:2", CPUS, []),
+    (["Fix+FD+V"], ["R+T"], True, "model:4", TPUS, []),
+    (["R"], ["D+V"], False, "batch:2,model:2", CPUS, []),
+    (["LightConv"], ["DyConv"], True, "batch:2,model:2", CPUS, []),
+    (["SparseFixed"], ["SparseStrided"], True, "batch:2,model:2", CPUS, ALTERNATE)],
+                         ids=str)
 def test_loss_and_gradients_do_not_depend_on_the_mesh(
-    notation, mesh_shape, tpu, one_device):
-  expected = one_device(notation, packed=True)
-  split = loss_and_gradients(notation, mesh_shape, packed=True, tpu=tpu)
-  for name, value in expected.items():
-    np.testing.assert_allclose(split[name], value, atol=1e-4, err_msg=name)
+    encoder, decoder, packed, mesh_shape, tpu, bindings):
+  one, split = [
+      loss_and_gradients((encoder, decoder), shape, packed, *bindings, tpu=tpu)
+      for shape, tpu in (("", CPUS), (mesh_shape, tpu))]
+  check_same(split, one)
 
 
-@pytest.mark.parametrize("notation", ["R", "R+V"])
-def test_the_path_of_tpus_computes_the_same_ensemble(notation):
+def test_the_path_of_tpus_computes_the_same_ensemble():
   cpus, tpus = [
-      loss_and_gradients(notation, "", True, "Unitransformer.ensemble = 2", tpu=tpu)
-      for tpu in (False, True)]
-  for name, value in cpus.items():
-    np.testing.assert_allclose(tpus[name], value, atol=1e-4, err_msg=name)
+      loss_and_gradients((["R"], ["R+V"]), "", True, "Unitransformer.ensemble = 2",
+                         tpu=tpu) for tpu in (CPUS, TPUS)]
+  check_same(tpus, cpus)
 
 
-@pytest.mark.parametrize("notation", ["R", "D+V"])
-def test_unpacked_rows_do_not_depend_on_the_mesh_either(notation, one_device):
-  expected = one_device(notation, packed=False)
-  split = loss_and_gradients(notation, "batch:2,model:2", packed=False)
-  for name, value in expected.items():
-    np.testing.assert_allclose(split[name], value, atol=1e-4, err_msg=name)
-
-
-@pytest.mark.parametrize("notation, packed", [
-    ("R", True), ("FR+D+V", False), ("Pattern+R", True)])
-def test_layers_can_run_again_in_the_backward_pass(notation, packed):
+@pytest.mark.parametrize("encoder, decoder, packed, bindings", [
+    (["R+T", "R"], ["FR+D+V", "Pattern+V"], True, []),
+    (["R+V"], ["R+V"], False, ["SyntheticAttention.softmax = False"]),
+    (["LightConv"], ["DyConv"], True, []),
+    (["SparseFixed"], ["SparseStrided"], True, [])], ids=str)
+def test_layers_can_run_again_in_the_backward_pass(encoder, decoder, packed, bindings):
   once, again = [
-      loss_and_gradients(notation, "", packed, "num_layers = 2",
+      loss_and_gradients((encoder, decoder), "", packed, *bindings,
                          f"LayerStack.recompute_grads = {recompute}")
       for recompute in (False, True)]
-  for name, value in once.items():
-    np.testing.assert_allclose(again[name], value, atol=1e-4, err_msg=name)
+  check_same(again, once)
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
-def test_steps_can_be_split_into_microbatches(packed):
+def test_chunks_of_queries_can_run_again_in_the_backward_pass(monkeypatch):
+  """Cuts 9 inputs into chunks of 4, 4 and 1 queries, and 7 targets into 4 and 3."""
+  at_once = loss_and_gradients("FR+V", "", False)
+  monkeypatch.setattr(attend, "_QUERY_CHUNK_SIZE", 4)
+  again = loss_and_gradients(
+      "FR+V", "", False, "LayerStack.recompute_grads = True")
+  check_same(again, at_once)
+
+
+def test_steps_can_be_split_into_microbatches():
   losses = []
   for splits in (1, 2):
     parse("R+V", "num_layers = 1")
     m = models.Model()
     with m.tf_graph.as_default():
       batch = m.ids([[5, 9, 3, 1, 0, 0], [8, 4, 7, 1, 5, 1]])
-      features = {"inputs": batch, "targets": batch}
-      if packed:
-        features["ids"] = m.ids([[1, 1, 2, 2, 0, 0], [1, 1, 1, 1, 2, 2]])
+      features = {"inputs": batch, "targets": batch,
+                  "ids": m.ids([[1, 1, 2, 2, 0, 0], [1, 1, 1, 1, 2, 2]])}
 
       def model_fn(f, m=m, splits=splits):
-        ids = f.get("ids")
         return {"loss": m.model.call_simple(
             f["inputs"], f["targets"], True, mode="train",
-            encoder_sequence_id=ids, decoder_sequence_id=ids,
+            encoder_sequence_id=f["ids"], decoder_sequence_id=f["ids"],
             num_microbatches=splits)[1]}
 
       grads, results = mtf.serialize_training_step(
@@ -112,11 +88,10 @@ def test_steps_can_be_split_into_microbatches(packed):
     np.testing.assert_allclose(two, one, atol=1e-4)
 
 
-@pytest.mark.parametrize("notation", ["R", "Fix+FD+V"])
-def test_decoding_does_not_depend_on_the_mesh(notation):
+def test_decoding_does_not_depend_on_the_mesh():
   results = []
   for mesh_shape in ("", "batch:2,model:2"):
-    parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1")
+    parse((["R"], ["R", "Fix+FD+V"]), "num_heads = 4", "d_ff = 12")
     m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT)
     with m.tf_graph.as_default():
       outputs = m.model.decode(
@@ -126,16 +101,16 @@ def test_decoding_does_not_depend_on_the_mesh(notation):
   np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.parametrize("notation, parameter", [
-    ("R", "SyntheticAttention"), ("Linformer", "Linformer")])
-def test_heads_that_do_not_divide_over_the_mesh_are_an_error(
-    notation, parameter):
+@pytest.mark.parametrize("notation, layer", [
+    ("R", "SyntheticAttention"), *[(name, name) for name in (
+        "Linformer", "LightConv", "DyConv", "SparseFixed", "SparseStrided")]])
+def test_heads_that_do_not_divide_over_the_mesh_are_an_error(notation, layer):
   models.parse_gin([], models.TINY + [
       "num_heads = 3", f"encoder/synthesizer_stack.attention = '{notation}'"])
   m = models.Model(mesh_shape="model:2", layout=LAYOUT)
   with m.tf_graph.as_default(), pytest.raises(ValueError) as error:
     ids = m.ids(np.ones((2, 5), int))
     m.model.call_simple(ids, ids, True, mode="train")
-  assert (f"`{parameter}.num_heads` is 3 but `utils.run.layout_rules` splits "
+  assert (f"`{layer}.num_heads` is 3 but `utils.run.layout_rules` splits "
           "heads over the 2 parts of the mesh dimension 'model'"
           ) in str(error.value)

@@ -4,7 +4,6 @@ The tests run the steps of one core of a TPU on a CPU, with XLA's loops.
 docs/plan_a_pod_tables.md has libtpu's figures for the same steps.
 """
 
-import gin
 import numpy as np
 import pytest
 from support import models
@@ -21,25 +20,21 @@ SIZES = [
     "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",
     "dropout_rate = 0.0", "table_length = 12", "utils.run.batch_size = 4",
     f"utils.run.sequence_length = {LENGTHS}",
-    "utils.get_variable_dtype.activation_dtype = 'float32'"]
+    "utils.get_variable_dtype.activation_dtype = 'float32'",
+    "decoder/FixedPatterns.patterns = ['left_context', 'previous', 'current']"]
 # A step then changes each variable by its gradient.
 GRADIENTS = ["utils.run.optimizer = @optimize.SgdOptimizer"]
 UNPACKED = ["mesh_train_dataset_fn.pack = False"]
-EVERY = {name: (files, attention) for name, files, attention in
-         plan_pod.every_attention()}
+# What these files bind for each class.
+FILES = [f"attention/{name}.gin" for name in (
+    "lightconv", "dyconv", "sparse_fixed", "sparse_strided")]
 
 
-@pytest.fixture(autouse=True)
-def fixture_clean_gin():
-  yield
-  gin.clear_config()
-
-
-def lowered(name, mode, *params, files=()):
-  more, attention = EVERY[name]
+def lowered(encoder, decoder, mode, *params, files=()):
+  """The step of a model whose blocks have these attentions."""
   variant = plan_pod.Variant(
-      name, ["models/bi_v1.gin", "table_length.gin", *more, *files],
-      SIZES + list(params), attention=attention)
+      "", ["models/bi_v1.gin", "table_length.gin", *FILES, *files],
+      [*SIZES, *models.blocks(encoder, decoder), *params])
   variant.parse([f"utils.tpu_mesh_shape.tpu_topology = {ONE_CORE.mesh_name!r}"])
   run = lowering.read_run(ONE_CORE, models.VOCABULARY)
   with tf.Graph().as_default():
@@ -82,57 +77,64 @@ def check(step, atol=2e-5):
     np.testing.assert_allclose(compiled[1][name], value, atol=atol, err_msg=name)
 
 
-# A mixture has the operations of its parts, and those of alpha.
-each_attention = pytest.mark.parametrize("name", [
-    name for name in EVERY if "+" not in name] + ["fr+d+v", "pattern+v"])
+# Each variant and each layer is in one of the stacks.
+STACKS = [(["R+V", "T"], ["FD", "Fix"]), (["Pattern", "FD+D"], ["R", "FR+V"]),
+          (["LightConv", "DyConv"], ["SparseFixed", "SparseStrided"])]
+MIXER = ["attention/mixer.gin"]
 
 
-@each_attention
-def test_loss_and_gradients_of_packed_rows_are_the_same_compiled(name):
-  check(lowered(name, "train", *GRADIENTS))
+@pytest.mark.parametrize("encoder, decoder", STACKS, ids=str)
+def test_loss_and_gradients_of_packed_rows_are_the_same_compiled(encoder, decoder):
+  check(lowered(encoder, decoder, "train", *GRADIENTS))
 
 
-@each_attention
-def test_decoding_is_the_same_compiled(name):
-  check(lowered(name, "infer"))
+def test_a_mixer_is_the_same_compiled():
+  check(lowered(["R"], ["R"], "train", *GRADIENTS, files=MIXER))
+  check(lowered(["V"], ["R"], "infer", files=MIXER))
 
 
-@pytest.mark.parametrize("name, mode", [
-    ("r", "train"), ("fd", "train"), ("SelfAttention", "eval"), ("d+v", "eval")])
-def test_unpacked_rows_are_the_same_compiled(name, mode):
-  check(lowered(name, mode, *GRADIENTS, *UNPACKED))
+@pytest.mark.parametrize("decoder", [
+    ["R+V", "T", "FD"], ["Fix", "Pattern", "FR+D"],
+    ["LightConv", "DyConv", "SparseFixed", "SparseStrided"]], ids=str)
+def test_decoding_is_the_same_compiled(decoder):
+  check(lowered(["V"], decoder, "infer"))
 
 
-@pytest.mark.parametrize("name, params", [
-    ("r+v", ["serialize_num_microbatches.tokens_per_microbatch_per_replica = 12"]),
-    ("r", ["LayerStack.recompute_grads = True", "num_layers = 2"]),
-    ("r+v", ["SyntheticAttention.relative_attention_type = 'bias_shared'"]),
-    ("r+v", ["Unitransformer.ensemble = 2"]), ("r", ["Unitransformer.ensemble = 2"]),
-], ids=["microbatches", "recomputed layers", "relative position bias", "ensemble",
-        "ensemble without batch"])
-def test_other_kinds_of_training_steps_are_the_same_compiled(name, params):
-  check(lowered(name, "train", *GRADIENTS, *params))
+@pytest.mark.parametrize("encoder, decoder, mode", [
+    (["R"], ["FD"], "train"), (["Linformer"], ["@SelfAttention", "D+V"], "eval")],
+                         ids=str)
+def test_unpacked_rows_are_the_same_compiled(encoder, decoder, mode):
+  check(lowered(encoder, decoder, mode, *GRADIENTS, *UNPACKED))
 
 
-@pytest.mark.parametrize("name", ["v", "d+v"])
-def test_updates_of_adafactor_are_the_same_compiled(name):
+@pytest.mark.parametrize("encoder, decoder, params", [
+    (["V"], ["R+V"], ["SyntheticAttention.relative_attention_type = 'bias_shared'",
+      "serialize_num_microbatches.tokens_per_microbatch_per_replica = 12"]),
+    (["R", "R"], ["R", "R"], ["LayerStack.recompute_grads = True"]),
+    (["R"], ["R+V"], ["Unitransformer.ensemble = 2"]),
+], ids=["relative position bias in microbatches", "recomputed layers", "ensemble"])
+def test_other_kinds_of_training_steps_are_the_same_compiled(encoder, decoder, params):
+  check(lowered(encoder, decoder, "train", *GRADIENTS, *params))
+
+
+def test_updates_of_adafactor_are_the_same_compiled():
   # Updates are as large as 1e-3.
-  check(lowered(name, "train", *UNPACKED), atol=2e-6)
+  check(lowered(["V"], ["D+V"], "train", *UNPACKED), atol=2e-6)
 
 
-@pytest.mark.parametrize("name", ["SelfAttention", "r+v", "fd"])
-def test_beam_search_is_the_same_compiled(name):
-  check(lowered(name, "infer", "Bitransformer.decode.beam_size = 3",
+def test_beam_search_is_the_same_compiled():
+  check(lowered(["V"], ["R+V", "FD", "@SelfAttention"], "infer",
+                "Bitransformer.decode.beam_size = 3",
                 "Bitransformer.decode.alpha = 0.6"))
 
 
 def test_a_classifier_is_the_same_compiled():
-  check(lowered("fr+v", "train", *GRADIENTS, "utils.run.sequence_length = {'inputs': "
-                "12, 'targets': 1}", files=["classifier.gin"]))
+  check(lowered(["FR+V"], ["FR+V"], "train", *GRADIENTS, "utils.run.sequence_length = "
+                "{'inputs': 12, 'targets': 1}", files=["classifier.gin"]))
 
 
 def test_bfloat16_activations_are_the_same_compiled_to_their_precision():
-  plain, compiled = (
-      called(lowered("r+v", "train", *GRADIENTS, "utils.get_variable_dtype."
-                     "activation_dtype = 'bfloat16'"), jit) for jit in (False, True))
+  step = lowered(["V"], ["R+V"], "train", *GRADIENTS, "utils.get_variable_dtype."
+                 "activation_dtype = 'bfloat16'")
+  plain, compiled = (called(step, jit) for jit in (False, True))
   np.testing.assert_allclose(compiled[0], plain[0], rtol=2e-2)

@@ -273,6 +273,15 @@ MIXTURES = {"R+V": {}, "D+V": {}, "R+D": {}, "FR+V": {}, "FR+D+V": {},
 
 NOTATIONS = [*VARIANTS, *MIXTURES]
 
+# The parameters of whole layers in small models.
+LAYERS = {
+    "LightConv": {"kernel_size": 4, "kernels": "per_channel", "pointwise": True,
+                  "use_bias": True},
+    "DyConv": {"kernel_size": 4},
+    "SparseFixed": {"relative_attention_type": "bias_shared", "stride": 3,
+                    "columns": 1},
+    "SparseStrided": {"relative_attention_type": "bias_shared", "stride": 3}}
+
 
 def parameters_of(notation):
   """The parameters of a notation's synthesizing functions in most tests."""
@@ -283,19 +292,13 @@ def parameters_of(notation):
 
 
 def bindings(notation):
-  """The same parameters as gin bindings, without ranks; [] for a whole layer."""
-  return [f"{names.SYNTHESIZING_FUNCTIONS[part].__name__}.{name} = {value!r}"
-          for part in notation.split("+") if part in VARIANTS
-          for name, value in VARIANTS[part].parameters.items() if name != "rank"]
-
-
-def variables_of(notation):
-  """The shapes of the variables of `make_layer`'s layer, by name."""
-  shapes = {"v": [D_MODEL, HEADS * D_KV], "o": [HEADS * D_KV, D_MODEL]}
-  parts = notation.split("+")
-  for part in parts:
-    shapes.update(VARIANTS[part].variables(parameters_of(notation), Sizes()))
-  return {**shapes, "alpha": [HEADS, len(parts)]} if len(parts) > 1 else shapes
+  """The same parameters as gin bindings, without ranks; or those of a whole layer."""
+  chosen = {notation: LAYERS.get(notation, {})}
+  if notation not in LAYERS:
+    chosen = {names.SYNTHESIZING_FUNCTIONS[part].__name__: VARIANTS[part].parameters
+              for part in notation.split("+") if part in VARIANTS}
+  return [f"{cls}.{name} = {value!r}" for cls, parameters in chosen.items()
+          for name, value in parameters.items() if name != "rank"]
 
 
 def make_layer(notation, **kwargs):

@@ -13,10 +13,24 @@ import tensorflow.compat.v1 as tf
 EOS = 1
 
 
-def parse(notation, *bindings, files=()):
-  models.parse_gin(files, models.TINY + cases.bindings(notation) + [
-      f"synthesizer_stack.attention = '{notation}'",
-      "Unitransformer.shared_embedding_and_softmax_weights = False",
+def parse(attention, *bindings, files=()):
+  """Parses gin for a tiny model.
+
+  Args:
+    attention: a notation for all blocks; or a list with an entry for each block; or
+      two lists, for the encoder and the decoder.
+    *bindings: further lines.
+    files: gin files.
+  """
+  if isinstance(attention, tuple):
+    chosen, names = models.blocks(*attention), sum(attention, [])
+  else:
+    chosen = [f"synthesizer_stack.attention = {attention!r}"]
+    names = [attention] if isinstance(attention, str) else attention
+    if names is attention:
+      chosen.append(f"num_layers = {len(attention)}")
+  models.parse_gin(files, models.TINY + sum(map(cases.bindings, names), []) + [
+      *chosen, "Unitransformer.shared_embedding_and_softmax_weights = False",
       *bindings])
 
 

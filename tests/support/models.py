@@ -23,6 +23,19 @@ TINY = [
 parse_gin = gin_files.parse
 
 
+def blocks(encoder, decoder):
+  """Lines of gin for stacks with these attentions, one for each block.
+
+  A notation, or a reference such as "@SelfAttention", is an attention.
+  """
+  lines = []
+  for stack_name, attentions in (("encoder", encoder), ("decoder", decoder)):
+    entries = ", ".join(a if a[0] == "@" else repr(a) for a in attentions)
+    lines += [f"{stack_name}/synthesizer_stack.attention = [{entries}]",
+              f"{stack_name}/make_layer_stack.num_layers = {len(attentions)}"]
+  return lines
+
+
 def build(model_type="bitransformer", vocabulary=VOCABULARY, mesh_shape=None,
           layout=None, targets_vocabulary=None):
   return stack.build_model(
@@ -56,8 +69,27 @@ class Model:
     array = np.asarray(array)
     shape = mtf.Shape([mtf.Dimension("batch", array.shape[0]),
                        mtf.Dimension("length", array.shape[1])])
-    return mtf.import_fully_replicated(
-        self.mesh, tf.constant(array, tf.int32), shape)
+    with self.tf_graph.as_default():
+      return mtf.import_fully_replicated(
+          self.mesh, tf.constant(array, tf.int32), shape)
+
+  def loss_and_gradients(self, inputs, targets, mode="train", scale=0.3, **kwargs):
+    """Returns the values of the loss and of its gradients, by the names of variables.
+
+    Args:
+      inputs: ids [batch, length] as Mesh tensors.
+      targets: ids [batch, length] as Mesh tensors.
+      mode: "train" or "eval".
+      scale: the standard deviation of the variables.
+      **kwargs: other arguments of `call_simple`.
+    """
+    with self.tf_graph.as_default():
+      _, loss = self.model.call_simple(inputs, targets, True, mode=mode, **kwargs)
+      variables = self.graph.trainable_variables
+      grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+      (values,), _ = self.run(
+          *[mtf.cast(t, tf.float32) for t in (loss, *grads)], scale=scale)
+    return dict(zip(["loss", *(v.name for v in variables)], values))
 
   def run(self, *tensors, updates=(), steps=1, seed=0, scale=None, values=None):
     """Returns the values of tensors, before each of `steps` runs of the updates.
