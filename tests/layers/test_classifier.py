@@ -1,4 +1,4 @@
-"""The encoder-only classifier against NumPy, and the models of Table 7."""
+"""Classifiers of one text and of two against NumPy, and the models of Table 7."""
 
 import pathlib
 
@@ -21,19 +21,27 @@ import tensorflow.compat.v1 as tf
 TABLE7 = ["transformer", "linformer", "fr", "fr+v"]
 
 
-@pytest.fixture(name="without_blocks")
-def fixture_without_blocks():
-  """The bindings of an encoder with only T5's embedding and its last norm."""
-  return ["encoder/synthesizer_stack.attention = None", "num_layers = 0"]
+# An encoder with only T5's embedding and its last norm.
+NO_BLOCKS = ["encoder/synthesizer_stack.attention = None", "num_layers = 0"]
+DUAL = "make_bitransformer.bitransformer_cls = @DualEncoderClassifier"
+SIX = INPUTS[:, :6]
 
 
-def numpy_pooled(variables, pooling="mean"):
+def numpy_pooled(variables, pooling="mean", ids=INPUTS):
   """The pooled tokens, [batch, d_model], of an encoder without blocks."""
-  x = variables["shared/embedding"][INPUTS]
+  x = variables["shared/embedding"][ids]
   x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6)
-  x = x * variables["encoder/rms_norm/scale"] * (INPUTS > 0)[..., None]
-  count = np.maximum((INPUTS > 0).sum(-1, keepdims=True), 1)
+  x = x * variables["encoder/rms_norm/scale"] * (ids > 0)[..., None]
+  count = np.maximum((ids > 0).sum(-1, keepdims=True), 1)
   return x[:, 0] if pooling == "first" else x.sum(1) / count
+
+
+def numpy_head(x, variables):
+  """The logits [batch, classes] from what the head reads."""
+  for number in range(2):
+    kernel = variables[f"classifier_hidden_{number}/kernel"]
+    x = np.maximum(x @ kernel.reshape(-1, kernel.shape[-1]), 0)
+  return x @ variables["classifier/kernel"][:, 1:IDS]
 
 
 def numpy_scores(variables, pooling):
@@ -46,8 +54,8 @@ def numpy_scores(variables, pooling):
 @pytest.mark.parametrize("pooling, smoothing, mode", [
     ("mean", 0.0, "train"), ("mean", 0.3, "eval"), ("first", 0.0, "eval")])
 def test_loss_and_class_equal_pooling_and_softmax(
-    pooling, smoothing, mode, without_blocks):
-  m = make(*without_blocks, f"EncoderClassifier.pooling = '{pooling}'",
+    pooling, smoothing, mode):
+  m = make(*NO_BLOCKS, f"EncoderClassifier.pooling = '{pooling}'",
            "decoder/Unitransformer.z_loss = 0.02",
            f"decoder/Unitransformer.label_smoothing = {smoothing}")
   with m.tf_graph.as_default():
@@ -69,20 +77,47 @@ def test_loss_and_class_equal_pooling_and_softmax(
   assert (best == expected.argmax(-1)[:, None] + 1)[:3].all()
 
 
-def test_hidden_layers_stand_between_the_mean_and_the_softmax(without_blocks):
-  m = make(*without_blocks, "EncoderClassifier.hidden_sizes = [11, 5]")
+def test_hidden_layers_stand_between_the_mean_and_the_softmax():
+  m = make(*NO_BLOCKS, "EncoderClassifier.hidden_sizes = [11, 5]")
   with m.tf_graph.as_default():
     logits, loss, _ = step(m, mode="eval")
     ((scores, value),), p = m.run(logits, loss, scale=1.0)
-  x = numpy_pooled(p)
-  for number, size in enumerate((11, 5)):
-    kernel = p[f"classifier_hidden_{number}/kernel"]
-    assert kernel.shape[1] == size
-    x = np.maximum(x @ kernel, 0)
-  expected = x @ p["classifier/kernel"][:, 1:IDS]
+  assert [p[f"classifier_hidden_{n}/kernel"].shape[1] for n in (0, 1)] == [11, 5]
+  expected = numpy_head(numpy_pooled(p), p)
   np.testing.assert_allclose(scores[:, 0, 1:IDS], expected, atol=1e-5)
   losses = np.log(np.exp(expected).sum(-1))[:3] - expected[range(3), [0, 2, 1]]
   np.testing.assert_allclose(value, losses.sum() / 4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("interaction", [True, False])
+def test_the_head_reads_both_texts_their_product_and_difference(interaction):
+  m = make(*NO_BLOCKS, DUAL, "DualEncoderClassifier.hidden_sizes = [11, 5]",
+           f"DualEncoderClassifier.interaction = {interaction}")
+  with m.tf_graph.as_default():
+    logits, loss, _ = step(m, inputs=SIX, mode="eval")
+    ((scores, _),), p = m.run(logits, loss, scale=1.0)
+  one, two = (numpy_pooled(p, ids=ids) for ids in (SIX[:, :3], SIX[:, 3:]))
+  x = np.concatenate([one, two, one * two, one - two][:4 if interaction else 2], 1)
+  np.testing.assert_allclose(scores[:, 0, 1:IDS], numpy_head(x, p), atol=1e-5)
+
+
+def test_both_texts_share_the_encoder_are_read_apart_and_decide_the_class():
+  m = make("num_layers = 1", DUAL, "DualEncoderClassifier.interaction = False")
+  alone = make("num_layers = 1")
+  with alone.tf_graph.as_default():
+    alone.model.call_simple(alone.ids(SIX[:, :3]), alone.ids([[1]] * 4), True)
+  with m.tf_graph.as_default():
+    logits, _ = m.model.call_simple(m.ids(SIX), m.ids([[1]] * 4), False, mode="eval")
+    assert {v.name for v in m.graph.all_variables} == {
+        v.name for v in alone.graph.all_variables}
+    swapped = np.concatenate([SIX[:, 3:], SIX[:, :3]], 1)
+    pooled = [m.model._pooled(
+        m.ids(ids), False, "eval", mtf.VariableDType(tf.float32), 1)[0]
+              for ids in (SIX, swapped)]
+    (found,), _ = m.run(*pooled, logits, m.model.decode(m.ids(SIX)), scale=0.7)
+  np.testing.assert_allclose(found[0][:, ::-1], found[1], atol=1e-5)
+  assert np.abs(found[0][:, 0] - found[0][:, 1]).max() > 1e-3
+  np.testing.assert_array_equal(found[3], found[2].argmax(-1))
 
 
 @pytest.mark.parametrize("name", TABLE7)
@@ -165,10 +200,10 @@ def test_bfloat16_stays_within_its_error_of_float32():
       found[1], found[0], atol=0.04 * np.abs(found[0]).max())
 
 
-def test_steps_can_be_split_into_microbatches(without_blocks):
+def test_steps_can_be_split_into_microbatches():
   losses = []
   for splits in (1, 2):
-    m = make(*without_blocks)
+    m = make(*NO_BLOCKS)
     with m.tf_graph.as_default():
       features = {"inputs": m.ids(INPUTS), "targets": m.ids(TARGETS)}
 
@@ -190,13 +225,21 @@ def test_steps_can_be_split_into_microbatches(without_blocks):
     ("EncoderClassifier.hidden_sizes = 5",
      "`EncoderClassifier.hidden_sizes` is 5 but must be a list of positive integers"),
     ("Unitransformer.ensemble = 2", "`Unitransformer.ensemble` is 2"),
+    (f"{DUAL}\nDualEncoderClassifier.interaction = 'NLI'",
+     "`DualEncoderClassifier.interaction` is 'NLI' but must be True or False"),
+    (f"{DUAL}\nDualEncoderClassifier.pooling = 'max'",
+     "`DualEncoderClassifier.pooling` is 'max' but must be one of"),
 ])
 def test_a_bad_parameter_is_named(binding, message):
   with pytest.raises(ValueError, match=message):
     make(binding)
 
 
-def test_packed_rows_and_targets_of_several_ids_are_refused():
+def test_rows_that_it_cannot_read_are_refused():
+  m = make(DUAL)
+  with m.tf_graph.as_default(), pytest.raises(
+      ValueError, match="gives the inputs 7 ids, but DualEncoderClassifier reads two"):
+    step(m)
   m = make()
   with m.tf_graph.as_default():
     with pytest.raises(ValueError, match="bind `mesh_train_dataset_fn.pack = False`"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support import harness
 from support import models
+from support.reference import check_same
 from synthesizer_mtf.layers import feed_forward
 from synthesizer_mtf.ops import between_products
 from synthesizer_mtf.training import seed
@@ -46,41 +47,17 @@ def run(layer, mode="train", **kwargs):
   return harness.forward(layer, X, False, gradients=True, mode=mode, **kwargs)
 
 
-def formulas(variables, rate):
-  """The output, and gradients of sum(output * weights) (Vaswani et al., section 3.3).
-
-  Dropout drops the same channels at all positions.
-  """
-  wi, wo = variables["wi/kernel"], variables["wo/kernel"]
-  noise = (UNIFORM < 1 - rate)[:, None] / (1 - rate)
-  before = X @ wi
-  hidden = np.maximum(before, 0) * noise
-  weights = np.arange(X.size).reshape(X.shape) / X.size
-  grad_hidden = (weights @ wo.T) * noise * (before > 0)
-  return hidden @ wo, {"wi/kernel": np.einsum("blm,blf->mf", X, grad_hidden),
-                       "wo/kernel": np.einsum("blf,blm->fm", hidden, weights)}
-
-
-@pytest.mark.parametrize("rate", [0.0, RATE])
-@pytest.mark.parametrize("mixed", [False, True])
-def test_output_and_gradients_equal_those_of_the_formulas(rate, mixed, monkeypatch):
+@pytest.mark.parametrize("rate, mode, mixed", [
+    (0.0, "train", False), (RATE, "train", False), (RATE, "train", True),
+    (RATE, "eval", False)])
+def test_variables_output_and_gradients_equal_those_of_stock(
+    rate, mode, mixed, monkeypatch):
+  expected, stocks, expected_grads = run(stock(rate), mode)
   monkeypatch.setattr(between_products, "is_marked", lambda: mixed)
-  y, graph, grads = run(feed_forward.faster(stock(rate)))
-  expected, expected_grads = formulas(graph.variables, rate)
+  y, graph, grads = run(feed_forward.faster(stock(rate)), mode)
+  assert graph.variables.keys() == stocks.variables.keys() == grads.keys()
   np.testing.assert_allclose(y, expected, atol=1e-5)
-  assert grads.keys() == expected_grads.keys() == graph.variables.keys()
-  for name, grad in grads.items():
-    np.testing.assert_allclose(grad, expected_grads[name], atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_variables_output_and_gradients_equal_those_of_stock(mode):
-  expected, stocks, expected_grads = run(stock(), mode)
-  y, graph, grads = run(feed_forward.faster(stock()), mode)
-  assert graph.variables.keys() == stocks.variables.keys()
-  np.testing.assert_allclose(y, expected, atol=1e-5)
-  for name, grad in grads.items():
-    np.testing.assert_allclose(grad, expected_grads[name], atol=1e-5, err_msg=name)
+  check_same(grads, expected_grads, atol=1e-5)
 
 
 def test_dropout_with_a_seed_equals_that_of_stock(monkeypatch):

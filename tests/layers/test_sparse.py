@@ -183,35 +183,6 @@ def test_equals_the_transformers_attention_with_all_pairs_and_relative_bias(
         results[1][key], value, rtol=1e-3, atol=1e-4, err_msg=key)
 
 
-@pytest.mark.parametrize("name, kwargs, position", [
-    (*FEW[0], "scalar"), (*FEW[1], "of each example"),
-    (FEW[0][0], {**FEW[0][1], "pattern": "alternate"}, "of each example")])
-def test_step_by_step_decoding_equals_the_full_pass(name, kwargs, position):
-  graph = harness.LayerGraph(
-      make(name, relative_attention_type="bias", **kwargs), True, 2, LENGTH,
-      scale=0.3)
-  x = tokens()
-  with graph.tf_graph.as_default():
-    d_model = mtf.Dimension("d_model", harness.D_MODEL)
-    full = graph.call(graph.context(), graph.constant(
-        x, graph.batch_dim, graph.length_dim, d_model))
-    memory = mtf.Dimension("memory_length", LENGTH)
-    states = [mtf.zeros(graph.mesh, [
-        graph.batch_dim, mtf.Dimension("heads", HEADS), memory,
-        mtf.Dimension("d_kv", D_KV)])] * 2
-    steps = []
-    for i in range(LENGTH):
-      index = (graph.constant(i) if position == "scalar" else
-               graph.constant([i, i], graph.batch_dim))
-      context = graph.context("incremental", position=index,
-                              read_priority=index, states=states, new_states=[])
-      steps.append(graph.call(
-          context, graph.constant(x[:, i], graph.batch_dim, d_model)))
-      states = context.new_states
-    y, *steps = graph.run(full, *steps)
-  np.testing.assert_allclose(np.stack(steps, 1), y, atol=2e-5)
-
-
 def largest(name, length, packed, decoder, **kwargs):
   """The size of the largest tensor, and the multiply-adds of all matrix products."""
   layer = make(name, relative_attention_type="bias", **kwargs)

@@ -5,10 +5,8 @@ import inspect
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
-from support import harness
 from support import models
 from support.decoding import parse
-from synthesizer_mtf import attention_layer
 from synthesizer_mtf.context import examples
 from synthesizer_mtf.context import intermediates
 from synthesizer_mtf.ops import attend
@@ -64,30 +62,6 @@ def test_loss_and_gradients_equal_those_of_masked_rows(notation, monkeypatch):
   masked, kinds = run(notation, *bindings)
   assert attend_per_example.AttendPerExampleOperation not in kinds
   assert per_example.keys() == masked.keys()
-  for name, value in masked.items():
-    np.testing.assert_allclose(
-        per_example[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)
-
-
-@pytest.mark.parametrize("notation", ["R", "FR+D+V"])
-def test_examples_with_prefixes_have_the_gradients_of_masked_rows(
-    notation, monkeypatch):
-  ids = np.array(IDS)
-  generator = np.random.RandomState(0)
-  x, weights = generator.randn(2, *ids.shape, harness.D_MODEL) * (ids > 0)[..., None]
-  priority = np.arange(LENGTH) * (generator.rand(*ids.shape) < 0.7)
-  found = []
-  for _ in range(2):
-    y, graph, grads = harness.forward(
-        attention_layer(notation, num_heads=2, key_value_size=5, dropout_rate=0.0,
-                        max_length=LENGTH), x, True, ids, True, gradients=True,
-        loss_weights=weights, input_full_attention=True,
-        context={"read_priority": priority, "write_priority": priority})
-    found.append({"y": y * (ids > 0)[..., None], **grads})
-    kinds = {type(op) for op in graph.graph.operations}
-    assert (attend_per_example.AttendPerExampleOperation in kinds) == (len(found) == 1)
-    monkeypatch.setattr(examples, "can_be_per_example", lambda context: False)
-  per_example, masked = found
   for name, value in masked.items():
     np.testing.assert_allclose(
         per_example[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)

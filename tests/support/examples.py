@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support import cases
 from support import harness
 from synthesizer_mtf.synthesizers import base
 from synthesizer_mtf.synthesizers import names
@@ -10,7 +9,6 @@ from synthesizer_mtf.synthesizers import names
 PADDED = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
 PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 1, 2, 2, 2, 2, 2]])
 
-every_notation = pytest.mark.parametrize("notation", cases.NOTATIONS)
 WITH_TABLES = [name for name, cls in names.SYNTHESIZING_FUNCTIONS.items()
                if issubclass(cls, base.LengthTables)]
 every_variant_with_tables = pytest.mark.parametrize("notation", WITH_TABLES)
