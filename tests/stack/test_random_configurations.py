@@ -23,21 +23,28 @@ from support import reference
 from support.random_cases import Case
 from support.random_cases import cases
 from support.random_cases import Layer
+from support.random_cases import PACKED
+from support.random_cases import PADDED
 import synthesizer_mtf
 from synthesizer_mtf.context import examples
 from synthesizer_mtf.ops import attend
 import tensorflow.compat.v1 as tf
 
-# Modes and meshes, whether rows are packed, and whether on TPUs (None: either), and the
-# number of cases for each variant. Each device and each step adds a graph.
-CPU, TPU, UNPACKED, PACKED = False, True, False, True
+# Modes and meshes, stacks, how examples and padding are marked, whether on TPUs, and
+# the number of cases for each variant. Each device and each step adds a graph. In
+# decoders the causal mask hides padding, so encoders have cases of their own.
+ENCODER, DECODER, ANY_STACK = [False], [True], [False, True]
+CPU, TPU, ANY = [False], [True], ["none", *PADDED, *PACKED]
+TRAIN = [("train", "")]
 KINDS = [
-    (([("train", "")], UNPACKED, CPU), 3), (([("train", "")], PACKED, CPU), 3),
-    (([("train", "")], UNPACKED, TPU), 2), (([("train", "")], PACKED, TPU), 2),
+    ((TRAIN, ENCODER, ["made up"], CPU), 2), ((TRAIN, DECODER, PADDED, CPU), 1),
+    ((TRAIN, ENCODER, ["features"], CPU), 1), ((TRAIN, DECODER, PACKED, CPU), 2),
+    ((TRAIN, ENCODER, PADDED, TPU), 1), ((TRAIN, DECODER, PADDED, TPU), 1),
+    ((TRAIN, ENCODER, ["features"], TPU), 1), ((TRAIN, DECODER, PACKED, TPU), 1),
+    (([("eval", "")], ANY_STACK, ANY, CPU + TPU), 2),
     (([("train", "batch:2"), ("train", "model:2"), ("train", "batch:2,model:2")],
-      None, None), 1),
-    (([("eval", "")], None, None), 2),
-    (([("steps", ""), ("steps", "model:2")], UNPACKED, CPU), 2)]
+      ANY_STACK, ANY, CPU + TPU), 1),
+    (([("steps", ""), ("steps", "model:2")], DECODER, ["none"], CPU), 2)]
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +167,7 @@ def marks(case, graph):
     found = {"read_priority": order, "write_priority": order}
   if case.ids == "made up":
     found["sequence_id"] = mtf.minimum(graph.constant(ids * 9, *dims), 1)
-  elif case.ids == "features":
+  elif case.ids in ("one", "features"):
     found["sequence_id"] = graph.constant(ids, *dims)
   elif case.ids == "subsequences":  # two targets of each input
     found["sequence_id"] = graph.constant((ids + 1) // 2, *dims)

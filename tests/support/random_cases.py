@@ -13,6 +13,9 @@ import numpy as np
 from support import cases as table
 from synthesizer_mtf.synthesizers import names
 
+PACKED = ["features", "subsequences"]
+PADDED = ["made up", "one"]
+
 
 class Layer(NamedTuple):
   """One attention layer.
@@ -57,9 +60,9 @@ class Case(NamedTuple):
       "steps" the list holds the length of the prefix. With beams, all rows have the
       same prefix.
     decoder: whether queries attend to no later keys.
-    ids: how the batch marks examples and padding: "none" marks nothing; "made
-      up" is `mtf.minimum(inputs, 1)`, as Mesh does; "features" are those of T5;
-      "subsequences" are several targets of one input.
+    ids: how the batch marks examples and padding: "none" marks nothing; "made up" is
+      `mtf.minimum(inputs, 1)`, as Mesh does; "features" are those of T5, "one" the
+      same with one example in a row; "subsequences" are several targets of an input.
     prefix: the length of each row's prefix, which all queries attend to; or None.
     beams: 0, or the size of the dimension `beam`, in the mode "steps".
     mesh_shape: the heads are split over `model` and the batch over `batch`.
@@ -119,31 +122,30 @@ class Case(NamedTuple):
 
 
 @st.composite
-def cases(draw, part, settings, packed, tpu):
+def cases(draw, part, settings, decoder, marks, tpu):
   """Draws a `Case` that has the synthesizing function `part`, such as "FR".
 
   Args:
     draw: hypothesis's.
     part: a string.
     settings: a list of modes and meshes.
-    packed: whether rows hold several examples, or None for either.
-    tpu: whether on TPUs, or None for either.
+    decoder: a list of values of `Case.decoder`.
+    marks: a list of values of `Case.ids`.
+    tpu: a list of values of `Case.tpu`.
   """
   mode, mesh_shape = draw(st.sampled_from(settings))
-  packed = draw(st.booleans()) if packed is None else packed
-  length = draw(st.integers(3 if packed else 1, 7))
-  decoder = mode == "steps" or draw(st.booleans())
-  ids = "none"
-  if packed:
-    ids = draw(st.sampled_from(["features", "subsequences"][:1 + decoder]))
-  elif mode != "steps":
-    ids = draw(st.sampled_from(["none", "made up", "features"]))
+  ids, tpu = draw(st.sampled_from(marks)), draw(st.sampled_from(tpu))
+  packed = ids in PACKED
+  length = draw(st.sampled_from([3, 4, 5, 6, 7] if packed else [3, 4, 5, 6, 7, 1]))
+  decoder = ids == "subsequences" or draw(st.sampled_from(decoder))
   batch = draw(st.integers(1, 3)) * (2 if "batch" in mesh_shape else 1)
   rows = draw(st.lists(
-      _row(mode, ids, packed, length), min_size=batch, max_size=batch))
+      _row(mode, ids, length), min_size=batch, max_size=batch))
+  first = draw(st.integers(1, max(1, length - 1)))
   if packed:
-    first = draw(st.integers(1, length - 1))
     rows[0] = [first, draw(st.integers(1, length - first))]
+  elif ids != "none":
+    rows[0] = [first]
   prefix = None
   if decoder and mode != "steps" and draw(st.booleans()):
     prefix = draw(st.lists(
@@ -159,25 +161,23 @@ def cases(draw, part, settings, packed, tpu):
   beams = draw(st.integers(0, 3)) if mode == "steps" else 0
   if beams:
     rows = rows[:1] * batch
-  if tpu is None:
-    tpu = draw(st.booleans())
   seed = draw(st.integers(0, 99))
   hypothesis.assume(seed)  # Its first case has the smallest of all values.
   return Case(
       layers, rows, length, draw(st.integers(1, 7)), mode, decoder, ids, prefix,
       beams, mesh_shape, tpu,
       "float32" if mode == "steps" else draw(
-          st.sampled_from(["float32", "float32", "float32", "bfloat16"])),
+          st.sampled_from(["float32"] * 5 + ["bfloat16"])),
       draw(st.sampled_from([512, 512, 2, 3])), draw(st.booleans()), seed)
 
 
-def _row(mode, ids, packed, length):
+def _row(mode, ids, length):
   """Draws one of `Case.rows`."""
   if mode == "steps":  # at most two steps
     return st.integers(max(0, length - 2), length - 1).map(lambda n: [n])
   if ids == "none":
     return st.just([length])
-  if not packed:
+  if ids not in PACKED:
     return st.integers(0, length).map(lambda n: [n])
   return st.lists(st.integers(1, length), max_size=4).map(
       lambda examples: _fitting(examples, length))
