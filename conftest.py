@@ -22,7 +22,7 @@ import seqio
 from support import cases
 from support import prepared
 from synthesizer_mtf.tools import train_vocabulary
-from synthesizer_mtf.training import seed
+from synthesizer_mtf.trainer import seed
 import tensorflow.compat.v1 as tf
 
 # The cases are the same on each machine, and are not written to the repository.

@@ -19,37 +19,39 @@ from synthesizer_mtf import compat
 
 compat.apply()
 
-from synthesizer_mtf import embedding
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_past
-from synthesizer_mtf import stack
 from synthesizer_mtf import tasks
-from synthesizer_mtf.command.cluster import Cluster
-from synthesizer_mtf.layers.attention import SyntheticAttention
-from synthesizer_mtf.layers.classifier import EncoderClassifier
-from synthesizer_mtf.layers.dual_classifier import DualEncoderClassifier
-from synthesizer_mtf.layers.uniform_cross_attention import UniformEncDecAttention
-from synthesizer_mtf.notation import attention_layer
-from synthesizer_mtf.ops.logit_forms import ByOffset
-from synthesizer_mtf.ops.logit_forms import ByPosition
-from synthesizer_mtf.ops.logit_forms import InnerProduct
-from synthesizer_mtf.ops.logit_forms import Products
-from synthesizer_mtf.ops.logit_forms import Table
-from synthesizer_mtf.stack import synthesizer_stack
-from synthesizer_mtf.synthesizers.base import Axes
-from synthesizer_mtf.synthesizers.base import LengthTables
-from synthesizer_mtf.synthesizers.base import SynthesizingFunction
-from synthesizer_mtf.synthesizers.names import register
-from synthesizer_mtf.training import get_estimator
-from synthesizer_mtf.training import gin_checks
-from synthesizer_mtf.training import learning_rates
-from synthesizer_mtf.training import mtf_model
-from synthesizer_mtf.training import seed
-from synthesizer_mtf.training import token_batches
-from synthesizer_mtf.training import warm_start
-from synthesizer_mtf.training.mtf_model import MtfModel
-from synthesizer_mtf.training.seed import train_with_seed
-from synthesizer_mtf.training.summaries import train_with_attention_summaries
+from synthesizer_mtf.attention.functions.base import Axes
+from synthesizer_mtf.attention.functions.base import LengthTables
+from synthesizer_mtf.attention.functions.base import SynthesizingFunction
+from synthesizer_mtf.attention.functions.names import register
+from synthesizer_mtf.attention.layer import SyntheticAttention
+from synthesizer_mtf.attention.logit_forms import ByOffset
+from synthesizer_mtf.attention.logit_forms import ByPosition
+from synthesizer_mtf.attention.logit_forms import InnerProduct
+from synthesizer_mtf.attention.logit_forms import Products
+from synthesizer_mtf.attention.logit_forms import Table
+from synthesizer_mtf.attention.notation import attention_layer
+from synthesizer_mtf.attention.others.uniform_cross_attention import (
+    UniformEncDecAttention,
+)
+from synthesizer_mtf.t5 import embedding
+from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.t5.classifier import EncoderClassifier
+from synthesizer_mtf.t5.dual_classifier import DualEncoderClassifier
+from synthesizer_mtf.t5.stack import synthesizer_stack
+from synthesizer_mtf.trainer import get_estimator
+from synthesizer_mtf.trainer import gin_checks
+from synthesizer_mtf.trainer import learning_rates
+from synthesizer_mtf.trainer import mtf_model
+from synthesizer_mtf.trainer import seed
+from synthesizer_mtf.trainer import token_batches
+from synthesizer_mtf.trainer import warm_start
+from synthesizer_mtf.trainer.cluster import Cluster
+from synthesizer_mtf.trainer.mtf_model import MtfModel
+from synthesizer_mtf.trainer.seed import train_with_seed
+from synthesizer_mtf.trainer.summaries import train_with_attention_summaries
 
 __all__ = [
     "Axes",

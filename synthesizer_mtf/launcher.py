@@ -19,15 +19,15 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
-from synthesizer_mtf.command import cluster
-from synthesizer_mtf.command import console
-from synthesizer_mtf.command import messages
-from synthesizer_mtf.command import missing
-from synthesizer_mtf.training import checkpoints
-from synthesizer_mtf.training import data_checks
-from synthesizer_mtf.training import gin_checks
-from synthesizer_mtf.training import stopping
-from synthesizer_mtf.training import unknown_pieces
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import cluster
+from synthesizer_mtf.trainer import console
+from synthesizer_mtf.trainer import data_checks
+from synthesizer_mtf.trainer import gin_checks
+from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer import missing
+from synthesizer_mtf.trainer import stopping
+from synthesizer_mtf.trainer import unknown_pieces
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 

@@ -17,15 +17,15 @@ import pytest
 from support import cases
 from support import harness
 from support import models
-from synthesizer_mtf import embedding
-from synthesizer_mtf.context import segments
-from synthesizer_mtf.context import stack_cache
-from synthesizer_mtf.decoding import decoder
-from synthesizer_mtf.decoding import loops
-from synthesizer_mtf.ops import cross_entropy
-from synthesizer_mtf.ops import lookup
+from synthesizer_mtf.attention.inputs import segments
+from synthesizer_mtf.attention.inputs import stack_cache
+from synthesizer_mtf.fast import cross_entropy
+from synthesizer_mtf.fast import lookup
+from synthesizer_mtf.fast.decoding import decoder
+from synthesizer_mtf.fast.decoding import loops
+from synthesizer_mtf.t5 import embedding
 from synthesizer_mtf.tools.hugging_face_bridge import trained
-from synthesizer_mtf.training import optimizer
+from synthesizer_mtf.trainer import optimizer
 import tensorflow.compat.v1 as tf
 
 D_MODEL = mtf.Dimension("d_model", 3)

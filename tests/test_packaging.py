@@ -13,7 +13,7 @@ from support import shell
 from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention.functions import names
 from synthesizer_mtf.tools import recipes
 from t5.models import mesh_transformer_main
 

@@ -19,11 +19,11 @@ import os
 
 import numpy as np
 from synthesizer_mtf import checks
-from synthesizer_mtf.command import messages
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.training import checkpoints
-from synthesizer_mtf.training import vocabulary_record
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer import vocabulary_record
 import tensorflow.compat.v1 as tf
 import tqdm
 

@@ -21,7 +21,6 @@ from typing import Any
 
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
@@ -31,6 +30,7 @@ from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.benchmarking import plot
 from synthesizer_mtf.tools.benchmarking import report
+from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 

@@ -17,10 +17,10 @@ save_pretrained writes it, and writes a folder with
 
 import argparse
 
-from synthesizer_mtf.command import messages
 from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.hugging_face_bridge import exporting
 from synthesizer_mtf.tools.hugging_face_bridge import importing
+from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 
 

@@ -29,7 +29,6 @@ from typing import Any
 
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
@@ -45,6 +44,7 @@ from synthesizer_mtf.tools.pod_planning import pods
 from synthesizer_mtf.tools.pod_planning import programs
 from synthesizer_mtf.tools.pod_planning import report
 from synthesizer_mtf.tools.pod_planning import roofline
+from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 from synthesizer_mtf import checks
-from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import trained_model
@@ -39,7 +38,8 @@ from synthesizer_mtf.tools.attention_plots import page
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.attention_plots import statistics
-from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 

@@ -33,7 +33,6 @@ import json
 import sys
 
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.command import messages
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import shares
 from synthesizer_mtf.runs import tabular
@@ -47,6 +46,7 @@ from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import reports
 from synthesizer_mtf.tools.reproduction import speeds
 from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 
 # What studies/ has: its studies, and its tables of other papers. A test there compares.

@@ -23,10 +23,10 @@ import sys
 
 import sentencepiece
 from synthesizer_mtf import checks
-from synthesizer_mtf.command import messages
 from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.tasks import records
 from synthesizer_mtf.tasks import text_source
+from synthesizer_mtf.trainer import messages
 import tensorflow as tf
 import tqdm
 

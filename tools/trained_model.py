@@ -7,7 +7,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.trainer import checkpoints
 import tensorflow.compat.v1 as tf
 
 

@@ -6,13 +6,13 @@ import gc
 import pathlib
 import sys
 
-from synthesizer_mtf.command import messages
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
 from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import tabular
+from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 
 

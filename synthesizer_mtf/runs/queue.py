@@ -18,7 +18,7 @@ from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import progress
 from synthesizer_mtf.runs import shares
-from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.trainer import checkpoints
 import tqdm
 
 

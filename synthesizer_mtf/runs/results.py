@@ -8,8 +8,8 @@ import pathlib
 import re
 import statistics
 
-from synthesizer_mtf.training import checkpoints
-from synthesizer_mtf.training import optimizer_slots
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 Folder = str | pathlib.Path

@@ -4,8 +4,8 @@ import logging
 
 from absl import logging as absl_logging
 import pytest
-from synthesizer_mtf.command import console
-from synthesizer_mtf.training import stopping
+from synthesizer_mtf.trainer import console
+from synthesizer_mtf.trainer import stopping
 
 
 def record(message, level=logging.INFO, path="/site-packages/mesh_tensorflow/ops.py"):

@@ -9,7 +9,7 @@ import gin
 import pytest
 import synthesizer_mtf
 from synthesizer_mtf import checks
-from synthesizer_mtf.command import messages
+from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 
 

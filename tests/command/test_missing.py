@@ -8,7 +8,7 @@ import pytest
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import launcher
-from synthesizer_mtf.command import missing
+from synthesizer_mtf.trainer import missing
 import tensorflow.compat.v1 as tf
 
 _FILES = ("dataset.gin", "models/laptop.gin", "cpu.gin")

@@ -3,7 +3,7 @@
 import mesh_tensorflow as mtf
 from support import harness
 from support.examples import PACKED
-from synthesizer_mtf.context import segments
+from synthesizer_mtf.attention.inputs import segments
 
 
 def test_rows_are_packed_unless_their_ids_are_at_most_one_or_the_user_says_so():

@@ -8,11 +8,11 @@ import pytest
 from support import models
 from support.decoding import parse
 from support.decoding import until_eos
-from synthesizer_mtf.decoding import beams
-from synthesizer_mtf.decoding import decoder
-from synthesizer_mtf.decoding import loops
-from synthesizer_mtf.ops import between_products
-from synthesizer_mtf.ops import top_tokens
+from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import top_tokens
+from synthesizer_mtf.fast.decoding import beams
+from synthesizer_mtf.fast.decoding import decoder
+from synthesizer_mtf.fast.decoding import loops
 import tensorflow.compat.v1 as tf
 
 INPUTS = np.random.RandomState(0).randint(2, models.VOCABULARY, (6, 7))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import models
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.synthesizers import names as synthesizer_names
+from synthesizer_mtf.attention.functions import names as synthesizer_names
 import tensorflow.compat.v1 as tf
 
 FOLDER = pathlib.Path(gin_files.folder())

@@ -13,8 +13,8 @@ import pytest
 import seqio
 from support import models
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.synthesizers import base
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention.functions import base
+from synthesizer_mtf.attention.functions import names
 from synthesizer_mtf.tools import recipes
 import tensorflow.compat.v1 as tf
 

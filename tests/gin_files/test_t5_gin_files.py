@@ -15,9 +15,9 @@ import seqio
 from support import in_process
 from support.launching import decoded
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import stack
-from synthesizer_mtf.training import estimators
-from synthesizer_mtf.training import value_checks
+from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.trainer import estimators
+from synthesizer_mtf.trainer import value_checks
 from t5.data import mixtures  # noqa: F401
 from t5.data import preprocessors
 import t5.models

@@ -14,7 +14,7 @@ from support import reference
 from support.examples import PADDED
 from support.examples import tokens
 from support.random_cases import Case
-from synthesizer_mtf.ops import attend
+from synthesizer_mtf.fast import attend
 import tensorflow.compat.v1 as tf
 
 

@@ -10,8 +10,8 @@ from support import decoding
 from support import harness
 from support import models
 from support.reference import check_same
-from synthesizer_mtf.layers import cross_attention
-from synthesizer_mtf.layers import uniform_cross_attention
+from synthesizer_mtf.attention.others import uniform_cross_attention
+from synthesizer_mtf.fast import cross_attention
 import tensorflow.compat.v1 as tf
 
 BATCH, LENGTH, MEMORY_LENGTH, HEADS, D_KV = 2, 5, 7, 3, 4

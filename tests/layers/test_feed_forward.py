@@ -10,8 +10,8 @@ import pytest
 from support import harness
 from support import models
 from support.reference import check_same
-from synthesizer_mtf.layers import feed_forward
-from synthesizer_mtf.ops import between_products
+from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import feed_forward
 from synthesizer_mtf.training import seed
 import tensorflow.compat.v1 as tf
 

@@ -13,7 +13,7 @@ from support import harness
 from support import models
 from support import reference
 import synthesizer_mtf
-from synthesizer_mtf.layers import sparse_fixed
+from synthesizer_mtf.attention.others import sparse_fixed
 import tensorflow.compat.v1 as tf
 
 HEADS, D_KV = 3, 5

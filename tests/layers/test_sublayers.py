@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support import models
 from support.reference import check_same
-from synthesizer_mtf.layers import sublayers
-from synthesizer_mtf.ops import rms_norm
+from synthesizer_mtf.fast import rms_norm
+from synthesizer_mtf.fast import sublayers
 import tensorflow.compat.v1 as tf
 
 _STOCK = transformer.sublayer_rms_norm

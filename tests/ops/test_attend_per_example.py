@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from support import models
 from support.decoding import parse
-from synthesizer_mtf.context import examples
-from synthesizer_mtf.context import intermediates
-from synthesizer_mtf.ops import attend
-from synthesizer_mtf.ops import attend_per_example
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.attention.functions import names
+from synthesizer_mtf.fast import attend
+from synthesizer_mtf.fast import attend_per_example
+from synthesizer_mtf.fast import examples
 import tensorflow.compat.v1 as tf
 
 LENGTH, TARGETS = 23, 13

@@ -3,8 +3,8 @@
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
-from synthesizer_mtf.ops import cross_entropy
-from synthesizer_mtf.ops import lookup
+from synthesizer_mtf.fast import cross_entropy
+from synthesizer_mtf.fast import lookup
 import tensorflow.compat.v1 as tf
 
 BATCH, LENGTH, D_MODEL, VOCABULARY = (

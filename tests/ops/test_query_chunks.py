@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support import models
 from support.decoding import parse
-from synthesizer_mtf.ops import attend
+from synthesizer_mtf.fast import attend
 
 
 @pytest.mark.parametrize("notation", ["V", "FR"])

@@ -15,7 +15,7 @@ from support import documents
 from support import models
 from support import ports
 from support.launching import decoded
-from synthesizer_mtf import notation
+from synthesizer_mtf.attention import notation
 import tensorflow.compat.v1 as tf
 
 STEP = 3

@@ -21,9 +21,9 @@ from support.mtf_models import variables
 from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
-from synthesizer_mtf import stack
-from synthesizer_mtf.synthesizers import names
-from synthesizer_mtf.training import mtf_model
+from synthesizer_mtf.attention.functions import names
+from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.trainer import mtf_model
 import t5.models
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf

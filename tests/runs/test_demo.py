@@ -15,7 +15,7 @@ from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import process
 from synthesizer_mtf.runs import results
 from synthesizer_mtf.tasks import english
-from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.trainer import checkpoints
 
 ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,
        "log_perplexity": 4.25, "bleu": 31.46, "accuracy": 12.5}

@@ -12,7 +12,7 @@ import pytest
 from support import models
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import stack
+from synthesizer_mtf.t5 import stack
 
 CHOICE = "synthesizer_stack.attention = 'R+V'"
 # Lines from operative_config.gin of a stock model, and of one of ours.

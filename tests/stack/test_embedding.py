@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from support import meshes
 from support import models
-from synthesizer_mtf import embedding
-from synthesizer_mtf.ops import cross_entropy
-from synthesizer_mtf.ops import lookup
+from synthesizer_mtf.fast import cross_entropy
+from synthesizer_mtf.fast import lookup
+from synthesizer_mtf.t5 import embedding
 import tensorflow.compat.v1 as tf
 
 FAST = (lookup.LookupOperation, cross_entropy.CrossEntropyOperation)

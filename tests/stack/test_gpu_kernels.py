@@ -10,7 +10,7 @@ import pytest
 from support import cases
 from support import models
 from support.decoding import parse
-from synthesizer_mtf import notation as notations
+from synthesizer_mtf.attention import notation as notations
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import kernels
 

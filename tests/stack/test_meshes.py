@@ -11,7 +11,7 @@ from support.decoding import parse
 from support.meshes import LAYOUT
 from support.meshes import loss_and_gradients
 from support.reference import check_same
-from synthesizer_mtf.ops import attend
+from synthesizer_mtf.fast import attend
 
 pytestmark = pytest.mark.slow
 

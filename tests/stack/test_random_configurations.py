@@ -26,8 +26,8 @@ from support.random_cases import Layer
 from support.random_cases import PACKED
 from support.random_cases import PADDED
 import synthesizer_mtf
-from synthesizer_mtf.context import examples
-from synthesizer_mtf.ops import attend
+from synthesizer_mtf.fast import attend
+from synthesizer_mtf.fast import examples
 import tensorflow.compat.v1 as tf
 
 # Modes and meshes, stacks, how examples and padding are marked, whether on TPUs, and

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support import decoding
 from support import models
-from synthesizer_mtf import replacement
+from synthesizer_mtf.t5 import replacement
 import tensorflow.compat.v1 as tf
 
 CHOICE = "synthesizer_stack.attention = 'R'"

@@ -13,7 +13,7 @@ import numpy as np
 from support import patterns
 from support import reference
 import synthesizer_mtf
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention.functions import names
 
 HEADS = 3
 D_KV = 5

@@ -7,7 +7,7 @@ from mesh_tensorflow.transformer import transformer
 import numpy as np
 from support import cases
 from support import models
-from synthesizer_mtf.decoding import decoder
+from synthesizer_mtf.fast.decoding import decoder
 import tensorflow.compat.v1 as tf
 
 EOS = 1

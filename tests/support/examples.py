@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from support import harness
-from synthesizer_mtf.synthesizers import base
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention.functions import base
+from synthesizer_mtf.attention.functions import names
 
 PADDED = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
 PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 1, 2, 2, 2, 2, 2]])

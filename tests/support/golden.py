@@ -27,7 +27,7 @@ from support import cases
 from support import models
 from support import reference_page
 from support.paths import TESTS
-from synthesizer_mtf import notation
+from synthesizer_mtf.attention import notation
 import tensorflow.compat.v1 as tf
 
 FOLDER = TESTS / "golden"

@@ -15,7 +15,7 @@ from support import models
 from support import sessions
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.trainer import checkpoints
 import tensorflow.compat.v1 as tf
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

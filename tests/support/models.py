@@ -4,7 +4,7 @@ import mesh_tensorflow as mtf
 import numpy as np
 from support import sessions
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import stack
+from synthesizer_mtf.t5 import stack
 import tensorflow.compat.v1 as tf
 
 VOCABULARY = 32

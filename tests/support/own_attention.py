@@ -4,7 +4,7 @@ import contextlib
 import sys
 
 from support import documents
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention.functions import names
 
 MODULE = "my_attention"
 PAGE = "docs/add_a_variant.md"

@@ -11,7 +11,7 @@ import hypothesis
 from hypothesis import strategies as st
 import numpy as np
 from support import cases as table
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention.functions import names
 
 PACKED = ["features", "subsequences"]
 PADDED = ["made up", "one"]

@@ -15,9 +15,9 @@ from support.paths import ROOT
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf import notation
 from synthesizer_mtf import tasks
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention import notation
+from synthesizer_mtf.attention.functions import names
 
 HEAD = """\
 # Reference

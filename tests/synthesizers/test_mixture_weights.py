@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support import reference
-from synthesizer_mtf.synthesizers import mixture_weights
+from synthesizer_mtf.attention import mixture_weights
 
 PARTS = ["R", "V", "D"]
 

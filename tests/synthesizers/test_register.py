@@ -24,8 +24,8 @@ from support import reference
 import synthesizer_mtf
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import launcher
-from synthesizer_mtf import notation
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention import notation
+from synthesizer_mtf.attention.functions import names
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools import hugging_face
 from synthesizer_mtf.tools import inspect_task
@@ -36,7 +36,7 @@ from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import memory
 from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.training import warm_start_plan
+from synthesizer_mtf.trainer import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 import synthesizer_mesh_transformer

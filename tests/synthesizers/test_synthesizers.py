@@ -10,7 +10,7 @@ from support import harness
 from support.examples import tokens
 from support.examples import WITH_TABLES
 import synthesizer_mtf
-from synthesizer_mtf.synthesizers import names
+from synthesizer_mtf.attention.functions import names
 
 
 def test_default_factors_of_factorized_dense_are_nearest_the_square_root():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support import decoding
 from support import hugging_face
-from synthesizer_mtf import notation
+from synthesizer_mtf.attention import notation
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import baselines
 from synthesizer_mtf.tools.benchmarking import breakdown

@@ -7,7 +7,7 @@ from mesh_tensorflow import optimize
 import pytest
 from support import checkpoint_files
 import synthesizer_mtf
-from synthesizer_mtf.training import checkpoints
+from synthesizer_mtf.trainer import checkpoints
 import tensorflow.compat.v1 as tf
 
 

@@ -8,8 +8,8 @@ import gin
 import numpy as np
 import pytest
 import seqio
-from synthesizer_mtf.training import data_position
-from synthesizer_mtf.training import estimators
+from synthesizer_mtf.trainer import data_position
+from synthesizer_mtf.trainer import estimators
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config

@@ -5,7 +5,7 @@ import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from support import models
-from synthesizer_mtf.training import decode_length
+from synthesizer_mtf.trainer import decode_length
 import tensorflow.compat.v1 as tf
 
 TOKENS = "synthesizer_decode_length.tokens = {}"

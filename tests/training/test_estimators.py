@@ -17,13 +17,13 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import checkpoint_files
-from synthesizer_mtf.training import estimators
-from synthesizer_mtf.training import guards
-from synthesizer_mtf.training import lock
-from synthesizer_mtf.training import prediction
-from synthesizer_mtf.training import progress
-from synthesizer_mtf.training import stopping
-from synthesizer_mtf.training import warm_start
+from synthesizer_mtf.trainer import estimators
+from synthesizer_mtf.trainer import guards
+from synthesizer_mtf.trainer import lock
+from synthesizer_mtf.trainer import prediction
+from synthesizer_mtf.trainer import progress
+from synthesizer_mtf.trainer import stopping
+from synthesizer_mtf.trainer import warm_start
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator

@@ -8,8 +8,8 @@ from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import utils
 import pytest
 from support import models
-from synthesizer_mtf.training import estimators
-from synthesizer_mtf.training import get_estimator
+from synthesizer_mtf.trainer import estimators
+from synthesizer_mtf.trainer import get_estimator
 
 STOCK = inspect.unwrap(utils.get_estimator, stop=lambda f: not hasattr(
     f, "_synthesizer_mtf_patches"))

@@ -3,7 +3,7 @@
 import gin
 import pytest
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.training import gin_checks
+from synthesizer_mtf.trainer import gin_checks
 
 # Functions of a user, most with names of this package, of Mesh TensorFlow or of T5.
 USERS = [

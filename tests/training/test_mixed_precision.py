@@ -9,10 +9,10 @@ from support import harness
 from support.examples import PADDED
 from support.examples import tokens
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.ops import between_products
+from synthesizer_mtf.fast import between_products
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.training import mixed_precision
+from synthesizer_mtf.trainer import mixed_precision
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support import models
 from support import sessions
-from synthesizer_mtf.ops import adafactor
-from synthesizer_mtf.training import optimizer
+from synthesizer_mtf.fast import adafactor
+from synthesizer_mtf.trainer import optimizer
 import tensorflow.compat.v1 as tf
 
 STEPS = 3

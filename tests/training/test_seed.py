@@ -8,8 +8,8 @@ import pytest
 from support import processes
 from support import sessions
 import synthesizer_mtf
-from synthesizer_mtf.training import estimators
-from synthesizer_mtf.training import seed as seed_lib
+from synthesizer_mtf.trainer import estimators
+from synthesizer_mtf.trainer import seed as seed_lib
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config

@@ -10,8 +10,8 @@ from support import sessions
 from support.decoding import parse
 from support.meshes import LAYOUT
 from support.meshes import tpu_mesh
-from synthesizer_mtf.context import intermediates
-from synthesizer_mtf.training import summaries
+from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.trainer import summaries
 import tensorflow.compat.v1 as tf
 
 IDS = [[5, 9, 3, 7, 1], [8, 4, 1, 0, 0]]

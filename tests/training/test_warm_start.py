@@ -10,12 +10,12 @@ from support import decoding
 from support import meshes
 from support import models
 from support import sessions
+from synthesizer_mtf import attention as synthesizers
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import synthesizers
-from synthesizer_mtf.synthesizers import mixture
-from synthesizer_mtf.training import summaries
-from synthesizer_mtf.training import warm_start
-from synthesizer_mtf.training import warm_start_plan
+from synthesizer_mtf.attention import mixture
+from synthesizer_mtf.trainer import summaries
+from synthesizer_mtf.trainer import warm_start
+from synthesizer_mtf.trainer import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 LENGTH = 9

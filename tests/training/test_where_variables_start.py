@@ -11,9 +11,9 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import models
-from synthesizer_mtf import notation
-from synthesizer_mtf.training import warm_start
-from synthesizer_mtf.training import warm_start_plan
+from synthesizer_mtf.attention import notation
+from synthesizer_mtf.trainer import warm_start
+from synthesizer_mtf.trainer import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 SIZES = [*models.TINY, "num_layers = 1", "d_model = 8", "d_ff = 8",

@@ -9,8 +9,8 @@ import re
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.attention_plots import reader
-from synthesizer_mtf.training import checkpoints
-from synthesizer_mtf.training import summaries
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import summaries
 import tensorflow.compat.v1 as tf
 import tqdm
 

@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 import numpy as np
-from synthesizer_mtf import notation
+from synthesizer_mtf.attention import notation
 from synthesizer_mtf.tools.attention_plots import statistics
 
 # With more tokens, their strings would overlap.

@@ -1,7 +1,7 @@
 """Runs a checkpoint on text and gets the attention weights of its layers.
 
 gin builds the model, as in the trainer. The weights are the tensors that the layers
-themselves compute with (see `synthesizer_mtf.context.intermediates`).
+themselves compute with (see `synthesizer_mtf.attention.intermediates`).
 """
 
 import collections
@@ -15,10 +15,10 @@ import numpy as np
 import synthesizer_mtf  # noqa: F401
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import stack
-from synthesizer_mtf.context import intermediates
-from synthesizer_mtf.layers import linformer
-from synthesizer_mtf.synthesizers import names as synthesizer_names
+from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.attention.functions import names as synthesizer_names
+from synthesizer_mtf.attention.others import linformer
+from synthesizer_mtf.t5 import stack
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 

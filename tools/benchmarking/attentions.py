@@ -20,8 +20,8 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf import notation
-from synthesizer_mtf.training import mixed_precision
+from synthesizer_mtf.attention import notation
+from synthesizer_mtf.trainer import mixed_precision
 
 STOCK = "SelfAttention"
 FLOOR = "floor"

@@ -8,14 +8,14 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import stack
-from synthesizer_mtf.layers import attention
-from synthesizer_mtf.layers import classifier
-from synthesizer_mtf.layers import cross_attention
-from synthesizer_mtf.layers import feed_forward
-from synthesizer_mtf.layers import sublayers
-from synthesizer_mtf.synthesizers import dot_product
-from synthesizer_mtf.synthesizers import names as synthesizer_names
+from synthesizer_mtf.attention import layer as attention
+from synthesizer_mtf.attention.functions import dot_product
+from synthesizer_mtf.attention.functions import names as synthesizer_names
+from synthesizer_mtf.fast import cross_attention
+from synthesizer_mtf.fast import feed_forward
+from synthesizer_mtf.fast import sublayers
+from synthesizer_mtf.t5 import classifier
+from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 import tensorflow.compat.v1 as tf
 

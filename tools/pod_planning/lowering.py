@@ -23,7 +23,7 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import stack
+from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.tools.pod_planning import pods

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import stack
 from synthesizer_mtf.runs import pipeline
+from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools import recipes
 import tensorflow.compat.v1 as tf
 

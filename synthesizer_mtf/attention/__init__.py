@@ -1,0 +1,1 @@
+"""What the paper says: the attentions, in Mesh TensorFlow."""

@@ -1,0 +1,1 @@
+"""The synthesizing functions, one module each; `names.py` is their registry."""

@@ -1,0 +1,90 @@
+"""The parameters that all attention layers take from T5's macros."""
+
+from typing import Any
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
+from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import cases
+from synthesizer_mtf.attention.inputs import splits
+
+
+class HeadSizes:
+  """The number of heads, their size, and the dropout of their values.
+
+  Attributes:
+    num_heads: an integer.
+    key_value_size: an integer, d_kv.
+    dropout_rate: a float.
+  """
+
+  def __init__(self, layer: str, num_heads: int | None,
+               key_value_size: int | None, dropout_rate: float | None):
+    """Replaces None by the macros `num_heads`, `d_kv` and `dropout_rate`.
+
+    Args:
+      layer: the gin name of the layer, for messages.
+      num_heads: an integer or None.
+      key_value_size: an integer or None.
+      dropout_rate: a float or None; 0 if there is no macro either.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
+    self._layer = layer
+    self.num_heads = self._whole("num_heads", num_heads, "num_heads")
+    self.key_value_size = self._whole("key_value_size", key_value_size, "d_kv")
+    self.dropout_rate = or_macro(dropout_rate, "dropout_rate") or 0.0
+    if not isinstance(self.dropout_rate, (int, float)) or not (
+        0 <= self.dropout_rate < 1):
+      raise checks.Error(
+          f"`{layer}.dropout_rate` is {self.dropout_rate!r} but must be a number "
+          "of at least 0 and below 1; change it, or the macro `dropout_rate`.")
+
+  def _whole(self, name, value, macro):
+    """The parameter or the macro, a positive integer."""
+    name, value = f"{self._layer}.{name}", or_macro(value, macro)
+    checks.check_whole(name, value, remedy=(
+        f"change `{name}`, or the macro `{macro}` of T5's model files, which is its "
+        "default"))
+    return value
+
+  def inputs(self, context: transformer.Context, x: mtf.Tensor,
+             **kwargs: Any) -> attention_inputs.AttentionInputs:
+    """Checks the layout, and makes the inputs of a call; see `cases.for_call`."""
+    self.check_layout(context.model)
+    return cases.for_call(context, x, self.num_heads, self.key_value_size, **kwargs)
+
+  def check_layout(self, model: transformer.Unitransformer) -> None:
+    """Raises a ValueError if the layout splits heads into unequal parts.
+
+    Args:
+      model: as in `splits.mesh_dimension`.
+    """
+    mesh_dim = splits.mesh_dimension(
+        model, mtf.Dimension("heads", self.num_heads))
+    if mesh_dim is not None and self.num_heads % mesh_dim.size:
+      raise checks.Error(
+          f"`{self._layer}.num_heads` is {self.num_heads} but "
+          f"`utils.run.layout_rules` splits heads over the {mesh_dim.size} parts "
+          f"of the mesh dimension {mesh_dim.name!r}; make num_heads a multiple "
+          f"of {mesh_dim.size}, or change `utils.run.mesh_shape`.")
+
+  def dropout(self, values: mtf.Tensor,
+              inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+    """Applies T5's attention dropout to the values: one mask for all queries."""
+    return mtf.dropout(values, inputs.context.train, rate=self.dropout_rate,
+                       noise_shape=values.shape - inputs.d_kv)
+
+
+def or_macro(value: Any, macro: str) -> Any:
+  """`value`; if it is None, the value of a gin macro such as T5's `d_kv`, or None."""
+  if value is not None:
+    return value
+  try:
+    return gin.get_configurable(f"{macro}/gin.macro")()
+  except TypeError:  # The macro is not defined.
+    return None
+

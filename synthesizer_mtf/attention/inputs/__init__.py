@@ -1,0 +1,1 @@
+"""What one call of a layer sees: tokens, positions and decoding state."""

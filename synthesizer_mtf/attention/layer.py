@@ -1,0 +1,104 @@
+"""The attention layer: masks, dropout, values and decoding state.
+
+The synthesizing functions make logits; this layer does everything else. `attend.py`
+computes the mean of the values fast. T5's attention dropout is constant along `length`,
+so it equals dropout on the values, which needs no mask of a large tensor.
+"""
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
+from synthesizer_mtf.attention import attention_mask
+from synthesizer_mtf.attention import head_sizes
+from synthesizer_mtf.attention import logit_forms
+from synthesizer_mtf.attention import mixture
+from synthesizer_mtf.attention import relative_position_bias
+from synthesizer_mtf.attention import weighted_sum
+from synthesizer_mtf.attention.functions import base
+from synthesizer_mtf.fast import attend
+
+_NO_ORDER = (
+    "The encoder has no positional embedding and its dot-product attention no "
+    "relative position bias, so that it cannot tell the order of the tokens; bind "
+    "`SyntheticAttention.relative_attention_type = \"bias_shared\"`, as T5's model "
+    "files do for `SelfAttention`.")
+
+
+@gin.configurable(module="synthesizer_mtf")
+class SyntheticAttention(transformer.TransformerLayer):
+  """Multi-head self-attention with synthesized logits (arXiv:2005.00743).
+
+  Variables: `v` [d_model, heads * d_kv] and `o` [heads * d_kv, d_model] as T5
+  stores them, and those of the synthesizing functions.
+  """
+
+  def __init__(self,
+               synthesizers: list[base.SynthesizingFunction] = gin.REQUIRED,
+               num_heads: int | None = None,
+               key_value_size: int | None = None,
+               dropout_rate: float | None = None,
+               relative_attention_type: str | None = None,
+               relative_attention_num_buckets: int = 32,
+               packed: bool | None = None,
+               softmax: bool = True):
+    """Declares the parameters.
+
+    Args:
+      synthesizers: a list of synthesizing functions, whose logits are mixed.
+      num_heads: an integer; the gin macro `%num_heads` if None.
+      key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
+      dropout_rate: a float, T5's attention dropout; the gin macro
+        `%dropout_rate` if None, or 0 without that macro.
+      relative_attention_type: None, "bias" or "bias_shared" (one table for all
+        layers of a stack, as in T5): T5's relative position bias, added to the logits.
+      relative_attention_num_buckets: an integer.
+      packed: whether rows may hold several examples. None detects it (see
+        `segments.is_packed`); True is always right; False promises that no row
+        holds more than one example, and is faster if rows carry ids anyway.
+      softmax: False uses the mixed logits themselves as weights, with 0 for masked
+        keys. R is then the token mixing of an MLP-Mixer (section 2); its `stddev`
+        should be near max_length^-0.5 to keep the scale.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
+    self.mixture = mixture.Mixture(synthesizers)
+    self.sizes = head_sizes.HeadSizes(
+        "SyntheticAttention", num_heads, key_value_size, dropout_rate)
+    self.relative_position_bias = relative_position_bias.RelativePositionBias(
+        "SyntheticAttention", relative_attention_type,
+        relative_attention_num_buckets)
+    checks.check_boolean("SyntheticAttention.softmax", softmax)
+    checks.check_boolean("SyntheticAttention.packed", packed, or_none=True)
+    self.packed = packed
+    self.softmax = softmax
+
+  def call(self, context: transformer.Context, x: mtf.Tensor,
+           losses: list | None = None) -> mtf.Tensor:
+    """Calls the layer.
+
+    Args:
+      context: a `transformer.Context`.
+      x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
+      losses: ignored.
+
+    Returns:
+      a tensor with the shape and dtype of x.
+
+    Raises:
+      ValueError: the sequences are longer than a part's `max_length`.
+    """
+    del losses
+    if not self.mixture.encodes_order:
+      self.relative_position_bias.warn_without_order(context, _NO_ORDER)
+    inputs = self.sizes.inputs(
+        context, x, packed=self.packed, per_example=self.softmax)
+    logits = self.mixture.logits(inputs)
+    if self.relative_position_bias:
+      logits.append(logit_forms.RelativePositionBias(
+          self.relative_position_bias.of_indices(inputs)))
+    values = self.sizes.dropout(inputs.project_memory("v"), inputs)
+    combine = attend.attend if self.softmax else weighted_sum.weighted_sum
+    return inputs.project_back(combine(
+        inputs, logits, values, attention_mask.for_stack(inputs)))

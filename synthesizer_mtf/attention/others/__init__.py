@@ -1,0 +1,1 @@
+"""Attentions that cannot be mixed with synthesized logits, and their common parts."""

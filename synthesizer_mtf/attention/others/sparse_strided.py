@@ -1,0 +1,67 @@
+"""Strided attention: the nearest keys, and every l-th key."""
+
+import gin
+import mesh_tensorflow as mtf
+from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.others import sequence_blocks
+from synthesizer_mtf.attention.others import sparse
+
+
+@gin.configurable(module="synthesizer_mtf")
+class SparseStrided(sparse.SparseAttention):
+  """Strided factorized attention (arXiv:1904.10509, section 4.3).
+
+  With the stride l, query i attends to the keys j <= i with
+    A(1): i - j <= l, and
+    A(2): (i - j) mod l = 0.
+  Our extension to encoders drops the condition j <= i: |i - j| <= l, and
+  (i - j) mod l = 0 on both sides. In a prefix language model the priorities restrict
+  these sets. As only distances count, packed rows need no positions.
+
+  Queries of a block attend to a window of two blocks (three in encoders). Tokens with
+  the same index in their blocks attend to each other. So time and memory grow as
+  length * (stride + length / stride).
+
+  Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's
+  `relative_attention_bias` on demand.
+  """
+
+  def __init__(self, num_heads: int | None = None,
+               key_value_size: int | None = None,
+               dropout_rate: float | None = None, stride: int = 128,
+               pattern: str = "merged",
+               relative_attention_type: str | None = None,
+               relative_attention_num_buckets: int = 32,
+               packed: bool | None = None):
+    """Declares the parameters.
+
+    Args:
+      num_heads: an integer; the gin macro `%num_heads` if None.
+      key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
+      dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
+      stride: l; the source wants it near the square root of the length.
+      pattern: the keys of the heads, as in `SparseFixed`.
+      relative_attention_type: None, "bias" or "bias_shared", as in
+        `SyntheticAttention`.
+      relative_attention_num_buckets: an integer.
+      packed: whether rows may hold several examples, as in
+        `SyntheticAttention`.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
+    super().__init__(num_heads, key_value_size, dropout_rate, stride, pattern,
+                     relative_attention_type, relative_attention_num_buckets,
+                     packed)
+
+  def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
+            inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+    return mtf.less_equal(mtf.abs(queries - keys), self.stride)
+
+  def second(self, queries: mtf.Tensor, keys: mtf.Tensor,
+             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+    return mtf.equal(mtf.mod(queries - keys, self.stride), 0)
+
+  def far(self, inputs: attention_inputs.AttentionInputs,
+          blocks: sequence_blocks.SequenceBlocks) -> sparse.View:
+    return blocks.columns

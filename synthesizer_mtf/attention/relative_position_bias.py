@@ -1,0 +1,101 @@
+"""T5's relative position bias for our layers, and a warning if order is unknown."""
+
+import copy
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf import checks
+from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import stack_cache
+import tensorflow.compat.v1 as tf
+
+
+class RelativePositionBias:
+  """The bias for each distance, computed by stock `SelfAttention` without masks.
+
+  Variables: `relative_attention_bias` [heads, buckets], as T5 stores it.
+
+  Attributes:
+    kind: None for no bias, "bias" for one table in each layer, or "bias_shared"
+      for one in all layers of a stack.
+    num_buckets: an integer.
+  """
+
+  def __init__(self, layer: str, kind: str | None, num_buckets: int):
+    """Declares the parameters.
+
+    Args:
+      layer: the gin name of the layer, for messages.
+      kind: its `relative_attention_type`.
+      num_buckets: its `relative_attention_num_buckets`.
+
+    Raises:
+      ValueError: T5's relative position bias does not support these values.
+    """
+    if kind not in (None, "bias", "bias_shared"):
+      raise checks.Error(
+          f"`{layer}.relative_attention_type` is {kind!r} but must be None, "
+          "\"bias\" or \"bias_shared\"; change it.")
+    # With fewer buckets, a direction of an encoder has no bucket for the nearest keys.
+    checks.check_whole(f"{layer}.relative_attention_num_buckets", num_buckets, 4)
+    self.kind = kind
+    self.num_buckets = num_buckets
+
+  def __bool__(self) -> bool:
+    return self.kind is not None
+
+  def of_positions(self, inputs: attention_inputs.AttentionInputs,
+                   query: mtf.Tensor | int, key: mtf.Tensor) -> mtf.Tensor:
+    """The bias for the distance between queries and keys.
+
+    Args:
+      inputs: an `AttentionInputs`.
+      query: <int32>, positions with any dimensions, or one for all keys.
+      key: <int32>, positions with any dimensions.
+
+    Returns:
+      <float>[heads, ...] with the dimensions of both.
+    """
+    context = copy.copy(inputs.context)
+    context.read_priority = context.sequence_id = context.subsequence_id = None
+    context.position = query
+    stock = transformer_layers.SelfAttention(
+        num_heads=inputs.heads.size, relative_attention_type=self.kind,
+        relative_attention_num_buckets=self.num_buckets)
+    return stock.compute_bias(context, key, inputs.x, [inputs.heads], None)
+
+  def of_indices(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+    """The bias for all queries and keys of a call.
+
+    In a segment, distances between indices equal distances between positions. So the
+    bias has no batch in training. A shared bias is computed once per stack.
+
+    Args:
+      inputs: an `AttentionInputs`.
+
+    Returns:
+      <float>[heads, length, memory_length]; in incremental mode with `batch` and
+      without `length`.
+    """
+    def make():
+      return self.of_positions(inputs, inputs.query_index, inputs.memory_index)
+
+    if self.kind == "bias":
+      return make()
+    return stack_cache.once_per_stack(
+        inputs.context, ("relative_position_bias", inputs.heads), make)
+
+  def warn_without_order(self, context: transformer.Context,
+                         sentence: str) -> None:
+    """Logs a warning, once per stack, if nothing tells the order of tokens.
+
+    Args:
+      context: a `transformer.Context`.
+      sentence: what is missing and what to bind.
+    """
+    if (self or context.model.positional_embedding or
+        context.model.autoregressive):
+      return
+    stack_cache.once_per_stack(
+        context, "warning of order", lambda: tf.logging.warning(sentence))

@@ -1,1 +1,0 @@
-"""Additions to T5's main: checks, clusters, and messages."""

@@ -1,1 +1,0 @@
-"""What one call of a layer sees: tokens, positions and attention mask."""

@@ -1,1 +1,0 @@
-"""Decoding: the loops that generate one token at a time."""

@@ -1,0 +1,144 @@
+"""The cross entropy of ids. It passes over the logits as rarely as possible.
+
+Mesh TensorFlow's function makes one-hot targets and several tensors
+[batch, length, vocabulary], forward and backward. They take longer than all attention
+of a small model. Here the softmax is the only such tensor: in training the target is
+subtracted from one entry of each row, in place. The gradient of the loss scales whole
+rows. So this module scales the small operands and results of the products with the
+vocabulary instead.
+"""
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast import query_chunks
+import tensorflow.compat.v1 as tf
+
+# A probability whose logarithm is exact; the smallest normal float32 is 1e-38.
+_LEAST_EXACT = 1e-30
+
+
+def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension,
+                  on_value: float = 1.0, off_value: float = 0.0,
+                  z_loss: float = 0.0) -> mtf.Tensor:
+  """Computes the same as `mtf.layers.softmax_cross_entropy_with_logits`.
+
+  The loss is sum_v target_v * (log_z - logits_v) + z_loss * log_z^2. It is computed in
+  float32; Mesh TensorFlow computes it in the dtype of the logits.
+
+  Args:
+    logits: <float>[batch, length, vocabulary]
+    ids: <int32>[batch, length]
+    vocabulary: a dimension of the logits, which no layout splits.
+    on_value: a float, the target of an id.
+    off_value: a float, the target of all others, and of ids outside the vocabulary.
+    z_loss: a float.
+
+  Returns:
+    <float>[batch, length] in the dtype of the logits.
+  """
+  factors = _factors(logits, ids)
+  logits = mtf.transpose(logits, ids.shape + vocabulary)
+  return CrossEntropyOperation(
+      logits, ids, factors, on_value, off_value, z_loss).outputs[0]
+
+
+def _factors(logits, ids):
+  """Returns [hidden, table] if the logits are their product, else []."""
+  made = logits.operation
+  if type(made) is not mtf.EinsumOperation or len(made.inputs) != 2:
+    return []
+  return made.inputs if set(ids.shape.dims) <= set(made.inputs[0].shape.dims) else []
+
+
+class CrossEntropyOperation(mtf.Operation):
+  """See `cross_entropy`. All dimensions except the vocabulary can be split."""
+
+  def __init__(self, logits: mtf.Tensor, ids: mtf.Tensor, factors: list[mtf.Tensor],
+               on_value: float, off_value: float, z_loss: float):
+    super().__init__([logits, ids, *factors], name="cross_entropy")
+    self._on, self._off, self._z_loss = on_value, off_value, z_loss
+    # Only the gradient uses the second and the third output.
+    self._outputs = [mtf.Tensor(self, ids.shape, logits.dtype),
+                     mtf.Tensor(self, logits.shape, tf.float32),
+                     mtf.Tensor(self, ids.shape, tf.float32)]
+
+  def gradient(self, grad_ys: list[mtf.Tensor | None]) -> list[mtf.Tensor | None]:
+    logits, _, *factors = self.inputs
+    _, errors, slope = self.outputs
+    scale = mtf.cast(grad_ys[0], tf.float32) * slope
+
+    def scaled(x):
+      return mtf.cast(mtf.cast(x, tf.float32) * scale, logits.dtype)
+
+    if not factors:
+      return [scaled(errors), None]
+    hidden, table = factors
+    errors = mtf.cast(errors, logits.dtype)
+    grad_hidden = mtf.einsum([errors, table], output_shape=hidden.shape)
+    # Two large products at the same time would take longer than one after the other.
+    errors = query_chunks.wait(errors, grad_hidden)
+    return [None, None, scaled(grad_hidden),
+            mtf.einsum([errors, scaled(hidden)], output_shape=table.shape)]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    logits, *_ = self.inputs
+    splits.require_whole(
+        lowering, self, logits.shape.dims[-1:], splits.TELL_THE_MODEL)
+    values = lowering.mesh_impl(self).slicewise(
+        self._of_slice, *[lowering.tensors[x] for x in self.inputs[:2]])
+    for output, value in zip(self.outputs, values):
+      lowering.set_tensor_lowering(output, value)
+
+  def _of_slice(self, logits, ids):
+    """The loss; its gradient by the logits, divided by the slope; and the slope."""
+    shape, size = ids.shape.as_list(), logits.shape.as_list()[-1]
+    dtype = logits.dtype
+    logits = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
+    ids = tf.reshape(ids, [-1])
+    is_id = (ids >= 0) & (ids < size)
+    ids = tf.where_v2(is_id, ids, 0)
+    picked = tf.gather(logits, ids, batch_dims=1)
+    # The softmax is changed in place below. Because it waits for `picked`, TensorFlow
+    # cannot join it with the softmax of another operation.
+    with tf.control_dependencies([picked]):
+      softmax = tf.nn.softmax(logits)
+    probability = tf.gather(softmax, ids, batch_dims=1)
+    log_z = _log_z(logits, softmax, picked, probability)
+    more = tf.where_v2(is_id, self._on - self._off, 0.)
+    total = more + self._off * size
+    loss = total * log_z - more * picked + self._z_loss * tf.square(log_z)
+    if self._off:
+      loss -= self._off * tf.reduce_sum(logits, -1)
+    slope = total + 2 * self._z_loss * log_z
+    slope = tf.where_v2(tf.equal(slope, 0), _LEAST_EXACT, slope)  # It is a divisor.
+    with tf.control_dependencies([log_z]):
+      errors = softmax - tf.expand_dims(
+          self._off / slope, -1) if self._off else softmax
+      errors = _with_entries(errors, ids, probability - (more + self._off) / slope)
+    return (tf.reshape(tf.cast(loss, dtype), shape),
+            tf.reshape(errors, shape + [size]), tf.reshape(slope, shape))
+
+
+def _with_entries(matrix, columns, values):
+  """Returns the matrix with a new value in one column of each row.
+
+  The values are written in place, unless an int32 cannot count the matrix's entries.
+  """
+  rows, size = tf.range(columns.shape[0]), matrix.shape[1]
+  if matrix.shape.num_elements() >= 2**31:
+    return tf.tensor_scatter_nd_update(matrix, tf.stack([rows, columns], -1), values)
+  return tf.raw_ops.InplaceUpdate(
+      x=tf.reshape(matrix, [-1]), i=rows * size + columns, v=values)
+
+
+def _log_z(logits, softmax, picked, probability):
+  """The logarithm of the sum of exponentials: <float32>[rows].
+
+  An entry of the softmax is exp(logit - log_z). The function reads the entries of the
+  ids. If one of these is so small that it has lost bits, it reads each row's greatest
+  entry instead.
+  """
+  return tf.cond(
+      tf.reduce_min(probability) > _LEAST_EXACT,
+      lambda: picked - tf.log(probability),
+      lambda: tf.reduce_max(logits, -1) - tf.log(tf.reduce_max(softmax, -1)))

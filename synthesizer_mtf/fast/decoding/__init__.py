@@ -1,0 +1,1 @@
+"""The loops that decode one token after the other."""

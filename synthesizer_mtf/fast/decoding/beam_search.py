@@ -1,0 +1,138 @@
+"""Beam search, with the results of Mesh TensorFlow's beam search."""
+
+from typing import NamedTuple
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf.attention.inputs import decoding_state
+from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast.decoding import beams
+from synthesizer_mtf.fast.decoding import loops
+from synthesizer_mtf.fast.decoding import steps
+import tensorflow.compat.v1 as tf
+
+
+class Arguments(NamedTuple):
+  """Arguments of Mesh TensorFlow's `beam_search.beam_search`.
+
+  Attributes:
+    decode_length: <int32>[], the length of the longest sequence.
+    bos_id: the token before the first one.
+    options: a `beams.Options`.
+  """
+  decode_length: mtf.Tensor
+  bos_id: int
+  options: beams.Options
+
+
+def search(decoder: steps.Steps,
+           arguments: Arguments) -> tuple[mtf.Tensor, mtf.Tensor]:
+  """Searches for the best sequences.
+
+  Args:
+    decoder: the `Steps` of the model, with ids <int32>[batch, beam, length] of 0.
+    arguments: an `Arguments`.
+
+  Returns:
+    the sequences <int32>[batch, beam, length], best first, and their scores
+    <float32>[batch, beam].
+  """
+  states = [mtf.zeros_like(state) for state in decoder.first_part(
+      decoding_state.FirstPartOfBeams)]
+  return _Search(decoder, arguments).run(states)
+
+
+class _Search:
+  """The loops of one search."""
+
+  def __init__(self, decoder, arguments):
+    self.decoder = decoder
+    self.arguments = arguments
+    self.longest = mtf.minimum(arguments.decode_length, decoder.length.size)
+
+  def run(self, states):
+    mesh, (batch, beam) = self.decoder.ids.mesh, self.decoder.batch_dims
+    token = mtf.constant(
+        mesh, self.arguments.bos_id, self.decoder.batch_dims, tf.int32)
+    carried = [mtf.zeros(mesh, [], tf.int32), token, *self._start(batch, beam)]
+    ancestors = mtf.zeros(
+        mesh, [batch, beam, mtf.Dimension("memory_length", self.decoder.length.size)],
+        tf.int32)
+    _, _, *others = steps.in_blocks(
+        self._block, self.decoder.length, carried, [ancestors, *states])
+    found = beams.Beams(*others)
+    any_ended = mtf.reduce_any(found.flags, reduced_dim=beam)
+    return (mtf.where(any_ended, found.finished, found.sequences),
+            mtf.where(any_ended, found.scores, found.log_probs))
+
+  def _start(self, batch, beam):
+    """The first beam, without tokens; the others do not exist yet."""
+    ids = self.decoder.ids
+    dims = [batch, beam]
+    worst = mtf.constant(ids.mesh, -mtf.beam_search.INF, dims, tf.float32)
+    number = mtf.broadcast(mtf.range(ids.mesh, beam, tf.int32), dims)
+    return beams.Beams(
+        sequences=ids, finished=ids, scores=worst, parents=number,
+        log_probs=worst * mtf.to_float(mtf.not_equal(number, 0)),
+        flags=mtf.constant(ids.mesh, False, dims, tf.bool),
+        settled=mtf.constant(ids.mesh, False, [batch], tf.bool))
+
+  def _block(self, block, carried, states):
+    end = mtf.minimum(self.longest, block.size)
+
+    def go_on(position, token, *others):
+      del token
+      settled = beams.Beams(*others[:len(beams.Beams._fields)]).settled
+      return mtf.logical_and(mtf.less(position, end), mtf.logical_not(
+          mtf.reduce_all(settled)))
+
+    def body(position, token, *others):
+      count = len(beams.Beams._fields)
+      found, ancestors = beams.Beams(*others[:count]), others[count]
+      ancestors = decoding_state.add_ancestors(ancestors, found.parents, position)
+      states = [s if decoding_state.has_memory_beam(s) else
+                decoding_state.reorder(s, found.parents) for s in others[count + 1:]]
+      logits, states = self.decoder.step(position, token, states, block, ancestors)
+      token, *grown = GrowOperation(
+          self.arguments.options, found, _whole(logits), position,
+          self.longest).outputs
+      return [position + 1, token, *grown, ancestors, *states]
+
+    # `reorder` makes writable copies of the other states.
+    states = [decoding_state.own(s) if decoding_state.has_memory_beam(s) else s
+              for s in states]
+    return loops.while_loop(go_on, body, [*carried, *states])
+
+
+def _whole(logits):
+  """<float32>[batch, beam, vocabulary], with an unsplit vocabulary."""
+  vocab = logits.shape.dims[-1]
+  return mtf.to_float(
+      mtf.rename_dimension(logits, vocab.name, "whole_vocabulary"))
+
+
+class GrowOperation(mtf.Operation):
+  """See `beams.grow`. The first output is the new tokens; the new `Beams` follow.
+
+  Only `batch` can be split.
+  """
+
+  def __init__(self, options: beams.Options, found: beams.Beams,
+               logits: mtf.Tensor, position: mtf.Tensor, longest: mtf.Tensor):
+    super().__init__([logits, position, longest, *found], name="beams")
+    self._options = options
+    self._outputs = [mtf.Tensor(self, x.shape, x.dtype)
+                     for x in (found.parents, *found)]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    def grow(logits, position, longest, *found):
+      found = beams.grow(
+          self._options, beams.Beams(*found), logits, position, longest)
+      return found.sequences[..., position], *found
+
+    splits.require_whole(
+        lowering, self, [d for t in self.inputs for d in t.shape.dims[1:]],
+        splits.TELL_THE_MODEL)
+    outputs = lowering.mesh_impl(self).slicewise(
+        grow, *[lowering.tensors[x] for x in self.inputs])
+    for output, laid_out in zip(self.outputs, outputs):
+      lowering.set_tensor_lowering(output, laid_out)

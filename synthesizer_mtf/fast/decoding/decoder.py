@@ -1,0 +1,130 @@
+"""T5's decoders with loops of our own.
+
+Up to rounding, the results are those of Mesh TensorFlow's `sample_autoregressive` and
+`beam_search`. TPUs and ensembles still use Mesh TensorFlow's loops.
+"""
+
+import copy
+import inspect
+from typing import Any
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast.decoding import beam_search
+from synthesizer_mtf.fast.decoding import beams
+from synthesizer_mtf.fast.decoding import sampling
+from synthesizer_mtf.fast.decoding import steps
+import tensorflow.compat.v1 as tf
+
+# If they are other ones, somebody has replaced the methods.
+_SAMPLE = transformer.Unitransformer.sample_autoregressive
+_BEAM_SEARCH = transformer.Unitransformer.beam_search
+
+
+class Decoder(transformer.Unitransformer):
+  """A `Unitransformer` that decodes by our own loops."""
+
+  @classmethod
+  def of(cls, model: transformer.Unitransformer) -> "Decoder":
+    """Makes a decoder from all parts of a stock `Unitransformer`."""
+    decoder = cls.__new__(cls)
+    decoder.__dict__.update(vars(model))
+    return decoder
+
+  def sample_autoregressive(self, partial_sequences: mtf.Tensor,
+                            **kwargs: Any) -> mtf.Tensor:
+    """Samples as `Unitransformer` does, with the same gin bindings."""
+    stock = super().sample_autoregressive
+    if not self._can_decode(partial_sequences):
+      return stock(partial_sequences, **kwargs)
+    options, others = _split(
+        _bound(stock.__func__, kwargs), sampling.Options)
+    return sampling.sample(
+        steps.Steps(self, partial_sequences, **others), options)
+
+  def beam_search(self, inputs: mtf.Tensor, decode_length: mtf.Tensor,
+                  **kwargs: Any) -> mtf.Tensor:
+    """Searches as `Unitransformer` does, with gin's `beam_search.beam_search`."""
+    stock = super().beam_search
+    if not self._can_decode(inputs) or self.input_full_attention:
+      return stock(inputs, decode_length, **kwargs)
+    arguments = {**_defaults(stock), **kwargs}
+    found, _ = self._search(
+        inputs, decode_length, arguments.pop("alpha"), arguments.pop("bos_id"),
+        arguments)
+    return mtf.gather(found, mtf.constant(inputs.mesh, 0, dtype=tf.int32),
+                      inputs.shape.dims[-2])
+
+  def _search(self, ids, decode_length, alpha, bos_id, others):
+    """All beams, best first, and their scores."""
+    bound = _bound(mtf.beam_search.beam_search, {})
+    parts = self._parts_of_vocabulary()
+    options = beams.Options(
+        alpha, bound["eos_id"], bound["stop_early"],
+        parts and bound["num_prefilter"] or 2 * ids.shape.dims[-2].size, parts or 1)
+    return beam_search.search(
+        steps.Steps(self, ids, **others),
+        beam_search.Arguments(decode_length, bos_id, options))
+
+  def _parts_of_vocabulary(self):
+    """The number of parts of the vocabulary on the mesh; None without a mesh."""
+    if self.layout is None or self.mesh_shape is None:
+      return None
+    return mtf.tensor_dim_to_mesh_dim_size(
+        self.layout, self.mesh_shape, self.output_vocab_dim)
+
+  def _can_decode(self, ids):
+    """Whether our own loops can decode these ids."""
+    *_, length = dims = ids.shape.dims[1:]
+    dims += [mtf.Dimension("memory_length", length.size)]
+    return (self.autoregressive and not self.ensemble_dim and
+            not splits.is_on_tpu(ids.mesh) and
+            all(splits.is_whole(self, dim) for dim in dims))
+
+
+def _defaults(function):
+  return {name: parameter.default for name, parameter in inspect.signature(
+      function).parameters.items() if parameter.default is not parameter.empty}
+
+
+def _bound(function, kwargs):
+  """The arguments with defaults of a gin configurable, by name."""
+  return {**_defaults(function), **gin.get_bindings(function), **kwargs}
+
+
+def _split(arguments, options):
+  """An instance of `options`, and the remaining arguments."""
+  chosen = {name: arguments.pop(name) for name in options._fields}
+  return options(**chosen), arguments
+
+
+def _are_stock():
+  model = transformer.Unitransformer
+  return (model.sample_autoregressive is _SAMPLE and
+          model.beam_search is _BEAM_SEARCH)
+
+
+def faster(model: Any) -> Any:
+  """Makes the decoders of a model decode by our own loops.
+
+  Args:
+    model: a `Unitransformer`, or a model that contains some, such as a
+      `Bitransformer`.
+
+  Returns:
+    a `Decoder` for a stock `Unitransformer` that decodes; a copy of a model with such
+    a part; all others themselves, and all models if Mesh's methods were replaced.
+  """
+  if not _are_stock():
+    return model
+  if type(model) is transformer.Unitransformer:
+    return Decoder.of(model) if model.autoregressive else model
+  if not isinstance(model, (transformer.Bitransformer, transformer.StudentTeacher)):
+    return model
+  parts = {part: faster(old) for part, old in vars(model).items()
+           if part in ("decoder", "student")}
+  whole = copy.copy(model)
+  vars(whole).update(parts)
+  return whole

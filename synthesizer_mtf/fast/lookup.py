@@ -1,0 +1,182 @@
+"""Embedding lookup: reads the rows of a table at given ids.
+
+`mtf.gather` multiplies the whole table with one-hot rows, forward and backward. This
+module reads the rows, and adds their gradients to zeros. On TPUs the product is faster.
+If the mesh splits the rows, only the product works.
+"""
+
+from typing import Any
+
+import mesh_tensorflow as mtf
+import numpy as np
+from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.attention.inputs import tables
+import tensorflow.compat.v1 as tf
+
+
+def lookup(table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension) -> mtf.Tensor:
+  """Gathers rows as `mtf.gather` does, but without a product.
+
+  Args:
+    table: <float>[lead..., rows, d_model]; its leading dimensions, such as `ensemble`,
+      are also the first of the ids.
+    ids: <int32>[lead..., batch, length]
+    rows: a dimension of the table, which no layout splits.
+
+  Returns:
+    <float>[lead..., batch, length, d_model]; zeros for ids out of range.
+  """
+  return LookupOperation(table, ids, rows).outputs[0]
+
+
+def _is_row(ids, rows):
+  return (ids >= 0) & (ids < rows)
+
+
+class LookupOperation(mtf.Operation):
+  """See `lookup`. All dimensions except `rows` can be split.
+
+  Attributes:
+    rows: the dimension of the table's rows.
+  """
+
+  def __init__(self, table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension):
+    super().__init__([table, ids], name="lookup")
+    self.rows = rows
+    self._lead = table.shape.dims.index(rows)
+    self._outputs = [mtf.Tensor(
+        self, ids.shape + table.shape.dims[self._lead + 1:], table.dtype)]
+
+  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
+    table, ids = self.inputs
+    return [LookupGradOperation(
+        ids, grad_ys[0], table, self._lead).outputs[0], None]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    splits.require_whole(lowering, self, [self.rows], splits.TELL_THE_MODEL)
+
+    def read(table, ids):
+      is_row = _is_row(ids, self.rows.size)
+      found = tf.gather(table, tf.where_v2(is_row, ids, 0), axis=self._lead,
+                        batch_dims=self._lead)
+      return tf.where_v2(
+          tf.expand_dims(is_row, -1), found, tf.zeros([], found.dtype))
+
+    lowering.set_tensor_lowering(
+        self.outputs[0], lowering.mesh_impl(self).slicewise(
+            read, *[lowering.tensors[x] for x in self.inputs]))
+
+
+class RowGradients(mtf.Tensor):
+  """The gradient of a table, which is 0 except in the rows that were read.
+
+  Mesh TensorFlow adds up the gradients of all uses of a table. If nothing else reads
+  the other gradients, these rows are added to their sum in place, so that no tensor as
+  large as the table is needed for them.
+  """
+
+  def __add__(self, other: Any) -> mtf.Tensor:
+    is_whole = (isinstance(other, mtf.Tensor) and other.dtype == tf.float32 and
+                other.shape == self.shape)
+    return (AddRowsOperation(other, self).outputs[0] if is_whole and
+            self.dtype == tf.float32 else super().__add__(other))
+
+  __radd__ = __add__
+
+
+class LookupGradOperation(mtf.Operation):
+  """Adds up the gradients of all reads of each row, in float32."""
+
+  def __init__(self, ids: mtf.Tensor, grad: mtf.Tensor, table: mtf.Tensor,
+               lead: int):
+    """Declares the inputs.
+
+    Args:
+      ids: <int32>[lead..., batch, length]
+      grad: <float>[lead..., batch, length, d_model]
+      table: <float>[lead..., rows, d_model]; only its shape and dtype are used.
+      lead: the number of leading dimensions.
+    """
+    super().__init__([ids, grad], name="lookup_grad")
+    self._lead = lead
+    self._outputs = [RowGradients(self, table.shape, table.dtype)]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    mesh_impl = lowering.mesh_impl(self)
+    table, = self.outputs
+    rows = table.shape.dims[self._lead].size  # No layout splits it.
+
+    def add(ids, grad):
+      total = tables.sum_at(
+          tf.cast(grad, tf.float32), tf.where_v2(_is_row(ids, rows), ids, -1),
+          self._lead, rows)
+      return tf.cast(total, table.dtype)
+
+    total = mesh_impl.slicewise(add, *[lowering.tensors[x] for x in self.inputs])
+    ids, _ = self.inputs
+    lowering.set_tensor_lowering(table, splits.add_parts(
+        lowering, self, ids.shape.dims[self._lead:], total, table))
+
+
+class AddRowsOperation(mtf.Operation):
+  """Adds `RowGradients` to another gradient of the table.
+
+  On CPUs that hold all ids, it adds the rows in place, if the other gradient is a new
+  tensor that no other operation reads. Elsewhere it adds whole tables: on GPUs, two
+  additions to one row at the same time would lose one of them.
+  """
+
+  def __init__(self, total: mtf.Tensor, rows: RowGradients):
+    """Declares the inputs.
+
+    Args:
+      total: <float32>[lead..., rows, d_model]
+      rows: <float32>[lead..., rows, d_model]
+    """
+    super().__init__([total, rows, *rows.operation.inputs], name="add_rows")
+    self._outputs = [mtf.Tensor(self, total.shape, total.dtype)]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    mesh_impl = lowering.mesh_impl(self)
+    total, rows, *read = [lowering.tensors[x] for x in self.inputs]
+    is_split = any(mesh_impl.tensor_dimension_to_mesh_axis(dim) is not None
+                   for dim in self.inputs[2].shape.dims)
+    devices = getattr(mesh_impl, "devices", [""])
+    if is_split or not self._owns_total() or not all(
+        "cpu" in device.lower() for device in devices):
+      added = mesh_impl.slicewise(tf.add, total, rows)
+    else:
+      added = mesh_impl.slicewise(_add_rows, total, *read)
+    lowering.set_tensor_lowering(self.outputs[0], added)
+
+  def _owns_total(self):
+    """Whether the total is made for this operation alone."""
+    total, *_ = self.inputs
+    made = total.operation
+    # Other operations may return a tensor that something else reads.
+    is_new = isinstance(made, AddRowsOperation) or (
+        type(made) is mtf.EinsumOperation and len(made.inputs) == 2)
+    readers = [op for op in _with_bodies(self.graph.operations) if total in op.inputs]
+    return is_new and readers == [self]
+
+
+def _with_bodies(operations):
+  """The operations, and those in the bodies of loops such as that of microbatches."""
+  for operation in operations:
+    yield operation
+    if isinstance(operation, mtf.WhileLoopOperation):
+      yield from _with_bodies(operation._body_ops)
+
+
+def _add_rows(total, ids, grad):
+  """Adds gradients [lead..., batch, length, d_model] to the rows of their ids."""
+  shape = total.shape.as_list()
+  *lead, rows, d_model = shape
+  is_row = _is_row(ids, rows)
+  tables = int(np.prod(lead))
+  index = tf.reshape(tf.where_v2(is_row, ids, 0), [tables, -1])
+  return tf.reshape(tf.raw_ops.InplaceAdd(
+      x=tf.reshape(total, [-1, d_model]),
+      i=tf.reshape(index + tf.range(tables)[:, None] * rows, [-1]),
+      v=tf.reshape(tf.where_v2(is_row[..., None], tf.cast(grad, total.dtype), 0.),
+                   [-1, d_model])), shape)

@@ -1,0 +1,1 @@
+"""The paper's layers in T5's stack."""

@@ -1,0 +1,225 @@
+"""A text classifier with one stack: an encoder, a mean over it, and a softmax.
+
+T5's trainer builds it instead of an encoder-decoder if gin binds
+
+  make_bitransformer.bitransformer_cls = @EncoderClassifier
+
+as `gin/classifier.gin` does. Its targets are one id, the class, from a vocabulary such
+as `tasks.labels.LabelVocabulary`. T5 also makes a decoder, which has no variables here:
+it only holds the size of that vocabulary and parameters of the loss. The classifier
+compares models that do not decode, such as Linformers in section 4.2 of the Synthesizer
+paper.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gin
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf import checks
+from synthesizer_mtf.attention import attention_mask
+import tensorflow.compat.v1 as tf
+
+
+def _mean(seen):
+  """1/n for each of the n tokens that are not padding, and 0 for padding."""
+  length = seen.shape.dims[-1]
+  count = mtf.maximum(mtf.reduce_sum(seen, reduced_dim=length), 1)
+  return mtf.cast(seen, tf.float32) / mtf.cast(count, tf.float32)
+
+
+def _first(seen):
+  """1 for the first token, and 0 for all others."""
+  length = seen.shape.dims[-1]
+  return mtf.one_hot(
+      mtf.zeros(seen.mesh, seen.shape - length, tf.int32), length)
+
+
+_FLOAT32 = mtf.VariableDType(tf.float32)
+
+# Functions from <int32>[batch, length], 1 for tokens and 0 for padding, to the
+# weights of the tokens, <float32>[batch, length].
+_POOLINGS = {"mean": _mean, "first": _first}
+
+
+@gin.configurable(module="synthesizer_mtf")
+class EncoderClassifier(transformer.Bitransformer):
+  """softmax(W pooled), with W: d_model -> classes (arXiv:1810.04805, 4.1).
+
+  With `hidden_sizes`, W follows layers of these sizes, each with a ReLU, as in Long
+  Range Arena (arXiv:2011.04006); as in T5 none has a bias.
+
+  Variables: `classifier/kernel` [d_model or hidden, vocab];
+  `classifier_hidden_0/kernel` [d_model, hidden_0], ...; those of the encoder are
+  named as in T5 (`shared/embedding`, `encoder/block_000/...`), so that
+  `utils.run.init_checkpoint` can start from a pre-trained encoder-decoder. As in T5
+  the size of the vocabulary is rounded up, so that W splits over `vocab`. Ids that are
+  not classes, such as padding, have the probability 0.
+
+  label_smoothing (over the classes only), z_loss and loss_denominator are those of
+  T5's `decoder/Unitransformer`.
+  """
+
+  def __init__(self, encoder: transformer.Unitransformer,
+               decoder: transformer.Unitransformer, pooling: str = "mean",
+               hidden_sizes: Sequence[int] = ()):
+    """Declares the parameters; T5's `make_bitransformer` passes the first two.
+
+    Args:
+      encoder: a `transformer.Unitransformer`.
+      decoder: a `transformer.Unitransformer`, whose layers are never called.
+      pooling: "mean" of the tokens which are not padding (arXiv:1908.10084,
+        section 3), or the "first" token, as in BERT.
+      hidden_sizes: sizes of the layers between the pooled tokens and the softmax.
+
+    Raises:
+      ValueError: a parameter is out of range.
+    """
+    super().__init__(encoder, decoder)
+    if pooling not in _POOLINGS:
+      raise checks.Error(
+          f"`{type(self).__name__}.pooling` is {pooling!r} but must be one of "
+          f"{', '.join(map(repr, _POOLINGS))}; change it.")
+    if encoder.ensemble_dim:
+      raise checks.Error(
+          f"`Unitransformer.ensemble` is {encoder.ensemble_dim.size}, but "
+          "EncoderClassifier trains one model; remove that binding.")
+    if not isinstance(hidden_sizes, list | tuple) or not all(
+        checks.is_whole(size, 1) for size in hidden_sizes):
+      raise checks.Error(
+          f"`{type(self).__name__}.hidden_sizes` is {hidden_sizes!r} but must be a "
+          "list of positive integers; change it.")
+    self.pooling = pooling
+    self.hidden_sizes = hidden_sizes
+
+  def call_simple(self, inputs: mtf.Tensor, targets: mtf.Tensor,
+                  compute_loss: bool, mode: str = tf.estimator.ModeKeys.TRAIN,
+                  variable_dtype: mtf.VariableDType = _FLOAT32,
+                  encoder_sequence_id: mtf.Tensor | None = None,
+                  num_microbatches: int = 1,
+                  **of_decoder: Any) -> tuple[mtf.Tensor, mtf.Tensor | None]:
+    """Computes the logits of the classes, and the loss.
+
+    Args:
+      inputs: <int32>[batch, length], 0 for padding.
+      targets: <int32>[batch, length=1], the class; 0 for no loss.
+      compute_loss: a boolean.
+      mode: a tf.estimator.ModeKeys, or "score".
+      variable_dtype: a mtf.VariableDType.
+      encoder_sequence_id: must be None: nothing is packed.
+      num_microbatches: an integer, the number of microbatches of a step.
+      **of_decoder: ignored.
+
+    Returns:
+      <float32>[batch, length=1, vocab], and a scalar or None.
+
+    Raises:
+      ValueError: rows are packed, or the targets are longer than one id.
+    """
+    del of_decoder
+    _check_unpacked(encoder_sequence_id)
+    _check_one_class(inputs, targets)
+    logits, encoder_loss = self._logits(
+        inputs, compute_loss, mode, variable_dtype, num_microbatches)
+    logits = mtf.reshape(logits, targets.shape + self.output_vocab_dim)
+    if not compute_loss:
+      return logits, None
+    z_loss = self.z_loss if mode == tf.estimator.ModeKeys.TRAIN else 0.0
+    loss = self._loss(logits, targets, z_loss)
+    return logits, encoder_loss + (
+        loss / self.loss_denominator(targets, num_microbatches))
+
+  def decode(self, inputs: mtf.Tensor,
+             variable_dtype: mtf.VariableDType = _FLOAT32) -> mtf.Tensor:
+    """The most probable class, which T5 asks for in modes eval, infer and export.
+
+    Args:
+      inputs: <int32>[batch, length], 0 for padding.
+      variable_dtype: a mtf.VariableDType.
+
+    Returns:
+      <int32>[batch, length=1]
+    """
+    logits, _ = self._logits(
+        inputs, False, tf.estimator.ModeKeys.PREDICT, variable_dtype, 1)
+    best = mtf.cast(mtf.argmax(logits, self.output_vocab_dim), tf.int32)
+    return mtf.reshape(best, best.shape + mtf.Dimension("length", 1))
+
+  def _shared_params(self, mesh, variable_dtype):
+    """The encoder's embeddings, with T5's names for shared ones."""
+    twins = transformer.Bitransformer(self.encoder, self.encoder)
+    return twins._shared_params(mesh, variable_dtype)
+
+  def _logits(self, inputs, compute_loss, mode, variable_dtype,
+              num_microbatches):
+    """<float32>[batch, vocab], and the losses of the encoder's layers."""
+    x, loss = self._pooled(
+        inputs, compute_loss, mode, variable_dtype, num_microbatches)
+    batch = inputs.shape.dims[:-1]
+    for number, size in enumerate(self.hidden_sizes):
+      x = mtf.relu(_dense(x, batch, mtf.Dimension(f"hidden_{number}", size),
+                          variable_dtype, f"classifier_hidden_{number}"))
+    logits = _dense(x, batch, self.output_vocab_dim, variable_dtype, "classifier")
+    is_class = self._is_class(inputs.mesh)
+    return mtf.cast(logits, tf.float32) + attention_mask.bias(is_class), loss
+
+  def _pooled(self, inputs, compute_loss, mode, variable_dtype, num_microbatches):
+    """<float>[batch, d_model], and the losses of the encoder's layers."""
+    # Mesh TensorFlow's own ids, by which layers know that rows are not packed.
+    seen = mtf.minimum(inputs, 1)
+    x, loss = self.encoder.call_simple(
+        inputs, None, compute_loss, mode=mode, variable_dtype=variable_dtype,
+        sequence_id=seen, num_microbatches=num_microbatches,
+        shared_params=self._shared_params(inputs.mesh, variable_dtype))
+    pooled = mtf.einsum(
+        [mtf.cast(x, tf.float32), _POOLINGS[self.pooling](seen)],
+        reduced_dims=[inputs.shape.dims[-1]])
+    return mtf.cast(pooled, x.dtype), loss
+
+  def _is_class(self, mesh):
+    """<bool>[vocab]: False for padding, and for ids added by rounding the size up."""
+    ids = mtf.range(mesh, self.output_vocab_dim, tf.int32)
+    return mtf.logical_and(
+        mtf.greater(ids, 0), mtf.less(ids, self._vocab_size))
+
+  @property
+  def _vocab_size(self):
+    return self.decoder.output_vocab_size_unpadded
+
+  def _loss(self, logits, targets, z_loss):
+    """The sum of the cross entropies, without targets of 0."""
+    smoothing = self.decoder.label_smoothing
+    wanted = mtf.one_hot(targets, self.output_vocab_dim)
+    if smoothing:
+      is_class = mtf.cast(self._is_class(targets.mesh), tf.float32)
+      wanted = wanted * (1 - smoothing) + is_class * (
+          smoothing / (self._vocab_size - 1))
+    losses = mtf.layers.softmax_cross_entropy_with_logits(
+        logits, wanted, self.output_vocab_dim, z_loss)
+    return mtf.reduce_sum(
+        losses * mtf.cast(mtf.greater(targets, 0), tf.float32))
+
+
+def _dense(x, batch, size, variable_dtype, name):
+  """<float>[batch, size], of x <float>[batch, ...]."""
+  return mtf.layers.dense(
+      x, size, reduced_dims=(x.shape - batch).dims, use_bias=False,
+      variable_dtype=variable_dtype, name=name)
+
+
+def _check_unpacked(segmentation):
+  if segmentation is not None:
+    raise checks.Error(
+        "`mesh_train_dataset_fn.pack` is True, but EncoderClassifier gives "
+        "each row one class; bind `mesh_train_dataset_fn.pack = False`.")
+
+
+def _check_one_class(inputs, targets):
+  length = targets.shape.dims[-1].size
+  if length != 1:
+    lengths = {"inputs": inputs.shape.dims[-1].size, "targets": 1}
+    raise checks.Error(
+        f"`utils.run.sequence_length` gives the targets {length} ids, but for "
+        "EncoderClassifier they are one class; bind "
+        f"`utils.run.sequence_length = {lengths}`.")

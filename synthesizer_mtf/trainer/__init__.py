@@ -1,0 +1,1 @@
+"""T5's trainer, which fails early and resumes exactly, and its command."""

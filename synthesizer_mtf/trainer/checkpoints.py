@@ -1,0 +1,337 @@
+"""Finds the complete checkpoints of a model directory, and the one to resume from.
+
+This module reads and writes files; nothing here runs a model.
+
+TensorFlow writes `model.ckpt-STEP` in this order: temporary files, the data files, the
+`.index`, and the line in the file `checkpoint`. So a killed process leaves no index, or
+a complete checkpoint that `checkpoint` does not name yet. By default TensorFlow resumes
+from the checkpoint that `checkpoint` names, and starts at step 0 without this file.
+
+If a checkpoint has an index but incomplete data, it was damaged after it was written,
+not by a kill. Training from an older checkpoint would overwrite it. This module raises
+an error instead, and leaves the choice to the user.
+
+`check` compares the sizes of data files before training. TensorFlow compares their
+checksums as it restores each variable, at no further cost.
+
+All functions work on local and on `gs://` directories.
+"""
+
+import collections
+from collections.abc import Iterable
+from collections.abc import Sequence
+import os
+import re
+
+from absl import logging
+from synthesizer_mtf import checks
+from synthesizer_mtf.trainer import optimizer_slots
+import tensorflow.compat.v1 as tf
+
+_INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
+
+# Files that TensorFlow writes and then renames.
+_PARTIAL = re.compile(
+    r"model\.ckpt-\d+_temp(_[0-9a-f]{32})?|.+\.tmp[0-9a-f]{32}"
+    r"|.+\.tempstate\d+")
+
+
+class DamagedError(checks.Error):
+  """A checkpoint cannot be read; the message says why."""
+
+
+class MissingError(DamagedError):
+  """`checkpoint` names a missing checkpoint, and there is no other."""
+
+
+def find(model_dir: str) -> list[str]:
+  """Returns the checkpoints that have an index, as paths, oldest first."""
+  if not tf.io.gfile.isdir(model_dir):
+    return []
+  matches = map(_INDEX.fullmatch, tf.io.gfile.listdir(model_dir))
+  steps = sorted(int(match[1]) for match in matches if match)
+  return [os.path.join(model_dir, f"model.ckpt-{step}") for step in steps]
+
+
+def check(path: str, checksums: bool = False) -> None:
+  """Checks that a checkpoint is complete.
+
+  Args:
+    path: a string, without the suffix `.index`.
+    checksums: whether to read the whole checkpoint and compare its checksums.
+
+  Raises:
+    DamagedError: the checkpoint is incomplete.
+  """
+  check_name(path, "the checkpoint")
+  if not tf.io.gfile.exists(f"{path}.index"):
+    raise DamagedError(f"{path}.index is not there")
+  try:
+    reader = tf.train.load_checkpoint(path)
+  except tf.errors.OpError as error:
+    raise DamagedError(f"{path}.index is damaged") from error
+  shapes = reader.get_variable_to_shape_map()
+  _check_size(path, shapes, reader.get_variable_to_dtype_map())
+  for name in sorted(shapes) if checksums else ():
+    try:
+      reader.get_tensor(name)
+    except tf.errors.OpError as error:
+      raise DamagedError(
+          f"the variable {name} in {path} is damaged") from error
+
+
+def _check_size(path, shapes, dtypes):
+  """Checks the total size, as only the index knows which file holds which variable."""
+  needed = sum(tf.TensorShape(shapes[name]).num_elements() * dtypes[name].size
+               for name in shapes)
+  # The folder may hold other shardings of the same step: `-of-00002`.
+  found = collections.Counter({"none": 0})
+  for name in tf.io.gfile.glob(f"{path}.data-?????-of-?????"):
+    found[name.rpartition("-of-")[-1]] += tf.io.gfile.stat(name).length
+  size = max(found.values())
+  if size < needed:
+    raise DamagedError(
+        f"the files {path}.data-* have {size:,} bytes, of {needed:,}")
+
+
+def latest(model_dir: str) -> str | None:
+  """Finds the newest complete checkpoint.
+
+  If `checkpoint` lists a newer checkpoint but names an older one to resume from, the
+  user has gone back on purpose. The function then returns the older one.
+
+  Args:
+    model_dir: a string.
+
+  Returns:
+    a path, or None if there is no checkpoint.
+
+  Raises:
+    DamagedError: the newest checkpoint is damaged.
+    MissingError: `checkpoint` names a checkpoint, but there is none.
+  """
+  state = _read_state(model_dir)
+  found = find(model_dir)
+  named = state and state.model_checkpoint_path
+  if named and named not in found and tf.train.checkpoint_exists(named):
+    newest = named  # In another directory, on purpose.
+  elif named in found and found[-1] in state.all_model_checkpoint_paths:
+    newest = named
+  elif found:
+    newest = found[-1]
+  elif named:
+    raise MissingError(
+        f"`checkpoint` in {model_dir} names {named}, which is not there, nor "
+        "is any other checkpoint; bring it back, or remove `checkpoint` to "
+        "begin at step 0.")
+  else:
+    return None
+  try:
+    check(newest)
+  except DamagedError as error:
+    raise DamagedError(explain_damage(newest, error)) from error
+  return newest
+
+
+def step_of(path: str) -> int:
+  """Returns the step in the path of a checkpoint; 0 if the path has no step."""
+  found = re.search(r"model\.ckpt-(\d+)$", path)
+  return int(found[1]) if found else 0
+
+
+def explain_damage(path: str, error: DamagedError) -> str:
+  """Returns a sentence that says what is damaged and what to do."""
+  model_dir, name = os.path.split(path)
+  others = [os.path.basename(other) for other in find(model_dir)
+            if other != path]
+  older = f" to continue from {others[-1]}" if others else (
+      " and remove `checkpoint` to begin at step 0")
+  return (f"{name} in {model_dir} cannot be used: {error}; bring it back, or "
+          f"move {name}.* away{older}. Nothing was changed.")
+
+
+def _read_state(model_dir):
+  """Returns the content of `checkpoint`; None if it is missing or incomplete."""
+  try:
+    return tf.train.get_checkpoint_state(model_dir)
+  except ValueError as error:  # It is empty.
+    logging.warning("%s", error)
+    return None
+
+
+def prepare(model_dir: str) -> str | None:
+  """Makes a model directory ready for training.
+
+  Only the chief process may call it. It removes temporary files of a killed process,
+  and makes `checkpoint` name the newest complete checkpoint. It neither removes nor
+  changes checkpoints.
+
+  Args:
+    model_dir: a string.
+
+  Returns:
+    the result of `latest`.
+
+  Raises:
+    ValueError: the directory is not writable, or as in `latest`.
+  """
+  check_writable(model_dir)
+  newest = latest(model_dir)
+  remove_partial(model_dir)
+  state = _read_state(model_dir)
+  if newest and (not state or state.model_checkpoint_path != newest):
+    logging.warning(
+        "`checkpoint` in %s does not name the newest complete checkpoint, as "
+        "happens when a process is killed: training continues from %s. (To go "
+        "back to an older one, move the newer ones away.)", model_dir, newest)
+    name = os.path.basename(newest)
+    listed = [path for path in state.all_model_checkpoint_paths
+              if path in find(model_dir)] if state else []
+    write_state(model_dir, [*map(os.path.basename, listed), name])
+  return newest
+
+
+def write_state(folder: str, names: Sequence[str]) -> None:
+  """Writes the file `checkpoint`, which names the checkpoints of a folder.
+
+  `tf.train.update_checkpoint_state` fails for relative folders, and mistakes folders in
+  cloud storage for relative ones.
+
+  Args:
+    folder: a string.
+    names: names of its checkpoints, such as "model.ckpt-0"; the last is the newest.
+  """
+  lines = [f'model_checkpoint_path: "{names[-1]}"\n',
+           *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
+  with tf.io.gfile.GFile(os.path.join(folder, "checkpoint"), "w") as f:
+    f.write("".join(lines))
+
+
+def remove_partial(model_dir: str) -> None:
+  """Removes files that a killed or failed process left incomplete."""
+  for name in tf.io.gfile.listdir(model_dir):
+    if not _PARTIAL.fullmatch(name.rstrip("/")):
+      continue
+    logging.warning("Removing %s in %s, which was left unfinished.",
+                    name, model_dir)
+    path = os.path.join(model_dir, name)
+    if tf.io.gfile.isdir(path):
+      tf.io.gfile.rmtree(path)
+    else:
+      tf.io.gfile.remove(path)
+
+
+def remove_without_index(path: str) -> None:
+  """Removes the data files of a checkpoint whose index was never written."""
+  if not tf.io.gfile.exists(f"{path}.index"):
+    for name in tf.io.gfile.glob(f"{path}.data-?????-of-?????"):
+      tf.io.gfile.remove(name)
+
+
+def check_name(path: str, what: str = "`--model_dir`") -> None:
+  """Raises a ValueError for a folder or checkpoint that TensorFlow takes for a pattern.
+
+  It would train there, but find no checkpoint.
+
+  Args:
+    path: the path of a folder or a checkpoint.
+    what: the name of the parameter in the message.
+  """
+  if odd := re.search(r"[*?\[\\]", str(path)):
+    raise checks.Error(
+        f"{what} is {path!r}, but TensorFlow takes {odd[0]} for a part of a pattern, "
+        "and finds no checkpoints there; choose another name, and rename the folder if "
+        "it exists.")
+
+
+def check_folder(model_dir: str) -> None:
+  """Makes a model directory; raises a ValueError if it cannot be one."""
+  check_name(model_dir)
+  if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
+    raise checks.Error(f"`--model_dir` is {model_dir!r}, which is a file; name a "
+                       "folder, which need not exist yet.")
+  try:
+    tf.io.gfile.makedirs(model_dir)
+  except tf.errors.OpError as error:
+    if not tf.io.gfile.isdir(model_dir):
+      raise checks.Error(
+          f"`--model_dir` is {model_dir!r}, which cannot be made: "
+          f"{error.message}. Name another.") from error
+
+
+def check_writable(model_dir: str) -> None:
+  """Raises a ValueError if a model directory is not writable."""
+  check_folder(model_dir)
+  probe = os.path.join(model_dir, "write_test.tmp" + 32 * "0")
+  try:
+    with tf.io.gfile.GFile(probe, "w") as f:
+      f.write("training can write here")
+    tf.io.gfile.remove(probe)
+  except tf.errors.OpError as error:
+    raise checks.Error(
+        f"`--model_dir` is {model_dir!r}, where checkpoints cannot be written: "
+        f"{error.message}. Make room or give permission, or name another."
+        ) from error
+
+
+def check_variables(path: str, variables: Iterable[tf.Variable],
+                    optimizer: optimizer_slots.Optimizer | None = None) -> None:
+  """Checks that a checkpoint belongs to the model that restores it.
+
+  TensorFlow would ignore variables that the model lacks, for example when R+V resumes
+  as V. The next checkpoint would then lack them.
+
+  The checkpoint may have more optimizer slots than the model, as in evaluation.
+
+  Args:
+    path: the path of the checkpoint.
+    variables: all `tf.Variable` of the model.
+    optimizer: makes the optimizer; it is asked for its slots if the checkpoint has
+      variables that neither the model nor an optimizer of Mesh TensorFlow has.
+
+  Raises:
+    ValueError: variables differ; the message names them.
+  """
+  saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+  ours = {v.op.name: v.shape.as_list() for v in variables}
+  missing = [name for name in ours if name not in saved]
+  extra = [name for name in saved
+           if name not in ours and not optimizer_slots.is_slot(name, ours)]
+  endings = optimizer_slots.learned(extra, ours, optimizer)
+  extra = [name for name in extra
+           if not optimizer_slots.is_slot(name, ours, endings)]
+  shapes = {name: f"{name} {saved[name]} instead of {ours[name]}"
+            for name in ours if saved.get(name, ours[name]) != ours[name]}
+  found = [_few("it lacks", _without_slots(missing)),
+           _few("it also has", _without_slots(extra)),
+           _few("other shapes have", map(shapes.get, _without_slots(shapes)))]
+  if any(found):
+    raise checks.Error(
+        f"{path} is of another model: {'; '.join(filter(None, found))}. Train "
+        "another model in another `--model_dir`, or give the gin files and "
+        "bindings of this one, which are in its operative_config.gin"
+        f"{_of_an_optimizer(extra, ours)}.")
+
+
+def _of_an_optimizer(extra, ours):
+  """What to do if the variables in `extra` are the slots of a user's optimizer."""
+  begin = tuple(f"{other}{sign}" for other in ours for sign in "_/")
+  if not extra or not all(name.startswith(begin) for name in extra):
+    return ""
+  return ("; if an optimizer of your own made these, bind it as `utils.run.optimizer`, "
+          "or give it to `MtfModel`")
+
+
+def _without_slots(names):
+  """Removes the optimizer slots of variables that are also in `names`."""
+  return [name for name in names if not optimizer_slots.is_slot(name, names)]
+
+
+def _few(title, names, most=4):
+  """Returns a title and the first few names, or None if there are none."""
+  names = sorted(names)
+  if not names:
+    return None
+  more = f" and {len(names) - most} more" if len(names) > most else ""
+  noun = "variable" if len(names) == 1 else "variables"
+  return f"{title} {len(names)} {noun} ({', '.join(names[:most])}{more})"

@@ -1,0 +1,257 @@
+"""An estimator that checks checkpoints when it trains, evaluates and exports.
+
+It checks checkpoints with `checkpoints.py` before it uses them. `guards.py` stops
+training before a model that is not finite, or is half-written, becomes the newest
+checkpoint.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+import functools
+import os
+from typing import Any
+import warnings
+
+from absl import logging
+from synthesizer_mtf import checks
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import data_position
+from synthesizer_mtf.trainer import guards
+from synthesizer_mtf.trainer import lock
+from synthesizer_mtf.trainer import optimizer_slots
+from synthesizer_mtf.trainer import prediction
+from synthesizer_mtf.trainer import progress
+from synthesizer_mtf.trainer import scoring
+from synthesizer_mtf.trainer import seed
+from synthesizer_mtf.trainer import stopping
+from synthesizer_mtf.trainer import vocabulary_record
+from synthesizer_mtf.trainer import warm_start
+import tensorflow.compat.v1 as tf
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+
+def existing_checkpoints(
+    get_checkpoint_iterator: Callable[..., Iterator[str]]
+) -> Callable[..., Iterator[str]]:
+  """Makes Mesh's function raise without a checkpoint, and skip incomplete ones."""
+  @functools.wraps(get_checkpoint_iterator)
+  def wrapped(checkpoint_step, model_dir, *args, **kwargs):
+    asked = iter(checkpoint_step if isinstance(checkpoint_step, (list, tuple))
+                 else [checkpoint_step])
+    for path in get_checkpoint_iterator(
+        checkpoint_step, model_dir, *args, **kwargs):
+      if path is None:
+        raise checks.Error(_nothing_in(model_dir))
+      if checkpoint_step == "all" and not tf.train.checkpoint_exists(path):
+        logging.warning("Skipping %s, which is not complete.", path)
+        continue
+      _say_if_other(next(asked, None), path)
+      yield path
+
+  return wrapped
+
+
+def _say_if_other(step, path):
+  """Logs that Mesh TensorFlow takes the nearest checkpoint, if a step has none."""
+  if isinstance(step, int) and step >= 0 and not path.endswith(f"-{step}"):
+    logging.warning("There is no checkpoint of step %d; the nearest one is %s.",
+                    step, path)
+
+
+class CarefulEstimator(tpu_estimator.TPUEstimator):
+  """Checks the checkpoints that it restores and writes; supports a warm start.
+
+  Attributes:
+    optimizer: makes the optimizer that trains, whose variables checkpoints may have; or
+      None.
+  """
+
+  optimizer: optimizer_slots.Optimizer | None = None
+  _config: Any  # A `RunConfig`, of the base class.
+  _start = None  # A `WarmStart`.
+  _vocabularies = None  # A `vocabulary_record.Record`.
+  _predicting = None  # The `prediction.Graph` of the last prediction.
+
+  def _assert_members_are_not_overridden(self):
+    """Allows overriding members, which the base class would refuse."""
+
+  def configure(self, **changes: Any) -> None:
+    """Changes the configuration, as `RunConfig.replace` does."""
+    self._config = self._config.replace(**changes)
+
+  def start_from(self, start: warm_start.WarmStart | None) -> None:
+    """Makes training start from `start`, unless the folder has a checkpoint."""
+    self._start = start
+
+  def record_vocabularies(self, record: vocabulary_record.Record) -> None:
+    """Makes training write a record of the vocabularies into the folder."""
+    self._vocabularies = record
+
+  def _call_model_fn(self, features, labels, mode, config):
+    spec = super()._call_model_fn(features, labels, mode, config)
+    if mode != tf.estimator.ModeKeys.TRAIN:
+      return spec
+    spec = seed.advancing(progress.quiet(spec))
+    if self._start is None:
+      return spec
+    last = tf.train.latest_checkpoint(self.model_dir)
+    if last:
+      logging.info("No warm start: the model continues from its own %s.", last)
+      return spec
+    return self._start.added_to(spec, self.optimizer)
+
+  def train(self, input_fn: Callable[..., Any],
+            hooks: Iterable[tf.train.SessionRunHook] | None = None,
+            *args: Any, **kwargs: Any) -> "CarefulEstimator":
+    """Trains as the base class does, but checks and guards checkpoints.
+
+    Raises:
+      ValueError: the checkpoint to resume from is damaged or of another model, or
+        another process trains in the folder.
+      Stopped: a signal has ended the training, after writing a checkpoint.
+      TrainingStopped: the loss or a variable is not finite, or a file cannot
+        be written.
+    """
+    if not self.config.is_chief:
+      return self._train(None, input_fn, hooks, *args, **kwargs)
+    checkpoints.check_folder(self.model_dir)
+    with lock.held(self.model_dir, "--model_dir"):
+      newest = checkpoints.prepare(self.model_dir)
+      if self._vocabularies is not None:
+        vocabulary_record.write(self.model_dir, self._vocabularies)
+      return self._train(newest, input_fn, hooks, *args, **kwargs)
+
+  def _train(self, newest, input_fn, hooks, *args, **kwargs):
+    """Trains from the newest checkpoint, if there is one."""
+    _say_if_done(newest, kwargs.get("max_steps"))
+    hooks = [*(hooks or ()), self._check_of(newest)]
+    position = None
+    if self.config.is_chief and self.config.cluster is None:  # No TPU.
+      position = data_position.DataPosition(
+          self.model_dir, resumes=newest is not None)
+      hooks.append(position)
+    signals = stopping.StopAfterStep()
+    hooks += [guards.GuardSaves(self.model_dir, position), signals]
+    if self.config.is_chief:
+      hooks.append(progress.Progress(self.model_dir, kwargs.get("max_steps")))
+    with (guards.explained_damage(newest), guards.explained_writes(self.model_dir),
+          signals.listening()):
+      return super().train(input_fn, hooks, *args, **kwargs)
+
+  def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None,
+               hooks: Iterable[tf.train.SessionRunHook] | None = None,
+               checkpoint_path: str | None = None,
+               name: str | None = None) -> dict[str, Any]:
+    """Evaluates as the base class; raises a ValueError without a usable checkpoint."""
+    path = self._usable(checkpoint_path)
+    with guards.explained_damage(path):
+      return super().evaluate(
+          input_fn, steps, [*(hooks or ()), self._check_of(path)], path, name)
+
+  def predict(self, input_fn: Callable[..., Any],
+              predict_keys: list[str] | None = None,
+              hooks: Iterable[tf.train.SessionRunHook] | None = None,
+              checkpoint_path: str | None = None,
+              yield_single_examples: bool = True) -> Iterator[dict[str, Any]]:
+    """Predicts as the base class does; without a TPU, one graph serves all checkpoints.
+
+    Yields:
+      predictions, in the order of the data.
+
+    Raises:
+      ValueError: there is no usable checkpoint.
+    """
+    path = self._usable(checkpoint_path)
+    with guards.explained_damage(path):
+      data = None
+      if yield_single_examples and not hooks and self._is_on_cpus():
+        data = self._batches(input_fn)
+      if data is None:
+        yield from super().predict(
+            input_fn, predict_keys, [*(hooks or ()), self._check_of(path)], path,
+            yield_single_examples)
+        return
+      spec, batches = data
+      graph = self._graph_for(spec)
+      graph.restore(path)
+      yield from prediction.examples(graph, batches, predict_keys)
+
+  def _check_of(self, path):
+    return guards.CheckVariables(path, self.optimizer)
+
+  def _graph_for(self, spec):
+    if self._predicting is None or not self._predicting.serves(spec):
+      if self._predicting is not None:
+        self._predicting.close()
+      self._predicting = prediction.Graph(self, spec)
+    return self._predicting
+
+  def _is_on_cpus(self):
+    with self._ctx.with_mode(tf.estimator.ModeKeys.PREDICT) as context:
+      return context.is_running_on_cpu()
+
+  def _batches(self, input_fn):
+    """(batch spec, batches); None unless they are dicts from a Dataset."""
+    with tf.Graph().as_default():
+      data = self._call_input_fn(input_fn, tf.estimator.ModeKeys.PREDICT)
+      spec = getattr(data, "element_spec", None)
+      if not isinstance(spec, dict):
+        return None
+      return spec, prediction.batches(data)
+
+  def export_saved_model(self, *args: Any, checkpoint_path: str | None = None,
+                         **kwargs: Any) -> str:
+    """Exports as the base class; raises a ValueError without a usable checkpoint."""
+    path = self._usable(checkpoint_path)
+    with guards.explained_damage(path), scoring.exporting():
+      return super().export_saved_model(
+          *args, checkpoint_path=path, **kwargs)
+
+  def _call_input_fn(self, input_fn, mode, input_context=None):
+    """Makes the data, without tf.data's autotuning, which delays the end of training.
+
+    The thread that tunes tf.data's parallelism sleeps for up to a minute. Cancelling
+    wakes it before the cancellation is visible, so it sleeps again, and the end of
+    training waits for it. Without this thread, autotuned steps run on all cores, up to
+    16. A dataset that sets the option itself keeps it. On TPUs the base class returns a
+    function, and nothing changes.
+    """
+    data = super()._call_input_fn(input_fn, mode, input_context)
+    if not isinstance(data, tf.compat.v2.data.Dataset):  # Also v1's base.
+      return data
+    with warnings.catch_warnings():  # In graphs, only Python knows the options.
+      warnings.simplefilter("ignore")
+      chosen = data.options().autotune.enabled
+    options = tf.data.Options()
+    options.autotune.enabled = bool(chosen)
+    return data.with_options(options)
+
+  def _usable(self, path):
+    """Returns the path, by default the latest; raises unless it is complete."""
+    path = path or self.latest_checkpoint()
+    if path is None:
+      raise checks.Error(_nothing_in(self.model_dir))
+    try:
+      checkpoints.check(path)
+    except checkpoints.DamagedError as error:
+      names = map(os.path.basename, checkpoints.find(os.path.dirname(path)))
+      raise checks.Error(
+          f"{path} cannot be read: {error}. The directory holds "
+          f"{', '.join(names) or 'no checkpoint'}.") from error
+    return path
+
+
+def _say_if_done(newest, steps):
+  """Warns that there is nothing to train; the Estimator returns without a word."""
+  if newest and steps is not None and checkpoints.step_of(newest) >= steps:
+    logging.warning(
+        "Nothing is trained: %s has reached step %d, and the training is to end at "
+        "step %d; to go on, raise `utils.run.train_steps`, or the steps that MtfModel "
+        "is given.", newest, checkpoints.step_of(newest), steps)
+
+
+def _nothing_in(model_dir):
+  return (f"`--model_dir` is {model_dir!r}, where the file `checkpoint` names no "
+          "checkpoint that exists; train first, or name the directory or the step "
+          "of a trained model.")

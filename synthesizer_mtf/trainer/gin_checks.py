@@ -1,0 +1,401 @@
+"""Checks of T5's own parameters, once gin has read all of them.
+
+T5 and Mesh TensorFlow accept any value from gin. A wrong value causes a late message
+about something else, or no message. This module checks bound values, but not references
+such as @FUNCTION. Layers of this package check their own parameters.
+"""
+
+import inspect
+import re
+from typing import Any
+
+import gin
+import mesh_tensorflow as mtf
+import seqio
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_internals
+from synthesizer_mtf.t5.classifier import EncoderClassifier
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import data_checks
+from synthesizer_mtf.trainer import scoring
+from synthesizer_mtf.trainer import value_checks
+import tensorflow.compat.v1 as tf
+
+_RUN = "utils.run"
+# T5's functions for `utils.run.train_dataset_fn`.
+TASKS = "t5.models.mesh_transformer.mesh_train_dataset_fn"
+TSV = "t5.models.mesh_transformer.tsv_dataset_fn"
+_MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
+          "score_from_strings", "score_from_dataset", "export_score",
+          "export_infer", "export")
+_DECODING = ("eval", "infer", "export_infer", "export")
+_BEAMS = ("bitransformer", "bi_teacher_student", "bi_student_teacher")
+_EVALUATIONS = ("perplexity_eval", "eval", "score_eval", "score_from_dataset")
+# The minimum of each size; a model without layers is a bag of words.
+_SIZES = {"d_model": 1, "d_ff": 1, "d_kv": 1, "num_heads": 1, "num_layers": 0}
+
+
+@gin.config.register_finalize_hook
+def check(config: gin_internals.Config) -> None:
+  """Raises a ValueError for the first wrong parameter."""
+  check_model(config)
+  run = _bound(config, _RUN)
+  if run.get("batch_size", 1) is None:
+    value_checks.RUN_CHECKS["batch_size"](f"{_RUN}.batch_size", None)
+  _check_mode(run)
+  _check_devices(run)
+  _check_task(_macro(config, "MIXTURE_NAME"),
+              _classifier(config))
+
+
+def check_model(config: gin_internals.Config) -> None:
+  """Checks the parameters that count however a model is trained.
+
+  Raises:
+    ValueError: a size, the dropout rate or another value is wrong.
+  """
+  for name, least in _SIZES.items():
+    value = _macro(config, name)
+    if value is not None and not value_checks.is_whole(value, least):
+      raise checks.Error(f"the gin macro `{name}` is {value!r} but must be "
+                         f"{checks.integer(least)}; change it.")
+  rate = _macro(config, "dropout_rate")
+  if rate is not None and not _is_reference(rate) and not (
+      checks.is_number(rate) and 0 <= rate < 1):
+    raise checks.Error(f"the gin macro `dropout_rate` is {rate!r} but must be a "
+                       "number of at least 0 and below 1; change it.")
+  value_checks.check({where: {name: _known(config, value) for name, value in
+                              values.items()} for where, values in config.items()})
+
+
+def _macro(config, name):
+  """The value of a gin macro, which may be a reference; None if it has no value."""
+  return _known(config, config.get((name, "gin.macro"), {}).get("value"))
+
+
+def _bound(config, selector):
+  """The unscoped parameters of a configurable of Mesh TensorFlow, as a dict."""
+  return {name: _known(config, value) for name, value in config.get(
+      ("", "mesh_tensorflow.transformer." + selector), {}).items()}
+
+
+def _known(config, value):
+  """The value itself, or the value of the macro that it names."""
+  if not isinstance(value, gin.config.ConfigurableReference):
+    return value
+  scope, _, name = value.scoped_selector.rpartition("/")
+  return _macro(config, scope) if name in ("macro", "gin.macro") else value
+
+
+def _is_reference(value):
+  return isinstance(value, gin.config.ConfigurableReference)
+
+
+def check_arguments(given: dict[str, Any]) -> None:
+  """Checks the arguments of an `MtfModel`, which gin does not see.
+
+  Args:
+    given: the arguments, by name.
+
+  Raises:
+    ValueError: one of them is wrong.
+  """
+  for name, check_value in value_checks.RUN_CHECKS.items():
+    if given.get(name) is not None or name in given and name == "batch_size":
+      check_value(name, given[name])
+
+
+def _check_mode(run):
+  mode, split = run.get("mode", "train"), run.get("dataset_split", "train")
+  if _is_reference(mode) or _is_reference(split):
+    return
+  checks.require(mode in _MODES, f"{_RUN}.mode", mode,
+                 f"be one of {', '.join(_MODES)}")
+  if mode == "train" and split != "train":
+    raise checks.Error(
+        f"`{_RUN}.dataset_split` is {split!r} but a model trains on 'train'; "
+        f"leave it out, or bind `{_RUN}.mode`, for example by eval.gin.")
+
+
+def _check_devices(run):
+  """Checks that each part of the mesh has one device; TPUs have their own devices."""
+  devices, shape = run.get("mesh_devices"), run.get("mesh_shape")
+  if devices is None or _is_reference(devices):
+    return
+  checks.require(
+      isinstance(devices, (list, tuple)) and all(
+          isinstance(device, str) for device in devices),
+      f"{_RUN}.mesh_devices", devices, "be a list of names", "write it as ['cpu:0']")
+  if shape is None or _is_reference(shape):
+    return
+  check_device_count(len(devices), shape, f" {devices!r},")
+
+
+def check_device_count(count: int, mesh_shape: str | mtf.Shape,
+                       which: str = "") -> None:
+  """Checks that there is one device for each part of the mesh.
+
+  Args:
+    count: the number of devices in `utils.run.mesh_devices`.
+    mesh_shape: `utils.run.mesh_shape`.
+    which: the name of the devices in the message.
+
+  Raises:
+    ValueError: there are more or fewer.
+  """
+  size = mtf.convert_to_shape(mesh_shape).size
+  if size < 1:
+    raise checks.Error(f"`{_RUN}.mesh_shape` is {mesh_shape!r}, but each size must be "
+                       "at least 1; write it as 'model:2,batch:4'.")
+  if count != size:
+    raise checks.Error(
+        f"`{_RUN}.mesh_devices` names {count} devices,{which} but "
+        f"`{_RUN}.mesh_shape` is {mesh_shape!r} and needs {size}; name one for "
+        "each part of the mesh, or change its shape.")
+
+
+def _check_task(task, model):
+  """Checks that a task whose targets are classes has a classifier."""
+  ours = isinstance(task, str) and re.fullmatch("synth_.*_encoder", task)
+  if ours and model is None:
+    raise checks.Error(
+        f"`MIXTURE_NAME` is {task!r}, whose targets are classes, but the model "
+        "is not a classifier; add --gin_file=classifier.gin after the model file, "
+        f"or choose {task[:-len('_encoder')]!r}.")
+
+
+def check_run(config: gin_internals.Config, model_dir: str) -> None:
+  """Checks parameters that `utils.run` needs, but not tools that only read gin.
+
+  Args:
+    config: gin's parsed configuration.
+    model_dir: the folder of the model.
+
+  Raises:
+    ValueError: a parameter is missing or wrong, or there is no checkpoint.
+  """
+  run = _bound(config, _RUN)
+  mode = run.get("mode", "train")
+  if not run.get("sequence_length") and mode not in ("eval", "score_eval"):
+    raise checks.Error(f"`{_RUN}.sequence_length` is missing; bind it, as in "
+                       "{'inputs': 512, 'targets': 114}.")
+  task = _macro(config, "MIXTURE_NAME")
+  if data_checks.is_known(task):
+    features = seqio.get_mixture_or_task(task).output_features
+    data_checks.check_vocabularies(task, features)
+    value_checks.check_lengths(run.get("sequence_length"), task, features)
+    _check_classes(task, features, _classifier(config))
+    data_checks.check_metrics(
+        task, {"eval": "predictions", "score_eval": "scores"}.get(mode))
+    if mode == "train" and data_function(config) == TASKS:
+      data_checks.check_cached(task)
+  _check_division(config, run)
+  _check_outer_batch(config, run)
+  _check_gpus(run.get("mesh_devices"))
+  if mode == "train":
+    _check_train_steps(run, model_dir)
+    if data_function(config) == TASKS:
+      data_checks.check_rates(task)
+  elif mode.startswith("export") or run.get("eval_checkpoint_step") is not None:
+    if not checkpoints.find(model_dir):
+      raise checks.Error(
+          f"--model_dir is {model_dir!r}, where there is no checkpoint, but "
+          f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
+    _check_one_checkpoint(run, mode, model_dir)
+  if mode in _EVALUATIONS:
+    data_checks.check_split(task, run.get("dataset_split", "train"))
+  if mode in _DECODING:
+    check_beams(config, run.get("model_type", "bitransformer"))
+  _check_decoding_of_tasks(config, run, mode)
+  _check_files(config, mode)
+
+
+def task_of_training(config: gin_internals.Config) -> str | None:
+  """The task or mixture that a run trains on; None without one, and in other modes."""
+  task = _macro(config, "MIXTURE_NAME")
+  trains = _bound(config, _RUN).get("mode", "train") == "train"
+  return task if (trains and data_function(config) == TASKS
+                  and data_checks.is_known(task)) else None
+
+
+def data_function(config: gin_internals.Config) -> str | None:
+  """Returns the module and name of `utils.run.train_dataset_fn`; None if it is unbound.
+
+  Only `TASKS`, T5's own function, reads the task of MIXTURE_NAME.
+  """
+  return _full_name(_bound(config, _RUN).get("train_dataset_fn"))
+
+
+def _full_name(bound):
+  """The module and name of a function that is bound; None for anything else."""
+  if not _is_reference(bound):
+    return None
+  function = bound.configurable.wrapped
+  return f"{function.__module__}.{function.__name__}"
+
+
+def _check_decoding_of_tasks(config, run, mode):
+  """Checks that T5's infer_from_task.gin has a language model, which Mesh demands."""
+  decode = _bound(config, "utils.infer_model").get("decode_fn")
+  if mode == "infer" and run.get("model_type") != "lm" and _full_name(decode) == (
+      "mesh_tensorflow.transformer.utils.decode_from_dataset"):
+    raise checks.Error(
+        f"`infer_model.decode_fn` is @decode_from_dataset, but `{_RUN}.model_type` is "
+        f"{run.get('model_type')!r}, and Mesh TensorFlow decodes tasks with 'lm' only; "
+        "use eval.gin, which also writes predictions, or infer.gin on a file.")
+
+
+def _check_one_checkpoint(run, mode, model_dir):
+  """Checks that a mode that scores with one checkpoint does not get several."""
+  asked = run.get("eval_checkpoint_step")
+  count = len(checkpoints.find(model_dir)) if asked == "all" else (
+      len(set(asked)) if isinstance(asked, (list, tuple)) else 1)
+  if mode in scoring.MODES and count > 1:
+    raise checks.Error(
+        f"`{_RUN}.eval_checkpoint_step` is {asked!r}, but `{_RUN}.mode` is {mode!r} "
+        "and scores with one checkpoint; bind its step, or -1 for the latest.")
+
+
+def check_beams(config: gin_internals.Config, model_type: str,
+                names: tuple[str, str] = ("Bitransformer.decode.beam_size",
+                                          "Bitransformer.decode.temperature")) -> None:
+  """Checks that beam search has no temperature.
+
+  Args:
+    config: gin's configuration.
+    model_type: as in `utils.run`; only models with an encoder have beams.
+    names: the names of the beam size and of the temperature in the message.
+
+  Raises:
+    ValueError: there are several beams and a temperature.
+  """
+  bound = {name: _known(config, value) for name, value in config.get(
+      ("", "Bitransformer.decode"), {}).items()}
+  beams, temperature = bound.get("beam_size", 1), bound.get("temperature", 0.0)
+  if model_type in _BEAMS and not any(map(_is_reference, (beams, temperature))) and (
+      beams > 1 and temperature):
+    raise checks.Error(
+        f"`{names[1]}` is {temperature!r} but `{names[0]}` is {beams!r}, and beam "
+        f"search has no temperature; set `{names[1]}` to 0.0, or `{names[0]}` to 1.")
+
+
+def _classifier(config):
+  """The class that replaces the encoder-decoder, or None."""
+  return _bound(config, "transformer.make_bitransformer").get("bitransformer_cls")
+
+
+def _check_classes(task, features, classifier):
+  """Checks that a classifier's targets are classes, not text."""
+  inputs, targets = (features.get(key) for key in ("inputs", "targets"))
+  if _is_reference(classifier):
+    classifier = classifier.configurable.wrapped
+  if inspect.isclass(classifier) and issubclass(classifier, EncoderClassifier) and (
+      inputs is None or targets.vocabulary == inputs.vocabulary):
+    raise checks.Error(
+        f"`make_bitransformer.bitransformer_cls` is a classifier, but the targets of "
+        f"{task!r} are text; leave out classifier.gin, or choose a task of classes, "
+        "whose name ends in _encoder.")
+
+
+def _check_gpus(devices):
+  """Checks this process's GPUs; other processes', as /job:worker/gpu:0, are unknown."""
+  if devices is None or _is_reference(devices):
+    return
+  found = [re.fullmatch(r"/?(device:)?gpu:(\d+)", each.lower()) for each in devices]
+  if not any(found):
+    return
+  count = len(tf.config.list_physical_devices("GPU"))
+  for match in filter(None, found):
+    if int(match[2]) >= count:
+      raise checks.Error(
+          f"`{_RUN}.mesh_devices` names {match[0]!r}, but TensorFlow finds {count} "
+          "GPUs here; install '.[gpu]' and NVIDIA's driver, or take cpu.gin in the "
+          "place of gpu.gin.")
+
+
+def _check_files(config, mode):
+  """Checks the files that a mode reads and writes, except those of tasks."""
+  if mode == "train" and data_function(config) == TSV:
+    value_checks.check_pairs("tsv_dataset_fn.filename", _known(
+        config, config.get(("", TSV), {}).get("filename")))
+  decoding, scoring = (_bound(config, each) for each in (
+      "utils.decode_from_file", "utils.score_from_strings"))
+  if mode == "infer" and decoding.get("input_filename"):
+    value_checks.check_lines("input_filename", decoding["input_filename"])
+    value_checks.check_output("output_filename", decoding.get("output_filename"))
+  if mode == "score_from_strings" and isinstance(scoring.get("targets"), str):
+    targets = value_checks.check_lines("targets_filename", scoring["targets"])
+    inputs = scoring.get("inputs")
+    if inputs and targets % value_checks.check_lines("inputs_filename", inputs):
+      raise checks.Error(
+          f"`targets_filename` is {scoring['targets']!r} and has {targets} lines, "
+          f"which is no multiple of the lines of `inputs_filename`, {inputs!r}; give "
+          "each input the same number of targets.")
+  if mode.startswith("export"):
+    value_checks.check_output(f"{_RUN}.export_path", _bound(config, _RUN).get(
+        "export_path"), folder=True)
+
+
+def _check_division(config, run):
+  """Checks that sizes split by the layout are multiples of the mesh dimensions."""
+  shape, rules = run.get("mesh_shape"), run.get("layout_rules")
+  if shape is None or rules is None or any(map(_is_reference, (shape, rules))):
+    return
+  shape, rules = mtf.convert_to_shape(shape), mtf.convert_to_layout_rules(rules)
+  for dimension, name, size in (
+      ("batch", f"{_RUN}.batch_size", run.get("batch_size")),
+      ("d_ff", "d_ff", _macro(config, "d_ff")),
+      ("heads", "num_heads", _macro(config, "num_heads"))):
+    if not isinstance(size, int):
+      continue
+    axis = rules.tensor_dimension_to_mesh_axis(
+        mtf.Dimension(dimension, size), shape)
+    if axis is not None and size % shape.dims[axis].size:
+      raise checks.Error(
+          f"`{name}` is {size} but `{_RUN}.layout_rules` splits {dimension} over "
+          f"the {shape.dims[axis].size} parts of the mesh dimension "
+          f"{shape.dims[axis].name!r}; make it a multiple of "
+          f"{shape.dims[axis].size}, or change `{_RUN}.mesh_shape`.")
+
+
+def _check_outer_batch(config, run):
+  """Checks that Mesh TensorFlow can split the batch into outer batches."""
+  outer = _bound(config, "utils.tpu_estimator_model_fn").get("outer_batch_size")
+  size = run.get("batch_size")
+  if outer is None or not isinstance(size, int):
+    return
+  parameter = "utils.tpu_estimator_model_fn.outer_batch_size"
+  checks.check_whole(parameter, outer)
+  if size % outer:
+    raise checks.Error(
+        f"`{parameter}` is {outer}, which does not divide `{_RUN}.batch_size`, {size}; "
+        "change one of them.")
+
+
+def _check_train_steps(run, model_dir):
+  """Checks the number of steps, which includes steps already trained."""
+  steps, start = run.get("train_steps"), run.get("init_checkpoint")
+  done = max(map(checkpoints.step_of, checkpoints.find(model_dir)), default=None)
+  if isinstance(steps, int) and done is not None and steps < done:
+    raise checks.Error(
+        f"`{_RUN}.train_steps` is {steps} but the model in --model_dir "
+        f"{model_dir!r} has been trained for {done} steps; raise it above "
+        "these, or name another folder.")
+  if not isinstance(start, str) or done is not None:
+    return
+  path = tf.train.latest_checkpoint(start) if tf.io.gfile.isdir(start) else start
+  if path is None or not tf.train.checkpoint_exists(path):
+    raise checks.Error(
+        f"`{_RUN}.init_checkpoint` is {start!r}, but there is no such checkpoint; "
+        "name one without its suffix, as in DIR/model.ckpt-1000.")
+  trained = checkpoints.step_of(path)
+  if isinstance(steps, int) and steps <= trained:
+    raise checks.Error(
+        f"`{_RUN}.train_steps` is {steps} but `{_RUN}.init_checkpoint` is "
+        f"{start!r}, whose steps count; raise it above {trained}.")
+  try:
+    checkpoints.check(path)
+  except checkpoints.DamagedError as error:
+    raise checks.Error(f"`{_RUN}.init_checkpoint` is {start!r}, but {error}; copy the "
+                       "checkpoint again, or name another.") from error
+

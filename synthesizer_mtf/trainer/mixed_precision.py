@@ -1,0 +1,168 @@
+"""Mixed precision on CPUs: products in bfloat16, everything else in float32.
+
+Either `synthesizer_precision.products = "bfloat16"` or T5's `activation_dtype =
+"bfloat16"` turns it on. (Without a TPU, T5's command binds `activation_dtype` to
+float32. `MtfModel` does the same before it reads its bindings.) With
+`activation_dtype`, TensorFlow would keep all activations in bfloat16, including sums
+and norms. This module keeps them in float32. TensorFlow's own rewriter casts the
+operands of products, and oneDNN sums in float32. This is as fast, and closer to
+float32. A processor without bfloat16 products computes everything in float32.
+"""
+
+from collections.abc import Callable
+import functools
+import os
+from typing import Any
+
+from absl import logging
+import gin
+from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.fast import between_products
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.protobuf import rewriter_config_pb2
+from tensorflow_estimator.python.estimator import run_config
+
+_DTYPES = "utils.get_variable_dtype"
+_PARAMETER = f"{_DTYPES}.activation_dtype"
+# The effect of bfloat16 variables, by the parameter that asks for them.
+_ROUNDED = {
+    "slice_dtype": "variables have 8 bits while they train, and updates below 1/256 "
+                   "of a value are lost",
+    "master_dtype": "checkpoints keep 8 bits of each variable, and training resumes "
+                    "with these",
+}
+_PROCESSOR = "/proc/cpuinfo"
+# Linux's flags for AVX512-BF16 and AMX, which oneDNN has kernels for.
+_FLAGS = {"avx512_bf16", "amx_bf16"}
+# Changes of the rewriter's lists of operations. Without them, the rewriter would also
+# compute norms and sums of gradients in bfloat16 next to a product. MatMul makes the
+# sums of Adafactor; the products of the model are Einsum and BatchMatMulV2. The maximum
+# of 32,128 logits takes seven times as long in bfloat16 as in float32. A softmax
+# between two products may be rewritten, as its operand and result are rounded anyway:
+# oneDNN reads and writes bfloat16 but computes in float32. With T5's relative position
+# bias among the logits, and in losses, the softmax stays in float32.
+_LISTS = {
+    "ALLOWLIST_REMOVE": "MatMul",
+    "CLEARLIST_REMOVE": "Max",
+    "INFERLIST_ADD": ",".join(between_products.OPERATIONS),
+    "INFERLIST_REMOVE": (
+        "AddN,AddV2,BiasAdd,Log,LogSoftmax,Mean,Mul,Prod,RealDiv,Rsqrt,Sigmoid,"
+        "Softplus,Sqrt,Square,SquaredDifference,Sub,Sum,Tanh"),
+}
+
+
+def on_cpus(
+    model_fn: Callable[..., Any]
+) -> tuple[Callable[..., Any], config_pb2.ConfigProto | None]:
+  """Chooses an Estimator's precision by gin's bindings and the processor.
+
+  Args:
+    model_fn: the result of `utils.tpu_estimator_model_fn`.
+
+  Returns:
+    a function of the same parameters, and the session's configuration, or None for
+    TensorFlow's own.
+  """
+  rounded = utils.get_variable_dtype().activation_dtype == tf.bfloat16
+  if rounded:
+    model_fn = _with_float32_activations(model_fn)
+  if not rounded and products() == "float32":
+    if has_products():
+      _once(logging.info, "This processor multiplies faster in bfloat16: "
+            "--gin_file=mixed_precision.gin asks for it.")
+  elif has_products():
+    _once(logging.info, "Products are computed in bfloat16, all else in float32.")
+    return _marked(model_fn), session_config()
+  else:
+    _once(logging.info, "bfloat16 is asked for, but this processor has no products in "
+          "it: all is computed in float32.")
+  return model_fn, None
+
+
+@gin.configurable("synthesizer_precision", module="synthesizer_mtf")
+def products(products: str = "float32") -> str:
+  """The precision of the products on CPUs.
+
+  Args:
+    products: "float32" or "bfloat16".
+
+  Returns:
+    products.
+
+  Raises:
+    ValueError: it is neither of the two.
+  """
+  checks.require(products in ("float32", "bfloat16"), "synthesizer_precision.products",
+                 products, "be \"float32\" or \"bfloat16\"")
+  return products
+
+
+@functools.cache
+def _once(log, text):
+  log(text)
+
+
+def warn_of_rounded_variables() -> None:
+  """Warns once about each kind of variable that gin binds to bfloat16."""
+  for name, meaning in _ROUNDED.items():
+    parameter = f"{_DTYPES}.{name}"
+    if tf.as_dtype(gin_files.bound(parameter, "float32")) == tf.bfloat16:
+      _once(logging.warning, f"`{parameter}` is bfloat16: {meaning}; bind it to "
+            "'float32' to keep all bits.")
+
+
+def has_products() -> bool:
+  """Whether this processor multiplies in bfloat16; False if Linux does not say."""
+  try:
+    with open(_PROCESSOR, encoding="utf-8") as lines:
+      flags = next((line for line in lines if line.startswith("flags")), "")
+  except OSError:
+    return False
+  return not _FLAGS.isdisjoint(flags.split())
+
+
+def session_config() -> config_pb2.ConfigProto:
+  """The configuration of a session that multiplies in bfloat16 where it can.
+
+  The rewriter is on only if the processor has bfloat16 products. On other processors,
+  oneDNN would compute the products in float32, but TensorFlow 2.21 would still round
+  the operands.
+
+  TensorFlow reads the lists of operations from environment variables. Variables that
+  are already set stay. The arithmetic optimizer is off, because the rewriter gives up
+  on the graphs that this optimizer makes of mixtures. The optimizer saves no time here.
+  """
+  for name, operations in _LISTS.items():
+    os.environ.setdefault(
+        f"TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_{name}", operations)
+  config = run_config.get_default_session_config()
+  if has_products():
+    config.graph_options.rewrite_options.MergeFrom(rewriter_config_pb2.RewriterConfig(
+        auto_mixed_precision_onednn_bfloat16=rewriter_config_pb2.RewriterConfig.ON,
+        arithmetic_optimization=rewriter_config_pb2.RewriterConfig.OFF))
+  return config
+
+
+def _marked(model_fn):
+  """Wraps an Estimator's `model_fn` to mark its graphs (see `between_products.py`)."""
+  def marking(features, labels, mode, params=None, config=None):
+    between_products.mark_graph()
+    return model_fn(features, labels, mode, params, config)
+
+  return marking
+
+
+def _with_float32_activations(model_fn):
+  """Wraps an Estimator's `model_fn` to keep activations in float32."""
+  def in_float32(features, labels, mode, params=None, config=None):
+    with gin_files.restored():
+      with gin.unlock_config():
+        gin.bind_parameter(_PARAMETER, "float32")
+      spec = model_fn(features, labels, mode, params, config)
+    utils.get_variable_dtype()  # gin's operative configuration keeps the old dtype.
+    return spec
+
+  return in_float32

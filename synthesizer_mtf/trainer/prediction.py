@@ -1,0 +1,132 @@
+"""Predictions of many examples: one graph for all checkpoints, texts sorted by length.
+
+The Estimator builds a graph for each call, and an evaluation calls it for each
+checkpoint. Here all checkpoints use the same graph and session. The decoding of a batch
+ends when all its examples have ended, so examples of similar lengths share a batch. The
+predictions keep the order of the data.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import itertools
+from typing import Any
+
+import gin
+import numpy as np
+from synthesizer_mtf.trainer import checkpoints
+import tensorflow.compat.v1 as tf
+import tensorflow_datasets as tfds
+import tqdm
+
+# The number of batches that are sorted together, and predicted before any is yielded.
+# So many have texts of all lengths, and 256 batches of 16 texts of 512 tokens take only
+# 8 MiB.
+_SORTED = 256
+
+Batch = dict[str, np.ndarray]
+
+
+class Graph:
+  """A graph that predicts with one checkpoint after another."""
+
+  def __init__(self, estimator: Any, spec: dict[str, tf.TypeSpec]) -> None:
+    """Builds the graph.
+
+    Args:
+      estimator: the Mesh TensorFlow estimator of the model.
+      spec: the spec of a batch, by the names of the features.
+    """
+    self._identity = _identity(spec)
+    self._graph = tf.Graph()
+    with self._graph.as_default():
+      tf.set_random_seed(estimator.config.tf_random_seed)
+      estimator._create_and_assert_global_step(self._graph)
+      self._features = {name: tf.placeholder(of.dtype, of.shape, name)
+                        for name, of in spec.items()}
+      made = estimator._call_model_fn(
+          dict(self._features), None, tf.estimator.ModeKeys.PREDICT, estimator.config)
+      self._optimizer = estimator.optimizer
+      self._predictions = made.predictions
+      self._scaffold = made.scaffold or tf.train.Scaffold()
+      self._scaffold.finalize()
+    self._session = tf.Session(
+        estimator.config.master, self._graph, estimator._session_config)
+
+  def serves(self, spec: dict[str, tf.TypeSpec]) -> bool:
+    """Whether the graph fits batches of this spec and gin's current bindings."""
+    return self._identity == _identity(spec)
+
+  def restore(self, path: str) -> None:
+    """Restores a checkpoint.
+
+    Args:
+      path: the path of the checkpoint.
+
+    Raises:
+      ValueError: the checkpoint belongs to another model.
+    """
+    with self._graph.as_default():
+      checkpoints.check_variables(path, tf.global_variables(), self._optimizer)
+      self._scaffold.saver.restore(self._session, path)
+    self._session.run(self._scaffold.local_init_op)
+
+  def run(self, batch: Batch, keys: Iterable[str] | None) -> Batch:
+    """Returns the predictions for a batch, by name; only those of `keys` if given."""
+    wanted = {name: tensor for name, tensor in self._predictions.items()
+              if not keys or name in keys}
+    return self._session.run(
+        wanted, {self._features[name]: batch[name] for name in self._features})
+
+  def close(self) -> None:
+    self._session.close()
+
+
+def _identity(spec):
+  return gin.config_str(), {
+      name: (of.dtype, of.shape.as_list()) for name, of in spec.items()}
+
+
+def examples(graph: Graph, batches: Iterable[Batch],
+             keys: Iterable[str] | None) -> Iterator[Batch]:
+  """Yields the predictions for each example, in the order of the data.
+
+  Args:
+    graph: the graph that predicts, with a restored checkpoint.
+    batches: batches of features, of equal size.
+    keys: the names of the predictions to return; None for all.
+  """
+  batches = iter(batches)
+  with tqdm.tqdm(desc="predict", unit=" texts", total=0, mininterval=1) as bar:
+    while found := [*itertools.islice(batches, _SORTED)]:
+      together = {name: np.concatenate([batch[name] for batch in found])
+                  for name in found[0]}
+      order = np.argsort(_lengths(together), kind="stable")
+      bar.total += len(order)
+      made = []
+      for rows in np.split(order, np.cumsum([*map(_size, found)])[:-1]):
+        made.append(graph.run({k: v[rows] for k, v in together.items()}, keys))
+        bar.update(len(rows))
+      yield from _in_order(made, order)
+
+
+def _size(batch):
+  return len(next(iter(batch.values())))
+
+
+def _lengths(features):
+  """The number of tokens of each example: ids that are not 0."""
+  return sum(np.count_nonzero(ids.reshape(len(ids), -1), axis=1)
+             for ids in features.values())
+
+
+def _in_order(made, order):
+  """Yields the predictions in the order of the data; `order` has their positions."""
+  together = {name: np.concatenate([batch[name] for batch in made])
+              for name in made[0]}
+  for index in np.argsort(order):
+    yield {name: values[index] for name, values in together.items()}
+
+
+def batches(data: tf.data.Dataset) -> Iterator[Batch]:
+  """The batches of a dataset that is in the default graph."""
+  return iter(tfds.as_numpy(data))

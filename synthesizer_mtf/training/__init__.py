@@ -1,1 +1,0 @@
-"""Training: estimator, optimizer, checkpoints, warm starts, and checks of bindings."""
