@@ -19,6 +19,7 @@ from synthesizer_mtf import compat
 
 compat.apply()
 
+from synthesizer_mtf import fast
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_past
 from synthesizer_mtf import tasks
@@ -75,6 +76,7 @@ __all__ = [
     "train_with_seed",
 ]
 
+fast.attach()
 gin_files.add_search_path()
 gin_past.apply()
 stack.apply()

@@ -9,6 +9,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
+from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import head_sizes
 from synthesizer_mtf.attention import logit_forms
@@ -16,7 +17,6 @@ from synthesizer_mtf.attention import mixture
 from synthesizer_mtf.attention import relative_position_bias
 from synthesizer_mtf.attention import weighted_sum
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.fast import attend
 
 _NO_ORDER = (
     "The encoder has no positional embedding and its dot-product attention no "

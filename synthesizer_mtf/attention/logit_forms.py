@@ -1,18 +1,13 @@
 """Forms of logits: each synthesizing function returns its cheapest form.
 
 A synthesizing function returns a list of forms that depends on neither mode nor
-packing. `read` converts each form to one that `attend` accepts in the call. `attend`
-decides how to compute with their sum.
+packing. `AttentionInputs.read` converts each form to one that `attend` accepts in the
+call. `attend` decides how to compute with their sum.
 """
 
-import functools
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention import diagonals
-from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.attention.inputs import cases
-from synthesizer_mtf.attention.inputs import tables
 import tensorflow.compat.v1 as tf
 
 
@@ -59,7 +54,7 @@ class ByPosition(NamedTuple):
   """Logits that depend on the positions of query and key in their segment.
 
   For packed rows on TPUs `attend` reads them, as late as possible (see `tables.pick`).
-  In other cases `read` makes a `Table` of them.
+  In other cases `AttentionInputs.read` makes a `Table` of them.
 
   Attributes:
     values: <float>[heads, length, memory_length], by position, for at least as many
@@ -104,83 +99,8 @@ class Products(NamedTuple):
 
 
 Logits = InnerProduct | Table | ByPosition | ByOffset | Products
-# The forms that `read` returns.
+# The forms that `AttentionInputs.read` returns.
 Readable = InnerProduct | Table | ByPosition | Products
-
-
-def read(inputs: attention_inputs.AttentionInputs, term: Logits) -> Readable:
-  """Converts logits to a form that attention accepts in this call.
-
-  Args:
-    inputs: an `AttentionInputs`.
-    term: one form of logits, from a synthesizing function.
-
-  Returns:
-    an `InnerProduct` or a `Table`; a `ByPosition` or `Products` if `attend`
-    reads these itself.
-  """
-  if isinstance(term, ByPosition):
-    return _by_position(inputs, *term)
-  if isinstance(term, ByOffset):
-    return _by_offset(inputs, *term)
-  if isinstance(term, Products):
-    return _products(inputs, *term)
-  return term
-
-
-@functools.singledispatch
-def _by_position(inputs, values):
-  return Table(inputs.rows_and_columns(values))
-
-
-@_by_position.register
-def _(inputs: cases.PackedRowsOnTpu, values):
-  size = inputs.memory_length.size
-  return ByPosition(tables.cut(
-      tables.cut(values, "length", size), "memory_length", size))
-
-
-@functools.singledispatch
-def _by_offset(inputs, before, after):
-  return Table(diagonals.matrix(
-      mtf.cast(before, tf.float32), mtf.cast(after, tf.float32),
-      inputs.length, inputs.memory_length))
-
-
-@_by_offset.register
-def _(inputs: cases.DecodingStep, before, after):
-  del after  # Masked.
-  # Positions of finished sequences keep growing until all have finished.
-  last = before.shape.dims[-1].size - 1
-  index = mtf.minimum(mtf.maximum(-inputs.offset, 0), last)
-  return Table(tables.take_by_distance(
-      mtf.cast(before, tf.float32), index, inputs.batch_dims))
-
-
-@functools.singledispatch
-def _products(inputs, repeated, tiled):
-  a, b = repeated.shape.dims[-1], tiled.shape.dims[-1]
-  products = mtf.replace_dimensions(
-      mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32), [a, b],
-      mtf.Dimension("memory_length", a.size * b.size))
-  return Table(tables.tile(products, "memory_length", inputs.memory_length.size))
-
-
-@_products.register
-def _(inputs: cases.PackedRows, repeated, tiled):
-  # Making all products before gathering columns would cost more.
-  a, b = repeated.shape.dims[-1], tiled.shape.dims[-1]
-  column = mtf.mod(inputs.memory_position, a.size * b.size)
-  shape = inputs.logit_dims()
-  repeated = mtf.gather(repeated, mtf.floordiv(column, b.size), a, shape)
-  tiled = mtf.gather(tiled, mtf.mod(column, b.size), b, shape)
-  return Table(mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32))
-
-
-@_products.register
-def _(inputs: cases.PackedExamples, repeated, tiled):
-  del inputs
-  return Products(mtf.cast(repeated, tf.float32), mtf.cast(tiled, tf.float32))
 
 
 def _scaled(tensor, scale):

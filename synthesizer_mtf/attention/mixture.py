@@ -96,7 +96,7 @@ class Mixture(base.SynthesizingFunction):
       inputs.share_query()
     for synthesizer, scope in zip(self.synthesizers, self._scopes()):
       with scope:
-        parts.append([logit_forms.read(inputs, term)
+        parts.append([inputs.read(term)
                       for term in synthesizer.logits(inputs)])
     if len(parts) > 1 and self.weights != "sum":
       parts = [[term.scaled(alpha) for term in terms]

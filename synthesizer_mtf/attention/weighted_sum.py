@@ -21,7 +21,7 @@ def weighted_sum(inputs: attention_inputs.AttentionInputs,
 
   Args:
     inputs: an `AttentionInputs`.
-    logits: a list of results of `logit_forms.read`.
+    logits: a list of results of `AttentionInputs.read`.
     values: <float>[batch, heads, memory_length, d_kv]
     mask: an `AttentionMask`. Masked keys have the weight 0.
 

@@ -1,4 +1,4 @@
-"""Attention: the softmax of the logits, times the values.
+"""Kernels of attention: the softmax of the logits, times the values, fast.
 
 The tensors [batch, heads, length, memory_length] are the large ones. This module reads
 and writes them as rarely as possible:
@@ -17,19 +17,17 @@ and writes them as rarely as possible:
 * No matrix product has to transpose a large tensor.
 """
 
-import functools
-
 import mesh_tensorflow as mtf
+from synthesizer_mtf.attention import attend as plain
 from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
-from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.attention.inputs import cases
-from synthesizer_mtf.attention.inputs import decoding_state
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import attend_by_position
 from synthesizer_mtf.fast import attend_per_example
 from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import cases
+from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import mean_operation
 from synthesizer_mtf.fast import query_chunks
 import tensorflow.compat.v1 as tf
@@ -39,24 +37,18 @@ import tensorflow.compat.v1 as tf
 _QUERY_CHUNK_SIZE = 512
 
 
-@functools.singledispatch
-def attend(inputs: attention_inputs.AttentionInputs,
-           logits: list[logit_forms.Logits], values: mtf.Tensor,
-           mask: attention_mask.AttentionMask) -> mtf.Tensor:
-  """The mean of the values, weighted by the softmax of the logits.
+def attach() -> None:
+  """Lets `attention/attend.py` compute the cases of `cases.py` with the kernels here.
 
-  Args:
-    inputs: an `AttentionInputs`.
-    logits: a list of results of `logit_forms.read`.
-    values: <float>[batch, heads, memory_length, d_kv]
-    mask: an `AttentionMask`.
-
-  Returns:
-    <float>[batch, heads, length, d_kv], in any order of dimensions and in the
-    dtype of the values. The softmax is computed in float32. A query whose keys are
-    all masked gets finite values.
+  Each kernel has the arguments and the result of `attention.attend.attend`.
   """
-  return _of_rows(inputs, logits, values, mask)
+  for case, kernel in (
+      (cases.Rows, _of_rows), (cases.RowsOnTpu, _of_rows),
+      (cases.FirstPartOfBeams, _of_rows), (cases.PackedRows, _of_rows),
+      (cases.PackedRowsOnTpu, _on_tpu), (cases.PackedExamples, _of_examples),
+      (cases.DecodingStep, _of_one_query), (cases.DecodingStepInPlace, _of_one_query),
+      (cases.DecodingStepOfBeams, _of_beams)):
+    plain.attach(case, kernel)
 
 
 def _of_rows(inputs, logits, values, mask):
@@ -72,8 +64,7 @@ def _of_rows(inputs, logits, values, mask):
   return mean
 
 
-@attend.register
-def _on_tpu(inputs: cases.PackedRowsOnTpu, logits, values, mask):
+def _on_tpu(inputs, logits, values, mask):
   positions = _select(logits, logit_forms.ByPosition)
   terms = [term.values for term in _select(logits, logit_forms.Table) + positions]
   if len(terms) < len(logits) or any(map(inputs.has_batch, terms)):
@@ -82,8 +73,7 @@ def _on_tpu(inputs: cases.PackedRowsOnTpu, logits, values, mask):
       inputs, _sum(terms), terms, values, mask, bool(positions))
 
 
-@attend.register
-def _of_examples(inputs: cases.PackedExamples, logits, values, mask):
+def _of_examples(inputs, logits, values, mask):
   products, tables = _products_and_tables(inputs, logits, mask)
   shared = [t for t in tables if not inputs.has_batch(t)]
   return attend_per_example.attend_per_example(
@@ -92,8 +82,7 @@ def _of_examples(inputs: cases.PackedExamples, logits, values, mask):
       _select(logits, logit_forms.Products), values, mask)
 
 
-@attend.register
-def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
+def _of_one_query(inputs, logits, values, mask):
   """Attention while decoding: <float>[batch, heads, d_kv].
 
   The queries and tables have no `length`, so they get one of size 1. Without it Mesh
@@ -121,8 +110,7 @@ def _of_one_query(inputs: cases.DecodingStep, logits, values, mask):
   return mtf.reshape(mean / mtf.cast(total, values.dtype), dims)
 
 
-@attend.register
-def _of_beams(inputs: cases.DecodingStepOfBeams, logits, values, mask):
+def _of_beams(inputs, logits, values, mask):
   """Attention of beam search: <float>[batch, beam, heads, d_kv].
 
   The queries of all beams multiply with the keys and values of all beams, which are
@@ -219,7 +207,7 @@ def _without_batch(products, tables, values, key_mask, query_dims):
     table = [_sum(tables)] if tables else []
     product = [_inner_product(*features)] if features else []
     weights = mtf.cast(
-        softmax(_sum(table + product), gradient=0), values.dtype)
+        plain.softmax(_sum(table + product), gradient=0), values.dtype)
     chunks.append(lambda: weights)
     mean = mtf.einsum([weights, values], output_shape=lead + [length] + batch + [d_kv])
     total = [] if seen is None else [_total(weights, seen)]
@@ -281,41 +269,16 @@ def _with_batch(inputs, products, tables, values, key_mask, has_bias):
       mean, query + tables, whole_length, _QUERY_CHUNK_SIZE), chunks
 
 
-@functools.singledispatch
 def _mean(inputs, logits, values, shape, features, table):
   """The mean of the values, and a function that returns their weights."""
-  del inputs
-  weights = mtf.cast(softmax(logits, gradient=0), values.dtype)
+  if isinstance(inputs, cases.RowsOnTpu):
+    weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
+    mean, total = mean_operation.divided_mean(weights, values, shape, features, table)
+    return mean, lambda: weights / total
+  weights = mtf.cast(plain.softmax(logits, gradient=0), values.dtype)
   mean = mtf.einsum([weights, values], output_shape=shape)
   return mean_operation.WeightedMeanOperation(
       weights, mean, values, features, table).outputs[0], lambda: weights
-
-
-@_mean.register
-def _(inputs: cases.RowsOnTpu, logits, values, shape, features, table):
-  weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
-  mean, total = mean_operation.divided_mean(weights, values, shape, features, table)
-  return mean, lambda: weights / total
-
-
-def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
-  """TensorFlow's fused softmax over the last dimension.
-
-  Args:
-    logits: <float32>[..., memory_length]
-    gradient: as in `mtf.slicewise`: 0 for none, or None for TensorFlow's own.
-
-  Returns:
-    a tensor with the shape and dtype of logits.
-  """
-  def of_slice(x):  # [..., memory_length] -> the same
-    # TensorFlow's kernel for CPUs takes at most five dimensions.
-    shape = x.shape.as_list()
-    return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)
-
-  return splits.slicewise(
-      of_slice, [logits], splittable_dims=logits.shape.dims[:-1],
-      grad_function=gradient)
 
 
 def _inner_product(query, key):

@@ -13,8 +13,8 @@ of its segment.
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import intermediates
-from synthesizer_mtf.attention.inputs import cases
 from synthesizer_mtf.attention.inputs import tables
+from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import mean_operation
 
 

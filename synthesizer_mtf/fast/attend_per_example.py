@@ -14,8 +14,8 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
-from synthesizer_mtf.attention.inputs import cases
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import examples
 from synthesizer_mtf.fast import operands
 import tensorflow.compat.v1 as tf

@@ -1,20 +1,9 @@
-"""T5's cross-attention, computed fast.
+"""Which of T5's cross-attentions this package computes: stock ones, exactly."""
 
-It has the variables, the function and the dropout of stock `EncDecAttention`, but
-`attend.py` computes it. Decoding stores keys and values in the order of dimensions in
-which each step reads them.
-"""
-
-import mesh_tensorflow as mtf
 from mesh_tensorflow import layers
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
-from synthesizer_mtf.attention import attention_mask
-from synthesizer_mtf.attention import head_sizes
-from synthesizer_mtf.attention import intermediates
-from synthesizer_mtf.attention import logit_forms
-from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.fast import attend
+from synthesizer_mtf.attention.others import cross_attention
 
 # Options of stock attention that change its variables or its function, with the values
 # that this module supports.
@@ -34,13 +23,13 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
     layer: a `transformer.TransformerLayer`.
 
   Returns:
-    an `EncDecAttention` of this module for a stock one with supported options;
+    an `EncDecAttention` of this package for a stock one with supported options;
     `layer` for all others.
   """
   if not _is_stock(layer) or not is_plain(layer) or layer.num_heads == 1 or (
       layers.unit_scaling_convention()):
     return layer
-  fast = EncDecAttention(layer)
+  fast = cross_attention.EncDecAttention(layer)
   fast.set_name(layer.name)
   return fast
 
@@ -54,49 +43,3 @@ def is_plain(layer: transformer_layers.SelfAttention) -> bool:
   """Whether stock attention has no option that changes variables or function."""
   return all(getattr(layer, name) in values
              for name, values in _KNOWN_OPTIONS.items())
-
-
-class EncDecAttention(transformer.TransformerLayer):
-  """Multi-head dot-product attention to the encoder's output (T5).
-
-  Variables: `q`, `k`, `v`, `o` and `enc_dec_relative_attention_bias` as stock
-  `EncDecAttention` stores them. Their scope is the name of the class, so this class has
-  the same name.
-  """
-
-  def __init__(self, stock: transformer_layers.EncDecAttention):
-    """Takes over the parameters of a stock `EncDecAttention`."""
-    self.stock = stock
-    self.sizes = head_sizes.HeadSizes(
-        "EncDecAttention", stock.num_heads, stock.key_value_size,
-        stock.dropout_rate)
-
-  def call(self, context: transformer.Context, x: mtf.Tensor,
-           losses: list | None = None) -> mtf.Tensor:
-    """Calls the layer.
-
-    Args:
-      context: a `transformer.Context` of the decoder.
-      x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
-      losses: ignored.
-
-    Returns:
-      a tensor with the shape and dtype of x.
-    """
-    del losses
-    inputs = self.sizes.inputs(context, x, memory=context.encoder_output)
-    logits: list[logit_forms.Logits] = [self._products(inputs)]
-    values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    bias = transformer_layers.enc_dec_attention_bias(  # Includes the mask.
-        self.stock, context, [inputs.heads])
-    if bias is not None:
-      logits.append(logit_forms.Table(bias))
-    with intermediates.without_capture():
-      return inputs.project_back(attend.attend(
-          inputs, logits, values, attention_mask.AttentionMask(None, None)))
-
-  def _products(self, inputs: attention_inputs.AttentionInputs
-                ) -> logit_forms.InnerProduct:
-    """The logits of queries and keys."""
-    return logit_forms.InnerProduct(
-        inputs.project_query(), inputs.project_memory("k"))

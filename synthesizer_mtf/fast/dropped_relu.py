@@ -1,6 +1,7 @@
 """Relu and dropout in one operation, with one pass over the gradient."""
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.attention.functions import dense
 from synthesizer_mtf.fast import between_products
 import tensorflow.compat.v1 as tf
 
@@ -29,12 +30,4 @@ def dropped_relu(x: mtf.Tensor, keep_mask: mtf.Tensor | None) -> mtf.Tensor:
     return between_products.dropped_relu(x, keep_mask)
 
   return mtf.slicewise(of_slice, [x, *optional], splittable_dims=dims,
-                       grad_function=gradient, name="dropped_relu")
-
-
-def gradient(operation: mtf.Operation, grad: mtf.Tensor) -> list[mtf.Tensor | None]:
-  """The gradients of relu and `dropped_relu`, computed from their result."""
-  grad_x = mtf.cwise(
-      lambda grad, result: tf.raw_ops.ReluGrad(gradients=grad, features=result),
-      [grad, operation.outputs[0]], grad_function=0)
-  return [grad_x] + [None] * (len(operation.inputs) - 1)
+                       grad_function=dense.relu_gradient, name="dropped_relu")

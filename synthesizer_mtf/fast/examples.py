@@ -30,7 +30,7 @@ def can_be_per_example(context: transformer.Context) -> bool:
   """Whether the segments of packed rows can be computed separately.
 
   They cannot in ensembles, or if the layout splits the length. TPUs need static shapes,
-  so `cases.for_call` does not call this function there.
+  so `cases.choose` does not call this function there.
   """
   return not context.model.ensemble_dim and splits.is_whole(
       context.model, context.length_dim)

@@ -10,7 +10,7 @@ from typing import ClassVar
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention.inputs import cases
+from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import examples
 import tensorflow.compat.v1 as tf
 

@@ -17,9 +17,9 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import patches
-from synthesizer_mtf.attention.inputs import decoding_state
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import cross_entropy
+from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import lookup
 from synthesizer_mtf.t5 import stack
 

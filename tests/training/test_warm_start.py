@@ -10,7 +10,6 @@ from support import decoding
 from support import meshes
 from support import models
 from support import sessions
-from synthesizer_mtf import attention as synthesizers
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import mixture
 from synthesizer_mtf.trainer import summaries
@@ -465,7 +464,7 @@ def test_the_function_without_a_checkpoint_is_an_error():
 
 
 def test_weights_out_of_range_are_errors():
-  parts = [synthesizers.RandomLogits(), synthesizers.DotProductLogits()]
+  parts = [attention.RandomLogits(), attention.DotProductLogits()]
   for parameters, message in [
       ({"initial_weights": {"D": 0.5}}, "but the mixture is R.V; name parts"),
       ({"initial_weights": {"V": 1.0}}, "needs a weight above 0 for each of R.V"),

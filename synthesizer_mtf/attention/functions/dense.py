@@ -6,7 +6,6 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.fast import dropped_relu
 import tensorflow.compat.v1 as tf
 
 
@@ -29,7 +28,16 @@ def hidden_layer(inputs: attention_inputs.AttentionInputs,
   if use_bias:
     hidden += inputs.variable("b1", [inputs.heads, inputs.d_kv], 0.0)
   # The gradient of `mtf.relu` would keep more tensors.
-  return mtf.cwise(tf.nn.relu, [hidden], grad_function=dropped_relu.gradient)
+  return mtf.cwise(tf.nn.relu, [hidden], grad_function=relu_gradient)
+
+
+def relu_gradient(operation: mtf.Operation,
+                  grad: mtf.Tensor) -> list[mtf.Tensor | None]:
+  """The gradient of relu, from its result; other inputs of `operation` get none."""
+  grad_x = mtf.cwise(
+      lambda grad, result: tf.raw_ops.ReluGrad(gradients=grad, features=result),
+      [grad, operation.outputs[0]], grad_function=0)
+  return [grad_x] + [None] * (len(operation.inputs) - 1)
 
 
 @gin.configurable(module="synthesizer_mtf")

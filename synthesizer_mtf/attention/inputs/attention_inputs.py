@@ -11,6 +11,8 @@ from typing import Any
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
+from synthesizer_mtf.attention import diagonals
+from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import stack_cache
 from synthesizer_mtf.attention.inputs import tables
@@ -305,3 +307,34 @@ class AttentionInputs:
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
     """Applies `query_rows` and `memory_columns`, in one pass if possible."""
     return self.query_rows(self.memory_columns(table))
+
+  def read(self, term: logit_forms.Logits) -> logit_forms.Readable:
+    """Converts logits to a form that attention accepts in this call.
+
+    Args:
+      term: one form of logits, from a synthesizing function.
+
+    Returns:
+      an `InnerProduct` or a `Table`.
+    """
+    if isinstance(term, logit_forms.ByPosition):
+      return logit_forms.Table(self.rows_and_columns(term.values))
+    if isinstance(term, logit_forms.ByOffset):
+      return logit_forms.Table(self.by_offset(*term))
+    if isinstance(term, logit_forms.Products):
+      return logit_forms.Table(self.products(*term))
+    return term
+
+  def by_offset(self, before: mtf.Tensor, after: mtf.Tensor) -> mtf.Tensor:
+    """The logits of a `ByOffset`: <float32>[heads, length, memory_length]."""
+    return diagonals.matrix(
+        mtf.cast(before, tf.float32), mtf.cast(after, tf.float32),
+        self.length, self.memory_length)
+
+  def products(self, repeated: mtf.Tensor, tiled: mtf.Tensor) -> mtf.Tensor:
+    """The logits of a `Products`: <float32>[batch, heads, length, memory_length]."""
+    a, b = repeated.shape.dims[-1], tiled.shape.dims[-1]
+    columns = mtf.replace_dimensions(
+        mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32), [a, b],
+        mtf.Dimension("memory_length", a.size * b.size))
+    return tables.tile(columns, "memory_length", self.memory_length.size)

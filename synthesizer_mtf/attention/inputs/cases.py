@@ -1,19 +1,33 @@
 """The cases of `AttentionInputs`, and the one function that chooses among them.
 
 `AttentionInputs` itself handles unpacked rows. The subclasses differ in the positions
-of queries and keys, and so in how they read tables. An operation that needs other code
-for a case registers it for that class with `functools.singledispatch`.
+of queries and keys, and so in how they read tables. `fast/cases.py` attaches further
+classes, which compute the same in fewer operations.
 """
+
+from collections.abc import Callable
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.attention.inputs import decoding_state
 from synthesizer_mtf.attention.inputs import segments
-from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import tables
-from synthesizer_mtf.fast import examples
 import tensorflow.compat.v1 as tf
+
+# A function of the arguments of `for_call` from `context` on, without the sizes. It
+# returns the class for a call, or None to leave the call to the classes here.
+Choose = Callable[[transformer.Context, bool, bool, bool], type | None]
+_attached: list[Choose] = []
+
+
+def attach(choose: Choose) -> None:
+  """Lets `choose` choose the class of a call.
+
+  Args:
+    choose: a function of `context`, `packed` (whether rows hold several segments),
+      `has_memory` (whether keys come from another tensor) and `per_example`.
+  """
+  _attached.append(choose)
 
 
 def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
@@ -36,32 +50,18 @@ def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
   Returns:
     an `AttentionInputs`.
   """
-  case: type[attention_inputs.AttentionInputs]
-  on_tpu = splits.is_on_tpu(context.mesh)
-  if isinstance(context, decoding_state.StepContext):
-    case = DecodingStepInPlace
-    if context.ancestors is not None and (per_example or memory is not None):
-      case = DecodingStepOfBeams
-  elif isinstance(context, decoding_state.FirstPartOfBeams) and per_example:
-    case = FirstPartOfBeams
-  elif context.mode == "incremental":
-    case = DecodingStep
-  elif not segments.is_packed(context, packed):
-    case = RowsOnTpu if on_tpu else attention_inputs.AttentionInputs
-  elif on_tpu:
-    case = PackedRowsOnTpu
-  elif per_example and examples.can_be_per_example(context):
-    case = PackedExamples
+  is_packed = context.mode != "incremental" and segments.is_packed(context, packed)
+  for choose in _attached:
+    case = choose(context, is_packed, memory is not None, per_example)
+    if case is not None:
+      break
   else:
-    case = PackedRows
+    case = (DecodingStep if context.mode == "incremental" else
+            PackedRows if is_packed else attention_inputs.AttentionInputs)
   return case(context, x, num_heads, key_value_size, memory)
 
 
-class RowsOnTpu(attention_inputs.AttentionInputs):
-  """Rows on TPUs, where attention writes the exponentials once."""
-
-
-class _Packed(attention_inputs.AttentionInputs):
+class PackedInputs(attention_inputs.AttentionInputs):
   """Rows that may hold several examples."""
 
   @property
@@ -72,7 +72,7 @@ class _Packed(attention_inputs.AttentionInputs):
     return segments.segment_length(self.context)
 
 
-class PackedRows(_Packed):
+class PackedRows(PackedInputs):
   """Packed rows: positions differ from row to row."""
 
   @property
@@ -95,50 +95,14 @@ class PackedRows(_Packed):
       return super().rows_and_columns(table)
     return tables.gather_table(table, self.query_position, self.memory_position)
 
-
-class PackedRowsOnTpu(RowsOnTpu, PackedRows):
-  """Packed rows on TPUs, where matrix products read tables over positions.
-
-  On TPUs, reading a table entry by entry costs more than everything else. Attention
-  reads the tables as late as possible.
-  """
-
-  def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
-    return tables.pick(table, *self.one_hot_positions())
-
-  def one_hot_positions(self) -> list[mtf.Tensor]:
-    """The positions of queries and keys as one-hot rows, for `tables.pick`.
-
-    Returns:
-      two tensors <float>[batch, length, position] and <float>[batch, memory_length,
-      memory_position], 1 at the position of each token and 0 elsewhere; made once per
-      stack.
-    """
-    def make():
-      return [
-          mtf.one_hot(position, mtf.Dimension(name, dim.size), dtype=self.x.dtype)
-          for position, name, dim in (
-              (self.query_position, "position", self.length),
-              (self.memory_position, "memory_position", self.memory_length))]
-
-    return self.once_per_stack("one_hot_positions", make)
-
-
-class PackedExamples(_Packed):
-  """Packed rows whose segments are computed separately (see `examples.py`).
-
-  Logits belong to segments instead of rows. Logits without `batch` cover all positions
-  of a segment. Logits with `batch` belong to tokens; their keys are the positions of
-  the token's segment.
-  """
-
-  def seen_by_id(self, queries: mtf.Tensor,
-                 keys: mtf.Tensor) -> attention_inputs.KeysAndPairs:
-    return None, None
-
-  def own_order(self) -> list[mtf.Tensor]:
-    read, write = self.context.read_priority, self.context.write_priority
-    return [read, write] if read is not None and self.has_batch(read) else []
+  def products(self, repeated: mtf.Tensor, tiled: mtf.Tensor) -> mtf.Tensor:
+    # Making all products before gathering columns would cost more.
+    a, b = repeated.shape.dims[-1], tiled.shape.dims[-1]
+    column = mtf.mod(self.memory_position, a.size * b.size)
+    shape = self.logit_dims()
+    repeated = mtf.gather(repeated, mtf.floordiv(column, b.size), a, shape)
+    tiled = mtf.gather(tiled, mtf.mod(column, b.size), b, shape)
+    return mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32)
 
 
 class DecodingStep(attention_inputs.AttentionInputs):
@@ -172,55 +136,12 @@ class DecodingStep(attention_inputs.AttentionInputs):
     table = tables.cut(table, "length", self.memory_length.size)
     return tables.gather_rows(table, self.context.position)
 
-
-class DecodingStepInPlace(DecodingStep):
-  """A `DecodingStep` of our own loops, which writes to their caches in place."""
-
-  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
-    old, = self.context.get_states(1)
-    tensor = decoding_state.write(
-        old, tensor, self.context.position, self.memory_length)
-    self.context.record_new_states([tensor])
-    return tensor
-
-
-class FirstPartOfBeams(attention_inputs.AttentionInputs):
-  """Beams before the first step."""
-
-  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
-    tensor = self.as_keys(tensor)
-    *dims, beam = self.batch_dims
-    self.context.record_new_states([decoding_state.to_memory_beam(mtf.transpose(
-        tensor, dims + [self.heads, beam] + tensor.shape.dims[-2:]), beam)])
-    return tensor
-
-
-class DecodingStepOfBeams(DecodingStepInPlace):
-  """One token of each beam.
-
-  The keys and values of an example are <float>[batch, heads, memory_beam,
-  memory_length, d_kv]. A beam attends to the keys of its `ancestors`.
-  """
-
-  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
-    return super().remember(decoding_state.to_memory_beam(tensor, self.batch_dims[-1]))
-
-  def ancestors(self) -> mtf.Tensor:
-    """<float32>[batch, beam, memory_beam, memory_length]: the tokens of a beam.
-
-    It is 1 for the tokens that a beam continues, and 0 for all others. It is made
-    once per stack.
-    """
-    def make():
-      ancestors, beam = self.context.ancestors, self.batch_dims[-1]
-      memory_beam = decoding_state.to_memory_beam(
-          mtf.range(ancestors.mesh, beam, tf.int32), beam)
-      *dims, memory_length = ancestors.shape.dims
-      return mtf.to_float(mtf.equal(
-          ancestors, memory_beam,
-          output_shape=dims + memory_beam.shape.dims + [memory_length]))
-
-    return self.once_per_stack("ancestors", make)
+  def by_offset(self, before: mtf.Tensor, after: mtf.Tensor) -> mtf.Tensor:
+    del after  # Masked.
+    # Positions of finished sequences keep growing until all have finished.
+    last = before.shape.dims[-1].size - 1
+    index = mtf.minimum(mtf.maximum(-self.offset, 0), last)
+    return tables.take_by_distance(mtf.cast(before, tf.float32), index, self.batch_dims)
 
 
 def _gather(table, name, position):

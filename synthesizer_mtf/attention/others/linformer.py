@@ -6,13 +6,13 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
+from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import head_sizes
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
-from synthesizer_mtf.fast import attend
 
 
 @gin.configurable(module="synthesizer_mtf")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
+from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import head_sizes
 from synthesizer_mtf.attention import relative_position_bias
@@ -24,7 +25,6 @@ from synthesizer_mtf.attention.inputs import cases
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.attention.others import sequence_blocks
-from synthesizer_mtf.fast import attend
 import tensorflow.compat.v1 as tf
 
 _HARDLY_ANY_ORDER = (

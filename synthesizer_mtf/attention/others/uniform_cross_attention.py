@@ -5,7 +5,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf.attention import head_sizes
 from synthesizer_mtf.attention import logit_forms
-from synthesizer_mtf.fast import cross_attention
+from synthesizer_mtf.attention.others import cross_attention
 
 
 @gin.configurable(module="synthesizer_mtf")

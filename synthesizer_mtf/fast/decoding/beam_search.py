@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention.inputs import decoding_state
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast.decoding import beams
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps

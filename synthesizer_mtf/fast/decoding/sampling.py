@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention.inputs import decoding_state
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import top_tokens
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps

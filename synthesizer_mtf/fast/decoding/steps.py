@@ -6,7 +6,7 @@ from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
-from synthesizer_mtf.attention.inputs import decoding_state
+from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast.decoding import loops
 import tensorflow.compat.v1 as tf
 

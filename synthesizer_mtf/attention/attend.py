@@ -1,0 +1,87 @@
+"""Attention: the softmax of the logits, times the values.
+
+`attend` is the plain formula in Mesh TensorFlow's own operations. It holds on every
+mesh, in packed rows and while decoding. `fast/attend.py` attaches kernels that compute
+the same in fewer operations, each for a class of inputs.
+"""
+
+from collections.abc import Callable
+import functools
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf.attention import attention_mask
+from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.attention import logit_forms
+from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import splits
+import tensorflow.compat.v1 as tf
+
+# A function with the arguments and the result of `attend`.
+Kernel = Callable[..., mtf.Tensor]
+_kernels: dict[type, Kernel] = {}
+
+
+def attach(case: type, kernel: Kernel) -> None:
+  """Lets a kernel compute attention for inputs of exactly the class `case`."""
+  _kernels[case] = kernel
+
+
+def attend(inputs: attention_inputs.AttentionInputs,
+           logits: list[logit_forms.Logits], values: mtf.Tensor,
+           mask: attention_mask.AttentionMask) -> mtf.Tensor:
+  """The mean of the values, weighted by the softmax of the logits.
+
+  Args:
+    inputs: an `AttentionInputs`.
+    logits: a list of results of `AttentionInputs.read`.
+    values: <float>[batch, heads, memory_length, d_kv]
+    mask: an `AttentionMask`.
+
+  Returns:
+    <float>[batch, heads, length, d_kv], in any order of dimensions and in the
+    dtype of the values; `length` is absent in incremental mode. The softmax is
+    computed in float32. A query whose keys are all masked gets finite values.
+  """
+  return _kernels.get(type(inputs), _plain)(inputs, logits, values, mask)
+
+
+def _plain(inputs, logits, values, mask):
+  terms = [_table(inputs, term) for term in logits]
+  terms += [attention_mask.bias(seen) for seen in mask if seen is not None]
+  total = functools.reduce(  # [batch, heads, length, memory_length]
+      lambda a, b: mtf.add(a, b, output_shape=inputs.logit_dims(a, b)), terms)
+  weights = mtf.softmax(total, inputs.memory_length)
+  intermediates.sow_weights(lambda: weights, mask, inputs)
+  return mtf.einsum(  # [batch, heads, length, d_kv]
+      [mtf.cast(weights, values.dtype), values],
+      output_shape=inputs.query_dims + [inputs.d_kv])
+
+
+def _table(inputs, term):
+  """A term as <float32>, with some of the dimensions of logits."""
+  if isinstance(term, logit_forms.Table):
+    return mtf.cast(term.values, tf.float32)
+  query, key = (mtf.cast(t, tf.float32) for t in term)
+  channels = query.shape.dims[-1]
+  key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
+  return mtf.einsum([query, key], output_shape=inputs.logit_dims(query, key))
+
+
+def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
+  """TensorFlow's fused softmax over the last dimension.
+
+  Args:
+    logits: <float32>[..., memory_length]
+    gradient: as in `mtf.slicewise`: 0 for none, or None for TensorFlow's own.
+
+  Returns:
+    a tensor with the shape and dtype of logits.
+  """
+  def of_slice(x):
+    # TensorFlow's kernel for CPUs takes at most five dimensions.
+    shape = x.shape.as_list()
+    return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)
+
+  return splits.slicewise(
+      of_slice, [logits], splittable_dims=logits.shape.dims[:-1],
+      grad_function=gradient)

@@ -1,0 +1,61 @@
+"""T5's cross-attention, computed as the self-attention of this package.
+
+It has the variables, the function and the dropout of stock `EncDecAttention`. Decoding
+stores keys and values in the order of dimensions in which each step reads them.
+"""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf.attention import attend
+from synthesizer_mtf.attention import attention_mask
+from synthesizer_mtf.attention import head_sizes
+from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.attention import logit_forms
+from synthesizer_mtf.attention.inputs import attention_inputs
+
+
+class EncDecAttention(transformer.TransformerLayer):
+  """Multi-head dot-product attention to the encoder's output (T5).
+
+  Variables: `q`, `k`, `v`, `o` and `enc_dec_relative_attention_bias` as stock
+  `EncDecAttention` stores them. Their scope is the name of the class, so this class has
+  the same name.
+  """
+
+  def __init__(self, stock: transformer_layers.EncDecAttention):
+    """Takes over the parameters of a stock `EncDecAttention`."""
+    self.stock = stock
+    self.sizes = head_sizes.HeadSizes(
+        "EncDecAttention", stock.num_heads, stock.key_value_size,
+        stock.dropout_rate)
+
+  def call(self, context: transformer.Context, x: mtf.Tensor,
+           losses: list | None = None) -> mtf.Tensor:
+    """Calls the layer.
+
+    Args:
+      context: a `transformer.Context` of the decoder.
+      x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
+      losses: ignored.
+
+    Returns:
+      a tensor with the shape and dtype of x.
+    """
+    del losses
+    inputs = self.sizes.inputs(context, x, memory=context.encoder_output)
+    logits: list[logit_forms.Logits] = [self._products(inputs)]
+    values = self.sizes.dropout(inputs.project_memory("v"), inputs)
+    bias = transformer_layers.enc_dec_attention_bias(  # Includes the mask.
+        self.stock, context, [inputs.heads])
+    if bias is not None:
+      logits.append(logit_forms.Table(bias))
+    with intermediates.without_capture():
+      return inputs.project_back(attend.attend(
+          inputs, logits, values, attention_mask.AttentionMask(None, None)))
+
+  def _products(self, inputs: attention_inputs.AttentionInputs
+                ) -> logit_forms.InnerProduct:
+    """The logits of queries and keys."""
+    return logit_forms.InnerProduct(
+        inputs.project_query(), inputs.project_memory("k"))

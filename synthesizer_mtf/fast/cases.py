@@ -1,0 +1,159 @@
+"""The cases of `AttentionInputs` that attention computes in fewer operations.
+
+Each class has a kernel in `attend.py`, or changes what its base class reads or keeps.
+"""
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from synthesizer_mtf.attention import logit_forms
+from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import cases
+from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.attention.inputs import tables
+from synthesizer_mtf.fast import decoding_state
+from synthesizer_mtf.fast import examples
+import tensorflow.compat.v1 as tf
+
+
+def choose(context: transformer.Context, packed: bool, has_memory: bool,
+           per_example: bool) -> type:
+  """The class of a call; see `attention.inputs.cases.attach`."""
+  on_tpu = splits.is_on_tpu(context.mesh)
+  if isinstance(context, decoding_state.StepContext):
+    if context.ancestors is not None and (per_example or has_memory):
+      return DecodingStepOfBeams
+    return DecodingStepInPlace
+  if isinstance(context, decoding_state.FirstPartOfBeams) and per_example:
+    return FirstPartOfBeams
+  if context.mode == "incremental":
+    return DecodingStep
+  if not packed:
+    return RowsOnTpu if on_tpu else Rows
+  if on_tpu:
+    return PackedRowsOnTpu
+  if per_example and examples.can_be_per_example(context):
+    return PackedExamples
+  return PackedRows
+
+
+class Rows(attention_inputs.AttentionInputs):
+  """Unpacked rows."""
+
+
+class PackedRows(cases.PackedRows):
+  """Packed rows: positions differ from row to row."""
+
+
+class DecodingStep(cases.DecodingStep):
+  """One token of each row, in Mesh TensorFlow's own loops."""
+
+
+class RowsOnTpu(Rows):
+  """Rows on TPUs, where attention writes the exponentials once."""
+
+
+class PackedRowsOnTpu(RowsOnTpu, PackedRows):
+  """Packed rows on TPUs, where matrix products read tables over positions.
+
+  On TPUs, reading a table entry by entry costs more than everything else. Attention
+  reads the tables as late as possible.
+  """
+
+  def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
+    return tables.pick(table, *self.one_hot_positions())
+
+  def read(self, term: logit_forms.Logits) -> logit_forms.Readable:
+    if not isinstance(term, logit_forms.ByPosition):
+      return super().read(term)
+    size = self.memory_length.size
+    return logit_forms.ByPosition(tables.cut(
+        tables.cut(term.values, "length", size), "memory_length", size))
+
+  def one_hot_positions(self) -> list[mtf.Tensor]:
+    """The positions of queries and keys as one-hot rows, for `tables.pick`.
+
+    Returns:
+      two tensors <float>[batch, length, position] and <float>[batch, memory_length,
+      memory_position], 1 at the position of each token and 0 elsewhere; made once per
+      stack.
+    """
+    def make():
+      return [
+          mtf.one_hot(position, mtf.Dimension(name, dim.size), dtype=self.x.dtype)
+          for position, name, dim in (
+              (self.query_position, "position", self.length),
+              (self.memory_position, "memory_position", self.memory_length))]
+
+    return self.once_per_stack("one_hot_positions", make)
+
+
+class PackedExamples(cases.PackedInputs):
+  """Packed rows whose segments are computed separately (see `examples.py`).
+
+  Logits belong to segments instead of rows. Logits without `batch` cover all positions
+  of a segment. Logits with `batch` belong to tokens; their keys are the positions of
+  the token's segment.
+  """
+
+  def read(self, term: logit_forms.Logits) -> logit_forms.Readable:
+    if not isinstance(term, logit_forms.Products):
+      return super().read(term)
+    return logit_forms.Products(*(mtf.cast(t, tf.float32) for t in term))
+
+  def seen_by_id(self, queries: mtf.Tensor,
+                 keys: mtf.Tensor) -> attention_inputs.KeysAndPairs:
+    return None, None
+
+  def own_order(self) -> list[mtf.Tensor]:
+    read, write = self.context.read_priority, self.context.write_priority
+    return [read, write] if read is not None and self.has_batch(read) else []
+
+
+class DecodingStepInPlace(DecodingStep):
+  """A `DecodingStep` of our own loops, which writes to their caches in place."""
+
+  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
+    old, = self.context.get_states(1)
+    tensor = decoding_state.write(
+        old, tensor, self.context.position, self.memory_length)
+    self.context.record_new_states([tensor])
+    return tensor
+
+
+class FirstPartOfBeams(Rows):
+  """Beams before the first step."""
+
+  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
+    tensor = self.as_keys(tensor)
+    *dims, beam = self.batch_dims
+    self.context.record_new_states([decoding_state.to_memory_beam(mtf.transpose(
+        tensor, dims + [self.heads, beam] + tensor.shape.dims[-2:]), beam)])
+    return tensor
+
+
+class DecodingStepOfBeams(DecodingStepInPlace):
+  """One token of each beam.
+
+  The keys and values of an example are <float>[batch, heads, memory_beam,
+  memory_length, d_kv]. A beam attends to the keys of its `ancestors`.
+  """
+
+  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
+    return super().remember(decoding_state.to_memory_beam(tensor, self.batch_dims[-1]))
+
+  def ancestors(self) -> mtf.Tensor:
+    """<float32>[batch, beam, memory_beam, memory_length]: the tokens of a beam.
+
+    It is 1 for the tokens that a beam continues, and 0 for all others. It is made
+    once per stack.
+    """
+    def make():
+      ancestors, beam = self.context.ancestors, self.batch_dims[-1]
+      memory_beam = decoding_state.to_memory_beam(
+          mtf.range(ancestors.mesh, beam, tf.int32), beam)
+      *dims, memory_length = ancestors.shape.dims
+      return mtf.to_float(mtf.equal(
+          ancestors, memory_beam,
+          output_shape=dims + memory_beam.shape.dims + [memory_length]))
+
+    return self.once_per_stack("ancestors", make)
