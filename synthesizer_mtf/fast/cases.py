@@ -12,12 +12,15 @@ from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import examples
+from synthesizer_mtf.fast import switch
 import tensorflow.compat.v1 as tf
 
 
 def choose(context: transformer.Context, packed: bool, has_memory: bool,
-           per_example: bool) -> type:
+           per_example: bool) -> type | None:
   """The class of a call; see `attention.inputs.cases.attach`."""
+  if not switch.is_enabled():
+    return None
   on_tpu = splits.is_on_tpu(context.mesh)
   if isinstance(context, decoding_state.StepContext):
     if context.ancestors is not None and (per_example or has_memory):

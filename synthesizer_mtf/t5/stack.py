@@ -24,6 +24,7 @@ from synthesizer_mtf.attention.others import convolutions
 from synthesizer_mtf.fast import cross_attention
 from synthesizer_mtf.fast import feed_forward
 from synthesizer_mtf.fast import sublayers
+from synthesizer_mtf.fast import switch
 from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.t5 import replacement
 
@@ -75,12 +76,13 @@ def synthesizer_stack(
   if attention is None:
     return layer_stack_cls(layers)
   layers = _replaced(list(layers), attention, block)
-  if fast_cross_attention:
+  fast = switch.is_enabled()
+  if fast and fast_cross_attention:
     layers = [cross_attention.faster(layer) for layer in layers]
-  if fast_feed_forward:
+  if fast and fast_feed_forward:
     layers = [feed_forward.faster(layer) for layer in layers]
   stack = layer_stack_cls(layers)
-  if fast_norm:
+  if fast and fast_norm:
     stack = sublayers.for_stack(stack)
   stack.synthesizer_attention = attention  # For `_check_used`, as the scope is.
   stack.synthesizer_scope = gin.current_scope_str()
@@ -179,18 +181,18 @@ def bound() -> dict[str, Any]:
           if selector == SELECTOR and "attention" in values}
 
 
-def is_enabled(switch: str, value: bool) -> bool:
-  """Whether fast code is used: a switch is on, and gin chooses an attention.
+def is_enabled(name: str, value: bool) -> bool:
+  """Whether fast code is used: both switches are on, and gin chooses an attention.
 
   Args:
-    switch: the gin name of the switch.
-    value: the value of the switch.
+    name: the gin name of the one switch; the other is `synthesizer_fast.enabled`.
+    value: the value of the one switch.
 
   Raises:
     ValueError: value is not a boolean.
   """
-  checks.check_boolean(switch, value)
-  return value and bool(choices())
+  checks.check_boolean(name, value)
+  return value and switch.is_enabled() and bool(choices())
 
 
 def apply() -> None:

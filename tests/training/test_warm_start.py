@@ -10,6 +10,7 @@ from support import decoding
 from support import meshes
 from support import models
 from support import sessions
+from synthesizer_mtf import attention
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import mixture
 from synthesizer_mtf.trainer import summaries
