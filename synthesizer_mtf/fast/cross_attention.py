@@ -3,7 +3,7 @@
 from mesh_tensorflow import layers
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
-from synthesizer_mtf.attention.others import cross_attention
+from synthesizer_mtf.attention.others.cross_attention import EncDecAttention
 
 # Options of stock attention that change its variables or its function, with the values
 # that this module supports.
@@ -29,7 +29,7 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
   if not _is_stock(layer) or not is_plain(layer) or layer.num_heads == 1 or (
       layers.unit_scaling_convention()):
     return layer
-  fast = cross_attention.EncDecAttention(layer)
+  fast = EncDecAttention(layer)
   fast.set_name(layer.name)
   return fast
 
