@@ -11,7 +11,7 @@ from support.examples import PADDED
 from support.examples import tokens
 from support.meshes import tpu_mesh
 import synthesizer_mtf
-from synthesizer_mtf.fast import attend
+from synthesizer_mtf.attention import attend
 import tensorflow.compat.v1 as tf
 
 
