@@ -12,7 +12,7 @@ from support import models
 from support.reference import check_same
 from synthesizer_mtf.fast import between_products
 from synthesizer_mtf.fast import feed_forward
-from synthesizer_mtf.training import seed
+from synthesizer_mtf.trainer import seed
 import tensorflow.compat.v1 as tf
 
 BATCH, LENGTH, D_FF, RATE = 3, 5, 7, 0.25
