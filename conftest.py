@@ -1,7 +1,7 @@
 """The fixtures that several tests share, and the choice of tests for `make quick`.
 
-No folder here may have the name of a folder of gin files. This folder is on Python's
-path, so gin would look for `models/laptop.gin` in the Python package `models`.
+No folder of `tests/` may have the name of a folder of gin files. `tests/` is on
+Python's path, so gin would look for `models/laptop.gin` in the Python package `models`.
 """
 
 import ctypes

@@ -48,6 +48,13 @@ class SynthesizingFunction:
   encodes_order: ClassVar[bool] = False
   share_query: bool = False
 
+  def __init_subclass__(cls, **kwargs: Any):
+    super().__init_subclass__(**kwargs)
+    if "tells_order" in vars(cls):
+      raise checks.Error(
+          f"the class {cls.__name__} has the attribute `tells_order`, which nothing "
+          "reads; its name is now `encodes_order`, so rename it.")
+
   def __init__(self) -> None:
     """Tells gin that there are no parameters."""
 
