@@ -25,6 +25,10 @@ from synthesizer_mtf.tools import train_vocabulary
 from synthesizer_mtf.trainer import seed
 import tensorflow.compat.v1 as tf
 
+# TensorFlow cannot turn eager execution on again, so it stays on, also in commands that
+# fixtures run. It has no effect inside of a graph.
+tf.disable_v2_behavior = tf.disable_resource_variables
+
 # The cases are the same on each machine, and are not written to the repository.
 hypothesis.settings.register_profile(
     "suite", derandomize=True, deadline=None, database=None, max_examples=120)
@@ -128,14 +132,8 @@ def same_dropout():
 
 
 @pytest.fixture(autouse=True)
-def same_tensorflow(monkeypatch):
-  """Undoes the settings of TensorFlow that commands change for the whole process.
-
-  TensorFlow cannot turn eager execution on again, so it stays on. It has no effect
-  inside of a graph.
-  """
-  monkeypatch.setattr(
-      tf, "disable_v2_behavior", tf.disable_resource_variables)
+def same_tensorflow():
+  """Undoes the settings of TensorFlow that commands change for the whole process."""
   verbosity = tf.logging.get_verbosity()
   yield
   tf.logging.set_verbosity(verbosity)

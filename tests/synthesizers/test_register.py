@@ -242,12 +242,12 @@ def test_what_cannot_be_registered_is_refused(name, cls, message):
   assert "A" not in names.SYNTHESIZING_FUNCTIONS
 
 
-@pytest.mark.usefixtures("registered")
 def test_an_attribute_of_an_earlier_name_is_refused():
   with pytest.raises(ValueError, match="Old has .* `tells_order`.* `encodes_order`"):
     type("Old", (synthesizer_mtf.SynthesizingFunction,), {"tells_order": True})
 
 
+@pytest.mark.usefixtures("registered")
 def test_an_unknown_notation_names_what_is_registered():
   with pytest.raises(ValueError, match="'Alibi' is not an attention; .*Pattern, ALiBi"):
     synthesizer_mtf.attention_layer("Alibi+V")
