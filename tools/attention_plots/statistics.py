@@ -20,8 +20,12 @@ class Statistics:
 
   def __init__(self) -> None:
     self._profile = np.zeros((1, 1))
-    self._entropy = self._counts = self._sum = self._squares = 0.
-    self._max = 0.
+    # Arrays [heads] or [heads, bins], once there is an example.
+    self._entropy: np.ndarray | float = 0.
+    self._counts: np.ndarray | float = 0.
+    self._sum: np.ndarray | float = 0.
+    self._squares: np.ndarray | float = 0.
+    self._max: np.ndarray | float = 0.
     self._rows = self._pairs = 0
 
   def add(self, weights: np.ndarray, mask: np.ndarray) -> None:
