@@ -237,9 +237,9 @@ def test_a_model_of_deep_blocks_is_built(name, command):
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_a_file_beside_a_model_file_trains(name, command, built):
-  few = ["make_layer_stack.num_layers = 2"] + [  # In place of six modules of layers.
-      f"TransparentEncDecAttention.{size} = {value}" for part in ("encoder", "decoder")
-      for size, value in ((f"layers_per_{part}_module", 1), (f"{part}_num_modules", 2))]
+  few = ["make_layer_stack.num_layers = 2",  # In place of six blocks of layers.
+         "TransparentEncDecAttention.encoder_num_modules = 2",
+         "TransparentEncDecAttention.decoder_num_modules = 2"]
   for attention in ATTENTIONS:
     built.clear()
     assert not command.run(
