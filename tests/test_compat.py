@@ -61,6 +61,7 @@ def test_leaving_a_tpu_asks_nothing_of_a_deleted_module():
   assert isinstance(hook, tf.train.SessionRunHook)
 
 
+@pytest.mark.slow
 def test_importing_the_package_leaves_streams_and_garbage_collection_alone():
   ran = subprocess.run(
       [sys.executable, "-c", "import gc, synthesizer_mtf\n"

@@ -15,6 +15,7 @@ from support import golden
 from support.paths import ROOT
 
 
+@pytest.mark.slow
 def test_the_public_names_are_those_of_the_record(tmp_path):
   # In this process, other tests may have registered more.
   subprocess.run([sys.executable, "-m", "support.golden",

@@ -38,6 +38,7 @@ def test_a_worker_ends_in_the_same_way_as_the_chief():
   worker._follow()
 
 
+@pytest.mark.slow
 def test_a_worker_notices_a_chief_that_hangs():
   tasks = two_tasks()
   with socket.create_server(("localhost", int(tasks[0].address[10:]))):

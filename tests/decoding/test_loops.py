@@ -53,14 +53,17 @@ def check_same(*bindings, **arguments):
   return ours
 
 
+@pytest.mark.slow
 def test_greedy_decoding_equals_mesh_tensorflows():
   check_same()
 
 
+@pytest.mark.slow
 def test_beams_and_scores_equal_mesh_tensorflows():
   check_same(beam_size=3, alpha=1.0, decode_length_constant=20)
 
 
+@pytest.mark.slow
 def test_beams_equal_mesh_tensorflows_if_some_end_early():
   outputs, *_ = check_same(
       "beam_search.eos_id = 107", "num_layers = 2", scale=1.5, vocabulary=19,
@@ -68,18 +71,21 @@ def test_beams_equal_mesh_tensorflows_if_some_end_early():
   assert (outputs[:, :-1] == 107).any()
 
 
+@pytest.mark.slow
 def test_blocks_with_and_without_caches_by_ancestors_search_together():
   check_same("synthesizer_stack.attention = ['V', 'LightConv', 'SparseFixed', 'FR+D']",
              "num_layers = 4", "SparseFixed.stride = 4", "SparseFixed.columns = 2",
              beam_size=3, alpha=0.6, decode_length_constant=20)
 
 
+@pytest.mark.slow
 def test_beams_end_at_the_length_of_the_decode():
   outputs, *_ = check_same(
       beam_size=2, alpha=0.0, decode_length_multiplier=0.0, decode_length_constant=4)
   assert not outputs[:, 4:].any() and outputs[:, 3].any()
 
 
+@pytest.mark.slow
 def test_the_first_token_wins_a_tie_and_all_hypotheses_end_early():
   outputs, _, scores = check_same(
       scale=1e-30, beam_size=3, alpha=0.6, decode_length_constant=20)
@@ -87,6 +93,7 @@ def test_the_first_token_wins_a_tie_and_all_hypotheses_end_early():
   assert max(map(len, until_eos(outputs))) < LENGTH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh, layout, beams", [
     ("all:2", "batch:all", 3), ("all:2", "heads:all;d_ff:all", 3),
     ("all:1", "vocab:all", 1)])
@@ -95,6 +102,7 @@ def test_beams_are_the_same_on_a_mesh(mesh, layout, beams):
              decode_length_constant=20)
 
 
+@pytest.mark.slow
 def test_bindings_of_mesh_tensorflow_keep_their_effect():
   outputs, = check_same("Unitransformer.sample_autoregressive.max_steps = 3")
   assert not outputs[:, 3:].any()
@@ -152,6 +160,7 @@ def test_products_of_rows_with_a_matrix_are_matmuls():
     assert kinds & {"MatMul", "Einsum"} == {kind}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixed_precision", [False, True])
 def test_only_decoding_steps_use_matmuls_and_only_in_float32(mixed_precision):
   parse("R+V")

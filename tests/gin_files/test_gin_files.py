@@ -47,6 +47,7 @@ def train(steps=1):
   return [l[0] for l in losses], values, trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in ATTENTIONS if "+" not in n])
 def test_every_attention_file_trains(name):
   models.parse_gin([name], models.TINY + ["num_layers = 1"])
@@ -72,6 +73,7 @@ def test_every_mixtures_file_makes_its_parts():
         assert [type(part) for part in layer.mixture.synthesizers] == parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_file_runs_a_step_at_a_tiny_size(name):
   notation = ["synthesizer_stack.attention = 'R'"] if "laptop" in name else []

@@ -136,6 +136,7 @@ def loss_of_a_step(model_type, bindings):
   return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_set", DATA_SETS)
 def test_a_recipe_takes_a_step_at_a_small_size(data_set):
   for scale in ("laptop", "pod"):

@@ -54,6 +54,7 @@ def model(attention):
   return ["dataset.gin", "models/t5.1.1.small.gin", *ATTENTIONS[attention]]
 
 
+@pytest.mark.slow
 @each_attention
 def test_files_are_scored(command, trained, attention):
   folder, output = command.folder, trained / "scored"
@@ -82,6 +83,7 @@ def command_data(command):
   gin.parse_config([b for b in command.bindings() if "synthesizer_mtf.tasks" in b])
 
 
+@pytest.mark.slow
 @each_attention
 def test_a_task_is_scored(command, trained, attention):
   output = trained / "task"
@@ -92,6 +94,7 @@ def test_a_task_is_scored(command, trained, attention):
   assert len(decoded(output.with_name("task.scores"))) == len(targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["r+v"])
 def test_an_exported_score_still_has_text(command, trained, attention):
   """T5's own export_score hands out the targets as text."""
@@ -207,6 +210,7 @@ def assert_chosen(attention, names):
       not ours and theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [
     name for name in MODELS if "n4w10" not in name])
 def test_a_model_file_trains(name, command, built):
@@ -235,6 +239,7 @@ def test_a_model_of_deep_blocks_is_built(name, command):
           (True, False) if ATTENTIONS[attention] else (False, True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINING)
 def test_a_file_beside_a_model_file_trains(name, command, built):
   few = ["make_layer_stack.num_layers = 2",  # In place of six blocks of layers.
@@ -249,6 +254,7 @@ def test_a_file_beside_a_model_file_trains(name, command, built):
     assert_chosen(attention, built)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, attention", with_stock(DECODERS))
 def test_a_model_decodes(name, attention, command, trained):
   output = trained / name
@@ -273,6 +279,7 @@ def mean_score(targets, scores):
   return {"mean_score": np.mean(scores)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, attention", with_stock(EVALUATIONS))
 def test_a_model_is_evaluated(name, attention, command, trained, task_of_scores):
   task = task_of_scores if name == "score_eval.gin" else "synth_text_pairs"
@@ -296,6 +303,7 @@ def test_a_file_that_cannot_work_ends_in_one_sentence(
   assert CANNOT[name] in said and "its traceback" not in said
 
 
+@pytest.mark.slow
 def test_an_objective_makes_examples_of_text(sentencepiece_model):
   """Objectives know no attention."""
   lengths = {"inputs": 32, "targets": 32}

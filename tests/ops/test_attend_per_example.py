@@ -95,6 +95,7 @@ def seen_weights(notation, tpu=False):
       values, (IDS, TARGET_IDS))], {type(op) for op in m.graph.operations}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation", ["R", "T+FR+FD+V"])
 def test_captured_weights_do_not_depend_on_how_a_mean_is_computed(
     notation, monkeypatch):
@@ -120,6 +121,7 @@ def test_attention_that_cannot_be_computed_per_example_is_masked(notation, bindi
   assert attend_per_example.AttendPerExampleOperation not in kinds
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_one_equals_the_model_without_an_ensemble():
   notation = "R+FD+V"
   alone, _ = run(notation, *max_lengths(notation))

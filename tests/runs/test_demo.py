@@ -26,6 +26,7 @@ def quick(monkeypatch):
   monkeypatch.setattr(process, "POLL_SECONDS", 0.01)
 
 
+@pytest.mark.slow
 def test_text_is_english_prose_on_single_lines_of_which_some_are_held_out():
   train, validation = english.split()
   assert len(train) > 3000 and len(validation) > 200

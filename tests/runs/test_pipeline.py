@@ -15,6 +15,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_a_folder_belongs_to_one_process_until_it_is_killed(tmp_path):
   folder = tmp_path / "new"
   with subprocess.Popen([sys.executable, "-c", _CLAIM, folder], text=True,

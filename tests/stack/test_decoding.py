@@ -20,6 +20,7 @@ SHARED_BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
 NO_SOFTMAX = "SyntheticAttention.softmax = False"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention, bindings", [
     (["R+T", "Fix+FD", "V"], []), (["FR+D+V", "Pattern", "R"], [SHARED_BIAS]),
     (["R", "D+V"], [NO_SOFTMAX]), (["LightConv", "DyConv"], []),

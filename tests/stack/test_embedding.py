@@ -78,6 +78,7 @@ def test_losses_on_targets_only_equal_those_of_mesh_tensorflow():
   check(run(False), run(True))
 
 
+@pytest.mark.slow
 def test_without_training_there_is_no_z_loss():
   bindings = ["Unitransformer.z_loss = 0.3"]
   evaluated = train(True, *bindings, mode="eval")
@@ -85,11 +86,13 @@ def test_without_training_there_is_no_z_loss():
   assert evaluated["loss"] < train(True, *bindings)["loss"]
 
 
+@pytest.mark.slow
 def test_bfloat16_stays_within_its_error_of_float32():
   exact, rounded = train(True), train(True, activation="bfloat16")
   check(exact, rounded, rtol=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [
     ("batch:2", "batch:batch"), ("model:1,batch:1", meshes.LAYOUT)],
                          ids=["batch", "one processor"])
@@ -147,6 +150,7 @@ def test_targets_of_several_ids_stay_with_mesh_tensorflow():
   np.testing.assert_array_equal(*values)
 
 
+@pytest.mark.slow
 def test_decoding_gives_the_ids_of_mesh_tensorflow():
   decoded = []
   for fast in (True, False):

@@ -43,6 +43,7 @@ def expected():
   return get
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation, layout, known, packed", [
     ("R+V", "batch:all", False, True), ("R+V", "heads:all,d_ff:all", False, True),
     ("R+V", "d_model:all", False, True), ("T", "batch:all", False, True),
@@ -74,6 +75,7 @@ def test_decoding_with_a_split_vocabulary_is_refused_too():
   assert "The layout splits vocab over the 2 parts" in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_mesh_dimension_of_size_one_splits_nothing(expected):
   m = model("R", "length:all", False)
   m.mesh_shape = mtf.convert_to_shape("all:1")

@@ -229,6 +229,7 @@ def test_arguments_that_the_attention_cannot_have_are_an_error():
       models.build()
 
 
+@pytest.mark.slow
 def test_t5s_shared_model_shares_self_attention_and_decodes_as_it_reads():
   inputs = [[5, 9, 3, 7, 11, 2, decoding.EOS], [8, 4, decoding.EOS, 0, 0, 0, 0]]
   decoding.parse("R+V", "num_layers = 1", files=["models/bi_v1_shared.gin"])
@@ -281,6 +282,7 @@ def test_what_gin_gives_to_t5s_attention_alone_is_named_in_the_log(log):
     assert f"`encoder/synthesizer_stack.attention`: {line}" in log.text
 
 
+@pytest.mark.slow
 def test_a_stack_that_shortens_its_sequences_masks_what_is_left():
   models.parse_gin([], [
       *models.TINY, "encoder/synthesizer_stack.attention = 'R'",

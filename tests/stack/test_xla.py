@@ -83,16 +83,19 @@ STACKS = [(["R+V", "T"], ["FD", "Fix"]), (["Pattern", "FD+D"], ["R", "FR+V"]),
 MIXER = ["attention/mixer.gin"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder, decoder", STACKS, ids=str)
 def test_loss_and_gradients_of_packed_rows_are_the_same_compiled(encoder, decoder):
   check(lowered(encoder, decoder, "train", *GRADIENTS))
 
 
+@pytest.mark.slow
 def test_a_mixer_is_the_same_compiled():
   check(lowered(["R"], ["R"], "train", *GRADIENTS, files=MIXER))
   check(lowered(["V"], ["R"], "infer", files=MIXER))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", [
     ["R+V", "T", "FD"], ["Fix", "Pattern", "FR+D"],
     ["LightConv", "DyConv", "SparseFixed", "SparseStrided"]], ids=str)
@@ -100,6 +103,7 @@ def test_decoding_is_the_same_compiled(decoder):
   check(lowered(["V"], decoder, "infer"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder, decoder, mode", [
     (["R"], ["FD"], "train"), (["Linformer"], ["@SelfAttention", "D+V"], "eval")],
                          ids=str)
@@ -107,6 +111,7 @@ def test_unpacked_rows_are_the_same_compiled(encoder, decoder, mode):
   check(lowered(encoder, decoder, mode, *GRADIENTS, *UNPACKED))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder, decoder, params", [
     (["V"], ["R+V"], ["SyntheticAttention.relative_attention_type = 'bias_shared'",
       "serialize_num_microbatches.tokens_per_microbatch_per_replica = 12"]),
@@ -117,22 +122,26 @@ def test_other_kinds_of_training_steps_are_the_same_compiled(encoder, decoder, p
   check(lowered(encoder, decoder, "train", *GRADIENTS, *params))
 
 
+@pytest.mark.slow
 def test_updates_of_adafactor_are_the_same_compiled():
   # Updates are as large as 1e-3.
   check(lowered(["V"], ["D+V"], "train", *UNPACKED), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_beam_search_is_the_same_compiled():
   check(lowered(["V"], ["R+V", "FD", "@SelfAttention"], "infer",
                 "Bitransformer.decode.beam_size = 3",
                 "Bitransformer.decode.alpha = 0.6"))
 
 
+@pytest.mark.slow
 def test_a_classifier_is_the_same_compiled():
   check(lowered(["FR+V"], ["FR+V"], "train", *GRADIENTS, "utils.run.sequence_length = "
                 "{'inputs': 12, 'targets': 1}", files=["classifier.gin"]))
 
 
+@pytest.mark.slow
 def test_bfloat16_activations_are_the_same_compiled_to_their_precision():
   step = lowered(["V"], ["R+V"], "train", *GRADIENTS, "utils.get_variable_dtype."
                  "activation_dtype = 'bfloat16'")

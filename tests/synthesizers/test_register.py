@@ -86,6 +86,7 @@ def test_decoding_gives_the_argmax_of_the_logits_of_training():
   decoding.check_greedy_decoding()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("parsed_flags")
 def test_the_command_trains_from_a_warm_start_and_exports(
     tmp_path, sentencepiece_model):

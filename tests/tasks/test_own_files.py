@@ -29,6 +29,7 @@ def zipped(*parts):
   return b"".join(gzip.compress(part.encode()) for part in parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_the_same_lines_are_checked_counted_and_read(suffix, tmp_path):
   for content, expected in [

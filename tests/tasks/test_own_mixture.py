@@ -44,6 +44,7 @@ def test_own_sets_are_mixed_at_their_rates_and_have_their_own_splits(files):
   assert set(mixture().splits) == {"train", "validation"}
 
 
+@pytest.mark.slow
 def test_own_sets_are_mixed_with_registered_tasks(tasks_to_read):
   bind("mixture.rates", {"synth_text_pairs.news": 1, "synth_squad": 1})
   found = list(mixture().get_dataset(

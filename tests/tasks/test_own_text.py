@@ -45,6 +45,7 @@ def test_blanks_around_commas_in_the_environment_are_dropped(tmp_path, monkeypat
   assert rows("text") == ["a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
 def test_shuffled_pairs_come_once_in_each_pass_and_each_in_its_own_order(
     name, tmp_path):

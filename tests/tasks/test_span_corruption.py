@@ -157,6 +157,7 @@ def test_built_in_sentinels_that_cannot_be_used_are_named(
       _ = vocabulary.TaskVocabulary().vocab_size
 
 
+@pytest.mark.slow
 def test_density_and_length_of_spans_are_parameters():
   for density, length in ((0.5, 3.0), (0.15, 10.0), (0.3, 1.0)):
     bind("span_corruption.noise_density", density)
@@ -197,6 +198,7 @@ def parse(objective, sentencepiece_model, *bindings):
       skip_unknown=("vocabularies.Vocabulary",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective, binding, density, length", [
     ("span_10_15_u_u", "", 0.15, 10.), ("span_3_15_u_u", "", 0.15, 3.),
     ("span", "noise_density = 0.3", 0.3, 3.),

@@ -19,6 +19,7 @@ def test_every_task_that_reads_tfds_has_a_case():
   assert ours == set(prepared.BY_TASK) | elsewhere
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cases", [prepared.GLUE, prepared.SUPER_GLUE, prepared.OTHERS],
                          ids=["glue", "super_glue", "others"])
 def test_rows_become_the_texts_of_t5_and_are_cut_where_too_long(cases, tasks_to_read):

@@ -99,6 +99,7 @@ def of_layer(layer):
   return lambda state: np.stack([weights(s, layer) for s in ("initial", "trained")])
 
 
+@pytest.mark.slow
 def test_a_link_opens_its_view_and_no_script_fails(seen):
   first, *_ = seen
   assert first["errors"] == [] == seen[-2]["errors"]

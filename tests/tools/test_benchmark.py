@@ -74,6 +74,7 @@ def test_convolutions_have_the_parameters_of_stock_ones():
     assert decoded(ours)[2] == decoded(stock)[2]
 
 
+@pytest.mark.slow
 def test_the_relative_bias_replaces_position_embeddings():
   config = dataclasses.replace(CONFIG, relative_bias=True)
   for name in ("SelfAttention", "R+V", "SparseStrided", "Synthesizer:random"):
@@ -83,6 +84,7 @@ def test_the_relative_bias_replaces_position_embeddings():
     assert program.parameters - decoded(name)[2] == 2 * 32 * 2 - 12 * 8, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, projections, products", [
     ("V", 4, 2), ("R", 2, 1), ("floor", 2, 0)])
 def test_parameters_and_multiply_adds_are_those_of_the_formulas(
@@ -151,6 +153,7 @@ NODES = [
     ("V", "encoder/rms_norm/square/parallel/Square", "rest")]
 
 
+@pytest.mark.slow
 def test_names_tell_the_part_of_a_step(programs):
   for name, node, part in NODES:
     program = programs[name]
@@ -184,6 +187,7 @@ def test_simultaneous_operations_share_their_time_and_pauses_are_rest():
       "embedding": 0, "logits and loss": 0, "optimizer": 0})
 
 
+@pytest.mark.slow
 def test_baselines_decode_with_v_from_a_hugging_face_folder():
   folder = exported.folder(CONFIG)
   flax = hugging_face.Flax(folder)

@@ -103,6 +103,7 @@ def test_a_module_gives_cycles_collectives_and_entries_read_one_by_one():
       "gathers": [24, 24 + 6 * 256], "scatters": [100, 100]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_a_plan_has_the_compilers_figures_beside_ours(environment, mode, tmp_path):
   found = plan(environment(SAID), "R", mode, keep=str(tmp_path / "kept"))

@@ -77,6 +77,7 @@ def assert_same_tensors(expected, found):
     np.testing.assert_array_equal(found[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, gin", [
     ("T5 1.0", "stock_t5.gin"), ("T5 1.1", "operative_config.gin")])
 def test_an_imported_model_computes_what_transformers_does(folders, kind, gin):
@@ -85,6 +86,7 @@ def test_an_imported_model_computes_what_transformers_does(folders, kind, gin):
       hugging_face.Flax(theirs), hugging_face.Mesh(ours, gin=gin))
 
 
+@pytest.mark.slow
 def test_an_exported_v_model_computes_the_same_in_transformers(folders, tmp_path):
   _, imported = folders("T5 1.1")
   hugging_face.with_our_attention(
@@ -194,6 +196,7 @@ def shard(theirs, folder):
       json.dumps({"metadata": {"total_size": 1}, "weight_map": file_of}))
 
 
+@pytest.mark.slow
 def test_an_encoder_alone_becomes_one_for_classifiers(
     tmp_path, sentencepiece_model):
   theirs, ours = tmp_path / "theirs", tmp_path / "ours"

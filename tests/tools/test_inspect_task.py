@@ -72,6 +72,7 @@ def test_examples_of_a_packed_row_are_told_apart(task):
   assert not found.whole and found.per_row == 1.5
 
 
+@pytest.mark.slow
 def test_examples_made_to_length_are_not_called_cut(tasks_to_read):
   found = read("synth_c4_span_corruption", {"inputs": 32, "targets": 14}, most=5)
   assert found.longest_uncut("inputs") is None and set(found.tokens["inputs"]) == {32}
@@ -109,6 +110,7 @@ def test_lengths_come_from_gin_where_none_are_given(task, capsys):
   assert "inputs          4      7" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_cuts_are_counted_for_each_member_beside_span_corruption(
     task, tmp_path, capsys, monkeypatch):
   assert read("test_cuts").cut("inputs") == 0.25 * 3 / 4

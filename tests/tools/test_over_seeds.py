@@ -49,6 +49,7 @@ def test_the_correction_does_not_count_differences_without_a_test():
       "+2.0", "+1.8 to +2.2", "0.002", "*"]
 
 
+@pytest.mark.slow
 def test_chance_alone_is_significant_in_one_table_of_twenty():
   rng = np.random.default_rng(1)
   marked = [(over_seeds.tested(pd.DataFrame(rng.normal(size=(3, 10))))["p"] <

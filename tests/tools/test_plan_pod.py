@@ -391,6 +391,7 @@ def fixture_written(tmp_path_factory):
   return out.getvalue(), err.getvalue(), [json.loads(line) for line in lines], figures
 
 
+@pytest.mark.slow
 def test_the_command_compares_sweeps_and_writes_files(written):
   out, err, rows, _ = written
   assert [(p["name"], p["topology"], p["status"]) for p in rows] == [
@@ -477,6 +478,7 @@ def test_every_recipe_for_pods_is_planned_with_the_model_of_its_first_command():
     assert run.mesh_shape.size == TWO_BY_TWO.cores
 
 
+@pytest.mark.slow
 def test_recipes_are_planned_with_the_bindings_of_their_first_command(tmp_path):
   path = tmp_path / "plans.jsonl"
   bindings = ["utils.run.batch_size = 3", "num_layers = 1"]

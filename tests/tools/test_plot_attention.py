@@ -124,6 +124,7 @@ def test_layers_that_ignore_tokens_need_no_text():
         expected_weights("FR", variables, stack, [2] * 9), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_layers_that_depend_on_tokens_ask_for_text():
   model = build("R+V", examples=[{"inputs": "a bird"}], length=9)
   model.initialize()
@@ -264,6 +265,7 @@ def fixture_expected(trained):
   return found
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_files_and_says_what_it_read(made):
   folder, printed, figures = made
   assert list(figures) == PICTURES[:2] + PICTURES[5:] + PICTURES[3:5] + ["alpha"]
@@ -285,6 +287,7 @@ def assert_shown(image, attention, weights):
       np.where(attention.mask, weights, np.nan), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["encoder/1", "decoder/0"])
 def test_the_picture_of_a_layer_has_each_heads_weights_and_tokens(
     made, expected, layer):
@@ -402,6 +405,7 @@ def check_alpha(layers, folder):
         [[], []], [[1, 3], [.5, .75]] if name == "encoder/1" else [[], []]]
 
 
+@pytest.mark.slow
 def test_a_page_without_step_0_begins_with_new_values(trained, tmp_path):
   copy_model(trained, tmp_path, "model.ckpt-5*")
   plot_attention.main([
@@ -453,6 +457,7 @@ def test_a_folder_without_checkpoint_or_gin_is_named(trained, tmp_path):
   assert "holds no operative_config.gin" in stopped(*flags)
 
 
+@pytest.mark.slow
 def test_a_restored_model_has_the_values_of_the_checkpoint(trained):
   models.parse_gin([str(trained / "operative_config.gin")])
   model, path = reader.Model(length=7), f"{trained}/model.ckpt-5"

@@ -94,6 +94,7 @@ def test_event_files_are_written_once_and_do_not_change_scores(runs):
   assert list(results.scalars(run.model_dir)) == scalars
 
 
+@pytest.mark.slow
 def test_reproduce_writes_event_files_and_a_report_of_its_runs(
     runs, tmp_path, monkeypatch, capsys):
   assert all(run.is_done() for run in runs)

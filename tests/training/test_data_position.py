@@ -97,6 +97,7 @@ def steps(tmp_path, kind="model"):
                 for path in (tmp_path / "model").glob(f"{kind}.ckpt-*.index"))
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_sees_the_examples_of_an_uninterrupted_one(
     train, tmp_path):
   whole = train(shuffled(), 20, folder="whole")
@@ -126,6 +127,7 @@ def test_a_checkpoint_without_a_place_goes_on_with_new_data(train, tmp_path, log
   assert "input.ckpt-8 is missing, so training reads the data" in log.text
 
 
+@pytest.mark.slow
 def test_other_data_begin_at_their_beginning(train, log, tmp_path):
   train(shuffled(), 8)
   for i, other in enumerate([
@@ -196,6 +198,7 @@ def mixture():
     seqio.TaskRegistry.remove(name)
 
 
+@pytest.mark.slow
 def test_mixtures_of_tasks_go_on_where_they_stood(train, mixture):
   def padded(params):
     del params

@@ -31,6 +31,7 @@ def decode(*bindings, inputs=INPUTS, **kwargs):
   return values[0]
 
 
+@pytest.mark.slow
 def test_greedy_decoding_ends_after_so_many_tokens():
   longer = decode(*GREEDY, TOKENS.format(11))  # Also longer than the inputs.
   assert longer.shape == (2, 11) and (longer[:, 7:] > 0).any()

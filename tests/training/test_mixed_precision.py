@@ -172,6 +172,7 @@ def in_bfloat16(program):
           if node.attr["T"].type == tf.bfloat16}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notation, packed, relative_bias", [
     ("R+V", 0, False), ("R+V", 2, True), ("LightConv", 0, False)])
 def test_losses_agree_and_only_what_may_be_is_in_bfloat16(

@@ -182,6 +182,7 @@ def test_variables_and_slots_equal_those_of_the_paper(options):
   check(comparable(reference(SHAPES, **options)), found, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [
     ["default"], ["momentum", "clipping", "stacked", "absolute for some", "epsilons"],
     ["no clipping", "not factored", "absolute", "decay"]], ids=" ".join)
@@ -368,6 +369,7 @@ def test_gradients_may_come_out_of_a_loop_over_microbatches():
   check(*found, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_update_waits_for_all_operations_that_read_the_variable():
   """The update waits also for gradients that it does not need, as in T5's trainer."""
   tf.disable_resource_variables()

@@ -74,6 +74,7 @@ def expected(r, decoder, sizes):
   return [np.concatenate(x, -1).mean() for x in (entropy, distance)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed, sizes, recompute, mesh", [
     (False, [5, 3], False, {"mesh_shape": "batch:2,model:2", "layout": LAYOUT}),
     (True, [2, 3, 3], True, {})])
@@ -89,6 +90,7 @@ def test_entropy_and_distance_equal_those_of_the_formulas(
           values[f"attention/{place}/{name}"].simple_value, value, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_alpha_and_an_image_of_each_layer_are_written():
   values, variables = written("R+V")
   assert set(values) == {f"attention/{place}/{name}" for place in LAYERS for name in (

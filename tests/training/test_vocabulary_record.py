@@ -42,6 +42,7 @@ def fixture_make(tmp_path, monkeypatch, sentencepiece_model):
       iterations_per_loop=1, learning_rate_schedule=0.001)
 
 
+@pytest.mark.slow
 def test_a_trained_model_is_compared_wherever_it_is_used(
     make, other, sentencepiece_model, tmp_path, monkeypatch, caplog):
   model = make("model")

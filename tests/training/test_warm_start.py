@@ -95,6 +95,7 @@ def stock(tmp_path_factory):
   return path, loss
 
 
+@pytest.mark.slow
 def test_v_starts_as_the_transformer(stock):
   path, loss = stock
   parse("V")
@@ -141,6 +142,7 @@ def test_weights_anneal_until_r_alone_is_left(mixed):
   assert abs(after - before) > 0.01
 
 
+@pytest.mark.slow
 def test_decoding_reads_the_weights_of_the_step(monkeypatch):
   monkeypatch.setattr(tf.train, "get_global_step", lambda: tf.constant(3, tf.int64))
   decoding.parse("R+V", "Mixture.final_weights = {'R': 1.0}",
@@ -174,6 +176,7 @@ def test_annealing_without_a_step_is_an_error():
   assert "`Mixture.annealing_steps` needs the training step" in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_model_with_a_greater_max_length_computes_the_same(tmp_path):
   path = str(tmp_path / "model.ckpt")
   mixture_of_all = "R+Fix+FR+T+D+FD+V", "Mixture.initial_weights = None"

@@ -103,6 +103,7 @@ def new(name):
   return name.split("/")[-1].startswith(("R", "alpha"))
 
 
+@pytest.mark.slow
 def test_t5s_parameter_fills_all_but_what_is_new_and_goes_on(stock, tmp_path):
   path, checkpoint = stock
   parse("R+V", BIAS)
@@ -111,6 +112,7 @@ def test_t5s_parameter_fills_all_but_what_is_new_and_goes_on(stock, tmp_path):
   assert {in_t5(name) for name in found if not new(name)} == set(checkpoint)
 
 
+@pytest.mark.slow
 def test_a_warm_start_fills_the_same_but_counts_from_0(stock, tmp_path):
   path, checkpoint = stock
   parse("R+V", BIAS, f"warm_start.checkpoint = '{path}'")
@@ -206,6 +208,7 @@ def expected(name, checkpoint, goes_on):
   return f"encoder/block_{block[1]}/layer_000/SelfAttention/{block[3]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [True, False])
 def test_each_variable_of_each_notation_starts_where_it_must(slots, every_notation):
   graph, variables, sources_of = every_notation
