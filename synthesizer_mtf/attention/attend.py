@@ -46,21 +46,38 @@ def attend(inputs: attention_inputs.AttentionInputs,
 
 
 def _plain(inputs, logits, values, mask):
-  terms = [_table(inputs, term) for term in logits]
-  terms += [attention_mask.bias(seen) for seen in mask if seen is not None]
-  total = functools.reduce(  # [batch, heads, length, memory_length]
-      lambda a, b: mtf.add(a, b, output_shape=inputs.logit_dims(a, b)), terms)
-  weights = mtf.softmax(total, inputs.memory_length)
+  bias = [logit_forms.Table(attention_mask.bias(seen))
+          for seen in mask if seen is not None]
+  # [batch, heads, length, memory_length]
+  weights = mtf.softmax(total([*logits, *bias], inputs), inputs.memory_length)
   intermediates.sow_weights(lambda: weights, mask, inputs)
   return mtf.einsum(  # [batch, heads, length, d_kv]
       [mtf.cast(weights, values.dtype), values],
       output_shape=inputs.query_dims + [inputs.d_kv])
 
 
-def _table(inputs, term):
+def total(logits: list[logit_forms.Logits],
+          inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+  """The sum of logits.
+
+  Args:
+    logits: a list of results of `AttentionInputs.read`, without `Products`.
+    inputs: an `AttentionInputs`.
+
+  Returns:
+    <float32>, with those of `inputs.logit_dims()` that a term has.
+  """
+  return functools.reduce(
+      lambda a, b: mtf.add(a, b, output_shape=inputs.logit_dims(a, b)),
+      [_table(term, inputs) for term in logits])
+
+
+def _table(term, inputs):
   """A term as <float32>, with some of the dimensions of logits."""
   if isinstance(term, logit_forms.Table):
     return mtf.cast(term.values, tf.float32)
+  if isinstance(term, logit_forms.ByPosition):
+    return mtf.cast(inputs.rows_and_columns(term.values), tf.float32)
   query, key = (mtf.cast(t, tf.float32) for t in term)
   channels = query.shape.dims[-1]
   key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
@@ -77,7 +94,7 @@ def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
   Returns:
     a tensor with the shape and dtype of logits.
   """
-  def of_slice(x):
+  def of_slice(x):  # [..., memory_length] -> the same
     # TensorFlow's kernel for CPUs takes at most five dimensions.
     shape = x.shape.as_list()
     return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)

@@ -5,9 +5,8 @@ The Random Synthesizer without its softmax is the token mixing of an MLP-Mixer
 map over the positions, with one map for each head.
 """
 
-import functools
-
 import mesh_tensorflow as mtf
+from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
@@ -30,9 +29,7 @@ def weighted_sum(inputs: attention_inputs.AttentionInputs,
     absent in incremental mode. The weights are computed in float32. A query whose
     keys are all masked gets zeros.
   """
-  terms = [_values(term, inputs) for term in logits]
-  weights = functools.reduce(lambda a, b: mtf.add(
-      a, b, output_shape=inputs.logit_dims(a, b)), terms)
+  weights = attend.total(logits, inputs)
   if mask.pairs is not None:
     seen = mtf.cast(mask.pairs, tf.float32)
     weights = mtf.multiply(
@@ -42,15 +39,3 @@ def weighted_sum(inputs: attention_inputs.AttentionInputs,
     values *= mtf.cast(mask.keys, values.dtype)
   return mtf.einsum([mtf.cast(weights, values.dtype), values],
                     output_shape=inputs.query_dims + values.shape.dims[-1:])
-
-
-def _values(term, inputs):
-  """A term as <float32>, with some of the dimensions of logits."""
-  if isinstance(term, logit_forms.Table):
-    return mtf.cast(term.values, tf.float32)
-  if isinstance(term, logit_forms.ByPosition):
-    return mtf.cast(inputs.rows_and_columns(term.values), tf.float32)
-  query, key = (mtf.cast(t, tf.float32) for t in term)
-  channels = query.shape.dims[-1]
-  key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
-  return mtf.einsum([query, key], output_shape=inputs.logit_dims(query, key))
