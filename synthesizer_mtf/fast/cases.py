@@ -17,10 +17,10 @@ import tensorflow.compat.v1 as tf
 
 
 def choose(context: transformer.Context, packed: bool, has_memory: bool,
-           per_example: bool) -> type | None:
-  """The class of a call; see `attention.inputs.cases.attach`."""
+           per_example: bool) -> type:
+  """The class of a call; see `attention.inputs.cases.Choose`."""
   if not switch.is_enabled():
-    return None
+    return cases.plain(context, packed, has_memory, per_example)
   on_tpu = splits.is_on_tpu(context.mesh)
   if isinstance(context, decoding_state.StepContext):
     if context.ancestors is not None and (per_example or has_memory):

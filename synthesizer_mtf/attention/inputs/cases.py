@@ -14,20 +14,28 @@ from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
 import tensorflow.compat.v1 as tf
 
-# A function of the arguments of `for_call` from `context` on, without the sizes. It
-# returns the class for a call, or None to leave the call to the classes here.
-Choose = Callable[[transformer.Context, bool, bool, bool], type | None]
-_attached: list[Choose] = []
+# A function of `context`, `packed` (whether rows hold several segments), `has_memory`
+# (whether keys come from another tensor) and `per_example` (see `for_call`), which
+# returns the class of a call.
+Choose = Callable[[transformer.Context, bool, bool, bool], type]
+
+
+def plain(context: transformer.Context, packed: bool, has_memory: bool,
+          per_example: bool) -> type:
+  """Chooses among the classes of this module."""
+  del has_memory, per_example
+  if context.mode == "incremental":
+    return DecodingStep
+  return PackedRows if packed else attention_inputs.AttentionInputs
+
+
+_choose: Choose = plain
 
 
 def attach(choose: Choose) -> None:
-  """Lets `choose` choose the class of a call.
-
-  Args:
-    choose: a function of `context`, `packed` (whether rows hold several segments),
-      `has_memory` (whether keys come from another tensor) and `per_example`.
-  """
-  _attached.append(choose)
+  """Lets `choose` choose the class of each call, in place of `plain`."""
+  global _choose
+  _choose = choose
 
 
 def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
@@ -51,13 +59,7 @@ def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
     an `AttentionInputs`.
   """
   is_packed = context.mode != "incremental" and segments.is_packed(context, packed)
-  for choose in _attached:
-    case = choose(context, is_packed, memory is not None, per_example)
-    if case is not None:
-      break
-  else:
-    case = (DecodingStep if context.mode == "incremental" else
-            PackedRows if is_packed else attention_inputs.AttentionInputs)
+  case = _choose(context, is_packed, memory is not None, per_example)
   return case(context, x, num_heads, key_value_size, memory)
 
 
