@@ -91,7 +91,5 @@ def start(words, output, **environment):
     **environment: more variables.
   """
   output.write_text("")
-  started = processes._FORKS.Process(
-      target=_reproduce, args=(words, {**os.environ, **environment}, str(output)))
-  started.start()
-  return started
+  return processes.start(
+      _reproduce, words, {**os.environ, **environment}, str(output))
