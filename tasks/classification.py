@@ -67,7 +67,7 @@ _add("imdb_reviews", IMDB, ("text",), ["negative", "positive"])
 _PIECES = vocabulary.features()["inputs"]
 
 add_encoder("synth_ag_news_encoder", _AG_NEWS, ["title", "description"], _TOPICS,
-             _PIECES)
+            _PIECES)
 add_encoder("synth_imdb_reviews_encoder", IMDB, ["text"], ["neg", "pos"], _PIECES)
 add_encoder("synth_glue_sst2_encoder", "glue/sst2:2.0.0", ["sentence"],
-             tfds.text.glue.Glue.builder_configs["sst2"].label_classes, _PIECES)
+            tfds.text.glue.Glue.builder_configs["sst2"].label_classes, _PIECES)
