@@ -6,12 +6,8 @@ command.
 
   run.py        runs studies and draws them; prints tables of other papers
   prepare.py    makes the data of studies of real text
-  catalogue.py  the studies: rows, tasks, scores; study_types.py has their types
+  catalogue.py  the studies: rows, tasks, scores, with the types of `tools/comparison`
   ability_study.py, ability_lengths.py  the studies of abilities
-  study_runs.py    the commands of a row, and their results
-  study_report.py  the means, the orders and the differences of the rows
-  curves.py        the picture of one study
-  forest.py        the picture of all studies
   heat_map.py, size_curves.py  the pictures of the studies of abilities
   published.py     tables of other papers, which are in lra.py and narang.py
   tasks/, gin/, results/, tests/

@@ -8,12 +8,12 @@ a few seeds. The study compares their scores. Sizes and data are in `gin/studies
 from studies import ability_lengths
 from studies import ability_study
 from studies import lra
-from studies.study_types import Evaluation
-from studies.study_types import Row
-from studies.study_types import Score
-from studies.study_types import Start
-from studies.study_types import Study
-from studies.study_types import Task
+from synthesizer_mtf.tools.comparison.study_types import Evaluation
+from synthesizer_mtf.tools.comparison.study_types import Row
+from synthesizer_mtf.tools.comparison.study_types import Score
+from synthesizer_mtf.tools.comparison.study_types import Start
+from synthesizer_mtf.tools.comparison.study_types import Study
+from synthesizer_mtf.tools.comparison.study_types import Task
 from synthesizer_mtf.tools.reproduction import tables
 
 _FROM_V = ("warm_start/from_t5.gin",)

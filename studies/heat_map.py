@@ -13,8 +13,8 @@ from typing import Any
 import matplotlib.patches
 import numpy as np
 import pandas as pd
-from studies import study_report
-from studies import study_types
+from synthesizer_mtf.tools.comparison import study_report
+from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import pictures
 
 SOLVED = 0.95

@@ -14,19 +14,19 @@ import pathlib
 import sys
 
 from studies import catalogue
-from studies import curves
-from studies import forest
 from studies import heat_map
 from studies import published
 from studies import size_curves
-from studies import study_report
-from studies import study_runs
-from studies import study_types
 from synthesizer_mtf import checks
 from synthesizer_mtf.runs import machine
 from synthesizer_mtf.runs import shares
 from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import reproduce
+from synthesizer_mtf.tools.comparison import curves
+from synthesizer_mtf.tools.comparison import forest
+from synthesizer_mtf.tools.comparison import study_report
+from synthesizer_mtf.tools.comparison import study_runs
+from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import execution
 from synthesizer_mtf.tools.reproduction import plan
 import tqdm

@@ -6,8 +6,8 @@ import pathlib
 from typing import Any
 
 import pandas as pd
-from studies import study_report
-from studies import study_types
+from synthesizer_mtf.tools.comparison import study_report
+from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import pictures
 
 

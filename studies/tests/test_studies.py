@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from scipy import stats
 from studies import catalogue
-from studies import curves
-from studies import forest
 from studies import heat_map
 from studies import prepare
 from studies import run as run_lib
 from studies import size_curves
-from studies import study_report
-from studies import study_runs
-from studies import study_types
 from support import models
 from support import paths
 from support import tables as tables_lib
 from support.events import write_events
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.attention_plots import seeds
+from synthesizer_mtf.tools.comparison import curves
+from synthesizer_mtf.tools.comparison import forest
+from synthesizer_mtf.tools.comparison import study_report
+from synthesizer_mtf.tools.comparison import study_runs
+from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import tables
 

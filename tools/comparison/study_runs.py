@@ -8,9 +8,9 @@ import statistics
 from typing import Any
 from typing import NamedTuple
 
-from studies import study_types
 from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.runs import results
+from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import plan
 
 # The number of checkpoints to keep, for evaluation after the training.

@@ -6,8 +6,8 @@ import pathlib
 from typing import Any
 
 import pandas as pd
-from studies import forest
-from studies import study_types
+from synthesizer_mtf.tools.comparison import forest
+from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import pictures
 
 _COLUMNS = 5  # The columns of the legend.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-from studies import study_report
-from studies import study_types
 from synthesizer_mtf.tools import over_seeds
+from synthesizer_mtf.tools.comparison import study_report
+from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import pictures
 
 
