@@ -7,6 +7,7 @@ subclasses (see `cases.py`) answer for the current mode and packing.
 
 from collections.abc import Callable
 from typing import Any
+from typing import ClassVar
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -36,7 +37,10 @@ class AttentionInputs:
     d_kv: the dimension `d_kv`.
     length: the dimension `length` of the queries.
     memory_length: the dimension `memory_length` of the keys.
+    is_packed: whether rows may hold several segments.
   """
+
+  is_packed: ClassVar[bool] = False
 
   def __init__(self, context: transformer.Context, x: mtf.Tensor,
                num_heads: int, key_value_size: int,

@@ -66,6 +66,8 @@ def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
 class PackedInputs(attention_inputs.AttentionInputs):
   """Rows that may hold several examples."""
 
+  is_packed = True
+
   @property
   def query_position(self) -> mtf.Tensor:
     return segments.segment_position(self.context)

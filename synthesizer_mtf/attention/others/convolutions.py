@@ -6,7 +6,6 @@ are learned for each distance (LightConv) or predicted from the token (DyConv).
 """
 
 from collections.abc import Mapping
-import functools
 from typing import ClassVar
 
 import gin
@@ -151,7 +150,9 @@ class Convolution(transformer.TransformerLayer):
     self._check_layout(context)
     inputs = self._inputs(context, x)
     values = self._gated_values(inputs)
-    mean = self._convolve(inputs, values)
+    convolve = (self._convolve_step if context.mode == "incremental"
+                else self._convolve_rows)
+    mean = convolve(inputs, values)
     mean = self._add_bias("bias", mtf.replace_dimensions(
         mean, [inputs.heads, inputs.d_kv], inputs.combined), inputs)
     if self.pointwise:
@@ -199,8 +200,7 @@ class Convolution(transformer.TransformerLayer):
         _without_padding(inputs, values * mtf.sigmoid(gate)), inputs.combined,
         [inputs.heads, inputs.d_kv])
 
-  @functools.singledispatchmethod
-  def _convolve(self, inputs, values):
+  def _convolve_rows(self, inputs, values):
     """The convolution of whole sequences; records the decoding state.
 
     Args:
@@ -235,8 +235,7 @@ class Convolution(transformer.TransformerLayer):
         [values, mtf.one_hot(indices, inputs.length, dtype=values.dtype)],
         output_shape=inputs.batch_dims + [kernel] + values.shape.dims[-2:])
 
-  @_convolve.register
-  def _(self, inputs: cases.DecodingStep, values):
+  def _convolve_step(self, inputs, values):
     """The convolution at one position; updates the decoding state.
 
     Args:
@@ -339,28 +338,18 @@ class DyConv(Convolution):
     return self._add_bias("W_bias", logits, inputs, num_dims=2)
 
 
-@functools.singledispatch
 def _without_padding(inputs, values):
   """The values <float>[batch, length, channels], 0 for padding."""
   ids = segments.segment_id(inputs.context)
-  return values if ids is None else (
-      values * mtf.cast(mtf.not_equal(ids, 0), values.dtype))
+  if ids is None or inputs.is_packed:  # `_same_segment` hides padding, too.
+    return values
+  return values * mtf.cast(mtf.not_equal(ids, 0), values.dtype)
 
 
-@_without_padding.register
-def _(inputs: cases.PackedRows, values):
-  del inputs
-  return values  # `_same_segment` hides padding, too.
-
-
-@functools.singledispatch
 def _same_segment(inputs, kernel, first):
   """The argument `same` of `local_sum`: None if rows hold one segment."""
-  del inputs, kernel, first
-
-
-@_same_segment.register
-def _(inputs: cases.PackedRows, kernel, first):
+  if not inputs.is_packed:
+    return None
   context = inputs.context
   return stack_cache.once_per_stack(
       context, ("same_segment", kernel, first), lambda: mtf.broadcast(

@@ -21,7 +21,6 @@ from synthesizer_mtf.attention import head_sizes
 from synthesizer_mtf.attention import relative_position_bias
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.attention.inputs import cases
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.attention.others import sequence_blocks
@@ -160,10 +159,11 @@ class SparseAttention(transformer.TransformerLayer):
     query = inputs.project_query()
     key = inputs.project_memory("k")
     values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    return inputs.project_back(self._mean(inputs, query, key, values))
+    mean = (self._mean_of_step if context.mode == "incremental"
+            else self._mean_of_rows)
+    return inputs.project_back(mean(inputs, query, key, values))
 
-  @functools.singledispatchmethod
-  def _mean(self, inputs, query, key, values):
+  def _mean_of_rows(self, inputs, query, key, values):
     """The mean of the values for all queries, block by block.
 
     Args:
@@ -185,8 +185,7 @@ class SparseAttention(transformer.TransformerLayer):
                         self._biases(name, view, blocks, inputs), keys))
     return blocks.join(masked_mean(query, parts, self._may_see_nothing))
 
-  @_mean.register
-  def _(self, inputs: cases.DecodingStep, query, key, values):
+  def _mean_of_step(self, inputs, query, key, values):
     """The mean of the values for one query, over the whole memory.
 
     Keys after the query are masked, so A(1) and A(2) can ignore the order.

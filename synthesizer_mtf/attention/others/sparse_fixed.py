@@ -1,12 +1,9 @@
 """Fixed attention: the query's block, and the summary columns of other blocks."""
 
-import functools
-
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.attention.inputs import cases
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import stack_cache
 from synthesizer_mtf.attention.inputs import tables
@@ -81,22 +78,13 @@ class SparseFixed(sparse.SparseAttention):
     self.distinct_columns = distinct_columns
     self._sets += columns, distinct_columns
 
-  @functools.singledispatchmethod
   def index(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
-    return super().index(inputs)
+    return (_segment_span(inputs)[0] + 1 if inputs.is_packed
+            else super().index(inputs))
 
-  @index.register
-  def _(self, inputs: cases.PackedRows):
-    return _segment_span(inputs)[0] + 1
-
-  @functools.singledispatchmethod
   def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
-    return super().far_alone(inputs)
-
-  @far_alone.register
-  def _(self, inputs: cases.PackedRows):
     # Many short segments of a packed row have more columns than `far` gathers.
-    return False
+    return not inputs.is_packed and super().far_alone(inputs)
 
   def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
@@ -106,19 +94,18 @@ class SparseFixed(sparse.SparseAttention):
              inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
     return self._is_summary(keys - 1, inputs)
 
-  @functools.singledispatchmethod
   def near(self, inputs: attention_inputs.AttentionInputs,
            blocks: sequence_blocks.SequenceBlocks) -> sparse.View:
+    if inputs.is_packed:  # The blocks of segments begin anywhere.
+      return super().near(inputs, blocks)
     return lambda tensor: blocks.windows(tensor, 0)
-
-  @near.register
-  def _(self, inputs: cases.PackedRows, blocks):
-    return super().near(inputs, blocks)
 
   def far(self, inputs: attention_inputs.AttentionInputs,
           blocks: sequence_blocks.SequenceBlocks) -> sparse.View:
     index = inputs.once_per_stack(
-        ("index", self._sets), lambda: self._index(inputs, blocks))
+        ("index", self._sets),
+        lambda: (self._packed_index(inputs) if inputs.is_packed
+                 else self._row_index(inputs, blocks)))
 
     def lay_out(tensor):
       end = mtf.pad(tensor, [0, 1], "memory_length")
@@ -145,8 +132,7 @@ class SparseFixed(sparse.SparseAttention):
     turn = mtf.mod(head, self.stride // self.columns)
     return (turn + 1) * -self.columns + self.stride
 
-  @functools.singledispatchmethod
-  def _index(self, inputs, blocks):
+  def _row_index(self, inputs, blocks):
     """The indices of all columns; without the last block's if only `near` reads them.
 
     Returns:
@@ -167,8 +153,7 @@ class SparseFixed(sparse.SparseAttention):
       index += start
     return mtf.minimum(index, inputs.length.size)
 
-  @_index.register
-  def _(self, inputs: cases.PackedRows, blocks):
+  def _packed_index(self, inputs):
     """The indices of the columns that other blocks of their segments attend to.
 
     A segment with one block has no such columns. So all segments together have at most
