@@ -26,7 +26,6 @@ from synthesizer_mtf import tasks
 from synthesizer_mtf.attention.functions.base import Axes
 from synthesizer_mtf.attention.functions.base import LengthTables
 from synthesizer_mtf.attention.functions.base import SynthesizingFunction
-from synthesizer_mtf.attention.functions.names import register
 from synthesizer_mtf.attention.layer import SyntheticAttention
 from synthesizer_mtf.attention.logit_forms import ByOffset
 from synthesizer_mtf.attention.logit_forms import ByPosition
@@ -34,6 +33,7 @@ from synthesizer_mtf.attention.logit_forms import InnerProduct
 from synthesizer_mtf.attention.logit_forms import Products
 from synthesizer_mtf.attention.logit_forms import Table
 from synthesizer_mtf.attention.notation import attention_layer
+from synthesizer_mtf.attention.notation import register
 from synthesizer_mtf.attention.others.uniform_cross_attention import (
     UniformEncDecAttention,
 )

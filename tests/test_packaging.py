@@ -13,7 +13,7 @@ from support import shell
 from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
-from synthesizer_mtf.attention.functions import names
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.tools import recipes
 from t5.models import mesh_transformer_main
 
@@ -61,7 +61,7 @@ def test_help_names_existing_flags_attentions_and_tasks():
   text = synthesizer_mesh_transformer.HELP
   known = {*flags.FLAGS, "helpfull"}
   assert set(re.findall(r"--(\w+)", text)) <= known
-  assert set(names.SYNTHESIZING_FUNCTIONS) <= set(re.split(r"\s+", text))
+  assert set(functions.SYNTHESIZING_FUNCTIONS) <= set(re.split(r"\s+", text))
   patterns = re.findall(r"\bsynth_[\w*]+", text)
   ours = [name for name in [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
           if name.startswith("synth_") and not name.startswith(OF_STUDIES)]

@@ -2,14 +2,14 @@
 
 `attend` is the plain formula in Mesh TensorFlow's own operations. It holds on every
 mesh, in packed rows and while decoding. `fast/attend.py` attaches kernels that compute
-the same in fewer operations, each for a class of inputs.
+the same in fewer operations, each for a class of inputs. `weighted_sum` is the formula
+without the softmax.
 """
 
 from collections.abc import Callable
 import functools
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
@@ -20,6 +20,9 @@ import tensorflow.compat.v1 as tf
 Kernel = Callable[..., mtf.Tensor]
 _kernels: dict[type, Kernel] = {}
 
+# Added to the logits of masked keys, as in Mesh TensorFlow.
+MASK_VALUE = -1e9
+
 
 def attach(case: type, kernel: Kernel) -> None:
   """Lets a kernel compute attention for inputs of exactly the class `case`."""
@@ -28,7 +31,7 @@ def attach(case: type, kernel: Kernel) -> None:
 
 def attend(inputs: attention_inputs.AttentionInputs,
            logits: list[logit_forms.Logits], values: mtf.Tensor,
-           mask: attention_mask.AttentionMask) -> mtf.Tensor:
+           mask: attention_inputs.AttentionMask) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
@@ -46,14 +49,18 @@ def attend(inputs: attention_inputs.AttentionInputs,
 
 
 def _plain(inputs, logits, values, mask):
-  bias = [logit_forms.Table(attention_mask.bias(seen))
-          for seen in mask if seen is not None]
+  bias = [logit_forms.Table(mask_bias(part)) for part in mask if part is not None]
   # [batch, heads, length, memory_length]
   weights = mtf.softmax(total([*logits, *bias], inputs), inputs.memory_length)
   intermediates.sow_weights(lambda: weights, mask, inputs)
   return mtf.einsum(  # [batch, heads, length, d_kv]
       [mtf.cast(weights, values.dtype), values],
       output_shape=inputs.query_dims + [inputs.d_kv])
+
+
+def mask_bias(mask: mtf.Tensor, dtype: tf.DType = tf.float32) -> mtf.Tensor:
+  """0 where `mask` is True and `MASK_VALUE` elsewhere: <dtype> in the mask's shape."""
+  return mtf.cast(mtf.logical_not(mask), dtype) * MASK_VALUE
 
 
 def total(logits: list[logit_forms.Logits],
@@ -82,6 +89,38 @@ def _table(term, inputs):
   channels = query.shape.dims[-1]
   key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
   return mtf.einsum([query, key], output_shape=inputs.logit_dims(query, key))
+
+
+def weighted_sum(inputs: attention_inputs.AttentionInputs,
+                 logits: list[logit_forms.Logits], values: mtf.Tensor,
+                 mask: attention_inputs.AttentionMask) -> mtf.Tensor:
+  """The sum of the values, weighted by the logits themselves: no softmax.
+
+  The Random Synthesizer without its softmax is the token mixing of an MLP-Mixer
+  (arXiv:2005.00743, section 2, "MLP-Mixers are Random Synthesizers"): one linear map
+  over the positions, with one map for each head.
+
+  Args:
+    inputs: an `AttentionInputs`.
+    logits: a list of results of `AttentionInputs.read`.
+    values: <float>[batch, heads, memory_length, d_kv]
+    mask: an `AttentionMask`. Masked keys have the weight 0.
+
+  Returns:
+    <float>[batch, heads, length, d_kv] in the dtype of the values; `length` is
+    absent in incremental mode. The weights are computed in float32. A query whose
+    keys are all masked gets zeros.
+  """
+  weights = total(logits, inputs)
+  if mask.pairs is not None:
+    visible = mtf.cast(mask.pairs, tf.float32)
+    weights = mtf.multiply(
+        weights, visible, output_shape=inputs.logit_dims(weights, visible))
+  if mask.keys is not None:
+    # The key mask is the same for all queries, so it masks the smaller tensor.
+    values *= mtf.cast(mask.keys, values.dtype)
+  return mtf.einsum([mtf.cast(weights, values.dtype), values],
+                    output_shape=inputs.query_dims + values.shape.dims[-1:])
 
 
 def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:

@@ -13,9 +13,7 @@ from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
-from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.attention.inputs import cases
 from synthesizer_mtf.attention.inputs import segments
 import tensorflow.compat.v1 as tf
 
@@ -26,7 +24,7 @@ _captures: contextvars.ContextVar[tuple["Capture", ...]] = contextvars.ContextVa
 class Capture:
   """Base class of the receivers that `capture` takes."""
 
-  def capture_weights(self, weights: mtf.Tensor, mask: attention_mask.AttentionMask,
+  def capture_weights(self, weights: mtf.Tensor, mask: attention_inputs.AttentionMask,
                       inputs: attention_inputs.AttentionInputs) -> None:
     """Each layer calls this once, in its variable scope.
 
@@ -71,7 +69,7 @@ def are_captured() -> bool:
   return bool(_captures.get())
 
 
-def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_mask.AttentionMask,
+def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_inputs.AttentionMask,
                 inputs: attention_inputs.AttentionInputs) -> None:
   """Gives the weights of a layer to `Capture.capture_weights`.
 
@@ -92,12 +90,13 @@ def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
   """Gives the weights of a mixture to `Capture.capture_alpha`.
 
   Args:
-    alpha: <float32>[heads, parts]; [parts] if weights are per layer.
+    alpha: <float32>[heads, parts]; <float32>[parts] if weights are per layer.
     synthesizers: the synthesizing functions of the parts.
     inputs: an `AttentionInputs`.
   """
-  for into in [] if isinstance(inputs, cases.DecodingStep) else _captures.get():
-    into.capture_alpha(alpha, synthesizers)
+  if inputs.context.mode != "incremental":
+    for into in _captures.get():
+      into.capture_alpha(alpha, synthesizers)
 
 
 def layer_name() -> str:
@@ -111,7 +110,7 @@ def layer_name() -> str:
 
 
 def normalized(weights: mtf.Tensor,
-               mask: attention_mask.AttentionMask) -> mtf.Tensor:
+               mask: attention_inputs.AttentionMask) -> mtf.Tensor:
   """Weights without padding. Each row sums to 1, or to 0 if all keys are masked.
 
   Args:

@@ -10,12 +10,10 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import attend
-from synthesizer_mtf.attention import attention_mask
-from synthesizer_mtf.attention import head_sizes
+from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention import mixture
 from synthesizer_mtf.attention import relative_position_bias
-from synthesizer_mtf.attention import weighted_sum
 from synthesizer_mtf.attention.functions import base
 
 _NO_ORDER = (
@@ -64,7 +62,7 @@ class SyntheticAttention(transformer.TransformerLayer):
       ValueError: a parameter is missing or out of range.
     """
     self.mixture = mixture.Mixture(synthesizers)
-    self.sizes = head_sizes.HeadSizes(
+    self.heads = heads.Heads(
         "SyntheticAttention", num_heads, key_value_size, dropout_rate)
     self.relative_position_bias = relative_position_bias.RelativePositionBias(
         "SyntheticAttention", relative_attention_type,
@@ -92,13 +90,13 @@ class SyntheticAttention(transformer.TransformerLayer):
     del losses
     if not self.mixture.encodes_order:
       self.relative_position_bias.warn_without_order(context, _NO_ORDER)
-    inputs = self.sizes.inputs(
-        context, x, packed=self.packed, per_example=self.softmax)
+    inputs = self.heads.inputs(
+        context, x, packed=self.packed, attend_alone=self.softmax)
     logits = self.mixture.logits(inputs)
     if self.relative_position_bias:
       logits.append(logit_forms.RelativePositionBias(
           self.relative_position_bias.of_indices(inputs)))
-    values = self.sizes.dropout(inputs.project_memory("v"), inputs)
-    combine = attend.attend if self.softmax else weighted_sum.weighted_sum
+    values = self.heads.dropout(inputs.project_memory("v"), inputs)
+    combine = attend.attend if self.softmax else attend.weighted_sum
     return inputs.project_back(combine(
-        inputs, logits, values, attention_mask.for_stack(inputs)))
+        inputs, logits, values, inputs.mask()))

@@ -19,7 +19,6 @@ and writes them as rarely as possible:
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention import attend as plain
-from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import splits
@@ -95,7 +94,7 @@ def _of_one_query(inputs, logits, values, mask):
     return mtf.reshape(tensor, dims + [one, last])
 
   products, tables = _products_and_tables(inputs, logits, mask)
-  bias = [] if mask.keys is None else [attention_mask.bias(mask.keys)]
+  bias = [] if mask.keys is None else [plain.mask_bias(mask.keys)]
   # Concatenating the keys would cost more than multiplying with them. The fused
   # softmax of a single row would take longer than the operations here.
   weights = mean_operation.exponential(_sum(
@@ -136,7 +135,7 @@ def _of_beams(inputs, logits, values, mask):
         every, ancestors, output_shape=every.shape), reduced_dim=memory_beam)
 
   products, tables = _products_and_tables(inputs, logits, mask)
-  bias = [] if mask.keys is None else [attention_mask.bias(mask.keys)]
+  bias = [] if mask.keys is None else [plain.mask_bias(mask.keys)]
   tables = [mtf.transpose(table, in_order(table)) for table in tables + bias]
   weights = mean_operation.exponential(
       _sum(tables + [product(query, key) for query, key in products]))
@@ -164,7 +163,7 @@ def _products_and_tables(inputs, logits, mask):
   tables += [inputs.rows_and_columns(term.values)
              for term in _select(logits, logit_forms.ByPosition)]
   if mask.pairs is not None:
-    tables.append(attention_mask.bias(mask.pairs))
+    tables.append(plain.mask_bias(mask.pairs))
   return _select(logits, logit_forms.InnerProduct), [
       mtf.transpose(t, inputs.logit_dims(t)) for t in tables]
 
@@ -244,7 +243,7 @@ def _with_batch(inputs, products, tables, values, key_mask, has_bias):
   """
   *lead, whole_length = inputs.query_dims
   memory_length, d_kv = values.shape.dims[-2:]
-  bias = [] if key_mask is None else [attention_mask.bias(key_mask)]
+  bias = [] if key_mask is None else [plain.mask_bias(key_mask)]
   features = _concat_features(products, inputs.query_dims, lead + [memory_length])
   query, key = features[:1], features[1:]
   chunks = []

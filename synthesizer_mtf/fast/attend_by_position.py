@@ -11,8 +11,8 @@ of its segment.
 """
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention import attention_mask
 from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import mean_operation
@@ -20,7 +20,8 @@ from synthesizer_mtf.fast import mean_operation
 
 def attend_by_position(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
                        terms: list[mtf.Tensor], values: mtf.Tensor,
-                       mask: attention_mask.AttentionMask, of_rows: bool) -> mtf.Tensor:
+                       mask: attention_inputs.AttentionMask,
+                       of_rows: bool) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:

@@ -11,9 +11,10 @@ import collections
 from collections.abc import Sequence
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention import attention_mask
+from synthesizer_mtf.attention import attend as plain
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
+from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import examples
@@ -25,7 +26,7 @@ def attend_per_example(inputs: cases.PackedExamples,
                        inner: list[logit_forms.InnerProduct],
                        tables: list[mtf.Tensor],
                        products: list[logit_forms.Products], values: mtf.Tensor,
-                       mask: attention_mask.AttentionMask) -> mtf.Tensor:
+                       mask: attention_inputs.AttentionMask) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
@@ -155,7 +156,7 @@ class _Block:
     if not self.has_batch:
       return [tf.concat([term.block for term in self.terms[kind]], -1)
               for kind in (operands.Query, operands.Key)]
-    masked = (1 - self._group.seen) * attention_mask.MASK_VALUE
+    masked = (1 - self._group.seen) * plain.MASK_VALUE
     query = self._concat(operands.Query, 1.)
     return query, self._concat(operands.Key, masked[None, :, :, None])
 
@@ -181,11 +182,11 @@ class _Block:
     if self.terms[operands.Query]:
       tables.append(tf.matmul(*self._features(), transpose_b=True))
     elif self.has_batch:
-      tables.append((1 - self._group.seen)[None, :, None] * attention_mask.MASK_VALUE)
+      tables.append((1 - self._group.seen)[None, :, None] * plain.MASK_VALUE)
     tables += [_columns(*pair) for pair in self._pairs(operands.Factor)]
     for reads, writes in self._pairs(operands.Priority):
       late = reads < tf.transpose(writes, [0, 1, 3, 2])
-      tables.append(tf.cast(late, tf.float32) * attention_mask.MASK_VALUE)
+      tables.append(tf.cast(late, tf.float32) * plain.MASK_VALUE)
     return sum(tables[1:], tables[0])
 
   def mean(self):

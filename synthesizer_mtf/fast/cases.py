@@ -7,7 +7,6 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.attention.inputs import cases
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.fast import decoding_state
@@ -17,16 +16,16 @@ import tensorflow.compat.v1 as tf
 
 
 def choose(context: transformer.Context, packed: bool, has_memory: bool,
-           per_example: bool) -> type:
-  """The class of a call; see `attention.inputs.cases.Choose`."""
+           attend_alone: bool) -> type:
+  """The class of a call; see `attention_inputs.Choose`."""
   if not switch.is_enabled():
-    return cases.plain(context, packed, has_memory, per_example)
+    return attention_inputs.plain(context, packed, has_memory, attend_alone)
   on_tpu = splits.is_on_tpu(context.mesh)
   if isinstance(context, decoding_state.StepContext):
-    if context.ancestors is not None and (per_example or has_memory):
+    if context.ancestors is not None and (attend_alone or has_memory):
       return DecodingStepOfBeams
     return DecodingStepInPlace
-  if isinstance(context, decoding_state.FirstPartOfBeams) and per_example:
+  if isinstance(context, decoding_state.FirstPartOfBeams) and attend_alone:
     return FirstPartOfBeams
   if context.mode == "incremental":
     return DecodingStep
@@ -34,7 +33,7 @@ def choose(context: transformer.Context, packed: bool, has_memory: bool,
     return RowsOnTpu if on_tpu else Rows
   if on_tpu:
     return PackedRowsOnTpu
-  if per_example and examples.can_be_per_example(context):
+  if attend_alone and examples.can_be_per_example(context):
     return PackedExamples
   return PackedRows
 
@@ -43,11 +42,11 @@ class Rows(attention_inputs.AttentionInputs):
   """Unpacked rows."""
 
 
-class PackedRows(cases.PackedRows):
+class PackedRows(attention_inputs.PackedRows):
   """Packed rows: positions differ from row to row."""
 
 
-class DecodingStep(cases.DecodingStep):
+class DecodingStep(attention_inputs.DecodingStep):
   """One token of each row, in Mesh TensorFlow's own loops."""
 
 
@@ -90,7 +89,7 @@ class PackedRowsOnTpu(RowsOnTpu, PackedRows):
     return self.once_per_stack("one_hot_positions", make)
 
 
-class PackedExamples(cases.PackedInputs):
+class PackedExamples(attention_inputs.PackedInputs):
   """Packed rows whose segments are computed separately (see `examples.py`).
 
   Logits belong to segments instead of rows. Logits without `batch` cover all positions
@@ -103,9 +102,9 @@ class PackedExamples(cases.PackedInputs):
       return super().read(term)
     return logit_forms.Products(*(mtf.cast(t, tf.float32) for t in term))
 
-  def seen_by_id(self, queries: mtf.Tensor,
-                 keys: mtf.Tensor) -> attention_inputs.KeysAndPairs:
-    return None, None
+  def mask_of_ids(self, queries: mtf.Tensor,
+                  keys: mtf.Tensor) -> attention_inputs.AttentionMask:
+    return attention_inputs.AttentionMask(None, None)
 
   def own_order(self) -> list[mtf.Tensor]:
     read, write = self.context.read_priority, self.context.write_priority

@@ -18,7 +18,7 @@ from mesh_tensorflow.transformer import fixup_layers
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention import head_sizes
+from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import layer as attention
 from synthesizer_mtf.attention import notation
 
@@ -172,9 +172,9 @@ def _lost(old, new):
       yield f"`SelfAttention.{option}` is {value!r}, which {place} does not have."
   for size, macro in _MACROS.items():
     theirs, ours = (getattr(each, size, None)
-                    for each in (old, getattr(new, "sizes", None)))
+                    for each in (old, getattr(new, "heads", None)))
     if theirs != ours and ours is not None and (
-        ours == (head_sizes.or_macro(None, macro) or 0)):
+        ours == (heads.or_macro(None, macro) or 0)):
       yield (f"`SelfAttention.{size}` is {theirs!r}, but {place} has {ours!r}, from "
              f"the macro `{macro}`; bind `{type(new).__name__}.{size}` as well.")
 
@@ -184,5 +184,5 @@ def _shown(choice, layer):
   shown = choice if isinstance(choice, str) else type(layer).__name__
   if type(layer) is not attention.SyntheticAttention:
     return shown
-  sizes = layer.sizes
-  return f"{shown}, with {sizes.num_heads} heads of {sizes.key_value_size},"
+  heads = layer.heads
+  return f"{shown}, with {heads.num_heads} heads of {heads.key_value_size},"

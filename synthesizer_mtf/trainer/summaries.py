@@ -19,10 +19,9 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import utils as mtf_utils
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention import attention_mask
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.functions import names as synthesizer_names
 from synthesizer_mtf.attention.inputs import attention_inputs
 import tensorflow.compat.v1 as tf
 
@@ -78,11 +77,11 @@ class AttentionSummaries(intermediates.Capture):
     """See the base class."""
     parts = alpha.shape.dims[-1]
     alpha = mtf.reduce_mean(alpha, output_shape=[parts])
-    names = unique_names(map(synthesizer_names.part_name, synthesizers))
+    names = unique_names(map(functions.part_name, synthesizers))
     for name, value in zip(names, mtf.unstack(alpha, parts)):
       _scalar(f"alpha/{name}", value)
 
-  def capture_weights(self, weights: mtf.Tensor, mask: attention_mask.AttentionMask,
+  def capture_weights(self, weights: mtf.Tensor, mask: attention_inputs.AttentionMask,
                       inputs: attention_inputs.AttentionInputs) -> None:
     """See the base class."""
     if not inputs.context.train:

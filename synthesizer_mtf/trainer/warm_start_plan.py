@@ -16,9 +16,9 @@ from typing import Any
 from typing import NamedTuple
 
 from synthesizer_mtf import checks
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import notation
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.functions import names
 from synthesizer_mtf.trainer import optimizer_slots
 
 GLOBAL_STEP = "global_step"
@@ -261,7 +261,7 @@ def _axes(name):
   variable, layer = name.rpartition("/")[2], _LAYER.search(name)
   classes: Iterable[Any] = (
       [_LAYERS[layer[2]]] if layer and layer[2] in _LAYERS
-      else names.SYNTHESIZING_FUNCTIONS.values())
+      else functions.SYNTHESIZING_FUNCTIONS.values())
   return next((known[variable] for known in (_AXES, *(c.variables for c in classes))
                if variable in known), _UNKNOWN)
 

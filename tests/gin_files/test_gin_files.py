@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import models
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.attention.functions import names as synthesizer_names
+from synthesizer_mtf.attention import functions
 import tensorflow.compat.v1 as tf
 
 FOLDER = pathlib.Path(gin_files.folder())
@@ -60,7 +60,7 @@ def test_every_attention_file_trains(name):
 
 def test_every_mixtures_file_makes_its_parts():
   known = {notation.lower(): cls for notation, cls in
-           synthesizer_names.SYNTHESIZING_FUNCTIONS.items()}
+           functions.SYNTHESIZING_FUNCTIONS.items()}
   mixtures = [name for name in ATTENTIONS if "+" in name]
   assert mixtures
   for name in mixtures:

@@ -13,8 +13,8 @@ import pytest
 import seqio
 from support import models
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.functions import names
 from synthesizer_mtf.tools import recipes
 import tensorflow.compat.v1 as tf
 
@@ -100,7 +100,7 @@ def test_every_table_has_the_length_of_the_recipe_or_of_a_binding():
   for bindings, length in (([], 256), (["table_length = 600"], 600)):
     parse(recipes.commands("recipes/pod/wmt14_ende.gin")[0], *bindings)
     assert base.LengthTables.__subclasses__()
-    for cls in names.SYNTHESIZING_FUNCTIONS.values():
+    for cls in functions.SYNTHESIZING_FUNCTIONS.values():
       if issubclass(cls, base.LengthTables):
         assert cls().max_length == length, cls
 

@@ -227,4 +227,4 @@ def test_an_unequal_split_of_heads_is_an_error_that_names_the_layer():
   model = mock.Mock(mesh_shape=mtf.convert_to_shape("all:2"),
                     layout=mtf.convert_to_layout_rules("heads:all"))
   with pytest.raises(ValueError, match="`UniformEncDecAttention.num_heads` is 3"):
-    layer.sizes.check_layout(model)
+    layer.heads.check_layout(model)

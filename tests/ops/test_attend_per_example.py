@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support import models
 from support.decoding import parse
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
-from synthesizer_mtf.attention.functions import names
 from synthesizer_mtf.fast import attend
 from synthesizer_mtf.fast import attend_per_example
 from synthesizer_mtf.fast import examples
@@ -45,7 +45,7 @@ def run(notation, *bindings):
 
 def max_lengths(notation):
   """Bindings that make tables longer than the rows."""
-  known = names.SYNTHESIZING_FUNCTIONS
+  known = functions.SYNTHESIZING_FUNCTIONS
   return [f"{known[part].__name__}.max_length = {LENGTH + 3}"
           for part in notation.split("+")
           if "max_length" in inspect.signature(known[part].__init__).parameters]

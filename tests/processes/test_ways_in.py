@@ -21,7 +21,7 @@ from support.mtf_models import variables
 from support.paths import ROOT
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
-from synthesizer_mtf.attention.functions import names
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import mtf_model
 import t5.models
@@ -159,7 +159,7 @@ def test_the_chosen_attention_wins_over_scopes_of_a_loaded_configuration(
       TASK, 1, str(tuned))
   for part in (built[-1].encoder, built[-1].decoder):
     synthesizer, = part.layer_stack.layers[0].mixture.synthesizers
-    assert isinstance(synthesizer, names.SYNTHESIZING_FUNCTIONS[chosen])
+    assert isinstance(synthesizer, functions.SYNTHESIZING_FUNCTIONS[chosen])
 
 
 def test_a_model_does_not_take_the_bindings_of_the_last_model(folder):

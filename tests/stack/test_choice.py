@@ -137,7 +137,7 @@ def test_synthesizing_functions_can_be_composed_in_gin():
       "SyntheticAttention.dropout_rate = 0.5"], (5, 3, 0.5))])
 def test_sizes_come_from_the_macros_of_t5_unless_told_otherwise(bindings, sizes):
   models.parse_gin([], [*models.TINY, CHOICE, *bindings])
-  found = models.build().encoder.layer_stack.layers[0].sizes
+  found = models.build().encoder.layer_stack.layers[0].heads
   assert (found.num_heads, found.key_value_size, found.dropout_rate) == sizes
 
 

@@ -164,7 +164,7 @@ WIDE = "({'num_heads': 6}, @SelfAttention)"
 
 
 def heads(layers):
-  return [layer.sizes.num_heads for layer in layers if hasattr(layer, "sizes")]
+  return [layer.heads.num_heads for layer in layers if hasattr(layer, "heads")]
 
 
 # What chooses an attention, with 2 heads by T5's macro.
@@ -195,7 +195,7 @@ def test_arguments_of_a_layer_go_to_the_attention_in_its_place():
         "encoder/make_layer_stack.layers = "
         "[[@SelfAttention, {'num_heads': 3, 'key_value_size': 5}, 'mine']]")
   layer = models.build().encoder.layer_stack.layers[0]
-  assert (layer.sizes.num_heads, layer.sizes.key_value_size) == (3, 5)
+  assert (layer.heads.num_heads, layer.heads.key_value_size) == (3, 5)
   assert layer.name == "block_000/mine"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from support import patterns
 from support import reference
 import synthesizer_mtf
-from synthesizer_mtf.attention.functions import names
+from synthesizer_mtf.attention import functions
 
 HEADS = 3
 D_KV = 5
@@ -295,7 +295,7 @@ def bindings(notation):
   """The same parameters as gin bindings, without ranks; or those of a whole layer."""
   chosen = {notation: LAYERS.get(notation, {})}
   if notation not in LAYERS:
-    chosen = {names.SYNTHESIZING_FUNCTIONS[part].__name__: VARIANTS[part].parameters
+    chosen = {functions.SYNTHESIZING_FUNCTIONS[part].__name__: VARIANTS[part].parameters
               for part in notation.split("+") if part in VARIANTS}
   return [f"{cls}.{name} = {value!r}" for cls, parameters in chosen.items()
           for name, value in parameters.items() if name != "rank"]

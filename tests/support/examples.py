@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from support import harness
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.functions import names
 
 PADDED = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
 PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 1, 2, 2, 2, 2, 2]])
 
-WITH_TABLES = [name for name, cls in names.SYNTHESIZING_FUNCTIONS.items()
+WITH_TABLES = [name for name, cls in functions.SYNTHESIZING_FUNCTIONS.items()
                if issubclass(cls, base.LengthTables)]
 every_variant_with_tables = pytest.mark.parametrize("notation", WITH_TABLES)
 both_stacks = pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import contextlib
 import sys
 
 from support import documents
-from synthesizer_mtf.attention.functions import names
+from synthesizer_mtf.attention import functions
 
 MODULE = "my_attention"
 PAGE = "docs/add_a_variant.md"
@@ -15,12 +15,12 @@ def in_folder(folder):
   """Writes the module into a folder, where Python finds it; forgets it at the end."""
   text, *_ = [text for language, text in documents.blocks(PAGE) if language == "python"]
   (folder / f"{MODULE}.py").write_text(text)
-  before = dict(names.SYNTHESIZING_FUNCTIONS)
+  before = dict(functions.SYNTHESIZING_FUNCTIONS)
   sys.path.append(str(folder))
   try:
     yield
   finally:
     sys.path.remove(str(folder))
     sys.modules.pop(MODULE, None)
-    names.SYNTHESIZING_FUNCTIONS.clear()
-    names.SYNTHESIZING_FUNCTIONS.update(before)
+    functions.SYNTHESIZING_FUNCTIONS.clear()
+    functions.SYNTHESIZING_FUNCTIONS.update(before)

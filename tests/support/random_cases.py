@@ -11,7 +11,7 @@ import hypothesis
 from hypothesis import strategies as st
 import numpy as np
 from support import cases as table
-from synthesizer_mtf.attention.functions import names
+from synthesizer_mtf.attention import functions
 
 PACKED = ["features", "subsequences"]
 PADDED = ["made up", "one"]
@@ -44,7 +44,7 @@ class Layer(NamedTuple):
 
 
 def class_name(part):
-  return names.SYNTHESIZING_FUNCTIONS[part].__name__
+  return functions.SYNTHESIZING_FUNCTIONS[part].__name__
 
 
 class Case(NamedTuple):

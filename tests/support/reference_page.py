@@ -16,8 +16,8 @@ import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import tasks
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import notation
-from synthesizer_mtf.attention.functions import names
 
 HEAD = """\
 # Reference
@@ -60,8 +60,8 @@ def _python():
 
 def _attentions():
   """(notation, class) of each synthesizing function and each whole layer."""
-  for name, cls in {**names.SYNTHESIZING_FUNCTIONS, **notation.LAYERS}.items():
-    mixes = ", mixes with others" if name in names.SYNTHESIZING_FUNCTIONS else ""
+  for name, cls in {**functions.SYNTHESIZING_FUNCTIONS, **notation.LAYERS}.items():
+    mixes = ", mixes with others" if name in functions.SYNTHESIZING_FUNCTIONS else ""
     yield f"`{name}`", f"`{cls.__name__}`{mixes}"
 
 

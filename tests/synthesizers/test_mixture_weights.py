@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support import reference
-from synthesizer_mtf.attention import mixture_weights
+from synthesizer_mtf.attention import mixture
 
 PARTS = ["R", "V", "D"]
 
@@ -15,7 +15,7 @@ PARTS = ["R", "V", "D"]
     ([0.2, 0.3, 0.5], False, [0.2, 0.3, 0.5]),
     ((0, 1, 0), True, [0, 1, 0])])
 def test_parts_without_a_weight_share_the_rest(given, zero, expected):
-  weights = mixture_weights.given_weights("p", given, PARTS, zero)
+  weights = mixture.given_weights("p", given, PARTS, zero)
   np.testing.assert_allclose(weights, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -24,12 +24,12 @@ def test_parts_without_a_weight_share_the_rest(given, zero, expected):
     ([0.5, 0.5], True), ([0.2, 0.3, 0.4], True), ([0, 0.5, 0.5], False)])
 def test_weights_that_are_no_distribution_over_the_parts_are_errors(given, zero):
   with pytest.raises(ValueError, match="`p` is "):
-    mixture_weights.given_weights("p", given, PARTS, zero)
+    mixture.given_weights("p", given, PARTS, zero)
 
 
 def test_the_logits_of_weights_have_the_mean_1():
   weights = np.array([0.15, 0.7, 0.15])
-  logits = mixture_weights.initial_logits(weights)
+  logits = mixture.initial_logits(weights)
   assert np.mean(logits) == pytest.approx(1)
   np.testing.assert_allclose(reference.softmax(np.array(logits)), weights)
 
@@ -38,4 +38,4 @@ def test_the_logits_of_weights_have_the_mean_1():
     None, 5, (5,), (5, 6, 7), (6, 5), (5, 5), (-1, 5), (0.0, 5), "ab"])
 def test_annealing_needs_two_steps_in_order(steps):
   with pytest.raises(ValueError, match="must be two training steps"):
-    mixture_weights.check_steps(steps)
+    mixture.check_steps(steps)

@@ -24,8 +24,8 @@ from support import reference
 import synthesizer_mtf
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import launcher
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import notation
-from synthesizer_mtf.attention.functions import names
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools import hugging_face
 from synthesizer_mtf.tools import inspect_task
@@ -134,7 +134,7 @@ def test_the_benchmark_has_a_row_for_the_function(capsys):
 def test_a_tool_imports_the_module_first(tool, words):
   with pytest.raises(SystemExit, match="missing|wrong"):
     tool.main([*words, IMPORT])
-  assert "ALiBi" in names.SYNTHESIZING_FUNCTIONS
+  assert "ALiBi" in functions.SYNTHESIZING_FUNCTIONS
 
 
 def test_reproduce_hands_the_module_on_to_its_commands(capsys):
@@ -158,7 +158,7 @@ def test_the_processes_that_measure_memory_import_the_module(monkeypatch):
   assert name == "V"
   with pytest.raises(ValueError, match="unknown row 'nothing'"):
     memory.main(["nothing", configuration, module])
-  assert "ALiBi" in names.SYNTHESIZING_FUNCTIONS
+  assert "ALiBi" in functions.SYNTHESIZING_FUNCTIONS
 
 
 def test_the_installed_command_finds_a_module_in_the_working_folder(
@@ -197,8 +197,8 @@ def test_a_cell_that_runs_again_replaces_the_class_also_in_gin():
     synthesizer_mtf.register("Own", cls)
     gin.bind_parameter("Own.size", size)
     gin.finalize()
-    assert names.SYNTHESIZING_FUNCTIONS["Own"] is cls
-    assert names.part_name(cls()) == "Own"
+    assert functions.SYNTHESIZING_FUNCTIONS["Own"] is cls
+    assert functions.part_name(cls()) == "Own"
     layer = synthesizer_mtf.attention_layer("R+Own", num_heads=2, key_value_size=3,
                                             dropout_rate=0.0)
     assert type(layer.mixture.synthesizers[1]) is cls
@@ -214,7 +214,7 @@ def test_a_gin_configurable_keeps_its_name():
 
 
 def test_names_that_are_taken_are_refused():
-  taken = {*names.SYNTHESIZING_FUNCTIONS, *notation.LAYERS, "all",
+  taken = {*functions.SYNTHESIZING_FUNCTIONS, *notation.LAYERS, "all",
            *(row for row in attentions.ROWS if row.isidentifier())}
   for name in taken:
     with pytest.raises(ValueError, match=f"the name '{name}', which .* has; choose"):
@@ -240,7 +240,7 @@ def test_what_cannot_be_registered_is_refused(name, cls, message):
   with pytest.raises(ValueError, match=message) as caught:
     synthesizer_mtf.register(name, cls)
   assert "\n" not in str(caught.value)
-  assert "A" not in names.SYNTHESIZING_FUNCTIONS
+  assert "A" not in functions.SYNTHESIZING_FUNCTIONS
 
 
 def test_an_attribute_of_an_earlier_name_is_refused():

@@ -10,7 +10,7 @@ from support import harness
 from support.examples import tokens
 from support.examples import WITH_TABLES
 import synthesizer_mtf
-from synthesizer_mtf.attention.functions import names
+from synthesizer_mtf.attention import functions
 
 
 def test_default_factors_of_factorized_dense_are_nearest_the_square_root():
@@ -28,7 +28,7 @@ def test_mixture_weights_start_equal():
 
 def test_a_sequence_longer_than_max_length_raises_and_names_the_remedy():
   for notation in WITH_TABLES:
-    name = names.SYNTHESIZING_FUNCTIONS[notation].__name__
+    name = functions.SYNTHESIZING_FUNCTIONS[notation].__name__
     for packed in (False, True):
       with pytest.raises(ValueError) as error:
         harness.forward(cases.make_layer(notation), tokens(length=13), False,
@@ -39,7 +39,7 @@ def test_a_sequence_longer_than_max_length_raises_and_names_the_remedy():
 
 
 def test_every_name_of_the_notation_has_a_row():
-  assert set(cases.VARIANTS) == set(names.SYNTHESIZING_FUNCTIONS)
+  assert set(cases.VARIANTS) == set(functions.SYNTHESIZING_FUNCTIONS)
 
 
 def shapes(notation, **kwargs):
@@ -58,7 +58,7 @@ every_variant = pytest.mark.parametrize("notation", cases.VARIANTS)
 @every_variant
 def test_the_class_declares_its_variables_and_what_their_axes_are(notation):
   """A model needs this to start from a checkpoint with other lengths or heads."""
-  cls = names.SYNTHESIZING_FUNCTIONS[notation]
+  cls = functions.SYNTHESIZING_FUNCTIONS[notation]
   small, heads = shapes(notation), shapes(notation, num_heads=4)
   longer = shapes(notation, max_length=18)
   for name in "vo":
@@ -80,4 +80,4 @@ def test_the_class_declares_whether_it_tells_the_order_of_tokens(notation):
   x = np.concatenate([x, x[:, order]])
   y, _ = harness.forward(cases.make_layer(notation), x, False)
   alike = np.abs(y[1] - y[0, order]).max() < 1e-5
-  assert alike != names.SYNTHESIZING_FUNCTIONS[notation].encodes_order
+  assert alike != functions.SYNTHESIZING_FUNCTIONS[notation].encodes_order

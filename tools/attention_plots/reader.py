@@ -15,8 +15,8 @@ import numpy as np
 import synthesizer_mtf  # noqa: F401
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
-from synthesizer_mtf.attention.functions import names as synthesizer_names
 from synthesizer_mtf.attention.others import linformer
 from synthesizer_mtf.t5 import stack
 from t5.models import mesh_transformer
@@ -282,7 +282,7 @@ class _Collector(intermediates.Capture):
 
   def capture_alpha(self, alpha, synthesizers):
     name = short_name(intermediates.layer_name())
-    self._parts[name] = [synthesizer_names.part_name(s) for s in synthesizers]
+    self._parts[name] = [functions.part_name(s) for s in synthesizers]
     self._keep(name, "alpha", alpha)
 
   def capture_weights(self, weights, mask, inputs):
@@ -296,7 +296,7 @@ class _Collector(intermediates.Capture):
           f"two layers have the name {name!r}, so that their pictures could not be "
           "told apart; plot a model whose encoder and decoder have names of their own.")
     self.layers.append(Layer(
-        name, "+".join(map(synthesizer_names.part_name, layer.mixture.synthesizers)),
+        name, "+".join(map(functions.part_name, layer.mixture.synthesizers)),
         self._parts.get(name, []), inputs.has_batch(weights)))
     weights = intermediates.normalized(weights, mask)
     ends = [inputs.length, inputs.memory_length]

@@ -8,9 +8,9 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import layer as attention
 from synthesizer_mtf.attention.functions import dot_product
-from synthesizer_mtf.attention.functions import names as synthesizer_names
 from synthesizer_mtf.fast import cross_attention
 from synthesizer_mtf.fast import feed_forward
 from synthesizer_mtf.fast import sublayers
@@ -170,7 +170,7 @@ def _attention(layer, step):
   if not isinstance(layer, attention.SyntheticAttention):
     return _class(layer)
   parts = layer.mixture.synthesizers
-  notation = "+".join(map(synthesizer_names.part_name, parts))
+  notation = "+".join(map(functions.part_name, parts))
   if not layer.softmax:
     return f"{notation} without softmax"
   return "V" if _is_v(layer.mixture, step) else notation
@@ -189,7 +189,7 @@ def _is_v(mixture, step):
 def _of_attention(layer):
   """Returns the sizes of a V layer."""
   if isinstance(layer, attention.SyntheticAttention):
-    sizes, bias = layer.sizes, layer.relative_position_bias
+    sizes, bias = layer.heads, layer.relative_position_bias
     kind, buckets = bias.kind, bias.num_buckets
   else:
     sizes, kind = layer, layer.relative_attention_type

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention import attention_mask
+from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs import attention_inputs
@@ -150,7 +150,7 @@ def _log_weights(patterns, inputs):
   log_weights = mtf.sub(
       _log(_rank(key, first, last, slope, inputs)) * (3 * cubic),
       _log_sum(last - first + 1, cubic), output_shape=dims)
-  return mtf.maximum(log_weights + attention_mask.bias(inside), _LOG_OF_ZERO)
+  return mtf.maximum(log_weights + attend.mask_bias(inside), _LOG_OF_ZERO)
 
 
 def _cut(query, offset, length, inputs):

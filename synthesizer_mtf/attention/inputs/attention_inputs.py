@@ -1,25 +1,38 @@
 """The inputs that a synthesizing function reads in one call of its layer.
 
 Synthesizing functions never ask whether the model trains, evaluates or decodes.
-They ask `AttentionInputs` for projections, positions, variables and table rows. Its
-subclasses (see `cases.py`) answer for the current mode and packing.
+They ask `AttentionInputs` for projections, positions, variables and table rows. There
+is a class for rows with one example each, one for packed rows, and one for a decoding
+step; `for_call` chooses. `fast/cases.py` attaches further classes, which compute the
+same in fewer operations.
 """
 
 from collections.abc import Callable
 from typing import Any
 from typing import ClassVar
+from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention import diagonals
 from synthesizer_mtf.attention import logit_forms
+from synthesizer_mtf.attention.inputs import diagonals
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import stack_cache
 from synthesizer_mtf.attention.inputs import tables
 import tensorflow.compat.v1 as tf
 
-KeysAndPairs = tuple[mtf.Tensor | None, mtf.Tensor | None]
+
+class AttentionMask(NamedTuple):
+  """A query attends to a key only if both attributes allow it.
+
+  Attributes:
+    keys: <bool>[batch, memory_length], False for padding; or None.
+    pairs: <bool>[batch, length, memory_length], <bool>[length, memory_length]
+      or, in incremental mode, <bool>[batch, memory_length]; or None.
+  """
+  keys: mtf.Tensor | None
+  pairs: mtf.Tensor | None
 
 
 class AttentionInputs:
@@ -144,10 +157,36 @@ class AttentionInputs:
     """Renames `length` to `memory_length`."""
     return mtf.replace_dimensions(tensor, self.length, self.memory_length)
 
-  def seen_by_id(self, queries: mtf.Tensor, keys: mtf.Tensor) -> KeysAndPairs:
-    """The `keys` and `pairs` of an `AttentionMask` that segment ids alone imply."""
+  def mask(self) -> AttentionMask:
+    """The attention mask that follows from the context, computed once per stack."""
+    return stack_cache.once_per_stack(
+        self.context, ("attention_mask", type(self)), self._mask)
+
+  def _mask(self):
+    context = self.context
+    ids = segments.segment_id(context)
+    mask = AttentionMask(None, None)
+    if ids is not None:
+      mask = self.mask_of_ids(ids, self.as_keys(ids))
+    if context.read_priority is None or self.own_order():
+      return mask
+    ordered = mtf.greater_equal(
+        context.read_priority, self.as_keys(context.write_priority))
+    return mask._replace(pairs=(
+        ordered if mask.pairs is None else mtf.logical_and(ordered, mask.pairs)))
+
+  def mask_of_ids(self, queries: mtf.Tensor, keys: mtf.Tensor) -> AttentionMask:
+    """The mask that segment ids alone imply.
+
+    Args:
+      queries: <int32>[batch, length], the segment ids of the queries.
+      keys: <int32>[batch, memory_length], those of the keys.
+
+    Returns:
+      an `AttentionMask`.
+    """
     del queries
-    return mtf.not_equal(keys, 0), None
+    return AttentionMask(mtf.not_equal(keys, 0), None)
 
   def own_order(self) -> list[mtf.Tensor]:
     """The read and write priorities <int32>[batch, length] if segments are computed
@@ -342,3 +381,143 @@ class AttentionInputs:
         mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32), [a, b],
         mtf.Dimension("memory_length", a.size * b.size))
     return tables.tile(columns, "memory_length", self.memory_length.size)
+
+
+class PackedInputs(AttentionInputs):
+  """Rows that may hold several examples."""
+
+  is_packed = True
+
+  @property
+  def query_position(self) -> mtf.Tensor:
+    return segments.segment_position(self.context)
+
+  def segment_length(self) -> mtf.Tensor:
+    return segments.segment_length(self.context)
+
+
+class PackedRows(PackedInputs):
+  """Packed rows: positions differ from row to row, and a query sees its segment."""
+
+  @property
+  def memory_position(self) -> mtf.Tensor:
+    return mtf.rename_dimension(
+        self.query_position, self.length.name, self.memory_length.name)
+
+  def mask_of_ids(self, queries: mtf.Tensor, keys: mtf.Tensor) -> AttentionMask:
+    return AttentionMask(None, mtf.equal(queries, keys))
+
+  def query_rows(self, table: mtf.Tensor) -> mtf.Tensor:
+    return _gather(table, "length", self.query_position)
+
+  def memory_columns(self, table: mtf.Tensor) -> mtf.Tensor:
+    return _gather(table, "memory_length", self.memory_position)
+
+  def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
+    if self.context.model.ensemble_dims:
+      return super().rows_and_columns(table)
+    return tables.gather_table(table, self.query_position, self.memory_position)
+
+  def products(self, repeated: mtf.Tensor, tiled: mtf.Tensor) -> mtf.Tensor:
+    # Making all products before gathering columns would cost more.
+    a, b = repeated.shape.dims[-1], tiled.shape.dims[-1]
+    column = mtf.mod(self.memory_position, a.size * b.size)
+    shape = self.logit_dims()
+    repeated = mtf.gather(repeated, mtf.floordiv(column, b.size), a, shape)
+    tiled = mtf.gather(tiled, mtf.mod(column, b.size), b, shape)
+    return mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32)
+
+
+class DecodingStep(AttentionInputs):
+  """One token of each row; the decoding state holds the earlier tokens."""
+
+  @property
+  def batch_dims(self) -> list[mtf.Dimension]:
+    return self.x.shape.dims[:-1]
+
+  @property
+  def length_dims(self) -> list[mtf.Dimension]:
+    return []
+
+  @property
+  def query_index(self) -> mtf.Tensor:
+    return self.context.position
+
+  def project_memory(self, name: str) -> mtf.Tensor:
+    if self.memory is not None:
+      return self.context.get_constant_state()
+    return super().project_memory(name)
+
+  def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
+    old, = self.context.get_states(1)
+    here = mtf.equal(self.memory_index, self.context.position)
+    tensor = tables.where(here, tensor, old)
+    self.context.record_new_states([tensor])
+    return tensor
+
+  def query_rows(self, table: mtf.Tensor) -> mtf.Tensor:
+    table = tables.cut(table, "length", self.memory_length.size)
+    return tables.gather_rows(table, self.context.position)
+
+  def by_offset(self, before: mtf.Tensor, after: mtf.Tensor) -> mtf.Tensor:
+    del after  # Masked.
+    # Positions of finished sequences keep growing until all have finished.
+    last = before.shape.dims[-1].size - 1
+    index = mtf.minimum(mtf.maximum(-self.offset, 0), last)
+    return tables.take_by_distance(mtf.cast(before, tf.float32), index, self.batch_dims)
+
+
+def _gather(table, name, position):
+  """Gathers entries along the dimension `name` at each row's positions."""
+  every = mtf.rename_dimension(table, name, "table_length")
+  return mtf.gather(
+      every, position, every.shape.get_dim_by_name("table_length"))
+
+
+# A function of `context`, `packed` (whether rows hold several segments), `has_memory`
+# (whether keys come from another tensor) and `attend_alone` (see `for_call`), which
+# returns the class of a call.
+Choose = Callable[[transformer.Context, bool, bool, bool], type]
+
+
+def plain(context: transformer.Context, packed: bool, has_memory: bool,
+          attend_alone: bool) -> type:
+  """Chooses among the classes of this module."""
+  del has_memory, attend_alone
+  if context.mode == "incremental":
+    return DecodingStep
+  return PackedRows if packed else AttentionInputs
+
+
+_choose: Choose = plain
+
+
+def attach(choose: Choose) -> None:
+  """Lets `choose` choose the class of each call, in place of `plain`."""
+  global _choose
+  _choose = choose
+
+
+def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
+             key_value_size: int, packed: bool | None = False,
+             memory: mtf.Tensor | None = None,
+             attend_alone: bool = False) -> AttentionInputs:
+  """The inputs of a layer's call, in the class of its case.
+
+  Args:
+    context: a `transformer.Context`.
+    x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
+    num_heads: an integer.
+    key_value_size: an integer, d_kv.
+    packed: whether rows may hold several examples; None detects it (see
+      `segments.is_packed`).
+    memory: as in `AttentionInputs`.
+    attend_alone: whether nothing but `attend.attend` reads the layer's keys and values,
+      so that a kernel may lay them out in its own way.
+
+  Returns:
+    an `AttentionInputs`.
+  """
+  is_packed = context.mode != "incremental" and segments.is_packed(context, packed)
+  case = _choose(context, is_packed, memory is not None, attend_alone)
+  return case(context, x, num_heads, key_value_size, memory)

@@ -255,3 +255,35 @@ class GatherTableGradOperation(mtf.Operation):
         scatter, *[lowering.tensors[x] for x in self.inputs])
     lowering.set_tensor_lowering(self.outputs[0], splits.add_parts(
         lowering, self, self.inputs[0].shape.dims[:-1], grad, self.outputs[0]))
+
+
+def where(condition: mtf.Tensor, new: mtf.Tensor, old: mtf.Tensor) -> mtf.Tensor:
+  """`new` where the condition holds and `old` elsewhere, in one pass.
+
+  `mtf.where` multiplies and adds, in four passes over `old`.
+
+  Args:
+    condition: <bool> with any of the dimensions of `old`.
+    new: a tensor with any of the dimensions of `old`.
+    old: a tensor.
+
+  Returns:
+    a tensor with the shape and dtype of `old`.
+  """
+  dims = old.shape.dims
+  picked = [mtf.transpose(x, [d for d in dims if d in x.shape.dims])
+            for x in (condition, new)]
+  missing = [[i for i, d in enumerate(dims) if d not in x.shape.dims]
+             for x in picked]
+
+  def pick_slices(*slices):
+    aligned = []
+    for x, axes in zip(slices, missing):
+      for axis in axes:
+        x = tf.expand_dims(x, axis)
+      aligned.append(x)
+    return tf.where_v2(*aligned, slices[-1])
+
+  return mtf.slicewise(pick_slices, [*picked, old], output_shape=dims,
+                       output_dtype=old.dtype, splittable_dims=dims,
+                       grad_function=0)

@@ -12,9 +12,9 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention import head_sizes
+from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import cases
+from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import stack_cache
@@ -83,8 +83,8 @@ class Convolution(transformer.TransformerLayer):
     # Without the parameter and the macro, d_kv is d_model / num_heads, and only the
     # model knows d_model.
     self._divide_d_model = (
-        head_sizes.or_macro(key_value_size, "d_kv") is None)
-    self.sizes = head_sizes.HeadSizes(
+        heads.or_macro(key_value_size, "d_kv") is None)
+    self.heads = heads.Heads(
         self._name_in_gin, num_heads,
         1 if self._divide_d_model else key_value_size, dropout_rate)
     if kernel_size in ([], ()):
@@ -167,15 +167,15 @@ class Convolution(transformer.TransformerLayer):
           f"each block, but only `synthesizer_stack` tells {name} its block; "
           f"bind `synthesizer_stack.attention = \"{name}\"` in the place of a "
           "layer in `make_layer_stack.layers`, or give one number.")
-    if self._divide_d_model and model.model_dim.size % self.sizes.num_heads:
+    if self._divide_d_model and model.model_dim.size % self.heads.num_heads:
       raise checks.Error(
-          f"`{name}.num_heads` is {self.sizes.num_heads} but must divide the "
+          f"`{name}.num_heads` is {self.heads.num_heads} but must divide the "
           f"{model.model_dim.size} channels of `d_model`; change it, or bind "
           f"`{name}.key_value_size`.")
 
   def _check_layout(self, context):
     model = context.model
-    self.sizes.check_layout(model)
+    self.heads.check_layout(model)
     if not splits.is_whole(model, context.length_dim):
       raise checks.Error(
           "`utils.run.layout_rules` splits length over the mesh, but "
@@ -184,13 +184,13 @@ class Convolution(transformer.TransformerLayer):
 
   def _inputs(self, context, x):
     """The `AttentionInputs`; with kernels per channel, each channel is a head."""
-    d_kv = self.sizes.key_value_size
+    d_kv = self.heads.key_value_size
     if self._divide_d_model:
-      d_kv = context.model.model_dim.size // self.sizes.num_heads
-    heads = self.sizes.num_heads
+      d_kv = context.model.model_dim.size // self.heads.num_heads
+    heads = self.heads.num_heads
     if self.kernels == "per_channel":
       heads, d_kv = heads * d_kv, 1
-    return cases.for_call(context, x, heads, d_kv, self.packed)
+    return attention_inputs.for_call(context, x, heads, d_kv, self.packed)
 
   def _gated_values(self, inputs):
     """The gated linear unit: <float>[batch, length, heads, d_kv]."""
@@ -267,7 +267,7 @@ class Convolution(transformer.TransformerLayer):
   def _dropout(self, kernel, inputs):
     """DropConnect on <float>[..., kernel, heads]."""
     return mtf.dropout(
-        kernel, inputs.context.train, rate=self.sizes.dropout_rate)
+        kernel, inputs.context.train, rate=self.heads.dropout_rate)
 
   def _project(self, name, x, new_dim, inputs):
     """x times a variable [last dimension of x, new_dim], and its bias."""
@@ -314,7 +314,7 @@ class DyConv(Convolution):
 
   def _weighted_sum(self, values, first, same, inputs):
     noise = None
-    if inputs.context.train and self.sizes.dropout_rate:
+    if inputs.context.train and self.heads.dropout_rate:
       noise = self._dropout(mtf.ones(values.mesh, inputs.batch_dims + [
           self._kernel_dim, inputs.heads]), inputs)
     return local_sum.predicted_kernel(

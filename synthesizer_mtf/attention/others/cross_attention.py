@@ -8,8 +8,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf.attention import attend
-from synthesizer_mtf.attention import attention_mask
-from synthesizer_mtf.attention import head_sizes
+from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
@@ -26,7 +25,7 @@ class EncDecAttention(transformer.TransformerLayer):
   def __init__(self, stock: transformer_layers.EncDecAttention):
     """Takes over the parameters of a stock `EncDecAttention`."""
     self.stock = stock
-    self.sizes = head_sizes.HeadSizes(
+    self.heads = heads.Heads(
         "EncDecAttention", stock.num_heads, stock.key_value_size,
         stock.dropout_rate)
 
@@ -43,16 +42,16 @@ class EncDecAttention(transformer.TransformerLayer):
       a tensor with the shape and dtype of x.
     """
     del losses
-    inputs = self.sizes.inputs(context, x, memory=context.encoder_output)
+    inputs = self.heads.inputs(context, x, memory=context.encoder_output)
     logits: list[logit_forms.Logits] = [self._products(inputs)]
-    values = self.sizes.dropout(inputs.project_memory("v"), inputs)
+    values = self.heads.dropout(inputs.project_memory("v"), inputs)
     bias = transformer_layers.enc_dec_attention_bias(  # Includes the mask.
         self.stock, context, [inputs.heads])
     if bias is not None:
       logits.append(logit_forms.Table(bias))
     with intermediates.without_capture():
       return inputs.project_back(attend.attend(
-          inputs, logits, values, attention_mask.AttentionMask(None, None)))
+          inputs, logits, values, attention_inputs.AttentionMask(None, None)))
 
   def _products(self, inputs: attention_inputs.AttentionInputs
                 ) -> logit_forms.InnerProduct:

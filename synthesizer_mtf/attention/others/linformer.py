@@ -7,10 +7,10 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import attend
-from synthesizer_mtf.attention import attention_mask
-from synthesizer_mtf.attention import head_sizes
+from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
+from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
 
@@ -52,7 +52,7 @@ class Linformer(transformer.TransformerLayer):
     Raises:
       ValueError: a parameter is missing or out of range.
     """
-    self.sizes = head_sizes.HeadSizes(
+    self.heads = heads.Heads(
         "Linformer", num_heads, key_value_size, dropout_rate)
     for name, value in (("max_length", max_length), ("rank", rank)):
       checks.check_whole(f"Linformer.{name}", value)
@@ -82,18 +82,18 @@ class Linformer(transformer.TransformerLayer):
     """
     del losses
     self._check(context)
-    inputs = self.sizes.inputs(context, x)
-    seen = attention_mask.for_stack(inputs).keys
+    inputs = self.heads.inputs(context, x)
+    seen = inputs.mask().keys
     query = inputs.project_query()
     key = self._mix("E", inputs.project_memory("k"), seen, inputs)
     values = self._mix("E" if self.share_kv else "F",
                        inputs.project_memory("v"), seen, inputs)
-    values = self.sizes.dropout(values, inputs)
+    values = self.heads.dropout(values, inputs)
     mixed = copy.copy(inputs)
     mixed.memory_length = self.rank  # The mixtures are the keys.
     return inputs.project_back(attend.attend(
         mixed, [logit_forms.InnerProduct(query, key)], values,
-        attention_mask.AttentionMask(None, None)))
+        attention_inputs.AttentionMask(None, None)))
 
   def _check(self, context):
     if context.model.autoregressive:

@@ -16,8 +16,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import attend
-from synthesizer_mtf.attention import attention_mask
-from synthesizer_mtf.attention import head_sizes
+from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import relative_position_bias
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs import attention_inputs
@@ -86,7 +85,7 @@ class SparseAttention(transformer.TransformerLayer):
                relative_attention_num_buckets: int, packed: bool | None):
     """Declares the parameters; the subclasses explain them."""
     name = type(self).__name__
-    self.sizes = head_sizes.HeadSizes(
+    self.heads = heads.Heads(
         name, num_heads, key_value_size, dropout_rate)
     checks.check_whole(f"{name}.stride", stride)
     if pattern not in PATTERNS:
@@ -155,10 +154,10 @@ class SparseAttention(transformer.TransformerLayer):
     del losses
     self.relative_position_bias.warn_without_order(
         context, _HARDLY_ANY_ORDER.format(type(self).__name__))
-    inputs = self.sizes.inputs(context, x, packed=self.packed)
+    inputs = self.heads.inputs(context, x, packed=self.packed)
     query = inputs.project_query()
     key = inputs.project_memory("k")
-    values = self.sizes.dropout(inputs.project_memory("v"), inputs)
+    values = self.heads.dropout(inputs.project_memory("v"), inputs)
     mean = (self._mean_of_step if context.mode == "incremental"
             else self._mean_of_rows)
     return inputs.project_back(mean(inputs, query, key, values))
@@ -201,8 +200,8 @@ class SparseAttention(transformer.TransformerLayer):
     """
     query_index, key_index = inputs.query_index + 1, inputs.memory_index + 1
     sees = [self._in_set(query_index, key_index, inputs),
-            *attention_mask.for_stack(inputs)]
-    biases = [attention_mask.bias(_all(sees))]
+            *inputs.mask()]
+    biases = [attend.mask_bias(_all(sees))]
     if self.relative_position_bias:
       biases.append(self._relative_position_bias(query_index, key_index, inputs))
     part = Part(key, values, biases, inputs.memory_length)
@@ -240,7 +239,7 @@ class SparseAttention(transformer.TransformerLayer):
 
     def mask():
       queries, keys = indices()
-      return attention_mask.bias(mtf.logical_and(
+      return attend.mask_bias(mtf.logical_and(
           self._in_view(name, queries.index, keys.index, inputs),
           _seen(queries, keys, inputs)))
 
@@ -324,7 +323,7 @@ def _seen(queries, keys, inputs):
   if queries.priority is not None:
     seen.append(mtf.greater_equal(queries.priority, keys.priority))
   if keys.segment is not None:
-    seen += inputs.seen_by_id(queries.segment, keys.segment)
+    seen += inputs.mask_of_ids(queries.segment, keys.segment)
   return _all(seen)
 
 
@@ -353,7 +352,7 @@ def masked_mean(query: mtf.Tensor, parts: list[Part],
   if may_see_nothing:
     # An extra key takes the weight of masked keys, as its logit is higher.
     logits.append(mtf.constant(
-        query.mesh, attention_mask.MASK_VALUE / 2, queries + mtf.Dimension("keys", 1)))
+        query.mesh, attend.MASK_VALUE / 2, queries + mtf.Dimension("keys", 1)))
   weights = _softmax(logits)
   means = []
   for part, weight in zip(parts, weights):

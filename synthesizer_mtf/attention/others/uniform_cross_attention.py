@@ -3,7 +3,7 @@
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
-from synthesizer_mtf.attention import head_sizes
+from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.others import cross_attention
 
@@ -30,12 +30,12 @@ class UniformEncDecAttention(cross_attention.EncDecAttention):
     Raises:
       ValueError: a parameter is missing or out of range.
     """
-    sizes = head_sizes.HeadSizes(
+    own = heads.Heads(
         "UniformEncDecAttention", num_heads, key_value_size, dropout_rate)
     super().__init__(transformer_layers.EncDecAttention(
-        num_heads=sizes.num_heads, key_value_size=sizes.key_value_size,
-        dropout_rate=sizes.dropout_rate, relative_attention_type=None))
-    self.sizes = sizes  # Messages about the layout name this class.
+        num_heads=own.num_heads, key_value_size=own.key_value_size,
+        dropout_rate=own.dropout_rate, relative_attention_type=None))
+    self.heads = own  # Messages about the layout name this class.
 
   def _products(self, inputs):
     mesh, one = inputs.context.mesh, mtf.Dimension("channels", 1)

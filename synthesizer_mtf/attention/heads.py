@@ -1,4 +1,4 @@
-"""The parameters that all attention layers take from T5's macros."""
+"""The heads of an attention layer, with parameters from T5's macros."""
 
 from typing import Any
 
@@ -7,12 +7,11 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.attention.inputs import cases
 from synthesizer_mtf.attention.inputs import splits
 
 
-class HeadSizes:
-  """The number of heads, their size, and the dropout of their values.
+class Heads:
+  """The heads of a layer: what a call sees with them, and the dropout of their values.
 
   Attributes:
     num_heads: an integer.
@@ -53,9 +52,10 @@ class HeadSizes:
 
   def inputs(self, context: transformer.Context, x: mtf.Tensor,
              **kwargs: Any) -> attention_inputs.AttentionInputs:
-    """Checks the layout, and makes the inputs of a call; see `cases.for_call`."""
+    """Checks the layout, and makes the inputs of a call as `for_call` does."""
     self.check_layout(context.model)
-    return cases.for_call(context, x, self.num_heads, self.key_value_size, **kwargs)
+    return attention_inputs.for_call(
+        context, x, self.num_heads, self.key_value_size, **kwargs)
 
   def check_layout(self, model: transformer.Unitransformer) -> None:
     """Raises a ValueError if the layout splits heads into unequal parts.
