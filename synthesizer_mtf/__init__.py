@@ -37,7 +37,6 @@ from synthesizer_mtf.attention.notation import register
 from synthesizer_mtf.attention.others.uniform_cross_attention import (
     UniformEncDecAttention,
 )
-from synthesizer_mtf.t5 import embedding
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.t5.classifier import EncoderClassifier
 from synthesizer_mtf.t5.dual_classifier import DualEncoderClassifier
@@ -80,6 +79,5 @@ fast.attach()
 gin_files.add_search_path()
 gin_past.apply()
 stack.apply()
-embedding.apply()
 get_estimator.apply()
 mtf_model.apply()

@@ -100,18 +100,6 @@ REGISTER = {
         "gin's finalize hooks run in T5's command, but neither in T5's MtfModel "
         "nor in notebooks",
         "make_layer_stack takes a gin function for each layer"),
-    # embedding.py
-    "cls": Patch(
-        "mesh_tensorflow.transformer.transformer:get_vocab_embedding_cls",
-        "__defaults__",
-        "is our TokenEmbedding by default, if gin chooses an attention",
-        "Mesh looks up a token by a product with one-hot rows of the vocabulary",
-        "Mesh gathers rows"),
-    "softmax_cross_entropy_with_logits": Patch(
-        "mesh_tensorflow.layers", "softmax_cross_entropy_with_logits",
-        "reads the ids of the targets, if our TokenEmbedding is used",
-        "Mesh's writes one-hot targets and several tensors as large as the logits",
-        "Mesh has a cross entropy of ids"),
     # mtf_model.py
     "MtfModel": Patch(
         "t5.models", "MtfModel",

@@ -19,11 +19,11 @@ from support import harness
 from support import models
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import stack_cache
-from synthesizer_mtf.fast import cross_entropy
 from synthesizer_mtf.fast import lookup
+from synthesizer_mtf.fast import models as fast_models
+from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.fast.decoding import loops
-from synthesizer_mtf.t5 import embedding
 from synthesizer_mtf.tools.hugging_face_bridge import trained
 from synthesizer_mtf.trainer import optimizer
 import tensorflow.compat.v1 as tf
@@ -189,94 +189,58 @@ class OwnBitransformer(transformer.Bitransformer):
 
 def test_other_models_decode_as_they_do():
   for model in (
-      bare(OwnDecoder, autoregressive=True),
-      bare(transformer.Unitransformer, autoregressive=False), OwnModel("greedy"),
+      bare(OwnDecoder, autoregressive=True), OwnModel("greedy"),
       OwnModel(bare(transformer.Unitransformer, autoregressive=True))):
-    assert decoder.faster(model) is model
+    assert fast_models.faster(model) is model
+  encoder = bare(transformer.Unitransformer, autoregressive=False)
+  assert fast_models.faster(encoder, reads=False) is encoder
 
 
 def test_parts_that_only_have_the_name_of_a_decoder_stay():
   text = bare(transformer.Bitransformer, decoder="greedy", student=None)
-  assert vars(decoder.faster(text)) == vars(text)
-  assert type(decoder.faster(bare(OwnBitransformer)).decoder) is (
+  assert vars(fast_models.faster(text)) == vars(text)
+  assert type(fast_models.faster(bare(OwnBitransformer)).decoder) is (
       transformer.Unitransformer)
 
 
 def test_methods_that_were_replaced_stay(monkeypatch):
   model = bare(transformer.Unitransformer, autoregressive=True)
   model.sample_autoregressive = own = lambda ids: ids
-  assert type(decoder.faster(model)) is decoder.Decoder
-  assert decoder.faster(model).sample_autoregressive is own
+  assert type(fast_models.faster(model, reads=False)) is decoder.Decoder
+  assert fast_models.faster(model).sample_autoregressive is own
   monkeypatch.setattr(transformer.Unitransformer, "beam_search", lambda *args: None)
-  assert decoder.faster(model) is model
+  assert fast_models.faster(model) is model
 
 
 # Gradients of embeddings.
 
 
-FACTOR = np.array([0.5, 2.0, 3.0])
-
-
-def product(table, factor):
-  return mtf.einsum([table, factor], output_shape=table.shape)
-
-
-ROWS = GENERATOR.randn(VOCAB.size, D_MODEL.size).astype(np.float32)
-
-
-def make_table(graph):
-  return mtf.import_tf_tensor(
-      graph.mesh, tf.placeholder_with_default(ROWS, ROWS.shape), [VOCAB, D_MODEL])
-
-
-def on_cpu(graph, *tensors):
-  """The values of tensors, and whether rows were added in place."""
-  lowering = mtf.Lowering(graph.graph, {
-      graph.mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
-          mtf.Shape([]), mtf.LayoutRules([]), ["cpu:0"])}, autostack=False)
-  with tf.Session() as session:
-    values = session.run([lowering.export_to_tf_tensor(t) for t in tensors])
-  return values, any(
-      op.type == "InplaceAdd" for op in graph.tf_graph.get_operations())
-
-
-def test_rows_are_added_in_place_to_a_product_of_their_own(graph):
-  table = make_table(graph)
-  ids = graph.constant(IDS, graph.batch_dim, graph.length_dim)
-  hidden = lookup.lookup(table, ids, VOCAB)
-  logits = mtf.einsum([hidden, table], output_shape=ids.shape + VOCAB)
-  _, is_in_place = on_cpu(
-      graph, *mtf.gradients([mtf.reduce_sum(mtf.square(logits))], [table]))
-  assert is_in_place
-
-
-def test_rows_are_added_in_place_only_to_a_tensor_that_nothing_else_reads(graph):
-  table = make_table(graph)
+def test_rows_are_added_to_a_gradient_that_others_read(graph):
+  """Each reader gets the gradient without the rows, whoever made it."""
+  factor = np.array([0.5, 2.0, 3.0])
+  table_values = GENERATOR.randn(VOCAB.size, D_MODEL.size)
+  table = graph.constant(table_values, VOCAB, D_MODEL)
   ids = graph.constant(IDS, graph.batch_dim, graph.length_dim)
   counts = np.bincount(IDS.flat, minlength=VOCAB.size)[:, None]
-  for make, factor in [
-      (lambda: product(table, graph.constant(FACTOR, D_MODEL)), FACTOR),  # Read twice.
-      (lambda: mtf.einsum([table], output_shape=table.shape), 1),
+  for make, scale in [
+      (lambda: mtf.einsum([table, graph.constant(factor, D_MODEL)],
+                          output_shape=table.shape), factor),
+      (lambda: OtherEinsum([table, graph.constant(factor, D_MODEL)],
+                           table.shape).outputs[0], factor),
       (lambda: mtf.identity(table), 1), (lambda: table, 1)]:
     grad, = mtf.gradients(
         [mtf.reduce_sum(lookup.lookup(table, ids, VOCAB))], [table])
-    with tf.variable_scope("x/gradients/y"):
-      total = make()
+    total = make()
     added = grad + total
+    assert type(added.operation) is lookup.AddRowsOperation
     again = mtf.einsum([total, added], output_shape=table.shape)
-    values, is_in_place = on_cpu(graph, added, total, table, again)
-    assert not is_in_place
-    kept = ROWS * factor
-    for value, expected in zip(values, (
-        kept + counts, kept, ROWS, kept * (kept + counts))):
-      np.testing.assert_allclose(value, expected, atol=1e-5)
+    kept = table_values * scale
+    for found, expected in zip(graph.run(added, total, table, again), (
+        kept + counts, kept, table_values, kept * (kept + counts))):
+      np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-# Losses.
-
-
-class OtherOneHot(mtf.OneHotOperation):
-  """The same constructor; a user's lowering may smooth the targets."""
+# Embeddings and losses.
 
 
 class OtherEinsum(mtf.EinsumOperation):
@@ -286,56 +250,45 @@ class OtherEinsum(mtf.EinsumOperation):
     return [3 * g for g in super().gradient(grad_ys)]
 
 
-def loss(graph, make_targets, vocab=VOCAB, make_logits=None):
-  """(loss, gradient of the hidden activations, whether ids were read)."""
+class OwnEmbedding(transformer.VocabEmbedding):
+  """A subclass may look up something else."""
+
+
+def test_embeddings_of_a_users_own_stay():
+  reader = bare(vocabulary.Reader)
+  stock = transformer.VocabEmbedding
+  namesake = type(stock.__name__, (stock,), {"__module__": stock.__module__})
+  for own in (bare(OwnEmbedding), bare(namesake), types.SimpleNamespace()):
+    context = types.SimpleNamespace(shared_params={"embedding": own})
+    assert reader._embedding(context) is own
+  context = types.SimpleNamespace(shared_params={"embedding": bare(stock)})
+  assert type(reader._embedding(context)) is vocabulary.TokenEmbedding
+
+
+def test_only_logits_that_the_package_multiplies_have_factors(graph):
+  hidden = graph.constant(
+      GENERATOR.randn(*IDS.shape, D_MODEL.size), graph.batch_dim, graph.length_dim,
+      D_MODEL)
   table = graph.constant(GENERATOR.randn(VOCAB.size, D_MODEL.size), VOCAB, D_MODEL)
   ids = graph.constant(IDS, graph.batch_dim, graph.length_dim)
-  hidden = lookup.lookup(table, ids, VOCAB)
-  table = mtf.rename_dimension(table, VOCAB.name, vocab.name)
-  product = [hidden, table], ids.shape + vocab
-  logits = (make_logits(*product) if make_logits
-            else mtf.einsum(product[0], output_shape=product[1]))
-  targets = make_targets(ids, vocab)
-  values = []
-  for function in (embedding._of_ids(_STOCK), _STOCK):
-    start = len(graph.graph.operations)
-    total = mtf.reduce_sum(function(logits, targets, vocab, z_loss=0.01))
-    values.append([total, *mtf.gradients([total], [hidden])])
-    is_read = any(isinstance(op, cross_entropy.CrossEntropyOperation)
-                  for op in graph.graph.operations[start:])
-    values[-1].append(is_read)
-  (ours, grad, is_read), (theirs, stock_grad, _) = values
-  found = graph.run(ours, grad, theirs, stock_grad)
-  np.testing.assert_allclose(found[0], found[2], rtol=1e-5)
-  np.testing.assert_allclose(found[1], found[3], atol=1e-5)
-  return is_read
+  ours = vocabulary._product(hidden, table, D_MODEL, VOCAB)
+  assert vocabulary._factors(ours, ids) == [hidden, table]
+  for logits in (
+      mtf.einsum([hidden, table], output_shape=ours.shape), ours * 2,
+      OtherEinsum([hidden, table], ours.shape).outputs[0]):
+    assert not vocabulary._factors(logits, ids)
 
 
-_STOCK = mtf.layers.softmax_cross_entropy_with_logits.__wrapped__
-
-
-def one_hot(ids, vocab):
-  return mtf.one_hot(ids, vocab, dtype=tf.float32, on_value=0.9, off_value=0.02)
-
-
-def test_only_targets_that_are_known_ids_are_read(graph):
-  def of_subclass(ids, vocab):
-    return OtherOneHot(ids, vocab, 0.9, 0.02, tf.float32).outputs[0]
-
-  assert loss(graph, one_hot)
-  assert not loss(graph, lambda ids, vocab: one_hot(ids, vocab) * 2)
-  assert not loss(graph, of_subclass)
-  assert not loss(graph, one_hot, mtf.Dimension("classes", VOCAB.size))
-
-
-def test_logits_that_are_no_product_with_the_table_get_their_gradient(graph):
-  for make_logits in (
-      lambda factors, shape: mtf.einsum(factors, output_shape=shape) * 2,
-      lambda factors, shape: mtf.multiply(
-          mtf.einsum(factors, output_shape=shape),
-          mtf.range(factors[0].mesh, shape.dims[-1], tf.float32)),
-      lambda factors, shape: OtherEinsum(factors, shape).outputs[0]):
-    assert loss(graph, one_hot, make_logits=make_logits)
+def test_models_with_losses_of_their_own_keep_them(graph, monkeypatch):
+  model = bare(transformer.Unitransformer, autoregressive=False)
+  assert type(fast_models.faster(model)) is vocabulary.Reader
+  model._compute_loss = own = lambda *args: args
+  assert fast_models.faster(model)._compute_loss is own
+  reader = bare(vocabulary.Reader, _loss_fn=lambda *args: args)
+  arguments = reader, "context", "logits", "targets", "vocab"
+  assert reader._compute_loss(*arguments[1:]) == arguments
+  monkeypatch.setattr(transformer.Unitransformer, "_compute_loss", own)
+  assert fast_models.faster(model) is model
 
 
 # Optimizers.

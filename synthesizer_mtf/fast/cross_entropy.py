@@ -8,6 +8,8 @@ rows. So this module scales the small operands and results of the products with 
 vocabulary instead.
 """
 
+from collections.abc import Sequence
+
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import query_chunks
@@ -18,8 +20,8 @@ _LEAST_EXACT = 1e-30
 
 
 def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension,
-                  on_value: float = 1.0, off_value: float = 0.0,
-                  z_loss: float = 0.0) -> mtf.Tensor:
+                  on_value: float = 1.0, off_value: float = 0.0, z_loss: float = 0.0,
+                  factors: Sequence[mtf.Tensor] = ()) -> mtf.Tensor:
   """Computes the same as `mtf.layers.softmax_cross_entropy_with_logits`.
 
   The loss is sum_v target_v * (log_z - logits_v) + z_loss * log_z^2. It is computed in
@@ -32,28 +34,21 @@ def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension
     on_value: a float, the target of an id.
     off_value: a float, the target of all others, and of ids outside the vocabulary.
     z_loss: a float.
+    factors: (), or [hidden, table] if the logits are their product:
+      <float>[batch, length, d_model] and <float>[vocabulary, d_model].
 
   Returns:
     <float>[batch, length] in the dtype of the logits.
   """
-  factors = _factors(logits, ids)
   logits = mtf.transpose(logits, ids.shape + vocabulary)
   return CrossEntropyOperation(
       logits, ids, factors, on_value, off_value, z_loss).outputs[0]
 
 
-def _factors(logits, ids):
-  """Returns [hidden, table] if the logits are their product, else []."""
-  made = logits.operation
-  if type(made) is not mtf.EinsumOperation or len(made.inputs) != 2:
-    return []
-  return made.inputs if set(ids.shape.dims) <= set(made.inputs[0].shape.dims) else []
-
-
 class CrossEntropyOperation(mtf.Operation):
   """See `cross_entropy`. All dimensions except the vocabulary can be split."""
 
-  def __init__(self, logits: mtf.Tensor, ids: mtf.Tensor, factors: list[mtf.Tensor],
+  def __init__(self, logits: mtf.Tensor, ids: mtf.Tensor, factors: Sequence[mtf.Tensor],
                on_value: float, off_value: float, z_loss: float):
     super().__init__([logits, ids, *factors], name="cross_entropy")
     self._on, self._off, self._z_loss = on_value, off_value, z_loss

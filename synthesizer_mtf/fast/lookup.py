@@ -70,9 +70,9 @@ class LookupOperation(mtf.Operation):
 class RowGradients(mtf.Tensor):
   """The gradient of a table, which is 0 except in the rows that were read.
 
-  Mesh TensorFlow adds up the gradients of all uses of a table. If nothing else reads
-  the other gradients, these rows are added to their sum in place, so that no tensor as
-  large as the table is needed for them.
+  Mesh TensorFlow adds up the gradients of all uses of a table. These rows are added to
+  the sum of the other gradients, so that no tensor as large as the table is needed for
+  them.
   """
 
   def __add__(self, other: Any) -> mtf.Tensor:
@@ -121,9 +121,9 @@ class LookupGradOperation(mtf.Operation):
 class AddRowsOperation(mtf.Operation):
   """Adds `RowGradients` to another gradient of the table.
 
-  On CPUs that hold all ids, it adds the rows in place, if the other gradient is a new
-  tensor that no other operation reads. Elsewhere it adds whole tables: on GPUs, two
-  additions to one row at the same time would lose one of them.
+  Processors that hold all ids add row by row. TensorFlow does this in the memory of the
+  other gradient, or in a copy if something else still reads that. Processors that hold
+  a part of the ids add whole tables.
   """
 
   def __init__(self, total: mtf.Tensor, rows: RowGradients):
@@ -141,31 +141,9 @@ class AddRowsOperation(mtf.Operation):
     total, rows, *read = [lowering.tensors[x] for x in self.inputs]
     is_split = any(mesh_impl.tensor_dimension_to_mesh_axis(dim) is not None
                    for dim in self.inputs[2].shape.dims)
-    devices = getattr(mesh_impl, "devices", [""])
-    if is_split or not self._owns_total() or not all(
-        "cpu" in device.lower() for device in devices):
-      added = mesh_impl.slicewise(tf.add, total, rows)
-    else:
-      added = mesh_impl.slicewise(_add_rows, total, *read)
-    lowering.set_tensor_lowering(self.outputs[0], added)
-
-  def _owns_total(self):
-    """Whether the total is made for this operation alone."""
-    total, *_ = self.inputs
-    made = total.operation
-    # Other operations may return a tensor that something else reads.
-    is_new = isinstance(made, AddRowsOperation) or (
-        type(made) is mtf.EinsumOperation and len(made.inputs) == 2)
-    readers = [op for op in _with_bodies(self.graph.operations) if total in op.inputs]
-    return is_new and readers == [self]
-
-
-def _with_bodies(operations):
-  """The operations, and those in the bodies of loops such as that of microbatches."""
-  for operation in operations:
-    yield operation
-    if isinstance(operation, mtf.WhileLoopOperation):
-      yield from _with_bodies(operation._body_ops)
+    lowering.set_tensor_lowering(
+        self.outputs[0], mesh_impl.slicewise(tf.add, total, rows) if is_split else
+        mesh_impl.slicewise(_add_rows, total, *read))
 
 
 def _add_rows(total, ids, grad):
@@ -175,8 +153,8 @@ def _add_rows(total, ids, grad):
   is_row = _is_row(ids, rows)
   tables = int(np.prod(lead))
   index = tf.reshape(tf.where_v2(is_row, ids, 0), [tables, -1])
-  return tf.reshape(tf.raw_ops.InplaceAdd(
-      x=tf.reshape(total, [-1, d_model]),
-      i=tf.reshape(index + tf.range(tables)[:, None] * rows, [-1]),
-      v=tf.reshape(tf.where_v2(is_row[..., None], tf.cast(grad, total.dtype), 0.),
-                   [-1, d_model])), shape)
+  return tf.reshape(tf.tensor_scatter_nd_add(
+      tf.reshape(total, [-1, d_model]),
+      tf.reshape(index + tf.range(tables)[:, None] * rows, [-1, 1]),
+      tf.reshape(tf.where_v2(is_row[..., None], tf.cast(grad, total.dtype), 0.),
+                 [-1, d_model])), shape)

@@ -23,9 +23,9 @@ from synthesizer_mtf import patches
 from synthesizer_mtf.attention.others import convolutions
 from synthesizer_mtf.fast import cross_attention
 from synthesizer_mtf.fast import feed_forward
+from synthesizer_mtf.fast import models
 from synthesizer_mtf.fast import sublayers
 from synthesizer_mtf.fast import switch
-from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.t5 import replacement
 
 _MAKE_LAYER_STACK = "mesh_tensorflow.transformer.transformer.make_layer_stack"
@@ -236,7 +236,26 @@ def build_model(*args: Any, **kwargs: Any) -> Any:
   model = utils.build_model(*args, **kwargs)
   _check_used(choices(), [stack for stack in _stacks(model)
                           if hasattr(stack, "synthesizer_attention")])
-  return decoder.faster(model) if synthesizer_decoding() else model
+  return models.faster(
+      model, reads=synthesizer_vocabulary(), decodes=synthesizer_decoding())
+
+
+@gin.configurable(module="synthesizer_mtf")
+def synthesizer_vocabulary(fast: bool = True) -> bool:
+  """Whether embeddings and losses are computed without one-hot rows.
+
+  Args:
+    fast: False leaves both to Mesh TensorFlow. A binding of
+      `get_vocab_embedding_cls.cls` has the same effect.
+
+  Returns:
+    fast, if `synthesizer_stack.attention` chooses an attention; else False.
+
+  Raises:
+    ValueError: fast is not a boolean.
+  """
+  return is_enabled("synthesizer_vocabulary.fast", fast) and (
+      "cls" not in gin.get_bindings(transformer.get_vocab_embedding_cls))
 
 
 @gin.configurable(module="synthesizer_mtf")

@@ -4,7 +4,6 @@ Up to rounding, the results are those of Mesh TensorFlow's `sample_autoregressiv
 `beam_search`. TPUs and ensembles still use Mesh TensorFlow's loops.
 """
 
-import copy
 import inspect
 from typing import Any
 
@@ -18,20 +17,9 @@ from synthesizer_mtf.fast.decoding import sampling
 from synthesizer_mtf.fast.decoding import steps
 import tensorflow.compat.v1 as tf
 
-# If they are other ones, somebody has replaced the methods.
-_SAMPLE = transformer.Unitransformer.sample_autoregressive
-_BEAM_SEARCH = transformer.Unitransformer.beam_search
-
 
 class Decoder(transformer.Unitransformer):
-  """A `Unitransformer` that decodes by our own loops."""
-
-  @classmethod
-  def of(cls, model: transformer.Unitransformer) -> "Decoder":
-    """Makes a decoder from all parts of a stock `Unitransformer`."""
-    decoder = cls.__new__(cls)
-    decoder.__dict__.update(vars(model))
-    return decoder
+  """A `Unitransformer` that decodes by our own loops; `fast/models.py` makes it."""
 
   def sample_autoregressive(self, partial_sequences: mtf.Tensor,
                             **kwargs: Any) -> mtf.Tensor:
@@ -98,33 +86,3 @@ def _split(arguments, options):
   """An instance of `options`, and the remaining arguments."""
   chosen = {name: arguments.pop(name) for name in options._fields}
   return options(**chosen), arguments
-
-
-def _are_stock():
-  model = transformer.Unitransformer
-  return (model.sample_autoregressive is _SAMPLE and
-          model.beam_search is _BEAM_SEARCH)
-
-
-def faster(model: Any) -> Any:
-  """Makes the decoders of a model decode by our own loops.
-
-  Args:
-    model: a `Unitransformer`, or a model that contains some, such as a
-      `Bitransformer`.
-
-  Returns:
-    a `Decoder` for a stock `Unitransformer` that decodes; a copy of a model with such
-    a part; all others themselves, and all models if Mesh's methods were replaced.
-  """
-  if not _are_stock():
-    return model
-  if type(model) is transformer.Unitransformer:
-    return Decoder.of(model) if model.autoregressive else model
-  if not isinstance(model, (transformer.Bitransformer, transformer.StudentTeacher)):
-    return model
-  parts = {part: faster(old) for part, old in vars(model).items()
-           if part in ("decoder", "student")}
-  whole = copy.copy(model)
-  vars(whole).update(parts)
-  return whole
