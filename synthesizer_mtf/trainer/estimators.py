@@ -15,6 +15,7 @@ import warnings
 
 from absl import logging
 from synthesizer_mtf import checks
+from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_position
 from synthesizer_mtf.trainer import guards
@@ -204,7 +205,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
                          **kwargs: Any) -> str:
     """Exports as the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
-    with guards.explained_damage(path), scoring.exporting():
+    with (guards.explained_damage(path), scoring.exporting(),
+          answers.asking(answers.bound())):
       return super().export_saved_model(
           *args, checkpoint_path=path, **kwargs)
 

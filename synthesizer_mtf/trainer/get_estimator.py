@@ -12,6 +12,7 @@ from typing import Any
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import patches
 from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import decode_length
 from synthesizer_mtf.trainer import estimators
@@ -53,18 +54,20 @@ def get_estimator(
       output_vocab_size=utils.targets_vocabulary(vocabulary).vocab_size,
       layout_rules=layout_rules, mesh_shape=mesh_shape)
   scores = kwargs.get("score_in_predict_mode", False)
+  model = model if scores else answers.decoding(model)
   kwargs["predict_fn"] = decode_length.predict_fn(
       model, kwargs.get("predict_fn"), scores)
   model_fn = utils.tpu_estimator_model_fn(
       model_type=model_type, transformer_model=model,
-      vocabulary=scoring.keeping_ids(vocabulary) if scores else vocabulary,
+      vocabulary=scoring.keeping_ids(vocabulary) if scores else answers.of_rows(
+          vocabulary),
       use_tpu=use_tpu, mesh_shape=mesh_shape, layout_rules=layout_rules,
       batch_size=batch_size, init_checkpoint=None,  # `start` takes its place.
       optimizer=optimizer and optimizers.fast(optimizer, mesh_shape, layout_rules),
       **kwargs)
   if not scores:
-    model_fn = decode_length.with_logged_limit(
-        model_fn, model, kwargs["sequence_length"])
+    model_fn = answers.with_answers(decode_length.with_logged_limit(
+        model_fn, model, kwargs["sequence_length"]))
   mixed_precision.warn_of_rounded_variables()
   session_config = _without_grappler() if use_tpu else None
   if not use_tpu and not _has_gpu(kwargs.get("mesh_devices")):

@@ -25,6 +25,7 @@ from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import gin_checks
@@ -212,6 +213,7 @@ class MtfModel(mtf_model.MtfModel):
     value_checks.check_output("output_file", given["output_file"])
     self._tell_sampling(given)
     with self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)):
+      answers.bind_missing()
       super().predict(*args, **kwargs)
 
   def score(self, *args: Any, **kwargs: Any) -> Any:

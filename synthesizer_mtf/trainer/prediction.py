@@ -13,6 +13,7 @@ from typing import Any
 
 import gin
 import numpy as np
+from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
@@ -82,7 +83,7 @@ class Graph:
 
 
 def _identity(spec):
-  return gin.config_str(), {
+  return answers.asked(), gin.config_str(), {
       name: (of.dtype, of.shape.as_list()) for name, of in spec.items()}
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import decoding_state
+from synthesizer_mtf.fast.decoding import answers
 from synthesizer_mtf.fast.decoding import beams
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps
@@ -36,9 +37,26 @@ def search(decoder: steps.Steps,
     the sequences <int32>[batch, beam, length], best first, and their scores
     <float32>[batch, beam].
   """
-  states = [mtf.zeros_like(state) for state in decoder.first_part(
-      decoding_state.FirstPartOfBeams)]
-  return _Search(decoder, arguments).run(states)
+  found = _Search(decoder, arguments).run()
+  any_ended = mtf.reduce_any(found.flags, reduced_dim=decoder.batch_dims[-1])
+  return (mtf.where(any_ended, found.finished, found.sequences),
+          mtf.where(any_ended, found.scores, found.log_probs))
+
+
+def search_for_answers(decoder: steps.Steps, arguments: Arguments) -> answers.Answers:
+  """Searches for as many sequences as `options.answers`.
+
+  Args:
+    decoder: as for `search`.
+    arguments: an `Arguments`.
+
+  Returns:
+    the best ones, with dimensions [batch, beam, length] and [batch, beam], where beam
+    is the number of answers.
+  """
+  searching = _Search(decoder, arguments)
+  return answers.Answers(*BestOperation(
+      arguments.options, searching.run(), searching.longest).outputs)
 
 
 class _Search:
@@ -49,7 +67,10 @@ class _Search:
     self.arguments = arguments
     self.longest = mtf.minimum(arguments.decode_length, decoder.length.size)
 
-  def run(self, states):
+  def run(self):
+    """The `beams.Beams` at the end of the search."""
+    states = [mtf.zeros_like(state) for state in self.decoder.first_part(
+        decoding_state.FirstPartOfBeams)]
     mesh, (batch, beam) = self.decoder.ids.mesh, self.decoder.batch_dims
     token = mtf.constant(
         mesh, self.arguments.bos_id, self.decoder.batch_dims, tf.int32)
@@ -59,10 +80,7 @@ class _Search:
         tf.int32)
     _, _, *others = steps.in_blocks(
         self._block, self.decoder.length, carried, [ancestors, *states])
-    found = beams.Beams(*others)
-    any_ended = mtf.reduce_any(found.flags, reduced_dim=beam)
-    return (mtf.where(any_ended, found.finished, found.sequences),
-            mtf.where(any_ended, found.scores, found.log_probs))
+    return beams.Beams(*others)
 
   def _start(self, batch, beam):
     """The first beam, without tokens; the others do not exist yet."""
@@ -134,5 +152,26 @@ class GrowOperation(mtf.Operation):
         splits.TELL_THE_MODEL)
     outputs = lowering.mesh_impl(self).slicewise(
         grow, *[lowering.tensors[x] for x in self.inputs])
+    for output, laid_out in zip(self.outputs, outputs):
+      lowering.set_tensor_lowering(output, laid_out)
+
+
+class BestOperation(mtf.Operation):
+  """See `beams.best`. Only `batch` can be split."""
+
+  def __init__(self, options: beams.Options, found: beams.Beams, longest: mtf.Tensor):
+    super().__init__([longest, *found], name="best")
+    self._options = options
+    batch, beam, length = found.sequences.shape.dims
+    dims = [batch, mtf.Dimension(beam.name, options.answers)]
+    self._outputs = [mtf.Tensor(self, mtf.Shape(shape), dtype) for shape, dtype in (
+        ([*dims, length], tf.int32), (dims, tf.float32), (dims, tf.int32))]
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    def best(longest, *found):
+      return beams.best(self._options, beams.Beams(*found), longest)
+
+    outputs = lowering.mesh_impl(self).slicewise(
+        best, *[lowering.tensors[x] for x in self.inputs])
     for output, laid_out in zip(self.outputs, outputs):
       lowering.set_tensor_lowering(output, laid_out)

@@ -42,12 +42,14 @@ class Options(NamedTuple):
     candidates: the number of best tokens to take for each beam, from each part of the
       vocabulary.
     parts: the number of parts of the vocabulary.
+    answers: the number of sequences that the search must finish, if it can.
   """
   alpha: float
   eos_id: int
   stop_early: bool
   candidates: int
   parts: int
+  answers: int = 1
 
 
 def grow(options: Options, beams: Beams, logits: tf.Tensor, position: tf.Tensor,
@@ -90,6 +92,39 @@ def grow(options: Options, beams: Beams, logits: tf.Tensor, position: tf.Tensor,
       tf.gather(sequences, alive, batch_dims=1), log_probs, finished, scores, flags,
       tf.gather(beam, alive, batch_dims=1),
       _is_settled(options, log_probs, scores, flags, longest))
+
+
+def best(options: Options, beams: Beams,
+         longest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """The best sequences: those that have finished, and then those that go on.
+
+  Args:
+    options: an `Options`, whose `answers` are at most the beams.
+    beams: the `Beams` at the end of the search.
+    longest: <int32>[], the length of the longest sequence.
+
+  Returns:
+    ids <int32>[batch, answers, length], the sums of their log-probabilities
+    <float32>[batch, answers], and their lengths <int32>[batch, answers].
+  """
+  exists = tf.concat([beams.flags, tf.ones_like(beams.flags)], 1)
+  rank = tf.where(exists, tf.concat([
+      beams.scores, beams.log_probs * _penalty(options, longest)[1] - beam_search.INF],
+                                    1), tf.fill(tf.shape(exists), -float("inf")))
+  order = _best(rank, options.answers)
+  ids = tf.gather(tf.concat([beams.finished, beams.sequences], 1), order, batch_dims=1)
+  lengths = _lengths(options, ids, longest)
+  ended = tf.gather(beams.scores, tf.minimum(
+      order, beams.scores.shape[1] - 1), batch_dims=1) * _penalty(options, lengths)[0]
+  going = tf.gather(tf.concat([beams.log_probs] * 2, 1), order, batch_dims=1)
+  return ids, tf.where(order < beams.scores.shape[1], ended, going), lengths
+
+
+def _lengths(options, ids, longest):
+  """The numbers of tokens <int32>[...] of ids <int32>[..., length]."""
+  ends = tf.cast(tf.equal(ids, options.eos_id), tf.int32)
+  before = tf.equal(tf.cumsum(ends, -1, exclusive=True), 0)
+  return tf.minimum(tf.reduce_sum(tf.cast(before, tf.int32), -1), longest)
 
 
 def _penalty(options, length):
@@ -152,6 +187,6 @@ def _is_settled(options, log_probs, scores, flags, longest):
     return tf.zeros(log_probs.shape[:1], tf.bool)
   possible = log_probs[:, 0] * _penalty(options, longest)[1]
   worst = tf.reduce_min(scores * tf.cast(flags, tf.float32), 1)
-  worst += tf.cast(tf.logical_not(tf.reduce_any(flags, 1)), tf.float32) * (
-      -beam_search.INF)
+  ended = tf.reduce_sum(tf.cast(flags, tf.int32), 1)
+  worst += tf.cast(ended < options.answers, tf.float32) * -beam_search.INF
   return tf.greater(worst, possible)

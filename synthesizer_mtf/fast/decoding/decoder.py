@@ -11,6 +11,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast.decoding import answers
 from synthesizer_mtf.fast.decoding import beam_search
 from synthesizer_mtf.fast.decoding import beams
 from synthesizer_mtf.fast.decoding import sampling
@@ -29,8 +30,22 @@ class Decoder(transformer.Unitransformer):
       return stock(partial_sequences, **kwargs)
     options, others = _split(
         _bound(stock.__func__, kwargs), sampling.Options)
-    return sampling.sample(
-        steps.Steps(self, partial_sequences, **others), options)
+    recorder = answers.recorder()
+    if recorder is None:
+      return sampling.sample(
+          steps.Steps(self, partial_sequences, **others), options)
+    return recorder.record(self._samples(
+        recorder.number, partial_sequences, options, others))
+
+  def _samples(self, number, ids, options, others):
+    """Several samples of each row, as `answers.Answers`."""
+    answers.check_samples(number, options.temperature)
+    if number == 1:
+      return answers.alone(sampling.sample_with_scores(
+          steps.Steps(self, ids, **others), options))
+    ids = answers.with_samples(ids, number)
+    return answers.best_first(sampling.sample_with_scores(
+        steps.Steps(self, ids, **others), options))
 
   def beam_search(self, inputs: mtf.Tensor, decode_length: mtf.Tensor,
                   **kwargs: Any) -> mtf.Tensor:
@@ -39,22 +54,30 @@ class Decoder(transformer.Unitransformer):
     if not self._can_decode(inputs) or self.input_full_attention:
       return stock(inputs, decode_length, **kwargs)
     arguments = {**_defaults(stock), **kwargs}
-    found, _ = self._search(
-        inputs, decode_length, arguments.pop("alpha"), arguments.pop("bos_id"),
-        arguments)
+    alpha, bos_id = arguments.pop("alpha"), arguments.pop("bos_id")
+    recorder = answers.recorder()
+    if recorder is not None:
+      answers.check_beams(recorder.number, inputs.shape.dims[-2].size)
+      return recorder.record(beam_search.search_for_answers(*self._of_search(
+          inputs, decode_length, alpha, bos_id, arguments, recorder.number)))
+    found, _ = self._search(inputs, decode_length, alpha, bos_id, arguments)
     return mtf.gather(found, mtf.constant(inputs.mesh, 0, dtype=tf.int32),
                       inputs.shape.dims[-2])
 
-  def _search(self, ids, decode_length, alpha, bos_id, others):
+  def _search(self, *arguments):
     """All beams, best first, and their scores."""
+    return beam_search.search(*self._of_search(*arguments))
+
+  def _of_search(self, ids, decode_length, alpha, bos_id, others, number=1):
+    """The arguments of the functions of `beam_search`."""
     bound = _bound(mtf.beam_search.beam_search, {})
     parts = self._parts_of_vocabulary()
     options = beams.Options(
         alpha, bound["eos_id"], bound["stop_early"],
-        parts and bound["num_prefilter"] or 2 * ids.shape.dims[-2].size, parts or 1)
-    return beam_search.search(
-        steps.Steps(self, ids, **others),
-        beam_search.Arguments(decode_length, bos_id, options))
+        parts and bound["num_prefilter"] or 2 * ids.shape.dims[-2].size, parts or 1,
+        number)
+    return (steps.Steps(self, ids, **others),
+            beam_search.Arguments(decode_length, bos_id, options))
 
   def _parts_of_vocabulary(self):
     """The number of parts of the vocabulary on the mesh; None without a mesh."""

@@ -7,6 +7,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import top_tokens
+from synthesizer_mtf.fast.decoding import answers
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps
 import tensorflow.compat.v1 as tf
@@ -34,21 +35,42 @@ def sample(decoder: steps.Steps, options: Options) -> mtf.Tensor:
   Returns:
     <int32>[batch, length]. Tokens after `stop_at_token` have no meaning.
   """
+  ids, _ = _sample(decoder, options, scored=False)
+  return ids
+
+
+def sample_with_scores(decoder: steps.Steps, options: Options) -> answers.Answers:
+  """Continues sequences as `sample` does, and returns them with their scores.
+
+  Args:
+    decoder: the `Steps` of the model.
+    options: an `Options`.
+
+  Returns:
+    ids <int32>[batch, length], scores <float32>[batch] and lengths <int32>[batch].
+  """
+  ids, scores = _sample(decoder, options, scored=True)
+  return answers.Answers(ids, *scores)
+
+
+def _sample(decoder, options, scored):
+  """The ids; the scores and lengths in a list, which is empty unless asked for."""
   states = decoder.first_part()
   if not options.has_partial_sequences:
     states = [mtf.zeros_like(state) for state in states]
-  ids = _Sampling(decoder, options).run(states)
+  ids, scores = _Sampling(decoder, options, scored).run(states)
   if options.has_partial_sequences and options.remove_partial_sequences:
     ids = mtf.dynamic_shift(
         ids, -decoder.initial_position, decoder.length, wrap=False)
-  return ids
+  return ids, scores
 
 
 class _Sampling:
   """The loops of one call."""
 
-  def __init__(self, decoder, options):
+  def __init__(self, decoder, options, scored):
     self.decoder = decoder
+    self.scored = scored
     self.options = options
     ids = decoder.ids
     # Without a prefix all rows are at the same position.
@@ -56,36 +78,50 @@ class _Sampling:
                   else mtf.zeros(ids.mesh, [], tf.int32))
 
   def run(self, states):
-    """Generates the ids, starting from the states of the first part."""
+    """Generates ids, from the states of the first part; their scores and lengths."""
     options, length = self.options, self.decoder.length
     ids = self.decoder.ids
     token = mtf.gather(ids, self.start - 1, length)
     if options.bos_id:
       token += options.bos_id * mtf.to_int32(mtf.equal(self.start, 0))
     done = mtf.constant(ids.mesh, False, self.decoder.batch_dims, tf.bool)
-    _, ids, *_ = steps.in_blocks(
-        self._block, length, [self.start, ids, token, done], states)
-    return ids
+    none = [mtf.zeros(ids.mesh, self.decoder.batch_dims, dtype)
+            for dtype in (tf.float32, tf.int32) if self.scored]
+    _, ids, _, _, *scores = steps.in_blocks(
+        self._block, length, [self.start, ids, token, done, *none], states)
+    return ids, scores
 
   def _block(self, block, carried, states):
-    def go_on(position, ids, token, done, *states):
-      del ids, token, states
+    def go_on(position, ids, token, done, *others):
+      del ids, token, others
       done = mtf.logical_or(done, self._is_past_end(position))
       here = mtf.logical_or(done, mtf.less(position, block.size))
       return mtf.logical_and(mtf.logical_not(mtf.reduce_all(done)),
                              mtf.reduce_all(here))
 
-    def body(position, ids, token, done, *states):
+    def body(position, ids, token, done, *others):
+      scores, states = others[:count], others[count:]
       logits, states = self.decoder.step(position, token, states, block)
       token = self._choose(logits)
+      if scores:
+        scores = self._add(*scores, logits, token,
+                           mtf.logical_or(done, self._is_past_end(position)))
       ids += token * mtf.one_hot(position, self.decoder.length, dtype=tf.int32)
       if self.options.stop_at_token is not None:
         done = mtf.logical_or(
             done, mtf.equal(token, self.options.stop_at_token))
-      return [position + 1, ids, token, done, *states]
+      return [position + 1, ids, token, done, *scores, *states]
 
+    count = len(carried) - 4
     return loops.while_loop(
         go_on, body, [*carried, *map(decoding_state.own, states)])
+
+  def _add(self, total, lengths, logits, token, done):
+    """Adds a token to the scores and lengths of the rows that are not done."""
+    new = answers.log_probability(logits, token, splits.is_whole(
+        self.decoder.model, logits.shape.dims[-1]))
+    alive = mtf.to_int32(mtf.logical_not(done))
+    return total + new * mtf.to_float(alive), lengths + alive
 
   def _is_past_end(self, position):
     past = mtf.greater_equal(position, self.decoder.length.size)
