@@ -83,7 +83,7 @@ class Products(NamedTuple):
   """Logits whose column j is repeated[j // b] * tiled[j mod b].
 
   Columns are positions in the query's segment. If segments of packed rows are computed
-  separately, `attend_per_example` takes this form. It makes no more columns than a
+  separately, `attend_per_segment` takes this form. It makes no more columns than a
   segment has positions.
 
   Attributes:

@@ -23,7 +23,7 @@ from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import attend_by_position
-from synthesizer_mtf.fast import attend_per_example
+from synthesizer_mtf.fast import attend_per_segment
 from synthesizer_mtf.fast import between_products
 from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import decoding_state
@@ -44,7 +44,7 @@ def attach() -> None:
   for case, kernel in (
       (cases.Rows, _of_rows), (cases.RowsOnTpu, _of_rows),
       (cases.FirstPartOfBeams, _of_rows), (cases.PackedRows, _of_rows),
-      (cases.PackedRowsOnTpu, _on_tpu), (cases.PackedExamples, _of_examples),
+      (cases.PackedRowsOnTpu, _on_tpu), (cases.PackedSegments, _of_segments),
       (cases.DecodingStep, _of_one_query), (cases.DecodingStepInPlace, _of_one_query),
       (cases.DecodingStepOfBeams, _of_beams)):
     plain.attach(case, kernel)
@@ -72,10 +72,10 @@ def _on_tpu(inputs, logits, values, mask):
       inputs, _sum(terms), terms, values, mask, bool(positions))
 
 
-def _of_examples(inputs, logits, values, mask):
+def _of_segments(inputs, logits, values, mask):
   products, tables = _products_and_tables(inputs, logits, mask)
   shared = [t for t in tables if not inputs.has_batch(t)]
-  return attend_per_example.attend_per_example(
+  return attend_per_segment.attend_per_segment(
       inputs, products, ([_sum(shared)] if shared else []) +
       [mtf.cast(t, tf.float32) for t in tables if inputs.has_batch(t)],
       _select(logits, logit_forms.Products), values, mask)

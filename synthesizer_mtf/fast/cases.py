@@ -10,7 +10,7 @@ from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.fast import decoding_state
-from synthesizer_mtf.fast import examples
+from synthesizer_mtf.fast import packed_segments
 from synthesizer_mtf.fast import switch
 import tensorflow.compat.v1 as tf
 
@@ -33,8 +33,8 @@ def choose(context: transformer.Context, packed: bool, has_memory: bool,
     return RowsOnTpu if on_tpu else Rows
   if on_tpu:
     return PackedRowsOnTpu
-  if attend_alone and examples.can_be_per_example(context):
-    return PackedExamples
+  if attend_alone and packed_segments.can_be_separate(context):
+    return PackedSegments
   return PackedRows
 
 
@@ -89,8 +89,8 @@ class PackedRowsOnTpu(RowsOnTpu, PackedRows):
     return self.once_per_stack("one_hot_positions", make)
 
 
-class PackedExamples(attention_inputs.PackedInputs):
-  """Packed rows whose segments are computed separately (see `examples.py`).
+class PackedSegments(attention_inputs.PackedInputs):
+  """Packed rows whose segments are computed separately (see `packed_segments.py`).
 
   Logits belong to segments instead of rows. Logits without `batch` cover all positions
   of a segment. Logits with `batch` belong to tokens; their keys are the positions of

@@ -1,4 +1,4 @@
-"""The operands of `attend_per_example`, one class for each kind.
+"""The operands of `attend_per_segment`, one class for each kind.
 
 Tensors with `batch` belong to tokens, tensors without it to positions in a segment. The
 last dimension of a table is always a position.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.fast import cases
-from synthesizer_mtf.fast import examples
+from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 
 
@@ -31,7 +31,7 @@ class Operand:
   belongs_to_keys: ClassVar[bool] = False
 
   @classmethod
-  def of(cls, tensor: mtf.Tensor, inputs: cases.PackedExamples) -> "Operand":
+  def of(cls, tensor: mtf.Tensor, inputs: cases.PackedSegments) -> "Operand":
     """Makes an operand; the dimensions before the last may have any order."""
     *others, last = tensor.shape.dims
     tensor = mtf.rename_dimension(tensor, last.name, "last")
@@ -43,8 +43,8 @@ class Operand:
     ordered = mtf.transpose(tensor, [d for d in order if d in others] + last)
     return cls(mtf.broadcast(ordered, order + last), of_tokens)
 
-  def term(self, laid_out: tf.Tensor, layout: examples.Layout,
-           group: examples.Group, length: tf.Tensor) -> "Term":
+  def term(self, laid_out: tf.Tensor, layout: packed_segments.Layout,
+           group: packed_segments.Group, length: tf.Tensor) -> "Term":
     """The operand's `Term` in a group.
 
     Args:
@@ -57,7 +57,7 @@ class Operand:
       return Term(layout.unjoin(laid_out, group), True)
     return Term(tf.expand_dims(laid_out[:, :length], 1), False)
 
-  def join(self, layout: examples.Layout, parts: Sequence[tf.Tensor],
+  def join(self, layout: packed_segments.Layout, parts: Sequence[tf.Tensor],
            shape: list[int]) -> tf.Tensor:
     """[tokens, heads, last], joined from each group's part."""
     del shape
@@ -70,7 +70,7 @@ class Priority(Operand):
   learned = False
 
   @classmethod
-  def of(cls, tensor: mtf.Tensor, inputs: cases.PackedExamples) -> "Operand":
+  def of(cls, tensor: mtf.Tensor, inputs: cases.PackedSegments) -> "Operand":
     dims = [*inputs.batch_dims, inputs.length]
     return cls(mtf.reshape(
         mtf.cast(mtf.transpose(tensor, dims), tf.float32),
@@ -98,13 +98,13 @@ class Factor(Operand):
 class Table(Operand):
   """A table of logits; its last dimension is the position of the key."""
 
-  def term(self, laid_out: tf.Tensor, layout: examples.Layout,
-           group: examples.Group, length: tf.Tensor) -> "Term":
+  def term(self, laid_out: tf.Tensor, layout: packed_segments.Layout,
+           group: packed_segments.Group, length: tf.Tensor) -> "Term":
     if self.of_tokens:
       return Term(layout.unjoin(laid_out, group)[..., :length], True)
     return Term(tf.expand_dims(laid_out[:, :length, :length], 1), False)
 
-  def join(self, layout: examples.Layout, parts: Sequence[tf.Tensor],
+  def join(self, layout: packed_segments.Layout, parts: Sequence[tf.Tensor],
            shape: list[int]) -> tf.Tensor:
     parts = [pad(part, [None, None, None, shape[-1]]) for part in parts]
     for part in parts:
@@ -116,7 +116,7 @@ class Term(NamedTuple):
   """One operand, in one group.
 
   Attributes:
-    block: [heads, examples, positions, last]; one segment if it has no batch.
+    block: [heads, segments, positions, last]; one segment if it has no batch.
     of_tokens: whether it has a batch.
   """
   block: tf.Tensor

@@ -27,7 +27,7 @@ from support.random_cases import PACKED
 from support.random_cases import PADDED
 import synthesizer_mtf
 from synthesizer_mtf.fast import attend
-from synthesizer_mtf.fast import examples
+from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 
 # Modes and meshes, stacks, how examples and padding are marked, whether on TPUs, and
@@ -59,7 +59,7 @@ def few_words():
 @pytest.fixture(autouse=True)
 def few_operations(monkeypatch):
   """Packed rows make two groups of examples instead of six."""
-  monkeypatch.setattr(examples, "_GROUPS", 2)
+  monkeypatch.setattr(packed_segments, "_GROUPS", 2)
 
 
 @pytest.mark.parametrize("part", table.VARIANTS)

@@ -1,7 +1,7 @@
 """Attention within each segment of packed rows.
 
 It shares the formulas of `attend`, but is written in TensorFlow, as only the running
-graph knows the sizes of the segments (see `fast/examples.py`). Features of tokens
+graph knows the sizes of the segments (see `packed_segments.py`). Features of tokens
 are laid out from position 0 on. All segments share the tables over positions; each
 reads their first rows and columns. Logits that do not depend on tokens have one softmax
 for all segments of a group; for its maximum see `attend._without_batch`.
@@ -17,12 +17,12 @@ from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import cases
-from synthesizer_mtf.fast import examples
 from synthesizer_mtf.fast import operands
+from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 
 
-def attend_per_example(inputs: cases.PackedExamples,
+def attend_per_segment(inputs: cases.PackedSegments,
                        inner: list[logit_forms.InnerProduct],
                        tables: list[mtf.Tensor],
                        products: list[logit_forms.Products], values: mtf.Tensor,
@@ -48,22 +48,22 @@ def attend_per_example(inputs: cases.PackedExamples,
       *(operands.Table.of(t, inputs) for t in tables),
       *(operands.Factor.of(t, inputs) for pair in products for t in pair),
       operands.Values.of(values, inputs)]
-  mean, *weights = AttendPerExampleOperation(
+  mean, *weights = AttendPerSegmentOperation(
       terms, inputs, intermediates.are_captured()).outputs
   if weights:
     intermediates.sow_weights(lambda: weights[0], mask, inputs)
   return mean
 
 
-class AttendPerExampleOperation(mtf.Operation):
-  """See `attend_per_example`. Batch and heads can be split.
+class AttendPerSegmentOperation(mtf.Operation):
+  """See `attend_per_segment`. Batch and heads can be split.
 
   Attributes:
     operands: the `Operand` of each input; the learned ones come last.
     saved: laid-out tensors of the groups, for the gradient.
   """
 
-  def __init__(self, terms: list[operands.Operand], inputs: cases.PackedExamples,
+  def __init__(self, terms: list[operands.Operand], inputs: cases.PackedSegments,
                captured: bool):
     """Declares the inputs.
 
@@ -74,9 +74,9 @@ class AttendPerExampleOperation(mtf.Operation):
         heads, memory_length] of whole rows, 0 for other segments and padding.
     """
     self.operands = terms
-    self.examples = examples.examples(inputs.context)  # Lowered before this.
+    self.segments = packed_segments.find(inputs.context)  # Lowered before this.
     tensors = [operand.tensor for operand in terms]
-    super().__init__(tensors, name="attend_per_example")
+    super().__init__(tensors, name="attend_per_segment")
     self.batch_dims = inputs.batch_dims
     self._whole = [d for t in tensors for d in t.shape.dims
                    if d not in inputs.batch_dims + [inputs.heads]]
@@ -94,7 +94,7 @@ class AttendPerExampleOperation(mtf.Operation):
     return [operand for operand in self.operands if operand.learned]
 
   def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor]:
-    grads = AttendPerExampleGradOperation(self, grad_ys[0]).outputs
+    grads = AttendPerSegmentGradOperation(self, grad_ys[0]).outputs
     return [None] * (len(self.inputs) - len(grads)) + grads
 
   def lower(self, lowering: mtf.Lowering) -> None:
@@ -118,8 +118,8 @@ class AttendPerExampleOperation(mtf.Operation):
       lowering.set_tensor_lowering(output, result)
 
   def slices(self, lowering: mtf.Lowering) -> list:
-    """Laid-out tensors: the examples, and the inputs."""
-    return [*self.examples.layout, *(lowering.tensors[t] for t in self.inputs)]
+    """Laid-out tensors: the segments, and the inputs."""
+    return [*self.segments.layout, *(lowering.tensors[t] for t in self.inputs)]
 
   def split(self, slices: Sequence[tf.Tensor]) -> tuple:
     """A `Layout`, and the inputs as [tokens, heads, last] or [heads, ...]."""
@@ -130,7 +130,7 @@ class AttendPerExampleOperation(mtf.Operation):
       if operand.of_tokens:
         tensor = tf.reshape(tensor, [-1] + tensor.shape.as_list()[-2:])
       tensors.append(tensor)
-    return examples.Layout.from_slices(slices[:-count]), tensors
+    return packed_segments.Layout.from_slices(slices[:-count]), tensors
 
 
 class _Block:
@@ -156,7 +156,7 @@ class _Block:
     if not self.has_batch:
       return [tf.concat([term.block for term in self.terms[kind]], -1)
               for kind in (operands.Query, operands.Key)]
-    masked = (1 - self._group.seen) * plain.MASK_VALUE
+    masked = (1 - self._group.is_token) * plain.MASK_VALUE
     query = self._concat(operands.Query, 1.)
     return query, self._concat(operands.Key, masked[None, :, :, None])
 
@@ -176,13 +176,13 @@ class _Block:
     return zip(blocks[::2], blocks[1::2])
 
   def _logits(self):
-    """[heads, examples, positions, positions]; one segment if none has a batch."""
+    """[heads, segments, positions, positions]; one segment if none has a batch."""
     tables = [term.block for term in sorted(
         self.terms[operands.Table], key=lambda term: term.of_tokens)]
     if self.terms[operands.Query]:
       tables.append(tf.matmul(*self._features(), transpose_b=True))
     elif self.has_batch:
-      tables.append((1 - self._group.seen)[None, :, None] * plain.MASK_VALUE)
+      tables.append((1 - self._group.is_token)[None, :, None] * plain.MASK_VALUE)
     tables += [_columns(*pair) for pair in self._pairs(operands.Factor)]
     for reads, writes in self._pairs(operands.Priority):
       late = reads < tf.transpose(writes, [0, 1, 3, 2])
@@ -190,25 +190,25 @@ class _Block:
     return sum(tables[1:], tables[0])
 
   def mean(self):
-    """[heads, examples, positions, d_kv]"""
+    """[heads, segments, positions, d_kv]"""
     weights = tf.nn.softmax(self._logits())
     values = self.terms[operands.Values][0].block
     if self.has_batch:
       mean = tf.matmul(weights, values)
       self.saved = [weights, mean]
       return mean
-    seen = self._group.seen
-    total = tf.tensordot(weights[:, 0], seen, [[2], [1]])
+    is_token = self._group.is_token
+    total = tf.tensordot(weights[:, 0], is_token, [[2], [1]])
     total = tf.transpose(tf.where_v2(total > 0, total, 1.), [0, 2, 1])[..., None]
-    mean = _without_batch(weights, values * seen[None, :, :, None]) / total
+    mean = _without_batch(weights, values * is_token[None, :, :, None]) / total
     self.saved = [weights, mean, total]
     return mean
 
   def weights_in_rows(self, shape):
-    """The weights as [heads, examples, positions, memory_length] of whole rows."""
+    """The weights as [heads, segments, positions, memory_length] of whole rows."""
     weights, _, *total = self.saved
     columns = (tf.one_hot(self._group.indices % shape[-1], shape[-1]) *
-               self._group.seen[..., None])
+               self._group.is_token[..., None])
     # A product that broadcasts fails where a group is empty.
     rows = (tf.einsum("hij,ejk->heik", weights[:, 0], columns) / total[0] if total
             else tf.einsum("heij,ejk->heik", weights, columns))
@@ -216,27 +216,27 @@ class _Block:
     return rows
 
   def gradients(self, grad):
-    """The gradients of the terms, in their order, as [heads, examples, ...].
+    """The gradients of the terms, in their order, as [heads, segments, ...].
 
     Args:
       grad: [tokens, heads, d_kv], the gradient of the mean.
     """
     weights, mean, *total = self.saved
-    seen = self._group.seen[None, :, :, None]
+    is_token = self._group.is_token[None, :, :, None]
     values = self.terms[operands.Values][0].block
-    scale = seen / total[0] if total else seen
+    scale = is_token / total[0] if total else is_token
     grad = self._layout.unjoin(grad, self._group) * scale
     if total:
-      values *= seen
+      values *= is_token
     delta = -tf.reduce_sum(grad * mean, -1, keepdims=True)
-    one = tf.zeros_like(values[..., :1]) + (seen if total else 1.)
+    one = tf.zeros_like(values[..., :1]) + (is_token if total else 1.)
     grad_and_delta, values_and_one = (
         tf.concat([grad, delta], -1), tf.concat([values, one], -1))
     if self.has_batch:
       centered = tf.matmul(grad_and_delta, values_and_one, transpose_b=True)
       grad_values = tf.matmul(weights, grad, transpose_a=True)
     else:
-      centered = _over_examples(grad_and_delta, values_and_one)
+      centered = _over_segments(grad_and_delta, values_and_one)
       # Nothing reads `grad_values` beyond the end of a segment.
       grad_values = _without_batch(tf.transpose(weights, [0, 1, 3, 2]), grad)
     grad_logits = weights * centered
@@ -261,11 +261,11 @@ class _Block:
 
 
 def _columns(repeated, tiled):
-  """Makes a column of products for each position: [heads, examples, positions, same].
+  """Makes a column of products for each position: [heads, segments, positions, same].
 
   Args:
-    repeated: [heads, examples, positions, a]
-    tiled: [heads, examples, positions, b]
+    repeated: [heads, segments, positions, a]
+    tiled: [heads, segments, positions, b]
   """
   shape = tf.shape(tiled)
   rows = _repetitions(repeated, tiled)
@@ -275,7 +275,7 @@ def _columns(repeated, tiled):
 
 
 def _repetitions(repeated, tiled):
-  """[heads, examples, positions, rows]: one factor for every b columns."""
+  """[heads, segments, positions, rows]: one factor for every b columns."""
   a, b = repeated.shape.as_list()[-1], tiled.shape.as_list()[-1]
   rows = (tf.shape(tiled)[2] + b - 1) // b
   return tf.gather(repeated, tf.range(rows) % a, axis=-1)
@@ -303,7 +303,7 @@ def _like(grad, term):
 
 
 def _without_batch(weights, values):
-  """The products of [heads, 1, rows, m] with [heads, examples, m, d_kv]."""
+  """The products of [heads, 1, rows, m] with [heads, segments, m, d_kv]."""
   shape = tf.shape(values)
   d_kv = values.shape.as_list()[-1]
   flat = tf.reshape(tf.transpose(values, [0, 2, 1, 3]),
@@ -315,7 +315,7 @@ def _without_batch(weights, values):
   return mean
 
 
-def _over_examples(a, b):
+def _over_segments(a, b):
   """Sums a . b^T over the segments: [heads, 1, positions, positions]."""
   shape = tf.shape(a)
 
@@ -326,12 +326,12 @@ def _over_examples(a, b):
   return tf.expand_dims(tf.matmul(flat(a), flat(b), transpose_b=True), 1)
 
 
-class AttendPerExampleGradOperation(mtf.Operation):
-  """The gradients of the learned inputs of an `AttendPerExampleOperation`."""
+class AttendPerSegmentGradOperation(mtf.Operation):
+  """The gradients of the learned inputs of an `AttendPerSegmentOperation`."""
 
-  def __init__(self, forward: AttendPerExampleOperation, grad: mtf.Tensor):
+  def __init__(self, forward: AttendPerSegmentOperation, grad: mtf.Tensor):
     super().__init__([*forward.inputs, mtf.transpose(
-        grad, forward.outputs[0].shape)], name="attend_per_example_grad")
+        grad, forward.outputs[0].shape)], name="attend_per_segment_grad")
     self._forward = forward
     self._outputs = [mtf.Tensor(self, t.shape, t.dtype)
                      for t in forward.inputs[-len(forward.learned):]]

@@ -10,8 +10,8 @@ from support.decoding import parse
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.fast import attend
-from synthesizer_mtf.fast import attend_per_example
-from synthesizer_mtf.fast import examples
+from synthesizer_mtf.fast import attend_per_segment
+from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 
 LENGTH, TARGETS = 23, 13
@@ -56,15 +56,15 @@ def max_lengths(notation):
 def test_loss_and_gradients_equal_those_of_masked_rows(notation, monkeypatch):
   bindings = ["SyntheticAttention.relative_attention_type = 'bias_shared'",
               *max_lengths(notation)]
-  per_example, kinds = run(notation, *bindings)
-  assert attend_per_example.AttendPerExampleOperation in kinds
-  monkeypatch.setattr(examples, "can_be_per_example", lambda context: False)
+  per_segment, kinds = run(notation, *bindings)
+  assert attend_per_segment.AttendPerSegmentOperation in kinds
+  monkeypatch.setattr(packed_segments, "can_be_separate", lambda context: False)
   masked, kinds = run(notation, *bindings)
-  assert attend_per_example.AttendPerExampleOperation not in kinds
-  assert per_example.keys() == masked.keys()
+  assert attend_per_segment.AttendPerSegmentOperation not in kinds
+  assert per_segment.keys() == masked.keys()
   for name, value in masked.items():
     np.testing.assert_allclose(
-        per_example[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)
+        per_segment[name], value, atol=2e-4 * np.abs(value).max(), err_msg=name)
 
 
 class Seen(intermediates.Capture):
@@ -99,16 +99,16 @@ def seen_weights(notation, tpu=False):
 @pytest.mark.parametrize("notation", ["R", "T+FR+FD+V"])
 def test_captured_weights_do_not_depend_on_how_a_mean_is_computed(
     notation, monkeypatch):
-  per_example, kinds = seen_weights(notation)
-  assert attend_per_example.AttendPerExampleOperation in kinds
-  monkeypatch.setattr(examples, "can_be_per_example", lambda context: False)
+  per_segment, kinds = seen_weights(notation)
+  assert attend_per_segment.AttendPerSegmentOperation in kinds
+  monkeypatch.setattr(packed_segments, "can_be_separate", lambda context: False)
   masked, _ = seen_weights(notation)
   monkeypatch.setattr(attend, "_QUERY_CHUNK_SIZE", 5)
   in_chunks, _ = seen_weights(notation)
   on_tpu, _ = seen_weights(notation, tpu=True)
   for stack, expected in enumerate(masked):
     np.testing.assert_allclose(expected.sum(-1), 1, rtol=1e-5)
-    for found in (per_example, in_chunks, on_tpu):
+    for found in (per_segment, in_chunks, on_tpu):
       np.testing.assert_allclose(found[stack], expected, atol=1e-5)
 
 
@@ -116,9 +116,9 @@ def test_captured_weights_do_not_depend_on_how_a_mean_is_computed(
     ("V", ["Unitransformer.ensemble = 2"]),
     ("R", ["SyntheticAttention.softmax = False"]),
     ("V", ["SyntheticAttention.packed = False"])])
-def test_attention_that_cannot_be_computed_per_example_is_masked(notation, bindings):
+def test_attention_that_cannot_be_computed_per_segment_is_masked(notation, bindings):
   _, kinds = run(notation, *bindings, *max_lengths(notation))
-  assert attend_per_example.AttendPerExampleOperation not in kinds
+  assert attend_per_segment.AttendPerSegmentOperation not in kinds
 
 
 @pytest.mark.slow
@@ -135,8 +135,8 @@ def test_an_ensemble_of_one_equals_the_model_without_an_ensemble():
 
 def layout(ids):
   with tf.Graph().as_default(), tf.Session() as session:
-    found = examples.Layout.from_ids(tf.constant(ids, tf.int32))
-    return examples.Layout.from_slices(session.run(found.slices))
+    found = packed_segments.Layout.from_ids(tf.constant(ids, tf.int32))
+    return packed_segments.Layout.from_slices(session.run(found.slices))
 
 
 def test_each_example_is_in_one_group_from_its_first_token_on():
@@ -147,9 +147,9 @@ def test_each_example_is_in_one_group_from_its_first_token_on():
               for r, row in enumerate(ids) for i in set(row) - {0}}
   groups = layout(ids).groups
   found = [tuple(positions[seen > 0]) for group in groups
-           for positions, seen in zip(group.indices, group.seen)]
+           for positions, seen in zip(group.indices, group.is_token)]
   assert len(found) == len(expected) and set(found) == expected
-  sizes = [seen.sum() for group in groups for seen in group.seen]
+  sizes = [seen.sum() for group in groups for seen in group.is_token]
   assert sizes == sorted(sizes, reverse=True)
   assert sum(len(group.indices) > 0 for group in groups) > 3
 

@@ -26,7 +26,7 @@ _SHARE = 0.7
 _GROUPS = 6
 
 
-def can_be_per_example(context: transformer.Context) -> bool:
+def can_be_separate(context: transformer.Context) -> bool:
   """Whether the segments of packed rows can be computed separately.
 
   They cannot in ensembles, or if the layout splits the length. TPUs need static shapes,
@@ -36,23 +36,23 @@ def can_be_per_example(context: transformer.Context) -> bool:
       context.model, context.length_dim)
 
 
-def examples(context: transformer.Context) -> "ExamplesOperation":
+def find(context: transformer.Context) -> "SegmentsOperation":
   """The segments in the rows of a stack, found once per stack."""
   return stack_cache.once_per_stack(
-      context, "examples",
-      lambda: ExamplesOperation(segments.segment_id(context)))
+      context, "packed_segments",
+      lambda: SegmentsOperation(segments.segment_id(context)))
 
 
 class Group(NamedTuple):
   """Segments of similar length, as TensorFlow tensors.
 
   Attributes:
-    indices: <int32>[examples, positions], indices of the tokens among all tokens of
+    indices: <int32>[segments, positions], indices of the tokens among all tokens of
       the batch; arbitrary beyond the end of a segment.
-    seen: <float32>[examples, positions], 0 beyond the end of a segment.
+    is_token: <float32>[segments, positions], 0 beyond the end of a segment.
   """
   indices: tf.Tensor
-  seen: tf.Tensor
+  is_token: tf.Tensor
 
   @property
   def length(self) -> tf.Tensor:
@@ -60,7 +60,7 @@ class Group(NamedTuple):
     return tf.shape(self.indices)[1]
 
 
-class ExamplesOperation(mtf.Operation):
+class SegmentsOperation(mtf.Operation):
   """Finds the segments of each processor's rows.
 
   The shapes of its results are unknown before the graph runs, so they cannot be Mesh
@@ -76,7 +76,7 @@ class ExamplesOperation(mtf.Operation):
     Args:
       ids: <int32>[batch, length], 0 for padding; see `segments.segment_id`.
     """
-    super().__init__([ids], name="examples")
+    super().__init__([ids], name="packed_segments")
     self._outputs = []
     self.layout: list = []
 
@@ -117,15 +117,16 @@ class Layout(NamedTuple):
       ids: <int32>[batch, length], 0 for padding.
     """
     length = ids.shape.as_list()[-1]
-    order, first, sizes = _sorted_examples(tf.reshape(ids, [-1, length]))
+    order, first, sizes = _sorted_segments(tf.reshape(ids, [-1, length]))
     groups = [Group(*_indices(order, first[start:stop], sizes[start:stop]))
               for start, stop in _bounds(sizes, min(_GROUPS, length))]
     indices = tf.concat([tf.reshape(g.indices, [-1]) for g in groups], 0)
-    seen = tf.concat([tf.reshape(g.seen, [-1]) for g in groups], 0)
+    is_token = tf.concat([tf.reshape(g.is_token, [-1]) for g in groups], 0)
     # Beyond the end of a segment the index is -1, which the sum drops.
     tokens = tf.size(order)
     rows = tf.math.unsorted_segment_sum(
-        tf.range(1, tf.size(indices) + 1), tf.where_v2(seen > 0, indices, -1), tokens)
+        tf.range(1, tf.size(indices) + 1),
+        tf.where_v2(is_token > 0, indices, -1), tokens)
     return cls(groups, rows)
 
   def unjoin(self, rows: tf.Tensor, group: Group) -> tf.Tensor:
@@ -136,7 +137,7 @@ class Layout(NamedTuple):
       group: one of `groups`.
 
     Returns:
-      [heads, examples, positions, channels]
+      [heads, segments, positions, channels]
     """
     _, heads, channels = rows.shape.as_list()
     found = tf.gather(tf.reshape(rows, [-1, heads * channels]), group.indices)
@@ -148,7 +149,7 @@ class Layout(NamedTuple):
     """The inverse of `unjoin`: rows of all tokens, 0 for padding.
 
     Args:
-      parts: [heads, examples, positions, channels] for each group.
+      parts: [heads, segments, positions, channels] for each group.
 
     Returns:
       [tokens of the batch, heads, channels]
@@ -161,7 +162,7 @@ class Layout(NamedTuple):
                       [-1, heads, channels])
 
 
-def _sorted_examples(ids):
+def _sorted_segments(ids):
   """Sorts the tokens by segment, and the segments by size.
 
   Args:
@@ -184,9 +185,9 @@ def _sorted_examples(ids):
   order = tf.cast(ordered % (rows * length), tf.int32)
   key, real = ordered // (rows * length), tf.gather(real, order)
   begins = tf.concat([[True], tf.not_equal(key[1:], key[:-1])], 0)
-  example = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+  segment = tf.cumsum(tf.cast(begins, tf.int32)) - 1
   sizes = tf.math.unsorted_segment_sum(
-      tf.cast(real, tf.int32), example, rows * length)
+      tf.cast(real, tf.int32), segment, rows * length)
   first = tf.cumsum(sizes, exclusive=True)
   sizes, longest = tf.math.top_k(sizes, rows * length)
   return order, tf.gather(first, longest), sizes
@@ -202,9 +203,9 @@ def _bounds(sizes, groups):
 
 
 def _indices(order, first, sizes):
-  """Indices and mask of a group of segments, [examples, positions] each."""
+  """Indices and mask of a group of segments, [segments, positions] each."""
   length = tf.reduce_max(tf.concat([sizes, [0]], 0))
   position = tf.range(length)
-  seen = position < sizes[:, None]
-  index = tf.where_v2(seen, first[:, None] + position, 0)
-  return tf.gather(order, index), tf.cast(seen, tf.float32)
+  is_token = position < sizes[:, None]
+  index = tf.where_v2(is_token, first[:, None] + position, 0)
+  return tf.gather(order, index), tf.cast(is_token, tf.float32)
