@@ -18,9 +18,6 @@ from studies import heat_map
 from studies import published
 from studies import size_curves
 from synthesizer_mtf import checks
-from synthesizer_mtf.runs import machine
-from synthesizer_mtf.runs import shares
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.comparison import curves
 from synthesizer_mtf.tools.comparison import forest
@@ -29,6 +26,9 @@ from synthesizer_mtf.tools.comparison import study_runs
 from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import execution
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.runs import machine
+from synthesizer_mtf.tools.runs import shares
+from synthesizer_mtf.tools.runs import tabular
 import tqdm
 
 # Lets the commands of runs find the tasks and gin files of this folder.

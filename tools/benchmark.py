@@ -21,8 +21,6 @@ from typing import Any
 
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.runs import machine
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import baselines
@@ -30,6 +28,8 @@ from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.benchmarking import plot
 from synthesizer_mtf.tools.benchmarking import report
+from synthesizer_mtf.tools.runs import machine
+from synthesizer_mtf.tools.runs import tabular
 from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 import tqdm

@@ -18,10 +18,10 @@ import seqio
 import synthesizer_mtf  # noqa: F401 (registers its tasks)
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.inspection import plot
 from synthesizer_mtf.tools.inspection import reading
+from synthesizer_mtf.tools.runs import tabular
 from synthesizer_mtf.trainer import messages
 from t5.data import mixtures  # noqa: F401 (registers T5's tasks)
 

@@ -29,8 +29,6 @@ from typing import Any
 
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.runs import machine
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import recipes as recipes_lib
 from synthesizer_mtf.tools.benchmarking import attentions
@@ -44,6 +42,8 @@ from synthesizer_mtf.tools.pod_planning import pods
 from synthesizer_mtf.tools.pod_planning import programs
 from synthesizer_mtf.tools.pod_planning import report
 from synthesizer_mtf.tools.pod_planning import roofline
+from synthesizer_mtf.tools.runs import machine
+from synthesizer_mtf.tools.runs import tabular
 from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 import tqdm

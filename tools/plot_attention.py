@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 from synthesizer_mtf import checks
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.attention_plots import course
@@ -38,6 +37,7 @@ from synthesizer_mtf.tools.attention_plots import page
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.attention_plots import statistics
+from synthesizer_mtf.tools.runs import tabular
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf

@@ -33,9 +33,6 @@ import json
 import sys
 
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.runs import machine
-from synthesizer_mtf.runs import shares
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import benchmark
 from synthesizer_mtf.tools import studies_folder
@@ -46,6 +43,9 @@ from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import reports
 from synthesizer_mtf.tools.reproduction import speeds
 from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.tools.runs import machine
+from synthesizer_mtf.tools.runs import shares
+from synthesizer_mtf.tools.runs import tabular
 from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 

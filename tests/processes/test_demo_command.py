@@ -22,7 +22,7 @@ from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import name_pairs
 from synthesizer_mtf.demo import report
-from synthesizer_mtf.runs import process
+from synthesizer_mtf.tools.runs import process
 import tensorflow.compat.v1 as tf
 
 HEADS = 4

@@ -11,10 +11,10 @@ from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import name_pairs
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
-from synthesizer_mtf.runs import pipeline
-from synthesizer_mtf.runs import process
-from synthesizer_mtf.runs import results
 from synthesizer_mtf.tasks import english
+from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.tools.runs import process
+from synthesizer_mtf.tools.runs import results
 from synthesizer_mtf.trainer import checkpoints
 
 ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,

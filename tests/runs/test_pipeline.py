@@ -4,11 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from synthesizer_mtf.runs import pipeline
+from synthesizer_mtf.tools.runs import pipeline
 
 _CLAIM = """
 import pathlib, sys
-from synthesizer_mtf.runs import pipeline
+from synthesizer_mtf.tools.runs import pipeline
 pipeline.claim(pathlib.Path(sys.argv[1]), {"steps": 1})
 print("claimed", flush=True)
 sys.stdin.read()

@@ -14,7 +14,7 @@ import types
 import gin
 from support import processes
 from synthesizer_mtf import launcher
-from synthesizer_mtf.runs import process
+from synthesizer_mtf.tools.runs import process
 
 
 class Command:

@@ -5,8 +5,8 @@ import pathlib
 import gin
 import pytest
 from support import models
-from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.tools.reproduction import first_check
+from synthesizer_mtf.tools.runs import pipeline
 
 
 def stage(attention, *params, seed=1):

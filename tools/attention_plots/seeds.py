@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from synthesizer_mtf import checks
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import lines as lines_lib
+from synthesizer_mtf.tools.runs import tabular
 
 Row = dict[str, Any]
 

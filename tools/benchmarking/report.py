@@ -3,10 +3,10 @@
 import csv
 from typing import Any
 
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking.breakdown import PARTS
 from synthesizer_mtf.tools.benchmarking.breakdown import PRODUCTS
+from synthesizer_mtf.tools.runs import tabular
 
 _STOCK = {"cross_attention": "cross-attention", "feed_forward": "feed-forward",
           "norm": "norms", "vocabulary": "embeddings and losses",

@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 from synthesizer_mtf import checks
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.comparison import study_runs
 from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import lines as lines_lib
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.runs import tabular
 
 Line = Mapping[str, Any]
 

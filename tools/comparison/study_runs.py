@@ -8,10 +8,10 @@ import statistics
 from typing import Any
 from typing import NamedTuple
 
-from synthesizer_mtf.runs import pipeline
-from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.tools.runs import results
 
 # The number of checkpoints to keep, for evaluation after the training.
 _KEPT = 8

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.pod_planning import report
+from synthesizer_mtf.tools.runs import tabular
 
 # The largest relative error at which a figure counts as confirmed.
 _TOLERANCES = {"operations": 0.03, "bytes_accessed": 0.25, "memory_bytes": 0.15}

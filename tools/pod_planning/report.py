@@ -4,8 +4,8 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.tools.runs import tabular
 
 # Pairs of a title and a function of the plan.
 _COLUMNS = (

@@ -7,10 +7,10 @@ the number of differences.
 
 import pandas as pd
 from synthesizer_mtf import checks
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.reproduction import lines
+from synthesizer_mtf.tools.runs import tabular
 
 _KEY = ["row", "task", "score"]
 

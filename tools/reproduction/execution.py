@@ -9,12 +9,12 @@ import pathlib
 from typing import Any
 
 from synthesizer_mtf import checks
-from synthesizer_mtf.runs import pipeline
-from synthesizer_mtf.runs import queue
-from synthesizer_mtf.runs import shares
 from synthesizer_mtf.tools.reproduction import first_check
 from synthesizer_mtf.tools.reproduction import hparams
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.tools.runs import queue
+from synthesizer_mtf.tools.runs import shares
 
 
 def chosen_rows(rows: Iterable[Any], names: Sequence[str] | None,

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools import recipes
+from synthesizer_mtf.tools.runs import pipeline
 import tensorflow.compat.v1 as tf
 
 _VOCABULARY = 128  # Whether a model can be built does not depend on it.

@@ -13,7 +13,7 @@ from typing import Any
 from typing import NamedTuple
 
 from synthesizer_mtf import checks
-from synthesizer_mtf.runs import results
+from synthesizer_mtf.tools.runs import results
 
 # The version of the format. Lines without a version have the first one.
 FORMAT = 1

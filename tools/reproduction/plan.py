@@ -12,9 +12,9 @@ import functools
 import pathlib
 from typing import Any
 
-from synthesizer_mtf.runs import pipeline
-from synthesizer_mtf.runs import results
 from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.tools.runs import results
 
 _C4 = "synth_c4_span_corruption"
 _WORDS = "synth_lm1b"  # Its score is the perplexity per word.

@@ -1,10 +1,10 @@
 """Writes the report of `reproduce`: the paper's figures beside ours."""
 
 import pandas as pd
-from synthesizer_mtf.runs import tabular
 from synthesizer_mtf.tools.reproduction import lines
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.tools.runs import tabular
 
 # The digits after the point; other columns have 2.
 _DIGITS = {"Log PPL": 3, "TFLOPS": 3}

@@ -7,12 +7,12 @@ machine slows all rows alike.
 from collections.abc import Iterable
 from typing import Any
 
-from synthesizer_mtf.runs import pipeline
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.tools.runs import pipeline
 
 # The size of T5's vocabulary, which Mesh TensorFlow rounds up to a multiple of 128.
 _VOCABULARY = 32128

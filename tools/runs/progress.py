@@ -7,8 +7,8 @@ import shutil
 import sys
 import time
 
-from synthesizer_mtf.runs import pipeline
-from synthesizer_mtf.runs import process
+from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.tools.runs import process
 from synthesizer_mtf.trainer import checkpoints
 import tqdm
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from synthesizer_mtf.runs import shares
+from synthesizer_mtf.tools.runs import shares
 import tqdm
 
 # The progress lines of training and of perplexity evaluation.

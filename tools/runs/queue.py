@@ -14,10 +14,10 @@ import time
 from typing import NamedTuple
 from typing import Protocol
 
-from synthesizer_mtf.runs import pipeline
-from synthesizer_mtf.runs import process
-from synthesizer_mtf.runs import progress
-from synthesizer_mtf.runs import shares
+from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.tools.runs import process
+from synthesizer_mtf.tools.runs import progress
+from synthesizer_mtf.tools.runs import shares
 from synthesizer_mtf.trainer import checkpoints
 import tqdm
 

@@ -8,7 +8,7 @@ import subprocess
 from typing import NamedTuple
 
 from synthesizer_mtf import checks
-from synthesizer_mtf.runs import machine
+from synthesizer_mtf.tools.runs import machine
 
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology"
 

@@ -18,8 +18,8 @@ import time
 from typing import Any
 
 from synthesizer_mtf import checks
-from synthesizer_mtf.runs import process
-from synthesizer_mtf.runs import shares
+from synthesizer_mtf.tools.runs import process
+from synthesizer_mtf.tools.runs import shares
 from synthesizer_mtf.trainer import lock
 
 _CLAIMED = set()  # The folders that this process has locked.
