@@ -68,6 +68,18 @@ def is_number(value: Any) -> bool:
   return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+RATE = "a number of at least 0 and below 1"
+
+
+def is_rate(value: Any) -> bool:
+  """Whether `value` is a rate of dropout: `RATE`.
+
+  Mesh TensorFlow keeps elements with probability 1 - rate. So it drops everything with
+  a rate of 10, and nothing with a rate of -0.5, and divides by 0 with a rate of 1.
+  """
+  return is_number(value) and 0 <= value < 1
+
+
 def check_not_negative(name: str, value: Any) -> None:
   """Raises a ValueError unless `value` is a number of at least 0."""
   require(is_number(value) and value >= 0, name, value, "be a number of at least 0",

@@ -36,11 +36,9 @@ class Heads:
     self.num_heads = self._whole("num_heads", num_heads, "num_heads")
     self.key_value_size = self._whole("key_value_size", key_value_size, "d_kv")
     self.dropout_rate = or_macro(dropout_rate, "dropout_rate") or 0.0
-    if not isinstance(self.dropout_rate, (int, float)) or not (
-        0 <= self.dropout_rate < 1):
-      raise checks.Error(
-          f"`{layer}.dropout_rate` is {self.dropout_rate!r} but must be a number "
-          "of at least 0 and below 1; change it, or the macro `dropout_rate`.")
+    checks.require(
+        checks.is_rate(self.dropout_rate), f"{layer}.dropout_rate", self.dropout_rate,
+        f"be {checks.RATE}", "change it, or the macro `dropout_rate`")
 
   def _whole(self, name, value, macro):
     """The parameter or the macro, a positive integer."""
@@ -63,14 +61,9 @@ class Heads:
     Args:
       model: as in `splits.mesh_dimension`.
     """
-    mesh_dim = splits.mesh_dimension(
-        model, mtf.Dimension("heads", self.num_heads))
-    if mesh_dim is not None and self.num_heads % mesh_dim.size:
-      raise checks.Error(
-          f"`{self._layer}.num_heads` is {self.num_heads} but "
-          f"`utils.run.layout_rules` splits heads over the {mesh_dim.size} parts "
-          f"of the mesh dimension {mesh_dim.name!r}; make num_heads a multiple "
-          f"of {mesh_dim.size}, or change `utils.run.mesh_shape`.")
+    splits.check_division(
+        f"{self._layer}.num_heads", mtf.Dimension("heads", self.num_heads),
+        model.layout, model.mesh_shape)
 
   def dropout(self, values: mtf.Tensor,
               inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:

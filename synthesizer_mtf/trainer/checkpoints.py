@@ -162,9 +162,9 @@ def _read_state(model_dir):
 def prepare(model_dir: str) -> str | None:
   """Makes a model directory ready for training.
 
-  Only the chief process may call it. It removes temporary files of a killed process,
-  and makes `checkpoint` name the newest complete checkpoint. It neither removes nor
-  changes checkpoints.
+  Only the chief process may call it, after `check_folder`. It removes temporary files
+  of a killed process, and makes `checkpoint` name the newest complete checkpoint. It
+  neither removes nor changes checkpoints.
 
   Args:
     model_dir: a string.
@@ -260,8 +260,7 @@ def check_folder(model_dir: str) -> None:
 
 
 def check_writable(model_dir: str) -> None:
-  """Raises a ValueError if a model directory is not writable."""
-  check_folder(model_dir)
+  """Raises a ValueError if an existing model directory is not writable."""
   probe = os.path.join(model_dir, "write_test.tmp" + 32 * "0")
   try:
     with tf.io.gfile.GFile(probe, "w") as f:

@@ -40,7 +40,7 @@ def bound(tokens: int | None = None) -> int | None:
     ValueError: it is not a positive integer.
   """
   if tokens is not None:
-    checks.check_whole(f"`{_PARAMETER}`", tokens)
+    checks.check_whole(_PARAMETER, tokens)
   return tokens
 
 

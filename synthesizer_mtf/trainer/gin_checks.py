@@ -14,6 +14,7 @@ import mesh_tensorflow as mtf
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.t5.classifier import EncoderClassifier
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_checks
@@ -60,10 +61,9 @@ def check_model(config: gin_internals.Config) -> None:
       raise checks.Error(f"the gin macro `{name}` is {value!r} but must be "
                          f"{checks.integer(least)}; change it.")
   rate = _macro(config, "dropout_rate")
-  if rate is not None and not _is_reference(rate) and not (
-      checks.is_number(rate) and 0 <= rate < 1):
-    raise checks.Error(f"the gin macro `dropout_rate` is {rate!r} but must be a "
-                       "number of at least 0 and below 1; change it.")
+  if not (rate is None or _is_reference(rate) or checks.is_rate(rate)):
+    raise checks.Error(f"the gin macro `dropout_rate` is {rate!r} but must be "
+                       f"{checks.RATE}; change it.")
   value_checks.check({where: {name: _known(config, value) for name, value in
                               values.items()} for where, values in config.items()})
 
@@ -346,16 +346,8 @@ def _check_division(config, run):
       ("batch", f"{_RUN}.batch_size", run.get("batch_size")),
       ("d_ff", "d_ff", _macro(config, "d_ff")),
       ("heads", "num_heads", _macro(config, "num_heads"))):
-    if not isinstance(size, int):
-      continue
-    axis = rules.tensor_dimension_to_mesh_axis(
-        mtf.Dimension(dimension, size), shape)
-    if axis is not None and size % shape.dims[axis].size:
-      raise checks.Error(
-          f"`{name}` is {size} but `{_RUN}.layout_rules` splits {dimension} over "
-          f"the {shape.dims[axis].size} parts of the mesh dimension "
-          f"{shape.dims[axis].name!r}; make it a multiple of "
-          f"{shape.dims[axis].size}, or change `{_RUN}.mesh_shape`.")
+    if isinstance(size, int):
+      splits.check_division(name, mtf.Dimension(dimension, size), rules, shape)
 
 
 def _check_outer_batch(config, run):

@@ -72,18 +72,13 @@ def _default(function, parameter):
 
 
 def _of_share(selector, parameter):
-  """The check of a share in Mesh TensorFlow's or T5's layers and tasks, or None.
-
-  Mesh TensorFlow keeps elements with probability 1 - rate. So it drops everything with
-  a rate of 10, and nothing with a rate of -0.5, and divides by 0 with a rate of 1.
-  """
+  """The check of a share in Mesh TensorFlow's or T5's layers and tasks, or None."""
   package = selector.partition(".")[0]
   return _SHARES.get((package, parameter))
 
 
-def _check_below_1(name, value):
-  checks.require(checks.is_number(value) and 0 <= value < 1, name, value,
-                 "be a number of at least 0 and below 1")
+def _check_rate_of_dropout(name, value):
+  checks.require(checks.is_rate(value), name, value, f"be {checks.RATE}")
 
 
 def _check_up_to_1(name, value):
@@ -296,7 +291,7 @@ _OF_DECODE = {"beam_size": checks.check_whole, "max_decode_length": checks.check
 
 # The checks of shares by package and parameter; several layers have each of them.
 _SHARES: dict[tuple[str, str], Callable[[str, Any], None]] = {
-    **{("mesh_tensorflow", name): _check_below_1
+    **{("mesh_tensorflow", name): _check_rate_of_dropout
        for name in ("dropout_rate", "init_dropout_rate", "switch_dropout",
                     "token_dropout_rate", "label_smoothing")},
     **dict.fromkeys([("mesh_tensorflow", "fraction_soft"), ("t5", "noise_density"),
@@ -310,7 +305,6 @@ _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
        for name, check_value in _OF_DECODE.items()},
     **{("get_variable_dtype", name): _check_dtype
        for name in ("master_dtype", "slice_dtype", "activation_dtype")},
-    ("synthesizer_decode_length", "tokens"): checks.check_whole,
     ("decode_from_file", "repeats"): checks.check_whole,
     ("warm_start", "checkpoint"): _check_path,
     ("AdafactorOptimizer", "decay_rate"): _check_number,

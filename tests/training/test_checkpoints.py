@@ -62,6 +62,7 @@ def test_a_checkpoint_named_in_another_directory_stays(tmp_path):
 
 
 def test_an_empty_directory_begins_at_step_0_unless_a_checkpoint_is_named(tmp_path):
+  checkpoints.check_folder(str(tmp_path / "new"))
   assert checkpoints.prepare(str(tmp_path / "new")) is None
   checkpoint_files.name_in_state(tmp_path, 8)
   with pytest.raises(ValueError, match="model.ckpt-8, which is not there"):

@@ -24,12 +24,33 @@ def mesh_dimension(model: transformer.Unitransformer,
       None, whatever the mesh does.
     dim: a dimension of tensors.
   """
-  if model.layout is None or model.mesh_shape is None:
+  return _mesh_dimension(dim, model.layout, model.mesh_shape)
+
+
+def _mesh_dimension(dim, layout, mesh_shape):
+  if layout is None or mesh_shape is None:
     return None
-  mesh_shape = mtf.convert_to_shape(model.mesh_shape)
-  axis = mtf.convert_to_layout_rules(
-      model.layout).tensor_dimension_to_mesh_axis(dim, mesh_shape)
+  mesh_shape = mtf.convert_to_shape(mesh_shape)
+  axis = mtf.convert_to_layout_rules(layout).tensor_dimension_to_mesh_axis(
+      dim, mesh_shape)
   return None if axis is None else mesh_shape.dims[axis]
+
+
+def check_division(name: str, dim: mtf.Dimension, layout: Any, mesh_shape: Any) -> None:
+  """Raises a ValueError if a layout splits a dimension into unequal parts.
+
+  Args:
+    name: the parameter that has the size of the dimension, for the message.
+    dim: a dimension of tensors.
+    layout: what `mtf.convert_to_layout_rules` accepts, or None.
+    mesh_shape: what `mtf.convert_to_shape` accepts, or None.
+  """
+  found = _mesh_dimension(dim, layout, mesh_shape)
+  if found is not None and dim.size % found.size:
+    raise checks.Error(
+        f"`{name}` is {dim.size} but `utils.run.layout_rules` splits {dim.name} over "
+        f"the {found.size} parts of the mesh dimension {found.name!r}; make it a "
+        f"multiple of {found.size}, or change `utils.run.mesh_shape`.")
 
 
 def is_whole(model: transformer.Unitransformer, dim: mtf.Dimension) -> bool:
