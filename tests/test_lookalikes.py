@@ -191,25 +191,25 @@ def test_other_models_decode_as_they_do():
   for model in (
       bare(OwnDecoder, autoregressive=True), OwnModel("greedy"),
       OwnModel(bare(transformer.Unitransformer, autoregressive=True))):
-    assert fast_models.faster(model) is model
+    assert fast_models.for_model(model) is model
   encoder = bare(transformer.Unitransformer, autoregressive=False)
-  assert fast_models.faster(encoder, reads=False) is encoder
+  assert fast_models.for_model(encoder, reads=False) is encoder
 
 
 def test_parts_that_only_have_the_name_of_a_decoder_stay():
   text = bare(transformer.Bitransformer, decoder="greedy", student=None)
-  assert vars(fast_models.faster(text)) == vars(text)
-  assert type(fast_models.faster(bare(OwnBitransformer)).decoder) is (
+  assert vars(fast_models.for_model(text)) == vars(text)
+  assert type(fast_models.for_model(bare(OwnBitransformer)).decoder) is (
       transformer.Unitransformer)
 
 
 def test_methods_that_were_replaced_stay(monkeypatch):
   model = bare(transformer.Unitransformer, autoregressive=True)
   model.sample_autoregressive = own = lambda ids: ids
-  assert type(fast_models.faster(model, reads=False)) is decoder.Decoder
-  assert fast_models.faster(model).sample_autoregressive is own
+  assert type(fast_models.for_model(model, reads=False)) is decoder.Decoder
+  assert fast_models.for_model(model).sample_autoregressive is own
   monkeypatch.setattr(transformer.Unitransformer, "beam_search", lambda *args: None)
-  assert fast_models.faster(model) is model
+  assert fast_models.for_model(model) is model
 
 
 # Gradients of embeddings.
@@ -281,14 +281,14 @@ def test_only_logits_that_the_package_multiplies_have_factors(graph):
 
 def test_models_with_losses_of_their_own_keep_them(graph, monkeypatch):
   model = bare(transformer.Unitransformer, autoregressive=False)
-  assert type(fast_models.faster(model)) is vocabulary.Reader
+  assert type(fast_models.for_model(model)) is vocabulary.Reader
   model._compute_loss = own = lambda *args: args
-  assert fast_models.faster(model)._compute_loss is own
+  assert fast_models.for_model(model)._compute_loss is own
   reader = bare(vocabulary.Reader, _loss_fn=lambda *args: args)
   arguments = reader, "context", "logits", "targets", "vocab"
   assert reader._compute_loss(*arguments[1:]) == arguments
   monkeypatch.setattr(transformer.Unitransformer, "_compute_loss", own)
-  assert fast_models.faster(model) is model
+  assert fast_models.for_model(model) is model
 
 
 # Optimizers.

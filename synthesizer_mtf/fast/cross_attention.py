@@ -16,7 +16,7 @@ _KNOWN_OPTIONS = {
 _CALL = transformer_layers.EncDecAttention.call
 
 
-def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
+def for_layer(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
   """The layer itself, or a fast one that replaces it.
 
   Args:

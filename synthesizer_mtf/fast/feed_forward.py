@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 _CALL = transformer_layers.DenseReluDense.call
 
 
-def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
+def for_layer(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
   """The layer itself, or a fast one that replaces it.
 
   Args:
@@ -37,7 +37,7 @@ def faster(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
 
 
 class DenseReluDense(transformer_layers.DenseReluDense):
-  """Two dense layers with relu and dropout between them (T5); `faster` makes it.
+  """Two dense layers with relu and dropout between them (T5); `for_layer` makes it.
 
   The scope of the variables is the name of the class, so this class has the name of the
   stock class.

@@ -31,7 +31,7 @@ def _methods():
 _STOCK = _methods()
 
 
-def faster(model: Any, reads: bool = True, decodes: bool = True) -> Any:
+def for_model(model: Any, reads: bool = True, decodes: bool = True) -> Any:
   """A model with the parts of this room.
 
   Args:
@@ -52,7 +52,7 @@ def faster(model: Any, reads: bool = True, decodes: bool = True) -> Any:
   if not isinstance(model, (transformer.Bitransformer, transformer.StudentTeacher)):
     return model
   whole = copy.copy(model)
-  vars(whole).update({part: faster(old, reads, decodes)
+  vars(whole).update({part: for_model(old, reads, decodes)
                       for part, old in vars(model).items() if part in _PARTS})
   return whole
 

@@ -39,11 +39,11 @@ def for_stack(stack: transformer.TransformerLayer) -> transformer.TransformerLay
   if type(stack) not in known or transformer.sublayer_rms_norm is not _RMS_NORM:
     return stack
   fast = copy.copy(stack)
-  vars(fast).update({name: faster(getattr(stack, name)) for name in _LISTS})
+  vars(fast).update({name: for_list(getattr(stack, name)) for name in _LISTS})
   return fast
 
 
-def faster(sublayers: list[Sublayer] | None) -> list[Sublayer] | None:
+def for_list(sublayers: list[Sublayer] | None) -> list[Sublayer] | None:
   """The sublayers, with a fast one for each of T5's RMS norms.
 
   Args:
@@ -67,7 +67,7 @@ def faster(sublayers: list[Sublayer] | None) -> list[Sublayer] | None:
 
 
 def stock(sublayers: list[Sublayer] | None) -> list[Sublayer]:
-  """The functions that `faster` got."""
+  """The functions that `for_list` got."""
   return [each for sublayer in sublayers or [] for each in (
       sublayer.stock if isinstance(sublayer, (Norm, NormAndCall)) else [sublayer])]
 

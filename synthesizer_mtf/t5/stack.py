@@ -78,9 +78,9 @@ def synthesizer_stack(
   layers = _replaced(list(layers), attention, block)
   fast = switch.is_enabled()
   if fast and fast_cross_attention:
-    layers = [cross_attention.faster(layer) for layer in layers]
+    layers = [cross_attention.for_layer(layer) for layer in layers]
   if fast and fast_feed_forward:
-    layers = [feed_forward.faster(layer) for layer in layers]
+    layers = [feed_forward.for_layer(layer) for layer in layers]
   stack = layer_stack_cls(layers)
   if fast and fast_norm:
     stack = sublayers.for_stack(stack)
@@ -236,7 +236,7 @@ def build_model(*args: Any, **kwargs: Any) -> Any:
   model = utils.build_model(*args, **kwargs)
   _check_used(choices(), [stack for stack in _stacks(model)
                           if hasattr(stack, "synthesizer_attention")])
-  return models.faster(
+  return models.for_model(
       model, reads=synthesizer_vocabulary(), decodes=synthesizer_decoding())
 
 

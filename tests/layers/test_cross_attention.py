@@ -65,7 +65,7 @@ def test_output_and_gradients_equal_those_of_stock(ids):
   expected = run(stock(), IDS[ids])
   assert len(expected) == 3 + 4 and all(
       np.abs(value).max() > 0.01 for value in expected.values())
-  check_same(run(cross_attention.faster(stock()), IDS[ids]), expected)
+  check_same(run(cross_attention.for_layer(stock()), IDS[ids]), expected)
 
 
 def test_the_relative_bias_equals_that_of_stock():
@@ -75,7 +75,7 @@ def test_the_relative_bias_equals_that_of_stock():
   expected, fast = [
       run(layer, IDS["padded"], more=tokens) for layer in (
           stock(relative_attention_type="bias"),
-          cross_attention.faster(stock(relative_attention_type="bias")))]
+          cross_attention.for_layer(stock(relative_attention_type="bias")))]
   bias = "layer/enc_dec_relative_attention_bias"
   assert np.abs(expected[bias]).max() > 0.01
   check_same(fast, expected)
@@ -83,7 +83,7 @@ def test_the_relative_bias_equals_that_of_stock():
 
 def test_with_bfloat16_the_output_is_near_that_of_float32():
   exact, rounded = [
-      run(cross_attention.faster(stock()), IDS["padded"], activation, "eval")
+      run(cross_attention.for_layer(stock()), IDS["padded"], activation, "eval")
       for activation in ("float32", "bfloat16")]
   scale = np.abs(exact["y"]).max()
   check_same(rounded, exact, atol=0.03 * scale)
@@ -93,7 +93,7 @@ def test_dropout_hides_whole_keys_at_t5s_rate():
   """With uniform attention to equal values, the output is the share of kept keys."""
   ones = {name: np.ones((harness.D_MODEL, HEADS * D_KV)) / harness.D_MODEL
           for name in ("k", "v")}
-  for make in (lambda layer: layer, cross_attention.faster):
+  for make in (lambda layer: layer, cross_attention.for_layer):
     layer = make(stock(dropout_rate=0.25))
     graph = harness.LayerGraph(layer, True, 50, LENGTH, values={
         **ones, "q": 0 * ones["k"], "o": np.ones((HEADS * D_KV, harness.D_MODEL))
@@ -155,12 +155,12 @@ Namesake = type("EncDecAttention", (transformer_layers.EncDecAttention,), {
 def test_subclasses_of_stock_and_a_replaced_call_stay(monkeypatch):
   for make in (Subclass, Namesake):
     layer = make(num_heads=HEADS, key_value_size=D_KV)
-    assert cross_attention.faster(layer) is layer
+    assert cross_attention.for_layer(layer) is layer
   layer = stock()
   layer.call = lambda context, x, losses=None: x
-  assert cross_attention.faster(layer) is layer
+  assert cross_attention.for_layer(layer) is layer
   monkeypatch.setattr(transformer_layers.EncDecAttention, "call", Subclass.call)
-  assert cross_attention.faster(stock()).call.__func__ is Subclass.call
+  assert cross_attention.for_layer(stock()).call.__func__ is Subclass.call
 
 
 def test_fast_cross_attention_is_the_default_with_a_chosen_attention():

@@ -54,7 +54,7 @@ def test_variables_output_and_gradients_equal_those_of_stock(
     rate, mode, mixed, monkeypatch):
   expected, stocks, expected_grads = run(stock(rate), mode)
   monkeypatch.setattr(between_products, "is_marked", lambda: mixed)
-  y, graph, grads = run(feed_forward.faster(stock(rate)), mode)
+  y, graph, grads = run(feed_forward.for_layer(stock(rate)), mode)
   assert graph.variables.keys() == stocks.variables.keys() == grads.keys()
   np.testing.assert_allclose(y, expected, atol=1e-5)
   check_same(grads, expected_grads, atol=1e-5)
@@ -63,12 +63,12 @@ def test_variables_output_and_gradients_equal_those_of_stock(
 def test_dropout_with_a_seed_equals_that_of_stock(monkeypatch):
   monkeypatch.undo()  # Draws real random numbers.
   with seed.random_by_name():
-    expected, found = run(stock())[0], run(feed_forward.faster(stock()))[0]
+    expected, found = run(stock())[0], run(feed_forward.for_layer(stock()))[0]
   np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_on_tpus_stock_is_called():
-  fast = feed_forward.faster(stock())
+  fast = feed_forward.for_layer(stock())
   with mock.patch.object(transformer_layers.DenseReluDense, "call",
                          side_effect=transformer_layers.DenseReluDense.call,
                          autospec=True) as call:
@@ -92,7 +92,7 @@ def test_a_layer_keeps_what_gin_gave_it_in_another_scope(bindings, scope):
   with gin.config_scope(scope):
     layer = stock(rate=0.0)
   with gin.config_scope("decoder"):
-    fast = feed_forward.faster(layer)
+    fast = feed_forward.for_layer(layer)
   assert type(fast) is feed_forward.DenseReluDense
   assert vars(fast) == vars(layer)
   trained, expected, evaluated = [
@@ -119,10 +119,10 @@ def test_other_layers_stay(monkeypatch):
           {"activation": "gelu"}, {"activation": ["gelu", "linear"]},
           {"use_bias": True}, {"rate": 1.0})]
   for layer in layers:
-    assert feed_forward.faster(layer) is layer
+    assert feed_forward.for_layer(layer) is layer
   layer = stock()
   layer.call = lambda context, x, losses=None: x * 3
-  assert feed_forward.faster(layer).call(None, 2) == 6
+  assert feed_forward.for_layer(layer).call(None, 2) == 6
   monkeypatch.setattr(transformer_layers.DenseReluDense, "call", Subclass.call)
   layer = stock()
-  assert feed_forward.faster(layer) is layer
+  assert feed_forward.for_layer(layer) is layer

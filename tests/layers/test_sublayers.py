@@ -145,5 +145,5 @@ def test_evaluation_and_tpus_keep_the_norm_of_mesh(options):
 def test_the_functions_of_mesh_are_told():
   norm, call = transformer.sublayer_rms_norm, transformer.sublayer_call_layer
   every = [norm, call, transformer.sublayer_residual]
-  assert sublayers.stock(sublayers.faster(every)) == every
-  assert len(sublayers.faster(every)) == 2
+  assert sublayers.stock(sublayers.for_list(every)) == every
+  assert len(sublayers.for_list(every)) == 2
