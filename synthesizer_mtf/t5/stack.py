@@ -26,6 +26,7 @@ from synthesizer_mtf.fast import feed_forward
 from synthesizer_mtf.fast import models
 from synthesizer_mtf.fast import sublayers
 from synthesizer_mtf.fast import switch
+from synthesizer_mtf.fast.decoding import answers
 from synthesizer_mtf.t5 import replacement
 
 _MAKE_LAYER_STACK = "mesh_tensorflow.transformer.transformer.make_layer_stack"
@@ -236,8 +237,10 @@ def build_model(*args: Any, **kwargs: Any) -> Any:
   model = utils.build_model(*args, **kwargs)
   _check_used(choices(), [stack for stack in _stacks(model)
                           if hasattr(stack, "synthesizer_attention")])
-  return models.for_model(
-      model, reads=synthesizer_vocabulary(), decodes=synthesizer_decoding())
+  # Only our own loops give several answers, also of a model with T5's attention.
+  several = gin_files.bound(answers.PARAMETER, None) is not None
+  return models.for_model(model, reads=synthesizer_vocabulary(),
+                          decodes=synthesizer_decoding() or several)
 
 
 @gin.configurable(module="synthesizer_mtf")

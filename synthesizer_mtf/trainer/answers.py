@@ -24,7 +24,6 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.fast.decoding import answers
-from synthesizer_mtf.fast.decoding import decoder
 import tensorflow.compat.v1 as tf
 
 _SELECTOR = "synthesizer_mtf.synthesizer_answers"
@@ -106,11 +105,6 @@ def bind_missing() -> None:
   for parameter, value in (bind_decoding(gin_internals.bindings()) or {}).items():
     with gin.unlock_config():
       gin.bind_parameter(parameter, value)
-
-
-def decoding(model: Any) -> Any:
-  """The model with decoders that can give several answers, if gin asks for them."""
-  return model if bound() is None else decoder.faster(model)
 
 
 def with_answers(model_fn: Callable[..., Any]) -> Callable[..., Any]:

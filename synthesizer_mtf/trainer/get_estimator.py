@@ -54,7 +54,6 @@ def get_estimator(
       output_vocab_size=utils.targets_vocabulary(vocabulary).vocab_size,
       layout_rules=layout_rules, mesh_shape=mesh_shape)
   scores = kwargs.get("score_in_predict_mode", False)
-  model = model if scores else answers.decoding(model)
   kwargs["predict_fn"] = decode_length.predict_fn(
       model, kwargs.get("predict_fn"), scores)
   model_fn = utils.tpu_estimator_model_fn(
