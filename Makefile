@@ -10,6 +10,8 @@
 #               folder. If setup.py or a lock file changed, the commands above call it.
 # make test-both  runs lint, and the tests of both targets above on both stacks: in
 #               .venv-new with Python 3.13 or NEW=3.12, in .venv-old with 3.11 or OLD=3.10
+# make docs     runs the notebooks, and makes the site of docs/ in build/site
+# make release  writes the version into CITATION.cff, and makes dist/
 # make lock     rewrites the lock files in requirements/
 # make clean    removes .venv and the files that tests and builds left
 
@@ -20,7 +22,7 @@ VENV ?= .venv
 STAMP := $(VENV)/.installed
 export PYTHON
 
-.PHONY: demo lint lock quick test test-studies test-both install clean FORCE
+.PHONY: demo docs lint lock quick release test test-studies test-both install clean FORCE
 
 demo: $(STAMP)
 	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
@@ -51,8 +53,15 @@ $(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt) \
 FORCE:
 
 test-both:
-	@$(MAKE) VENV=$(VENV)-new PYTHON=$(NEW) lint test test-studies
+	@$(MAKE) VENV=$(VENV)-new PYTHON=$(NEW) lint test test-studies docs
 	@$(MAKE) VENV=$(VENV)-old PYTHON=$(OLD) test test-studies
+
+docs: $(STAMP)
+	@sh requirements/install.sh "$(VENV)" docs
+	@$(VENV)/bin/python .ci/make_docs.py
+
+release: $(STAMP)
+	@$(VENV)/bin/python .ci/release.py
 
 lock: $(STAMP)
 	@$(VENV)/bin/python requirements/lock.py

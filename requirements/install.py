@@ -53,8 +53,11 @@ REMEDY = ("The installation did not finish, for the reason above: the same comma
           "PIP_NO_INDEX=1 and PIP_FIND_LINKS=FOLDER take the packages from a folder.")
 
 
-def main(environment):
-  """Installs into the folder `environment`, unless it is complete."""
+def main(environment, extra=None):
+  """Installs into the folder `environment`, unless it is complete.
+
+  `extra` is "docs" if the packages of `make docs` are needed, too.
+  """
   folder = pathlib.Path(os.path.abspath(environment))
   folder.parent.mkdir(parents=True, exist_ok=True)
   with _turn(folder) as lock:
@@ -62,6 +65,9 @@ def main(environment):
       _check(folder, lock)
       with _uv() as uv:
         _install(folder, lock, uv)
+    if extra:
+      with _uv() as uv:
+        _add(folder / "bin" / "python", extra, uv)
 
 
 @contextlib.contextmanager
@@ -194,6 +200,15 @@ def _install(folder, lock, uv):
   uv("pip", "check", "--quiet", "--python", str(own))
   (folder / ".installed").touch()
   _mark(lock, "")
+
+
+def _add(python, extra, uv):
+  """Adds the packages of an extra that has lock files of its own."""
+  lock_file = LOCK_FILES[_version(python)]
+  uv.install(str(python), *(
+      ["--no-deps", "--require-hashes", "--requirement",
+       str(lock_file.with_name(f"{extra}-{lock_file.name}"))]
+      if sys.platform == "linux" else ["--editable", f"{ROOT}[{extra}]"]))
 
 
 def _packages(version):

@@ -1,6 +1,8 @@
-"""Rewrites the lock files, with the newest versions that setup.py allows.
+"""Rewrites the lock files, with the newest versions that pyproject.toml allows.
 
     make lock
+
+The packages of `make docs` are in lock files of their own, beside those of `make test`.
 
 Each entry has the hashes of the files that Linux can install. A comment below it names
 the Pythons that have a wheel of the package. For a package without a wheel, the source
@@ -43,15 +45,29 @@ override-dependencies = ["editdistance; python_version < '3.13'"]
 
 
 def main():
-  for name, (pythons, machines) in LOCK_FILES.items():
-    packages = resolve(pythons, machines)
-    (FOLDER / name).write_text(
-        "".join(entry(package, pythons, machines) for package in packages))
-    print(f"requirements/{name}: {len(packages)} packages.")
+  for name, places in LOCK_FILES.items():
+    packages = resolve("test", *places, constraints="")
+    write(name, packages, *places)
+    names = {package["name"] for package in packages}
+    more = resolve("docs", *places, constraints="".join(
+        f"{package['name']}=={package['version']}"
+        f"{' ; ' + package['marker'] if 'marker' in package else ''}\n"
+        for package in packages))
+    write(f"docs-{name}", [p for p in more if p["name"] not in names], *places)
 
 
-def resolve(pythons, machines):
-  """Resolves all packages by uv; returns their tables from a `pylock.toml`.
+def write(name, packages, pythons, machines):
+  """Writes a lock file, without the packages that only later micro versions need."""
+  packages = [package for package in packages
+              if any(is_wanted(package, *place)
+                     for place in itertools.product(pythons, machines))]
+  (FOLDER / name).write_text(
+      "".join(entry(package, pythons, machines) for package in packages))
+  print(f"requirements/{name}: {len(packages)} packages.")
+
+
+def resolve(extra, pythons, machines, constraints):
+  """Resolves the packages of an extra by uv; returns tables of a `pylock.toml`.
 
   Earlier lock files have no influence.
   """
@@ -63,9 +79,11 @@ def resolve(pythons, machines):
     folder = pathlib.Path(folder)
     (folder / "pyproject.toml").write_text(PROJECT.format(environments=environments))
     (folder / "installer.in").write_text("pip>=23.2\nwheel\n")
+    (folder / "constraints.txt").write_text(constraints)
     subprocess.run(
         [pathlib.Path(sys.executable).parent / "uv", "pip", "compile",
-         FOLDER.parent / "setup.py", "installer.in", "--extra", "test", "--universal",
+         FOLDER.parent / "pyproject.toml", "installer.in", "--extra", extra,
+         "--constraints", "constraints.txt", "--universal",
          "--python-version", pythons[0], "--quiet", "--output-file", "pylock.toml"],
         cwd=folder, check=True, stdout=subprocess.DEVNULL)
     import tomllib  # Python 3.10 lacks it.
@@ -85,8 +103,8 @@ def entry(package, pythons, machines):
   if not all(fitting.values()):
     if name not in BUILT:
       sys.exit(f"{name} {package['version']} has no wheel for one of {places}: pin "
-               "another version in setup.py, or write in requirements/lock.py why it "
-               "builds without a compiler.")
+               "another version in pyproject.toml, or write in requirements/lock.py "
+               "why it builds without a compiler.")
     files.add(package["sdist"]["hashes"]["sha256"])
     note = f"built: {BUILT[name]}"
   return " \\\n    ".join([

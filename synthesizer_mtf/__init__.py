@@ -17,6 +17,8 @@ Dimensions, in all docstrings:
 
 from synthesizer_mtf import compat
 
+__version__ = "0.2.0"
+
 compat.apply()
 
 from synthesizer_mtf import fast

@@ -1,6 +1,7 @@
 """Tests of what is installed: the command, its flags and its files."""
 
 import fnmatch
+from importlib import metadata
 import re
 import runpy
 import subprocess
@@ -11,6 +12,7 @@ import gin
 import seqio
 from support import shell
 from support.paths import ROOT
+import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
 from synthesizer_mtf.attention import functions
@@ -95,9 +97,30 @@ def test_editdistance_in_python_has_what_its_users_call():
     assert found[name]("ab", "b", 1) and not found[name]("ab", "c", 1)
 
 
-def test_every_pinned_dependency_has_a_reason():
-  lines = (ROOT / "setup.py").read_text().splitlines()
-  first, last = lines.index("INSTALL_REQUIRES = ["), lines.index("]")
-  for before, line in zip(lines[first:last], lines[first + 1:last]):
-    if line.strip().startswith('"'):
-      assert before.strip().startswith("#") or before.strip().startswith('"')
+def test_every_dependency_has_a_reason():
+  lines = (ROOT / "pyproject.toml").read_text().splitlines()
+  first = lines.index("dependencies = [")
+  last = lines.index("[tool.setuptools.dynamic]")
+  found = [(before.strip(), line.strip())
+           for before, line in zip(lines[first:last], lines[first + 1:last])
+           if line.startswith('  "')]
+  assert len(found) > 40
+  assert [line for before, line in found
+          if before[:1] not in ("#", '"') and "synthesizer-mtf[" not in line] == []
+
+
+def test_the_version_is_the_same_everywhere():
+  version = synthesizer_mtf.__version__
+  assert metadata.version("synthesizer-mtf") == version
+  assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+  assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == (
+      version)
+
+
+def test_each_tool_has_a_command():
+  commands = {entry.name: entry.value
+              for entry in metadata.distribution("synthesizer-mtf").entry_points}
+  tools = {path.stem for path in (ROOT / "tools").glob("*.py")
+           if '__name__ == "__main__"' in path.read_text()} - {"prepare_studies"}
+  assert {f"synthesizer_{tool}": f"synthesizer_mtf.tools.{tool}:main"
+          for tool in tools}.items() <= commands.items()
