@@ -8,11 +8,7 @@ from support import harness
 from support.examples import both_stacks
 from support.examples import PADDED
 from support.examples import tokens
-
-
-def authors(mode):
-  return transformer_layers.Synthesizer(
-      num_heads=3, key_value_size=5, synthesize_mode=mode)
+from synthesizer_mtf.tools import from_mesh_tensorflow
 
 
 @both_stacks
@@ -24,27 +20,23 @@ def test_v_equals_stock_self_attention(decoder):
   np.testing.assert_allclose(y[PADDED > 0], z[PADDED > 0], atol=1e-5)
 
 
-@pytest.mark.parametrize("notation, mode, decoder", [
-    ("R", "random", False), ("D", "dense_minus", True),
-    ("R+V", "random_plus_alpha", True), ("D+V", "dense_plus_alpha", False)])
-def test_equals_the_authors_layer_on_unpacked_rows(notation, mode, decoder):
+@pytest.mark.parametrize("mode, decoder", [
+    ("random", False), ("dense_minus", True), ("factorized", True),
+    ("random_plus", True), ("dense_plus", False), ("random_plus_alpha", True),
+    ("dense_plus_alpha", False)])
+def test_a_converted_layer_equals_the_authors_on_unpacked_rows(mode, decoder):
   x = tokens()
-  dense = {"share_query": True, "share_heads": True} if "D" in notation else {}
-  ours = cases.make_layer(notation, max_length=512, **dense)
-  if "V" in notation:
-    ours.mixture.weights = "per_layer"
-  y, graph = harness.forward(ours, x, decoder, PADDED)
-  p = graph.variables
-  theirs = {"q": p.get("q"), "k": p.get("k"), "v": p["v"], "kv": p["v"],
-            "o": p["o"]}
-  if "R" in p:
-    theirs["R"] = p["R"].transpose(1, 0, 2)
-  if "W2" in p:
-    theirs["pi/kernel"] = p["W2"]
-  if "alpha" in p:  # sigmoid(alpha) weighs the synthetic part, which is first
-    theirs["alpha"] = p["alpha"][:1] - p["alpha"][1:]
-  z, other = harness.forward(authors(mode), x, decoder, PADDED, values=theirs)
-  assert set(other.variables) <= set(theirs)
+  layer = transformer_layers.Synthesizer(
+      num_heads=3, key_value_size=5, synthesize_mode=mode)
+  z, theirs = harness.forward(layer, x, decoder, PADDED)
+  notation = from_mesh_tensorflow.notation(theirs.variables)
+  options = {"D": {"share_query": True, "share_heads": True}, "FR": {"rank": 1}}
+  ours = cases.make_layer(notation, max_length=512,
+                          **options.get(notation.split("+")[0], {}))
+  ours.mixture.weights = "per_layer" if "alpha" in theirs.variables else "sum"
+  values = from_mesh_tensorflow.convert(theirs.variables)
+  y, graph = harness.forward(ours, x, decoder, PADDED, values=values)
+  assert set(graph.variables) == set(values)
   np.testing.assert_allclose(y[PADDED > 0], z[PADDED > 0], atol=2e-5)
 
 

@@ -1,0 +1,101 @@
+"""Models of Mesh TensorFlow's own Synthesizer become models of this package."""
+
+import gin
+import numpy as np
+import pytest
+from synthesizer_mtf import checks
+from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools import from_mesh_tensorflow
+import tensorflow.compat.v1 as tf
+
+CONFIG = """
+# Parameters for Synthesizer:
+encoder/transformer_layers.Synthesizer.synthesize_mode = 'random_plus_alpha'
+Synthesizer.num_heads = %num_heads
+Synthesizer.key_value_size = 5
+Synthesizer.relative_attention_type = 'bias_shared'
+num_heads = 3
+"""
+
+
+def layer(*names):
+  shapes = {"q": (4, 15), "k": (4, 15), "v": (4, 15), "kv": (4, 15), "o": (15, 4),
+            "R": (7, 3, 7), "alpha": (1,), "pi/kernel": (5, 9)}
+  return {name: np.arange(np.prod(shapes[name]), dtype=np.float32).reshape(
+      shapes[name]) for name in names}
+
+
+def write(folder, layers, text=CONFIG):
+  folder.mkdir()
+  variables = {f"{place}/{name}": value for place, found in layers.items()
+               for name, value in found.items()}
+  checkpoint_writer.write(str(folder), "model.ckpt-20", variables.items())
+  (folder / "operative_config.gin").write_text(text)
+  return str(folder)
+
+
+@pytest.fixture
+def model(tmp_path):
+  place = "{}/block_{:03d}/layer_000/{}".format
+  return write(tmp_path / "theirs", {
+      place("encoder", 0, "Synthesizer"): layer("q", "k", "v", "o", "R", "alpha"),
+      place("encoder", 1, "SelfAttention"): layer("q", "k", "v", "o"),
+      place("decoder", 0, "Synthesizer"): layer("q", "kv", "o", "pi/kernel"),
+      "shared": {"embedding": np.ones([6, 4], np.float32),
+                 "embedding_slot_vr": np.ones([6], np.float32)}})
+
+
+def test_variables_are_renamed_and_transposed(model, tmp_path, capsys):
+  output = str(tmp_path / "ours")
+  from_mesh_tensorflow.main([model, f"--output={output}"])
+  assert "decoder D, encoder R+V" in capsys.readouterr().out
+  reader = tf.train.load_checkpoint(output)
+  ours = "encoder/block_000/layer_000/SyntheticAttention/"
+  np.testing.assert_array_equal(
+      reader.get_tensor(ours + "R"), layer("R")["R"].transpose(1, 0, 2))
+  assert reader.get_tensor(ours + "alpha").shape == (2,)
+  shapes = reader.get_variable_to_shape_map()
+  assert shapes["decoder/block_000/layer_000/SyntheticAttention/W2"] == [5, 9]
+  assert "encoder/block_001/layer_000/SelfAttention/q" in shapes
+  assert "shared/embedding" in shapes and "shared/embedding_slot_vr" not in shapes
+  assert not [name for name in shapes if "Synthesizer/" in name]
+
+
+def test_the_gin_file_names_attention_sizes_and_lengths(model, tmp_path):
+  output = tmp_path / "ours"
+  from_mesh_tensorflow.main([model, f"--output={output}"])
+  gin.parse_config((output / "operative_config.gin").read_text(), skip_unknown=True)
+  assert gin.query_parameter("decoder/synthesizer_stack.attention") == "D"
+  first, second = gin.query_parameter("encoder/synthesizer_stack.attention")
+  assert first == "R+V" and "SelfAttention" in repr(second)
+  for name, value in {
+      "RandomLogits.max_length": 7, "DenseLogits.max_length": 9,
+      "DenseLogits.share_query": True, "Mixture.weights": "per_layer",
+      "SyntheticAttention.key_value_size": 5, "SyntheticAttention.dropout_rate": 0.0,
+      "SyntheticAttention.relative_attention_type": "bias_shared"}.items():
+    assert gin.query_parameter(name) == value
+
+
+@pytest.mark.parametrize("change, said", [
+    ("Synthesizer.num_memory_heads = 1", "Synthesizer.num_memory_heads"),
+    ("", "20"), (None, "model.ckpt-")])
+def test_what_cannot_be_converted_is_said(change, said, model, tmp_path):
+  flags = []
+  if change is None:
+    model = str(tmp_path / "no model")
+  elif change:
+    model = write(tmp_path / "other", {
+        "encoder/block_000/layer_000/Synthesizer": layer("kv", "o", "R")}, change)
+  else:
+    flags = ["--step=3"]
+  with pytest.raises((checks.Error, SystemExit)) as error:
+    from_mesh_tensorflow.run(model, str(tmp_path / "ours"), *(3 for _ in flags))
+  assert said in str(error.value)
+  assert not (tmp_path / "ours").exists()
+
+
+def test_a_model_without_their_layer_is_refused(tmp_path):
+  model = write(tmp_path / "other", {
+      "encoder/block_000/layer_000/SelfAttention": layer("q", "k", "v", "o")})
+  with pytest.raises(checks.Error, match="no variables of Mesh TensorFlow's"):
+    from_mesh_tensorflow.run(model, str(tmp_path / "ours"))
