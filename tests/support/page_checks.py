@@ -27,7 +27,7 @@ GIN_FOLDERS = (
 
 # Files that a command writes, or that a user brings.
 MADE = re.compile(
-    r"(demo_output|reproduce_output|pictures|exported)/|(operative_config|stock_t5)\.gin$|"
+    r"(build|demo_output|dist|reproduce_output|pictures|exported)/|(operative_config|stock_t5)\.gin$|"
     r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.|^my_attention\.py$")
 FOREIGN = ("cat", "curl", "cut", "docker", "done;", "for", "head", "pip", "printf",
            "train", "train()", "}")
