@@ -10,11 +10,13 @@ from studies import lra
 from studies import narang
 from studies import published
 from support import models
+from support.paths import ROOT
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tools import plan_pod
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.reproduction import tables
 
 SETTINGS = plan.Settings(None, None)
 EVERY_ROW = [(table, row) for table in published.TABLES.values() for row in table.rows]
@@ -47,6 +49,14 @@ def test_means_of_long_range_arena_equal_those_of_its_table():
   for name, mean in (("V", 54.39), ("R+V", 52.88), ("Linformer", 51.36)):
     figures = lra.ROWS[name].paper.values()
     assert sum(figures) / len(figures) == pytest.approx(mean, abs=0.01)
+
+
+def test_losses_of_narang_are_on_the_page_and_end_as_in_table_4():
+  page = (ROOT / "studies/other_papers.md").read_text(encoding="utf-8")
+  table_4 = {row.name: row.paper["Log PPL"] for row in tables.TABLES[4].rows}
+  for name, (early, final, score) in narang.PUBLISHED_LOSSES.items():
+    assert f"| {name} | {early} | {final} | {score} |" in page
+    assert (final,) == table_4[name]
 
 
 def test_mixtures_have_weights_only_where_they_are_named_alpha(monkeypatch):
