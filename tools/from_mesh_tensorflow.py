@@ -66,7 +66,7 @@ def convert(theirs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     theirs: a dict from their names, such as "R" or "pi/kernel", to values.
 
   Returns:
-    a dict from our names to values.
+    a dict from our names to values, all in the dtype of `o`.
   """
   ours = {name: value for name, value in theirs.items()
           if name not in ("kv", "R", "R1", "R2", "pi/kernel", "alpha")}
@@ -81,7 +81,8 @@ def convert(theirs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     ours["W2"] = theirs["pi/kernel"]
   if "alpha" in theirs:  # sigmoid(alpha) weighs the synthesized part.
     ours["alpha"] = np.concatenate([theirs["alpha"], np.zeros_like(theirs["alpha"])])
-  return ours
+  # Theirs keeps pi/kernel in float32, whatever the dtype of variables is.
+  return {name: value.astype(theirs["o"].dtype) for name, value in ours.items()}
 
 
 def config(text: str, layers: Mapping[str, Sequence[str]], lengths: Mapping[str, int],

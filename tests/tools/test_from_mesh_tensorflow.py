@@ -21,8 +21,9 @@ num_heads = 3
 def layer(*names):
   shapes = {"q": (4, 15), "k": (4, 15), "v": (4, 15), "kv": (4, 15), "o": (15, 4),
             "R": (7, 3, 7), "alpha": (1,), "pi/kernel": (5, 9)}
-  return {name: np.arange(np.prod(shapes[name]), dtype=np.float32).reshape(
-      shapes[name]) for name in names}
+  return {name: np.arange(np.prod(shapes[name])).reshape(shapes[name]).astype(
+      np.float32 if name == "pi/kernel" else tf.bfloat16.as_numpy_dtype)
+          for name in names}
 
 
 def write(folder, layers, text=CONFIG):
@@ -55,7 +56,9 @@ def test_variables_are_renamed_and_transposed(model, tmp_path, capsys):
       reader.get_tensor(ours + "R"), layer("R")["R"].transpose(1, 0, 2))
   assert reader.get_tensor(ours + "alpha").shape == (2,)
   shapes = reader.get_variable_to_shape_map()
-  assert shapes["decoder/block_000/layer_000/SyntheticAttention/W2"] == [5, 9]
+  w2 = "decoder/block_000/layer_000/SyntheticAttention/W2"
+  assert shapes[w2] == [5, 9]
+  assert reader.get_variable_to_dtype_map()[w2] == tf.bfloat16
   assert "encoder/block_001/layer_000/SelfAttention/q" in shapes
   assert "shared/embedding" in shapes and "shared/embedding_slot_vr" not in shapes
   assert not [name for name in shapes if "Synthesizer/" in name]
