@@ -1,6 +1,10 @@
 """Checks of parameters, with messages that name the parameter in gin."""
 
 from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import contextvars
 import difflib
 import numbers
 import os
@@ -13,8 +17,35 @@ _STORAGE = "storage.googleapis.com"
 _SECONDS = 2  # Far more than a connection takes.
 
 
+# The names of the command's parameters where another way in has others.
+_NAMES: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("_NAMES")
+
+
 class Error(ValueError):
   """A check failed. The message says all that the user needs, with the remedy."""
+
+
+@contextlib.contextmanager
+def calling(names: Mapping[str, str]) -> Iterator[None]:
+  """Makes messages within a `with` block call parameters as another way in does.
+
+  Args:
+    names: a dict from names of gin or of the command's flags to those of the way in.
+  """
+  token = _NAMES.set({**_NAMES.get({}), **names})
+  try:
+    yield
+  finally:
+    _NAMES.reset(token)
+
+
+def called(parameter: str) -> str:
+  """The name of a parameter in the way in that is used.
+
+  Args:
+    parameter: its name in gin, or the command's flag.
+  """
+  return _NAMES.get({}).get(parameter, parameter)
 
 
 def is_whole(value: Any, least: int = 1) -> bool:
@@ -153,7 +184,7 @@ class LengthError(Error):
 
   def __init__(self, found: str):
     super().__init__(f"{found}, or shorten the task's sequences with "
-                     "`utils.run.sequence_length`.")
+                     f"`{called('utils.run.sequence_length')}`.")
     self.found = found
 
 

@@ -33,6 +33,8 @@ _NAMES_OF_FILES = {
 
 _DEPRECATED = mesh_transformer.DEPRECATED_GIN_REFERENCES
 
+Path = str | os.PathLike[str]
+
 _ADDED = []  # The folders of `add_folder`.
 
 
@@ -81,29 +83,50 @@ def _in_packages(original):
   return wrapped
 
 
-def parse(files: Sequence[str] = (), bindings: Sequence[str] = (),
-          prefixes: Sequence[str] = ()) -> None:
+def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
+          prefixes: Sequence[Path] = ()) -> None:
   """Fills gin with Mesh's defaults, gin files and bindings, as T5's main does.
 
   Args:
-    files: paths, searched for as in `synthesizer_mesh_transformer`.
-    bindings: gin bindings, which override the files.
+    files: a path, or a list of paths, searched for as in
+      `synthesizer_mesh_transformer`.
+    bindings: gin bindings, which override the files; a text, or a list of texts.
     prefixes: more folders of gin files.
+
+  Raises:
+    ValueError: a file does not exist or has a mistake, or a binding is wrong.
   """
   add_search_path()
   for path in prefixes:
-    _add(path)
+    _add(os.fspath(path))
   gin.clear_config()
-  check(files, bindings)
+  with checks.calling({"--gin_file": "files", "--gin_param": "bindings"}):
+    paths = _listed("files", files, (str, os.PathLike))
+    texts = _listed("bindings", bindings, (str,))
+    check(paths, texts)
   with gin_names.without_logs():
     gin.parse_config_files_and_bindings(
-        [_defaults(), *files], list(bindings), skip_unknown=_DEPRECATED,
-        finalize_config=False)
-  given = [*gin_names.given(files, bindings)]
+        [_defaults(), *paths], texts, skip_unknown=_DEPRECATED, finalize_config=False)
+  given = [*gin_names.given(paths, texts)]
   for change in _with_folders, _in_order:
     for parameter, value in change(given, gin_internals.bindings()).items():
       gin.bind_parameter(parameter, value)
   gin.finalize()
+
+
+def _listed(name: str, value: Any, kinds: tuple[type, ...]) -> list[str]:
+  """Returns an argument as a list of strings; it may be one of them.
+
+  Raises:
+    ValueError: it is something else.
+  """
+  several = [value] if isinstance(value, kinds) else value
+  checks.require(
+      isinstance(several, (list, tuple)) and all(
+          isinstance(each, kinds) for each in several), name, value,
+      "be a list of strings", "write it as [\"...\", \"...\"]")
+  return [os.fspath(each) if isinstance(each, os.PathLike) else each
+          for each in several]
 
 
 def _defaults():
@@ -127,10 +150,11 @@ def check(files: Sequence[str] | None, params: Sequence[str] | None,
       `gin_names.check` finds a mistake.
   """
   for path in files or ():
-    checks.check_regular_file("--gin_file", path)
+    name = checks.called("--gin_file")
+    checks.check_regular_file(name, path)
     if os.path.isdir(path):
-      raise checks.Error(f"--gin_file is {path!r}, which is a folder; name a file in "
-                         "it, such as its operative_config.gin.")
+      raise checks.Error(f"{name} is {path!r}, which is a folder; name a file in it, "
+                         "such as its operative_config.gin.")
     if os.path.isfile(path):
       _check_text(path)
   return gin_names.check(
@@ -142,8 +166,9 @@ def _check_text(path):
   try:
     pathlib.Path(path).read_text(encoding="utf-8")
   except UnicodeDecodeError as error:
-    raise checks.Error(f"--gin_file is {path!r}, whose byte {error.start} is not "
-                       "UTF-8; name a file of gin, or convert it to UTF-8.") from None
+    raise checks.Error(f"{checks.called('--gin_file')} is {path!r}, whose byte "
+                       f"{error.start} is not UTF-8; name a file of gin, or convert it "
+                       "to UTF-8.") from None
 
 
 def given_in_command() -> list[tuple[str, Any]]:

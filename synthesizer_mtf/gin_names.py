@@ -16,7 +16,9 @@ import logging
 import os
 import pathlib
 import re
+import sysconfig
 import tokenize
+import traceback
 from typing import Any
 
 import gin
@@ -46,6 +48,21 @@ def import_modules(names: Sequence[str] | None) -> None:
     except ImportError as error:
       raise checks.Error(
           f"{error}; correct --module_import, or install the module.") from error
+    except (SyntaxError, ValueError, NameError, AttributeError, TypeError) as error:
+      raise checks.Error(
+          f"--module_import is {name!r}, which cannot be imported: "
+          f"{_place_in_modules(error)}{_sentence(error)}; correct the module."
+          ) from error
+
+
+def _place_in_modules(error):
+  """Where a module of the user raised an error, as "FILE, line 3: "."""
+  if isinstance(error, SyntaxError):
+    return ""  # Its message ends in the place.
+  packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib"))
+  own = [frame for frame in traceback.extract_tb(error.__traceback__)
+         if not frame.filename.startswith((*packages, "<", os.path.dirname(__file__)))]
+  return f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
 
 
 def statements(name: str, delegate: gin.config.ParserDelegate,
@@ -123,7 +140,8 @@ def check(files: Sequence[str], bindings: Sequence[str],
     if str(value) == "%gin.REQUIRED":
       names = filter(None, [selector.rpartition(".")[2], parameter])
       name = "/".join(filter(None, [scope, ".".join(names)]))
-      raise checks.Error(f"`{name}` is %gin.REQUIRED; bind it by {FLAG}.")
+      raise checks.Error(
+          f"`{name}` is %gin.REQUIRED; bind it by {checks.called(FLAG)}.")
   return found
 
 
@@ -229,12 +247,14 @@ def _near(name):
             "infer.gin.")
   known = [selector.rpartition(".")[2]
            for selector, _ in gin_internals.registry().items()]
-  return checks.did_you_mean(re.split("[./]", name)[-1], known)
+  return checks.did_you_mean(re.split("[./]", name)[-1], known) or (
+      f" If a module of your own has it, name the module by "
+      f"{checks.called('--module_import')}.")
 
 
 def at(where: str, line: int | str | None) -> str:
   """Says where a binding is, as "FILE, line 3" or "--gin_param"."""
-  return where if where.startswith("--") else f"{where}, line {line}"
+  return checks.called(where) if where == FLAG else f"{where}, line {line}"
 
 
 @contextlib.contextmanager
@@ -260,6 +280,9 @@ def _read(name):
         with reader(path) as f:
           text = f.read()
         return path, text if isinstance(text, str) else text.decode()
+  if os.path.basename(name) == "operative_config.gin":
+    raise checks.Error(f"Unable to open file: {name}; a training writes it into the "
+                       "model's folder, so train there first, or name another folder.")
   known = [str(path.relative_to(folder)) for folder in filter(None, folders)
            for path in pathlib.Path(folder).rglob("*.gin")]
   raise checks.Error(f"Unable to open file: {name}; name a gin file."

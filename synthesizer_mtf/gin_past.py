@@ -26,6 +26,8 @@ _UNIVERSAL = "use_universal_transformer"
 _CUSTOM_OPS = "use_custom_ops"
 _WORDS = re.compile(f"{re.escape(_OLD_MODULE)}|{_UNIVERSAL}|{_CUSTOM_OPS}")
 
+_BOM = "\ufeff"  # Some editors begin files of UTF-8 with it.
+
 _told: set[str] = set()
 
 
@@ -47,11 +49,14 @@ def _exists(path):
 
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[io.StringIO]:
-  """Opens a gin file by the first other reader that can, without the old lines."""
+  """Opens a gin file by the first other reader that can, without the old lines.
+
+  A byte order mark at its beginning is no part of the text.
+  """
   with _reader(path)(path) as f:
     text = f.read()
-  file = io.StringIO(current(
-      text if isinstance(text, str) else text.decode(), path))
+  text = text if isinstance(text, str) else text.decode()
+  file = io.StringIO(current(text.removeprefix(_BOM), path))
   file.name = path  # gin names it in messages.
   yield file
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import sys
 
 import seqio
+from synthesizer_mtf import checks
 import tensorflow.compat.v2 as tf
 
 
@@ -54,6 +55,6 @@ _TENS = [10 ** power for power in range(18)]
 def _print(task, cut, seen, sequence_length):
   return tf.print(
       "Cut to sequence_length", str(dict(sequence_length)) + ":", cut, "of",
-      seen, f"examples of {task} so far; raise `utils.run.sequence_length` to keep "
-      "all.",
+      seen, f"examples of {task} so far; raise "
+      f"`{checks.called('utils.run.sequence_length')}` to keep all.",
       output_stream=sys.stderr)

@@ -6,7 +6,6 @@ from typing import Any
 
 import seqio
 from synthesizer_mtf.tasks import text_to_text
-from t5.data import postprocessors
 from t5.evaluation import metrics
 import tensorflow.compat.v2 as tf
 
@@ -109,8 +108,7 @@ def add(
   targets = LabelVocabulary(classes)
   text_to_text.add(
       name, source, *read,
-      postprocess_fn=lambda text, **unused_kwargs: (
-          postprocessors.string_label_to_class_id(text, label_classes=targets.labels)),
+      postprocess_fn=lambda text, **unused_kwargs: text,
       metric_fns=[metrics.accuracy],
       output_features={
           "inputs": inputs, "targets": seqio.Feature(targets, add_eos=False)},

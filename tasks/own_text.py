@@ -248,8 +248,14 @@ def parse_pairs(lines: lines_lib.Lines, keys: Mapping[str, str] | None = None,
     ValueError: a row is not a pair, or a number has no name.
   """
   names = _names_of_numbers(classes)
-  for inputs, target in (_pairs_in_fields(lines, keys, classes) if
-                         records.has_fields(lines.path) else _columns(lines)):
+  has_fields = records.has_fields(lines.path)
+  if keys is not None and not has_fields:
+    logging.warning(
+        "`%s.pairs.keys` is not read for %r: its name says two columns, without names. "
+        "Leave it out, or let the name of a file with named fields end in .csv or "
+        ".jsonl.", _MODULE, lines.path)
+  for inputs, target in (_pairs_in_fields(lines, keys, classes) if has_fields else
+                         _columns(lines)):
     if not inputs.strip() or not target.strip():
       raise lines.error("the input or the target is empty; fill it in or "
                         "remove the line.")

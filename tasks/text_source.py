@@ -26,6 +26,7 @@ Lines = lines_lib.Lines
 _BLANK = r"[\s\v\p{Z}\x{1c}-\x{1f}\x{85}]*"  # The characters of str.isspace().
 _SHUFFLE_BYTES = 512 << 20
 _OVERHEAD_BYTES = 250  # The overhead of an example in TensorFlow's buffer.
+_LONG = 500_000  # Characters of a line; SentencePiece needs seconds for more.
 _BLOCK = 1024  # Lines at a time. TensorFlow takes as long for a block as for a line.
 
 
@@ -205,6 +206,9 @@ class FilesDataSource(seqio.FileDataSource):
       examples, characters = examples + 1, characters + sum(map(len, example))
     logging.info("%s: %d examples, %d blank lines skipped, longest line %d "
                  "characters.", path, examples, lines.blank, lines.longest)
+    if lines.longest > _LONG:
+      logging.warning("Its longest line is one example, and may take minutes to cut "
+                      "into tokens; put documents or paragraphs on lines of their own.")
     return examples, max(lines.bytes, characters)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import seqio
 import synthesizer_mtf  # noqa: F401 (registers its tasks)
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools import arguments
@@ -33,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> None:
   args = _parser().parse_args(argv)
   if args.t5_tfds_data_dir:
     seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
-  with messages.ending("inspect_task"):
+  with messages.ending("inspect_task"), checks.calling(
+      {"utils.run.sequence_length": "--lengths"}):
     arguments.check_folders(args.plot, args.json)
     arguments.check_picture(args.plot)
     gin_names.import_modules(args.module_import)

@@ -219,7 +219,7 @@ def _check_one_class(inputs, targets):
   length = targets.shape.dims[-1].size
   if length != 1:
     lengths = {"inputs": inputs.shape.dims[-1].size, "targets": 1}
+    name = checks.called("utils.run.sequence_length")
     raise checks.Error(
-        f"`utils.run.sequence_length` gives the targets {length} ids, but for "
-        "EncoderClassifier they are one class; bind "
-        f"`utils.run.sequence_length = {lengths}`.")
+        f"`{name}` gives the targets {length} ids, but for EncoderClassifier they are "
+        f"one class; write `{name} = {lengths}`.")

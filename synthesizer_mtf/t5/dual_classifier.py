@@ -63,7 +63,8 @@ def _halves(inputs):
   length = inputs.shape.dims[-1]
   if length.size % 2:
     raise checks.Error(
-        f"`utils.run.sequence_length` gives the inputs {length.size} ids, but "
-        "DualEncoderClassifier reads two texts of the same length; make it even.")
+        f"`{checks.called('utils.run.sequence_length')}` gives the inputs "
+        f"{length.size} ids, but DualEncoderClassifier reads two texts of the same "
+        "length; make it even.")
   half = length.size // 2
   return [mtf.slice(inputs, begin, half, length.name) for begin in (0, half)]

@@ -228,15 +228,16 @@ def remove_without_index(path: str) -> None:
       tf.io.gfile.remove(name)
 
 
-def check_name(path: str, what: str = "`--model_dir`") -> None:
+def check_name(path: str, what: str | None = None) -> None:
   """Raises a ValueError for a folder or checkpoint that TensorFlow takes for a pattern.
 
   It would train there, but find no checkpoint.
 
   Args:
     path: the path of a folder or a checkpoint.
-    what: the name of the parameter in the message.
+    what: the name of the parameter in the message; by default the model's folder.
   """
+  what = what or f"`{checks.called('--model_dir')}`"
   if odd := re.search(r"[*?\[\\]", str(path)):
     raise checks.Error(
         f"{what} is {path!r}, but TensorFlow takes {odd[0]} for a part of a pattern, "
@@ -248,15 +249,19 @@ def check_folder(model_dir: str) -> None:
   """Makes a model directory; raises a ValueError if it cannot be one."""
   check_name(model_dir)
   if tf.io.gfile.exists(model_dir) and not tf.io.gfile.isdir(model_dir):
-    raise checks.Error(f"`--model_dir` is {model_dir!r}, which is a file; name a "
-                       "folder, which need not exist yet.")
+    raise checks.Error(f"{_folder(model_dir)}, which is a file; name a folder, which "
+                       "need not exist yet.")
   try:
     tf.io.gfile.makedirs(model_dir)
   except tf.errors.OpError as error:
     if not tf.io.gfile.isdir(model_dir):
       raise checks.Error(
-          f"`--model_dir` is {model_dir!r}, which cannot be made: "
-          f"{error.message}. Name another.") from error
+          f"{_folder(model_dir)}, which cannot be made: {error.message}. Name another."
+          ) from error
+
+
+def _folder(model_dir):
+  return f"`{checks.called('--model_dir')}` is {model_dir!r}"
 
 
 def check_writable(model_dir: str) -> None:
@@ -268,7 +273,7 @@ def check_writable(model_dir: str) -> None:
     tf.io.gfile.remove(probe)
   except tf.errors.OpError as error:
     raise checks.Error(
-        f"`--model_dir` is {model_dir!r}, where checkpoints cannot be written: "
+        f"{_folder(model_dir)}, where checkpoints cannot be written: "
         f"{error.message}. Make room or give permission, or name another."
         ) from error
 
@@ -306,8 +311,8 @@ def check_variables(path: str, variables: Iterable[tf.Variable],
            _few("other shapes have", map(shapes.get, _without_slots(shapes)))]
   if any(found):
     raise checks.Error(
-        f"{path} is of another model: {'; '.join(filter(None, found))}. Train "
-        "another model in another `--model_dir`, or give the gin files and "
+        f"{path} is of another model: {'; '.join(filter(None, found))}. Train another "
+        f"model in another `{checks.called('--model_dir')}`, or give the gin files and "
         "bindings of this one, which are in its operative_config.gin"
         f"{_of_an_optimizer(extra, ours)}.")
 

@@ -13,7 +13,6 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
-# The command's names for `mixture_or_task_name` and `split` of T5's `MtfModel`.
 _TASK, _SPLIT = "MIXTURE_NAME", "utils.run.dataset_split"
 _CACHED = "mesh_train_dataset_fn.use_cached"
 
@@ -40,7 +39,7 @@ def check_task(name: str, what: str = f"`{_TASK}`") -> None:
   if not is_known(name):
     raise checks.Error(
         f"{what} is {name!r}, which is not a task or mixture; name a registered one, "
-        "or the module that registers it by --module_import."
+        f"or the module that registers it by {checks.called('--module_import')}."
         f"{checks.did_you_mean(name, _names(), near_only=True)}")
 
 
@@ -68,15 +67,12 @@ def check_vocabularies(name: str, features: Mapping[str, seqio.Feature],
           "environment variable SYNTHESIZER_MTF_VOCAB.")
 
 
-def check_split(name: str, split: str, task_parameter: str = _TASK,
-                split_parameter: str = _SPLIT) -> None:
+def check_split(name: str, split: str) -> None:
   """Raises a ValueError if no task of the mixture has the split.
 
   Args:
     name: a task or mixture; seqio reports unknown names.
     split: the name of a split.
-    task_parameter: the parameter that names the task.
-    split_parameter: the parameter that names the split.
   """
   if not is_known(name):
     return
@@ -87,11 +83,12 @@ def check_split(name: str, split: str, task_parameter: str = _TASK,
     getattr(task.source, "check_split", lambda split: None)(split)
   splits = sorted({each for task in tasks for each in task.splits})
   raise checks.Error(
-      f"`{split_parameter}` is {split!r}, but `{task_parameter}` is {name!r}, which "
-      f"has no such split; bind it to one of {', '.join(map(repr, splits))}.")
+      f"`{checks.called(_SPLIT)}` is {split!r}, but `{checks.called(_TASK)}` is "
+      f"{name!r}, which has no such split; bind it to one of "
+      f"{', '.join(map(repr, splits))}.")
 
 
-def check_metrics(name: str, given: str | None, task_parameter: str = _TASK) -> None:
+def check_metrics(name: str, given: str | None) -> None:
   """Raises a ValueError for a misspelt metric, or if there are none to compute.
 
   Our tasks look up metrics that gin names. This function makes them do so before an
@@ -101,16 +98,15 @@ def check_metrics(name: str, given: str | None, task_parameter: str = _TASK) -> 
     name: a task or mixture; seqio reports unknown names.
     given: what the evaluation gives to metrics, "predictions" or "scores"; None if no
       metrics will be computed.
-    task_parameter: the parameter that names the task.
   """
   metrics = [task.metric_fns for task in _tasks(name)] if is_known(name) else []
   if given and metrics and not any(metrics):
     raise checks.Error(
-        f"`{task_parameter}` is {name!r}, which has no metrics to evaluate; "
+        f"`{checks.called(_TASK)}` is {name!r}, which has no metrics to evaluate; "
         "choose another task, or the command's perplexity_eval.gin.")
   for metric in itertools.chain(*metrics):
     if given:
-      _check_needs(metric, given, f"`{task_parameter}` is {name!r}")
+      _check_needs(metric, given, f"`{checks.called(_TASK)}` is {name!r}")
 
 
 def _check_needs(metric, given, task):
@@ -135,14 +131,13 @@ def _check_needs(metric, given, task):
                     task, shown, " and ".join(needed))
 
 
-def check_cached(name: str, task_parameter: str = _TASK) -> None:
+def check_cached(name: str) -> None:
   """Raises a ValueError if gin asks T5 to train on a cache, but a task has none.
 
   An operative_config.gin often asks for a cache that only its author had.
 
   Args:
     name: a task or mixture; seqio reports unknown names.
-    task_parameter: the parameter that names the task.
   """
   if not gin_files.bound(_CACHED, False) or not is_known(name):
     return
@@ -150,7 +145,7 @@ def check_cached(name: str, task_parameter: str = _TASK) -> None:
     if task.supports_caching and not task.cache_dir:
       raise checks.Error(
           f"`{_CACHED}` is True, but there is no cache of {task.name!r}, which "
-          f"`{task_parameter}` names; bind it to False, after any "
+          f"`{checks.called(_TASK)}` names; bind it to False, after any "
           f"operative_config.gin, or {_made(task.name)}.")
 
 

@@ -25,6 +25,7 @@ import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 
 _FILE = re.compile(r"input\.ckpt-(\d+)\..*")
@@ -124,7 +125,7 @@ class DataPosition(tf.train.SessionRunHook):
         raise
       logging.warning(
           "The position in the data cannot be saved, so restarts read the data "
-          "from the beginning: %s", str(error.message).partition("\n")[0])
+          "from the beginning: %s", messages.reason(error))
       self._write = None
 
   def remove_old(self) -> None:
@@ -156,8 +157,7 @@ class DataPosition(tf.train.SessionRunHook):
       session.run(self._read, {self._path: path})
     except tf.errors.OpError as error:
       logging.warning("%s cannot be used, so training reads the data from the "
-                      "beginning: %s", path,
-                      str(error.message).partition("\n")[0])
+                      "beginning: %s", path, messages.reason(error))
     else:
       logging.info("The data continue from the position of step %d.", step)
 

@@ -40,8 +40,10 @@ def existing_checkpoints(
   def wrapped(checkpoint_step, model_dir, *args, **kwargs):
     asked = iter(checkpoint_step if isinstance(checkpoint_step, (list, tuple))
                  else [checkpoint_step])
+    is_empty = True
     for path in get_checkpoint_iterator(
         checkpoint_step, model_dir, *args, **kwargs):
+      is_empty = False
       if path is None:
         raise checks.Error(_nothing_in(model_dir))
       if checkpoint_step == "all" and not tf.train.checkpoint_exists(path):
@@ -49,6 +51,11 @@ def existing_checkpoints(
         continue
       _say_if_other(next(asked, None), path)
       yield path
+    if is_empty:  # Mesh TensorFlow leaves out step 0, which is not trained.
+      raise checks.Error(_nothing_in(model_dir) if not checkpoints.find(model_dir) else
+                         f"`{checks.called('--model_dir')}` is {model_dir!r}, where "
+                         "only step 0 is saved, before any training; train first, or "
+                         "bind `utils.run.eval_checkpoint_step = 0`.")
 
   return wrapped
 
@@ -66,9 +73,11 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   Attributes:
     optimizer: makes the optimizer that trains, whose variables checkpoints may have; or
       None.
+    data: what it trains on, in words for `progress.Progress`; None for what gin binds.
   """
 
   optimizer: optimizer_slots.Optimizer | None = None
+  data: str | None = None
   _config: Any  # A `RunConfig`, of the base class.
   _start = None  # A `WarmStart`.
   _vocabularies = None  # A `vocabulary_record.Record`.
@@ -117,7 +126,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     if not self.config.is_chief:
       return self._train(None, input_fn, hooks, *args, **kwargs)
     checkpoints.check_folder(self.model_dir)
-    with lock.held(self.model_dir, "--model_dir"):
+    with lock.held(self.model_dir, checks.called("--model_dir")):
       newest = checkpoints.prepare(self.model_dir)
       if self._vocabularies is not None:
         vocabulary_record.write(self.model_dir, self._vocabularies)
@@ -135,7 +144,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     signals = stopping.StopAfterStep()
     hooks += [guards.GuardSaves(self.model_dir, position), signals]
     if self.config.is_chief:
-      hooks.append(progress.Progress(self.model_dir, kwargs.get("max_steps")))
+      hooks.append(progress.Progress(
+          self.model_dir, kwargs.get("max_steps"), self.data))
     with (guards.explained_damage(newest), guards.explained_writes(self.model_dir),
           signals.listening()):
       return super().train(input_fn, hooks, *args, **kwargs)
@@ -207,8 +217,9 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     path = self._usable(checkpoint_path)
     with (guards.explained_damage(path), scoring.exporting(),
           answers.asking(answers.bound())):
-      return super().export_saved_model(
-          *args, checkpoint_path=path, **kwargs)
+      found = super().export_saved_model(*args, checkpoint_path=path, **kwargs)
+    logging.info("The exported model is in %s.", tf.compat.as_text(found))
+    return found
 
   def _call_input_fn(self, input_fn, mode, input_context=None):
     """Makes the data, without tf.data's autotuning, which delays the end of training.
@@ -248,12 +259,12 @@ def _say_if_done(newest, steps):
   """Warns that there is nothing to train; the Estimator returns without a word."""
   if newest and steps is not None and checkpoints.step_of(newest) >= steps:
     logging.warning(
-        "Nothing is trained: %s has reached step %d, and the training is to end at "
-        "step %d; to go on, raise `utils.run.train_steps`, or the steps that MtfModel "
-        "is given.", newest, checkpoints.step_of(newest), steps)
+        "Nothing is trained: %s is already at step %d of %d; to go on, raise `%s`.",
+        newest, checkpoints.step_of(newest), steps,
+        checks.called("utils.run.train_steps"))
 
 
 def _nothing_in(model_dir):
-  return (f"`--model_dir` is {model_dir!r}, where the file `checkpoint` names no "
-          "checkpoint that exists; train first, or name the directory or the step "
-          "of a trained model.")
+  return (f"`{checks.called('--model_dir')}` is {model_dir!r}, where the file "
+          "`checkpoint` names no checkpoint that exists; train first, or name the "
+          "directory or the step of a trained model.")

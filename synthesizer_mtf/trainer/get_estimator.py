@@ -55,7 +55,7 @@ def get_estimator(
       layout_rules=layout_rules, mesh_shape=mesh_shape)
   scores = kwargs.get("score_in_predict_mode", False)
   kwargs["predict_fn"] = decode_length.predict_fn(
-      model, kwargs.get("predict_fn"), scores)
+      model, kwargs.get("predict_fn"), scores, kwargs["sequence_length"].get("inputs"))
   model_fn = utils.tpu_estimator_model_fn(
       model_type=model_type, transformer_model=model,
       vocabulary=scoring.keeping_ids(vocabulary) if scores else answers.of_rows(

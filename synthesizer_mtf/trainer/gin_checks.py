@@ -204,6 +204,9 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     _check_one_checkpoint(run, mode, model_dir)
   if mode in _EVALUATIONS:
     data_checks.check_split(task, run.get("dataset_split", "train"))
+  if mode in ("eval", "score_eval"):
+    value_checks.check_output("--model_dir", _bound(config, "utils.eval_model").get(
+        "eval_summary_dir") or model_dir, folder=True)
   if mode in _DECODING:
     check_beams(config, run.get("model_type", "bitransformer"))
   _check_decoding_of_tasks(config, run, mode)

@@ -109,6 +109,13 @@ def _split(error):
                     if not line.startswith(_WHOLE)]
 
 
+def reason(error: tf.errors.OpError) -> str:
+  """Returns the first cause of an error of TensorFlow, on one line."""
+  first, _, rest = str(error.message).partition("\n")
+  said = _root_cause(rest) if first.strip() == _IN_GRAPH else first
+  return " ".join(said.split())
+
+
 def _root_cause(text):
   """Returns the first cause of an error of TensorFlow's graph.
 

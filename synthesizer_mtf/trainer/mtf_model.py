@@ -26,9 +26,13 @@ from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import answers
+from synthesizer_mtf.trainer import arguments
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import console
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import gin_checks
+from synthesizer_mtf.trainer import progress
+from synthesizer_mtf.trainer import results
 from synthesizer_mtf.trainer import seed as seeds
 from synthesizer_mtf.trainer import unknown_pieces
 from synthesizer_mtf.trainer import value_checks
@@ -43,17 +47,29 @@ _TEMPERATURE = "Bitransformer.decode", "temperature"
 _OF_THE_COMMAND = {"steps": "finetune_steps",
                    "checkpoint_steps": "pretrained_checkpoint_step"}
 _OF_BEAMS = ("beam_size", "temperature")  # Arguments of `predict` and `export`.
+Path = str | os.PathLike[str]
+
+
+@contextlib.contextmanager
+def _as_in_python():
+  """Shows the log, and lets messages name the arguments of Python."""
+  with console.shown(), checks.calling(arguments.NAMES):
+    yield
 
 
 class MtfModel(mtf_model.MtfModel):
-  """T5's `MtfModel`, whose attention, seed and warm start are arguments."""
+  """T5's `MtfModel`, whose attention, seed and warm start are arguments.
+
+  Paths may be strings or `pathlib.Path`. A wrong argument raises a ValueError that
+  names it.
+  """
 
   # Of the base class.
   _learning_rate_schedule: Any
   _gin_bindings: Any
 
   def __init__(self, *args: Any, attention: str | list[str] | None = None,
-               seed: int | None = None, warm_start: str | None = None,
+               seed: int | None = None, warm_start: Path | None = None,
                **kwargs: Any) -> None:
     """Declares T5's parameters, and ours.
 
@@ -65,14 +81,18 @@ class MtfModel(mtf_model.MtfModel):
       warm_start: a checkpoint or folder, as `warm_start.checkpoint`.
       **kwargs: as in T5.
     """
-    signature = inspect.signature(super().__init__)
-    for name in set(kwargs) - set(signature.parameters):
+    base = super().__init__
+    known = inspect.signature(base).parameters
+    for name in set(kwargs) - set(known):
       raise TypeError(f"MtfModel has no argument {name!r}."
-                      f"{checks.did_you_mean(name, signature.parameters)}")
-    gin_checks.check_arguments(signature.bind_partial(*args, **kwargs).arguments)
-    super().__init__(*args, **kwargs)
-    checkpoints.check_name(self._model_dir)
-    self._attention, self._seed, self._warm_start = attention, seed, warm_start
+                      f"{checks.did_you_mean(name, known)}")
+    with _as_in_python():
+      base(**arguments.of(base, args, kwargs))
+      checkpoints.check_name(self._model_dir, "`model_dir`")
+      self._attention, self._seed, self._warm_start = (
+          arguments.read("attention", attention), arguments.read("seed", seed),
+          arguments.read("warm_start", warm_start))
+    self._data: str | None = None  # What the running method trains on, in words.
     # gin's bindings when the running method was called.
     self._before: dict[str, Any] | None = None
     # What the running method checks once all bindings are in gin.
@@ -94,6 +114,7 @@ class MtfModel(mtf_model.MtfModel):
         made = super().estimator(vocabulary, init_checkpoint, **kwargs)
       if self._seed is not None:
         made.configure(tf_random_seed=self._seed)
+      made.data = self._data
       return made
 
   def _bind_what_was_asked(self):
@@ -104,6 +125,7 @@ class MtfModel(mtf_model.MtfModel):
     with gin.unlock_config():
       gin.parse_config(self._gin_bindings)
     _let_win(_attentions_in(self._gin_bindings))
+    _tell_lost(self._before["sizes"])
     if self._attention is not None:
       _let_win({"": self._attention})
     if self._warm_start is not None:
@@ -130,7 +152,7 @@ class MtfModel(mtf_model.MtfModel):
     if self._before is not None:  # `finetune` calls `train`.
       yield
       return
-    self._before = {"attention": stack.bound(),
+    self._before = {"attention": stack.bound(), "sizes": _sizes(),
                     _CHECKPOINT: gin_files.bound(_CHECKPOINT, None)}
     try:
       with gin_files.restored(with_calls=True):
@@ -138,11 +160,17 @@ class MtfModel(mtf_model.MtfModel):
     finally:
       self._before = self._check = None
 
-  def train(self, mixture_or_task_name: str, steps: int, *args: Any,
-            **kwargs: Any) -> None:
-    """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule."""
+  @_as_in_python()
+  def train(self, *args: Any, **kwargs: Any) -> None:
+    """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule.
+
+    Raises:
+      ValueError: an argument or a binding is wrong.
+    """
+    given = arguments.of(super().train, args, kwargs)
+    task, steps = given["mixture_or_task_name"], given["steps"]
     _name_what_is_not_used()
-    self._check_lengths(mixture_or_task_name)
+    self._check_lengths(task)
     schedule = self._learning_rate_schedule
     if callable(schedule) and "total_train_steps" in inspect.signature(
         schedule).parameters:
@@ -150,97 +178,127 @@ class MtfModel(mtf_model.MtfModel):
           schedule, total_train_steps=steps)
     random = (seeds.random_by_name() if self._seed is not None
               else contextlib.nullcontext())
-    data_checks.check_rates(mixture_or_task_name)
-    check = functools.partial(
-        data_checks.check_cached, mixture_or_task_name, "mixture_or_task_name")
-    with self._own_bindings(check), random:
+    data_checks.check_rates(task)
+    self._data = progress.of_data(task, self.batch_size)
+    with self._own_bindings(functools.partial(data_checks.check_cached, task)), random:
       if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
-        unknown_pieces.tell(mixture_or_task_name, kwargs.get("split", "train"))
-      super().train(mixture_or_task_name, steps, *args, **kwargs)
+        unknown_pieces.tell(task, given.get("split", "train"))
+      super().train(**given)
 
   def _check_beams(self, *names):
     gin_checks.check_beams(gin_internals.bindings(), self._model_type, *names)
 
   def _check_lengths(self, task):
-    if data_checks.is_known(task):
-      value_checks.check_lengths(
-          self._sequence_length, task, seqio.get_mixture_or_task(task).output_features,
-          "sequence_length")
+    value_checks.check_lengths(
+        self._sequence_length, task, seqio.get_mixture_or_task(task).output_features)
 
-  def eval(self, mixture_or_task_name: str, checkpoint_steps: Any = None,
-           summary_dir: str | None = None, split: str = "validation",
-           **kwargs: Any) -> None:
-    """Evaluates as T5 does, and makes the folder of the results.
+  @_as_in_python()
+  def eval(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+    """Evaluates as T5 does, prints a table of the scores, and returns them.
+
+    Returns:
+      the scores, as {task: {metric: score}}; {step: {task: {metric: score}}} unless
+      `checkpoint_steps` is one step.
 
     Raises:
-      ValueError: the task has no such split, or no metrics.
+      ValueError: there is no checkpoint, the task has no such split, or no metrics.
     """
-    named = {"task_parameter": "mixture_or_task_name"}
-    data_checks.check_split(
-        mixture_or_task_name, split, split_parameter="split", **named)
-    self._check_lengths(mixture_or_task_name)
-    given = "scores" if kwargs.get("eval_with_score") else "predictions"
-    data_checks.check_metrics(mixture_or_task_name, given, **named)
-    folder = summary_dir or os.path.join(self._model_dir, f"{split}_eval")
+    base = super().eval
+    given = arguments.of(base, args, kwargs)
+    task, split = given["mixture_or_task_name"], given.get("split", "validation")
+    steps = given.get("checkpoint_steps")
+    data_checks.check_split(task, split)
+    self._check_lengths(task)
+    data_checks.check_metrics(
+        task, "scores" if given.get("eval_with_score") else "predictions")
+    self._check_trained()
+    folder = given.get("summary_dir") or os.path.join(self._model_dir, f"{split}_eval")
+    value_checks.check_output("summary_dir", folder, folder=True)
     tf.io.gfile.makedirs(folder)
     seeds.bind_missing()
-    with self._own_bindings(self._check_beams):
+    if steps is None:
+      logging.info("Evaluates each new checkpoint until you stop it; "
+                   "checkpoint_steps=-1 evaluates the last one only.")
+    with self._own_bindings(self._check_beams), results.read(folder) as found:
       try:
-        super().eval(mixture_or_task_name, checkpoint_steps, folder, split, **kwargs)
+        base(**{**given, "summary_dir": folder})
       except checks.LengthError as error:
         raise checks.Error(
             f"{error.found}, or pass compute_sequence_length=False, which cuts texts "
             "to the model's `sequence_length`.") from error
+    results.show(found)
+    return results.of_one_step(found) if isinstance(steps, int) else found
 
+  @_as_in_python()
   def finetune(self, *args: Any, **kwargs: Any) -> None:
-    """Fine-tunes as T5 does, but also accepts the parameter names of T5's command."""
+    """Fine-tunes as T5 does, but also accepts the parameter names of T5's command.
+
+    Raises:
+      ValueError: an argument is wrong, or there is no checkpoint to start from.
+    """
     kwargs = {_OF_THE_COMMAND.get(name, name): value
               for name, value in kwargs.items()}
-    step = inspect.signature(super().finetune).bind(*args, **kwargs).arguments.get(
-        "pretrained_checkpoint_step", -1)
-    value_checks.check_one_step("pretrained_checkpoint_step", step)
-    with self._own_bindings():
-      super().finetune(*args, **kwargs)
+    given = arguments.of(super().finetune, args, kwargs)
+    _check_trained(given["pretrained_model_dir"], "pretrained_model_dir")
+    with (self._own_bindings(),
+          checks.calling({"utils.run.train_steps": "finetune_steps"})):
+      super().finetune(**given)
 
-  def predict(self, *args: Any, **kwargs: Any) -> None:
+  @_as_in_python()
+  def predict(self, *args: Any, **kwargs: Any) -> str | list[str]:
     """Predicts as T5 does, with this model's bindings.
+
+    Returns:
+      the path of the file that it wrote; a list of them unless `checkpoint_steps` is
+      one step.
 
     Raises:
       ValueError: a file is missing, or beam search has a temperature.
     """
-    given = inspect.signature(super().predict).bind(*args, **kwargs).arguments
-    value_checks.check_lines("input_file", given["input_file"])
-    value_checks.check_output("output_file", given["output_file"])
+    given = arguments.of(super().predict, args, kwargs)
+    self._check_trained()
     self._tell_sampling(given)
-    with self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)):
+    with (self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)),
+          results.files(given["output_file"]) as found):
       answers.bind_missing()
-      super().predict(*args, **kwargs)
+      super().predict(**given)
+    for path in found:
+      logging.info("Predictions are in %s.", path)
+    one = isinstance(given.get("checkpoint_steps", -1), int) and len(found) == 1
+    return found[0] if one else found
 
+  @_as_in_python()
   def score(self, *args: Any, **kwargs: Any) -> Any:
     """Scores as T5 does, with this model's bindings.
 
     Raises:
       ValueError: a file is missing.
     """
-    given = inspect.signature(super().score).bind(*args, **kwargs).arguments
-    for name in ("inputs", "targets"):
-      if given.get(name) and isinstance(given[name], str):
-        value_checks.check_lines(name, given[name])
+    given = arguments.of(super().score, args, kwargs)
+    self._check_trained()
     with self._own_bindings():
-      return super().score(*args, **kwargs)
+      return super().score(**given)
 
-  def export(self, *args: Any, **kwargs: Any) -> Any:
+  @_as_in_python()
+  def export(self, *args: Any, **kwargs: Any) -> str:
     """Exports as T5 does, with this model's bindings.
+
+    Returns:
+      the path of the folder that it wrote.
 
     Raises:
       ValueError: the step is not one step, or beam search has a temperature.
     """
-    given = inspect.signature(super().export).bind(*args, **kwargs).arguments
-    value_checks.check_one_step("checkpoint_step", given.get("checkpoint_step", -1))
+    given = arguments.of(super().export, args, kwargs)
+    self._check_trained()
     if not given.get("eval_with_score"):
       self._tell_sampling(given)
     with self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)):
-      return super().export(*args, **kwargs)
+      found = super().export(**given)
+    return tf.compat.as_text(found)
+
+  def _check_trained(self):
+    _check_trained(self._model_dir, "model_dir")
 
   def _tell_sampling(self, given):
     """Warns that outputs are drawn at random, unless the caller has chosen this."""
@@ -264,6 +322,35 @@ def _let_win(asked):
   for scope, value in gin_files.winning(
       stack.bound(), asked, "synthesizer_stack.attention").items():
     _bind(f"{scope + '/' if scope else ''}synthesizer_stack.attention", value)
+
+
+def _sizes():
+  """The whole numbers that gin binds to macros and to our parameters.
+
+  Returns:
+    a dict from (scope, selector, parameter).
+  """
+  return {(scope, selector, name): value
+          for (scope, selector), values in gin_internals.bindings().items()
+          for name, value in values.items() if checks.is_whole(value, 0) and (
+              selector == "gin.macro" or selector.startswith("synthesizer_mtf."))}
+
+
+def _tell_lost(given):
+  """Names the sizes that gin held, if a trained model's operative_config.gin wins."""
+  lost = {}
+  for (scope, selector, name), value in _sizes().items():
+    is_given, wanted = gin_files.nearest(scope, {
+        outer: size for (outer, *key), size in given.items()
+        if key == [selector, name]})
+    if is_given and wanted != value:
+      lost[scope if selector == "gin.macro" else gin_files.parameter(
+          scope, selector.rpartition(".")[2], name)] = value, wanted
+  if lost:
+    logging.warning(
+        "operative_config.gin of the trained model wins: %s. extra_gin_bindings would "
+        "win over it.", ", ".join(f"`{name}` is {value}, not {wanted}"
+                                  for name, (value, wanted) in lost.items()))
 
 
 def _attentions_in(bindings: str | Sequence[str] | None) -> dict[str, Any]:
@@ -300,6 +387,18 @@ def _lines(bindings):
 def _bind(parameter, value):
   with gin.unlock_config():
     gin.bind_parameter(parameter, value)
+
+
+def _check_trained(folder, argument):
+  """Checks that a folder has a checkpoint and its operative_config.gin, which T5 reads.
+  """
+  missing = ("a checkpoint" if tf.train.latest_checkpoint(folder) is None else
+             "operative_config.gin" if not tf.io.gfile.exists(
+                 os.path.join(folder, "operative_config.gin")) else None)
+  if missing:
+    raise checks.Error(f"`{argument}` is {folder!r}, where there is no "
+                       f"{missing.removeprefix('a ')}; train first, or name the folder "
+                       "of a trained model.")
 
 
 def _name_what_is_not_used():

@@ -8,6 +8,7 @@ predictions keep the order of the data.
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+import contextlib
 import itertools
 from typing import Any
 
@@ -15,6 +16,7 @@ import gin
 import numpy as np
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import notebook
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 import tqdm
@@ -97,7 +99,7 @@ def examples(graph: Graph, batches: Iterable[Batch],
     keys: the names of the predictions to return; None for all.
   """
   batches = iter(batches)
-  with tqdm.tqdm(desc="predict", unit=" texts", total=0, mininterval=1) as bar:
+  with _bar() as bar:
     while found := [*itertools.islice(batches, _SORTED)]:
       together = {name: np.concatenate([batch[name] for batch in found])
                   for name in found[0]}
@@ -108,6 +110,28 @@ def examples(graph: Graph, batches: Iterable[Batch],
         made.append(graph.run({k: v[rows] for k, v in together.items()}, keys))
         bar.update(len(rows))
       yield from _in_order(made, order)
+
+
+def _bar():
+  """A bar in the terminal, or in a notebook, where lines cannot be replaced."""
+  if notebook.is_one():
+    return _NotebookBar()
+  return tqdm.tqdm(desc="predict", unit=" texts", total=0, mininterval=1)
+
+
+class _NotebookBar(contextlib.AbstractContextManager):
+  """What `examples` needs of a bar of tqdm."""
+
+  def __init__(self):
+    self.total = self._done = 0
+    self._bar = notebook.Bar()
+
+  def update(self, count):
+    self._done += count
+    self._bar.show(self._done, self.total, f"{self._done} of {self.total} texts")
+
+  def __exit__(self, *error):
+    return None
 
 
 def _size(batch):

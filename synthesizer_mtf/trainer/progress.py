@@ -1,24 +1,30 @@
-"""The log lines of a training: what is trained, where, and its progress."""
+"""What a training tells: what is trained, where, and its progress.
+
+The progress is a line in the log about every ten seconds; in a notebook it is one bar.
+"""
 
 from collections.abc import Sequence
 import datetime
 import math
 import time
+from typing import Any
 
 from absl import logging
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import gin_checks
+from synthesizer_mtf.trainer import notebook
 from synthesizer_mtf.trainer import unread
 import tensorflow.compat.v1 as tf
 
 _PERIOD = 10.  # Seconds between two lines.
+_PERIOD_OF_BAR = .5
 
 
 def is_for_a_person() -> bool:
-  """Whether the log is for a person: at verbosity INFO, not DEBUG."""
-  return logging.get_verbosity() == logging.INFO
+  """Whether the log is for a person: at a verbosity below DEBUG."""
+  return logging.get_verbosity() < logging.DEBUG
 
 
 def quiet(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
@@ -37,20 +43,30 @@ def quiet(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
 
 
 class Progress(tf.train.SessionRunHook):
-  """Logs what is trained, and then step, loss and speed about every ten seconds."""
+  """Tells what is trained, and then step, loss and speed."""
 
-  def __init__(self, model_dir: str, last_step: int | None):
-    """Declares the folder and the last step, which is None if unknown."""
+  def __init__(self, model_dir: str, last_step: int | None, data: str | None = None):
+    """Declares what to tell.
+
+    Args:
+      model_dir: the folder of the model.
+      last_step: the step at which the training is to end, or None if unknown.
+      data: the data and the batch size, in words; by default what gin binds.
+    """
     self._model_dir = model_dir
     self._last_step = last_step
+    self._data = data
     self._told = None  # A step and its time.
+    self._since = None  # The step and the time after the first step.
+    self._bar = notebook.Bar() if notebook.is_one() and is_for_a_person() else None
 
   def begin(self) -> None:
     self._step = tf.train.get_global_step()
     self._loss = tf.get_collection(tf.GraphKeys.LOSSES)[-1]
     logging.info(
         "Training %s, %s parameters%s, in %s.", _attentions(),
-        f"{_parameters(tf.trainable_variables()):,}", _data(), self._model_dir)
+        f"{_parameters(tf.trainable_variables()):,}",
+        _bound_data() if self._data is None else self._data, self._model_dir)
 
   def after_create_session(self, session: tf.Session,
                            coord: tf.train.Coordinator) -> None:
@@ -67,10 +83,11 @@ class Progress(tf.train.SessionRunHook):
                 run_values: tf.train.SessionRunValues) -> None:
     now = time.monotonic()
     self._value = run_values.results
-    if self._told is None or now - self._told[1] >= _PERIOD:
-      if self._told is None:
-        unread.tell()
-      self._tell((run_context.session.run(self._step), now))
+    if self._told is None:
+      unread.tell()
+    elif now - self._told[1] < (_PERIOD_OF_BAR if self._bar else _PERIOD):
+      return
+    self._tell((run_context.session.run(self._step), now))
 
   def end(self, session: tf.Session) -> None:
     step = session.run(self._step)
@@ -78,14 +95,21 @@ class Progress(tf.train.SessionRunHook):
       self._tell((step, time.monotonic()))
 
   def _tell(self, now):
-    """Logs a step. The speed omits the first step, which includes one-time work."""
+    """Tells a step. The speed omits the first step, which includes one-time work.
+
+    A line has the speed since the last line; the bar has that of the whole training.
+    """
     of_all = f" of {self._last_step}" if self._last_step else ""
     line = f"step {now[0]}{of_all}: loss {self._value:.4g}"
-    if self._told:
-      rate = (now[0] - self._told[0]) / max(now[1] - self._told[1], 1e-9)
+    since = self._since if self._bar else self._told
+    if since:
+      rate = (now[0] - since[0]) / max(now[1] - since[1], 1e-9)
       line += f", {rate:.3g} steps/s{self._left(now[0], rate)}"
-    self._told = now
-    logging.info("%s", line)
+    self._told, self._since = now, self._since or now
+    if self._bar:
+      self._bar.show(now[0], self._last_step, line)
+    else:
+      logging.info("%s", line)
 
   def _left(self, step, rate):
     if not self._last_step or step >= self._last_step or not rate:
@@ -100,12 +124,14 @@ def _parameters(variables: Sequence[tf.Variable]) -> int:
              if "_slice_" not in each.op.name)
 
 
-def _data():
-  """E.g. " on synth_text_pairs, batches of 16", without what gin does not bind."""
-  size = gin_files.bound("utils.run.batch_size", None)
-  source = _source()
+def of_data(source: str | None, batch_size: Any) -> str:
+  """E.g. " on synth_text_pairs, batches of 16", without what is not known."""
   return (f" on {source}" if source else "") + (
-      f", batches of {size}" if isinstance(size, int) else "")
+      f", batches of {batch_size}" if isinstance(batch_size, int) else "")
+
+
+def _bound_data():
+  return of_data(_source(), gin_files.bound("utils.run.batch_size", None))
 
 
 def _source():

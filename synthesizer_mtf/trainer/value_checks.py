@@ -115,6 +115,8 @@ def _check_rate(name, value):
   _check_number(name, value)
   checks.require(0 <= value < math.inf, name, value,
                  "be a number of at least 0, and finite")
+  if not value:
+    logging.warning("`%s` is 0, so a training changes nothing.", name)
 
 
 def _check_number(name, value):
@@ -248,6 +250,11 @@ def check_one_step(name: str, value: Any) -> None:
       "be the step of one checkpoint, or -1 for the last", "name one")
 
 
+def check_seed(name: str, value: Any) -> None:
+  """Raises a ValueError unless `value` is an integer, as seeds are."""
+  checks.require(checks.is_whole(value, -2**63), name, value, "be an integer")
+
+
 def _check_exported(name, value):
   """Checks what Mesh TensorFlow takes the first of, and the last checkpoint for 0."""
   check_one_step(name, value[0] if isinstance(value, (list, tuple)) and len(
@@ -307,6 +314,7 @@ _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
        for name in ("master_dtype", "slice_dtype", "activation_dtype")},
     ("decode_from_file", "repeats"): checks.check_whole,
     ("warm_start", "checkpoint"): _check_path,
+    ("train_with_seed", "seed"): check_seed,
     ("AdafactorOptimizer", "decay_rate"): _check_number,
     ("constant_learning_rate", "learning_rate"): _check_rate,
     ("make_layer_stack", "layers"): _check_layers,
@@ -319,6 +327,7 @@ _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
 
 # The bytes of a TSV file that are checked before training. A second suffices for them.
 _CHECKED = 1 << 26
+_LONG = 500_000  # Characters of a line; a vocabulary needs seconds for more.
 
 
 def check_lines(parameter: str, path: str) -> int:
@@ -356,7 +365,13 @@ def check_lines(parameter: str, path: str) -> int:
   if not text.strip():
     raise checks.Error(f"`{parameter}` is {path!r}, which holds no text; give a file "
                        "with some, one input in each line.")
-  return len(text.removesuffix("\n").split("\n"))
+  lines = text.removesuffix("\n").split("\n")
+  longest = max(range(len(lines)), key=lambda i: len(lines[i]))
+  if len(lines[longest]) > _LONG:
+    logging.warning("`%s` is %r, whose line %d has %s characters, which may take "
+                    "minutes; the model reads its beginning only.", parameter, path,
+                    longest + 1, f"{len(lines[longest]):,}")
+  return len(lines)
 
 
 def check_pairs(parameter: str, paths: Any) -> None:
@@ -407,18 +422,24 @@ def check_output(parameter: str, path: Any, folder: bool = False) -> None:
   if not folder and parent and not tf.io.gfile.isdir(parent):
     raise checks.Error(f"`{parameter}` is {path!r}, but there is no folder "
                        f"{parent!r}; make it first, or name another.")
+  where = path if folder else parent
+  while where and not os.path.exists(where):
+    where = os.path.dirname(where)
+  where = where or "."
+  if "://" not in path and not os.access(where, os.W_OK | os.X_OK):
+    raise checks.Error(f"`{parameter}` is {path!r}, but {where!r} is not writable; "
+                       "give permission, or name another folder.")
 
 
-def check_lengths(lengths: Any, task: str, features: Mapping[str, Any],
-                  parameter: str = "utils.run.sequence_length") -> None:
+def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
   """Raises a ValueError if a feature of the task has no length.
 
   Args:
     lengths: the value of the parameter.
     task: the name of the task or mixture.
     features: the features of the task.
-    parameter: the parameter that holds the lengths.
   """
+  parameter = checks.called("utils.run.sequence_length")
   if not isinstance(lengths, Mapping):
     return
   missing = [key for key in features if key not in lengths]

@@ -1,10 +1,13 @@
 """Which log lines the command prints."""
 
 import logging
+import sys
+import types
 
 from absl import logging as absl_logging
 import pytest
 from synthesizer_mtf.trainer import console
+from synthesizer_mtf.trainer import notebook
 from synthesizer_mtf.trainer import stopping
 
 
@@ -37,6 +40,49 @@ def test_our_own_lines_and_warnings_except_noise_are_shown():
   assert console._is_of_use(record("disk is slow", logging.WARNING))
   assert not console._is_of_use(record(
       "eval_on_tpu ignored because use_tpu is False.", logging.WARNING))
+
+
+def test_in_python_each_line_is_printed_once_and_loggers_are_put_back(
+    capsys, verbosity, tmp_path):
+  verbosity(absl_logging.INFO)
+  loggers = absl_logging.get_absl_logger(), logging.getLogger("tensorflow")
+  before = [(each.handlers[:], each.propagate, each.level) for each in loggers]
+  own = logging.FileHandler(tmp_path / "own.log")
+  for handler in (logging.StreamHandler(), own):
+    logging.root.addHandler(handler)
+  try:
+    with console.shown(), console.shown():
+      loggers[0].handle(record("Training R+V", path=stopping.__file__))
+      loggers[1].warning("x is deprecated and will be removed in a later version")
+      loggers[1].warning("disk is slow")
+  finally:
+    for handler in logging.root.handlers[-2:]:
+      logging.root.removeHandler(handler)
+  assert capsys.readouterr().err == "Training R+V\nWARNING: disk is slow\n"
+  assert "Training R+V\n" in (tmp_path / "own.log").read_text()
+  assert before == [(each.handlers, each.propagate, each.level) for each in loggers]
+
+
+def test_a_bar_of_a_notebook_is_drawn_once_and_then_changes(monkeypatch):
+  drawn = []
+
+  class Display(types.ModuleType):
+    def display(self, bar, display_id):
+      drawn.append(("new", bar._repr_html_()))
+      return self
+
+    def update(self, bar):
+      drawn.append(("changed", bar._repr_html_()))
+
+  package = types.ModuleType("IPython")
+  package.display = Display("IPython.display")
+  monkeypatch.setitem(sys.modules, "IPython", package)
+  bar = notebook.Bar()
+  bar.show(1, 5, "step 1 of 5: loss < 2")
+  bar.show(5, 5, "step 5 of 5")
+  assert [how for how, _ in drawn] == ["new", "changed"]
+  assert 'value="1" max="5"' in drawn[0][1] and "loss &lt; 2" in drawn[0][1]
+  assert 'value="5"' in drawn[1][1]
 
 
 def test_the_flag_verbosity_shows_all_lines_as_they_are(verbosity):

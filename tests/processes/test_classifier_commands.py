@@ -18,9 +18,10 @@ def test_eval_writes_classes_and_their_accuracy(tmp_path, sentencepiece_model):
   assert not command.run("model", *MODEL, "eval.gin", bindings=[
       *bindings, "utils.run.dataset_split = 'test'", "eval_checkpoint_step = 1"])
   folder = tmp_path / "model" / "test_eval"
-  predictions, targets = ((folder / f"{TASK}_{name}").read_text().split()
+  predictions, targets = ((folder / f"{TASK}_{name}").read_text().splitlines()
                           for name in ("1_predictions", "targets"))
-  assert targets and {*targets, *predictions} <= set("0123")
+  assert targets and {*targets, *predictions} <= {
+      "World", "Sports", "Business", "Sci/Tech"}
   right = sum(p == t for p, t in zip(predictions, targets, strict=True))
   assert scalars(folder)[f"eval/{TASK}/accuracy"] == (
       pytest.approx(100 * right / len(targets)))

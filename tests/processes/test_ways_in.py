@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from absl import flags
+import absl.logging
 from absl.testing import flagsaver
 import gin
 from mesh_tensorflow.transformer import utils
@@ -19,6 +20,8 @@ from support.mtf_models import attention
 from support.mtf_models import FILES
 from support.mtf_models import variables
 from support.paths import ROOT
+import synthesizer_mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
 from synthesizer_mtf.attention import functions
@@ -218,6 +221,47 @@ def test_a_wrong_size_and_a_wrong_notation_are_errors(folder):
     folder.model("wrong", "synthesizer_stack.attention = 'Q'").train(TASK, 1)
 
 
+@pytest.mark.parametrize("call, message", [
+    (lambda new: new(model_dir=None), "`model_dir` is None but must be a path; "),
+    (lambda new: new(seed="1"), "`seed` is '1' but must be an integer; "),
+    (lambda new: new(attention=synthesizer_mtf.SyntheticAttention),
+     "`attention` is the class SyntheticAttention, but gin binds no .*'R\\+V'"),
+    (lambda new: new(batch_size="4"), "`batch_size` is '4' but must be a positive"),
+    (lambda new: new(learning_rate_schedule="0.1"), "be a number, or a function of"),
+    (lambda new: new(extra_gin_bindings=5), "be a string of gin, or a list of them"),
+    (lambda new: new().train(None, 1), "`mixture_or_task_name` is None but must be"),
+    (lambda new: new().train(TASK, "5"), "`steps` is '5' but must be a positive int"),
+    (lambda new: new().train(TASK, 2.5), "`steps` is 2.5 but must be a positive int"),
+    (lambda new: new().eval(TASK, -1), "`model_dir` is '.*new', where there is no ch"),
+    (lambda new: new().finetune(TASK, 1, "no"), "`pretrained_model_dir` is 'no', w"),
+    (lambda new: new().predict(["a"], "b"), r"`input_file` is \['a'\] but must be the"),
+    (lambda new: new().export(beam_size=0), "`beam_size` is 0 but must be a positive"),
+    (lambda new: new().export(temperature=-1), "`temperature` is -1 but must be a nu"),
+    (lambda new: gin_files.parse(3), "`files` is 3 but must be a list of strings"),
+    (lambda new: gin_files.parse("docs"), "files is 'docs', which is a folder")])
+def test_a_wrong_argument_is_named_as_in_python(folder, call, message, monkeypatch):
+  monkeypatch.chdir(ROOT)
+
+  def new(**kwargs):
+    return t5.models.MtfModel(**{
+        "model_dir": folder.folder / "new", "tpu": None, "sequence_length": LENGTHS,
+        **kwargs})
+
+  with pytest.raises(checks.Error, match=message):
+    call(new)
+
+
+def test_sizes_that_a_trained_models_configuration_replaces_are_named(
+    folder, tuned, built, monkeypatch):
+  said = []
+  monkeypatch.setattr(mtf_model.logging, "warning",
+                      lambda text, *args: said.append(text % args))
+  gin_files.parse([], ["d_ff = 40"])
+  folder.data()
+  folder.model("sizes").finetune(TASK, 1, tuned)
+  assert any("wins: `d_ff` is " in text and ", not 40." in text for text in said)
+
+
 def test_a_model_that_does_not_fit_its_checkpoint_is_an_error(folder):
   folder.data()
   with pytest.raises(ValueError, match="SyntheticAttention"):
@@ -241,7 +285,7 @@ def test_the_model_api_of_the_command(folder, monkeypatch):
 
 
 @pytest.mark.usefixtures("clean_tasks")
-def test_the_page_on_python(folder, monkeypatch):
+def test_the_page_on_python(folder, monkeypatch, capfd):
   """Runs the code of docs/python.md with the test's paths and one step.
 
   It trains, evaluates, fine-tunes, predicts and exports; the last two without an
@@ -252,16 +296,26 @@ def test_the_page_on_python(folder, monkeypatch):
   code = code.replace("vocabulary.model", folder.vocabulary)
   code = re.sub(r"\b(200|100)\b", "1", code).replace("# tiny", "")
   monkeypatch.chdir(folder.folder)
-  exec(compile(code, "docs/python.md", "exec"), {})
+  verbosity = absl.logging.get_verbosity()
+  page = {}
+  exec(compile(code, "docs/python.md", "exec"), page)
+  absl.logging.set_verbosity(verbosity)
   assert attention(folder.folder / "trained" / "r+v") == R_V
   assert attention(folder.folder / "trained" / "d_from_r+v")[1] >= {"W1", "W2"}
   assert list((folder.folder / "trained").glob("r+v/validation_eval/*_1_predictions"))
-  predicted, = folder.folder.glob("predicted.txt-*")
-  assert len(launching.decoded(predicted)) == 2
-  exported, = (folder.folder / "exported").iterdir()
+  assert len(launching.decoded(folder.folder / page["path"])) == 2
+  exported = folder.folder / page["folder"]
   saved = [name for name, _ in tf.train.list_variables(
       f"{exported}/variables/variables")]
   assert "encoder/block_000/layer_000/SyntheticAttention/R" in saved
+  np.testing.assert_allclose(page["weights"].sum(-1), 1, rtol=1e-5)
+  printed = capfd.readouterr()
+  assert printed.err.count("Training R+V, ") == 1
+  assert f" on {TASK}, batches of 4, in trained/r+v." in printed.err
+  assert "step 1 of 1: loss " in printed.err and "tf_loss[" not in printed.err
+  assert "deprecated" not in printed.err
+  bleu = page["scores"][TASK]["bleu"]
+  assert re.search(rf"task +metric +step 1\n{TASK} +bleu +{bleu:.4g}\n", printed.out)
 
 
 def test_after_a_failed_import_our_package_makes_mesh_tensorflow_importable(tmp_path):

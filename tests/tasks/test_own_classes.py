@@ -26,9 +26,9 @@ def test_the_target_is_one_class_in_the_order_of_gin():
   assert [e["inputs_pretokenized"] for e in found] == [
       b"so good", b"so dull", b"so so"]
   assert all(e["inputs"][-1] == 1 for e in found)
-  targets = [task.postprocess_fn(text) for text in ("pos", "neg", "nonsense")]
-  assert targets == [2, 0, -1]
-  assert task.metric_fns[0]([2, 0], [2, 1]) == {"accuracy": 50.0}
+  targets = [task.postprocess_fn(text) for text in ("pos", "neg")]
+  assert targets == ["pos", "neg"]  # As mode infer writes them.
+  assert task.metric_fns[0](targets, ["pos", "neutral"]) == {"accuracy": 50.0}
 
 
 def test_another_class_is_named_with_its_line():

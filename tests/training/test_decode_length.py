@@ -13,11 +13,11 @@ INPUTS = [[5, 9, 3, 7, 11, 2, 1], [8, 4, 1, 0, 0, 0, 0]]
 GREEDY = ["sample_autoregressive.never_end = True"]
 
 
-def predict(*bindings, model_type="bitransformer", given=None):
+def predict(*bindings, model_type="bitransformer", given=None, length=None):
   """A model, and the function that decodes with it."""
   models.parse_gin(["models/bi_v1.gin"], [*models.TINY, "num_layers = 1", *bindings])
   m = models.Model(model_type)
-  return m, decode_length.predict_fn(m.model, given, False)
+  return m, decode_length.predict_fn(m.model, given, False, length)
 
 
 def decode(*bindings, inputs=INPUTS, **kwargs):
@@ -56,6 +56,26 @@ def test_beam_search_ends_after_so_many_tokens(monkeypatch):
     (values,), _ = m.run(length)
   assert ids.shape.to_integer_list == [2, 3, 29]
   assert values == [29]  # Neither 1.5 * 7 + 10, nor 7.
+
+
+def test_the_tables_of_the_decoder_limit_decodes(monkeypatch):
+  said = []
+  monkeypatch.setattr(decode_length.logging, "info", said.append)
+  bindings = ["decoder/synthesizer_stack.attention = 'R'",
+              "decoder/RandomLogits.max_length = 5"]
+  m, function = predict(*bindings, length=7)
+  with m.tf_graph.as_default():
+    decoded = function(model=m.model, features={"inputs": m.ids(INPUTS)},
+                       variable_dtype=mtf.VariableDType(tf.float32))
+    tell = decode_length.with_logged_limit(lambda *args: None, m.model, {"inputs": 7})
+    tell({}, None, tf.estimator.ModeKeys.PREDICT)
+    gin.bind_parameter("Bitransformer.decode.beam_size", 1000)
+    with pytest.raises(ValueError, match="beam_size` is 1000, but the vocabulary has"):
+      tell({}, None, tf.estimator.ModeKeys.PREDICT)
+  assert decoded.shape.to_integer_list == [2, 5]
+  assert said == ["Decodes have at most 5 tokens, by `RandomLogits.max_length` in the "
+                  "decoder, which is less than 7, the length of the inputs."]
+  assert predict(*bindings, length=5)[1] is None
 
 
 def test_a_language_model_continues_by_so_many_tokens():

@@ -357,8 +357,8 @@ def test_a_training_logs_its_folder_loss_speed_and_end(
   assert f"the model continues from its own {tmp_path}/model.ckpt-3." in caplog.text
   assert "Nothing is trained" not in caplog.text
   train(make_estimator(), 2)
-  assert (f"{tmp_path}/model.ckpt-5 has reached step 5, and the training is to end at "
-          "step 2; to go on, raise `utils.run.train_steps`") in caplog.text
+  assert (f"Nothing is trained: {tmp_path}/model.ckpt-5 is already at step 5 of 2; to "
+          "go on, raise `utils.run.train_steps`.") in caplog.text
 
 
 def test_the_log_names_the_data_that_are_read():

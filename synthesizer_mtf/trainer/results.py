@@ -1,0 +1,79 @@
+"""What a method of `MtfModel` writes: scores and files."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import re
+
+import tensorflow.compat.v1 as tf
+
+# The scores of each step, as {step: {task: {metric: score}}}.
+Scores = dict[int, dict[str, dict[str, float]]]
+
+
+@contextlib.contextmanager
+def read(folder: str) -> Iterator[Scores]:
+  """Yields the scores that T5 writes into a folder within a `with` block.
+
+  T5 only writes them into an event file. The dict is filled at the end of the block.
+  """
+  found: Scores = {}
+  before = _state(folder, _EVENTS)
+  yield found
+  for path in _new(folder, _EVENTS, before):
+    for event in tf.train.summary_iterator(path):
+      for value in event.summary.value:
+        _, task, metric = value.tag.split("/", 2)
+        found.setdefault(event.step, {}).setdefault(task, {})[metric] = (
+            value.simple_value)
+
+
+@contextlib.contextmanager
+def files(path: str) -> Iterator[list[str]]:
+  """Yields a list; at the end of the block it has the files PATH-STEP that it wrote."""
+  found: list[str] = []
+  folder, pattern = os.path.dirname(path), re.escape(os.path.basename(path)) + r"-\d+"
+  before = _state(folder, pattern)
+  yield found
+  found += _new(folder, pattern, before)
+
+
+_EVENTS = r"events\.out\.tfevents\..*"
+
+
+def show(found: Scores) -> None:
+  """Prints a table: a line for each metric, a column for each step."""
+  rows = sorted({(task, metric) for scores in found.values()
+                 for task, metrics in scores.items() for metric in metrics})
+  lines = [["task", "metric", *(f"step {step}" for step in found)]] + [
+      [task, metric, *(_shown(found[step].get(task, {}).get(metric))
+                       for step in found)] for task, metric in rows]
+  widths = [max(map(len, column)) for column in zip(*lines)]
+  for line in lines if rows else []:
+    print("  ".join([*map(str.ljust, line[:2], widths),
+                     *map(str.rjust, line[2:], widths[2:])]))
+
+
+def _shown(score):
+  return "" if score is None else f"{score:.4g}"
+
+
+def of_one_step(found: Scores) -> dict[str, dict[str, float]]:
+  """The scores of the only step, as {task: {metric: score}}."""
+  return next(iter(found.values()), {})
+
+
+def _state(folder, pattern):
+  """The sizes and times of the files of a folder with names of a pattern, by path."""
+  names = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(
+      folder or ".") else []
+  paths = [os.path.join(folder, name) for name in names if re.fullmatch(pattern, name)]
+  return {path: (stat.length, stat.mtime_nsec) for path in paths
+          for stat in [tf.io.gfile.stat(path)]}
+
+
+def _new(folder, pattern, before):
+  """The paths of the files that are new or have changed, in the order of writing."""
+  after = _state(folder, pattern)
+  return sorted((path for path in after if after[path] != before.get(path)),
+                key=lambda path: after[path][1])
