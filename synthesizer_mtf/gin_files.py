@@ -35,6 +35,8 @@ _DEPRECATED = mesh_transformer.DEPRECATED_GIN_REFERENCES
 
 Path = str | os.PathLike[str]
 
+_RUN = "mesh_tensorflow.transformer.utils.run"
+
 _ADDED = []  # The folders of `add_folder`.
 
 
@@ -108,7 +110,7 @@ def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
     gin.parse_config_files_and_bindings(
         [_defaults(), *paths], texts, skip_unknown=_DEPRECATED, finalize_config=False)
   given = [*gin_names.given(paths, texts)]
-  for change in _with_folders, _in_order:
+  for change in _with_folders, _in_order, _own_lengths:
     for parameter, value in change(given, gin_internals.bindings()).items():
       gin.bind_parameter(parameter, value)
   gin.finalize()
@@ -200,9 +202,10 @@ def _is_record(path):
 
 @gin.config.register_finalize_hook
 def of_the_command(config: gin_internals.Config) -> dict[str, Any]:
-  """Applies `_with_folders` and `_in_order` to the command's gin files and bindings."""
+  """Applies the three changes below to the command's gin files and bindings."""
   given = given_in_command()
-  return {**_with_folders(given, config), **_in_order(given, config)}
+  return {**_with_folders(given, config), **_in_order(given, config),
+          **_own_lengths(given, config)}
 
 
 def _with_folders(given, config):
@@ -255,6 +258,30 @@ def _in_order(given, config):
     for scope, value in winning(old, new, ".".join(key)).items():
       found[parameter(scope, *key)] = value
   return found
+
+
+def _own_lengths(given, config):
+  """Lets a user's own length of the inputs hold if classifier.gin comes after it.
+
+  That file has to come after a model file, and binds both lengths.
+
+  Args:
+    given: (path, binding) of each binding of gin files, in order.
+    config: gin's configuration.
+
+  Returns:
+    a dict of a new binding, if one is needed.
+  """
+  lengths = [(path, each) for path, each in given
+             if (each.scope, gin_names.full_name(each.selector)) == ("", _RUN) and
+             each.arg_name == "sequence_length"]
+  mine = [each.value for _, each in own(lengths) if isinstance(each.value, dict)]
+  if not mine or os.path.abspath(lengths[-1][0]) != os.path.join(
+      folder(), "classifier.gin"):
+    return {}
+  bound = config.get(("", _RUN), {}).get("sequence_length", {})
+  return {f"{_RUN}.sequence_length": {
+      **bound, "inputs": mine[-1].get("inputs", bound.get("inputs"))}}
 
 
 def winning(recorded: dict[str, Any], asked: dict[str, Any],

@@ -300,9 +300,9 @@ def test_the_page_on_python(folder, monkeypatch, capfd):
   page = {}
   exec(compile(code, "docs/python.md", "exec"), page)
   absl.logging.set_verbosity(verbosity)
-  assert attention(folder.folder / "trained" / "r+v") == R_V
-  assert attention(folder.folder / "trained" / "d_from_r+v")[1] >= {"W1", "W2"}
-  assert list((folder.folder / "trained").glob("r+v/validation_eval/*_1_predictions"))
+  assert attention(folder.folder / "tiny" / "r+v") == R_V
+  assert attention(folder.folder / "tiny" / "d_from_r+v")[1] >= {"W1", "W2"}
+  assert list((folder.folder / "tiny").glob("r+v/validation_eval/*_1_predictions"))
   assert len(launching.decoded(folder.folder / page["path"])) == 2
   exported = folder.folder / page["folder"]
   saved = [name for name, _ in tf.train.list_variables(
@@ -311,7 +311,7 @@ def test_the_page_on_python(folder, monkeypatch, capfd):
   np.testing.assert_allclose(page["weights"].sum(-1), 1, rtol=1e-5)
   printed = capfd.readouterr()
   assert printed.err.count("Training R+V, ") == 1
-  assert f" on {TASK}, batches of 4, in trained/r+v." in printed.err
+  assert f" on {TASK}, batches of 4, in tiny/r+v." in printed.err
   assert "step 1 of 1: loss " in printed.err and "tf_loss[" not in printed.err
   assert "deprecated" not in printed.err
   bleu = page["scores"][TASK]["bleu"]
