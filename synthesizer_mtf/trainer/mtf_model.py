@@ -51,10 +51,18 @@ Path = str | os.PathLike[str]
 
 
 @contextlib.contextmanager
-def _as_in_python():
+def _in_python():
   """Shows the log, and lets messages name the arguments of Python."""
   with console.shown(), checks.calling(arguments.NAMES):
     yield
+
+
+def _shown(method):
+  """Runs a method in `_in_python`, and gives it the signature of T5's method."""
+  wrapped = _in_python()(method)
+  vars(wrapped)["__signature__"] = inspect.signature(
+      getattr(mtf_model.MtfModel, method.__name__))
+  return wrapped
 
 
 class MtfModel(mtf_model.MtfModel):
@@ -86,7 +94,7 @@ class MtfModel(mtf_model.MtfModel):
     for name in set(kwargs) - set(known):
       raise TypeError(f"MtfModel has no argument {name!r}."
                       f"{checks.did_you_mean(name, known)}")
-    with _as_in_python():
+    with _in_python():
       base(**arguments.of(base, args, kwargs))
       checkpoints.check_name(self._model_dir, "`model_dir`")
       self._attention, self._seed, self._warm_start = (
@@ -160,7 +168,7 @@ class MtfModel(mtf_model.MtfModel):
     finally:
       self._before = self._check = None
 
-  @_as_in_python()
+  @_shown
   def train(self, *args: Any, **kwargs: Any) -> None:
     """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule.
 
@@ -192,7 +200,7 @@ class MtfModel(mtf_model.MtfModel):
     value_checks.check_lengths(
         self._sequence_length, task, seqio.get_mixture_or_task(task).output_features)
 
-  @_as_in_python()
+  @_shown
   def eval(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
     """Evaluates as T5 does, prints a table of the scores, and returns them.
 
@@ -229,7 +237,7 @@ class MtfModel(mtf_model.MtfModel):
     results.show(found)
     return results.of_one_step(found) if isinstance(steps, int) else found
 
-  @_as_in_python()
+  @_shown
   def finetune(self, *args: Any, **kwargs: Any) -> None:
     """Fine-tunes as T5 does, but also accepts the parameter names of T5's command.
 
@@ -244,7 +252,7 @@ class MtfModel(mtf_model.MtfModel):
           checks.calling({"utils.run.train_steps": "finetune_steps"})):
       super().finetune(**given)
 
-  @_as_in_python()
+  @_shown
   def predict(self, *args: Any, **kwargs: Any) -> str | list[str]:
     """Predicts as T5 does, with this model's bindings.
 
@@ -267,7 +275,7 @@ class MtfModel(mtf_model.MtfModel):
     one = isinstance(given.get("checkpoint_steps", -1), int) and len(found) == 1
     return found[0] if one else found
 
-  @_as_in_python()
+  @_shown
   def score(self, *args: Any, **kwargs: Any) -> Any:
     """Scores as T5 does, with this model's bindings.
 
@@ -279,7 +287,7 @@ class MtfModel(mtf_model.MtfModel):
     with self._own_bindings():
       return super().score(**given)
 
-  @_as_in_python()
+  @_shown
   def export(self, *args: Any, **kwargs: Any) -> str:
     """Exports as T5 does, with this model's bindings.
 
