@@ -23,9 +23,11 @@ def read(folder: str) -> Iterator[Scores]:
   for path in _new(folder, _EVENTS, before):
     for event in tf.train.summary_iterator(path):
       for value in event.summary.value:
-        _, task, metric = value.tag.split("/", 2)
-        found.setdefault(event.step, {}).setdefault(task, {})[metric] = (
-            value.simple_value)
+        kind, _, name = value.tag.partition("/")
+        task, _, metric = name.partition("/")
+        if kind == "eval":
+          found.setdefault(event.step, {}).setdefault(task, {})[metric] = (
+              value.simple_value)
 
 
 @contextlib.contextmanager
