@@ -62,8 +62,12 @@ def path(name: str, value: Any) -> str:
 
 
 def _or_none(read_value):
-  """Lets an argument be None, too."""
-  return lambda name, value: None if value is None else read_value(name, value)
+  """Lets an argument be None, too; flags of T5's command without a value are ""."""
+  def read_or_none(name, value):
+    is_none = value is None or isinstance(value, str) and not value
+    return None if is_none else read_value(name, value)
+
+  return read_or_none
 
 
 def _whole(least):

@@ -219,7 +219,6 @@ class MtfModel(mtf_model.MtfModel):
     self._check_lengths(task)
     data_checks.check_metrics(
         task, "scores" if given.get("eval_with_score") else "predictions")
-    self._check_trained()
     folder = given.get("summary_dir") or os.path.join(self._model_dir, f"{split}_eval")
     value_checks.check_output("summary_dir", folder, folder=True)
     tf.io.gfile.makedirs(folder)
@@ -227,7 +226,8 @@ class MtfModel(mtf_model.MtfModel):
     if steps is None:
       logging.info("Evaluates each new checkpoint until you stop it; "
                    "checkpoint_steps=-1 evaluates the last one only.")
-    with self._own_bindings(self._check_beams), results.read(folder) as found:
+    with (self._own_bindings(self._check_beams), results.read(folder) as found,
+          self._explained()):
       try:
         base(**{**given, "summary_dir": folder})
       except checks.LengthError as error:
@@ -247,9 +247,9 @@ class MtfModel(mtf_model.MtfModel):
     kwargs = {_OF_THE_COMMAND.get(name, name): value
               for name, value in kwargs.items()}
     given = arguments.of(super().finetune, args, kwargs)
-    _check_trained(given["pretrained_model_dir"], "pretrained_model_dir")
     with (self._own_bindings(),
-          checks.calling({"utils.run.train_steps": "finetune_steps"})):
+          checks.calling({"utils.run.train_steps": "finetune_steps"}),
+          _explained(given["pretrained_model_dir"], "pretrained_model_dir")):
       super().finetune(**given)
 
   @_shown
@@ -264,10 +264,9 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: a file is missing, or beam search has a temperature.
     """
     given = arguments.of(super().predict, args, kwargs)
-    self._check_trained()
     self._tell_sampling(given)
     with (self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)),
-          results.files(given["output_file"]) as found):
+          results.files(given["output_file"]) as found, self._explained()):
       answers.bind_missing()
       super().predict(**given)
     for path in found:
@@ -283,8 +282,7 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: a file is missing.
     """
     given = arguments.of(super().score, args, kwargs)
-    self._check_trained()
-    with self._own_bindings():
+    with self._own_bindings(), self._explained():
       return super().score(**given)
 
   @_shown
@@ -298,15 +296,15 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: the step is not one step, or beam search has a temperature.
     """
     given = arguments.of(super().export, args, kwargs)
-    self._check_trained()
     if not given.get("eval_with_score"):
       self._tell_sampling(given)
-    with self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)):
+    with (self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)),
+          self._explained()):
       found = super().export(**given)
     return tf.compat.as_text(found)
 
-  def _check_trained(self):
-    _check_trained(self._model_dir, "model_dir")
+  def _explained(self):
+    return _explained(self._model_dir, "model_dir")
 
   def _tell_sampling(self, given):
     """Warns that outputs are drawn at random, unless the caller has chosen this."""
@@ -397,16 +395,19 @@ def _bind(parameter, value):
     gin.bind_parameter(parameter, value)
 
 
-def _check_trained(folder, argument):
-  """Checks that a folder has a checkpoint and its operative_config.gin, which T5 reads.
-  """
-  missing = ("a checkpoint" if tf.train.latest_checkpoint(folder) is None else
-             "operative_config.gin" if not tf.io.gfile.exists(
-                 os.path.join(folder, "operative_config.gin")) else None)
-  if missing:
-    raise checks.Error(f"`{argument}` is {folder!r}, where there is no "
-                       f"{missing.removeprefix('a ')}; train first, or name the folder "
-                       "of a trained model.")
+@contextlib.contextmanager
+def _explained(folder, argument):
+  """Says what a folder lacks if T5 fails, which reads the two files named below."""
+  try:
+    yield
+  except (OSError, ValueError) as error:
+    missing = ("checkpoint" if tf.train.latest_checkpoint(folder) is None else
+               "operative_config.gin" if not tf.io.gfile.exists(
+                   os.path.join(folder, "operative_config.gin")) else None)
+    if missing is None or isinstance(error, checks.Error):
+      raise
+    raise checks.Error(f"`{argument}` is {folder!r}, where there is no {missing}; "
+                       "train first, or name the folder of a trained model.") from None
 
 
 def _name_what_is_not_used():

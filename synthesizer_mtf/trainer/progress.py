@@ -66,7 +66,7 @@ class Progress(tf.train.SessionRunHook):
     logging.info(
         "Training %s, %s parameters%s, in %s.", _attentions(),
         f"{_parameters(tf.trainable_variables()):,}",
-        _bound_data() if self._data is None else self._data, self._model_dir)
+        _data() if self._data is None else self._data, self._model_dir)
 
   def after_create_session(self, session: tf.Session,
                            coord: tf.train.Coordinator) -> None:
@@ -130,7 +130,7 @@ def of_data(source: str | None, batch_size: Any) -> str:
       f", batches of {batch_size}" if isinstance(batch_size, int) else "")
 
 
-def _bound_data():
+def _data():
   return of_data(_source(), gin_files.bound("utils.run.batch_size", None))
 
 

@@ -256,8 +256,8 @@ def test_sizes_that_a_trained_models_configuration_replaces_are_named(
   said = []
   monkeypatch.setattr(mtf_model.logging, "warning",
                       lambda text, *args: said.append(text % args))
-  gin_files.parse([], ["d_ff = 40"])
-  folder.data()
+  gin_files.parse([], [*filter(
+      lambda each: "synthesizer_mtf.tasks" in each, folder.bindings()), "d_ff = 40"])
   folder.model("sizes").finetune(TASK, 1, tuned)
   assert any("wins: `d_ff` is " in text and ", not 40." in text for text in said)
 

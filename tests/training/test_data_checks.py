@@ -65,7 +65,7 @@ CALLS = [
      "`targets` is '/nowhere/x', but there is no such file"),
     (lambda m, c: m.export(checkpoint_step=[7, 8]),
      r"`checkpoint_step` is \[7, 8\] but must be the step of one checkpoint"),
-    (lambda m, c: m.finetune("a_task", 1, c.lines, [7]),
+    (lambda m, c: m.finetune(c.task, 1, c.lines, [7]),
      r"`pretrained_checkpoint_step` is \[7\] but must be the step of one")]
 # Wrong bindings of its training.
 BINDINGS = {
@@ -169,17 +169,18 @@ def test_t5s_own_temperature_is_told(method, tmp_path, caplog, monkeypatch):
       (["Bitransformer.decode.temperature = 0.5"], {}, False)]:
     caplog.clear()
     call = getattr(model(tmp_path, *bindings), method)
-    call(*paths[:2 if method == "predict" else 1], **chosen)
+    call(*paths[0 if method == "predict" else 1:], **chosen)
     assert ("T5's default temperature of 1.0" in caplog.text) == said
 
 
 def test_the_python_api_has_a_remedy_of_its_own_for_long_texts(
     task, measured, tmp_path, monkeypatch):
-  def evaluate(*args):
+  def evaluate(*args, **kwargs):
     checks.check_length("RandomLogits.max_length", 8, 12)
 
   measured(of_texts)
-  monkeypatch.setattr(synthesizer_mtf.MtfModel.__bases__[0], "eval", evaluate)
+  base = synthesizer_mtf.MtfModel.__bases__[0]
+  monkeypatch.setattr(base, "eval", functools.wraps(base.eval)(evaluate))
   with pytest.raises(checks.Error, match=(
       "raise `RandomLogits.max_length` to 12 or more, or pass "
       "compute_sequence_length=False, which cuts texts to the model's")):

@@ -69,7 +69,8 @@ def test_the_tables_of_the_decoder_limit_decodes(monkeypatch):
                        variable_dtype=mtf.VariableDType(tf.float32))
     tell = decode_length.with_logged_limit(lambda *args: None, m.model, {"inputs": 7})
     tell({}, None, tf.estimator.ModeKeys.PREDICT)
-    gin.bind_parameter("Bitransformer.decode.beam_size", 1000)
+    with gin.unlock_config():
+      gin.bind_parameter("Bitransformer.decode.beam_size", 1000)
     with pytest.raises(ValueError, match="beam_size` is 1000, but the vocabulary has"):
       tell({}, None, tf.estimator.ModeKeys.PREDICT)
   assert decoded.shape.to_integer_list == [2, 5]
