@@ -38,9 +38,7 @@ def for_a_person() -> None:
   `--verbosity=1` logs all lines unchanged.
   """
   # absl has its own logger, and would print each line a second time.
-  logging.config.dictConfig({
-      "version": 1, "incremental": True,
-      "loggers": {"tensorflow": {"propagate": False}}})
+  _propagate("tensorflow", False)
   # absl's logger ignores filters, but its handler applies them.
   for handler in (absl_logging.get_absl_handler().python_handler,
                   *logging.getLogger("tensorflow").handlers):
@@ -65,6 +63,12 @@ def shown() -> Iterator[None]:
     for logger in loggers:
       stack.enter_context(_with_handler(logger, _Shown(_level())))
     yield
+
+
+def _propagate(logger, value):
+  """Sets whether the handlers of the root get a logger's lines, too."""
+  logging.config.dictConfig({
+      "version": 1, "incremental": True, "loggers": {logger: {"propagate": value}}})
 
 
 def _is_commands():
@@ -97,8 +101,8 @@ def _with_handler(logger, handler):
   before = logger.handlers[:], logger.propagate, logger.level
   others = [each for each in {*before[0], *(logging.root.handlers if before[1] else [])}
             if not _prints(each)]
+  _propagate(logger.name, False)
   logger.handlers[:] = [handler, *others]
-  logger.propagate = False
   if logger.name == "absl":
     logger.setLevel(handler.level)
   elif logger.level == logging.NOTSET:  # Otherwise the level is the user's.
@@ -106,7 +110,8 @@ def _with_handler(logger, handler):
   try:
     yield
   finally:
-    logger.handlers[:], logger.propagate = before[:2]
+    logger.handlers[:] = before[0]
+    _propagate(logger.name, before[1])
     logger.setLevel(before[2])
 
 
