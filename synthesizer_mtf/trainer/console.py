@@ -102,7 +102,7 @@ def _with_handler(logger, handler):
   others = [each for each in {*before[0], *(logging.root.handlers if before[1] else [])}
             if not _prints(each)]
   _propagate(logger.name, False)
-  logger.handlers[:] = [handler, *others]
+  _give(logger, [handler, *others])
   if logger.name == "absl":
     logger.setLevel(handler.level)
   elif logger.level == logging.NOTSET:  # Otherwise the level is the user's.
@@ -110,9 +110,17 @@ def _with_handler(logger, handler):
   try:
     yield
   finally:
-    logger.handlers[:] = before[0]
+    _give(logger, before[0])
     _propagate(logger.name, before[1])
     logger.setLevel(before[2])
+
+
+def _give(logger, handlers):
+  """Gives a logger these handlers in the place of its own."""
+  for handler in logger.handlers[:]:
+    logger.removeHandler(handler)
+  for handler in handlers:
+    logger.addHandler(handler)
 
 
 def _prints(handler):
