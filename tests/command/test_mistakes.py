@@ -221,6 +221,8 @@ FLAGS = [
      "binds `MY_SIZE`; bind it"),
     ({"module_import": ["no_module"]}, "No module named 'no_module'; correct"),
     ({"module_import": ["my/tasks.py"]}, "No module named 'my/tasks"),
+    ({"module_import": ["mistaken"]}, "mistaken.py, line 2: Attempting to register dup"),
+    ({"gin_file": ["trained/operative_config.gin"]}, "a training writes it into the"),
     ({"model_dir": "{folder}/empty"}, "which is a file; name a folder"),
     ({"model_dir": "/proc/nowhere"}, "which cannot be made"),
     ({"model_dir": "{folder}/trained"}, "has been trained for 7 steps; raise it"),
@@ -281,6 +283,8 @@ def fixture_folder(tmp_path_factory):
   for name, content in {
       "pairs.tsv": "one\teno\ntwo\towt\nten\tnet\n", "empty": "", "blank": "\n \n",
       "nul": "a\nb\0\n",
+      "mistaken.py": "import seqio\nseqio.MixtureRegistry.add('synth_own_mixture', "
+                     "['synth_text_pairs'], default_rate=1)\n",
       "lines": "one\ntwo\n", "include.gin": "include 'nope.gin'\n",
       "itself.gin": f"include '{folder}/itself.gin'\n",
       "size.gin": "d_ff = 3\nDenseReluDense.hidden_size = %MY_SIZE\n"}.items():
@@ -297,6 +301,7 @@ def fixture_folder(tmp_path_factory):
 def fixture_filled(folder, monkeypatch, tmp_path):
   """Fills the folder into a row; files with tracebacks go to a temporary folder."""
   monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+  monkeypatch.syspath_prepend(folder)
 
   def fill(value):
     if isinstance(value, list):

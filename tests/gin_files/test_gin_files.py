@@ -47,6 +47,15 @@ def train(steps=1):
   return [l[0] for l in losses], values, trained
 
 
+def test_an_own_length_holds_if_classifier_gin_comes_after_it(tmp_path):
+  own = tmp_path / "own.gin"
+  own.write_text("utils.run.sequence_length = {'inputs': 64, 'targets': 9}\n")
+  for files, length in ([own, "classifier.gin"], 64), (["classifier.gin"], 512):
+    gin_files.parse(["models/laptop.gin", *files])
+    assert gin_files.bound("utils.run.sequence_length", None) == {
+        "inputs": length, "targets": 1}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in ATTENTIONS if "+" not in n])
 def test_every_attention_file_trains(name):

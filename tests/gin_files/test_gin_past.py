@@ -19,6 +19,12 @@ def fixture_old(tmp_path):
   return path
 
 
+def test_a_byte_order_mark_is_no_part_of_a_gin_file(tmp_path):
+  (tmp_path / "own.gin").write_text("d_ff = 7\n", encoding="utf-8-sig")
+  gin_files.parse(tmp_path / "own.gin")
+  assert gin.query_parameter("%d_ff") == 7
+
+
 @pytest.fixture(name="told")
 def fixture_told(caplog, monkeypatch):
   """The warnings of the test."""

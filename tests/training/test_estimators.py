@@ -236,6 +236,9 @@ def test_the_iterator_takes_complete_checkpoints_and_says_which_are_nearest(
 
   with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
     taken(-1)
+  checkpoint_files.save(tmp_path, 0)
+  with pytest.raises(ValueError, match="only step 0 is saved, before any training"):
+    taken("all")
   checkpoint_files.save(tmp_path, 4, 8, 12)
   (tmp_path / "model.ckpt-12.index").unlink()
   (tmp_path / "model.ckpt-16_temp").mkdir()
