@@ -221,7 +221,7 @@ FLAGS = [
      "binds `MY_SIZE`; bind it"),
     ({"module_import": ["no_module"]}, "No module named 'no_module'; correct"),
     ({"module_import": ["my/tasks.py"]}, "No module named 'my/tasks"),
-    ({"module_import": ["mistaken"]}, "mistaken.py, line 2: Attempting to register dup"),
+    ({"module_import": ["mistaken"]}, "mistaken.py, line 2: Attempting to"),
     ({"gin_file": ["trained/operative_config.gin"]}, "a training writes it into the"),
     ({"model_dir": "{folder}/empty"}, "which is a file; name a folder"),
     ({"model_dir": "/proc/nowhere"}, "which cannot be made"),
