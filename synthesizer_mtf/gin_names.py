@@ -247,9 +247,13 @@ def _near(name):
             "infer.gin.")
   known = [selector.rpartition(".")[2]
            for selector, _ in gin_internals.registry().items()]
-  return checks.did_you_mean(re.split("[./]", name)[-1], known) or (
-      f" If a module of your own has it, name the module by "
-      f"{checks.called('--module_import')}.")
+  near = checks.did_you_mean(re.split("[./]", name)[-1], known)
+  module = name.rpartition("/")[2].rpartition(".")[0]
+  if near and (not module or any(f".{module}." in f".{selector}" for selector, _ in
+                                 gin_internals.registry().items())):
+    return near
+  return (f"{near} If a module of your own has it, name the module by "
+          f"{checks.called('--module_import')}.")
 
 
 def at(where: str, line: int | str | None) -> str:

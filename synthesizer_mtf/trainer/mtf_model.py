@@ -301,7 +301,7 @@ class MtfModel(mtf_model.MtfModel):
     with (self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)),
           self._explained()):
       found = super().export(**given)
-    return tf.compat.as_text(found)
+    return found.decode() if isinstance(found, bytes) else found
 
   def _explained(self):
     return _explained(self._model_dir, "model_dir")
@@ -334,12 +334,14 @@ def _sizes():
   """The whole numbers that gin binds to macros and to our parameters.
 
   Returns:
-    a dict from (scope, selector, parameter).
+    a dict from (scope, selector, parameter); Mesh TensorFlow's own defaults, which
+    nobody has chosen, are left out.
   """
   return {(scope, selector, name): value
           for (scope, selector), values in gin_internals.bindings().items()
           for name, value in values.items() if checks.is_whole(value, 0) and (
-              selector == "gin.macro" or selector.startswith("synthesizer_mtf."))}
+              selector.startswith("synthesizer_mtf.") or selector == "gin.macro" and
+              gin_files.mesh_macros().get(scope) != value)}
 
 
 def _tell_lost(given):
