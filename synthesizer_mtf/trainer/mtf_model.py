@@ -334,18 +334,21 @@ def _sizes():
   """The whole numbers that gin binds to macros and to our parameters.
 
   Returns:
-    a dict from (scope, selector, parameter); Mesh TensorFlow's own defaults, which
-    nobody has chosen, are left out.
+    a dict from (scope, selector, parameter).
   """
   return {(scope, selector, name): value
           for (scope, selector), values in gin_internals.bindings().items()
           for name, value in values.items() if checks.is_whole(value, 0) and (
-              selector.startswith("synthesizer_mtf.") or selector == "gin.macro" and
-              gin_files.mesh_macros().get(scope) != value)}
+              selector == "gin.macro" or selector.startswith("synthesizer_mtf."))}
 
 
 def _tell_lost(given):
-  """Names the sizes that gin held, if a trained model's operative_config.gin wins."""
+  """Names the sizes that gin held, if a trained model's operative_config.gin wins.
+
+  Mesh TensorFlow's own defaults, which nobody has chosen, are left out.
+  """
+  given = {(scope, *key): value for (scope, *key), value in given.items()
+           if gin_files.mesh_macros().get(scope) != value}
   lost = {}
   for (scope, selector, name), value in _sizes().items():
     is_given, wanted = gin_files.nearest(scope, {
