@@ -20,6 +20,7 @@ from synthesizer_mtf.trainer import value_checks
 # What messages call the parameters of T5's command.
 NAMES = {
     "--model_dir": "model_dir", "--module_import": "import",
+    "--gin_file=mixed_precision.gin": "the gin file mixed_precision.gin",
     "MIXTURE_NAME": "mixture_or_task_name", "utils.run.train_steps": "steps",
     **{f"utils.run.{name}": name for name in (
         "batch_size", "init_checkpoint", "layout_rules", "learning_rate_schedule",

@@ -72,7 +72,7 @@ def on_cpus(
   if not rounded and products() == "float32":
     if has_products():
       _once(logging.info, "This processor multiplies faster in bfloat16: "
-            "--gin_file=mixed_precision.gin asks for it.")
+            f"{checks.called('--gin_file=mixed_precision.gin')} asks for it.")
   elif has_products():
     _once(logging.info, "Products are computed in bfloat16, all else in float32.")
     return _marked(model_fn), session_config()
