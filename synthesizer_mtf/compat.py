@@ -53,9 +53,11 @@ def make_importable() -> None:
 
 
 def _quiet_imports():
-  """Silences C++ notices below errors, and setuptools' warnings about t5's imports."""
+  """Silences C++ notices below errors, and warnings about imports of t5 and TFDS."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+  # In notebooks without ipywidgets.
+  warnings.filterwarnings("ignore", message="IProgress not found")
 
 
 def _compute_by_onednn():
