@@ -31,7 +31,7 @@ def task(make: Callable[..., ability.Ability], steps: int, lengths: Mapping[str,
   module = made.parameter.partition(".")[0]
   name = module.removeprefix("ability_")
   score = Score(name.replace("_", " "), "token_accuracy", digits=2)
-  return Task(name, gin_file, (Evaluation((score,), ("ability_eval.gin",)),), steps,
+  return Task(name, (gin_file,), (Evaluation((score,), ("ability_eval.gin",)),), steps,
               looks=1, chance=made.chance, params={
                   "MIXTURE_NAME": f"synth_ability_{name}",
                   "utils.run.sequence_length": dict(lengths), **others,

@@ -44,13 +44,13 @@ def _log_perplexity(paper=""):
       {"utils.run.perplexity_eval_steps": 100, "mesh_eval_dataset_fn.seed": 1})
 
 
-_BOOLQ = Task("boolq", "studies/boolq.gin", (_accuracy("BoolQ, accuracy"),), 300,
+_BOOLQ = Task("boolq", ("studies/boolq.gin",), (_accuracy("BoolQ, accuracy"),), 300,
               looks=1)
 _ROTTEN_TOMATOES = Task(
-    "rotten_tomatoes", "studies/rotten_tomatoes.gin",
+    "rotten_tomatoes", ("studies/rotten_tomatoes.gin",),
     (_accuracy("Rotten Tomatoes, accuracy"),), 400)
 _LIBREOFFICE = Task(
-    "libreoffice", "studies/libreoffice.gin", (_bleu("En-De, BLEU"),), 600)
+    "libreoffice", ("studies/libreoffice.gin",), (_bleu("En-De, BLEU"),), 600)
 
 
 def _warm(name, notation, params, annealing=None):
@@ -98,20 +98,20 @@ _FLOOR = Row("uniform", ("attention/fix.gin",), {
 
 _SPAN_CORRUPTION = Study(
     "span_corruption", "Span corruption (Table 4)",
-    (Task("span_corruption", "studies/span_corruption.gin",
+    (Task("span_corruption", ("studies/span_corruption.gin",),
           (_log_perplexity("Table 4, C4"),), 1000, looks=3),),
     (*_plain({"log perplexity": (4, "Log PPL")},
              "V R D R+V D+V LightConv DyConv FR Fix FR+V FD T"), _FLOOR))
 
 _LANGUAGE_MODELING = Study(
     "language_modeling", "Language modeling (Table 2, right)",
-    (Task("language_modeling", "studies/language_modeling.gin", (_PERPLEXITIES,),
+    (Task("language_modeling", ("studies/language_modeling.gin",), (_PERPLEXITIES,),
           500, looks=2),),
     (*_plain({"per word": (2, "LM1B PPL")}, "V Fix R FR D FD R+D D+V R+V"), _FLOOR))
 
 _TRANSLATION = Study(
     "translation", "Translation (Table 2, left)",
-    (Task("translation", "studies/translation.gin",
+    (Task("translation", ("studies/translation.gin",),
           (_bleu("BLEU, greedy"),
            _bleu("BLEU, beam 4", "Table 2, WMT14 En-De", suffix="beam_4",
                  every_look=False, params={
@@ -146,7 +146,7 @@ def _encoder(row):
 
 _ENCODERS = Study(
     "encoders", "Encoders (Table 7)",
-    (Task("encoder", "studies/encoder.gin", (Evaluation(
+    (Task("encoder", ("studies/encoder.gin",), (Evaluation(
         (Score("accuracy", "eval/synth_text_pairs_encoder/accuracy",
                paper="Table 7, IMDb"),), params={"utils.run.batch_size": 128}),),
           300, looks=3),),
@@ -161,7 +161,7 @@ def _blocks(name, encoder, decoder):
 _MIXED = ["R", "R", "V", "V"]
 _BLOCKS = Study(
     "blocks", "Which blocks need V?",
-    (Task("span_corruption", "studies/blocks.gin", (_log_perplexity(),), 1000,
+    (Task("span_corruption", ("studies/blocks.gin",), (_log_perplexity(),), 1000,
           looks=3),),
     (_blocks("V", "V", "V"), _blocks("R", "R", "R"),
      _blocks("R then V", _MIXED, _MIXED),
@@ -178,7 +178,7 @@ def _listops(name):
 
 _LISTOPS = Study(
     "listops", "Short ListOps (Long Range Arena)",
-    (Task("listops", "studies/listops.gin", (Evaluation(
+    (Task("listops", ("studies/listops.gin",), (Evaluation(
         (Score("accuracy", "eval/synth_lra_listops/accuracy",
                paper="LRA, 500 to 2,000 words"),),
         params={"utils.run.batch_size": 100}),), 1000, looks=2),),

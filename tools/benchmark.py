@@ -22,6 +22,7 @@ from typing import Any
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import baselines
 from synthesizer_mtf.tools.benchmarking import measuring
@@ -167,10 +168,11 @@ def _parser():
       prog="benchmark", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument(
-      "--rows", type=lambda text: text.split(","),
+      "--rows", type=attention_words.split,
       default=list(attentions.ROWS), metavar="A,B,...",
-      help=f"the rows to measure: {', '.join(attentions.ROWS)}, or any notation; "
-      "by default all that are listed here")
+      help=f"the rows to measure: {', '.join(attentions.ROWS)}, or any notation, a "
+      "list in brackets with an entry for each block, or ENCODER/DECODER; by default "
+      "all that are listed here")
   arguments.add_modules(parser)
   _add_model(parser)
   _add_decoding(parser)

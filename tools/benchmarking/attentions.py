@@ -21,6 +21,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import notation
+from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.trainer import mixed_precision
 
 STOCK = "SelfAttention"
@@ -153,16 +154,26 @@ def _row(name, family, *bindings, base=None, **fields):
 
 
 def _ours(name):
-  """Returns a row for a notation, with tables as long as the sequences."""
+  """Returns a row for a word of `attention_words`, with tables of these lengths."""
   classes: dict[str, Any] = {**notation.SYNTHESIZING_FUNCTIONS, **notation.LAYERS}
-  parts = [classes[part] for part in ([name] if name in classes
-                                      else name.split("+"))]
-  tables = [c.__name__ for c in parts
-            if "max_length" in inspect.signature(c.__init__).parameters]
+  parts = [classes[part] for part in _parts(name) if part in classes]
+  tables = dict.fromkeys(c.__name__ for c in parts
+                         if "max_length" in inspect.signature(c.__init__).parameters)
+  chosen = attention_words.by_stack(name)
+
+  def bindings(stack, length):
+    attention = chosen.get(stack) or chosen[""]
+    return [f"{stack}/synthesizer_stack.attention = {attention}",
+            *(f"{stack}/{table}.max_length = {length}" for table in tables)]
+
   paper = {"V": "Transformer"}.get(name, name)
-  return _row(name, "ours", f"$stack/synthesizer_stack.attention = '{name}'",
-              *(f"$stack/{table}.max_length = $length" for table in tables),
-              paper=paper if paper in TABLE_4 else None)
+  return Row(name, "ours", bindings, paper if paper in TABLE_4 else None)
+
+
+def _parts(word):
+  """Returns the names of functions and layers, and references to classes, of a word."""
+  return [part for entry in attention_words.entries(word)
+          for part in ([entry] if entry in notation.LAYERS else entry.split("+"))]
 
 
 def _encoder_only(name):
@@ -279,8 +290,8 @@ def find_row(name: str) -> Row:
   """Returns the row with this name, or for this notation.
 
   Args:
-    name: a key of `ROWS`, or any notation of `notation.attention_layer`. The ending
-      " in bfloat16" stands for products in bfloat16.
+    name: a key of `ROWS`, or any word of `attention_words`. The ending " in bfloat16"
+      stands for products in bfloat16.
 
   Returns:
     a `Row`.
@@ -293,9 +304,10 @@ def find_row(name: str) -> Row:
         [find_row(name.removesuffix(_IN_BFLOAT16))], ["bfloat16"])[0]
   if name in ROWS:
     return ROWS[name]
-  known = notation.SYNTHESIZING_FUNCTIONS
-  if name in notation.LAYERS or all(part in known for part in name.split("+")):
+  known = {*notation.SYNTHESIZING_FUNCTIONS, *notation.LAYERS}
+  if all(part in known or part.startswith("@") for part in _parts(name)):
     return _ours(name)
   raise checks.Error(
-      f"unknown row {name!r} in --rows; use some of {', '.join(ROWS)}, or any "
-      "mixture in the paper's notation.")
+      f"unknown row {name!r} in --rows; use some of {', '.join(ROWS)}, any mixture in "
+      "the paper's notation, a list as '[R,R,V]' with an entry for each block, or "
+      "'R/V' with the encoder's and the decoder's.")

@@ -33,7 +33,8 @@ class Report:
   def __init__(self, study: study_types.Study, lines: Sequence[Line],
                runs: Sequence[study_runs.Run] = (),
                settings: plan.Settings | None = None,
-               state: Mapping[str, Any] | None = None) -> None:
+               state: Mapping[str, Any] | None = None,
+               intervals: bool = False) -> None:
     """Declares where the figures come from.
 
     Args:
@@ -42,10 +43,11 @@ class Report:
       runs: runs whose figures are read from their folders if they have no line.
       settings: the settings of the runs.
       state: a dict with the "machine" and the "versions" of the runs.
+      intervals: whether the table of means has a 95% interval beside each mean.
     """
     self.study, self.failures = study, {}
     self._known = {_key(line): line for line in lines}
-    self._runs, self._state = runs, state
+    self._runs, self._state, self._intervals = runs, state, intervals
     self.settings = settings or plan.Settings()
 
   def lines_of_runs(self) -> list[Line]:
@@ -70,7 +72,8 @@ class Report:
     """Returns the means, the rows' orders, and their differences from the first row."""
     lines = self.lines_of_runs()
     columns = [(score, scores(lines, self.study, task, name))
-               for task in self.study.tasks for name, score in task.scores()]
+               for task in self.study.with_scores(lines).tasks
+               for name, score in task.scores()]
     return "\n\n".join(filter(None, [
         self._heading(lines), self._means(columns),
         *(self._order(score, figures) for score, figures in columns
@@ -81,7 +84,8 @@ class Report:
 
   def _heading(self, lines):
     seeds = sorted({line["seed"] for line in lines})
-    hours = sum(line["training_seconds"] for line in lines) / 3600
+    seconds = sum(line["training_seconds"] for line in lines)
+    time = f"{seconds / 3600:.1f} hours" if seconds >= 180 else f"{seconds} seconds"
     known = {line["task"]: line["training_steps"] for line in lines}
     steps = ", ".join(f"{task.name} {known[task.name]:,} steps"
                       for task in self.study.tasks if task.name in known)
@@ -89,15 +93,20 @@ class Report:
         f"{line['machine']['cpu']}, {line['machine']['cores']} cores"
         for line in lines if "machine" in line)
     return (f"{len(lines)} runs: {steps}; seeds {', '.join(map(str, seeds))}; "
-            f"{hours:.1f} hours of training steps in all, on {'; '.join(places)}. "
+            f"{time} of training steps in all, on {'; '.join(places)}. "
             "Mean over the seeds ± standard error.")
 
   def _means(self, columns):
     rows = self.study.rows
     table = [["model", *(row.name for row in rows)]]
+    seeds = max((len(figures) for _, figures in columns), default=0)
     for score, figures in columns:
       found = over_seeds.estimates(figures).T
-      table.append([score.title] + [_cell(found.get(row.name), score) for row in rows])
+      table.append([score.title] + [
+          _cell(found.get(row.name), score, seeds) for row in rows])
+      if self._intervals and seeds > 1:
+        table.append(["95% interval"] + [
+            _interval(found.get(row.name), score) for row in rows])
       if score.paper:
         table.append([f"paper: {score.paper}"] + [
             str(row.paper.get(score.title, "-")) for row in rows])
@@ -141,13 +150,19 @@ def _best_first(means, score):
       ascending=score.lower_is_better, kind="stable").index)
 
 
-def _cell(known, score):
+def _cell(known, score, seeds):
   """Returns an estimate as the table shows it; "not run" if it is None."""
   if known is None:
     return "not run"
   count = int(known["count"])
-  few = "" if count >= 3 else f" ({count} of 3 seeds)"
+  few = "" if count >= seeds else f" ({count} of {seeds} seeds)"
   return f"{over_seeds.text(known, score.digits)}{few}"
+
+
+def _interval(known, score):
+  if known is None or known["count"] < 2:
+    return "-"
+  return " to ".join(f"{known[end]:.{score.digits}f}" for end in ("low", "high"))
 
 
 def setting(study: study_types.Study, settings: plan.Settings) -> dict[str, Any]:
@@ -195,7 +210,7 @@ def scores(lines: Sequence[Line], study: study_types.Study,
            task: study_types.Task, name: str) -> pd.DataFrame:
   """Returns the scores of a task with a name: a column for each row, by seed."""
   found = {row.name: pd.Series({
-      line["seed"]: line["scores"][name] for line in lines
+      line["seed"]: line["scores"].get(name) for line in lines
       if (line["row"], line["task"]) == (row.name, task.name)}, dtype=float)
       for row in study.rows}
   return pd.DataFrame({row: values for row, values in found.items() if len(values)})

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 import functools
 import itertools
+import math
 import pathlib
 import statistics
 from typing import Any
@@ -56,8 +57,7 @@ class Run:
     self.study, self.row, self.task, self.seed = study, row, task.name, seed
     self._task, self._folder, self._settings = task, folder, settings
     self.step = trained_steps(study, task, settings)
-    self.model_dir = (
-        folder / row.name.lower().replace(" ", "_") / f"seed_{seed}" / task.name)
+    self.model_dir = folder / row.folder / f"seed_{seed}" / task.name
 
   @property
   def name(self) -> str:
@@ -83,10 +83,11 @@ class Run:
     rate = results.steps_per_second(self.model_dir)
     first = self._task.evaluations[0]
     drawn = {step: self._scores(first, step) for step in self._looks(first)}
-    name = first.key(self._task.drawn)
+    scores = self.scores()
+    name = next(name for name, _ in self._task.with_scores([scores]).scores())
     return {
         "row": self.row.name, "task": self.task, "seed": self.seed, "status": "ok",
-        "scores": self.scores(),
+        "scores": scores,
         "training_steps": self.step, "training_seconds": round(self.step / rate),
         "training_loss": _parts(results.losses(log), self.step),
         "validation": [(step, found[name]) for step, found in drawn.items()
@@ -106,11 +107,18 @@ class Run:
     """Returns the scores of one evaluation at a step, a dict from names to floats."""
     of = self.model_dir, step, evaluation.suffix
     found = results.teacher_forced(*of) | results.scores(*of)
+    if not evaluation.scores:
+      return {name: score for name, score in found.items()
+              if name.startswith("eval/") and math.isfinite(score)}
     return {evaluation.key(score): found[score.name]
             for score in evaluation.scores if score.name in found}
 
   def _is_evaluated(self, evaluation):
-    return len(self._scores(evaluation, self.step)) == len(evaluation.scores)
+    found = self._scores(evaluation, self.step)
+    if not evaluation.scores:
+      return all(any(name.startswith(f"eval/{task}/") for name in found)
+                 for task in evaluation.tasks)
+    return len(found) == len(evaluation.scores)
 
   @functools.cached_property
   def _start(self):
@@ -147,14 +155,14 @@ class Run:
         f"evaluate {self.name}{f', {suffix}' if suffix else ''}",
         self._launch(
             self.model_dir, [*self._files(), *evaluation.gin_files], {
-                **self._params(), **evaluation.params, **folders,
-                "utils.run.dataset_split": "validation",
+                **self._params(), "utils.run.dataset_split": "validation",
+                **evaluation.params, **folders,
                 "utils.run.eval_checkpoint_step": self._looks(evaluation)}),
         pathlib.Path(f"{self.model_dir}.{suffix or 'eval'}.log"),
         functools.partial(self._is_evaluated, evaluation))
 
   def _files(self):
-    return [self._task.gin_file, *self.row.gin_files]
+    return [*self._task.gin_files, *self.row.gin_files]
 
   def _params(self):
     params = {**self._task.params, **self.row.params}
@@ -167,7 +175,8 @@ class Run:
     return params
 
   def _launch(self, model_dir, gin_files, params):
-    return plan.launch(self._settings, model_dir, gin_files, params)
+    return [*plan.launch(self._settings, model_dir, gin_files, params),
+            *(f"--gin_param={binding}" for binding in self.row.bindings)]
 
 
 def _training(seed, steps, save_every):

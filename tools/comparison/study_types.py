@@ -1,8 +1,14 @@
-"""The types of a study of `reproduce --study`; `catalogue.py` has the studies."""
+"""The types of a study: models, the tasks that they are trained on, and scores."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
+import re
+from typing import Any
 from typing import NamedTuple
+
+from synthesizer_mtf import checks
 
 
 class Score(NamedTuple):
@@ -30,21 +36,63 @@ class Evaluation(NamedTuple):
 
   Attributes:
     scores: the scores that it writes. The first score of a task is the one drawn.
+      Empty for those that T5's mode `eval` writes, whatever they are.
     gin_files: the gin files after those of the training.
     params: gin bindings.
     suffix: the suffix of the folders that it writes, and the prefix of the names of its
       scores; a task with several evaluations tells them apart by it.
     every_look: whether to evaluate all looks of the training, or only the end.
+    tasks: the names of seqio's tasks whose scores it writes, if `scores` is empty.
+    metrics: the wanted scores of these tasks, in order; empty for all.
+    lower_is_better: those of their scores that are better if lower.
   """
-  scores: tuple[Score, ...]
+  scores: tuple[Score, ...] = ()
   gin_files: tuple[str, ...] = ("eval.gin",)
   params: Mapping[str, object] = {}
   suffix: str = ""
   every_look: bool = True
+  tasks: tuple[str, ...] = ()
+  metrics: tuple[str, ...] = ()
+  lower_is_better: tuple[str, ...] = ()
 
   def key(self, score: Score) -> str:
     """Returns the name of a score in the lines of a study."""
     return f"{self.suffix}/{score.name}" if self.suffix else score.name
+
+  def with_scores(self, found: Sequence[Mapping[str, float]]) -> "Evaluation":
+    """Returns the evaluation with its scores, if it names none.
+
+    Args:
+      found: the scores of some runs.
+
+    Raises:
+      ValueError: `metrics` names a score that no run has.
+    """
+    names = dict.fromkeys(name for scores in found for name in scores
+                          if name.startswith("eval/"))
+    if self.scores or not names:
+      return self
+    scores = [self._score(name, [of[name] for of in found if name in of])
+              for name in names]
+    return self._replace(scores=tuple(self._wanted(scores)))
+
+  def _score(self, name, values):
+    """Returns the `Score` of a name such as "eval/TASK/METRIC"."""
+    task, _, metric = name.removeprefix("eval/").rpartition("/")
+    return Score(f"{task}, {metric}", name, metric in self.lower_is_better,
+                 1 if max(map(abs, values)) > 1 else 3)
+
+  def _wanted(self, scores):
+    """Returns the scores of `metrics`, or all."""
+    by_metric = {metric: [score for score in scores
+                          if score.name.rpartition("/")[2] == metric]
+                 for metric in self.metrics}
+    for metric, wanted in by_metric.items():
+      if not wanted:
+        raise checks.Error(
+            f"--scores names {metric!r}, but the scores of the evaluation are "
+            f"{', '.join(score.name for score in scores)}; name the last part of one.")
+    return [score for of in by_metric.values() for score in of] or scores
 
 
 class Task(NamedTuple):
@@ -52,7 +100,7 @@ class Task(NamedTuple):
 
   Attributes:
     name: the name of its folder.
-    gin_file: the gin file of the model, the data and the training.
+    gin_files: the gin files of the model, the data and the training.
     evaluations: the evaluations of each run.
     steps: the number of training steps.
     looks: how many checkpoints of the training are validated.
@@ -60,12 +108,17 @@ class Task(NamedTuple):
     chance: the score of guessing; None if the study does not need it.
   """
   name: str
-  gin_file: str
+  gin_files: tuple[str, ...]
   evaluations: tuple[Evaluation, ...]
   steps: int
   looks: int = 4
   params: Mapping[str, object] = {}
   chance: float | None = None
+
+  def with_scores(self, found: Sequence[Mapping[str, float]]) -> "Task":
+    """Returns the task with the scores of its evaluations, as `Evaluation` does."""
+    return self._replace(evaluations=tuple(
+        evaluation.with_scores(found) for evaluation in self.evaluations))
 
   def scores(self) -> Iterator[tuple[str, Score]]:
     """Yields the scores with their names in the lines."""
@@ -86,6 +139,7 @@ class Row(NamedTuple):
     name: the name in the table.
     gin_files: the gin files after those of the task.
     params: gin bindings.
+    bindings: further gin bindings, as text, which win over all others.
     is_warm: whether it starts from the model that the study trains first.
     annealing: (begin, end) of the annealing of a mixture's weights, as shares of the
       training; None without annealing.
@@ -99,6 +153,12 @@ class Row(NamedTuple):
   annealing: tuple[float, float] | None = None
   paper: Mapping[str, float] = {}
   not_on: tuple[str, ...] = ()
+  bindings: tuple[str, ...] = ()
+
+  @property
+  def folder(self) -> str:
+    """The name of the folder of its runs, without what has a meaning in globs."""
+    return re.sub(r"[^\w+.-]+", "_", self.name.lower())
 
 
 class Start(NamedTuple):
@@ -118,7 +178,7 @@ class Study(NamedTuple):
   """One study.
 
   Attributes:
-    name: the name in `--study`, and of the page in `results/`.
+    name: the name of its folder and its files; for `reproduce`, in `--study`.
     title: the title of the page.
     tasks: the tasks. Each row is trained on each task by itself.
     rows: the models. The others are compared with the first.
@@ -132,6 +192,18 @@ class Study(NamedTuple):
   rows: tuple[Row, ...]
   needs_data: bool = True
   start: "Start | Study | None" = None
+
+  def with_scores(self, lines: Iterable[Mapping[str, Any]]) -> "Study":
+    """Returns the study with the scores that lines of runs have, where it names none.
+
+    Args:
+      lines: dicts with "task" and "scores".
+    """
+    found: dict[str, list] = {}
+    for line in lines:
+      found.setdefault(line["task"], []).append(line["scores"])
+    return self._replace(tasks=tuple(
+        task.with_scores(found.get(task.name, [])) for task in self.tasks))
 
   @property
   def is_map(self) -> bool:

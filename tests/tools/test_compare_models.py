@@ -1,0 +1,132 @@
+"""A comparison of the user's own models: its models, its commands and its report."""
+
+import json
+
+from matplotlib import image
+import pytest
+from scipy import stats
+from support import checkpoint_files
+from support import tables
+from support.events import write_events
+from synthesizer_mtf.tools import attention_words
+from synthesizer_mtf.tools import compare_models
+from synthesizer_mtf.tools import recipes
+from synthesizer_mtf.tools.benchmarking import attentions
+
+TASK = "synth_text_pairs"
+MODELS = ["--model", "V", "--model", "R below", "[R,V]", "--model", "far",
+          "warm_start/from_t5.gin", "R/V", "RandomLogits.max_length = 64"]
+
+
+def flags(folder, *more):
+  return [f"--output_dir={folder}", f"--task={TASK}", "--steps=8", "--seeds=1,2",
+          "--gin_file=dataset.gin", "--gin_file=models/laptop.gin", *MODELS, *more]
+
+
+@pytest.mark.parametrize("word, bindings", [
+    ("R+V", ["synthesizer_stack.attention = 'R+V'"]),
+    ("[R,D+V]", ["synthesizer_stack.attention = ['R', 'D+V']"]),
+    ("V/[R,@SelfAttention]", [
+        "encoder/synthesizer_stack.attention = 'V'",
+        "decoder/synthesizer_stack.attention = ['R', @SelfAttention]"]),
+])
+def test_a_word_chooses_the_attention_of_stacks_and_blocks(word, bindings):
+  assert attention_words.bindings(word) == bindings
+  assert attention_words.split(f"FR,{word},V") == ["FR", word, "V"]
+
+
+def test_a_list_is_a_row_of_the_benchmark_with_tables_as_long_as_its_sequences():
+  row = attentions.find_row("V/[R,LightConv,FR+V]")
+  assert row.bindings(12, 6) == [
+      "encoder/synthesizer_stack.attention = 'V'",
+      "encoder/RandomLogits.max_length = 12",
+      "encoder/FactorizedRandomLogits.max_length = 12",
+      "decoder/synthesizer_stack.attention = ['R', 'LightConv', 'FR+V']",
+      "decoder/RandomLogits.max_length = 6",
+      "decoder/FactorizedRandomLogits.max_length = 6"]
+  with pytest.raises(ValueError, match=r"unknown row '\[R,Q\]'.*'\[R,R,V\]'"):
+    attentions.find_row("[R,Q]")
+
+
+def write_results(folder):
+  """Writes what the trainings and evaluations of all runs leave."""
+  bleu = {"v": (40.0, 41.0), "r_below": (42.0, 43.5), "far": (30.0, 30.5)}
+  for model, scores in bleu.items():
+    for seed, score in enumerate(scores, 1):
+      model_dir = folder / model / f"seed_{seed}" / TASK
+      model_dir.mkdir(parents=True)
+      checkpoint_files.save(model_dir, 8)
+      write_events(model_dir, "global_step/sec", dict.fromkeys(range(8), 2.0))
+      model_dir.with_suffix(".log").write_text(
+          "".join(f"step, tf_loss[{9 - n}][{n}]\n" for n in range(1, 9)))
+      for name, value in {"bleu": score, "edit_distance": score / 100}.items():
+        write_events(model_dir / "validation_eval", f"eval/{TASK}/{name}", {8: value})
+
+
+@pytest.fixture(scope="module", name="comparison")
+def fixture_comparison(tmp_path_factory):
+  """The folder of a finished comparison, with brackets in its name."""
+  folder = tmp_path_factory.mktemp("comparisons") / "mine [2]"
+  write_results(folder)
+  assert compare_models.main(flags(folder, "--lower_is_better=edit_distance")) == 0
+  return folder
+
+
+def test_the_report_has_intervals_and_paired_differences_of_whatever_was_scored(
+    comparison):
+  text = (comparison / "mine [2].md").read_text()
+  head, v, below, _ = tables.cells(text)
+  assert head == ["model", f"{TASK}, bleu", "95% interval",
+                  f"{TASK}, edit_distance", "95% interval"]
+  half = stats.t.ppf(0.975, 1) * 0.5
+  assert v == ["V", "40.5 ± 0.5", f"{40.5 - half:.1f} to {40.5 + half:.1f}",
+               "0.405 ± 0.005", f"{.405 - half / 100:.3f} to {.405 + half / 100:.3f}"]
+  assert below[0] == "R below"
+  assert "bleu, best mean first:\n- ours: R below, V, far" in text
+  assert "edit_distance, best mean first:\n- ours: far, V, R below" in text
+  half = stats.t.ppf(0.975, 1) * 0.25  # Of the differences 2 and 2.5.
+  assert f"| {2.25 - half:+.1f} to {2.25 + half:+.1f} |" in text
+
+
+def test_lines_and_picture_are_beside_the_report(comparison):
+  lines = list(map(json.loads, (comparison / "mine [2].jsonl").open()))
+  assert [(line["row"], line["seed"]) for line in lines] == [
+      (row, seed) for seed in (1, 2) for row in ("V", "R below", "far")]
+  assert image.imread(comparison / "mine [2].png").shape[1] > 500
+
+
+def test_a_model_that_has_changed_is_refused(comparison):
+  changed = [word.replace("64", "32") for word in flags(comparison)]
+  with pytest.raises(SystemExit, match="/far holds a run with .*64.*, not .*32"):
+    compare_models.main(changed)
+
+
+def test_commands_add_what_a_model_differs_in_last(tmp_path):
+  args = compare_models.parser().parse_args(flags(
+      tmp_path, "--gin_param=RandomLogits.max_length = 16", "--split=test"))
+  runs = compare_models.runs(args, compare_models.study("mine", args))
+  train, evaluate = runs[2].stages()
+  assert runs[2].row.name == "far"
+  assert recipes.values(train.command, "gin_file") == [
+      "dataset.gin", "models/laptop.gin", "warm_start/from_t5.gin"]
+  params = recipes.values(train.command, "gin_param")
+  assert f'MIXTURE_NAME = "{TASK}"' in params
+  assert params[-4:] == ["RandomLogits.max_length = 16",
+                         *attention_words.bindings("R/V"),
+                         "RandomLogits.max_length = 64"]
+  params = recipes.values(evaluate.command, "gin_param")
+  assert 'utils.run.dataset_split = "test"' in params
+
+
+@pytest.mark.parametrize("more, message", [
+    (["--model", "v"], "--model names 'V' and 'v', which would share a folder"),
+    (["--task=nothing"], "--task is 'nothing', which is not a task"),
+    (["--task=synth_text_lm", "--scores=bleu"], "synth_text_lm has no metrics"),
+    (["--gin_param=utils.run.init_checkpoint = 'x'"], "bind `warm_start.checkpoint`"),
+    (["--gin_param=utils.run.train_model_fn = @train_with_attention_summaries"],
+     "train_with_seed.train_model_fn = @train_with_attention_summaries"),
+])
+def test_what_cannot_be_compared_is_refused(more, message, tmp_path):
+  with pytest.raises(SystemExit, match=message):
+    compare_models.main(flags(tmp_path / "new", *more))
+  assert not (tmp_path / "new").exists()
