@@ -19,6 +19,17 @@ def test_the_readme_leads_to_every_page():
   assert set(documents.PAGES) - {"README.md"} <= set(documents.links("README.md"))
 
 
+def test_pages_do_not_train_in_the_same_folder():
+  pages = {}
+  for page in documents.PAGES:
+    for folder in re.findall(
+        r"model_dir=\"?([\w/.+]*/[\w/.+]+)", documents.read(page)):
+      pages.setdefault(folder, set()).add(page)
+  trained = {folder: of for folder, of in pages.items()
+             if not re.match("(demo|reproduce)_output", folder)}
+  assert len(trained) > 4 and all(len(of) == 1 for of in trained.values()), trained
+
+
 def test_the_map_shows_every_room():
   rooms = {f"{path.parent.relative_to(ROOT)}/"
            for path in (ROOT / "synthesizer_mtf").glob("*/**/*.py")
