@@ -26,9 +26,6 @@ import sys
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.runs import machine
-from synthesizer_mtf.runs import pipeline
-from synthesizer_mtf.runs import shares
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.tools.comparison import curves
@@ -37,6 +34,10 @@ from synthesizer_mtf.tools.comparison import study_runs
 from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import execution
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.runs import machine
+from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.tools.runs import shares
+from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import messages
 import t5.data
@@ -65,6 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 def _compare(args):
   gin_names.import_modules(args.module_import)
   arguments.check_folders(args.json)
+  checkpoints.check_name(args.output_dir, "--output_dir")
   machine_shares = shares.shares(args.jobs)
   path = pathlib.Path(args.output_dir)
   compared = study(path.name, args)

@@ -65,17 +65,18 @@ def write_results(folder):
 
 @pytest.fixture(scope="module", name="comparison")
 def fixture_comparison(tmp_path_factory):
-  """The folder of a finished comparison, with brackets in its name."""
-  folder = tmp_path_factory.mktemp("comparisons") / "mine [2]"
+  """The folder of a finished comparison."""
+  folder = tmp_path_factory.mktemp("comparisons") / "mine"
   write_results(folder)
-  assert compare_models.main(flags(folder, "--lower_is_better=edit_distance")) == 0
+  assert compare_models.main(flags(
+      folder, "--scores=bleu,edit_distance", "--lower_is_better=edit_distance")) == 0
   return folder
 
 
 def test_the_report_has_intervals_and_paired_differences_of_whatever_was_scored(
     comparison):
-  text = (comparison / "mine [2].md").read_text()
-  head, v, below, _ = tables.cells(text)
+  text = (comparison / "mine.md").read_text()
+  head, v, below, *_ = tables.cells(text)
   assert head == ["model", f"{TASK}, bleu", "95% interval",
                   f"{TASK}, edit_distance", "95% interval"]
   half = stats.t.ppf(0.975, 1) * 0.5
@@ -89,10 +90,10 @@ def test_the_report_has_intervals_and_paired_differences_of_whatever_was_scored(
 
 
 def test_lines_and_picture_are_beside_the_report(comparison):
-  lines = list(map(json.loads, (comparison / "mine [2].jsonl").open()))
+  lines = list(map(json.loads, (comparison / "mine.jsonl").open()))
   assert [(line["row"], line["seed"]) for line in lines] == [
       (row, seed) for seed in (1, 2) for row in ("V", "R below", "far")]
-  assert image.imread(comparison / "mine [2].png").shape[1] > 500
+  assert image.imread(comparison / "mine.png").shape[1] > 500
 
 
 def test_a_model_that_has_changed_is_refused(comparison):
@@ -119,6 +120,7 @@ def test_commands_add_what_a_model_differs_in_last(tmp_path):
 
 
 @pytest.mark.parametrize("more, message", [
+    (["--output_dir=mine[2]"], "--output_dir is 'mine.2.'.* part of a pattern"),
     (["--model", "v"], "--model names 'V' and 'v', which would share a folder"),
     (["--task=nothing"], "--task is 'nothing', which is not a task"),
     (["--task=synth_text_lm", "--scores=bleu"], "synth_text_lm has no metrics"),
