@@ -9,12 +9,14 @@ command.
   catalogue.py  the studies: rows, tasks, scores, with the types of `tools/comparison`
   ability_study.py, ability_lengths.py  the studies of abilities
   heat_map.py, size_curves.py  the pictures of the studies of abilities
+  fnet.py          a layer of the study of encoders
   published.py     tables of other papers, which are in lra.py and narang.py
   tasks/, gin/, results/, tests/
 """
 
 import pathlib
 
+from studies import fnet
 from studies import tasks
 from synthesizer_mtf import gin_files
 

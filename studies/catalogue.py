@@ -150,7 +150,8 @@ _ENCODERS = Study(
         (Score("accuracy", "eval/synth_text_pairs_encoder/accuracy",
                paper="Table 7, IMDb"),), params={"utils.run.batch_size": 128}),),
           300, looks=3),),
-    tuple(_plain({"accuracy": (7, "Reviews")}, "V Linformer FR FR+V T", _encoder)))
+    (*_plain({"accuracy": (7, "Reviews")}, "V Linformer FR FR+V T LD", _encoder),
+     Row("FNet", params={"encoder/synthesizer_stack.attention": "@FNet"})))
 
 
 def _blocks(name, encoder, decoder):
