@@ -46,7 +46,7 @@ Then evaluate it, with the model's own configuration and a gin file of T5:
     --gin_param="utils.run.dataset_split = 'validation'"
 
 Attentions, by --gin_param="synthesizer_stack.attention = 'R+V'" or attention/r+v.gin:
-  V R Fix FR T D FD Pattern      and any mixture of them, as R+V or FR+D+V
+  V R Fix FR T D FD LD Pattern   and any mixture of them, as R+V or FR+D+V
   Linformer LightConv DyConv SparseFixed SparseStrided      alone
 
 Tasks, for MIXTURE_NAME:

@@ -32,6 +32,7 @@ from synthesizer_mtf.attention.layer import SyntheticAttention
 from synthesizer_mtf.attention.logit_forms import ByOffset
 from synthesizer_mtf.attention.logit_forms import ByPosition
 from synthesizer_mtf.attention.logit_forms import InnerProduct
+from synthesizer_mtf.attention.logit_forms import Near
 from synthesizer_mtf.attention.logit_forms import Products
 from synthesizer_mtf.attention.logit_forms import Table
 from synthesizer_mtf.attention.notation import attention_layer
@@ -65,6 +66,7 @@ __all__ = [
     "InnerProduct",
     "LengthTables",
     "MtfModel",
+    "Near",
     "Products",
     "SyntheticAttention",
     "SynthesizingFunction",

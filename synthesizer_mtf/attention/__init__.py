@@ -12,6 +12,7 @@ from synthesizer_mtf.attention.functions.dense import FactorizedDenseLogits
 from synthesizer_mtf.attention.functions.dot_product import DotProductLogits
 from synthesizer_mtf.attention.functions.factorized_random import FactorizedRandomLogits
 from synthesizer_mtf.attention.functions.fixed_patterns import FixedPatterns
+from synthesizer_mtf.attention.functions.local_dense import LocalDenseLogits
 from synthesizer_mtf.attention.functions.random_logits import FixedRandomLogits
 from synthesizer_mtf.attention.functions.random_logits import RandomLogits
 from synthesizer_mtf.attention.logit_forms import InnerProduct

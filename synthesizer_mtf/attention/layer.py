@@ -10,6 +10,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import attend
+from synthesizer_mtf.attention import attend_near
 from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention import mixture
@@ -93,6 +94,11 @@ class SyntheticAttention(transformer.TransformerLayer):
     inputs = self.heads.inputs(
         context, x, packed=self.packed, attend_alone=self.softmax)
     logits = self.mixture.logits(inputs)
+    if self.softmax and isinstance(logits[0], logit_forms.Near):
+      if attend_near.is_possible(inputs):
+        return inputs.project_back(self._near(inputs, logits[0]))
+      logits = attend_near.as_table(inputs, logits[0])
+    logits = [inputs.read(term) for term in logits]
     if self.relative_position_bias:
       logits.append(logit_forms.RelativePositionBias(
           self.relative_position_bias.of_indices(inputs)))
@@ -100,3 +106,12 @@ class SyntheticAttention(transformer.TransformerLayer):
     combine = attend.attend if self.softmax else attend.weighted_sum
     return inputs.project_back(combine(
         inputs, logits, values, inputs.mask()))
+
+  def _near(self, inputs, term):
+    """The mean of the values near each query: <float>[batch, length, heads, d_kv]."""
+    bias = None
+    if self.relative_position_bias:
+      bias = self.relative_position_bias.of_offsets(
+          inputs, term.first, term.values.shape.dims[-1])
+    values = self.heads.dropout(inputs.project_memory("v"), inputs)
+    return attend_near.attend_near(inputs, term, bias, values)

@@ -79,6 +79,22 @@ class ByOffset(NamedTuple):
   after: mtf.Tensor
 
 
+class Near(NamedTuple):
+  """Logits of the keys near a query, as of LD; other keys have none.
+
+  If they are the only logits of a layer, apart from T5's relative position bias, its
+  queries attend to these keys alone (see `attend_near.py`). Next to other logits they
+  add nothing to those of other keys.
+
+  Attributes:
+    values: <float>[batch, heads, length, near], of the keys at the distances `first`,
+      `first` + 1, ... after the query. `length` is absent in incremental mode.
+    first: an integer of at most 0; the last distance is at least 0.
+  """
+  values: mtf.Tensor
+  first: int
+
+
 class Products(NamedTuple):
   """Logits whose column j is repeated[j // b] * tiled[j mod b].
 
@@ -98,7 +114,7 @@ class Products(NamedTuple):
     return self._replace(repeated=_scaled(self.repeated, scale))
 
 
-Logits = InnerProduct | Table | ByPosition | ByOffset | Products
+Logits = InnerProduct | Table | ByPosition | ByOffset | Near | Products
 # The forms that `AttentionInputs.read` returns.
 Readable = InnerProduct | Table | ByPosition | Products
 

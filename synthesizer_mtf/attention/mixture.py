@@ -98,8 +98,10 @@ class Mixture(base.SynthesizingFunction):
       inputs.share_query()
     for synthesizer, scope in zip(self.synthesizers, self._scopes()):
       with scope:
-        parts.append([inputs.read(term)
-                      for term in synthesizer.logits(inputs)])
+        parts.append(synthesizer.logits(inputs))
+    if _is_near(parts):
+      return parts[0]
+    parts = [[inputs.read(term) for term in terms] for terms in parts]
     if len(parts) > 1 and self.weights != "sum":
       parts = [[term.scaled(alpha) for term in terms]
                for terms, alpha in zip(parts, self.alphas(inputs))]
@@ -145,6 +147,11 @@ class Mixture(base.SynthesizingFunction):
         if any(count[name] > 1 for name in s.variable_names)
         else contextlib.nullcontext()
         for i, s in enumerate(self.synthesizers)]
+
+
+def _is_near(parts):
+  """Whether the logits of all parts are a single `Near`."""
+  return len(parts) == 1 and [type(term) for term in parts[0]] == [logit_forms.Near]
 
 
 def _shares_query(synthesizers):

@@ -86,6 +86,16 @@ class RelativePositionBias:
     return stack_cache.once_per_stack(
         inputs.context, ("relative_position_bias", inputs.heads), make)
 
+  def of_offsets(self, inputs: attention_inputs.AttentionInputs, first: int,
+                 offsets: mtf.Dimension) -> mtf.Tensor:
+    """The bias of the keys at the distances `first`, `first` + 1, ... after a query.
+
+    Returns:
+      <float>[heads, offsets]
+    """
+    return self.of_positions(inputs, 0, first + mtf.range(
+        inputs.context.mesh, offsets, tf.int32))
+
   def warn_without_order(self, context: transformer.Context,
                          sentence: str) -> None:
     """Logs a warning, once per stack, if nothing tells the order of tokens.

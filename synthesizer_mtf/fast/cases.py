@@ -102,6 +102,11 @@ class PackedSegments(attention_inputs.PackedInputs):
       return super().read(term)
     return logit_forms.Products(*(mtf.cast(t, tf.float32) for t in term))
 
+  def near(self, values: mtf.Tensor, first: int) -> mtf.Tensor:
+    query, key = self.query_position, self.memory_position
+    return tables.take_near(mtf.cast(values, tf.float32), first, mtf.sub(
+        key, query, output_shape=query.shape + key.shape))
+
   def mask_of_ids(self, queries: mtf.Tensor,
                   keys: mtf.Tensor) -> attention_inputs.AttentionMask:
     return attention_inputs.AttentionMask(None, None)

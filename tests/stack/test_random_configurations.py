@@ -295,6 +295,7 @@ def formula(case, layer, p, x):
   alpha = np.ones([heads, len(logits)])
   if "alpha" in p:
     alpha *= reference.softmax(p["alpha"])
+  logits = table.together(logits, layer.get("softmax"))
   total = np.einsum("hp,pbhij->bhij", alpha, logits)
   if layer.get("relative_attention_type"):
     total += reference.relative_bias(

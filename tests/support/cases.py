@@ -221,6 +221,39 @@ def draw_factorized_dense(draw, length, decoder):
   return {**lengths, "a": a, "b": b}
 
 
+# LD
+
+LEFT_OUT = -1e30  # The logit of a key that gets none.
+
+
+def local_dense(p, call):
+  """B = relu(X W1) WL: column k is the logit of the token k - c // 2 after the query.
+
+  In a decoder it is that of the token k - (c - 1) after it.
+  """
+  hidden = np.maximum(0, heads_of(call.x, p["W1"], call.heads))
+  b = np.einsum("bhnk,hkc->bhnc", hidden, p["WL"])
+  c, length = b.shape[-1], call.x.shape[1]
+  first = 1 - c if call.decoder else -(c // 2)
+  logits = np.full([*b.shape[:-1], length], LEFT_OUT)
+  for i in range(length):
+    for k in range(c):
+      if 0 <= i + first + k < length:
+        logits[:, :, i, i + first + k] = b[:, :, i, k]
+  return logits
+
+
+def local_dense_variables(parameters, sizes):
+  return {"W1": sizes.projection,
+          "WL": [sizes.heads, sizes.d_kv, parameters["width"]]}
+
+
+def together(parts, softmax=True):
+  """Keys that a part leaves out get 0 from it if other parts reach them."""
+  alone = softmax and len(parts) == 1
+  return parts if alone else [np.where(part == LEFT_OUT, 0, part) for part in parts]
+
+
 # Pattern
 
 
@@ -262,6 +295,9 @@ VARIANTS = {
     "FD": Variant(
         {"max_length": 12, "b": 2}, factorized_dense_variables,
         factorized_dense, draw_factorized_dense),
+    "LD": Variant(
+        {"width": 4}, local_dense_variables, local_dense,
+        lambda draw, length, decoder: {"width": draw(st.integers(1, length + 2))}),
     "Pattern": Variant(
         {"patterns": ["left_context", "previous", "current"]},
         lambda parameters, sizes: {}, hand_written, draw_hand_written),
@@ -311,7 +347,7 @@ def make_layer(notation, **kwargs):
 def mixed_logits(notation, p, x, ids, decoder, heads):
   """sum_i alpha_i S_i(X), with alpha a softmax over the parts, per head."""
   call = Call(x, ids, heads, decoder, parameters_of(notation))
-  parts = [VARIANTS[name].logits(p, call) for name in notation.split("+")]
+  parts = together([VARIANTS[name].logits(p, call) for name in notation.split("+")])
   if len(parts) == 1:
     return parts[0]
   alpha = reference.softmax(p["alpha"].astype(np.float64))

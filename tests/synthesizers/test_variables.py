@@ -19,15 +19,16 @@ def variables(notation, **kwargs):
 
 def test_variables_start_with_their_standard_deviations():
   """The factors of FR start so that their products have the deviation `stddev`."""
-  found = variables("V+R+FR+T+D+FD", rank=RANK, stddev=STDDEV, use_bias=True)
+  found = variables("V+R+FR+T+D+FD+LD", rank=RANK, stddev=STDDEV, use_bias=True)
   channels, factor = harness.D_MODEL ** -0.5, STDDEV ** 0.5 * RANK ** -0.25
   expected = {
       "q": (harness.D_MODEL * D_KV) ** -0.5, "k": channels, "v": channels,
       "o": (HEADS * D_KV) ** -0.5, "R": STDDEV, "R1": factor, "R2": factor,
       "T": STDDEV, "T_after": STDDEV, "W1": channels, "W2": D_KV ** -0.5,
-      "WA": D_KV ** -0.5, "WB": D_KV ** -0.5, "b1": 0, "b2": 0, "alpha": 0}
+      "WA": D_KV ** -0.5, "WB": D_KV ** -0.5, "WL": D_KV ** -0.5, "b1": 0, "b2": 0,
+      "alpha": 0}
   assert {name.split("/")[-1] for name in found} == set(expected)
-  for name, value in found.items():  # D and FD have a W1 each.
+  for name, value in found.items():  # D, FD and LD have a W1 each.
     assert value.std() == pytest.approx(
         expected[name.split("/")[-1]], rel=0.12), name
 

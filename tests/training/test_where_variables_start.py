@@ -146,7 +146,8 @@ def test_what_gin_binds_for_either_parameter_counts():
 # What each notation has that T5's self-attention has not.
 FRESH = {
     "V": "", "R": "R", "Fix": "R", "FR": "R1 R2", "T": "T T_after", "D": "W1 W2",
-    "FD": "W1 WA WB", "Pattern": "", "R+V": "R alpha", "FR+D+V": "R1 R2 W1 W2 alpha",
+    "FD": "W1 WA WB", "LD": "W1 WL", "Pattern": "", "R+V": "R alpha",
+    "FR+D+V": "R1 R2 W1 W2 alpha",
     "LightConv": "gate W", "DyConv": "gate W", "Linformer": "E F", "SparseFixed": "",
     "SparseStrided": ""}
 SCOPES = {name: name for name in notation.LAYERS}

@@ -41,7 +41,7 @@ def num_parameters(model_dir: Folder) -> int:
 
 def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:
   """Yields (tag, step, value) from the event files of one folder."""
-  for path in _within(folder, "events.out.tfevents.*"):
+  for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
     try:
       for event in tf.train.summary_iterator(path):
         for value in event.summary.value:
@@ -49,11 +49,6 @@ def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:
             yield value.tag, event.step, value.simple_value
     except tf.errors.DataLossError:
       continue  # A process was stopped while writing this; the rest is complete.
-
-
-def _within(folder, pattern):
-  """Returns the sorted paths in a folder, whose name may have brackets."""
-  return sorted(glob.glob(os.path.join(glob.escape(str(folder)), pattern)))
 
 
 def steps_per_second(model_dir: Folder) -> float:
@@ -79,7 +74,8 @@ def teacher_forced(model_dir: Folder, step: int, suffix: str = "") -> dict[str, 
     step: the step of the evaluated checkpoint.
     suffix: the `utils.run.eval_dir_suffix` of the evaluation.
   """
-  return {tag: value for folder in _within(model_dir, _folder("eval_*", suffix))[::-1]
+  return {tag: value for folder in sorted(
+      glob.glob(os.path.join(model_dir, _folder("eval_*", suffix))), reverse=True)
           for tag, at, value in scalars(folder) if at == step}
 
 
@@ -94,8 +90,8 @@ def scores(model_dir: Folder, step: int, suffix: str = "") -> dict[str, float]:
   similar names come from `tasks.word_perplexity`. "log_perplexity" comes from
   `perplexity_eval`. `suffix` is the `utils.run.eval_dir_suffix` of the evaluation.
   """
-  folders = [*_within(model_dir, _folder("*_eval", suffix)),
-             *_within(model_dir, "perplexity")]
+  folders = (glob.glob(os.path.join(model_dir, _folder("*_eval", suffix))) +
+             glob.glob(os.path.join(model_dir, "perplexity")))
   found = {tag: value for folder in sorted(folders)
            for tag, at, value in scalars(folder)
            if at == step and tag.startswith("eval/")}

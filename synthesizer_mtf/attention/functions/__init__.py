@@ -9,6 +9,7 @@ from synthesizer_mtf.attention.functions import dense
 from synthesizer_mtf.attention.functions import dot_product
 from synthesizer_mtf.attention.functions import factorized_random
 from synthesizer_mtf.attention.functions import fixed_patterns
+from synthesizer_mtf.attention.functions import local_dense
 from synthesizer_mtf.attention.functions import random_logits
 from synthesizer_mtf.attention.functions import toeplitz
 
@@ -20,6 +21,7 @@ SYNTHESIZING_FUNCTIONS: dict[str, type[base.SynthesizingFunction]] = {
     "T": toeplitz.ToeplitzLogits,
     "D": dense.DenseLogits,
     "FD": dense.FactorizedDenseLogits,
+    "LD": local_dense.LocalDenseLogits,
     "Pattern": fixed_patterns.FixedPatterns,
 }
 

@@ -366,6 +366,8 @@ class AttentionInputs:
       return logit_forms.Table(self.by_offset(*term))
     if isinstance(term, logit_forms.Products):
       return logit_forms.Table(self.products(*term))
+    if isinstance(term, logit_forms.Near):
+      return logit_forms.Table(self.near(term.values, term.first))
     return term
 
   def by_offset(self, before: mtf.Tensor, after: mtf.Tensor) -> mtf.Tensor:
@@ -373,6 +375,15 @@ class AttentionInputs:
     return diagonals.matrix(
         mtf.cast(before, tf.float32), mtf.cast(after, tf.float32),
         self.length, self.memory_length)
+
+  def near(self, values: mtf.Tensor, first: int) -> mtf.Tensor:
+    """The logits of a `Near`, and 0 for all other keys.
+
+    Returns:
+      <float32>[batch, heads, length, memory_length], without `length` in incremental
+      mode.
+    """
+    return diagonals.band(mtf.cast(values, tf.float32), first, self.memory_length)
 
   def products(self, repeated: mtf.Tensor, tiled: mtf.Tensor) -> mtf.Tensor:
     """The logits of a `Products`: <float32>[batch, heads, length, memory_length]."""
@@ -458,6 +469,9 @@ class DecodingStep(AttentionInputs):
   def query_rows(self, table: mtf.Tensor) -> mtf.Tensor:
     table = tables.cut(table, "length", self.memory_length.size)
     return tables.gather_rows(table, self.context.position)
+
+  def near(self, values: mtf.Tensor, first: int) -> mtf.Tensor:
+    return tables.take_near(mtf.cast(values, tf.float32), first, self.offset)
 
   def by_offset(self, before: mtf.Tensor, after: mtf.Tensor) -> mtf.Tensor:
     del after  # Masked.

@@ -1,6 +1,7 @@
-"""Matrices of one entry per diagonal, the logits of T.
+"""Matrices that are made along diagonals, without an index: the logits of T and LD.
 
-`matrix` repeats the entries, and its gradient adds up diagonals, without an index.
+`matrix` repeats one entry per diagonal, and its gradient adds up diagonals. `band` puts
+the entries of each row around the main diagonal.
 """
 
 import mesh_tensorflow as mtf
@@ -63,6 +64,32 @@ def matrix(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
       repeat, [before, after], output_shape=lead + whole, splittable_dims=lead,
       grad_function=gradient)
   return mtf.reshape(matrix, lead + [rows, columns])
+
+
+def band(values: mtf.Tensor, first: int, columns: mtf.Dimension) -> mtf.Tensor:
+  """A matrix whose rows have their entries around the main diagonal, and zeros.
+
+  Args:
+    values: <float>[..., rows, near], for the columns row + `first` and following ones.
+    first: an integer from 1 - near to 0.
+    columns: a dimension with the size of `rows`.
+
+  Returns:
+    <float>[..., rows, columns]. Only `...` can be split.
+  """
+  *lead, rows, near = values.shape.dims
+  n, width = rows.size, rows.size + near.size
+
+  def move(values):
+    # Each row is one entry shorter than before, so that it begins one entry later.
+    shape = values.shape.as_list()[:-2]
+    wide = _flat(tf.pad(values, [[0, 0]] * (len(shape) + 1) + [[0, n]]), 2)
+    wide = tf.reshape(wide, [-1, n * width])[:, :n * (width - 1)]
+    wide = tf.reshape(wide, shape + [n, width - 1])
+    return wide[..., -first:n - first]
+
+  return splits.slicewise(move, [values], output_shape=lead + [rows, columns],
+                          splittable_dims=lead)
 
 
 def _flat(tensor, last):

@@ -115,6 +115,25 @@ def take_by_distance(table: mtf.Tensor, index: mtf.Tensor,
   return mtf.replace_dimensions(take(table, "distance", flat), entries, pairs)
 
 
+def take_near(values: mtf.Tensor, first: int, offset: mtf.Tensor) -> mtf.Tensor:
+  """The entries of each query's window at the distances of its keys, or 0.
+
+  Args:
+    values: <float>[batch, heads, length, near], for the distances from `first` on.
+    first: an integer.
+    offset: <int32>[batch, length, memory_length], the distances. It may lack dimensions
+      that `values` has.
+
+  Returns:
+    [batch, heads, length, memory_length]
+  """
+  near = values.shape.dims[-1]
+  index = offset - first
+  inside = mtf.logical_and(mtf.greater_equal(index, 0), mtf.less(index, near.size))
+  taken = take(values, near.name, mtf.minimum(mtf.maximum(index, 0), near.size - 1))
+  return mtf.multiply(taken, mtf.cast(inside, taken.dtype), output_shape=taken.shape)
+
+
 def gather_rows(table: mtf.Tensor, position: mtf.Tensor) -> mtf.Tensor:
   """Rows of `table` for one decoding step, without a gradient.
 
