@@ -115,7 +115,7 @@ def study(name: str, args: argparse.Namespace) -> study_types.Study:
       args.task, tuple(args.gin_file), evaluations, args.steps, args.evaluations,
       {"MIXTURE_NAME": args.task})
   return study_types.Study(
-      name, f"{name}: {args.task}", (task,), tuple(rows(args.model)), False)
+      name, name, (task,), tuple(rows(args.model)), needs_data=False)
 
 
 def _check_training():
