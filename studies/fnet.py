@@ -20,6 +20,9 @@ class FNet(transformer.TransformerLayer):
   its norms come after the sum with x, and T5's before.
   """
 
+  def __init__(self) -> None:
+    """Tells gin that there are no parameters."""
+
   def call(self, context: transformer.Context, x: mtf.Tensor,
            losses: list | None = None) -> mtf.Tensor:
     """Calls the layer.

@@ -60,7 +60,8 @@ def write_results(folder):
       model_dir.with_suffix(".log").write_text(
           "".join(f"step, tf_loss[{9 - n}][{n}]\n" for n in range(1, 9)))
       for name, value in {"bleu": score, "edit_distance": score / 100}.items():
-        write_events(model_dir / "validation_eval", f"eval/{TASK}/{name}", {8: value})
+        # Two event files of the same second would have the same name.
+        write_events(model_dir / f"{name}_eval", f"eval/{TASK}/{name}", {8: value})
 
 
 @pytest.fixture(scope="module", name="comparison")
