@@ -26,6 +26,7 @@ from synthesizer_mtf.trainer import progress
 from synthesizer_mtf.trainer import scoring
 from synthesizer_mtf.trainer import seed
 from synthesizer_mtf.trainer import stopping
+from synthesizer_mtf.trainer import validation
 from synthesizer_mtf.trainer import vocabulary_record
 from synthesizer_mtf.trainer import warm_start
 import tensorflow.compat.v1 as tf
@@ -81,6 +82,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   _config: Any  # A `RunConfig`, of the base class.
   _start = None  # A `WarmStart`.
   _vocabularies = None  # A `vocabulary_record.Record`.
+  _validation = None  # A `validation.Validation`.
   _predicting = None  # The `prediction.Graph` of the last prediction.
 
   def _assert_members_are_not_overridden(self):
@@ -97,6 +99,12 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   def record_vocabularies(self, record: vocabulary_record.Record) -> None:
     """Makes training write a record of the vocabularies into the folder."""
     self._vocabularies = record
+
+  def validate_by(self, chosen: validation.Validation | None, vocabulary: Any,
+                  sequence_length: Any, batch_size: int) -> None:
+    """Makes training evaluate its checkpoints; None for no evaluation."""
+    self._validation = chosen and chosen.for_model(
+        self, vocabulary, sequence_length, batch_size)
 
   def _call_model_fn(self, features, labels, mode, config):
     spec = super()._call_model_fn(features, labels, mode, config)
@@ -130,6 +138,9 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       newest = checkpoints.prepare(self.model_dir)
       if self._vocabularies is not None:
         vocabulary_record.write(self.model_dir, self._vocabularies)
+      if self._validation is not None and not self._validation.start(
+          newest, kwargs.get("max_steps")):
+        return self
       return self._train(newest, input_fn, hooks, *args, **kwargs)
 
   def _train(self, newest, input_fn, hooks, *args, **kwargs):
@@ -146,6 +157,10 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     if self.config.is_chief:
       hooks.append(progress.Progress(
           self.model_dir, kwargs.get("max_steps"), self.data))
+      if self._validation is not None:
+        kwargs["saving_listeners"] = [
+            *(kwargs.get("saving_listeners") or ()),
+            self._validation.listener(lambda: signals.is_stopped)]
     with (guards.explained_damage(newest), guards.explained_writes(self.model_dir),
           signals.listening()):
       return super().train(input_fn, hooks, *args, **kwargs)
@@ -176,7 +191,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     path = self._usable(checkpoint_path)
     with guards.explained_damage(path):
       data = None
-      if yield_single_examples and not hooks and self._is_on_cpus():
+      if yield_single_examples and not hooks and self.is_on_cpus():
         data = self._batches(input_fn)
       if data is None:
         yield from super().predict(
@@ -188,6 +203,13 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       graph.restore(path)
       yield from prediction.examples(graph, batches, predict_keys)
 
+  def _call_model_fn_eval(self, input_fn, config):
+    """Gives `loss` its mean over the tokens, not over batches, which may be empty."""
+    *others, results = super()._call_model_fn_eval(input_fn, config)
+    if "neg_log_perplexity" in results:
+      results = {**results, "loss": tf.negative(results["neg_log_perplexity"])}
+    return (*others, results)
+
   def _check_of(self, path):
     return guards.CheckVariables(path, self.optimizer)
 
@@ -198,7 +220,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       self._predicting = prediction.Graph(self, spec)
     return self._predicting
 
-  def _is_on_cpus(self):
+  def is_on_cpus(self) -> bool:
+    """Whether the model runs without TPUs."""
     with self._ctx.with_mode(tf.estimator.ModeKeys.PREDICT) as context:
       return context.is_running_on_cpu()
 

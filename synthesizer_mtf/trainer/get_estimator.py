@@ -19,6 +19,7 @@ from synthesizer_mtf.trainer import estimators
 from synthesizer_mtf.trainer import mixed_precision
 from synthesizer_mtf.trainer import optimizer as optimizers
 from synthesizer_mtf.trainer import scoring
+from synthesizer_mtf.trainer import validation
 from synthesizer_mtf.trainer import vocabulary_record
 from synthesizer_mtf.trainer import warm_start
 import tensorflow.compat.v1 as tf
@@ -87,6 +88,8 @@ def get_estimator(
   estimator.optimizer = optimizer
   estimator.start_from(start)
   estimator.record_vocabularies(record)
+  estimator.validate_by(validation.bound(), vocabulary, kwargs["sequence_length"],
+                        batch_size)
   return estimator
 
 

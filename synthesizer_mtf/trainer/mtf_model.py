@@ -35,6 +35,7 @@ from synthesizer_mtf.trainer import progress
 from synthesizer_mtf.trainer import results
 from synthesizer_mtf.trainer import seed as seeds
 from synthesizer_mtf.trainer import unknown_pieces
+from synthesizer_mtf.trainer import validation as validations
 from synthesizer_mtf.trainer import value_checks
 import t5.models
 from t5.models import mtf_model
@@ -169,8 +170,15 @@ class MtfModel(mtf_model.MtfModel):
       self._before = self._check = None
 
   @_shown
-  def train(self, *args: Any, **kwargs: Any) -> None:
+  def train(self, *args: Any, validation: dict[str, Any] | None = None,
+            **kwargs: Any) -> None:
     """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule.
+
+    Args:
+      *args: as in T5.
+      validation: parameters of `train_and_eval`, such as {"metric": "bleu", "patience":
+        3}, to evaluate checkpoints and keep the best; None for no evaluation.
+      **kwargs: as in T5.
 
     Raises:
       ValueError: an argument or a binding is wrong.
@@ -191,6 +199,9 @@ class MtfModel(mtf_model.MtfModel):
     with self._own_bindings(functools.partial(data_checks.check_cached, task)), random:
       if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
         unknown_pieces.tell(task, given.get("split", "train"))
+      if validation is not None:
+        for parameter, value in validations.bindings(task, validation).items():
+          _bind(parameter, value)
       super().train(**given)
 
   def _check_beams(self, *names):

@@ -48,6 +48,11 @@ class StopAfterStep(tf.train.SessionRunHook):
     self._last_step = None
     self._at_work = False
 
+  @property
+  def is_stopped(self) -> bool:
+    """Whether a signal has arrived."""
+    return self._number is not None
+
   @contextlib.contextmanager
   def listening(self) -> Iterator[None]:
     """Listens for signals within a `with` block; raises `Stopped` after it."""

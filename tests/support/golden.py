@@ -39,11 +39,11 @@ INPUTS = [[5, 90, 31, 7, 110, 2, 1], [83, 42, 1, 0, 0, 0, 0]]
 TARGETS = [[9, 17, 101, 1, 0, 0], [44, 31, 125, 77, 6, 1]]
 _COMMANDS = ("synthesizer_mtf.demo.__main__", *(
     f"synthesizer_mtf.{name}" for name in (
-        "tools.average_checkpoints", "tools.benchmark", "tools.compare_models",
-        "tools.hugging_face",
-        "tools.inspect_task", "tools.plan_pod", "tools.plot_attention",
-        "tools.prepare_studies", "tools.reproduce", "tools.train_vocabulary",
-        "tasks.averages", "tasks.submission")))
+        "tools.average_checkpoints", "tools.benchmark", "tools.best_checkpoint",
+        "tools.compare_models", "tools.hugging_face", "tools.inspect_task",
+        "tools.plan_pod", "tools.plot_attention", "tools.prepare_studies",
+        "tools.reproduce", "tools.train_vocabulary", "tasks.averages",
+        "tasks.submission")))
 _SUBCOMMANDS = {"synthesizer_mtf.tools.hugging_face": (["import"], ["export"])}
 
 

@@ -1,0 +1,442 @@
+"""Evaluates checkpoints while a model trains, keeps the best, and stops by patience.
+
+Each checkpoint that is due is evaluated in a graph of its own, in the training's
+process, so the training itself goes on as without it. MODEL_DIR/validation.json records
+the evaluations; MODEL_DIR/best holds the best checkpoint, and everything that another
+mode needs of a model's folder. Both are written before the training continues. So a
+training that was killed evaluates the checkpoint that it continues from, if it had no
+time to, and comes to the same best step.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import inspect
+import json
+import os
+from typing import Any
+
+from absl import logging
+import gin
+from mesh_tensorflow.transformer import dataset as mesh_dataset
+from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import vocabulary_record
+import tensorflow.compat.v1 as tf
+import tensorflow_datasets as tfds
+
+RECORD = "validation.json"
+BEST = "best"
+_NAME = "train_and_eval"
+# Metrics of every task, which need no decoding. All are better if they are greater.
+TEACHER_FORCED = ("neg_log_perplexity", "token_accuracy", "sequence_accuracy")
+_CHECKED = 2  # The number of examples that show the names of a task's metrics.
+
+
+@gin.configurable(_NAME, module="synthesizer_mtf")
+def chosen(eval_dataset_fn: Callable[..., Any] | None = None,
+           metric: str = TEACHER_FORCED[0], greater_is_better: bool = True,
+           every_steps: int | None = None, patience: int | None = None,
+           split: str = "validation") -> "Validation | None":
+  """Evaluates checkpoints while a model trains; train_and_eval.gin binds it.
+
+  Args:
+    eval_dataset_fn: a function such as `mesh_eval_dataset_fn`; None for no evaluation.
+    metric: the name of the metric that chooses the best checkpoint: neg_log_perplexity,
+      token_accuracy or sequence_accuracy, or one of the task's own, such as "bleu", or
+      "TASK/bleu" for one task of a mixture. Without a task it is the mean over the
+      tasks that have the metric. A task's own metric decodes the split.
+    greater_is_better: False if a smaller value is better.
+    every_steps: the least number of steps between two evaluations; None for an
+      evaluation of each checkpoint.
+    patience: the number of evaluations without a new best one after which training
+      ends; None to train to the end.
+    split: the split to evaluate.
+
+  Returns:
+    a `Validation`, or None.
+
+  Raises:
+    ValueError: a parameter has no such value.
+  """
+  for name, value in (("every_steps", every_steps), ("patience", patience)):
+    if value is not None:
+      checks.check_whole(f"{_NAME}.{name}", value, remedy=(
+          f"change it, or leave `{_NAME}.{name}` out"))
+  checks.check_boolean(f"{_NAME}.greater_is_better", greater_is_better)
+  if eval_dataset_fn is None:
+    return None
+  return Validation(eval_dataset_fn, metric, greater_is_better, every_steps, patience,
+                    split)
+
+
+def bound() -> "Validation | None":
+  """The `Validation` that gin chooses, or None."""
+  if gin_files.bound(f"{_NAME}.eval_dataset_fn", None) is None:
+    return None
+  return chosen()
+
+
+def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
+  """The bindings of train_and_eval.gin for a task, and those of the parameters.
+
+  Args:
+    task: the name of a task or mixture.
+    parameters: arguments of `train_and_eval`, by name.
+
+  Raises:
+    ValueError: it has no such argument.
+  """
+  known = inspect.signature(chosen).parameters
+  for name in set(parameters) - set(known):
+    raise checks.Error(f"`validation` names {name!r}, but {_NAME} has no such parameter"
+                       f"; write one of {', '.join(known)}.")
+  return {
+      "mesh_eval_dataset_fn.mixture_or_task_name": task,
+      f"{_NAME}.eval_dataset_fn": gin.config.ConfigurableReference(
+          "t5.models.mesh_transformer.mesh_eval_dataset_fn", evaluate=False),
+      **{f"{_NAME}.{name}": value for name, value in parameters.items()}}
+
+
+class Record:
+  """The evaluations of a model's folder, which MODEL_DIR/validation.json holds."""
+
+  def __init__(self, model_dir: str, metric: str, greater_is_better: bool = True):
+    """Reads the file, if it is there.
+
+    Args:
+      model_dir: the folder.
+      metric: the metric that chooses the best.
+      greater_is_better: whether a greater value is better.
+
+    Raises:
+      ValueError: the file cannot be read, or another metric has chosen its best.
+    """
+    self._folder, self._metric = model_dir, metric
+    self._sign = 1 if greater_is_better else -1
+    self.path = os.path.join(model_dir, RECORD)
+    self.evaluations: list[dict[str, Any]] = []
+    if tf.io.gfile.exists(self.path):
+      self._read()
+
+  def _read(self):
+    try:
+      with tf.io.gfile.GFile(self.path) as f:
+        found = json.load(f)
+      metric, self.evaluations = found["metric"], found["evaluations"]
+    except (ValueError, KeyError, TypeError) as error:
+      raise checks.Error(f"{self.path!r} cannot be read ({error}); bring it back, or "
+                         f"remove it and {BEST}/ to choose anew.") from error
+    if metric != self._metric:
+      raise checks.Error(
+          f"`{_NAME}.metric` is {self._metric!r}, but {self.path!r} has chosen the "
+          f"best checkpoint by {metric!r}; keep that metric, or remove the file and "
+          f"{BEST}/ to choose anew.")
+
+  def forget_after(self, step: int) -> None:
+    """Drops evaluations of later steps, as of a model that went back."""
+    self.evaluations = [each for each in self.evaluations if each["step"] <= step]
+
+  def has(self, step: int) -> bool:
+    return any(each["step"] == step for each in self.evaluations)
+
+  @property
+  def last(self) -> int:
+    """The step of the last evaluation; 0 without one."""
+    return max((each["step"] for each in self.evaluations), default=0)
+
+  @property
+  def best(self) -> dict[str, Any] | None:
+    """The first of the best evaluations, or None."""
+    return max(self.evaluations, default=None,
+               key=lambda each: (self._sign * each["value"], -each["step"]))
+
+  @property
+  def since_best(self) -> int:
+    """The number of evaluations after the best one."""
+    return len(self.evaluations) - 1 - self.evaluations.index(
+        self.best) if self.best else 0
+
+  def add(self, step: int, value: float, results: dict[str, float]) -> None:
+    """Adds an evaluation; `write` writes it."""
+    self.evaluations.append({"step": step, "value": value, "results": results})
+
+  def write(self) -> None:
+    """Writes the file, as a whole."""
+    assert self.best is not None
+    text = json.dumps({
+        "metric": self._metric,
+        "best": {"step": self.best["step"], "value": self.best["value"],
+                 "checkpoint": f"{BEST}/model.ckpt-{self.best['step']}"},
+        "evaluations": self.evaluations}, indent=1)
+    with tf.io.gfile.GFile(self.path + ".tmp", "w") as f:
+      f.write(text + "\n")
+    tf.io.gfile.rename(self.path + ".tmp", self.path, overwrite=True)
+
+
+class Validation:
+  """Evaluates the checkpoints of a training, as `chosen` describes."""
+
+  def __init__(self, eval_dataset_fn: Callable[..., Any], metric: str,
+               greater_is_better: bool, every_steps: int | None, patience: int | None,
+               split: str):
+    """Takes the parameters of `chosen`."""
+    self._eval_dataset_fn = eval_dataset_fn
+    self._metric, self._greater = metric, greater_is_better
+    self._every, self._patience, self._split = every_steps, patience, split
+
+  def for_model(self, estimator: Any, vocabulary: Any, sequence_length: Any,
+                batch_size: int) -> "Validation":
+    """Declares the model, its data and its batches; returns itself."""
+    self._estimator, self._vocabulary = estimator, vocabulary
+    self._length, self._batch_size = sequence_length, batch_size
+    self._folder = estimator.model_dir
+    return self
+
+  def start(self, newest: str | None, last_step: int | None) -> bool:
+    """Checks the parameters, and evaluates the checkpoint to continue from.
+
+    Args:
+      newest: the path of this checkpoint, or None.
+      last_step: the step at which the training ends, or None.
+
+    Returns:
+      whether there is anything to train: False if the patience is at an end.
+
+    Raises:
+      ValueError: no task has the metric, checkpoints are too rare, the model is on a
+        TPU or in a cluster, or the best checkpoint is missing.
+    """
+    self._check_place()
+    self._last_step = last_step
+    self._record = Record(self._folder, self._metric, self._greater)
+    with tf.Graph().as_default():
+      self._check_metric()
+    step = checkpoints.step_of(newest) if newest else 0
+    self._record.forget_after(step)
+    self._check_best()
+    if newest and (self._is_due(step) or step == last_step):
+      self.evaluate(step)
+    return not self._is_over(tell=True)
+
+  def _check_place(self):
+    config, every = self._estimator.config, self._every
+    if not self._estimator.is_on_cpus() or config.master:
+      raise checks.Error(
+          f"`{_NAME}.eval_dataset_fn` is bound, which evaluates in the process that "
+          "trains, but a TPU or a cluster trains here; leave train_and_eval.gin out, "
+          "and evaluate with eval.gin in another process.")
+    if every is not None and every < config.save_checkpoints_steps:
+      raise checks.Error(
+          f"`{_NAME}.every_steps` is {every}, but `utils.run.save_checkpoints_steps` "
+          f"is {config.save_checkpoints_steps}, and only checkpoints are evaluated; "
+          f"bind the latter to {every}, too.")
+
+  def _datasets(self):
+    found = self._eval_dataset_fn(
+        sequence_length=self._length, vocabulary=self._vocabulary,
+        dataset_split=self._split)
+    if not found:
+      raise checks.Error(f"`{_NAME}.split` is {self._split!r}, which no task has; bind "
+                         "it to a split of the task.")
+    return [mesh_dataset.EvalDataset(*each) for each in found]
+
+  def _check_metric(self):
+    """Computes the metrics of targets with themselves, whose names it checks."""
+    datasets = self._datasets()
+    name = self._metric.rpartition("/")[2]
+    if name in TEACHER_FORCED:
+      known = {f"{each.name}/{name}" for each in datasets}
+    else:
+      known = set()
+      for each in datasets:
+        found = _names(each)
+        if found is None:
+          return  # They are known after the first evaluation.
+        known |= {f"{each.name}/{metric}" for metric in found}
+    self._value(dict.fromkeys(known, 0.0))
+
+  def _value(self, results):
+    """The value of the metric in results by "TASK/METRIC"."""
+    values = [value for name, value in results.items()
+              if name == self._metric or name.endswith(f"/{self._metric}")]
+    if not values:
+      names = {name.partition("/")[2] for name in results} | set(TEACHER_FORCED)
+      raise checks.Error(
+          f"`{_NAME}.metric` is {self._metric!r}, which no task has; bind it to one of "
+          f"{', '.join(map(repr, sorted(names)))}.")
+    return sum(values) / len(values)
+
+  def _check_best(self):
+    """Raises if the best checkpoint is missing and cannot be copied again."""
+    best = self._record.best
+    if best is None or self._has_best(best["step"]):
+      return
+    path = os.path.join(self._folder, f"model.ckpt-{best['step']}")
+    if not tf.io.gfile.exists(f"{path}.index"):
+      raise checks.Error(
+          f"{os.path.join(self._folder, BEST)!r} lacks model.ckpt-{best['step']}, the "
+          f"best by {self._metric} so far; bring it back, or remove "
+          f"{self._record.path!r} to choose the best of later checkpoints.")
+    self._keep(best["step"])
+
+  def _has_best(self, step):
+    return tf.io.gfile.exists(
+        os.path.join(self._folder, BEST, f"model.ckpt-{step}.index"))
+
+  def _is_due(self, step):
+    every = self._every or self._estimator.config.save_checkpoints_steps
+    return step >= self._record.last + every and not self._record.has(step)
+
+  def _is_over(self, tell=False):
+    """Whether the patience is at an end."""
+    over = self._patience is not None and self._record.since_best >= self._patience
+    if over and tell:
+      logging.warning(
+          "Nothing is trained: %d evaluations after step %d were not better than its "
+          "%s, and `%s.patience` is %d; to go on, raise it or leave it out.",
+          self._record.since_best, self._record.best["step"], self._metric, _NAME,
+          self._patience)
+    return over
+
+  def evaluate(self, step: int) -> None:
+    """Evaluates a checkpoint, keeps it if it is the best, and records both."""
+    path = os.path.join(self._folder, f"model.ckpt-{step}")
+    with tf.Graph().as_default(), intermediates.without_capture():
+      results = {name: float(value) for name, value in self._results(path, step)}
+    value = self._value(results)
+    self._record.add(step, value, results)
+    if self._record.best["step"] == step:
+      self._keep(step)
+    self._record.write()
+    best = self._record.best
+    logging.info(
+        "step %d: %s of %s is %.4g; %s", step, self._metric, self._split, value,
+        "the best so far" if best["step"] == step else
+        f"the best is {best['value']:.4g}, of step {best['step']}"
+        f"{self._of_patience()}")
+
+  def _of_patience(self):
+    return (f" ({self._record.since_best} of {self._patience} evaluations)"
+            if self._patience else "")
+
+  def _results(self, path, step) -> Iterator[tuple[str, float]]:
+    """Yields ("TASK/METRIC", value)."""
+    datasets = self._datasets()
+    for each in datasets:
+      found = self._estimator.evaluate(
+          self._input_fn(each), checkpoint_path=path, name=f"{each.name}_{self._split}")
+      yield from ((f"{each.name}/{name}", found[name]) for name in TEACHER_FORCED)
+    if self._metric.rpartition("/")[2] not in TEACHER_FORCED:
+      yield from self._of_decodes(datasets, step)
+
+  def _input_fn(self, data):
+    """The data as for perplexity_eval.gin, to their end."""
+    def input_fn(params):
+      del params
+      batches = data.dataset_fn().map(_features).batch(self._batch_size)
+      return mesh_dataset.trim_and_pad_dataset(batches, length=self._batch_size)
+
+    return input_fn
+
+  def _of_decodes(self, datasets, step):
+    """Yields what T5's mode `eval` computes, which it also writes to TensorBoard."""
+    found = {}
+    kept = [each._replace(metric_fns=[
+        _noting(fn, each.name, found) for fn in each.metric_fns]) for each in datasets]
+    utils.eval_model(
+        self._estimator, self._vocabulary, self._length, self._batch_size, self._split,
+        self._folder, lambda **_: kept, None, step)
+    return found.items()
+
+  def _keep(self, step):
+    """Copies a checkpoint and what belongs to it to the folder of the best."""
+    folder = os.path.join(self._folder, BEST)
+    tf.io.gfile.makedirs(folder)
+    names = [name for name in tf.io.gfile.listdir(self._folder)
+             if name.startswith(f"model.ckpt-{step}.")]
+    # An index is complete only after the data.
+    names.sort(key=lambda name: name.endswith(".index"))
+    for name in ["operative_config.gin", vocabulary_record.NAME, *names]:
+      source = os.path.join(self._folder, name)
+      if tf.io.gfile.exists(source):
+        tf.io.gfile.copy(source, os.path.join(folder, name), overwrite=True)
+    checkpoints.write_state(folder, [f"model.ckpt-{step}"])
+    for name in tf.io.gfile.listdir(folder):
+      if name.startswith("model.ckpt-") and not name.startswith(f"model.ckpt-{step}."):
+        tf.io.gfile.remove(os.path.join(folder, name))
+
+  def listener(self,
+               is_stopped: Callable[[], bool]) -> tf.train.CheckpointSaverListener:
+    """A listener of the training that evaluates its checkpoints.
+
+    Args:
+      is_stopped: whether a signal has stopped the training.
+    """
+    return _Listener(self, is_stopped)
+
+  def after_save(self, step: int) -> bool:
+    """Evaluates a checkpoint if it is due; returns whether training ends."""
+    if self._is_due(step):
+      self.evaluate(step)
+    return self._is_over()
+
+  def end(self, step: int) -> None:
+    """Evaluates the last checkpoint, unless it was."""
+    if step == self._last_step and not self._record.has(step):
+      self.evaluate(step)
+
+
+class _Listener(tf.train.CheckpointSaverListener):
+  """Calls a `Validation` after each checkpoint; see `Validation.listener`."""
+
+  def __init__(self, validation, is_stopped):
+    self._validation, self._is_stopped = validation, is_stopped
+    self._started = False
+
+  def after_save(self, session: tf.Session, global_step_value: int) -> bool:
+    del session
+    started, self._started = self._started, True
+    # The first one is that from which the training starts.
+    if not started or self._is_stopped():
+      return False
+    return self._validation.after_save(int(global_step_value))
+
+  def end(self, session: tf.Session, global_step_value: int) -> None:
+    del session
+    if not self._is_stopped():
+      self._validation.end(int(global_step_value))
+
+
+def _features(example):
+  """The numbers of an example, as a model reads them."""
+  return {name: value for name, value in example.items() if value.dtype != tf.string}
+
+
+def _noting(metric_fn, task, found):
+  """The metric, which also adds its values to `found` by "TASK/METRIC"."""
+  def noting(targets, predictions):
+    values = metric_fn(targets, predictions)
+    if isinstance(values, dict):
+      found.update({f"{task}/{name}": value for name, value in values.items()})
+    return values
+
+  return noting
+
+
+def _names(data):
+  """The names of a task's metrics; None if they cannot be computed of two targets."""
+  examples = [*tfds.as_numpy(data.dataset_fn().take(_CHECKED))]
+  names = set()
+  for metric_fn in data.metric_fns or ():
+    try:
+      texts = [example["targets_pretokenized"].decode() for example in examples]
+      targets, predictions = ([
+          data.postprocess_fn(text, example=example, is_target=is_target)
+          for text, example in zip(texts, examples)] for is_target in (True, False))
+      names |= set(metric_fn(targets, predictions))
+    except Exception:  # A metric of a user's own may want more.
+      return None
+  return names

@@ -1,0 +1,107 @@
+r"""Says which step of a model is the best, of the evaluations that exist.
+
+  python -m synthesizer_mtf.tools.best_checkpoint MODEL_DIR --metric=bleu
+
+It reads the event files of the folders in MODEL_DIR, such as validation_eval. T5's
+modes eval, score_eval and perplexity_eval write them, and train_and_eval.gin. A metric
+is the end of the name that TensorBoard shows, such as bleu, TASK/bleu or
+neg_log_perplexity. Without --metric the command lists them.
+"""
+
+import argparse
+from collections.abc import Sequence
+import glob
+import os
+
+from synthesizer_mtf import checks
+from synthesizer_mtf.tools.runs import results
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer import validation
+
+Course = dict[int, float]  # From steps to values.
+
+
+def evaluations(model_dir: str) -> dict[str, Course]:
+  """The values of each metric by step.
+
+  Args:
+    model_dir: the folder of a model.
+
+  Returns:
+    a dict from "FOLDER: TAG" to {step: value}; of two evaluations of a step the later
+    one counts.
+  """
+  found: dict[str, Course] = {}
+  for folder in sorted(glob.glob(os.path.join(glob.escape(model_dir), "*", ""))):
+    name = os.path.basename(os.path.dirname(folder))
+    for tag, step, value in results.scalars(folder):
+      found.setdefault(f"{name}: {tag}", {})[step] = value
+  return found
+
+
+def best(course: Course, smaller_is_better: bool = False) -> int:
+  """The first step with the best value."""
+  sign = 1 if smaller_is_better else -1
+  return min(course, key=lambda step: (sign * course[step], step))
+
+
+def _chosen(model_dir, metric):
+  """The name and values of the only metric with this ending."""
+  found = evaluations(model_dir)
+  if not found:
+    raise checks.Error(
+        f"{model_dir!r} has no evaluations; evaluate with eval.gin or "
+        "perplexity_eval.gin and `eval_checkpoint_step = 'all'`.")
+  if metric is None:
+    raise checks.Error(f"--metric is missing; write one of {', '.join(_ends(found))}.")
+  fitting = [name for name in found
+             if name == metric or name.endswith((f"/{metric}", f": {metric}"))]
+  if not fitting:
+    raise checks.Error(f"--metric is {metric!r}, which {model_dir!r} does not have; "
+                       f"write one of {', '.join(_ends(found))}.")
+  if len(fitting) > 1:
+    raise checks.Error(f"--metric is {metric!r}, which several evaluations have; "
+                       f"write one of {', '.join(map(repr, sorted(fitting)))}.")
+  return fitting[0], found[fitting[0]]
+
+
+def _ends(found):
+  return sorted({repr(name.rpartition(": ")[2].removeprefix("eval/"))
+                 for name in found})
+
+
+def _where(model_dir, step):
+  """The checkpoint of a step, if there is one."""
+  for folder in (model_dir, os.path.join(model_dir, validation.BEST)):
+    path = os.path.join(folder, f"model.ckpt-{step}")
+    if path in checkpoints.find(folder):
+      return path
+  return "its checkpoint is gone"
+
+
+def _parser():
+  parser = argparse.ArgumentParser(
+      prog="best_checkpoint", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("model_dir", metavar="MODEL_DIR")
+  parser.add_argument("--metric", metavar="NAME", help="what to choose by")
+  parser.add_argument("--smaller_is_better", action="store_true",
+                      help="for a loss or an error rate")
+  return parser
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """Reads the flags and prints the values and the best step."""
+  args = _parser().parse_args(argv)
+  with messages.ending("best_checkpoint"):
+    name, course = _chosen(args.model_dir, args.metric)
+  for step in sorted(course):
+    print(f"{step:>9}  {course[step]:.6g}")
+  step = best(course, args.smaller_is_better)
+  print(f"The best by {name} is step {step}, {course[step]:.6g}: "
+        f"{_where(args.model_dir, step)}")
+
+
+if __name__ == "__main__":
+  main()
