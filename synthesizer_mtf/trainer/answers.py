@@ -17,6 +17,7 @@ import contextvars
 import json
 from typing import Any
 
+from absl import logging
 import gin
 from mesh_tensorflow.transformer import utils
 import numpy as np
@@ -28,6 +29,7 @@ import tensorflow.compat.v1 as tf
 
 _SELECTOR = "synthesizer_mtf.synthesizer_answers"
 _INFER = "mesh_tensorflow.transformer.utils.infer_model"
+_MODES = ("infer", "export_infer", "export")
 _ASKED: contextvars.ContextVar[int | None] = contextvars.ContextVar(
     "asked", default=None)
 
@@ -105,6 +107,13 @@ def bind_missing() -> None:
   for parameter, value in (bind_decoding(gin_internals.bindings()) or {}).items():
     with gin.unlock_config():
       gin.bind_parameter(parameter, value)
+
+
+def tell_unused(mode: str) -> None:
+  """Warns if gin asks for answers in a mode of `utils.run` that gives none."""
+  if bound() is not None and mode not in _MODES:
+    logging.warning("`%s` is %r, but counts in modes %s only, not in %r.",
+                    answers.PARAMETER, bound(), " and ".join(_MODES[:2]), mode)
 
 
 def with_answers(model_fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -131,6 +131,19 @@ def _check_needs(metric, given, task):
                     task, shown, " and ".join(needed))
 
 
+def check_targets(name: str) -> None:
+  """Raises a ValueError if a task to score has no targets.
+
+  Args:
+    name: a task or mixture; seqio reports unknown names.
+  """
+  for task in _tasks(name) if is_known(name) else ():
+    if "targets" not in task.output_features:
+      raise checks.Error(
+          f"`{_TASK}` is {name!r}, but {task.name!r} has no targets to score; "
+          "choose a task with targets, or score files with score_from_file.gin.")
+
+
 def check_cached(name: str) -> None:
   """Raises a ValueError if gin asks T5 to train on a cache, but a task has none.
 

@@ -16,6 +16,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.t5.classifier import EncoderClassifier
+from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import scoring
@@ -29,6 +30,7 @@ TSV = "t5.models.mesh_transformer.tsv_dataset_fn"
 _MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
           "score_from_strings", "score_from_dataset", "export_score",
           "export_infer", "export")
+_SCORING = ("score_eval", "score_from_dataset")
 _DECODING = ("eval", "infer", "export_infer", "export")
 _BEAMS = ("bitransformer", "bi_teacher_student", "bi_student_teacher")
 _EVALUATIONS = ("perplexity_eval", "eval", "score_eval", "score_from_dataset")
@@ -187,6 +189,8 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     _check_classes(task, features, _classifier(config))
     data_checks.check_metrics(
         task, {"eval": "predictions", "score_eval": "scores"}.get(mode))
+    if mode in _SCORING:
+      data_checks.check_targets(task)
     if mode == "train" and data_function(config) == TASKS:
       data_checks.check_cached(task)
   _check_division(config, run)
@@ -209,6 +213,7 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
         "eval_summary_dir") or model_dir, folder=True)
   if mode in _DECODING:
     check_beams(config, run.get("model_type", "bitransformer"))
+  answers.tell_unused(mode)
   _check_decoding_of_tasks(config, run, mode)
   _check_files(config, mode)
 
@@ -329,7 +334,9 @@ def _check_files(config, mode):
   if mode == "score_from_strings" and isinstance(scoring.get("targets"), str):
     targets = value_checks.check_lines("targets_filename", scoring["targets"])
     inputs = scoring.get("inputs")
-    if inputs and targets % value_checks.check_lines("inputs_filename", inputs):
+    # Mesh TensorFlow scores a single target for all inputs.
+    if inputs and (targets % value_checks.check_lines("inputs_filename", inputs)
+                   and targets > 1):
       raise checks.Error(
           f"`targets_filename` is {scoring['targets']!r} and has {targets} lines, "
           f"which is no multiple of the lines of `inputs_filename`, {inputs!r}; give "

@@ -59,10 +59,16 @@ def _in_python():
 
 
 def _shown(method):
-  """Runs a method in `_in_python`, and gives it the signature of T5's method."""
+  """Runs a method in `_in_python`, and gives it the signature of T5's method.
+
+  Further parameters of the method are keyword-only.
+  """
   wrapped = _in_python()(method)
-  vars(wrapped)["__signature__"] = inspect.signature(
-      getattr(mtf_model.MtfModel, method.__name__))
+  stock = inspect.signature(getattr(mtf_model.MtfModel, method.__name__))
+  own = [each for each in inspect.signature(method).parameters.values()
+         if each.kind is inspect.Parameter.KEYWORD_ONLY]
+  vars(wrapped)["__signature__"] = stock.replace(
+      parameters=[*stock.parameters.values(), *own])
   return wrapped
 
 
@@ -293,6 +299,8 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: a file is missing.
     """
     given = arguments.of(super().score, args, kwargs)
+    if given.get("mixture_or_task_name"):
+      data_checks.check_targets(given["mixture_or_task_name"])
     with self._own_bindings(), self._explained():
       return super().score(**given)
 

@@ -243,3 +243,11 @@ def test_rates_that_are_known_or_fail_by_themselves_are_left_alone(task):
       data_checks.check_rates("tests_own_rate")
   finally:
     seqio.MixtureRegistry.remove("tests_own_rate")
+
+
+def test_a_task_without_targets_cannot_be_scored(monkeypatch):
+  alone = types.SimpleNamespace(name="alone", output_features={"inputs": None})
+  monkeypatch.setattr(data_checks, "_tasks", lambda name: [alone])
+  monkeypatch.setattr(data_checks, "is_known", lambda name: True)
+  with pytest.raises(ValueError, match="'alone' has no targets to score; choose"):
+    data_checks.check_targets("alone")
