@@ -381,6 +381,10 @@ class Validation:
     """Evaluates a checkpoint if it is due; returns whether training ends."""
     if self._is_due(step):
       self.evaluate(step)
+    if self._is_over():
+      logging.info("Training ends at step %d: %d evaluations were not better than that "
+                   "of step %d.", step, self._record.since_best,
+                   self._record.best["step"])
     return self._is_over()
 
   def end(self, step: int) -> None:
