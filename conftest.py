@@ -8,7 +8,9 @@ import ctypes
 import gc
 import os
 import pydoc_data.topics
+import shutil
 import signal
+import tempfile
 
 # Comes first, because it makes mesh_tensorflow importable.
 import synthesizer_mtf  # noqa: F401, I001  # isort: skip
@@ -24,6 +26,10 @@ from support import prepared
 from synthesizer_mtf.tools import train_vocabulary
 from synthesizer_mtf.trainer import seed
 import tensorflow.compat.v1 as tf
+
+# `make test` has a worker for each of two cores; threads that wait spin.
+for kind in ("INTRA", "INTER"):
+  os.environ.setdefault(f"TF_NUM_{kind}OP_THREADS", "1")
 
 # TensorFlow cannot turn eager execution on again, so it stays on, also in commands that
 # fixtures run. It has no effect inside of a graph.
@@ -90,6 +96,20 @@ def _quick(items):
     if case not in seen and (test not in seen or case[-1]):
       seen.update([test, case])
       yield item
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory):
+  """A folder for the temporary files of tests, of forks, and of programs.
+
+  Forks, and workers of xdist, end without removing theirs.
+  """
+  folder = str(tmp_path_factory.mktemp("t"))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("TMPDIR", folder)
+    patch.setattr(tempfile, "tempdir", folder)
+    yield
+  shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import seqio
 from support import in_process
+from support import models
 from support.launching import decoded
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import estimators
 from synthesizer_mtf.trainer import value_checks
 from t5.data import mixtures  # noqa: F401
@@ -168,29 +168,27 @@ def fixture_known():
 
 @pytest.fixture(name="built")
 def fixture_built(monkeypatch, known):
-  """Lets training end once a step's graph is lowered; the names of the variables."""
+  """Lets training end once its model is built; the names of the variables."""
   names = []
 
   def build(self, input_fn, *args, **kwargs):
-    del input_fn, args, kwargs
+    del self, input_fn, args, kwargs
     config = re.sub(r"[\d.]+", "", gin.config_str())  # Sizes aside.
     if config not in known:
-      known[config] = lowered(self)
+      known[config] = variables()
     names.extend(known[config])
-
-  def lowered(self):
-    with tf.Graph().as_default():
-      tf.train.create_global_step()
-      lengths = gin.query_parameter("utils.run.sequence_length")
-      features = {name + suffix: tf.zeros([4, length], tf.int32)
-                  for name, length in lengths.items()
-                  for suffix in ("", "_segmentation", "_position")}
-      spec = self._call_model_fn(features, None, "train", self.config)
-      assert spec.train_op is not None
-      return [each.op.name for each in tf.trainable_variables()]
 
   monkeypatch.setattr(estimators.CarefulEstimator, "train", build)
   return names
+
+
+def variables():
+  """The variables of a training step of the model that gin has."""
+  m = models.Model(gin.query_parameter("utils.run.model_type"), vocabulary=500)
+  with m.tf_graph.as_default():
+    ids = m.ids(np.ones((4, 12), int))
+    m.model.call_simple(ids, ids, True, mode="train")
+  return [v.name for v in m.graph.trainable_variables]
 
 
 def with_stock(files):
@@ -212,46 +210,38 @@ def assert_chosen(attention, names):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [
-    name for name in MODELS if "n4w10" not in name])
-def test_a_model_file_trains(name, command, built):
+    name for name in [*MODELS, *TRAINING] if "n4w10" not in name])
+def test_a_file_of_a_model_or_beside_one_reaches_a_training_step(name, command, built):
   more = []
   if name.startswith("models/lm"):
     more = ["MIXTURE_NAME = 'synth_text_lm'",
             "utils.run.sequence_length = {'targets': 12}",
             f"synthesizer_mtf.tasks.text.train = '{command.folder}/inputs'"]
+  if "transparent" in name:
+    more = ["make_layer_stack.num_layers = 2",  # In place of six blocks of layers.
+            "TransparentEncDecAttention.encoder_num_modules = 2",
+            "TransparentEncDecAttention.decoder_num_modules = 2"]
+  if name == "task_adapter.gin":
+    more = ["utils.run.variable_filter = None"]
   for attention, files in ATTENTIONS.items():
     built.clear()
-    assert not command.run(f"new_{attention}", "dataset.gin", name, LEARNING_RATE,
-                           *files, bindings=more)
+    chosen = ["dataset.gin", name, LEARNING_RATE, *files] if name in MODELS else [
+        *model(attention), LEARNING_RATE, name]
+    assert not command.run(f"new_{attention}", *chosen, bindings=more)
     assert_chosen(attention, built)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if "n4w10" in name])
-def test_a_model_of_deep_blocks_is_built(name, command):
-  """Its blocks have 24 layers each; test_synthesizer_stack.py trains shallow ones."""
+def test_a_model_of_deep_blocks_has_the_attention(name, command):
+  """Its blocks have 24 layers each."""
   for attention, files in ATTENTIONS.items():
     gin.clear_config()
     gin_files.parse(["dataset.gin", name, *files, "cpu.gin"], command.bindings())
-    model = stack.build_model("bitransformer", 500, 500, "model:1,batch:1", "")
+    model = models.build(vocabulary=500)
     for part in (model.encoder, model.decoder):
       names = {type(layer).__name__ for layer in part.layer_stack.layers}
       assert ("SyntheticAttention" in names, "SelfAttention" in names) == (
           (True, False) if ATTENTIONS[attention] else (False, True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TRAINING)
-def test_a_file_beside_a_model_file_trains(name, command, built):
-  few = ["make_layer_stack.num_layers = 2",  # In place of six blocks of layers.
-         "TransparentEncDecAttention.encoder_num_modules = 2",
-         "TransparentEncDecAttention.decoder_num_modules = 2"]
-  for attention in ATTENTIONS:
-    built.clear()
-    assert not command.run(
-        f"new_{attention}", *model(attention), LEARNING_RATE, name,
-        bindings=["utils.run.variable_filter = None",
-                  *(few if "transparent" in name else [])])
-    assert_chosen(attention, built)
 
 
 @pytest.mark.slow

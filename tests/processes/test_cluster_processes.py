@@ -76,7 +76,7 @@ def killed(processes):
   (chief, worker), tasks = processes.start_two(
       "two", "utils.run.train_steps = 1000000",
       "utils.run.mesh_shape = 'model:2,batch:2'",
-      f"utils.run.mesh_devices = {FOUR_DEVICES}", "Cluster.timeout_seconds = 15",
+      f"utils.run.mesh_devices = {FOUR_DEVICES}", "Cluster.timeout_seconds = 10",
       "utils.run.keep_checkpoint_max = None")
   wait_for_line(chief, r"(?s)(tf_loss\[.*){5}")  # The log omits some numbers.
   worker.kill()
@@ -138,7 +138,7 @@ def test_a_killed_worker_ends_the_chief_with_one_sentence(killed):
   assert killed.chief.returncode == 1
   assert killed.last_line == (
       f"synthesizer_mesh_transformer: the {killed.tasks[1]} has not answered "
-      "for 15 seconds (`Cluster.timeout_seconds`): start all processes again, "
+      "for 10 seconds (`Cluster.timeout_seconds`): start all processes again, "
       "and training continues from the newest checkpoint.")
 
 

@@ -5,8 +5,6 @@ exports, test_demo_command.py evaluates, and test_offline.py runs the installed 
 """
 
 import pytest
-from support import processes
-from support.events import scalars
 from support.launching import Launcher
 from support.launching import STEPS
 from support.launching import steps
@@ -44,16 +42,6 @@ def test_training_writes_summaries_of_the_attention(launcher):
   for name in ("alpha/R", "entropy", "distance", "heads/image"):
     first, second = written[f"attention/decoder/block_000/{name}"][:2]
     assert second - first == 2
-
-
-def test_perplexity_eval_of_t5s_own_command_writes_the_log_perplexity(launcher):
-  done = launcher("perplexity_eval.gin", run=processes.run_stock, bindings=[
-      "mesh_eval_dataset_fn.num_eval_examples = 8",
-      "utils.run.dataset_split = 'validation'",
-      "utils.run.perplexity_eval_steps = 2", "eval_checkpoint_step = 4"])
-  assert done.returncode == 0, done.stderr[-3000:]
-  folder, = launcher.model_dir.glob("eval_*")
-  assert -10 < scalars(folder)["neg_log_perplexity"] < -1
 
 
 def test_a_bad_file_of_the_user_ends_in_one_sentence_with_its_line(launcher):

@@ -218,7 +218,7 @@ def test_the_server_of_the_page_answers_all_of_eight_clients(
   script.write_text(next(text for language, text in documents.blocks("docs/serving.md")
                          if "ThreadingHTTPServer" in text))
   assert served.ask(str(script), saved.rpartition("/")[0], str(port)) == "ready\n"
-  outcomes = clients.run(port, texts, clients=8, seconds=2)
+  outcomes = clients.run(port, texts, clients=8, seconds=0.5)
   assert len(outcomes) >= 8
   for outcome in outcomes:
     assert outcome.status == 200

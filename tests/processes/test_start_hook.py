@@ -1,7 +1,4 @@
-"""The start-up hook with which mesh_tensorflow and T5's commands start.
-
-test_launcher.py runs T5's command.
-"""
+"""The start-up hook with which mesh_tensorflow and T5's commands start."""
 
 import importlib.util
 import pathlib
@@ -10,6 +7,7 @@ import sys
 
 import pytest
 from support import environments
+from support import processes
 from support.paths import ROOT
 
 import synthesizer_mtf_start
@@ -44,11 +42,21 @@ def test_the_hook_of_an_editable_installation_goes_with_it_and_with_the_checkout
   assert environment.hooks() == "0 False"
 
 
-def test_t5_alone_starts_and_stays_t5():
+def test_t5_alone_starts_and_stays_t5_until_the_package_is_imported():
   code = ("import sys, mesh_tensorflow, t5.models\n"
-          "print(t5.models.MtfModel.__module__, 'synthesizer_mtf' in sys.modules)")
+          "print(t5.models.MtfModel.__module__, 'synthesizer_mtf' in sys.modules)\n"
+          "import synthesizer_mtf\n"
+          "print(t5.models.MtfModel is synthesizer_mtf.MtfModel)")
   assert environments.output(sys.executable, "-c", code).endswith(
-      "t5.models.mtf_model False")
+      "t5.models.mtf_model False\nTrue")
+
+
+def test_t5s_own_command_takes_the_package_as_a_module(tmp_path):
+  ran = processes.run_stock([
+      f"--model_dir={tmp_path}", "--gin_file=dataset.gin", "--gin_file=cpu.gin",
+      "--gin_file=models/bi_v1.gin", "--gin_param=MIXTURE_NAME = 'synth_text_pairs'",
+      "--gin_param=synthesizer_stack.attention = 'Q'"], tmp_path)
+  assert ran.returncode and "'Q' is not an attention" in ran.stderr, ran.stderr[-3000:]
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ test_launcher.py tests the command itself.
 """
 
 import re
-import subprocess
-import sys
 
 from absl import flags
 import absl.logging
@@ -37,18 +35,6 @@ CHOICE = "synthesizer_stack.attention = 'R+V'"
 STOCK = ("SelfAttention", {"q", "k", "v", "o", "relative_attention_bias"})
 R_V = ("SyntheticAttention", {
     "q", "k", "v", "o", "relative_attention_bias", "R", "alpha"})
-
-IMPORTS = """
-try:
-  import mesh_tensorflow
-except (AttributeError, ImportError) as error:
-  assert "register_tensor" in str(error) or "estimator" in str(error), error
-import synthesizer_mtf
-import mesh_tensorflow
-import t5.models
-assert t5.models.MtfModel is synthesizer_mtf.MtfModel
-"""
-
 
 @pytest.fixture(autouse=True)
 def version_1():
@@ -212,13 +198,10 @@ def test_finetune_and_a_warm_start_from_elsewhere_contradict(folder):
         TASK, 1, str(folder.stock))
 
 
-def test_a_wrong_size_and_a_wrong_notation_are_errors(folder):
+def test_a_wrong_size_is_an_error(folder):
   folder.parse()
   with pytest.raises(ValueError, match="the gin macro `d_kv` is 0"):
     folder.model("wrong", CHOICE, "d_kv = 0").train(TASK, 1)
-  folder.parse()
-  with pytest.raises(ValueError, match="`synthesizer_stack.attention` names 'Q'"):
-    folder.model("wrong", "synthesizer_stack.attention = 'Q'").train(TASK, 1)
 
 
 @pytest.mark.parametrize("call, message", [
@@ -316,7 +299,3 @@ def test_the_page_on_python(folder, monkeypatch, capfd):
   assert "deprecated" not in printed.err
   bleu = page["scores"][TASK]["bleu"]
   assert re.search(rf"task +metric +step 1\n{TASK} +bleu +{bleu:.4g}\n", printed.out)
-
-
-def test_after_a_failed_import_our_package_makes_mesh_tensorflow_importable(tmp_path):
-  subprocess.run([sys.executable, "-c", IMPORTS], cwd=tmp_path, check=True)

@@ -95,21 +95,19 @@ def in_decoder(attention):
 
 
 def _variables(attention):
-  model, _ = _built(attention)
+  model, _, _ = _built(attention)
   return sorted((v.name, v.shape.to_integer_list) for v in model.graph.all_variables)
 
 
 def _built(attention):
-  """A small model in its graph, and what it computes: the loss, and decoded ids."""
+  """A small model in its graph, its inputs, and the loss that it computes."""
   gin.clear_config()
   parse(attention)
   m = models.Model(vocabulary=VOCABULARY)
   with m.tf_graph.as_default():
     inputs, targets = m.ids(INPUTS), m.ids(TARGETS)
     _, loss = m.model.call_simple(inputs, targets, True, mode="eval")
-    with tf.variable_scope("", reuse=True):
-      decoded = m.model.decode(inputs, max_decode_length=6)
-  return m, (loss, decoded)
+  return m, inputs, loss
 
 
 def evaluate(attention, folder):
@@ -122,10 +120,12 @@ def evaluate(attention, folder):
   Returns:
     a dict with the "loss", a float, and the "ids" that greedy decoding finds.
   """
-  model, tensors = _built(attention)
+  model, inputs, loss = _built(attention)
   reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(folder)))
   with model.tf_graph.as_default():
-    (values,), _ = model.run(*tensors, values={
+    with tf.variable_scope("", reuse=True):
+      decoded = model.model.decode(inputs, max_decode_length=6)
+    (values,), _ = model.run(loss, decoded, values={
         v.name: reader.get_tensor(v.name) for v in model.graph.all_variables})
   loss, ids = values
   return {"loss": float(loss), "ids": ids.tolist()}

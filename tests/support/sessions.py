@@ -3,10 +3,14 @@
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
-# Optimizing a small graph takes longer than running it.
-_NOT_OPTIMIZED = tf.GraphOptions(
-    rewrite_options=rewriter_config_pb2.RewriterConfig(
-        disable_meta_optimizer=True))
+
+def config():
+  """A configuration that runs graphs as they are.
+
+  Optimizing a small graph takes longer than running it.
+  """
+  return tf.ConfigProto(graph_options=tf.GraphOptions(
+      rewrite_options=rewriter_config_pb2.RewriterConfig(disable_meta_optimizer=True)))
 
 
 def start():
@@ -15,7 +19,7 @@ def start():
   Tests should call its `run` rarely. Each call that fetches other tensors costs more
   than the computation of a whole layer.
   """
-  return tf.Session(config=tf.ConfigProto(graph_options=_NOT_OPTIMIZED))
+  return tf.Session(config=config())
 
 
 def assign(session, variables, values):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support import decoding
 from support import hugging_face
+from support import sessions
 from synthesizer_mtf.attention import notation
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import baselines
@@ -24,6 +25,12 @@ CONFIG = model.Configuration(
 # A row for each mixture is a notation, whose decoding other tests compare with NumPy.
 BUILT = [name for name in attentions.ROWS if not set(name.split("+")) <= (
     {*notation.SYNTHESIZING_FUNCTIONS} - {"Pattern"}) or name in ("V", "R+V")]
+
+
+@pytest.fixture(autouse=True)
+def small_graphs(monkeypatch):
+  """Runs graphs as they are; to optimize them takes longer."""
+  monkeypatch.setitem(model._SESSIONS, "float32", sessions.config)
 
 
 @functools.cache

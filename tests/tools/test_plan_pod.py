@@ -479,16 +479,18 @@ def test_every_recipe_for_pods_is_planned_with_the_model_of_its_first_command():
 
 
 @pytest.mark.slow
-def test_recipes_are_planned_with_the_bindings_of_their_first_command(tmp_path):
+def test_recipes_are_planned_with_the_bindings_of_their_first_command(
+    tmp_path, monkeypatch):
+  some = [r for r in plan_pod.recipes() if r.name in ("ag_news", "wmt14_ende")]
+  monkeypatch.setattr(plan_pod, "recipes", lambda: some)
   path = tmp_path / "plans.jsonl"
   bindings = ["utils.run.batch_size = 3", "num_layers = 1"]
   with pytest.raises(SystemExit, match="batch"):  # A batch that no mesh can split.
     plan_pod.main(["--recipes", f"--json={path}",
                    *(f"--gin_param={param}" for param in bindings)])
   plans = {p["name"]: p for p in map(json.loads, path.read_text().splitlines())}
-  for recipe in plan_pod.recipes():
-    assert plans[recipe.name]["gin_params"] == [
-        *recipe.params, *bindings]
+  assert {name: plan["gin_params"] for name, plan in plans.items()} == {
+      recipe.name: [*recipe.params, *bindings] for recipe in some}
 
 
 def test_all_stands_for_every_attention_with_a_gin_file():

@@ -48,7 +48,8 @@ def test_the_papers_average_is_the_average_of_its_cells(number):
     "table, row", EVERY_ROW, ids=[f"{t.number}-{r.name}" for t, r in EVERY_ROW])
 @pytest.mark.parametrize("scale", ["paper", "laptop"])
 def test_commands_parse_and_name_registered_tasks(table, row, scale):
-  for task in table.trained():
+  tasks = table.trained()
+  for task in tasks if row is table.rows[0] else tasks[:1]:
     of_row = plan.Commands(table, row, task, scale)
     made = [of_row.train("DIR", {}), of_row.evaluate("DIR", {})]
     if of_row.pretrained:
@@ -226,7 +227,7 @@ def test_cells_of_glue_need_all_their_scores(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number, rows, lengths", [
-    (4, ("V", "R", "LightConv"), (12, 6)), (7, ("V", "Linformer"), (12, 1))])
+    (4, ("V", "R"), (12, 6)), (7, ("V", "Linformer"), (12, 1))])
 def test_speed_compares_rows_with_the_first(number, rows, lengths):
   table = TABLES[number]
   rows = [row for row in table.rows if row.name in rows]

@@ -11,6 +11,7 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import models
+from support import sessions
 from synthesizer_mtf.attention import notation
 from synthesizer_mtf.trainer import warm_start
 from synthesizer_mtf.trainer import warm_start_plan
@@ -49,7 +50,7 @@ def estimator(folder, **others):
 def started(folder, **others):
   """The variables of a training before its first step, by name."""
   made = estimator(folder, **others)
-  with tf.Graph().as_default(), tf.Session() as session:
+  with tf.Graph().as_default(), sessions.start() as session:
     tf.train.create_global_step()
     features = {name: tf.fill([2, length], 3) for name, length in LENGTHS.items()}
     spec = made._call_model_fn(features, None, "train", made.config)
@@ -215,7 +216,7 @@ def test_each_variable_of_each_notation_starts_where_it_must(slots, every_notati
   graph, variables, sources_of = every_notation
   path, checkpoint = sources_of[slots]
   for goes_on in (True, False):
-    with graph.as_default(), tf.Session() as session:
+    with graph.as_default(), sessions.start() as session:
       start = warm_start.assignments(
           path, lambda *shapes, goes_on=goes_on: warm_start_plan.make_plan(
               path, *shapes, continue_training=goes_on))
