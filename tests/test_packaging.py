@@ -13,7 +13,6 @@ import seqio
 from support import shell
 from support.paths import ROOT
 import synthesizer_mtf
-from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.tools import recipes
@@ -37,13 +36,6 @@ def test_launcher_takes_exactly_the_flags_of_t5():
 
 def test_gin_folder_is_never_a_package():
   assert not list((ROOT / "gin").rglob("__init__.py"))
-
-
-def test_gin_files_are_found_from_any_directory(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  gin_files.add_search_path()
-  gin.parse_config_file("cpu.gin")
-  assert gin.query_parameter("utils.run.mesh_devices") == ["cpu:0"]
 
 
 def test_help_comes_without_tensorflow_and_the_package_as_a_module_has_the_same(

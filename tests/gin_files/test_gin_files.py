@@ -35,7 +35,8 @@ def step():
     ids = m.ids(np.ones((2, 7), int))
     _, loss = m.model.call_simple(ids, ids, True, mode="train")
     variables = m.graph.trainable_variables
-    assert all(mtf.gradients([loss], [v.outputs[0] for v in variables]))
+    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+    assert all(grad is not None for grad in grads)
   return m
 
 
@@ -111,10 +112,6 @@ def test_presets_have_the_papers_number_of_parameters_and_base_plus_that_of_r_pl
   eight = 8 * 2 * 768 * (12 + 12)  # Parameters of 8 more channels of d_ff.
   assert (plus - base) % eight == 0
   assert abs(plus - target) <= eight / 2
-
-
-def test_gin_folder_is_no_python_package():
-  assert not list(FOLDER.rglob("__init__.py"))
 
 
 def test_folders_of_ones_own_on_pythons_path_hide_no_gin_files(tmp_path, monkeypatch):

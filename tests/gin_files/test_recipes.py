@@ -1,4 +1,4 @@
-"""Every recipe: its command, its mixture, and a step of its model."""
+"""Every recipe: its command, its mixture, and its model."""
 
 import functools
 import pathlib
@@ -16,7 +16,6 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.tools import recipes
-import tensorflow.compat.v1 as tf
 
 FOLDER = pathlib.Path(gin_files.folder())
 SHARED = ("common", "from_scratch", "pretraining", "finetuning", "eval",
@@ -117,33 +116,24 @@ def model_bindings():
 
 
 @functools.cache
-def loss_of_a_step(model_type, bindings):
-  """The loss of a training step; recipes with the same model share it."""
+def build_step(model_type, bindings):
+  """Builds a training step, once for all recipes with the same model."""
   del bindings  # gin has parsed them, and they are the key of the cache.
   m = models.Model(model_type)
-  generator = np.random.RandomState(0)
   with m.tf_graph.as_default():
-    tf.set_random_seed(1)
-    inputs, targets = (m.ids(generator.randint(2, models.VOCABULARY, (1, 8)))
-                       for _ in range(2))
-    if model_type == "lm":
-      inputs = mtf.shift(targets, 1, targets.shape.dims[-1], wrap=False)
-    _, loss = m.model.call_simple(inputs, targets, True, mode="train")
+    ids = m.ids(np.ones((1, 8), int))
+    _, loss = m.model.call_simple(ids, ids, True, mode="train")
     grads = mtf.gradients([loss], [v.outputs[0]
                                    for v in m.graph.trainable_variables])
     assert all(grad is not None for grad in grads)
-    [[value, *_]], _ = m.run(loss, *grads)
-  return value
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data_set", DATA_SETS)
-def test_a_recipe_takes_a_step_at_a_small_size(data_set):
+def test_a_recipe_makes_a_training_step_at_a_small_size(data_set):
   for scale in ("laptop", "pod"):
     parse(recipes.commands(f"recipes/{scale}/{data_set}.gin")[0], *SMALL)
-    value = loss_of_a_step(gin.query_parameter("utils.run.model_type"),
-                           model_bindings())
-    assert np.isfinite(value)
+    build_step(gin.query_parameter("utils.run.model_type"), model_bindings())
 
 
 @pytest.mark.parametrize("name, examples, passes", [
