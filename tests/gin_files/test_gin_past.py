@@ -1,11 +1,12 @@
 """Gin files of older versions of T5 are read; what means nothing today is named."""
 
 import logging as python_logging
+import shutil
 
 import gin
 import pytest
+from support import golden
 from support import models
-from support import published
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_past
 from t5.models import mesh_transformer
@@ -15,7 +16,7 @@ from t5.models import mtf_model
 @pytest.fixture(name="old")
 def fixture_old(tmp_path):
   path = tmp_path / "operative_config.gin"
-  path.write_text(published.OLD)
+  shutil.copy(golden.FOLDER / "operative_config_of_an_older_t5.gin", path)
   return path
 
 

@@ -21,6 +21,8 @@ import tensorflow.compat.v1 as tf
 
 TWO_BY_TWO = pods.parse_topology("2x2")
 CHIP = pods.CHIPS["v3"]
+
+
 # Topologies.
 
 
@@ -28,12 +30,9 @@ TOPOLOGIES = [
     ("2x2", 8, [2, 2, 1, 2], "2x2", "v3:2x2"),
     ("4x8", 64, [4, 8, 1, 2], "4x8", "v3:4x8"),
     ("v2-8", 8, [2, 2, 1, 2], "v2-8", "v2:2x2"),
-    ("v2-512", 512, [16, 16, 1, 2], "v2-512", "v2:16x16"),
     ("v3-32", 32, [4, 4, 1, 2], "v3-32", "v3:4x4"),
-    ("v3-1024", 1024, [16, 32, 1, 2], "v3-1024", "v3:16x32"),
     ("v3-2048", 2048, [32, 32, 1, 2], "v3-2048", "v3:32x32"),
     ("v4:2x2x4", 32, [2, 2, 4, 2], "2x2x4", "v4:2x2x4"),
-    ("v4:2x2", 8, [2, 2, 1, 2], "2x2", "v4:2x2x1"),
     ("v5e:4x8", 32, [4, 8, 1, 1], "4x8", "v5e:4x8"),
     ("v5p:2x2x1", 4, [2, 2, 1, 1], "2x2x1", "v5p:2x2x1"),
     ("v6e:1x1", 1, [1, 1, 1, 1], "1x1", "v6e:1x1")]
@@ -282,15 +281,6 @@ def test_two_dimensions_on_one_mesh_dimension_are_named():
       "split over mesh dimension model")
 
 
-def test_proposals_are_all_shapes_that_divide():
-  heads = mtf.Shape([mtf.Dimension("heads", 12)])
-  fits = layouts.propose(
-      [("q", heads, True)], ["batch", "model"],
-      mtf.convert_to_layout_rules("batch:batch,heads:model"), 32,
-      lambda mesh_shape: 16)
-  assert fits == ["batch:16,model:2", "batch:8,model:4"]
-
-
 def test_a_mesh_of_another_size_than_the_topology_is_an_error():
   with pytest.raises(ValueError) as error:
     plans.plan("utils.run.mesh_shape = 'batch:4'")
@@ -450,20 +440,6 @@ def test_a_picture_of_several_topologies_has_a_line_for_each_attention(
       2 * [small[0]["per_core"]["total_bytes"] / 2**30])
   assert not plot.plot(written[2][2:], tmp_path / "none.png")
   assert not (tmp_path / "none.png").exists()
-
-
-@pytest.mark.parametrize("flags, message", [
-    (["--topology=v7-8"], "unknown topology 'v7-8'"),
-    (["--gin_file=models/bi_v1.gin", "--vocabulary_size=32",
-      *(f"--gin_param={p}" for p in plans.TINY + ["num_heads = 3"])],
-     "heads = 3 of variable encoder/block_*/"),
-], ids=["topology", "layout"])
-def test_a_mistake_ends_in_one_sentence(flags, message, capsys):
-  with pytest.raises(SystemExit) as error:
-    plan_pod.main(flags)
-  capsys.readouterr()
-  assert str(error.value).startswith("plan_pod: ")
-  assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_every_recipe_for_pods_is_planned_with_the_model_of_its_first_command():
