@@ -16,7 +16,6 @@ from support import cases
 from support import documents
 from support import processes
 from support import reference
-from support import shell
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
@@ -75,20 +74,6 @@ def test_demo_runs_and_a_second_run_says_that_it_is_done(folder, capsys, monkeyp
   assert "Everything was done before" in second
   assert report.table([row]) in second
   assert "--gin_file" not in second
-
-  few = "--gin_param=mesh_eval_dataset_fn.num_eval_examples = 8"
-  done = processes.run([*evaluation(folder), few], folder)
-  assert done.returncode == 0, done.stderr[-3000:]
-  assert "rounded down to 32760 tokens: 819 sequences of 40" in done.stderr
-  assert "eval/synth_text_pairs/bleu at step 8" in done.stderr
-
-
-def evaluation(folder):
-  """The words of the command in docs/train.md that evaluates the demo's model."""
-  words, = (words for language, text in documents.blocks("docs/train.md")
-            if language == "sh" for words in shell.commands(text)
-            if "--gin_file=eval.gin" in words and "demo_output" in str(words))
-  return [word.replace("demo_output", str(folder)) for word in words[1:]]
 
 
 def check_row(row, folder):

@@ -122,11 +122,12 @@ class Trainer:
     m = models.Model(model_type, sizes[0], targets_vocabulary=sizes[-1])
     with m.tf_graph.as_default():
       ids = m.ids(np.ones((1, 1), int))
-      logits, _ = m.model.call_simple(ids, ids, False)
-      _, variables = m.run(logits, scale=2.0)
+      m.model.call_simple(ids, ids, False)
+    generator = np.random.RandomState(0)
     with tf.Graph().as_default(), tf.Session() as session:
-      for name, value in variables.items():
-        tf.get_variable(name, initializer=value)
+      for v in m.graph.all_variables:
+        tf.get_variable(v.name, initializer=np.float32(
+            2 * generator.randn(*v.shape.to_integer_list)))
       tf.get_variable("global_step", initializer=np.int64(STEP))
       session.run(tf.global_variables_initializer())
       tf.train.Saver().save(session, f"{self.folder}/model.ckpt", STEP)

@@ -9,6 +9,7 @@ import pytest
 from support import environments
 from support import processes
 from support.paths import ROOT
+from synthesizer_mtf.tasks import vocabulary
 
 import synthesizer_mtf_start
 
@@ -55,6 +56,7 @@ def test_t5s_own_command_takes_the_package_as_a_module(tmp_path):
   ran = processes.run_stock([
       f"--model_dir={tmp_path}", "--gin_file=dataset.gin", "--gin_file=cpu.gin",
       "--gin_file=models/bi_v1.gin", "--gin_param=MIXTURE_NAME = 'synth_text_pairs'",
+      f"--gin_param={vocabulary.PARAMETER} = '{vocabulary.BYTES}'",
       "--gin_param=synthesizer_stack.attention = 'Q'"], tmp_path)
   assert ran.returncode and "'Q' is not an attention" in ran.stderr, ran.stderr[-3000:]
 

@@ -46,7 +46,7 @@ def with_sentinels(path, numbers, to, mark="\u2581"):
   bind("vocabulary.sentencepiece_model", str(to))
 
 
-@pytest.mark.parametrize("length", [64, 512, 1792])
+@pytest.mark.parametrize("length", [64, 1792])
 def test_examples_equal_t5s_if_its_sentinels_are_enough(
     length, sentencepiece_model):
   theirs = seqio.Feature(seqio.SentencePieceVocabulary(sentencepiece_model, 100))
@@ -200,7 +200,7 @@ def parse(objective, sentencepiece_model, *bindings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective, binding, density, length", [
-    ("span_10_15_u_u", "", 0.15, 10.), ("span_3_15_u_u", "", 0.15, 3.),
+    ("span_10_15_u_u", "", 0.15, 10.),
     ("span", "noise_density = 0.3", 0.3, 3.),
     ("span", "preprocessors.denoise.noise_density = 0.3", 0.3, 3.),
     ("span_2_15_u_u", "synthesizer_mtf.tasks.span_corruption."

@@ -1,0 +1,158 @@
+"""The fixtures that several tests share; conftest.py imports them where tests run."""
+
+import ctypes
+import gc
+import os
+import pydoc_data.topics
+import shutil
+import signal
+import tempfile
+
+# Comes first, because it makes mesh_tensorflow importable.
+import synthesizer_mtf  # noqa: F401, I001  # isort: skip
+
+from absl import flags
+import gin
+import hypothesis
+import psutil
+import pytest
+import seqio
+from support import prepared
+from synthesizer_mtf.tools import train_vocabulary
+from synthesizer_mtf.trainer import seed
+import tensorflow.compat.v1 as tf
+
+# TensorFlow cannot turn eager execution on again, so it stays on, also in commands that
+# fixtures run. It has no effect inside of a graph.
+tf.disable_v2_behavior = tf.disable_resource_variables
+
+# The cases are the same on each machine, and are not written to the repository.
+hypothesis.settings.register_profile(
+    "suite", derandomize=True, deadline=None, database=None, max_examples=120)
+hypothesis.settings.register_profile(
+    "many", deadline=None, database=None,
+    max_examples=int(os.environ.get("HYPOTHESIS_CASES", "2000")))
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile("suite"), max_examples=10)
+hypothesis.settings.load_profile("suite")
+
+
+def pytest_configure(config):
+  if config.getoption("quick"):
+    hypothesis.settings.load_profile("quick")
+  # nohup or a server may have turned SIGINT off for this process and its children.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+  if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # nohup's wish, but not ignored.
+  # If a process of a test ends first, this process becomes its children's parent.
+  ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def pytest_collection_finish():
+  """Makes garbage collection rare, because the many graphs of the tests slow it."""
+  gc.freeze()
+  gc.set_threshold(20_000, 10, 10)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory):
+  """A folder for the temporary files of tests, of forks, and of programs.
+
+  Forks, and workers of xdist, end without removing theirs.
+  """
+  folder = tmp_path_factory.mktemp("t")
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("TMPDIR", str(folder))
+    patch.setattr(tempfile, "tempdir", str(folder))
+    yield
+  for path in folder.glob("[!p]*"):  # multiprocessing removes its pymp-* at exit.
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_runs_on():
+  """Waits for the processes that the tests of a file started; kills those left."""
+  before = _running()
+  yield
+  _, left = psutil.wait_procs(_running() - before, timeout=60)
+  for process in left:
+    process.kill()
+  assert not left
+
+
+def _running():
+  """The processes that this one has started, except those that only fork others."""
+  us, found = psutil.Process(), set()
+  for process in us.children(recursive=True):
+    try:
+      forks = process.ppid() == us.pid and "multiprocessing" in str(process.cmdline())
+      if process.status() != psutil.STATUS_ZOMBIE and not forks:
+        found.add(process)
+    except psutil.NoSuchProcess:
+      pass
+  return found
+
+
+@pytest.fixture(autouse=True)
+def clean_gin():
+  """Clears gin's configuration before and after each test."""
+  gin.clear_config()
+  yield
+  gin.clear_config()
+
+
+@pytest.fixture(autouse=True)
+def same_dropout():
+  """Derives the seeds of dropout from names; Mesh TensorFlow draws new seeds."""
+  with seed.random_by_name():
+    yield
+
+
+@pytest.fixture(autouse=True)
+def same_tensorflow():
+  """Undoes the settings of TensorFlow that commands change for the whole process."""
+  verbosity = tf.logging.get_verbosity()
+  yield
+  tf.logging.set_verbosity(verbosity)
+  tf.enable_resource_variables()
+
+
+@pytest.fixture
+def parsed_flags():
+  """Marks absl's flags as parsed, as `app.run` does, for commands in this process."""
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+
+
+@pytest.fixture(scope="session")
+def sentencepiece_model(tmp_path_factory):
+  """The path of a SentencePiece model of 500 pieces, made from Python's manual."""
+  lines = "\n".join(pydoc_data.topics.topics.values()).splitlines()
+  path = tmp_path_factory.mktemp("vocabulary") / "spm.model"
+  path.write_bytes(train_vocabulary.train(
+      lines[:2000], 500, model_type="bpe", character_coverage=1.))
+  return str(path)
+
+
+@pytest.fixture
+def clean_tasks(monkeypatch):
+  """Removes the environment variables of our tasks."""
+  for name in [n for n in os.environ if n.startswith("SYNTHESIZER_MTF_")]:
+    monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def tfds_data_dir(tmp_path_factory):
+  """A TFDS directory with a few rows of every data set that the tasks read."""
+  folder = str(tmp_path_factory.mktemp("tfds"))
+  prepared.write_all(folder)
+  seqio.set_tfds_data_dir_override(folder)
+  yield folder
+  seqio.set_tfds_data_dir_override(None)
+
+
+@pytest.fixture
+def tasks_to_read(tfds_data_dir, sentencepiece_model, monkeypatch):
+  """Lets a test read tasks; returns the TFDS directory."""
+  monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", sentencepiece_model)
+  return tfds_data_dir
