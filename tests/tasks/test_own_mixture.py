@@ -23,6 +23,7 @@ def mixture():
   return seqio.get_mixture_or_task("synth_own_mixture")
 
 
+@pytest.mark.slow
 def test_own_sets_are_mixed_at_their_rates_and_have_their_own_splits(files):
   bind("mixture.rates", {"synth_text_pairs.news": 3.0, "synth_text_pairs.chat": 1})
   vocabulary = mixture().output_features["targets"].vocabulary

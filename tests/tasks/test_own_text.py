@@ -76,6 +76,7 @@ def test_training_examples_of_small_sets_come_once_in_each_pass(tmp_path):
   assert len(set(map(tuple, passes))) == 3
 
 
+@pytest.mark.slow
 def test_training_text_does_not_follow_sorted_files(tmp_path):
   bind("text.train", write(tmp_path, {
       "a.txt": "\n".join(f"{i} the" for i in range(6000))}))

@@ -169,6 +169,7 @@ def test_names_tell_the_part_of_a_step(programs):
     assert breakdown.part(node, program.parts) == part, node
 
 
+@pytest.mark.slow
 def test_the_rest_has_no_product_with_a_matrix(programs):
   for program in programs.values():
     rest = [op for op in program.operations if isinstance(op, mtf.ops.EinsumOperation)

@@ -169,6 +169,7 @@ def test_a_refusal_is_a_sentence_with_the_compilers_reason(planned, environment)
         f"The compiler refused R on 2x2: {sentence}")
 
 
+@pytest.mark.slow
 def test_a_plan_refused_for_its_memory_names_what_takes_most(environment):
   refused = plan(environment({"refused": (
       "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory for HLO "

@@ -344,6 +344,7 @@ def test_a_step_is_planned_for_chips_with_one_core_and_with_two(topology):
   assert found["status"] == "ok" and found["hbm_bytes"] == 16 * 2**30
 
 
+@pytest.mark.slow
 def test_the_rows_of_stock_and_of_the_authors_can_be_asked_for():
   found = [plans.plan(attention=name, mode="eval")["per_core"]["multiply_adds"]
            for name in ("SelfAttention", "Synthesizer:random", "R")]
@@ -392,6 +393,7 @@ def test_the_command_compares_sweeps_and_writes_files(written):
   assert "plan: 100%" in err and "Path not found" not in err
 
 
+@pytest.mark.slow
 def test_the_fields_of_a_plan_agree_with_each_other(written):
   result = written[2][0]
   assert result["rates"] == {
@@ -410,6 +412,7 @@ def test_the_fields_of_a_plan_agree_with_each_other(written):
   assert result["versions"]["tensorflow"]
 
 
+@pytest.mark.slow
 def test_the_picture_stacks_the_parts_of_a_step_and_of_the_memory(written):
   _, _, rows, (figure,) = written
   times, memory = figure.axes
@@ -424,6 +427,7 @@ def test_the_picture_stacks_the_parts_of_a_step_and_of_the_memory(written):
   assert [list(line.get_xdata()) for line in memory.lines] == [[16, 16]]  # The limit.
 
 
+@pytest.mark.slow
 def test_a_picture_of_several_topologies_has_a_line_for_each_attention(
     written, tmp_path, monkeypatch):
   figures = []

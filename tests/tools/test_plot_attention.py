@@ -304,6 +304,7 @@ def test_the_picture_of_a_layer_has_each_heads_weights_and_tokens(
   assert len(figure.axes) == 3  # With the scale of the colours.
 
 
+@pytest.mark.slow
 def test_the_sheet_has_a_tile_for_each_head_of_each_layer(made, expected):
   encoder, decoder, *_ = made[2]["contact_sheet"].axes
   for stack, axis in (("encoder", encoder), ("decoder", decoder)):
@@ -320,6 +321,7 @@ def test_the_sheet_has_a_tile_for_each_head_of_each_layer(made, expected):
     assert axis.get_title() == stack
 
 
+@pytest.mark.slow
 def test_the_windows_show_the_mean_of_the_heads_and_the_borders(made, expected):
   figure, attention = made[2]["windows_encoder"], expected["trained"]["encoder/1"]
   above = figure.axes[1]
@@ -330,6 +332,7 @@ def test_the_windows_show_the_mean_of_the_heads_and_the_borders(made, expected):
       [0, last, -2, last - 2], [0, last, 2, last + 2]]
 
 
+@pytest.mark.slow
 def test_alpha_and_histograms_are_drawn_as_the_rows_have_them(made, expected):
   folder, _, figures = made
   rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
@@ -418,6 +421,7 @@ def test_a_page_without_step_0_begins_with_new_values(trained, tmp_path):
   assert layer["weights"]["initial"] != layer["weights"]["trained"]
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_on_the_way_is_named_and_no_page_written(
     trained, tmp_path):
   copy_model(trained, tmp_path, "model.ckpt-*")

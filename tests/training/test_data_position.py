@@ -114,6 +114,7 @@ def test_an_interrupted_run_sees_the_examples_of_an_uninterrupted_one(
   assert train(shuffled(), newest, folder="torn") == whole[older:newest]
 
 
+@pytest.mark.slow
 def test_without_a_seed_each_example_comes_once_in_an_epoch(train):
   seen = train(shuffled(None), 10) + train(shuffled(None), 30)
   assert sorted(np.ravel(seen)) == list(range(SIZE))

@@ -79,6 +79,7 @@ def test_the_tables_of_the_decoder_limit_decodes(monkeypatch):
   assert predict(*bindings, length=5)[1] is None
 
 
+@pytest.mark.slow
 def test_a_language_model_continues_by_so_many_tokens():
   inputs = [[5, 9, 0, 0], [8, 4, 7, 3]]
   continued = decode(*GREEDY, TOKENS.format(3), model_type="lm", inputs=inputs)

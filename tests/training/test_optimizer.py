@@ -191,6 +191,7 @@ def test_variables_and_slots_equal_those_of_mesh_tensorflow(names):
   check(train(options, fast=False), train(options))
 
 
+@pytest.mark.slow
 def test_blocks_of_rows_change_nothing(monkeypatch):
   expected = train({}, SOME)
   for block in (1, 10, 23):
@@ -253,6 +254,7 @@ def test_variables_that_each_processor_holds_are_updated_fast(
   assert stacks(trainer) == autostack
 
 
+@pytest.mark.slow
 def test_mesh_tensorflow_updates_variables_that_are_split():
   shapes = {"one": "a:7,b:4", "two": "a:7,b:4", "three": "b:4", "four": "b:4",
             "whole": "a:7,c:5"}
@@ -276,6 +278,7 @@ def stacks(trainer):
   return any(isinstance(v, mtf.StackedVariable) for v in trainer.graph.all_variables)
 
 
+@pytest.mark.slow
 def test_slots_of_mesh_tensorflow_go_on():
   """Either optimizer continues from the other's slots, as from a checkpoint."""
   half, rest = slice(0, 2), slice(2, STEPS)

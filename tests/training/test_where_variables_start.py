@@ -241,6 +241,7 @@ OTHERS = sorted(
     and name != "SelfAttention")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", OTHERS)
 def test_another_layer_of_mesh_tensorflow_is_not_taken_for_t5s(layer, every_notation):
   _, variables, sources_of = every_notation
