@@ -1,7 +1,7 @@
 # make demo     trains, fine-tunes, evaluates and decodes on embedded text
-# make quick    runs the quick tests, in a minute and a half. From each table of cases it takes
-#               the first case, and the first case with each variant. It skips slow
-#               tests and tests/processes/, which starts processes.
+# make quick    runs the quick tests, in a minute and a half. From each table of cases
+#               it takes the first case, and the first case with each variant. It skips
+#               slow tests and tests/processes/, which starts processes.
 # make test     runs all tests, but those of studies/
 # make test-studies  runs the tests of studies/
 # make lint     finds mistakes without running code
