@@ -2,9 +2,11 @@
 
 import types
 
+# Comes first, because it makes TensorFlow ready for mesh_tensorflow.
+import synthesizer_mtf  # noqa: F401, I001  # isort: skip
+
 import pytest
 from support import sessions
-import synthesizer_mtf  # noqa: F401  # Makes TensorFlow ready for mesh_tensorflow.
 from tensorflow.python.training import basic_session_run_hooks
 from tensorflow_estimator.python.estimator import estimator
 from tensorflow_estimator.python.estimator import run_config
