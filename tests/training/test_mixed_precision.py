@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import cases
 from support import harness
+from support import sessions
 from support.examples import PADDED
 from support.examples import tokens
 from synthesizer_mtf import gin_files
@@ -149,7 +150,8 @@ class Session:
 
   def run(self, fetches, feed_dict=None, **traced):
     if not traced:
-      self._copy = self._copy or SESSION(graph=rounded_graph(self.graph))
+      self._copy = self._copy or SESSION(
+          graph=rounded_graph(self.graph), config=sessions.config())
       self.rounded.append(self._copy.run(
           tf.nest.map_structure(lambda each: each.name, fetches),
           {tensor.name: value for tensor, value in (feed_dict or {}).items()}))
@@ -182,6 +184,7 @@ def test_losses_agree_and_only_what_may_be_is_in_bfloat16(
       **vars(SIZES), "packed": packed, "relative_bias": relative_bias})
   exact, mixed = attentions.in_precisions(
       [attentions.find_row(notation)], ["float32", "bfloat16"])
+  monkeypatch.setitem(model._SESSIONS, "float32", sessions.config)
   exact = model.build(exact, sizes, "train")
   monkeypatch.setattr(tf, "Session", Session)
   mixed = model.build(mixed, sizes, "train")
