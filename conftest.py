@@ -6,11 +6,21 @@ Python's path, so gin would look for `models/laptop.gin` in the Python package `
 
 import os
 
-import pytest
+import hypothesis
 
 # `make test` has a worker for each of two cores; threads that wait spin.
 for kind in ("INTRA", "INTER"):
   os.environ.setdefault(f"TF_NUM_{kind}OP_THREADS", "1")
+
+# The cases are the same on each machine, and are not written to the repository.
+hypothesis.settings.register_profile(
+    "suite", derandomize=True, deadline=None, database=None, max_examples=120)
+hypothesis.settings.register_profile(
+    "many", deadline=None, database=None,
+    max_examples=int(os.environ.get("HYPOTHESIS_CASES", "2000")))
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile("suite"), max_examples=10)
+hypothesis.settings.load_profile("suite")
 
 
 def pytest_addoption(parser):
@@ -20,9 +30,10 @@ def pytest_addoption(parser):
       "of cases all but the first, and the first with each variant")
 
 
-@pytest.hookimpl(tryfirst=True)  # Before hypothesis looks for a profile.
 def pytest_configure(config):
   """Imports TensorFlow, with the fixtures, but not where others run the tests."""
+  if config.getoption("quick"):
+    hypothesis.settings.load_profile("quick")
   if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
     config.pluginmanager.import_plugin("support.fixtures")
 

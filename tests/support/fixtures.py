@@ -13,7 +13,6 @@ import synthesizer_mtf  # noqa: F401, I001  # isort: skip
 
 from absl import flags
 import gin
-import hypothesis
 import psutil
 import pytest
 import seqio
@@ -26,20 +25,8 @@ import tensorflow.compat.v1 as tf
 # fixtures run. It has no effect inside of a graph.
 tf.disable_v2_behavior = tf.disable_resource_variables
 
-# The cases are the same on each machine, and are not written to the repository.
-hypothesis.settings.register_profile(
-    "suite", derandomize=True, deadline=None, database=None, max_examples=120)
-hypothesis.settings.register_profile(
-    "many", deadline=None, database=None,
-    max_examples=int(os.environ.get("HYPOTHESIS_CASES", "2000")))
-hypothesis.settings.register_profile(
-    "quick", hypothesis.settings.get_profile("suite"), max_examples=10)
-hypothesis.settings.load_profile("suite")
 
-
-def pytest_configure(config):
-  if config.getoption("quick"):
-    hypothesis.settings.load_profile("quick")
+def pytest_configure():
   # nohup or a server may have turned SIGINT off for this process and its children.
   signal.signal(signal.SIGINT, signal.default_int_handler)
   if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
