@@ -74,7 +74,7 @@ def test_weights_equal_those_of_the_formulas(notation):
   model = build(notation, "num_layers = 1", examples=TEXTS, length=12)
   # A pattern of an encoder may end with the text.
   assert model.layers["decoder/0"].needs_text == bool(
-      {"V", "D", "FD"} & set(notation.split("+")))
+      {"V", "D", "FD", "LD"} & set(notation.split("+")))
   variables = load(model)
   for i, example in enumerate(TEXTS):
     attention = model.attend(["encoder/0", "decoder/0"], i)
