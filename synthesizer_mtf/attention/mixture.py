@@ -104,7 +104,8 @@ class Mixture(base.SynthesizingFunction):
     parts = [[inputs.read(term) for term in terms] for terms in parts]
     if len(parts) > 1 and self.weights != "sum":
       parts = [[term.scaled(alpha) for term in terms]
-               for terms, alpha in zip(parts, self.alphas(inputs))]
+               for terms, alpha in zip(
+                   parts, inputs.once(lambda: self.alphas(inputs)))]
     return [term for terms in parts for term in terms]
 
   def alphas(self, inputs: attention_inputs.AttentionInputs) -> list[mtf.Tensor]:

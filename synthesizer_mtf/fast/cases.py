@@ -3,6 +3,9 @@
 Each class has a kernel in `attend.py`, or changes what its base class reads or keeps.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.attention import logit_forms
@@ -12,6 +15,7 @@ from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import packed_segments
 from synthesizer_mtf.fast import switch
+from synthesizer_mtf.fast.decoding import loops
 import tensorflow.compat.v1 as tf
 
 
@@ -118,6 +122,9 @@ class PackedSegments(attention_inputs.PackedInputs):
 
 class DecodingStepInPlace(DecodingStep):
   """A `DecodingStep` of our own loops, which writes to their caches in place."""
+
+  def once(self, make: Callable[[], Any]) -> Any:
+    return loops.once(make)
 
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
     old, = self.context.get_states(1)

@@ -153,8 +153,15 @@ def _add_rows(total, ids, grad):
   is_row = _is_row(ids, rows)
   tables = int(np.prod(lead))
   index = tf.reshape(tf.where_v2(is_row, ids, 0), [tables, -1])
-  return tf.reshape(tf.tensor_scatter_nd_add(
-      tf.reshape(total, [-1, d_model]),
-      tf.reshape(index + tf.range(tables)[:, None] * rows, [-1, 1]),
-      tf.reshape(tf.where_v2(is_row[..., None], tf.cast(grad, total.dtype), 0.),
-                 [-1, d_model])), shape)
+  index += tf.range(tables)[:, None] * rows
+  added = tf.reshape(
+      tf.where_v2(is_row[..., None], tf.cast(grad, total.dtype), 0.), [-1, d_model])
+  table = tf.reshape(total, [-1, d_model])
+  if "cpu" not in total.device.lower():
+    # On GPUs two additions in place to one row would lose one of them.
+    total = tf.tensor_scatter_nd_add(table, tf.reshape(index, [-1, 1]), added)
+  else:
+    # A snapshot is the memory itself, or a copy if something else still reads it.
+    total = tf.raw_ops.InplaceAdd(
+        x=tf.raw_ops.Snapshot(input=table), i=tf.reshape(index, [-1]), v=added)
+  return tf.reshape(total, shape)

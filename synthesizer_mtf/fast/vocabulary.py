@@ -17,6 +17,7 @@ from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import cross_entropy
 from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import lookup
+from synthesizer_mtf.fast.decoding import loops
 
 
 class TokenEmbedding(transformer.VocabEmbedding):
@@ -71,7 +72,8 @@ class TokenEmbedding(transformer.VocabEmbedding):
       hidden *= self._output_dim.size ** -0.5
     if isinstance(context, decoding_state.StepContext):
       dims = table.shape.dims
-      transposed = mtf.transpose(table, dims[:-2] + dims[:-3:-1])
+      transposed = loops.once(
+          lambda: mtf.transpose(table, dims[:-2] + dims[:-3:-1]))
       return mtf.einsum([hidden, transposed], reduced_dims=[self._output_dim])
     return _product(hidden, table, self._output_dim, self._vocab_dim)
 

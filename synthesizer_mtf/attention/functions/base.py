@@ -134,7 +134,11 @@ class LengthTables(SynthesizingFunction):
       ValueError: the sequences are longer than `max_length`.
     """
     self.check_length(inputs)
-    if self.tile_length:
+
+    def tiled():
+      longer = table
       for name in dim_names:
-        table = tables.tile(table, name, inputs.memory_length.size)
-    return table
+        longer = tables.tile(longer, name, inputs.memory_length.size)
+      return longer
+
+    return inputs.once(tiled) if self.tile_length else table

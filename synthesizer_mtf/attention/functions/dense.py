@@ -95,7 +95,8 @@ class DenseLogits(base.LengthTables):
                             inputs.d_kv.size ** -0.5)
     key = inputs.memory_columns(self.fit(table, inputs, "memory_length"))
     terms: list[logit_forms.Logits] = [
-        logit_forms.InnerProduct(hidden, _channels_last(key, inputs.d_kv))]
+        logit_forms.InnerProduct(
+            hidden, inputs.once(lambda: _channels_last(key, inputs.d_kv)))]
     if self.use_bias:
       terms.append(self._bias(inputs, columns))
     return terms

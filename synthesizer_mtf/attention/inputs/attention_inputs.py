@@ -137,6 +137,13 @@ class AttentionInputs:
     return stack_cache.once_per_stack(
         self.context, (key, self.heads, type(self)), make)
 
+  def once(self, make: Callable[[], Any]) -> Any:
+    """What `make` returns, which is the same in each step of decoding.
+
+    A loop of `fast/` computes it once, before its first step.
+    """
+    return make()
+
   @property
   def query_dims(self) -> list[mtf.Dimension]:
     """[batch, heads, length]; `length` is absent in incremental mode."""
@@ -345,7 +352,8 @@ class AttentionInputs:
       The columns, with `memory_length` cut to the batch, and with `batch` in
       `PackedRows`.
     """
-    return tables.cut(table, "memory_length", self.memory_length.size)
+    return self.once(
+        lambda: tables.cut(table, "memory_length", self.memory_length.size))
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
     """Applies `query_rows` and `memory_columns`, in one pass if possible."""
@@ -467,8 +475,8 @@ class DecodingStep(AttentionInputs):
     return tensor
 
   def query_rows(self, table: mtf.Tensor) -> mtf.Tensor:
-    table = tables.cut(table, "length", self.memory_length.size)
-    return tables.gather_rows(table, self.context.position)
+    rows = self.once(lambda: tables.cut(table, "length", self.memory_length.size))
+    return tables.gather_rows(rows, self.context.position)
 
   def near(self, values: mtf.Tensor, first: int) -> mtf.Tensor:
     return tables.take_near(mtf.cast(values, tf.float32), first, self.offset)

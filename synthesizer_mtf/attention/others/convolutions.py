@@ -301,7 +301,8 @@ class LightConv(Convolution):
     kernel, heads = self._kernel_dim, inputs.heads
     logits = inputs.variable(
         "W", [kernel, heads], _glorot(kernel.size, kernel.size * heads.size))
-    return mtf.softmax(mtf.cast(logits, tf.float32), reduced_dim=kernel)
+    return inputs.once(
+        lambda: mtf.softmax(mtf.cast(logits, tf.float32), reduced_dim=kernel))
 
 
 @gin.configurable(module="synthesizer_mtf")

@@ -45,8 +45,9 @@ class EncDecAttention(transformer.TransformerLayer):
     inputs = self.heads.inputs(context, x, memory=context.encoder_output)
     logits: list[logit_forms.Logits] = [self._products(inputs)]
     values = self.heads.dropout(inputs.project_memory("v"), inputs)
-    bias = transformer_layers.enc_dec_attention_bias(  # Includes the mask.
-        self.stock, context, [inputs.heads])
+    bias = inputs.once(  # Includes the mask.
+        lambda: transformer_layers.enc_dec_attention_bias(
+            self.stock, context, [inputs.heads]))
     if bias is not None:
       logits.append(logit_forms.Table(bias))
     with intermediates.without_capture():

@@ -198,7 +198,8 @@ class SparseAttention(transformer.TransformerLayer):
     Returns:
       <float>[batch, heads, d_kv]
     """
-    query_index, key_index = inputs.query_index + 1, inputs.memory_index + 1
+    query_index = inputs.query_index + 1
+    key_index = inputs.once(lambda: inputs.memory_index + 1)
     sees = [self._in_set(query_index, key_index, inputs),
             *inputs.mask()]
     biases = [attend.mask_bias(_all(sees))]

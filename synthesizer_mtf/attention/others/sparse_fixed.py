@@ -92,7 +92,7 @@ class SparseFixed(sparse.SparseAttention):
 
   def second(self, queries: mtf.Tensor, keys: mtf.Tensor,
              inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
-    return self._is_summary(keys - 1, inputs)
+    return inputs.once(lambda: self._is_summary(keys - 1, inputs))
 
   def near(self, inputs: attention_inputs.AttentionInputs,
            blocks: sequence_blocks.SequenceBlocks) -> sparse.View:

@@ -1,7 +1,7 @@
 """Loops over decoding steps.
 
-Tensors that do not change from step to step, such as casts of variables, are computed
-once, before the loop. Short outputs use short caches: each loop decodes one block of
+What `once` makes is computed before the loop, such as the transposed table of the
+vocabulary. Short outputs use short caches: each loop decodes one block of
 positions, and the next loop has longer caches. MatMul multiplies the few tokens of a
 step with matrices; it can take half the time of Einsum.
 """
@@ -9,6 +9,7 @@ step with matrices; it can take half the time of Einsum.
 from collections.abc import Callable
 from collections.abc import Sequence
 import copy
+from typing import Any
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.fast import between_products
@@ -18,11 +19,8 @@ import tensorflow.compat.v1 as tf
 # with the weights of the model, so that shorter caches would save little. And each more
 # block is one more copy of the loop in the graph.
 FIRST_BLOCK = 32
-# Operations that have to run in each step.
-_EACH_STEP = (mtf.RandomOperation, mtf.PrintOperation, mtf.Assign)
-# Packages whose other operations, and whose functions of slices, give the same result
-# in each step. Those of a user's own may draw random numbers.
-_PURE = ("mesh_tensorflow", "synthesizer_mtf", "tensorflow")
+# The loops whose bodies are being made, the innermost last.
+_bodies: list["_Body"] = []
 
 
 def block_ends(length: int) -> list[int]:
@@ -36,37 +34,72 @@ def block_ends(length: int) -> list[int]:
 def while_loop(cond_fn: Callable[..., mtf.Tensor],
                body_fn: Callable[..., Sequence[mtf.Tensor]],
                inputs: Sequence[mtf.Tensor]) -> list[mtf.Tensor]:
-  """Runs a loop as `mtf.while_loop` does, but computes loop invariants once."""
+  """Runs a loop as `mtf.while_loop` does, but what `once` makes runs before it."""
   return WhileLoopOperation(cond_fn, body_fn, inputs).outputs
 
 
-class WhileLoopOperation(mtf.WhileLoopOperation):
-  """A loop whose invariants are computed before it, and whose products are fast."""
+def once(make: Callable[[], Any]) -> Any:
+  """Calls `make`; in the body of a loop, its operations run once, before the loop.
 
-  _body_ops: list[mtf.Operation]  # Of the base class.
+  Args:
+    make: a function without arguments, which makes the same in each step. If it reads
+      what the loop computes, its operations stay in the loop.
+  """
+  return _bodies[-1].once(make) if _bodies else make()
+
+
+class _Body:
+  """The body of a loop while it is made.
+
+  Attributes:
+    before: the operations that run before the loop.
+  """
+
+  def __init__(self, graph: mtf.Graph, variables: Sequence[mtf.Tensor]):
+    self._operations = graph.operations
+    self._start = len(self._operations)
+    self._variables = set(variables)
+    self.before: list[mtf.Operation] = []
+
+  def once(self, make):
+    start = len(self._operations)
+    result = make()
+    made = self._operations[start:]
+    changing = self._variables.union(*[
+        op.outputs for op in self._operations[self._start:start]
+        if not isinstance(op, mtf.Variable)])  # They stand before the loop.
+    if changing.isdisjoint(x for op in made for x in op.inputs):
+      del self._operations[start:]
+      self.before += made
+    return result
+
+
+class WhileLoopOperation(mtf.WhileLoopOperation):
+  """A loop that runs what `once` makes before it, and whose products are fast."""
 
   def __init__(self, cond_fn: Callable[..., mtf.Tensor],
                body_fn: Callable[..., Sequence[mtf.Tensor]],
                inputs: Sequence[mtf.Tensor]):
-    super().__init__(cond_fn, body_fn, inputs)
-    changes = set(self._body_inputs)
-    kept, moved = [], []
-    for op in self._body_ops:
-      changing = not _is_pure(op) or any(x in changes for x in op.inputs)
-      (kept if changing else moved).append(op)
-      if changing:
-        changes.update(op.outputs)
-    self._body_ops = kept
+    graph, before = inputs[0].mesh.graph, []
+
+    def body(*variables):
+      _bodies.append(_Body(graph, variables))
+      try:
+        return body_fn(*variables)
+      finally:
+        before.extend(_bodies.pop().before)
+
+    super().__init__(cond_fn, body, inputs)
     # As Mesh's constructor does with the operations of variables.
-    *_, last = operations = self.graph.operations
-    operations[-1:] = [*moved, last]
+    *_, last = operations = graph.operations
+    operations[-1:] = [*before, last]
 
   def lower(self, lowering: mtf.Lowering) -> None:
     # The rewriter of mixed precision computes Einsum in bfloat16, MatMul in float32.
     if between_products.is_marked():
       super().lower(lowering)
       return
-    mesh = self._body_inputs[0].mesh
+    mesh = self.inputs[0].mesh
     mesh_impl = copy.copy(lowering.mesh_impl(mesh))
     if type(mesh_impl).einsum is not mtf.MeshImpl.einsum or "einsum" in vars(mesh_impl):
       super().lower(lowering)  # A user's own product stays.
@@ -75,15 +108,6 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
     own = copy.copy(lowering)
     own.mesh_to_impl = {**lowering.mesh_to_impl, mesh: mesh_impl}
     super().lower(own)
-
-
-def _is_pure(operation):
-  """Whether an operation surely gives the same result in each step."""
-  makers = [type(operation)]
-  if isinstance(operation, mtf.SlicewiseOperation):
-    makers.append(operation._tf_fn)
-  return not isinstance(operation, _EACH_STEP) and all(
-      getattr(made, "__module__", "").partition(".")[0] in _PURE for made in makers)
 
 
 def _einsum(equation, *slices):

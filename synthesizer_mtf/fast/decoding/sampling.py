@@ -134,9 +134,9 @@ class _Sampling:
     """Chooses tokens <int32>[batch] from logits <float>[batch, vocab]."""
     options, vocab = self.options, logits.shape.dims[-1]
     if options.never_end:
-      logits += mtf.one_hot(
+      logits += loops.once(lambda: mtf.one_hot(
           mtf.constant(logits.mesh, options.stop_at_token, dtype=tf.int32), vocab,
-          on_value=-1e9, off_value=0.0, dtype=logits.dtype)
+          on_value=-1e9, off_value=0.0, dtype=logits.dtype))
     if options.sampling_keep_top_k != -1:
       if options.sampling_keep_top_k <= 0:
         raise checks.Error(
