@@ -240,3 +240,13 @@ def test_speed_compares_rows_with_the_first(number, rows, lengths):
     assert (result["ratio"] == 1) == (name == "V")
   assert len({result["parameters"] for result in speed.values()}) == len(rows)
   assert sum(calls) == 3 * len(rows)
+
+
+def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
+  table = tables.TABLES[2]
+  run = plan.Run(table, table.rows[0], "synth_wmt14_ende", 1, tmp_path,
+                 plan.Settings(8, 8, best_by="bleu"))
+  train, evaluate = run.stages()
+  assert '--gin_param=train_and_eval.metric = "bleu"' in train.command
+  assert f"--model_dir={run.model_dir / 'best'}" in evaluate.command
+  assert "--gin_param=eval_checkpoint_step = -1" in evaluate.command

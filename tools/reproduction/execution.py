@@ -53,14 +53,15 @@ def settings(args: argparse.Namespace, steps: int | None = None,
     flags.append(f"--t5_tfds_data_dir={data_dir}")
   flags += [f"--module_import={module}" for module in args.module_import]
   return plan.Settings(args.steps or steps, args.finetune_steps or steps, args.task,
-                       flags, args.gin_param, args.gin_file)
+                       flags, args.gin_param, args.gin_file, args.best_by)
 
 
 def claim(folder: pathlib.Path, chosen: plan.Settings) -> None:
   """Claims a folder as `pipeline.claim` does."""
   pipeline.claim(folder, {
       "steps": chosen.steps, "finetune_steps": chosen.finetune_steps,
-      "gin_params": chosen.gin_params})
+      "gin_params": chosen.gin_params,
+      **({"best_by": chosen.best_by} if chosen.best_by else {})})
 
 
 def check_first(runs: Iterable[Any]) -> None:

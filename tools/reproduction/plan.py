@@ -15,7 +15,9 @@ from typing import Any
 from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import results
+from synthesizer_mtf.trainer import validation
 
+_EVALUATED = "@t5.models.mesh_transformer.mesh_eval_dataset_fn"
 _C4 = "synth_c4_span_corruption"
 _WORDS = "synth_lm1b"  # Its score is the perplexity per word.
 # Data sets without a validation split.
@@ -48,6 +50,7 @@ class Settings:
     flags: more flags of the launcher, for all commands.
     gin_params: more gin bindings, for all commands.
     gin_files: more gin files, after all others.
+    best_by: the metric whose best step is evaluated; None for the last step.
   """
   steps: int | None = 1000
   finetune_steps: int | None = 1000
@@ -55,6 +58,7 @@ class Settings:
   flags: list[str] = dataclasses.field(default_factory=list)
   gin_params: list[str] = dataclasses.field(default_factory=list)
   gin_files: list[str] = dataclasses.field(default_factory=list)
+  best_by: str | None = None
 
 
 def launch(settings: Settings, model_dir: results.Folder, gin_files: Iterable[str],
@@ -195,7 +199,10 @@ class Run:
 
   def scores(self) -> dict[str, float]:
     """Returns the scores that the evaluation has written, as {name: float}."""
-    return results.scores(self.model_dir, self.step)
+    if self._settings.best_by is None:
+      return results.scores(self.model_dir, self.step)
+    folder = self.model_dir / validation.BEST
+    return results.scores(folder, results.latest_step(folder))
 
   def is_done(self) -> bool:
     """Returns whether the evaluation has written all scores that the table needs."""
@@ -214,6 +221,10 @@ class Run:
   def _train(self):
     start = {"utils.run.init_checkpoint": str(
         self._pretrained / f"model.ckpt-{self._start}")} if self._start else {}
+    if self._settings.best_by:
+      start = {**start, "mesh_eval_dataset_fn.mixture_or_task_name": self.task,
+               "train_and_eval.eval_dataset_fn": _EVALUATED,
+               "train_and_eval.metric": self._settings.best_by}
     return self._training("train", self._commands.train, self.model_dir,
                           range(self._start, self.step), start)
 
@@ -229,10 +240,11 @@ class Run:
         functools.partial(is_trained, model_dir, steps.stop), steps)
 
   def _evaluate(self):
+    folder, step = ((self.model_dir / validation.BEST, -1) if self._settings.best_by
+                    else (self.model_dir, self.step))
     return pipeline.Stage(
         f"evaluate {self.name}",
-        self._commands.evaluate(
-            self.model_dir, {"eval_checkpoint_step": self.step}),
+        self._commands.evaluate(folder, {"eval_checkpoint_step": step}),
         pathlib.Path(f"{self.model_dir}.eval.log"), self.is_done)
 
 

@@ -71,8 +71,10 @@ class Report:
     tasks = ", ".join(dict.fromkeys(run.task for run in self.runs))
     seeds = ", ".join(str(s) for s in dict.fromkeys(r.seed for r in self.runs))
     place, versions = self.state["machine"], self.state["versions"]
+    chosen = (f"Each model is its best step by {self.settings.best_by} of the "
+              "validation split. " if self.settings.best_by else "")
     return (
-        f"Scale: laptop, {sizes}; {tasks}; seeds {seeds}. \"ours\" is the mean "
+        f"Scale: laptop, {sizes}; {tasks}; seeds {seeds}. {chosen}\"ours\" is the mean "
         "over the seeds, with the standard deviation. The paper's models are "
         "T5-base or of its size, trained on other hardware for hundreds of "
         "times as long: compare the order, not the values.\n\n"
