@@ -143,7 +143,7 @@ def _line(row, own, first):
       "operations to V's": round(ratio, 3),
       "published, to V's": round(published, 3),
       "to V's, % more": _percent(ratio, published),
-      "planned steps/s": round(own["steps_per_second"], 2),
+      "most steps/s": round(own["steps_per_second"], 2),
       "published steps/s": row.steps_per_second}
 
 

@@ -5,7 +5,8 @@
 
 It takes the trainer's gin files and bindings, and lowers the whole training step
 (forward, backward, optimizer) for one core of the topology. It reports what a core
-keeps, computes and sends, and how long a step takes at published rates.
+keeps, computes and sends, and the least time of a step at published rates. With
+--compile the memory and the time are those of the TPU's own compiler.
 
   compare:   --gin_file=models/bi_v1.gin --attention=SelfAttention,V,R --topology=2x2
              --compare=models/table4/r.gin,models/table4/d.gin
@@ -42,6 +43,7 @@ from synthesizer_mtf.tools.pod_planning import pods
 from synthesizer_mtf.tools.pod_planning import programs
 from synthesizer_mtf.tools.pod_planning import report
 from synthesizer_mtf.tools.pod_planning import roofline
+from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.runs import machine
 from synthesizer_mtf.tools.runs import tabular
 from synthesizer_mtf.trainer import messages
@@ -126,11 +128,15 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
     result.update(_measure(step, chip))
   if compiler:
     result["compiler"] = _compiled(compiler, run, step, result, progress, keep)
+    if result["compiler"]["status"] == "compiled":
+      _take_compilers(result)
+  step_seconds = result["seconds"]["step"]
+  result["steps_per_second"] = 1 / step_seconds
+  result["tflops"] = 2e-12 * result["per_core"]["multiply_adds"] / step_seconds
   result["tokens_per_second"] = (
-      run.batch_size * max(run.sequence_length.values()) *
-      result["steps_per_second"])
+      run.batch_size * max(run.sequence_length.values()) / step_seconds)
   if variant.paper:
-    row = attentions.TABLE_4[variant.paper]
+    row = tables.TABLE_4[variant.paper]
     result["paper"] = {
         "row": row.name, "ratio": row.ratio, "tflops": row.tflops,
         "steps_per_second": row.steps_per_second,
@@ -139,11 +145,10 @@ def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip,
 
 
 def _measure(step, chip):
-  """Returns what a core keeps, computes and sends, and how long this takes."""
+  """Returns what a core keeps, computes and sends, and the least time of this."""
   counts = counting.count(
       step.fetches, step.mesh_impl.collectives, step.microbatches)
   sizes = counting.variable_bytes(step.graph, step.mesh_impl)
-  seconds = roofline.estimate(counts, chip)
   total = sum(sizes.values()) + counts.activation_bytes
   memory = chip.hbm_gib * 2**30 // chip.cores
   return {
@@ -160,7 +165,6 @@ def _measure(step, chip):
           "largest_activation": counts.largest_activation,
           "total_bytes": total,
           "multiply_adds": counts.multiply_adds,
-          "hbm_traffic_bytes": counts.hbm_bytes,
           "allreduce_bytes": counts.allreduce_bytes(),
       },
       "collectives": [
@@ -173,17 +177,12 @@ def _measure(step, chip):
       "replicated": counting.replicated_variables(
           step.graph, step.mesh_impl, _LEAST_REPLICATED_BYTES),
       "repeated_einsum_share": counting.repeated_share(step.lowering),
-      "seconds": seconds,
-      "steps_per_second": 1 / seconds["step"],
-      "tflops": 2e-12 * counts.multiply_adds / seconds["step"],
+      "seconds": roofline.estimate(counts, chip),
   }
 
 
 def _compiled(compiler, run, step, result, progress, keep):
-  """Returns the compiler's figures for the step, and those of our rules.
-
-  Both count the operations and bytes of a loop once.
-  """
+  """Returns the compiler's figures for the step, which count a loop's body once."""
   progress("lowering for the compiler")
   with tf.Graph().as_default():
     whole = lowering.lower(run, result["mode"], loops_as_functions=True)
@@ -194,17 +193,20 @@ def _compiled(compiler, run, step, result, progress, keep):
     if found["out_of_memory"]:
       found["reason"] += _largest(step, result)
     return found
-  once = counting.count(step.fetches, step.mesh_impl.collectives)
   clock = pods.CHIPS[run.topology.generation].clock
   cycles = found["cycles"] + step.microbatches * found["loop_cycles"]
-  kept = sum(found[f"{name}_bytes"] for name in ("argument", "temporary", "output"))
-  return {
-      **found, "milliseconds": 1e3 * cycles / clock, "memory_bytes": kept,
-      "planned": {
-          "operations": 2 * once.multiply_adds, "bytes_accessed": once.hbm_bytes,
-          "memory_bytes": result["per_core"]["total_bytes"],
-          "milliseconds": 1e3 * (
-              result["seconds"]["step"] - result["seconds"]["communication"])}}
+  return {**found, "milliseconds": 1e3 * cycles / clock, "memory_bytes": sum(
+      found[f"{name}_bytes"] for name in ("argument", "temporary", "output"))}
+
+
+def _take_compilers(result):
+  """Puts the compiler's memory and time in the place of the counted ones."""
+  compiler, core, seconds = (result[key] for key in ("compiler", "per_core", "seconds"))
+  core["activation_bytes"] = compiler["temporary_bytes"] + compiler["output_bytes"]
+  core["total_bytes"] = compiler["memory_bytes"] + compiler["code_bytes"]
+  result["fits"] = "yes" if core["total_bytes"] <= result["hbm_bytes"] else "no"
+  seconds["compiled"] = 1e-3 * compiler["milliseconds"]
+  seconds["step"] = seconds["compiled"] + seconds["communication"]
 
 
 def _largest(step, result):
@@ -223,8 +225,9 @@ def _largest(step, result):
 def _fits(variables, total, memory):
   """Returns whether a core's memory is large enough: "yes", "no" or "perhaps".
 
-  XLA recomputes cheap results if memory is short, so our estimate of activations is an
-  upper bound. A "no" is certain only if the variables alone are too large.
+  XLA fuses more than we count, and recomputes cheap results if memory is short, so our
+  count of activations is an upper bound. A "no" is certain only if the variables alone
+  are too large.
   """
   if total <= memory:
     return "yes"
@@ -234,7 +237,7 @@ def _fits(variables, total, memory):
 def table_4() -> list[Variant]:
   """Returns the models of the paper's Table 4."""
   return [Variant(row, [f"models/table4/{row.lower()}.gin"], [], paper=row)
-          for row in attentions.TABLE_4]
+          for row in tables.TABLE_4]
 
 
 def recipes() -> list[Variant]:

@@ -91,9 +91,7 @@ def compiled(planned, environment, **changes):
   compiler = compiling.Compiler(environment)
   found = compiler.compile(b"a program", pods.parse_topology("2x2"))
   if found["status"] == "compiled":
-    found |= {"memory_bytes": 3 * 2**20, "milliseconds": 2.0, "planned": {
-        "operations": 1.02 * SAID["operations"], "memory_bytes": 1.1 * 3 * 2**20,
-        "bytes_accessed": 1.3 * SAID["bytes_accessed"], "milliseconds": 1.0}}
+    found |= {"memory_bytes": 3 * 2**20, "milliseconds": 2.0}
   return {**planned, **changes, "compiler": found}
 
 
@@ -105,13 +103,18 @@ def test_a_module_gives_cycles_collectives_and_entries_read_one_by_one():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["train", "infer"])
-def test_a_plan_has_the_compilers_figures_beside_ours(environment, mode, tmp_path):
+def test_the_compilers_memory_and_time_take_the_place_of_ours(
+    environment, mode, tmp_path):
   found = plan(environment(SAID), "R", mode, keep=str(tmp_path / "kept"))
   compiler = found["compiler"]
   assert tmp_path.joinpath("asked").read_text() == "v3:2x2 8\n"
   assert compiler["memory_bytes"] == 3 * 2**20
   assert compiler["milliseconds"] == pytest.approx(1e3 * 90 / pods.CHIPS["v3"].clock)
-  assert compiler["planned"]["operations"] == 2 * found["per_core"]["multiply_adds"]
+  assert found["per_core"]["total_bytes"] == (3 + 4) * 2**20 and found["fits"] == "yes"
+  seconds = found["seconds"]
+  assert seconds["compiled"] == pytest.approx(1e-3 * compiler["milliseconds"])
+  assert found["steps_per_second"] == pytest.approx(
+      1 / (seconds["compiled"] + seconds["communication"]))
   assert json.loads(json.dumps(found))["compiler"]["seconds"] == SAID["seconds"]
   check_communication(tmp_path.joinpath("kept.hlo").read_bytes())
   assert tmp_path.joinpath("kept.hlo.txt").read_text() == MODULE
@@ -128,8 +131,7 @@ def check_communication(program):
   assert not any(i.opcode == "copy" for i in instructions)
 
 
-def test_rows_are_compared_with_stock_and_say_which_figures_are_confirmed(
-    planned, environment):
+def test_rows_are_compared_with_stock(planned, environment):
   found = [compiled(planned, environment(SAID), name=name)
            for name in ("R", "SelfAttention")]
   found[0]["compiler"]["milliseconds"] *= 0.5
@@ -137,9 +139,6 @@ def test_rows_are_compared_with_stock_and_say_which_figures_are_confirmed(
   cells = row_of(text, "R")
   assert cells[:6] == ["R", "2x2", "eval", "1", "2", "4"]
   assert "0.50" in cells and "1 all-reduce 0" in cells and "7" in cells
-  assert cells[-4:-1] == ["1.10", "1.02", "1.30"]
-  assert ("work within 3% for all; bytes within 25% but for R, SelfAttention; memory "
-          "within 15% for all.") in text
 
 
 def row_of(text, name):

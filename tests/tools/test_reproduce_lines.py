@@ -85,7 +85,7 @@ def test_an_older_name_of_a_row_is_read_as_the_new_one(tmp_path):
     ([run_line(scores={"loss": float("nan")})], 1,
      "'loss' of R on TASK, seed 1, is nan"),
     ([run_line(scores={"a": 1, "loss": float("-inf")})], 1, "'loss' .* is -inf"),
-    ([run_line(scores={"loss": "2.5"})], 1, "'loss' .* no finite number"),
+    ([run_line(scores={"loss": "2.5"})], 1, "'loss' .* not a finite number"),
     ([run_line(seed="1")], 1, "'seed' is '1', not an integer"),
     *(([without(key)], 1, f"has no '{key}'") for key in (
         "kind", "row", "task", "seed", "status", "scores", "table", "scale",

@@ -22,6 +22,7 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import notation
 from synthesizer_mtf.tools import attention_words
+from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.trainer import mixed_precision
 
 STOCK = "SelfAttention"
@@ -44,30 +45,6 @@ STOCK_PARTS = {
 _AUTHORS_LENGTH = 512
 
 
-class PaperRow(NamedTuple):
-  """A row of Table 4 of arXiv:2005.00743, pre-training on C4."""
-  name: str
-  steps_per_second: float
-  parameters_millions: int
-  tflops: float
-
-  @property
-  def ratio(self) -> float:
-    """Steps per second relative to the paper's Transformer."""
-    return self.steps_per_second / TABLE_4["Transformer"].steps_per_second
-
-
-TABLE_4 = {row.name: row for row in (
-    PaperRow("Transformer", 3.90, 223, 3.70),
-    PaperRow("DyConv", 2.65, 257, 3.93),
-    PaperRow("LightConv", 4.05, 224, 3.50),
-    PaperRow("D", 3.61, 224, 3.80),
-    PaperRow("R", 4.26, 254, 3.36),
-    PaperRow("R+V", 3.79, 292, 4.03),
-    PaperRow("D+V", 3.34, 243, 4.20),
-)}
-
-
 class Row(NamedTuple):
   """One attention to measure.
 
@@ -76,7 +53,7 @@ class Row(NamedTuple):
     family: "ours", "authors", "stock", "floor" or "baseline".
     stack_bindings: a function (stack, length) -> list of gin bindings, where `stack`
       is "encoder" or "decoder" and `length` is the length of its sequences.
-    paper: the name of the row in `TABLE_4`, or None.
+    paper: the name of the row in `tables.TABLE_4`, or None.
     longest: the longest sequence that the layer can take, or None.
     python: the interpreter of a baseline, or None.
     precision: the precision of the products, "float32" or "bfloat16"; for a baseline
@@ -157,17 +134,17 @@ def _ours(name):
   """Returns a row for a word of `attention_words`, with tables of these lengths."""
   classes: dict[str, Any] = {**notation.SYNTHESIZING_FUNCTIONS, **notation.LAYERS}
   parts = [classes[part] for part in _parts(name) if part in classes]
-  tables = dict.fromkeys(c.__name__ for c in parts
-                         if "max_length" in inspect.signature(c.__init__).parameters)
+  limited = dict.fromkeys(c.__name__ for c in parts
+                          if "max_length" in inspect.signature(c.__init__).parameters)
   chosen = attention_words.by_stack(name)
 
   def bindings(stack, length):
     attention = chosen.get(stack) or chosen[""]
     return [f"{stack}/synthesizer_stack.attention = {attention}",
-            *(f"{stack}/{table}.max_length = {length}" for table in tables)]
+            *(f"{stack}/{part}.max_length = {length}" for part in limited)]
 
   paper = {"V": "Transformer"}.get(name, name)
-  return Row(name, "ours", bindings, paper if paper in TABLE_4 else None)
+  return Row(name, "ours", bindings, paper if paper in tables.TABLE_4 else None)
 
 
 def _parts(word):

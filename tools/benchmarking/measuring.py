@@ -21,6 +21,7 @@ from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import baselines
 from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.reproduction import tables
 
 # A function that takes the number of runs done, and the name of the current run.
 Progress = Callable[[int, str], None]
@@ -92,7 +93,7 @@ def _description(row, config, measure):
 
 
 def _paper(row):
-  paper = attentions.TABLE_4.get(row.paper)
+  paper = tables.TABLE_4.get(row.paper)
   if paper is None:
     return {}
   return {"paper_row": paper.name, "paper_ratio": paper.ratio,

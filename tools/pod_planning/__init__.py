@@ -3,8 +3,8 @@
   pods.py             TPU topologies, and the public rates of their chips
   lowering.py         the step's graph for one core
   layouts.py          why a layout does not fit, and which mesh shapes fit
-  counting.py         what one core computes, moves and keeps
-  roofline.py         the time that a step takes
+  counting.py         what one core computes, sends and keeps
+  roofline.py         the least time that a step takes
   report.py           the tables
   plot.py             the picture
   programs.py         the step as a program for the TPU's compiler

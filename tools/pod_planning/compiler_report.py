@@ -1,14 +1,10 @@
-"""Tables of the TPU compiler's figures, beside those of our own rules."""
+"""Tables of the TPU compiler's figures."""
 
 from typing import Any
 
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.pod_planning import report
 from synthesizer_mtf.tools.runs import tabular
-
-# The largest relative error at which a figure counts as confirmed.
-_TOLERANCES = {"operations": 0.03, "bytes_accessed": 0.25, "memory_bytes": 0.15}
-_NAMES = {"operations": "work", "bytes_accessed": "bytes", "memory_bytes": "memory"}
 
 _LEGEND = """\
 Figures of libtpu {libtpu}, by JAX {jax}, for one core. args, temp, code: MiB of memory
@@ -17,9 +13,7 @@ Gop, GB: operations and bytes accessed, in 10^9; a loop over microbatches counts
 ms: the compiler's estimate, in cycles, with all microbatches. It leaves out gathers,
   scatters and communication. to {base}: ms relative to this row's.
 few: 10^6 entries that gathers and scatters read or add fewer than 128 at a time.
-collectives: their number, and the MiB that a core puts in.
-plan: our rules' figure relative to the compiler's; memory without the program, ms
-  without communication."""
+collectives: their number, and the MiB that a core puts in."""
 
 
 def table(plans: list[dict[str, Any]]) -> str:
@@ -39,8 +33,7 @@ def table(plans: list[dict[str, Any]]) -> str:
     parts += [_by_mode(plans) if len({p["mode"] for p in plans}) > 1 else
               report.aligned(_COLUMNS, done),
               _LEGEND.format(base=done[0]["base"]["name"],
-                             **done[0]["compiler"]["versions"]),
-              _confirmed(done)]
+                             **done[0]["compiler"]["versions"])]
   parts += [f"The compiler refused {p['name']} on {p['topology']}: "
             f"{p['compiler']['reason']}."
             for p in plans if p["compiler"]["status"] == "refused"]
@@ -82,15 +75,6 @@ def _used(plan):
   return (compiler["memory_bytes"] + compiler["code_bytes"]) / plan["hbm_bytes"]
 
 
-def _to_compiler(name):
-  return lambda p: f"{_relative(p, name):.2f}"
-
-
-def _relative(plan, name):
-  """Returns our rules' figure relative to the compiler's."""
-  return plan["compiler"]["planned"][name] / plan["compiler"][name]
-
-
 def _to_base(plan):
   return plan["compiler"]["milliseconds"] / plan["base"]["compiler"]["milliseconds"]
 
@@ -118,17 +102,4 @@ _COLUMNS = (
     ("few", lambda p: f"{_few(p) / 1e6:.1f}"),
     ("collectives", _collectives),
     ("s to compile", lambda p: f"{p['compiler']['seconds']:.0f}"),
-    ("plan: memory", _to_compiler("memory_bytes")),
-    ("work", _to_compiler("operations")), ("bytes", _to_compiler("bytes_accessed")),
-    ("ms", _to_compiler("milliseconds")),
 )
-
-
-def _confirmed(plans):
-  """Returns which figures of our rules the compiler confirms, and which it does not."""
-  parts = []
-  for name, tolerance in _TOLERANCES.items():
-    off = [p["name"] for p in plans if abs(_relative(p, name) - 1) > tolerance]
-    parts.append(f"{_NAMES[name]} within {tolerance:.0%} " + (
-        f"but for {', '.join(dict.fromkeys(off))}" if off else "for all"))
-  return f"Our rules' figures that the compiler confirms: {'; '.join(parts)}."

@@ -1,17 +1,13 @@
-"""Counts what one core computes, moves and keeps, from its TensorFlow graph.
+"""Counts what one core computes, sends and keeps, from its TensorFlow graph.
 
-XLA would compile the graph of a core, so all counts come from this graph. Operations
-that no fetch needs are left out. Operations in the loop over microbatches count once
-for each pass. Shapes are those of the core's slices.
+Operations that no fetch needs are left out. Operations in the loop over microbatches
+count once for each pass. Shapes are those of the core's slices. Multiply-adds and bytes
+of variables and of communication are exact.
 
-Three rules model XLA's fusion. First, an elementwise operation becomes part of its
-users, if there is only one user, or if fewer bytes move when each user computes it.
-Second, the only user of a matrix product becomes part of the product, if its result has
-the same size. Third, a reduction becomes part of the operation that writes its operand.
-Every other result is written to memory once, and read by each of its users. An
-operation that reads or adds only a few entries at a time moves a tile for each row.
-Operations run in the order in which Mesh made them, but updates of variables and of
-sums over microbatches run as soon as possible.
+The bytes of activations are those of XLA's compiler only nearly: a result is kept
+from its operation to the last one that reads it, unless it is elementwise and has one
+user, with which XLA fuses it. Operations run in the order in which Mesh made them, but
+updates of variables and of sums over microbatches run as soon as possible.
 
 mesh_tensorflow.auto_mtf also has an estimator of memory. It takes the whole Mesh graph
 without fusion, does not look into loops, and needs time quadratic in the size of the
@@ -38,17 +34,9 @@ _ALIASES = frozenset((
 # Operations whose results exist already: constants, features and variables.
 _GIVEN = frozenset(("Const", "NoOp", "Placeholder", "PlaceholderWithDefault",
                     "ReadVariableOp", "VarHandleOp", "VariableV2"))
-# Operations that read or write the memory of another operation, and the number of their
-# passes over this memory.
-_UPDATES = {"AssignVariableOp": 1, "AssignAddVariableOp": 2,
-            "AssignSubVariableOp": 2, "NextIteration": 1}
-# Operations that read no more than they return.
-_PICKS = frozenset(("GatherV2", "Slice", "StridedSlice"))
-# A TPU reads and adds up short rows one by one, and moves this many bytes for each row.
-# (In programs of packed R, libtpu 0.0.52 reports 1.1 kB.)
-_ROW_BY_ROW = frozenset(("GatherV2", "UnsortedSegmentSum"))
-_FEW_ENTRIES = 128
-_ROW_BYTES = 1100
+# Operations that write to the memory of another operation.
+_UPDATES = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp",
+                      "NextIteration"))
 # Operations that XLA does not fuse into their user.
 _KERNELS = frozenset((
     "All", "Any", "ArgMax", "BatchMatMulV2", "ConcatV2", "Conv2D", "Cumsum",
@@ -56,13 +44,6 @@ _KERNELS = frozenset((
     "Min", "Prod", "RandomStandardNormal", "RandomUniform", "RandomUniformInt",
     "Softmax", "Sort", "StatelessRandomUniform", "Sum", "TopKV2",
     "TruncatedNormal", "UnsortedSegmentSum", "XlaCustomCallV2"))
-_REDUCTIONS = frozenset(("All", "Any", "Max", "Mean", "Min", "Prod", "Sum"))
-
-
-class Kernel(NamedTuple):
-  """A kernel: its multiply-adds of matrix products, and the bytes that it moves."""
-  multiply_adds: int
-  hbm_bytes: int
 
 
 class Collective(NamedTuple):
@@ -84,7 +65,7 @@ class Counts(NamedTuple):
   """What one core does in a training step.
 
   Attributes:
-    kernels: a Counter from `Kernel` to the number of its runs.
+    multiply_adds: those of all matrix products.
     collectives: a Counter from `Collective` to the bytes that a core puts in.
     allreduces: a Counter from (name of the operation with numbers as *, mesh
       dimensions, runs in a step) to the bytes that a core puts in.
@@ -92,22 +73,12 @@ class Counts(NamedTuple):
     operations: the number of TensorFlow operations in the graph of a core.
     largest_activation: (operation, bytes) of the largest result.
   """
-  kernels: collections.Counter
+  multiply_adds: int
   collectives: collections.Counter
   allreduces: collections.Counter
   activation_bytes: int
   operations: int
   largest_activation: tuple[str, int]
-
-  @property
-  def multiply_adds(self) -> int:
-    """The multiply-adds of all matrix products of a step."""
-    return sum(k.multiply_adds * n for k, n in self.kernels.items())
-
-  @property
-  def hbm_bytes(self) -> int:
-    """The bytes that all kernels of a step move from and to memory."""
-    return sum(k.hbm_bytes * n for k, n in self.kernels.items())
 
   def allreduce_bytes(self) -> dict[str, int]:
     """A dict from mesh dimensions, joined by +, to all-reduced bytes."""
@@ -137,7 +108,22 @@ def count(fetches: list[tf.Operation], collectives: dict[str, Collective],
   Returns:
     `Counts`.
   """
-  return _Walk(live(fetches), collectives, microbatches).run()
+  ops = live(fetches)
+  products, groups, allreduces = 0, collections.Counter(), collections.Counter()
+  for op in ops:
+    times = microbatches if _in_loop(op) else 1
+    products += times * multiply_adds(op)
+    collective = collectives.get(op.name)
+    if collective:
+      size = times * tensor_bytes(op.inputs[0])
+      groups[collective] += size
+      if collective.kind == "allreduce":
+        name = re.sub(r"_\d+", "_*", op.name.rpartition("/")[0])
+        allreduces[name, collective.mesh_dimensions, times] += size
+  lives = _lives(ops)
+  largest = max(lives, key=lambda life: life.size, default=_Life("", 0, 0, 0))
+  return Counts(products, groups, allreduces, _peak(lives), len(ops),
+                (largest.name, largest.size))
 
 
 def live(fetches: list[tf.Operation]) -> list[tf.Operation]:
@@ -178,156 +164,62 @@ def tensor_bytes(tensor: tf.Tensor) -> int:
   return (tensor.shape.num_elements() or 0) * tensor.dtype.base_dtype.size
 
 
-class _Walk:
-  """One pass over the operations for uses, and one for costs."""
+class _Life(NamedTuple):
+  """A result that is kept: its operation, its bytes, and the indices of its users."""
+  name: str
+  size: int
+  first: int
+  last: int
 
-  def __init__(self, ops, collectives, microbatches):
-    self._ops, self._collectives = ops, collectives
-    self._microbatches = microbatches
-    self._root = {}  # tensor key -> key of the tensor that holds its values
-    self._uses = collections.Counter()  # root key -> operations that read it
-    self._reads = {}  # root key -> {key: bytes} that a user of it reads
-    self._last = {}  # root key -> index of the last kernel that reads it
-    self._born = {}  # root key -> (index, bytes)
-    self._kernels = {}  # operation -> its Kernel
-    self._owner = {}  # operation -> operation whose kernel writes its result
-    inside = [i for i, op in enumerate(ops) if _in_loop(op)]
-    self._loop = (inside[0], inside[-1]) if inside else (0, -1)
 
-  def run(self):
-    """Returns the `Counts`."""
-    for op in self._ops:
-      self._find_roots(op)
-    groups, allreduces = collections.Counter(), collections.Counter()
-    for index, op in enumerate(self._ops):
-      self._visit(index, op)
-      collective = self._collectives.get(op.name)
-      if collective:
-        times = self._times(op)
-        groups[collective] += times * tensor_bytes(op.inputs[0])
-        if collective.kind == "allreduce":
-          name = re.sub(r"_\d+", "_*", op.name.rpartition("/")[0])
-          allreduces[name, collective.mesh_dimensions, times] += (
-              times * tensor_bytes(op.inputs[0]))
-    kernels = collections.Counter()
-    for op, kernel in self._kernels.items():
-      if op.name not in self._collectives:
-        kernels[kernel] += self._times(op)
-    return Counts(
-        kernels, groups, allreduces, self._peak(), len(self._ops),
-        max(((key[0].name, size) for key, (_, size) in self._born.items()),
-            key=lambda born: born[1], default=("", 0)))
-
-  def _times(self, op):
-    return self._microbatches if _in_loop(op) else 1
-
-  def _find_roots(self, op):
-    alias = op.type in _ALIASES
-    for t in op.outputs:
-      self._root[_key(t)] = self._root[_key(op.inputs[0])] if alias else _key(t)
-    if not alias:
-      self._uses.update(self._root[_key(t)] for t in op.inputs)
-
-  def _visit(self, index, op):
-    """Notes what op reads and writes."""
-    if op.type in _ALIASES:
-      return
-    if op.type in _GIVEN:
-      for t in op.outputs:
-        self._reads[_key(t)] = {_key(t): tensor_bytes(t)}
-      return
-    read = {}
-    for t in op.inputs:
-      read.update(self._reads.get(self._root[_key(t)], {}))
-    if op.type in _PICKS:
-      most = tensor_bytes(op.outputs[0])
-      read = {key: min(size, most) for key, size in read.items()}
-    if self._is_fused(op, read) and not _row_bytes(op):
-      self._reads[_key(op.outputs[0])] = read
-      return
+def _lives(ops):
+  """Returns a `_Life` for each result that takes memory."""
+  root, uses = _roots(ops)
+  inside = [index for index, op in enumerate(ops) if _in_loop(op)]
+  start, end = (inside[0], inside[-1]) if inside else (0, -1)
+  held: dict[Any, set] = {}  # Root key -> keys of the results that a user reads.
+  born, last = {}, {}
+  for index, op in enumerate(ops):
+    if op.type in _ALIASES or op.type in _GIVEN:
+      continue
+    read = set().union(*(held.get(root[_key(t)], ()) for t in op.inputs))
+    if _is_elementwise(op) and uses[_key(op.outputs[0])] == 1:
+      held[_key(op.outputs[0])] = read
+      continue
     if op.type in _UPDATES:  # Runs as soon as its inputs exist, which frees them.
-      index = max((self._born[key][0] for key in read if key in self._born),
-                  default=index)
-    for key in read:
-      self._last[key] = max(index, self._last.get(key, 0))
-    self._kernels[op] = Kernel(
-        multiply_adds(op),
-        sum(read.values()) + self._written(index, op) + _row_bytes(op))
-    self._owner[op] = op
-    self._join_product(op, read)
-    self._join_reduction(op, read)
-
-  def _written(self, index, op):
-    """Returns the bytes that op writes, or those of its passes over a variable."""
+      index = max((born[key] for key in read), default=index)
+    last.update((key, max(index, last.get(key, 0))) for key in read)
+    for t in () if op.type in _UPDATES else op.outputs:
+      born[_key(t)], held[_key(t)] = index, {_key(t)}
     if op.type == "NextIteration":  # Its result is kept as long as the loop runs.
-      key = _key(op.outputs[0])
-      self._born[key] = self._loop[0], tensor_bytes(op.inputs[-1])
-      self._last[key] = self._loop[1]
-    if op.type in _UPDATES:
-      return _UPDATES[op.type] * tensor_bytes(op.inputs[-1])
+      born[_key(op.outputs[0])], last[_key(op.outputs[0])] = start, end
+  return [_Life(op.name, tensor_bytes(op.outputs[value]), first,
+                # The next microbatch reads what is from before the loop again.
+                end if first < start <= last.get((op, value), first) <= end
+                else last.get((op, value), first))
+          for (op, value), first in born.items()]
+
+
+def _roots(ops):
+  """Returns the key of the tensor that holds each tensor's values, and its users."""
+  root, uses = {}, collections.Counter()
+  for op in ops:
+    is_alias = op.type in _ALIASES
     for t in op.outputs:
-      self._reads[_key(t)] = {_key(t): tensor_bytes(t)}
-      self._born[_key(t)] = index, tensor_bytes(t)
-    return sum(map(tensor_bytes, op.outputs))
+      root[_key(t)] = root[_key(op.inputs[0])] if is_alias else _key(t)
+    if not is_alias:
+      uses.update(root[_key(t)] for t in op.inputs)
+  return root, uses
 
-  def _join_product(self, op, read):
-    """Makes an elementwise op part of a product, if only this op reads the product."""
-    key = self._product_of(op, read)
-    if key:
-      own, product = self._kernels.pop(op), self._kernels[key[0]]
-      self._kernels[key[0]] = product._replace(
-          hbm_bytes=product.hbm_bytes + own.hbm_bytes - 2 * read[key])
-      del self._born[key]
-      self._owner[op] = key[0]
 
-  def _product_of(self, op, read):
-    """Returns the result of a product that an elementwise op can join, or None."""
-    if not _is_elementwise(op):
-      return None
-    for key in read:
-      product = self._kernels.get(key[0])
-      if (product and product.multiply_adds and self._uses[key] == 1 and
-          self._times(key[0]) == self._times(op) and
-          key[0].outputs[0].shape.num_elements() ==
-          op.outputs[0].shape.num_elements()):
-        return key
-    return None
-
-  def _join_reduction(self, op, read):
-    """Makes a reduction part of the operation that wrote its only operand."""
-    operands = [key for key in read if key[0].type != "Const"]
-    if op.type not in _REDUCTIONS or len(operands) != 1:
-      return
-    key, = operands
-    owner = self._owner.get(key[0])
-    if owner in self._kernels and self._times(owner) == self._times(op):
-      own, other = self._kernels.pop(op), self._kernels[owner]
-      self._kernels[owner] = other._replace(
-          hbm_bytes=other.hbm_bytes + own.hbm_bytes - read[key])
-      self._owner[op] = owner
-
-  def _is_fused(self, op, read):
-    """Returns whether each user of op computes it: one user, or if this saves bytes."""
-    if not _is_elementwise(op):
-      return False
-    uses, again = self._uses[_key(op.outputs[0])], sum(read.values())
-    size = tensor_bytes(op.outputs[0])
-    return uses == 1 or (
-        0 < uses * again <= again + (1 + uses) * size and
-        not self._product_of(op, read))
-
-  def _peak(self):
-    """Returns the most bytes that results take at once, in the order of the graph."""
-    change = collections.Counter()
-    start, end = self._loop
-    for key, (index, size) in self._born.items():
-      last = self._last.get(key, index)
-      if index < start <= last <= end:
-        last = end  # The next microbatch reads the result again.
-      change[index] += size
-      change[last + 1] -= size
-    return max(itertools.accumulate(change[index] for index in sorted(change)),
-               default=0)
+def _peak(lives):
+  """Returns the most bytes that results take at once."""
+  change = collections.Counter()
+  for life in lives:
+    change[life.first] += life.size
+    change[life.last + 1] -= life.size
+  return max(itertools.accumulate(change[index] for index in sorted(change)),
+             default=0)
 
 
 def _key(tensor):
@@ -336,16 +228,6 @@ def _key(tensor):
 
 def _is_elementwise(op):
   return op.type not in _KERNELS and op.type not in _UPDATES and len(op.outputs) == 1
-
-
-def _row_bytes(op):
-  """Returns the bytes that an op moves row by row, in addition to its entries."""
-  if op.type not in _ROW_BY_ROW:
-    return 0
-  rows = op.inputs[1].shape.num_elements()
-  values = op.outputs[0] if op.type == "GatherV2" else op.inputs[0]
-  entries = values.shape.num_elements() // max(rows, 1)
-  return rows * _ROW_BYTES if entries < _FEW_ENTRIES else 0
 
 
 def _in_loop(op):

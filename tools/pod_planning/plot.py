@@ -8,7 +8,8 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 
-_PARTS = {"matmul": "#1f77b4", "memory": "#ff7f0e", "communication": "#2ca02c"}
+_PARTS = {"matmul": "#1f77b4", "communication": "#2ca02c"}
+_COMPILED = {"compiled": "#ff7f0e", "communication": "#2ca02c"}
 _BYTES = {"parameter_bytes": "#9467bd", "optimizer_bytes": "#8c564b",
           "activation_bytes": "#e377c2"}
 
@@ -32,12 +33,13 @@ def plot(plans: list[dict[str, Any]], path: str) -> bool:
       1, 2, figsize=(11, height), layout="constrained", sharey=not sweep)
   if sweep:
     _sweep(axes[0], plans, lambda p: p["tokens_per_second"],
-           "predicted input tokens per second")
+           "input tokens per second")
     _sweep(axes[1], plans, lambda p: p["per_core"]["total_bytes"] / 2**30,
            "GiB per core")
   else:
-    _bars(axes[0], plans, _PARTS, lambda p, k: 1e3 * p["seconds"][k],
-          "predicted ms per step")
+    parts = _COMPILED if all("compiled" in p["seconds"] for p in plans) else _PARTS
+    _bars(axes[0], plans, parts, lambda p, k: 1e3 * p["seconds"][k],
+          "least ms per step" if parts is _PARTS else "compiled ms per step")
     _bars(axes[1], plans, _BYTES, lambda p, k: p["per_core"][k] / 2**30,
           "GiB per core")
   _memory_limit(axes[1], plans, sweep)
@@ -45,7 +47,7 @@ def plot(plans: list[dict[str, Any]], path: str) -> bool:
     axis.legend(frameon=False, fontsize="small", loc="upper center", ncols=4,
                 bbox_to_anchor=(0.5, -0.15 if sweep else -0.55 / height - 0.05))
   title = "" if sweep else f"{plans[0]['topology']}, {plans[0]['mesh_shape']}, "
-  figure.suptitle(f"{title}roofline without a TPU", fontsize="small")
+  figure.suptitle(f"{title}planned without a TPU", fontsize="small")
   figure.savefig(path, dpi=120)
   plt.close(figure)
   return True

@@ -22,21 +22,22 @@ _COLUMNS = (
     ("all-reduce MiB", lambda p: ", ".join(
         f"{axis} {_mib(size)}" for axis, size in
         p["per_core"]["allreduce_bytes"].items()) or "none"),
-    ("ms/step", lambda p: f"{1e3 * p['seconds']['step']:.1f}"),
-    ("matmul", lambda p: f"{1e3 * p['seconds']['matmul']:.1f}"),
-    ("memory", lambda p: f"{1e3 * p['seconds']['memory']:.1f}"),
-    ("links", lambda p: f"{1e3 * p['seconds']['communication']:.1f}"),
+    ("matmul ms", lambda p: f"{1e3 * p['seconds']['matmul']:.1f}"),
+    ("links ms", lambda p: f"{1e3 * p['seconds']['communication']:.1f}"),
+    ("compiled ms", lambda p: "-" if "compiled" not in p["seconds"] else
+     f"{1e3 * p['seconds']['compiled']:.1f}"),
     ("steps/s", lambda p: f"{p['steps_per_second']:.2f}"),
 )
 
 _LEGEND = """\
 All figures are of one core. param, optim: slices of the variables; activ: the most
-  results kept at once, an upper bound; fits: whether the three fit into the core's
-  memory, "perhaps" if XLA would have to compute some results again.
+  results kept at once, an upper bound without --compile; fits: whether the three fit
+  into the core's memory, "perhaps" if XLA would have to fuse or repeat some results.
 G mult-adds: 10^9 multiply-adds of the matrix products of a step. all-reduce: bytes
   that a core puts in, by mesh dimension.
-ms/step: the time of the roofline. Its parts matmul, memory and links are bound by the
-  matrix units, the memory and the links.
+matmul, links: the time of the matrix products and of communication at the rates below.
+  compiled: the compiler's estimate of all but communication, with --compile.
+steps/s: the most that matmul and links allow; with --compile, compiled and links.
 Rates: {chips};
   from {sources}."""
 

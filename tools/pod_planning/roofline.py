@@ -1,12 +1,11 @@
-"""Estimates the time of a step if every kernel ran at a published rate.
+"""The least time of a step, at the published rates of a chip.
 
-A kernel takes as long as its matrix products at the peak of the matrix units, or as its
-bytes at the rate of the memory, whichever is longer. Kernels and communication follow
-each other without overlap. An all-reduce goes both ways around a ring of the chips of
+Matrix products take place at the peak of the matrix units, and communication follows
+them without overlap. An all-reduce goes both ways around a ring of the chips of
 its group: 2 (k - 1) / k times its bytes pass each of k chips over two links. Groups
 that have a core on the same chip share these links. Within one chip an all-reduce
-passes through the memory. The estimate leaves out latency, input, the host, and the
-losses of kernels that do not reach the peak.
+passes through the memory. Left out are everything that moves through the memory
+otherwise, latency, input, and the host. `--compile` asks the compiler instead.
 """
 
 from synthesizer_mtf.tools.pod_planning import counting
@@ -23,19 +22,12 @@ def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
     chip: a `pods.Chip`.
 
   Returns:
-    a dict of seconds: "matmul" (kernels that their matrix products bound),
-    "memory" (the other kernels), "communication", and "step", their sum.
+    a dict of seconds: "matmul", "communication", and "step", their sum.
   """
-  peak = 1e12 * chip.tflops / chip.cores
-  rate = _memory_rate(chip)
-  seconds = {"matmul": 0., "memory": 0.}
-  for kernel, times in counts.kernels.items():
-    compute, memory = 2 * kernel.multiply_adds / peak, kernel.hbm_bytes / rate
-    bound = "matmul" if compute >= memory else "memory"
-    seconds[bound] += times * max(compute, memory)
-  seconds["communication"] = sum(
-      communication_seconds(collective, size, chip)
-      for collective, size in counts.collectives.items())
+  seconds = {
+      "matmul": 2 * counts.multiply_adds * chip.cores / (1e12 * chip.tflops),
+      "communication": sum(communication_seconds(collective, size, chip)
+                           for collective, size in counts.collectives.items())}
   return {**seconds, "step": sum(seconds.values())}
 
 
