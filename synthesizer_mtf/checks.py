@@ -142,8 +142,8 @@ def check_regular_file(what: str, path: str) -> None:
     path: the path of a file to read, often more than once.
   """
   if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-    raise Error(f"{what} names {path!r}, which is no regular file, but files are read "
-                "more than once; save its content in a file, and name that file.")
+    raise Error(f"{what} names {path!r}, which is not a regular file, but files are "
+                "read more than once; save its content in a file, and name that file.")
 
 
 def unreachable(path: str) -> str:

@@ -124,7 +124,7 @@ def _parts(parameter, template):
       raise ValueError("it names no key")
   except ValueError as error:
     raise checks.Error(
-        f"{parameter} is {template!r}, which is no template ({error}); write it as "
+        f"{parameter} is {template!r}, which is not a template ({error}); write it as "
         "'premise: {premise} hypothesis: {hypothesis}', and {{ for a brace.") from None
   return [(before, key) for before, key, _, _ in found]
 

@@ -121,7 +121,7 @@ def _table(found):
           row["feature"], f"{row['examples']:,}", str(row["limit"]),
           f"{row['mean']:.1f}", f"{row['median']:.0f}", str(row["longest"]),
           "-" if row["cut"] is None else str(row["longest_uncut"]),
-          reading.told(row["cut"]),
+          reading.share_in_words(row["cut"]),
           f"{row['filled_when_packed']:.1%}"])
   return [*tabular.plain(cells, str.rjust),
           f"{found.per_row:.2f} examples in a packed row; the first example came "
@@ -137,7 +137,7 @@ def _of_rates(found):
   return tabular.plain(
       [["member", "rate", "share", *(f"{key} cut" for key in keys)], *(
           [task, f"{rate:g}", f"{share:.2%}",
-           *(reading.told(found.members[task].cut(key, found.lengths[key]))
+           *(reading.share_in_words(found.members[task].cut(key, found.lengths[key]))
              for key in keys)] for task, rate, share in found.shares)], str.rjust)
 
 

@@ -126,7 +126,7 @@ def _check_picture(row):
   if not content:
     return False
   if not content.startswith(_SIGNATURE) or not content.rstrip(b"\0").endswith(_END):
-    raise checks.Error(f"{path!r} is no whole PNG file; fetch it again.")
+    raise checks.Error(f"{path!r} is not a whole PNG file; fetch it again.")
   width, height = struct.unpack(">II", content[16:24])
   pixels.check_size(repr(path), height, width)
   return True

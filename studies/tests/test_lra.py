@@ -161,7 +161,7 @@ def test_an_empty_picture_is_left_out(lines):
      r"1.npy', line 2 names '.*sample_9.png', which cannot be read"),
     (lambda folder, write: (folder / "imgs/0/sample_9.png").write_bytes(
         (folder / "imgs/0/sample_9.png").read_bytes()[:-9]),
-     "sample_9.png' is no whole PNG file; fetch it again"),
+     "sample_9.png' is not a whole PNG file; fetch it again"),
     (lambda folder, write: write(21, side=28),
      "sample_21.png' is of 28 x 28 pixels, but 32 x 32 are needed"),
     (lambda folder, write: write(21, row="imgs/0 sample_21.png"),

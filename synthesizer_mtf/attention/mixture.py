@@ -67,7 +67,7 @@ class Mixture(base.SynthesizingFunction):
       if not isinstance(part, base.SynthesizingFunction):
         raise checks.Error(
             f"`SyntheticAttention.synthesizers` has the entry {part!r}, which is "
-            "no synthesizing function; write it as @RandomLogits(), with the "
+            "not a synthesizing function; write it as @RandomLogits(), with the "
             "parentheses, or bind `synthesizer_stack.attention = \"R+V\"`.")
     if weights not in ("per_head", "per_layer", "sum"):
       raise checks.Error(

@@ -123,7 +123,7 @@ class Cluster:
 
   def _lead(self, job, devices):
     own, *peers = [Peer(t, self._timeout) for t in self._tasks]
-    told = _FAILED
+    message = _FAILED
     try:
       self._wait_for_start(peers)
       wait_for_answers([own, *peers])
@@ -135,10 +135,10 @@ class Cluster:
       except tf.errors.OpError:
         wait_for_answers(peers)  # Raises if a lost worker is the reason.
         raise
-      told = _DONE
+      message = _DONE
     finally:
       for peer in peers:
-        peer.tell(told)
+        peer.tell(message)
 
   def _give_up(self, peers, lost):
     """Ends all processes, even if TensorFlow waits for a lost process."""
@@ -150,10 +150,10 @@ class Cluster:
     chief = Peer(self._tasks[0], self._timeout)
     self._wait_for_start([chief])
     mailbox = Mailbox(self._own)
-    while (told := mailbox.get()) is None:
+    while (message := mailbox.get()) is None:
       time.sleep(_PERIOD)
       chief.ask()
-    if told != _DONE:
+    if message != _DONE:
       raise LostProcess(f"the {chief.task} ended with an error; see its own "
                         "output.")
     logging.info("The %s is done.", chief.task)

@@ -339,8 +339,8 @@ def _check_files(config, mode):
                    and targets > 1):
       raise checks.Error(
           f"`targets_filename` is {scoring['targets']!r} and has {targets} lines, "
-          f"which is no multiple of the lines of `inputs_filename`, {inputs!r}; give "
-          "each input the same number of targets.")
+          f"which is not a multiple of the lines of `inputs_filename`, {inputs!r}; "
+          "give each input the same number of targets.")
   if mode.startswith("export"):
     value_checks.check_output(f"{_RUN}.export_path", _bound(config, _RUN).get(
         "export_path"), folder=True)

@@ -102,7 +102,7 @@ class StopAfterStep(tf.train.SessionRunHook):
 
   def _answer(self, reader):
     """Reads the numbers of signals until the pipe is closed."""
-    told = interrupted = False
+    has_said = interrupted = False
     while number := os.read(reader, 1):
       if number[0] not in _SIGNALS:
         continue
@@ -110,8 +110,8 @@ class StopAfterStep(tf.train.SessionRunHook):
         _say(_AT_ONCE)
         os._exit(128 + signal.SIGINT)
       interrupted = interrupted or number[0] == signal.SIGINT
-      if self._at_work and not told:
-        told = True
+      if self._at_work and not has_said:
+        has_said = True
         _say(_WAIT)
 
   def begin(self) -> None:

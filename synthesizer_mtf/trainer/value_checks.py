@@ -175,7 +175,7 @@ def _check_filter(name, value):
   try:
     re.compile(value)
   except (re.error, TypeError) as error:
-    raise checks.Error(f"`{name}` is {value!r}, which is no regular expression "
+    raise checks.Error(f"`{name}` is {value!r}, which is not a regular expression "
                        f"({error}); write it as 'encoder/.*'.") from None
 
 

@@ -216,7 +216,7 @@ def test_a_number_without_a_name_is_named_with_its_row(tmp_path):
     ("text", "pairs.keys` is 'text' but must be a dict"),
     ({"input": "a"}, "pairs.keys` is {'input': 'a'} but must be a dict"),
     ({"inputs": 3}, r"pairs.keys`\['inputs'\] is 3 but must be the key"),
-    ({"inputs": "a {b"}, "is 'a {b', which is no template"),
+    ({"inputs": "a {b"}, "is 'a {b', which is not a template"),
     ({"inputs": "a {}"}, "a brace needs a key"),
     ({"inputs": "{{a}}"}, "it names no key"),
 ])

@@ -74,8 +74,8 @@ def test_one_file_of_all_runs_gives_the_same_tables(files, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("text, message", [
-    ('{"layer": "encoder/0"', "a.jsonl:1 is no whole line of JSON"),
-    ('{"layer": "encoder/0"}', "a.jsonl:1 has no 'head', so it is no line of"),
+    ('{"layer": "encoder/0"', "a.jsonl:1 is not a whole line of JSON"),
+    ('{"layer": "encoder/0"}', "a.jsonl:1 has no 'head', so it is not a line of"),
     ("", "--seeds names no file with lines")])
 def test_other_files_are_named(text, message, tmp_path):
   (tmp_path / "a.jsonl").write_text(text)

@@ -377,8 +377,8 @@ def only_torch(folder):
 HARMS = {
     "config.json": {
         "no config": (without("config.json"), "there is no config.json in"),
-        "config that is no JSON": (
-            lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
+        "config that is not JSON": (
+            lambda folder: (folder / "config.json").write_text("{"), "is not JSON"),
         "another model": (edited(model_type="bert"), "model_type 'bert', but only"),
         "another architecture": (
             edited(architectures=["T5ForSequenceClassification"]),

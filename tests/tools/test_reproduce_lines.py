@@ -68,7 +68,7 @@ def test_an_older_name_of_a_row_is_read_as_the_new_one(tmp_path):
 
 
 @pytest.mark.parametrize("found, number, message", [
-    ([run_line(), '{"kind": "ru'], 2, "no whole line of JSON .*cut off"),
+    ([run_line(), '{"kind": "ru'], 2, "not a whole line of JSON .*cut off"),
     (["\n", "7\n"], 2, "not a JSON object"),
     ([run_line(), run_line(seed=2, format=2)], 2, "of format 2, which is not 1"),
     ([run_line(), run_line(seed=2, steps=8)], 2,

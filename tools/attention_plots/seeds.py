@@ -58,7 +58,7 @@ def _row(where, line, stem):
   missing = [key for key in ("layer", "head", "attention", "windows", *_STATES)
              if key not in line]
   if missing:
-    raise checks.Error(f"{where} has no {missing[0]!r}, so it is no line of "
+    raise checks.Error(f"{where} has no {missing[0]!r}, so it is not a line of "
                        "plot_attention --json; give such files.")
   row = {"run": stem, **line}
   for state in _STATES:

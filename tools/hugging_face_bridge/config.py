@@ -112,7 +112,7 @@ def read_json(path: str) -> Any:
         "a folder that Hugging Face's save_pretrained wrote.") from error
   except (json.JSONDecodeError, UnicodeDecodeError) as error:
     raise checks.Error(
-        f"{path!r} is no JSON ({error}); bring the file back.") from error
+        f"{path!r} is not JSON ({error}); bring the file back.") from error
 
 
 def is_tied(config: dict[str, Any]) -> bool:

@@ -38,12 +38,12 @@ def _histogram(axis, found, key):
   bins = np.linspace(0, most, 49)
   axis.hist(np.minimum(sizes, most), bins=bins, color="#1f77b4")
   axis.axvline(limit, color="#d62728", linewidth=1.2)
-  share = reading.told(found.cut(key), f" cut at {limit}")
+  share = reading.share_in_words(found.cut(key), f" cut at {limit}")
   axis.set_title(f"{key}: median {np.median(sizes):.0f}, longest {sizes.max():,}, "
                  f"{share}", fontsize="medium")
   if len(found.members) > 1:
     axis.text(0.98, 0.97, "\n".join(
-        f"{name}: {reading.told(each.cut(key, limit), ' cut')}"
+        f"{name}: {reading.share_in_words(each.cut(key, limit), ' cut')}"
         for name, each in found.members.items()), transform=axis.transAxes,
               ha="right", va="top", fontsize="small",
               bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8})

@@ -222,6 +222,6 @@ def segments(row: Mapping[str, Any], key: str) -> Iterator[np.ndarray]:
     yield row[key][row[f"{key}_segmentation"] == number]
 
 
-def told(cut: float | None, more: str = "") -> str:
+def share_in_words(cut: float | None, more: str = "") -> str:
   """Returns in words which share is cut; `more` follows the number."""
   return "made to length" if cut is None else f"{cut:.1%}{more}"

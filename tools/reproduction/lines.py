@@ -101,7 +101,7 @@ def _object(where, text):
     line = json.loads(text)
   except json.JSONDecodeError as error:
     raise checks.Error(
-        f"{where} is no whole line of JSON ({error.msg} at column {error.colno});"
+        f"{where} is not a whole line of JSON ({error.msg} at column {error.colno});"
         " was it cut off? Run the command that wrote the file again."
     ) from None
   if not isinstance(line, dict):
@@ -144,5 +144,5 @@ def _check_run(where, line):
         not math.isfinite(score)):
       raise checks.Error(
           f"{where}: the score {name!r} of {line['row']} on {line['task']}, "
-          f"seed {line['seed']}, is {score}, which is no finite number; leave "
+          f"seed {line['seed']}, is {score}, which is not a finite number; leave "
           "this run out, or run it again.")

@@ -136,7 +136,7 @@ def _log_weights(patterns, inputs):
     incremental mode.
   """
   query, key = inputs.query_position, inputs.memory_position
-  length = inputs.example_length
+  length = query + 1 if inputs.in_decoder else inputs.segment_length()
   first, last, slope = (
       _per_head(values, inputs)
       for values in zip(*(WINDOWS[name] for name in patterns)))

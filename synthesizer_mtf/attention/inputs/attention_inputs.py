@@ -119,15 +119,6 @@ class AttentionInputs:
     return mtf.sub(self.memory_index, query,
                    output_shape=query.shape + self.memory_length)
 
-  @property
-  def example_length(self) -> mtf.Tensor:
-    """The token count of each query's segment; in a decoder, up to the query.
-
-    Returns:
-      <int32>[batch, length], or fewer dimensions if these suffice.
-    """
-    return self.query_position + 1 if self.in_decoder else self.segment_length()
-
   def segment_length(self) -> mtf.Tensor:
     """The token count of each token's segment, as in `segments`."""
     return segments.row_length(self.context)
