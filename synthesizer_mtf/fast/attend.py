@@ -24,7 +24,7 @@ from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import attend_by_position
 from synthesizer_mtf.fast import attend_per_segment
-from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import mean_operation
@@ -326,11 +326,11 @@ def _concat(tensors, name):
 def _sum_of_product(tables):
   """Adds tables to the last one, the product; in mixed precision in bfloat16."""
   *table, product = tables
-  if not table or not between_products.is_marked() or (
+  if not table or not bfloat16_operations.is_marked() or (
       product.shape.dims[-table[0].shape.ndims:] != table[0].shape.dims):
     return _sum(tables)
   return splits.slicewise(
-      between_products.add, [product, *table], output_shape=product.shape,
+      bfloat16_operations.add, [product, *table], output_shape=product.shape,
       splittable_dims=product.shape.dims, grad_function=0)
 
 

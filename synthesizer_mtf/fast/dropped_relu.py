@@ -2,7 +2,7 @@
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention.functions import dense
-from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import bfloat16_operations
 import tensorflow.compat.v1 as tf
 
 
@@ -27,7 +27,7 @@ def dropped_relu(x: mtf.Tensor, keep_mask: mtf.Tensor | None) -> mtf.Tensor:
   def of_slice(x, keep_mask=None):  # The shape of x.
     for axis in missing:
       keep_mask = tf.expand_dims(keep_mask, axis)
-    return between_products.dropped_relu(x, keep_mask)
+    return bfloat16_operations.dropped_relu(x, keep_mask)
 
   return mtf.slicewise(of_slice, [x, *optional], splittable_dims=dims,
                        grad_function=dense.relu_gradient, name="dropped_relu")

@@ -6,7 +6,7 @@ import math
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import tables
-from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import bfloat16_operations
 import tensorflow.compat.v1 as tf
 
 
@@ -93,7 +93,7 @@ class SumOfExamplesOperation(mtf.Operation):
     def of_slice(x):  # [examples..., rest...] -> [rest...]
       shape = x.shape.as_list()
       rows = tf.reshape(x, [math.prod(shape[:len(examples)]), -1])
-      return tf.reshape(between_products.sum_of_rows(rows), shape[len(examples):])
+      return tf.reshape(bfloat16_operations.sum_of_rows(rows), shape[len(examples):])
 
     laid_out = lowering.mesh_impl(self).slicewise(of_slice, lowering.tensors[x])
     lowering.set_tensor_lowering(total, splits.add_parts(
@@ -104,7 +104,7 @@ def _sum_to(total, shape):
   """The sum of a gradient over the dimensions that a table lacks."""
   if total.shape == shape:
     return total
-  if between_products.is_marked() and total.shape.dims[-shape.ndims:] == shape.dims:
+  if bfloat16_operations.is_marked() and total.shape.dims[-shape.ndims:] == shape.dims:
     return SumOfExamplesOperation(total, shape).outputs[0]
   return mtf.reduce_sum(total, output_shape=shape)
 
@@ -165,7 +165,7 @@ def append_channel(features: mtf.Tensor, values: mtf.Tensor) -> mtf.Tensor:
   channel = mtf.Dimension(channels.name, 1)
   values = mtf.broadcast(mtf.reshape(values, values.shape + channel), lead + [channel])
   zeros = mtf.Dimension(
-      channels.name, between_products.padding_of_channels(channels.size + 1))
+      channels.name, bfloat16_operations.padding_of_channels(channels.size + 1))
   return mtf.concat([features, values] + (
       [mtf.zeros(features.mesh, lead + [zeros], features.dtype)] if zeros.size else []),
                     channels.name)
@@ -183,4 +183,4 @@ def _grad_logits(weights, values, mean, grad_mean, seen):
   centered = mtf.einsum([append_channel(grad_mean, -delta),
                          append_channel(values, seen)],
                         output_shape=weights.shape)
-  return mtf.cwise(between_products.multiply, [weights, centered])
+  return mtf.cwise(bfloat16_operations.multiply, [weights, centered])

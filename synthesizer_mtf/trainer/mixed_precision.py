@@ -19,7 +19,7 @@ import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import bfloat16_operations
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2
@@ -47,7 +47,7 @@ _FLAGS = {"avx512_bf16", "amx_bf16"}
 _LISTS = {
     "ALLOWLIST_REMOVE": "MatMul",
     "CLEARLIST_REMOVE": "Max",
-    "INFERLIST_ADD": ",".join(between_products.OPERATIONS),
+    "INFERLIST_ADD": ",".join(bfloat16_operations.OPERATIONS),
     "INFERLIST_REMOVE": (
         "AddN,AddV2,BiasAdd,Log,LogSoftmax,Mean,Mul,Prod,RealDiv,Rsqrt,Sigmoid,"
         "Softplus,Sqrt,Square,SquaredDifference,Sub,Sum,Tanh"),
@@ -147,9 +147,9 @@ def session_config() -> config_pb2.ConfigProto:
 
 
 def _marked(model_fn):
-  """Wraps an Estimator's `model_fn` to mark its graphs (see `between_products.py`)."""
+  """Wraps an Estimator's `model_fn` to mark its graphs."""
   def marking(features, labels, mode, params=None, config=None):
-    between_products.mark_graph()
+    bfloat16_operations.mark_graph()
     return model_fn(features, labels, mode, params, config)
 
   return marking

@@ -8,7 +8,7 @@ import pytest
 from support import models
 from support.decoding import parse
 from support.decoding import until_eos
-from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import top_tokens
 from synthesizer_mtf.fast.decoding import beams
 from synthesizer_mtf.fast.decoding import decoder
@@ -197,7 +197,7 @@ def test_only_decoding_steps_use_matmuls_and_only_in_float32(mixed_precision):
   with m.tf_graph.as_default(), mock.patch.object(
       loops, "_einsum", wraps=loops._einsum) as product:
     if mixed_precision:
-      between_products.mark_graph()
+      bfloat16_operations.mark_graph()
     m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH))
   loop, = [op for op in m.graph.operations if isinstance(op, loops.WhileLoopOperation)]
   of_steps = sum(isinstance(op, mtf.EinsumOperation) for op in loop._body_ops)

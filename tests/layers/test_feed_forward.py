@@ -10,7 +10,7 @@ import pytest
 from support import harness
 from support import models
 from support.reference import check_same
-from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import feed_forward
 from synthesizer_mtf.trainer import seed
 import tensorflow.compat.v1 as tf
@@ -53,7 +53,7 @@ def run(layer, mode="train", **kwargs):
 def test_variables_output_and_gradients_equal_those_of_stock(
     rate, mode, mixed, monkeypatch):
   expected, stocks, expected_grads = run(stock(rate), mode)
-  monkeypatch.setattr(between_products, "is_marked", lambda: mixed)
+  monkeypatch.setattr(bfloat16_operations, "is_marked", lambda: mixed)
   y, graph, grads = run(feed_forward.for_layer(stock(rate)), mode)
   assert graph.variables.keys() == stocks.variables.keys() == grads.keys()
   np.testing.assert_allclose(y, expected, atol=1e-5)

@@ -10,7 +10,7 @@ from support import sessions
 from support.examples import PADDED
 from support.examples import tokens
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.trainer import mixed_precision
@@ -125,7 +125,7 @@ def rounded_graph(graph):
     return source
 
   for node in list(found.node):
-    if node.op in PRODUCTS.union(between_products.OPERATIONS) and (
+    if node.op in PRODUCTS.union(bfloat16_operations.OPERATIONS) and (
         node.attr["T"].type == tf.float32):
       name, node.name = node.name, node.name + "/exact"
       for i, source in enumerate(node.input):
@@ -241,7 +241,7 @@ def test_outputs_losses_and_gradients_agree_with_the_formulas_to_8_bits(
   """
   x = tokens()
   weights = np.arange(x.size).reshape(x.shape) / x.size * (PADDED > 0)[..., None]
-  monkeypatch.setattr(between_products, "is_marked", lambda: True)
+  monkeypatch.setattr(bfloat16_operations, "is_marked", lambda: True)
   made = []
   monkeypatch.setattr(harness.sessions, "start", lambda: made.append(
       Session(config=mixed_precision.session_config())) or made[0])

@@ -11,7 +11,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 import numpy as np
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
@@ -162,7 +162,7 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
   tf_graph = tf.Graph()
   with tf_graph.as_default():
     if row.precision == "bfloat16":
-      between_products.mark_graph()
+      bfloat16_operations.mark_graph()
     tf.set_random_seed(0)
     step = tf.train.create_global_step()
     graph = mtf.Graph()

@@ -12,7 +12,7 @@ import copy
 from typing import Any
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.fast import between_products
+from synthesizer_mtf.fast import bfloat16_operations
 import tensorflow.compat.v1 as tf
 
 # The first block has at most twice this length. A step reads few keys there, compared
@@ -96,7 +96,7 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
 
   def lower(self, lowering: mtf.Lowering) -> None:
     # The rewriter of mixed precision computes Einsum in bfloat16, MatMul in float32.
-    if between_products.is_marked():
+    if bfloat16_operations.is_marked():
       super().lower(lowering)
       return
     mesh = self.inputs[0].mesh
