@@ -31,7 +31,7 @@ def test_pictures_are_grey_pixels_row_by_row_and_black_is_no_padding():
   np.testing.assert_allclose(found - 1, luma, atol=1.01)
   assert example["targets"].tolist() == [7]
   task = seqio.TaskRegistry.get("synth_lra_image")
-  assert task.postprocess_fn("frog") == 6
+  assert task.postprocess_fn("frog") == "frog"
   assert task.output_features["inputs"].vocabulary.vocab_size == 257
 
 
