@@ -122,13 +122,12 @@ def _listed(name: str, value: Any, kinds: tuple[type, ...]) -> list[str]:
   Raises:
     ValueError: it is something else.
   """
-  several = [value] if isinstance(value, kinds) else value
+  several: Any = [value] if isinstance(value, kinds) else value
   checks.require(
       isinstance(several, (list, tuple)) and all(
           isinstance(each, kinds) for each in several), name, value,
       "be a list of strings", "write it as [\"...\", \"...\"]")
-  return [os.fspath(each) if isinstance(each, os.PathLike) else each
-          for each in several]
+  return list(map(os.fspath, several))
 
 
 def _defaults():

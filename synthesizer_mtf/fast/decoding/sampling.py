@@ -104,7 +104,8 @@ class _Sampling:
       logits, states = self.decoder.step(position, token, states, block)
       token = self._choose(logits)
       if scores:
-        scores = self._add(*scores, logits, token,
+        total, lengths = scores
+        scores = self._add(total, lengths, logits, token,
                            mtf.logical_or(done, self._is_past_end(position)))
       ids += token * mtf.one_hot(position, self.decoder.length, dtype=tf.int32)
       if self.options.stop_at_token is not None:
