@@ -16,7 +16,7 @@ def by_query_chunks(
 
   Args:
     make: a function (length, rows) that returns a tensor with `length`.
-    rows: a list of tensors with `length`.
+    rows: a list of tensors; those with `length` are cut.
     length: the dimension of the queries.
     size: an integer, the number of queries in a chunk.
 
@@ -28,7 +28,8 @@ def by_query_chunks(
   sizes = [min(size, length.size - start)
            for start in range(0, length.size, size)]
   chunks, results = _Chunks(), []
-  for chunk in zip(*[mtf.split(row, length, sizes) for row in rows]):
+  for chunk in zip(*[mtf.split(row, length, sizes) if length in row.shape.dims
+                     else [row] * len(sizes) for row in rows]):
     entered = [chunks.enter(row) for row in chunk]
     part = mtf.Dimension(length.name, sizes[len(results)])
     results.append(chunks.leave(make(part, entered)))

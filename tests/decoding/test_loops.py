@@ -1,4 +1,4 @@
-"""Our loops decode the same as Mesh TensorFlow's loops."""
+"""Our loops that decode, beside what test_fast_equals_plain.py compares."""
 
 from unittest import mock
 
@@ -20,94 +20,35 @@ INPUTS[1::2, 4:] = 0
 LENGTH = 10  # Decoded in blocks of at most 3.
 
 
-def decode(fast, *bindings, scale=0.3, mesh_shape="", layout="", vocabulary=257,
-           **arguments):
-  """The outputs of two runs; in beam search with all beams and scores."""
-  parse("R+V", f"synthesizer_decoding.fast = {fast}", "num_layers = 1", *bindings)
-  m = models.Model(vocabulary=vocabulary, mesh_shape=mesh_shape, layout=layout)
+def search(fast):
+  """The outputs, all beams and their scores, if all tokens are alike."""
+  parse("R+V", f"synthesizer_decoding.fast = {fast}", "num_layers = 1")
+  m = models.Model(vocabulary=257)
   owner, name = ((decoder.Decoder, "_search") if fast
                  else (mtf.beam_search, "beam_search"))
-  found, search = [], getattr(owner, name)
+  found, original = [], getattr(owner, name)
 
   def keep(*args, **kwargs):
-    found.extend(search(*args, **kwargs))
+    found.extend(original(*args, **kwargs))
     return found[:2]
 
-  with m.tf_graph.as_default(), mock.patch.object(loops, "FIRST_BLOCK", 3):
-    inputs = m.ids(INPUTS)
-    if arguments.get("beam_size", 1) == 1:
-      outputs = m.model.decode(inputs, max_decode_length=LENGTH, **arguments)
-    else:
-      with mock.patch.object(owner, name, keep):
-        outputs = m.model.decode(inputs, max_decode_length=LENGTH, **arguments)
-    runs, _ = m.run(outputs, *found, scale=scale, steps=2)
+  with m.tf_graph.as_default(), mock.patch.object(
+      loops, "FIRST_BLOCK", 3), mock.patch.object(owner, name, keep):
+    outputs = m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH, beam_size=3,
+                             alpha=0.6, decode_length_constant=20)
+    runs, _ = m.run(outputs, *found, scale=1e-30, steps=2)
   for first, again in zip(*runs):
     np.testing.assert_array_equal(first, again)  # The caches start empty.
   return runs[0]
 
 
-def check_same(*bindings, **arguments):
-  ours, stock = (decode(fast, *bindings, **arguments) for fast in (True, False))
-  for a, b in zip(ours, stock):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
-  return ours
-
-
-@pytest.mark.slow
-def test_greedy_decoding_equals_mesh_tensorflows():
-  check_same()
-
-
-@pytest.mark.slow
-def test_beams_and_scores_equal_mesh_tensorflows():
-  check_same(beam_size=3, alpha=1.0, decode_length_constant=20)
-
-
-@pytest.mark.slow
-def test_beams_equal_mesh_tensorflows_if_some_end_early():
-  outputs, *_ = check_same(
-      "beam_search.eos_id = 107", "num_layers = 2", scale=1.5, vocabulary=19,
-      beam_size=3, alpha=0.6, decode_length_constant=20)
-  assert (outputs[:, :-1] == 107).any()
-
-
-@pytest.mark.slow
-def test_blocks_with_and_without_caches_by_ancestors_search_together():
-  check_same("synthesizer_stack.attention = ['V', 'LightConv', 'SparseFixed', 'FR+D']",
-             "num_layers = 4", "SparseFixed.stride = 4", "SparseFixed.columns = 2",
-             beam_size=3, alpha=0.6, decode_length_constant=20)
-
-
-@pytest.mark.slow
-def test_beams_end_at_the_length_of_the_decode():
-  outputs, *_ = check_same(
-      beam_size=2, alpha=0.0, decode_length_multiplier=0.0, decode_length_constant=4)
-  assert not outputs[:, 4:].any() and outputs[:, 3].any()
-
-
 @pytest.mark.slow
 def test_the_first_token_wins_a_tie_and_all_hypotheses_end_early():
-  outputs, _, scores = check_same(
-      scale=1e-30, beam_size=3, alpha=0.6, decode_length_constant=20)
+  outputs, _, scores = ours = search(fast=True)
+  for found, expected in zip(ours, search(fast=False)):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
   assert len(set(scores[:, 0])) == 1 and not (outputs > 2).any()
   assert max(map(len, until_eos(outputs))) < LENGTH
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh, layout, beams", [
-    ("all:2", "batch:all", 3), ("all:2", "heads:all;d_ff:all", 3),
-    ("all:1", "vocab:all", 1)])
-def test_beams_are_the_same_on_a_mesh(mesh, layout, beams):
-  check_same(mesh_shape=mesh, layout=layout, vocabulary=256, beam_size=beams,
-             decode_length_constant=20)
-
-
-@pytest.mark.slow
-def test_bindings_of_mesh_tensorflow_keep_their_effect():
-  outputs, = check_same("Unitransformer.sample_autoregressive.max_steps = 3")
-  assert not outputs[:, 3:].any()
-  check_same("beam_search.num_prefilter = 5", "beam_search.stop_early = False",
-             beam_size=3, decode_length_constant=20)
 
 
 @pytest.mark.parametrize("stop_early", [True, False])

@@ -108,13 +108,6 @@ def step(*bindings, **kwargs):
 
 
 @pytest.mark.slow
-def test_loss_and_gradients_do_not_depend_on_the_mesh():
-  reference.check_same(
-      step("num_layers = 1", mesh_shape="batch:2,model:2"),
-      step("num_layers = 1"))
-
-
-@pytest.mark.slow
 def test_a_projection_of_all_layers_is_split_and_can_run_again_in_the_backward_pass():
   expected = step("Linformer.share_layers = True")
   assert len([n for n in expected if n.endswith("/E")]) == 1

@@ -1,6 +1,6 @@
-"""Whole models on CPU meshes: losses and gradients do not depend on the split.
+"""What a mesh may not split is refused, even if the model does not know the mesh.
 
-test_random_configurations.py splits each variant's layer.
+test_fast_equals_plain.py splits whole models, test_random_configurations.py layers.
 """
 
 import mesh_tensorflow as mtf
@@ -9,96 +9,65 @@ import pytest
 from support import models
 from support.decoding import parse
 from support.meshes import LAYOUT
-from support.meshes import loss_and_gradients
 from support.reference import check_same
-from synthesizer_mtf.fast import attend
+from synthesizer_mtf import checks
 
-pytestmark = pytest.mark.slow
-
-CPUS, TPUS = False, True
-ALTERNATE = [f"{name}.pattern = 'alternate'" for name in (
-    "SparseFixed", "SparseStrided")]
+IDS = [[5, 9, 3, 1, 7, 8, 1, 0], [8, 4, 7, 1, 5, 1, 0, 0]]
+SEGMENTS = [[1, 1, 2, 2, 2, 2, 2, 0], [1, 1, 1, 1, 2, 2, 0, 0]]
 
 
-@pytest.mark.parametrize("encoder, decoder, packed, mesh_shape, tpu, bindings", [
-    (["R+T+Pattern"], ["FR+D+V"], True, "batch:2,model:2", CPUS, []),
-    (["Fix+FD+V"], ["R+T"], True, "model:4", TPUS, []),
-    (["R"], ["D+V"], False, "batch:2,model:2", CPUS, []),
-    (["LightConv"], ["DyConv"], True, "batch:2,model:2", CPUS, []),
-    (["SparseFixed"], ["SparseStrided"], True, "batch:2,model:2", CPUS, ALTERNATE)],
-                         ids=str)
-def test_loss_and_gradients_do_not_depend_on_the_mesh(
-    encoder, decoder, packed, mesh_shape, tpu, bindings):
-  one, split = [
-      loss_and_gradients((encoder, decoder), shape, packed, *bindings, tpu=tpu)
-      for shape, tpu in (("", CPUS), (mesh_shape, tpu))]
-  check_same(split, one)
+def model(notation, layout, known, *bindings):
+  parse(notation, "num_heads = 4", "d_ff = 12", "num_layers = 1",
+        "RandomLogits.max_length = 8", "ToeplitzLogits.max_length = 8", *bindings)
+  m = models.Model("lm", mesh_shape="all:2" if layout else "", layout=layout)
+  if not known:  # A model of one's own need not name them.
+    m.model.layout = m.model.mesh_shape = None
+  return m
 
 
-def test_the_path_of_tpus_computes_the_same_ensemble():
-  cpus, tpus = [
-      loss_and_gradients((["R"], ["R+V"]), "", True, "Unitransformer.ensemble = 2",
-                         tpu=tpu) for tpu in (CPUS, TPUS)]
-  check_same(tpus, cpus)
+def run(notation, layout, known=False, packed=True, mode="train"):
+  """The loss and the gradients."""
+  m = model(notation, layout, known)
+  ids = m.ids(IDS)
+  with m.tf_graph.as_default():
+    segments = m.ids(SEGMENTS) if packed else mtf.minimum(ids, 1)
+  return m.loss_and_gradients(ids, ids, mode, sequence_id=segments)
 
 
-@pytest.mark.parametrize("encoder, decoder, packed, bindings", [
-    (["R+T", "R"], ["FR+D+V", "Pattern+V"], True, []),
-    (["R+V"], ["R+V"], False, ["SyntheticAttention.softmax = False"]),
-    (["LightConv"], ["DyConv"], True, []),
-    (["SparseFixed"], ["SparseStrided"], True, [])], ids=str)
-def test_layers_can_run_again_in_the_backward_pass(encoder, decoder, packed, bindings):
-  once, again = [
-      loss_and_gradients((encoder, decoder), "", packed, *bindings,
-                         f"LayerStack.recompute_grads = {recompute}")
-      for recompute in (False, True)]
-  check_same(again, once)
+@pytest.mark.slow
+def test_unpacked_rows_may_be_split_along_their_length():
+  check_same(run("R+V", "length:all", packed=False), run("R+V", "", packed=False),
+             atol=1e-5)
 
 
-def test_chunks_of_queries_can_run_again_in_the_backward_pass(monkeypatch):
-  """Cuts 9 inputs into chunks of 4, 4 and 1 queries, and 7 targets into 4 and 3."""
-  at_once = loss_and_gradients("FR+V", "", False)
-  monkeypatch.setattr(attend, "_QUERY_CHUNK_SIZE", 4)
-  again = loss_and_gradients(
-      "FR+V", "", False, "LayerStack.recompute_grads = True")
-  check_same(again, at_once)
+@pytest.mark.parametrize("notation, known, dim, mode", [
+    ("R", False, "length", "train"), ("R+V", False, "length", "eval"),
+    ("T", False, "length", "train"), ("R+V", True, "length", "train"),
+    ("R", False, "memory_length", "eval"), ("DyConv", False, "length", "train"),
+    ("V", False, "vocab", "train"), ("V", False, "vocab", "eval")])
+def test_a_dimension_that_has_to_be_whole_is_refused(notation, known, dim, mode):
+  with pytest.raises(checks.Error) as error:
+    run(notation, f"{dim}:all", known, mode=mode)
+  for part in (f"The layout splits {dim} over the 2 parts of the mesh dimension 'all'",
+               "needs all of it on each processor",
+               f"take `{dim}` out of the layout rules"):
+    assert part in str(error.value)
 
 
-def test_steps_can_be_split_into_microbatches():
-  losses = []
-  for splits in (1, 2):
-    parse("R+V", "num_layers = 1")
-    m = models.Model()
-    with m.tf_graph.as_default():
-      batch = m.ids([[5, 9, 3, 1, 0, 0], [8, 4, 7, 1, 5, 1]])
-      features = {"inputs": batch, "targets": batch,
-                  "ids": m.ids([[1, 1, 2, 2, 0, 0], [1, 1, 1, 1, 2, 2]])}
-
-      def model_fn(f, m=m, splits=splits):
-        return {"loss": m.model.call_simple(
-            f["inputs"], f["targets"], True, mode="train",
-            encoder_sequence_id=f["ids"], decoder_sequence_id=f["ids"],
-            num_microbatches=splits)[1]}
-
-      grads, results = mtf.serialize_training_step(
-          features, model_fn, batch.shape.dims[0], splits)
-      (values,), _ = m.run(results["loss"], *grads, scale=0.3)
-    losses.append(values)
-  for one, two in zip(*losses):
-    np.testing.assert_allclose(two, one, atol=1e-4)
+def test_decoding_with_a_split_vocabulary_is_refused_too():
+  m = model("V", "vocab:all", False, "synthesizer_vocabulary.fast = False")
+  with m.tf_graph.as_default(), pytest.raises(checks.Error) as error:
+    m.run(m.model.sample_autoregressive(m.ids(np.zeros((2, 8))), temperature=0.0))
+  assert "The layout splits vocab over the 2 parts" in str(error.value)
 
 
-def test_decoding_does_not_depend_on_the_mesh():
-  results = []
-  for mesh_shape in ("", "batch:2,model:2"):
-    parse((["R"], ["R", "Fix+FD+V"]), "num_heads = 4", "d_ff = 12")
-    m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT)
-    with m.tf_graph.as_default():
-      outputs = m.model.decode(
-          m.ids([[5, 9, 3, 1], [8, 4, 1, 0]]), max_decode_length=6)
-      (values,), _ = m.run(outputs, scale=1.0)
-    results.append(values[0])
-  np.testing.assert_array_equal(*results)
+@pytest.mark.slow
+def test_a_mesh_dimension_of_size_one_splits_nothing():
+  m = model("R", "length:all", False)
+  m.mesh_shape = mtf.convert_to_shape("all:1")
+  ids = m.ids(IDS)
+  check_same(m.loss_and_gradients(ids, ids, sequence_id=m.ids(SEGMENTS)), run("R", ""),
+             atol=1e-5)
 
 
 @pytest.mark.parametrize("notation, layer", [

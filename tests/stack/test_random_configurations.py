@@ -1,6 +1,6 @@
 """Attention layers with random parameters against NumPy, from the paper.
 
-The suite has 15 cases for each variant, the same on every machine. For others, and
+The suite has 12 cases for each variant, the same on every machine. For others, and
 for more of them:
 
   HYPOTHESIS_CASES=2000 python -m pytest tests/stack/test_random_configurations.py \
@@ -39,9 +39,8 @@ TRAIN = [("train", "")]
 KINDS = [
     ((TRAIN, ENCODER, ["made up"], CPU), 2), ((TRAIN, DECODER, PADDED, CPU), 1),
     ((TRAIN, ENCODER, ["features"], CPU), 1), ((TRAIN, DECODER, PACKED, CPU), 2),
-    ((TRAIN, ENCODER, PADDED, TPU), 1), ((TRAIN, DECODER, PADDED, TPU), 1),
-    ((TRAIN, ENCODER, ["features"], TPU), 1), ((TRAIN, DECODER, PACKED, TPU), 1),
-    (([("eval", "")], ANY_STACK, ANY, CPU + TPU), 2),
+    ((TRAIN, ANY_STACK, PADDED, TPU), 1), ((TRAIN, ANY_STACK, PACKED, TPU), 1),
+    (([("eval", "")], ANY_STACK, ANY, CPU + TPU), 1),
     (([("train", "batch:2"), ("train", "model:2"), ("train", "batch:2,model:2")],
       ANY_STACK, ANY, CPU + TPU), 1),
     (([("steps", ""), ("steps", "model:2")], DECODER, ["none"], CPU), 2)]

@@ -77,30 +77,33 @@ def check(step, atol=2e-5):
     np.testing.assert_allclose(compiled[1][name], value, atol=atol, err_msg=name)
 
 
-# Each variant and each layer is in one of the stacks.
-STACKS = [(["R+V", "T"], ["FD", "Fix"]), (["Pattern", "FD+D"], ["R", "FR+V"]),
-          (["LightConv", "DyConv"], ["SparseFixed", "SparseStrided"])]
+BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
+AGAIN = ["LayerStack.recompute_grads = True",
+         "serialize_num_microbatches.tokens_per_microbatch_per_replica = 12"]
 MIXER = ["attention/mixer.gin"]
 
 
+# Each variant and each layer is in one of the stacks.
 @pytest.mark.slow
-@pytest.mark.parametrize("encoder, decoder", STACKS, ids=str)
-def test_loss_and_gradients_of_packed_rows_are_the_same_compiled(encoder, decoder):
-  check(lowered(encoder, decoder, "train", *GRADIENTS))
+@pytest.mark.parametrize("encoder, decoder, params, files", [
+    (["R+V", "FD+LD"], ["T", "Fix+D+Pattern", "FR"], [], []),
+    (["LightConv", "DyConv"], ["SparseFixed", "SparseStrided"], [], []),
+    (["V"], ["R+V"], [BIAS, *AGAIN], []),
+    (["R"], ["R+V"], ["Unitransformer.ensemble = 2"], []),
+    (["R"], ["R"], [], MIXER)],
+    ids=["variants", "layers", "again", "ensemble", "mixer"])
+def test_loss_and_gradients_of_packed_rows_are_the_same_compiled(
+    encoder, decoder, params, files):
+  check(lowered(encoder, decoder, "train", *GRADIENTS, *params, files=files))
 
 
 @pytest.mark.slow
-def test_a_mixer_is_the_same_compiled():
-  check(lowered(["R"], ["R"], "train", *GRADIENTS, files=MIXER))
-  check(lowered(["V"], ["R"], "infer", files=MIXER))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("decoder", [
-    ["R+V", "T", "FD"], ["Fix", "Pattern", "FR+D"],
-    ["LightConv", "DyConv", "SparseFixed", "SparseStrided"]], ids=str)
-def test_decoding_is_the_same_compiled(decoder):
-  check(lowered(["V"], decoder, "infer"))
+@pytest.mark.parametrize("decoder, files", [
+    (["R+V", "T", "FD", "Fix", "Pattern", "FR+D+LD"], []), (["R"], MIXER),
+    (["LightConv", "DyConv", "SparseFixed", "SparseStrided"], [])],
+    ids=["variants", "mixer", "layers"])
+def test_decoding_is_the_same_compiled(decoder, files):
+  check(lowered(["V"], decoder, "infer", files=files))
 
 
 @pytest.mark.slow
@@ -109,17 +112,6 @@ def test_decoding_is_the_same_compiled(decoder):
                          ids=str)
 def test_unpacked_rows_are_the_same_compiled(encoder, decoder, mode):
   check(lowered(encoder, decoder, mode, *GRADIENTS, *UNPACKED))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("encoder, decoder, params", [
-    (["V"], ["R+V"], ["SyntheticAttention.relative_attention_type = 'bias_shared'",
-      "serialize_num_microbatches.tokens_per_microbatch_per_replica = 12"]),
-    (["R", "R"], ["R", "R"], ["LayerStack.recompute_grads = True"]),
-    (["R"], ["R+V"], ["Unitransformer.ensemble = 2"]),
-], ids=["relative position bias in microbatches", "recomputed layers", "ensemble"])
-def test_other_kinds_of_training_steps_are_the_same_compiled(encoder, decoder, params):
-  check(lowered(encoder, decoder, "train", *GRADIENTS, *params))
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from synthesizer_mtf.attention import functions
 HEADS = 3
 D_KV = 5
 D_MODEL = 11
-MAX_LENGTH = 12
 
 
 class Call(NamedTuple):

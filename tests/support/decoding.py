@@ -1,13 +1,9 @@
 """Decodes with whole models, and compares the results with a pass over all tokens."""
 
-from unittest import mock
 
 import mesh_tensorflow as mtf
-from mesh_tensorflow.transformer import transformer
-import numpy as np
 from support import cases
 from support import models
-from synthesizer_mtf.fast.decoding import decoder
 import tensorflow.compat.v1 as tf
 
 EOS = 1
@@ -49,53 +45,6 @@ def check_greedy(generated, argmax, start=(0, 0)):
         assert row[i] == best[i], (i, row, best)
         compared += 1
   assert compared > 3
-
-
-def check_beam_search():
-  """Checks that the full pass gives the best beam's ids the score of the beam.
-
-  The scores agree only if the search reorders the states together with the beams.
-  """
-  m = models.Model()
-  search, scores = decoder.Decoder._search, []
-
-  def keep_scores(*args):
-    beams, score = search(*args)
-    scores.append(score)
-    return beams, score
-
-  with m.tf_graph.as_default(), mock.patch.object(
-      decoder.Decoder, "_search", keep_scores):
-    inputs = m.ids([[5, 9, 3, 7, 11, 2, EOS], [8, 4, EOS, 0, 0, 0, 0]])
-    outputs = m.model.decode(inputs, beam_size=4, max_decode_length=8,
-                             alpha=0.0, decode_length_constant=20)
-    with tf.variable_scope("", reuse=True):
-      logits, _ = m.model.call_simple(inputs, outputs, False, mode="eval")
-    loss = mtf.layers.softmax_cross_entropy_with_logits(
-        logits, outputs, logits.shape.dims[-1])
-    ((ids, losses, best),), _ = m.run(outputs, loss, scores[0], scale=1.0)
-  for row, loss, score in zip(until_eos(ids), losses, best[:, 0]):
-    np.testing.assert_allclose(-loss[:len(row)].sum(), score, atol=1e-3)
-
-
-def check_continuation(m, start):
-  """Checks that a language model continues `start` by the argmax of the full pass."""
-  with m.tf_graph.as_default():
-    outputs = m.model.sample_autoregressive(m.ids(start))
-    with tf.variable_scope("", reuse=True):
-      logits, _ = m.model.call_simple(
-          transformer.autoregressive_inputs(outputs), outputs, False,
-          mode="eval")
-    best = mtf.argmax(logits, logits.shape.dims[-1])
-    ((generated, argmax),), _ = m.run(outputs, best, scale=1.0)
-  compared = 0
-  for row, expected, first in zip(generated, argmax, (start > 0).sum(1)):
-    for i in range(first, len(row)):
-      assert row[i] == expected[i]
-      compared += 1
-      if row[i] in (EOS, 0):  # a second EOS would end the targets
-        break
-  assert compared >= 2
 
 
 def check_greedy_decoding():

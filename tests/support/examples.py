@@ -11,7 +11,6 @@ PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 1, 2, 2, 2, 2, 2]])
 
 WITH_TABLES = [name for name, cls in functions.SYNTHESIZING_FUNCTIONS.items()
                if issubclass(cls, base.LengthTables)]
-every_variant_with_tables = pytest.mark.parametrize("notation", WITH_TABLES)
 both_stacks = pytest.mark.parametrize(
     "decoder", [False, True], ids=["encoder", "decoder"])
 

@@ -49,6 +49,10 @@ _SUBCOMMANDS = {"synthesizer_mtf.tools.hugging_face": (["import"], ["export"])}
 
 def names():
   """The lines of the record of names: kind, name, and what belongs to it."""
+  return list(_names())
+
+
+def _names():
   yield from _python()
   for signature, _ in reference_page.configurables():
     yield f"gin {signature.strip('`')}"

@@ -25,23 +25,9 @@ def tpu_mesh(shape):
       devices)
 
 
-def loss_and_gradients(attention, mesh_shape, packed, *bindings, tpu=False):
-  """The loss and the gradients of a training step, by name; see `parse`."""
-  parse(attention, "num_heads = 4", "d_ff = 12", "num_layers = 1",
-        "SyntheticAttention.relative_attention_type = 'bias_shared'", *bindings)
-  m = models.Model(mesh_shape=mesh_shape, layout=LAYOUT, tpu=tpu)
-  generator = np.random.RandomState(0)
-  inputs, targets = [
-      m.ids(generator.randint(2, models.VOCABULARY, (4, n))) for n in (9, 7)]
-  kwargs = {"encoder_sequence_id": m.ids([[1, 1, 1, 2, 2, 2, 2, 3, 0]] * 4),
-            "decoder_sequence_id": m.ids([[1, 1, 2, 2, 2, 3, 0]] * 4)
-            } if packed else {}
-  return m.loss_and_gradients(inputs, targets, **kwargs)
-
-
 def lowered_step(attention, packed, *bindings, tpu=False):
   """(model, mesh, lowering) of a training step for 8 cores of a simulated TPU."""
-  parse(attention, "num_heads = 4", "d_ff = 12", "num_layers = 1", *bindings)
+  parse(attention, "num_heads = 4", "d_ff = 12", *bindings)
   m = models.Model(mesh_shape="batch:2,model:4", layout=LAYOUT, tpu=tpu)
   with m.tf_graph.as_default():
     inputs, targets = m.ids(np.ones((4, 9), int)), m.ids(np.ones((4, 7), int))

@@ -105,31 +105,35 @@ class Model:
     Returns:
       a list with the values for each step, and the variables by name.
     """
-    lowering = mtf.Lowering(self.graph, {
-        self.mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
-            self.mesh_shape, self.layout, ["cpu:0"] * self.mesh_shape.size)},
-                            autostack=False)
+    # The master of an unsplit variable is its slice, as it has the name of the device.
+    mesh_impl = mtf.placement_mesh_impl.PlacementMeshImpl(
+        self.mesh_shape, self.layout, ["/device:CPU:0"] * self.mesh_shape.size)
+    with tf.variable_scope(
+        tf.get_variable_scope(), initializer=tf.zeros_initializer()):  # Of slices.
+      lowering = mtf.Lowering(self.graph, {self.mesh: mesh_impl}, autostack=False)
     fetches = [lowering.export_to_tf_tensor(t) for t in tensors]
     update = [lowering.lowered_operation(op) for op in updates]
-    copy = lowering.copy_masters_to_slices()
-    back = lowering.copy_slices_to_masters()
     masters = {v.name: v.get_master() for v in self.graph.all_variables}
+    if scale:
+      generator = np.random.RandomState(seed)
+      values = {
+          name: (scale * generator.randn(*master.shape.as_list())).astype(np.float32)
+          for name, master in masters.items()}
     with sessions.start() as session:
-      session.run(tf.global_variables_initializer())
-      if scale:
-        generator = np.random.RandomState(seed)
-        values = {name: scale * generator.randn(*master.shape.as_list())
-                  for name, master in masters.items()}
+      session.run(tf.variables_initializer([
+          v for v in tf.global_variables() if not values or v.op.name not in values]))
       if values:
         sessions.assign(session, masters, values)
-      session.run(copy)
+      session.run(lowering.copy_masters_to_slices())
       found = []
       for _ in range(steps):
         found.append(session.run(fetches))
-        session.run(update)
-      session.run(back)
-      variables = session.run(masters)
-    return found, variables
+        if update:
+          session.run(update)
+      if update or not values:
+        session.run(lowering.copy_slices_to_masters())
+        values = session.run(masters)
+    return found, values
 
 
 def count_parameters(vocabulary, length):

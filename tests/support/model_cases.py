@@ -1,0 +1,186 @@
+"""Draws whole models and what they do, for the comparison of fast/ with plain formulas.
+
+A case is a row of choices. `covering` draws rows that together have as many pairs of
+choices as it finds, so that few cases combine each choice with many others.
+"""
+
+import itertools
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+# Kinds of models, and how often they are drawn. Universal ones take five times as long.
+KINDS = {"bitransformer": 6, "lm": 2, "prefix": 1, "delimited": 1, "shared": 2,
+         "classifier": 2, "universal": 1, "act": 1}
+_FOR_BEAMS = {"bitransformer", "shared", "universal", "act"}
+# Attentions of a stack. All parts of the notation, alone and mixed, and whole layers.
+SYNTHESIZED = ["R", "V", "FR+D+V", "T", "Fix+FD+V", "Pattern", "D", "R+V", "FD",
+               "FR+T", "Pattern+R+D", "T+V", "LD", "LD+R+V"]
+WHOLE = ["LightConv", "DyConv", "SparseFixed", "SparseStrided"]
+ONE = ("", "")
+# Meshes, and what they split.
+MESHES = [("batch:2", "batch:batch"),
+          ("model:2", "heads:model,d_ff:model,vocab:model"),
+          ("all:2", "d_model:all"), ("all:2", "heads:all,d_ff:all"),
+          ("batch:2,model:2", "batch:batch,heads:model,d_ff:model,vocab:model"),
+          ("all:1", "vocab:all")]
+# The ids of examples in rows: of many sizes, one, in any order, with padding between.
+PACKED = np.array([[1, 1, 1, 1, 2, 2, 2, 3, 0], [1] * 9, [7, 7, 2, 2, 2, 90, 0, 0, 0],
+                   [0, 0, 1, 1, 1, 0, 2, 2, 2]])
+PADDED = np.array([[1] * 9, [1] * 6 + [0] * 3, [1] + [0] * 8, [0] * 9])
+LOSSES = [
+    ("Unitransformer.label_smoothing = 0.2", "Unitransformer.z_loss = 0.3",
+     "Unitransformer.loss_denominator = 3.0"),
+    ("VocabEmbedding.scale_variable_like_classifier_weights = True",)]
+# Lines of gin, and arguments of `decode`.
+NONE = (), ()
+GREEDY = [NONE, (("Unitransformer.sample_autoregressive.max_steps = 3",), ())]
+BEAMS = [
+    ((), (("beam_size", 3), ("alpha", 0.6), ("decode_length_constant", 20))),
+    (("beam_search.eos_id = 107",),
+     (("beam_size", 2), ("alpha", 1.0), ("decode_length_constant", 20))),
+    (("beam_search.stop_early = False", "beam_search.num_prefilter = 5"),
+     (("beam_size", 2), ("alpha", 0.6), ("decode_length_multiplier", 0.0),
+      ("decode_length_constant", 4)))]
+
+
+class Case(NamedTuple):
+  """A model and what it does; and what only the fast model has.
+
+  Attributes:
+    kind: one of `KINDS`: Mesh's types of models; "prefix", a language model that sees
+      the whole prefix, and "delimited", one whose loss is on targets only; "shared",
+      with one stack of layers; "universal", and "act" with adaptive computation time.
+    task: "train", "eval", "greedy" or "beams".
+    packed: whether rows hold several segments.
+    encoder: the attention of the encoder's block.
+    decoder: the attentions of the decoder's or the language model's blocks.
+    bias: whether attentions have a relative position bias.
+    softmax: whether synthesized logits have one.
+    loss: further lines of gin, about the loss.
+    tied: whether embeddings, and embedding and softmax, share their weights.
+    activation: of feed-forward layers.
+    dropout: the rate.
+    bfloat16: whether activations are bfloat16.
+    ensemble: None, or the number of models.
+    search: further lines of gin, and arguments of `decode`.
+    mesh: the shape and the layout of the mesh, in the fast model. The plain model has
+      one processor, unless dropout draws other numbers on each processor.
+    known: whether the fast model knows its mesh.
+    tpu: whether the fast model computes as on a TPU.
+    again: what the fast model repeats in the backward pass: "", "layers", or
+      "microbatches" for all.
+    chunk: the number of queries that the fast model computes at a time.
+    seed: the seed of tokens and variables.
+  """
+  kind: str
+  task: str
+  packed: bool
+  encoder: str
+  decoder: tuple[str, ...]
+  bias: bool
+  softmax: bool
+  loss: tuple[str, ...]
+  tied: bool
+  activation: str
+  dropout: float
+  bfloat16: bool
+  ensemble: int | None
+  search: tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]
+  mesh: tuple[str, str]
+  known: bool
+  tpu: bool
+  again: str
+  chunk: int
+  seed: int
+
+  @property
+  def trains(self) -> bool:
+    return self.task == "train"
+
+  @property
+  def decodes(self) -> bool:
+    return self.task in ("greedy", "beams")
+
+  @property
+  def has_encoder(self) -> bool:
+    return self.kind not in ("lm", "prefix", "delimited")
+
+  @property
+  def segments(self) -> np.ndarray:
+    """The ids of the examples, 0 for padding: [batch, length]."""
+    return PACKED if self.packed else PADDED
+
+
+def draw(generator: np.random.RandomState, **fixed: Any) -> Case:
+  """Draws a case.
+
+  Args:
+    generator: draws the numbers.
+    **fixed: values of `Case` that are not drawn.
+  """
+  def one_of(name, *values):
+    if name in fixed:
+      return fixed[name]
+    return values[generator.randint(len(values))]
+
+  task = one_of("task", "train", "train", "train", "eval", "greedy", "beams")
+  decodes = task in ("greedy", "beams")
+  trains = task == "train"
+  tpu = one_of("tpu", False, False, True)
+  ensemble = one_of("ensemble", None, None, None, 1, 2)
+  kinds = {"bitransformer": 1} if ensemble else KINDS
+  kind = one_of("kind", *[kind for kind, count in kinds.items() for _ in range(count)
+                          if task != "beams" or kind in _FOR_BEAMS])
+  packed = one_of("packed", *([False] if decodes or kind == "classifier" else
+                              [False, True]))
+  softmax = one_of("softmax", True, True, True, False)
+  whole = WHOLE if softmax and not ensemble else []
+  decoder = one_of("decoder", *[(each,) for each in [*SYNTHESIZED, *whole]])
+  encoder = one_of("encoder", *SYNTHESIZED, *whole, *(
+      ["Linformer"] if kind == "classifier" and softmax else []))
+  if kind == "shared":
+    encoder, = decoder
+  dropout = one_of("dropout", *([0.0, 0.0, 0.25] if trains and not ensemble
+                                else [0.0]))
+  again = one_of("again", *(["", "layers", "microbatches"] if trains and not dropout
+                            and not ensemble and kind not in ("universal", "act")
+                            else [""]))
+  mesh = one_of("mesh", ONE, ONE, *MESHES)
+  return Case(
+      kind=kind, task=task, packed=packed, encoder=encoder, decoder=decoder,
+      bias=one_of("bias", False, True), softmax=softmax,
+      loss=one_of("loss", (), *([] if kind == "classifier" else LOSSES)),
+      tied=one_of("tied", False, True),
+      activation=one_of("activation", "'relu'", "'relu'", "['gelu', 'linear']"),
+      dropout=dropout,
+      bfloat16=one_of("bfloat16", *([False, False, True] if trains else [False])),
+      ensemble=ensemble,
+      search=one_of("search", *{"greedy": GREEDY, "beams": BEAMS}.get(task, [NONE])),
+      mesh=mesh, known=one_of("known", True, mesh == ONE or "vocab" in mesh[1]),
+      tpu=tpu, again=again, chunk=one_of("chunk", 512, 3),
+      seed=generator.randint(1000))
+
+
+def covering(seed: int, rows: list[dict[str, Any]], candidates: int = 50) -> list[Case]:
+  """Draws a case for each row, so that they have many pairs of choices together.
+
+  Args:
+    seed: an integer.
+    rows: for each case the values that it has to have.
+    candidates: how many cases to draw for each row, of which one is taken.
+  """
+  generator, seen, chosen = np.random.RandomState(seed), set(), []
+  for row in rows:
+    best = max((draw(generator, **row) for _ in range(candidates)),
+               key=lambda case: len(_pairs(case) - seen))
+    seen |= _pairs(best)
+    chosen.append(best)
+  return chosen
+
+
+def _pairs(case):
+  """All pairs of choices of a case."""
+  choices = [item for item in case._asdict().items() if item[0] != "seed"]
+  return set(itertools.combinations(choices, 2))
