@@ -93,15 +93,15 @@ class Mixture(base.SynthesizingFunction):
 
   def logits(
       self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
-    parts = []
+    made = []
     if _shares_query(self.synthesizers):
       inputs.share_query()
     for synthesizer, scope in zip(self.synthesizers, self._scopes()):
       with scope:
-        parts.append(synthesizer.logits(inputs))
-    if _is_near(parts):
-      return parts[0]
-    parts = [[inputs.read(term) for term in terms] for terms in parts]
+        made.append(synthesizer.logits(inputs))
+    if _is_near(made):
+      return made[0]
+    parts = [[inputs.read(term) for term in terms] for terms in made]
     if len(parts) > 1 and self.weights != "sum":
       parts = [[term.scaled(alpha) for term in terms]
                for terms, alpha in zip(
