@@ -11,12 +11,9 @@ one. One lets oneDNN compute the products on every x86 processor. By default Ten
 uses oneDNN only on processors with AVX512-VNNI or newer instructions.
 """
 
-import contextlib
 import functools
 import importlib.machinery
 import importlib.util
-import inspect
-import logging
 import os
 import platform
 import sys
@@ -38,7 +35,6 @@ def apply() -> None:
   make_importable()
   from mesh_tensorflow.transformer import utils
   patches.wrap("write_lines_to_file", utils, _decoding_lines)
-  patches.wrap("export_model", utils, _continuing_inputs)
 
 
 def make_importable() -> None:
@@ -123,44 +119,5 @@ def _decoding_lines(write_lines_to_file):
     write_lines_to_file(
         [line.decode("utf-8", "replace") if isinstance(line, bytes) else line
          for line in lines], filename)
-
-  return wrapped
-
-
-@contextlib.contextmanager
-def _without_unused():
-  """Drops TensorFlow's complaint about an assertion that `export_model` drops."""
-  def is_other(record):
-    text = record.getMessage()
-    return "Object was never used" not in text or "assert_less_equal" not in text
-
-  logger = logging.getLogger("tensorflow")
-  logger.addFilter(is_other)
-  try:
-    yield
-  finally:
-    logger.removeFilter(is_other)
-
-
-def _continuing_inputs(export_model):
-  """Lets mode `export_infer` encode a language model's inputs as mode `infer` does."""
-  from mesh_tensorflow.transformer import dataset
-
-  @functools.wraps(export_model)
-  def wrapped(*args, **kwargs):
-    given = inspect.signature(export_model).bind(*args, **kwargs).arguments
-    continues = given["model_type"] == "lm" and not given.get("eval_with_score")
-    with (patches.wrapped("encode_all_features", dataset, _without_end)
-          if continues else contextlib.nullcontext()), _without_unused():
-      return export_model(*args, **kwargs)
-
-  return wrapped
-
-
-def _without_end(encode_all_features):
-  @functools.wraps(encode_all_features)
-  def wrapped(dataset, vocabulary):
-    return encode_all_features(dataset, vocabulary).map(
-        lambda features: {key: ids[:-1] for key, ids in features.items()})
 
   return wrapped

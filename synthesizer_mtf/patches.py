@@ -1,5 +1,7 @@
 """The register of all changes that this package makes to other packages at run time.
 
+`RECOGNIZED` has the places that decide by what other packages have built.
+
 Every permanent or temporary change of Mesh TensorFlow, T5, seqio, TensorFlow or its
 Estimator is an entry of `REGISTER`, and a function of this module makes it. The
 register omits uses of these packages' own interfaces: registration with gin and seqio,
@@ -67,17 +69,6 @@ REGISTER = {
         "decodes bytes first",
         "decode_from_file hands it bytes, which it writes as b'M\\xc3\\xbcnchen'",
         "mesh_tensorflow decodes what it writes"),
-    "export_model": Patch(
-        _MESH, "export_model",
-        "encodes the inputs of a language model with the change of the next entry",
-        "the exported model would continue after an end of sequence, and mode "
-        "infer continues the inputs themselves",
-        "mesh_tensorflow's export encodes them as its mode infer does"),
-    "encode_all_features": Patch(
-        "mesh_tensorflow.transformer.dataset", "encode_all_features",
-        "adds no end of sequence while a language model is exported",
-        "export_model calls this function and takes no other",
-        "as export_model"),
     # gin_past.py
     "file readers": Patch(
         "gin.config", "_FILE_READERS",
@@ -191,6 +182,53 @@ REGISTER = {
         "notes the variables of the loop, in train_with_seed",
         "microbatches would all have the same dropout",
         "as random seeds"),
+}
+
+
+class Recognized(NamedTuple):
+  """A place that decides by operations which other code has made.
+
+  Attributes:
+    by: what it looks at, and what it decides.
+    why: why no argument, subclass or function object tells it; and why it is safe.
+  """
+  by: str
+  why: str
+
+
+# By the module. What such a place does not know exactly stays with the other package.
+RECOGNIZED = {
+    "attention/inputs/segments.py": Recognized(
+        "segment ids that are Mesh's minimum of a tensor and the constant 1 mark "
+        "padding alone, so that rows need not be read as packed rows",
+        "Mesh makes them inside its models, also to decode, and hands layers nothing "
+        "else; no id is above 1 then, whoever made them. All other ids may pack"),
+    "fast/adafactor.py": Recognized(
+        "TensorFlow's operations that read a variable or share its memory; an update "
+        "in place waits for them",
+        "Mesh's assignments wait for nothing but their gradient, and its graph does "
+        "not tell which operations read a variable. An unknown operation is a reader"),
+    "fast/sublayers.py": Recognized(
+        "the factors of the product that Mesh's RMS norm returns",
+        "the norm is known by its function object, which makes the variable and reads "
+        "epsilon from gin; it returns no factors"),
+    "trainer/data_position.py": Recognized(
+        "the operations of the input pipeline, whose fingerprint tells other data",
+        "a dataset has no other description; options are left out, as the estimator "
+        "adds some. Another fingerprint begins the data again, and the log says so"),
+    "trainer/guards.py": Recognized(
+        "the operation of an error, which tells a damaged checkpoint from damaged data",
+        "TensorFlow raises the same error for both; the checkpoint is then read again, "
+        "and the message changes only if it is damaged"),
+    "trainer/mixed_precision.py": Recognized(
+        "the types of operations in the lists of TensorFlow's rewriter",
+        "casts around each product would patch Mesh's layers, and read and write each "
+        "large tensor between two products twice more, which the rewriter avoids"),
+    "trainer/progress.py": Recognized(
+        "Identity and Print around the loss of a training, which a terminal need not "
+        "show twice",
+        "Mesh prints the loss of each step itself, and takes no argument for it; the "
+        "loss stays the same"),
 }
 
 

@@ -19,6 +19,7 @@ from support import harness
 from support import models
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import stack_cache
+from synthesizer_mtf.fast import adafactor
 from synthesizer_mtf.fast import lookup
 from synthesizer_mtf.fast import models as fast_models
 from synthesizer_mtf.fast import vocabulary
@@ -329,6 +330,20 @@ def test_other_optimizers_update_as_they_do(monkeypatch):
   assert type(make(stock)(learning_rate=0.1)) is optimizer.FastAdafactor
   monkeypatch.setattr(stock, "apply_grad", lambda self, grad, var: [])
   assert type(make(stock)(learning_rate=0.1)) is stock
+
+
+def test_operations_that_may_read_a_variable_are_waited_for():
+  """Only known operations share its memory, or write it; all others read it."""
+  with tf.Graph().as_default():
+    variable = tf.Variable([[1.0, 2.0]], use_resource=False)
+    reshaped = tf.reshape(variable, [-1])
+    lookalikes = [
+        tf.raw_ops.Snapshot(input=variable), tf.bitcast(reshaped, tf.int32),
+        tf.py_func(lambda x: x, [reshaped], tf.float32)]
+    written = tf.assign(variable, [[3.0, 4.0]])
+    readers = adafactor._readers(variable)
+    assert {x.op for x in lookalikes} <= set(readers)
+    assert written.op not in readers
 
 
 # The export to Hugging Face.

@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import pathlib
+import re
 import types
 
 import pytest
@@ -25,6 +26,21 @@ ALLOWED = {"bar.total"}  # Our own progress bar.
 def test_only_one_module_reads_gins_own_state():
   found = [path.name for path in SOURCES if "gin.config._" in path.read_text()]
   assert found == ["gin_internals.py"]
+
+
+# They look only at operations of classes of their own.
+OWN_OPERATIONS = {"fast/lookup.py", "fast/vocabulary.py"}
+
+
+def test_places_that_decide_by_operations_of_others_are_in_the_register():
+  package = ROOT / "synthesizer_mtf"
+  looks = re.compile(r"\bop\.type\b|\.operation\b|_MIXED_PRECISION_GRAPH_REWRITE")
+  found = {str(path.relative_to(package)) for path in SOURCES
+           if package in path.parents and looks.search(path.read_text())}
+  assert found - OWN_OPERATIONS - {"trainer/optimizer_slots.py"} == set(
+      patches.RECOGNIZED)
+  for place, entry in patches.RECOGNIZED.items():
+    assert all(text and text == text.strip() for text in entry), place
 
 
 def owner_of(patch):

@@ -18,6 +18,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_position
+from synthesizer_mtf.trainer import exporting
 from synthesizer_mtf.trainer import guards
 from synthesizer_mtf.trainer import lock
 from synthesizer_mtf.trainer import optimizer_slots
@@ -75,10 +76,13 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     optimizer: makes the optimizer that trains, whose variables checkpoints may have; or
       None.
     data: what it trains on, in words for `progress.Progress`; None for what gin binds.
+    continues_inputs: whether an exported model continues its inputs, as a language
+      model does.
   """
 
   optimizer: optimizer_slots.Optimizer | None = None
   data: str | None = None
+  continues_inputs = False
   _config: Any  # A `RunConfig`, of the base class.
   _start = None  # A `WarmStart`.
   _vocabularies = None  # A `vocabulary_record.Record`.
@@ -234,13 +238,19 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
         return None
       return spec, prediction.batches(data)
 
-  def export_saved_model(self, *args: Any, checkpoint_path: str | None = None,
+  def export_saved_model(self, export_dir_base: str,
+                         serving_input_receiver_fn: Callable[[], Any],
+                         *args: Any, checkpoint_path: str | None = None,
                          **kwargs: Any) -> str:
     """Exports as the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
+    if self.continues_inputs:
+      serving_input_receiver_fn = exporting.continuing(serving_input_receiver_fn)
     with (guards.explained_damage(path), scoring.exporting(),
-          answers.asking(answers.bound())):
-      found = super().export_saved_model(*args, checkpoint_path=path, **kwargs)
+          exporting.without_unused(), answers.asking(answers.bound())):
+      found = super().export_saved_model(
+          export_dir_base, serving_input_receiver_fn, *args, checkpoint_path=path,
+          **kwargs)
     logging.info("The exported model is in %s.", tf.compat.as_text(found))
     return found
 

@@ -86,6 +86,7 @@ def get_estimator(
       eval_batch_size=batch_size, predict_batch_size=batch_size, use_tpu=use_tpu,
       export_to_tpu=False, params={})
   estimator.optimizer = optimizer
+  estimator.continues_inputs = model_type == "lm"
   estimator.start_from(start)
   estimator.record_vocabularies(record)
   estimator.validate_by(validation.bound(), vocabulary, kwargs["sequence_length"],
