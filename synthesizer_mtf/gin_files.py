@@ -102,7 +102,7 @@ def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
   for path in prefixes:
     _add(os.fspath(path))
   gin.clear_config()
-  with checks.calling({"--gin_file": "files", "--gin_param": "bindings"}):
+  with checks.calling({"--gin_file": "`files`", "--gin_param": "`bindings`"}):
     paths = _listed("files", files, (str, os.PathLike))
     texts = _listed("bindings", bindings, (str,))
     check(paths, texts)

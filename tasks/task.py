@@ -52,9 +52,9 @@ class Task(seqio.Task):
     if split not in self.splits:
       getattr(self.source, "check_split", lambda split: None)(split)
       raise checks.Error(
-          f"task {self.name!r} has no split {split!r}; bind "
-          f"`utils.run.dataset_split` to one of those that it has, which are "
-          f"{', '.join(map(repr, self.splits))}.")
+          f"task {self.name!r} has no split {split!r}; set "
+          f"`{checks.called('utils.run.dataset_split')}` to one of those that it has, "
+          f"which are {', '.join(map(repr, self.splits))}.")
 
   def get_dataset(
       self, sequence_length: Mapping[str, int] | None = None, split: str = "train",

@@ -80,3 +80,8 @@ def note(differences: pd.DataFrame) -> str:
           f"{differences['p'].count()}; p is, by Holm's method. If p is below {LEVEL}, "
           "* says that the two are significantly different; an interval that excludes "
           "0 does not say so.")
+
+
+if __name__ == "__main__":
+  raise SystemExit("over_seeds is no command; plot_attention --seeds and reproduce "
+                   "--compare print statistics over seeds.")

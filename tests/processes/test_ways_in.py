@@ -221,7 +221,7 @@ def test_a_wrong_size_is_an_error(folder):
     (lambda new: new().export(beam_size=0), "`beam_size` is 0 but must be a positive"),
     (lambda new: new().export(temperature=-1), "`temperature` is -1 but must be a nu"),
     (lambda new: gin_files.parse(3), "`files` is 3 but must be a list of strings"),
-    (lambda new: gin_files.parse("docs"), "files is 'docs', which is a folder")])
+    (lambda new: gin_files.parse("docs"), "`files` is 'docs', which is a folder")])
 def test_a_wrong_argument_is_named_as_in_python(folder, call, message, monkeypatch):
   monkeypatch.chdir(ROOT)
 

@@ -90,7 +90,8 @@ def _commands():
   yield "`synthesizer_mtf.demo`", _linked_doc("synthesizer_mtf/demo/__init__.py")
   for folder in ("tools", "tasks"):
     for path in sorted((ROOT / folder).glob("*.py")):
-      if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8"):
+      text = path.read_text(encoding="utf-8")
+      if 'if __name__ == "__main__"' in text and "def main(" in text:
         yield (f"`synthesizer_mtf.{folder}.{path.stem}`",
                _linked_doc(f"{folder}/{path.name}"))
 
