@@ -52,7 +52,7 @@ class Task(seqio.Task):
     if split not in self.splits:
       getattr(self.source, "check_split", lambda split: None)(split)
       raise checks.Error(
-          f"task {self.name!r} has no split {split!r}; set "
+          f"task {self.name!r} has no split {split!r}; bind "
           f"`{checks.called('utils.run.dataset_split')}` to one of those that it has, "
           f"which are {', '.join(map(repr, self.splits))}.")
 
