@@ -29,10 +29,12 @@ class Error(ValueError):
 def calling(names: Mapping[str, str]) -> Iterator[None]:
   """Makes messages within a `with` block call parameters as another way in does.
 
+  Of blocks within each other the outer one is the way in.
+
   Args:
     names: a dict from names of gin or of the command's flags to those of the way in.
   """
-  token = _NAMES.set({**_NAMES.get({}), **names})
+  token = _NAMES.set({**names, **_NAMES.get({})})
   try:
     yield
   finally:

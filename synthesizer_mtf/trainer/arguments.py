@@ -18,14 +18,20 @@ from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import value_checks
 
 # What messages call the parameters of T5's command.
-NAMES = {
+_NAMES = {
     "--model_dir": "model_dir", "--module_import": "import",
     "--gin_file=mixed_precision.gin": "the gin file mixed_precision.gin",
-    "MIXTURE_NAME": "mixture_or_task_name", "utils.run.train_steps": "steps",
+    "MIXTURE_NAME": "mixture_or_task_name",
+    "Bitransformer.decode.beam_size": "beam_size", "utils.run.dataset_split": "split",
     **{f"utils.run.{name}": name for name in (
         "batch_size", "init_checkpoint", "layout_rules", "learning_rate_schedule",
-        "mesh_shape", "optimizer", "sequence_length")},
-    "Bitransformer.decode.beam_size": "beam_size", "utils.run.dataset_split": "split"}
+        "mesh_shape", "optimizer", "sequence_length")}}
+
+
+def names(method: str) -> dict[str, str]:
+  """What messages call the parameters of T5's command in a method of `MtfModel`."""
+  steps = "finetune_steps" if method == "finetune" else "steps"
+  return {**_NAMES, "utils.run.train_steps": steps}
 
 
 def of(function: Callable[..., Any], args: tuple[Any, ...],

@@ -36,7 +36,8 @@ def ending(name: str) -> Iterator[None]:
     name: the name of the command.
   """
   try:
-    yield
+    with checks.calling({flag: flag for flag in ("--gin_file", "--gin_param")}):
+      yield
   except KeyboardInterrupt as stop:
     with contextlib.suppress(OSError):  # The terminal may be closed.
       print(str(stop) or "Stopped.", file=sys.stderr)

@@ -52,9 +52,9 @@ Path = str | os.PathLike[str]
 
 
 @contextlib.contextmanager
-def _in_python():
-  """Shows the log, and lets messages name the arguments of Python."""
-  with console.shown(), checks.calling(arguments.NAMES):
+def _in_python(method):
+  """Shows the log, and lets messages name the arguments of a method."""
+  with console.shown(), checks.calling(arguments.names(method)):
     yield
 
 
@@ -63,7 +63,7 @@ def _shown(method):
 
   Further parameters of the method are keyword-only.
   """
-  wrapped = _in_python()(method)
+  wrapped = _in_python(method.__name__)(method)
   stock = inspect.signature(getattr(mtf_model.MtfModel, method.__name__))
   own = [each for each in inspect.signature(method).parameters.values()
          if each.kind is inspect.Parameter.KEYWORD_ONLY]
@@ -101,7 +101,7 @@ class MtfModel(mtf_model.MtfModel):
     for name in set(kwargs) - set(known):
       raise TypeError(f"MtfModel has no argument {name!r}."
                       f"{checks.did_you_mean(name, known)}")
-    with _in_python():
+    with _in_python("__init__"):
       base(**arguments.of(base, args, kwargs))
       checkpoints.check_name(self._model_dir, "`model_dir`")
       self._attention, self._seed, self._warm_start = (
@@ -265,7 +265,6 @@ class MtfModel(mtf_model.MtfModel):
               for name, value in kwargs.items()}
     given = arguments.of(super().finetune, args, kwargs)
     with (self._own_bindings(),
-          checks.calling({"utils.run.train_steps": "finetune_steps"}),
           _explained(given["pretrained_model_dir"], "pretrained_model_dir")):
       super().finetune(**given)
 
