@@ -150,6 +150,8 @@ def _attentions():
   chosen = {scope: _shown(each) for scope, each in stack.choices().items()}
   if not chosen:
     return "a model with the attention of its gin file"
+  if len({*chosen.values()}) == 1:
+    return chosen.popitem()[1]
   return ", ".join(f"{scope} {each}".strip() for scope, each in chosen.items())
 
 
