@@ -41,13 +41,14 @@ LM = {**T5, "task": "greedy", "kind": "prefix"}
 # For each kernel of attention, by the name of its class of inputs, what makes models
 # use it. The other choices are drawn, each with as many others as possible.
 ROWS = [
-    ("Rows", {**TRAIN, "packed": False, "mesh": BATCH}),
+    ("Rows", {**TRAIN, "packed": False, "mesh": BATCH, "loss": model_cases.LOSSES[0]}),
     ("Rows", {**TRAIN, "packed": False, "mesh": MODEL, "chunk": 3,
               "decoder": ("FR+D+V",)}),
     ("Rows", {**TRAIN, "packed": False, "mesh": D_MODEL, "known": False, "kind": "lm",
               "decoder": ("R", "V")}),
     ("Rows", {**T5, "task": "eval", "packed": False, "mesh": ONE}),
-    ("PackedSegments", {**TRAIN, "packed": True, "mesh": ONE, "again": "layers"}),
+    ("PackedSegments", {**TRAIN, "packed": True, "mesh": ONE, "again": "layers",
+                        "bias": True, "decoder": ("R", "Pattern+V")}),
     ("PackedSegments", {**TRAIN, "packed": True, "mesh": MODEL, "again": ""}),
     ("PackedSegments", {**TRAIN, "packed": True, "mesh": HEADS, "known": False,
                         "kind": "delimited"}),
