@@ -20,10 +20,10 @@ INPUTS[1::2, 4:] = 0
 LENGTH = 10  # Decoded in blocks of at most 3.
 
 
-def search(fast):
-  """The outputs, all beams and their scores, if all tokens are alike."""
-  parse("R+V", f"synthesizer_decoding.fast = {fast}", "num_layers = 1")
-  m = models.Model(vocabulary=257)
+def search(fast, *bindings, vocabulary, scale):
+  """The outputs, all beams and their scores, in two runs."""
+  parse("R+V", f"synthesizer_decoding.fast = {fast}", "num_layers = 1", *bindings)
+  m = models.Model(vocabulary=vocabulary)
   owner, name = ((decoder.Decoder, "_search") if fast
                  else (mtf.beam_search, "beam_search"))
   found, original = [], getattr(owner, name)
@@ -36,17 +36,29 @@ def search(fast):
       loops, "FIRST_BLOCK", 3), mock.patch.object(owner, name, keep):
     outputs = m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH, beam_size=3,
                              alpha=0.6, decode_length_constant=20)
-    runs, _ = m.run(outputs, *found, scale=1e-30, steps=2)
+    runs, _ = m.run(outputs, *found, scale=scale, steps=2)
   for first, again in zip(*runs):
     np.testing.assert_array_equal(first, again)  # The caches start empty.
   return runs[0]
 
 
+def check_same(*bindings, **arguments):
+  ours, stock = (search(fast, *bindings, **arguments) for fast in (True, False))
+  for a, b in zip(ours, stock):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
+  return ours
+
+
+@pytest.mark.slow
+def test_beams_equal_mesh_tensorflows_if_some_end_early():
+  outputs, *_ = check_same(
+      "beam_search.eos_id = 107", "num_layers = 2", vocabulary=19, scale=1.5)
+  assert (outputs[:, :-1] == 107).any()
+
+
 @pytest.mark.slow
 def test_the_first_token_wins_a_tie_and_all_hypotheses_end_early():
-  outputs, _, scores = ours = search(fast=True)
-  for found, expected in zip(ours, search(fast=False)):
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+  outputs, _, scores = check_same(vocabulary=257, scale=1e-30)
   assert len(set(scores[:, 0])) == 1 and not (outputs > 2).any()
   assert max(map(len, until_eos(outputs))) < LENGTH
 

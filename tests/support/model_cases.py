@@ -30,7 +30,8 @@ PACKED = np.array([[1, 1, 1, 1, 2, 2, 2, 3, 0], [1] * 9, [7, 7, 2, 2, 2, 90, 0, 
                    [0, 0, 1, 1, 1, 0, 2, 2, 2]])
 PADDED = np.array([[1] * 9, [1] * 6 + [0] * 3, [1] + [0] * 8, [0] * 9])
 LOSSES = [
-    ("Unitransformer.label_smoothing = 0.2", "Unitransformer.z_loss = 0.3",
+    # Mesh's defaults.gin binds the first in the scope.
+    ("decoder/Unitransformer.label_smoothing = 0.2", "Unitransformer.z_loss = 0.3",
      "Unitransformer.loss_denominator = 3.0"),
     ("VocabEmbedding.scale_variable_like_classifier_weights = True",)]
 # Lines of gin, and arguments of `decode`.
