@@ -154,6 +154,12 @@ class Record:
                key=lambda each: (self._sign * each["value"], -each["step"]))
 
   @property
+  def best_step(self) -> int:
+    """The step of the best evaluation, of which there is one."""
+    assert self.best is not None
+    return self.best["step"]
+
+  @property
   def since_best(self) -> int:
     """The number of evaluations after the best one."""
     return len(self.evaluations) - 1 - self.evaluations.index(
@@ -297,7 +303,7 @@ class Validation:
       logging.warning(
           "Nothing is trained: %d evaluations after step %d were not better than its "
           "%s, and `%s.patience` is %d; to go on, raise it or leave it out.",
-          self._record.since_best, self._record.best["step"], self._metric, _NAME,
+          self._record.since_best, self._record.best_step, self._metric, _NAME,
           self._patience)
     return over
 
@@ -308,10 +314,11 @@ class Validation:
       results = {name: float(value) for name, value in self._results(path, step)}
     value = self._value(results)
     self._record.add(step, value, results)
-    if self._record.best["step"] == step:
+    if self._record.best_step == step:
       self._keep(step)
     self._record.write()
     best = self._record.best
+    assert best is not None  # It has just been added.
     logging.info(
         "step %d: %s of %s is %.4g; %s", step, self._metric, self._split, value,
         "the best so far" if best["step"] == step else
@@ -384,7 +391,7 @@ class Validation:
     if self._is_over():
       logging.info("Training ends at step %d: %d evaluations were not better than that "
                    "of step %d.", step, self._record.since_best,
-                   self._record.best["step"])
+                   self._record.best_step)
     return self._is_over()
 
   def end(self, step: int) -> None:

@@ -144,7 +144,7 @@ def test_products_of_rows_with_a_matrix_are_matmuls():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mixed_precision", [False, True])
-def test_only_decoding_steps_use_matmuls_and_only_in_float32(mixed_precision):
+def test_only_decoding_steps_use_matmuls(mixed_precision):
   parse("R+V")
   m = models.Model()
   with m.tf_graph.as_default(), mock.patch.object(
@@ -154,8 +154,9 @@ def test_only_decoding_steps_use_matmuls_and_only_in_float32(mixed_precision):
     m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH))
   loop, = [op for op in m.graph.operations if isinstance(op, loops.WhileLoopOperation)]
   of_steps = sum(isinstance(op, mtf.EinsumOperation) for op in loop._body_ops)
-  assert bool(product.call_count) != mixed_precision
-  assert product.call_count <= of_steps
+  assert 0 < product.call_count <= of_steps
+  assert {x.dtype for call in product.call_args_list for x in call.args[1:]} == {
+      tf.bfloat16 if mixed_precision else tf.float32}
 
 
 def test_blocks_grow_up_to_the_length():
@@ -194,3 +195,16 @@ def test_log_sum_exp_is_right_for_large_logits():
     found = session.run(top_tokens.log_sum_exp(
         tf.constant(x), tf.constant(x[:, :1]), tf.zeros([2, 1], tf.int32)))
   np.testing.assert_allclose(found, [[1e4], [-3e4 + np.log(3)]], rtol=1e-6)
+
+
+def test_mixed_precision_rounds_weights_once_before_the_loop():
+  parse("V", "num_layers = 1")
+  m = models.Model()
+  with m.tf_graph.as_default():
+    bfloat16_operations.mark_graph()
+    m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH), scale=0.3)
+    casts = [op for op in m.tf_graph.get_operations() if op.type == "Cast"
+             and op.outputs[0].dtype == tf.bfloat16
+             and op.outputs[0].shape.as_list() == [10, 14]]  # d_model, d_ff.
+  assert casts
+  assert all(op._get_control_flow_context() is None for op in casts)

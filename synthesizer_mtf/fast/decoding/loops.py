@@ -95,19 +95,46 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
     operations[-1:] = [*before, last]
 
   def lower(self, lowering: mtf.Lowering) -> None:
-    # The rewriter of mixed precision computes Einsum in bfloat16, MatMul in float32.
-    if bfloat16_operations.is_marked():
-      super().lower(lowering)
-      return
     mesh = self.inputs[0].mesh
     mesh_impl = copy.copy(lowering.mesh_impl(mesh))
     if type(mesh_impl).einsum is not mtf.MeshImpl.einsum or "einsum" in vars(mesh_impl):
       super().lower(lowering)  # A user's own product stays.
       return
-    mesh_impl.einsum = _einsum  # Mesh TensorFlow lets its users override this.
+    # Mesh TensorFlow lets its users override this.
+    mesh_impl.einsum = (_RoundedProducts(lowering).einsum
+                        if bfloat16_operations.is_marked() else _einsum)
     own = copy.copy(lowering)
     own.mesh_to_impl = {**lowering.mesh_to_impl, mesh: mesh_impl}
     super().lower(own)
+
+
+class _RoundedProducts:
+  """The products of a loop in mixed precision.
+
+  TensorFlow's rewriter would round weights in each step, which takes longer than the
+  product of a few tokens. Here, what was made before the loop is rounded before it.
+  """
+
+  def __init__(self, lowering):
+    self._outside = {
+        each.ref() for tensor in lowering.tensors.values()
+        if not isinstance(tensor, mtf.LazyAllreduceSum)
+        for each in tensor.tensor_list if each.dtype == tf.float32}
+    self._rounded = {}
+
+  def einsum(self, equation, *slices):
+    """A product with sums in float32; one of what the loop made is the rewriter's."""
+    if not any(x.ref() in self._outside for x in slices):
+      return tf.einsum(equation, *slices)
+    return tf.cast(_einsum(equation, *map(self._round, slices)), tf.float32)
+
+  def _round(self, x):
+    if x.ref() not in self._outside:
+      return tf.cast(x, tf.bfloat16)
+    if x.ref() not in self._rounded:
+      with tf.init_scope():  # Outside of the loop.
+        self._rounded[x.ref()] = tf.cast(x, tf.bfloat16)
+    return self._rounded[x.ref()]
 
 
 def _einsum(equation, *slices):
