@@ -12,6 +12,7 @@ import argparse
 import html.parser
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,8 @@ def main() -> None:
     run(path, SOURCE / path.relative_to(ROOT))
     if args.save:
       shutil.copy(SOURCE / path.relative_to(ROOT), path)
+  for path in NOTEBOOKS:
+    link_to_pages(SOURCE / path.relative_to(ROOT))
   shutil.rmtree(SITE, ignore_errors=True)
   subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"],
                  cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
@@ -74,6 +77,12 @@ def run(path: pathlib.Path, output: pathlib.Path) -> None:
   nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3",
                           resources={"metadata": {"path": str(folder)}}).execute()
   nbformat.write(notebook, output)
+
+
+def link_to_pages(path: pathlib.Path) -> None:
+  """Lets a notebook's links lead to pages of the site; mkdocs does it for pages only."""
+  text = path.read_text(encoding="utf-8")
+  path.write_text(re.sub(r"(\]\([^)\s]*)\.md\b", r"\1.html", text), encoding="utf-8")
 
 
 class _Links(html.parser.HTMLParser):
