@@ -76,11 +76,12 @@ def run(path: pathlib.Path, output: pathlib.Path) -> None:
   print(f"Running {path.relative_to(ROOT)} ...", flush=True)
   nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3",
                           resources={"metadata": {"path": str(folder)}}).execute()
-  nbformat.write(notebook, output)
+  text = nbformat.writes(notebook).replace(f"{folder.resolve()}/", "")
+  output.write_text(re.sub(r"/[\w./-]+/site-packages/", "", text), encoding="utf-8")
 
 
 def link_to_pages(path: pathlib.Path) -> None:
-  """Lets a notebook's links lead to pages of the site; mkdocs does it for pages only."""
+  """Lets a notebook's links lead to pages of the site, as mkdocs does for pages."""
   text = path.read_text(encoding="utf-8")
   path.write_text(re.sub(r"(\]\([^)\s]*)\.md\b", r"\1.html", text), encoding="utf-8")
 
