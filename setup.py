@@ -103,5 +103,7 @@ setup(
         "synthesizer_mtf": ["py.typed"],
         "synthesizer_mtf.gin": data_files("gin", ".gin"),
         "synthesizer_mtf.tools.attention_plots": ["page.html"],
+        # Copied beside exported models. It needs PyTorch; this package does not.
+        "synthesizer_mtf.tools.hugging_face_bridge": ["pytorch/*.py"],
     },
 )

@@ -1,11 +1,13 @@
 """A T5 model without its values: sizes, kind, and its weights on both sides."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 from typing import NamedTuple
 
 import numpy as np
+from synthesizer_mtf.tools.hugging_face_bridge import attention
 
 # From names of activations in Hugging Face's `feed_forward_proj` to those in Mesh
 # TensorFlow. Gated activations multiply with a linear layer. Mesh's gelu is the tanh
@@ -31,6 +33,21 @@ UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight
 SELF_ATTENTION = "SelfAttention"
 
 
+class Classifier(NamedTuple):
+  """What follows the encoder of a classifier.
+
+  Attributes:
+    labels: the names of the classes.
+    rows: the number of rows of the output layer, at least one more.
+    pooling: "mean" or "first".
+    hidden_sizes: the sizes of the layers before the output layer.
+  """
+  labels: tuple[str, ...]
+  rows: int
+  pooling: str = "mean"
+  hidden_sizes: tuple[int, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Architecture:
   """A T5 model without its weights.
@@ -48,6 +65,7 @@ class Architecture:
     buckets: an integer, the buckets of the relative position bias.
     dropout_rate: a float.
     epsilon: a float, the epsilon of the layer norms.
+    classifier: a `Classifier`, or None.
   """
   d_model: int
   d_kv: int
@@ -61,6 +79,7 @@ class Architecture:
   buckets: int = 32
   dropout_rate: float = 0.1
   epsilon: float = 1e-6
+  classifier: Classifier | None = None
 
   @property
   def stacks(self) -> dict[str, int]:
@@ -82,54 +101,85 @@ class Weight(NamedTuple):
     hugging_face: the name in Hugging Face's files.
     shape: the shape of Mesh's variable.
     transposed: whether Hugging Face stores the transpose.
+    change: a function of Mesh's value that returns the one to export; None if they are
+      equal.
+    new_shape: the shape of what `change` returns.
   """
   mesh: str
   hugging_face: str
   shape: tuple[int, ...]
   transposed: bool = True
+  change: Callable[[np.ndarray], np.ndarray] | None = None
+  new_shape: tuple[int, ...] | None = None
 
   @property
   def their_shape(self) -> tuple[int, ...]:
     """The shape in Hugging Face's files."""
+    if self.new_shape is not None:
+      return self.new_shape
     return self.shape[::-1] if self.transposed else self.shape
 
   def turned(self, value: np.ndarray) -> np.ndarray:
     """Returns the value of one side as the other side stores it."""
+    if self.change is not None:
+      return self.change(value)
     return value.T if self.transposed else value
 
 
-def weights(arch: Architecture,
-            scopes: Mapping[tuple[str, int], str] = {}) -> list[Weight]:
+# The self-attention of each block, by (stack, number of the block).
+Blocks = Mapping[tuple[str, int], attention.Attention]
+
+
+def weights(arch: Architecture, blocks: Blocks, is_t5: bool) -> list[Weight]:
   """Returns all weights of a model.
 
   Args:
     arch: an `Architecture`.
-    scopes: a dict from (stack, number of the block) to the class of self-attention,
-      which names the scope of Mesh's variables; `SELF_ATTENTION` for those missing.
+    blocks: the self-attention of each block.
+    is_t5: whether Hugging Face's names are those of T5.
   """
   embedding = Weight("shared/embedding", EMBEDDING,
                      (arch.vocab_size, arch.d_model), transposed=False)
   head = Weight("decoder/logits/kernel", HEAD, (arch.d_model, arch.vocab_size))
-  blocks = [weight for stack, count in arch.stacks.items()
-            for weight in _stack(arch, stack, count, scopes)]
-  return [embedding, *blocks, *([] if arch.tied else [head])]
+  of_blocks = [weight for stack, count in arch.stacks.items()
+               for weight in _stack(arch, stack, count, blocks, is_t5)]
+  return [embedding, *of_blocks, *([] if arch.tied else [head]), *_classifier(arch)]
 
 
-def _stack(arch, stack, count, scopes) -> Iterator[Weight]:
-  for block in range(count):
+def _classifier(arch):
+  if arch.classifier is None:
+    return
+  sizes = [arch.d_model, *arch.classifier.hidden_sizes]
+  for i, shape in enumerate(zip(sizes, sizes[1:])):
+    yield Weight(f"classifier_hidden_{i}/kernel", f"hidden.{i}.weight", shape)
+  yield Weight("classifier/kernel", "classifier.weight",
+               (sizes[-1], arch.classifier.rows))
+
+
+def _stack(arch, stack, count, blocks, is_t5) -> Iterator[Weight]:
+  own = [blocks[stack, block] for block in range(count)]
+  for block, (found, has_bias) in enumerate(zip(own, attention.holds_bias(own))):
     for layer, cls in enumerate(layers(stack)):
       mesh = f"{stack}/block_{block:03d}/layer_{layer:03d}/"
       theirs = f"{stack}.block.{block}.layer.{layer}."
       yield _norm(arch, f"{mesh}rms_norm", f"{theirs}layer_norm")
-      scope = scopes.get((stack, block), cls) if cls == SELF_ATTENTION else cls
+      if cls == SELF_ATTENTION:
+        yield from _self_attention(
+            arch, found, has_bias, mesh, f"{theirs}{cls}.", stack, is_t5)
+        continue
       for name, kernel, shape in _variables(arch, cls):
-        yield Weight(f"{mesh}{scope}/{name}{kernel}", f"{theirs}{cls}.{name}.weight",
+        yield Weight(f"{mesh}{cls}/{name}{kernel}", f"{theirs}{cls}.{name}.weight",
                      shape)
-      if cls == SELF_ATTENTION and block == 0:
-        name = "relative_attention_bias"
-        yield Weight(f"{mesh}{scope}/{name}", f"{theirs}{cls}.{name}.weight",
-                     (arch.heads, arch.buckets))
   yield _norm(arch, f"{stack}/rms_norm", f"{stack}.final_layer_norm")
+
+
+def _self_attention(arch, found, has_bias, mesh, theirs, stack, is_t5):
+  sizes = attention.Sizes(arch.d_model, found.heads, found.d_kv)
+  for ours, name, *rest in attention.variables(
+      found, sizes, stack == "decoder", has_bias):
+    if is_t5:
+      name = name.removeprefix("synthesizers.0.")
+    yield Weight(f"{mesh}{found.scope}/{ours}", f"{theirs}{name}", *rest)
 
 
 def layers(stack: str) -> list[str]:

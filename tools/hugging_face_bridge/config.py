@@ -7,6 +7,7 @@ from typing import Any
 
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
+from synthesizer_mtf.tools.hugging_face_bridge import attention
 
 FILE = "config.json"
 GENERATION = "generation_config.json"
@@ -14,7 +15,17 @@ GENERATION = "generation_config.json"
 # The known architectures, by `model_type` and whether they have a decoder.
 _CLASSES = {
     "t5": {True: "T5ForConditionalGeneration", False: "T5EncoderModel"},
-    "mt5": {True: "MT5ForConditionalGeneration", False: "MT5EncoderModel"}}
+    "mt5": {True: "MT5ForConditionalGeneration", False: "MT5EncoderModel"},
+    attention.SYNTHESIZER: {
+        True: "SynthesizerForConditionalGeneration", False: "SynthesizerEncoderModel"}}
+_CLASSIFIER = "SynthesizerForSequenceClassification"
+
+# The classes of modeling_synthesizer.py, and what loads each in Transformers.
+SYNTHESIZER_CLASSES = {
+    "encoder-decoder": ("SynthesizerForConditionalGeneration", "AutoModelForSeq2SeqLM"),
+    "encoder": ("SynthesizerEncoderModel", "AutoModel"),
+    "classifier": ("SynthesizerForSequenceClassification",
+                   "AutoModelForSequenceClassification")}
 
 # An old name of T5ForConditionalGeneration.
 _SAME = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
@@ -22,7 +33,8 @@ _SAME = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
 # Defaults of keys that `config.json` may lack, by `model_type`.
 _DEFAULTS = {
     "t5": {"feed_forward_proj": "relu", "tie_word_embeddings": True},
-    "mt5": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}}
+    "mt5": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    attention.SYNTHESIZER: {"feed_forward_proj": "relu", "tie_word_embeddings": True}}
 
 _SIZES = ("d_model", "d_kv", "d_ff", "num_heads", "num_layers", "vocab_size")
 
@@ -33,7 +45,9 @@ _READ = {
     "scale_decoder_outputs", "relative_attention_num_buckets",
     "relative_attention_max_distance", "dropout_rate", "layer_norm_epsilon",
     "is_encoder_decoder", "is_decoder", "pad_token_id", "eos_token_id",
-    "decoder_start_token_id", "tokenizer_class"}
+    "decoder_start_token_id", "tokenizer_class", "auto_map", "encoder_attention",
+    "decoder_attention", "classifier_rows", "classifier_pooling",
+    "classifier_hidden_sizes"}
 
 # Keys that change neither a weight nor its use. They concern the initialization and
 # storage of weights, decoding, and models other than T5. In T5 1.0 they also hold the
@@ -86,7 +100,7 @@ def read(folder: str, ignored: Iterable[str]) -> dict[str, Any]:
     raise checks.Error(
         f"{path!r} has model_type {kind!r}, but only {_listed(_CLASSES)} can be "
         "imported (ByT5 is t5, Flan-T5 is t5); name another folder.")
-  known = [name for pair in _CLASSES.values() for name in pair.values()]
+  known = [*(name for pair in _CLASSES.values() for name in pair.values()), _CLASSIFIER]
   for name in found.get("architectures") or []:
     if _SAME.get(name, name) not in known:
       raise checks.Error(
@@ -129,7 +143,7 @@ def _is_encoder(config):
   """Returns whether a configuration describes an encoder alone."""
   names = config.get("architectures") or []
   return (config.get("is_encoder_decoder") is False or
-          any(name.endswith("EncoderModel") for name in names))
+          any(name.endswith(("EncoderModel", _CLASSIFIER)) for name in names))
 
 
 def to_architecture(folder: str, config: dict[str, Any]) -> architecture.Architecture:
@@ -164,7 +178,17 @@ def to_architecture(folder: str, config: dict[str, Any]) -> architecture.Archite
       vocab_size=sizes["vocab_size"], feed_forward=_feed_forward(path, config),
       tied=is_tied(config), buckets=config.get("relative_attention_num_buckets", 32),
       dropout_rate=config.get("dropout_rate", 0.1),
-      epsilon=config.get("layer_norm_epsilon", 1e-6))
+      epsilon=config.get("layer_norm_epsilon", 1e-6), classifier=_classifier(config))
+
+
+def _classifier(config):
+  if _CLASSIFIER not in (config.get("architectures") or []):
+    return None
+  labels = config.get("id2label") or {}
+  return architecture.Classifier(
+      tuple(labels[key] for key in sorted(labels, key=int)), config["classifier_rows"],
+      config.get("classifier_pooling", "mean"),
+      tuple(config.get("classifier_hidden_sizes", ())))
 
 
 def _whole(path, config, key):
@@ -209,16 +233,70 @@ def generation() -> str:
 
 
 def text(arch: architecture.Architecture, dtype: str, byte_tokens: bool) -> str:
-  """Returns the text of a `config.json`.
+  """Returns the text of a `config.json` of T5.
 
   Args:
     arch: an `Architecture`.
     dtype: the dtype of the weights, "float32" or "bfloat16".
     byte_tokens: whether the vocabulary consists of bytes.
   """
+  return _json({**_t5(arch, dtype, byte_tokens), "model_type": "t5",
+                "architectures": [_CLASSES["t5"][bool(arch.decoder_layers)]]})
+
+
+def synthesizer_text(arch: architecture.Architecture, blocks: architecture.Blocks,
+                     dtype: str, byte_tokens: bool) -> str:
+  """Returns the text of a `config.json` of a model with modeling_synthesizer.py.
+
+  Args:
+    arch: an `Architecture`.
+    blocks: the self-attention of each block.
+    dtype: the dtype of the weights, "float32" or "bfloat16".
+    byte_tokens: whether the vocabulary consists of bytes.
+  """
+  cls, auto = SYNTHESIZER_CLASSES[_kind(arch)]
+  settings = {
+      **_t5(arch, dtype, byte_tokens), "model_type": attention.SYNTHESIZER,
+      "architectures": [cls],
+      "auto_map": {"AutoConfig": "configuration_synthesizer.SynthesizerConfig",
+                   auto: f"modeling_synthesizer.{cls}"},
+      "scale_decoder_outputs": arch.tied}
+  for stack, count in arch.stacks.items():
+    described = [_described(arch, blocks[stack, block]) for block in range(count)]
+    same = all(one == described[0] for one in described)
+    settings[f"{stack}_attention"] = described[0] if same else described
+  if arch.classifier:
+    names = arch.classifier.labels
+    settings.update({
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+        "classifier_rows": arch.classifier.rows,
+        "classifier_pooling": arch.classifier.pooling,
+        "classifier_hidden_sizes": list(arch.classifier.hidden_sizes)})
+  return _json(settings)
+
+
+def _kind(arch):
+  if arch.classifier:
+    return "classifier"
+  return "encoder-decoder" if arch.decoder_layers else "encoder"
+
+
+def _described(arch, found):
+  """A description of self-attention, with sizes where they differ from T5's."""
+  sizes = {"num_heads": (found.heads, arch.heads), "d_kv": (found.d_kv, arch.d_kv),
+           "dropout_rate": (found.dropout_rate, arch.dropout_rate)}
+  return {**found.description,
+          **{key: own for key, (own, of_t5) in sizes.items() if own != of_t5}}
+
+
+def _json(settings):
+  return json.dumps(dict(sorted(settings.items())), indent=2) + "\n"
+
+
+def _t5(arch, dtype, byte_tokens):
   encoder = not arch.decoder_layers
-  config = {
-      "architectures": [_CLASSES["t5"][not encoder]],
+  return {
       "classifier_dropout": 0.0,
       "d_ff": arch.d_ff, "d_kv": arch.d_kv, "d_model": arch.d_model,
       "decoder_start_token_id": 0,
@@ -226,7 +304,7 @@ def text(arch: architecture.Architecture, dtype: str, byte_tokens: bool) -> str:
       "dropout_rate": arch.dropout_rate, "eos_token_id": 1,
       "feed_forward_proj": arch.feed_forward, "initializer_factor": 1.0,
       "is_encoder_decoder": not encoder, "is_gated_act": arch.gated,
-      "layer_norm_epsilon": arch.epsilon, "model_type": "t5",
+      "layer_norm_epsilon": arch.epsilon,
       "num_decoder_layers": arch.decoder_layers or arch.encoder_layers,
       "num_heads": arch.heads, "num_layers": arch.encoder_layers,
       "pad_token_id": 0,
@@ -236,4 +314,3 @@ def text(arch: architecture.Architecture, dtype: str, byte_tokens: bool) -> str:
       "tokenizer_class": "ByT5Tokenizer" if byte_tokens else "T5Tokenizer",
       "torch_dtype": dtype, "use_cache": not encoder,
       "vocab_size": arch.vocab_size}
-  return json.dumps(config, indent=2) + "\n"

@@ -1,11 +1,15 @@
 """Converts a checkpoint of Mesh TensorFlow to a Hugging Face folder."""
 
+from collections.abc import Callable
+import pathlib
 import re
+import shutil
 
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
+from synthesizer_mtf.tools.hugging_face_bridge import card
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
@@ -19,6 +23,9 @@ _STEP = "global_step"
 
 # The scope of V in a mixture, if another part has variables with the same names.
 _PART = re.compile(r"part_\d+/")
+
+# The files that compute a model in PyTorch.
+_PYTORCH = pathlib.Path(__file__).with_name("pytorch")
 
 # Names of dtypes in safetensors.
 DTYPES = {"float32": "F32", "bfloat16": "BF16"}
@@ -40,18 +47,22 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
     notes on the folder, a list of sentences.
 
   Raises:
-    ValueError: Hugging Face's T5 cannot compute the model, or the folder cannot be
-      written. In both cases nothing is written.
+    ValueError: PyTorch cannot compute the model, or the folder cannot be written. In
+      both cases nothing is written.
   """
   folders.check(output)
-  arch, scopes = trained.read(path, step)
+  is_left_out = _matcher(leave_out)
+  arch, blocks = trained.read(path, step, is_left_out)
+  is_t5 = arch.classifier is None and all(
+      found.is_t5 and (found.heads, found.d_kv) == (arch.heads, arch.d_kv)
+      for found in blocks.values())
   tokens = tokenizers.trained()
   tokens.check(path, arch.vocab_size)
   reader = tf.train.load_checkpoint(path)
   shapes = reader.get_variable_to_shape_map()
-  table = architecture.weights(arch, scopes)
+  table = architecture.weights(arch, blocks, is_t5)
   sources = _sources(path, table, shapes)
-  _check_rest(path, shapes, sources, scopes, leave_out)
+  _check_rest(path, shapes, sources, blocks, is_left_out)
   dtype = dtype or _dtype(reader, sources)
 
   def read(name):
@@ -65,11 +76,30 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
         {name: weight.their_shape for name, weight in sorted(by_name.items())},
         DTYPES[dtype], read)
     tokens.copy(new)
-    (new / config.FILE).write_text(config.text(arch, dtype, tokens.path is None))
+    byte_tokens = tokens.path is None
+    (new / config.FILE).write_text(
+        config.text(arch, dtype, byte_tokens) if is_t5 else
+        config.synthesizer_text(arch, blocks, dtype, byte_tokens))
     (new / tokenizers.CONFIG).write_text(tokens.config())
     if arch.decoder_layers:
       (new / config.GENERATION).write_text(config.generation())
-  return tokens.notes()
+    if not is_t5:
+      for file in sorted(_PYTORCH.glob("*.py")):
+        shutil.copyfile(file, new / file.name)
+    (new / card.FILE).write_text(card.text(arch, blocks, is_t5, step))
+  return tokens.notes() + _notes(blocks)
+
+
+def _matcher(leave_out: str | None) -> Callable[[str], bool]:
+  """Returns whether a variable is to be left out, by its name."""
+  return lambda name: bool(leave_out and re.search(leave_out, name))
+
+
+def _notes(blocks):
+  if any(found.final is not None and not found.is_t5 for found in blocks.values()):
+    return ["`Mixture.final_weights` have become learned weights, alpha, which start "
+            "there."]
+  return []
 
 
 def _read(path, reader, name):
@@ -105,11 +135,10 @@ def _sources(path, table, shapes):
   return sources
 
 
-def _check_rest(path, shapes, sources, classes, leave_out):
+def _check_rest(path, shapes, sources, blocks, is_left_out):
   """Raises a ValueError if the export would drop a variable that has an effect."""
-  scopes = [f"{stack}/block_{block:03d}/layer_000/{cls}/"
-            for (stack, block), cls in classes.items()
-            if cls != architecture.SELF_ATTENTION]
+  scopes = [f"{stack}/block_{block:03d}/layer_000/{found.scope}/"
+            for (stack, block), found in blocks.items() if found.drops]
   used = set(sources.values())
   endings = optimizer_slots.learned(
       shapes, {name: shapes[name] for name in used},
@@ -117,14 +146,14 @@ def _check_rest(path, shapes, sources, classes, leave_out):
   rest = [name for name in sorted(shapes)
           if name not in used and name != _STEP and
           not optimizer_slots.is_slot(name, shapes, endings) and
-          not (leave_out and re.search(leave_out, name))]
+          not is_left_out(name)]
   # Variables of a mixture's parts with weight 0 have no effect. A second relative
   # position bias has an effect.
   lost = [name for name in rest if name.endswith("relative_attention_bias") or
           not name.startswith(tuple(scopes))]
   if lost:
     raise checks.Error(
-        f"{path!r} has {len(lost)} variables that Hugging Face's T5 does not "
+        f"{path!r} has {len(lost)} variables that the exported model does not "
         f"have, such as {lost[0]!r}; leave them out with --leave_out, a regular "
         "expression, if the model is whole without them.")
 

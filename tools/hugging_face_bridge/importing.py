@@ -10,6 +10,7 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
+from synthesizer_mtf.tools.hugging_face_bridge import attention
 from synthesizer_mtf.tools.hugging_face_bridge import config
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import model_gin
@@ -47,7 +48,9 @@ def run(folder: str, output: str,
   arch = config.to_architecture(folder, settings)
   tokens = tokenizers.read(folder, settings)
   tokens.check(folder, arch.vocab_size)
-  table = architecture.weights(arch)
+  blocks = attention.of_config(settings, arch.stacks)
+  is_ours = settings["model_type"] == attention.SYNTHESIZER
+  table = architecture.weights(arch, blocks, is_t5=not is_ours)
   _check(folder, table, found)
   dtype = _dtype(found)
   with folders.new(output) as new:
@@ -55,8 +58,8 @@ def run(folder: str, output: str,
     tokens.copy(new)
     place = os.path.abspath(output)
     (new / model_gin.OPERATIVE).write_text(
-        model_gin.operative(arch, dtype, tokens, place), encoding="utf-8")
-    if arch.decoder_layers:
+        model_gin.operative(arch, blocks, dtype, tokens, place), encoding="utf-8")
+    if arch.decoder_layers and not is_ours:
       (new / model_gin.STOCK).write_text(model_gin.stock(arch, dtype, tokens))
     (new / ORIGIN).write_text(_origin(folder, settings, found, dtype, notes))
   return notes

@@ -1,31 +1,25 @@
-"""Reads the `Architecture` of a trained model whose self-attention is V."""
+"""Reads the `Architecture` of a trained model, and its self-attention."""
 
 import collections
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.attention import functions
-from synthesizer_mtf.attention import layer as attention
-from synthesizer_mtf.attention.functions import dot_product
 from synthesizer_mtf.fast import cross_attention
 from synthesizer_mtf.fast import feed_forward
 from synthesizer_mtf.fast import sublayers
 from synthesizer_mtf.t5 import classifier
 from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
+from synthesizer_mtf.tools.hugging_face_bridge import attention
+from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
-
-_ADVICE = ("Hugging Face's T5 has no other; export a SavedModel instead, see "
-           "docs/serving.md")
-
-# Options that change what stock self-attention computes, and that cross-attention does
-# not have.
-_OPTIONS = ("attention_func", "use_hyperprompt", "hyperprompt_mtlshare",
-            "hyperprompt_length_encoder", "hyperprompt_length_decoder")
 
 # T5's sublayers before the first layer, around each layer, and after the last one; then
 # those of models of its version 1.0, which name their variables otherwise.
@@ -50,19 +44,20 @@ _KNOWN = {
         transformer_layers.EncDecAttention, cross_attention.EncDecAttention]}
 
 
-def read(path: str, step: int) -> tuple[
-    architecture.Architecture, dict[tuple[str, int], str]]:
+def read(path: str, step: int, is_left_out: Callable[[str], bool]) -> tuple[
+    architecture.Architecture, dict[tuple[str, int], attention.Attention]]:
   """Reads the model that gin describes, without building its graph.
 
   Args:
     path: the path of the model's checkpoint.
     step: the step of the model's checkpoint.
+    is_left_out: whether a variable, by its name, is not to be exported.
 
   Returns:
-    (architecture, {(stack, number of the block): class of the self-attention})
+    (architecture, {(stack, number of the block): its self-attention})
 
   Raises:
-    ValueError: Hugging Face's T5 cannot compute the model.
+    ValueError: PyTorch cannot compute the model.
   """
   kind = gin_files.bound("utils.run.model_type", "bitransformer")
   if kind != "bitransformer":
@@ -82,19 +77,57 @@ def read(path: str, step: int) -> tuple[
     _check_stack(name, part)
   blocks = {(name, block): layers for name, part in stacks.items()
             for block, layers in enumerate(_blocks(name, part))}
-  _check_attention(blocks, step)
-  sizes = {"d_model": width,
-           "epsilon": gin_files.bound("sublayer_rms_norm.epsilon", 1e-6)}
-  for (name, block), layers in blocks.items():
-    for found in (_of_attention(layers[0]), *map(_of_layer, layers[1:])):
-      _agree(f"block {block} of the {name}", sizes, found)
+  _check_blocks(blocks)
+  found = {(name, block): attention.read(
+      layers[0], step, f"block {block} of the {name}")
+           for (name, block), layers in blocks.items()}
   counts = collections.Counter(name for name, _ in blocks)
   return architecture.Architecture(
-      **sizes, vocab_size=rows, encoder_layers=counts["encoder"],
+      **_sizes(blocks, found, width), vocab_size=rows, encoder_layers=counts["encoder"],
       decoder_layers=counts["decoder"],
       tied="decoder" not in stacks or
-      model.decoder.shared_embedding_and_softmax_weights), {
-          place: _class(layers[0]) for place, layers in blocks.items()}
+      model.decoder.shared_embedding_and_softmax_weights,
+      classifier=_classifier(path, model, is_left_out)), found
+
+
+def _sizes(blocks, found, width):
+  """Returns the sizes that all layers share.
+
+  Cross-attention decides the heads. Self-attention may have others.
+  """
+  sizes = {"d_model": width,
+           "epsilon": gin_files.bound("sublayer_rms_norm.epsilon", 1e-6)}
+  shared: dict[str, Any] = {}
+  for (name, block), layers in blocks.items():
+    place = f"block {block} of the {name}"
+    for layer in layers[1:]:
+      _agree(place, sizes, _of_layer(layer))
+    own = found[name, block]
+    if own.description.get("relative_bias"):
+      _agree(place, sizes, {"buckets": own.buckets})
+    if own.description.get("relative_bias") == attention.SHARED:
+      _agree(place, shared, {f"heads of a shared bias in the {name}": own.heads})
+  first = next(iter(found.values()))
+  return {"heads": first.heads, "d_kv": first.d_kv, **sizes}
+
+
+def _classifier(path, model, is_left_out):
+  """Returns the `Classifier` of a model, or None."""
+  if not isinstance(model, classifier.EncoderClassifier):
+    return None
+  kernel = tf.train.load_checkpoint(path).get_variable_to_shape_map().get(
+      "classifier/kernel")
+  if kernel is None or is_left_out("classifier/kernel"):
+    return None
+  task = gin_files.bound("get_vocabulary.mixture_or_task_name", None)
+  found = task and utils.targets_vocabulary(mesh_transformer.get_vocabulary(task))
+  if not isinstance(found, labels.LabelVocabulary):
+    raise checks.Error(
+        f"{path!r} is a classifier, but gin names no task whose targets are classes; "
+        "name it with --gin_param=\"get_vocabulary.mixture_or_task_name = 'TASK'\", or "
+        "leave the classifier out with --leave_out=^classifier.")
+  return architecture.Classifier(
+      found.labels, kernel[1], model.pooling, tuple(model.hidden_sizes))
 
 
 def _embedding(path):
@@ -135,23 +168,14 @@ def _blocks(name, stack):
   return [layers[i:i + count] for i in range(0, len(layers), count)]
 
 
-def _check_attention(blocks, step):
-  """Raises a ValueError unless all self-attention is V, and all blocks are T5's."""
-  others = {}
+def _check_blocks(blocks):
+  """Raises a ValueError unless all layers after self-attention are T5's."""
   for (name, block), layers in blocks.items():
     wanted, classes = architecture.layers(name), [_class(layer) for layer in layers]
     if classes[1:] != wanted[1:]:
       raise checks.Error(
           f"block {block} of the {name} is {', '.join(classes)}, but Hugging "
           f"Face's T5 has {', '.join(wanted)}; such a model cannot be exported.")
-    held = _attention(layers[0], step)
-    if held != "V":
-      others.setdefault(f"{held} in the {name}'s blocks", []).append(str(block))
-  if others:
-    told = "; ".join(f"{held} {', '.join(blocks)}"
-                     for held, blocks in others.items())
-    raise checks.Error(f"only V can be exported, but the model holds {told}. "
-                       f"{_ADVICE}.")
 
 
 def _class(layer):
@@ -159,44 +183,6 @@ def _class(layer):
   kind = type(layer)
   name = kind.__name__
   return f"{kind.__module__}.{name}" if kind not in _KNOWN.get(name, [kind]) else name
-
-
-def _attention(layer, step):
-  """Returns the name of a self-attention layer at a step: "V", or another name."""
-  if type(layer) is transformer_layers.SelfAttention:
-    plain = cross_attention.is_plain(layer) and not any(
-        getattr(layer, option) for option in _OPTIONS)
-    return "V" if plain else "SelfAttention with options that T5 does not have"
-  if not isinstance(layer, attention.SyntheticAttention):
-    return _class(layer)
-  parts = layer.mixture.synthesizers
-  notation = "+".join(map(functions.part_name, parts))
-  if not layer.softmax:
-    return f"{notation} without softmax"
-  return "V" if _is_v(layer.mixture, step) else notation
-
-
-def _is_v(mixture, step):
-  """Returns whether a mixture is V alone: all other parts, if any, have weight 0."""
-  is_v = [isinstance(part, dot_product.DotProductLogits)
-          for part in mixture.synthesizers]
-  if len(is_v) == 1:
-    return is_v[0]
-  return (mixture.final_weights is not None and step >= mixture.annealing_steps[1]
-          and list(mixture.final_weights) == list(map(float, is_v)))
-
-
-def _of_attention(layer):
-  """Returns the sizes of a V layer."""
-  if isinstance(layer, attention.SyntheticAttention):
-    sizes, bias = layer.heads, layer.relative_position_bias
-    kind, buckets = bias.kind, bias.num_buckets
-  else:
-    sizes, kind = layer, layer.relative_attention_type
-    buckets = layer.relative_attention_num_buckets
-  _only(f"{_class(layer)}.relative_attention_type", kind, "bias_shared")
-  return {"heads": sizes.num_heads, "d_kv": sizes.key_value_size,
-          "buckets": buckets}
 
 
 def _of_layer(layer):

@@ -1,0 +1,98 @@
+"""Compares exported folders in PyTorch with what Mesh TensorFlow computed.
+
+  PYTHON compare.py FOLDER ...
+
+Each folder has `theirs`, an exported model, and `ours.npz` and `names.json`. The script
+prints a line of JSON for each, with the largest differences.
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+
+def main(*folders):
+  transformers.logging.set_verbosity_error()
+  torch.manual_seed(0)
+  for folder in map(pathlib.Path, folders):
+    print(json.dumps({"name": folder.name, **compare(folder)}), flush=True)
+
+
+def compare(folder):
+  """Returns a dict of differences."""
+  ours = dict(np.load(folder / "ours.npz"))
+  model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+      folder / "theirs", trust_remote_code=True, dtype=torch.float32).eval()
+  inputs, targets = (torch.from_numpy(ours[name]).long()
+                     for name in ("inputs", "targets"))
+  mask = (inputs > 0).long()
+  before = torch.nn.functional.pad(targets, (1, -1))
+  found = {}
+  out = model(input_ids=inputs, attention_mask=mask, decoder_input_ids=before)
+  real = targets > 0
+
+  def difference(a, b, where):
+    return float((a - torch.from_numpy(b))[where].abs().max())
+
+  found["logits"] = difference(out.logits.detach(), ours["logits"], real)
+  found["encoder"] = difference(
+      out.encoder_last_hidden_state.detach(), ours["encoded"], mask > 0)
+  left = move_padding(inputs, mask)
+  other = model(input_ids=left, attention_mask=(left > 0).long(),
+                decoder_input_ids=before)
+  found["left padding"] = difference(other.logits.detach(), ours["logits"], real)
+  if "loss" in ours:
+    found["gradients"] = gradients(model, out.logits, targets, ours, folder)
+  generated = {"max_new_tokens": ours.get("decoded", inputs).shape[1],
+               "do_sample": False}
+  if "decoded" in ours:
+    ids = model.generate(input_ids=inputs, attention_mask=mask, num_beams=1, **generated)
+    found["greedy"] = same(ids, ours["decoded"])
+  if "beams" in ours:
+    ids = model.generate(input_ids=inputs, attention_mask=mask, num_beams=4,
+                         length_penalty=0.0, early_stopping=False, **generated)
+    found["beams"] = same(ids, ours["beams"])
+  return found
+
+
+def move_padding(ids, mask):
+  return torch.stack([torch.roll(row, int((1 - one).sum()))
+                      for row, one in zip(ids, mask)])
+
+
+def gradients(model, logits, targets, ours, folder):
+  """The largest difference of gradients, as a part of the largest gradient."""
+  loss = torch.nn.functional.cross_entropy(
+      logits.flatten(0, 1), targets.flatten(), ignore_index=0,
+      reduction="sum") / targets.numel()
+  loss.backward()
+  assert abs(loss.item() - float(ours["loss"])) < 1e-4, (loss, ours["loss"])
+  parameters = dict(model.named_parameters())
+  names = json.loads((folder / "names.json").read_text())
+  worst = 0.0
+  for name, value in ours.items():
+    if name.startswith("gradient "):
+      theirs, transposed = names[name.removeprefix("gradient ")]
+      grad = parameters[theirs].grad.numpy()
+      grad = grad.T if transposed else grad
+      worst = max(worst, float(abs(grad - value).max()))
+  return worst
+
+
+def same(ids, expected):
+  """How many rows of ids agree, up to the end of the sequence."""
+  ids = ids[:, 1:].tolist()
+  return sum(until_eos(a) == until_eos(b) for a, b in zip(ids, expected.tolist()))
+
+
+def until_eos(row):
+  row = [*row, 1]
+  return row[:row.index(1)]
+
+
+if __name__ == "__main__":
+  main(*sys.argv[1:])

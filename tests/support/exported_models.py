@@ -1,0 +1,103 @@
+"""Models of all notations with random weights, what Mesh TensorFlow computes with them,
+and their exported folders."""
+
+import json
+
+import mesh_tensorflow as mtf
+import numpy as np
+from support import hugging_face
+from support import models
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.tasks import vocabulary
+from synthesizer_mtf.tools import hugging_face as command
+import tensorflow.compat.v1 as tf
+
+MAX_LENGTH = 16
+BASE = [
+    "import synthesizer_mtf", "import mesh_tensorflow.transformer.utils",
+    "include 't5/models/gin/models/defaults.gin'",
+    "utils.run.model_type = 'bitransformer'",
+    "include 't5/models/gin/models/bi_v1.gin'",
+    *models.TINY, "RandomLogits.max_length = 16", "FixedRandomLogits.max_length = 16",
+    "FactorizedRandomLogits.max_length = 16", "FactorizedRandomLogits.rank = 3",
+    "ToeplitzLogits.max_length = 16", "DenseLogits.max_length = 16",
+    "FactorizedDenseLogits.max_length = 16",
+    "decoder/FixedPatterns.patterns = ['previous', 'start']",
+    "encoder/FixedPatterns.patterns = ['right_context', 'end']"]
+
+
+def lines(attention, *more, bias="bias_shared"):
+  """Lines of gin for an attention of both stacks."""
+  return [f"synthesizer_stack.attention = {attention!r}",
+          f"SyntheticAttention.relative_attention_type = {bias!r}", *more]
+
+
+def examples(count=3, length=11):
+  """Inputs and targets <int>[count, length]; the second row of each is padded."""
+  inputs, targets = np.random.RandomState(3).randint(3, 500, (2, count, length))
+  for ids, end in ((inputs, length - 4), (targets, length - 5)):
+    ids[1, end - 1] = 1
+    ids[1, end:] = 0
+  return inputs, targets
+
+
+class Exported:
+  """A model of ours with random weights, in the folder `ours`."""
+
+  def __init__(self, folder, spiece, gin, scale=0.3):
+    self.ours, self.theirs = folder / "ours", folder / "theirs"
+    self.ours.mkdir(parents=True)
+    self._gin = self.ours / "operative_config.gin"
+    self._gin.write_text("\n".join(
+        [*BASE, f"{vocabulary.PARAMETER} = {str(spiece)!r}", *gin]) + "\n")
+    self._scale = scale
+
+  def compute(self, inputs, targets, decode=0, beam=1, gradients=True):
+    """Computes in Mesh TensorFlow, and writes the checkpoint.
+
+    Returns:
+      a dict of arrays: inputs, targets, logits, encoded, decoded, beams, loss and the
+      gradients by the names of variables.
+    """
+    gin_files.parse([str(self._gin)])
+    m = models.Model(vocabulary=600)
+    with m.tf_graph.as_default():
+      ids, wanted = m.ids(inputs), m.ids(targets)
+      logits, _ = m.model.call_simple(ids, wanted, False, mode="eval")
+      fetched = {"logits": logits}
+      with tf.variable_scope("", reuse=True):
+        fetched["encoded"] = _encoded(m, ids)
+        if decode:
+          fetched["decoded"] = m.model.decode(ids, max_decode_length=decode)
+        if beam > 1:
+          fetched["beams"] = m.model.decode(
+              ids, max_decode_length=decode, beam_size=beam, alpha=0.0)
+        if gradients:
+          _, loss = m.model.call_simple(ids, wanted, True, mode="train")
+          fetched["loss"] = loss
+          variables = m.graph.trainable_variables
+          grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
+          fetched.update({f"gradient {v.name}": g for v, g in zip(variables, grads)})
+      (values,), variables = m.run(*fetched.values(), scale=self._scale)
+    hugging_face.save_variables(self.ours, 7, {"global_step": np.int64(7), **variables})
+    return {"inputs": inputs, "targets": targets, **dict(zip(fetched, values))}
+
+  def export(self, *words):
+    command.main(["export", str(self.ours), f"--output={self.theirs}", *words])
+
+  def names(self):
+    """A dict from our names to theirs, and whether theirs is transposed."""
+    from synthesizer_mtf.tools.hugging_face_bridge import architecture
+    from synthesizer_mtf.tools.hugging_face_bridge import trained
+    gin_files.parse([str(self._gin)])
+    arch, blocks = trained.read(str(self.ours / "model.ckpt-7"), 7, lambda name: False)
+    is_t5 = json.loads((self.theirs / "config.json").read_text())["model_type"] == "t5"
+    return {w.mesh: (w.hugging_face, w.transposed)
+            for w in architecture.weights(arch, blocks, is_t5)}
+
+
+def _encoded(m, ids):
+  encoded, _ = m.model.encoder.call_simple(
+      ids, None, False, mode="eval", sequence_id=mtf.minimum(ids, 1),
+      shared_params=m.model._shared_params(ids.mesh, mtf.VariableDType(tf.float32)))
+  return encoded

@@ -1,0 +1,57 @@
+"""The configuration of a T5 with synthesized attention (arXiv:2005.00743).
+
+It is T5's, with two more keys. `encoder_attention` and `decoder_attention` describe the
+self-attention of each block: a list with one dict for each block, or one dict for all.
+A dict has
+
+  synthesizers   a list of dicts; `name` is one of V, R, Fix, FR, T, D, FD, Pattern, and
+                 the other keys are the parameters of that class in
+                 modeling_synthesizer.py, such as max_length
+  weights        how the logits of several synthesizers mix: "per_head" (the default),
+                 "per_layer" or "sum"
+  relative_bias  T5's relative position bias: "bias_shared" for one table in a stack,
+                 "bias" for one in each layer, or null
+  num_heads, d_kv, dropout_rate   if they differ from the model's
+  softmax        false to use the logits themselves as weights
+
+A string such as "R+V" stands for a dict with the defaults of each part and
+"bias_shared".
+"""
+
+import transformers
+
+DEFAULT = "V"
+
+
+class SynthesizerConfig(transformers.T5Config):
+  """T5's configuration, and the self-attention of each block."""
+
+  model_type = "synthesizer"
+
+  def attention_of(self, is_decoder: bool) -> list[dict]:
+    """Returns the description of the self-attention of each block of a stack."""
+    key = "decoder_attention" if is_decoder else "encoder_attention"
+    blocks = self.num_decoder_layers if is_decoder else self.num_layers
+    found = getattr(self, key, DEFAULT)
+    if not isinstance(found, list):
+      found = [found] * blocks
+    if len(found) != blocks:
+      raise ValueError(
+          f"config.json has {key} for {len(found)} blocks, but the stack has {blocks}; "
+          "give one entry for each block, or one for all.")
+    return [_described(entry) for entry in found]
+
+  @property
+  def is_tied(self) -> bool:
+    """Whether the output layer is the embedding, whose outputs T5 then scales.
+
+    Transformers 5 always sets `tie_word_embeddings`.
+    """
+    return getattr(self, "scale_decoder_outputs", self.tie_word_embeddings)
+
+
+def _described(entry):
+  if isinstance(entry, str):
+    return {"synthesizers": [{"name": name} for name in entry.split("+")],
+            "relative_bias": "bias_shared"}
+  return entry
