@@ -4,6 +4,8 @@
 #               slow tests and tests/processes/, which starts processes.
 # make test     runs all tests, but those of studies/
 # make test-studies  runs the tests of studies/
+# make test-pytorch  compares exported models in PyTorch with ours. It makes
+#               .venv-pytorch (5 GB); TRANSFORMERS=5.17.0 names another release.
 # make lint     finds mistakes without running code
 # make install  makes .venv with uv. Its Python is PYTHON=3.11, or by default the first
 #               from 3.10 to 3.13 on the path or in pyenv. VENV=... names another
@@ -19,10 +21,13 @@ PYTHON ?=
 NEW := 3.13
 OLD := 3.11
 VENV ?= .venv
+TRANSFORMERS ?= 4.57.6
+TORCH ?= 2.14.1
 STAMP := $(VENV)/.installed
 export PYTHON
 
-.PHONY: demo docs lint lock quick release test test-studies test-both install clean FORCE
+.PHONY: demo docs lint lock quick release test test-studies test-pytorch test-both install \
+  clean FORCE
 
 demo: $(STAMP)
 	@TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-3} $(VENV)/bin/python -m synthesizer_mtf.demo
@@ -42,6 +47,12 @@ test: $(STAMP)
 test-studies: $(STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile studies/tests
 
+test-pytorch: $(STAMP)
+	@$(VENV)/bin/uv venv --quiet --allow-existing --python $(VENV)/bin/python $(VENV)-pytorch
+	@$(VENV)/bin/uv pip install --quiet --python $(VENV)-pytorch/bin/python torch==$(TORCH) \
+	  transformers==$(TRANSFORMERS) sentencepiece protobuf
+	@$(VENV)/bin/python -m pytest -q --pytorch=$(VENV)-pytorch/bin/python tests/pytorch
+
 install: $(STAMP)
 
 # Also runs if PYTHON names a Python, which may differ from the environment's, or if the
@@ -54,7 +65,7 @@ FORCE:
 
 test-both:
 	@$(MAKE) VENV=$(VENV)-new PYTHON=$(NEW) lint test test-studies
-	@$(MAKE) VENV=$(VENV)-old PYTHON=$(OLD) test test-studies
+	@$(MAKE) VENV=$(VENV)-old PYTHON=$(OLD) test test-studies test-pytorch
 
 docs: $(STAMP)
 	@sh requirements/install.sh "$(VENV)" docs
@@ -67,6 +78,6 @@ lock: $(STAMP)
 	@$(VENV)/bin/python requirements/lock.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-new $(VENV)-old $(VENV)*.lock build dist *.egg-info .pytest_cache .hypothesis \
+	rm -rf $(VENV) $(VENV)-new $(VENV)-old $(VENV)*-pytorch $(VENV)*.lock build dist *.egg-info .pytest_cache .hypothesis \
 	  .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -28,6 +28,16 @@ def pytest_addoption(parser):
       "--quick", action="store_true",
       help="leave out tests/processes/, what is marked as slow, and of each table "
       "of cases all but the first, and the first with each variant")
+  parser.addoption(
+      "--pytorch", metavar="PYTHON",
+      help="run tests/pytorch/, too, with a Python that has PyTorch and Transformers")
+
+
+def pytest_ignore_collect(collection_path, config):
+  """Leaves out the tests that need another Python, unless it is named."""
+  if collection_path.name == "pytorch" and not config.getoption("pytorch"):
+    return True
+  return None
 
 
 def pytest_configure(config):

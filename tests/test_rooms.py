@@ -26,7 +26,9 @@ MODULES = {
     ".".join(path.relative_to(folder).with_suffix("").parts): path
     for folder, inside in ((PACKAGE, "*.py"), (PACKAGE, "[a-z]*/**/*.py"),
                            (ROOT, "tasks/*.py"), (ROOT, "tools/**/*.py"))
-    for path in sorted(folder.glob(inside)) if path.parent != ROOT}
+    # The files in pytorch/ are copied beside exported models, and use nothing of ours.
+    for path in sorted(folder.glob(inside)) if path.parent not in (
+        ROOT, ROOT / "tools/hugging_face_bridge/pytorch")}
 PUBLIC = {name: path for name, path in MODULES.items() if name != "__init__"}
 
 

@@ -50,7 +50,8 @@ def compare(folder):
   generated = {"max_new_tokens": ours.get("decoded", inputs).shape[1],
                "do_sample": False}
   if "decoded" in ours:
-    ids = model.generate(input_ids=inputs, attention_mask=mask, num_beams=1, **generated)
+    ids = model.generate(
+        input_ids=inputs, attention_mask=mask, num_beams=1, **generated)
     found["greedy"] = same(ids, ours["decoded"])
   if "beams" in ours:
     ids = model.generate(input_ids=inputs, attention_mask=mask, num_beams=4,

@@ -10,15 +10,14 @@ from support import models
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import hugging_face as command
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
+from synthesizer_mtf.tools.hugging_face_bridge import trained
 import tensorflow.compat.v1 as tf
 
 MAX_LENGTH = 16
 BASE = [
-    "import synthesizer_mtf", "import mesh_tensorflow.transformer.utils",
-    "include 't5/models/gin/models/defaults.gin'",
-    "utils.run.model_type = 'bitransformer'",
-    "include 't5/models/gin/models/bi_v1.gin'",
-    *models.TINY, "RandomLogits.max_length = 16", "FixedRandomLogits.max_length = 16",
+    "include 'models/laptop.gin'", *models.TINY,
+    "RandomLogits.max_length = 16", "FixedRandomLogits.max_length = 16",
     "FactorizedRandomLogits.max_length = 16", "FactorizedRandomLogits.rank = 3",
     "ToeplitzLogits.max_length = 16", "DenseLogits.max_length = 16",
     "FactorizedDenseLogits.max_length = 16",
@@ -87,8 +86,6 @@ class Exported:
 
   def names(self):
     """A dict from our names to theirs, and whether theirs is transposed."""
-    from synthesizer_mtf.tools.hugging_face_bridge import architecture
-    from synthesizer_mtf.tools.hugging_face_bridge import trained
     gin_files.parse([str(self._gin)])
     arch, blocks = trained.read(str(self.ours / "model.ckpt-7"), 7, lambda name: False)
     is_t5 = json.loads((self.theirs / "config.json").read_text())["model_type"] == "t5"

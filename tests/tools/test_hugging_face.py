@@ -15,7 +15,9 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools import hugging_face as command
+from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import importing
+from synthesizer_mtf.tools.hugging_face_bridge import trained
 import transformers
 
 KINDS = {
@@ -167,11 +169,13 @@ def test_a_mixture_annealed_to_v_is_exported(folders, tmp_path):
   run("export", tmp_path / "ours", f"--output={tmp_path}/theirs")
   assert_same_tensors(
       hugging_face.load(theirs), hugging_face.load(tmp_path / "theirs"))
-  with pytest.raises(SystemExit) as error:
-    run("export", tmp_path / "ours", f"--output={tmp_path}/more",
-        "--gin_param=Mixture.annealing_steps = (2, 21)")
-  assert ("only V can be exported, but the model holds R+V in the encoder's "
-          "blocks 0, 1; R+V in the decoder's blocks 0, 1" in str(error.value))
+  # Before the last step, a part of the learned weights, which are equal, is left.
+  run("export", tmp_path / "ours", f"--output={tmp_path}/more",
+      "--gin_param=Mixture.annealing_steps = (0, 25)")
+  alpha = hugging_face.load(tmp_path / "more")[
+      "encoder.block.1.layer.0.SelfAttention.alpha"]
+  np.testing.assert_allclose(np.exp(alpha) / np.exp(alpha).sum(-1, keepdims=True),
+                             np.tile([0.1, 0.9], (3, 1)), rtol=1e-5)
 
 
 def test_shards_are_one_model(folders, tmp_path, sentencepiece_model):
@@ -213,19 +217,119 @@ def test_an_encoder_alone_becomes_one_for_classifiers(
   assert_same_tensors(tensors, hugging_face.load(tmp_path / "again"))
 
 
-def test_a_trained_classifier_is_exported_without_its_last_layer(
+def test_a_trained_classifier_is_exported_with_and_without_its_last_layer(
     tmp_path, sentencepiece_model):
   theirs, ours = tmp_path / "theirs", tmp_path / "ours"
   hugging_face.write(theirs, sentencepiece_model, is_encoder_decoder=False)
   importing.run(str(theirs), str(ours))
+  kernel = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
   hugging_face.save_variables(ours, 0, {
-      **hugging_face.variables(ours),
-      "classifier/kernel": np.ones([8, 128], np.float32)})
-  with pytest.raises(SystemExit, match="'classifier/kernel'; leave them out"):
+      **hugging_face.variables(ours), "classifier/kernel": kernel})
+  with pytest.raises(SystemExit, match="names no task whose targets are classes; name "
+                                       "it .* or leave the classifier out"):
     run("export", ours, f"--output={tmp_path}/again")
   run("export", ours, "--leave_out=^classifier/", f"--output={tmp_path}/again")
   assert hugging_face.load(tmp_path / "again").keys() == (
       hugging_face.load(theirs).keys())
+  run("export", ours, f"--output={tmp_path}/whole", "--gin_param=get_vocabulary."
+      "mixture_or_task_name = 'synth_imdb_reviews_encoder'")
+  np.testing.assert_array_equal(
+      hugging_face.load(tmp_path / "whole")["classifier.weight"], kernel.T)
+  config = json.loads((tmp_path / "whole" / "config.json").read_text())
+  assert config["id2label"] == {"0": "negative", "1": "positive"}
+  assert config["auto_map"]["AutoModelForSequenceClassification"] == (
+      "modeling_synthesizer.SynthesizerForSequenceClassification")
+  run("import", tmp_path / "whole", f"--output={tmp_path}/back")
+  assert_same_variables(tmp_path / "back", ours)
+
+
+# Every notation, in PyTorch. tests/pytorch/ compares what the models compute.
+
+# Each part of the notation, in blocks whose parts differ in their parameters, too.
+MANY = """
+encoder/synthesizer_stack.attention = ["R+D+V", "T+FD", "Pattern+Fix", "FR", "V+V",
+                                       @encoder/short/SyntheticAttention]
+encoder/make_layer_stack.num_layers = 6
+encoder/short/SyntheticAttention.synthesizers = [
+    @encoder/short/RandomLogits(), @encoder/shorter/RandomLogits()]
+encoder/short/RandomLogits.max_length = 5
+encoder/shorter/RandomLogits.tile_length = 3
+encoder/short/SyntheticAttention.softmax = False
+decoder/synthesizer_stack.attention = ["D+V", @SelfAttention, "T"]
+decoder/make_layer_stack.num_layers = 3
+decoder/DenseLogits.share_query = True
+decoder/DenseLogits.share_heads = True
+decoder/SyntheticAttention.relative_attention_type = None
+encoder/DenseLogits.use_bias = True
+RandomLogits.max_length = 7
+FixedRandomLogits.max_length = 8
+FactorizedRandomLogits.max_length = 9
+ToeplitzLogits.max_length = 6
+DenseLogits.max_length = 10
+FactorizedDenseLogits.max_length = 12
+Mixture.weights = 'per_layer'
+"""
+
+
+def with_random_variables(folder, *gin):
+  """Replaces the variables of an imported model by those that gin lines need."""
+  with open(folder / "operative_config.gin", "a") as f:
+    f.write("\n".join([*gin, ""]))
+  path = str(folder / "model.ckpt-0")
+  gin_files.parse([str(folder / "operative_config.gin")])
+  arch, blocks = trained.read(path, 0, lambda name: False)
+  generator = np.random.RandomState(0)
+  for old in folder.glob("*ckpt*"):
+    old.unlink()
+  hugging_face.save_variables(folder, 0, {"global_step": np.int64(0), **{
+      weight.mesh: generator.randn(*weight.shape).astype(np.float32)
+      for weight in architecture.weights(arch, blocks, is_t5=False)}})
+  return arch, blocks
+
+
+def assert_same_variables(folder, other):
+  """Two checkpoints have the same values; names differ at most in SelfAttention's."""
+  found, expected = (
+      {name.replace("/SelfAttention/", "/SyntheticAttention/"): value
+       for name, value in hugging_face.variables(one).items()}
+      for one in (folder, other))
+  assert_same_tensors(expected, found)
+
+
+def test_every_notation_goes_to_pytorch_and_comes_back(folders, tmp_path):
+  ours = tmp_path / "ours"
+  shutil.copytree(folders("untied relu")[1], ours)
+  arch, blocks = with_random_variables(ours, MANY)
+  run("export", ours, f"--output={tmp_path}/theirs")
+  theirs = hugging_face.load(tmp_path / "theirs")
+  place = "encoder.block.0.layer.0.SelfAttention.synthesizers."
+  assert theirs[f"{place}0.R"].shape == (3, 7, 7)
+  assert theirs[f"{place}1.W1.weight"].shape == (15, 8)
+  assert {path.name for path in (tmp_path / "theirs").iterdir()} == {
+      "config.json", "generation_config.json", "model.safetensors", "README.md",
+      "modeling_synthesizer.py", "configuration_synthesizer.py", "spiece.model",
+      "tokenizer_config.json"}
+  run("import", tmp_path / "theirs", f"--output={tmp_path}/again")
+  assert_same_variables(tmp_path / "again", ours)
+  gin_files.parse([str(tmp_path / "again" / "operative_config.gin")])
+  found_arch, found = trained.read(
+      str(tmp_path / "again" / "model.ckpt-0"), 0, lambda name: False)
+  assert found_arch == arch
+  assert {place: (one.description, one.heads, one.d_kv) for place, one in found.items()
+          } == {place: (one.description, one.heads, one.d_kv)
+                for place, one in blocks.items()}
+
+
+@pytest.mark.parametrize("attention, message", [
+    ("'Linformer'", "block 0 of the encoder is Linformer, but only V, R, Fix, FR, T, "
+     "D, FD, Pattern and their mixtures can be exported; export a SavedModel"),
+    ("@TalkingHeadsSelfAttention", "block 0 of the encoder is Talk")])
+def test_an_attention_that_pytorch_lacks_is_refused(
+    folders, tmp_path, attention, message):
+  with pytest.raises(SystemExit, match=message):
+    run("export", folders("T5 1.0")[1], f"--output={tmp_path}/theirs",
+        f"--gin_param=encoder/synthesizer_stack.attention = {attention}")
+  assert not list(tmp_path.iterdir())
 
 
 def test_the_tokenizer_of_an_exported_folder_gives_our_ids(

@@ -1,0 +1,84 @@
+"""Exported models in PyTorch compute what they compute in Mesh TensorFlow.
+
+`make test-pytorch` runs these tests; another Python runs `compare.py`. With `-s` they
+print the table of differences.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+from support import exported_models
+
+COUNT = 100
+_SCRIPT = pathlib.Path(__file__).with_name("compare.py")
+
+lines = exported_models.lines
+
+# Below max_length, with padding.
+CASES = {name: (lines(name), 3, 11) for name in (
+    "V", "R", "Fix", "FR", "T", "D", "FD", "Pattern", "R+V", "R+D", "D+V", "FR+D+V")}
+CASES.update({
+    "V+V": (lines("V+V"), 3, 11),
+    "R+V without bias": (lines("R+V", bias=None), 3, 11),
+    "R+V at max_length": (lines("R+V", bias="bias"), 3, exported_models.MAX_LENGTH),
+    "a mix of layers": (lines(
+        "R", "encoder/synthesizer_stack.attention = ['FR+V', 'T']",
+        "decoder/synthesizer_stack.attention = ['D+V', @SelfAttention]",
+        "SelfAttention.relative_attention_type = 'bias_shared'"), 3, 11),
+    "gated, untied": (lines(
+        "R+V", "DenseReluDense.activation = ['gelu', 'linear']",
+        "Unitransformer.shared_embedding_and_softmax_weights = False"), 3, 11),
+    "options": (lines(
+        "D+V", "DenseLogits.use_bias = True", "DenseLogits.share_heads = True",
+        "DenseLogits.share_query = True", "Mixture.weights = 'per_layer'"), 3, 11),
+    "tiles": (lines(
+        "T+R+FD+D+FR", *(f"{cls}.tile_length = 4" for cls in (
+            "ToeplitzLogits", "RandomLogits", "FactorizedDenseLogits", "DenseLogits",
+            "FactorizedRandomLogits")), "Mixture.weights = 'sum'"), 3, 11),
+    "R without softmax": (lines("R", "SyntheticAttention.softmax = False"), 3, 11)})
+
+
+@pytest.fixture(scope="module")
+def compared(pytestconfig, tmp_path_factory, sentencepiece_model):
+  """What `compare.py` finds for each case."""
+  root = tmp_path_factory.mktemp("pytorch")
+  for name, (gin, count, length) in CASES.items():
+    _export(root / name, sentencepiece_model, gin, count, length)
+  return _compare(pytestconfig, *(root / name for name in CASES))
+
+
+def _export(folder, spiece, gin, count, length, **words):
+  model = exported_models.Exported(folder, spiece, gin)
+  np.savez(folder / "ours.npz", **model.compute(
+      *exported_models.examples(count, length), **words))
+  model.export()
+  (folder / "names.json").write_text(json.dumps(model.names()))
+
+
+def _compare(config, *folders):
+  done = subprocess.run(
+      [config.getoption("pytorch"), _SCRIPT, *folders], capture_output=True, text=True,
+      env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folders[0] / "cache")},
+      check=False)
+  assert done.returncode == 0, done.stderr[-3000:]
+  print(f"\n{done.stdout}")
+  return {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_and_gradients_are_the_same(compared, name):
+  assert max(compared[name][what] for what in (
+      "logits", "encoder", "left padding", "gradients")) < 1e-4, compared[name]
+
+
+def test_hypotheses_are_the_same(pytestconfig, tmp_path, sentencepiece_model):
+  names = "V", "R", "R+V"
+  for name in names:
+    _export(tmp_path / name, sentencepiece_model, lines(name), COUNT, 9, decode=9,
+            beam=4, gradients=False)
+  for row in _compare(pytestconfig, *(tmp_path / name for name in names)).values():
+    assert row["greedy"] == row["beams"] == COUNT, row
