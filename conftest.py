@@ -33,13 +33,6 @@ def pytest_addoption(parser):
       help="run tests/pytorch/, too, with a Python that has PyTorch and Transformers")
 
 
-def pytest_ignore_collect(collection_path, config):
-  """Leaves out the tests that need another Python, unless it is named."""
-  if collection_path.name == "pytorch" and not config.getoption("pytorch"):
-    return True
-  return None
-
-
 def pytest_configure(config):
   """Imports TensorFlow, with the fixtures, but not where others run the tests."""
   if config.getoption("quick"):
@@ -49,8 +42,10 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-  """With `--quick`, does not import tests/processes/."""
-  return config.getoption("quick") and collection_path.name == "processes" or None
+  """Does not import tests/processes/ with `--quick`, nor what needs PyTorch without."""
+  left_out = {"processes": config.getoption("quick"),
+              "pytorch": not config.getoption("pytorch")}
+  return left_out.get(collection_path.name) or None
 
 
 def pytest_collection_modifyitems(config, items):

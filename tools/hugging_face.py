@@ -1,4 +1,4 @@
-"""Takes T5 models over from Hugging Face's folders, and back.
+"""Hands models over to PyTorch and Hugging Face, and takes T5 models from there.
 
   python -m synthesizer_mtf.tools.hugging_face import DIR --output=MODEL_DIR
   python -m synthesizer_mtf.tools.hugging_face export MODEL_DIR --output=DIR
@@ -12,7 +12,9 @@ save_pretrained writes it, and writes a folder with
   spiece.model          the SentencePiece model
   hugging_face.json     the origin of the model
 
-`export` does the reverse for a model whose self-attention is V.
+`export` does the reverse, for V and all attentions that mix with it. The folder of
+another attention than V has modeling_synthesizer.py, which computes it in PyTorch.
+`import` reads such folders, too, once they were fine-tuned there.
 """
 
 import argparse
@@ -74,7 +76,7 @@ def _parser():
   add("--dtype", choices=exporting.DTYPES,
       help="the dtype of the weights (default: that of the checkpoint)")
   add("--leave_out", metavar="REGEX",
-      help="leave out variables that Hugging Face's T5 lacks, such as ^classifier/")
+      help="leave out variables that the exported model lacks, such as ^classifier/")
   trained_model.add_flags(exporter)
   return parser
 

@@ -1,9 +1,12 @@
 """Compares exported folders in PyTorch with what Mesh TensorFlow computed.
 
   PYTHON compare.py FOLDER ...
+  PYTHON compare.py tune FOLDER
 
 Each folder has `theirs`, an exported model, and `ours.npz` and `names.json`. The script
-prints a line of JSON for each, with the largest differences.
+prints a line of JSON for each, with the largest differences. `tune` trains three steps,
+but not the embedding, and writes `tuned` with `save_pretrained`, and `tuned.npy`, the
+logits.
 """
 
 import json
@@ -16,6 +19,8 @@ import transformers
 
 
 def main(*folders):
+  if folders[0] == "tune":
+    return tune(pathlib.Path(folders[1]))
   transformers.logging.set_verbosity_error()
   torch.manual_seed(0)
   for folder in map(pathlib.Path, folders):
@@ -30,9 +35,10 @@ def compare(folder):
   inputs, targets = (torch.from_numpy(ours[name]).long()
                      for name in ("inputs", "targets"))
   mask = (inputs > 0).long()
-  before = torch.nn.functional.pad(targets, (1, -1))
+  data = {"attention_mask": mask,
+          "decoder_input_ids": torch.nn.functional.pad(targets, (1, -1))}
   found = {}
-  out = model(input_ids=inputs, attention_mask=mask, decoder_input_ids=before)
+  out = model(input_ids=inputs, **data)
   real = targets > 0
 
   def difference(a, b, where):
@@ -42,8 +48,7 @@ def compare(folder):
   found["encoder"] = difference(
       out.encoder_last_hidden_state.detach(), ours["encoded"], mask > 0)
   left = move_padding(inputs, mask)
-  other = model(input_ids=left, attention_mask=(left > 0).long(),
-                decoder_input_ids=before)
+  other = model(input_ids=left, **{**data, "attention_mask": (left > 0).long()})
   found["left padding"] = difference(other.logits.detach(), ours["logits"], real)
   if "loss" in ours:
     found["gradients"] = gradients(model, out.logits, targets, ours, folder)
@@ -58,6 +63,28 @@ def compare(folder):
                          length_penalty=0.0, early_stopping=False, **generated)
     found["beams"] = same(ids, ours["beams"])
   return found
+
+
+def tune(folder):
+  ours = np.load(folder / "ours.npz")
+  model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+      folder / "theirs", trust_remote_code=True)
+  model.shared.weight.requires_grad_(False)
+  model.gradient_checkpointing_enable()
+  optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+  inputs, targets = (torch.from_numpy(ours[name]).long()
+                     for name in ("inputs", "targets"))
+  data = {"input_ids": inputs, "attention_mask": (inputs > 0).long(),
+          "labels": targets.masked_fill(targets == 0, -100)}
+  for _ in range(3):
+    model.train()(**data).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+  model.save_pretrained(folder / "tuned")
+  (folder / "tuned" / "spiece.model").write_bytes(
+      (folder / "theirs" / "spiece.model").read_bytes())
+  with torch.no_grad():
+    np.save(folder / "tuned.npy", model.eval()(**data).logits.numpy())
 
 
 def move_padding(ids, mask):

@@ -12,6 +12,8 @@ import subprocess
 import numpy as np
 import pytest
 from support import exported_models
+from support import hugging_face
+from synthesizer_mtf.tools import hugging_face as command
 
 COUNT = 100
 _SCRIPT = pathlib.Path(__file__).with_name("compare.py")
@@ -59,12 +61,17 @@ def _export(folder, spiece, gin, count, length, **words):
   (folder / "names.json").write_text(json.dumps(model.names()))
 
 
-def _compare(config, *folders):
+def _run(config, *words):
   done = subprocess.run(
-      [config.getoption("pytorch"), _SCRIPT, *folders], capture_output=True, text=True,
-      env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folders[0] / "cache")},
+      [config.getoption("pytorch"), _SCRIPT, *words], capture_output=True, text=True,
+      env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(words[-1] / "cache")},
       check=False)
   assert done.returncode == 0, done.stderr[-3000:]
+  return done
+
+
+def _compare(config, *folders):
+  done = _run(config, *folders)
   print(f"\n{done.stdout}")
   return {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
 
@@ -82,3 +89,21 @@ def test_hypotheses_are_the_same(pytestconfig, tmp_path, sentencepiece_model):
             beam=4, gradients=False)
   for row in _compare(pytestconfig, *(tmp_path / name for name in names)).values():
     assert row["greedy"] == row["beams"] == COUNT, row
+
+
+def test_a_model_trained_in_pytorch_comes_back(
+    pytestconfig, tmp_path, sentencepiece_model):
+  gin = lines("R+V", "encoder/synthesizer_stack.attention = ['FD', 'T+V']")
+  _export(tmp_path, sentencepiece_model, gin, 3, 11, gradients=False)
+  _run(pytestconfig, "tune", tmp_path)
+  command.main(["import", str(tmp_path / "tuned"), f"--output={tmp_path}/back"])
+  ours = dict(np.load(tmp_path / "ours.npz"))
+  targets = ours["targets"]
+  logits, *_ = hugging_face.Mesh(tmp_path / "back").logits(
+      ours["inputs"], targets, decode=1)
+  tuned = np.load(tmp_path / "tuned.npy")
+  np.testing.assert_allclose(logits[targets > 0], tuned[targets > 0], atol=1e-4)
+  assert abs(tuned - ours["logits"]).max() > 0.01
+  before, after = map(hugging_face.variables, (tmp_path / "ours", tmp_path / "back"))
+  assert before.keys() == after.keys()
+  np.testing.assert_array_equal(before["shared/embedding"], after["shared/embedding"])

@@ -3,17 +3,20 @@
   python -m synthesizer_mtf.tools.benchmarking.pytorch_table results.json
 """
 
+import argparse
 import json
 import pathlib
-import sys
 from typing import Any
 
 _UNITS = {"train": "training steps a second", "decode": "new tokens a second"}
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
   """Prints the tables of the files that the command names."""
-  for path in sys.argv[1:]:
+  parser = argparse.ArgumentParser(
+      description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("files", nargs="+", metavar="FILE", help="of pytorch_speed.py")
+  for path in parser.parse_args(argv).files:
     print(text(json.loads(pathlib.Path(path).read_text(encoding="utf-8"))))
 
 

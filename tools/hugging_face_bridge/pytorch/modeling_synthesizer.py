@@ -44,9 +44,8 @@ from transformers.models.t5 import modeling_t5
 
 from .configuration_synthesizer import SynthesizerConfig
 
-VERSIONS = (4, 5)
-_MAJOR = int(transformers.__version__.split(".")[0])
-if _MAJOR not in VERSIONS:
+_MAJOR, _MINOR = map(int, transformers.__version__.split(".")[:2])
+if not (4, 57) <= (_MAJOR, _MINOR) < (6, 0):
   raise ImportError(
       "modeling_synthesizer.py was written for Transformers 4.57 and 5, but this is "
       f"{transformers.__version__}; install one of those, or export the model again "
@@ -587,10 +586,14 @@ def attend(logits: list[Product | Table], value: torch.Tensor,
     return mean, weights.expand(len(value), -1, -1, -1) if output_weights else None
   if shared and (seen is None or seen.shape[0] == 1 or seen.shape[2] == 1):
     return _mean_of_shared(_total(products, tables), value, seen), None
-  # A sum of inner products is one inner product of the joined channels.
+  # A sum of inner products is one inner product of the joined channels. So is padding,
+  # which saves a tensor [batch, heads, length, memory_length].
+  if seen is not None and seen.shape[0] > 1 and seen.shape[2] == 1:
+    products.append(_padding_product(products, seen))
+    seen = None
   batch = len(value)
-  query, key = (torch.cat([side.expand(batch, -1, -1, -1) for side in sides], -1)
-                for sides in zip(*products))
+  query, key = (torch.cat([side.expand(batch, value.shape[1], -1, -1)
+                           for side in sides], -1) for sides in zip(*products))
   bias = sum(tables) if tables else None
   if seen is not None:
     lowest = torch.finfo(query.dtype).min
@@ -599,6 +602,21 @@ def attend(logits: list[Product | Table], value: torch.Tensor,
   return functional.scaled_dot_product_attention(
       query, key, value, attn_mask=None if bias is None else bias.to(query.dtype),
       scale=1.0), None
+
+
+def _padding_product(products, seen):
+  """Logits that are very low for keys that are not seen, and 0 for others.
+
+  On GPUs the channels fill up to a multiple of 8, as the fast kernels need.
+  """
+  query = products[0].query
+  channels = sum(term.query.shape[-1] for term in products)
+  more = 8 - channels % 8 if query.is_cuda else 1
+  low = torch.finfo(query.dtype).min / 2
+  key = torch.zeros_like(seen, dtype=query.dtype).masked_fill(~seen, low)
+  ones = query.new_ones(1, 1, query.shape[-2], 1)
+  return Product(functional.pad(ones, (0, more - 1)),
+                 functional.pad(key.transpose(-1, -2), (0, more - 1)))
 
 
 def _total(products, tables):
