@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 MAX_LENGTH = 16
 BASE = [
     "include 'models/laptop.gin'", *models.TINY,
+    "decoder/Unitransformer.z_loss = 0.0",
     "RandomLogits.max_length = 16", "FixedRandomLogits.max_length = 16",
     "FactorizedRandomLogits.max_length = 16", "FactorizedRandomLogits.rank = 3",
     "ToeplitzLogits.max_length = 16", "DenseLogits.max_length = 16",

@@ -236,7 +236,7 @@ def test_a_trained_classifier_is_exported_with_and_without_its_last_layer(
   np.testing.assert_array_equal(
       hugging_face.load(tmp_path / "whole")["classifier.weight"], kernel.T)
   config = json.loads((tmp_path / "whole" / "config.json").read_text())
-  assert config["id2label"] == {"0": "negative", "1": "positive"}
+  assert config["id2label"] == {"0": "neg", "1": "pos"}
   assert config["auto_map"]["AutoModelForSequenceClassification"] == (
       "modeling_synthesizer.SynthesizerForSequenceClassification")
   run("import", tmp_path / "whole", f"--output={tmp_path}/back")
