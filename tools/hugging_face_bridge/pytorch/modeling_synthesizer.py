@@ -807,7 +807,8 @@ class SynthesizerForConditionalGeneration(modeling_t5.T5ForConditionalGeneration
   config_class = SynthesizerConfig
 
   def __init__(self, config: SynthesizerConfig):
-    config.tie_word_embeddings = config.is_tied
+    # Transformers 5 always ties, but only what `_tied_weights_keys` lists.
+    config.tie_word_embeddings = config.is_tied or _MAJOR >= 5
     if not config.is_tied:
       self._tied_weights_keys = _without_head(type(self)._tied_weights_keys)
     super().__init__(config)
