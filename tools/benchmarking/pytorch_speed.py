@@ -77,8 +77,7 @@ class Measurements:
         threads=torch.get_num_threads(), sizes=vars(args))
     if "equal" in measures:
       for name, length in itertools.product(names, lengths):
-        if not name.startswith("T5"):
-          self._try(self._equal, name=name, length=length)
+        self._try(self._equal, name=name, length=length)
     for length, dtype in itertools.product(lengths, dtypes):
       if "train" in measures:
         self._take_turns(self._trainer, "train", names, length, dtype)

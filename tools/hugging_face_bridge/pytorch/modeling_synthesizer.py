@@ -654,7 +654,22 @@ def _mean_of_shared(logits, value, seen):
   return mean
 
 
-class SynthesizerStack(modeling_t5.T5Stack):
+class _Initialized:
+  """Initializes new weights: the layers of this file know how, and T5 does the rest."""
+
+  def _init_weights(self, module):
+    if isinstance(module, (Projection, Synthesizer, SynthesizerAttention)):
+      module.reset_parameters()
+    else:
+      super()._init_weights(module)
+
+  def _initialize_weights(self, module, *_):
+    # In files beside a model, Transformers 5 would leave out T5's layers, which
+    # initialize the weights of their parts.
+    super()._initialize_weights(module)
+
+
+class SynthesizerStack(_Initialized, modeling_t5.T5Stack):
   """T5's encoder or decoder, with `SynthesizerAttention`.
 
   It hands masks to the layers in forms whose shapes and dtypes say what is known:
@@ -677,9 +692,6 @@ class SynthesizerStack(modeling_t5.T5Stack):
       block.layer[0].SelfAttention = SynthesizerAttention(
           config, attention, number, own)
     self.post_init()
-
-  def _init_weights(self, module):
-    _init_weights(module, super()._init_weights)
 
   def forward(self, input_ids=None, attention_mask=None, encoder_hidden_states=None,
               encoder_attention_mask=None, inputs_embeds=None, return_dict=None,
@@ -775,14 +787,6 @@ def _cross_mask(mask, targets, dtype):
   return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, lowest)[:, None]
 
 
-def _init_weights(module, of_t5):
-  """Initializes a module; the layers of this file know how."""
-  if isinstance(module, (Projection, Synthesizer, SynthesizerAttention)):
-    module.reset_parameters()
-  else:
-    of_t5(module)
-
-
 def _with_parameters(method, *names):
   """Gives a method that takes anything the signature of T5's, and more parameters.
 
@@ -801,7 +805,8 @@ def _with_parameters(method, *names):
   return decorate
 
 
-class SynthesizerForConditionalGeneration(modeling_t5.T5ForConditionalGeneration):
+class SynthesizerForConditionalGeneration(
+    _Initialized, modeling_t5.T5ForConditionalGeneration):
   """T5's encoder and decoder with an output layer, as `T5ForConditionalGeneration`."""
 
   config_class = SynthesizerConfig
@@ -816,9 +821,6 @@ class SynthesizerForConditionalGeneration(modeling_t5.T5ForConditionalGeneration
     self.decoder = SynthesizerStack(self.decoder.config)
     self.set_input_embeddings(self.shared)
     self.post_init()
-
-  def _init_weights(self, module):
-    _init_weights(module, super()._init_weights)
 
   @_with_parameters(modeling_t5.T5ForConditionalGeneration.forward,
                     "segment_ids", "decoder_segment_ids")
@@ -843,7 +845,7 @@ def _without_head(keys):
   return [name for name in keys if not name.startswith("lm_head")]
 
 
-class SynthesizerEncoderModel(modeling_t5.T5EncoderModel):
+class SynthesizerEncoderModel(_Initialized, modeling_t5.T5EncoderModel):
   """T5's encoder alone, as `T5EncoderModel`."""
 
   config_class = SynthesizerConfig
@@ -853,9 +855,6 @@ class SynthesizerEncoderModel(modeling_t5.T5EncoderModel):
     self.encoder = SynthesizerStack(self.encoder.config)
     self.set_input_embeddings(self.shared)
     self.post_init()
-
-  def _init_weights(self, module):
-    _init_weights(module, super()._init_weights)
 
 
 class SynthesizerForSequenceClassification(SynthesizerEncoderModel):
