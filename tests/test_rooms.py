@@ -165,9 +165,12 @@ def undeclared(paths, extras=("",)):
               utils.canonicalize_name, distributions.get(package, ())))]
 
 
+# These scripts run in environments of their own, with PyTorch.
+ELSEWHERE = "baseline_process.py", "pytorch_speed.py", "compare.py"
+
+
 def test_what_modules_import_is_declared():
-  # The script of the baselines runs in an environment of its own.
-  paths = {path for path in PUBLIC.values() if path.name != "baseline_process.py"}
+  paths = {path for path in PUBLIC.values() if path.name not in ELSEWHERE}
   of_tools = {path for path in paths
               if {"tools", "demo"} & set(path.relative_to(ROOT).parts)}
   assert of_tools and not undeclared(of_tools, extras=("", "tools"))
@@ -175,6 +178,7 @@ def test_what_modules_import_is_declared():
 
 
 def test_what_tests_import_is_declared():
-  assert not undeclared([*ROOT.glob("tests/**/*.py"), ROOT / "conftest.py",
+  assert not undeclared([*(path for path in ROOT.glob("tests/**/*.py")
+                           if path.name not in ELSEWHERE), ROOT / "conftest.py",
                          *ROOT.glob("studies/**/*.py"), ROOT / "requirements/lock.py"],
                         extras=("", "dialogue", "test", "tools"))

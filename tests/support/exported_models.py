@@ -44,16 +44,17 @@ def examples(count=3, length=11):
 class Exported:
   """A model of ours with random weights, in the folder `ours`."""
 
-  def __init__(self, folder, spiece, gin, scale=0.3):
+  def __init__(self, folder, spiece, gin):
     self.ours, self.theirs = folder / "ours", folder / "theirs"
     self.ours.mkdir(parents=True)
     self._gin = self.ours / "operative_config.gin"
     self._gin.write_text("\n".join(
         [*BASE, f"{vocabulary.PARAMETER} = {str(spiece)!r}", *gin]) + "\n")
-    self._scale = scale
 
   def compute(self, inputs, targets, decode=0, beam=1, gradients=True):
     """Computes in Mesh TensorFlow, and writes the checkpoint.
+
+    The embedding of the end of a sequence is large, so that some decodes end.
 
     Returns:
       a dict of arrays: inputs, targets, logits, encoded, decoded, beams, loss and the
@@ -78,7 +79,8 @@ class Exported:
           variables = m.graph.trainable_variables
           grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
           fetched.update({f"gradient {v.name}": g for v, g in zip(variables, grads)})
-      (values,), variables = m.run(*fetched.values(), scale=self._scale)
+      (values,), variables = m.run(
+          *fetched.values(), values=_random(m.graph.all_variables))
     hugging_face.save_variables(self.ours, 7, {"global_step": np.int64(7), **variables})
     return {"inputs": inputs, "targets": targets, **dict(zip(fetched, values))}
 
@@ -92,6 +94,14 @@ class Exported:
     is_t5 = json.loads((self.theirs / "config.json").read_text())["model_type"] == "t5"
     return {w.mesh: (w.hugging_face, w.transposed)
             for w in architecture.weights(arch, blocks, is_t5)}
+
+
+def _random(variables, scale=0.3):
+  generator = np.random.RandomState(0)
+  values = {variable.name: scale * generator.randn(*variable.shape.to_integer_list)
+            for variable in variables}
+  values["shared/embedding"][1] *= 3
+  return values
 
 
 def _encoded(m, ids):
