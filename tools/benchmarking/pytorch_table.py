@@ -1,6 +1,6 @@
 """Makes tables in Markdown of the rows of `pytorch_speed.py`.
 
-  python -m synthesizer_mtf.tools.benchmarking.pytorch_table results.json
+  python tools/benchmarking/pytorch_table.py results.json
 """
 
 import argparse
