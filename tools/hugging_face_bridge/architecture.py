@@ -175,11 +175,12 @@ def _stack(arch, stack, count, blocks, is_t5) -> Iterator[Weight]:
 
 def _self_attention(arch, found, has_bias, mesh, theirs, stack, is_t5):
   sizes = attention.Sizes(arch.d_model, found.heads, found.d_kv)
-  for ours, name, *rest in attention.variables(
-      found, sizes, stack == "decoder", has_bias):
+  for own in attention.variables(found, sizes, stack == "decoder", has_bias):
+    name = own.hugging_face
     if is_t5:
       name = name.removeprefix("synthesizers.0.")
-    yield Weight(f"{mesh}{found.scope}/{ours}", f"{theirs}{name}", *rest)
+    yield Weight(f"{mesh}{found.scope}/{own.mesh}", f"{theirs}{name}", own.shape,
+                 own.transposed, own.change, own.new_shape)
 
 
 def layers(stack: str) -> list[str]:

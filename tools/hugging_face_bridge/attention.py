@@ -172,7 +172,7 @@ def _of_stock(layer, place):
 
 def _describe(part):
   name = functions.part_name(part)
-  described = {"name": name}
+  described: dict[str, Any] = {"name": name}
   for parameter, default in DEFAULTS[name].items():
     value = getattr(part, parameter)
     if value or default:  # What is off is left out.
@@ -229,8 +229,10 @@ def variables(found: Attention, sizes: Sizes, in_decoder: bool,
 def _alpha(found, heads, parts):
   if found.final is None:
     return Variable("alpha", "alpha", (*heads, parts))
-  return Variable("alpha", "alpha", (*heads, len(found.final[0])), False,
-                  functools.partial(_folded, *found.final, found.kept), (*heads, parts))
+  final, progress = found.final
+  return Variable("alpha", "alpha", (*heads, len(final)), False,
+                  functools.partial(_folded, final, progress, found.kept),
+                  (*heads, parts))
 
 
 def _folded(final, progress, kept, alpha):
