@@ -113,6 +113,7 @@ def test_each_tool_has_a_command():
   commands = {entry.name: entry.value
               for entry in metadata.distribution("synthesizer-mtf").entry_points}
   tools = {path.stem for path in (ROOT / "tools").glob("*.py")
-           if '__name__ == "__main__"' in path.read_text()} - {"prepare_studies"}
+           if re.search(r'__main__":\n  (sys.exit\()?main', path.read_text())} - {
+               "prepare_studies"}
   assert {f"synthesizer_{tool}": f"synthesizer_mtf.tools.{tool}:main"
           for tool in tools}.items() <= commands.items()
