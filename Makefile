@@ -64,7 +64,7 @@ $(STAMP): setup.py pyproject.toml $(wildcard requirements/*.txt) \
 FORCE:
 
 test-both:
-	@$(MAKE) VENV=$(VENV)-new PYTHON=$(NEW) lint test test-studies
+	@$(MAKE) VENV=$(VENV)-new PYTHON=$(NEW) lint test test-studies docs
 	@$(MAKE) VENV=$(VENV)-old PYTHON=$(OLD) test test-studies test-pytorch
 
 docs: $(STAMP)
