@@ -17,7 +17,7 @@ Dimensions, in all docstrings:
 
 from synthesizer_mtf import compat
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 compat.apply()
 

@@ -101,12 +101,16 @@ def test_every_dependency_has_a_reason():
           if before[:1] not in ("#", '"') and "synthesizer-mtf[" not in line] == []
 
 
-def test_the_version_is_the_same_everywhere():
+def test_the_versions_of_the_package_the_changelog_and_the_citation_agree():
+  newest, released = re.findall(
+      r"^## ([\d.]+) \((?:unreleased|([\d-]+))\)$",
+      (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[:2]
   version = synthesizer_mtf.__version__
   assert metadata.version("synthesizer-mtf") == version
-  assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-  assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == (
-      version)
+  assert version == newest[0] + ("" if newest[1] else ".dev0")
+  version, date = newest if newest[1] else released
+  citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+  assert f"\nversion: {version}\ndate-released: {date}\n" in citation
 
 
 def test_each_tool_has_a_command():
