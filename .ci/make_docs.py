@@ -10,6 +10,7 @@ those of the finished site. Nothing is read from the network.
 
 import argparse
 import html.parser
+from importlib import metadata
 import os
 import pathlib
 import re
@@ -45,8 +46,10 @@ def main() -> None:
   for path in NOTEBOOKS:
     link_to_pages(SOURCE / path.relative_to(ROOT))
   shutil.rmtree(SITE, ignore_errors=True)
+  name = f"synthesizer_mtf {metadata.version('synthesizer-mtf')}"
   subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"],
-                 cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+                 cwd=ROOT, check=True,
+                 env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "SITE_NAME": name})
   broken = broken_links(SITE)
   if broken:
     sys.exit("Broken links:\n" + "\n".join(broken))
