@@ -18,7 +18,9 @@ SOURCES = sorted(
     path for folder in ("synthesizer_mtf", "tasks", "tools")
     for path in (ROOT / folder).rglob("*.py")
     # In a checkout, the package may contain links to `tasks` and `tools`.
-    if path.resolve() == path and path.name != "patches.py")
+    if path.resolve() == path and path.name != "patches.py"
+    # They run in an environment of their own, with PyTorch and without this package.
+    and not path.stem.endswith("_synthesizer") and path.stem != "pytorch_speed")
 
 ALLOWED = {"bar.total"}  # Our own progress bar.
 

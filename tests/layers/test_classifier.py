@@ -205,7 +205,7 @@ def test_rows_that_it_cannot_read_are_refused():
     with pytest.raises(ValueError, match="bind `mesh_train_dataset_fn.pack = False`"):
       step(m, encoder_sequence_id=m.ids(INPUTS), encoder_position=m.ids(INPUTS),
            decoder_sequence_id=m.ids(TARGETS), decoder_position=m.ids(TARGETS))
-    with pytest.raises(ValueError, match="gives the targets 7 ids.*bind `utils.run."
+    with pytest.raises(ValueError, match="gives the targets 7 ids.*write `utils.run."
                        "sequence_length = {'inputs': 7, 'targets': 1}`"):
       step(m, targets=INPUTS)
 

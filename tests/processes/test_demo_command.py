@@ -177,4 +177,4 @@ def test_the_readmes_python_trains_on_the_data_of_the_demo(folder):
   done = processes.run_program(
       [sys.executable, "-c", script.replace("steps=1000", "steps=1")], folder.parent)
   assert done.returncode == 0, done.stderr[-3000:]
-  assert (folder.parent / "trained" / "r+v" / "model.ckpt-1.index").exists()
+  assert (folder.parent / "trained" / "names_r+v" / "model.ckpt-1.index").exists()
