@@ -88,7 +88,9 @@ def test_hypotheses_are_the_same(pytestconfig, tmp_path, sentencepiece_model):
     _export(tmp_path / name, sentencepiece_model, lines(name), COUNT, 9, decode=9,
             beam=4, gradients=False)
   for row in _compare(pytestconfig, *(tmp_path / name for name in names)).values():
-    assert row["greedy"] == COUNT and row["beams"] == row["ended"] > 10, row
+    assert row["greedy"] == COUNT and row["worse"] == 0, row
+    if row["name"] == "R":  # Most of its rows end.
+      assert row["beams"] > row["ended"] / 2 > 10, row
 
 
 def test_a_model_trained_in_pytorch_comes_back(

@@ -18,6 +18,7 @@ MAX_LENGTH = 16
 BASE = [
     "include 'models/laptop.gin'", *models.TINY,
     "decoder/Unitransformer.z_loss = 0.0",
+    "beam_search.num_prefilter = 0",  # Looks at all tokens, as Transformers does.
     "RandomLogits.max_length = 16", "FixedRandomLogits.max_length = 16",
     "FactorizedRandomLogits.max_length = 16", "FactorizedRandomLogits.rank = 3",
     "ToeplitzLogits.max_length = 16", "DenseLogits.max_length = 16",
@@ -81,7 +82,8 @@ class Exported:
           fetched.update({f"gradient {v.name}": g for v, g in zip(variables, grads)})
       (values,), variables = m.run(
           *fetched.values(), values=_random(m.graph.all_variables))
-    hugging_face.save_variables(self.ours, 7, {"global_step": np.int64(7), **variables})
+    hugging_face.save_variables(self.ours, 7, {"global_step": np.int64(7), **{
+        name: np.asarray(value, np.float32) for name, value in variables.items()}})
     return {"inputs": inputs, "targets": targets, **dict(zip(fetched, values))}
 
   def export(self, *words):
