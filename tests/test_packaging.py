@@ -106,7 +106,6 @@ def test_the_versions_of_the_package_the_changelog_and_the_citation_agree():
       r"^## ([\d.]+) \((?:unreleased|([\d-]+))\)$",
       (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[:2]
   version = synthesizer_mtf.__version__
-  assert metadata.version("synthesizer-mtf") == version
   assert version == newest[0] + ("" if newest[1] else ".dev0")
   version, date = newest if newest[1] else released
   citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")

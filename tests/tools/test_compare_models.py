@@ -14,6 +14,7 @@ from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.benchmarking import attentions
 
 TASK = "synth_text_pairs"
+SCORES = ["--scores=bleu,edit_distance", "--lower_is_better=edit_distance"]
 MODELS = ["--model", "V", "--model", "R below", "[R,V]", "--model", "far",
           "warm_start/from_t5.gin", "R/V", "RandomLogits.max_length = 64"]
 
@@ -69,8 +70,7 @@ def fixture_comparison(tmp_path_factory):
   """The folder of a finished comparison."""
   folder = tmp_path_factory.mktemp("comparisons") / "mine"
   write_results(folder)
-  assert compare_models.main(flags(
-      folder, "--scores=bleu,edit_distance", "--lower_is_better=edit_distance")) == 0
+  assert compare_models.main(flags(folder, *SCORES)) == 0
   return folder
 
 
@@ -99,7 +99,7 @@ def test_lines_and_picture_are_beside_the_report(comparison):
 
 
 def test_a_model_that_has_changed_is_refused(comparison):
-  changed = [word.replace("64", "32") for word in flags(comparison)]
+  changed = [word.replace("64", "32") for word in flags(comparison, *SCORES)]
   with pytest.raises(SystemExit, match="/far holds a run with .*64.*, not .*32"):
     compare_models.main(changed)
 
