@@ -25,6 +25,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.fast.decoding import answers
+from synthesizer_mtf.trainer import vocabularies
 import tensorflow.compat.v1 as tf
 
 _SELECTOR = "synthesizer_mtf.synthesizer_answers"
@@ -150,28 +151,19 @@ def of_rows(vocabulary: Any) -> Any:
   Args:
     vocabulary: a vocabulary, or a tuple of those of the inputs and the targets.
   """
-  if isinstance(vocabulary, tuple):
-    return tuple(map(_OfRows, vocabulary))
-  return _OfRows(vocabulary)
+  return vocabularies.with_decode_tf(vocabulary, _of_any_rank)
 
 
-class _OfRows:
-  """A vocabulary whose `decode_tf` also takes ids with more than two dimensions."""
+def _of_any_rank(vocabulary):
+  """A `decode_tf` that also takes ids with more than two dimensions."""
+  found = vocabulary.decode_tf
 
-  def __init__(self, vocabulary):
-    self._vocabulary = vocabulary
+  def decode_tf(ids):  # <int32>[..., length] -> <string>[...]
+    if ids.shape.rank <= 2:
+      return found(ids)
+    return tf.reshape(found(tf.reshape(ids, [-1, ids.shape[-1]])), ids.shape[:-1])
 
-  def __getattr__(self, name):
-    found = getattr(self._vocabulary, name)
-    if name != "decode_tf":
-      return found
-
-    def decode_tf(ids):  # <int32>[..., length] -> <string>[...]
-      if ids.shape.rank <= 2:
-        return found(ids)
-      return tf.reshape(found(tf.reshape(ids, [-1, ids.shape[-1]])), ids.shape[:-1])
-
-    return decode_tf
+  return decode_tf
 
 
 class _Lines:

@@ -13,6 +13,7 @@ from typing import Any
 
 import gin
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf.trainer import vocabularies
 
 # The modes that score with one checkpoint.
 MODES = ("score_from_strings", "score_from_dataset")
@@ -50,18 +51,11 @@ def keeping_ids(vocabulary: Any) -> Any:
   Args:
     vocabulary: a vocabulary, or a tuple of those of the inputs and the targets.
   """
-  if isinstance(vocabulary, tuple):
-    return tuple(map(_KeepingIds, vocabulary))
-  return _KeepingIds(vocabulary)
+  return vocabularies.with_decode_tf(vocabulary, _of_exports)
 
 
-class _KeepingIds:
-  """A vocabulary without `decode_tf`, which Mesh calls in a graph if it is there."""
-
-  def __init__(self, vocabulary):
-    self._vocabulary = vocabulary
-
-  def __getattr__(self, name):
-    if name == "decode_tf" and not _EXPORTING.get():
-      raise AttributeError(name)
-    return getattr(self._vocabulary, name)
+def _of_exports(vocabulary):
+  """`decode_tf`, which Mesh calls in a graph if it is there; only exports have it."""
+  if not _EXPORTING.get():
+    raise AttributeError("decode_tf")
+  return vocabulary.decode_tf
