@@ -58,9 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
       return _compare(args)
     except KeyboardInterrupt:
-      print("\nStopped. The same command continues from the last checkpoint.",
-            file=sys.stderr)
-      return 130
+      return messages.stopped()
 
 
 def _compare(args):

@@ -68,9 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
       return _work(args)
     except KeyboardInterrupt:
-      print("\nStopped. The same command continues from the last checkpoint.",
-            file=sys.stderr)
-      return 130
+      return messages.stopped()
 
 
 def _work(args):

@@ -30,9 +30,7 @@ def main(argv: list[str] | None = None) -> int:
       print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
       return 1
     except KeyboardInterrupt:
-      print("\nStopped. The same command continues from the last checkpoint.",
-            file=sys.stderr)
-      return 130
+      return messages.stopped()
     _show(plan, ran)
   return 0
 

@@ -46,6 +46,13 @@ def ending(name: str) -> Iterator[None]:
     sys.exit(last_line(name, error))
 
 
+def stopped() -> int:
+  """Says that a command continues if it is started again; returns its status."""
+  print("\nStopped. The same command continues from the last checkpoint.",
+        file=sys.stderr)
+  return 128 + signal.SIGINT
+
+
 def last_line(name: str, error: Exception) -> str:
   """Returns the last line of a command, and prints the lines above it.
 
