@@ -1,4 +1,4 @@
-"""What a method of `MtfModel` writes: scores and files."""
+"""What trainings and evaluations write: scores and files."""
 
 from collections.abc import Iterator
 import contextlib
@@ -21,13 +21,23 @@ def read(folder: str) -> Iterator[Scores]:
   before = _state(folder, _EVENTS)
   yield found
   for path in _new(folder, _EVENTS, before):
-    for event in tf.train.summary_iterator(path):
-      for value in event.summary.value:
-        kind, _, name = value.tag.partition("/")
-        task, _, metric = name.partition("/")
-        if kind == "eval":
-          found.setdefault(event.step, {}).setdefault(task, {})[metric] = (
-              value.simple_value)
+    for tag, step, value in scalars(path):
+      kind, _, name = tag.partition("/")
+      task, _, metric = name.partition("/")
+      if kind == "eval":
+        found.setdefault(step, {}).setdefault(task, {})[metric] = value
+
+
+def scalars(path: str) -> Iterator[tuple[str, int, float]]:
+  """Yields (tag, step, value) from an event file.
+
+  Raises:
+    tf.errors.DataLossError: the rest is damaged, as in the file of a killed process.
+  """
+  for event in tf.train.summary_iterator(path):
+    for value in event.summary.value:
+      if value.HasField("simple_value"):
+        yield value.tag, event.step, value.simple_value
 
 
 @contextlib.contextmanager

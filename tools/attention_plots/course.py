@@ -10,6 +10,7 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import results
 from synthesizer_mtf.trainer import summaries
 import tensorflow.compat.v1 as tf
 import tqdm
@@ -81,9 +82,7 @@ def _read_means(model_dir):
       os.path.join(model_dir, "events.out.tfevents.*"))):
     # A process may have been stopped while it wrote the last event.
     with contextlib.suppress(tf.errors.DataLossError):
-      for event in tf.train.summary_iterator(path):
-        for value in event.summary.value:
-          if match := _TAG.fullmatch(value.tag):
-            key = reader.short_name(match["place"]), match["part"]
-            means[key][event.step] = value.simple_value
+      for tag, step, value in results.scalars(path):
+        if match := _TAG.fullmatch(tag):
+          means[reader.short_name(match["place"]), match["part"]][step] = value
   return means

@@ -10,6 +10,7 @@ import statistics
 
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import optimizer_slots
+from synthesizer_mtf.trainer import results
 import tensorflow.compat.v1 as tf
 
 Folder = str | pathlib.Path
@@ -43,10 +44,7 @@ def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:
   """Yields (tag, step, value) from the event files of one folder."""
   for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
     try:
-      for event in tf.train.summary_iterator(path):
-        for value in event.summary.value:
-          if value.HasField("simple_value"):
-            yield value.tag, event.step, value.simple_value
+      yield from results.scalars(path)
     except tf.errors.DataLossError:
       continue  # A process was stopped while writing this; the rest is complete.
 
