@@ -1,13 +1,12 @@
 """A T5 model without its values: sizes, kind, and its weights on both sides."""
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 from typing import NamedTuple
 
-import numpy as np
 from synthesizer_mtf.tools.hugging_face_bridge import attention
+from synthesizer_mtf.tools.hugging_face_bridge.weight import Weight
 
 # From names of activations in Hugging Face's `feed_forward_proj` to those in Mesh
 # TensorFlow. Gated activations multiply with a linear layer. Mesh's gelu is the tanh
@@ -93,39 +92,6 @@ class Architecture:
     return len(ACTIVATIONS[self.feed_forward]) > 1
 
 
-class Weight(NamedTuple):
-  """A weight on both sides.
-
-  Attributes:
-    mesh: the name in a checkpoint of Mesh TensorFlow.
-    hugging_face: the name in Hugging Face's files.
-    shape: the shape of Mesh's variable.
-    transposed: whether Hugging Face stores the transpose.
-    change: a function of Mesh's value that returns the one to export; None if they are
-      equal.
-    new_shape: the shape of what `change` returns.
-  """
-  mesh: str
-  hugging_face: str
-  shape: tuple[int, ...]
-  transposed: bool = True
-  change: Callable[[np.ndarray], np.ndarray] | None = None
-  new_shape: tuple[int, ...] | None = None
-
-  @property
-  def their_shape(self) -> tuple[int, ...]:
-    """The shape in Hugging Face's files."""
-    if self.new_shape is not None:
-      return self.new_shape
-    return self.shape[::-1] if self.transposed else self.shape
-
-  def turned(self, value: np.ndarray) -> np.ndarray:
-    """Returns the value of one side as the other side stores it."""
-    if self.change is not None:
-      return self.change(value)
-    return value.T if self.transposed else value
-
-
 # The self-attention of each block, by (stack, number of the block).
 Blocks = Mapping[tuple[str, int], attention.Attention]
 
@@ -179,8 +145,8 @@ def _self_attention(arch, found, has_bias, mesh, theirs, stack, is_t5):
     name = own.hugging_face
     if is_t5:
       name = name.removeprefix("synthesizers.0.")
-    yield Weight(f"{mesh}{found.scope}/{own.mesh}", f"{theirs}{name}", own.shape,
-                 own.transposed, own.change, own.new_shape)
+    yield own._replace(mesh=f"{mesh}{found.scope}/{own.mesh}",
+                       hugging_face=f"{theirs}{name}")
 
 
 def layers(stack: str) -> list[str]:

@@ -4,7 +4,6 @@
 """
 
 import collections
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import copy
@@ -19,6 +18,7 @@ from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import layer as attention
 from synthesizer_mtf.attention.functions import fixed_patterns
 from synthesizer_mtf.fast import cross_attention
+from synthesizer_mtf.tools.hugging_face_bridge.weight import Weight
 
 # Options that change what stock self-attention computes, and that cross-attention does
 # not have.
@@ -44,25 +44,6 @@ SHARED = "bias_shared"
 
 # The description of T5's self-attention.
 T5 = {"synthesizers": [{"name": "V"}], "relative_bias": SHARED}
-
-
-class Variable(NamedTuple):
-  """A variable of a self-attention layer on both sides.
-
-  Attributes:
-    mesh: its name in Mesh TensorFlow, from the layer's scope on.
-    hugging_face: its name in PyTorch, from the layer's module on.
-    shape: its shape in Mesh TensorFlow.
-    transposed: whether PyTorch stores the transpose.
-    change: a function of the value in Mesh TensorFlow that returns the one to export.
-    new_shape: the shape of what `change` returns.
-  """
-  mesh: str
-  hugging_face: str
-  shape: tuple[int, ...]
-  transposed: bool = False
-  change: Callable[[np.ndarray], np.ndarray] | None = None
-  new_shape: tuple[int, ...] | None = None
 
 
 class Sizes(NamedTuple):
@@ -192,8 +173,8 @@ def _final(mixture, step):
 
 
 def variables(found: Attention, sizes: Sizes, in_decoder: bool,
-              has_bias: bool) -> Iterator[Variable]:
-  """Yields all variables of a layer.
+              has_bias: bool) -> Iterator[Weight]:
+  """Yields all variables of a layer, with names from the layer's scope or module on.
 
   Args:
     found: an `Attention`.
@@ -210,29 +191,29 @@ def variables(found: Attention, sizes: Sizes, in_decoder: bool,
     clashes = any(count[name] > 1 for name, *_ in of_part)
     number = i if found.kept is None else found.kept[i]
     for name, shape, projects in of_part:
-      yield Variable(
+      yield Weight(
           f"part_{number}/{name}" if clashes else name,
           f"synthesizers.{i}.{name}{'.weight' if projects else ''}", shape, projects)
   if shared:
-    yield Variable("q", "q.weight", sizes.matrix, True)
-  yield Variable("v", "v.weight", sizes.matrix, True)
-  yield Variable("o", "o.weight", sizes.matrix[::-1], True)
+    yield Weight("q", "q.weight", sizes.matrix)
+  yield Weight("v", "v.weight", sizes.matrix)
+  yield Weight("o", "o.weight", sizes.matrix[::-1])
   weights = found.description.get("weights", "per_head")
   if len(parts) > 1 and weights != "sum":
     heads = (sizes.heads,) if weights == "per_head" else ()
     yield _alpha(found, heads, len(parts))
   if has_bias:
-    yield Variable("relative_attention_bias", "relative_attention_bias.weight",
-                   (sizes.heads, found.buckets), True)
+    yield Weight("relative_attention_bias", "relative_attention_bias.weight",
+                 (sizes.heads, found.buckets))
 
 
 def _alpha(found, heads, parts):
   if found.final is None:
-    return Variable("alpha", "alpha", (*heads, parts))
+    return Weight("alpha", "alpha", (*heads, parts), transposed=False)
   final, progress = found.final
-  return Variable("alpha", "alpha", (*heads, len(final)), False,
-                  functools.partial(_folded, final, progress, found.kept),
-                  (*heads, parts))
+  return Weight("alpha", "alpha", (*heads, len(final)), False,
+                functools.partial(_folded, final, progress, found.kept),
+                (*heads, parts))
 
 
 def _folded(final, progress, kept, alpha):
