@@ -25,6 +25,7 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import messages
@@ -214,7 +215,9 @@ def run(model_dir: str, output: str, step: int | None = None) -> dict[str, list[
     ValueError: the folder has no such model, or `output` is not empty.
   """
   folders.check(output)
-  path = _checkpoint(model_dir, step)
+  with checks.calling({"--model_dir": "THEIR_MODEL_DIR"}):
+    path = trained_model.find_checkpoint(model_dir, step)
+  checkpoints.check(path)
   gin_file = os.path.join(model_dir, _CONFIG)
   if not tf.io.gfile.exists(gin_file):
     raise checks.Error(
@@ -230,19 +233,6 @@ def run(model_dir: str, output: str, step: int | None = None) -> dict[str, list[
     if tf.io.gfile.exists(record):
       tf.io.gfile.copy(record, str(folder / vocabulary_record.NAME))
   return model.stacks()
-
-
-def _checkpoint(model_dir, step):
-  found = {checkpoints.step_of(path): path for path in checkpoints.find(model_dir)}
-  if not found:
-    raise checks.Error(f"{model_dir!r} has no checkpoint, model.ckpt-*.index; name the "
-                       "folder of a trained model.")
-  if step is not None and step not in found:
-    raise checks.Error(f"--step is {step} but {model_dir!r} holds the steps "
-                       f"{', '.join(map(str, sorted(found)))}; name one of them.")
-  path = found[max(found) if step is None else step]
-  checkpoints.check(path)
-  return path
 
 
 def _parser():

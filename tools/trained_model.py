@@ -37,24 +37,30 @@ def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
       damaged.
   """
   gin_names.import_modules(args.module_import)
-  path = _find_checkpoint(model_dir, args.step)
+  path = find_checkpoint(model_dir, args.step)
   own = os.path.join(model_dir, "operative_config.gin")
   if not (args.gin_file or tf.io.gfile.exists(own)):
     raise checks.Error(
-        f"--model_dir is {model_dir!r} but holds no operative_config.gin; "
-        "name the folder that the trainer wrote, or gin files with --gin_file.")
+        f"{checks.called('--model_dir')} is {model_dir!r} but holds no "
+        "operative_config.gin; name the folder that the trainer wrote, or gin files "
+        "with --gin_file.")
   gin_files.parse(args.gin_file or [own], args.gin_param)
   return path, checkpoints.step_of(path)
 
 
-def _find_checkpoint(model_dir, step):
-  """Returns the path of the checkpoint of a step; of the last one if None."""
+def find_checkpoint(model_dir: str, step: int | None) -> str:
+  """Returns the path of the checkpoint of a step; of the last one if None.
+
+  Raises:
+    ValueError: there is no such checkpoint, or the last one is damaged.
+  """
   found = {checkpoints.step_of(path): path
            for path in checkpoints.find(model_dir)}
   path = checkpoints.latest(model_dir) if step is None else found.get(step)
   if path is None and not found:
-    raise checks.Error(f"--model_dir is {model_dir!r} but holds no checkpoint, "
-                       "model.ckpt-*.index; name one that the trainer wrote.")
+    raise checks.Error(
+        f"{checks.called('--model_dir')} is {model_dir!r} but holds no checkpoint, "
+        "model.ckpt-*.index; name one that the trainer wrote.")
   if path is None:
     raise checks.Error(f"--step is {step} but {model_dir!r} holds the steps "
                        f"{', '.join(map(str, found))}; name one of them.")
