@@ -13,6 +13,7 @@ import sys
 
 SUPPORTED = (3, 10) <= sys.version_info[:2] < (3, 14)
 
+
 def check_python():
   """Exits with one sentence on a Python that neither stack supports.
 

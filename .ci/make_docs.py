@@ -67,7 +67,6 @@ def lay_out() -> None:
       shutil.copytree(path, SOURCE / name, ignore=LEFT_OUT)
     else:
       shutil.copy(path, SOURCE)
-  shutil.rmtree(SOURCE / "synthesizer_mtf" / "gin", ignore_errors=True)
 
 
 def run(path: pathlib.Path, output: pathlib.Path) -> None:
