@@ -1,0 +1,158 @@
+"""What the graph adds up over a batch, for each layer with dot products.
+
+A graph that captures these sums hands out a few arrays for each batch, whatever its
+size, so that no tensor [batch, heads, length, memory_length] leaves it.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import mesh_tensorflow as mtf
+from synthesizer_mtf.attention import functions
+from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.attention.inputs import tables
+import tensorflow.compat.v1 as tf
+
+
+class Layer(NamedTuple):
+  """A layer whose weights were captured.
+
+  Attributes:
+    name: the stack and the block, such as "encoder/0".
+    place: the beginning of the names of its variables, such as
+      "encoder/block_000/layer_000/SyntheticAttention/".
+    scope: gin's scope of its stack, such as "encoder".
+    notation: the notation, such as "V".
+    heads: the number of heads.
+    length: the longest sequence.
+    choice: what gin chose for its stack.
+  """
+  name: str
+  place: str
+  scope: str
+  notation: str
+  heads: int
+  length: int
+  choice: Any
+
+
+class Sums(NamedTuple):
+  """Sums over the segments of a batch, by the positions in the segment.
+
+  Attributes:
+    weights: <float>[heads, length, memory_length], of the weights.
+    pairs: <float>[length, memory_length], the number of pairs of tokens that see each
+      other.
+    entropy: <float>[heads, length], of the entropies of the queries' weights, in nats.
+  """
+  weights: Any
+  pairs: Any
+  entropy: Any
+
+
+class Moments(intermediates.Capture):
+  """Captures the `Sums` of each layer as TensorFlow's tensors.
+
+  Attributes:
+    layers: a dict from names to `Layer`, in the order of the calls.
+    sums: a dict from names to `Sums`, of the layers that are V.
+    bias: a dict from names to <float>[heads, length, memory_length], T5's relative
+      position bias; only of layers that have it.
+    repeated: the names that several layers have.
+  """
+
+  def __init__(self) -> None:
+    self.layers: dict[str, Layer] = {}
+    self.sums: dict[str, Sums] = {}
+    self.bias: dict[str, Any] = {}
+    self.repeated: list[str] = []
+
+  def capture_weights(self, weights, mask, inputs):
+    layer, stack = inputs.context.current_layer, inputs.context.model.layer_stack
+    name = short_name(intermediates.layer_name())
+    if name in self.layers:
+      self.repeated.append(name)
+      return
+    parts = getattr(getattr(layer, "mixture", None), "synthesizers", None)
+    self.layers[name] = Layer(
+        name, tf.get_variable_scope().name + "/",
+        getattr(stack, "synthesizer_scope", ""),
+        "+".join(map(functions.part_name, parts)) if parts else type(layer).__name__,
+        inputs.heads.size, inputs.length.size,
+        getattr(stack, "synthesizer_attention", None))
+    if self.layers[name].notation != "V":
+      return
+    if layer.relative_position_bias:
+      self._export([layer.relative_position_bias.of_indices(inputs)],
+                   [[inputs.heads, inputs.length, inputs.memory_length]],
+                   lambda array: self.bias.update({name: array}))
+    pairs = [*inputs.context.batch_dims, inputs.length, inputs.memory_length]
+    seen = _seen(mask, inputs, pairs)
+    weights = mtf.multiply(intermediates.normalized(weights, mask), seen,
+                           output_shape=[*pairs[:-2], inputs.heads, *pairs[-2:]])
+    positions = [mtf.broadcast(mtf.cast(p, tf.int32), [*pairs[:-2], length])
+                 for p, length in ((inputs.query_position, inputs.length),
+                                   (inputs.memory_position, inputs.memory_length))]
+
+    def receive(*arrays):
+      self.sums[name] = _by_position(*arrays, packed=inputs.is_packed)
+
+    tensors = [weights, seen, *positions]
+    self._export(tensors, [t.shape.dims for t in tensors], receive)
+
+  def _export(self, tensors, dims, receive):
+    tensors = [mtf.transpose(mtf.cast(t, t.dtype), d) for t, d in zip(tensors, dims)]
+
+    def without_device(*arrays, is_tpu):
+      del is_tpu
+      receive(*arrays)
+
+    intermediates.CaptureOperation(tensors, without_device)
+
+
+def short_name(place: str) -> str:
+  """Returns a layer's name, as "encoder/0", from its scope, as "encoder/block_000"."""
+  stack, _, block = place.rpartition("/block_")
+  return f"{stack}/{int(block)}" if block.isdigit() else place
+
+
+def _seen(mask, inputs, dims):
+  """<float32>[batch, length, memory_length]: whether a query's token sees a key's."""
+  seen = mtf.ones(inputs.context.mesh, mtf.Shape(dims))
+  for part in (mask.keys, mask.pairs, intermediates.is_query(inputs)):
+    if part is not None:
+      seen *= mtf.cast(part, tf.float32)
+  return seen
+
+
+def _by_position(weights, seen, rows, columns, packed):
+  """Adds up over a batch.
+
+  Args:
+    weights: <float32>[batch, heads, length, memory_length], 0 for pairs that do not
+      see each other.
+    seen: <float32>[batch, length, memory_length]
+    rows: <int32>[batch, length], positions in segments.
+    columns: <int32>[batch, memory_length]
+    packed: whether positions differ from rows to rows.
+
+  Returns:
+    the `Sums`, as tensors.
+  """
+  entropy = -tf.reduce_sum(tf.math.xlogy(weights, weights), axis=-1)
+  if not packed:
+    return Sums(tf.reduce_sum(weights, 0), tf.reduce_sum(seen, 0),
+                tf.reduce_sum(entropy, 0))
+  batch, heads, length, _ = weights.shape.as_list()
+  index = tf.reshape(rows[:, :, None] * length + columns[:, None, :], [-1])
+
+  def add(values):  # [batch, length, length, ...] -> [length, length, ...]
+    rest = values.shape.as_list()[3:]
+    total = tables.sum_at(tf.reshape(values, [-1, *rest]), index, 0, length * length)
+    return tf.reshape(total, [length, length, *rest])
+
+  return Sums(
+      tf.transpose(add(tf.transpose(weights, [0, 2, 3, 1])), [2, 0, 1]), add(seen),
+      tf.transpose(tables.sum_at(tf.reshape(
+          tf.transpose(entropy, [0, 2, 1]), [batch * length, heads]),
+          tf.reshape(rows, [-1]), 0, length)))

@@ -1,0 +1,291 @@
+"""A model in evaluation mode, over batches of a task."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import itertools
+from typing import Any
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import utils
+import numpy as np
+import seqio
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.tools.calibration import moments
+from synthesizer_mtf.trainer import data_checks
+from synthesizer_mtf.trainer import value_checks
+from t5.models import mesh_transformer
+import tensorflow.compat.v1 as tf
+import tensorflow_datasets as tfds
+import tqdm
+
+Batch = dict[str, np.ndarray]
+
+_TYPES = ("bitransformer", "lm", "delimited_lm")
+_OURS, _STOCK = "/SyntheticAttention/", "/SelfAttention/"
+
+
+class Graph:
+  """The model that gin describes, in a graph and session of its own, on one CPU.
+
+  It computes in float32, without dropout, and has the variables of a checkpoint.
+
+  Attributes:
+    layers: a dict from names, such as "encoder/0", to `moments.Layer`.
+    shapes: a dict from the names of all variables to their shapes.
+  """
+
+  def __init__(self, spec: Mapping[str, tuple[int, int]], summed: bool = True) -> None:
+    """Builds the graph.
+
+    Args:
+      spec: the shapes of a batch, (batch, length), by the names of the features.
+      summed: whether `sums` adds up the attention of the layers that are V.
+
+    Raises:
+      ValueError: gin describes no model, or one of an unknown type.
+    """
+    self._type = gin_files.bound("utils.run.model_type", "bitransformer")
+    if self._type not in _TYPES:
+      raise checks.Error(f"`utils.run.model_type` is {self._type!r}, but only "
+                         f"{', '.join(_TYPES)} can be calibrated.")
+    self._moments = moments.Moments()
+    self._tf_graph = tf.Graph()
+    with self._tf_graph.as_default():
+      self._build(spec, summed)
+      self._session = tf.Session()
+    self.layers = self._moments.layers
+    self.shapes = {name: v.shape.as_list() for name, v in self._masters.items()}
+    if self._moments.repeated:
+      raise checks.Error(
+          f"two layers have the name {self._moments.repeated[0]!r}, so that they share "
+          "their attention; only models whose blocks differ can be calibrated.")
+
+  def _build(self, spec, summed):
+    graph = mtf.Graph()
+    mesh = mtf.Mesh(graph, "mesh")
+    vocabulary = mesh_transformer.get_vocabulary()
+    model = stack.build_model(
+        self._type, input_vocab_size=utils.inputs_vocabulary(vocabulary).vocab_size,
+        output_vocab_size=utils.targets_vocabulary(vocabulary).vocab_size)
+    self._fed, features = {}, {}
+    for name, (batch, length) in spec.items():
+      self._fed[name] = tf.placeholder(tf.int32, [batch, length])
+      features[name] = mtf.import_fully_replicated(
+          mesh, self._fed[name], mtf.Shape([mtf.Dimension("batch", batch),
+                                            mtf.Dimension("length", length)]))
+    step = tf.train.create_global_step()
+    with intermediates.capture(self._moments):
+      cross_entropy, tokens = _call(model, self._type, features)
+    lowering = mtf.Lowering(graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
+        "", "", ["cpu:0"])}, autostack=False)
+    self._losses = [lowering.export_to_tf_tensor(t) for t in (cross_entropy, tokens)]
+    self._sums = self._moments.sums if summed else {}
+    self._masters = {
+        **{v.name: v.get_master() for v in graph.all_variables}, step.op.name: step}
+    self._values = {name: tf.placeholder(v.dtype.base_dtype, v.shape)
+                    for name, v in self._masters.items()}
+    self._assign = {name: tf.assign(v, self._values[name])
+                    for name, v in self._masters.items()}
+    self._initialize = tf.global_variables_initializer()
+    self._copy = lowering.copy_masters_to_slices()
+
+  def restore(self, path: str) -> None:
+    """Takes the variables of a checkpoint, of T5's own layer, too.
+
+    Args:
+      path: the path of the checkpoint.
+
+    Raises:
+      ValueError: the checkpoint lacks a variable, or has it in another shape.
+    """
+    saved = names_in(path, self.shapes)
+    check_shapes(path, saved, self.shapes)
+    reader = tf.train.load_checkpoint(path)
+    with self._tf_graph.as_default():
+      self._session.run(self._initialize)
+    self.assign({name: reader.get_tensor(saved[name]) for name in self.shapes})
+
+  def assign(self, values: Mapping[str, Any]) -> None:
+    """Gives some variables new values, which are rounded to the variables' dtype."""
+    values = {name: np.asarray(value).astype(self._values[name].dtype.as_numpy_dtype)
+              for name, value in values.items()}
+    for name, value in values.items():
+      self._session.run(self._assign[name].op, {self._values[name]: value})
+    self._session.run(self._copy)
+
+  def biases(self) -> dict[str, np.ndarray]:
+    """T5's relative position bias of each layer that is V and has it, by its name.
+
+    Returns:
+      a dict to <float32>[heads, length, memory_length].
+    """
+    return self._session.run(self._moments.bias)
+
+  def sums(self, batch: Batch) -> dict[str, moments.Sums]:
+    """The sums of a batch over the attention of each layer that is V, by its name."""
+    return self._session.run(self._sums, self._feeds(batch))
+
+  def losses(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """The log-perplexity of each row of a batch.
+
+    Returns:
+      (cross_entropy, tokens), both <float32>[batch]: sums over the target tokens, in
+      nats, and the number of these tokens.
+    """
+    return tuple(self._session.run(self._losses, self._feeds(batch)))
+
+  def _feeds(self, batch):
+    return {placeholder: batch[name] for name, placeholder in self._fed.items()}
+
+  def close(self) -> None:
+    self._session.close()
+
+
+def _call(model, model_type, features):
+  """Calls the model as the trainer does; returns what `Graph.losses` does."""
+  if model_type == "delimited_lm":
+    features = utils._dynamic_text2self(features)
+  targets, segments = features["targets"], features.get("targets_segmentation")
+  if model_type == "bitransformer":
+    inputs = features["inputs"]
+    places = {"encoder_sequence_id": features.get("inputs_segmentation"),
+              "decoder_sequence_id": segments,
+              "encoder_position": features.get("inputs_position"),
+              "decoder_position": features.get("targets_position")}
+  else:
+    inputs = transformer.autoregressive_inputs(targets, sequence_id=segments)
+    places = {"sequence_id": segments, "position": features.get("targets_position")}
+  logits, _ = model.call_simple(
+      inputs, targets, compute_loss=False, mode=tf.estimator.ModeKeys.EVAL,
+      variable_dtype=utils.get_variable_dtype(
+          slice_dtype="float32", activation_dtype="float32"), **places)
+  logits = mtf.cast(logits, tf.float32)
+  counted = mtf.cast(mtf.greater(targets, 0), tf.float32)
+  if model_type == "delimited_lm":
+    counted *= mtf.cast(mtf.logical_not(
+        transformer.delimited_lm_inputs_mask(targets)), tf.float32)
+  cross_entropy = counted * mtf.layers.softmax_cross_entropy_with_logits(
+      logits, targets, logits.shape.dims[-1])
+  length = targets.shape.dims[-1]
+  return [mtf.reduce_sum(t, reduced_dim=length) for t in (cross_entropy, counted)]
+
+
+def names_in(path: str, names: Mapping[str, Any]) -> dict[str, str]:
+  """The names of variables in a checkpoint, where T5's own layer may have them.
+
+  Args:
+    path: the path of the checkpoint.
+    names: the names of the model's variables.
+  """
+  saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+  stock = {name: name.replace(_OURS, _STOCK) for name in names}
+  return {name: stock[name] if name not in saved and stock[name] in saved else name
+          for name in names}
+
+
+def check_shapes(path: str, saved: Mapping[str, str],
+                 shapes: Mapping[str, list[int]]) -> None:
+  """Raises a ValueError unless a checkpoint has variables of these shapes.
+
+  Args:
+    path: the path of the checkpoint.
+    saved: what `names_in` returns.
+    shapes: the shapes of the model's variables.
+  """
+  found = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+  for name, shape in shapes.items():
+    if found.get(saved[name]) != shape:
+      where = f"with shape {found[saved[name]]}" if saved[name] in found else "nowhere"
+      raise checks.Error(
+          f"gin makes a variable {name!r} with shape {shape}, but {path!r} has it "
+          f"{where}; give the gin files that the model was trained with.")
+
+
+class Data:
+  """Batches of a task, as the trainer makes them.
+
+  Attributes:
+    name: the task, in words.
+    spec: the shapes of a batch, (batch, length), by the names of the features.
+  """
+
+  def __init__(self, task: str | None, split: str, batch_size: int,
+               pack: bool | None = None, seed: int = 0) -> None:
+    """Looks the task up, but reads nothing.
+
+    Args:
+      task: the name of a task or mixture; None for what gin trains the model on.
+      split: one of its splits, such as "train".
+      batch_size: the number of rows of a batch.
+      pack: whether rows hold several texts; None for what gin says.
+      seed: the seed of the data's order, unless gin has one.
+
+    Raises:
+      ValueError: there is no such task or split, or its vocabulary is not the model's.
+    """
+    self._batch_size, self._split = batch_size, split
+    lengths = gin_files.bound("utils.run.sequence_length", None)
+    if not isinstance(lengths, Mapping):
+      raise checks.Error(
+          f"`utils.run.sequence_length` is {lengths!r}; bind the longest sequences, as "
+          "in --gin_param=\"utils.run.sequence_length = {'inputs': 512, 'targets': "
+          "128}\".")
+    self._lengths = dict(lengths)
+    function = gin_files.bound("utils.run.train_dataset_fn", None)
+    name = task or gin_files.bound(
+        "mesh_train_dataset_fn.mixture_or_task_name", gin_files.bound(
+            "%MIXTURE_NAME", None))
+    if task or function is None or name is not None:
+      self._check(name)
+      function = mesh_transformer.mesh_train_dataset_fn
+      self._given = {"mixture_or_task_name": name, "seed": gin_files.bound(
+          "mesh_train_dataset_fn.seed", None) or seed}
+      if pack is not None:
+        self._given["pack"] = pack
+    else:
+      self._given = {}
+    self.name = name or "the model's data"
+    self._function = function
+    with tf.Graph().as_default():
+      data = self._dataset()
+      self.spec = {feature: (batch_size, of.shape.as_list()[0])
+                   for feature, of in data.element_spec.items()
+                   if of.dtype.is_integer and of.shape.rank == 1}
+
+  def _check(self, name):
+    if name is None:
+      raise checks.Error("the model's gin names no task; name one by --task.")
+    data_checks.check_task(name, "--task")
+    features = seqio.get_mixture_or_task(name).output_features
+    value_checks.check_lengths(self._lengths, name, features)
+    data_checks.check_vocabularies(name, features, "--task")
+    data_checks.check_split(name, self._split)
+    data_checks.check_rates(name)
+    vocabulary = mesh_transformer.get_vocabulary()
+    for feature, of in {"inputs": utils.inputs_vocabulary(vocabulary),
+                        "targets": utils.targets_vocabulary(vocabulary)}.items():
+      if feature in features and features[feature].vocabulary != of:
+        raise checks.Error(
+            f"--task is {name!r}, whose {feature} have another vocabulary than the "
+            "model; name a task with the model's vocabulary.")
+
+  def _dataset(self):
+    return self._function(
+        sequence_length=self._lengths, vocabulary=mesh_transformer.get_vocabulary(),
+        dataset_split=self._split, **self._given)
+
+  def batches(self, number: int, what: str = "Reading") -> Iterator[Batch]:
+    """Yields batches, with a bar; the same ones in each call.
+
+    Args:
+      number: the most batches to yield; data that ends has fewer.
+      what: the words beside the bar.
+    """
+    with tf.Graph().as_default():
+      data = self._dataset().batch(self._batch_size, drop_remainder=True)
+      rows = itertools.islice(tfds.as_numpy(data), number)
+      yield from tqdm.tqdm(rows, what, number, unit=" batches", mininterval=1)

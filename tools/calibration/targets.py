@@ -1,0 +1,258 @@
+"""From the mean attention of a layer to the variables of R, Fix, T and FR.
+
+Softmax forgets a constant of a row, so a constant attention m is any logits
+log m + c. T5's relative position bias stays in the layer, which adds it. So a table
+gets log m less the bias, and the softmax of their sum is still m.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from synthesizer_mtf import checks
+from synthesizer_mtf.tools.calibration import means
+from synthesizer_mtf.tools.calibration import moments
+
+# Log of the mean weight of a pair that no text has, and of smaller means.
+FLOOR = np.log(1e-9)
+
+# What can take the place of V.
+NAMES = ("R", "Fix", "T", "FR")
+
+# Softmax of these is exactly 1 and 0 in float32, whose smallest number is e^-103.
+_ALPHA = 64.0
+_ROUNDS = 300  # Far more than texts need.
+_ENOUGH = 1e-7
+
+
+class Found(NamedTuple):
+  """What takes the place of a layer's attention.
+
+  Attributes:
+    variables: a dict from names in the layer, such as "R", to arrays.
+    logits: <float64>[heads, length, memory_length], the constant attention with T5's
+      bias; None if it depends on the tokens.
+    notes: sentences for the log.
+  """
+  variables: dict[str, np.ndarray]
+  logits: np.ndarray | None
+  notes: list[str]
+
+
+def log_mean(mean: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+  """The logits of a mean attention, with `FLOOR` for pairs never seen.
+
+  Args:
+    mean: <float64>[heads, length, memory_length]
+    pairs: <float64>[length, memory_length], 0 for pairs never seen.
+
+  Returns:
+    <float64>[heads, length, memory_length]
+  """
+  return np.log(np.maximum(np.where(pairs > 0, mean, 0), np.exp(FLOOR)))
+
+
+def by_distance(found: means.Means) -> np.ndarray:
+  """The logits for each distance of key and query that are nearest to all attentions.
+
+  They have the least mean KL divergence (`Means.divergence`). So the mean weight at a
+  distance is that of V. The plain mean of the weights at a distance would depend on how
+  many keys queries see: a decoder's first queries see few, each with a large weight.
+  The logits of constant attention over distances are found in rounds: each multiplies
+  the weight of a distance by V's share of it, divided by its own.
+
+  Args:
+    found: the `Means` of a layer.
+
+  Returns:
+    <float64>[heads, 2 * length - 1], for the distances 1 - length, ..., length - 1;
+    negative ones for keys before the query. `FLOOR` for distances never seen.
+  """
+  length = len(found.pairs)
+  rows, last = np.nonzero(found.queries)
+  count = found.queries[rows, last]
+  distance = np.arange(length)[None] - np.arange(length)[:, None] + length - 1
+  flat = distance.ravel()
+
+  def add(values):  # [heads, length, length] -> [heads, distances]
+    return np.stack([np.bincount(flat, head.ravel(), 2 * length - 1)
+                     for head in values])
+
+  observed = add(found.weights)
+  share = np.ones_like(observed)
+  for _ in range(_ROUNDS):
+    sums = np.cumsum(share[:, distance], -1)
+    per_key = np.zeros_like(sums)
+    # A query that sees the keys 0, ..., n shares its weight among them.
+    per_key[:, rows, last] = count / sums[:, rows, last]
+    expected = share * add(np.cumsum(per_key[..., ::-1], -1)[..., ::-1])
+    change = observed / np.where(expected > 0, expected, 1)
+    share = np.where(observed > 0, share * np.where(expected > 0, change, 0), 0)
+    share /= np.maximum(share.max(-1, keepdims=True), 1e-300)
+    if np.abs(observed - expected).sum() < _ENOUGH * observed.sum():
+      break
+  return np.log(np.maximum(share, np.exp(FLOOR)))
+
+
+def low_rank(table: np.ndarray, weights: np.ndarray, rank: int,
+             rounds: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Factors whose product is nearest to a table, up to a constant of each row.
+
+  They minimize sum_ij weights_ij (table_ij - row_i - sum_r left_ir right_jr)^2. Softmax
+  forgets the constants row_i, so they are free, and are not returned. With equal
+  weights the minimum is the SVD of the table without its rows' means; the search
+  begins there, and solves for one side at a time.
+
+  Args:
+    table: <float64>[length, memory_length]
+    weights: <float64>[length, memory_length], at least 0.
+    rank: an integer.
+    rounds: how often to solve for both sides.
+
+  Returns:
+    left <float64>[length, rank], right <float64>[memory_length, rank], and the error
+    of each row, <float64>[length]: its part of the minimum.
+  """
+  total = weights.sum(-1, keepdims=True)
+  mean = (table * weights).sum(-1, keepdims=True) / np.where(total > 0, total, 1)
+  first, values, second = np.linalg.svd(
+      np.where(weights > 0, table - mean, 0), full_matrices=False)
+  size = min(rank, len(values))
+  left, right = np.zeros([len(table), rank]), np.zeros([table.shape[1], rank])
+  left[:, :size] = first[:, :size] * values[:size] ** 0.5
+  right[:, :size] = second[:size].T * values[:size] ** 0.5
+  constant = np.ones([len(right), 1])
+  best = np.inf, left, right, np.zeros(len(table))
+  for _ in range(rounds):
+    both = _solve(table, weights, np.concatenate([right, constant], 1))
+    left, row = both[:, :-1], both[:, -1:]
+    error = (weights * (table - row - left @ right.T) ** 2).sum(-1)
+    if error.sum() >= best[0] * (1 - 1e-6):
+      break
+    best = error.sum(), left, right, error
+    right = _solve((table - row).T, weights.T, left)
+  return best[1], best[2], best[3]
+
+
+def _solve(table, weights, known):
+  """The factor [length, rank] nearest to table ~ factor @ known.T, row by row."""
+  rank = known.shape[1]
+  squares = (known[:, :, None] * known[:, None, :]).reshape(len(known), -1)
+  normal = (weights @ squares).reshape(len(table), rank, rank)
+  right = (weights * table) @ known
+  # Rows without a weight, and directions that no column has, get 0.
+  ridge = 1e-10 * (np.trace(normal, axis1=1, axis2=2)[:, None, None] / rank + 1e-12)
+  return np.linalg.solve(normal + ridge * np.eye(rank), right[..., None])[..., 0]
+
+
+def of_layer(notation: str, found: means.Means, bias: np.ndarray | None,
+             shapes: Mapping[str, Sequence[int]]) -> Found:
+  """The variables of one layer.
+
+  Args:
+    notation: one of `NAMES`.
+    found: the `Means` of V in the layer.
+    bias: <float>[heads, length, memory_length], T5's relative position bias; or None.
+    shapes: the shapes of the variables, by their names in the layer.
+
+  Raises:
+    ValueError: the tables repeat.
+  """
+  without = 0 if bias is None else np.asarray(bias, np.float64)
+  logits = log_mean(found.mean, found.pairs)
+  if notation == "T":
+    return _toeplitz(found, without, shapes)
+  if notation == "FR":
+    return _factorized(found, logits, without, shapes)
+  heads, size, _ = shapes["R"]
+  table = np.full([heads, size, size], FLOOR)
+  length = _fitting(len(found.pairs), size, notation)
+  table[:, :length, :length] = logits - without
+  return Found({"R": table}, logits, [])
+
+
+def _fitting(length, size, notation):
+  if size < length:
+    raise checks.Error(
+        f"{notation}'s tables have {size} positions and repeat (`tile_length`), but "
+        f"the task's sequences have {length}; leave `tile_length` out.")
+  return length
+
+
+def _toeplitz(found, bias, shapes):
+  total = by_distance(found)
+  length = _fitting(len(found.pairs), shapes["T"][1], "T")
+  distance = np.arange(length)[None] - np.arange(length)[:, None] + length - 1
+  table = total
+  if np.ndim(bias):
+    # The bias of a distance, from the first and the last query.
+    table = total - np.concatenate([bias[:, -1], bias[:, 0, 1:]], -1)
+  variables = {}
+  for name, part in (("T", table[:, length - 1::-1]), ("T_after", table[:, length:])):
+    if name in shapes:
+      variables[name] = np.full(shapes[name], FLOOR)
+      variables[name][:, :part.shape[1]] = part
+  return Found(variables, total[:, distance], [])
+
+
+def _factorized(found, logits, bias, shapes):
+  heads, size, rank = shapes["R1"]
+  length = _fitting(len(found.pairs), size, "FR")
+  left, right = np.zeros([heads, size, rank]), np.zeros(shapes["R2"])
+  table = logits - bias
+  seen = found.pairs > 0
+  made = np.zeros_like(logits)
+  errors = []
+  for head in range(heads):
+    left[head, :length], right[head, :length], error = low_rank(
+        table[head], found.pairs, rank)
+    made[head] = left[head, :length] @ right[head, :length].T
+    errors.append(np.sqrt(error.sum() / max(found.pairs.sum(), 1)))
+  made = np.where(seen, made + bias, FLOOR)
+  return Found({"R1": left, "R2": right}, made, [
+      f"rank {rank} leaves an error of {np.mean(errors):.3g} in R's logits (root of "
+      f"the weighted mean square; at most {np.max(errors):.3g} in a head)"])
+
+
+def alpha(replaced: Sequence[bool]) -> np.ndarray:
+  """The variable `alpha` of a mixture TARGET+V, in which each head is one or the other.
+
+  Args:
+    replaced: for each head, whether it is TARGET.
+
+  Returns:
+    <float32>[heads, 2], whose softmax is exactly 1 and 0.
+  """
+  return np.float32([[_ALPHA, -_ALPHA] if each else [-_ALPHA, _ALPHA]
+                     for each in replaced])
+
+
+def variables(layers: Mapping[str, moments.Layer], notations: Mapping[str, str],
+              found: Mapping[str, means.Means], biases: Mapping[str, np.ndarray],
+              shapes: Mapping[str, Sequence[int]]) -> dict[str, Found]:
+  """The variables of several layers, for a model with these shapes.
+
+  It is the same for a layer that is TARGET, and for one that is the mixture TARGET+V,
+  whose variables are those of both parts, and `alpha`.
+
+  Args:
+    layers: `reading.Graph.layers` of the model with V.
+    notations: the target of each layer to replace, one of `NAMES`, by its name.
+    found: the `Means` of each layer.
+    biases: `reading.Graph.biases` of the model with V.
+    shapes: `reading.Graph.shapes` of the model with the targets.
+
+  Returns:
+    a dict from the names of the layers to `Found`, whose variables have their full
+    names, as in `reading.Graph.assign`.
+  """
+  made = {}
+  for name, notation in notations.items():
+    place = layers[name].place
+    inside = {full[len(place):]: shape for full, shape in shapes.items()
+              if full.startswith(place)}
+    one = of_layer(notation, found[name], biases.get(name), inside)
+    made[name] = one._replace(variables={
+        place + variable: value for variable, value in one.variables.items()})
+  return made
