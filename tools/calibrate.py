@@ -20,12 +20,16 @@ the logits less this bias.
 """
 
 import argparse
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
+import numpy as np
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.calibration import blocks
-from synthesizer_mtf.tools.calibration import means
+from synthesizer_mtf.tools.calibration import fitting
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.calibration import settings
 from synthesizer_mtf.tools.calibration import targets
@@ -35,6 +39,39 @@ from synthesizer_mtf.tools.runs import tabular
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
+
+
+class Model(NamedTuple):
+  """A trained model with V, and the data to read.
+
+  Attributes:
+    path: the path of its checkpoint.
+    step: the step of its checkpoint.
+    data: the task's training split.
+    graph: the model, with the variables of the checkpoint.
+  """
+  path: str
+  step: int
+  data: reading.Data
+  graph: reading.Graph
+
+
+def open_model(args: argparse.Namespace) -> Model:
+  """Fills gin with the model's configuration, and builds it; reads no data.
+
+  Args:
+    args: the values of the flags of `add_model`.
+
+  Raises:
+    ValueError: there is no such model, or the checkpoint is of another one.
+  """
+  path, step = trained_model.configure(args.model_dir, args)
+  checkpoints.check(path)
+  settings.take_the_place_of_stock()
+  data = reading.Data(args.task, "train", args.batch_size)
+  graph = reading.Graph(data.spec)
+  graph.restore(path)
+  return Model(path, step, data, graph)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -48,61 +85,56 @@ def run(args: argparse.Namespace) -> None:
       nothing is read and nothing is written.
   """
   folders.check(args.output)
-  path, step = trained_model.configure(args.model_dir, args)
-  checkpoints.check(path)
-  settings.take_the_place_of_stock()
-  data = reading.Data(args.task, "train", args.batch_size)
-  graph = reading.Graph(data.spec)
+  path, step, data, graph = open_model(args)
   chosen = blocks.choose(args.to, graph.layers, args.layers)
   blocks.check_heads(args.heads, graph.layers, chosen)
-  graph.restore(path)
-  biases = graph.biases()
   mixed = bool(args.heads)
   settings.choose(blocks.entries(graph.layers, {
       name: f"{notation}+V" if mixed else notation
       for name, notation in chosen.items()}), blocks.lengths(graph.layers), mixed)
-  new = reading.Graph(data.spec, summed=False)
+  shapes = reading.Graph(data.spec, summed=False).shapes
   print(f"Reading {args.batches} batches of {args.batch_size} rows of {data.name}.")
-  found = means.gather(map(graph.sums, data.batches(args.batches)), graph.layers)
-  made = targets.variables(graph.layers, chosen, found, biases, new.shapes)
-  variables = {name: value for each in made.values()
-               for name, value in each.variables.items()}
-  if mixed:
-    for name in chosen:
-      layer = graph.layers[name]
-      variables[f"{layer.place}alpha"] = targets.alpha(
-          [head in args.heads for head in range(layer.heads)])
-  writing.write(path, args.output, new.shapes, variables)
-  print(table(found, made, chosen))
-  _say(found, biases, chosen)
+  made = fitting.fit(graph, lambda: data.batches(args.batches), chosen, shapes)
+  writing.write(path, args.output, shapes, fitting.variables(
+      made, dict.fromkeys(chosen, args.heads) if mixed else None))
+  print(table(made, chosen))
+  for line in notes(made, graph.biases()):
+    print(line)
   print(f"{args.output} has the model of step {step} with {args.to}.")
 
 
-def table(found: dict[str, means.Means], made: dict[str, targets.Found],
-          chosen: dict[str, str]) -> str:
+def table(made: fitting.Fit, chosen: dict[str, str]) -> str:
   """Returns a table of the heads: how much of each one's attention is constant."""
-  lines = [["layer", "head", "to", "entropy of the mean", "mean entropy", "divergence"]]
+  lines = [["layer", "head", "to", "mean entropy", "divergence"]]
   for name, notation in chosen.items():
-    logits = made[name].logits
+    found, logits = made.means[name], made.found[name].logits
     if logits is None:
       continue
-    constant, single = found[name].divergence(logits), found[name].entropy()
-    for head in range(len(single)):
-      lines.append([name, str(head), notation,
-                    f"{constant[head] + single[head]:.3f}", f"{single[head]:.3f}",
-                    f"{constant[head]:.3f}"])
-  return tabular.markdown(lines)
+    entropy, divergence = found.entropy(), found.divergence(logits)
+    lines += [[name, str(head), notation, f"{entropy[head]:.3f}",
+               f"{max(divergence[head], 0):.3f}"] for head in range(len(entropy))]
+  return (f"{tabular.markdown(lines)}\n\n"
+          "mean entropy: of V's attentions, in nats. divergence: the mean KL "
+          "divergence of V's\n  attentions from the one that takes their place; 0 if "
+          "V's do not depend on the text.")
 
 
-def _say(found, biases, chosen):
-  """Prints what the tables leave out."""
-  for name in chosen:
-    never = int((found[name].pairs == 0).sum())
-    print(f"{name}: {never} of {found[name].pairs.size} pairs of positions were never "
-          f"seen; their logit is {targets.FLOOR:.3f}, as of a weight of 1e-9.")
-  if biases:
-    print("T5's relative position bias stays in the model, and is subtracted from the "
-          "tables.")
+def notes(made: fitting.Fit, biases: Mapping[str, Any]) -> list[str]:
+  """Returns sentences about what the table leaves out."""
+  lines = []
+  for name, found in made.found.items():
+    pairs = made.means[name].pairs
+    can = np.ones_like(pairs) if made.layers[name].sees_later else np.tri(len(pairs))
+    never = int(((pairs == 0) * can).sum())
+    if found.logits is not None and never:
+      lines.append(
+          f"{name}: no text has {never} of the {int(can.sum())} pairs of positions; "
+          f"their logit is {targets.FLOOR:.3f}, the log of a weight of 1e-9.")
+    lines += [f"{name}: {note}." for note in found.notes]
+  if any(name in biases for name in made.found):
+    lines.append("T5's relative position bias stays in the model; it is subtracted "
+                 "from the new logits.")
+  return lines
 
 
 def _parser():
@@ -110,20 +142,26 @@ def _parser():
       prog="calibrate", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   add = parser.add_argument
-  add("--model_dir", required=True, metavar="V", help="the folder of the trained model")
   add("--to", required=True, metavar="R", help="what takes the place of V")
   add("--output", required=True, metavar="DIR", help="a new folder, for the result")
   add("--layers", type=lambda text: text.split(","), default=[], metavar="A,B",
       help="change only these, as encoder/0,decoder (default: all)")
   add("--heads", type=_heads, default=[], metavar="N,M",
       help="change only these heads (default: all)")
+  add_model(parser)
+  return parser
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+  """Adds the flags that say which model is read, and on what."""
+  add = parser.add_argument
+  add("--model_dir", required=True, metavar="V", help="the folder of the trained model")
   add("--task", metavar="TASK", help="a task or mixture (default: the model's)")
   add("--batches", type=arguments.positive, default=100, metavar="N",
       help="how many batches to read (default: %(default)s)")
   add("--batch_size", type=arguments.positive, default=8, metavar="N",
       help="the rows of a batch (default: %(default)s)")
   trained_model.add_flags(parser)
-  return parser
 
 
 def _heads(text):

@@ -6,9 +6,10 @@
   moments.py     what the graph adds up over a batch, for each layer
   means.py       the mean attention of a layer, from the sums over all batches
   targets.py     from means to the variables of R, T, ...
+  fitting.py     all of this for the layers of a model
   writing.py     the checkpoint, and its operative_config.gin
 
 To evaluate many targets in one session, build one `reading.Graph` of the mixture
-TARGET+V (`settings.choose`), and assign `targets.variables` to it, with alpha from
-`targets.alpha`.
+TARGET+V for each (`settings.choose`), and assign `fitting.variables` to it, whose
+`heads` say which heads are TARGET.
 """

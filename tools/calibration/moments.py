@@ -10,6 +10,7 @@ from typing import NamedTuple
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
 import tensorflow.compat.v1 as tf
 
@@ -25,7 +26,7 @@ class Layer(NamedTuple):
     notation: the notation, such as "V".
     heads: the number of heads.
     length: the longest sequence.
-    choice: what gin chose for its stack.
+    sees_later: whether queries may attend to later keys.
   """
   name: str
   place: str
@@ -33,7 +34,7 @@ class Layer(NamedTuple):
   notation: str
   heads: int
   length: int
-  choice: Any
+  sees_later: bool
 
 
 class Sums(NamedTuple):
@@ -78,8 +79,7 @@ class Moments(intermediates.Capture):
         name, tf.get_variable_scope().name + "/",
         getattr(stack, "synthesizer_scope", ""),
         "+".join(map(functions.part_name, parts)) if parts else type(layer).__name__,
-        inputs.heads.size, inputs.length.size,
-        getattr(stack, "synthesizer_attention", None))
+        inputs.heads.size, inputs.length.size, inputs.sees_later)
     if self.layers[name].notation != "V":
       return
     if layer.relative_position_bias:
@@ -87,17 +87,15 @@ class Moments(intermediates.Capture):
                    [[inputs.heads, inputs.length, inputs.memory_length]],
                    lambda array: self.bias.update({name: array}))
     pairs = [*inputs.context.batch_dims, inputs.length, inputs.memory_length]
-    seen = _seen(mask, inputs, pairs)
+    seen = _seen(inputs, pairs)
     weights = mtf.multiply(intermediates.normalized(weights, mask), seen,
                            output_shape=[*pairs[:-2], inputs.heads, *pairs[-2:]])
-    positions = [mtf.broadcast(mtf.cast(p, tf.int32), [*pairs[:-2], length])
-                 for p, length in ((inputs.query_position, inputs.length),
-                                   (inputs.memory_position, inputs.memory_length))]
+    positions = mtf.broadcast(inputs.query_position, pairs[:-1])
 
     def receive(*arrays):
       self.sums[name] = _by_position(*arrays, packed=inputs.is_packed)
 
-    tensors = [weights, seen, *positions]
+    tensors = [weights, seen, positions]
     self._export(tensors, [t.shape.dims for t in tensors], receive)
 
   def _export(self, tensors, dims, receive):
@@ -116,25 +114,33 @@ def short_name(place: str) -> str:
   return f"{stack}/{int(block)}" if block.isdigit() else place
 
 
-def _seen(mask, inputs, dims):
-  """<float32>[batch, length, memory_length]: whether a query's token sees a key's."""
-  seen = mtf.ones(inputs.context.mesh, mtf.Shape(dims))
-  for part in (mask.keys, mask.pairs, intermediates.is_query(inputs)):
-    if part is not None:
-      seen *= mtf.cast(part, tf.float32)
+def _seen(inputs, dims):
+  """<float32>[batch, length, memory_length]: whether a query's token sees a key's.
+
+  The mask of the call would not do: where segments are computed one by one, it does not
+  hold them.
+  """
+  context = inputs.context
+  seen = mtf.ones(context.mesh, mtf.Shape(dims))
+  ids = segments.segment_id(context)
+  if ids is not None:
+    seen *= mtf.cast(mtf.equal(ids, inputs.as_keys(ids)), tf.float32)
+    seen *= mtf.cast(mtf.not_equal(ids, 0), tf.float32)
+  if context.read_priority is not None:
+    seen *= mtf.cast(mtf.greater_equal(
+        context.read_priority, inputs.as_keys(context.write_priority)), tf.float32)
   return seen
 
 
-def _by_position(weights, seen, rows, columns, packed):
+def _by_position(weights, seen, positions, packed):
   """Adds up over a batch.
 
   Args:
     weights: <float32>[batch, heads, length, memory_length], 0 for pairs that do not
       see each other.
     seen: <float32>[batch, length, memory_length]
-    rows: <int32>[batch, length], positions in segments.
-    columns: <int32>[batch, memory_length]
-    packed: whether positions differ from rows to rows.
+    positions: <int32>[batch, length], those of the tokens in their segments.
+    packed: whether positions differ from row to row.
 
   Returns:
     the `Sums`, as tensors.
@@ -144,7 +150,7 @@ def _by_position(weights, seen, rows, columns, packed):
     return Sums(tf.reduce_sum(weights, 0), tf.reduce_sum(seen, 0),
                 tf.reduce_sum(entropy, 0))
   batch, heads, length, _ = weights.shape.as_list()
-  index = tf.reshape(rows[:, :, None] * length + columns[:, None, :], [-1])
+  index = tf.reshape(positions[:, :, None] * length + positions[:, None, :], [-1])
 
   def add(values):  # [batch, length, length, ...] -> [length, length, ...]
     rest = values.shape.as_list()[3:]
@@ -155,4 +161,4 @@ def _by_position(weights, seen, rows, columns, packed):
       tf.transpose(add(tf.transpose(weights, [0, 2, 3, 1])), [2, 0, 1]), add(seen),
       tf.transpose(tables.sum_at(tf.reshape(
           tf.transpose(entropy, [0, 2, 1]), [batch * length, heads]),
-          tf.reshape(rows, [-1]), 0, length)))
+          tf.reshape(positions, [-1]), 0, length)))

@@ -93,21 +93,23 @@ class Graph:
     self._initialize = tf.global_variables_initializer()
     self._copy = lowering.copy_masters_to_slices()
 
-  def restore(self, path: str) -> None:
+  def restore(self, path: str, new: Mapping[str, Any] | None = None) -> None:
     """Takes the variables of a checkpoint, of T5's own layer, too.
 
     Args:
       path: the path of the checkpoint.
+      new: the values of variables that the checkpoint need not have.
 
     Raises:
       ValueError: the checkpoint lacks a variable, or has it in another shape.
     """
-    saved = names_in(path, self.shapes)
-    check_shapes(path, saved, self.shapes)
+    new = new or {}
+    shapes = {name: of for name, of in self.shapes.items() if name not in new}
+    saved = names_in(path, shapes)
+    check_shapes(path, saved, shapes)
     reader = tf.train.load_checkpoint(path)
-    with self._tf_graph.as_default():
-      self._session.run(self._initialize)
-    self.assign({name: reader.get_tensor(saved[name]) for name in self.shapes})
+    self._session.run(self._initialize)
+    self.assign({**{name: reader.get_tensor(saved[name]) for name in shapes}, **new})
 
   def assign(self, values: Mapping[str, Any]) -> None:
     """Gives some variables new values, which are rounded to the variables' dtype."""
@@ -235,6 +237,14 @@ class Data:
           "in --gin_param=\"utils.run.sequence_length = {'inputs': 512, 'targets': "
           "128}\".")
     self._lengths = dict(lengths)
+    longest, most = max(lengths.values()), gin_files.bound(
+        "Unitransformer.max_length", None)
+    if gin_files.bound("Unitransformer.positional_embedding", True) and (
+        most is not None and longest > most):
+      raise checks.Error(
+          f"the task's sequences have {longest} tokens, but the model has positional "
+          f"embeddings of {most}, `Unitransformer.max_length`; shorten "
+          "`utils.run.sequence_length`.")
     function = gin_files.bound("utils.run.train_dataset_fn", None)
     name = task or gin_files.bound(
         "mesh_train_dataset_fn.mixture_or_task_name", gin_files.bound(

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.calibration import means
-from synthesizer_mtf.tools.calibration import moments
 
-# Log of the mean weight of a pair that no text has, and of smaller means.
+# The log of the weight of a pair that no text has, and of smaller weights.
 FLOOR = np.log(1e-9)
 
 # What can take the place of V.
@@ -23,7 +22,7 @@ NAMES = ("R", "Fix", "T", "FR")
 # Softmax of these is exactly 1 and 0 in float32, whose smallest number is e^-103.
 _ALPHA = 64.0
 _ROUNDS = 300  # Far more than texts need.
-_ENOUGH = 1e-7
+_ENOUGH = 1e-7  # The share of the weight that may differ in the end.
 
 
 class Found(NamedTuple):
@@ -40,27 +39,32 @@ class Found(NamedTuple):
   notes: list[str]
 
 
-def log_mean(mean: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-  """The logits of a mean attention, with `FLOOR` for pairs never seen.
+def of_pairs(found: means.Means) -> np.ndarray:
+  """The logits of each pair of positions that are nearest to all attentions.
+
+  They have the least mean KL divergence (`Means.divergence`). If the queries at each
+  position see equally many keys, as in a decoder, they are the logs of the mean
+  weights. Otherwise a mean over short and long texts would favor the first keys, which
+  have more weight in short texts.
 
   Args:
-    mean: <float64>[heads, length, memory_length]
-    pairs: <float64>[length, memory_length], 0 for pairs never seen.
+    found: the `Means` of a layer.
 
   Returns:
-    <float64>[heads, length, memory_length]
+    <float64>[heads, length, memory_length]; `FLOOR` for pairs never seen.
   """
-  return np.log(np.maximum(np.where(pairs > 0, mean, 0), np.exp(FLOOR)))
+  share = _nearest(found, found.weights, lambda share: share, lambda values: values, -1)
+  # As in the mean of the longest texts, the weights of a row sum to 1.
+  total = share.sum(-1, keepdims=True)
+  return _log(share / np.where(total > 0, total, 1))
 
 
 def by_distance(found: means.Means) -> np.ndarray:
   """The logits for each distance of key and query that are nearest to all attentions.
 
-  They have the least mean KL divergence (`Means.divergence`). So the mean weight at a
-  distance is that of V. The plain mean of the weights at a distance would depend on how
-  many keys queries see: a decoder's first queries see few, each with a large weight.
-  The logits of constant attention over distances are found in rounds: each multiplies
-  the weight of a distance by V's share of it, divided by its own.
+  They, too, have the least mean KL divergence, so the mean weight at each distance is
+  that of V. The logs of the mean weights at a distance would not do: a decoder's first
+  queries see few keys, each with a large weight.
 
   Args:
     found: the `Means` of a layer.
@@ -69,30 +73,57 @@ def by_distance(found: means.Means) -> np.ndarray:
     <float64>[heads, 2 * length - 1], for the distances 1 - length, ..., length - 1;
     negative ones for keys before the query. `FLOOR` for distances never seen.
   """
-  length = len(found.pairs)
-  rows, last = np.nonzero(found.queries)
-  count = found.queries[rows, last]
-  distance = np.arange(length)[None] - np.arange(length)[:, None] + length - 1
-  flat = distance.ravel()
+  distance = _distances(len(found.pairs))
+  flat, size = distance.ravel(), 2 * len(found.pairs) - 1
 
   def add(values):  # [heads, length, length] -> [heads, distances]
-    return np.stack([np.bincount(flat, head.ravel(), 2 * length - 1)
-                     for head in values])
+    return np.stack([np.bincount(flat, head.ravel(), size) for head in values])
 
-  observed = add(found.weights)
-  share = np.ones_like(observed)
+  share = _nearest(found, add(found.weights), lambda share: share[:, distance], add,
+                   -1)
+  return _log(share / np.maximum(share.max(-1, keepdims=True), 1e-300))
+
+
+def _distances(length):
+  """<int>[length, memory_length]: the index of each pair's distance."""
+  return np.arange(length)[None] - np.arange(length)[:, None] + length - 1
+
+
+def _log(share):
+  return np.log(np.maximum(share, np.exp(FLOOR)))
+
+
+def _nearest(found, observed, spread, add, axis):
+  """The constant attention whose weights add up to those of V.
+
+  It is found in rounds. Each multiplies a share by V's weight there, and divides it by
+  the weight of the constant attention (the minorization of the likelihood of a choice
+  among varying sets, which never lets it fall).
+
+  Args:
+    found: the `Means` of a layer.
+    observed: <float64>[heads, ...], the sums of V's weights that are to be met.
+    spread: a function from [heads, ...] to [heads, length, memory_length].
+    add: its transposition.
+    axis: the axis over which shares can be scaled.
+
+  Returns:
+    <float64>[heads, ...], shares of at least 0.
+  """
+  queries = found.queries
+  share = np.float64(observed > 0)
   for _ in range(_ROUNDS):
-    sums = np.cumsum(share[:, distance], -1)
-    per_key = np.zeros_like(sums)
     # A query that sees the keys 0, ..., n shares its weight among them.
-    per_key[:, rows, last] = count / sums[:, rows, last]
-    expected = share * add(np.cumsum(per_key[..., ::-1], -1)[..., ::-1])
-    change = observed / np.where(expected > 0, expected, 1)
-    share = np.where(observed > 0, share * np.where(expected > 0, change, 0), 0)
-    share /= np.maximum(share.max(-1, keepdims=True), 1e-300)
+    sums = np.cumsum(spread(share), -1)
+    each = np.divide(queries, sums, out=np.zeros_like(sums), where=(queries > 0) & (
+        sums > 0))
+    expected = share * add(np.cumsum(each[..., ::-1], -1)[..., ::-1])
     if np.abs(observed - expected).sum() < _ENOUGH * observed.sum():
       break
-  return np.log(np.maximum(share, np.exp(FLOOR)))
+    share = np.divide(share * observed, expected, out=np.zeros_like(share),
+                      where=expected > 0)
+    share /= np.maximum(share.max(axis, keepdims=True), 1e-300)
+  return share
 
 
 def low_rank(table: np.ndarray, weights: np.ndarray, rank: int,
@@ -160,9 +191,9 @@ def of_layer(notation: str, found: means.Means, bias: np.ndarray | None,
     ValueError: the tables repeat.
   """
   without = 0 if bias is None else np.asarray(bias, np.float64)
-  logits = log_mean(found.mean, found.pairs)
   if notation == "T":
     return _toeplitz(found, without, shapes)
+  logits = of_pairs(found)
   if notation == "FR":
     return _factorized(found, logits, without, shapes)
   heads, size, _ = shapes["R"]
@@ -183,7 +214,6 @@ def _fitting(length, size, notation):
 def _toeplitz(found, bias, shapes):
   total = by_distance(found)
   length = _fitting(len(found.pairs), shapes["T"][1], "T")
-  distance = np.arange(length)[None] - np.arange(length)[:, None] + length - 1
   table = total
   if np.ndim(bias):
     # The bias of a distance, from the first and the last query.
@@ -193,7 +223,7 @@ def _toeplitz(found, bias, shapes):
     if name in shapes:
       variables[name] = np.full(shapes[name], FLOOR)
       variables[name][:, :part.shape[1]] = part
-  return Found(variables, total[:, distance], [])
+  return Found(variables, total[:, _distances(length)], [])
 
 
 def _factorized(found, logits, bias, shapes):
@@ -226,33 +256,3 @@ def alpha(replaced: Sequence[bool]) -> np.ndarray:
   """
   return np.float32([[_ALPHA, -_ALPHA] if each else [-_ALPHA, _ALPHA]
                      for each in replaced])
-
-
-def variables(layers: Mapping[str, moments.Layer], notations: Mapping[str, str],
-              found: Mapping[str, means.Means], biases: Mapping[str, np.ndarray],
-              shapes: Mapping[str, Sequence[int]]) -> dict[str, Found]:
-  """The variables of several layers, for a model with these shapes.
-
-  It is the same for a layer that is TARGET, and for one that is the mixture TARGET+V,
-  whose variables are those of both parts, and `alpha`.
-
-  Args:
-    layers: `reading.Graph.layers` of the model with V.
-    notations: the target of each layer to replace, one of `NAMES`, by its name.
-    found: the `Means` of each layer.
-    biases: `reading.Graph.biases` of the model with V.
-    shapes: `reading.Graph.shapes` of the model with the targets.
-
-  Returns:
-    a dict from the names of the layers to `Found`, whose variables have their full
-    names, as in `reading.Graph.assign`.
-  """
-  made = {}
-  for name, notation in notations.items():
-    place = layers[name].place
-    inside = {full[len(place):]: shape for full, shape in shapes.items()
-              if full.startswith(place)}
-    one = of_layer(notation, found[name], biases.get(name), inside)
-    made[name] = one._replace(variables={
-        place + variable: value for variable, value in one.variables.items()})
-  return made
