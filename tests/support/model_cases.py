@@ -68,7 +68,7 @@ class Case(NamedTuple):
     search: further lines of gin, and arguments of `decode`.
     mesh: the shape and the layout of the mesh, in the fast model. The plain model has
       one processor, unless dropout draws other numbers on each processor.
-    known: whether the fast model knows its mesh.
+    known: whether the models know their mesh.
     tpu: whether the fast model computes as on a TPU.
     again: what the fast model repeats in the backward pass: "", "layers", or
       "microbatches" for all.
@@ -148,7 +148,9 @@ def draw(generator: np.random.RandomState, **fixed: Any) -> Case:
   again = one_of("again", *(["", "layers", "microbatches"] if trains and not dropout
                             and not ensemble and kind not in ("universal", "act")
                             else [""]))
-  mesh = one_of("mesh", ONE, ONE, *MESHES)
+  # Mesh's variables of ACT have two dimensions d_model.
+  mesh = one_of("mesh", ONE, ONE, *[mesh for mesh in MESHES
+                                    if kind != "act" or "d_model" not in mesh[1]])
   return Case(
       kind=kind, task=task, packed=packed, encoder=encoder, decoder=decoder,
       bias=one_of("bias", False, True), softmax=softmax,
