@@ -1,9 +1,11 @@
 """`calibrate`: the average of a trained attention takes the place of V."""
 
+import gin
 import numpy as np
 import pytest
 from support import models
 from support import mtf_models
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import calibrate
@@ -11,6 +13,7 @@ from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools.calibration import blocks
 from synthesizer_mtf.tools.calibration import fitting
 from synthesizer_mtf.tools.calibration import means
+from synthesizer_mtf.tools.calibration import moments
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.calibration import settings
 import tensorflow.compat.v1 as tf
@@ -18,7 +21,7 @@ import tensorflow.compat.v1 as tf
 LENGTHS = {"inputs": 13, "targets": 11}
 
 
-def bindings(folder, texts, pack, *more):
+def bindings(folder, texts, pack):
   """A tiny model with V in float32, and its task of these texts."""
   (folder / "texts.tsv").write_text("".join(f"{text}\n" for text in texts))
   return [
@@ -31,12 +34,18 @@ def bindings(folder, texts, pack, *more):
       f"synthesizer_mtf.tasks.pairs.train = '{folder}/texts.tsv'",
       f"utils.run.sequence_length = {LENGTHS}",
       "utils.get_variable_dtype.master_dtype = 'float32'",
-      f"mesh_train_dataset_fn.pack = {pack}", *more]
+      f"mesh_train_dataset_fn.pack = {pack}"]
 
 
-def write(folder, texts, pack=False, scale=0.5, more=()):
-  """Writes the folder of a model with random variables; returns its path."""
-  lines = bindings(folder, texts, pack, *more)
+def write(folder, texts, pack=False, scale=0.5, stock=False):
+  """Writes the folder of a model with random variables; returns its path.
+
+  If `stock`, it has T5's own layer.
+  """
+  lines = bindings(folder, texts, pack)
+  if stock:
+    lines = [line.replace("SyntheticAttention", "SelfAttention") for line in lines
+             if "synthesizer_stack" not in line]
   gin_files.parse([], lines)
   shapes = reading.Graph(reading.Data(None, "train", 2).spec).shapes
   generator = np.random.RandomState(0)
@@ -95,6 +104,7 @@ def test_with_one_text_repeated_r_computes_what_v_does(model, tmp_path, capsys):
   assert "decoder/1: no text has 21 of the 66 pairs of positions" in said
 
 
+@pytest.mark.slow
 def test_with_one_text_packed_r_computes_what_v_does(tmp_path):
   data, graph = graph_of(write(tmp_path, ["a b\tx"], pack=True))  # Three to a row.
   batch = next(data.batches(1))
@@ -107,6 +117,7 @@ def test_with_one_text_packed_r_computes_what_v_does(tmp_path):
   np.testing.assert_allclose(new.losses(batch), graph.losses(batch), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_packed_and_unpacked_rows_have_the_same_means(tmp_path):
   found = []
   for pack, rows in ((False, 3), (True, 1)):  # All three fit into one row.
@@ -141,3 +152,91 @@ def test_with_no_head_replaced_a_mixture_is_v_bit_for_bit(model):
     mixed.assign(fitting.variables(fit, dict.fromkeys(notations, chosen)))
     found = next(map(mixed.losses, data.batches(1)))
     assert np.array_equal(found, expected) == is_equal
+
+
+@pytest.mark.slow
+def test_heads_are_replaced_alone_and_their_layer_keeps_v(model, tmp_path):
+  output = run(model, tmp_path / "mixed", "--to=R/[V,T]", "--heads=1")
+  gin_files.parse([f"{output}/operative_config.gin"])
+  assert gin.query_parameter("encoder/synthesizer_stack.attention") == ["R+V", "R+V"]
+  assert gin.query_parameter("decoder/synthesizer_stack.attention") == ["V", "T+V"]
+  new = mtf_models.variables(output)
+  place = "decoder/block_001/layer_000/SyntheticAttention/"
+  np.testing.assert_array_equal(np.argmax(new[place + "alpha"], -1), [1, 0])
+  assert {place + "T", place + "q"} <= set(new) and place + "T_after" not in new
+  assert np.isfinite(losses(output)).all()
+
+
+@pytest.mark.slow
+def test_a_model_with_the_layer_of_t5_is_calibrated_as_v(tmp_path):
+  model = write(tmp_path, ["a bird\tein Tier"], stock=True)
+  gin_files.parse([f"{model}/operative_config.gin"])
+  data = reading.Data(None, "train", 2)
+  stock = reading.Graph(data.spec)
+  stock.restore(f"{model}/model.ckpt-7")
+  expected = next(map(stock.losses, data.batches(1)))[0]
+  assert not stock.layers
+  np.testing.assert_allclose(losses(model), expected, rtol=1e-5)
+  output = run(model, tmp_path / "r", "--to=[V,R]/R")
+  np.testing.assert_allclose(losses(output), expected, rtol=1e-5)
+  assert "encoder/block_000/layer_000/SyntheticAttention/q" in mtf_models.variables(
+      output)
+
+
+@pytest.mark.parametrize("flags, said", [
+    (["--gin_param=d_ff = 15"], "with shape"),
+    (["--gin_param=RandomLogits.max_length = 12"], "tokens; raise it"),
+    (["--gin_param=utils.run.sequence_length = None"], "bind the longest sequences"),
+    (["--gin_param=Unitransformer.positional_embedding = True",
+      "--gin_param=Unitransformer.max_length = 12"], "has positional embeddings of 12"),
+    (["--heads=0,2"], "--heads names 2, but encoder/0 has the heads 0 to 1"),
+    (["--task=synth_none"], "not a task"),
+    (["--batches=0"], None)])
+def test_bad_input_is_said_before_anything_is_read(
+    flags, said, model, tmp_path, monkeypatch, capsys):
+  def read(*args):
+    raise AssertionError("a batch was read")
+
+  monkeypatch.setattr(reading.Data, "batches", read)
+  with pytest.raises(SystemExit) as error:
+    run(model, tmp_path / "r", "--to=R", *flags)
+  if said:
+    assert said in str(error.value) and "traceback" not in str(error.value)
+  else:
+    assert "0 is not at least 1" in capsys.readouterr().err
+  assert not (tmp_path / "r").exists()
+
+
+def test_a_folder_with_a_model_is_not_overwritten(model):
+  with pytest.raises(SystemExit, match="not empty"):
+    run(model, model, "--to=R")
+
+
+def layers(*names):
+  return {name: moments.Layer(name, "", name.partition("/")[0], notation, 4, 8, True)
+          for name, notation in names}
+
+
+V = layers(("encoder/0", "V"), ("encoder/1", "V"), ("decoder/0", "V"))
+
+
+def test_a_word_says_what_takes_the_place_of_each_layer():
+  assert blocks.choose("R", V) == {"encoder/0": "R", "encoder/1": "R", "decoder/0": "R"}
+  assert blocks.choose("[V,T]/FR", V) == {"encoder/1": "T", "decoder/0": "FR"}
+  assert blocks.choose("R", V, ["decoder", "encoder/1"]) == {
+      "encoder/1": "R", "decoder/0": "R"}
+  mixed = layers(("encoder/0", "R"), ("encoder/1", "V"))
+  assert blocks.choose("[V,R]", mixed) == {"encoder/1": "R"}
+
+
+@pytest.mark.parametrize("to, only, among, said", [
+    ("Q", [], V, "'Q', which cannot take the place of V"),
+    ("[R,R,R]/R", [], V, "3 entries in '\\[R,R,R\\]', but the stack has the 2 blocks"),
+    ("R/R/R", [], V, "the stacks encoder, decoder; give"),
+    ("R", ["encoder/2"], V, "--layers names 'encoder/2', but the model has encoder/0"),
+    ("V", [], V, "no layer to replace"),
+    ("R", [], layers(("encoder/0", "R"), ("encoder/1", "V")), "encoder/0, which is R"),
+    ("R", [], layers(("encoder/0", "R")), "no layer with dot products alone")])
+def test_what_cannot_be_replaced_is_said(to, only, among, said):
+  with pytest.raises(checks.Error, match=said):
+    blocks.choose(to, among, only)
