@@ -1,21 +1,32 @@
 """Restores the Estimator in a TensorFlow without it, such as 2.21.
 
 mesh_tensorflow trains with `TPUEstimator`, which TensorFlow had until 2.15. The package
-tensorflow-estimator still contains it, but reads some names and modules that TensorFlow
-has deleted. `apply` restores them.
+tensorflow-estimator still contains it. A finder lets Python import the modules that
+TensorFlow has deleted: those that mesh_tensorflow and t5 import come from that package,
+as they did in TensorFlow, and those that the package imports are stand-ins.
 
-CPUs and GPUs never call the deleted modules. TPUs were not available for tests. On
-TPUs, workers are not shut down gracefully, and TPU embeddings, which T5 does not use,
-are missing.
+CPUs and GPUs never call the stand-ins. TPUs were not available for tests. On TPUs,
+workers are not shut down gracefully, and TPU embeddings, which T5 does not use, are
+missing.
 """
 
+from collections.abc import Callable
 import importlib
+import importlib.abc
 import importlib.util
 import sys
 import types
+from typing import Any
 
 from . import patches  # Relative, as in compat.py.
 
+_PARTS = "tensorflow_estimator.python.estimator.tpu"
+_MOVED = {
+    "tensorflow.estimator": "tensorflow_estimator._api.v2.estimator",
+    "tensorflow.compat.v1.estimator": "tensorflow_estimator._api.v1.estimator",
+    "tensorflow.python.tpu.tpu_config": f"{_PARTS}.tpu_config",
+    "tensorflow.python.tpu.tpu_estimator": f"{_PARTS}.tpu_estimator",
+}
 # Names that the Estimator imports from `tpu_embedding`.
 _OPTIMIZERS = (
     "AdagradParameters", "AdamParameters", "FtrlParameters",
@@ -28,16 +39,14 @@ def apply() -> None:
 
   A second call changes nothing.
   """
-  import tensorflow as tf
   if _has_estimator():
     return
-  _restore_export_names()
-  _stand_in_for_deleted_modules()
-  v1 = importlib.import_module("tensorflow_estimator._api.v1.estimator")
-  v2 = importlib.import_module("tensorflow_estimator._api.v2.estimator")
-  patches.assign("tf.compat.v1.estimator", tf.compat.v1, v1)
-  patches.assign("tf.estimator", tf, v2)
-  _attach_tpu_modules()
+  patches.append("estimator's modules", sys, _Finder())
+  export = types.ModuleType(patches.REGISTER["estimator_export"].name)
+  vars(export)["estimator_export"] = _export
+  patches.fill("estimator_export", sys.modules, export)
+  for name in _MOVED:  # An import makes a module an attribute of its package, too.
+    importlib.import_module(name)
 
 
 def _has_estimator():
@@ -46,53 +55,56 @@ def _has_estimator():
   return name in sys.modules or importlib.util.find_spec(name) is not None
 
 
-def _restore_export_names():
-  """Lets the Estimator's decorators keep the names that they export."""
-  from tensorflow.python.util import tf_export
-  patches.assign("ESTIMATOR_API_NAME", tf_export, "estimator")
-  attributes = type(tf_export.API_ATTRS[tf_export.TENSORFLOW_API_NAME])
-  patches.fill("API_ATTRS", tf_export.API_ATTRS, attributes(
-      "_estimator_api_names", "_estimator_api_constants"))
-  patches.fill("API_ATTRS_V1", tf_export.API_ATTRS_V1, attributes(
-      "_estimator_api_names_v1", "_estimator_api_constants_v1"))
+def _export(*names, v1=None):
+  """Stands in for a decorator that notes under which names TensorFlow has a symbol.
+
+  The modules of `_MOVED` have these names without it.
+  """
+  del names, v1
+  return lambda symbol: symbol
 
 
-def _stand_in_for_deleted_modules():
-  """Lets the Estimator import the modules that it calls for Keras clusters and TPUs."""
-  patches.fill("estimator_training", sys.modules, _module(
-      "estimator_training",
-      should_run_distribute_coordinator=lambda config: False))
-  patches.fill("tpu_embedding", sys.modules, _module(
-      "tpu_embedding", **{name: type(name, (), {}) for name in _OPTIMIZERS}))
-  patches.fill("tpu_embedding_gradient", sys.modules,
-               _module("tpu_embedding_gradient"))
-  patches.fill("session_support", sys.modules, _session_support())
-
-
-def _session_support():
-  """A module whose hooks do nothing at the end of a TPU session."""
+def _session_support() -> dict[str, Any]:
+  """Hooks that do nothing at the end of a TPU session."""
   import tensorflow.compat.v1 as tf
 
   def hook(*args, **kwargs):
     del args, kwargs
     return tf.train.SessionRunHook()
 
-  names = ("GracefulShutdownHook", "ResetComputation", "ShutdownAllWorkers",
-           "ShutdownLameWorkers")
-  return _module("session_support", **dict.fromkeys(names, hook))
+  return dict.fromkeys(
+      ("GracefulShutdownHook", "ResetComputation", "ShutdownAllWorkers",
+       "ShutdownLameWorkers"), hook)
 
 
-def _attach_tpu_modules():
-  """Puts two modules of the Estimator where mesh_tensorflow imports them."""
-  prefix = "tensorflow_estimator.python.estimator.tpu."
-  patches.fill("tpu_config", sys.modules,
-               importlib.import_module(prefix + "tpu_config"))
-  patches.fill("tpu_estimator", sys.modules,
-               importlib.import_module(prefix + "tpu_estimator"))
+# What the Estimator reads of the deleted modules that it imports. The first says that
+# Keras' coordinator does not run the training.
+_STAND_INS: dict[str, Callable[[], dict[str, Any]]] = {
+    "tensorflow.python.distribute.estimator_training": lambda: {
+        "should_run_distribute_coordinator": lambda config: False},
+    "tensorflow.python.tpu.session_support": _session_support,
+    "tensorflow.python.tpu.tpu_embedding": lambda: {
+        name: type(name, (), {}) for name in _OPTIMIZERS},
+    "tensorflow.python.tpu.tpu_embedding_gradient": dict,
+}
 
 
-def _module(key, **contents):
-  """Makes a module with these contents, and the name that the register gives it."""
-  module = types.ModuleType(patches.REGISTER[key].name)
-  vars(module).update(contents)
-  return module
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+  """Finds the deleted modules, as the last of Python's finders."""
+
+  def find_spec(self, fullname, path=None, target=None):
+    """Finds a deleted module."""
+    del path, target
+    if fullname in _MOVED or fullname in _STAND_INS:
+      return importlib.util.spec_from_loader(fullname, self)
+    return None
+
+  def exec_module(self, module):
+    """Fills a module with what it contained."""
+    name = module.__name__
+    if name in _STAND_INS:
+      contents = _STAND_INS[name]()
+    else:
+      contents = {key: value for key, value in vars(
+          importlib.import_module(_MOVED[name])).items() if not key.startswith("__")}
+    vars(module).update(contents)

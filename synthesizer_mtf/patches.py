@@ -48,7 +48,6 @@ class Patch(NamedTuple):
 
 
 _MESH = "mesh_tensorflow.transformer.utils"
-_EXPORT = "tensorflow.python.util.tf_export"
 _NO_ESTIMATOR = "mesh_tensorflow trains without an Estimator"
 
 REGISTER = {
@@ -102,50 +101,20 @@ REGISTER = {
         "as MtfModel", "with --use_model_api, T5's main takes the class from there",
         "as MtfModel"),
     # estimator_shim.py
-    "ESTIMATOR_API_NAME": Patch(
-        _EXPORT, "ESTIMATOR_API_NAME",
-        "restores the name, if TensorFlow has no Estimator",
-        "the Estimator's decorators read it, and mesh_tensorflow trains with a "
-        "TPUEstimator",
+    "estimator's modules": Patch(
+        "sys", "meta_path",
+        "ends with a finder of eight modules that TensorFlow has deleted. They replace "
+        "nothing, and where TensorFlow has an Estimator there is no finder",
+        "mesh_tensorflow imports tensorflow.compat.v1.estimator, tpu_config and "
+        "tpu_estimator, and these import estimator_training, session_support, "
+        "tpu_embedding and tpu_embedding_gradient; users read tf.estimator",
         _NO_ESTIMATOR),
-    "API_ATTRS": Patch(
-        _EXPORT + ":API_ATTRS", "estimator",
-        "as ESTIMATOR_API_NAME", "as ESTIMATOR_API_NAME", _NO_ESTIMATOR),
-    "API_ATTRS_V1": Patch(
-        _EXPORT + ":API_ATTRS_V1", "estimator",
-        "as ESTIMATOR_API_NAME", "as ESTIMATOR_API_NAME", _NO_ESTIMATOR),
-    "estimator_training": Patch(
-        "sys:modules", "tensorflow.python.distribute.estimator_training",
-        "is a stand-in for a deleted module, which says that Keras' coordinator "
-        "does not run the training",
-        "the Estimator imports it", _NO_ESTIMATOR),
-    "tpu_embedding": Patch(
-        "sys:modules", "tensorflow.python.tpu.tpu_embedding",
-        "is a stand-in for a deleted module, with classes that do nothing",
-        "the Estimator imports it, and T5 does not use it", _NO_ESTIMATOR),
-    "tpu_embedding_gradient": Patch(
-        "sys:modules", "tensorflow.python.tpu.tpu_embedding_gradient",
-        "is an empty stand-in for a deleted module",
-        "as tpu_embedding", _NO_ESTIMATOR),
-    "session_support": Patch(
-        "sys:modules", "tensorflow.python.tpu.session_support",
-        "is a stand-in for a deleted module, with hooks that do nothing",
-        "the Estimator shuts down the workers of TPUs with it", _NO_ESTIMATOR),
-    "tf.compat.v1.estimator": Patch(
-        "tensorflow.compat.v1", "estimator",
-        "comes from the package tensorflow-estimator",
-        "mesh_tensorflow and t5 read it there", _NO_ESTIMATOR),
-    "tf.estimator": Patch(
-        "tensorflow", "estimator",
-        "as tf.compat.v1.estimator", "as tf.compat.v1.estimator", _NO_ESTIMATOR),
-    "tpu_config": Patch(
-        "sys:modules", "tensorflow.python.tpu.tpu_config",
-        "comes from the package tensorflow-estimator",
-        "mesh_tensorflow imports it", _NO_ESTIMATOR),
-    "tpu_estimator": Patch(
-        "sys:modules", "tensorflow.python.tpu.tpu_estimator",
-        "comes from the package tensorflow-estimator",
-        "mesh_tensorflow imports it", _NO_ESTIMATOR),
+    "estimator_export": Patch(
+        "sys:modules", "tensorflow_estimator.python.estimator.estimator_export",
+        "is a stand-in, whose decorator changes nothing",
+        "it reads three names of TensorFlow's tf_export that are deleted, and every "
+        "module of the Estimator imports it",
+        _NO_ESTIMATOR),
     # launcher.py
     "run": Patch(
         _MESH, "run",
@@ -277,3 +246,8 @@ def assign(key: str, owner: Any, value: Any) -> None:
 def fill(key: str, mapping: MutableMapping[str, Any], value: Any) -> None:
   """Adds the key that the entry names to a mapping, unless the key exists."""
   mapping.setdefault(REGISTER[key].name, value)
+
+
+def append(key: str, owner: Any, value: Any) -> None:
+  """Appends a value to the list of `owner` that the entry names."""
+  getattr(owner, REGISTER[key].name).append(value)

@@ -35,15 +35,29 @@ def test_the_estimator_is_where_mesh_and_t5_look_for_it():
 
 def test_an_estimator_of_tensorflow_is_kept(monkeypatch):
   monkeypatch.setattr(estimator_shim, "_has_estimator", lambda: True)
-  monkeypatch.setattr(patches, "assign", pytest.fail)
+  monkeypatch.setattr(patches, "append", pytest.fail)
   monkeypatch.setattr(patches, "fill", pytest.fail)
   estimator_shim.apply()
 
 
+def test_one_finder_finds_deleted_modules_and_no_others():
+  from tensorflow.python.util import tf_export
+  finders = [f for f in sys.meta_path if type(f).__name__ == "_Finder"
+             and type(f).__module__.endswith("estimator_shim")]
+  assert len(finders) == (not hasattr(tf_export, "ESTIMATOR_API_NAME"))
+  for name in [*estimator_shim._MOVED, *estimator_shim._STAND_INS]:
+    assert importlib.import_module(name) is sys.modules[name]
+  finder = estimator_shim._Finder()
+  assert finder.find_spec("tensorflow.python.tpu.tpu_embedding")
+  for name in ("tensorflow.python.tpu", "tensorflow.python.tpu.tpu",
+               "tpu_embedding", "tensorflow.python.tpu.tpu_embedding.other"):
+    assert finder.find_spec(name) is None
+
+
 def test_leaving_a_tpu_asks_nothing_of_a_deleted_module():
   support = estimator_shim._session_support()
-  hook = support.GracefulShutdownHook(
-      checkpoint_prefix="/tmp/x", on_shutdown_hooks=[support.ResetComputation()])
+  hook = support["GracefulShutdownHook"](
+      checkpoint_prefix="/tmp/x", on_shutdown_hooks=[support["ResetComputation"]()])
   assert isinstance(hook, tf.train.SessionRunHook)
 
 
