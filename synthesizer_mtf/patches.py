@@ -185,19 +185,15 @@ RECOGNIZED = {
         "the operations of the input pipeline, whose fingerprint tells other data",
         "a dataset has no other description; options are left out, as the estimator "
         "adds some. Another fingerprint begins the data again, and the log says so"),
-    "trainer/guards.py": Recognized(
-        "the operation of an error, which tells a damaged checkpoint from damaged data",
-        "TensorFlow raises the same error for both; the checkpoint is then read again, "
-        "and the message changes only if it is damaged"),
     "trainer/mixed_precision.py": Recognized(
         "the types of operations in the lists of TensorFlow's rewriter",
         "casts around each product would patch Mesh's layers, and read and write each "
         "large tensor between two products twice more, which the rewriter avoids"),
     "trainer/progress.py": Recognized(
-        "Identity and Print around the loss of a training, which a terminal need not "
-        "show twice",
-        "Mesh prints the loss of each step itself, and takes no argument for it; the "
-        "loss stays the same"),
+        "the Print of Mesh's message that returns the loss of a training, which a "
+        "terminal need not show twice",
+        "Mesh prints the loss of each step itself, takes no argument for it, and hands "
+        "out no loss from before; the loss stays the same"),
 }
 
 

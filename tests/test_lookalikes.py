@@ -7,6 +7,7 @@ cross-attention.
 import functools
 import types
 
+from absl import logging
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import transformer
@@ -15,18 +16,24 @@ from mesh_tensorflow.transformer import universal_transformer
 import numpy as np
 import pytest
 from support import cases
+from support import checkpoint_files
 from support import harness
 from support import models
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import stack_cache
 from synthesizer_mtf.fast import adafactor
+from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import lookup
 from synthesizer_mtf.fast import models as fast_models
 from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.hugging_face_bridge import trained
+from synthesizer_mtf.trainer import data_position
+from synthesizer_mtf.trainer import guards
+from synthesizer_mtf.trainer import mixed_precision
 from synthesizer_mtf.trainer import optimizer
+from synthesizer_mtf.trainer import progress
 import tensorflow.compat.v1 as tf
 
 D_MODEL = mtf.Dimension("d_model", 3)
@@ -344,6 +351,131 @@ def test_operations_that_may_read_a_variable_are_waited_for():
     readers = adafactor._readers(variable)
     assert {x.op for x in lookalikes} <= set(readers)
     assert written.op not in readers
+
+
+# Mixed precision.
+
+
+def in_bfloat16(make):
+  """The types of operations in bfloat16 in a product of `make(product, values)`."""
+  values = GENERATOR.randn(64, 64).astype(np.float32)
+  with tf.Graph().as_default(), tf.Session(
+      config=mixed_precision.session_config()) as session:
+    x, w = tf.placeholder(tf.float32, values.shape), tf.placeholder(
+        tf.float32, values.shape)
+    product = tf.einsum("ab,bc->ac", x, w)
+    last = tf.einsum("ab,bc->ac", make(product, w), w)
+    traced = tf.RunMetadata()
+    session.run(last, {x: values, w: values}, run_metadata=traced,
+                options=tf.RunOptions(output_partition_graphs=True))
+  return {node.op.removeprefix("_Mkl") for graph in traced.partition_graphs
+          for node in graph.node if node.attr["T"].type == tf.bfloat16.as_datatype_enum
+          and node.op not in ("Const", "Identity")}
+
+
+def test_operations_that_only_have_the_names_of_ours_stay_in_float32(monkeypatch):
+  """The rewriter goes by types; a sum of a norm or of gradients has another type."""
+  for name in mixed_precision._LISTS:
+    monkeypatch.delenv(f"TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_{name}", raising=False)
+  ours = {"Einsum"} if mixed_precision.has_products() else set()
+  for name in bfloat16_operations.OPERATIONS:
+    operation = getattr(tf.raw_ops, name)
+    found = in_bfloat16(lambda x, y, operation=operation: operation(x=x, y=y))
+    assert found == (ours and {*ours, name})
+  for make in (
+      lambda x, y: tf.add(x, y, name="Add"),
+      lambda x, y: tf.multiply(x, y, name="MulNoNan"),
+      lambda x, y: tf.matmul(x, y, name="Einsum"),  # As Adafactor's.
+      lambda x, y: x + tf.reduce_max(x, -1, keepdims=True)):
+    assert in_bfloat16(make) == ours
+
+
+# What a training prints.
+
+
+def test_only_the_line_of_mesh_is_not_printed():
+  with tf.Graph().as_default():
+    loss = tf.constant(3.0)
+    lookalikes = [
+        tf.Print(loss, [loss], "a user's own"),
+        tf.Print(loss, [loss]),
+        tf.debugging.check_numerics(loss, "step, tf_loss"),
+        tf.multiply(loss, 2, name="Print"),
+        tf.Print(loss, [loss], "step, tf_loss") * 1]
+    printed = tf.Print(loss, [loss], "step, tf_loss")
+    assert progress.quiet(spec := train_spec(printed)).loss is loss
+    for each in lookalikes:
+      assert progress.quiet(train_spec(each)).loss is each
+    logging.set_verbosity(logging.DEBUG)
+    assert progress.quiet(spec).loss is printed
+
+
+def train_spec(loss):
+  return tf.estimator.EstimatorSpec("train", loss=loss, train_op=tf.no_op())
+
+
+# The data of a restart.
+
+
+def data_digest(path, function, batch=2, seed=1, buffer=4, tune=False, name=None,
+                cut=tf.data.Dataset.take):
+  """The digest of lines of a file."""
+  with tf.Graph().as_default():
+    data = cut(tf.data.TextLineDataset(path, name=name), 9)
+    data = data.shuffle(buffer, seed).map(function).batch(batch, drop_remainder=True)
+    if tune:
+      options = tf.data.Options()
+      options.autotune.enabled = True
+      data = data.with_options(options)
+    tf.data.make_initializable_iterator(data)
+    return data_position.digest(tf.get_collection("iterators"))
+
+
+def test_data_that_only_look_alike_are_other_data():
+  def joined(line, text=" one"):
+    return tf.strings.join([line, text])
+
+  def nested(function):
+    return lambda line: tf.cond(
+        tf.equal(line, ""), lambda: function(line), lambda: line)
+
+  same = data_digest("a.txt", joined)
+  for other in (
+      data_digest("b.txt", joined), data_digest("a.txt", joined, batch=3),
+      data_digest("b.txt", joined, tune=True, name="OptionsDataset"),
+      data_digest("a.txt", joined, cut=tf.data.Dataset.skip),
+      data_digest("a.txt", lambda line: joined(line, " two")),
+      data_digest("a.txt", lambda line: joined(tf.strings.upper(line)))):
+    assert other != same
+  assert data_digest("a.txt", nested(tf.strings.upper)) != (
+      data_digest("a.txt", nested(tf.strings.lower)))
+  for alike in (
+      data_digest("a.txt", joined, seed=2), data_digest("a.txt", joined, buffer=3),
+      data_digest("a.txt", joined, tune=True), data_digest("a.txt", joined, name="b")):
+    assert alike == same
+
+
+# Damage.
+
+
+def test_damage_elsewhere_is_not_taken_for_that_of_the_checkpoint(tmp_path):
+  """Whatever raised the error, the checkpoint itself says whether it is damaged."""
+  checkpoint_files.save(tmp_path, 4)
+  path = str(tmp_path / "model.ckpt-4")
+  with tf.Graph().as_default():
+    read = tf.raw_ops.RestoreV2(prefix="another", tensor_names=["x"],
+                                shape_and_slices=[""], dtypes=[tf.float32])[0].op
+    errors = [tf.errors.DataLossError(None, read, "damaged"),
+              tf.errors.DataLossError(None, tf.no_op("RestoreV2"), "damaged"),
+              tf.errors.OutOfRangeError(None, None, "too short")]
+  checkpoint = path, str(tmp_path / "model.ckpt-2"), None  # The second was removed.
+  for own, error in zip(checkpoint * 3, errors * 3):
+    with pytest.raises(tf.errors.OpError) as found, guards.explained_damage(own):
+      raise error
+    assert found.value is error
+  checkpoint_files.flip(checkpoint_files.largest_data_file(tmp_path, 4))
+  with pytest.raises(ValueError, match="is damaged"), guards.explained_damage(path):
+    raise errors[0]
 
 
 # The export to Hugging Face.

@@ -121,8 +121,8 @@ class DataPosition(tf.train.SessionRunHook):
       session.run(self._write, {self._path: path})
     except tf.errors.OpError as error:
       checkpoints.remove_without_index(path)
-      if error.op is not None and error.op.type == "SaveV2":
-        raise
+      if error.op is not None and error.op.name == self._write.name:
+        raise  # The file cannot be written; otherwise, the state cannot be read.
       logging.warning(
           "The position in the data cannot be saved, so restarts read the data "
           "from the beginning: %s", messages.reason(error))

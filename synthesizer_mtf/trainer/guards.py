@@ -26,12 +26,15 @@ class TrainingStopped(checks.Error):
 
 @contextlib.contextmanager
 def explained_damage(path: str | None) -> Iterator[None]:
-  """Reports damage in a checkpoint that TensorFlow fails to restore."""
+  """Reports damage in a checkpoint that TensorFlow fails to restore.
+
+  TensorFlow raises the same errors for damaged data, and for another checkpoint. So the
+  whole checkpoint is read again, unless training has removed it since.
+  """
   try:
     yield
   except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-    # Without a path, TensorFlow read `utils.run.init_checkpoint` or data.
-    if path is None or error.op is None or error.op.type != "RestoreV2":
+    if path is None or not tf.io.gfile.exists(f"{path}.index"):
       raise
     try:
       checkpoints.check(path, checksums=True)

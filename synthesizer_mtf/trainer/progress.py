@@ -20,6 +20,7 @@ import tensorflow.compat.v1 as tf
 
 _PERIOD = 10.  # Seconds between two lines.
 _PERIOD_OF_BAR = .5
+_PRINTED = b"step, tf_loss"  # How the line of Mesh TensorFlow's `tf.Print` begins.
 
 
 def is_for_a_person() -> bool:
@@ -36,10 +37,10 @@ def quiet(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
   Returns:
     the specification, with the loss from before `tf.Print`.
   """
-  loss = spec.loss
-  while is_for_a_person() and loss.op.type in ("Identity", "Print"):
-    loss = loss.op.inputs[0]
-  return spec._replace(loss=loss)
+  op = spec.loss.op
+  if is_for_a_person() and op.type == "Print" and op.get_attr("message") == _PRINTED:
+    return spec._replace(loss=op.inputs[0])
+  return spec
 
 
 class Progress(tf.train.SessionRunHook):
