@@ -14,12 +14,10 @@ from typing import Any
 from absl import flags
 from absl import logging
 import gin
-from gin import resource_reader
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
-from synthesizer_mtf import patches
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
@@ -62,7 +60,6 @@ def _add(path):
 
 def add_search_path() -> None:
   """Lets gin find `attention/r.gin`, and T5's files, from any directory."""
-  patches.wrap("_parse_config_path", resource_reader, _in_packages)
   _add(folder())
   _add(_beside(mesh_transformer))
 
@@ -72,17 +69,6 @@ def add_folder(path: str) -> None:
   _add(path)
   if path not in _ADDED:
     _ADDED.append(path)
-
-
-def _in_packages(original):
-  @functools.wraps(original)
-  def wrapped(path):
-    try:
-      return original(path)
-    except TypeError as error:  # The folder is no file of Python.
-      raise ValueError(f"{path} is in no package") from error
-
-  return wrapped
 
 
 def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),

@@ -12,6 +12,7 @@ import importlib.util
 import io
 import re
 import tokenize
+from typing import Any
 
 from absl import logging
 import gin
@@ -28,19 +29,25 @@ _WORDS = re.compile(f"{re.escape(_OLD_MODULE)}|{_UNIVERSAL}|{_CUSTOM_OPS}")
 
 _BOM = "\ufeff"  # Some editors begin files of UTF-8 with it.
 
-_told: set[str] = set()
+_warned: set[str] = set()
+_replaced: list[tuple[Any, Any]] = []  # gin's readers, as `gin_internals.readers`.
 
 
 def apply() -> None:
   """Makes gin pass over these lines, however it reads a file."""
-  others = gin_internals.readers()
-  if others[0][0] is not _open:
-    patches.assign("file readers", gin.config, [(_open, _exists), *others])
+  if not _replaced:
+    _replaced.extend(gin_internals.readers())
+    patches.assign("file readers", gin.config, [(_open, _exists)])
 
 
 def _reader(path):
-  return next((reader for reader, exists in gin_internals.readers()
-               if reader is not _open and exists(path)), None)
+  for reader, exists in [*_replaced, *gin_internals.readers()]:
+    # gin looks for models/t5.gin in Python's packages, too, and raises a TypeError if
+    # Python's path has a folder models without an __init__.py.
+    with contextlib.suppress(TypeError):
+      if reader is not _open and exists(path):
+        return reader
+  return None
 
 
 def _exists(path):
@@ -87,8 +94,8 @@ def current(text: str, path: str) -> str:
     shown = " ".join(line.strip(" \\") for line in lines[first:end])
     passed.append(f"`{shown}` in line {first + 1}")
     lines[first:end] = [""] * (end - first)
-  if passed and path not in _told:
-    _told.add(path)
+  if passed and path not in _warned:
+    _warned.add(path)
     logging.warning(
         "%s has lines of an older T5 or Mesh TensorFlow, which mean nothing today and "
         "are passed over: %s.", path, "; ".join(passed))

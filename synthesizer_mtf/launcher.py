@@ -77,7 +77,7 @@ def _prepared(run_job, run):
 def _run(run, kwargs):
   """Runs `utils.run`, in the process that leads the job."""
   if task := gin_checks.task_of_training(gin_internals.bindings()):
-    unknown_pieces.tell(task)
+    unknown_pieces.log(task)
   run(**kwargs)
 
 

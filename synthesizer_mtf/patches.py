@@ -37,7 +37,7 @@ class Patch(NamedTuple):
       "MODULE:NAME"; a class may stand for its changed instances.
     name: the name of the changed attribute, or the key in a mapping.
     what: the change.
-    why: the reason.
+    why: the reason, and why no argument, binding, subclass or listener does it.
     until: the change elsewhere that makes the patch unnecessary.
   """
   owner: str
@@ -55,46 +55,44 @@ REGISTER = {
     "register_tensor_conversion_function": Patch(
         "tensorflow.python.framework.ops", "register_tensor_conversion_function",
         "restores the function",
-        "mesh_tensorflow calls it in this module, and TensorFlow has moved it to "
-        "tensor_conversion_registry",
+        "mesh_tensorflow calls it in this module while it is imported, and TensorFlow "
+        "has moved it to tensor_conversion_registry",
         "mesh_tensorflow calls it in tensor_conversion_registry"),
     "hf_model": Patch(
         "sys:modules", "t5.models.hf_model",
         "is a stand-in where torch is not installed",
-        "t5.models imports it. It imports torch, which Mesh never uses",
+        "t5.models, which T5's main needs, imports it. It imports torch, which Mesh "
+        "never uses",
         "t5.models imports it only where torch is installed"),
     "write_lines_to_file": Patch(
         _MESH, "write_lines_to_file",
         "decodes bytes first",
-        "decode_from_file hands it bytes, which it writes as b'M\\xc3\\xbcnchen'",
+        "it gets bytes, from decodes and from data, and writes b'M\\xc3\\xbcnchen'. A "
+        "decode_fn of ours would be one of the four functions that call it",
         "mesh_tensorflow decodes what it writes"),
     # gin_past.py
     "file readers": Patch(
         "gin.config", "_FILE_READERS",
-        "begins with a reader that passes over lines of T5's past",
+        "is a reader that calls gin's, but passes over lines of T5's past, and takes a "
+        "folder without an __init__.py for no package of gin files",
         "gin has no other way to skip a parameter that a function no longer has, or a "
-        "reference to a class that is gone, and a reader that is registered comes last",
-        "T5's published gin files hold no such lines"),
-    # gin_files.py
-    "_parse_config_path": Patch(
-        "gin.resource_reader", "_parse_config_path",
-        "takes a folder without an __init__.py for no package of gin files",
-        "gin looks for models/t5.gin in Python's packages, and a TypeError ends the "
-        "search if Python's path has a folder models, as of a user's models",
-        "gin skips such folders"),
+        "reference to a class that is gone. A reader that is registered comes last, "
+        "after gin's own has raised a TypeError for a user's folder models",
+        "T5's published gin files hold no such lines, and gin skips such folders"),
     # stack.py
     "make_layer_stack": Patch(
         "mesh_tensorflow.transformer.transformer", "make_layer_stack",
         "makes a synthesizer_stack if gin chooses an attention, and raises if gin "
         "also binds another class of stacks",
-        "gin's finalize hooks run in T5's command, but neither in T5's MtfModel "
-        "nor in notebooks",
+        "gin's finalize hooks, which bind layer_stack_cls, run in T5's command, but "
+        "neither in T5's MtfModel nor in notebooks",
         "make_layer_stack takes a gin function for each layer"),
     # mtf_model.py
     "MtfModel": Patch(
         "t5.models", "MtfModel",
         "is ours, a subclass",
-        "in T5's class an operative_config.gin silently replaces the user's attention",
+        "in T5's class an operative_config.gin silently replaces the user's attention, "
+        "in methods that take no function; programs name T5's class, not a subclass",
         "the user's attention wins in T5's class"),
     "mtf_model.MtfModel": Patch(
         "t5.models.mtf_model", "MtfModel",
@@ -132,24 +130,29 @@ REGISTER = {
     "get_checkpoint_iterator": Patch(
         _MESH, "get_checkpoint_iterator",
         "raises if there is no checkpoint, and skips incomplete ones",
-        "it yields None if there is no checkpoint, which fails later",
+        "it yields None if there is no checkpoint, which fails later. Mesh's modes "
+        "call it before they call the estimator, and take no function for it",
         "it yields complete checkpoints only"),
     "save": Patch(
         "tensorflow.python.training.saver:Saver", "save",
         "refuses a model that is not finite, and explains a failure",
-        "Mesh makes the hook that saves, and takes no listeners for it",
-        "utils.run takes listeners"),
+        "a listener learns when a save begins and when it has ended, but not that it "
+        "fails; and the session takes the error of a file that is too large for the "
+        "end of the data, and ends without it. Mesh makes the saver and its hook",
+        "TensorFlow tells listeners of failures, or Mesh takes a saver"),
     # seed.py
     "random seeds": Patch(
         "mesh_tensorflow.placement_mesh_impl:PlacementMeshImpl", "random",
         "derives the numbers from the names of operations and the step, in "
         "train_with_seed",
-        "Mesh draws new seeds in each process, so dropout always differs",
+        "Mesh draws new seeds in each process, so dropout always differs; its layers "
+        "pass no seed, and its model function makes the mesh itself",
         "they follow from the seed of the graph and the step"),
     "loops": Patch(
         "mesh_tensorflow:WhileLoopOperation", "lower",
         "notes the variables of the loop, in train_with_seed",
-        "microbatches would all have the same dropout",
+        "microbatches would all have the same dropout; Mesh makes their loop itself, "
+        "and hands the number of the microbatch to no layer",
         "as random seeds"),
 }
 

@@ -119,7 +119,7 @@ class PreparedDataSource(seqio.TfdsDataSource):
         "%s is not in %s: it is fetched, %s. --t5_tfds_data_dir names a directory "
         "that has it.", self.tfds_dataset.name,
         self.tfds_dataset.data_dir or tfds.core.constants.DATA_DIR,
-        size or "of a size that TFDS does not tell")
+        size or "of a size that TFDS does not know")
     try:
       builder.download_and_prepare()
     except Exception as error:  # Builders raise many kinds of exceptions.

@@ -421,8 +421,8 @@ def data_digest(path, function, batch=2, seed=1, buffer=4, tune=False, name=None
                 cut=tf.data.Dataset.take):
   """The digest of lines of a file."""
   with tf.Graph().as_default():
-    data = cut(tf.data.TextLineDataset(path, name=name), 9)
-    data = data.shuffle(buffer, seed).map(function).batch(batch, drop_remainder=True)
+    data = tf.data.TextLineDataset(path, name=name).shuffle(buffer, seed)
+    data = cut(data.map(function).batch(batch, drop_remainder=True), 9)
     if tune:
       options = tf.data.Options()
       options.autotune.enabled = True

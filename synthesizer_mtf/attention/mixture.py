@@ -88,7 +88,7 @@ class Mixture(base.SynthesizingFunction):
 
   @property
   def encodes_order(self) -> bool:  # type: ignore[override]  # The parts decide.
-    """Whether any of the parts tells the order."""
+    """Whether any of the parts depends on the order."""
     return any(s.encodes_order for s in self.synthesizers)
 
   def logits(

@@ -98,7 +98,7 @@ class RelativePositionBias:
 
   def warn_without_order(self, context: transformer.Context,
                          sentence: str) -> None:
-    """Logs a warning, once per stack, if nothing tells the order of tokens.
+    """Logs a warning, once per stack, if nothing encodes the order of tokens.
 
     Args:
       context: a `transformer.Context`.

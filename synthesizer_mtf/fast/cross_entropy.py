@@ -78,7 +78,7 @@ class CrossEntropyOperation(mtf.Operation):
   def lower(self, lowering: mtf.Lowering) -> None:
     logits, *_ = self.inputs
     splits.require_whole(
-        lowering, self, logits.shape.dims[-1:], splits.TELL_THE_MODEL)
+        lowering, self, logits.shape.dims[-1:], splits.NAME_A_LAYOUT)
     values = lowering.mesh_impl(self).slicewise(
         self._of_slice, *[lowering.tensors[x] for x in self.inputs[:2]])
     for output, value in zip(self.outputs, values):

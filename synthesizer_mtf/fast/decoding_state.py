@@ -4,7 +4,7 @@ In Mesh TensorFlow's loops each step makes new caches, in a pass over all of the
 
 In beam search the caches of attention are never reordered. They have a dimension
 `memory_beam` beside `memory_length`. Beam k writes its tokens to index k of
-`memory_beam`. The ancestors of a beam tell the index of each of its earlier tokens.
+`memory_beam`. The ancestors of a beam give the index of each of its earlier tokens.
 """
 
 from typing import Any
@@ -133,7 +133,7 @@ class ReorderOperation(mtf.Operation):
   def lower(self, lowering: mtf.Lowering) -> None:
     _, parents = self.inputs
     splits.require_whole(
-        lowering, self, parents.shape.dims[-1:], splits.TELL_THE_MODEL)
+        lowering, self, parents.shape.dims[-1:], splits.NAME_A_LAYOUT)
     lowering.set_tensor_lowering(
         self.outputs[0], lowering.mesh_impl(self).slicewise(
             _rows, *[lowering.tensors[x] for x in self.inputs]))
@@ -166,7 +166,7 @@ class WriteOperation(mtf.Operation):
   def lower(self, lowering: mtf.Lowering) -> None:
     cache, *_ = self.inputs
     splits.require_whole(
-        lowering, self, [cache.shape.dims[self._axis]], splits.TELL_THE_MODEL)
+        lowering, self, [cache.shape.dims[self._axis]], splits.NAME_A_LAYOUT)
     lowering.set_tensor_lowering(
         self.outputs[0], lowering.mesh_impl(self).slicewise(
             self._write, *[lowering.tensors[x] for x in self.inputs]))

@@ -53,7 +53,7 @@ class LookupOperation(mtf.Operation):
         ids, grad_ys[0], table, self._lead).outputs[0], None]
 
   def lower(self, lowering: mtf.Lowering) -> None:
-    splits.require_whole(lowering, self, [self.rows], splits.TELL_THE_MODEL)
+    splits.require_whole(lowering, self, [self.rows], splits.NAME_A_LAYOUT)
 
     def read(table, ids):
       is_row = _is_row(ids, self.rows.size)

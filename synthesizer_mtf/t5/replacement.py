@@ -1,9 +1,9 @@
 """Which layers of a stack the chosen attention replaces, and with which arguments.
 
 Mesh TensorFlow's classes of attention to the encoder are subclasses of its
-self-attention, so the base class does not tell which of both a layer is. Therefore only
-classes that are known one by one are replaced. All others stay, such as a subclass of a
-user's own, and the log names them.
+self-attention, so a layer of its base class may be either. Therefore only classes that
+are known one by one are replaced. All others stay, such as a subclass of a user's own,
+and the log names them.
 """
 
 import collections
@@ -89,7 +89,7 @@ def arguments(layers: Sequence[transformer.TransformerLayer],
 
   Raises:
     ValueError: the layers are not a multiple of such blocks, so that the arguments
-      cannot be told.
+      of a layer are unknown.
   """
   found = [dict(next((part for part in reversed(entry) if isinstance(part, dict)), {}))
            if isinstance(entry, (list, tuple)) else {} for entry in block or ()]

@@ -110,7 +110,7 @@ def bind_missing() -> None:
       gin.bind_parameter(parameter, value)
 
 
-def tell_unused(mode: str) -> None:
+def warn_of_unused(mode: str) -> None:
   """Warns if gin asks for answers in a mode of `utils.run` that gives none."""
   if bound() is not None and mode not in _MODES:
     logging.warning("`%s` is %r, but counts in modes %s only, not in %r.",

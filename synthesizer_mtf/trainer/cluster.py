@@ -138,12 +138,12 @@ class Cluster:
       message = _DONE
     finally:
       for peer in peers:
-        peer.tell(message)
+        peer.send(message)
 
   def _give_up(self, peers, lost):
     """Ends all processes, even if TensorFlow waits for a lost process."""
     for peer in peers:
-      peer.tell(_FAILED)
+      peer.send(_FAILED)
     self._on_loss(lost)
 
   def _follow(self):
@@ -268,14 +268,14 @@ class Peer:
             f"`utils.run.mesh_devices` names {name!r}, but the {self.task} has "
             f"only {', '.join(self._devices)}; name one of these.")
 
-  def tell(self, number: int) -> None:
+  def send(self, number: int) -> None:
     """Puts a number into the peer's mailbox, if the peer answers."""
     if self.silent_since is not None:
       return
     try:
       Mailbox(self.task, self._timeout).put(number)
     except tf.errors.OpError:
-      logging.warning("The %s cannot be told that the job ended.", self.task)
+      logging.warning("The %s does not learn that the job ended.", self.task)
 
 
 class Mailbox:

@@ -99,7 +99,7 @@ def _vocabularies(vocabulary, model_dir, start):
   record = vocabulary_record.of(vocabulary)
   vocabulary_record.check(model_dir, record)
   if start is not None and not checkpoints.find(model_dir):
-    vocabulary_record.tell_if_other(start.checkpoint, record)
+    vocabulary_record.warn_if_other(start.checkpoint, record)
   return record
 
 

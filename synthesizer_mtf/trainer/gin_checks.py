@@ -213,7 +213,7 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
         "eval_summary_dir") or model_dir, folder=True)
   if mode in _DECODING:
     check_beams(config, run.get("model_type", "bitransformer"))
-  answers.tell_unused(mode)
+  answers.warn_of_unused(mode)
   _check_decoding_of_tasks(config, run, mode)
   _check_files(config, mode)
 

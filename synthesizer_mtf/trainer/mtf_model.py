@@ -140,7 +140,7 @@ class MtfModel(mtf_model.MtfModel):
     with gin.unlock_config():
       gin.parse_config(self._gin_bindings)
     _let_win(_attentions_in(self._gin_bindings))
-    _tell_lost(self._before["sizes"])
+    _warn_of_lost(self._before["sizes"])
     if self._attention is not None:
       _let_win({"": self._attention})
     if self._warm_start is not None:
@@ -204,7 +204,7 @@ class MtfModel(mtf_model.MtfModel):
     self._data = progress.of_data(task, self.batch_size)
     with self._own_bindings(functools.partial(data_checks.check_cached, task)), random:
       if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
-        unknown_pieces.tell(task, given.get("split", "train"))
+        unknown_pieces.log(task, given.get("split", "train"))
       if validation is not None:
         for parameter, value in validations.bindings(task, validation).items():
           _bind(parameter, value)
@@ -280,7 +280,7 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: a file is missing, or beam search has a temperature.
     """
     given = arguments.of(super().predict, args, kwargs)
-    self._tell_sampling(given)
+    self._warn_of_sampling(given)
     with (self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)),
           results.files(given["output_file"]) as found, self._explained()):
       answers.bind_missing()
@@ -315,7 +315,7 @@ class MtfModel(mtf_model.MtfModel):
     """
     given = arguments.of(super().export, args, kwargs)
     if not given.get("eval_with_score"):
-      self._tell_sampling(given)
+      self._warn_of_sampling(given)
     with (self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)),
           self._explained()):
       found = super().export(**given)
@@ -324,7 +324,7 @@ class MtfModel(mtf_model.MtfModel):
   def _explained(self):
     return _explained(self._model_dir, "model_dir")
 
-  def _tell_sampling(self, given):
+  def _warn_of_sampling(self, given):
     """Warns that outputs are drawn at random, unless the caller has chosen this."""
     chosen = _chosen_in(self._gin_bindings, _TEMPERATURE)
     if (self._model_type.startswith("bi")  # Other models have other parameters.
@@ -360,7 +360,7 @@ def _sizes():
               selector == "gin.macro" or selector.startswith("synthesizer_mtf."))}
 
 
-def _tell_lost(given):
+def _warn_of_lost(given):
   """Names the sizes that gin held, if a trained model's operative_config.gin wins.
 
   Mesh TensorFlow's own defaults, which nobody has chosen, are left out.

@@ -1,4 +1,4 @@
-"""What a training tells: what is trained, where, and its progress.
+"""Shows what is trained, where, and the progress.
 
 The progress is a line in the log about every ten seconds; in a notebook it is one bar.
 """
@@ -44,10 +44,10 @@ def quiet(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
 
 
 class Progress(tf.train.SessionRunHook):
-  """Tells what is trained, and then step, loss and speed."""
+  """Shows what is trained, and then step, loss and speed."""
 
   def __init__(self, model_dir: str, last_step: int | None, data: str | None = None):
-    """Declares what to tell.
+    """Declares what to show.
 
     Args:
       model_dir: the folder of the model.
@@ -57,7 +57,7 @@ class Progress(tf.train.SessionRunHook):
     self._model_dir = model_dir
     self._last_step = last_step
     self._data = data
-    self._told = None  # A step and its time.
+    self._shown_at = None  # A step and its time.
     self._since = None  # The step and the time after the first step.
     self._bar = notebook.Bar() if notebook.is_one() and is_for_a_person() else None
 
@@ -84,29 +84,29 @@ class Progress(tf.train.SessionRunHook):
                 run_values: tf.train.SessionRunValues) -> None:
     now = time.monotonic()
     self._value = run_values.results
-    if self._told is None:
-      unread.tell()
-    elif now - self._told[1] < (_PERIOD_OF_BAR if self._bar else _PERIOD):
+    if self._shown_at is None:
+      unread.warn()
+    elif now - self._shown_at[1] < (_PERIOD_OF_BAR if self._bar else _PERIOD):
       return
-    self._tell((run_context.session.run(self._step), now))
+    self._show((run_context.session.run(self._step), now))
 
   def end(self, session: tf.Session) -> None:
     step = session.run(self._step)
-    if self._told and step > self._told[0]:
-      self._tell((step, time.monotonic()))
+    if self._shown_at and step > self._shown_at[0]:
+      self._show((step, time.monotonic()))
 
-  def _tell(self, now):
-    """Tells a step. The speed omits the first step, which includes one-time work.
+  def _show(self, now):
+    """Shows a step. The speed omits the first step, which includes one-time work.
 
     A line has the speed since the last line; the bar has that of the whole training.
     """
     of_all = f" of {self._last_step}" if self._last_step else ""
     line = f"step {now[0]}{of_all}: loss {self._value:.4g}"
-    since = self._since if self._bar else self._told
+    since = self._since if self._bar else self._shown_at
     if since:
       rate = (now[0] - since[0]) / max(now[1] - since[1], 1e-9)
       line += f", {rate:.3g} steps/s{self._left(now[0], rate)}"
-    self._told, self._since = now, self._since or now
+    self._shown_at, self._since = now, self._since or now
     if self._bar:
       self._bar.show(now[0], self._last_step, line)
     else:

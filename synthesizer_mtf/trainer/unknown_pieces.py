@@ -1,8 +1,8 @@
-"""Tells which share of a task's pieces its SentencePiece vocabulary does not know.
+"""Logs which share of a task's pieces its SentencePiece vocabulary does not know.
 
 T5's vocabulary lacks many characters, such as { and ő. All of them are one id, and they
 vanish from what a model writes. Most vocabularies also join blanks, tabs and line
-breaks. Neither stops a training, so this module tells it.
+breaks. Neither stops a training, so the log says so.
 """
 
 import collections
@@ -59,7 +59,7 @@ class Found(NamedTuple):
             "(python -m synthesizer_mtf.tools.train_vocabulary).")
 
 
-def tell(name: str, split: str = "train") -> None:
+def log(name: str, split: str = "train") -> None:
   """Logs what the vocabulary of a task or mixture does not keep, before a training."""
   if not data_checks.is_known(name):
     return

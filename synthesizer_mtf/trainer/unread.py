@@ -23,7 +23,7 @@ _OURS = ("synthesizer_mtf.attention.", "synthesizer_mtf.t5.classifier",
          "synthesizer_mtf.t5.dual_classifier")
 
 
-def tell() -> None:
+def warn() -> None:
   """Warns of the command's own bindings that no call has read, in one line.
 
   It is to be called after the first step, when all functions have been called.

@@ -225,7 +225,7 @@ class Validation:
     self._check_best()
     if newest and (self._is_due(step) or step == last_step):
       self.evaluate(step)
-    return not self._is_over(tell=True)
+    return not self._is_over(warns=True)
 
   def _check_place(self):
     config, every = self._estimator.config, self._every
@@ -296,10 +296,10 @@ class Validation:
     every = self._every or self._estimator.config.save_checkpoints_steps
     return step >= self._record.last + every and not self._record.has(step)
 
-  def _is_over(self, tell=False):
+  def _is_over(self, warns=False):
     """Whether the patience is at an end."""
     over = self._patience is not None and self._record.since_best >= self._patience
-    if over and tell:
+    if over and warns:
       logging.warning(
           "Nothing is trained: %d evaluations after step %d were not better than its "
           "%s, and `%s.patience` is %d; to go on, raise it or leave it out.",

@@ -74,7 +74,7 @@ def check(model_dir: str, now: Record) -> None:
         f"the other on purpose, remove {os.path.join(model_dir, NAME)}.")
 
 
-def tell_if_other(checkpoint: str, now: Record) -> None:
+def warn_if_other(checkpoint: str, now: Record) -> None:
   """Warns if the model of a warm start was trained with another vocabulary.
 
   Args:

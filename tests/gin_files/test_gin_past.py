@@ -29,7 +29,7 @@ def test_a_byte_order_mark_is_no_part_of_a_gin_file(tmp_path):
 @pytest.fixture(name="told")
 def fixture_told(caplog, monkeypatch):
   """The warnings of the test."""
-  monkeypatch.setattr(gin_past, "_told", set())
+  monkeypatch.setattr(gin_past, "_warned", set())
   python_logging.getLogger("absl").propagate = True
   with caplog.at_level("WARNING", logger="absl"):
     yield lambda: [each.getMessage() for each in caplog.records

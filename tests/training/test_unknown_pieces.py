@@ -44,7 +44,7 @@ def fixture_told(caplog):
   def told(*args):
     caplog.clear()
     with caplog.at_level(logging.INFO):
-      unknown_pieces.tell(*args)
+      unknown_pieces.log(*args)
     return [record.getMessage() for record in caplog.records
             if "In the first" in record.getMessage()]
   return told

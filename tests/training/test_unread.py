@@ -38,7 +38,7 @@ def fixture_told(tmp_path, caplog, parsed_flags):
       with m.tf_graph.as_default():
         ids = m.ids([[3, 4, 1, 0]])
         m.model.call_simple(ids, ids, True, mode="train")
-      unread.tell()
+      unread.warn()
     return [each.getMessage() for each in caplog.records
             if "does not read" in each.getMessage()], path
 

@@ -135,7 +135,7 @@ def test_a_warm_start_from_another_vocabulary_is_told(
   for checkpoint in (tmp_path, tmp_path / "model.ckpt-1"):
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-      vocabulary_record.tell_if_other(str(checkpoint), ours)
+      vocabulary_record.warn_if_other(str(checkpoint), ours)
       assert not caplog.text
-      vocabulary_record.tell_if_other(str(checkpoint), of(other, other))
+      vocabulary_record.warn_if_other(str(checkpoint), of(other, other))
     assert "trained with another vocabulary of inputs" in caplog.text

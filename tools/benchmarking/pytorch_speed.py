@@ -101,7 +101,7 @@ class Measurements:
     pathlib.Path(self._args.json).write_text(json.dumps(self._rows, indent=1))
 
   def _try(self, function, **of):
-    """Returns what a function returns, or None after a row that tells the failure."""
+    """Returns what a function returns, or None after a row that names the failure."""
     if time.time() - self._start > self._args.seconds:
       self._add(part=function.__name__, skipped="no time left", **of)
       return None

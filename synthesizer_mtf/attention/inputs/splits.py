@@ -1,7 +1,7 @@
 """How the mesh splits dimensions, and sums over split dimensions.
 
-While a graph is built, only the model's layout tells how the mesh will split it, and a
-model may have none. While it is lowered, the mesh tells. So an operation that needs
+While a graph is built, only the model's layout says how the mesh will split it, and a
+model may have none. While it is lowered, the mesh says it. So an operation that needs
 some dimension whole checks this again when it is lowered.
 """
 
@@ -91,7 +91,7 @@ def require_whole(lowering: mtf.Lowering, operation: mtf.Operation,
 
 # The remedy where Mesh TensorFlow has a slower way that works on every mesh. It is
 # chosen while the graph is built.
-TELL_THE_MODEL = (", or hand `layout` and `mesh_shape` to each Unitransformer, so that "
+NAME_A_LAYOUT = (", or hand `layout` and `mesh_shape` to each Unitransformer, so that "
                   "Mesh TensorFlow computes it")
 
 
@@ -153,7 +153,7 @@ def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
 def is_on_tpu(mesh: mtf.Mesh) -> bool:
   """Whether this graph is built for TPUs.
 
-  The mesh tells it: T5's trainer places variables itself only for TPUs. One model may
+  The mesh says it: T5's trainer places variables itself only for TPUs. One model may
   have graphs of both kinds, because T5 exports for CPUs even with `--tpu`.
   """
   return mesh.variable_placer_fn != "cpu:0"

@@ -164,7 +164,7 @@ class Convolution(transformer.TransformerLayer):
     if not isinstance(self.kernel_size, int):
       raise checks.Error(
           f"`{name}.kernel_size` is {self.kernel_size!r}, with one entry for "
-          f"each block, but only `synthesizer_stack` tells {name} its block; "
+          f"each block, but only `synthesizer_stack` hands {name} its block; "
           f"bind `synthesizer_stack.attention = \"{name}\"` in the place of a "
           "layer in `make_layer_stack.layers`, or give one number.")
     if self._divide_d_model and model.model_dim.size % self.heads.num_heads:

@@ -149,7 +149,7 @@ class GrowOperation(mtf.Operation):
 
     splits.require_whole(
         lowering, self, [d for t in self.inputs for d in t.shape.dims[1:]],
-        splits.TELL_THE_MODEL)
+        splits.NAME_A_LAYOUT)
     outputs = lowering.mesh_impl(self).slicewise(
         grow, *[lowering.tensors[x] for x in self.inputs])
     for output, laid_out in zip(self.outputs, outputs):

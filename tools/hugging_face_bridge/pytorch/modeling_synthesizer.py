@@ -762,7 +762,7 @@ def _decoder_mask(mask, tokens, dtype):
   if mask is None:
     return torch.zeros(1, 1, 1, 1, dtype=dtype, device=tokens.device)
   if mask.dim() == 4:
-    raise ValueError("a decoder_attention_mask with four dimensions does not tell the "
+    raise ValueError("a decoder_attention_mask with four dimensions does not give the "
                      "positions of tokens; give [batch, length], or "
                      "decoder_segment_ids.")
   index = torch.arange(mask.shape[-1], device=mask.device)
