@@ -51,7 +51,7 @@ def called(parameter: str) -> str:
 
 
 def is_whole(value: Any, least: int = 1) -> bool:
-  """Whether `value` is a whole number of at least `least`; booleans are not."""
+  """Whether `value` is an integer of at least `least`; booleans are not."""
   return (isinstance(value, int) and not isinstance(value, bool) and
           value >= least)
 
@@ -73,7 +73,7 @@ def require(fits: bool, name: str, value: Any, needed: str,
 
 def check_whole(name: str, value: Any, least: int = 1,
                 remedy: str | None = None) -> None:
-  """Raises a ValueError unless `value` is a whole number of at least `least`.
+  """Raises a ValueError unless `value` is an integer of at least `least`.
 
   Args:
     name: the gin name of the parameter.

@@ -82,7 +82,7 @@ class Template:
     Args:
       parameter: the name of the parameter that gives the template, for messages.
       template: a key, or a text with keys in braces.
-      numbers: whether a key alone may also name a whole number. A key in braces always
+      numbers: whether a key alone may also name an integer. A key in braces always
         may.
 
     Raises:

@@ -111,7 +111,7 @@ class PackedSegments(attention_inputs.PackedInputs):
     return tables.take_near(mtf.cast(values, tf.float32), first, mtf.sub(
         key, query, output_shape=query.shape + key.shape))
 
-  def mask_of_ids(self, queries: mtf.Tensor,
+  def mask_from_ids(self, queries: mtf.Tensor,
                   keys: mtf.Tensor) -> attention_inputs.AttentionMask:
     return attention_inputs.AttentionMask(None, None)
 

@@ -65,7 +65,7 @@ class Operand:
 
 
 class Priority(Operand):
-  """Read priorities of queries or write priorities of keys: <float32> whole numbers."""
+  """Read priorities of queries or write priorities of keys: <float32>, integral."""
 
   learned = False
 

@@ -78,7 +78,7 @@ def _or_none(read_value):
 
 
 def _whole(least):
-  """Reads a whole number, also one of NumPy."""
+  """Reads an integer, also one of NumPy."""
   def read_value(name, value):
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
       value = operator.index(value)

@@ -349,7 +349,7 @@ def _let_win(asked):
 
 
 def _sizes():
-  """The whole numbers that gin binds to macros and to our parameters.
+  """The integers that gin binds to macros and to our parameters.
 
   Returns:
     a dict from (scope, selector, parameter).

@@ -123,7 +123,7 @@ def _remembered(original):
 
 
 def _iterations():
-  """The whole numbers among the variables of the current loops, such as counters.
+  """The integers among the variables of the current loops, such as counters.
 
   Returns:
     a list of laid-out tensors <int>[]; None if a loop has no such variable.

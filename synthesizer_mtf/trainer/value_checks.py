@@ -124,7 +124,7 @@ def _check_number(name, value):
 
 
 def is_whole(value: Any, least: int = 1) -> bool:
-  """Whether `value` is a whole number of at least `least`, or not known yet."""
+  """Whether `value` is an integer of at least `least`, or not known yet."""
   return isinstance(value, gin.config.ConfigurableReference) or checks.is_whole(
       value, least)
 

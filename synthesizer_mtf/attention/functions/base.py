@@ -80,7 +80,7 @@ class SynthesizingFunction:
     return f"{type(self).__name__}.{name}"
 
   def check_at_least(self, minimum: int, **values: Any) -> None:
-    """Raises a ValueError for a value that is not a whole number >= minimum."""
+    """Raises a ValueError for a value that is not an integer >= minimum."""
     for name, value in values.items():
       checks.check_whole(self.parameter(name), value, minimum)
 

@@ -165,7 +165,7 @@ class AttentionInputs:
     ids = segments.segment_id(context)
     mask = AttentionMask(None, None)
     if ids is not None:
-      mask = self.mask_of_ids(ids, self.as_keys(ids))
+      mask = self.mask_from_ids(ids, self.as_keys(ids))
     if context.read_priority is None or self.own_order():
       return mask
     ordered = mtf.greater_equal(
@@ -173,7 +173,7 @@ class AttentionInputs:
     return mask._replace(pairs=(
         ordered if mask.pairs is None else mtf.logical_and(ordered, mask.pairs)))
 
-  def mask_of_ids(self, queries: mtf.Tensor, keys: mtf.Tensor) -> AttentionMask:
+  def mask_from_ids(self, queries: mtf.Tensor, keys: mtf.Tensor) -> AttentionMask:
     """The mask that segment ids alone imply.
 
     Args:
@@ -414,7 +414,7 @@ class PackedRows(PackedInputs):
     return mtf.rename_dimension(
         self.query_position, self.length.name, self.memory_length.name)
 
-  def mask_of_ids(self, queries: mtf.Tensor, keys: mtf.Tensor) -> AttentionMask:
+  def mask_from_ids(self, queries: mtf.Tensor, keys: mtf.Tensor) -> AttentionMask:
     return AttentionMask(None, mtf.equal(queries, keys))
 
   def query_rows(self, table: mtf.Tensor) -> mtf.Tensor:

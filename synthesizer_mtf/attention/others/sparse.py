@@ -324,7 +324,7 @@ def _seen(queries, keys, inputs):
   if queries.priority is not None:
     seen.append(mtf.greater_equal(queries.priority, keys.priority))
   if keys.segment is not None:
-    seen += inputs.mask_of_ids(queries.segment, keys.segment)
+    seen += inputs.mask_from_ids(queries.segment, keys.segment)
   return _all(seen)
 
 

@@ -114,7 +114,7 @@ def log_probability(logits: mtf.Tensor, token: mtf.Tensor,
   if not is_whole:
     return mtf.gather(logits, token, vocab) - mtf.reduce_logsumexp(logits, vocab)
 
-  def of_slice(logits, token):
+  def of_slice(logits, token):  # [..., vocab], [...] -> [...]
     return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=token, logits=logits)
 
   return splits.slicewise(
@@ -126,7 +126,7 @@ def best_first(found: Answers) -> Answers:
   """Sorts samples <int32>[batch, beam, length] by their log-likelihoods."""
   beam = found.scores.shape.dims[-1]
 
-  def of_slice(x, scores):
+  def of_slice(x, scores):  # [batch, beam, ...], [batch, beam] -> like x
     order = tf.argsort(scores, direction="DESCENDING", stable=True)
     return tf.gather(x, order, batch_dims=1)
 

@@ -68,13 +68,13 @@ class Positions(NamedTuple):
   first: int | None
   count: torch.Tensor
 
-  def of_queries(self, tile: int | None) -> slice | torch.Tensor:
+  def for_queries(self, tile: int | None) -> slice | torch.Tensor:
     """Which rows of a table the queries read."""
     if self.first is None or tile:
       return self.query % tile if tile else self.query
     return slice(self.first, self.first + self.query.shape[-1])
 
-  def of_keys(self, tile: int | None) -> slice | torch.Tensor:
+  def for_keys(self, tile: int | None) -> slice | torch.Tensor:
     """Which columns of a table the keys read."""
     if self.first is None or tile:
       return self.key % tile if tile else self.key
@@ -214,7 +214,7 @@ class Random(WithTables):
 
   def forward(self, x, positions, query, key):
     self.check(positions)
-    rows, columns = positions.of_queries(self.tile), positions.of_keys(self.tile)
+    rows, columns = positions.for_queries(self.tile), positions.for_keys(self.tile)
     if isinstance(rows, slice):
       return Table(self.R[None, :, rows, columns])
     return Table(self.R[:, rows[:, :, None], columns[:, None, :]].movedim(1, 0))
@@ -240,8 +240,8 @@ class FactorizedRandom(WithTables):
 
   def forward(self, x, positions, query, key):
     self.check(positions)
-    return Product(entries(self.R1, positions.of_queries(self.tile)),
-                   entries(self.R2, positions.of_keys(self.tile)))
+    return Product(entries(self.R1, positions.for_queries(self.tile)),
+                   entries(self.R2, positions.for_keys(self.tile)))
 
 
 class Toeplitz(WithTables):
@@ -311,7 +311,7 @@ class Dense(WithTables):
     if hasattr(self, "b2"):  # One more channel, which is always 1.
       hidden = functional.pad(hidden, (0, 1), value=1)
       columns = torch.cat([columns, self.b2[..., None]], -1)
-    return Product(hidden, entries(columns, positions.of_keys(self.tile)))
+    return Product(hidden, entries(columns, positions.for_keys(self.tile)))
 
 
 class FactorizedDense(WithTables):
@@ -332,7 +332,7 @@ class FactorizedDense(WithTables):
     hidden = functional.relu(split_heads(self.W1(x), self.heads))
     products = ((hidden @ self.WA)[..., None] * (hidden @ self.WB)[..., None, :]
                 ).flatten(-2)
-    columns = positions.of_keys(self.tile)
+    columns = positions.for_keys(self.tile)
     if isinstance(columns, slice):
       return Table(products[..., columns])
     columns = columns[:, None, None, :].expand(*products.shape[:-1], -1)
