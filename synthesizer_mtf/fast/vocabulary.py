@@ -95,6 +95,9 @@ class Reader(transformer.Unitransformer):
     context = copy.copy(context)  # With the same lists of losses and states.
     context.shared_params = {
         **context.shared_params, "embedding": self._embedding(context)}
+    if isinstance(context, decoding_state.StepContext):
+      return super(Reader, self._with_positions(context))._call_internal(
+          context, inputs, targets)
     if (targets is None or context.losses is None or self.output_vocab_dim is None or
         self.shared_embedding_and_softmax_weights or self.ensemble_dim or
         mtf.layers.unit_scaling_convention()):
@@ -121,6 +124,22 @@ class Reader(transformer.Unitransformer):
       return embedding
     return TokenEmbedding.of(embedding)
 
+  def _with_positions(self, context):
+    """The model of a decoding step, which reads one row of the position embedding."""
+    if not self.positional_embedding or self.sinusoid_positional_embedding or (
+        self.ensemble_dim) or not _is_whole(
+            self, context.position, self.max_length_dim):
+      return self
+    table = context.shared_params.get("positional_embedding")
+    if table is None:
+      table = mtf.layers.embedding_weights(
+          context.mesh, self.max_length_dim, self.model_dim, context.variable_dtype,
+          "positional_embedding")
+    model = copy.copy(self)
+    model.positional_embedding = False
+    model.layer_stack = _Positioned(self.layer_stack, table, self.max_length_dim)
+    return model
+
   def _compute_loss(self, context, logits, targets, output_vocab_dim):
     if (self._loss_fn or not _is_whole(self, logits, output_vocab_dim) or
         set(targets.shape.dims) != set((logits.shape - output_vocab_dim).dims)):
@@ -136,6 +155,17 @@ class Reader(transformer.Unitransformer):
           transformer.delimited_lm_inputs_mask(targets)))
     total = mtf.reduce_sum(loss * mtf.cast(counts, context.activation_dtype))
     return total / self.loss_denominator(targets, context.num_microbatches)
+
+
+class _Positioned:
+  """A stack of layers that first adds the embeddings of the positions."""
+
+  def __init__(self, layer_stack, table, rows):
+    self._layer_stack, self._table, self._rows = layer_stack, table, rows
+
+  def call(self, context, x):
+    positions = lookup.lookup(self._table, context.position, self._rows)
+    return self._layer_stack.call(context, x + positions)
 
 
 def _factors(logits, ids):

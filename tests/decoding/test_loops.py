@@ -128,18 +128,31 @@ def test_only_what_reads_nothing_of_a_loop_is_computed_before_it():
   assert before == {"own", "again"}
 
 
-def test_products_of_rows_with_a_matrix_are_matmuls():
-  for equation, shapes, kind in (
+def test_products_of_a_step_are_of_the_type_that_begins_at_once():
+  for equation, shapes, kind, *limit in (
       ("ab,bc->ac", ((2, 3), (3, 5)), "MatMul"),
       ("abc,cd->abd", ((2, 3, 5), (5, 7)), "MatMul"),
       ("ab,cb->ac", ((2, 3), (5, 3)), "Einsum"),
-      ("abc,acd->abd", ((2, 3, 5), (2, 5, 7)), "Einsum")):
+      # One row, or few rows, times each matrix, which may be transposed.
+      ("abcd,abde->abce", ((2, 3, 1, 5), (2, 3, 5, 7)), "BatchMatMulV3", 0),
+      ("abcd,abed->abce", ((2, 3, 1, 5), (2, 3, 7, 5)), "BatchMatMulV3", 0),
+      ("abc,acd->abd", ((2, 3, 5), (2, 5, 7)), "BatchMatMulV3", 2 * 3 * 5 * 7),
+      ("abc,acd->abd", ((2, 3, 5), (2, 5, 7)), "Einsum", 2 * 3 * 5 * 7 - 1),
+      # The keys and the values of beams.
+      ("abc,adec->abde", ((2, 3, 5), (2, 7, 11, 5)), "BatchMatMulV3"),
+      ("abde,adec->abc", ((2, 3, 7, 11), (2, 7, 11, 5)), "BatchMatMulV3"),
+      # Other orders of dimensions.
+      ("abcd,aebd->abce", ((2, 3, 1, 5), (2, 7, 3, 5)), "Einsum"),
+      ("abcd,abde->abec", ((2, 3, 1, 5), (2, 3, 5, 7)), "Einsum"),
+      ("bac,acd->abd", ((3, 2, 5), (2, 5, 7)), "Einsum"),
+      ("abde,aedc->abc", ((2, 3, 7, 11), (2, 11, 7, 5)), "Einsum")):
     operands = [np.random.RandomState(0).randn(*shape) for shape in shapes]
-    with tf.Graph().as_default() as graph, tf.Session() as session:
+    with tf.Graph().as_default() as graph, tf.Session() as session, mock.patch.object(
+        loops, "_FEW_MULTIPLICATIONS", *limit or [loops._FEW_MULTIPLICATIONS]):
       product = session.run(loops._einsum(equation, *map(tf.constant, operands)))
       kinds = {op.type for op in graph.get_operations()}
     np.testing.assert_allclose(product, np.einsum(equation, *operands), rtol=1e-12)
-    assert kinds & {"MatMul", "Einsum"} == {kind}
+    assert kinds & {"BatchMatMulV3", "MatMul", "Einsum"} == {kind}
 
 
 @pytest.mark.slow
