@@ -36,7 +36,8 @@ OWN_OPERATIONS = {"fast/lookup.py", "fast/vocabulary.py"}
 
 def test_places_that_decide_by_operations_of_others_are_in_the_register():
   package = ROOT / "synthesizer_mtf"
-  looks = re.compile(r"\bop\.type\b|\.operation\b|_MIXED_PRECISION_GRAPH_REWRITE")
+  looks = re.compile(r"\.type (==|in|!=|not)|\bop\.type\b|\.operation\b|\bnode\.op\b|"
+                     r"\.consumers\(|get_operations\(|_MIXED_PRECISION_GRAPH_REWRITE")
   found = {str(path.relative_to(package)) for path in SOURCES
            if package in path.parents and looks.search(path.read_text())}
   assert found - OWN_OPERATIONS - {"trainer/optimizer_slots.py"} == set(
