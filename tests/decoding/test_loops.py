@@ -210,14 +210,23 @@ def test_log_sum_exp_is_right_for_large_logits():
   np.testing.assert_allclose(found, [[1e4], [-3e4 + np.log(3)]], rtol=1e-6)
 
 
-def test_mixed_precision_rounds_weights_once_before_the_loop():
+def casts_of_weights(inputs):
+  """The casts of a kernel [d_model, d_ff] to bfloat16 in a graph that decodes."""
   parse("V", "num_layers = 1")
   m = models.Model()
   with m.tf_graph.as_default():
     bfloat16_operations.mark_graph()
-    m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH), scale=0.3)
-    casts = [op for op in m.tf_graph.get_operations() if op.type == "Cast"
-             and op.outputs[0].dtype == tf.bfloat16
-             and op.outputs[0].shape.as_list() == [10, 14]]  # d_model, d_ff.
+    m.run(m.model.decode(m.ids(inputs), max_decode_length=LENGTH), scale=0.3)
+  return [op for op in m.tf_graph.get_operations() if op.type == "Cast"
+          and op.outputs[0].dtype == tf.bfloat16
+          and op.outputs[0].shape.as_list() == [10, 14]]
+
+
+def test_mixed_precision_rounds_weights_once_before_the_loop():
+  casts = casts_of_weights(INPUTS)
   assert casts
   assert all(op._get_control_flow_context() is None for op in casts)
+
+
+def test_in_mixed_precision_a_single_text_is_multiplied_with_float32_weights():
+  assert not casts_of_weights(INPUTS[:1])
