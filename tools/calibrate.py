@@ -11,12 +11,14 @@ evaluate and decode as any model. All other variables stay the same, bit for bit
   --to=Fix         the same, never trained
   --to=T           logits by the distance between query and key
   --to=FR          R of low rank, `FactorizedRandomLogits.rank`
+  --to=D           logits that each token predicts, fitted to V's by least squares
   --to=[R,R,V]     an entry for each block; V keeps the dot products
   --to=R/V         the encoder's, then the decoder's
 
-With --heads=0,3 only these heads change, in a mixture such as R+V in which each head is
-wholly one or the other. T5's relative position bias stays in the model; the tables are
-the logits less this bias.
+R, Fix and T are the constant attentions with the least mean KL divergence from V's.
+T5's relative position bias stays in the model; it is subtracted from what it is added
+to. With --heads=0,3 only these heads change, in a mixture such as R+V in which each head
+is wholly one or the other.
 """
 
 import argparse

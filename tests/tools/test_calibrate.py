@@ -240,3 +240,22 @@ def test_a_word_says_what_takes_the_place_of_each_layer():
 def test_what_cannot_be_replaced_is_said(to, only, among, said):
   with pytest.raises(checks.Error, match=said):
     blocks.choose(to, among, only)
+
+
+def test_d_is_fitted_to_the_inputs_of_its_layer(model, tmp_path):
+  """One text repeated has as many queries as W2 has rows, so D can learn them."""
+  output = run(model, tmp_path / "d", "--to=[V,D]/V")
+  new = mtf_models.variables(output)
+  place = "encoder/block_001/layer_000/SyntheticAttention/"
+  assert new[place + "W2"].shape == (2, 6, LENGTHS["inputs"])
+  data, graph = graph_of(output)
+  _, v = graph_of(model)
+  batch = next(data.batches(1))
+  attention = v.run(v.define(lambda found: found["encoder/1"][:4]), batch)
+  x, weights = attention[3][0, :7], attention[0][0, :, :7, :7]
+  hidden = np.maximum((x @ new[place + "W1"]).reshape(7, 2, 6), 0)
+  found = np.einsum("ihk,hkp->hip", hidden, new[place + "W2"])[..., :7]
+  wanted = np.log(weights) - v.biases()["encoder/1"][:, :7, :7]
+  wanted -= wanted.mean(-1, keepdims=True)
+  assert ((found - wanted) ** 2).mean() < 0.5 * (wanted ** 2).mean()
+  assert not new[place + "W2"][..., 7:].any()

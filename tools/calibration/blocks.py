@@ -9,8 +9,8 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools import attention_words
+from synthesizer_mtf.tools.calibration import fitting
 from synthesizer_mtf.tools.calibration import moments
-from synthesizer_mtf.tools.calibration import targets
 
 KEEP = "V"
 
@@ -20,7 +20,7 @@ def choose(to: str, layers: Mapping[str, moments.Layer],
   """The notation that takes the place of V in each layer.
 
   Args:
-    to: a word of `attention_words`, with names of `targets.NAMES`, or `KEEP`.
+    to: a word of `attention_words`, with names of `fitting.NAMES`, or `KEEP`.
     layers: all layers of the model.
     only: the names of layers or stacks that may change; all if empty.
 
@@ -32,10 +32,10 @@ def choose(to: str, layers: Mapping[str, moments.Layer],
       that is to change has no dot products.
   """
   for name in attention_words.entries(to):
-    if name not in (*targets.NAMES, KEEP):
+    if name not in (*fitting.NAMES, KEEP):
       raise checks.Error(
           f"--to names {name!r}, which cannot take the place of V; use some of "
-          f"{', '.join(targets.NAMES)}, or {KEEP}, which keeps a layer as it is.")
+          f"{', '.join(fitting.NAMES)}, or {KEEP}, which keeps a layer as it is.")
   if all(layer.notation != "V" for layer in layers.values()):
     raise checks.Error(
         "the model has no layer with dot products alone, but "

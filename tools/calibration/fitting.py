@@ -15,10 +15,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from synthesizer_mtf.tools.calibration import dense
 from synthesizer_mtf.tools.calibration import means
 from synthesizer_mtf.tools.calibration import moments
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.calibration import targets
+
+# What can take the place of V.
+NAMES = (*targets.NAMES, *dense.NAMES)
 
 
 class Fit(NamedTuple):
@@ -43,7 +47,7 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
   Args:
     graph: the model with V, with the variables of its checkpoint.
     batches: a function that returns the batches to read, each time from the first.
-    notations: the target of each layer to replace, one of `targets.NAMES`, by its name.
+    notations: the target of each layer to replace, one of `NAMES`, by its name.
     shapes: `reading.Graph.shapes` of a model in which these layers are the target, or
       the mixture TARGET+V.
     known: `Fit.means` of an earlier call with the same batches, which are then not read
@@ -58,12 +62,21 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
   found = dict(known) if known else means.gather(
       map(graph.sums, batches()), graph.layers)
   biases, made = graph.biases(), {}
+  inside = {name: _inside(graph.layers[name].place, shapes) for name in notations}
   for name, notation in notations.items():
-    place = graph.layers[name].place
-    inside = {full[len(place):]: shape for full, shape in shapes.items()
-              if full.startswith(place)}
-    made[name] = targets.of_layer(notation, found[name], biases.get(name), inside)
-  return Fit(found, made, graph.layers)
+    if notation in targets.NAMES:
+      made[name] = targets.of_layer(
+          notation, found[name], biases.get(name), inside[name])
+  made.update(dense.fit(
+      graph, batches, {name: inside[name] for name, notation in notations.items()
+                       if notation in dense.NAMES}, found, biases))
+  return Fit(found, {name: made[name] for name in notations}, graph.layers)
+
+
+def _inside(place, shapes):
+  """The shapes of a layer's variables, by their names in the layer."""
+  return {full[len(place):]: shape for full, shape in shapes.items()
+          if full.startswith(place)}
 
 
 def variables(made: Fit, heads: Mapping[str, Sequence[int]] | None = None,

@@ -51,11 +51,30 @@ class Sums(NamedTuple):
   entropy: Any
 
 
+class Attention(NamedTuple):
+  """What a layer computes with, as TensorFlow's tensors.
+
+  Attributes:
+    weights: <float32>[batch, heads, length, memory_length], 0 for pairs that do not
+      see each other.
+    seen: <float32>[batch, length, memory_length], 1 for pairs that see each other.
+    positions: <int32>[batch, length], those of the tokens in their segments.
+    x: <float32>[batch, length, d_model], the layer's input.
+    is_packed: whether positions differ from row to row.
+  """
+  weights: Any
+  seen: Any
+  positions: Any
+  x: Any
+  is_packed: bool
+
+
 class Moments(intermediates.Capture):
   """Captures the `Sums` of each layer as TensorFlow's tensors.
 
   Attributes:
     layers: a dict from names to `Layer`, in the order of the calls.
+    attention: a dict from names to `Attention`, of the layers that are V.
     sums: a dict from names to `Sums`, of the layers that are V.
     bias: a dict from names to <float>[heads, length, memory_length], T5's relative
       position bias; only of layers that have it.
@@ -64,6 +83,7 @@ class Moments(intermediates.Capture):
 
   def __init__(self) -> None:
     self.layers: dict[str, Layer] = {}
+    self.attention: dict[str, Attention] = {}
     self.sums: dict[str, Sums] = {}
     self.bias: dict[str, Any] = {}
     self.repeated: list[str] = []
@@ -93,9 +113,10 @@ class Moments(intermediates.Capture):
     positions = mtf.broadcast(inputs.query_position, pairs[:-1])
 
     def receive(*arrays):
-      self.sums[name] = _by_position(*arrays, packed=inputs.is_packed)
+      self.attention[name] = Attention(*arrays, inputs.is_packed)
+      self.sums[name] = _by_position(*arrays[:3], packed=inputs.is_packed)
 
-    tensors = [weights, seen, positions]
+    tensors = [weights, seen, positions, mtf.cast(inputs.x, tf.float32)]
     self._export(tensors, [t.shape.dims for t in tensors], receive)
 
   def _export(self, tensors, dims, receive):

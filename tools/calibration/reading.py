@@ -1,5 +1,6 @@
 """A model in evaluation mode, over batches of a task."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import itertools
@@ -130,6 +131,26 @@ class Graph:
   def sums(self, batch: Batch) -> dict[str, moments.Sums]:
     """The sums of a batch over the attention of each layer that is V, by its name."""
     return self._session.run(self._sums, self._feeds(batch))
+
+  def define(self, make: Callable[[dict[str, moments.Attention]], Any]) -> Any:
+    """What a function makes of the attention of the layers that are V, in the graph."""
+    with self._tf_graph.as_default():
+      return make(self._moments.attention)
+
+  def run(self, tensors: Any, batch: Batch,
+          values: Mapping[tf.Tensor, np.ndarray] | None = None) -> Any:
+    """The values of tensors that `define` has made, for a batch.
+
+    Args:
+      tensors: any structure of tensors.
+      batch: a batch of the data.
+      values: the values of placeholders.
+    """
+    return self._session.run(tensors, {**self._feeds(batch), **(values or {})})
+
+  def variable(self, name: str) -> np.ndarray:
+    """The value of a variable."""
+    return self._session.run(self._masters[name])
 
   def losses(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     """The log-perplexity of each row of a batch.
