@@ -17,8 +17,8 @@ evaluate and decode as any model. All other variables stay the same, bit for bit
 
 R, Fix and T are the constant attentions with the least mean KL divergence from V's.
 T5's relative position bias stays in the model; it is subtracted from what it is added
-to. With --heads=0,3 only these heads change, in a mixture such as R+V in which each head
-is wholly one or the other.
+to. With --heads=0,3 only these heads change, in a mixture such as R+V in which each
+head is wholly one or the other.
 """
 
 import argparse
@@ -94,10 +94,10 @@ def run(args: argparse.Namespace) -> None:
   settings.choose(blocks.entries(graph.layers, {
       name: f"{notation}+V" if mixed else notation
       for name, notation in chosen.items()}), blocks.lengths(graph.layers), mixed)
-  shapes = reading.Graph(data.spec, summed=False).shapes
+  new = reading.Graph(data.spec, summed=False)
   print(f"Reading {args.batches} batches of {args.batch_size} rows of {data.name}.")
-  made = fitting.fit(graph, lambda: data.batches(args.batches), chosen, shapes)
-  writing.write(path, args.output, shapes, fitting.variables(
+  made = fitting.fit(graph, lambda: data.batches(args.batches), chosen, new.shapes)
+  writing.write(path, args.output, new, fitting.variables(
       made, dict.fromkeys(chosen, args.heads) if mixed else None))
   print(table(made, chosen))
   for line in notes(made, graph.biases()):

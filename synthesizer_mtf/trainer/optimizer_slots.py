@@ -70,16 +70,25 @@ def learned(names: Collection[str], variables: Mapping[str, Sequence[int]],
   if optimizer is None or not asked:
     return set()
   try:
-    return _made(optimizer, asked)
+    return set().union(*shapes(optimizer, asked).values())
   except Exception as error:  # It is a user's code.
     logging.info("The optimizer's slots are not known: %s: %s",
                  type(error).__name__, error)
     return set()
 
 
-def _made(make, variables):
-  """The endings of the slots that an optimizer makes for variables."""
-  endings = set()
+def shapes(make: Optimizer, variables: Mapping[str, Sequence[int]],
+           ) -> dict[str, dict[str, list[int]]]:
+  """The slots that an optimizer makes.
+
+  Args:
+    make: an `Optimizer`.
+    variables: the shapes of variables by their names.
+
+  Returns:
+    for each variable a dict from the endings of its slots to their shapes.
+  """
+  found: dict[str, dict[str, list[int]]] = {}
   with tf.Graph().as_default():
     tf.train.create_global_step()
     graph = mtf.Graph()
@@ -89,7 +98,7 @@ def _made(make, variables):
       value = mtf.get_variable(mesh, name, mtf.Shape(shape))
       before = set(graph.all_variables)
       optimizer.apply_grads([mtf.zeros_like(value)], [value.operation])
-      endings |= {made.name.removeprefix(name)
-                  for made in graph.all_variables if made not in before
-                  and made.name.startswith(name)}
-  return endings
+      found[name] = {made.name.removeprefix(name): made.shape.to_integer_list
+                     for made in graph.all_variables if made not in before
+                     and made.name.startswith(name)}
+  return found

@@ -52,6 +52,8 @@ def write(folder, texts, pack=False, scale=0.5, stock=False):
   values = {name: np.float32(scale * generator.randn(*shape))
             for name, shape in shapes.items()}
   values["global_step"] = np.int64(7)
+  values["shared/embedding_slot_v"] = np.float32(
+      generator.rand(*shapes["shared/embedding"]))
   model = folder / "model"
   model.mkdir()
   checkpoint_writer.write(str(model), "model.ckpt-7", values.items())
@@ -95,8 +97,11 @@ def test_with_one_text_repeated_r_computes_what_v_does(model, tmp_path, capsys):
   assert new[place + "R"].shape == (2, LENGTHS["targets"], LENGTHS["targets"])
   assert set(old) - set(new) == {
       name for name in old if name[-2:] in ("/q", "/k") and "Synthetic" in name}
+  assert "shared/embedding_slot_v" in old
   for name in set(old) & set(new):
     np.testing.assert_array_equal(old[name], new[name])
+  slot = new[place + "R_slot_v"]  # Of Adafactor, for training.
+  assert slot.shape == new[place + "R"].shape and not slot.any()
   said = capsys.readouterr().out
   # The text has 7 of 13 tokens, and the target 9 of 11.
   assert "encoder/0: no text has 120 of the 169 pairs of positions" in said

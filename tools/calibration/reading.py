@@ -37,6 +37,7 @@ class Graph:
   Attributes:
     layers: a dict from names, such as "encoder/0", to `moments.Layer`.
     shapes: a dict from the names of all variables to their shapes.
+    trained: the names of those that an optimizer trains.
   """
 
   def __init__(self, spec: Mapping[str, tuple[int, int]], summed: bool = True) -> None:
@@ -59,7 +60,8 @@ class Graph:
       self._build(spec, summed)
       self._session = tf.Session()
     self.layers = self._moments.layers
-    self.shapes = {name: v.shape.as_list() for name, v in self._masters.items()}
+    self.shapes: dict[str, list[int]] = {
+        name: v.shape.as_list() for name, v in self._masters.items()}
     if self._moments.repeated:
       raise checks.Error(
           f"two layers have the name {self._moments.repeated[0]!r}, so that they share "
@@ -91,6 +93,7 @@ class Graph:
                     for name, v in self._masters.items()}
     self._assign = {name: tf.assign(v, self._values[name])
                     for name, v in self._masters.items()}
+    self.trained = [v.name for v in graph.trainable_variables]
     self._initialize = tf.global_variables_initializer()
     self._copy = lowering.copy_masters_to_slices()
 

@@ -7,6 +7,7 @@ import os
 import gin
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.hugging_face_bridge import folders
@@ -17,17 +18,17 @@ import tensorflow.compat.v1 as tf
 _CONFIG = "operative_config.gin"
 
 
-def write(path: str, output: str, shapes: Mapping[str, list[int]],
+def write(path: str, output: str, graph: reading.Graph,
           variables: Mapping[str, np.ndarray]) -> None:
   """Writes the model that gin describes.
 
-  All variables but the new ones are those of the checkpoint, bit for bit. What the
-  optimizer has collected is left out, as most of it belongs to the old attention.
+  All variables but the new ones are those of the checkpoint, bit for bit, with what the
+  optimizer has collected for them. For the new ones it begins with zeros.
 
   Args:
     path: the path of the checkpoint of the model with V.
     output: a folder that is new or empty.
-    shapes: `reading.Graph.shapes` of the new model.
+    graph: the new model.
     variables: the new variables by name.
 
   Raises:
@@ -35,7 +36,7 @@ def write(path: str, output: str, shapes: Mapping[str, list[int]],
   """
   with folders.new(output) as folder:
     checkpoint_writer.write(
-        str(folder), os.path.basename(path), _values(path, shapes, variables))
+        str(folder), os.path.basename(path), _values(path, graph, variables))
     (folder / _CONFIG).write_text(
         f"import synthesizer_mtf\n\n{gin.config_str(max_line_length=88)}",
         encoding="utf-8")
@@ -44,20 +45,38 @@ def write(path: str, output: str, shapes: Mapping[str, list[int]],
       tf.io.gfile.copy(record, str(folder / vocabulary_record.NAME))
 
 
-def _values(path, shapes, variables) -> Iterator[tuple[str, np.ndarray]]:
+def _values(path, graph, variables) -> Iterator[tuple[str, np.ndarray]]:
   reader = tf.train.load_checkpoint(path)
-  saved = reading.names_in(path, shapes)
-  types = {name: dtype.as_numpy_dtype
-           for name, dtype in reader.get_variable_to_dtype_map().items()
-           if not optimizer_slots.is_slot(name, saved.values()) and dtype.is_floating}
-  for name, shape in shapes.items():
+  saved = reading.names_in(path, graph.shapes)
+  dtype = _dtype(reader, [saved[name] for name in graph.trained])
+  for name, shape in graph.shapes.items():
     if name not in variables:
       yield name, np.asarray(reader.get_tensor(saved[name]))
       continue
-    value = variables[name]
-    if list(np.shape(value)) != list(shape):
+    value = np.asarray(variables[name])
+    if list(value.shape) != shape:
       raise checks.Error(
-          f"the new variable {name!r} has shape {list(np.shape(value))}, but the model "
-          f"has it in {list(shape)}.")
-    # All variables of a model have one dtype.
-    yield name, np.asarray(value).astype(next(iter(types.values())))
+          f"the new variable {name!r} has shape {list(value.shape)}, but the model has "
+          f"it in {shape}.")
+    yield name, value.astype(dtype)
+  yield from _slots(reader, graph, saved)
+
+
+def _dtype(reader, names):
+  """The dtype of a model's variables."""
+  types = reader.get_variable_to_dtype_map()
+  return next(types[name].as_numpy_dtype for name in names if name in types)
+
+
+def _slots(reader, graph, saved):
+  """Yields the optimizer's slots, so that the folder can be trained on."""
+  optimizer = gin_files.bound("utils.run.optimizer", None)
+  if optimizer is None:
+    return
+  found = reader.get_variable_to_shape_map()
+  for name, slots in optimizer_slots.shapes(
+      optimizer, {name: graph.shapes[name] for name in graph.trained}).items():
+    for ending, shape in slots.items():
+      old = saved[name] + ending
+      yield name + ending, (np.asarray(reader.get_tensor(old))
+                            if found.get(old) == shape else np.zeros(shape, np.float32))
