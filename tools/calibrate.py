@@ -19,21 +19,41 @@ R, Fix and T are the constant attentions with the least mean KL divergence from 
 T5's relative position bias stays in the model; it is subtracted from what it is added
 to. With --heads=0,3 only these heads change, in a mixture such as R+V in which each
 head is wholly one or the other.
+
+What is the attention worth? --curve=FOLDER measures on held-out text, and draws, how
+constant each head is, what it costs to replace it alone, and what it costs to replace
+more and more of them. --to can name several words:
+
+  python -m synthesizer_mtf.tools.calibrate --model_dir=V --to=R,T,FR --curve=FOLDER
+
+--budget=0.01 chooses layers whose replacement costs at most 1% of the log-perplexity,
+prints their gin list and its speed, and writes this model to --output.
 """
 
 import argparse
 from collections.abc import Mapping
 from collections.abc import Sequence
+import math
+import os
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.tools import trained_model
+from synthesizer_mtf.tools.attention_plots import figures
 from synthesizer_mtf.tools.calibration import blocks
+from synthesizer_mtf.tools.calibration import budget
+from synthesizer_mtf.tools.calibration import drawing
 from synthesizer_mtf.tools.calibration import fitting
+from synthesizer_mtf.tools.calibration import heads
+from synthesizer_mtf.tools.calibration import held_out
+from synthesizer_mtf.tools.calibration import means
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.calibration import settings
+from synthesizer_mtf.tools.calibration import speed
 from synthesizer_mtf.tools.calibration import targets
 from synthesizer_mtf.tools.calibration import writing
 from synthesizer_mtf.tools.hugging_face_bridge import folders
@@ -67,13 +87,18 @@ def open_model(args: argparse.Namespace) -> Model:
   Raises:
     ValueError: there is no such model, or the checkpoint is of another one.
   """
-  path, step = trained_model.configure(args.model_dir, args)
-  checkpoints.check(path)
-  settings.take_the_place_of_stock()
+  path, step = _configure(args)
   data = reading.Data(args.task, "train", args.batch_size)
   graph = reading.Graph(data.spec)
   graph.restore(path)
   return Model(path, step, data, graph)
+
+
+def _configure(args):
+  path, step = trained_model.configure(args.model_dir, args)
+  checkpoints.check(path)
+  settings.take_the_place_of_stock()
+  return path, step
 
 
 def run(args: argparse.Namespace) -> None:
@@ -86,23 +111,152 @@ def run(args: argparse.Namespace) -> None:
     ValueError: a flag does not fit the model, or the folder is not empty. In both cases
       nothing is read and nothing is written.
   """
-  folders.check(args.output)
-  path, step, data, graph = open_model(args)
+  words = attention_words.split(args.to)
+  _check(args, words)
+  if args.curve or args.budget is not None:
+    return worth(args, words)
+  model = open_model(args)
+  graph = model.graph
   chosen = blocks.choose(args.to, graph.layers, args.layers)
   blocks.check_heads(args.heads, graph.layers, chosen)
   mixed = bool(args.heads)
-  settings.choose(blocks.entries(graph.layers, {
-      name: f"{notation}+V" if mixed else notation
-      for name, notation in chosen.items()}), blocks.lengths(graph.layers), mixed)
-  new = reading.Graph(data.spec, summed=False)
-  print(f"Reading {args.batches} batches of {args.batch_size} rows of {data.name}.")
-  made = fitting.fit(graph, lambda: data.batches(args.batches), chosen, new.shapes)
-  writing.write(path, args.output, new, fitting.variables(
+  new = _bind(model, {name: f"{notation}+V" if mixed else notation
+                      for name, notation in chosen.items()}, mixed)
+  _say_reading(args, model)
+  made = fitting.fit(
+      graph, lambda: model.data.batches(args.batches), chosen, new.shapes)
+  writing.write(model.path, args.output, new, fitting.variables(
       made, dict.fromkeys(chosen, args.heads) if mixed else None))
   print(table(made, chosen))
   for line in notes(made, graph.biases()):
     print(line)
-  print(f"{args.output} has the model of step {step} with {args.to}.")
+  _say_written(args, model)
+
+
+def _check(args, words):
+  """Raises a ValueError for flags that do not fit together."""
+  evaluates = args.curve or args.budget is not None
+  if not (evaluates or args.output):
+    raise checks.Error("calibrate writes nothing; give --output=DIR for a model, or "
+                       "--curve=FOLDER or --budget=0.01 for what it is worth.")
+  if evaluates and args.heads:
+    raise checks.Error("--heads is for a model in --output; --curve replaces all heads "
+                       "in turn, and --budget whole layers, so leave it out.")
+  if args.output and args.budget is None and len(words) > 1:
+    raise checks.Error(f"--output holds one model, but --to is {args.to!r}; give one "
+                       "word, or --budget, which chooses among them.")
+  if args.json and not evaluates:
+    raise checks.Error("--json holds what --curve and --budget find; give one of them.")
+  if args.output:
+    folders.check(args.output)
+  arguments.check_folders(args.json)
+  if args.curve and os.path.exists(args.curve) and not os.path.isdir(args.curve):
+    raise checks.Error(f"--curve is {args.curve!r}, which is a file; name a folder.")
+
+
+def _bind(model, notations, mixed=False):
+  """Binds the attention of layers; returns the `reading.Graph` of the new model."""
+  layers = model.graph.layers
+  settings.choose(blocks.entries(layers, notations), blocks.lengths(layers), mixed)
+  return reading.Graph(model.data.spec, summed=False)
+
+
+def _say_reading(args, model):
+  print(f"Reading {args.batches} batches of {args.batch_size} rows of "
+        f"{model.data.name}.")
+
+
+def _say_written(args, model):
+  print(f"{args.output} has the model of step {model.step} with {args.to}.")
+
+
+def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
+  """Measures what the attention is worth, as --curve and --budget say.
+
+  Args:
+    args: the values of the flags.
+    words: the words of --to.
+  """
+  model = open_model(args)
+  layers = model.graph.layers
+  chosen = {word: blocks.choose(word, layers, args.layers) for word in words}
+  mixtures = held_out.parts([*chosen.values()])
+  data = reading.Data(args.task, args.split, args.batch_size, once=True)
+  mixed = _bind(model, {name: "+".join(each) for name, each in mixtures.items()}, True)
+  _say_reading(args, model)
+  text = held_out.HeldOut(mixed, layers, mixtures, [*data.batches(
+      args.held_out, "Held-out text")])
+  fits: dict[str, fitting.Fit] = {}
+  for word in words:
+    known = fits[words[0]].means if fits else None
+    fits[word] = fitting.fit(model.graph, lambda: model.data.batches(args.batches),
+                             chosen[word], mixed.shapes, known)
+  text.restore(model.path, [fitting.variables(each) for each in fits.values()])
+  found: list[dict[str, Any]] = []
+  if args.curve:
+    found += _curve(args, model, text, chosen, fits)
+  kept = chosen[words[0]]
+  if args.budget is not None:
+    kept = budget.choose(text, [*chosen.values()], args.budget)
+    cost = text.cost(text.heads(kept), text.second)
+    found.append({"kind": "budget", "budget": args.budget, "layers": kept,
+                  **cost._asdict()})
+  if args.json:
+    tabular.write_json(found, args.json)
+  if args.budget is None and not args.output:
+    return
+  _configure(args)
+  bias = bool(model.graph.biases())
+  if args.budget is not None:
+    _say_budget(args, layers, kept, cost)
+  if kept and args.output:
+    new = _bind(model, kept)
+    every = {pair: each.found[pair[0]] for word, each in fits.items()
+             for pair in chosen[word].items()}
+    writing.write(model.path, args.output, new, fitting.variables(
+        fits[words[0]]._replace(found={pair[0]: every[pair] for pair in kept.items()})))
+    _say_written(args, model)
+  if kept and args.budget is not None:
+    _say_speed(layers, kept, bias)
+
+
+def _curve(args, model, text, chosen, fits):
+  """Measures heads and curves, prints and draws them; returns rows for JSON."""
+  made = [*fits.values()]
+  constant = {name: each.logits for fit in made for name, each in fit.found.items()
+              if "R" in each.variables}
+  constant.update((name, targets.of_pairs(each)) for name, each in made[0].means.items()
+                  if name not in constant)
+  words = [*chosen]
+  found = heads.measure(text, means.gather(
+      map(model.graph.sums, text.batches), model.graph.layers), constant, chosen)
+  points = heads.curve(text, found, chosen)
+  print(heads.table(found, words))
+  print(f"\n{heads.curve_table(points)}")
+  os.makedirs(args.curve, exist_ok=True)
+  picture, _ = figures.save(drawing.draw(found, points, words), args.curve, "curve")
+  print(f"\nThe picture is in {picture}, and as SVG beside it.")
+  return heads.rows(found, points)
+
+
+def _say_budget(args, layers, kept, cost):
+  if not kept:
+    print(f"\nNo layer can be replaced at a cost of at most {args.budget:.2%}; V "
+          "stays, and no model is written.")
+    return
+  print(f"\nReplaced: {len(kept)} of {len(layers)} layers, chosen to cost at most "
+        f"{args.budget:.2%} on half of the\nheld-out text. On the other half they cost "
+        f"{cost.cost:+.2%} ± {cost.error:.2%}; the log-perplexity is\n"
+        f"{cost.log_perplexity:.4f} nats per token. The lines for gin:\n")
+  print("\n".join(speed.gin_lines(layers, kept)))
+
+
+def _say_speed(layers, kept, bias):
+  sizes = speed.sizes(layers)
+  if sizes is None:
+    print("\nThe benchmark has no model of these sizes, so no speed is measured.")
+  else:
+    print(f"\n{speed.table(['V', speed.word(layers, kept)], sizes, bias)}")
 
 
 def table(made: fitting.Fit, chosen: dict[str, str]) -> str:
@@ -145,7 +299,16 @@ def _parser():
       formatter_class=argparse.RawDescriptionHelpFormatter)
   add = parser.add_argument
   add("--to", required=True, metavar="R", help="what takes the place of V")
-  add("--output", required=True, metavar="DIR", help="a new folder, for the result")
+  add("--output", metavar="DIR", help="a new folder, for the model")
+  add("--curve", metavar="FOLDER",
+      help="measure what the heads of V are worth, and draw it there")
+  add("--budget", type=_share, metavar="SHARE",
+      help="replace the layers that together cost at most this share of log-perplexity")
+  add("--held_out", type=_two, default=16, metavar="N",
+      help="batches of held-out text, for --curve and --budget (default: %(default)s)")
+  add("--split", default="validation", metavar="SPLIT",
+      help="the task's split with held-out text (default: %(default)s)")
+  add("--json", metavar="FILE", help="write what --curve and --budget find")
   add("--layers", type=lambda text: text.split(","), default=[], metavar="A,B",
       help="change only these, as encoder/0,decoder (default: all)")
   add("--heads", type=_heads, default=[], metavar="N,M",
@@ -168,6 +331,25 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def _heads(text):
   return [arguments.not_negative(each) for each in text.split(",")]
+
+
+def _share(text):
+  try:
+    share = float(text)
+  except ValueError:
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+  if not 0 <= share < math.inf:
+    raise argparse.ArgumentTypeError(
+        f"{text} is not at least 0; 0.01 is 1% of the log-perplexity")
+  return share
+
+
+def _two(text):
+  number = arguments.positive(text)
+  if number < 2:
+    raise argparse.ArgumentTypeError(
+        f"{text} is not at least 2: one half chooses, and the other reports")
+  return number
 
 
 def main(argv: Sequence[str] | None = None) -> None:

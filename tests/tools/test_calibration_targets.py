@@ -154,7 +154,7 @@ def test_the_factors_of_a_triangle_ignore_what_is_above_it():
 
 
 def test_alpha_is_exact():
-  alpha = targets.alpha([True, False, False])
+  alpha = targets.alpha([0, 1, 1])
   assert alpha.dtype == np.float32 and np.array_equal(
       alpha, alpha.astype("float16"))  # bfloat16 has it, too.
   weights = np.exp(alpha - alpha.max(-1, keepdims=True), dtype=np.float32)

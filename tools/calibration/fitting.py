@@ -94,5 +94,5 @@ def variables(made: Fit, heads: Mapping[str, Sequence[int]] | None = None,
   for name, chosen in (heads or {}).items():
     layer = made.layers[name]
     new[layer.place + "alpha"] = targets.alpha(
-        [head in chosen for head in range(layer.heads)])
+        [int(head not in chosen) for head in range(layer.heads)])
   return new

@@ -51,6 +51,24 @@ class Means:
     """<float64>[heads]: the mean entropy of a query's weights, in nats."""
     return self.entropies.sum(-1) / max(self.queries.sum(), 1)
 
+  def constant_entropy(self, logits: np.ndarray) -> np.ndarray:
+    """The mean entropy of a constant attention, over the keys that each query sees.
+
+    Args:
+      logits: as in `divergence`.
+
+    Returns:
+      <float64>[heads], in nats.
+    """
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    sums = np.cumsum(weights, -1)
+    safe = np.maximum(sums, 1e-300)
+    # The entropy of w_0 / s, ..., w_n / s is log s - sum_j w_j log w_j / s.
+    each = np.log(safe) - np.cumsum(
+        weights * np.log(np.maximum(weights, 1e-300)), -1) / safe
+    queries = self.queries
+    return (queries * each).sum((-1, -2)) / max(queries.sum(), 1)
+
   def divergence(self, logits: np.ndarray) -> np.ndarray:
     """The mean KL divergence of the queries' weights from a constant attention.
 

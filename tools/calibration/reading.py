@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import dataset
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 import numpy as np
@@ -240,7 +241,7 @@ class Data:
   """
 
   def __init__(self, task: str | None, split: str, batch_size: int,
-               pack: bool | None = None, seed: int = 0) -> None:
+               pack: bool | None = None, seed: int = 0, once: bool = False) -> None:
     """Looks the task up, but reads nothing.
 
     Args:
@@ -249,6 +250,7 @@ class Data:
       batch_size: the number of rows of a batch.
       pack: whether rows hold several texts; None for what gin says.
       seed: the seed of the data's order, unless gin has one.
+      once: whether a task's data ends after each text, instead of beginning again.
 
     Raises:
       ValueError: there is no such task or split, or its vocabulary is not the model's.
@@ -275,7 +277,7 @@ class Data:
             "%MIXTURE_NAME", None))
     if task or function is None or name is not None:
       self._check(name)
-      function = mesh_transformer.mesh_train_dataset_fn
+      function = _once if once else mesh_transformer.mesh_train_dataset_fn
       self._given = {"mixture_or_task_name": name, "seed": gin_files.bound(
           "mesh_train_dataset_fn.seed", None) or seed}
       if pack is not None:
@@ -316,10 +318,30 @@ class Data:
     """Yields batches, with a bar; the same ones in each call.
 
     Args:
-      number: the most batches to yield; data that ends has fewer.
+      number: the most batches to yield; data that ends has fewer, and rows of padding
+        in the last one.
       what: the words beside the bar.
     """
     with tf.Graph().as_default():
-      data = self._dataset().batch(self._batch_size, drop_remainder=True)
-      rows = itertools.islice(tfds.as_numpy(data), number)
-      yield from tqdm.tqdm(rows, what, number, unit=" batches", mininterval=1)
+      rows = itertools.islice(
+          tfds.as_numpy(self._dataset().batch(self._batch_size)), number)
+      for row in tqdm.tqdm(rows, what, number, unit=" batches", mininterval=1):
+        yield {name: np.pad(row[name], [(0, shape[0] - len(row[name])), (0, 0)])
+               for name, shape in self.spec.items()}
+
+
+def _once(mixture_or_task_name, sequence_length, vocabulary, dataset_split, seed,
+          pack=None):
+  """As `mesh_train_dataset_fn`, but each text comes once."""
+  del vocabulary
+  if pack is None:
+    pack = gin_files.bound("mesh_train_dataset_fn.pack", True)
+  task = seqio.get_mixture_or_task(mixture_or_task_name)
+  data = task.get_dataset(sequence_length, split=dataset_split, seed=seed, num_epochs=1,
+                          use_cached=gin_files.bound(
+                              "mesh_train_dataset_fn.use_cached", False))
+  keys = tuple(key for key in task.output_features if key in data.element_spec)
+  return dataset.pack_or_pad(
+      data.map(lambda row: {key: row[key] for key in keys}), sequence_length, pack=pack,
+      feature_keys=keys, ensure_eos={
+          key for key in keys if task.output_features[key].add_eos})

@@ -245,14 +245,14 @@ def _factorized(found, logits, bias, shapes):
       f"the weighted mean square; at most {np.max(errors):.3g} in a head)"])
 
 
-def alpha(replaced: Sequence[bool]) -> np.ndarray:
-  """The variable `alpha` of a mixture TARGET+V, in which each head is one or the other.
+def alpha(chosen: Sequence[int], parts: int = 2) -> np.ndarray:
+  """The variable `alpha` of a mixture in which each head is wholly one of the parts.
 
   Args:
-    replaced: for each head, whether it is TARGET.
+    chosen: for each head, the number of its part; in TARGET+V, 0 is TARGET.
+    parts: the number of parts.
 
   Returns:
-    <float32>[heads, 2], whose softmax is exactly 1 and 0.
+    <float32>[heads, parts], whose softmax is exactly 1 and 0.
   """
-  return np.float32([[_ALPHA, -_ALPHA] if each else [-_ALPHA, _ALPHA]
-                     for each in replaced])
+  return np.float32(np.where(np.eye(parts)[list(chosen)], _ALPHA, -_ALPHA))
