@@ -110,6 +110,24 @@ class SlicewiseOperation(mtf.SlicewiseOperation):
       lowering.set_tensor_lowering(output, value)
 
 
+class SlicewiseGradOperation(mtf.GenericGradOperation):
+  """Mesh's gradient of a `SlicewiseOperation`, which can also be handed partial sums.
+
+  Mesh's own fails if processors have not yet added up a gradient or an input, such as
+  the gradient by the input of a product whose output dimension is split.
+  """
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    for x in self.inputs:
+      if isinstance(lowering.tensors[x], mtf.LazyAllreduceSum):
+        lowering.tensors[x] = lowering.tensors[x].to_laid_out_tensor()
+    super().lower(lowering)
+
+
+def _by_tensorflow(operation, *grad_ys):
+  return SlicewiseGradOperation(operation, list(grad_ys)).outputs
+
+
 def slicewise(tf_fn: Callable[..., Any], xs: list[mtf.Tensor],
               output_shape: Any = None, output_dtype: tf.DType | None = None,
               splittable_dims: Iterable[mtf.Dimension] = (),
@@ -118,7 +136,8 @@ def slicewise(tf_fn: Callable[..., Any], xs: list[mtf.Tensor],
   shape = mtf.convert_to_shape(output_shape) or xs[0].shape
   return SlicewiseOperation(
       tf_fn, xs, [shape], [output_dtype or xs[0].dtype], list(splittable_dims),
-      grad_function, name=name).outputs[0]
+      _by_tensorflow if grad_function is None else grad_function,
+      name=name).outputs[0]
 
 
 def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
