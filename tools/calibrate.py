@@ -12,13 +12,15 @@ evaluate and decode as any model. All other variables stay the same, bit for bit
   --to=T           logits by the distance between query and key
   --to=FR          R of low rank, `FactorizedRandomLogits.rank`
   --to=D           logits that each token predicts, fitted to V's by least squares
+  --to=FD          D's with factors, which take more passes over the data
   --to=[R,R,V]     an entry for each block; V keeps the dot products
   --to=R/V         the encoder's, then the decoder's
 
 R, Fix and T are the constant attentions with the least mean KL divergence from V's.
 T5's relative position bias stays in the model; it is subtracted from what it is added
 to. With --heads=0,3 only these heads change, in a mixture such as R+V in which each
-head is wholly one or the other.
+head is wholly one or the other. New variables have the dtype of the old ones: T5's
+bfloat16 keeps 8 bits of a logit, and a float32 model has R's to the last digits.
 
 What is the attention worth? --curve=FOLDER measures on held-out text, and draws, how
 constant each head is, what it costs to replace it alone, and what it costs to replace

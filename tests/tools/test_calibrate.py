@@ -249,10 +249,14 @@ def test_what_cannot_be_replaced_is_said(to, only, among, said):
 
 def test_d_is_fitted_to_the_inputs_of_its_layer(model, tmp_path):
   """One text repeated has as many queries as W2 has rows, so D can learn them."""
-  output = run(model, tmp_path / "d", "--to=[V,D]/V")
+  output = run(model, tmp_path / "d", "--to=[V,D]/[FD,V]")
   new = mtf_models.variables(output)
   place = "encoder/block_001/layer_000/SyntheticAttention/"
   assert new[place + "W2"].shape == (2, 6, LENGTHS["inputs"])
+  factors = [new[f"decoder/block_000/layer_000/SyntheticAttention/{name}"]
+             for name in ("WA", "WB")]
+  assert [each.shape for each in factors] == [(2, 6, 1), (2, 6, 11)]
+  assert all(each.any() for each in factors)
   data, graph = graph_of(output)
   _, v = graph_of(model)
   batch = next(data.batches(1))

@@ -1,8 +1,9 @@
-"""D from the attention of V, against NumPy."""
+"""D and FD from the attention of V, against NumPy."""
 
 import numpy as np
 import pytest
 from synthesizer_mtf.tools.calibration import dense
+from synthesizer_mtf.tools.calibration import factorized_dense
 import tensorflow.compat.v1 as tf
 
 BATCH, HEADS, LENGTH, D_MODEL, D_KV = 7, 2, 5, 11, 6
@@ -98,3 +99,35 @@ def test_the_logits_are_centered_over_what_the_query_sees(packed):
     expected[:, positions[b, keys]] = logits[b][:, i, keys] - logits[b][
         :, i, keys].mean(-1, keepdims=True)
     np.testing.assert_allclose(found[b, :, i], expected, atol=1e-4)
+
+
+def test_fd_finds_products_that_tokens_predict():
+  """Alternating solutions explain more and more of products that FD can make."""
+  sizes, rows = (3, 2), 40
+  hidden = np.maximum(generator().randn(rows, LENGTH, HEADS, D_KV), 0) + 0.1
+  left, right = (np.einsum("bihk,hkn->bhin", hidden, 1 + generator(n).randn(
+      HEADS, D_KV, n)) for n in sizes)
+  count = generator().randint(1, LENGTH + 1, [rows, LENGTH])
+  seen = np.arange(LENGTH) < count[..., None]
+  logits = (left[..., None] * right[..., None, :]).reshape(
+      rows, HEADS, LENGTH, 6)[..., :LENGTH] * seen[:, None]
+  shares = []
+  with tf.Graph().as_default(), tf.Session() as session:
+    fed = [tf.placeholder(tf.float32, [rows, HEADS, LENGTH, n]) for n in sizes]
+    sums = [factorized_dense.half(*(tf.constant(each, tf.float32) for each in (
+        hidden, logits, count)), fed[1 - axis], sizes, axis) for axis in (0, 1)]
+    known = np.ones([rows, HEADS, LENGTH, sizes[1]])
+    for step in range(16):
+      axis = step % 2
+      squares, products, variance = session.run(sums[axis], {fed[1 - axis]: known})
+      found = factorized_dense.solve(squares, products)
+      if not step:  # Against the least squares of one block of columns.
+        mask = seen[:, :, 2:4].sum(-1)[..., None] ** 0.5
+        wanted = logits[:, 1, :, 2:4].sum(-1)[..., None] / np.maximum(mask, 1e-9)
+        expected = np.linalg.lstsq((hidden[:, :, 1] * mask).reshape(-1, D_KV),
+                                   wanted.ravel(), rcond=None)[0]
+        np.testing.assert_allclose(found[1, :, 1], expected, rtol=0.05, atol=0.05)
+      known = np.einsum("bihk,hkn->bhin", hidden, found)
+      shares.append((found.transpose(0, 2, 1) * products).sum((1, 2)) / variance)
+  assert (np.diff(shares, axis=0) > -1e-3).all()
+  assert (shares[-1] > 0.97).all() and (shares[0] < shares[-1]).all()

@@ -153,6 +153,29 @@ def test_the_factors_of_a_triangle_ignore_what_is_above_it():
   assert error.sum() < 1e-3 * variance
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_fr_is_the_nearer_to_v_of_two_approximations_of_r(causal):
+  found = attentions([3, 6, 8, 8], causal, random)
+  bias = np.random.RandomState(6).randn(HEADS, LENGTH, LENGTH)
+  shapes = {"R1": (HEADS, 9, 2), "R2": (HEADS, 9, 2)}
+  made = targets.of_layer("FR", found, bias, shapes)
+  product = np.einsum("hik,hjk->hij", made.variables["R1"], made.variables["R2"])
+  seen = found.pairs > 0
+  np.testing.assert_allclose(
+      (product[:, :8, :8] + bias)[:, seen], made.logits[:, seen])
+  table = targets.of_pairs(found) - bias
+  each = []
+  for weights in (np.stack([found.pairs] * HEADS), found.weights):
+    factors = [targets.low_rank(*pair, 2) for pair in zip(table, weights)]
+    each.append(found.divergence(np.stack([a @ b.T for a, b, _ in factors]) + bias))
+  np.testing.assert_allclose(found.divergence(made.logits), np.min(each, 0))
+  assert not np.allclose(*each)
+  full = targets.of_layer("FR", found, bias, {
+      "R1": (HEADS, LENGTH, LENGTH), "R2": (HEADS, LENGTH, LENGTH)})
+  np.testing.assert_allclose(
+      found.divergence(full.logits), found.divergence(table + bias), atol=1e-6)
+
+
 def test_alpha_is_exact():
   alpha = targets.alpha([0, 1, 1])
   assert alpha.dtype == np.float32 and np.array_equal(

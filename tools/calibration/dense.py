@@ -35,7 +35,7 @@ _RIDGE = 0.1
 _LEAST = 1e-37
 
 
-def centered_logits(attention: moments.Attention, bias: tf.Tensor | None,
+def centered_logits(attention: moments.Attention, bias: np.ndarray | None,
                     ) -> tuple[tf.Tensor, tf.Tensor]:
   """V's logits without the bias, less their mean over the keys that a query sees.
 
@@ -61,31 +61,38 @@ def centered_logits(attention: moments.Attention, bias: tf.Tensor | None,
   return logits, count[:, 0, :, 0]
 
 
-class _Layer:
-  """The sums of one layer, as tensors and as arrays.
+class Layer:
+  """What a pass over the data adds up for one layer, as tensors.
 
   Attributes:
-    first: the tensors of the first pass: sums of x x^T [d_model, d_model] and of
-      x y^T [heads, d_model, positions].
-    second: those of the second pass: sums of h h^T [groups, heads, d_kv, d_kv], by the
-      number of keys that the query sees, of h y^T [heads, d_kv, positions], and of
-      y^2 [heads].
+    logits: <float32>[batch, heads, length, positions], of `centered_logits`.
+    count: <float32>[batch, length], the number of keys that a query sees.
+    first: the sums of x x^T [d_model, d_model] and of x y^T [heads, d_model,
+      positions], for `directions`.
+    weights: <float32>[d_model, heads * d_kv], the placeholder of W1.
+    hidden: <float32>[batch, length, heads, d_kv], relu(x W1).
   """
 
-  def __init__(self, attention, bias, heads, hidden):
-    length = attention.positions.shape.as_list()[-1]
-    self.size = -(-length // _GROUPS)
-    self.groups = -(-length // self.size)
-    logits, count = centered_logits(attention, bias)
-    x = attention.x * tf.cast(count > 0, tf.float32)[..., None]
-    self.first = (tf.einsum("bid,bie->de", x, x), tf.einsum("bid,bhip->hdp", x, logits))
+  def __init__(self, attention: moments.Attention, bias: np.ndarray | None,
+               heads: int, hidden: int) -> None:
+    self.logits, self.count = centered_logits(attention, bias)
+    x = attention.x * tf.cast(self.count > 0, tf.float32)[..., None]
+    self.first = (tf.einsum("bid,bie->de", x, x),
+                  tf.einsum("bid,bhip->hdp", x, self.logits))
     self.weights = tf.placeholder(tf.float32, [x.shape.as_list()[-1], heads * hidden])
-    h = tf.nn.relu(tf.einsum("bid,dk->bik", x, self.weights))
-    h = tf.reshape(h, [*x.shape.as_list()[:2], heads, hidden])
-    group = tf.one_hot((tf.cast(count, tf.int32) - 1) // self.size, self.groups)
-    self.second = (
-        tf.einsum("bichk,bihl->chkl", h[:, :, None] * group[..., None, None], h),
-        tf.einsum("bihk,bhip->hkp", h, logits), tf.reduce_sum(logits ** 2, [0, 2, 3]))
+    self.hidden = tf.reshape(tf.nn.relu(tf.einsum("bid,dk->bik", x, self.weights)),
+                             [*x.shape.as_list()[:2], heads, hidden])
+
+  def squares_and_products(self, size: int) -> tuple[tf.Tensor, ...]:
+    """The sums of h h^T [groups, heads, d_kv, d_kv], by the group of `size` columns in
+    which a query's last key is; of h y^T [heads, d_kv, positions]; and of y^2 [heads].
+    """
+    length = self.logits.shape.as_list()[-1]
+    group = tf.one_hot((tf.cast(self.count, tf.int32) - 1) // size, -(-length // size))
+    each = self.hidden[:, :, None] * group[..., None, None]
+    return (tf.einsum("bichk,bihl->chkl", each, self.hidden),
+            tf.einsum("bihk,bhip->hkp", self.hidden, self.logits),
+            tf.reduce_sum(self.logits ** 2, [0, 2, 3]))
 
 
 def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
@@ -110,8 +117,11 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
   if not shapes:
     return {}
   layers = graph.define(lambda attention: {
-      name: _Layer(attention[name], biases.get(name), graph.layers[name].heads,
-                   inside["W2"][-2]) for name, inside in shapes.items()})
+      name: Layer(attention[name], biases.get(name), graph.layers[name].heads,
+                  inside["W2"][-2]) for name, inside in shapes.items()})
+  groups = {name: -(-len(found[name].pairs) // _GROUPS) for name in shapes}
+  tensors = graph.define(lambda _: {
+      name: each.squares_and_products(groups[name]) for name, each in layers.items()})
   inputs: dict[str, np.ndarray] = {}
   for name, inside in shapes.items():
     if inside["W2"][-1] < len(found[name].pairs):
@@ -121,14 +131,10 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
           "`tile_length` out.")
     if "W1" not in inside:
       inputs[name] = graph.variable(graph.layers[name].place + "q").astype(np.float32)
-  rest = [name for name in shapes if name not in inputs]
-  if rest:
-    sums = _add(graph, batches(), {name: layers[name].first for name in rest}, {})
-    for name in rest:
-      inputs[name] = directions(*sums[name], found[name].queries.sum(0),
-                                shapes[name]["W2"][-2])
-  sums = _add(graph, batches(), {name: each.second for name, each in layers.items()},
-              {layers[name].weights: value for name, value in inputs.items()})
+  inputs.update(find_inputs(graph, batches, {
+      name: each for name, each in layers.items() if name not in inputs}, found))
+  sums = add(graph, batches(), tensors,
+             {layers[name].weights: value for name, value in inputs.items()})
   made = {}
   for name, inside in shapes.items():
     new = {variable: np.zeros(shape) for variable, shape in inside.items()
@@ -136,19 +142,44 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
     if "W1" in new:
       new["W1"] = inputs[name]
     squares, products, variance = sums[name]
-    table = columns(squares, products, found[name].queries.sum(0), layers[name].size,
+    table = columns(squares, products, found[name].queries.sum(0), groups[name],
                     shared=len(inside["W2"]) == 2)
     new["W2"][..., :table.shape[-1]] = table
     # At the least squares, what is explained is the product with the logits.
     share = (table * products).sum((-1, -2)) / np.maximum(variance, 1e-300)
-    made[name] = targets.Found(new, None, [
-        f"D explains {share.mean():.0%} of the variance of V's logits about their mean "
-        f"for each query; in a head at least {share.min():.0%}"])
+    made[name] = targets.Found(new, None, [explained("D", share)])
   return made
 
 
-def _add(graph, batches, tensors, values) -> dict[str, Any]:
-  """Adds up the values of tensors over batches, in float64."""
+def explained(name: str, share: np.ndarray) -> str:
+  """A sentence about the share of the variance of V's logits, <float64>[heads]."""
+  return (f"{name} explains {share.mean():.0%} of the variance of V's logits about "
+          f"their mean for each query; in a head at least {share.min():.0%}")
+
+
+def find_inputs(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
+                layers: Mapping[str, Layer], found: Mapping[str, means.Means],
+                ) -> dict[str, np.ndarray]:
+  """W1 of each layer, from a pass over the data; see `directions`."""
+  if not layers:
+    return {}
+  sums = add(graph, batches(), {name: each.first for name, each in layers.items()}, {})
+  return {name: directions(squares, products, found[name].queries.sum(0),
+                           layers[name].hidden.shape.as_list()[-1])
+          for name, (squares, products) in sums.items()}
+
+
+def add(graph: reading.Graph, batches: Iterable[reading.Batch],
+        tensors: Mapping[str, Sequence[tf.Tensor]],
+        values: Mapping[tf.Tensor, np.ndarray]) -> dict[str, Any]:
+  """Adds up the values of tensors over batches, in float64.
+
+  Args:
+    graph: where the tensors are.
+    batches: the batches.
+    tensors: a dict from names to tensors.
+    values: those of the placeholders.
+  """
   total: dict[str, list[np.ndarray]] = {}
   for batch in batches:
     for name, arrays in graph.run(tensors, batch, values).items():

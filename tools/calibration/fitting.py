@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 from synthesizer_mtf.tools.calibration import dense
+from synthesizer_mtf.tools.calibration import factorized_dense
 from synthesizer_mtf.tools.calibration import means
 from synthesizer_mtf.tools.calibration import moments
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.calibration import targets
 
 # What can take the place of V.
-NAMES = (*targets.NAMES, *dense.NAMES)
+NAMES = (*targets.NAMES, *dense.NAMES, *factorized_dense.NAMES)
 
 
 class Fit(NamedTuple):
@@ -67,9 +68,10 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
     if notation in targets.NAMES:
       made[name] = targets.of_layer(
           notation, found[name], biases.get(name), inside[name])
-  made.update(dense.fit(
-      graph, batches, {name: inside[name] for name, notation in notations.items()
-                       if notation in dense.NAMES}, found, biases))
+  for module in (dense, factorized_dense):
+    made.update(module.fit(
+        graph, batches, {name: inside[name] for name, notation in notations.items()
+                         if notation in module.NAMES}, found, biases))
   return Fit(found, {name: made[name] for name in notations}, graph.layers)
 
 

@@ -112,9 +112,9 @@ class Moments(intermediates.Capture):
                            output_shape=[*pairs[:-2], inputs.heads, *pairs[-2:]])
     positions = mtf.broadcast(inputs.query_position, pairs[:-1])
 
-    def receive(*arrays):
-      self.attention[name] = Attention(*arrays, inputs.is_packed)
-      self.sums[name] = _by_position(*arrays[:3], packed=inputs.is_packed)
+    def receive(weights, seen, positions, x):
+      self.attention[name] = Attention(weights, seen, positions, x, inputs.is_packed)
+      self.sums[name] = _by_position(weights, seen, positions, inputs.is_packed)
 
     tensors = [weights, seen, positions, mtf.cast(inputs.x, tf.float32)]
     self._export(tensors, [t.shape.dims for t in tensors], receive)

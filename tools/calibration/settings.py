@@ -66,9 +66,9 @@ def choose(entries: Mapping[str, Sequence[Any]], lengths: Mapping[str, int],
                          list(blocks))
       for cls in dict.fromkeys(_tables(blocks)):
         _lengthen(scope, cls, lengths[scope])
-    if set(scopes()) <= set(entries):  # No stack uses the binding of all stacks.
-      gin_internals.bindings().get(("", stack.SELECTOR), {}).pop(
-          "attention" if "" not in entries else None, None)
+    if "" not in entries and set(scopes()) <= set(entries):
+      # No stack uses the binding of all stacks.
+      gin_internals.bindings().get(("", stack.SELECTOR), {}).pop("attention", None)
     if mixed:
       for name, value in {"weights": "per_head", "final_weights": None,
                           "annealing_steps": None}.items():

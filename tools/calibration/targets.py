@@ -111,7 +111,7 @@ def _nearest(found, observed, spread, add, axis):
     <float64>[heads, ...], shares of at least 0.
   """
   queries = found.queries
-  share = np.float64(observed > 0)
+  share = (observed > 0).astype(np.float64)
   for _ in range(_ROUNDS):
     # A query that sees the keys 0, ..., n shares its weight among them.
     sums = np.cumsum(spread(share), -1)
@@ -227,22 +227,39 @@ def _toeplitz(found, bias, shapes):
 
 
 def _factorized(found, logits, bias, shapes):
+  """FR, as the best of two approximations of R.
+
+  A logit counts as often as its pair was seen, or in proportion to V's weight there,
+  too, which is what the divergence comes to if the error is small. Neither is always
+  the nearer to V.
+  """
   heads, size, rank = shapes["R1"]
   length = _fitting(len(found.pairs), size, "FR")
   left, right = np.zeros([heads, size, rank]), np.zeros(shapes["R2"])
-  table = logits - bias
-  seen = found.pairs > 0
   made = np.zeros_like(logits)
-  errors = []
-  for head in range(heads):
-    left[head, :length], right[head, :length], error = low_rank(
-        table[head], found.pairs, rank)
-    made[head] = left[head, :length] @ right[head, :length].T
-    errors.append(np.sqrt(error.sum() / max(found.pairs.sum(), 1)))
-  made = np.where(seen, made + bias, FLOOR)
+  least = np.full(heads, np.inf)
+  for weights in (np.broadcast_to(found.pairs, logits.shape), found.weights):
+    factors = [low_rank(table, each, rank)[:2]
+               for table, each in zip(logits - bias, weights)]
+    rows, columns = map(np.stack, zip(*factors))
+    product = np.where(found.pairs > 0, rows @ columns.transpose(0, 2, 1) + bias, FLOOR)
+    divergence = found.divergence(product)
+    better = divergence < least
+    left[better, :length], right[better, :length] = rows[better], columns[better]
+    made[better], least[better] = product[better], divergence[better]
+  errors = _error(logits - made, found.pairs)
+  more = least - found.divergence(logits)
   return Found({"R1": left, "R2": right}, made, [
-      f"rank {rank} leaves an error of {np.mean(errors):.3g} in R's logits (root of "
-      f"the weighted mean square; at most {np.max(errors):.3g} in a head)"])
+      f"rank {rank} leaves an error of {errors.mean():.3g} in R's logits (root of the "
+      f"mean square; at most {errors.max():.3g} in a head), and a divergence that is "
+      f"larger by {more.mean():.3g} (at most {more.max():.3g})"])
+
+
+def _error(rest, pairs):
+  """<float64>[heads]: the root of the mean square of what is left, up to rows."""
+  count = np.maximum(pairs.sum(-1, keepdims=True), 1)
+  rest = rest - (rest * pairs).sum(-1, keepdims=True) / count
+  return np.sqrt((pairs * rest ** 2).sum((-1, -2)) / max(pairs.sum(), 1))
 
 
 def alpha(chosen: Sequence[int], parts: int = 2) -> np.ndarray:
@@ -255,4 +272,5 @@ def alpha(chosen: Sequence[int], parts: int = 2) -> np.ndarray:
   Returns:
     <float32>[heads, parts], whose softmax is exactly 1 and 0.
   """
-  return np.float32(np.where(np.eye(parts)[list(chosen)], _ALPHA, -_ALPHA))
+  chosen_parts = np.eye(parts)[list(chosen)] > 0
+  return np.where(chosen_parts, _ALPHA, -_ALPHA).astype(np.float32)
