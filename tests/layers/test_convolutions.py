@@ -164,7 +164,7 @@ def test_a_list_of_another_length_is_an_error(name):
 @both
 def test_a_list_needs_a_stack_that_gives_the_number_of_the_block(name):
   with pytest.raises(ValueError, match=rf"`{name}.kernel_size` is \[3, 7\].*"
-                     "only `synthesizer_stack` tells"):
+                     "only `synthesizer_stack` hands"):
     harness.forward(make(name, kernel_size=[3, 7]), tokens(), True)
 
 
