@@ -110,7 +110,7 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
     values = {}
     for name, each in layers.items():
       values[each.base.weights] = inputs[name]
-      values[each.one] = np.float32(step == 0)
+      values[each.one] = np.array(step == 0, np.float32)
       values.update(zip((place for place, _ in each.operands), weights[name]))
     sums = dense.add(graph, batches(), {
         name: each.halves[axis] for name, each in layers.items()}, values)

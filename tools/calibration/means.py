@@ -79,9 +79,8 @@ class Means:
     Returns:
       <float64>[heads], in nats.
     """
-    logits = logits - logits.max(-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-      normalizer = np.log(np.cumsum(np.exp(logits), -1))
+    # Not the log of a sum: a later key, which is not seen, may have all the weight.
+    normalizer = np.logaddexp.accumulate(logits, axis=-1)
     queries = self.queries
     normalizer = np.where(queries > 0, normalizer, 0)
     cross = (queries * normalizer).sum((-1, -2)) - (

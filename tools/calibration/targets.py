@@ -127,7 +127,8 @@ def _nearest(found, observed, spread, add, axis):
 
 
 def low_rank(table: np.ndarray, weights: np.ndarray, rank: int,
-             rounds: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+             rounds: int = 25, enough: float = 1e-3,
+             ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Factors whose product is nearest to a table, up to a constant of each row.
 
   They minimize sum_ij weights_ij (table_ij - row_i - sum_r left_ir right_jr)^2. Softmax
@@ -139,7 +140,8 @@ def low_rank(table: np.ndarray, weights: np.ndarray, rank: int,
     table: <float64>[length, memory_length]
     weights: <float64>[length, memory_length], at least 0.
     rank: an integer.
-    rounds: how often to solve for both sides.
+    rounds: how often to solve for both sides at most.
+    enough: the search ends when a round lowers the error by a smaller share.
 
   Returns:
     left <float64>[length, rank], right <float64>[memory_length, rank], and the error
@@ -159,7 +161,7 @@ def low_rank(table: np.ndarray, weights: np.ndarray, rank: int,
     both = _solve(table, weights, np.concatenate([right, constant], 1))
     left, row = both[:, :-1], both[:, -1:]
     error = (weights * (table - row - left @ right.T) ** 2).sum(-1)
-    if error.sum() >= best[0] * (1 - 1e-6):
+    if error.sum() >= best[0] * (1 - enough):
       break
     best = error.sum(), left, right, error
     right = _solve((table - row).T, weights.T, left)
@@ -234,7 +236,7 @@ def _factorized(found, logits, bias, shapes):
   the nearer to V.
   """
   heads, size, rank = shapes["R1"]
-  length = _fitting(len(found.pairs), size, "FR")
+  _fitting(len(found.pairs), size, "FR")
   left, right = np.zeros([heads, size, rank]), np.zeros(shapes["R2"])
   made = np.zeros_like(logits)
   least = np.full(heads, np.inf)
@@ -245,7 +247,9 @@ def _factorized(found, logits, bias, shapes):
     product = np.where(found.pairs > 0, rows @ columns.transpose(0, 2, 1) + bias, FLOOR)
     divergence = found.divergence(product)
     better = divergence < least
-    left[better, :length], right[better, :length] = rows[better], columns[better]
+    # Positions that no text has are as the last one that a text has.
+    known = np.minimum(np.arange(size), max(int((found.pairs > 0).any(0).sum()), 1) - 1)
+    left[better], right[better] = rows[better][:, known], columns[better][:, known]
     made[better], least[better] = product[better], divergence[better]
   errors = _error(logits - made, found.pairs)
   more = least - found.divergence(logits)
