@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
   print(table(made, chosen))
   for line in notes(made, graph.biases()):
     print(line)
-  _say_written(args, model)
+  _say_written(args, model, args.to)
 
 
 def _check(args, words):
@@ -168,8 +168,8 @@ def _say_reading(args, model):
         f"{model.data.name}.")
 
 
-def _say_written(args, model):
-  print(f"{args.output} has the model of step {model.step} with {args.to}.")
+def _say_written(args, model, word):
+  print(f"{args.output} has the model of step {model.step} with {word}.")
 
 
 def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
@@ -212,12 +212,13 @@ def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
   if args.budget is not None:
     _say_budget(args, layers, kept, cost)
   if kept and args.output:
-    new = _bind(model, kept)
     every = {pair: each.found[pair[0]] for word, each in fits.items()
              for pair in chosen[word].items()}
-    writing.write(model.path, args.output, new, fitting.variables(
-        fits[words[0]]._replace(found={pair[0]: every[pair] for pair in kept.items()})))
-    _say_written(args, model)
+    made = fits[words[0]]._replace(
+        found={name: every[name, target] for name, target in kept.items()})
+    writing.write(model.path, args.output, _bind(model, kept), fitting.variables(made))
+    print("\n".join(["", *notes(made, model.graph.biases())]))
+    _say_written(args, model, speed.word(layers, kept))
   if kept and args.budget is not None:
     _say_speed(layers, kept, bias)
 

@@ -62,7 +62,7 @@ def run(model, tmp_path_factory):
   folder = tmp_path_factory.mktemp("run")
   with pytest.MonkeyPatch.context() as patched:
     patched.setattr(speed, "table", lambda rows, sizes, bias: f"{rows} {sizes} {bias}")
-    calibrate.main([f"--model_dir={model}", "--to=R,T", f"--curve={folder}/curve",
+    calibrate.main([f"--model_dir={model}", "--to=R,D", f"--curve={folder}/curve",
                     f"--json={folder}/found.jsonl", "--budget=1e9",
                     f"--output={folder}/model", "--batches=9", "--batch_size=2"])
   lines = (folder / "found.jsonl").read_text().splitlines()
@@ -103,7 +103,7 @@ def test_with_all_heads_replaced_it_is_that_of_the_model_that_is_written(run):
   gin_files.parse([str(folder / "model" / "operative_config.gin")])
   assert gin.query_parameter("decoder/synthesizer_stack.attention") == [
       chosen["layers"][f"decoder/{block}"] for block in range(2)]
-  for word in "RT":
+  for word in "RD":
     ends = of(rows, "curve", to=word, stack="both", share=1)
     assert ends[0]["log_perplexity"] == ends[1]["log_perplexity"]
     assert ends[0]["replaced"] == 8 and ends[0]["cost"] != 0

@@ -32,7 +32,7 @@ def draw(heads: Sequence[heads_module.Head], points: Sequence[heads_module.Point
   sizes = 0.30 * len(layers) + 1.1, 3.4
   figure = plt.figure(layout="constrained", figsize=(
       max(3.4, 0.36 * min(count, _MOST_NUMBERS) + 1.3) * columns, sum(sizes)))
-  above, below = figure.subfigures(2, 1, height_ratios=sizes)
+  above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=sizes).flat
   axes = above.subplots(1, 1 + len(words), squeeze=False)[0]
   maps = {"divergence from the mean, nats": {
       (each.layer, each.head): each.divergence for each in heads}}

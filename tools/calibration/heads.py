@@ -85,8 +85,8 @@ def measure(text: held_out.HeldOut, found: Mapping[str, means.Means],
     nearest = each.constant_entropy(constant[name])
     # Rounding can make it less than 0.
     divergence = np.maximum(each.divergence(constant[name]), 0)
-    made += [Head(name, head, *map(float, (
-        entropy[head], nearest[head], divergence[head])), costs[name, head])
+    made += [Head(name, head, float(entropy[head]), float(nearest[head]),
+                  float(divergence[head]), costs[name, head])
              for head in range(len(entropy)) if (name, head) in costs]
   return made
 
@@ -157,10 +157,10 @@ def curve_table(points: Sequence[Point]) -> str:
   for point in points:
     lines.setdefault((point.to, point.stack, point.order), []).append(
         f"{point.cost.log_perplexity:.4f}" if not point.share else _cost(point.cost))
-  head = ["to", "stack", "order", "V", *(f"{share:.0%}" for share in SHARES[1:])]
+  head = ["to", "stack", "order", "V", *(f"{100 * share:g}%" for share in SHARES[1:])]
   return (
       f"{tabular.markdown([head, *([*key, *cells] for key, cells in lines.items())])}"
-      "\n\nV: log-perplexity of other held-out text, in nats per token. 12% to 100%: "
+      "\n\nV: log-perplexity of other held-out text, in nats per token. 12.5% to 100%: "
       "its increase\n  with this share of the heads replaced, those first that alone "
       "have the least cost, or\n  the least divergence.")
 

@@ -4,7 +4,6 @@ All of it is one graph, the mixture TARGET+V or TARGET+OTHER+V, whose weights ma
 head wholly one of its parts. So an evaluation only assigns these weights.
 """
 
-import collections
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -104,9 +103,9 @@ class HeldOut:
       path: the path of the checkpoint of the model with V.
       new: what `fitting.variables` returns, for each word of --to.
     """
-    alphas = {f"{self._layers[name].place}alpha": self._alpha(name, {})
-              for name in self._mixtures}
-    self._graph.restore(path, dict(collections.ChainMap(alphas, *new)))
+    self._graph.restore(path, {
+        **{name: value for values in new for name, value in values.items()},
+        **self._alphas({})})
 
   def heads(self, chosen: Mapping[str, str]) -> dict[Head, str]:
     """All heads of some layers, with what takes the place of V in them."""
@@ -124,21 +123,18 @@ class HeldOut:
     key = frozenset(replaced.items())
     missing = [number for number in batches if (key, number) not in self._known]
     if missing:
-      self._assign(replaced)
+      self._graph.assign(self._alphas(replaced))
     for number in missing:
       self._known[key, number] = self._graph.losses(self.batches[number])
     found = [self._known[key, number] for number in batches]
     loss, tokens = (np.concatenate(each).astype(np.float64) for each in zip(*found))
     return loss[tokens > 0], tokens[tokens > 0]
 
-  def _assign(self, replaced):
-    self._graph.assign({f"{self._layers[name].place}alpha": self._alpha(name, replaced)
-                        for name in self._mixtures})
-
-  def _alpha(self, name, replaced):
-    members = self._mixtures[name]
-    return targets.alpha([members.index(replaced.get((name, head), blocks.KEEP))
-                          for head in range(self._layers[name].heads)], len(members))
+  def _alphas(self, replaced):
+    return {f"{self._layers[name].place}alpha": targets.alpha(
+        [members.index(replaced.get((name, head), blocks.KEEP))
+         for head in range(self._layers[name].heads)], len(members))
+            for name, members in self._mixtures.items()}
 
   def cost(self, replaced: Mapping[Head, str], batches: Sequence[int]) -> Cost:
     """What it costs to replace some heads, on some batches."""
