@@ -10,6 +10,7 @@ from typing import NamedTuple
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
 import tensorflow.compat.v1 as tf
@@ -88,7 +89,8 @@ class Moments(intermediates.Capture):
     self.bias: dict[str, Any] = {}
     self.repeated: list[str] = []
 
-  def capture_weights(self, weights, mask, inputs):
+  def capture_weights(self, weights: mtf.Tensor, mask: attention_inputs.AttentionMask,
+                      inputs: attention_inputs.AttentionInputs) -> None:
     layer, stack = inputs.context.current_layer, inputs.context.model.layer_stack
     name = short_name(intermediates.layer_name())
     if name in self.layers:
