@@ -31,9 +31,9 @@ MADE = re.compile(
     r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.|^my_attention\.py$")
 FOREIGN = ("cat", "curl", "cut", "docker", "done;", "for", "head", "pip", "printf",
            "train", "train()", "}")
+TOOL = re.compile(r"(?<!tests/)\btools[/.]((?:benchmarking\.)?[a-z_]+)\b(?!/)")
 TOOLS = sorted({f"synthesizer_mtf.tools.{name}" for page in documents.PAGES
-                for name in re.findall(r"(?<!tests/)\btools[/.]([a-z_]+)\b(?!/)",
-                                       documents.read(page))})
+                for name in TOOL.findall(documents.read(page))})
 
 
 def check(page):
