@@ -23,8 +23,8 @@ head is wholly one or the other. New variables have the dtype of the old ones: T
 bfloat16 keeps 8 bits of a logit, and a float32 model has R's to the last digits.
 
 What is the attention worth? --curve=FOLDER measures on held-out text, and draws, how
-constant each head is, what it costs to replace it alone, and what it costs to replace
-more and more of them. --to can name several words:
+constant each head is, by how much the log-perplexity grows if it is replaced alone, and
+if more and more of them are. --to can name several words:
 
   python -m synthesizer_mtf.tools.calibrate --model_dir=V --to=R,T,FR --curve=FOLDER
 

@@ -8,6 +8,7 @@ matplotlib.use("Agg")
 
 from matplotlib import colors
 from matplotlib import pyplot as plt
+from matplotlib import ticker
 import numpy as np
 from synthesizer_mtf.tools.attention_plots import figures
 from synthesizer_mtf.tools.calibration import heads as heads_module
@@ -68,18 +69,22 @@ def _map(axis, values, layers, count, top):
 
 
 def _curves(figure, points, words, stacks):
-  axes = figure.subplots(1, len(stacks), squeeze=False)[0]
+  axes = figure.subplots(1, len(stacks), squeeze=False, sharey=True)[0]
   for stack, axis in zip(stacks, axes):
     for number, word in enumerate(words):
       for order, style in _STYLES.items():
         line = [point for point in points
                 if (point.to, point.stack, point.order) == (word, stack, order)]
         axis.plot([100 * point.share for point in line],
-                  [point.cost.log_perplexity for point in line], style, marker=".",
+                  [100 * point.cost.cost for point in line], style, marker=".",
                   color=f"C{number}", label=f"{word}, by {order}",
                   linewidth=3 - 2 * number / len(words))  # Equal lines stay visible.
-    axis.axhline(points[0].cost.log_perplexity, color="gray", linewidth=0.8)
+    # Linear up to 1%, so that both a small price and a broken model can be read.
+    axis.set_yscale("symlog", linthresh=1)
+    axis.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    axis.grid(axis="y", linewidth=0.4)
     axis.set_title(stack, fontsize="medium")
     axis.set_xlabel("heads replaced, %")
-  axes[0].set_ylabel("log-perplexity, nats per token")
-  axes[0].legend(frameon=False, fontsize="small")
+  axes[0].set_ylabel("increase of log-perplexity, %")
+  axes[0].legend(frameon=False, fontsize="small", title=(
+      f"V: {points[0].cost.log_perplexity:.3f} nats per token"))
