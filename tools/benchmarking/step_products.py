@@ -9,6 +9,7 @@ table has the microseconds of a step above those of an empty loop.
 
 import argparse
 from collections.abc import Callable
+import functools
 import statistics
 import time
 
@@ -186,8 +187,9 @@ def measure_all(config: model.Configuration, rows: int,
                 repeats: int) -> dict[str, dict[str, float]]:
   """Times all products of a step, as `measure` does, by name."""
   d_model, d_ff = config.d_model, config.d_ff
-  cases = {
-      f"{rows} x {k} with {k} x {n}": ([rows, k], lambda k=k, n=n: with_matrix(n, k))
+  cases: dict[str, tuple[list[int], Callable[[], dict[str, Step]]]] = {
+      f"{rows} x {k} with {k} x {n}": (
+          [rows, k], functools.partial(with_matrix, n, k))
       for k, n in ((d_model, d_model), (d_model, d_ff), (d_ff, d_model),
                    (d_model, config.vocabulary))}
   cases[f"{rows} x {config.num_heads} queries with {config.inputs} keys of each"] = (
