@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 from support import cases as table
 from support import decoding
-from support import eager
 from support import model_cases
 from support import models
 from synthesizer_mtf.attention import attend as plain_attend
@@ -87,17 +86,15 @@ ROWS = [
 ]
 
 
-COUNT = int(os.environ.get("CASES", "0"))
-
-
 def drawn():
   """The cases by name."""
-  if not COUNT:
+  count = int(os.environ.get("CASES", "0"))
+  if not count:
     return dict(zip([f"{n}-{name}" for n, (name, _) in enumerate(ROWS)],
                     model_cases.covering(0, [row for _, row in ROWS])))
   seed, first = (int(os.environ.get(name, "0")) for name in ("SEED", "FIRST"))
   return {str(n): model_cases.draw(np.random.RandomState([seed, n]))
-          for n in range(first, first + COUNT)}
+          for n in range(first, first + count)}
 
 
 CASES = drawn()
@@ -153,7 +150,7 @@ def numbers(case, fast):
       attend, "_QUERY_CHUNK_SIZE", case.chunk), mock.patch.object(
           packed_segments, "_GROUPS", 2), mock.patch.object(
               loops, "FIRST_BLOCK", 3), mock.patch.object(
-                  ops, "random_uniform", _in_float32), eager.same_numbers():
+                  ops, "random_uniform", _in_float32):
     tf.set_random_seed(0)
     named = (_decoding if case.decodes else _training)(m, case, fast)
     (values,), _ = m.run(*named.values(), seed=case.seed,
@@ -201,15 +198,6 @@ def lines(case, fast):
     yield "LayerStack.recompute_grads = True"
 
 
-def has_graph(case, fast):
-  """Whether a model runs in a graph of TensorFlow, which takes three times as long.
-
-  The fast model does. If many cases are drawn and it has no loop, every fourth does.
-  """
-  return fast and (not COUNT or case.decodes or case.again == "microbatches" or
-                   not case.seed % 4)
-
-
 def model(case, fast):
   """The fast or the plain model of a case."""
   files, more, options = KINDS[case.kind]
@@ -220,8 +208,7 @@ def model(case, fast):
   splits = case.dropout or case.task == "beams" and "vocab" in case.mesh[1]
   shape, layout = case.mesh if fast or splits else model_cases.ONE
   m = models.Model(
-      **options, mesh_shape=shape, layout=layout, tpu=case.tpu and fast,
-      without_graph=not has_graph(case, fast))
+      **options, mesh_shape=shape, layout=layout, tpu=case.tpu and fast)
   # Mesh's search drops tokens only if it knows the mesh. Its cross-attention splits
   # the batch over one that it knows, and then dropout draws other numbers.
   if not case.known or case.dropout and not fast:

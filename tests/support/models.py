@@ -2,7 +2,6 @@
 
 import mesh_tensorflow as mtf
 import numpy as np
-from support import eager
 from support import sessions
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.t5 import stack
@@ -51,22 +50,16 @@ def variable_placer(tpu):
 
 
 class Model:
-  """A model with float32 everywhere, in its own graph.
-
-  With `without_graph`, a run without updates computes at once.
-  """
+  """A model in its own graph, with float32 everywhere."""
 
   def __init__(self, model_type="bitransformer", vocabulary=VOCABULARY,
-               mesh_shape="", layout="", targets_vocabulary=None, tpu=False,
-               without_graph=False):
+               mesh_shape="", layout="", targets_vocabulary=None, tpu=False):
     self.mesh_shape = mtf.convert_to_shape(mesh_shape)
     self.layout = mtf.convert_to_layout_rules(layout)
-    self._without_graph = without_graph
-    self.tf_graph = eager.NoGraph() if without_graph else tf.Graph()
+    self.tf_graph = tf.Graph()
     with self.tf_graph.as_default():
       self.graph = mtf.Graph()
-      self.mesh = mtf.Mesh(self.graph, "mesh", eager.Placer([""]) if (
-          tpu and without_graph) else variable_placer(tpu))
+      self.mesh = mtf.Mesh(self.graph, "mesh", variable_placer(tpu))
       self.model = build(
           model_type, vocabulary, self.mesh_shape, self.layout,
           targets_vocabulary)
@@ -112,10 +105,6 @@ class Model:
     Returns:
       a list with the values for each step, and the variables by name.
     """
-    if scale:
-      values = eager.draw(self.graph.all_variables, scale, seed)
-    if self._without_graph:
-      return [eager.run(self, tensors, values)], values
     # The master of an unsplit variable is its slice, as it has the name of the device.
     mesh_impl = mtf.placement_mesh_impl.PlacementMeshImpl(
         self.mesh_shape, self.layout, ["/device:CPU:0"] * self.mesh_shape.size)
@@ -125,6 +114,11 @@ class Model:
     fetches = [lowering.export_to_tf_tensor(t) for t in tensors]
     update = [lowering.lowered_operation(op) for op in updates]
     masters = {v.name: v.get_master() for v in self.graph.all_variables}
+    if scale:
+      generator = np.random.RandomState(seed)
+      values = {
+          name: (scale * generator.randn(*master.shape.as_list())).astype(np.float32)
+          for name, master in masters.items()}
     with sessions.start() as session:
       session.run(tf.variables_initializer([
           v for v in tf.global_variables() if not values or v.op.name not in values]))

@@ -10,7 +10,6 @@ def config():
   Optimizing a small graph takes longer than running it.
   """
   return tf.ConfigProto(graph_options=tf.GraphOptions(
-      optimizer_options=tf.OptimizerOptions(opt_level=tf.OptimizerOptions.L0),
       rewrite_options=rewriter_config_pb2.RewriterConfig(disable_meta_optimizer=True)))
 
 
