@@ -18,13 +18,12 @@ from synthesizer_mtf.tools.calibration import held_out
 from synthesizer_mtf.tools.calibration import means
 from synthesizer_mtf.tools.calibration import moments
 from synthesizer_mtf.tools.calibration import reading
-from synthesizer_mtf.tools.calibration import settings
 from synthesizer_mtf.tools.calibration import speed
 import tensorflow.compat.v1 as tf
 
 TEXTS = ["a bird\tein Tier", "the cat\teine Katze", "no\tnein", "yes I do\tja doch",
          "to be\tsein"]
-UNIFORM = ("encoder/1", 1)  # A head whose queries are 0.
+UNIFORM = ("encoder/0", 1)  # A head whose queries are 0.
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def model(tmp_path_factory):
   folder = tmp_path_factory.mktemp("model")
   (folder / "texts.tsv").write_text("".join(f"{text}\n" for text in TEXTS))
   lines = [
-      *models.TINY, "synthesizer_stack.attention = 'V'",
+      *models.TINY, "num_layers = 1", "synthesizer_stack.attention = 'V'",
       "Unitransformer.positional_embedding = True",
       "get_vocabulary.mixture_or_task_name = 'synth_text_pairs'",
       "MIXTURE_NAME = 'synth_text_pairs'",
@@ -48,7 +47,7 @@ def model(tmp_path_factory):
   generator = np.random.RandomState(0)
   values = {name: np.float32(0.5 * generator.randn(*shape))
             for name, shape in shapes.items()}
-  queries = values["encoder/block_001/layer_000/SyntheticAttention/q"]
+  queries = values["encoder/block_000/layer_000/SyntheticAttention/q"]
   queries.reshape(10, 2, 6)[:, UNIFORM[1]] = 0
   values["global_step"] = np.int64(7)
   checkpoint_writer.write(str(folder), "model.ckpt-7", values.items())
@@ -97,16 +96,16 @@ def test_with_no_head_replaced_the_log_perplexity_is_that_of_v(model, run):
 def test_with_all_heads_replaced_it_is_that_of_the_model_that_is_written(run):
   rows, folder = run
   chosen, = of(rows, "budget")
-  assert len(chosen["layers"]) == 4
+  assert len(chosen["layers"]) == 2
   np.testing.assert_allclose(
       chosen["log_perplexity"], log_perplexity(str(folder / "model")), rtol=1e-6)
   gin_files.parse([str(folder / "model" / "operative_config.gin")])
   assert gin.query_parameter("decoder/synthesizer_stack.attention") == [
-      chosen["layers"][f"decoder/{block}"] for block in range(2)]
+      chosen["layers"]["decoder/0"]]
   for word in "RD":
     ends = of(rows, "curve", to=word, stack="both", share=1)
     assert ends[0]["log_perplexity"] == ends[1]["log_perplexity"]
-    assert ends[0]["replaced"] == 8 and ends[0]["cost"] != 0
+    assert ends[0]["replaced"] == 4 and ends[0]["cost"] != 0
 
 
 def test_a_head_with_uniform_attention_is_replaced_at_no_cost(run):
@@ -238,8 +237,9 @@ def test_the_standard_error_is_that_of_a_ratio_of_sums():
 
 def test_a_choice_of_layers_is_a_word_of_the_benchmark(model):
   gin_files.parse([f"{model}/operative_config.gin"])
-  settings.take_the_place_of_stock()
-  layers = reading.Graph(reading.Data(None, "train", 2).spec).layers
+  layers = {f"{stack}/{block}": moments.Layer(
+      f"{stack}/{block}", "", stack, "V", 2, 13, True)
+            for stack in ("encoder", "decoder") for block in range(2)}
   assert speed.word(layers, {"encoder/1": "R"}) == "[V,R]/V"
   assert speed.word(layers, dict.fromkeys(layers, "T")) == "T/T"
   assert speed.gin_lines(layers, {"decoder/0": "R"}) == [
