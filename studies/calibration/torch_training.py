@@ -1,6 +1,7 @@
 """Trains the models of the study in PyTorch, on a processor or a GPU.
 
-  python torch_training.py pretrain --rows=ROWS --output=V --steps=12000
+  python torch_training.py pretrain --rows=ROWS --spiece=VOCABULARY.model \\
+    --output=V --steps=8000
   python torch_training.py tune --rows=ROWS --start=V --output=V_EN_DE --steps=2000
   python torch_training.py recover --rows=ROWS --v=V --r=R --output=FILE.jsonl
 
@@ -34,6 +35,7 @@ Products are in bfloat16.
 import argparse
 import json
 import pathlib
+import shutil
 import time
 
 import numpy as np
@@ -231,7 +233,6 @@ def wait() -> None:
 def train(model: torch.nn.Module, data: pathlib.Path, output: pathlib.Path,
           args: argparse.Namespace) -> None:
   """Trains, and keeps the model of the lowest validation loss in a folder."""
-  output.mkdir(parents=True, exist_ok=True)
   rows, held_out = Rows(data, "train").without_rest(), Rows(data, "validation")
   trainer = Trainer(model.to(DEVICE), rows, args.steps, args.batch, args.rate,
                     args.seed)
@@ -390,12 +391,19 @@ def recover(args: argparse.Namespace) -> None:
 
 def _pretrain(args):
   torch.manual_seed(args.seed)
+  _copy_spiece(args.spiece, args.output)
   config = transformers.T5Config(vocab_size=args.vocabulary, **SIZES)
   train(transformers.T5ForConditionalGeneration(config),
         args.rows / "span_corruption.npz", args.output, args)
 
 
+def _copy_spiece(path, folder):
+  folder.mkdir(parents=True, exist_ok=True)
+  shutil.copy(path, folder / "spiece.model")
+
+
 def _tune(args):
+  _copy_spiece(args.start / "spiece.model", args.output)
   train(transformers.T5ForConditionalGeneration.from_pretrained(args.start),
         args.rows / "libreoffice.npz", args.output, args)
 
@@ -429,6 +437,8 @@ def main() -> None:
     if name == "tune":
       add("--start", type=pathlib.Path, required=True, metavar="FOLDER")
     else:
+      add("--spiece", type=pathlib.Path, required=True, metavar="FILE",
+          help="the SentencePiece model of the rows")
       add("--vocabulary", type=int, default=4224, metavar="N",
           help="rows of the embedding (default: %(default)s)")
   args = parser.parse_args()

@@ -182,6 +182,10 @@ def check_python(arguments):
     check_flags_of_source("seqio.scripts.cache_tasks_main", rest)
   elif first == "synthesizer_mtf" and rest:
     check_launcher(rest)
+  elif (ROOT / first).is_file():  # It needs another environment.
+    text = (ROOT / first).read_text(encoding="utf-8")
+    for argument in rest:
+      assert not argument.startswith("--") or argument.partition("=")[0] in text
   elif first.startswith(("synthesizer_mtf.", "studies.", "support.")):
     parser = parser_of(first)
     if rest != ["--help"]:
