@@ -112,7 +112,7 @@ class PackedSegments(attention_inputs.PackedInputs):
         key, query, output_shape=query.shape + key.shape))
 
   def mask_from_ids(self, queries: mtf.Tensor,
-                  keys: mtf.Tensor) -> attention_inputs.AttentionMask:
+                    keys: mtf.Tensor) -> attention_inputs.AttentionMask:
     return attention_inputs.AttentionMask(None, None)
 
   def own_order(self) -> list[mtf.Tensor]:
