@@ -1,5 +1,7 @@
 """Products in bfloat16 on CPUs that have them, and float32 everywhere else."""
 
+import dataclasses
+
 import gin
 from mesh_tensorflow.transformer import utils
 import numpy as np
@@ -205,11 +207,13 @@ def test_losses_agree_and_only_what_may_be_is_in_bfloat16(
     assert not in_bfloat16(exact)
 
 
-def test_decoding_multiplies_in_bfloat16_if_the_processor_has_such_products():
+@pytest.mark.parametrize("texts", [1, 3])
+def test_decoding_several_texts_multiplies_in_bfloat16_if_the_processor_does(texts):
   row, = attentions.in_precisions([attentions.find_row("V")], ["bfloat16"])
-  program = model.build(row, SIZES, "decode")
-  assert any(op in PRODUCTS and "/while/" in name
-             for name, op in in_bfloat16(program)) == mixed_precision.has_products()
+  program = model.build(
+      row, dataclasses.replace(SIZES, decode_batch=texts, beam=1), "decode")
+  found = {op for name, op in in_bfloat16(program) if "/while/" in name}
+  assert ("MatMul" in found) == (texts > 1 and mixed_precision.has_products())
 
 
 # bfloat16 has 8 bits. Rounding changes a value x by at most x * ULP / 2.
