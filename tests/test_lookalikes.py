@@ -393,7 +393,7 @@ def test_operations_that_only_have_the_names_of_ours_stay_in_float32(monkeypatch
 # What a training prints.
 
 
-def test_only_the_line_of_mesh_is_not_printed():
+def test_only_the_line_of_mesh_is_not_printed(monkeypatch):
   with tf.Graph().as_default():
     loss = tf.constant(3.0)
     lookalikes = [
@@ -406,7 +406,7 @@ def test_only_the_line_of_mesh_is_not_printed():
     assert progress.quiet(spec := train_spec(printed)).loss is loss
     for each in lookalikes:
       assert progress.quiet(train_spec(each)).loss is each
-    logging.set_verbosity(logging.DEBUG)
+    monkeypatch.setattr(logging, "get_verbosity", lambda: logging.DEBUG)
     assert progress.quiet(spec).loss is printed
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
-import itertools
 from typing import Any
 
 import mesh_tensorflow as mtf
@@ -21,7 +20,6 @@ from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import value_checks
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
-import tensorflow_datasets as tfds
 import tqdm
 
 Batch = dict[str, np.ndarray]
@@ -322,12 +320,24 @@ class Data:
         in the last one.
       what: the words beside the bar.
     """
-    with tf.Graph().as_default():
-      rows = itertools.islice(
-          tfds.as_numpy(self._dataset().batch(self._batch_size)), number)
-      for row in tqdm.tqdm(rows, what, number, unit=" batches", mininterval=1):
-        yield {name: np.pad(row[name], [(0, shape[0] - len(row[name])), (0, 0)])
+    tf_graph = tf.Graph()
+    with tf_graph.as_default():
+      iterator = tf.data.make_initializable_iterator(
+          self._dataset().batch(self._batch_size))
+      row = iterator.get_next()
+    # No graph or session is the default one while the caller has a batch.
+    session = tf.Session(graph=tf_graph)
+    try:
+      session.run(iterator.initializer)
+      for _ in tqdm.trange(number, desc=what, unit=" batches", mininterval=1):
+        try:
+          found = session.run(row)
+        except tf.errors.OutOfRangeError:
+          return
+        yield {name: np.pad(found[name], [(0, shape[0] - len(found[name])), (0, 0)])
                for name, shape in self.spec.items()}
+    finally:
+      session.close()
 
 
 def _once(mixture_or_task_name, sequence_length, vocabulary, dataset_split, seed,
