@@ -1,5 +1,6 @@
 """The fixtures that several tests share; conftest.py imports them where tests run."""
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -12,6 +13,7 @@ import tempfile
 import synthesizer_mtf  # noqa: F401, I001  # isort: skip
 
 from absl import flags
+from absl import logging
 import gin
 import psutil
 import pytest
@@ -98,10 +100,24 @@ def same_dropout():
 @pytest.fixture(autouse=True)
 def same_tensorflow():
   """Undoes the settings of TensorFlow that commands change for the whole process."""
-  verbosity = tf.logging.get_verbosity()
-  yield
-  tf.logging.set_verbosity(verbosity)
+  with _same_verbosity():
+    yield
   tf.enable_resource_variables()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def same_verbosity():
+  """Undoes what the fixtures of a file have set."""
+  with _same_verbosity():
+    yield
+
+
+@contextlib.contextmanager
+def _same_verbosity():
+  before = tf.logging.get_verbosity(), logging.get_verbosity()
+  yield
+  tf.logging.set_verbosity(before[0])
+  logging.set_verbosity(before[1])
 
 
 @pytest.fixture
