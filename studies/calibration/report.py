@@ -3,7 +3,7 @@
   python -m studies.calibration.report studies/results/calibration
 
 FOLDER has `v.jsonl` and `recovery.jsonl`, which `torch_training.py` wrote, and
-`curve.jsonl`, which `calibrate --curve --json` wrote.
+`curve.jsonl` and `curve_en_de.jsonl`, which `calibrate --curve --json` wrote.
 """
 
 import argparse
@@ -108,6 +108,8 @@ def main(argv: list[str] | None = None) -> None:
     lines = _lines(args.folder / "curve.jsonl")
     measures, points = measured(lines)
     print(f"{layers(lines)}\n\n{curve(points)}\n")
+    tuned = _lines(args.folder / "curve_en_de.jsonl")
+    print(f"{curve(measured(tuned)[1])}\n")
     print(recovery(_lines(args.folder / "recovery.jsonl")))
     if args.png:
       drawing.draw(measures, points, list(measures[0].costs)).savefig(args.png)
