@@ -18,6 +18,8 @@ from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.calibration import settings
 import tensorflow.compat.v1 as tf
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = {"inputs": 13, "targets": 11}
 
 

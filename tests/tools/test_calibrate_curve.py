@@ -21,6 +21,8 @@ from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.calibration import speed
 import tensorflow.compat.v1 as tf
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["a bird\tein Tier", "the cat\teine Katze", "no\tnein", "yes I do\tja doch",
          "to be\tsein"]
 UNIFORM = ("encoder/0", 1)  # A head whose queries are 0.
