@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf.tools import layer_names
 from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import results
@@ -84,5 +85,5 @@ def _read_means(model_dir):
     with contextlib.suppress(tf.errors.DataLossError):
       for tag, step, value in results.scalars(path):
         if match := _TAG.fullmatch(tag):
-          means[reader.short_name(match["place"]), match["part"]][step] = value
+          means[layer_names.short_name(match["place"]), match["part"]][step] = value
   return means

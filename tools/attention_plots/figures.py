@@ -9,6 +9,7 @@ import dataclasses
 import os
 
 import matplotlib
+from synthesizer_mtf.tools import layer_names
 from synthesizer_mtf.tools.attention_plots import reader
 
 matplotlib.use("Agg")
@@ -220,10 +221,7 @@ def _grid(layers, height):
 
 def by_stack(layers: list[reader.Layer]) -> dict[str, list[reader.Layer]]:
   """Returns the layers of each stack, by its name."""
-  stacks = {}
-  for layer in layers:
-    stacks.setdefault(layer.stack, []).append(layer)
-  return stacks
+  return layer_names.by_stack((layer.name, layer) for layer in layers)
 
 
 def _legend(figure, axes):

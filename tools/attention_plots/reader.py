@@ -19,6 +19,8 @@ from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.others import linformer
 from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.tools import layer_names
+from synthesizer_mtf.tools import trained_model
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
@@ -64,7 +66,7 @@ class Layer:
 
   @property
   def stack(self) -> str:
-    return self.name.rpartition("/")[0]
+    return layer_names.stack_of(self.name)
 
 
 class Model:
@@ -190,15 +192,8 @@ class Model:
     Raises:
       ValueError: the checkpoint lacks a variable, or has one with another shape.
     """
-    saved = dict(tf.train.list_variables(path))
-    for name, master in self._masters.items():
-      shape = master.shape.as_list()
-      if saved.get(name) != shape:
-        found = f"with shape {saved[name]}" if name in saved else "nowhere"
-        raise checks.Error(
-            f"gin makes a variable {name!r} with shape {shape}, but {path!r} "
-            f"has it {found}; give the gin files that the model was trained "
-            "with.")
+    trained_model.check_shapes(path, {
+        name: master.shape.as_list() for name, master in self._masters.items()})
     with self._session.graph.as_default():
       self._saver.restore(self._session, path)
     self._session.run(self._copy)
@@ -281,12 +276,12 @@ class _Collector(intermediates.Capture):
     self._parts = {}
 
   def capture_alpha(self, alpha, synthesizers):
-    name = short_name(intermediates.layer_name())
+    name = layer_names.short_name(intermediates.layer_name())
     self._parts[name] = [functions.part_name(s) for s in synthesizers]
     self._keep(name, "alpha", alpha)
 
   def capture_weights(self, weights, mask, inputs):
-    name = short_name(intermediates.layer_name())
+    name = layer_names.short_name(intermediates.layer_name())
     layer = inputs.context.current_layer
     if isinstance(layer, linformer.Linformer):
       self.skipped.append(name)
@@ -315,12 +310,6 @@ class _Collector(intermediates.Capture):
       self.tensors[name][kind] = array
 
     intermediates.CaptureOperation([tensor], receive)
-
-
-def short_name(place: str) -> str:
-  """Returns a layer's name, as "encoder/0", from its scope, as "encoder/block_000"."""
-  stack, _, block = place.rpartition("/block_")
-  return f"{stack}/{int(block)}" if block.isdigit() else place
 
 
 def _without_padding(tokens, weights, mask, alpha=None):

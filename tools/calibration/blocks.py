@@ -9,6 +9,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools import attention_words
+from synthesizer_mtf.tools import layer_names
 from synthesizer_mtf.tools.calibration import fitting
 from synthesizer_mtf.tools.calibration import moments
 
@@ -53,7 +54,7 @@ def choose(to: str, layers: Mapping[str, moments.Layer],
   _check_known(only, layers)
   chosen = {name: notation for name, notation in chosen.items()
             if notation != KEEP and (
-                not only or name in only or name.rpartition("/")[0] in only)}
+                not only or name in only or layer_names.stack_of(name) in only)}
   for name in chosen:
     if layers[name].notation != "V":
       raise checks.Error(
@@ -66,9 +67,7 @@ def choose(to: str, layers: Mapping[str, moments.Layer],
 
 def _by_stack(to, layers):
   """Yields the word for each stack, and the names of its layers in order."""
-  stacks: dict[str, list[str]] = {}
-  for name in layers:
-    stacks.setdefault(name.rpartition("/")[0], []).append(name)
+  stacks = layer_names.by_stack((name, name) for name in layers)
   words = to.split("/")
   if len(words) not in (1, len(stacks)):
     raise checks.Error(f"--to is {to!r}, but the model has the stacks "
@@ -77,7 +76,7 @@ def _by_stack(to, layers):
 
 
 def _check_known(only, layers):
-  known = {*layers, *(name.rpartition("/")[0] for name in layers)}
+  known = {*layers, *map(layer_names.stack_of, layers)}
   for name in only:
     if name not in known:
       raise checks.Error(f"--layers names {name!r}, but the model has "

@@ -7,6 +7,7 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from synthesizer_mtf.tools import layer_names
 from synthesizer_mtf.tools.calibration import held_out
 from synthesizer_mtf.tools.calibration import means
 from synthesizer_mtf.tools.runs import tabular
@@ -117,10 +118,8 @@ def curve(text: held_out.HeldOut, heads: Sequence[Head],
 
 def _wanted(heads, chosen) -> Iterator[tuple[str, str, str, list[Head]]]:
   for word in chosen:
-    stacks: dict[str, list[Head]] = {}
-    for each in heads:
-      if word in each.costs:
-        stacks.setdefault(each.layer.rpartition("/")[0], []).append(each)
+    stacks = layer_names.by_stack(
+        (each.layer, each) for each in heads if word in each.costs)
     if len(stacks) > 1:
       stacks[_BOTH] = sum(stacks.values(), [])
     for stack, members in stacks.items():

@@ -13,6 +13,7 @@ from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
+from synthesizer_mtf.tools import layer_names
 import tensorflow.compat.v1 as tf
 
 
@@ -92,7 +93,7 @@ class Moments(intermediates.Capture):
   def capture_weights(self, weights: mtf.Tensor, mask: attention_inputs.AttentionMask,
                       inputs: attention_inputs.AttentionInputs) -> None:
     layer, stack = inputs.context.current_layer, inputs.context.model.layer_stack
-    name = short_name(intermediates.layer_name())
+    name = layer_names.short_name(intermediates.layer_name())
     if name in self.layers:
       self.repeated.append(name)
       return
@@ -129,12 +130,6 @@ class Moments(intermediates.Capture):
       receive(*arrays)
 
     intermediates.CaptureOperation(tensors, without_device)
-
-
-def short_name(place: str) -> str:
-  """Returns a layer's name, as "encoder/0", from its scope, as "encoder/block_000"."""
-  stack, _, block = place.rpartition("/block_")
-  return f"{stack}/{int(block)}" if block.isdigit() else place
 
 
 def _seen(inputs, dims):

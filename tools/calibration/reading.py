@@ -15,6 +15,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.calibration import moments
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import value_checks
@@ -109,7 +110,7 @@ class Graph:
     new = new or {}
     shapes = {name: of for name, of in self.shapes.items() if name not in new}
     saved = names_in(path, shapes)
-    check_shapes(path, saved, shapes)
+    trained_model.check_shapes(path, shapes, saved)
     reader = tf.train.load_checkpoint(path)
     self._session.run(self._initialize)
     self.assign({**{name: reader.get_tensor(saved[name]) for name in shapes}, **new})
@@ -210,24 +211,6 @@ def names_in(path: str, names: Mapping[str, Any]) -> dict[str, str]:
   stock = {name: name.replace(_OURS, _STOCK) for name in names}
   return {name: stock[name] if name not in saved and stock[name] in saved else name
           for name in names}
-
-
-def check_shapes(path: str, saved: Mapping[str, str],
-                 shapes: Mapping[str, list[int]]) -> None:
-  """Raises a ValueError unless a checkpoint has variables of these shapes.
-
-  Args:
-    path: the path of the checkpoint.
-    saved: what `names_in` returns.
-    shapes: the shapes of the model's variables.
-  """
-  found = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-  for name, shape in shapes.items():
-    if found.get(saved[name]) != shape:
-      where = f"with shape {found[saved[name]]}" if saved[name] in found else "nowhere"
-      raise checks.Error(
-          f"gin makes a variable {name!r} with shape {shape}, but {path!r} has it "
-          f"{where}; give the gin files that the model was trained with.")
 
 
 class Data:

@@ -8,6 +8,7 @@ from typing import Any
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import benchmark
+from synthesizer_mtf.tools import layer_names
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.tools.benchmarking import report
@@ -26,10 +27,8 @@ def word(layers: Mapping[str, moments.Layer], kept: Mapping[str, str]) -> str:
     layers: `reading.Graph.layers` of the model with V.
     kept: what takes the place of V, by the names of layers.
   """
-  stacks: dict[str, list[str]] = {}
-  for name, layer in layers.items():
-    stacks.setdefault(name.rpartition("/")[0], []).append(
-        kept.get(name, layer.notation))
+  stacks = layer_names.by_stack(
+      (name, kept.get(name, layer.notation)) for name, layer in layers.items())
   return "/".join(members[0] if len({*members}) == 1 else f"[{','.join(members)}]"
                   for members in stacks.values())
 

@@ -11,11 +11,10 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.hugging_face_bridge import folders
+from synthesizer_mtf.tools.hugging_face_bridge import model_gin
 from synthesizer_mtf.trainer import optimizer_slots
 from synthesizer_mtf.trainer import vocabulary_record
 import tensorflow.compat.v1 as tf
-
-_CONFIG = "operative_config.gin"
 
 
 def write(path: str, output: str, graph: reading.Graph,
@@ -37,7 +36,7 @@ def write(path: str, output: str, graph: reading.Graph,
   with folders.new(output) as folder:
     checkpoint_writer.write(
         str(folder), os.path.basename(path), _values(path, graph, variables))
-    (folder / _CONFIG).write_text(
+    (folder / model_gin.OPERATIVE).write_text(
         f"import synthesizer_mtf\n\n{gin.config_str(max_line_length=88)}",
         encoding="utf-8")
     record = os.path.join(os.path.dirname(path), vocabulary_record.NAME)

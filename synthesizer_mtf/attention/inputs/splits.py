@@ -92,7 +92,7 @@ def require_whole(lowering: mtf.Lowering, operation: mtf.Operation,
 # The remedy where Mesh TensorFlow has a slower way that works on every mesh. It is
 # chosen while the graph is built.
 NAME_A_LAYOUT = (", or hand `layout` and `mesh_shape` to each Unitransformer, so that "
-                  "Mesh TensorFlow computes it")
+                 "Mesh TensorFlow computes it")
 
 
 class SlicewiseOperation(mtf.SlicewiseOperation):
