@@ -65,10 +65,12 @@ def test_only_ids_that_are_at_most_one_mark_padding_alone(graph):
   one = mtf.import_tf_tensor(graph.mesh, tf.constant(1, tf.int32), [])
   for made, packed in [
       (mtf.minimum(ids, 1), False), (mtf.maximum(ids, 1), True),
-      (mtf.minimum(ids, 2), True), (mtf.minimum(ids, ids + 1), True),
+      (mtf.minimum(ids, 2), True), (mtf.minimum(ids, mtf.minimum(ids, 1)), True),
       (OtherMinimum(tf.minimum, ids, one, ids.shape).outputs[0], True)]:
     context = graph.context(sequence_id=made)
     assert segments.is_packed(context) == packed, made.operation
+    assert segments.is_packed(context, True) and not segments.is_packed(context, False)
+  assert not segments.is_packed(graph.context(), True)
 
 
 # Stacks whose layers share tensors.

@@ -1,20 +1,15 @@
-"""LightConv and DyConv against NumPy, and errors.
-
-tests/stack has whole models with them: decoding, meshes, TPUs.
-"""
+"""LightConv and DyConv, beside what test_random_configurations.py draws of them."""
 
 import numpy as np
 import pytest
 from support import harness
 from support import models
-from support import reference
 import synthesizer_mtf
 
 NAMES = ["LightConv", "DyConv"]
 both = pytest.mark.parametrize("name", NAMES)
 PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 2, 2, 2, 2, 2, 2]])
 PADDED = np.array([[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]])
-FULL = {"kernels": "per_channel", "pointwise": True, "use_bias": True}
 
 
 def make(name, **kwargs):
@@ -26,68 +21,6 @@ def make(name, **kwargs):
 def tokens(length=7, seed=0):
   return np.random.RandomState(seed).randn(
       2, length, harness.D_MODEL).astype(np.float32)
-
-
-def numpy_layer(name, p, x, ids, decoder, heads):
-  """Wu et al., equations 1 to 3 and the module around them, with loops."""
-  def bias(which):
-    return p.get(which, 0.0)
-
-  gate = 1 / (1 + np.exp(-(x @ p["gate"] + bias("gate_bias"))))
-  glu = (x @ p["v"] + bias("v_bias")) * gate
-  size = p["W"].shape[-2]
-  left = size - 1 if decoder else (size - 1) // 2
-  out = np.zeros_like(glu)
-  batch, length, channels = glu.shape
-  for b in range(batch):
-    for i in range(length):
-      logits = p["W"] if name == "LightConv" else (
-          np.einsum("c,ckh->kh", glu[b, i], p["W"]) + bias("W_bias"))
-      kernel = reference.softmax(logits.T)  # [heads, kernel]
-      for c in range(channels):
-        for j in range(size):
-          at = i + j - left
-          if 0 <= at < length and ids[b, at] == ids[b, i]:
-            out[b, i, c] += kernel[c * heads // channels, j] * glu[b, at, c]
-  out += bias("bias")
-  if "pointwise" in p:
-    out = out @ p["pointwise"] + bias("pointwise_bias")
-  return out @ p["o"] + bias("o_bias")
-
-
-@both
-@pytest.mark.parametrize("decoder, ids, packed", [
-    (False, PADDED, False), (True, PADDED, False), (False, PACKED, True),
-    (True, PACKED, True)],
-                         ids=["encoder", "decoder", "packed encoder", "packed decoder"])
-@pytest.mark.parametrize("kwargs", [{}, FULL], ids=["per_head", "per_channel"])
-def test_output_and_gradients_equal_the_papers_formula(
-    name, decoder, ids, packed, kwargs):
-  x = tokens()
-  weights = np.random.RandomState(1).randn(*x.shape) * (ids > 0)[..., None]
-  y, graph, grads = harness.forward(
-      make(name, **kwargs), x, decoder, ids, packed=packed, gradients=True,
-      loss_weights=weights)
-  p = {k: v.astype(np.float64) for k, v in graph.variables.items()}
-  assert set(grads) == set(p)
-
-  def formula(p):
-    return numpy_layer(name, p, x, ids, decoder, 15 if kwargs else 3)
-
-  np.testing.assert_allclose(y[ids > 0], formula(p)[ids > 0], atol=2e-5)
-  if not kwargs or decoder:
-    reference.check_gradients(grads, p, lambda p: np.sum(weights * formula(p)))
-
-
-@both
-@pytest.mark.parametrize("decoder", [False, True], ids=["encoder", "decoder"])
-def test_kernels_may_be_even_or_longer_than_the_sequence(name, decoder):
-  x = tokens()
-  for kernel_size in (1, 2, 7, 16):
-    y, graph = harness.forward(make(name, kernel_size=kernel_size), x, decoder)
-    expected = numpy_layer(
-        name, graph.variables, x, np.ones((2, 7)), decoder, 3)
-    np.testing.assert_allclose(y, expected, atol=2e-5)
 
 
 @both

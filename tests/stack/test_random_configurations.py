@@ -20,6 +20,7 @@ import pytest
 from support import cases as table
 from support import harness
 from support import reference
+from support import whole_layers
 from support.random_cases import Case
 from support.random_cases import cases
 from support.random_cases import Layer
@@ -61,7 +62,7 @@ def few_operations(monkeypatch):
   monkeypatch.setattr(packed_segments, "_GROUPS", 2)
 
 
-@pytest.mark.parametrize("part", table.VARIANTS)
+@pytest.mark.parametrize("part", [*table.VARIANTS, *whole_layers.LAYERS])
 def test_any_layer_equals_the_papers_formulas(part):
   default = hypothesis.settings.default
   for i, (kind, count) in enumerate(KINDS):
@@ -186,8 +187,11 @@ def decode(case, graph, x):
   positions = np.arange(case.length)
   # The tokens after the prefix must have no effect.
   known = np.where((positions < reached)[..., None], x, 7.0)
-  context = graph.context("first_part", batch_dims=batch_dims, new_states=[],
-                          position_is_default=True)
+  scalar = bool(case.beams)
+  initial = [start[0]] if scalar else [start, *batch_dims]
+  context = graph.context(
+      "first_part", batch_dims=batch_dims, new_states=[], position_is_default=True,
+      initial_position=graph.constant(*initial))
   outputs = graph.call(context, graph.constant(
       known, *batch_dims, graph.length_dim, graph.d_model))
   turns = [(positions < reached, outputs)]
@@ -195,7 +199,6 @@ def decode(case, graph, x):
     position = start + step
     here = np.minimum(position, case.length - 1)
     tokens = np.stack([row[..., i, :] for row, i in zip(x, here)])
-    scalar = bool(case.beams)
     context = graph.context(
         "incremental", batch_dims=batch_dims, states=context.new_states,
         new_states=[], position=graph.constant(
@@ -267,6 +270,7 @@ def shapes(case, layer):
 def frozen(case):
   """The names of the variables that are not trained: Fix's tables."""
   return {f"{i}/{names['R']}" for i, layer in enumerate(case.layers)
+          if "Fix" in layer.parts
           for part, names in zip(layer.parts, scoped(case, layer)) if part == "Fix"}
 
 
@@ -279,14 +283,23 @@ def formulas(case, values, x):
       # The first layer of the stack with this number of heads holds the shared bias.
       p["relative_attention_bias"] = shared_bias.setdefault(
           layer.get("num_heads"), p.get("relative_attention_bias"))
-    assert {name: list(v.shape) for name, v in p.items()} == shapes(case, layer)
+    assert layer.is_whole or shapes(case, layer) == {
+        name: list(v.shape) for name, v in p.items()}
     results.append(formula(case, layer, p, x.astype(np.float64)))
   return results
 
 
 def formula(case, layer, p, x):
   """The output of a layer by the formulas: [batch, length, d_model]."""
-  heads = layer.get("num_heads")
+  heads, bias = layer.get("num_heads"), 0.0
+  if layer.get("relative_attention_type"):
+    bias = reference.relative_bias(
+        p["relative_attention_bias"], case.length, not case.sees_later)
+  if layer.is_whole:
+    compute, _ = whole_layers.LAYERS[layer.notation]
+    return compute(p, whole_layers.Call(
+        x, case.segments, case.visible, case.decoder, layer.of_part(layer.notation),
+        bias))
   logits = [table.VARIANTS[part].logits(
       {own: p[name] for own, name in names.items()}, table.Call(
           x, case.segments, heads, case.decoder, layer.of_part(part)))
@@ -295,9 +308,6 @@ def formula(case, layer, p, x):
   if "alpha" in p:
     alpha *= reference.softmax(p["alpha"])
   logits = table.together(logits, layer.get("softmax"))
-  total = np.einsum("hp,pbhij->bhij", alpha, logits)
-  if layer.get("relative_attention_type"):
-    total += reference.relative_bias(
-        p["relative_attention_bias"], case.length, not case.sees_later)
+  total = np.einsum("hp,pbhij->bhij", alpha, logits) + bias
   return reference.output(
       total, p, x, case.visible, heads, use_softmax=layer.get("softmax"))

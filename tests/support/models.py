@@ -1,6 +1,9 @@
 """Builds small T5 models by gin, as the trainer does."""
 
+import types
+
 import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
 import numpy as np
 from support import sessions
 from synthesizer_mtf import gin_files
@@ -134,6 +137,24 @@ class Model:
         session.run(lowering.copy_slices_to_masters())
         values = session.run(masters)
     return found, values
+
+
+LENGTHS = {"inputs": 5, "targets": 7}
+
+
+def estimator_arguments(folder, **others):
+  """Arguments of `utils.get_estimator` for a small model, as `utils.run` gives them."""
+  return {
+      "model_type": "bitransformer",
+      "vocabulary": types.SimpleNamespace(vocab_size=VOCABULARY),
+      "mesh_shape": mtf.convert_to_shape(""),
+      "layout_rules": mtf.convert_to_layout_rules(""), "model_dir": str(folder),
+      "batch_size": 3, "sequence_length": LENGTHS, "autostack": True,
+      "learning_rate_schedule": 0.1, "keep_checkpoint_max": 11,
+      "save_checkpoints_steps": 13, "optimizer": optimize.AdafactorOptimizer,
+      "predict_fn": None, "variable_filter": None, "ensemble_inputs": None,
+      "use_tpu": None, "tpu_job_name": "job", "iterations_per_loop": 17,
+      "cluster": None, **others}
 
 
 def count_parameters(vocabulary, length):

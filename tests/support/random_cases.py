@@ -1,8 +1,8 @@
 """Draws attention layers and batches at random, for hypothesis.
 
 A layer consists of a user's choices: a notation and values of gin's parameters. This
-module draws every parameter of the synthesizing functions, of mixtures and of
-`SyntheticAttention`.
+module draws every parameter of the synthesizing functions, of mixtures, of
+`SyntheticAttention`, and of convolutions and sparse attentions.
 """
 
 from typing import NamedTuple
@@ -11,6 +11,7 @@ import hypothesis
 from hypothesis import strategies as st
 import numpy as np
 from support import cases as table
+from support import whole_layers
 from synthesizer_mtf.attention import functions
 
 PACKED = ["features", "subsequences"]
@@ -31,10 +32,15 @@ class Layer(NamedTuple):
   def parts(self):
     return self.notation.split("+")
 
+  @property
+  def is_whole(self):
+    """Whether the layer has a class of its own."""
+    return self.notation in whole_layers.LAYERS
+
   def get(self, name, default=None):
-    """Returns a parameter of `SyntheticAttention`, or of the class in `name`."""
-    name = name if "." in name else f"SyntheticAttention.{name}"
-    return self.parameters.get(name, default)
+    """Returns a parameter of the layer, or of the class in `name`."""
+    owner = self.notation if self.is_whole else "SyntheticAttention"
+    return self.parameters.get(name if "." in name else f"{owner}.{name}", default)
 
   def of_part(self, part):
     """Returns the parameters of a part, without those that are None."""
@@ -44,7 +50,8 @@ class Layer(NamedTuple):
 
 
 def class_name(part):
-  return functions.SYNTHESIZING_FUNCTIONS[part].__name__
+  known = functions.SYNTHESIZING_FUNCTIONS
+  return known[part].__name__ if part in known else part
 
 
 class Case(NamedTuple):
@@ -123,11 +130,11 @@ class Case(NamedTuple):
 
 @st.composite
 def cases(draw, part, settings, decoder, marks, tpu):
-  """Draws a `Case` that has the synthesizing function `part`, such as "FR".
+  """Draws a `Case` that has the synthesizing function or the layer `part`.
 
   Args:
     draw: hypothesis's.
-    part: a string.
+    part: a string, such as "FR" or "DyConv".
     settings: a list of modes and meshes.
     decoder: a list of values of `Case.decoder`.
     marks: a list of values of `Case.ids`.
@@ -136,7 +143,8 @@ def cases(draw, part, settings, decoder, marks, tpu):
   mode, mesh_shape = draw(st.sampled_from(settings))
   ids, tpu = draw(st.sampled_from(marks)), draw(st.sampled_from(tpu))
   packed = ids in PACKED
-  length = draw(st.sampled_from([3, 4, 5, 6, 7] if packed else [3, 4, 5, 6, 7, 1]))
+  lengths = [3, 4, 5, 6, 7] + [9, 11] * (part in whole_layers.LAYERS)
+  length = draw(st.sampled_from(lengths if packed else [*lengths, 1]))
   decoder = ids == "subsequences" or draw(st.sampled_from(decoder))
   batch = draw(st.integers(1, 3)) * (2 if "batch" in mesh_shape else 1)
   rows = draw(st.lists(
@@ -155,9 +163,9 @@ def cases(draw, part, settings, decoder, marks, tpu):
   layer = _layer(part, 2 if two else 4, length, decoder, mode, mesh_shape,
                  max(map(len, rows)) < 2)
   layers = draw(st.lists(layer, min_size=1 + two, max_size=1 + two))
-  if two:  # a shared table has one size
-    buckets = "SyntheticAttention.relative_attention_num_buckets"
-    layers[1].parameters[buckets] = layers[0].parameters[buckets]
+  for name in layers[0].parameters:
+    if name.endswith("num_buckets"):  # A shared table has one size.
+      layers[-1].parameters[name] = layers[0].parameters[name]
   beams = draw(st.integers(0, 3)) if mode == "steps" else 0
   if beams:
     rows = rows[:1] * batch
@@ -195,17 +203,24 @@ def _fitting(examples, length):
 @st.composite
 def _layer(draw, part, max_parts, length, decoder, mode, mesh_shape, one_example):
   """Draws a `Layer` that takes `length` tokens in this mode, on this mesh."""
-  parts = draw(st.lists(st.sampled_from(list(table.VARIANTS)), max_size=max_parts - 1))
-  parts.insert(draw(st.integers(0, len(parts))), part)
-  heads = st.sampled_from([2, 4]) if "model" in mesh_shape else st.integers(1, 4)
-  parameters = {f"SyntheticAttention.{name}": draw(values) for name, values in {
-      "num_heads": heads,
+  is_whole = part in whole_layers.LAYERS
+  owner = part if is_whole else "SyntheticAttention"
+  parameters = {f"{owner}.{name}": draw(values) for name, values in {
+      "num_heads": (
+          st.sampled_from([2, 4]) if "model" in mesh_shape else st.integers(1, 4)),
       "key_value_size": st.integers(1, 5),
       "dropout_rate": st.sampled_from([0.0] if mode == "train" else [0.0, 0.5]),
-      "relative_attention_type": st.sampled_from([None, "bias", "bias_shared"]),
-      "relative_attention_num_buckets": st.integers(4, 12) | st.just(32),
       "packed": st.sampled_from([None, True] + [False] * one_example),
-      "softmax": st.booleans()}.items()}
+      **({} if "Conv" in part else {
+          "relative_attention_type": st.sampled_from([None, "bias", "bias_shared"]),
+          "relative_attention_num_buckets": st.integers(4, 12) | st.just(32)})}.items()}
+  if is_whole:
+    chosen = whole_layers.LAYERS[part][1](draw, length)
+    parameters.update({f"{part}.{name}": value for name, value in chosen.items()})
+    return Layer(part, parameters)
+  parts = draw(st.lists(st.sampled_from(list(table.VARIANTS)), max_size=max_parts - 1))
+  parts.insert(draw(st.integers(0, len(parts))), part)
+  parameters["SyntheticAttention.softmax"] = draw(st.booleans())
   parameters["Mixture.weights"] = draw(
       st.sampled_from(["per_head", "per_layer", "sum"]))
   for part in dict.fromkeys(parts):

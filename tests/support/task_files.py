@@ -71,3 +71,16 @@ def of_row(name, row, lengths):
               tf.data.Dataset.from_tensors(row)), splits=["train"]))
   example, = alone.get_dataset(lengths, "train", shuffle=False).as_numpy_iterator()
   return example
+
+
+def scores(name, *rows):
+  """The scores that a task gives to rows (target text, prediction, more features)."""
+  task = seqio.TaskRegistry.get(name)
+  targets, predictions = [], []
+  for target, prediction, *features in rows:
+    example = {"targets_pretokenized": target.encode(),
+               **(features[0] if features else {})}
+    targets.append(task.postprocess_fn(target, example=example, is_target=True))
+    predictions.append(task.postprocess_fn(prediction, example=example))
+  return {key: value for metric in task.metric_fns
+          for key, value in metric(targets, predictions).items()}

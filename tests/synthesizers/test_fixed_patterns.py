@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support import cases
 from support import harness
 from support import reference
 from support.examples import tokens
@@ -64,10 +63,3 @@ def test_the_default_is_the_papers_seven_patterns():
   function, = synthesizer_mtf.attention_layer(
       "Pattern", num_heads=2, key_value_size=4).mixture.synthesizers
   assert list(function.patterns) == NAMES[:-1]
-
-
-def test_a_pattern_tells_the_order_so_there_is_no_warning(caplog):
-  harness.forward(layer(["previous"] * 3, "Pattern+V"), tokens(), False)
-  assert "cannot tell the order" not in caplog.text
-  harness.forward(cases.make_layer("V"), tokens(), False)
-  assert "cannot tell the order" in caplog.text

@@ -4,6 +4,7 @@ import pytest
 import seqio
 from support.task_files import bind
 from support.task_files import examples
+from support.task_files import scores
 from support.task_files import write
 
 NAME = "synth_text_pairs_encoder"
@@ -44,21 +45,13 @@ def test_wrong_classes_are_named():
       _ = seqio.TaskRegistry.get(NAME).output_features["targets"].vocabulary.vocab_size
 
 
-def of_pairs(targets, predictions):
-  """The scores of pairs."""
-  found = {}
-  for metric in seqio.TaskRegistry.get("synth_text_pairs").metric_fns:
-    found.update(metric(targets, predictions))
-  return found
-
-
 def test_metrics_of_pairs_are_bleu_and_sequence_accuracy_or_have_names():
-  scores = of_pairs(["a b c d", "e f g h"], ["a b c d", "e f g x"])
-  assert scores["sequence_accuracy"] == 50 and 50 < scores["bleu"] < 100
+  found = scores("synth_text_pairs", ("a b c d", "a b c d"), ("e f g h", "e f g x"))
+  assert found["sequence_accuracy"] == 50 and 50 < found["bleu"] < 100
   bind("pairs.metrics", ["rouge", "edit_distance", "accuracy", "tokenized_bleu"])
-  scores = of_pairs(["a b c d"] * 2, ["a b c d"] * 2)
-  assert scores.pop("mean_edit") == 0 and "bleu" not in scores
-  assert [scores[name] for name in ("rouge1", "accuracy", "tokenized_bleu")] == (
+  found = scores("synth_text_pairs", *[("a b c d", "a b c d")] * 2)
+  assert found.pop("mean_edit") == 0 and "bleu" not in found
+  assert [found[name] for name in ("rouge1", "accuracy", "tokenized_bleu")] == (
       pytest.approx([100] * 3))
 
 

@@ -1,10 +1,8 @@
 """Each way in to a warm start is asked where each variable came from, bit by bit."""
 
 import re
-import types
 
 import gin
-import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import transformer_layers
 from mesh_tensorflow.transformer import utils
@@ -25,7 +23,6 @@ SIZES = [*models.TINY, "num_layers = 1", "d_model = 8", "d_ff = 8",
          "Unitransformer.positional_embedding = False"]
 BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"
 STEP = 7
-LENGTHS = {"inputs": 5, "targets": 7}
 
 
 def parse(attention, *bindings):
@@ -35,16 +32,8 @@ def parse(attention, *bindings):
 
 def estimator(folder, **others):
   """What `utils.run` makes of the bindings."""
-  return utils.get_estimator(**{
-      "model_type": "bitransformer", "model_dir": str(folder),
-      "vocabulary": types.SimpleNamespace(vocab_size=models.VOCABULARY),
-      "mesh_shape": mtf.Shape([]), "layout_rules": mtf.convert_to_layout_rules(""),
-      "batch_size": 2, "sequence_length": LENGTHS, "autostack": True,
-      "learning_rate_schedule": 0.1, "keep_checkpoint_max": 9,
-      "save_checkpoints_steps": 100, "optimizer": optimize.AdafactorOptimizer,
-      "predict_fn": None, "variable_filter": None, "ensemble_inputs": None,
-      "use_tpu": None, "tpu_job_name": None, "iterations_per_loop": 1,
-      "cluster": None, "mesh_devices": ["cpu:0"], **others})
+  return utils.get_estimator(**models.estimator_arguments(
+      folder, mesh_devices=["cpu:0"], **others))
 
 
 def started(folder, **others):
@@ -52,7 +41,8 @@ def started(folder, **others):
   made = estimator(folder, **others)
   with tf.Graph().as_default(), sessions.start() as session:
     tf.train.create_global_step()
-    features = {name: tf.fill([2, length], 3) for name, length in LENGTHS.items()}
+    features = {name: tf.fill([3, length], 3)
+                for name, length in models.LENGTHS.items()}
     spec = made._call_model_fn(features, None, "train", made.config)
     session.run(tf.global_variables_initializer())
     spec.scaffold.init_fn(session)
