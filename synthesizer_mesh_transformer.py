@@ -5,7 +5,6 @@ imports.
 """
 
 import gc
-import os
 import sys
 
 HELP = """\
@@ -68,9 +67,6 @@ def main() -> None:
   if {"--help", "--helpshort", "-help", "-h", "--h", "-?"} & set(sys.argv[1:]):
     print(HELP, end="")
     return
-  if not getattr(sys.flags, "safe_path", False):
-    # As with `python -m`, but last, so that no file hides an installed module.
-    sys.path.append(os.getcwd())
   gc.disable()  # Imports create no garbage; this saves most of a second.
   try:
     from synthesizer_mtf import launcher

@@ -153,9 +153,6 @@ def unreachable(path: str) -> str:
 
   TensorFlow would try for half a minute.
 
-  Args:
-    path: the path of a file.
-
   Returns:
     the reason; "" for other paths, and if a proxy may know the way.
   """

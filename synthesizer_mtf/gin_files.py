@@ -173,12 +173,9 @@ def given_in_command() -> list[tuple[str, Any]]:
 
 
 def own(given: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-  """Yields those bindings that a user wrote.
+  """Yields those (path, binding) that a user wrote.
 
   Bindings of installed gin files are left out, and those of an operative_config.gin.
-
-  Args:
-    given: (path, binding) of each binding.
   """
   installed = tuple(os.path.join(each, "") for each in (
       folder(), *_ADDED, _beside(utils), _beside(mesh_transformer)))

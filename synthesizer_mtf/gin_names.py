@@ -16,6 +16,7 @@ import logging
 import os
 import pathlib
 import re
+import sys
 import sysconfig
 import tokenize
 import traceback
@@ -37,11 +38,14 @@ def full_name(name: str) -> str | None:
 
 
 def import_modules(names: Sequence[str] | None) -> None:
-  """Imports the modules of --module_import.
+  """Imports the modules of --module_import, also those in the working folder.
 
   Raises:
     ValueError: there is no such module, or it cannot be imported.
   """
+  if not getattr(sys.flags, "safe_path", False) and os.getcwd() not in sys.path:
+    # As with `python -m`, but last, so that no file hides an installed module.
+    sys.path.append(os.getcwd())
   for name in names or ():
     try:
       importlib.import_module(name)

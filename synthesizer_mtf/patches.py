@@ -180,10 +180,6 @@ RECOGNIZED = {
         "in place waits for them",
         "Mesh's assignments wait for nothing but their gradient, and its graph does "
         "not tell which operations read a variable. An unknown operation is a reader"),
-    "fast/sublayers.py": Recognized(
-        "the factors of the product that Mesh's RMS norm returns",
-        "the norm is known by its function object, which makes the variable and reads "
-        "epsilon from gin; it returns no factors"),
     "trainer/data_position.py": Recognized(
         "the operations of the input pipeline, whose fingerprint tells other data",
         "a dataset has no other description; options are left out, as the estimator "

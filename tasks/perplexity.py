@@ -102,9 +102,6 @@ def words_begun(vocabulary: seqio.SentencePieceVocabulary) -> np.ndarray:
 
   Spaces separate words, and SentencePiece marks the first piece of each word. An end of
   sequence counts as a word. A sentinel does not.
-
-  Args:
-    vocabulary: a seqio.SentencePieceVocabulary.
   """
   pieces = map(vocabulary.tokenizer.id_to_piece, range(vocabulary.vocab_size))
   begins = np.array([

@@ -53,9 +53,6 @@ def is_object(line: str, keys: Sequence[str] = ()) -> bool:
 def _load(line: str) -> Any:
   """Returns the value that a line of JSON holds.
 
-  Args:
-    line: a string.
-
   Raises:
     ValueError: the line is not JSON.
   """

@@ -111,12 +111,6 @@ def sentinels_needed(inputs_length: int, noise_density: float,
 @gin.config.register_finalize_hook
 def bind_as_t5(config: gin_internals.Config) -> dict[str, Any]:
   """Binds our parameters as T5's objectives/span*.gin bind T5's, if they are not bound.
-
-  Args:
-    config: gin's parsed configuration.
-
-  Returns:
-    a dict of bindings to add.
   """
   ours = config.get(("", _NAME), {})
   return {f"{_NAME}.{name}": value for name, value in (_of_t5(config) or {}).items()

@@ -18,10 +18,6 @@ def rouge(targets: list[str], predictions: list[str]) -> dict[str, float]:
   median of these means. It does not fix the seed, so two evaluations of the same
   predictions differed in the second digit.
 
-  Args:
-    targets: a list of strings.
-    predictions: a list of strings.
-
   Returns:
     a dict from name to float, from 0 to 100.
   """

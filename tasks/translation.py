@@ -22,10 +22,6 @@ def tokenized_bleu(
   tokenizer. This function calls sacrebleu's 13a. For comparisons with other work today,
   use `metrics.bleu`.
 
-  Args:
-    targets: a list of strings.
-    predictions: a list of strings.
-
   Returns:
     a dict with "tokenized_bleu", from 0 to 100.
   """

@@ -25,9 +25,6 @@ Course = dict[int, float]  # From steps to values.
 def evaluations(model_dir: str) -> dict[str, Course]:
   """The values of each metric by step.
 
-  Args:
-    model_dir: the folder of a model.
-
   Returns:
     a dict from "FOLDER: TAG" to {step: value}; of two evaluations of a step the later
     one counts.

@@ -97,10 +97,6 @@ def runs(args: argparse.Namespace, compared: study_types.Study) -> list[study_ru
 def study(name: str, args: argparse.Namespace) -> study_types.Study:
   """Returns the comparison that the flags describe.
 
-  Args:
-    name: the name of its folder.
-    args: the flags.
-
   Raises:
     ValueError: the models or the gin bindings do not go together.
   """

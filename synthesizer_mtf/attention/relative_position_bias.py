@@ -71,9 +71,6 @@ class RelativePositionBias:
     In a segment, distances between indices equal distances between positions. So the
     bias has no batch in training. A shared bias is computed once per stack.
 
-    Args:
-      inputs: an `AttentionInputs`.
-
     Returns:
       <float>[heads, length, memory_length]; in incremental mode with `batch` and
       without `length`.

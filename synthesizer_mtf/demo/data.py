@@ -20,9 +20,6 @@ _NUM_QUESTIONS = 12
 def make(folder: pathlib.Path) -> dict[str, int]:
   """Writes all files into a folder, unless it is complete.
 
-  Args:
-    folder: a `pathlib.Path`.
-
   Returns:
     a dict of counts, the same whether the files are new or not.
   """

@@ -19,9 +19,6 @@ _CALL = transformer_layers.EncDecAttention.call
 def for_layer(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
   """The layer itself, or a fast one that replaces it.
 
-  Args:
-    layer: a `transformer.TransformerLayer`.
-
   Returns:
     an `EncDecAttention` of this package for a stock one with supported options;
     `layer` for all others.

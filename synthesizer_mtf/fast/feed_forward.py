@@ -18,9 +18,6 @@ _CALL = transformer_layers.DenseReluDense.call
 def for_layer(layer: transformer.TransformerLayer) -> transformer.TransformerLayer:
   """The layer itself, or a fast one that replaces it.
 
-  Args:
-    layer: a `transformer.TransformerLayer`.
-
   Returns:
     a `DenseReluDense` of this module for a stock one with relu and without biases;
     `layer` for all others, such as T5 1.1's gated layers, or if dropout drops all.

@@ -7,6 +7,7 @@ another function of the same name, and another class of stacks stay as they are.
 
 from collections.abc import Callable
 import copy
+import dataclasses
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
@@ -75,7 +76,8 @@ def stock(sublayers: list[Sublayer] | None) -> list[Sublayer]:
 class Norm:
   """One of T5's RMS norms, with a fast gradient in training.
 
-  Mesh TensorFlow's own function makes the variable and reads its parameters from gin.
+  Mesh TensorFlow's own function makes the variable, reads its parameters from gin, and
+  computes r. Only the products x * r * scale become `rms_norm`.
 
   Attributes:
     stock: a list with the function that this one replaces.
@@ -87,15 +89,56 @@ class Norm:
   def __call__(self, x: mtf.Tensor, layer_stack: transformer.LayerStack,
                context: transformer.Context, masked: bool = False) -> mtf.Tensor:
     """Normalizes x: <float>[batch, length, d_model]; with `masked`, padding is 0."""
-    y = self.stock[0](x, layer_stack, context)
-    if not _can_be_fast(context, y):
-      return (transformer.sublayer_mask_padding(y, layer_stack, context) if masked
-              else y)
-    product, scale = y.operation.inputs  # Mesh's norm computes (x * r) * scale.
-    r = product.operation.inputs[1]
-    if masked and isinstance(context.sequence_id, mtf.Tensor):
-      r *= mtf.cast(mtf.not_equal(context.sequence_id, 0), r.dtype)
-    return rms_norm.rms_norm(x, r, scale)
+    norm, = self.stock
+    if _can_be_fast(context, x):
+      ids = context.sequence_id if masked else None
+      return norm(InputOperation(x, ids).outputs[0], layer_stack, context)
+    y = norm(x, layer_stack, context)
+    return transformer.sublayer_mask_padding(y, layer_stack, context) if masked else y
+
+
+class InputOperation(mtf.Operation):
+  """Hands x over to a norm: x * r * scale becomes `rms_norm`."""
+
+  def __init__(self, x: mtf.Tensor, ids: mtf.Tensor | None):
+    """Declares the input.
+
+    Args:
+      x: <float32>[batch, length, d_model]
+      ids: <int32>[batch, length], where 0 marks padding, whose norm is to be 0; or
+        something else if no token is padding.
+    """
+    super().__init__([x], name="norm_input")
+    self._outputs = [_Input(self, x, ids)]
+
+  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor]:
+    return grad_ys
+
+  def lower(self, lowering: mtf.Lowering) -> None:
+    lowering.set_tensor_lowering(self.outputs[0], lowering.tensors[self.inputs[0]])
+
+
+class _Input(mtf.Tensor):
+  """The output of an `InputOperation`, which has the value of x."""
+
+  def __init__(self, operation: InputOperation, x: mtf.Tensor, ids: mtf.Tensor | None):
+    super().__init__(operation, x.shape, x.dtype)
+    self._x, self._ids = x, ids
+
+  def __mul__(self, r: mtf.Tensor) -> "_Scaled":
+    if isinstance(self._ids, mtf.Tensor):
+      r *= mtf.cast(mtf.not_equal(self._ids, 0), r.dtype)
+    return _Scaled(self._x, r)
+
+
+@dataclasses.dataclass
+class _Scaled:
+  """x * r, which is computed once the scale is known."""
+  x: mtf.Tensor
+  r: mtf.Tensor
+
+  def __mul__(self, scale: mtf.Tensor) -> mtf.Tensor:
+    return rms_norm.rms_norm(self.x, self.r, scale)
 
 
 class NormAndCall:
@@ -118,9 +161,9 @@ class NormAndCall:
       return layer.call(context, x)
 
 
-def _can_be_fast(context, y):
-  """Whether the fast gradient can replace that of a norm's result."""
+def _can_be_fast(context, x):
+  """Whether the fast gradient can replace that of a norm of x."""
   model = context.model
   return (context.train and not splits.is_on_tpu(context.mesh) and
-          y.dtype == tf.float32 and not model.ensemble_dims and
-          y.shape.dims[-1:] == [model.model_dim])
+          x.dtype == context.activation_dtype == tf.float32 and
+          not model.ensemble_dims and x.shape.dims[-1:] == [model.model_dim])

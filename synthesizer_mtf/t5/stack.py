@@ -135,12 +135,6 @@ def _per_block(name, attention, num_blocks):
 def bind_stack(config: dict) -> dict | None:
   """Makes T5's `make_layer_stack` use `synthesizer_stack` if it is bound.
 
-  Args:
-    config: gin's parsed configuration.
-
-  Returns:
-    a dict of bindings to add.
-
   Raises:
     ValueError: another layer stack class is bound, which would ignore the choice of
       an attention.
@@ -222,14 +216,7 @@ def _with_the_choice(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build_model(*args: Any, **kwargs: Any) -> Any:
-  """Builds a model by Mesh's `utils.build_model`, and checks that the choice is used.
-
-  Args:
-    *args: arguments of `utils.build_model`.
-    **kwargs: arguments of `utils.build_model`.
-
-  Returns:
-    a `Unitransformer` or `Bitransformer`.
+  """Builds a `Unitransformer` or `Bitransformer`, and checks that the choice is used.
 
   Raises:
     ValueError: no stack of the model uses the attention that gin binds.

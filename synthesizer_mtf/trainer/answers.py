@@ -87,11 +87,7 @@ def bound() -> int | None:
 
 @gin.config.register_finalize_hook
 def bind_decoding(config: gin_internals.Config) -> dict[str, Any] | None:
-  """Makes mode `infer` decode by `synthesizer_answers`, if it has a number.
-
-  Returns:
-    a dict of bindings to add.
-  """
+  """Makes mode `infer` decode by `synthesizer_answers`, if it has a number."""
   given = config.get(("", _SELECTOR), {})
   before = config.get(("", _INFER), {}).get("decode_fn")
   if given.get("number") is None or _SELECTOR in repr(before):

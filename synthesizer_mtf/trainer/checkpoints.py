@@ -100,9 +100,6 @@ def latest(model_dir: str) -> str | None:
   If `checkpoint` lists a newer checkpoint but names an older one to resume from, the
   user has gone back on purpose. The function then returns the older one.
 
-  Args:
-    model_dir: a string.
-
   Returns:
     a path, or None if there is no checkpoint.
 
@@ -165,9 +162,6 @@ def prepare(model_dir: str) -> str | None:
   Only the chief process may call it, after `check_folder`. It removes temporary files
   of a killed process, and makes `checkpoint` name the newest complete checkpoint. It
   neither removes nor changes checkpoints.
-
-  Args:
-    model_dir: a string.
 
   Returns:
     the result of `latest`.

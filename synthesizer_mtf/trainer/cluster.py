@@ -186,9 +186,6 @@ def start_server(
     devices: a list of `tf.DeviceSpec`, the mesh. The server gets as many CPU devices
       as the mesh uses in this process.
 
-  Returns:
-    a `tf.distribute.Server`.
-
   Raises:
     ValueError: the server cannot use its port.
   """

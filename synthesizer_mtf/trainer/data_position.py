@@ -173,9 +173,6 @@ def digest(iterators: list[tf.Tensor]) -> bytes:
 
   Args:
     iterators: resources of initializable iterators, in the default graph.
-
-  Returns:
-    hexadecimal digits.
   """
   library = tf.get_default_graph().as_graph_def().library
   functions = {f.signature.name: f.node_def for f in library.function}

@@ -96,9 +96,6 @@ def _is_reference(value):
 def check_arguments(given: dict[str, Any]) -> None:
   """Checks the arguments of an `MtfModel`, which gin does not see.
 
-  Args:
-    given: the arguments, by name.
-
   Raises:
     ValueError: one of them is wrong.
   """
@@ -168,10 +165,6 @@ def _check_task(task, model):
 
 def check_run(config: gin_internals.Config, model_dir: str) -> None:
   """Checks parameters that `utils.run` needs, but not tools that only read gin.
-
-  Args:
-    config: gin's parsed configuration.
-    model_dir: the folder of the model.
 
   Raises:
     ValueError: a parameter is missing or wrong, or there is no checkpoint.

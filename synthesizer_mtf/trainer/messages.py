@@ -31,9 +31,6 @@ def ending(name: str) -> Iterator[None]:
   """Ends a command with one last line instead of an exception.
 
   The exit status is 1, or 128 plus the signal's number if a signal ended the command.
-
-  Args:
-    name: the name of the command.
   """
   try:
     with checks.calling({flag: flag for flag in ("--gin_file", "--gin_param")}):
@@ -57,10 +54,6 @@ def last_line(name: str, error: Exception) -> str:
   """Returns the last line of a command, and prints the lines above it.
 
   The lines above it are the traceback, with `--verbosity=1`, and gin's location.
-
-  Args:
-    name: the name of the command.
-    error: the exception that ends the command.
   """
   trace = "".join(traceback.format_exception(error))
   if logging.get_verbosity() >= logging.DEBUG:
@@ -94,9 +87,6 @@ def _split(error):
   dropped. Messages of other packages are cut to the first paragraph, as TensorFlow
   lists operations below it. Messages with TensorFlow's own traceback are cut to the
   last paragraph.
-
-  Args:
-    error: an exception.
 
   Returns:
     (the message on one line, a list of gin's lines).

@@ -62,9 +62,6 @@ class Graph:
   def restore(self, path: str) -> None:
     """Restores a checkpoint.
 
-    Args:
-      path: the path of the checkpoint.
-
     Raises:
       ValueError: the checkpoint belongs to another model.
     """

@@ -24,11 +24,7 @@ _EXPORTING = contextvars.ContextVar("_EXPORTING", default=False)
 
 @gin.config.register_finalize_hook
 def take_the_latest(config: gin_internals.Config) -> dict[str, Any] | None:
-  """Scores with the latest checkpoint, unless gin names another.
-
-  Returns:
-    the binding to add, or None.
-  """
+  """Scores with the latest checkpoint, unless gin names another."""
   run = config.get(("", _RUN), {})
   if run.get("mode") in MODES and run.get("eval_checkpoint_step") is None:
     return {f"{_RUN}.eval_checkpoint_step": -1}

@@ -166,11 +166,7 @@ def _running_step():
 
 @gin.config.register_finalize_hook
 def bind_evaluation_seed(config: gin_internals.Config) -> dict | None:
-  """Gives evaluations a seed, unless gin binds one or shuffles their examples.
-
-  Returns:
-    a dict of bindings to add.
-  """
+  """Gives evaluations a seed, unless gin binds one or shuffles their examples."""
   bound = {}
   for (_, selector), values in config.items():
     if selector == _EVALUATED:

@@ -103,11 +103,6 @@ def check_mesh(tasks: list[Task], mesh_shape: str | mtf.Shape,
                mesh_devices: list[str] | None) -> list[tf.DeviceSpec]:
   """Checks that the mesh lies on the cluster.
 
-  Args:
-    tasks: a list of `Task`.
-    mesh_shape: `utils.run.mesh_shape`.
-    mesh_devices: `utils.run.mesh_devices`.
-
   Returns:
     a list of `tf.DeviceSpec`, one for each device of the mesh.
 

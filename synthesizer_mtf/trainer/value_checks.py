@@ -432,13 +432,7 @@ def check_output(parameter: str, path: Any, folder: bool = False) -> None:
 
 
 def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
-  """Raises a ValueError if a feature of the task has no length.
-
-  Args:
-    lengths: the value of the parameter.
-    task: the name of the task or mixture.
-    features: the features of the task.
-  """
+  """Raises a ValueError if a feature of the task has no length."""
   parameter = checks.called("utils.run.sequence_length")
   if not isinstance(lengths, Mapping):
     return

@@ -257,9 +257,6 @@ def _assign(variable, path, source, shape, dtype):
 def bind_training(config: gin_internals.Config) -> dict | None:
   """Makes T5's trainer start warm if a checkpoint is bound.
 
-  Returns:
-    a dict of bindings to add.
-
   Raises:
     ValueError: `utils.run.init_checkpoint` is bound as well; or the functions that
       train call each other without an end, or lack a checkpoint.

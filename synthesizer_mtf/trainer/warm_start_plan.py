@@ -103,9 +103,6 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
     strict: whether a missing variable that is not new is an error.
     endings: those of the slots of a user's optimizer, see `optimizer_slots.split`.
 
-  Returns:
-    a `Plan`.
-
   Raises:
     ValueError: a variable that is not new is missing in the checkpoint, or a variable
       matches several variables, or has another shape.

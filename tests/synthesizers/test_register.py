@@ -3,7 +3,6 @@
 The module is the one in docs/add_a_variant.md.
 """
 
-import gc
 import importlib.util
 import sys
 import types
@@ -23,7 +22,7 @@ from support import own_attention
 from support import reference
 import synthesizer_mtf
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf import launcher
+from synthesizer_mtf import gin_names
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import notation
 from synthesizer_mtf.tools import benchmark
@@ -38,8 +37,6 @@ from synthesizer_mtf.tools.benchmarking import memory
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.trainer import warm_start_plan
 import tensorflow.compat.v1 as tf
-
-import synthesizer_mesh_transformer
 
 IMPORT = f"--module_import={own_attention.MODULE}"
 CHOICE = "synthesizer_stack.attention = '{}'"
@@ -162,20 +159,16 @@ def test_the_processes_that_measure_memory_import_the_module(monkeypatch):
   assert "ALiBi" in functions.SYNTHESIZING_FUNCTIONS
 
 
-def test_the_installed_command_finds_a_module_in_the_working_folder(
+def test_modules_of_the_working_folder_are_found_but_hide_no_installed_ones(
     tmp_path, monkeypatch):
-  found = []
-  monkeypatch.setattr(launcher, "console_entry_point", lambda: found.extend(
-      importlib.util.find_spec(name).origin for name in ("in_folder", "antigravity")))
   for name in ("in_folder", "antigravity"):  # The second is one of Python's, too.
     (tmp_path / f"{name}.py").write_text("")
   monkeypatch.setattr(sys, "path", list(sys.path))
-  monkeypatch.setattr(sys, "argv", ["synthesizer_mesh_transformer"])
   monkeypatch.chdir(tmp_path)
-  synthesizer_mesh_transformer.main()
-  gc.enable()
-  assert found[0] == str(tmp_path / "in_folder.py")
-  assert not found[1].startswith(str(tmp_path))
+  gin_names.import_modules(["in_folder"])
+  assert sys.modules.pop("in_folder").__file__ == str(tmp_path / "in_folder.py")
+  found = importlib.util.find_spec("antigravity").origin
+  assert not found.startswith(str(tmp_path))
 
 
 class _Base(synthesizer_mtf.SynthesizingFunction):

@@ -19,11 +19,6 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
 
   The curve of a row is a line through the means of its seeds, in a band from the lowest
   seed to the highest. `forest.draw` draws the final scores.
-
-  Args:
-    study: a `study_types.Study`.
-    lines: the lines of its runs.
-    path: the path of a PNG.
   """
   across, legend = len(study.tasks), -(-len(study.rows) // _COLUMNS)
   with pictures.written(path, 3 * across, across, (7, 10 / 3),

@@ -125,10 +125,6 @@ def _of_pieces(pieces):
 def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
   """Returns the vocabulary of a Hugging Face folder.
 
-  Args:
-    folder: the path of the folder.
-    settings: the content of its `config.json`.
-
   Raises:
     ValueError: the folder has no vocabulary, or one that T5 cannot use.
   """

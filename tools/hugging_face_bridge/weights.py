@@ -45,9 +45,6 @@ class Tensor(NamedTuple):
 def find(folder: str) -> dict[str, Tensor]:
   """Returns a dict from names to the tensors of a folder.
 
-  Args:
-    folder: a path.
-
   Raises:
     ValueError: the folder has no tensors, a shard is missing, or a file is damaged.
   """

@@ -21,9 +21,6 @@ def table(plans: list[dict[str, Any]]) -> str:
 
   Args:
     plans: the dicts that `plan_pod.plan` returns, with "compiler".
-
-  Returns:
-    a string.
   """
   plans = [p for p in plans if "compiler" in p]
   done = [p for p in plans if p["compiler"]["status"] == "compiled"]

@@ -104,9 +104,6 @@ def count(fetches: list[tf.Operation], collectives: dict[str, Collective],
     fetches: TensorFlow operations.
     collectives: the dict `lowering.OneCoreMeshImpl.collectives`.
     microbatches: how often the body of a loop runs.
-
-  Returns:
-    `Counts`.
   """
   ops = live(fetches)
   products, groups, allreduces = 0, collections.Counter(), collections.Counter()
@@ -131,12 +128,6 @@ def live(fetches: list[tf.Operation]) -> list[tf.Operation]:
 
   Apart from this they are in the order of their creation. (An operation in a loop is
   older than the `Enter` that brings it a value from outside.)
-
-  Args:
-    fetches: TensorFlow operations of one graph.
-
-  Returns:
-    a list of operations.
   """
   graph = fetches[0].graph
   needed, stack = set(fetches), list(fetches)
@@ -261,10 +252,6 @@ def _einsum_multiply_adds(op):
 
 def variable_bytes(graph: mtf.Graph, mesh_impl: mtf.MeshImpl) -> dict[str, int]:
   """Returns the bytes of a core's slices of all variables.
-
-  Args:
-    graph: a `mtf.Graph`.
-    mesh_impl: a `mtf.MeshImpl`.
 
   Returns:
     a dict with "parameters" (trainable variables), "optimizer" (the slots of the

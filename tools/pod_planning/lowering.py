@@ -73,13 +73,6 @@ class Run(NamedTuple):
 def read_run(topology: pods.Topology, vocabulary_size: int) -> Run:
   """Reads the run from gin's configuration.
 
-  Args:
-    topology: a `pods.Topology`.
-    vocabulary_size: the number of tokens of the vocabulary.
-
-  Returns:
-    a `Run`.
-
   Raises:
     ValueError: the mesh of `utils.run.mesh_shape` has another number of cores.
   """

@@ -20,9 +20,6 @@ _FEW = 128
 def summarized(text: str) -> dict[str, Any]:
   """Returns the figures of an optimized module.
 
-  Args:
-    text: the module, as XLA prints it.
-
   Returns:
     a dict. "cycles" is the sum of the compiler's estimates outside of loops, and
     "loop_cycles" is their sum over one pass through each loop. "collectives" is a dict

@@ -111,9 +111,6 @@ def parse_topology(name: str, generation: str = "v3") -> Topology:
       generation).
     generation: a key of `CHIPS`, for names without a generation.
 
-  Returns:
-    a `Topology`.
-
   Raises:
     ValueError: there is no such topology.
   """

@@ -55,9 +55,6 @@ def table(plans: list[dict[str, Any]]) -> str:
 
   Args:
     plans: the dicts that `plan_pod.plan` returns.
-
-  Returns:
-    a string.
   """
   valid = [p for p in plans if p["status"] == "ok"]
   parts = [aligned(_COLUMNS, valid)] if valid else []
@@ -116,9 +113,6 @@ def paper_table(plans: list[dict[str, Any]]) -> str | None:
 
   Args:
     plans: the dicts that `plan_pod.plan` returns, with "paper".
-
-  Returns:
-    a string, or None if there is nothing to compare.
   """
   plans = [p for p in plans if p["status"] == "ok" and "paper" in p]
   base = next((p for p in plans if p["paper"]["row"] == "Transformer"), None)

@@ -17,10 +17,6 @@ _LINKS_OF_A_RING = 2
 def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
   """Returns the time of a step.
 
-  Args:
-    counts: a `counting.Counts`.
-    chip: a `pods.Chip`.
-
   Returns:
     a dict of seconds: "matmul", "communication", and "step", their sum.
   """
@@ -44,9 +40,6 @@ def communication_seconds(collective: counting.Collective, size: int,
     collective: a `counting.Collective`.
     size: the bytes that each core puts in.
     chip: a `pods.Chip`.
-
-  Returns:
-    seconds.
   """
   chips = collective.chips
   if chips == 1:

@@ -15,9 +15,6 @@ _VOCABULARY = 128  # Whether a model can be built does not depend on it.
 def check(stages: Iterable[pipeline.Stage]) -> None:
   """Builds the model of each stage, so that a wrong row fails before any row runs.
 
-  Args:
-    stages: the stages of all runs.
-
   Raises:
     ValueError: a model cannot be built, at all or for sequences of these lengths.
   """

@@ -43,9 +43,6 @@ class Results(NamedTuple):
 def read(path: results.Folder) -> Results:
   """Reads and checks a file.
 
-  Args:
-    path: the path of the file.
-
   Raises:
     ValueError: the file cannot be read, or is not the output of one command.
   """

@@ -97,9 +97,6 @@ class FixedPatterns(base.SynthesizingFunction):
       self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
     """See the base class.
 
-    Args:
-      inputs: an `AttentionInputs`.
-
     Returns:
       a list of one `Table`, with `batch` only if the patterns depend on the length or
       the packing of the segments.

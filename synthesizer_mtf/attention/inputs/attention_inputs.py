@@ -179,9 +179,6 @@ class AttentionInputs:
     Args:
       queries: <int32>[batch, length], the segment ids of the queries.
       keys: <int32>[batch, memory_length], those of the keys.
-
-    Returns:
-      an `AttentionMask`.
     """
     del queries
     return AttentionMask(mtf.not_equal(keys, 0), None)
@@ -527,9 +524,6 @@ def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
     memory: as in `AttentionInputs`.
     attend_alone: whether nothing but `attend.attend` reads the layer's keys and values,
       so that a kernel may lay them out in its own way.
-
-  Returns:
-    an `AttentionInputs`.
   """
   is_packed = context.mode != "incremental" and segments.is_packed(context, packed)
   case = _choose(context, is_packed, memory is not None, attend_alone)

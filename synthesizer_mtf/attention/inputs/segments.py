@@ -14,9 +14,6 @@ import tensorflow.compat.v1 as tf
 def segment_id(context: transformer.Context) -> mtf.Tensor | None:
   """The segment ids of a row, as stock attention reads them.
 
-  Args:
-    context: a `transformer.Context`.
-
   Returns:
     <int32>[batch, length] with 0 for padding, or None if the context has no ids.
   """
