@@ -18,6 +18,7 @@ import pytest
 from support import cases
 from support import checkpoint_files
 from support import harness
+from support import lookalikes
 from support import models
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import stack_cache
@@ -26,7 +27,6 @@ from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import lookup
 from synthesizer_mtf.fast import models as fast_models
 from synthesizer_mtf.fast import vocabulary
-from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.hugging_face_bridge import trained
 from synthesizer_mtf.trainer import data_position
@@ -213,13 +213,12 @@ def test_parts_that_only_have_the_name_of_a_decoder_stay():
       transformer.Unitransformer)
 
 
-def test_methods_that_were_replaced_stay(monkeypatch):
-  model = bare(transformer.Unitransformer, autoregressive=True)
-  model.sample_autoregressive = own = lambda ids: ids
-  assert type(fast_models.for_model(model, reads=False)) is decoder.Decoder
-  assert fast_models.for_model(model).sample_autoregressive is own
-  monkeypatch.setattr(transformer.Unitransformer, "beam_search", lambda *args: None)
-  assert fast_models.for_model(model) is model
+def test_models_whose_methods_were_replaced_stay():
+  for method in ("sample_autoregressive", "beam_search"):
+    lookalikes.check_stay(
+        functools.partial(fast_models.for_model, reads=False),
+        transformer.Unitransformer, method,
+        lambda cls: bare(cls, autoregressive=True))
 
 
 # Gradients of embeddings.
@@ -300,45 +299,23 @@ def test_only_logits_that_the_package_multiplies_have_factors(graph):
     assert not vocabulary._factors(logits, ids)
 
 
-def test_models_with_losses_of_their_own_keep_them(graph, monkeypatch):
-  model = bare(transformer.Unitransformer, autoregressive=False)
-  assert type(fast_models.for_model(model)) is vocabulary.Reader
-  model._compute_loss = own = lambda *args: args
-  assert fast_models.for_model(model)._compute_loss is own
+def test_models_with_losses_of_their_own_keep_them():
+  lookalikes.check_stay(
+      fast_models.for_model, transformer.Unitransformer, "_compute_loss",
+      lambda cls: bare(cls, autoregressive=False))
   reader = bare(vocabulary.Reader, _loss_fn=lambda *args: args)
   arguments = reader, "context", "logits", "targets", "vocab"
   assert reader._compute_loss(*arguments[1:]) == arguments
-  monkeypatch.setattr(transformer.Unitransformer, "_compute_loss", own)
-  assert fast_models.for_model(model) is model
 
 
 # Optimizers.
 
 
-class OwnAdafactor(optimize.AdafactorOptimizer):
-  """A subclass may compute something else."""
-
-
-def test_other_optimizers_update_as_they_do(monkeypatch):
+def test_other_optimizers_update_as_they_do():
   models.parse_gin([], ["synthesizer_stack.attention = 'V'"])
-  make = functools.partial(optimizer.fast, mesh_shape="", layout="")
-  stock = optimize.AdafactorOptimizer
-  namesake = type(stock.__name__, (stock,), {"__module__": stock.__module__})
-  for own in (OwnAdafactor, namesake):
-    assert type(make(own)(learning_rate=0.1)) is own
-
-  def with_own_update(**kwargs):
-    made = stock(**kwargs)
-    made.apply_grad = update
-    return made
-
-  def update(grad, var):
-    return [grad, var]
-
-  assert make(with_own_update)(learning_rate=0.1).apply_grad is update
-  assert type(make(stock)(learning_rate=0.1)) is optimizer.FastAdafactor
-  monkeypatch.setattr(stock, "apply_grad", lambda self, grad, var: [])
-  assert type(make(stock)(learning_rate=0.1)) is stock
+  lookalikes.check_stay(
+      lambda each: optimizer.fast(lambda: each, mesh_shape="", layout="")(),
+      optimize.AdafactorOptimizer, "apply_grad", lambda cls: cls(learning_rate=0.1))
 
 
 def test_operations_that_may_read_a_variable_are_waited_for():

@@ -101,19 +101,6 @@ def test_a_list_needs_a_stack_that_gives_the_number_of_the_block(name):
     harness.forward(make(name, kernel_size=[3, 7]), tokens(), True)
 
 
-@pytest.mark.parametrize("kwargs, message", [
-    ({"kernel_size": 0}, "kernel_size` is 0 but must be"),
-    ({"kernel_size": [3, 2.5]}, "kernel_size` is 2.5 but must be"),
-    ({"kernel_size": []}, "kernel_size` is an empty list"),
-    ({"kernels": "all"}, "kernels` is 'all' but must be 'per_head' or"),
-    ({"num_heads": 0}, "num_heads` is 0"),
-    ({"dropout_rate": 1.0}, "dropout_rate` is 1.0")])
-def test_a_bad_parameter_is_named(kwargs, message):
-  for name in NAMES:
-    with pytest.raises(ValueError, match=f"`{name}.{message}"):
-      make(name, **kwargs)
-
-
 @both
 def test_without_d_kv_the_heads_divide_d_model(name):
   layer = synthesizer_mtf.attention_layer(name, num_heads=harness.D_MODEL)

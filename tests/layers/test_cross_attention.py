@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support import decoding
 from support import harness
+from support import lookalikes
 from support import models
 from support.reference import check_same
 from synthesizer_mtf.attention.others import uniform_cross_attention
@@ -79,26 +80,10 @@ def are_fast(*bindings):
   return [isinstance(layer, cross_attention.EncDecAttention) for layer in layers]
 
 
-class Subclass(transformer_layers.EncDecAttention):
-  """Has the constructor and all attributes of stock."""
-
-  def call(self, context, x, losses=None):
-    return super().call(context, x, losses) * 2
-
-
-Namesake = type("EncDecAttention", (transformer_layers.EncDecAttention,), {
-    "call": Subclass.call, "__module__": transformer_layers.__name__})
-
-
-def test_subclasses_of_stock_and_a_replaced_call_stay(monkeypatch):
-  for make in (Subclass, Namesake):
-    layer = make(num_heads=HEADS, key_value_size=D_KV)
-    assert cross_attention.for_layer(layer) is layer
-  layer = stock()
-  layer.call = lambda context, x, losses=None: x
-  assert cross_attention.for_layer(layer) is layer
-  monkeypatch.setattr(transformer_layers.EncDecAttention, "call", Subclass.call)
-  assert cross_attention.for_layer(stock()).call.__func__ is Subclass.call
+def test_subclasses_of_stock_and_a_replaced_call_stay():
+  lookalikes.check_stay(
+      cross_attention.for_layer, transformer_layers.EncDecAttention, "call",
+      lambda cls: cls(num_heads=HEADS, key_value_size=D_KV))
 
 
 def test_fast_cross_attention_is_the_default_with_a_chosen_attention():

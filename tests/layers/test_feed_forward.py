@@ -7,6 +7,7 @@ from mesh_tensorflow.transformer import transformer_layers
 import numpy as np
 import pytest
 from support import harness
+from support import lookalikes
 from support import models
 from support.reference import check_same
 from synthesizer_mtf.fast import bfloat16_operations
@@ -74,27 +75,11 @@ def test_a_layer_keeps_what_gin_gave_it_in_another_scope(bindings, scope):
   np.testing.assert_allclose(evaluated, expected, atol=1e-5)
 
 
-class Subclass(transformer_layers.DenseReluDense):
-  """Has the constructor and all attributes of stock."""
-
-  def call(self, context, x, losses=None):
-    return super().call(context, x, losses) * 2
-
-
-Namesake = type("DenseReluDense", (transformer_layers.DenseReluDense,), {
-    "call": Subclass.call, "__module__": transformer_layers.__name__})
-
-
-def test_other_layers_stay(monkeypatch):
-  layers = [make(hidden_size=D_FF) for make in (Subclass, Namesake)] + [
-      stock(**other) for other in (
-          {"activation": "gelu"}, {"activation": ["gelu", "linear"]},
-          {"use_bias": True}, {"rate": 1.0})]
-  for layer in layers:
+def test_other_layers_stay():
+  lookalikes.check_stay(
+      feed_forward.for_layer, transformer_layers.DenseReluDense, "call",
+      lambda cls: cls(hidden_size=D_FF))
+  for other in ({"activation": "gelu"}, {"activation": ["gelu", "linear"]},
+                {"use_bias": True}, {"rate": 1.0}):
+    layer = stock(**other)
     assert feed_forward.for_layer(layer) is layer
-  layer = stock()
-  layer.call = lambda context, x, losses=None: x * 3
-  assert feed_forward.for_layer(layer).call(None, 2) == 6
-  monkeypatch.setattr(transformer_layers.DenseReluDense, "call", Subclass.call)
-  layer = stock()
-  assert feed_forward.for_layer(layer) is layer

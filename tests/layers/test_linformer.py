@@ -1,6 +1,5 @@
 """Linformer against NumPy and on meshes, and the errors that refuse it."""
 
-import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from support import classifiers
@@ -44,20 +43,6 @@ def test_equals_the_papers_formula_with_padding_zeroed(share, names):
   np.testing.assert_allclose(y, expected, atol=2e-5)
 
 
-def test_layers_can_share_one_projection():
-  layer = make(share_layers=True)
-  graph = harness.LayerGraph(layer, False, 2, 7)
-  with graph.tf_graph.as_default():
-    x = graph.constant(tokens(), graph.batch_dim, graph.length_dim,
-                       mtf.Dimension("d_model", harness.D_MODEL))
-    context = graph.context()
-    for block in ("a", "b"):
-      with tf.variable_scope(block):
-        x = layer.call(context, x)
-  names = [v.name for v in graph.graph.all_variables if v.name[-2:] == "/E"]
-  assert names == ["a/E"]
-
-
 def test_bfloat16_stays_within_its_error_and_has_a_float32_softmax(monkeypatch):
   seen = []
   softmax = attend.softmax
@@ -96,12 +81,10 @@ def test_a_projection_of_all_layers_is_split_and_can_run_again_in_the_backward_p
   reference.check_same(found, expected)
 
 
-@pytest.mark.parametrize("decoder, ids, length, message", [
-    (True, None, 7, "is Linformer in a decoder, but it mixes all positions.*"
-     "`decoder/synthesizer_stack.attention`"),
-    (False, PACKED, 7, "bind `mesh_train_dataset_fn.pack = False`"),
-    (False, None, 10, "`Linformer.max_length` is 9 but the sequence has length 10")],
-                         ids=["decoder", "packed", "longer"])
-def test_what_it_cannot_compute_is_refused(decoder, ids, length, message):
+@pytest.mark.parametrize("ids, length, message", [
+    (PACKED, 7, "bind `mesh_train_dataset_fn.pack = False`"),
+    (None, 10, "`Linformer.max_length` is 9 but the sequence has length 10")],
+                         ids=["packed", "longer"])
+def test_what_it_cannot_compute_is_refused(ids, length, message):
   with pytest.raises(ValueError, match=message):
-    harness.forward(make(), tokens(length=length), decoder, ids, packed=ids is PACKED)
+    harness.forward(make(), tokens(length=length), False, ids, packed=ids is PACKED)

@@ -1,7 +1,6 @@
 """The model has the attention that gin names, however gin was filled."""
 
 import functools
-import logging as python_logging
 import pathlib
 
 from absl.testing import flagsaver
@@ -31,13 +30,6 @@ def bind_stock():
   defaults = pathlib.Path(transformer.__file__).parent / "gin" / "defaults.gin"
   gin.parse_config_files_and_bindings(
       [str(defaults), "models/laptop.gin"], models.TINY, finalize_config=False)
-
-
-@pytest.fixture(name="log")
-def fixture_log(caplog):
-  python_logging.getLogger("absl").propagate = True
-  with caplog.at_level("INFO", logger="absl"):
-    yield caplog
 
 
 def recorded(folder, lines):

@@ -44,10 +44,3 @@ def test_rows_are_read_if_each_processor_has_the_whole_vocabulary(options):
     ids=["split", "split twice", "TPU", "without an attention", "other embedding"])
 def test_mesh_tensorflow_computes_the_rest(bindings, options):
   assert not fast_operations(*bindings, **options)
-
-
-def test_a_switch_that_is_no_boolean_is_an_error():
-  parse("3")
-  with pytest.raises(ValueError, match=(
-      r"`synthesizer_vocabulary.fast` is 3 but must be True or False")):
-    models.Model()

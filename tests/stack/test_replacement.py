@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import logging as python_logging
 import pkgutil
 import re
 
@@ -52,13 +51,6 @@ class SelfAttention(transformer_layers.SelfAttention):
 
 gin.external_configurable(transformer_layers.SelfAttention, name="OtherName",
                           module="test_replacement")
-
-
-@pytest.fixture(name="log")
-def fixture_log(caplog):
-  python_logging.getLogger("absl").propagate = True
-  with caplog.at_level("INFO", logger="absl"):
-    yield caplog
 
 
 def bind(encoder="SelfAttention", decoder="SelfAttention", cross="EncDecAttention",

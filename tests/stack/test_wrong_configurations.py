@@ -29,6 +29,17 @@ PARAMETERS = {
     "factors of another tile": (
         "FD", {"max_length": 12, "tile_length": 6, "a": 4, "b": 3}, [
             "product must be `FactorizedDenseLogits.tile_length`, which is 6"]),
+    "an entry of a list": (
+        "DyConv", {"kernel_size": [3, 2.5]}, ["`DyConv.kernel_size` is 2.5 but must"]),
+    "an empty list": ("LightConv", {"kernel_size": []}, [
+        "`LightConv.kernel_size` is an empty list; give one number"]),
+    "unknown pattern": ("Pattern", {"patterns": ["current", "prev"]}, [
+        "`FixedPatterns.patterns` names 'prev', which is not a pattern; use some of "
+        "current, previous, next"]),
+    "no pattern": ("Pattern", {"patterns": []}, [
+        "`FixedPatterns.patterns` is [] but must be a list"]),
+    "a pattern alone": ("Pattern", {"patterns": "current"}, [
+        "`FixedPatterns.patterns` is 'current' but must be a list"]),
     "more columns than a block has": (
         "SparseFixed", {"stride": 8, "columns": 9}, [
             "`SparseFixed.columns` is 9 but a block has only "
@@ -57,6 +68,8 @@ VALUES = {
     "SyntheticAttention.relative_attention_num_buckets": (
         "V", "an integer of at least 4", [2]),
     "LightConv.kernel_size": ("LightConv", COUNT, [0]),
+    "DyConv.num_heads": ("DyConv", COUNT, [0]),
+    "DyConv.dropout_rate": ("DyConv", "a number of at least 0 and below 1", [1.0]),
     "LightConv.use_bias": ("LightConv", "True or False", ["False"]),
     "DyConv.kernels": ("DyConv", "'per_head' or 'per_channel'", ["per_layer"]),
     "Linformer.rank": ("Linformer", COUNT, [0]),
@@ -89,6 +102,9 @@ MODELS = {
         'synthesizer_stack.fast_cross_attention = "no"'], [
             "`synthesizer_stack.fast_cross_attention` is 'no' but must be True "
             "or False; change it"]),
+    "embeddings as a number": (
+        ['synthesizer_stack.attention = "R"', "synthesizer_vocabulary.fast = 3"],
+        ["`synthesizer_vocabulary.fast` is 3 but must be True or False"]),
     "number": (['synthesizer_stack.attention = 3'], [
         "`synthesizer_stack.attention` names 3, but 3 is not an attention"]),
     "part in the place of a layer": (

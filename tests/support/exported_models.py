@@ -68,7 +68,7 @@ class Exported:
       logits, _ = m.model.call_simple(ids, wanted, False, mode="eval")
       fetched = {"logits": logits}
       with tf.variable_scope("", reuse=True):
-        fetched["encoded"] = _encoded(m, ids)
+        fetched["encoded"] = m.encode(ids)
         if decode:
           fetched["decoded"] = m.model.decode(ids, max_decode_length=decode)
         if beam > 1:
@@ -104,10 +104,3 @@ def _random(variables, scale=0.3):
             for variable in variables}
   values["shared/embedding"][1] *= 3
   return values
-
-
-def _encoded(m, ids):
-  encoded, _ = m.model.encoder.call_simple(
-      ids, None, False, mode="eval", sequence_id=mtf.minimum(ids, 1),
-      shared_params=m.model._shared_params(ids.mesh, mtf.VariableDType(tf.float32)))
-  return encoded

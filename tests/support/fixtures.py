@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import logging as python_logging
 import os
 import pydoc_data.topics
 import shutil
@@ -125,6 +126,14 @@ def parsed_flags():
   """Marks absl's flags as parsed, as `app.run` does, for commands in this process."""
   if not flags.FLAGS.is_parsed():
     flags.FLAGS.mark_as_parsed()
+
+
+@pytest.fixture
+def log(caplog):
+  """What absl's logger says, from INFO on."""
+  python_logging.getLogger("absl").propagate = True
+  with caplog.at_level("INFO", logger="absl"):
+    yield caplog
 
 
 @pytest.fixture(scope="session")

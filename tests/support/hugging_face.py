@@ -8,14 +8,12 @@ import shutil
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
-import mesh_tensorflow as mtf
 import numpy as np
 import safetensors.numpy
 from support import models
-from support import sessions
+from support.mtf_models import variables
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.trainer import checkpoints
 import tensorflow.compat.v1 as tf
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -144,7 +142,7 @@ class Mesh:
   def __init__(self, folder, gin="operative_config.gin", targets_vocabulary=None):
     gin_files.parse([str(folder / gin)])
     self.m = models.Model(vocabulary=600, targets_vocabulary=targets_vocabulary)
-    self._path = checkpoints.find(str(folder))[-1]
+    self._saved = variables(folder)
 
   def logits(self, inputs, targets, decode):
     """Returns the results of `Flax.logits`, and the ids of `decode` decoding steps."""
@@ -153,15 +151,8 @@ class Mesh:
       ids = m.ids(inputs)
       logits, _ = m.model.call_simple(ids, m.ids(targets), False, mode="eval")
       with tf.variable_scope("", reuse=True):
-        return self._run([logits, self._encoder(ids),
+        return self._run([logits, m.encode(ids),
                           m.model.decode(ids, max_decode_length=decode)])
-
-  def _encoder(self, ids):
-    dtype = mtf.VariableDType(tf.float32)
-    output, _ = self.m.model.encoder.call_simple(
-        ids, None, False, mode="eval", sequence_id=mtf.minimum(ids, 1),
-        shared_params=self.m.model._shared_params(ids.mesh, dtype))
-    return output
 
   def encode(self, inputs):
     """Returns the output of a classifier's encoder."""
@@ -170,23 +161,15 @@ class Mesh:
       ids = m.ids(inputs)
       m.model.call_simple(ids, m.ids(((1,), (1,))), False, mode="eval")
       with tf.variable_scope("", reuse=True):
-        return self._run([self._encoder(ids)])[0]
+        return self._run([m.encode(ids)])[0]
 
   def _run(self, tensors):
-    lowering = mtf.Lowering(self.m.graph, {
-        self.m.mesh: mtf.placement_mesh_impl.PlacementMeshImpl("", "", [""])},
-                            autostack=False)
-    fetched = [lowering.export_to_tf_tensor(t) for t in tensors]
-    saved = tf.train.load_checkpoint(self._path).get_variable_to_shape_map()
-    masters = {v.name: v.get_master() for v in self.m.graph.all_variables}
-    known = {n: v for n, v in masters.items() if n in saved}
-    assert set(masters) - set(known) <= {"classifier/kernel"}
-    assert set(saved) - set(known) <= {"global_step"}
-    with sessions.start() as session:
-      session.run(tf.global_variables_initializer())
-      tf.train.Saver(known).restore(session, self._path)
-      session.run(lowering.copy_masters_to_slices())
-      return session.run(fetched)
+    names = {v.name for v in self.m.graph.all_variables}
+    known = {name: value for name, value in self._saved.items() if name in names}
+    assert names - set(known) <= {"classifier/kernel"}
+    assert set(self._saved) - set(known) <= {"global_step"}
+    (values,), _ = self.m.run(*tensors, values=known)
+    return values
 
 
 def save_variables(folder, step, variables):
@@ -214,10 +197,3 @@ def with_our_attention(folder, copy, *gin_files, step=0, **more):
                if name.endswith("/SyntheticAttention/q")
                for new, value in more.items()})
   save_variables(copy, step, ours)
-
-
-def variables(folder):
-  """The variables of a folder's last checkpoint, by name."""
-  reader = tf.train.load_checkpoint(checkpoints.find(str(folder))[-1])
-  return {name: reader.get_tensor(name)
-          for name in reader.get_variable_to_shape_map()}

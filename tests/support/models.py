@@ -76,6 +76,14 @@ class Model:
       return mtf.import_fully_replicated(
           self.mesh, tf.constant(array, tf.int32), shape)
 
+  def encode(self, ids):
+    """The output of the encoder, whose variables are made."""
+    encoded, _ = self.model.encoder.call_simple(
+        ids, None, False, mode="eval", sequence_id=mtf.minimum(ids, 1),
+        shared_params=self.model._shared_params(
+            ids.mesh, mtf.VariableDType(tf.float32)))
+    return encoded
+
   def loss_and_gradients(self, inputs, targets, mode="train", scale=0.3, **kwargs):
     """Returns the values of the loss and of its gradients, by the names of variables.
 
@@ -103,7 +111,7 @@ class Model:
       steps: how often to run tensors and updates.
       seed: the seed of the variables, if scale is given.
       scale: the standard deviation of the variables; None keeps the initial values.
-      values: the values of all variables by name, instead of these.
+      values: the values of variables by name, instead of these.
 
     Returns:
       a list with the values for each step, and the variables by name.
@@ -126,7 +134,7 @@ class Model:
       session.run(tf.variables_initializer([
           v for v in tf.global_variables() if not values or v.op.name not in values]))
       if values:
-        sessions.assign(session, masters, values)
+        sessions.assign(session, {name: masters[name] for name in values}, values)
       session.run(lowering.copy_masters_to_slices())
       found = []
       for _ in range(steps):

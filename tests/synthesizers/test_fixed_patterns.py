@@ -48,17 +48,6 @@ def test_a_decoder_refuses_patterns_that_look_right_and_says_why():
   assert np.isfinite(y).all()
 
 
-@pytest.mark.parametrize("patterns, message", [
-    (["current", "prev"], "`FixedPatterns.patterns` names 'prev', which is not a "
-     "pattern; use some of current, previous, next"),
-    ([], "`FixedPatterns.patterns` is [] but must be a list"),
-    ("current", "`FixedPatterns.patterns` is 'current' but must be a list")])
-def test_a_wrong_list_is_named(patterns, message):
-  with pytest.raises(ValueError) as error:
-    layer(patterns, num_heads=2)
-  assert message in str(error.value)
-
-
 def test_the_default_is_the_papers_seven_patterns():
   function, = synthesizer_mtf.attention_layer(
       "Pattern", num_heads=2, key_value_size=4).mixture.synthesizers

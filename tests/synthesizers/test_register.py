@@ -220,8 +220,7 @@ def test_names_that_are_taken_are_refused():
 
 @pytest.mark.parametrize("name, cls, message", [
     ("A+B", define(), "'A[+]B', which the notation cannot read; use letters"),
-    (" A", define(), "cannot read"), ("", define(), "cannot read"),
-    ("1", define(), "cannot read"), ("é", define(), "cannot read"),
+    ("", define(), "cannot read"), ("é", define(), "cannot read"),
     (None, define(), "name None, which the notation cannot read"),
     ("A", define()(), "which is not a class of synthesizing functions; derive"),
     ("A", dict, "<class 'dict'> for the name 'A', which is not a class"),

@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import logging
 
 import gin
 import pyarrow as pa
@@ -256,18 +255,16 @@ def test_a_file_whose_name_looks_like_a_glob_is_found(tmp_path):
     assert rows("text") == ["one"]
 
 
-def test_the_log_counts_examples_blank_lines_and_the_longest_line(tmp_path, caplog):
-  with caplog.at_level(logging.INFO, logger="absl"):
-    own("text", tmp_path, {"a.txt": "one\n\nfour five\n", "b.txt": "two\n"})
+def test_the_log_counts_examples_blank_lines_and_the_longest_line(tmp_path, log):
+  own("text", tmp_path, {"a.txt": "one\n\nfour five\n", "b.txt": "two\n"})
   assert ("a.txt: 2 examples, 1 blank lines skipped, longest line 9 characters"
-          in caplog.text)
-  assert "train: 3 examples in 2 files." in caplog.text
+          in log.text)
+  assert "train: 3 examples in 2 files." in log.text
 
 
 def test_markup_without_the_text_is_read_with_a_warning(tmp_path, caplog):
-  with caplog.at_level(logging.WARNING, logger="absl"):
-    assert own("text", tmp_path, {"a.txt": '{"body": "one"}\n{}\n'}) == [
-        '{"body": "one"}', "{}"]
+  assert own("text", tmp_path, {"a.txt": '{"body": "one"}\n{}\n'}) == [
+      '{"body": "one"}', "{}"]
   assert "a.txt' is read as plain text, but its first line is an obj" in caplog.text
 
 

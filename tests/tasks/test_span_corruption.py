@@ -95,29 +95,6 @@ def test_fewer_extra_ids_are_numbered_from_the_last_one_down():
         *ids, *range(PIECES + number, 512)]
 
 
-def test_wrong_extra_ids_are_named():
-  for value in (-1, 2.5, "100", True):
-    bind("vocabulary.extra_ids", value)
-    with pytest.raises(ValueError, match="vocabulary.extra_ids` is .* integer"):
-      _ = vocabulary.TaskVocabulary().vocab_size
-
-
-def test_t5s_vocabulary_has_28_further_sentinels_and_does_not_grow(tmp_path):
-  model = sentencepiece_model_pb2.ModelProto()
-  model.trainer_spec.pad_id, model.trainer_spec.eos_id = 0, 1
-  model.trainer_spec.unk_id, model.trainer_spec.bos_id = 2, -1
-  kinds = {0: PIECE.CONTROL, 1: PIECE.CONTROL, 2: PIECE.UNKNOWN}
-  names = {0: "<pad>", 1: "</s>", 2: "<unk>"}
-  for i in range(32_000):
-    model.pieces.add(piece=names.get(i, f"p{i}"), score=-float(i),
-                     type=kinds.get(i, PIECE.NORMAL))
-  (tmp_path / "spm.model").write_bytes(model.SerializeToString())
-  bind("vocabulary.sentencepiece_model", str(tmp_path / "spm.model"))
-  chosen = vocabulary.TaskVocabulary()
-  assert chosen.vocab_size == 32_100
-  assert chosen.sentinel_ids() == [*range(32_099, 31_999, -1), *range(32_100, 32_128)]
-
-
 def test_further_sentinels_end_where_mesh_rounds_the_vocabulary_to():
   gin.parse_config("transformer.Unitransformer.vocab_divisor = 8")
   assert vocabulary.TaskVocabulary().sentinel_ids()[100:] == []

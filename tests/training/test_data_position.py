@@ -1,7 +1,6 @@
 """Tests of restarts, which resume the data at their position."""
 
 import contextlib
-import logging
 import shutil
 
 import gin
@@ -83,12 +82,6 @@ def train(tmp_path):
     return watch.examples
 
   return run
-
-
-@pytest.fixture
-def log(caplog):
-  caplog.set_level(logging.INFO, logger="absl")
-  return caplog
 
 
 def steps(tmp_path, kind="model"):

@@ -103,7 +103,7 @@ def test_a_limit_that_cannot_hold_is_an_error(tokens, given, message):
     predict(TOKENS.format(tokens), given=given)
 
 
-def test_the_log_says_how_long_decodes_can_be(caplog):
+def test_the_log_says_how_long_decodes_can_be(log):
   decode_of = "Bitransformer.decode."
   most = decode_of + "max_decode_length = 6"
   for bindings, model_type, sentence in [
@@ -118,12 +118,11 @@ def test_the_log_says_how_long_decodes_can_be(caplog):
        "`Bitransformer.decode.max_decode_length`, which is 6, has no effect."),
       ([], "lm", "Inputs and decodes have at most 16 tokens together")]:
     gin.clear_config()
-    caplog.clear()
+    log.clear()
     m, _ = predict(*bindings, model_type=model_type)
     function = decode_length.with_logged_limit(
         lambda *args: args, m.model, {"inputs": 7, "targets": 9})
-    with caplog.at_level("INFO", logger="absl"):
-      assert function(1, 2, "train", 4, 5) == (1, 2, "train", 4, 5)
-      assert "at most" not in caplog.text
-      function(1, 2, "infer", 4, 5)
-    assert sentence in caplog.text
+    assert function(1, 2, "train", 4, 5) == (1, 2, "train", 4, 5)
+    assert "at most" not in log.text
+    function(1, 2, "infer", 4, 5)
+    assert sentence in log.text

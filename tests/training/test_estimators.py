@@ -3,7 +3,6 @@
 Its model is one variable; hooks, saver and session are those of Mesh.
 """
 
-import logging
 import os
 import pathlib
 import re
@@ -343,25 +342,24 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch):
 
 
 def test_a_training_logs_its_folder_loss_speed_and_end(
-    tmp_path, make_estimator, caplog, monkeypatch):
+    tmp_path, make_estimator, log, monkeypatch):
   monkeypatch.setattr(progress, "_PERIOD", 0.)
-  with caplog.at_level(logging.INFO, logger="absl"):
-    train(make_estimator(), 3)
-    started = make_estimator()
-    started.start_from(warm_start.WarmStart("/moved/away"))  # Too late.
-    train(started, 5)
+  train(make_estimator(), 3)
+  started = make_estimator()
+  started.start_from(warm_start.WarmStart("/moved/away"))  # Too late.
+  train(started, 5)
   told = [re.sub(r"[\d.e+]+ steps/s", "N steps/s", each.getMessage())
-          for each in caplog.records if each.filename == "progress.py"]
+          for each in log.records if each.filename == "progress.py"]
   assert told[0].endswith(f", 1,000 parameters, in {tmp_path}.")
   assert told[1] == "step 1 of 3: loss 1"
   assert re.fullmatch(r"step 2 of 3: loss 2, N steps/s, 0:\d\d:\d\d left", told[2])
   assert told[3] == "step 3 of 3: loss 3, N steps/s"
   assert told[5] == "Training continues from step 3."
-  assert f"the model continues from its own {tmp_path}/model.ckpt-3." in caplog.text
-  assert "Nothing is trained" not in caplog.text
+  assert f"the model continues from its own {tmp_path}/model.ckpt-3." in log.text
+  assert "Nothing is trained" not in log.text
   train(make_estimator(), 2)
   assert (f"Nothing is trained: {tmp_path}/model.ckpt-5 is already at step 5 of 2; to "
-          "go on, raise `utils.run.train_steps`.") in caplog.text
+          "go on, raise `utils.run.train_steps`.") in log.text
 
 
 def test_the_log_names_the_data_that_are_read():

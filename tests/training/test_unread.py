@@ -1,7 +1,5 @@
 """Bindings of the user that a training does not read are named in one line."""
 
-import logging as python_logging
-
 from absl.testing import flagsaver
 import gin
 import pytest
@@ -20,13 +18,11 @@ GELU = "DenseReluDense.activation = 'gelu'"
 
 
 @pytest.fixture(name="told")
-def fixture_told(tmp_path, caplog, parsed_flags):
+def fixture_told(tmp_path, log, parsed_flags):
   """Builds a model with own lines; returns what is said, and the path of the lines."""
-  python_logging.getLogger("absl").propagate = True
-
   def told(lines, params=(), others=()):
     gin.clear_config()
-    caplog.clear()
+    log.clear()
     path = tmp_path / "mine.gin"
     path.write_text(lines + "\n")
     files = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin", "cpu.gin",
@@ -39,7 +35,7 @@ def fixture_told(tmp_path, caplog, parsed_flags):
         ids = m.ids([[3, 4, 1, 0]])
         m.model.call_simple(ids, ids, True, mode="train")
       unread.warn()
-    return [each.getMessage() for each in caplog.records
+    return [each.getMessage() for each in log.records
             if "does not read" in each.getMessage()], path
 
   return told

@@ -10,9 +10,7 @@ from support import decoding
 from support import meshes
 from support import models
 from support import sessions
-from synthesizer_mtf import attention
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.attention import mixture
 from synthesizer_mtf.trainer import summaries
 from synthesizer_mtf.trainer import warm_start
 from synthesizer_mtf.trainer import warm_start_plan
@@ -401,15 +399,6 @@ def test_a_model_with_a_checkpoint_of_its_own_goes_on_from_it():
   assert calls == [((estimator, 5), {"batch_size": 6})]
 
 
-def test_a_missing_checkpoint_is_an_error():
-  with pytest.raises(ValueError, match=(
-      "`warm_start.checkpoint` is '/nowhere/model.ckpt-1' but there is no checkpoint")):
-    warm_start.train(Estimator(None), checkpoint="/nowhere/model.ckpt-1")
-  start = warm_start.chosen("/nowhere/model.ckpt-1")
-  with pytest.raises(ValueError, match="`init_checkpoint` is '/nowhere/model.ckpt-1'"):
-    start.added_to(None)
-
-
 def test_the_last_checkpoint_of_a_folder_needs_no_file_that_names_it(tmp_path):
   checkpoint_files.save(tmp_path, 4, 8)
   (tmp_path / "checkpoint").unlink()
@@ -465,18 +454,3 @@ def test_contradictory_and_missing_bindings_are_errors(bindings, message):
 def test_the_function_without_a_checkpoint_is_an_error():
   with pytest.raises(ValueError, match="`warm_start.checkpoint` is missing, but"):
     models.parse_gin([], ["utils.run.train_model_fn = @warm_start"])
-
-
-def test_weights_out_of_range_are_errors():
-  parts = [attention.RandomLogits(), attention.DotProductLogits()]
-  for parameters, message in [
-      ({"initial_weights": {"D": 0.5}}, "but the mixture is R.V; name parts"),
-      ({"initial_weights": {"V": 1.0}}, "needs a weight above 0 for each of R.V"),
-      ({"initial_weights": [0.5, 0.4]}, "and they must sum to 1"),
-      ({"initial_weights": {"V": 0.9}, "weights": "sum"}, "has no weights"),
-      ({"final_weights": {"R": 1.0}}, "`Mixture.annealing_steps` is None"),
-      ({"final_weights": {"R": 1.0}, "annealing_steps": (9, 9)},
-       "`Mixture.annealing_steps` is .9, 9. but must be two"),
-      ({"annealing_steps": (0, 9)}, "`Mixture.final_weights` is missing")]:
-    with pytest.raises(ValueError, match=message):
-      mixture.Mixture(parts, **parameters)
