@@ -46,8 +46,8 @@ def test_a_killed_run_goes_on_and_a_row_that_fails_says_so(
   folder, output = tmp_path / "out", tmp_path / "output"
   first = start(folder, text, sentencepiece_model, min(2, len(machine.cores())))
   model_dir = folder / "table4" / "v" / "seed_5" / "synth_text_span_corruption"
-  wait_for(lambda: results.latest_step(model_dir) > 0 or first.exitcode is not None)
-  assert first.exitcode is None, output.read_text()
+  wait_for(lambda: results.latest_step(model_dir) > 0 or first.poll() is not None)
+  assert first.returncode is None, output.read_text()
   commands = psutil.Process(first.pid).children()
   first.kill()
   wait_for(lambda: all(map(has_ended, commands)))  # They end with their parent.
@@ -55,8 +55,7 @@ def test_a_killed_run_goes_on_and_a_row_that_fails_says_so(
   assert commands and 0 < step < 600
 
   second = start(folder, text, sentencepiece_model)
-  second.join(400)
-  assert second.exitcode == 1, output.read_text()
+  assert second.wait(400) == 1, output.read_text()
   log = model_dir.with_suffix(".log").read_text()
   assert f"Restoring parameters from {model_dir}/model.ckpt-{step}" in log
   lines = (folder / "table4" / "table4.jsonl").read_text().splitlines()

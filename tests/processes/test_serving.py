@@ -16,6 +16,7 @@ from support import models
 from support import ports
 from support.launching import decoded
 from synthesizer_mtf.attention import notation
+from synthesizer_mtf.tools import checkpoint_writer
 import tensorflow.compat.v1 as tf
 
 STEP = 3
@@ -124,13 +125,10 @@ class Trainer:
       ids = m.ids(np.ones((1, 1), int))
       m.model.call_simple(ids, ids, False)
     generator = np.random.RandomState(0)
-    with tf.Graph().as_default(), tf.Session() as session:
-      for v in m.graph.all_variables:
-        tf.get_variable(v.name, initializer=np.float32(
-            2 * generator.randn(*v.shape.to_integer_list)))
-      tf.get_variable("global_step", initializer=np.int64(STEP))
-      session.run(tf.global_variables_initializer())
-      tf.train.Saver().save(session, f"{self.folder}/model.ckpt", STEP)
+    checkpoint_writer.write(str(self.folder), f"model.ckpt-{STEP}", [
+        ("global_step", np.int64(STEP)),
+        *((v.name, np.float32(2 * generator.randn(*v.shape.to_integer_list)))
+          for v in m.graph.all_variables)])
     return self
 
   def _run(self, **mode):

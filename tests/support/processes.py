@@ -9,9 +9,12 @@ import multiprocessing
 import os
 import pathlib
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
+
+import gin
 
 import synthesizer_mesh_transformer
 
@@ -28,17 +31,19 @@ class Process:
   The command is the launcher, or Python with `-m` or `-c`.
   """
 
+  context, daemon = _FORKS, True
+
   def __init__(self, words, stdout, stderr=subprocess.STDOUT, cwd=None, env=None,
                stdin=None, preexec_fn=None):
     """Starts the command; the streams are open files with a name."""
     del stdin  # A fork has none.
     out = os.path.abspath(stdout.name)
     err = out if stderr == subprocess.STDOUT else os.path.abspath(stderr.name)
-    self._process = _FORKS.Process(target=_launch, daemon=True, args=(
+    self._process = self.context.Process(target=_launch, daemon=self.daemon, args=(
         [str(word) for word in words], str(cwd or os.getcwd()),
         dict(os.environ if env is None else env), (out, err), preexec_fn))
     self._process.start()
-    self.terminate = self._process.terminate
+    self.pid, self.terminate = self._process.pid, self._process.terminate
 
   @property
   def returncode(self):
@@ -60,6 +65,10 @@ class Process:
 
 def _launch(words, folder, environment, streams, prepare):
   """Does in a forked process what the program of a command line does."""
+  gin.clear_config()
+  for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+  signal.signal(signal.SIGINT, signal.default_int_handler)
   if prepare:
     prepare()
   for number, path in enumerate(streams, start=1):

@@ -15,6 +15,7 @@ from support.events import write_events
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
+from synthesizer_mtf.tools.reproduction import lines
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import reports
@@ -174,12 +175,12 @@ def test_report_has_means_spreads_ratios_orders_and_failures(tmp_path):
             "tflops": 0.125},
       "D": {"status": "failed", "reason": "no memory"}}
   text = report.markdown()
-  lines = {name: cells for name, *cells in tables_lib.cells(text)}
-  assert lines["V"] == ["1.865", "4.250 ± 0.354", "3.90 (1.00)", "2.00 (1.00)",
+  shown = {name: cells for name, *cells in tables_lib.cells(text)}
+  assert shown["V"] == ["1.865", "4.250 ± 0.354", "3.90 (1.00)", "2.00 (1.00)",
                         "223.0M", "5.0M", "3.700 (1.00)", "0.250 (1.00)"]
-  assert lines["R"][:4] == ["1.972", "3.500 ± 0.000", "4.26 (1.09)",
+  assert shown["R"][:4] == ["1.972", "3.500 ± 0.000", "4.26 (1.09)",
                             "3.00 (1.50)"]
-  assert lines["D"][1::2] == ["failed", "failed", "failed", "failed"]
+  assert shown["D"][1::2] == ["failed", "failed", "failed", "failed"]
   assert "- paper: V > D > R\n- ours: R > V" in text
   assert f"{report.runs[1].name} on" in text and "it was too hot" in text
   assert "The speed of D failed: no memory" in text
@@ -187,9 +188,15 @@ def test_report_has_means_spreads_ratios_orders_and_failures(tmp_path):
   plot.plot(report, tmp_path / "a.png")
   assert image.imread(tmp_path / "a.png").std() > 0.05
 
-  rows = [json.loads(line) for line in report.lines().splitlines()]
-  kinds = [row["kind"] for row in rows]
-  assert kinds == ["run"] * 6 + ["row"] * 3
+  path = tmp_path / "a.jsonl"
+  path.write_text(report.lines())
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  assert [row["kind"] for row in rows] == ["run"] * 6 + ["row"] * 3
+  assert {row["format"] for row in rows} == {lines.FORMAT}
+  found = lines.read(path)
+  assert found.runs == rows[:6] and found.setting == {
+      "table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 1000,
+      "gin_params": []}
   assert [row["status"] for row in rows[:6]] == [
       "ok", "failed", "ok", "ok", "not run", "ok"]
   assert rows[0]["scores"] == {"log_perplexity": 4.0}

@@ -65,31 +65,16 @@ def test_differences_are_paired_by_seed(compared):
 
 def test_only_differences_significant_after_correction_have_a_mark(compared):
   change = {seed: 1.6 + seed for seed in range(3)}  # p is 0.046 for each alone.
-  a = {("R", seed): {"loss": 0.0, "one": 0.0, "two": 0.0} for seed in change}
-  b = {("R", seed): {"loss": 99 + x, "one": x, "two": x} for seed, x in change.items()}
-  markdown, found = compared(a, b)
-  assert [line["excludes_zero"] for line in found] == [True, True, True]
-  assert [line["significant"] for line in found] == [True, False, False]
-  assert [row[-1] for row in list(cells(markdown).values())[1:]] == ["*", "", ""]
-
-
-def test_an_interval_with_zero_has_no_mark(compared):
-  a = {("R", seed): {"loss": 3.0, "same": 1.0} for seed in range(3)}
-  b = {("R", seed): {"loss": 3.0 + change, "same": 1.0}
-       for seed, change in enumerate([-1.0, 0.0, 2.0])}
-  markdown, found = compared(a, b)
-  assert [line["excludes_zero"] for line in found] == [False, False]
-  assert found[1]["interval"] == [0, 0]
-  assert "*" not in [row[-1] for row in cells(markdown).values()]
-
-
-def test_one_pair_has_no_interval_and_says_so(compared):
-  markdown, found = compared({("R", 1): {"loss": 3}, ("R", 2): {"loss": 3}},
-                             {("R", 2): {"loss": 5}})
-  assert found[0]["difference"] == 2 and found[0]["pairs"] == 1
-  assert found[0]["interval"] is None and found[0]["excludes_zero"] is None
-  assert cells(markdown)["R", "loss"] == [
-      "1", "3", "5", "+2", "-", "-", ""]
+  found = {"loss": 99, "one": 0, "two": 0}
+  a = {("R", seed): dict.fromkeys([*found, "around", "same"], 0.0) for seed in change}
+  b = {("R", seed): {**{name: x + more for name, more in found.items()},
+                     "around": x - 2.6, "same": 0.0} for seed, x in change.items()}
+  markdown, found = compared({**a, ("V", 1): {"loss": 3}}, {**b, ("V", 1): {"loss": 5}})
+  assert [line["excludes_zero"] for line in found] == [*3 * [True], False, False, None]
+  assert [line["significant"] for line in found] == [True, *4 * [False], None]
+  assert found[4]["interval"] == [0, 0] and found[5]["interval"] is None
+  assert [row[-1] for row in cells(markdown).values()][1:] == ["*", *5 * [""]]
+  assert cells(markdown)["V", "loss"] == ["1", "3", "5", "+2", "-", "-", ""]
   assert "One pair has no interval" in markdown
 
 

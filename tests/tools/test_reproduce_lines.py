@@ -3,11 +3,7 @@
 import json
 
 import pytest
-from support.events import write_events
 from synthesizer_mtf.tools.reproduction import lines
-from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import reports
-from synthesizer_mtf.tools.reproduction import tables
 
 SETTING = {"table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 3,
            "gin_params": ["d_ff = 8"]}
@@ -31,26 +27,6 @@ def written(folder, *found):
       line if isinstance(line, str) else json.dumps(line) + "\n"
       for line in found))
   return path
-
-
-def test_reads_what_a_report_writes(tmp_path):
-  table = tables.TABLES[4]
-  settings = plan.Settings(steps=7, gin_params=["d_ff = 8"])
-  runs = plan.runs(table, table.rows[:2], (1, 2), tmp_path, settings)
-  report = reports.Report(table, table.rows[:2], runs, settings, {})
-  write_events(runs[0].model_dir / "eval_x", "neg_log_perplexity", {7: -2.0})
-  report.failures = {runs[1]: "it was too hot"}
-  path = tmp_path / "a.jsonl"
-  path.write_text(report.lines())
-  found = lines.read(path)
-  assert found.setting == {
-      "table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 1000,
-      "gin_params": ["d_ff = 8"]}
-  assert [(r["row"], r["seed"], r["status"], r["scores"]) for r in found.runs] == [
-      ("V", 1, "ok", {"log_perplexity": 2.0}), ("DyConv", 1, "failed", {}),
-      ("V", 2, "not run", {}), ("DyConv", 2, "not run", {})]
-  assert all(json.loads(line)["format"] == lines.FORMAT
-             for line in path.read_text().splitlines())
 
 
 def test_lines_of_a_study_keep_the_keys_of_their_own(tmp_path):
