@@ -92,6 +92,14 @@ MODELS = {
         ['encoder/synthesizer_stack.attention = ["R", "D", "V"]'],
         ["`encoder/synthesizer_stack.attention` has 3 entries, ['R', 'D', 'V'], "
          "but the stack has 2 blocks; give one entry for each block"]),
+    "kernel sizes of more blocks": (
+        ["synthesizer_stack.attention = 'LightConv'",
+         "encoder/LightConv.kernel_size = [3, 7, 15]"],
+        ["`encoder/LightConv.kernel_size` has 3 entries, [3, 7, 15], but the stack has "
+         "2 blocks; give one entry for each block"]),
+    "kernel sizes of no block": (
+        ["encoder/make_layer_stack.layers = [@DyConv]", "DyConv.kernel_size = [3, 7]"],
+        ["`DyConv.kernel_size` is [3, 7]", "only `synthesizer_stack` hands"]),
     "empty list": (['encoder/synthesizer_stack.attention = []'], [
         "`encoder/synthesizer_stack.attention` has 0 entries", "give one"]),
     "unknown attention in a list": (

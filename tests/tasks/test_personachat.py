@@ -9,7 +9,6 @@ import nltk.corpus
 import pytest
 import seqio
 from support.task_files import bind
-from support.task_files import examples
 from support.task_files import texts
 from synthesizer_mtf.tasks import dialogue_metrics
 
@@ -82,16 +81,6 @@ def test_a_line_without_a_reply_is_context(folder):
       "1 i am here .\n2 hi\tho\n1 bye\n1 x\ty\n")
   assert texts(NAME) == [("personachat utterance: hi history: i am here .", "ho"),
                          ("personachat utterance: x", "y")]
-
-
-def test_long_examples_are_cut_and_not_dropped(capfd):
-  found = examples(NAME, lengths={"inputs": 24, "targets": 4})
-  assert [e["targets_pretokenized"].decode() for e in found] == [
-      targets for _, targets in EXPECTED]
-  assert max(len(e["inputs"]) for e in found) == 24
-  assert max(len(e["targets"]) for e in found) == 4
-  assert all(e["inputs"][-1] == e["targets"][-1] == 1 for e in found)
-  assert "Cut to sequence_length {'inputs': 24" in capfd.readouterr().err
 
 
 def test_bad_files_are_named_with_the_line(folder):

@@ -7,11 +7,10 @@ import gin
 import numpy as np
 import pytest
 import seqio
+from support import small_training
 from synthesizer_mtf.trainer import data_position
-from synthesizer_mtf.trainer import estimators
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
-from tensorflow_estimator.python.estimator.tpu import tpu_config
 
 SIZE = 60  # Examples of an epoch.
 
@@ -36,23 +35,6 @@ class Watch(tf.train.SessionRunHook):
       raise Stop
 
 
-def make_model_fn(model_dir):
-  def model_fn(features, labels, mode, params):
-    del labels, params
-    tf.add_to_collection("examples", features["x"])
-    weight = tf.get_variable("weight", [], initializer=tf.ones_initializer())
-    loss = weight * tf.reduce_sum(tf.cast(features["x"], tf.float32))
-    saver = tf.train.Saver(sharded=True, max_to_keep=3)
-    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
-    return tf.estimator.EstimatorSpec(
-        mode, loss=loss,
-        train_op=tf.group(tf.assign_add(tf.train.get_global_step(), 1)),
-        training_chief_hooks=[tf.train.CheckpointSaverHook(
-            model_dir, save_steps=4, saver=saver)])
-
-  return model_fn
-
-
 def shuffled(seed=1, size=SIZE, buffer=20, batch=2):
   """An input function: shuffled, mapped at random, prefetched."""
   def input_fn(params):
@@ -68,17 +50,11 @@ def shuffled(seed=1, size=SIZE, buffer=20, batch=2):
 @pytest.fixture
 def train(tmp_path):
   """Trains in `tmp_path`; returns the examples of each step."""
-  def make_estimator(folder):
-    return estimators.CarefulEstimator(
-        make_model_fn(folder), config=tpu_config.RunConfig(model_dir=folder),
-        use_tpu=False, train_batch_size=1, params={}, export_to_tpu=False)
-
   def run(input_fn, steps, stop_after=0, folder="model"):
     watch = Watch(stop_after)
-    with tf.Graph().as_default():
-      estimator = make_estimator(str(tmp_path / folder))
-      with contextlib.suppress(Stop):
-        estimator.train(input_fn, max_steps=steps, hooks=[watch])
+    with tf.Graph().as_default(), contextlib.suppress(Stop):
+      small_training.make(str(tmp_path / folder), save_steps=4).train(
+          input_fn, max_steps=steps, hooks=[watch])
     return watch.examples
 
   return run

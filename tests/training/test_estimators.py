@@ -1,8 +1,6 @@
-"""Tests of training that fails, with an estimator like Mesh TensorFlow's.
+"""Tests of training that fails, with a model of one variable."""
 
-Its model is one variable; hooks, saver and session are those of Mesh.
-"""
-
+import functools
 import os
 import pathlib
 import re
@@ -16,6 +14,8 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
 from support import checkpoint_files
+from support import small_training
+from support.small_training import SIZE
 from synthesizer_mtf.trainer import estimators
 from synthesizer_mtf.trainer import guards
 from synthesizer_mtf.trainer import lock
@@ -24,39 +24,6 @@ from synthesizer_mtf.trainer import progress
 from synthesizer_mtf.trainer import stopping
 from synthesizer_mtf.trainer import warm_start
 import tensorflow.compat.v1 as tf
-from tensorflow_estimator.python.estimator.tpu import tpu_config
-from tensorflow_estimator.python.estimator.tpu import tpu_estimator
-
-SIZE = 1000
-
-
-def make_model_fn(model_dir, nan_at, save_steps, variable):
-  """A model whose weights become NaN in the step `nan_at`."""
-
-  def model_fn(features, labels, mode, params):
-    del labels, params
-    weights = tf.get_variable(
-        variable, [SIZE], initializer=tf.ones_initializer())
-    loss = tf.reduce_mean(weights * features["x"])
-    if mode == "infer":
-      return tpu_estimator.TPUEstimatorSpec(
-          mode, predictions={"y": weights[:1] * features["x"]})
-    if mode == "eval":
-      return tpu_estimator.TPUEstimatorSpec(mode, loss=loss)
-    step = tf.train.get_global_step()
-    with tf.control_dependencies([loss]):
-      broken = tf.equal(step + 1, nan_at)
-      update = weights.assign(weights + tf.where(broken, np.nan, 1.))
-      with tf.control_dependencies([update]):
-        train_op = tf.assign_add(step, 1)
-    saver = tf.train.Saver(sharded=True, save_relative_paths=True)
-    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
-    return tf.estimator.EstimatorSpec(
-        mode, loss=loss, train_op=tf.group(train_op), training_chief_hooks=[
-            tf.train.CheckpointSaverHook(
-                model_dir, save_steps=save_steps, saver=saver)])
-
-  return model_fn
 
 
 def input_fn(params):
@@ -67,15 +34,7 @@ def input_fn(params):
 @pytest.fixture
 def make_estimator(tmp_path):
   """Makes estimators for `tmp_path`."""
-
-  def make(nan_at=-1, save_steps=2, variable="weights"):
-    return estimators.CarefulEstimator(
-        make_model_fn(str(tmp_path), nan_at, save_steps, variable),
-        config=tpu_config.RunConfig(model_dir=str(tmp_path)),
-        use_tpu=False, train_batch_size=1, eval_batch_size=1,
-        predict_batch_size=1, params={}, export_to_tpu=False)
-
-  return make
+  return functools.partial(small_training.make, str(tmp_path))
 
 
 def train(estimator, steps, *hooks):

@@ -183,15 +183,6 @@ def test_variables_and_slots_equal_those_of_the_paper(options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [
-    ["default"], ["momentum", "clipping", "stacked", "absolute for some", "epsilons"],
-    ["no clipping", "not factored", "absolute", "decay"]], ids=" ".join)
-def test_variables_and_slots_equal_those_of_mesh_tensorflow(names):
-  options = {key: value for name in names for key, value in OPTIONS[name].items()}
-  check(train(options, fast=False), train(options))
-
-
-@pytest.mark.slow
 def test_blocks_of_rows_change_nothing(monkeypatch):
   expected = train({}, SOME)
   for block in (1, 10, 23):

@@ -406,8 +406,10 @@ def test_the_last_checkpoint_of_a_folder_needs_no_file_that_names_it(tmp_path):
   checkpoint_files.name_in_state(tmp_path, 12)
   for path in tmp_path.glob("model.ckpt-*"):
     path.unlink()
-  with pytest.raises(ValueError, match="but there is no checkpoint; name"):
-    warm_start.find_checkpoint(str(tmp_path))
+  for missing in (tmp_path, "/nowhere/model.ckpt-1"):
+    with pytest.raises(ValueError, match=f"`warm_start.checkpoint` is '{missing}' but "
+                       "there is no checkpoint; name"):
+      warm_start.find_checkpoint(str(missing))
 
 
 def test_the_binding_reaches_the_trainer_and_keeps_other_train_functions():

@@ -1,5 +1,6 @@
 """Each way in to a warm start is asked where each variable came from, bit by bit."""
 
+import os
 import re
 
 import gin
@@ -11,6 +12,7 @@ import pytest
 from support import models
 from support import sessions
 from synthesizer_mtf.attention import notation
+from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.trainer import warm_start
 from synthesizer_mtf.trainer import warm_start_plan
 import tensorflow.compat.v1 as tf
@@ -55,10 +57,7 @@ def save(path, like):
   values = {name: np.abs(random.randn(*value.shape)).astype(value.dtype)
             for name, value in like.items()}  # Slots are positive.
   values["global_step"] = np.int64(STEP)
-  with tf.Graph().as_default(), tf.Session() as session:
-    session.run(tf.raw_ops.SaveV2(
-        prefix=path, tensor_names=list(values),
-        shape_and_slices=[""] * len(values), tensors=list(values.values())))
+  checkpoint_writer.write(*os.path.split(path), values.items())
   return values
 
 
