@@ -166,6 +166,9 @@ def _bind(model, notations, mixed=False):
 def _say_reading(args, model):
   print(f"Reading {args.batches} batches of {args.batch_size} rows of "
         f"{model.data.name}.")
+  cut = model.data.cut(args.batches * args.batch_size)
+  if cut:
+    print(cut)
 
 
 def _say_written(args, model, word):
@@ -313,7 +316,7 @@ def _parser():
       help="the task's split with held-out text (default: %(default)s)")
   add("--json", metavar="FILE", help="write what --curve and --budget find")
   add("--layers", type=lambda text: text.split(","), default=[], metavar="A,B",
-      help="change only these, as encoder/0,decoder (default: all)")
+      help="change only these, as encoder/0,decoder/ (default: all)")
   add("--heads", type=_heads, default=[], metavar="N,M",
       help="change only these heads (default: all)")
   add_model(parser)

@@ -2,8 +2,8 @@
 
   python -m studies.calibration.report studies/results/calibration
 
-FOLDER has `v.jsonl` and `recovery.jsonl`, which `torch_training.py` wrote, and
-`curve.jsonl` and `curve_en_de.jsonl`, which `calibrate --curve --json` wrote.
+`torch_training.py` wrote `v.jsonl`, `v_en_de.jsonl` and `recovery.jsonl` in FOLDER, and
+`calibrate --curve --json` wrote `curve.jsonl` and `curve_en_de.jsonl`.
 """
 
 import argparse
@@ -34,6 +34,12 @@ def pretraining(lines: Iterable[dict[str, Any]]) -> str:
     values = line["log_perplexity"], same, other, other - same
     table.append([str(line["step"]), *(f"{value:.3f}" for value in values)])
   return tabular.markdown(table)
+
+
+def tuning(lines: Iterable[dict[str, Any]]) -> str:
+  """Returns a table of a fine-tuning, from the lines of its log."""
+  return tabular.markdown([["step", "log-perplexity"], *(
+      [str(line["step"]), f"{line['log_perplexity']:.3f}"] for line in lines)])
 
 
 def layers(lines: Iterable[dict[str, Any]]) -> str:
@@ -108,6 +114,7 @@ def main(argv: list[str] | None = None) -> None:
     lines = _lines(args.folder / "curve.jsonl")
     measures, points = measured(lines)
     print(f"{layers(lines)}\n\n{curve(points)}\n")
+    print(tuning(_lines(args.folder / "v_en_de.jsonl")) + "\n")
     tuned = _lines(args.folder / "curve_en_de.jsonl")
     print(f"{curve(measured(tuned)[1])}\n")
     print(recovery(_lines(args.folder / "recovery.jsonl")))

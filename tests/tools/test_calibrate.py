@@ -214,6 +214,20 @@ def test_bad_input_is_said_before_anything_is_read(
   assert not (tmp_path / "r").exists()
 
 
+def test_texts_that_are_cut_are_counted(model, tmp_path):
+  folder = tmp_path / "long"
+  folder.mkdir()
+  texts = ["a\tb", "a very long text\tb", f"{13 * 'a'}\tb", f"{'a' * 12}\tb"]
+  gin_files.parse([], [*bindings(folder, texts, False)])
+  data = reading.Data(None, "train", 2)
+  said = data.cut(8)
+  # With the end of the sequence, 13 letters are 14 tokens.
+  assert "4 of the first 8 texts of synth_text_pairs (50.0%)" in said
+  assert "4 with inputs over 13, 0 with targets over 11" in said
+  gin_files.parse([f"{model}/operative_config.gin"])
+  assert reading.Data(None, "train", 2).cut(8) is None
+
+
 def test_a_folder_with_a_model_is_not_overwritten(model):
   with pytest.raises(SystemExit, match="not empty"):
     run(model, model, "--to=R")
@@ -232,6 +246,7 @@ def test_a_word_says_what_takes_the_place_of_each_layer():
   assert blocks.choose("[V,T]/FR", V) == {"encoder/1": "T", "decoder/0": "FR"}
   assert blocks.choose("R", V, ["decoder", "encoder/1"]) == {
       "encoder/1": "R", "decoder/0": "R"}
+  assert blocks.choose("R", V, ["encoder/"]) == {"encoder/0": "R", "encoder/1": "R"}
   mixed = layers(("encoder/0", "R"), ("encoder/1", "V"))
   assert blocks.choose("[V,R]", mixed) == {"encoder/1": "R"}
 

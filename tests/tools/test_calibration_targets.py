@@ -32,9 +32,9 @@ def test_means_count_the_texts_that_have_a_pair():
   found = attentions([3, 5], False, random)
   np.testing.assert_array_equal(found.pairs[:6, 4], [1, 1, 1, 1, 1, 0])
   three, five = (reference.softmax(random(n)) for n in (3, 5))
-  np.testing.assert_allclose(found.mean[:, :3, :3], (three + five[:, :3, :3]) / 2)
-  np.testing.assert_allclose(found.mean[:, 4, :5], five[:, 4])
-  assert not found.mean[:, 5:].any()
+  np.testing.assert_allclose(found.weights[:, :3, :3], three + five[:, :3, :3])
+  np.testing.assert_allclose(found.weights[:, 4, :5], five[:, 4])
+  assert not found.weights[:, 5:].any()
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -76,7 +76,8 @@ def test_in_a_decoder_r_is_the_log_of_the_mean_weights_and_a_floor():
   found = attentions([3, 5, 5], True, random)
   logits = targets.of_pairs(found)
   seen = np.tri(LENGTH) * (np.arange(LENGTH) < 5)[:, None] > 0
-  np.testing.assert_allclose(logits[:, seen], np.log(found.mean[:, seen]))
+  np.testing.assert_allclose(logits[:, seen], np.log(
+      found.weights[:, seen] / found.pairs[seen]))
   np.testing.assert_allclose(np.exp(logits[:, ~seen]), 1e-9)
 
 

@@ -23,7 +23,8 @@ def choose(to: str, layers: Mapping[str, moments.Layer],
   Args:
     to: a word of `attention_words`, with names of `fitting.NAMES`, or `KEEP`.
     layers: all layers of the model.
-    only: the names of layers or stacks that may change; all if empty.
+    only: the names of layers or stacks that may change, such as "encoder/0", "encoder"
+      or "encoder/"; all if empty.
 
   Returns:
     a dict from the names of the layers that change.
@@ -51,6 +52,7 @@ def choose(to: str, layers: Mapping[str, moments.Layer],
           f"{len(members)} blocks {', '.join(members)}; give one for each, or one for "
           "all.")
     chosen.update(zip(members, names if len(names) > 1 else names * len(members)))
+  only = [name.rstrip("/") for name in only]
   _check_known(only, layers)
   chosen = {name: notation for name, notation in chosen.items()
             if notation != KEEP and (

@@ -33,11 +33,6 @@ class Means:
     self.entropies += sums.entropy
 
   @property
-  def mean(self) -> np.ndarray:
-    """<float64>[heads, length, memory_length]: the mean weights; 0 if never seen."""
-    return self.weights / np.maximum(self.pairs, 1)
-
-  @property
   def queries(self) -> np.ndarray:
     """<float64>[length, memory_length]: how many queries at a position saw n + 1 keys.
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import itertools
 from typing import Any
 
 import mesh_tensorflow as mtf
@@ -16,6 +17,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools import trained_model
+from synthesizer_mtf.tools.calibration import cuts
 from synthesizer_mtf.tools.calibration import moments
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import value_checks
@@ -303,24 +305,21 @@ class Data:
         in the last one.
       what: the words beside the bar.
     """
-    tf_graph = tf.Graph()
-    with tf_graph.as_default():
-      iterator = tf.data.make_initializable_iterator(
-          self._dataset().batch(self._batch_size))
-      row = iterator.get_next()
-    # No graph or session is the default one while the caller has a batch.
-    session = tf.Session(graph=tf_graph)
+    rows = cuts.rows(lambda: self._dataset().batch(self._batch_size))
     try:
-      session.run(iterator.initializer)
-      for _ in tqdm.trange(number, desc=what, unit=" batches", mininterval=1):
-        try:
-          found = session.run(row)
-        except tf.errors.OutOfRangeError:
-          return
+      for found in tqdm.tqdm(itertools.islice(rows, number), what, number,
+                             unit=" batches", mininterval=1):
         yield {name: np.pad(found[name], [(0, shape[0] - len(found[name])), (0, 0)])
                for name, shape in self.spec.items()}
     finally:
-      session.close()
+      rows.close()
+
+  def cut(self, number: int) -> str | None:
+    """Says how many of the first texts that `batches` reads are cut; None if none."""
+    if "mixture_or_task_name" not in self._given:
+      return None
+    return cuts.sentence(self.name, self._split, self._lengths, number,
+                         self._given["seed"])
 
 
 def _once(mixture_or_task_name, sequence_length, vocabulary, dataset_split, seed,

@@ -173,7 +173,7 @@ def _dataset(provider, lengths, split):
   return provider.get_dataset(lengths, split, shuffle=False, seed=0, num_epochs=1)
 
 
-def _cuts_only(task):
+def cuts_only(task: seqio.Task) -> bool:
   """Returns whether a task uses the lengths only to cut."""
   return all(_name(step) in _CUTS for step in filter(callable, task.preprocessors)
              if "sequence_length" in inspect.signature(step).parameters)
@@ -181,7 +181,7 @@ def _cuts_only(task):
 
 def _member(task, lengths, split, keys, most):
   """Reads the lengths of a task's first rows."""
-  made = not _cuts_only(task)
+  made = not cuts_only(task)
   data = _dataset(task, lengths if made else None, split)
   rows = [[len(row[key]) for key in keys]
           for row in data.take(most).as_numpy_iterator()]
