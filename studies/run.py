@@ -12,19 +12,21 @@ commands work from any folder.
 import argparse
 import pathlib
 import sys
+import types
 
 from studies import catalogue
+from studies import finished
 from studies import heat_map
 from studies import published
 from studies import size_curves
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.comparison import curves
-from synthesizer_mtf.tools.comparison import forest
 from synthesizer_mtf.tools.comparison import study_report
 from synthesizer_mtf.tools.comparison import study_runs
 from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import execution
+from synthesizer_mtf.tools.reproduction import pictures
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.runs import machine
 from synthesizer_mtf.tools.runs import shares
@@ -49,34 +51,46 @@ def work(args: argparse.Namespace) -> int:
 
 def _results(folder):
   """Draws the studies of a folder; returns the status."""
-  known = [(study, study_report.read(path, study, plan.Settings(None, None)))
+  known = [(study, finished.read(path, study, plan.Settings(None, None)))
            for study in catalogue.STUDIES.values()
            if (path := folder / f"{study.name}.jsonl").exists()]
-  together = [(study, lines) for study, lines in known if _picture(study) is curves]
+  together = [(study, lines) for study, lines in known if picture_of(study) is curves]
   if not together:
     raise checks.Error(f"--results is {str(folder)!r} but holds no lines of a study; "
                        "give the folder of files such as warm_start.jsonl.")
-  forest.plot(together, folder / "results.png")
+  draw_together(together, folder / "results.png")
   print(f"Wrote {folder / 'results.png'}")
   for study, lines in known:
-    if _picture(study) is not curves:
+    if picture_of(study) is not curves:
       draw(study, lines, folder / f"{study.name}.png")
       print(f"Wrote {folder / study.name}.png")
   return 0
 
 
-def _picture(study):
+def picture_of(study: study_types.Study) -> types.ModuleType:
   """Returns the module that draws a study."""
-  if study.is_map:
+  if all(task.chance is not None for task in study.tasks):
     return heat_map
-  return size_curves if study.is_by_size else curves
+  by_size = all(score.at is not None
+                for task in study.tasks for _, score in task.scores())
+  return size_curves if by_size else curves
+
+
+def draw_together(known: list[tuple[study_types.Study, list[study_report.Line]]],
+                  path: pathlib.Path) -> None:
+  """Draws the final scores of all tasks of some studies, each with its lines."""
+  panels = [(study, task, lines) for study, lines in known for task in study.tasks]
+  with pictures.written(path, len(panels), 3, (4.6, 3.3)) as (_, axes):
+    for axis, (study, task, lines) in zip(axes, panels):
+      curves.draw_scores(axis, study, task, lines)
+      axis.set_title(study.title, fontsize=10)
 
 
 def draw(study: study_types.Study, lines: list[study_report.Line],
          path: pathlib.Path) -> None:
   """Draws a study, if it has lines."""
   if lines:
-    _picture(study).plot(study, lines, path)
+    picture_of(study).plot(study, lines, path)
 
 
 def _published(args):
@@ -88,8 +102,7 @@ def _published(args):
   counts = list(tqdm.tqdm(
       table.lines(rows), "count", len(rows), unit="model", disable=None))
   print(f"{table.title}:\n\n{published.markdown(args.table, counts)}")
-  if args.json:
-    tabular.write_json([*lines, *counts], args.json)
+  tabular.write_json([*lines, *counts], args.json)
   return 0
 
 
@@ -102,7 +115,7 @@ def _study(args):
   machine_shares = shares.shares(args.jobs)
   folder = pathlib.Path(args.output_dir) / study.name
   execution.claim(folder, settings)
-  known = study_report.read(folder / f"{study.name}.jsonl", study, settings)
+  known = finished.read(folder / f"{study.name}.jsonl", study, settings)
   runs = study_runs.runs(
       study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
   report = study_report.Report(study, known, runs, settings, machine.state())

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import copy
@@ -191,7 +192,7 @@ def _is_record(path):
 
 @gin.config.register_finalize_hook
 def of_the_command(config: gin_internals.Config) -> dict[str, Any]:
-  """Applies the three changes below to the command's gin files and bindings."""
+  """Applies the three changes below, which have the same arguments, to the command."""
   given = given_in_command()
   return {**_with_folders(given, config), **_in_order(given, config),
           **_own_lengths(given, config)}
@@ -224,10 +225,6 @@ def _in_order(given, config):
   gin writes each of our parameters there with its scope, as encoder/, and in gin a
   scope wins against a later binding without one.
 
-  Args:
-    given: (path, binding) of each binding of gin files, in order.
-    config: gin's configuration.
-
   Returns:
     a dict of new bindings of our own parameters, in the scopes that the file binds.
   """
@@ -253,13 +250,6 @@ def _own_lengths(given, config):
   """Lets a user's own length of the inputs hold if classifier.gin comes after it.
 
   That file has to come after a model file, and binds both lengths.
-
-  Args:
-    given: (path, binding) of each binding of gin files, in order.
-    config: gin's configuration.
-
-  Returns:
-    a dict of a new binding, if one is needed.
   """
   lengths = [(path, each) for path, each in given
              if (each.scope, gin_names.full_name(each.selector)) == ("", _RUN) and
@@ -336,6 +326,13 @@ def restored(with_calls: bool = False) -> Iterator[None]:
     for state, values in zip(states, before):
       state.clear()
       state.update(values)
+
+
+def bind(bindings: Mapping[str, Any] | None) -> None:
+  """Binds values to parameters, also if gin is finalized."""
+  with gin.unlock_config():
+    for name, value in (bindings or {}).items():
+      gin.bind_parameter(name, value)
 
 
 def bound(parameter: str, default: Any) -> Any:

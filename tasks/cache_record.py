@@ -12,6 +12,7 @@ from typing import Any
 from absl import logging
 import seqio
 from synthesizer_mtf import checks
+from synthesizer_mtf.trainer import checkpoints
 import tensorflow.compat.v2 as tf
 
 _NAME = "made_with.json"
@@ -39,10 +40,8 @@ def _identity(vocabulary):
 
 def write(task: seqio.Task, folder: str) -> None:
   """Writes the record of a cache that has just been made into its folder."""
-  path = os.path.join(folder, _NAME)
-  with tf.io.gfile.GFile(path + ".tmp", "w") as f:
-    f.write(json.dumps(made_with(task), indent=2) + "\n")
-  tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
+  checkpoints.write_whole(
+      os.path.join(folder, _NAME), json.dumps(made_with(task), indent=2) + "\n")
 
 
 def check(task: seqio.Task, split: str) -> None:

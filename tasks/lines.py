@@ -11,7 +11,7 @@ import tensorflow.compat.v2 as tf
 
 BOM = "\ufeff"
 _GZIP = b"\x1f\x8b"
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # Bytes that are read at a time.
 
 
 class Lines:

@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 
 _WORD = "\u2581"  # SentencePiece's mark in the first piece of a word.
-_EOS = 1
+_EOS = 1  # T5's end of sequence.
 
 
 @gin.configurable(module="synthesizer_mtf.tasks")

@@ -25,8 +25,8 @@ import tensorflow.compat.v2 as tf
 _JSON = (".jsonl", ".json")
 _PARQUET = ".parquet"
 _CSV = ".csv"
-_BLOCK = 1024
-_SHOWN = 80
+_BLOCK = 1024  # Rows of Parquet that are read at a time.
+_SHOWN = 80  # Characters of a line that messages quote.
 _LONGEST_FIELD = 1 << 30  # Characters; Python's own limit is 131,072.
 
 

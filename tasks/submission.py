@@ -19,7 +19,6 @@ environment variable SYNTHESIZER_MTF_VOCAB names the vocabulary. The default is 
 
 import argparse
 import ast
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import json
@@ -32,6 +31,7 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import glue  # noqa: F401 (registers tasks)
 from synthesizer_mtf.tasks import super_glue  # noqa: F401 (registers tasks)
+from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
@@ -156,13 +156,6 @@ def _rows(task: str, split: str) -> list[dict[str, Any]]:
   return list(data.map(lambda row: {k: row[k] for k in keys}).as_numpy_iterator())
 
 
-def _write(path: str, content: Iterable[str]) -> None:
-  """Writes a file as a whole or not at all."""
-  with tf.io.gfile.GFile(f"{path}.unfinished", "w") as f:
-    f.write("\n".join(content) + "\n")
-  tf.io.gfile.rename(f"{path}.unfinished", path, overwrite=True)
-
-
 def _parser():
   parser = argparse.ArgumentParser(
       prog="submission", description=__doc__,
@@ -188,7 +181,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     tf.io.gfile.makedirs(args.output)
     for task, path in tqdm.tqdm(sorted(found.items()), disable=None):
       content, invalid = lines(task, _rows(task, args.split), _read(path))
-      _write(os.path.join(args.output, FILES[task]), content)
+      checkpoints.write_whole(
+          os.path.join(args.output, FILES[task]), "\n".join(content) + "\n")
       if invalid:
         print(f"{task}: {invalid} predictions are not labels; the file has the "
               "first label instead.", file=sys.stderr)

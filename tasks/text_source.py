@@ -24,7 +24,7 @@ import tensorflow.compat.v2 as tf
 Lines = lines_lib.Lines
 
 _BLANK = r"[\s\v\p{Z}\x{1c}-\x{1f}\x{85}]*"  # The characters of str.isspace().
-_SHUFFLE_BYTES = 512 << 20
+_SHUFFLE_BYTES = 512 << 20  # The most that a buffer for shuffling takes.
 _OVERHEAD_BYTES = 250  # The overhead of an example in TensorFlow's buffer.
 _LONG = 500_000  # Characters of a line; SentencePiece needs seconds for more.
 _BLOCK = 1024  # Lines at a time. TensorFlow takes as long for a block as for a line.

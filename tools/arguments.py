@@ -30,6 +30,22 @@ def _whole(text):
     raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
 
 
+def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+  """Returns the parser of a command, whose help is the docstring of its module."""
+  return argparse.ArgumentParser(
+      prog=name, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def add_gin(parser: argparse.ArgumentParser, file: str | None = None,
+            param: str | None = None) -> None:
+  """Adds --gin_file and --gin_param, with these help texts, and --module_import."""
+  parser.add_argument("--gin_file", action="append", default=[], metavar="FILE",
+                      help=file)
+  parser.add_argument("--gin_param", action="append", default=[], metavar="BINDING",
+                      help=param)
+  add_modules(parser)
+
+
 def add_modules(parser: argparse.ArgumentParser) -> None:
   """Adds --module_import, as the trainer has it."""
   parser.add_argument("--module_import", action="append", default=[], metavar="MODULE",

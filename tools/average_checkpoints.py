@@ -12,7 +12,6 @@ default 10, and the laptop recipes keep 2.
 bits.)
 """
 
-import argparse
 from collections.abc import Iterator
 from collections.abc import Sequence
 import os
@@ -101,9 +100,7 @@ def _means(paths) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      prog="average_checkpoints", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("average_checkpoints", __doc__)
   parser.add_argument("model_dir", metavar="MODEL_DIR")
   parser.add_argument("--last", type=arguments.positive, default=5, metavar="N",
                       help="how many (default: %(default)s)")

@@ -164,9 +164,7 @@ def _rounds(args):
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      prog="benchmark", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("benchmark", __doc__)
   parser.add_argument(
       "--rows", type=attention_words.split,
       default=list(attentions.ROWS), metavar="A,B,...",

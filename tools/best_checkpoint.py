@@ -8,16 +8,17 @@ is the end of the name that TensorBoard shows, such as bleu, TASK/bleu or
 neg_log_perplexity. Without --metric the command lists them.
 """
 
-import argparse
 from collections.abc import Sequence
 import glob
 import os
 
 from synthesizer_mtf import checks
+from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.runs import results
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import messages
 from synthesizer_mtf.trainer import validation
+import tensorflow.compat.v1 as tf
 
 Course = dict[int, float]  # From steps to values.
 
@@ -78,9 +79,7 @@ def _where(model_dir, step):
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      prog="best_checkpoint", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("best_checkpoint", __doc__)
   parser.add_argument("model_dir", metavar="MODEL_DIR")
   parser.add_argument("--metric", metavar="NAME", help="what to choose by")
   parser.add_argument("--smaller_is_better", action="store_true",
@@ -91,6 +90,7 @@ def _parser():
 def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags and prints the values and the best step."""
   args = _parser().parse_args(argv)
+  tf.logging.set_verbosity(tf.logging.ERROR)
   with messages.ending("best_checkpoint"):
     name, course = _chosen(args.model_dir, args.metric)
   for step in sorted(course):

@@ -188,9 +188,7 @@ def _claim(path, args, rows_):
 
 def parser() -> argparse.ArgumentParser:
   """Returns the parser of the flags."""
-  made = argparse.ArgumentParser(
-      prog="compare_models", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  made = arguments.parser("compare_models", __doc__)
   made.add_argument(
       "--model", nargs="+", action="append", required=True, metavar="WORD",
       help="a name, and what makes this model differ; repeat it. The first model is "
@@ -200,11 +198,8 @@ def parser() -> argparse.ArgumentParser:
                     help="steps of training")
   made.add_argument("--output_dir", required=True, metavar="DIR",
                     help="the folder of the report and of all models")
-  made.add_argument("--gin_file", action="append", default=[], metavar="FILE",
-                    help="a gin file of all models; repeat it")
-  made.add_argument("--gin_param", action="append", default=[], metavar="BINDING",
-                    help="a gin binding of all models; repeat it")
-  arguments.add_modules(made)
+  arguments.add_gin(made, "a gin file of all models; repeat it",
+                    "a gin binding of all models; repeat it")
   made.add_argument("--seeds", type=_seeds, default=[1, 2, 3], metavar="N,N,...",
                     help="the seeds of variables, dropout and data (default: 1,2,3)")
   made.add_argument("--jobs", type=arguments.positive, default=1, metavar="N",

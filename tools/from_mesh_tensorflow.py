@@ -13,7 +13,6 @@ and columns from the beginning of the row, not of the segment. And its `factoriz
 weighs keys alone, whatever the query (docs/from_mesh_tensorflow.md).
 """
 
-import argparse
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -236,8 +235,7 @@ def run(model_dir: str, output: str, step: int | None = None) -> dict[str, list[
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("from_mesh_tensorflow", __doc__)
   parser.add_argument("model_dir", metavar="THEIR_MODEL_DIR",
                       help="a model that t5_mesh_transformer trained with Synthesizer")
   parser.add_argument("--output", required=True, metavar="DIR",

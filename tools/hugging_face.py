@@ -17,8 +17,8 @@ another attention than V has modeling_synthesizer.py, which computes it in PyTor
 `import` reads such folders, too, once they were fine-tuned there.
 """
 
-import argparse
 
+from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.hugging_face_bridge import exporting
 from synthesizer_mtf.tools.hugging_face_bridge import importing
@@ -55,9 +55,7 @@ def _print(notes):
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      prog="hugging_face", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("hugging_face", __doc__)
   commands = parser.add_subparsers(required=True, metavar="COMMAND")
   importer = commands.add_parser("import", help="convert to Mesh TensorFlow")
   importer.set_defaults(run=_import)

@@ -26,7 +26,7 @@ from synthesizer_mtf.tools.runs import tabular
 from synthesizer_mtf.trainer import messages
 from t5.data import mixtures  # noqa: F401 (registers T5's tasks)
 
-_SHOWN_IDS = 24
+_SHOWN_IDS = 24  # Ids on a line of about 88 characters.
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -48,8 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   if args.plot:
     plot.plot(found, args.plot)
     print(f"\nThe lengths are in {args.plot}")
-  if args.json:
-    tabular.write_json(rows(found), args.json)
+  tabular.write_json(rows(found), args.json)
 
 
 def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
@@ -150,9 +149,7 @@ def _lengths(value):
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      prog="inspect_task", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("inspect_task", __doc__)
   parser.add_argument("name", help="the task or mixture, such as synth_glue")
   parser.add_argument("--split", default="train", help="default: %(default)s")
   parser.add_argument("--number", type=arguments.positive, default=5, metavar="N",
@@ -163,9 +160,7 @@ def _parser():
                       help="as `utils.run.sequence_length`; 512 by default")
   parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
                       help="the folder of the prepared data sets")
-  parser.add_argument("--gin_file", action="append", default=[], metavar="FILE")
-  parser.add_argument("--gin_param", action="append", default=[], metavar="BINDING")
-  arguments.add_modules(parser)
+  arguments.add_gin(parser)
   parser.add_argument("--plot", metavar="FILE", help="write a histogram as PNG")
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")
   return parser

@@ -83,5 +83,5 @@ def note(differences: pd.DataFrame) -> str:
 
 
 if __name__ == "__main__":
-  raise SystemExit("over_seeds is no command; plot_attention --seeds and reproduce "
+  raise SystemExit("over_seeds is not a command; plot_attention --seeds and reproduce "
                    "--compare print statistics over seeds.")

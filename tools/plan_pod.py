@@ -52,7 +52,7 @@ import tqdm
 
 _STAGES = 3  # building, lowering, counting
 _COMPILER_STAGES = 2  # lowering for the compiler, compiling
-_LEAST_REPLICATED_BYTES = 2**20
+_LEAST_REPLICATED_BYTES = 2**20  # 1 MiB; the table has whole MiB.
 
 # The bindings of the commands in gin/models/table4.
 _TABLE_4_PARAMS = [
@@ -301,8 +301,7 @@ def main(argv: list[str] | None = None) -> None:
   paper = report.paper_table(plans)
   if paper:
     print(f"\n{paper}")
-  if args.json:
-    tabular.write_json(plans, args.json)
+  tabular.write_json(plans, args.json)
   if args.png:
     plot.plot(plans, args.png)
   if interrupted:
@@ -364,14 +363,9 @@ def _progress(bar, name):
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      prog="plan_pod", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--gin_file", action="append", default=[], metavar="FILE",
-                      help="as for synthesizer_mesh_transformer; repeat it")
-  parser.add_argument("--gin_param", action="append", default=[],
-                      metavar="BINDING", help="likewise; comes last")
-  arguments.add_modules(parser)
+  parser = arguments.parser("plan_pod", __doc__)
+  arguments.add_gin(parser, "as for synthesizer_mesh_transformer; repeat it",
+                    "likewise; comes last")
   parser.add_argument("--gin_location_prefix", type=_split, default=[],
                       metavar="DIR,...", help="more folders of gin files")
   parser.add_argument(

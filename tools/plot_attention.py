@@ -23,7 +23,6 @@ summarizes several training runs, from the --json of each: means over the seeds 
 attention, with their standard errors.
 """
 
-import argparse
 import itertools
 from typing import Any
 
@@ -271,8 +270,8 @@ def _texts(given, path):
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, draws, prints the tables and writes the JSON."""
   args = _parser().parse_args(argv)
-  tf.disable_v2_behavior()
   tf.logging.set_verbosity(tf.logging.ERROR)
+  tf.disable_v2_behavior()  # Logs a deprecation warning.
   with messages.ending("plot_attention"):
     _run(args)
 
@@ -297,8 +296,7 @@ def _run(args):
   print(f"{table(rows, args.window)}\n\n{LEGEND}")
   print(f"trained: step {analysis.step}; initial: {analysis.initial_source}; "
         f"{len(examples)} examples.")
-  if args.json:
-    tabular.write_json(rows, args.json)
+  tabular.write_json(rows, args.json)
   if args.html:
     _write_page(args, model, analysis, examples[args.example])
   if args.output:
@@ -315,8 +313,7 @@ def _say_seeds(args):
                        "their models.")
   rows = seeds.read(args.seeds)
   print(seeds.markdown(rows, args.window))
-  if args.json:
-    tabular.write_json(rows, args.json)
+  tabular.write_json(rows, args.json)
 
 
 def _write_page(args, model, analysis, example):
@@ -331,9 +328,7 @@ def _write_page(args, model, analysis, example):
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      prog="plot_attention", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("plot_attention", __doc__)
   add = parser.add_argument
   add("--model_dir", help="the folder of the checkpoints")
   add("--seeds", nargs="+", metavar="A.jsonl",

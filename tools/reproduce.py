@@ -55,7 +55,7 @@ STUDIES = ("abilities", "ability_lengths", "blocks", "encoders", "finetuning",
            "warm_start")
 OTHER_PAPERS = ("lra", "narang")
 
-_STEPS = 1000
+_STEPS = 1000  # Of a training at laptop scale, by default.
 # Lengths and batch for the speed at laptop scale, as in the recipes.
 _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
 
@@ -125,8 +125,7 @@ def _paper(args):
   lines = execution.print_all(title, table.number, plan.paper_commands(
       table, execution.chosen_rows(table.rows, args.rows, title),
       f"{args.bucket}/reproduce", execution.settings(args)))
-  if args.json:
-    tabular.write_json(lines, args.json)
+  tabular.write_json(lines, args.json)
   return 0
 
 
@@ -163,9 +162,7 @@ def _speed(table, rows, args, settings, folder):
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      prog="reproduce", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("reproduce", __doc__)
   parser.add_argument(
       "--table", type=lambda text: int(text) if text.isdigit() else text,
       choices=[*sorted(tables.TABLES), *OTHER_PAPERS],

@@ -13,7 +13,6 @@ because the tasks add them. Name the result in gin:
   synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "/data/spm.model"
 """
 
-import argparse
 from collections.abc import Iterable
 import io
 import itertools
@@ -26,6 +25,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.tasks import records
 from synthesizer_mtf.tasks import text_source
+from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.trainer import messages
 import tensorflow as tf
 import tqdm
@@ -202,8 +202,7 @@ def _check(args):
 
 
 def _parser():
-  parser = argparse.ArgumentParser(
-      description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("train_vocabulary", __doc__)
   add = parser.add_argument
   add("--input", nargs="+", required=True, metavar="GLOB",
       help="text files; .gz works")

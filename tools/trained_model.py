@@ -15,13 +15,10 @@ import tensorflow.compat.v1 as tf
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags for the checkpoint of a folder, and for its model."""
-  add = parser.add_argument
-  add("--step", type=int, metavar="N", help="of the checkpoint (default: last)")
-  add("--gin_file", action="append", default=[], metavar="FILE",
-      help="instead of operative_config.gin")
-  add("--gin_param", action="append", default=[], metavar="BINDING",
-      help="more bindings, as for the trainer")
-  arguments.add_modules(parser)
+  parser.add_argument("--step", type=int, metavar="N",
+                      help="of the checkpoint (default: last)")
+  arguments.add_gin(parser, "instead of operative_config.gin",
+                    "more bindings, as for the trainer")
 
 
 def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:

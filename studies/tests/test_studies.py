@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from studies import catalogue
+from studies import finished
 from studies import heat_map
 from studies import prepare
 from studies import run as run_lib
@@ -23,7 +24,6 @@ from support.events import write_events
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.comparison import curves
-from synthesizer_mtf.tools.comparison import forest
 from synthesizer_mtf.tools.comparison import study_report
 from synthesizer_mtf.tools.comparison import study_runs
 from synthesizer_mtf.tools.comparison import study_types
@@ -41,7 +41,8 @@ def test_commands_of_every_row_parse(study, tmp_path):
   (tmp_path / "data.gin").write_text("".join(f"{name} = 'f'\n" for name in names))
   settings = plan.Settings(None, None, gin_files=[str(tmp_path / "data.gin")])
   for row, task in itertools.product(study.rows, study.tasks):
-    if not study.is_map or row is study.rows[0] or task is study.tasks[0]:
+    if (run_lib.picture_of(study) is not heat_map or row is study.rows[0]
+        or task is study.tasks[0]):
       run = study_runs.Run(study, row, task, 3, tmp_path, settings)
       assert len(run.stages()) == 1 + len(task.evaluations) + row.is_warm
       for stage in run.stages():
@@ -246,13 +247,13 @@ def test_a_line_is_kept_where_its_folder_is_gone(tmp_path):
 def test_lines_that_were_written_are_read_again(tmp_path):
   path = tmp_path / "tiny.jsonl"
   settings = plan.Settings(None, None)
-  assert study_report.read(path, TINY, settings) == []
+  assert finished.read(path, TINY, settings) == []
   path.write_text(study_report.Report(TINY, LINES).lines())
-  assert study_report.read(path, TINY, settings) == LINES
+  assert finished.read(path, TINY, settings) == LINES
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"row": "Q"}, "Q on t, seed 1, is no run of the study tiny"),
+    ({"row": "Q"}, "Q on t, seed 1, is not of the study tiny"),
     ({"training_steps": 9}, "has 9 steps .* not 8 and log_perplexity"),
     ({"scores": {"bleu": 1.0}}, "the scores \\['bleu'\\], not 8 and log_perplexity"),
     ({"steps": 4}, "holds runs of .*'steps': 4.* not .*'steps': 0"),
@@ -262,7 +263,7 @@ def test_lines_of_another_study_or_version_are_named(change, message, tmp_path):
   path = tmp_path / "tiny.jsonl"
   path.write_text(json.dumps({**LINES[0], **change}))
   with pytest.raises(ValueError, match=message):
-    study_report.read(path, TINY, plan.Settings(None, None))
+    finished.read(path, TINY, plan.Settings(None, None))
 
 
 RESULTS = paths.ROOT / "studies" / "results"
@@ -280,7 +281,7 @@ def test_every_study_has_its_line_in_the_index_and_every_file_its_study():
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_page_has_the_table_that_its_lines_make(path):
   study = catalogue.STUDIES[path.stem]
-  lines = study_report.read(path, study, plan.Settings(None, None))
+  lines = finished.read(path, study, plan.Settings(None, None))
   pages = [RESULTS / f"{path.stem}.md", paths.ROOT / "docs" / f"{path.stem}.md"]
   text = "".join(page.read_text() for page in pages if page.exists())
   for part in study_report.Report(study, lines).markdown().split("\n\n"):
@@ -312,7 +313,7 @@ def test_picture_of_all_studies_has_a_panel_for_each_task(tmp_path, capsys):
   assert "results.png" in capsys.readouterr().out
   picture = image.imread(tmp_path / "results.png")
   kept = [catalogue.STUDIES[path.stem] for path in KEPT]
-  alone = [study for study in kept if study.is_map or study.is_by_size]
+  alone = [study for study in kept if run_lib.picture_of(study) is not curves]
   assert all((tmp_path / f"{study.name}.png").exists() for study in alone)
   panels = sum(len(study.tasks) for study in kept if study not in alone)
   assert picture.shape[0] == 330 * -(-panels // 3) and picture.std() > 0.02
@@ -320,7 +321,7 @@ def test_picture_of_all_studies_has_a_panel_for_each_task(tmp_path, capsys):
 
 def test_rows_of_a_panel_are_sorted_with_the_best_above():
   figure, axis = pyplot.subplots()
-  forest.draw(axis, TINY, TINY.tasks[0], LINES)
+  curves.draw_scores(axis, TINY, TINY.tasks[0], LINES)
   names = [label.get_text() for label in axis.get_yticklabels()]
   pyplot.close(figure)
   assert names == ["R", "D", "V"]  # From bottom to top; a lower loss is better.

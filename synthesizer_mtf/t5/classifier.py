@@ -118,7 +118,10 @@ class EncoderClassifier(transformer.Bitransformer):
       ValueError: rows are packed, or the targets are longer than one id.
     """
     del of_decoder
-    _check_unpacked(encoder_sequence_id)
+    if encoder_sequence_id is not None:
+      raise checks.Error(
+          "`mesh_train_dataset_fn.pack` is True, but EncoderClassifier gives each row "
+          "one class; bind `mesh_train_dataset_fn.pack = False`.")
     _check_one_class(inputs, targets)
     logits, encoder_loss = self._logits(
         inputs, compute_loss, mode, variable_dtype, num_microbatches)
@@ -206,13 +209,6 @@ def _dense(x, batch, size, variable_dtype, name):
   return mtf.layers.dense(
       x, size, reduced_dims=(x.shape - batch).dims, use_bias=False,
       variable_dtype=variable_dtype, name=name)
-
-
-def _check_unpacked(segmentation):
-  if segmentation is not None:
-    raise checks.Error(
-        "`mesh_train_dataset_fn.pack` is True, but EncoderClassifier gives "
-        "each row one class; bind `mesh_train_dataset_fn.pack = False`.")
 
 
 def _check_one_class(inputs, targets):

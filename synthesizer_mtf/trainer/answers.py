@@ -99,13 +99,6 @@ def bind_decoding(config: gin_internals.Config) -> dict[str, Any] | None:
   return bindings
 
 
-def bind_missing() -> None:
-  """Binds the same if gin is not finalized."""
-  for parameter, value in (bind_decoding(gin_internals.bindings()) or {}).items():
-    with gin.unlock_config():
-      gin.bind_parameter(parameter, value)
-
-
 def warn_of_unused(mode: str) -> None:
   """Warns if gin asks for answers in a mode of `utils.run` that gives none."""
   if bound() is not None and mode not in _MODES:

@@ -186,19 +186,22 @@ def prepare(model_dir: str) -> str | None:
 
 
 def write_state(folder: str, names: Sequence[str]) -> None:
-  """Writes the file `checkpoint`, which names the checkpoints of a folder.
+  """Writes the file `checkpoint`, which names the checkpoints of a folder, newest last.
 
   `tf.train.update_checkpoint_state` fails for relative folders, and mistakes folders in
   cloud storage for relative ones.
-
-  Args:
-    folder: a string.
-    names: names of its checkpoints, such as "model.ckpt-0"; the last is the newest.
   """
   lines = [f'model_checkpoint_path: "{names[-1]}"\n',
            *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
   with tf.io.gfile.GFile(os.path.join(folder, "checkpoint"), "w") as f:
     f.write("".join(lines))
+
+
+def write_whole(path: str, text: str) -> None:
+  """Writes a file as a whole or not at all."""
+  with tf.io.gfile.GFile(f"{path}.unfinished", "w") as f:
+    f.write(text)
+  tf.io.gfile.rename(f"{path}.unfinished", path, overwrite=True)
 
 
 def remove_partial(model_dir: str) -> None:

@@ -164,7 +164,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       if self._validation is not None:
         kwargs["saving_listeners"] = [
             *(kwargs.get("saving_listeners") or ()),
-            self._validation.listener(lambda: signals.is_stopped)]
+            validation.Listener(self._validation, signals)]
     with (guards.explained_damage(newest), guards.explained_writes(self.model_dir),
           signals.listening()):
       return super().train(input_fn, hooks, *args, **kwargs)

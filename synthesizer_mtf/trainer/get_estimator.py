@@ -70,7 +70,8 @@ def get_estimator(
         model_fn, model, kwargs["sequence_length"]))
   mixed_precision.warn_of_rounded_variables()
   session_config = _without_grappler() if use_tpu else None
-  if not use_tpu and not _has_gpu(kwargs.get("mesh_devices")):
+  has_gpu = any("gpu" in each.lower() for each in kwargs.get("mesh_devices") or [])
+  if not use_tpu and not has_gpu:
     model_fn, session_config = mixed_precision.on_cpus(model_fn)
   config = tpu_config.RunConfig(
       cluster=cluster, model_dir=kwargs["model_dir"],
@@ -101,10 +102,6 @@ def _vocabularies(vocabulary, model_dir, start):
   if start is not None and not checkpoints.find(model_dir):
     vocabulary_record.warn_if_other(start.checkpoint, record)
   return record
-
-
-def _has_gpu(devices):
-  return any("gpu" in device.lower() for device in devices or [])
 
 
 def _without_grappler():

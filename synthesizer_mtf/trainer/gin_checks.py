@@ -7,7 +7,6 @@ such as @FUNCTION. Layers of this package check their own parameters.
 
 import inspect
 import re
-from typing import Any
 
 import gin
 import mesh_tensorflow as mtf
@@ -91,17 +90,6 @@ def _known(config, value):
 
 def _is_reference(value):
   return isinstance(value, gin.config.ConfigurableReference)
-
-
-def check_arguments(given: dict[str, Any]) -> None:
-  """Checks the arguments of an `MtfModel`, which gin does not see.
-
-  Raises:
-    ValueError: one of them is wrong.
-  """
-  for name, check_value in value_checks.RUN_CHECKS.items():
-    if given.get(name) is not None or name in given and name == "batch_size":
-      check_value(name, given[name])
 
 
 def _check_mode(run):

@@ -159,8 +159,7 @@ def _with_float32_activations(model_fn):
   """Wraps an Estimator's `model_fn` to keep activations in float32."""
   def in_float32(features, labels, mode, params=None, config=None):
     with gin_files.restored():
-      with gin.unlock_config():
-        gin.bind_parameter(_PARAMETER, "float32")
+      gin_files.bind({_PARAMETER: "float32"})
       spec = model_fn(features, labels, mode, params, config)
     utils.get_variable_dtype()  # gin's operative configuration keeps the old dtype.
     return spec

@@ -135,16 +135,17 @@ class MtfModel(mtf_model.MtfModel):
   def _bind_what_was_asked(self):
     """Makes the user's choice override an operative_config.gin, in all scopes."""
     assert self._before is not None  # `_own_bindings` surrounds this.
-    _bind(_CHECKPOINT, self._before[_CHECKPOINT])  # The file may name another.
+    # The file may name another checkpoint.
+    gin_files.bind({_CHECKPOINT: self._before[_CHECKPOINT]})
     _let_win(self._before["attention"])
     with gin.unlock_config():
       gin.parse_config(self._gin_bindings)
-    _let_win(_attentions_in(self._gin_bindings))
+    _let_win(_chosen_in(self._gin_bindings, _ATTENTION))
     _warn_of_lost(self._before["sizes"])
     if self._attention is not None:
       _let_win({"": self._attention})
     if self._warm_start is not None:
-      _bind(_CHECKPOINT, self._warm_start)
+      gin_files.bind({_CHECKPOINT: self._warm_start})
 
   @contextlib.contextmanager
   def _without_extra_attentions(self):
@@ -206,8 +207,7 @@ class MtfModel(mtf_model.MtfModel):
       if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
         unknown_pieces.log(task, given.get("split", "train"))
       if validation is not None:
-        for parameter, value in validations.bindings(task, validation).items():
-          _bind(parameter, value)
+        gin_files.bind(validations.bindings(task, validation))
       super().train(**given)
 
   def _check_beams(self, *names):
@@ -239,7 +239,7 @@ class MtfModel(mtf_model.MtfModel):
     folder = given.get("summary_dir") or os.path.join(self._model_dir, f"{split}_eval")
     value_checks.check_output("summary_dir", folder, folder=True)
     tf.io.gfile.makedirs(folder)
-    seeds.bind_missing()
+    gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings()))
     if steps is None:
       logging.info("Evaluates each new checkpoint until you stop it; "
                    "checkpoint_steps=-1 evaluates the last one only.")
@@ -283,7 +283,7 @@ class MtfModel(mtf_model.MtfModel):
     self._warn_of_sampling(given)
     with (self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)),
           results.files(given["output_file"]) as found, self._explained()):
-      answers.bind_missing()
+      gin_files.bind(answers.bind_decoding(gin_internals.bindings()))
       super().predict(**given)
     for path in found:
       logging.info("Predictions are in %s.", path)
@@ -343,9 +343,9 @@ def apply() -> None:
 
 def _let_win(asked):
   """Binds the user's choice, also in scopes with other bindings."""
-  for scope, value in gin_files.winning(
-      stack.bound(), asked, "synthesizer_stack.attention").items():
-    _bind(f"{scope + '/' if scope else ''}synthesizer_stack.attention", value)
+  won = gin_files.winning(stack.bound(), asked, "synthesizer_stack.attention")
+  gin_files.bind({gin_files.parameter(scope, *_ATTENTION): value
+                  for scope, value in won.items()})
 
 
 def _sizes():
@@ -382,11 +382,6 @@ def _warn_of_lost(given):
                                   for name, (value, wanted) in lost.items()))
 
 
-def _attentions_in(bindings: str | Sequence[str] | None) -> dict[str, Any]:
-  """The attentions, by scope, in `extra_gin_bindings` alone."""
-  return _chosen_in(bindings, _ATTENTION)
-
-
 def _chosen_in(bindings, parameter):
   """The values of a (selector, name), by scope, in `extra_gin_bindings` alone."""
   return {each.scope: each.value
@@ -411,11 +406,6 @@ def _lines(bindings):
   """The lines of bindings that T5 takes as a text, or as a list of texts."""
   return (bindings if isinstance(bindings, str) else "\n".join(bindings or [])
           ).splitlines()
-
-
-def _bind(parameter, value):
-  with gin.unlock_config():
-    gin.bind_parameter(parameter, value)
 
 
 @contextlib.contextmanager

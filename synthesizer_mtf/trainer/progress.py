@@ -19,7 +19,7 @@ from synthesizer_mtf.trainer import unread
 import tensorflow.compat.v1 as tf
 
 _PERIOD = 10.  # Seconds between two lines.
-_PERIOD_OF_BAR = .5
+_PERIOD_OF_BAR = .5  # Seconds until a bar changes; it takes no more lines.
 _PRINTED = b"step, tf_loss"  # How the line of Mesh TensorFlow's `tf.Print` begins.
 
 

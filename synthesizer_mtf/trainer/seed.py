@@ -23,7 +23,7 @@ from synthesizer_mtf import gin_internals
 from synthesizer_mtf import patches
 import tensorflow.compat.v1 as tf
 
-EVALUATION = 1
+EVALUATION = 1  # As `train_with_seed` has by default; any number would do.
 _EVALUATED = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
 # TensorFlow's functions of random numbers that Mesh uses, and those without a state.
 _STATELESS = {tf.random.uniform: tf.random.stateless_uniform,
@@ -174,11 +174,3 @@ def bind_evaluation_seed(config: gin_internals.Config) -> dict | None:
   if "seed" in bound or bound.get("shuffle_eval_examples"):
     return None
   return {f"{_EVALUATED}.seed": EVALUATION}
-
-
-def bind_missing() -> None:
-  """Binds the evaluation seed if gin is not finalized."""
-  found = bind_evaluation_seed(gin_internals.bindings()) or {}
-  for parameter, value in found.items():
-    with gin.unlock_config():
-      gin.bind_parameter(parameter, value)

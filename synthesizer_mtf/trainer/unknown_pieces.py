@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import re
 import time
-from typing import Any
 from typing import NamedTuple
 
 from absl import logging
@@ -22,7 +21,7 @@ import tensorflow_datasets as tfds
 
 _TEXTS = 256  # Enough to see a share of 1 in 10,000 pieces, in less than a second.
 _SECONDS = 10  # For data far away.
-_SHOWN = 5
+_SHOWN = 5  # The most characters that the line names.
 _JOINED = re.compile(r"\s\s|[\t\n\r]")
 
 
@@ -107,14 +106,12 @@ def _texts(task, split, most) -> Iterator[tuple[seqio.Vocabulary, np.ndarray, st
     for example in tfds.as_numpy(data.take(most)):
       for key, vocabulary in keys.items():
         ids, text = example.get(key), example.get(f"{key}_pretokenized")
-        if isinstance(text, bytes) and _are_ids(ids):
+        are_ids = getattr(ids, "ndim", None) == 1 and np.issubdtype(
+            ids.dtype, np.integer)
+        if isinstance(text, bytes) and are_ids:
           yield vocabulary, ids, text.decode("utf-8", "replace")
       if time.monotonic() > end:
         return
-
-
-def _are_ids(ids: Any) -> bool:
-  return getattr(ids, "ndim", None) == 1 and np.issubdtype(ids.dtype, np.integer)
 
 
 def _joins(vocabulary):

@@ -23,6 +23,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import stopping
 from synthesizer_mtf.trainer import vocabulary_record
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
@@ -106,11 +107,6 @@ class Record:
   def __init__(self, model_dir: str, metric: str, greater_is_better: bool = True):
     """Reads the file, if it is there.
 
-    Args:
-      model_dir: the folder.
-      metric: the metric that chooses the best.
-      greater_is_better: whether a greater value is better.
-
     Raises:
       ValueError: the file cannot be read, or another metric has chosen its best.
     """
@@ -172,14 +168,11 @@ class Record:
   def write(self) -> None:
     """Writes the file, as a whole."""
     assert self.best is not None
-    text = json.dumps({
+    checkpoints.write_whole(self.path, json.dumps({
         "metric": self._metric,
         "best": {"step": self.best["step"], "value": self.best["value"],
                  "checkpoint": f"{BEST}/model.ckpt-{self.best['step']}"},
-        "evaluations": self.evaluations}, indent=1)
-    with tf.io.gfile.GFile(self.path + ".tmp", "w") as f:
-      f.write(text + "\n")
-    tf.io.gfile.rename(self.path + ".tmp", self.path, overwrite=True)
+        "evaluations": self.evaluations}, indent=1) + "\n")
 
 
 class Validation:
@@ -278,19 +271,17 @@ class Validation:
   def _check_best(self):
     """Raises if the best checkpoint is missing and cannot be copied again."""
     best = self._record.best
-    if best is None or self._has_best(best["step"]):
+    if best is None:
       return
-    path = os.path.join(self._folder, f"model.ckpt-{best['step']}")
-    if not tf.io.gfile.exists(f"{path}.index"):
+    name = f"model.ckpt-{best['step']}.index"
+    if tf.io.gfile.exists(os.path.join(self._folder, BEST, name)):
+      return
+    if not tf.io.gfile.exists(os.path.join(self._folder, name)):
       raise checks.Error(
           f"{os.path.join(self._folder, BEST)!r} lacks model.ckpt-{best['step']}, the "
           f"best by {self._metric} so far; bring it back, or remove "
           f"{self._record.path!r} to choose the best of later checkpoints.")
     self._keep(best["step"])
-
-  def _has_best(self, step):
-    return tf.io.gfile.exists(
-        os.path.join(self._folder, BEST, f"model.ckpt-{step}.index"))
 
   def _is_due(self, step):
     every = self._every or self._estimator.config.save_checkpoints_steps
@@ -319,15 +310,12 @@ class Validation:
     self._record.write()
     best = self._record.best
     assert best is not None  # It has just been added.
+    patience = (f" ({self._record.since_best} of {self._patience} evaluations)"
+                if self._patience else "")
     logging.info(
         "step %d: %s of %s is %.4g; %s", step, self._metric, self._split, value,
         "the best so far" if best["step"] == step else
-        f"the best is {best['value']:.4g}, of step {best['step']}"
-        f"{self._of_patience()}")
-
-  def _of_patience(self):
-    return (f" ({self._record.since_best} of {self._patience} evaluations)"
-            if self._patience else "")
+        f"the best is {best['value']:.4g}, of step {best['step']}{patience}")
 
   def _results(self, path, step) -> Iterator[tuple[str, float]]:
     """Yields ("TASK/METRIC", value)."""
@@ -375,15 +363,6 @@ class Validation:
       if name.startswith("model.ckpt-") and not name.startswith(f"model.ckpt-{step}."):
         tf.io.gfile.remove(os.path.join(folder, name))
 
-  def listener(self,
-               is_stopped: Callable[[], bool]) -> tf.train.CheckpointSaverListener:
-    """A listener of the training that evaluates its checkpoints.
-
-    Args:
-      is_stopped: whether a signal has stopped the training.
-    """
-    return _Listener(self, is_stopped)
-
   def after_save(self, step: int) -> bool:
     """Evaluates a checkpoint if it is due; returns whether training ends."""
     if self._is_due(step):
@@ -400,24 +379,25 @@ class Validation:
       self.evaluate(step)
 
 
-class _Listener(tf.train.CheckpointSaverListener):
-  """Calls a `Validation` after each checkpoint; see `Validation.listener`."""
+class Listener(tf.train.CheckpointSaverListener):
+  """Calls a `Validation` after each checkpoint, unless a signal stops the training."""
 
-  def __init__(self, validation, is_stopped):
-    self._validation, self._is_stopped = validation, is_stopped
+  def __init__(self, validation: Validation, signals: stopping.StopAfterStep):
+    """Takes the `Validation` of a training, and what notes its signals."""
+    self._validation, self._signals = validation, signals
     self._started = False
 
   def after_save(self, session: tf.Session, global_step_value: int) -> bool:
     del session
     started, self._started = self._started, True
     # The first one is that from which the training starts.
-    if not started or self._is_stopped():
+    if not started or self._signals.is_stopped:
       return False
     return self._validation.after_save(int(global_step_value))
 
   def end(self, session: tf.Session, global_step_value: int) -> None:
     del session
-    if not self._is_stopped():
+    if not self._signals.is_stopped:
       self._validation.end(int(global_step_value))
 
 

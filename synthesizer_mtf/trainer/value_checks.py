@@ -46,8 +46,9 @@ def check(config: gin_internals.Config) -> None:
       if isinstance(value, gin.config.ConfigurableReference) or value is None:
         continue
       shown = f"{scope + '/' if scope else ''}{_shown(selector)}.{key}"
-      check_value = _named(selector, key) or _of_share(
-          selector, key) or functools.partial(_check_kind, _default(function, key))
+      check_value = (
+          _named(selector, key) or _SHARES.get((selector.partition(".")[0], key)) or
+          functools.partial(_check_kind, _default(function, key)))
       check_value(shown, value)
 
 
@@ -69,12 +70,6 @@ def _default(function, parameter):
     return inspect.signature(function).parameters[parameter].default
   except (KeyError, TypeError, ValueError):
     return None
-
-
-def _of_share(selector, parameter):
-  """The check of a share in Mesh TensorFlow's or T5's layers and tasks, or None."""
-  package = selector.partition(".")[0]
-  return _SHARES.get((package, parameter))
 
 
 def _check_rate_of_dropout(name, value):

@@ -98,10 +98,8 @@ def write(model_dir: str, now: Record) -> None:
            for key, entries in now.items()}
   if now == before:
     return
-  path = os.path.join(model_dir, NAME)
-  with tf.io.gfile.GFile(path + ".tmp", "w") as f:
-    f.write(json.dumps(now, indent=2) + "\n")
-  tf.io.gfile.rename(path + ".tmp", path, overwrite=True)
+  checkpoints.write_whole(
+      os.path.join(model_dir, NAME), json.dumps(now, indent=2) + "\n")
 
 
 def _difference(folder, now):

@@ -41,7 +41,7 @@ def test_the_map_shows_every_hook_of_gin():
   hooks = {hook.__name__ for hook in gin.config._FINALIZE_HOOKS
            if hook.__module__.startswith("synthesizer_mtf.")}
   assert hooks and hooks == set(re.findall(
-      r"^          \w+\.(\w+)  ", documents.read("docs/architecture.md"), re.MULTILINE))
+      r"^          \w+\.(\w+)  ", documents.read("docs/command_way.md"), re.MULTILINE))
 
 
 @pytest.fixture(scope="module")

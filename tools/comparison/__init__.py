@@ -6,6 +6,5 @@ research record. Both are a `study_types.Study`.
   study_types.py   the types of a study: rows, tasks, evaluations, scores
   study_runs.py    the commands of a row, and their results
   study_report.py  the means, the orders and the differences of the rows
-  curves.py        the picture of one study
-  forest.py        the final scores: seeds, mean and interval
+  curves.py        the picture of a study
 """

@@ -6,7 +6,8 @@ import pathlib
 from typing import Any
 
 import pandas as pd
-from synthesizer_mtf.tools.comparison import forest
+from synthesizer_mtf.tools import over_seeds
+from synthesizer_mtf.tools.comparison import study_report
 from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import pictures
 
@@ -18,7 +19,7 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
   """Draws for each task the training loss, the validation score, and the final scores.
 
   The curve of a row is a line through the means of its seeds, in a band from the lowest
-  seed to the highest. `forest.draw` draws the final scores.
+  seed to the highest. `draw_scores` draws the final scores.
   """
   across, legend = len(study.tasks), -(-len(study.rows) // _COLUMNS)
   with pictures.written(path, 3 * across, across, (7, 10 / 3),
@@ -29,7 +30,7 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
       _draw(scores, study, task, lines, "validation")
       scores.set(xlabel="step",
                  ylabel=f"validation, {task.drawn.title.split(', ')[-1]}")
-      forest.draw(last, study, task, lines)
+      draw_scores(last, study, task, lines)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center",
                   ncols=_COLUMNS, frameon=False)
     figure.suptitle(study.title)
@@ -53,3 +54,29 @@ def _draw(axis, study, task, lines, key):
   axis.set_xlim(left=0)
   if key == "training_loss" and highest:
     axis.set_ylim(top=1.05 * highest)
+
+
+def draw_scores(axis: Any, study: study_types.Study, task: study_types.Task,
+                lines: Sequence[Mapping[str, Any]]) -> None:
+  """Draws the final scores of a task: seeds, mean and interval, the best row on top.
+
+  Args:
+    axis: an axis of matplotlib.
+    study: a `study_types.Study`.
+    task: one of its tasks, whose first score is drawn.
+    lines: the lines of its runs.
+  """
+  score, name = task.drawn, next(task.scores())[0]
+  figures = study_report.scores(lines, study, task, name)
+  figures = figures[figures.mean().sort_values(
+      ascending=not score.lower_is_better).index]  # From bottom to top.
+  numbers = {row.name: number for number, row in enumerate(study.rows)}
+  for index, (row, estimate) in enumerate(over_seeds.estimates(figures).iterrows()):
+    color, values = f"C{numbers[row]}", figures[row].dropna()
+    axis.plot(values, [index] * len(values), "o", color=color, markersize=3, alpha=0.5)
+    axis.plot(estimate["mean"], index, "|", color=color, markersize=12)
+    axis.plot(estimate[["low", "high"]], [index] * 2, color=color)
+  axis.set_yticks(range(figures.shape[1]), figures.columns)
+  better = "lower" if score.lower_is_better else "higher"
+  axis.set_xlabel(f"{score.title} ({better} is better)")
+  axis.grid(axis="x", alpha=0.3)

@@ -6,11 +6,9 @@ same report as the runs themselves.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import pathlib
 from typing import Any
 
 import pandas as pd
-from synthesizer_mtf import checks
 from synthesizer_mtf.tools import over_seeds
 from synthesizer_mtf.tools.comparison import study_runs
 from synthesizer_mtf.tools.comparison import study_types
@@ -170,40 +168,6 @@ def setting(study: study_types.Study, settings: plan.Settings) -> dict[str, Any]
   return {"study": study.name, "scale": "laptop", "steps": settings.steps or 0,
           "finetune_steps": settings.finetune_steps or 0,
           "gin_params": settings.gin_params}
-
-
-def read(path: pathlib.Path, study: study_types.Study,
-         settings: plan.Settings) -> list[Line]:
-  """Returns the lines of a file; no lines if there is no file.
-
-  Raises:
-    ValueError: the lines are not of this study with these settings, or `lines.read`
-      finds a mistake.
-  """
-  if not path.exists():
-    return []
-  found, expected = lines_lib.read(path), setting(study, settings)
-  if found.setting != expected:
-    raise checks.Error(f"{path} holds runs of {found.setting}, not {expected}; move "
-                       "it away, or give the same flags.")
-  for line in found.runs:
-    _check(path, line, study, settings)
-  return found.runs
-
-
-def _check(path, line, study, settings):
-  """Raises a ValueError for a run that the study does not have, or no longer has."""
-  task = {task.name: task for task in study.tasks}.get(line["task"])
-  what = f"{path}: {line['row']} on {line['task']}, seed {line['seed']},"
-  if task is None or line["row"] not in {row.name for row in study.rows}:
-    raise checks.Error(f"{what} is no run of the study {study.name}; remove its line.")
-  steps = study_runs.trained_steps(study, task, settings)
-  names = [name for name, _ in task.scores()]
-  if line.get("training_steps") != steps or set(line["scores"]) != set(names):
-    raise checks.Error(
-        f"{what} has {line.get('training_steps')} steps and the scores "
-        f"{list(line['scores'])}, not {steps} and {', '.join(names)}; it is of "
-        "another version, so move the file away.")
 
 
 def scores(lines: Sequence[Line], study: study_types.Study,

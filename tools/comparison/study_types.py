@@ -204,14 +204,3 @@ class Study(NamedTuple):
       found.setdefault(line["task"], []).append(line["scores"])
     return self._replace(tasks=tuple(
         task.with_scores(found.get(task.name, [])) for task in self.tasks))
-
-  @property
-  def is_map(self) -> bool:
-    """Whether all tasks have a chance level, so that a map of them can be drawn."""
-    return all(task.chance is not None for task in self.tasks)
-
-  @property
-  def is_by_size(self) -> bool:
-    """Whether all tasks are evaluated at several sizes, so that curves can be drawn."""
-    return all(score.at is not None
-               for task in self.tasks for _, score in task.scores())

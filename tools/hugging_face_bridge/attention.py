@@ -99,11 +99,6 @@ class Attention(NamedTuple):
 def read(layer: Any, step: int, place: str) -> Attention:
   """Reads a self-attention layer of a trained model.
 
-  Args:
-    layer: a layer of Mesh TensorFlow.
-    step: the step of the model's checkpoint.
-    place: where the layer is, for messages.
-
   Raises:
     ValueError: PyTorch cannot compute the layer.
   """
@@ -257,10 +252,6 @@ def holds_bias(attention_of: Sequence[Attention]) -> list[bool]:
 def of_config(settings: dict[str, Any], counts: dict[str, int]) -> dict[
     tuple[str, int], Attention]:
   """Returns the self-attention of each block of an imported model.
-
-  Args:
-    settings: the content of `config.json`.
-    counts: the number of blocks of each stack.
 
   Raises:
     ValueError: a description is not one that can be imported.

@@ -1,6 +1,5 @@
 """Converts a checkpoint of Mesh TensorFlow to a Hugging Face folder."""
 
-from collections.abc import Callable
 import pathlib
 import re
 import shutil
@@ -51,7 +50,10 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
       both cases nothing is written.
   """
   folders.check(output)
-  is_left_out = _matcher(leave_out)
+
+  def is_left_out(name):
+    return bool(leave_out and re.search(leave_out, name))
+
   arch, blocks = trained.read(path, step, is_left_out)
   is_t5 = arch.classifier is None and all(
       found.is_t5 and (found.heads, found.d_kv) == (arch.heads, arch.d_kv)
@@ -88,11 +90,6 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
         shutil.copyfile(file, new / file.name)
     (new / card.FILE).write_text(card.text(arch, blocks, is_t5, step))
   return tokens.notes() + _notes(blocks)
-
-
-def _matcher(leave_out: str | None) -> Callable[[str], bool]:
-  """Returns whether a variable is to be left out, by its name."""
-  return lambda name: bool(leave_out and re.search(leave_out, name))
 
 
 def _notes(blocks):

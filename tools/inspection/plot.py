@@ -10,12 +10,7 @@ from synthesizer_mtf.tools.inspection import reading
 
 
 def plot(found: reading.Found, path: str) -> None:
-  """Writes a PNG file: for each feature a histogram of its lengths.
-
-  Args:
-    found: what `reading.read` returns.
-    path: the path of the file.
-  """
+  """Writes a PNG file: for each feature a histogram of its lengths."""
   keys = list(found.tokens)
   figure, axes = plt.subplots(
       1, len(keys), squeeze=False, layout="constrained",

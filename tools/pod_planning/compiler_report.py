@@ -72,10 +72,6 @@ def _used(plan):
   return (compiler["memory_bytes"] + compiler["code_bytes"]) / plan["hbm_bytes"]
 
 
-def _to_base(plan):
-  return plan["compiler"]["milliseconds"] / plan["base"]["compiler"]["milliseconds"]
-
-
 def _few(plan):
   return sum(plan["compiler"][kind][0] for kind in ("gathers", "scatters"))
 
@@ -95,7 +91,8 @@ _COLUMNS = (
     ("Gop", lambda p: f"{p['compiler']['operations'] / 1e9:,.0f}"),
     ("GB", lambda p: f"{p['compiler']['bytes_accessed'] / 1e9:,.2f}"),
     ("ms", lambda p: f"{p['compiler']['milliseconds']:.1f}"),
-    ("to base", lambda p: f"{_to_base(p):.2f}"),
+    ("to base", lambda p: "{:.2f}".format(
+        p["compiler"]["milliseconds"] / p["base"]["compiler"]["milliseconds"])),
     ("few", lambda p: f"{_few(p) / 1e6:.1f}"),
     ("collectives", _collectives),
     ("s to compile", lambda p: f"{p['compiler']['seconds']:.0f}"),

@@ -11,7 +11,7 @@ otherwise, latency, input, and the host. `--compile` asks the compiler instead.
 from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import pods
 
-_LINKS_OF_A_RING = 2
+_LINKS_OF_A_RING = 2  # One in each direction.
 
 
 def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
@@ -27,11 +27,6 @@ def estimate(counts: counting.Counts, chip: pods.Chip) -> dict[str, float]:
   return {**seconds, "step": sum(seconds.values())}
 
 
-def _memory_rate(chip):
-  """Returns the rate of the memory in bytes per second for each core."""
-  return 1e9 * chip.hbm_gbps / chip.cores
-
-
 def communication_seconds(collective: counting.Collective, size: int,
                           chip: pods.Chip) -> float:
   """Returns the time of a collective.
@@ -43,7 +38,7 @@ def communication_seconds(collective: counting.Collective, size: int,
   """
   chips = collective.chips
   if chips == 1:
-    return 2 * size / _memory_rate(chip)
+    return 2 * size / (1e9 * chip.hbm_gbps / chip.cores)
   groups = chip.cores * chips / collective.cores
   link = 1e9 * chip.link_gbps / 8
   # How many times a byte passes a link, for each chip of the ring.

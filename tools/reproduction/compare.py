@@ -33,9 +33,8 @@ def compare(paths: list[str], json_path: str | None) -> None:
                        "compare two files of the same.")
   found, single = _differences(a, b), list(_unpaired(a, b))
   print(_markdown(a, b, differing, found, single))
-  if json_path:
-    tabular.write_json([
-        *map(_line, found.index, found.to_dict("records")), *single], json_path)
+  tabular.write_json([
+      *map(_line, found.index, found.to_dict("records")), *single], json_path)
 
 
 def _subject(of):

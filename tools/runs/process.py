@@ -15,8 +15,8 @@ import tqdm
 # The progress lines of training and of perplexity evaluation.
 _STEP = re.compile(rb"tf_loss\[[^\]]*\]\[(\d+)\]|Evaluation \[(\d+)/\d+\]")
 POLL_SECONDS = 0.5
-_STOP_SECONDS = 10
-_TAIL_LINES = 25
+_STOP_SECONDS = 10  # For a checkpoint of a small model, after SIGTERM.
+_TAIL_LINES = 25  # A message and its traceback fit on a terminal.
 
 
 class CommandError(Exception):

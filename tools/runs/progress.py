@@ -14,7 +14,7 @@ import tqdm
 
 _FORM = ("{desc} {percentage:3.0f}%|{bar:10}| {n_fmt}/{total_fmt} steps "
          "[{elapsed}, {remaining} left]")
-_SECONDS_BETWEEN_LINES = 180
+_SECONDS_BETWEEN_LINES = 180  # Twenty lines an hour in a log.
 
 
 class Progress:

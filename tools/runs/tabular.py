@@ -43,12 +43,9 @@ def json_lines(rows: Iterable[Any]) -> str:
   return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def write_json(rows: Iterable[Any], path: str | pathlib.Path) -> None:
-  """Writes rows as JSON lines.
-
-  Args:
-    rows: an iterable of values that JSON can write.
-    path: a string or a `pathlib.Path`, also in cloud storage.
-  """
+def write_json(rows: Iterable[Any], path: str | pathlib.Path | None) -> None:
+  """Writes rows as JSON lines, also into cloud storage; nothing for a path of None."""
+  if path is None:
+    return
   with tf.io.gfile.GFile(str(path), "w") as f:
     f.write(json_lines(rows))

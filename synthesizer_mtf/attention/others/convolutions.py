@@ -91,7 +91,8 @@ class Convolution(transformer.TransformerLayer):
       raise checks.Error(
           f"`{self._name_in_gin}.kernel_size` is an empty list; give one "
           "number, or one for each block.")
-    for size in _as_list(kernel_size):
+    for size in (kernel_size if isinstance(kernel_size, (list, tuple))
+                 else [kernel_size]):
       checks.check_whole(f"{self._name_in_gin}.kernel_size", size)
     if kernels not in _KERNELS:
       raise checks.Error(
@@ -130,16 +131,7 @@ class Convolution(transformer.TransformerLayer):
 
   def call(self, context: transformer.Context, x: mtf.Tensor,
            losses: list | None = None) -> mtf.Tensor:
-    """Calls the layer.
-
-    Args:
-      context: a `transformer.Context`.
-      x: <float>[batch, length, d_model]; `length` is absent in incremental
-        mode.
-      losses: ignored.
-
-    Returns:
-      a tensor with the shape and dtype of x.
+    """Calls the layer; the arguments and the result are as in `SyntheticAttention`.
 
     Raises:
       ValueError: `kernel_size` is a list but the block is not known, heads do
@@ -366,7 +358,3 @@ def _gather(x):
 def _glorot(inputs, outputs):
   """The standard deviation of Glorot's initializer."""
   return (2.0 / (inputs + outputs)) ** 0.5
-
-
-def _as_list(value):
-  return value if isinstance(value, (list, tuple)) else [value]

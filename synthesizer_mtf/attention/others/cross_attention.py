@@ -31,16 +31,7 @@ class EncDecAttention(transformer.TransformerLayer):
 
   def call(self, context: transformer.Context, x: mtf.Tensor,
            losses: list | None = None) -> mtf.Tensor:
-    """Calls the layer.
-
-    Args:
-      context: a `transformer.Context` of the decoder.
-      x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
-      losses: ignored.
-
-    Returns:
-      a tensor with the shape and dtype of x.
-    """
+    """Calls the layer; the arguments and the result are as in `SyntheticAttention`."""
     del losses
     inputs = self.heads.inputs(context, x, memory=context.encoder_output)
     logits: list[logit_forms.Logits] = [self._products(inputs)]

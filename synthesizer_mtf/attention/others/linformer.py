@@ -67,15 +67,7 @@ class Linformer(transformer.TransformerLayer):
 
   def call(self, context: transformer.Context, x: mtf.Tensor,
            losses: list | None = None) -> mtf.Tensor:
-    """Calls the layer.
-
-    Args:
-      context: a `transformer.Context`.
-      x: <float>[batch, length, d_model]
-      losses: ignored.
-
-    Returns:
-      a tensor with the shape and dtype of x.
+    """Calls the layer; the arguments and the result are as in `SyntheticAttention`.
 
     Raises:
       ValueError: the stack is a decoder, rows are packed, or sequences are too long.

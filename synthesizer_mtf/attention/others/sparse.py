@@ -141,16 +141,7 @@ class SparseAttention(transformer.TransformerLayer):
 
   def call(self, context: transformer.Context, x: mtf.Tensor,
            losses: list | None = None) -> mtf.Tensor:
-    """Calls the layer.
-
-    Args:
-      context: a `transformer.Context`.
-      x: <float>[batch, length, d_model]; without `length` in incremental mode.
-      losses: ignored.
-
-    Returns:
-      a tensor with the shape and dtype of x.
-    """
+    """Calls the layer; the arguments and the result are as in `SyntheticAttention`."""
     del losses
     self.relative_position_bias.warn_without_order(
         context, _HARDLY_ANY_ORDER.format(type(self).__name__))
@@ -281,15 +272,10 @@ class SparseAttention(transformer.TransformerLayer):
     return mtf.logical_or(first, second)
 
   def _relative_position_bias(self, queries, keys, inputs):
-    """T5's relative position bias by stock `SelfAttention`, for any layout.
-
-    Args:
-      queries: <int32>, the queries' indices in the row, counted from 1.
-      keys: <int32>, the keys' indices, likewise.
-      inputs: an `AttentionInputs`.
+    """T5's relative position bias, for any layout; the arguments are as for `first`.
 
     Returns:
-      <float>[heads, ...] with the dimensions of both.
+      <float>[heads, ...] with the dimensions of `queries` and `keys`.
     """
     farthest = inputs.length.size
     # Positions of finished sequences keep growing until all have finished.
