@@ -7,7 +7,6 @@ import tempfile
 from absl import logging
 import gin
 import pytest
-import synthesizer_mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
@@ -27,10 +26,6 @@ def ended_by(function):
   return end.value.code
 
 
-def notation():
-  synthesizer_mtf.attention_layer("R+X", num_heads=2, key_value_size=4)
-
-
 def of_another():
   try:
     int("twelve")
@@ -43,12 +38,9 @@ def within_gin():
   of_another()
 
 
-@pytest.mark.parametrize("check, said", [
-    (notation, "names 'R+X', but 'X' is not an attention"),
-    (of_another, "tool: `a.b` is 'twelve'; give a number."),
-    (within_gin, "tool: `a.b` is 'twelve'; give a number.")])
-def test_an_error_of_our_own_checks_is_one_line(check, said, temporary, capsys):
-  assert said in ended_by(check)
+@pytest.mark.parametrize("check", [of_another, within_gin])
+def test_an_error_of_our_own_checks_is_one_line(check, temporary, capsys):
+  assert ended_by(check) == "tool: `a.b` is 'twelve'; give a number."
   assert not list(temporary.iterdir())
   above = capsys.readouterr().err
   assert above.startswith("  In call to configurable 'within_gin'") == (
@@ -102,16 +94,9 @@ TAKEN = raised(PermissionError(13, "Permission denied", "spm.model"))
 OTHERS = [
     (binding, r"Required bindings for `needs_a` not provided in config: \['a'\]"),
     (tensorflow_shapes, r"Cannot reshape a tensor with 6 elements .*"),
-    (raised(tf.errors.FailedPreconditionError(
-        None, None, "Error executing an HTTP request: libcurl code 6\n\t when reading "
-        "metadata of gs://t5-data/vocabs/sentencepiece.model")),
-     r"Error executing an HTTP request: .*gs://t5-data/vocabs.*"),
     (raised(tf.errors.DataLossError(
         None, None, "truncated record at 1044' failed with Read less bytes")),
      r"truncated record .*; a file of the data set or of a cache is .*"),
-    (raised(tf.errors.DataLossError(
-        None, None, "corrupted record at 476 [[{{node x}}]]")),
-     r"corrupted record .*; a file of the data set or of .*"),
     (missing_file, "/no/such.tsv; No such file or directory"),
     (missing_files, "/no/such.tsv; No such file or directory"),
     # TensorFlow 2.21 also names the data set.
@@ -133,7 +118,7 @@ def test_any_other_exception_names_a_file_with_its_traceback(function, said, cap
 
 
 @pytest.mark.parametrize("error, said", [
-    (ValueError("`a.b` is 3;\n raise it."), "`a.b` is 3; raise it."),
+    (ValueError("`a.b` is 3;\n\t raise it."), "`a.b` is 3; raise it."),
     (ValueError("Not so.\n\nDefined at:\n  x.py"), "Not so."),
     (checks.Error("Not so.\n\nBut so."), "Not so. But so."),
     (ValueError("Not so.\n  In call to configurable 'run' (<x>)"), "Not so."),

@@ -70,34 +70,29 @@ def test_tokens_are_rounded_down_to_whole_sequences(method):
   assert gin.query_parameter("utils.run.batch_size") == (method, 32760)
 
 
-@pytest.mark.parametrize("param, told", [
-    ("attention = 'R'", "Did you mean synthesizer_stack.attention?"),
-    ("nobody = 3", "`nobody` is given by --gin_param, but nothing reads it."),
-    ("d_model = 16", ""), ("utils.run.train_steps = 2", "")])
-def test_a_macro_that_nothing_reads_is_reported(param, told, caplog):
-  gin_files.parse([*_FILES, "attention/r.gin"], [_TASK, param])
-  missing.warn_of_unused(gin_names.given(_FILES, [_TASK, param]))
-  assert told in caplog.text if told else not caplog.text
-
-
 @pytest.mark.parametrize("line, told", [
-    ("d_modle = 16", "3, but nothing reads it. Did you mean d_model?"),
-    ("max_length = 16",
-     "3, but nothing reads it. Did you mean Unitransformer.max_length?"),
-    ("nobody = 3", "3, but nothing reads it."), ("d_model = 16", ""),
-    ("size = 16\nd_model = %size", ""), ("DenseReluDense.hidden_size = 16", "")])
-def test_a_macro_of_an_own_file_that_nothing_reads_is_reported(
+    ("attention = 'R'", " Did you mean synthesizer_stack.attention?"),
+    ("d_modle = 16", " Did you mean d_model?"), ("nobody = 3", ""),
+    ("d_model = 16", None), ("size = 16\nd_model = %size", None),
+    ("utils.run.train_steps = 2", None)])
+def test_a_macro_of_the_user_that_nothing_reads_is_reported(
     line, told, caplog, tmp_path):
   path = tmp_path / "mine.gin"
   path.write_text(f"# Mine.\n\n{line}\n")
-  files = [*_FILES, str(path)]
-  gin_files.parse(files, [_TASK])
-  missing.warn_of_unused(gin_names.given(files, [_TASK]))
-  said = [each.getMessage() for each in caplog.records
-          if "nothing reads" in each.getMessage()]
-  assert len(said) == bool(told)
-  if told:
-    assert f"is bound in {path}, line {told}" in said[0]
+  for files, params, place in ([], [line], "given by --gin_param"), (
+      [str(path)], [], f"bound in {path}, line 3"):
+    given = [*_FILES, "attention/r.gin", *files], [_TASK, *params]
+    gin.clear_config()
+    gin_files.parse(*given)
+    missing.warn_of_unused(gin_names.given(*given))
+    said = [each.getMessage() for each in caplog.records
+            if "nothing reads" in each.getMessage()]
+    caplog.clear()
+    if told is None:
+      assert not said
+    else:
+      assert [each.partition(" is ")[2] for each in said] == [
+          f"{place}, but nothing reads it.{told}"]
   # An operative_config.gin holds what other modes and versions read.
   path = path.rename(tmp_path / "operative_config.gin")
   assert not list(gin_files.own(gin_names.given([str(path)], [])))

@@ -4,8 +4,6 @@ import functools
 import pathlib
 
 import gin
-import mesh_tensorflow as mtf
-import numpy as np
 import pytest
 from support import models
 import synthesizer_mtf
@@ -26,18 +24,6 @@ MODELS = [n for n in names("models/**/*.gin")
           if not n.endswith("common.gin") and "table7" not in n]
 TABLE4 = {"transformer": 222.9, "d": 224.5, "r": 254.4, "r+v": 292.1,
           "d+v": 243.4, "lightconv": 223.2, "dyconv": 256.2}
-
-
-def step():
-  """Builds a training step of a tiny model; returns the model and its graph."""
-  m = models.Model()
-  with m.tf_graph.as_default():
-    ids = m.ids(np.ones((2, 7), int))
-    _, loss = m.model.call_simple(ids, ids, True, mode="train")
-    variables = m.graph.trainable_variables
-    grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
-    assert all(grad is not None for grad in grads)
-  return m
 
 
 def test_an_own_length_holds_if_classifier_gin_comes_after_it(tmp_path):
@@ -69,7 +55,7 @@ def test_every_attention_file_makes_the_attention_of_its_name():
 
 def test_the_matrices_of_fix_are_no_parameters():
   models.parse_gin(["attention/fix.gin"], models.TINY)
-  graph = step().graph
+  graph = models.training_step().graph
   assert any(v.name.endswith("/R") for v in graph.all_variables)
   assert not any(v.name.endswith("/R") for v in graph.trainable_variables)
 
@@ -81,7 +67,7 @@ def test_every_model_file_makes_a_training_step_at_a_tiny_size():
     models.parse_gin([name], models.TINY + attention + [
         "num_layers = 1", "SyntheticAttention.num_heads = 3",
         "SyntheticAttention.key_value_size = 4"])
-    step()
+    models.training_step()
 
 
 def test_each_notation_of_the_tables_has_a_file():

@@ -81,11 +81,7 @@ def test_a_published_configuration_is_read_and_old_lines_are_named_once(
 
 def test_the_model_of_a_published_configuration_has_its_norms(old):
   by_parse(old)
-  m = models.Model()
-  with m.tf_graph.as_default():
-    ids = m.ids([[3, 4, 1, 0]])
-    m.model.call_simple(ids, ids, True, mode="train")
-  names = {v.name for v in m.graph.trainable_variables}
+  names = {v.name for v in models.training_step().graph.trainable_variables}
   assert {"encoder/final_layer_norm/scale",
           "decoder/block_001/layer_002/layer_norm/scale"} <= names
 

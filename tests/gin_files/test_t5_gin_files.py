@@ -27,7 +27,6 @@ import tensorflow.compat.v1 as tf
 ATTENTIONS = {"stock": [], "r+v": ["attention/r+v.gin"]}
 LENGTHS = {"inputs": 16, "targets": 12}
 
-each_attention = pytest.mark.parametrize("attention", ATTENTIONS)
 pytestmark = pytest.mark.usefixtures("parsed_flags")
 
 
@@ -55,7 +54,7 @@ def model(attention):
 
 
 @pytest.mark.slow
-@each_attention
+@pytest.mark.parametrize("attention", ATTENTIONS)
 def test_files_are_scored(command, trained, attention):
   folder, output = command.folder, trained / "scored"
   assert not command.run(attention, *model(attention), "score_from_file.gin", bindings=[
@@ -70,7 +69,7 @@ def test_files_are_scored(command, trained, attention):
   python = t5.models.MtfModel(
       model_dir=str(trained), tpu=None, batch_size=4, sequence_length=LENGTHS,
       mesh_shape="model:1,batch:1", mesh_devices=["cpu:0"])
-  command_data(command)
+  command.bind_data()
   found = python.score(
       str(folder / "inputs"), str(folder / "targets"),
       vocabulary=t5.models.mesh_transformer.get_vocabulary("synth_text_pairs"))
@@ -78,13 +77,8 @@ def test_files_are_scored(command, trained, attention):
   assert found[1] == targets
 
 
-def command_data(command):
-  """Binds only the data in gin, as a notebook does before it loads a model."""
-  gin.parse_config([b for b in command.bindings() if "synthesizer_mtf.tasks" in b])
-
-
 @pytest.mark.slow
-@each_attention
+@pytest.mark.parametrize("attention", ["r+v"])
 def test_a_task_is_scored(command, trained, attention):
   output = trained / "task"
   assert not command.run(attention, *model(attention), "score_from_task.gin", bindings=[
@@ -177,20 +171,12 @@ def fixture_built(monkeypatch, known):
     del self, input_fn, args, kwargs
     config = re.sub(r"[\d.]+", "", gin.config_str())  # Sizes aside.
     if config not in known:
-      known[config] = variables()
+      step = models.training_step(gin.query_parameter("utils.run.model_type"))
+      known[config] = [v.name for v in step.graph.trainable_variables]
     names.extend(known[config])
 
   monkeypatch.setattr(estimators.CarefulEstimator, "train", build)
   return names
-
-
-def variables():
-  """The variables of a training step of the model that gin has."""
-  m = models.Model(gin.query_parameter("utils.run.model_type"), vocabulary=500)
-  with m.tf_graph.as_default():
-    ids = m.ids(np.ones((4, 12), int))
-    m.model.call_simple(ids, ids, True, mode="train")
-  return [v.name for v in m.graph.trainable_variables]
 
 
 def with_stock(files):

@@ -3,6 +3,7 @@
 import importlib.util
 import pathlib
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -53,11 +54,13 @@ def test_t5_alone_starts_and_stays_t5_until_the_package_is_imported():
 
 
 def test_t5s_own_command_takes_the_package_as_a_module(tmp_path):
-  ran = processes.run_stock([
-      f"--model_dir={tmp_path}", "--gin_file=dataset.gin", "--gin_file=cpu.gin",
-      "--gin_file=models/bi_v1.gin", "--gin_param=MIXTURE_NAME = 'synth_text_pairs'",
+  ran = processes.run_program([
+      processes.COMMAND.with_name("t5_mesh_transformer"),
+      "--module_import=synthesizer_mtf", f"--model_dir={tmp_path}",
+      "--gin_file=dataset.gin", "--gin_file=cpu.gin", "--gin_file=models/bi_v1.gin",
+      "--gin_param=MIXTURE_NAME = 'synth_text_pairs'",
       f"--gin_param={vocabulary.PARAMETER} = '{vocabulary.BYTES}'",
-      "--gin_param=synthesizer_stack.attention = 'Q'"], tmp_path)
+      "--gin_param=synthesizer_stack.attention = 'Q'"], tmp_path, subprocess.Popen)
   assert ran.returncode and "'Q' is not an attention" in ran.stderr, ran.stderr[-3000:]
 
 

@@ -48,11 +48,6 @@ class Folder(launching.Launcher):
   def parse(self, *bindings):
     gin_files.parse(FILES, [*self.bindings(), *bindings])
 
-  def data(self):
-    """Binds only the data in gin, as a notebook does before it loads a model."""
-    gin_files.add_search_path()
-    gin.parse_config([b for b in self.bindings() if "synthesizer_mtf.tasks" in b])
-
   def model(self, name, *bindings, **kwargs):
     """Makes an `MtfModel` in the subfolder `name`, with extra gin bindings."""
     return t5.models.MtfModel(
@@ -141,7 +136,7 @@ def built(monkeypatch):
     ("T", ["encoder/synthesizer_stack.attention = [", "'D']", CHOICE], "FR", "FR")])
 def test_the_chosen_attention_wins_over_scopes_of_a_loaded_configuration(
     before, extra, argument, chosen, folder, tuned, built):
-  folder.data()
+  folder.bind_data()
   if before:
     gin.bind_parameter("synthesizer_stack.attention", before)
   folder.model(f"asked_for_{chosen}", *extra, attention=argument).finetune(
@@ -163,7 +158,7 @@ def test_a_model_does_not_take_the_bindings_of_the_last_model(folder):
 @pytest.mark.usefixtures("parsed_flags")
 def test_arguments_are_the_attention_the_seed_and_the_warm_start(folder):
   """The stock command with this package as a module draws the same numbers."""
-  folder.data()
+  folder.bind_data()
   folder.parse()
   folder.model("one", attention="R+V", seed=5, warm_start=str(folder.stock)).train(
       TASK, 1)
@@ -192,7 +187,7 @@ def check_q(folder, model_dir, step):
 
 
 def test_finetune_and_a_warm_start_from_elsewhere_contradict(folder):
-  folder.data()
+  folder.bind_data()
   with pytest.raises(ValueError, match="leave out the first"):
     folder.model("both", CHOICE, "warm_start.checkpoint = 'other'").finetune(
         TASK, 1, str(folder.stock))
@@ -214,7 +209,6 @@ def test_a_wrong_size_is_an_error(folder):
     (lambda new: new(extra_gin_bindings=5), "be a string of gin, or a list of them"),
     (lambda new: new().train(None, 1), "`mixture_or_task_name` is None but must be"),
     (lambda new: new().train(TASK, "5"), "`steps` is '5' but must be a positive int"),
-    (lambda new: new().train(TASK, 2.5), "`steps` is 2.5 but must be a positive int"),
     (lambda new: new().eval(TASK, -1), "`model_dir` is '.*new', where there is no ch"),
     (lambda new: new().finetune(TASK, 1, "no"), "`pretrained_model_dir` is 'no', w"),
     (lambda new: new().predict(["a"], "b"), r"`input_file` is \['a'\] but must be the"),
@@ -239,14 +233,13 @@ def test_sizes_that_a_trained_models_configuration_replaces_are_named(
   said = []
   monkeypatch.setattr(mtf_model.logging, "warning",
                       lambda text, *args: said.append(text % args))
-  gin_files.parse([], [*filter(
-      lambda each: "synthesizer_mtf.tasks" in each, folder.bindings()), "d_ff = 40"])
+  gin_files.parse([], [*folder.data_bindings(), "d_ff = 40"])
   folder.model("sizes").finetune(TASK, 1, tuned)
   assert any("wins: `d_ff` is 24, not 40." in text for text in said)
 
 
 def test_a_model_that_does_not_fit_its_checkpoint_is_an_error(folder):
-  folder.data()
+  folder.bind_data()
   with pytest.raises(ValueError, match="SyntheticAttention"):
     folder.model("stock", CHOICE).eval(TASK, checkpoint_steps=-1)
 

@@ -3,6 +3,7 @@
 import pydoc_data.topics
 import re
 
+import gin
 from support import processes
 
 STEPS = "utils.run.train_steps = {}"
@@ -34,6 +35,13 @@ class Launcher:
         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
         "Bitransformer.decode.max_decode_length = 8",
         "utils.run.save_checkpoints_steps = 4"]
+
+  def data_bindings(self):
+    return [b for b in self.bindings() if "synthesizer_mtf.tasks" in b]
+
+  def bind_data(self):
+    """Binds only the data in gin, as a notebook does before it loads a model."""
+    gin.parse_config(self.data_bindings())
 
   def __call__(self, *gin_files, bindings=(), run=processes.run, mesh="cpu.gin"):
     """Runs the launcher with the model's gin files and bindings, and with more."""

@@ -165,6 +165,17 @@ def estimator_arguments(folder, **others):
       "cluster": None, **others}
 
 
+def training_step(model_type="bitransformer"):
+  """Builds a training step of the model that gin has; returns its `Model`."""
+  m = Model(model_type)
+  with m.tf_graph.as_default():
+    ids = m.ids(np.ones((2, 7), int))
+    _, loss = m.model.call_simple(ids, ids, True, mode="train")
+    grads = mtf.gradients([loss], [v.outputs[0] for v in m.graph.trainable_variables])
+  assert all(grad is not None for grad in grads)
+  return m
+
+
 def count_parameters(vocabulary, length):
   """The number of trainable parameters of the model that gin has, as it is."""
   m = Model(vocabulary=vocabulary)

@@ -126,10 +126,3 @@ def call(function, *args):
 def run(words, folder):
   """Runs the launcher to its end."""
   return run_program([COMMAND, *words], folder)
-
-
-def run_stock(words, folder):
-  """Does the same with T5's own command and this package as a module."""
-  return run_program([COMMAND.with_name("t5_mesh_transformer"),
-                      "--module_import=synthesizer_mtf", *words], folder,
-                     subprocess.Popen)

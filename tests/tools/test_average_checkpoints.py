@@ -64,27 +64,27 @@ def test_the_result_is_a_model_folder(model_dir, tmp_path):
   assert not list(tmp_path.glob("*.unfinished"))
 
 
-def test_other_models_are_refused(model_dir, tmp_path):
+def write_another_model(folder):
   other = {**values(12, 1), "b": np.zeros(5, np.float32)}
-  checkpoint_writer.write(str(model_dir), "model.ckpt-12", other.items())
-  with pytest.raises(SystemExit, match="ckpt-12 and .*ckpt-100 are of different "
-                     "models: 1 variables differ, such as b;"):
-    average_checkpoints.main([str(model_dir), "--last=2", f"--output={tmp_path}/mean"])
-  assert not (tmp_path / "mean").exists()
+  checkpoint_writer.write(str(folder), "model.ckpt-12", other.items())
 
 
-@pytest.mark.parametrize("flags, message", [
-    (["--last=5"], "has 4 checkpoints, but --last is 5"),
-    (["--last=2", "--output={model}"], "is not empty; name a new folder"),
-])
-def test_checkpoints_without_a_mean_are_refused(model_dir, tmp_path, flags, message):
+def damage(folder):
+  path, = folder.glob("model.ckpt-12.data*")
+  path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm, flags, message", [
+    (write_another_model, [], "ckpt-12 and .*ckpt-100 are of different models: 1 "
+     "variables differ, such as b;"),
+    (damage, [], "model.ckpt-12.data.* bytes, of"),
+    (str, ["--last=5"], "has 4 checkpoints, but --last is 5"),
+    (str, ["--output={model}"], "is not empty; name a new folder")])
+def test_checkpoints_without_a_mean_are_refused(
+    harm, flags, message, model_dir, tmp_path):
+  harm(model_dir)
   flags = [flag.replace("{model}", str(model_dir)) for flag in flags]
   with pytest.raises(SystemExit, match=message):
-    average_checkpoints.main([str(model_dir), f"--output={tmp_path}/mean", *flags])
-
-
-def test_a_damaged_checkpoint_is_named(model_dir, tmp_path):
-  path, = model_dir.glob("model.ckpt-12.data*")
-  path.write_bytes(b"")
-  with pytest.raises(SystemExit, match="model.ckpt-12.data.* bytes, of"):
-    average_checkpoints.main([str(model_dir), "--last=2", f"--output={tmp_path}/mean"])
+    average_checkpoints.main(
+        [str(model_dir), "--last=2", f"--output={tmp_path}/mean", *flags])
+  assert not (tmp_path / "mean").exists()

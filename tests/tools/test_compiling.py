@@ -191,22 +191,15 @@ def test_a_topology_that_the_compiler_does_not_know_is_refused_before_any_step(
   assert "building" not in capsys.readouterr().err
 
 
-def test_other_versions_are_refused_with_an_environment_of_their_own(environment):
+def test_another_environment_is_refused_with_how_to_make_one(planned, environment):
   for versions, sentence in (
       ({}, "has no jax"), ({**compiling.VERSIONS, "libtpu": "0.1"}, "has libtpu 0.1"),
       ({"jax": compiling.VERSIONS["jax"]}, "has no libtpu")):
     with pytest.raises(ValueError, match=sentence) as error:
       compiling.Compiler(environment(versions=versions))
     assert f"-m venv {compiling.ENVIRONMENT} && " in str(error.value)
-
-
-def test_a_missing_environment_is_refused_with_how_to_make_it():
-  with pytest.raises(ValueError, match="there is no Python") as error:
+  with pytest.raises(ValueError, match="there is no Python.*-m venv /nowhere"):
     compiling.Compiler("/nowhere")
-  assert "python3.12 -m venv /nowhere" in str(error.value)
-
-
-def test_a_script_that_does_not_fit_the_versions_is_an_error(planned, environment):
   with pytest.raises(ValueError, match="as expected: no mlir; use jax"):
     compiled(planned, environment({"unfit": "no mlir"}))
 

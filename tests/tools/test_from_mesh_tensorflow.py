@@ -46,11 +46,11 @@ def model(tmp_path):
                  "embedding_slot_vr": np.ones([6], np.float32)}})
 
 
-def test_variables_are_renamed_and_transposed(model, tmp_path, capsys):
-  output = str(tmp_path / "ours")
+def test_variables_and_the_gin_file_are_of_our_attention(model, tmp_path, capsys):
+  output = tmp_path / "ours"
   from_mesh_tensorflow.main([model, f"--output={output}"])
   assert "decoder D, encoder R+V" in capsys.readouterr().out
-  reader = tf.train.load_checkpoint(output)
+  reader = tf.train.load_checkpoint(str(output))
   ours = "encoder/block_000/layer_000/SyntheticAttention/"
   np.testing.assert_array_equal(
       reader.get_tensor(ours + "R"), layer("R")["R"].transpose(1, 0, 2))
@@ -62,11 +62,6 @@ def test_variables_are_renamed_and_transposed(model, tmp_path, capsys):
   assert "encoder/block_001/layer_000/SelfAttention/q" in shapes
   assert "shared/embedding" in shapes and "shared/embedding_slot_vr" not in shapes
   assert not [name for name in shapes if "Synthesizer/" in name]
-
-
-def test_the_gin_file_names_attention_sizes_and_lengths(model, tmp_path):
-  output = tmp_path / "ours"
-  from_mesh_tensorflow.main([model, f"--output={output}"])
   gin.parse_config((output / "operative_config.gin").read_text(), skip_unknown=True)
   assert gin.query_parameter("decoder/synthesizer_stack.attention") == "D"
   first, second = gin.query_parameter("encoder/synthesizer_stack.attention")
@@ -79,26 +74,17 @@ def test_the_gin_file_names_attention_sizes_and_lengths(model, tmp_path):
     assert gin.query_parameter(name) == value
 
 
-@pytest.mark.parametrize("change, said", [
-    ("Synthesizer.num_memory_heads = 1", "Synthesizer.num_memory_heads"),
-    ("", "20"), (None, "model.ckpt-")])
-def test_what_cannot_be_converted_is_said(change, said, model, tmp_path):
-  flags = []
-  if change is None:
-    model = str(tmp_path / "no model")
-  elif change:
-    model = write(tmp_path / "other", {
-        "encoder/block_000/layer_000/Synthesizer": layer("kv", "o", "R")}, change)
-  else:
-    flags = ["--step=3"]
+@pytest.mark.parametrize("name, text, step, said", [
+    ("Synthesizer", "Synthesizer.num_memory_heads = 1", None,
+     "Synthesizer.num_memory_heads"),
+    ("Synthesizer", CONFIG, 3, "20"),
+    ("SelfAttention", CONFIG, None, "no variables of Mesh TensorFlow's"),
+    (None, CONFIG, None, "model.ckpt-")])
+def test_what_cannot_be_converted_is_said(name, text, step, said, tmp_path):
+  theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+  if name:
+    write(theirs, {f"encoder/block_000/layer_000/{name}": layer("kv", "o", "R")}, text)
   with pytest.raises((checks.Error, SystemExit)) as error:
-    from_mesh_tensorflow.run(model, str(tmp_path / "ours"), *(3 for _ in flags))
+    from_mesh_tensorflow.run(str(theirs), str(ours), step)
   assert said in str(error.value)
-  assert not (tmp_path / "ours").exists()
-
-
-def test_a_model_without_their_layer_is_refused(tmp_path):
-  model = write(tmp_path / "other", {
-      "encoder/block_000/layer_000/SelfAttention": layer("q", "k", "v", "o")})
-  with pytest.raises(checks.Error, match="no variables of Mesh TensorFlow's"):
-    from_mesh_tensorflow.run(model, str(tmp_path / "ours"))
+  assert not ours.exists()

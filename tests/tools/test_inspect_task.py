@@ -32,7 +32,8 @@ def task():
   """A task of bytes, and mixtures of it and another."""
   feature = seqio.Feature(seqio.ByteVocabulary(), add_eos=True)
   cut = seqio.preprocessors.append_eos_after_trim
-  steps = {"test_bytes": cut, "test_more": cut, "test_made": _made}
+  steps = {"test_bytes": cut, "test_more": functools.partial(cut),
+           "test_made": functools.partial(_made)}
   others = {"test_both": "test_more", "test_cuts": "test_made"}
   for name, step in steps.items():
     seqio.TaskRegistry.add(
@@ -84,7 +85,7 @@ def test_a_mixture_shows_its_rates(task):
   assert found.rates == [("test_bytes", 3.0), ("test_more", 1.0)]
   shares = [row["share"] for row in inspect_task.rows(found)
             if row["kind"] == "rate"]
-  assert shares == [0.75, 0.25]
+  assert shares == [0.75, 0.25] and not found.members["test_more"].made
 
 
 def test_the_command_prints_text_ids_and_table_and_draws_lengths(
@@ -147,13 +148,3 @@ def check_lengths(axis, sizes, limit):
 def test_mistakes_end_in_one_sentence(task, flags, message):
   with pytest.raises(SystemExit, match=message):
     inspect_task.main(flags)
-
-
-@pytest.mark.parametrize("steps, only", [
-    ([seqio.preprocessors.append_eos_after_trim], True),
-    ([functools.partial(seqio.preprocessors.append_eos)], True),
-    ([functools.partial(lambda data, sequence_length: data)], False)])
-def test_tasks_that_use_lengths_only_to_cut_are_known(steps, only):
-  class Task:
-    preprocessors = steps
-  assert reading._cuts_only(Task) == only

@@ -1,6 +1,7 @@
 """`tools/reproduce`: its tables, commands, runs and reports."""
 
 import json
+import pathlib
 import re
 import shlex
 import sys
@@ -15,12 +16,14 @@ from support.events import write_events
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
+from synthesizer_mtf.tools.reproduction import first_check
 from synthesizer_mtf.tools.reproduction import lines
 from synthesizer_mtf.tools.reproduction import plan
 from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import reports
 from synthesizer_mtf.tools.reproduction import speeds
 from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.tools.runs import pipeline
 
 TABLES = tables.TABLES
 STATE = {"machine": {"cpu": "abacus", "cores": 3}, "versions": {"t5": "0.9.4"}}
@@ -257,3 +260,36 @@ def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
   assert '--gin_param=train_and_eval.metric = "bleu"' in train.command
   assert f"--model_dir={run.model_dir / 'best'}" in evaluate.command
   assert "--gin_param=eval_checkpoint_step = -1" in evaluate.command
+
+
+# All models are built before the first one is trained.
+
+
+def stage(attention, *params, seed=1):
+  words = ["dataset.gin", "models/laptop.gin", f"attention/{attention}.gin"]
+  params = [*models.TINY, "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
+            f"train_with_seed.seed = {seed}", *params]
+  return pipeline.Stage(
+      attention, ["command", *(f"--gin_file={word}" for word in words),
+                  *(f"--gin_param={param}" for param in params)],
+      pathlib.Path("log"), lambda: False, range(3))
+
+
+def test_a_later_row_is_refused_before_the_first_one_runs():
+  with pytest.raises(ValueError, match="max_length` is 8 but the sequence has length"):
+    first_check.check([stage("v"), stage("r", "RandomLogits.max_length = 8")])
+
+
+def test_rows_that_fit_pass_and_leave_gin_as_it_was():
+  gin.parse_config("nobody = 3")
+  first_check.check([stage("v"), stage("r")])
+  assert gin.query_parameter("%nobody") == 3
+  with pytest.raises(ValueError):
+    gin.query_parameter("utils.run.sequence_length")
+
+
+def test_models_that_differ_by_a_seed_are_built_once(monkeypatch):
+  built = []
+  monkeypatch.setattr(first_check, "build", lambda: built.append(1))
+  first_check.check([stage("v", seed=seed) for seed in (1, 2, 3)] + [stage("r")])
+  assert len(built) == 2
