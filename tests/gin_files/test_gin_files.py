@@ -3,7 +3,6 @@
 import functools
 import pathlib
 
-import gin
 import pytest
 from support import models
 import synthesizer_mtf
@@ -77,15 +76,8 @@ def test_each_notation_of_the_tables_has_a_file():
 
 @functools.cache
 def count_parameters(name):
-  """Counts those of one layer and of two, because the others have as many."""
-  one, two = (_count(name, f"num_layers = {n}") for n in (1, 2))
-  models.parse_gin([f"models/{name}.gin"])
-  return one + (gin.query_parameter("%num_layers") - 1) * (two - one)
-
-
-def _count(name, *bindings):
-  models.parse_gin([f"models/{name}.gin"], bindings)
-  return models.count_parameters(32128, length=512)
+  return models.count_parameters(
+      lambda *more: models.parse_gin([f"models/{name}.gin"], more), 32128, length=512)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import types
 
+import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 import numpy as np
@@ -176,10 +177,21 @@ def training_step(model_type="bitransformer"):
   return m
 
 
-def count_parameters(vocabulary, length):
-  """The number of trainable parameters of the model that gin has, as it is."""
-  m = Model(vocabulary=vocabulary)
-  with m.tf_graph.as_default():
-    ids = m.ids(np.zeros((1, length), int))
-    m.model.call_simple(ids, ids, True, mode="train")
-  return sum(v.size for v in m.graph.trainable_variables)
+def count_parameters(parse, vocabulary, length):
+  """The number of trainable parameters of a model.
+
+  Args:
+    parse: a function that fills gin, with the bindings in its arguments.
+    vocabulary: the size of the vocabulary.
+    length: the number of tokens.
+  """
+  parse()
+  layers, sizes = gin.query_parameter("%num_layers"), []
+  for few in "num_layers = 1", "num_layers = 2":  # The others have as many.
+    parse(few)
+    m = Model(vocabulary=vocabulary)
+    with m.tf_graph.as_default():
+      ids = m.ids(np.zeros((1, length), int))
+      m.model.call_simple(ids, ids, True, mode="train")
+    sizes.append(sum(v.size for v in m.graph.trainable_variables))
+  return sizes[0] + (layers - 1) * (sizes[1] - sizes[0])
