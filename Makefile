@@ -4,8 +4,9 @@
 #               slow tests and tests/processes/, which starts processes.
 # make test     runs all tests, but those of studies/
 # make test-studies  runs the tests of studies/
-# make test-pytorch  compares exported models in PyTorch with ours. It makes
-#               .venv-pytorch (5 GB); TRANSFORMERS=5.17.0 names another release.
+# make test-pytorch  compares exported models in PyTorch with ours, and runs the study's
+#               trainings in PyTorch. It makes .venv-pytorch (5 GB);
+#               TRANSFORMERS=5.17.0 names another release.
 # make lint     finds mistakes without running code
 # make install  makes .venv with uv. Its Python is PYTHON=3.11, or by default the first
 #               from 3.10 to 3.13 on the path or in pyenv. VENV=... names another
@@ -51,7 +52,8 @@ test-pytorch: $(STAMP)
 	@$(VENV)/bin/uv venv --quiet --allow-existing --python $(VENV)/bin/python $(VENV)-pytorch
 	@$(VENV)/bin/uv pip install --quiet --python $(VENV)-pytorch/bin/python torch==$(TORCH) \
 	  transformers==$(TRANSFORMERS) sentencepiece protobuf
-	@$(VENV)/bin/python -m pytest -q --pytorch=$(VENV)-pytorch/bin/python tests/pytorch
+	@$(VENV)/bin/python -m pytest -q --pytorch=$(VENV)-pytorch/bin/python tests/pytorch \
+	  studies/tests/pytorch
 
 install: $(STAMP)
 

@@ -243,6 +243,7 @@ def train(model: torch.nn.Module, data: pathlib.Path, output: pathlib.Path,
     best = state["best"]
   looks = max(1, args.steps // args.looks)
   while trainer.step < args.steps:
+    torch.manual_seed(args.seed + trainer.step)  # Dropout, too, goes on as it would.
     model.train()
     for _ in range(min(looks, args.steps - trainer.step)):
       trainer.advance()
