@@ -55,8 +55,9 @@ def lines(path):
 
 def test_a_killed_training_goes_on_as_if_it_had_not_ended(trained):
   folder, _ = trained
-  whole, killed = ([{**line, "seconds": 0} for line in lines(folder / name / "log.jsonl")]
-                   for name in ("whole", "killed"))
+  whole, killed = (
+      [{**line, "seconds": 0} for line in lines(folder / name / "log.jsonl")]
+      for name in ("whole", "killed"))
   assert [line["step"] for line in whole] == [2, 4, 6]
   assert killed == whole
   assert len({line["loss"] for line in whole}) == 3

@@ -2,9 +2,9 @@
 
   python train_tiny.py FOLDER
 
-FOLDER has `rows/`, `r/`, `spiece.model` and `sizes.json`, what differs from `SIZES`. The
-trainings are `whole/`, `killed/`, which ends after its first validation and goes on,
-and `recovery.jsonl`, whose second command leaves out what the first one did.
+FOLDER has `rows/`, `r/`, `spiece.model` and `sizes.json`, which differ from `SIZES`.
+The trainings are `whole/`, `killed/`, which ends after its first validation and goes
+on, and `recovery.jsonl`, whose second command leaves out what the first one did.
 """
 
 import json
@@ -41,7 +41,8 @@ def main(folder):
 
   def pretrain(name):
     run("pretrain", *common, f"--spiece={folder}/spiece.model", "--steps=6",
-        "--looks=3", f"--output={folder / name}", f"--vocabulary={config['vocab_size']}")
+        "--looks=3", f"--output={folder / name}",
+        f"--vocabulary={config['vocab_size']}")
 
   pretrain("whole")
   try:
