@@ -85,7 +85,8 @@ def _compare(args):
 
 def _settings(args):
   modules = [f"--module_import={module}" for module in args.module_import]
-  return plan.Settings(None, None, flags=modules, gin_params=args.gin_param)
+  return plan.Settings(None, None, flags=modules, gin_params=args.gin_param,
+                       best_by=args.best_by)
 
 
 def runs(args: argparse.Namespace, compared: study_types.Study) -> list[study_runs.Run]:
@@ -180,7 +181,8 @@ def _claim(path, args, rows_):
   """Claims the folder for these settings, and that of each model for its own."""
   pipeline.claim(path, {
       "task": args.task, "steps": args.steps, "gin_files": args.gin_file,
-      "gin_params": args.gin_param, "evaluations": args.evaluations})
+      "gin_params": args.gin_param, "evaluations": args.evaluations,
+      **_settings(args).chosen})
   for row in rows_:
     pipeline.claim(path / row.folder, {
         "gin_files": [*row.gin_files], "bindings": [*row.bindings]})
@@ -209,6 +211,10 @@ def parser() -> argparse.ArgumentParser:
                     choices=range(1, _LOOKS + 1),
                     help="checkpoints of each training that are evaluated, at most "
                     f"{_LOOKS} (default: 1, the last)")
+  made.add_argument("--best_by", metavar="METRIC",
+                    help="evaluate the best of at least 4 checkpoints by this metric "
+                    "of the validation split, such as neg_log_perplexity, instead of "
+                    "the last")
   made.add_argument("--split", default="validation",
                     help="the split that is evaluated (default: %(default)s)")
   made.add_argument("--scores", type=_names, default=(), metavar="A,B,...",

@@ -94,8 +94,10 @@ def _parse(argv):
                  "the files say which table or study it is")
   if args.results and given != ["--results"]:
     parser.error(f"--results takes nothing else, not {' '.join(given)}")
-  if args.best_by and (args.table not in tables.TABLES or args.scale == "paper"):
-    parser.error("--best_by is for a table of the paper at laptop scale; leave it out")
+  if args.best_by and not args.study and (
+      args.table not in tables.TABLES or args.scale == "paper"):
+    parser.error("--best_by is for a table of the paper at laptop scale, or a study; "
+                 "leave it out")
   if args.study and args.table:
     parser.error("--table and --study exclude each other; give one of them")
   if args.table in OTHER_PAPERS:
@@ -204,8 +206,7 @@ def _add_laptop_flags(group):
                      help="the folder of all files (default: %(default)s)")
   group.add_argument("--best_by", metavar="METRIC",
                      help="evaluate the best step by this metric of the validation "
-                     "split, such as neg_log_perplexity, instead of the last; tables "
-                     "only")
+                     "split, such as neg_log_perplexity, instead of the last")
   for name, text in (
       ("steps", "steps of training, or of pre-training"),
       ("finetune_steps", "steps after pre-training, if there is one")):

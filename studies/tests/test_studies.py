@@ -17,6 +17,7 @@ from studies import heat_map
 from studies import prepare
 from studies import run as run_lib
 from studies import size_curves
+from support import checkpoint_files
 from support import models
 from support import paths
 from support import tables as tables_lib
@@ -108,6 +109,39 @@ def test_an_evaluation_with_a_suffix_of_its_own_leaves_the_first_alone(tmp_path)
   assert run.scores() == {name: 2.0, f"beam_4/{name}": 3.0}
   assert "--gin_param=Bitransformer.decode.beam_size = 4" in beam.command
   assert greedy.log != beam.log
+
+
+def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
+  study = catalogue.STUDIES["translation"]
+  settings = plan.Settings(8, best_by="neg_log_perplexity")
+  run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, settings)
+  train, *evaluations = run.stages()
+  assert '--gin_param=train_and_eval.metric = "neg_log_perplexity"' in train.command
+  assert "--gin_param=utils.run.save_checkpoints_steps = 2" in train.command
+  best = run.model_dir / "best"
+  for stage in evaluations:
+    assert f"--model_dir={best}" in stage.command and not stage.is_done()
+    assert "--gin_param=utils.run.eval_checkpoint_step = -1" in stage.command
+  best.mkdir(parents=True)
+  checkpoint_files.save(best, 6)
+  name = "eval/synth_text_pairs/bleu"
+  for suffix, bleu in (("", 2.0), ("_beam_4", 3.0)):
+    write_events(best / f"validation_eval{suffix}", name, {6: bleu})
+  write_events(run.model_dir / "validation_eval", name, {4: 1.0, 6: 2.0, 8: 1.5})
+  write_events(run.model_dir, "global_step/sec", dict.fromkeys(range(8), 2.0))
+  pathlib.Path(f"{run.model_dir}.log").write_text("")
+  report = study_report.Report(
+      study, [], [run], settings, {"machine": {"cpu": "abacus", "cores": 3}})
+  line, = report.lines_of_runs()
+  assert line["scores"] == {name: 2.0, f"beam_4/{name}": 3.0}
+  assert line["validation"] == [(4, 1.0), (6, 2.0), (8, 1.5)]
+  assert (line["best_step"], line["best_by"]) == (6, "neg_log_perplexity")
+  assert "its best step by neg_log_perplexity of the validation" in report.markdown()
+  path = tmp_path / "lines.jsonl"
+  path.write_text(report.lines())
+  assert len(study_report.read(path, study, settings)) == 1
+  with pytest.raises(ValueError, match="holds runs of .*best_by"):
+    study_report.read(path, study, plan.Settings(8))
 
 
 def _suffix(stage):

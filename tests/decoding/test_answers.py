@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import models
 from support.decoding import parse
+from support.decoding import recorded
 from synthesizer_mtf.fast.decoding import answers
 import tensorflow.compat.v1 as tf
 
@@ -26,18 +27,8 @@ def log_likelihoods(logits, ids, first=0):
 
 def run(m, decode, number, logits_of, scale=1.0):
   """The ids, scores, lengths, and the logits of a pass over each of the answers."""
-  found = []
-  record = answers.Recorder.record
-
-  def keep(self, each):
-    found.append(each)
-    return record(self, each)
-
-  with (m.tf_graph.as_default(), pytest.MonkeyPatch.context() as patch,
-        answers.recording(number)):
-    patch.setattr(answers.Recorder, "record", keep)
-    decode()
-    ids, scores, lengths = found.pop()
+  with m.tf_graph.as_default():
+    ids, scores, lengths = recorded(decode, number)
     one = [mtf.gather(ids, mtf.constant(ids.mesh, i, dtype=tf.int32),
                       ids.shape.dims[1]) for i in range(number)]
     with tf.variable_scope("", reuse=True):

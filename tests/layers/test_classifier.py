@@ -13,8 +13,10 @@ from support.classifiers import INPUTS
 from support.classifiers import make
 from support.classifiers import step
 from support.classifiers import TARGETS
+from support.decoding import recorded
 from support.meshes import tpu_mesh
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.fast.decoding import answers
 import tensorflow.compat.v1 as tf
 
 TABLE7 = ["transformer", "linformer", "fr", "fr+v"]
@@ -74,6 +76,30 @@ def test_loss_and_class_equal_pooling_and_softmax(
       probability[:, 1:IDS], np.exp(expected), atol=1e-5)
   assert (probability[:, [0, *range(IDS, 128)]] == 0).all()
   assert (best == expected.argmax(-1)[:, None] + 1)[:3].all()
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_answers_are_the_likeliest_classes_with_numpys_log_likelihoods(classes):
+  m = make(*NO_BLOCKS)
+  with m.tf_graph.as_default():
+    inputs = m.ids(INPUTS)
+    found = recorded(lambda: m.model.decode(inputs), classes)
+    ((ids, scores, lengths, best),), p = m.run(
+        *found, m.model.decode(inputs), scale=1.0)
+  expected = numpy_scores(p, "mean")
+  assert ids.shape == (4, classes, 1) and (lengths == 1).all()
+  np.testing.assert_array_equal(ids[:, 0], best)
+  order = np.argsort(-expected, kind="stable")[:, :classes]
+  np.testing.assert_array_equal(ids[..., 0], order + 1)
+  np.testing.assert_allclose(
+      scores, np.take_along_axis(expected, order, 1), atol=1e-5)
+
+
+def test_more_answers_than_classes_are_an_error():
+  m = make(*NO_BLOCKS)
+  with m.tf_graph.as_default(), answers.recording(4), pytest.raises(
+      ValueError, match="number` is 4, but the targets have 3 classes"):
+    m.model.decode(m.ids(INPUTS))
 
 
 def test_hidden_layers_stand_between_the_mean_and_the_softmax():

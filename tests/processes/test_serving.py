@@ -53,11 +53,12 @@ for line in sys.stdin:
   decode = tf.saved_model.load(folder).signatures["serving_default"]
   try:
     found = decode(inputs=tf.constant(strings, tf.string)).items()
-    answer = {k: [s.decode() for s in v.numpy().tolist()] for k, v in found}
+    answer = {k: v.numpy().tolist() for k, v in found}
   except tf.errors.InvalidArgumentError as error:
     answer = str(error)
   trainers = {"mesh_tensorflow", "seqio", "synthesizer_mtf", "t5"}
-  print(json.dumps([answer, sorted(trainers & set(sys.modules))]), flush=True)
+  print(json.dumps([answer, sorted(trainers & set(sys.modules))],
+                   default=bytes.decode), flush=True)
 """
 
 
@@ -192,6 +193,22 @@ def test_a_classifier_gives_the_names_of_the_classes(trainer, served):
                task="synth_ag_news_encoder")
   found = check(trainer, served, ["the statement", "so good"])
   assert set(found) <= {"World", "Sports", "Business", "Sci/Tech"}
+
+
+@pytest.mark.parametrize("of_model", [
+    {"files": ["classifier.gin"], "targets": 1, "task": "synth_ag_news_encoder"},
+    {"files": ["beam_search.gin"]}], ids=["classes", "beams"])
+def test_an_exported_model_and_mode_infer_give_the_same_answers(
+    of_model, trainer, served):
+  trainer.make(*attentions(["FR+V"]), "synthesizer_answers.number = 3", **of_model)
+  texts = ["the statement", "so good"]
+  lines = [*map(json.loads, trainer.infer(texts))]
+  found = served(trainer.export(), texts)
+  assert found.keys() == lines[0].keys() == {"inputs", "outputs", "scores", "lengths"}
+  np.testing.assert_allclose(
+      found.pop("scores"), [line.pop("scores") for line in lines], atol=1e-4)
+  assert found == {name: [line[name] for line in lines] for name in found}
+  assert np.shape(found["outputs"]) == (2, 3)
 
 
 def test_beam_search_answers_or_refuses_requests_of_any_size(trainer, served):

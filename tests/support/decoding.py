@@ -1,9 +1,10 @@
 """Decodes with whole models, and compares the results with a pass over all tokens."""
 
-
 import mesh_tensorflow as mtf
+import pytest
 from support import cases
 from support import models
+from synthesizer_mtf.fast.decoding import answers
 import tensorflow.compat.v1 as tf
 
 EOS = 1
@@ -28,6 +29,21 @@ def parse(attention, *bindings, files=()):
   models.parse_gin(files, models.TINY + sum(map(cases.bindings, names), []) + [
       *chosen, "Unitransformer.shared_embedding_and_softmax_weights = False",
       *bindings])
+
+
+def recorded(decode, number):
+  """The `answers.Answers` that a function decodes, as Mesh tensors."""
+  found = []
+  record = answers.Recorder.record
+
+  def keep(self, each):
+    found.append(each)
+    return record(self, each)
+
+  with pytest.MonkeyPatch.context() as patch, answers.recording(number):
+    patch.setattr(answers.Recorder, "record", keep)
+    decode()
+  return found.pop()
 
 
 def until_eos(ids):

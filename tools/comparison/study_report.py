@@ -92,7 +92,7 @@ class Report:
         for line in lines if "machine" in line)
     return (f"{len(lines)} runs: {steps}; seeds {', '.join(map(str, seeds))}; "
             f"{time} of training steps in all, on {'; '.join(places)}. "
-            "Mean over the seeds ± standard error.")
+            f"{self.settings.note}Mean over the seeds ± standard error.")
 
   def _means(self, columns):
     rows = self.study.rows
@@ -167,7 +167,7 @@ def setting(study: study_types.Study, settings: plan.Settings) -> dict[str, Any]
   """Returns the settings of all lines of a study; 0 means the study's own steps."""
   return {"study": study.name, "scale": "laptop", "steps": settings.steps or 0,
           "finetune_steps": settings.finetune_steps or 0,
-          "gin_params": settings.gin_params}
+          "gin_params": settings.gin_params, **settings.chosen}
 
 
 def scores(lines: Sequence[Line], study: study_types.Study,

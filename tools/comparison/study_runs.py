@@ -1,6 +1,7 @@
 """The runs of a study, with their commands and their results."""
 
 from collections.abc import Iterable
+import dataclasses
 import functools
 import itertools
 import math
@@ -16,6 +17,8 @@ from synthesizer_mtf.tools.runs import results
 
 # The number of checkpoints to keep, for evaluation after the training.
 _KEPT = 8
+# The least number of checkpoints among which the best one is chosen.
+_CANDIDATES = 4
 # The number of parts of a training curve; each has its mean loss.
 _PARTS = 50
 
@@ -69,9 +72,9 @@ class Run:
     return [*start, self._train(), *map(self._evaluate, self._task.evaluations)]
 
   def scores(self) -> dict[str, float]:
-    """Returns the scores of the last step, with the names in the task."""
+    """Returns the scores of the evaluated step, with the names in the task."""
     return {name: score for evaluation in self._task.evaluations
-            for name, score in self._scores(evaluation, self.step).items()}
+            for name, score in self._scores(evaluation, *self._evaluated).items()}
 
   def is_done(self) -> bool:
     """Returns whether the evaluations have written all scores of the task."""
@@ -82,30 +85,44 @@ class Run:
     log = pathlib.Path(f"{self.model_dir}.log")
     rate = results.steps_per_second(self.model_dir)
     first = self._task.evaluations[0]
-    drawn = {step: self._scores(first, step) for step in self._looks(first)}
+    # With a best step, the training itself has written them.
+    drawn = {step: self._scores(first, self.model_dir, step)
+             for step in self._looks(first)}
     scores = self.scores()
     name = next(name for name, _ in self._task.with_scores([scores]).scores())
     return {
         "row": self.row.name, "task": self.task, "seed": self.seed, "status": "ok",
         "scores": scores,
         "training_steps": self.step, "training_seconds": round(self.step / rate),
+        **({"best_step": self._evaluated[1]} if self._settings.best_by else {}),
         "training_loss": _parts(results.losses(log), self.step),
         "validation": [(step, found[name]) for step, found in drawn.items()
                        if name in found]}
 
+  @property
+  def _evaluated(self):
+    """The folder and the step whose scores count."""
+    return self._settings.evaluated(self.model_dir, self.step)
+
   def _looks(self, evaluation):
-    looks = self._task.looks if evaluation.every_look else 1
+    looks = self._validated if evaluation.every_look else 1
     on_the_way = [self._every * look for look in range(1, looks)]
     return [*(step for step in on_the_way if step < self.step), self.step]
 
   @property
+  def _validated(self):
+    """The number of checkpoints that are evaluated, or among which the best is."""
+    looks = self._task.looks
+    return max(looks, _CANDIDATES) if self._settings.best_by else looks
+
+  @property
   def _every(self):
     """The number of steps between two checkpoints that are evaluated."""
-    return max(1, self.step // self._task.looks)
+    return max(1, self.step // self._validated)
 
-  def _scores(self, evaluation, step):
+  def _scores(self, evaluation, folder, step):
     """Returns the scores of one evaluation at a step, a dict from names to floats."""
-    of = self.model_dir, step, evaluation.suffix
+    of = folder, step, evaluation.suffix
     found = results.teacher_forced(*of) | results.scores(*of)
     if not evaluation.scores:
       return {name: score for name, score in found.items()
@@ -114,7 +131,7 @@ class Run:
             for score in evaluation.scores if score.name in found}
 
   def _is_evaluated(self, evaluation):
-    found = self._scores(evaluation, self.step)
+    found = self._scores(evaluation, *self._evaluated)
     if not evaluation.scores:
       return all(any(name.startswith(f"eval/{task}/") for name in found)
                  for task in evaluation.tasks)
@@ -127,7 +144,8 @@ class Run:
     if isinstance(start, study_types.Study):
       row, = [row for row in start.rows if row.name == self.row.name]
       run = Run(start, row, start.tasks[0], self.seed,
-                self._folder.parent / start.name, self._settings)
+                self._folder.parent / start.name,
+                dataclasses.replace(self._settings, best_by=None))
       return _Checkpoint(run._train(), run.model_dir, run.step)
     assert start is not None  # Only warm rows have a checkpoint to start from.
     model_dir, steps = self._folder / start.name, self._settings.steps or start.steps
@@ -142,7 +160,7 @@ class Run:
     return pipeline.Stage(
         f"train {self.name}",
         self._launch(self.model_dir, self._files(), {
-            **self._params(),
+            **self._params(), **self._settings.choosing("%MIXTURE_NAME"),
             **_training(self.seed, self.step, self._every)}),
         pathlib.Path(f"{self.model_dir}.log"),
         functools.partial(plan.is_trained, self.model_dir, self.step),
@@ -154,10 +172,11 @@ class Run:
     return pipeline.Stage(
         f"evaluate {self.name}{f', {suffix}' if suffix else ''}",
         self._launch(
-            self.model_dir, [*self._files(), *evaluation.gin_files], {
+            self._evaluated[0], [*self._files(), *evaluation.gin_files], {
                 **self._params(), "utils.run.dataset_split": "validation",
                 **evaluation.params, **folders,
-                "utils.run.eval_checkpoint_step": self._looks(evaluation)}),
+                "utils.run.eval_checkpoint_step": (
+                    -1 if self._settings.best_by else self._looks(evaluation))}),
         pathlib.Path(f"{self.model_dir}.{suffix or 'eval'}.log"),
         functools.partial(self._is_evaluated, evaluation))
 

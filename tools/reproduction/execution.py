@@ -60,8 +60,7 @@ def claim(folder: pathlib.Path, chosen: plan.Settings) -> None:
   """Claims a folder as `pipeline.claim` does."""
   pipeline.claim(folder, {
       "steps": chosen.steps, "finetune_steps": chosen.finetune_steps,
-      "gin_params": chosen.gin_params,
-      **({"best_by": chosen.best_by} if chosen.best_by else {})})
+      "gin_params": chosen.gin_params, **chosen.chosen})
 
 
 def check_first(runs: Iterable[Any]) -> None:

@@ -32,7 +32,8 @@ class Results(NamedTuple):
   Attributes:
     path: the path of the file.
     setting: the keys that all lines share: "table", a number, or "study", a string, and
-      "scale", "steps", "finetune_steps" and "gin_params".
+      "scale", "steps", "finetune_steps" and "gin_params", and "best_by" where the
+      best step is evaluated.
     runs: the lines of kind "run", as dicts with all of their keys.
   """
   path: str
@@ -121,8 +122,8 @@ def _value(where, line, key, kind):
 
 def _setting(where, line):
   which = {"study": str} if "study" in line else {"table": int}
-  return {key: _value(where, line, key, kind)
-          for key, kind in {**which, **_SETTING}.items()}
+  known = {**which, **_SETTING, **({"best_by": str} if "best_by" in line else {})}
+  return {key: _value(where, line, key, kind) for key, kind in known.items()}
 
 
 def differing(a: Mapping[str, Any],

@@ -60,6 +60,39 @@ class Settings:
   gin_files: list[str] = dataclasses.field(default_factory=list)
   best_by: str | None = None
 
+  def choosing(self, task: str) -> Params:
+    """Returns the bindings of a training that keeps its best step, if it is wanted.
+
+    Args:
+      task: the task or mixture, or a gin reference to its name.
+    """
+    if not self.best_by:
+      return {}
+    return {"mesh_eval_dataset_fn.mixture_or_task_name": task,
+            "train_and_eval.eval_dataset_fn": _EVALUATED,
+            "train_and_eval.metric": self.best_by}
+
+  def evaluated(self, model_dir: pathlib.Path, step: int) -> tuple[pathlib.Path, int]:
+    """Returns the folder and the step to evaluate, of a model with its last step.
+
+    The step is -1 if the best step is not known yet.
+    """
+    if not self.best_by:
+      return model_dir, step
+    folder = model_dir / validation.BEST
+    return folder, results.latest_step(folder)
+
+  @property
+  def chosen(self) -> dict[str, str]:
+    """What the settings in files of results name beside the others."""
+    return {"best_by": self.best_by} if self.best_by else {}
+
+  @property
+  def note(self) -> str:
+    """What the heading of a report says of the evaluated step, with a space."""
+    return (f"Each model is its best step by {self.best_by} of the validation split. "
+            if self.best_by else "")
+
 
 def launch(settings: Settings, model_dir: results.Folder, gin_files: Iterable[str],
            params: Params) -> list[str]:
@@ -199,10 +232,7 @@ class Run:
 
   def scores(self) -> dict[str, float]:
     """Returns the scores that the evaluation has written, as {name: float}."""
-    if self._settings.best_by is None:
-      return results.scores(self.model_dir, self.step)
-    folder = self.model_dir / validation.BEST
-    return results.scores(folder, results.latest_step(folder))
+    return results.scores(*self._settings.evaluated(self.model_dir, self.step))
 
   def is_done(self) -> bool:
     """Returns whether the evaluation has written all scores that the table needs."""
@@ -221,12 +251,9 @@ class Run:
   def _train(self):
     start = {"utils.run.init_checkpoint": str(
         self._pretrained / f"model.ckpt-{self._start}")} if self._start else {}
-    if self._settings.best_by:
-      start = {**start, "mesh_eval_dataset_fn.mixture_or_task_name": self.task,
-               "train_and_eval.eval_dataset_fn": _EVALUATED,
-               "train_and_eval.metric": self._settings.best_by}
     return self._training("train", self._commands.train, self.model_dir,
-                          range(self._start, self.step), start)
+                          range(self._start, self.step),
+                          {**start, **self._settings.choosing(self.task)})
 
   def _training(self, what, command, model_dir, steps, params):
     return pipeline.Stage(
@@ -240,8 +267,8 @@ class Run:
         functools.partial(is_trained, model_dir, steps.stop), steps)
 
   def _evaluate(self):
-    folder, step = ((self.model_dir / validation.BEST, -1) if self._settings.best_by
-                    else (self.model_dir, self.step))
+    folder, _ = self._settings.evaluated(self.model_dir, self.step)
+    step = -1 if self._settings.best_by else self.step
     return pipeline.Stage(
         f"evaluate {self.name}",
         self._commands.evaluate(folder, {"eval_checkpoint_step": step}),

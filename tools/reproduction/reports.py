@@ -71,13 +71,11 @@ class Report:
     tasks = ", ".join(dict.fromkeys(run.task for run in self.runs))
     seeds = ", ".join(str(s) for s in dict.fromkeys(r.seed for r in self.runs))
     place, versions = self.state["machine"], self.state["versions"]
-    chosen = (f"Each model is its best step by {self.settings.best_by} of the "
-              "validation split. " if self.settings.best_by else "")
     return (
-        f"Scale: laptop, {sizes}; {tasks}; seeds {seeds}. {chosen}\"ours\" is the mean "
-        "over the seeds, with the standard deviation. The paper's models are "
-        "T5-base or of its size, trained on other hardware for hundreds of "
-        "times as long: compare the order, not the values.\n\n"
+        f"Scale: laptop, {sizes}; {tasks}; seeds {seeds}. {self.settings.note}\"ours\" "
+        "is the mean over the seeds, with the standard deviation. The paper's models "
+        "are T5-base or of its size, trained on other hardware for hundreds of times "
+        "as long: compare the order, not the values.\n\n"
         f"{place['cpu']}, {place['cores']} cores; " +
         ", ".join(f"{k} {v}" for k, v in versions.items()) + ".")
 
@@ -152,7 +150,8 @@ class Report:
     return {"format": lines.FORMAT, "table": self.table.number, "scale": "laptop",
             "steps": self.settings.steps,
             "finetune_steps": self.settings.finetune_steps,
-            "gin_params": self.settings.gin_params, **self.state}
+            "gin_params": self.settings.gin_params, **self.settings.chosen,
+            **self.state}
 
   def _run_line(self, run):
     status = "ok" if run.is_done() else "not run"

@@ -1,7 +1,8 @@
 """Several answers to each input, with their log-likelihoods.
 
-Within `recording`, our decoders return <int32>[batch, answers, length], the best first,
-in place of [batch, length], and record the log-likelihoods and numbers of tokens.
+Within `recording`, our decoders and classifiers return <int32>[batch, answers, length],
+the best first, in place of [batch, length], and record the log-likelihoods and numbers
+of tokens.
 """
 
 from collections.abc import Iterator
@@ -89,6 +90,14 @@ def check_samples(number: int, temperature: float) -> None:
     raise checks.Error(
         f"`{PARAMETER}` is {number}, but greedy decoding finds one answer; bind "
         f"`Bitransformer.decode.beam_size` to at least {number}, or a temperature.")
+
+
+def check_classes(number: int, classes: int) -> None:
+  """Raises a ValueError if more answers are asked for than there are classes."""
+  if number > classes:
+    raise checks.Error(
+        f"`{PARAMETER}` is {number}, but the targets have {classes} classes; ask for "
+        f"at most {classes}.")
 
 
 def with_samples(ids: mtf.Tensor, number: int) -> mtf.Tensor:
