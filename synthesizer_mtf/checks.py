@@ -1,5 +1,6 @@
 """Checks of parameters, with messages that name the parameter in gin."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -69,6 +70,15 @@ def require(fits: bool, name: str, value: Any, needed: str,
   """
   if not fits:
     raise Error(f"`{name}` is {value!r} but must {needed}; {remedy}.")
+
+
+def requirement(fits: Callable[[Any], bool], needed: str,
+                remedy: str = "change it") -> Callable[[str, Any], None]:
+  """Makes a check, a function of (name, value); the arguments are as in `require`."""
+  def check(name, value):
+    require(fits(value), name, value, needed, remedy)
+
+  return check
 
 
 def check_whole(name: str, value: Any, least: int = 1,

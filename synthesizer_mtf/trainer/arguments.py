@@ -126,18 +126,21 @@ def _output(folder):
   return read_value
 
 
-def _name(name, value):
-  checks.require(isinstance(value, str) and bool(value), name, value, "be a name",
-                 "write it as a string, such as 'validation'")
+_name = checks.requirement(lambda value: isinstance(value, str) and bool(value),
+                           "be a name", "write it as a string, such as 'validation'")
+_keep_top_k = checks.requirement(
+    lambda value: value == -1 or checks.is_whole(value),
+    "be a positive integer, or -1 for all tokens")
+_tpu = checks.requirement(lambda value: isinstance(value, str),
+                          "be the name or the address of a TPU, or None")
+_bindings = checks.requirement(
+    lambda value: isinstance(value, str) or isinstance(value, (list, tuple)) and all(
+        isinstance(each, str) for each in value),
+    "be a string of gin, or a list of them", "write it as ['num_layers = 2']")
 
 
 def _task(name, value):
   data_checks.check_task(value, f"`{name}`")
-
-
-def _keep_top_k(name, value):
-  checks.require(value == -1 or checks.is_whole(value), name, value,
-                 "be a positive integer, or -1 for all tokens")
 
 
 def _schedule(name, value):
@@ -145,18 +148,6 @@ def _schedule(name, value):
   if isinstance(value, str):
     checks.require(False, name, value, "be a number, or a function of the step")
   value_checks.RUN_CHECKS[name](name, value)
-
-
-def _tpu(name, value):
-  checks.require(isinstance(value, str), name, value,
-                 "be the name or the address of a TPU, or None")
-
-
-def _bindings(name, value):
-  checks.require(
-      isinstance(value, str) or isinstance(value, (list, tuple)) and all(
-          isinstance(each, str) for each in value), name, value,
-      "be a string of gin, or a list of them", "write it as ['num_layers = 2']")
 
 
 def _attention(name, value):

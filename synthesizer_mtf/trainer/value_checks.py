@@ -72,13 +72,22 @@ def _default(function, parameter):
     return None
 
 
-def _check_rate_of_dropout(name, value):
-  checks.require(checks.is_rate(value), name, value, f"be {checks.RATE}")
-
-
-def _check_up_to_1(name, value):
-  checks.require(checks.is_number(value) and 0 <= value <= 1, name, value,
-                 "be a number from 0 to 1")
+_check_rate_of_dropout = checks.requirement(checks.is_rate, f"be {checks.RATE}")
+_check_up_to_1 = checks.requirement(
+    lambda value: checks.is_number(value) and 0 <= value <= 1,
+    "be a number from 0 to 1")
+_check_number = checks.requirement(checks.is_number, "be a number")
+_check_function = checks.requirement(
+    lambda value: callable(value) or not isinstance(value, (str, int, float)),
+    "be a function or a class", "name it with an @, as the gin files of T5 do")
+_check_path = checks.requirement(
+    lambda value: bool(value) and isinstance(value, str), "be a path",
+    "write it in quotes, as 'DIR/model.ckpt-1000'")
+check_one_step = checks.requirement(
+    lambda value: checks.is_whole(value, -1),
+    "be the step of one checkpoint, or -1 for the last", "name one")
+check_seed = checks.requirement(
+    lambda value: checks.is_whole(value, -2**63), "be an integer")
 
 
 def _check_kind(default, name, value):
@@ -90,12 +99,6 @@ def _check_kind(default, name, value):
   elif isinstance(default, (int, float)):
     raise checks.Error(f"`{name}` is the string {value!r} but must be a number, as "
                        f"{default!r}; change it.")
-
-
-def _check_function(name, value):
-  checks.require(callable(value) or not isinstance(value, (str, int, float)),
-                 name, value, "be a function or a class",
-                 "name it with an @, as the gin files of T5 do")
 
 
 def _check_schedule(name, value):
@@ -112,10 +115,6 @@ def _check_rate(name, value):
                  "be a number of at least 0, and finite")
   if not value:
     logging.warning("`%s` is 0, so a training changes nothing.", name)
-
-
-def _check_number(name, value):
-  checks.require(checks.is_number(value), name, value, "be a number")
 
 
 def is_whole(value: Any, least: int = 1) -> bool:
@@ -172,11 +171,6 @@ def _check_filter(name, value):
   except (re.error, TypeError) as error:
     raise checks.Error(f"`{name}` is {value!r}, which is not a regular expression "
                        f"({error}); write it as 'encoder/.*'.") from None
-
-
-def _check_path(name, value):
-  checks.require(value and isinstance(value, str), name, value, "be a path",
-                 "write it in quotes, as 'DIR/model.ckpt-1000'")
 
 
 def _check_layers(name, value):
@@ -236,18 +230,6 @@ def _check_step(name, value):
   checks.require(
       value == "all" or all(checks.is_whole(each, -1) for each in several), name, value,
       "be the step of a checkpoint, a list of steps, -1 for the last or 'all'")
-
-
-def check_one_step(name: str, value: Any) -> None:
-  """Raises a ValueError unless `value` names one checkpoint by its step."""
-  checks.require(
-      checks.is_whole(value, -1), name, value,
-      "be the step of one checkpoint, or -1 for the last", "name one")
-
-
-def check_seed(name: str, value: Any) -> None:
-  """Raises a ValueError unless `value` is an integer, as seeds are."""
-  checks.require(checks.is_whole(value, -2**63), name, value, "be an integer")
 
 
 def _check_exported(name, value):
