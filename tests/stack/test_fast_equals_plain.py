@@ -12,6 +12,7 @@ seed make the case again: CASES=1 SEED=1 FIRST=4711.
 """
 
 import contextlib
+import functools
 import os
 from unittest import mock
 
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 from support import cases as table
 from support import decoding
+from support import light_graphs
 from support import model_cases
 from support import models
 from synthesizer_mtf.attention import attend as plain_attend
@@ -93,8 +95,7 @@ def drawn():
     return dict(zip([f"{n}-{name}" for n, (name, _) in enumerate(ROWS)],
                     model_cases.covering(0, [row for _, row in ROWS])))
   seed, first = (int(os.environ.get(name, "0")) for name in ("SEED", "FIRST"))
-  return {str(n): model_cases.draw(np.random.RandomState([seed, n]))
-          for n in range(first, first + count)}
+  return {str(n): model_cases.numbered(seed, n) for n in range(first, first + count)}
 
 
 CASES = drawn()
@@ -113,7 +114,9 @@ def test_fast_equals_plain(name):
     fast = numbers(case, True)
   kernel = name.partition("-")[2]
   assert kernel in used or not hasattr(fast_cases, kernel), used
-  plain = numbers(case, False)
+  plain = plain_numbers(case.plain)
+  if case.again == "microbatches":
+    plain = {name: value for name, value in plain.items() if name != "logits"}
   (check_decoded if case.decodes else check_same)(case, plain, fast)
 
 
@@ -143,18 +146,24 @@ def largest(x):
   return np.abs(x).max(initial=0)
 
 
+@functools.lru_cache(maxsize=2)
+def plain_numbers(case):
+  return numbers(case, False)
+
+
 def numbers(case, fast):
   """The loss, logits and gradients, or what decoding finds, by name."""
   m = model(case, fast)
-  with m.tf_graph.as_default(), mock.patch.object(
-      attend, "_QUERY_CHUNK_SIZE", case.chunk), mock.patch.object(
-          packed_segments, "_GROUPS", 2), mock.patch.object(
-              loops, "FIRST_BLOCK", 3), mock.patch.object(
-                  ops, "random_uniform", _in_float32):
+  with m.tf_graph.as_default(), light_graphs.light(
+      share=not case.decodes), mock.patch.object(
+          attend, "_QUERY_CHUNK_SIZE", case.chunk), mock.patch.object(
+              packed_segments, "_GROUPS", 2), mock.patch.object(
+                  loops, "FIRST_BLOCK", 3), mock.patch.object(
+                      ops, "random_uniform", _in_float32):
     tf.set_random_seed(0)
-    named = (_decoding if case.decodes else _training)(m, case, fast)
-    (values,), _ = m.run(*named.values(), seed=case.seed,
-                         scale=1.0 if case.decodes else 0.3)
+    named = _decoding(m, case, fast) if case.decodes else _training(m, case)
+    values = light_graphs.values(m, *named.values(), seed=case.seed,
+                                 scale=1.0 if case.decodes else 0.3)
   return dict(zip(named, values))
 
 
@@ -194,7 +203,7 @@ def lines(case, fast):
       yield f"{name}.relative_attention_type = 'bias_shared'"
   if case.ensemble and (fast or case.ensemble > 1):
     yield f"Unitransformer.ensemble = {case.ensemble}"
-  if fast and case.again == "layers":
+  if case.again == "layers":
     yield "LayerStack.recompute_grads = True"
 
 
@@ -204,11 +213,8 @@ def model(case, fast):
   attentions = list(case.decoder)
   decoding.parse(([case.encoder], attentions) if case.has_encoder else attentions,
                  *lines(case, fast), *more, files=files)
-  # Mesh TensorFlow's search takes a few tokens from each part of the vocabulary.
-  splits = case.dropout or case.task == "beams" and "vocab" in case.mesh[1]
-  shape, layout = case.mesh if fast or splits else model_cases.ONE
-  m = models.Model(
-      **options, mesh_shape=shape, layout=layout, tpu=case.tpu and fast)
+  shape, layout = case.mesh
+  m = models.Model(**options, mesh_shape=shape, layout=layout, tpu=case.tpu)
   # Mesh's search drops tokens only if it knows the mesh. Its cross-attention splits
   # the batch over one that it knows, and then dropout draws other numbers.
   if not case.known or case.dropout and not fast:
@@ -217,7 +223,7 @@ def model(case, fast):
   return m
 
 
-def _training(m, case, fast):
+def _training(m, case):
   generator = np.random.RandomState(case.seed)
   segments = case.segments
   tokens = generator.randint(2, models.VOCABULARY, segments.shape) * (segments > 0)
@@ -246,7 +252,7 @@ def _training(m, case, fast):
         inputs, targets, True, mode=case.task, variable_dtype=dtype,
         num_microbatches=num_microbatches, **marks)
 
-  if fast and case.again == "microbatches":
+  if case.again == "microbatches":
     grads, results = mtf.serialize_training_step(
         features, lambda some: {"loss": call(some, 2)[1]},
         features["inputs"].shape.dims[0], 2)
@@ -257,8 +263,7 @@ def _training(m, case, fast):
     grads = mtf.gradients(
         [loss], [v.outputs[0] for v in m.graph.trainable_variables]
     ) if case.trains else []
-  if case.again == "microbatches" or case.ensemble == 1:
-    # These have no logits, or log-probabilities in their place.
+  if case.ensemble == 1:  # It has log-probabilities in their place.
     named.pop("logits", None)
   named.update((v.name, grad) for v, grad in zip(m.graph.trainable_variables, grads))
   return {name: mtf.cast(t, tf.float32) for name, t in named.items()}

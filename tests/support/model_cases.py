@@ -45,6 +45,11 @@ BEAMS = [
      (("beam_size", 2), ("alpha", 0.6), ("decode_length_multiplier", 0.0),
       ("decode_length_constant", 4)))]
 
+# The choices that differ among cases with the same plain model, and how many there are
+# of these in a row.
+OF_FAST = {"mesh", "known", "tpu", "again", "chunk"}
+IN_A_ROW = 3
+
 
 class Case(NamedTuple):
   """A model and what it does; and what only the fast model has.
@@ -109,6 +114,15 @@ class Case(NamedTuple):
     return self.kind not in ("lm", "prefix", "delimited")
 
   @property
+  def plain(self) -> "Case":
+    """The case of the plain model, without what only the fast model has."""
+    # Mesh TensorFlow's search takes a few tokens from each part of the vocabulary.
+    is_split = self.dropout or self.task == "beams" and "vocab" in self.mesh[1]
+    return self._replace(
+        mesh=self.mesh if is_split else ONE, tpu=False, again="", chunk=0,
+        known=self.known or self.task != "beams")
+
+  @property
   def segments(self) -> np.ndarray:
     """The ids of the examples, 0 for padding: [batch, length]."""
     return PACKED if self.packed else PADDED
@@ -164,6 +178,16 @@ def draw(generator: np.random.RandomState, **fixed: Any) -> Case:
       mesh=mesh, known=one_of("known", True, mesh == ONE or "vocab" in mesh[1]),
       tpu=tpu, again=again, chunk=one_of("chunk", 512, 3),
       seed=generator.randint(1000))
+
+
+def numbered(seed: int, number: int) -> Case:
+  """Draws a case by its number; a few in a row have most choices in common.
+
+  So they often have the same plain model.
+  """
+  common = draw(np.random.RandomState([seed, number // IN_A_ROW]))._asdict()
+  return draw(np.random.RandomState([seed, number, 1]), **{
+      name: value for name, value in common.items() if name not in OF_FAST})
 
 
 def covering(seed: int, rows: list[dict[str, Any]], candidates: int = 50) -> list[Case]:
