@@ -139,9 +139,9 @@ def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
   assert "its best step by neg_log_perplexity of the validation" in report.markdown()
   path = tmp_path / "lines.jsonl"
   path.write_text(report.lines())
-  assert len(study_report.read(path, study, settings)) == 1
+  assert len(finished.read(path, study, settings)) == 1
   with pytest.raises(ValueError, match="holds runs of .*best_by"):
-    study_report.read(path, study, plan.Settings(8))
+    finished.read(path, study, plan.Settings(8))
 
 
 def _suffix(stage):
