@@ -38,25 +38,33 @@ def stock(**kwargs):
 
 
 def run(layer, given):
-  """The output, and the gradients of inputs and variables by name."""
+  """Calls a layer of a decoder.
+
+  Returns:
+    the output, and the gradients of inputs and variables, by name; the output of the
+    encoder; and the variables by name.
+  """
   generator = np.random.RandomState(0)
   graph = harness.LayerGraph(layer, True, BATCH, LENGTH)
   dims = {"sequence_id": graph.length_dim, "encoder_sequence_id": MEMORY,
           "inputs": graph.length_dim, "encoder_inputs": MEMORY}
+  tokens = [generator.randn(BATCH, size, harness.D_MODEL)
+            for size in (LENGTH, MEMORY_LENGTH, LENGTH)]
   with graph.tf_graph.as_default():
     x, memory, weights = [
-        graph.constant(generator.randn(BATCH, dim.size, harness.D_MODEL),
-                       graph.batch_dim, dim, graph.d_model)
-        for dim in (graph.length_dim, MEMORY, graph.length_dim)]
+        graph.constant(values, graph.batch_dim, dim, graph.d_model)
+        for values, dim in zip(tokens, (graph.length_dim, MEMORY, graph.length_dim))]
     marks = {name: graph.constant(array, graph.batch_dim, dims[name])
              for name, array in given.items()}
     y = graph.call(graph.context("train", encoder_output=memory, **marks), x)
     variables = graph.graph.trainable_variables
-    names = ["y", "x", "memory"] + [v.name for v in variables]
     loss = mtf.reduce_sum(mtf.cast(y * weights, tf.float32))
-    grads = mtf.gradients(
-        [loss], [x, memory] + [v.outputs[0] for v in variables])
-    return dict(zip(names, graph.run(y, *grads)))
+    grads = mtf.gradients([loss], [x, memory] + [v.outputs[0] for v in variables])
+    named = {"y": y, **dict(zip(["x", "memory", *(v.name for v in variables)], grads))}
+    named = {name: tensor for name, tensor in named.items() if tensor is not None}
+    found = dict(zip(named, graph.run(*named.values())))
+  return found, tokens[1], {
+      name.rpartition("/")[2]: value for name, value in graph.variables.items()}
 
 
 def test_the_relative_bias_equals_that_of_stock():
@@ -64,7 +72,7 @@ def test_the_relative_bias_equals_that_of_stock():
   tokens = {"inputs": [[9, 4, 5, 8, 3], [9, 2, 8, 4, 0]],
             "encoder_inputs": [[2, 3, 9, 4, 5, 8, 6], [9, 2, 3, 4, 8, 1, 0]]}
   expected, fast = [
-      run(layer, {**IDS["padded"], **tokens}) for layer in (
+      run(layer, {**IDS["padded"], **tokens})[0] for layer in (
           stock(relative_attention_type="bias"),
           cross_attention.for_layer(stock(relative_attention_type="bias")))]
   bias = "layer/enc_dec_relative_attention_bias"
@@ -107,32 +115,18 @@ def test_stock_stays_if_gin_asks_for_it_or_gives_it_other_options():
 
 @pytest.mark.parametrize("ids", IDS)
 def test_uniform_attention_is_the_mean_of_the_values_that_a_query_may_see(ids):
-  layer = uniform_cross_attention.UniformEncDecAttention(HEADS, D_KV, 0.0)
-  graph = harness.LayerGraph(layer, True, BATCH, LENGTH)
-  generator = np.random.RandomState(0)
-  memory = generator.randn(BATCH, MEMORY_LENGTH, harness.D_MODEL)
+  found, memory, p = run(
+      uniform_cross_attention.UniformEncDecAttention(HEADS, D_KV, 0.0), IDS[ids])
+  assert set(p) == {"v", "o"}
   marks = {name: np.array(IDS[ids].get(name, np.ones((BATCH, size), int)))
            for name, size in (("sequence_id", LENGTH),
                               ("encoder_sequence_id", MEMORY_LENGTH))}
-  with graph.tf_graph.as_default():
-    dims = {"sequence_id": graph.length_dim, "encoder_sequence_id": MEMORY}
-    given = {name: graph.constant(marks[name], graph.batch_dim, dims[name])
-             for name in IDS[ids]}
-    context = graph.context("eval", encoder_output=graph.constant(
-        memory, graph.batch_dim, MEMORY, graph.d_model), **given)
-    x = graph.constant(generator.randn(BATCH, LENGTH, harness.D_MODEL),
-                       graph.batch_dim, graph.length_dim, graph.d_model)
-    y = graph.call(context, x)
-    values = {v.name.rpartition("/")[2]: v.outputs[0]
-              for v in graph.graph.all_variables}
-    assert set(values) == {"v", "o"}
-    y, v, o = graph.run(y, values["v"], values["o"])
   seen = (marks["sequence_id"][:, :, None] ==
           marks["encoder_sequence_id"][:, None, :]).astype(float)
   weights = seen / seen.sum(-1, keepdims=True)
-  expected = np.einsum("blm,bmd,dv,vo->blo", weights, memory, v, o)
+  expected = np.einsum("blm,bmd,dv,vo->blo", weights, memory, p["v"], p["o"])
   is_token = marks["sequence_id"] > 0
-  np.testing.assert_allclose(y[is_token], expected[is_token], atol=1e-4)
+  np.testing.assert_allclose(found["y"][is_token], expected[is_token], atol=1e-4)
 
 
 def test_decoding_with_uniform_attention_equals_the_full_pass():

@@ -1,38 +1,27 @@
 """Attention that is computed per example equals attention on masked rows."""
 
-import inspect
-
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from support import models
 from support.decoding import parse
-from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.fast import attend
 from synthesizer_mtf.fast import attend_per_segment
 from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 
-LENGTH, TARGETS = 23, 13
+LENGTH, TARGETS = 12, 7
 # The rows: many sizes of examples; one example; ids in any order; only padding;
 # padding between examples.
 IDS = [
-    [1] * 12 + [2] * 5 + [3] * 3 + [4] * 2 + [5],
+    [1] * 6 + [2] * 3 + [3] * 2 + [4],
     [1] * LENGTH,
-    [7] * 9 + [2] * 6 + [90] + [0] * 7,
+    [7] * 5 + [2] * 3 + [90] + [0] * 3,
     [0] * LENGTH,
-    [0] * 3 + [1] * 8 + [0] * 2 + [2] * 10,
+    [0] * 2 + [1] * 5 + [0] + [2] * 4,
 ]
 TARGET_IDS = [row[:TARGETS] for row in IDS]
-
-
-def max_lengths(notation):
-  """Bindings that make tables longer than the rows."""
-  known = functions.SYNTHESIZING_FUNCTIONS
-  return [f"{known[part].__name__}.max_length = {LENGTH + 3}"
-          for part in notation.split("+")
-          if "max_length" in inspect.signature(known[part].__init__).parameters]
 
 
 class Seen(intermediates.Capture):
@@ -48,8 +37,7 @@ class Seen(intermediates.Capture):
 
 def seen_weights(tpu=False):
   """The weights of the real tokens of both stacks, and the model's operations."""
-  parse((["R"], ["T+FR+FD+V"]), "Unitransformer.max_length = 32",
-        *max_lengths("R+T+FR+FD+V"))
+  parse((["R"], ["T+FR+FD+V"]))
   m = models.Model(tpu=tpu)
   with m.tf_graph.as_default(), intermediates.capture(Seen()) as seen:
     ids, target_ids = m.ids(IDS), m.ids(TARGET_IDS)
@@ -84,8 +72,7 @@ def test_captured_weights_do_not_depend_on_how_a_mean_is_computed(
     ("R", ["SyntheticAttention.softmax = False"]),
     ("V", ["SyntheticAttention.packed = False"])])
 def test_attention_that_cannot_be_computed_per_segment_is_masked(notation, bindings):
-  parse(notation, "num_layers = 1", "Unitransformer.max_length = 32", *bindings,
-        *max_lengths(notation))
+  parse(notation, "num_layers = 1", *bindings)
   m = models.Model()
   with m.tf_graph.as_default():
     ids, target_ids = m.ids(IDS), m.ids(TARGET_IDS)
@@ -103,7 +90,7 @@ def layout(ids):
 
 def test_each_example_is_in_one_group_from_its_first_token_on():
   """The tokens of an example need not be next to each other."""
-  row = [7] * 3 + [2] * 4 + [7] * 6 + [90] + [2] * 2 + [0] * 7
+  row = [7] * 2 + [2] * 2 + [7] * 3 + [90] + [2] + [0] * 3
   ids = np.array([*IDS[:2], row, *IDS[3:]])
   expected = {tuple(r * LENGTH + np.flatnonzero(row == i))
               for r, row in enumerate(ids) for i in set(row) - {0}}

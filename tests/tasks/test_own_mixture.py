@@ -54,15 +54,3 @@ def test_own_sets_are_mixed_with_registered_tasks(tasks_to_read):
   texts = {vocabulary.decode(example["targets"].tolist()[:-1]) for example in found}
   assert texts == {"the", "It"}
 
-
-@pytest.mark.parametrize("rates, message", [
-    (None, "mixture.rates` is None but must be a dict"),
-    ({}, "is {} but must be a dict"),
-    ({"synth_squad": 0}, "to numbers above 0"),
-    ({"synth_text_pairs.mews": 1}, "gin binds no files in the scope 'mews'"),
-    ({"synth_skwad": 1}, "synth_skwad"),
-])
-def test_wrong_rates_are_named(rates, message):
-  bind("mixture.rates", rates)
-  with pytest.raises(ValueError, match=message):
-    _ = mixture().tasks

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from support import checkpoint_files
 from support import decoding
-from support import meshes
 from support import models
 from support import sessions
 from synthesizer_mtf import gin_files
@@ -146,24 +145,6 @@ def test_decoding_reads_the_weights_of_the_step(monkeypatch):
   decoding.parse("R+V", "Mixture.final_weights = {'R': 1.0}",
                  "Mixture.annealing_steps = (0, 4)", "num_layers = 1")
   decoding.check_greedy_decoding()
-
-
-@pytest.mark.slow
-def test_annealing_trains_on_a_tpu_mesh_where_layers_run_again():
-  parse("R+V", *ANNEALING, "num_heads = 4", "d_ff = 12",
-        "LayerStack.recompute_grads = True")
-  mesh_shape = "batch:2,model:4"
-  m = models.Model(mesh_shape=mesh_shape, layout=meshes.LAYOUT)
-  with m.tf_graph.as_default():
-    tf.train.create_global_step()
-    ids = m.ids(np.ones((4, 7), int))
-    _, loss = m.model.call_simple(ids, ids, True, mode="train")
-    alphas = [v for v in m.graph.trainable_variables if "alpha" in v.name]
-    grads = mtf.gradients([loss], [v.outputs[0] for v in alphas])
-    lowering = mtf.Lowering(m.graph, {
-        m.mesh: meshes.tpu_mesh(mesh_shape)}, autostack=False)
-  assert len(alphas) == 2
-  assert all(g in lowering.tensors for g in grads)
 
 
 def test_annealing_without_a_step_is_an_error():
