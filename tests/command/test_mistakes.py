@@ -86,13 +86,14 @@ VALUES = [
 
 # Wrong rates of synth_own_mixture.
 RATES = {
-    **{value: f"mixture.rates` is {value} but must be a dict" for value in (
-        "None", "{}", "['synth_text_pairs']", "{3: 1.0}")},
-    **{f"{{'synth_text_pairs': {rate}}}": "to numbers above 0; " for rate in (
-        "0", "-1.0", "'x'")},
-    "{'synth_text_pairs.a': 1.0}": "gin binds no files in the scope 'a'",
-    **{f"{{'{name}': 1.0}}": f"'{name}'" for name in (
-        "synth_text_pair", "synth_text_pair.a", "synth_own_mixture")}}
+    **{value: f"is {value} but must be a dict from names of tasks to numbers above 0"
+       for value in ("None", "{}", "['synth_text_pairs']", "{'synth_text_pairs': 0}",
+                     "{'synth_text_pairs': -1.0}", "{'synth_text_pairs': 'x'}")},
+    "{'synth_own_mixture': 1.0}": "names 'synth_own_mixture', which is the mixture",
+    "{'synth_text_pairs.a': 1.0}":
+        "names 'synth_text_pairs.a', but gin binds no files in the scope 'a'",
+    **{f"{{{name}: 1.0}}": f"names {name}, which is not a task or mixture; name one"
+       for name in ("'synth_text_pair'", "'synth_text_pair.a'", "3")}}
 
 # Mistakes that gin, seqio or Python finds: the bindings, and a part of the line.
 # gin_files/test_gin_names.py has more.
@@ -239,8 +240,8 @@ TOOLS = [
 ]
 
 ROWS = [
-    *(({"gin_param": [OWN, f"{TASKS}mixture.rates = {value}"]}, said)
-      for value, said in RATES.items()),
+    *(({"gin_param": [OWN, f"{TASKS}mixture.rates = {value}"]},
+       f"mixture.rates` {said}") for value, said in RATES.items()),
     *(({"gin_param": [slip]}, said) for slip, said in SLIPS),
     *FLAGS]
 
