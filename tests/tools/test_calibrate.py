@@ -228,6 +228,21 @@ def test_texts_that_are_cut_are_counted(model, tmp_path):
   assert reading.Data(None, "train", 2).cut(8) is None
 
 
+@pytest.mark.parametrize("of, reason, said", [
+    ("of_another_t5", "", "not registered"),
+    ("synth_text_pairs", "no network", "without a network")])
+def test_the_task_has_the_vocabulary_where_that_of_the_model_cannot_be_read(
+    of, reason, said, model, monkeypatch, capsys):
+  parameter = "get_vocabulary.mixture_or_task_name"
+  gin_files.parse([f"{model}/operative_config.gin"], [f"{parameter} = {of!r}"])
+  monkeypatch.setattr(checks, "unreachable", lambda path: reason)
+  monkeypatch.setattr(reading.data_checks, "check_vocabularies", lambda *args: None)
+  assert reading.Data("synth_text_pairs", "train", 2).spec["inputs"] == (2, 13)
+  assert gin.query_parameter(f"t5.models.mesh_transformer.{parameter}") == (
+      "synth_text_pairs")
+  assert said in capsys.readouterr().out
+
+
 def test_a_folder_with_a_model_is_not_overwritten(model):
   with pytest.raises(SystemExit, match="not empty"):
     run(model, model, "--to=R")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import itertools
 from typing import Any
 
+import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import dataset
 from mesh_tensorflow.transformer import transformer
@@ -284,7 +285,8 @@ class Data:
     data_checks.check_vocabularies(name, features, "--task")
     data_checks.check_split(name, self._split)
     data_checks.check_rates(name)
-    vocabulary = mesh_transformer.get_vocabulary()
+    data_checks.check_cached(name)
+    vocabulary = _vocabulary(name)
     for feature, of in {"inputs": utils.inputs_vocabulary(vocabulary),
                         "targets": utils.targets_vocabulary(vocabulary)}.items():
       if feature in features and features[feature].vocabulary != of:
@@ -320,6 +322,27 @@ class Data:
       return None
     return cuts.sentence(self.name, self._split, self._lengths, number,
                          self._given["seed"])
+
+
+def _vocabulary(task):
+  """The model's vocabulary; that of the task where the model's cannot be read.
+
+  The configurations of T5's checkpoints name a task that today's T5 may not know, or a
+  vocabulary that is in cloud storage.
+  """
+  try:
+    found = mesh_transformer.get_vocabulary()
+    if not any(checks.unreachable(getattr(each(found), "sentencepiece_model_file", ""))
+               for each in (utils.inputs_vocabulary, utils.targets_vocabulary)):
+      return found
+    why = "cannot be read without a network"
+  except ValueError:
+    why = "is that of a task that is not registered"
+  print(f"The model's vocabulary {why}; that of {task} is taken for it.")
+  with gin.unlock_config():
+    gin.bind_parameter("t5.models.mesh_transformer.get_vocabulary.mixture_or_task_name",
+                       task)
+  return mesh_transformer.get_vocabulary()
 
 
 def _once(mixture_or_task_name, sequence_length, vocabulary, dataset_split, seed,
