@@ -5,6 +5,7 @@ about something else, or no message. This module checks bound values, but not re
 such as @FUNCTION. Layers of this package check their own parameters.
 """
 
+from collections.abc import Sequence
 import inspect
 import re
 
@@ -273,12 +274,16 @@ def _classifier(config):
   return _bound(config, "transformer.make_bitransformer").get("bitransformer_cls")
 
 
+def _is_classifier(chosen):
+  if _is_reference(chosen):
+    chosen = chosen.configurable.wrapped
+  return inspect.isclass(chosen) and issubclass(chosen, EncoderClassifier)
+
+
 def _check_classes(task, features, classifier):
   """Checks that a classifier's targets are classes, not text."""
   inputs, targets = (features.get(key) for key in ("inputs", "targets"))
-  if _is_reference(classifier):
-    classifier = classifier.configurable.wrapped
-  if inspect.isclass(classifier) and issubclass(classifier, EncoderClassifier) and (
+  if _is_classifier(classifier) and (
       inputs is None or targets.vocabulary == inputs.vocabulary):
     raise checks.Error(
         f"`make_bitransformer.bitransformer_cls` is a classifier, but the targets of "
@@ -313,18 +318,41 @@ def _check_files(config, mode):
     value_checks.check_lines("input_filename", decoding["input_filename"])
     value_checks.check_output("output_filename", decoding.get("output_filename"))
   if mode == "score_from_strings" and isinstance(scoring.get("targets"), str):
-    targets = value_checks.check_lines("targets_filename", scoring["targets"])
-    inputs = scoring.get("inputs")
-    # Mesh TensorFlow scores a single target for all inputs.
-    if inputs and (targets % value_checks.check_lines("inputs_filename", inputs)
-                   and targets > 1):
-      raise checks.Error(
-          f"`targets_filename` is {scoring['targets']!r} and has {targets} lines, "
-          f"which is not a multiple of the lines of `inputs_filename`, {inputs!r}; "
-          "give each input the same number of targets.")
+    check_scored_texts(config, scoring.get("inputs"), scoring["targets"],
+                       ("inputs_filename", "targets_filename"))
   if mode.startswith("export"):
     value_checks.check_output(f"{_RUN}.export_path", _bound(config, _RUN).get(
         "export_path"), folder=True)
+
+
+def check_scored_texts(
+    config: gin_internals.Config, inputs: Sequence[str] | str | None,
+    targets: Sequence[str] | str, names: Sequence[str]) -> None:
+  """Checks texts to score, lists of them or paths of files with their lines.
+
+  Args:
+    config: the parsed bindings.
+    inputs: the texts of the inputs, or None.
+    targets: those of the targets.
+    names: the names of both.
+
+  Raises:
+    ValueError: inputs have different numbers of targets, or the model is a classifier.
+  """
+  if _is_classifier(_classifier(config)):
+    raise checks.Error(
+        f"`{names[1]}` is {targets!r}, which Mesh TensorFlow reads with the vocabulary "
+        "of the inputs, but the targets of a classifier are classes; score a task with "
+        "score_from_task.gin, or decode with as many answers as there are classes "
+        "(`synthesizer_answers.number`), each with its score.")
+  count, of_inputs = (
+      value_checks.check_lines(name, texts) if isinstance(texts, str) else len(texts)
+      for name, texts in ((names[1], targets), (names[0], inputs or [""])))
+  # Mesh TensorFlow scores a single target for all inputs.
+  if inputs and count != 1 and (not count or count % of_inputs):
+    raise checks.Error(
+        f"`{names[1]}` has {count} texts, which is not a multiple of the {of_inputs} "
+        f"of `{names[0]}`; give each input the same number of targets.")
 
 
 def _check_division(config, run):

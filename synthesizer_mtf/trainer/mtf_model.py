@@ -123,7 +123,7 @@ class MtfModel(mtf_model.MtfModel):
     with self._own_bindings():
       self._bind_what_was_asked()
       gin_checks.check_model(gin_internals.bindings())
-      if self._check is not None and not kwargs.get("score_in_predict_mode"):
+      if self._check is not None:
         self._check()
       with self._without_extra_attentions():  # T5 binds the others again.
         made = super().estimator(vocabulary, init_checkpoint, **kwargs)
@@ -243,7 +243,8 @@ class MtfModel(mtf_model.MtfModel):
     if steps is None:
       logging.info("Evaluates each new checkpoint until you stop it; "
                    "checkpoint_steps=-1 evaluates the last one only.")
-    with (self._own_bindings(self._check_beams), results.read(folder) as found,
+    check = None if given.get("eval_with_score") else self._check_beams
+    with (self._own_bindings(check), results.read(folder) as found,
           self._explained()):
       try:
         base(**{**given, "summary_dir": folder})
@@ -295,13 +296,22 @@ class MtfModel(mtf_model.MtfModel):
     """Scores as T5 does, with this model's bindings.
 
     Raises:
-      ValueError: a file is missing.
+      ValueError: a file is missing, or inputs have different numbers of targets.
     """
     given = arguments.of(super().score, args, kwargs)
+    check = None
+    if given.get("targets") is not None:
+      check = functools.partial(
+          self._check_texts, given.get("inputs"), given["targets"])
+      check()  # Again once the model's own bindings are parsed, which may classify.
     if given.get("mixture_or_task_name"):
       data_checks.check_targets(given["mixture_or_task_name"])
-    with self._own_bindings(), self._explained():
+    with self._own_bindings(check), self._explained():
       return super().score(**given)
+
+  def _check_texts(self, inputs, targets):
+    gin_checks.check_scored_texts(
+        gin_internals.bindings(), inputs, targets, ("inputs", "targets"))
 
   @_shown
   def export(self, *args: Any, **kwargs: Any) -> str:
@@ -314,10 +324,11 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: the step is not one step, or beam search has a temperature.
     """
     given = arguments.of(super().export, args, kwargs)
+    check = None
     if not given.get("eval_with_score"):
       self._warn_of_sampling(given)
-    with (self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)),
-          self._explained()):
+      check = functools.partial(self._check_beams, _OF_BEAMS)
+    with self._own_bindings(check), self._explained():
       found = super().export(**given)
     return found.decode() if isinstance(found, bytes) else found
 

@@ -189,7 +189,7 @@ FLAGS = [
     (scoring("/nowhere/x", "{folder}/lines"), "`inputs_filename` is '/nowhere/x'"),
     (scoring("{folder}/lines", "/nowhere/x"), "`targets_filename` is '/nowhere/x'"),
     (scoring("{folder}/lines", "{folder}/pairs.tsv"),
-     "has 3 lines, which is not a multiple"),
+     "has 3 texts, which is not a multiple of the"),
     ({"gin_file": ["/nowhere/x.gin"]}, "Unable to open file: /nowhere/x.gin"),
     ({"gin_file": ["attention/r+w.gin"]}, "Did you mean attention/r+v.gin"),
     ({"gin_file": ["{folder}"]}, "which is a folder; name a file in it"),

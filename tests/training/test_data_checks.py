@@ -63,6 +63,8 @@ CALLS = [
      "`output_file` is '/nowhere/x', but there is no folder"),
     (lambda m, c: m.score(inputs=["a"], targets=NOWHERE),
      "`targets` is '/nowhere/x', but there is no such file"),
+    (lambda m, c: m.score(["a", "b"], ["c", "d", "e"]),
+     "`targets` has 3 texts, which is not a multiple of the 2 of `inputs`; give"),
     (lambda m, c: m.export(checkpoint_step=[7, 8]),
      r"`checkpoint_step` is \[7, 8\] but must be the step of one checkpoint"),
     (lambda m, c: m.finetune(c.task, 1, c.lines, [7]),

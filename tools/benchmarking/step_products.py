@@ -39,6 +39,8 @@ def with_matrix(columns: int, channels: int) -> dict[str, Step]:
   rounded = tf.cast(matrix, tf.bfloat16)
   return {
       "MatMul": lambda x: tf.matmul(x, matrix),
+      "MatMul of each row": lambda x: tf.concat(
+          [tf.matmul(row, matrix) for row in tf.split(x, x.shape[0])], 0),
       "Einsum": lambda x: tf.einsum("ab,bc->ac", x, matrix),
       "BatchMatMulV3": lambda x: tf.raw_ops.BatchMatMulV3(
           x=x, y=matrix, Tout=tf.float32),
