@@ -197,6 +197,10 @@ def _install(folder, lock, uv):
   (folder / ".installed").unlink(missing_ok=True)
   uv.install(str(own), *packages)
   uv.install(str(own), *ours)
+  # t5 needs tfds-nightly, an older version of the same files, and the package that uv
+  # writes last wins.
+  uv.install(str(own), *(packages if sys.platform == "linux" else ours),
+             "--reinstall-package", "tensorflow-datasets")
   uv("pip", "check", "--quiet", "--python", str(own))
   (folder / ".installed").touch()
   _mark(lock, "")
