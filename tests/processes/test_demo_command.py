@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import sacrebleu
 import seqio
+from support import cases
 from support import documents
-from support import models
 from support import mtf_models
 from support import processes
 from support import reference
@@ -23,6 +23,8 @@ from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import name_pairs
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.tools.runs import process
+
+HEADS = 4
 
 
 @pytest.fixture(scope="module", name="folder")
@@ -76,18 +78,15 @@ def test_demo_runs_and_a_second_run_says_that_it_is_done(folder, capsys, monkeyp
 
 def check_row(row, folder):
   """Compares a row with the checkpoints and with the decoded lines."""
-  saved = mtf_models.variables(folder / "r+v" / "pretrain", 4)
-  assert row["attention"] == "R+V" and row["params"] == sum(
-      value.size for name, value in saved.items()
-      if "_slot_" not in name and name != "global_step")
+  model = Model(mtf_models.variables(folder / "r+v" / "pretrain", 4))
+  assert row["attention"] == "R+V" and row["params"] == model.num_parameters
   gin_files.parse([str(folder / "data" / "data.gin")])
   examples = list(itertools.islice(seqio.get_mixture_or_task(
       "synth_text_span_corruption").get_dataset(
           {"inputs": 128, "targets": 32}, "validation", shuffle=False,
           seed=1).as_numpy_iterator(), 16))
   ids = (np.array([e[name] for e in examples]) for name in ("inputs", "targets"))
-  assert row["log_perplexity"] == pytest.approx(
-      log_perplexity(folder / "r+v" / "pretrain", saved, *ids), rel=1e-5)
+  assert row["log_perplexity"] == pytest.approx(model.log_perplexity(*ids), rel=1e-5)
   decoded, targets = (
       (folder / "r+v" / "finetune" / "validation_eval" / f"synth_text_pairs_{name}")
       .read_text().splitlines() for name in ("8_predictions", "targets"))
@@ -112,17 +111,62 @@ def check_picture(folder):
   assert (folder / "loss.png").read_bytes()[1:4] == b"PNG"
 
 
-def log_perplexity(model_dir, saved, inputs, targets):
-  """The mean loss of ids [batch, length], of which 0 is padding, without a trainer."""
-  gin_files.parse([str(model_dir / "operative_config.gin")])
-  m = models.Model(vocabulary=len(saved["shared/embedding"]))
-  with m.tf_graph.as_default():
-    logits, _ = m.model.call_simple(m.ids(inputs), m.ids(targets), False, mode="eval")
-    ((logits,),), _ = m.run(logits, values={
-        v.name: saved[v.name].astype(float) for v in m.graph.all_variables})
-  right = np.take_along_axis(
-      reference.softmax(logits.astype(float)), targets[..., None], -1)
-  return -np.log(right[targets > 0]).mean()
+class Model:
+  """T5's encoder and decoder with R+V from a checkpoint, written from the papers."""
+
+  def __init__(self, saved):
+    self._saved = {name: value.astype(float) for name, value in saved.items()}
+    self.num_parameters = sum(
+        value.size for name, value in self._saved.items()
+        if "_slot_" not in name and name != "global_step")
+
+  def log_perplexity(self, inputs, targets):
+    """The mean loss of ids [batch, length], of which 0 is padding."""
+    memory = self._stack("encoder", inputs, inputs > 0)
+    before = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
+    x = self._stack("decoder", before, targets > 0, memory)
+    logits = x @ self._saved["shared/embedding"].T / np.sqrt(x.shape[-1])
+    right = np.take_along_axis(reference.softmax(logits), targets[..., None], -1)
+    return -np.log(right[targets > 0]).mean()
+
+  def _stack(self, stack, ids, is_text, memory=None):
+    x, decoder = self._saved["shared/embedding"][ids], memory is not None
+    bias = reference.relative_bias(self._saved[
+        f"{stack}/block_000/layer_000/SyntheticAttention/relative_attention_bias"],
+                                   ids.shape[1], decoder)
+    layers = [f"{stack}/block_000/layer_{i:03}" for i in range(3)]
+    x = x + self._r_plus_v(layers[0], x, is_text, bias, decoder)
+    if decoder:
+      x = x + self._cross_attention(layers[1], x, memory)
+    x = x + self._feed_forward(layers[1 + decoder], x)
+    return self._norm(stack, x)
+
+  def _norm(self, name, x):
+    return x / np.sqrt(np.mean(x ** 2, -1, keepdims=True) + 1e-6) * (
+        self._saved[f"{name}/rms_norm/scale"])
+
+  def _of(self, layer):
+    return {name.rpartition("/")[2]: value for name, value in self._saved.items()
+            if name.startswith(f"{layer}/")}
+
+  def _r_plus_v(self, layer, x, is_text, bias, decoder):
+    p, y = self._of(f"{layer}/SyntheticAttention"), self._norm(layer, x)
+    call = cases.Call(y, np.ones(x.shape[:2], int), HEADS)
+    r, v = reference.softmax(p["alpha"]).T[..., None, None]
+    logits = r * cases.random(p, call) + v * cases.dot_product(p, call) + bias
+    return reference.output(
+        logits, p, y, reference.mask(is_text, decoder), HEADS)
+
+  def _cross_attention(self, layer, x, memory):
+    p, y = self._of(f"{layer}/EncDecAttention"), self._norm(layer, x)
+    q, k = (cases.heads_of(a, p[n], HEADS) for a, n in ((y, "q"), (memory, "k")))
+    everything = np.ones([*y.shape[:2], memory.shape[1]], bool)
+    return reference.output(
+        np.einsum("bhik,bhjk->bhij", q, k), p, memory, everything, HEADS)
+
+  def _feed_forward(self, layer, x):
+    wi, wo = (self._saved[f"{layer}/DenseReluDense/{n}/kernel"] for n in ("wi", "wo"))
+    return np.maximum(0, self._norm(layer, x) @ wi) @ wo
 
 
 def test_the_readmes_python_trains_on_the_data_of_the_demo(folder):
