@@ -68,3 +68,13 @@ def test_a_users_stack_is_not_ours_by_its_name(register):
     with pytest.raises(ValueError, match="would not be used"):
       gin_files.parse(["attention/r.gin"], [
           f"make_layer_stack.layer_stack_cls = @{cls}"])
+
+
+def test_texts_to_score_are_refused_by_a_classifier_alone():
+  make = ("", "mesh_tensorflow.transformer.transformer.make_bitransformer")
+  names = "inputs_filename", "targets_filename"
+  gin_checks.check_scored_texts({make: {}}, ["a"], ["one"], names)
+  config = {make: {"bitransformer_cls": gin.config.ConfigurableReference(
+      "EncoderClassifier", False)}}
+  with pytest.raises(ValueError, match="targets_filename.*'one'.*score_from_task.gin"):
+    gin_checks.check_scored_texts(config, ["a"], ["one"], names)

@@ -1,7 +1,7 @@
 """How many texts have more tokens than the model's sequences, so that they are cut."""
 
 from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Generator
 from collections.abc import Mapping
 import itertools
 from typing import Any
@@ -51,7 +51,8 @@ def sentence(name: str, split: str, lengths: Mapping[str, int], number: int,
           "mean is not that of whole texts; see `utils.run.sequence_length`.")
 
 
-def rows(make: Callable[[], tf.data.Dataset]) -> Iterator[dict[str, np.ndarray]]:
+def rows(make: Callable[[], tf.data.Dataset]
+         ) -> Generator[dict[str, np.ndarray], None, None]:
   """Yields the elements of a data set, as NumPy arrays.
 
   Args:

@@ -259,6 +259,7 @@ class Data:
     name = task or gin_files.bound(
         "mesh_train_dataset_fn.mixture_or_task_name", gin_files.bound(
             "%MIXTURE_NAME", None))
+    self._given: dict[str, Any] = {}
     if task or function is None or name is not None:
       self._check(name)
       function = _once if once else mesh_transformer.mesh_train_dataset_fn
@@ -266,8 +267,6 @@ class Data:
           "mesh_train_dataset_fn.seed", None) or seed}
       if pack is not None:
         self._given["pack"] = pack
-    else:
-      self._given = {}
     self.name = name or "the model's data"
     self._function = function
     with tf.Graph().as_default():
