@@ -2,8 +2,9 @@
 
   python -m studies.calibration.report studies/results/calibration
 
-`torch_training.py` wrote `v.jsonl`, `v_en_de.jsonl` and `recovery.jsonl` in FOLDER, and
-`calibrate --curve --json` wrote `curve.jsonl` and `curve_en_de.jsonl`.
+`torch_training.py` wrote `v.jsonl`, `v_en_de.jsonl`, `recovery.jsonl` and
+`recovery_en_de.jsonl` in FOLDER, and `calibrate --curve --json` wrote `curve.jsonl` and
+`curve_en_de.jsonl`.
 """
 
 import argparse
@@ -117,7 +118,8 @@ def main(argv: list[str] | None = None) -> None:
     print(tuning(_lines(args.folder / "v_en_de.jsonl")) + "\n")
     tuned = _lines(args.folder / "curve_en_de.jsonl")
     print(f"{curve(measured(tuned)[1])}\n")
-    print(recovery(_lines(args.folder / "recovery.jsonl")))
+    print(recovery(_lines(args.folder / "recovery.jsonl")) + "\n")
+    print(recovery(_lines(args.folder / "recovery_en_de.jsonl")))
     if args.png:
       drawing.draw(measures, points, list(measures[0].costs)).savefig(args.png)
 
