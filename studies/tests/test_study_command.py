@@ -14,8 +14,7 @@ def test_a_study_of_several_sizes_has_a_score_for_each_size(tmp_path):
        "--steps=2", f"--output_dir={tmp_path}",
        *(f"--gin_param={size}" for size in TINY),
        "--gin_param=utils.run.perplexity_eval_steps = 1"], output)
-  started.join(600)
-  assert started.exitcode == 0, output.read_text()
+  assert started.wait(600) == 0, output.read_text()
   line, = map(json.loads, (
       tmp_path / "ability_lengths" / "ability_lengths.jsonl").read_text().splitlines())
   assert list(line["scores"]) == [
