@@ -73,8 +73,9 @@ class Run:
 
   def scores(self) -> dict[str, float]:
     """Returns the scores of the evaluated step, with the names in the task."""
+    folder, step = self._evaluated
     return {name: score for evaluation in self._task.evaluations
-            for name, score in self._scores(evaluation, *self._evaluated).items()}
+            for name, score in self._scores(evaluation, folder, step).items()}
 
   def is_done(self) -> bool:
     """Returns whether the evaluations have written all scores of the task."""
@@ -172,7 +173,8 @@ class Run:
     return pipeline.Stage(
         f"evaluate {self.name}{f', {suffix}' if suffix else ''}",
         self._launch(
-            self._evaluated[0], [*self._files(), *evaluation.gin_files], {
+            self._settings.evaluated_folder(self.model_dir),
+            [*self._files(), *evaluation.gin_files], {
                 **self._params(), "utils.run.dataset_split": "validation",
                 **evaluation.params, **folders,
                 "utils.run.eval_checkpoint_step": (

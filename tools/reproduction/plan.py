@@ -72,15 +72,17 @@ class Settings:
             "train_and_eval.eval_dataset_fn": _EVALUATED,
             "train_and_eval.metric": self.best_by}
 
+  def evaluated_folder(self, model_dir: pathlib.Path) -> pathlib.Path:
+    """Returns the folder with the checkpoint to evaluate, of a model's folder."""
+    return model_dir / validation.BEST if self.best_by else model_dir
+
   def evaluated(self, model_dir: pathlib.Path, step: int) -> tuple[pathlib.Path, int]:
     """Returns the folder and the step to evaluate, of a model with its last step.
 
     The step is -1 if the best step is not known yet.
     """
-    if not self.best_by:
-      return model_dir, step
-    folder = model_dir / validation.BEST
-    return folder, results.latest_step(folder)
+    folder = self.evaluated_folder(model_dir)
+    return folder, results.latest_step(folder) if self.best_by else step
 
   @property
   def chosen(self) -> dict[str, str]:
@@ -267,7 +269,7 @@ class Run:
         functools.partial(is_trained, model_dir, steps.stop), steps)
 
   def _evaluate(self):
-    folder, _ = self._settings.evaluated(self.model_dir, self.step)
+    folder = self._settings.evaluated_folder(self.model_dir)
     step = -1 if self._settings.best_by else self.step
     return pipeline.Stage(
         f"evaluate {self.name}",
