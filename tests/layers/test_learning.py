@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 # A row holds pairs, a key and a value in each token, and then keys alone. Their values
 # are asked for (multi-query associative recall, arXiv:2312.04927, on one layer).
 BATCH, PAIRS, QUESTIONS, SYMBOLS = 64, 4, 3, 6
-LENGTH, STEPS = PAIRS + QUESTIONS, 300
+LENGTH, STEPS = PAIRS + QUESTIONS, 250
 KEY, VALUE = np.eye(2 * SYMBOLS).reshape(2, SYMBOLS, 2 * SYMBOLS)
 
 
@@ -46,7 +46,7 @@ def trained_accuracy(notation):
     loss = mtf.reduce_sum(mtf.layers.softmax_cross_entropy_with_logits(
         logits, mtf.one_hot(targets, symbols), symbols))
     variables = graph.graph.trainable_variables
-    updates = optimize.AdafactorOptimizer(learning_rate=0.1).apply_grads(
+    updates = optimize.AdafactorOptimizer(learning_rate=0.03).apply_grads(
         mtf.gradients([loss], [v.outputs[0] for v in variables]), variables)
     lowering = mtf.Lowering(graph.graph, {
         graph.mesh: mtf.placement_mesh_impl.PlacementMeshImpl("", "", [""])})
