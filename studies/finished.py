@@ -37,6 +37,7 @@ def _check(path, line, study, settings):
     raise checks.Error(f"{what} is not of the study {study.name}; remove its line.")
   steps = study_runs.trained_steps(study, task, settings)
   names = [name for name, _ in task.scores()]
+  steps = line.get("stopped_at", steps)
   if line.get("training_steps") != steps or set(line["scores"]) != set(names):
     raise checks.Error(
         f"{what} has {line.get('training_steps')} steps and the scores "

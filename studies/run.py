@@ -114,13 +114,13 @@ def _study(args):
   settings = execution.settings(args, flags=_FLAGS)
   machine_shares = shares.shares(args.jobs)
   folder = pathlib.Path(args.output_dir) / study.name
-  execution.claim(folder, settings)
   known = finished.read(folder / f"{study.name}.jsonl", study, settings)
   runs = study_runs.runs(
       study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
   report = study_report.Report(study, known, runs, settings, machine.state())
   missing = [run for run in runs if not report.is_known(run)]
-  execution.check_first(missing)
+  execution.check_first(missing, settings)
+  execution.claim(folder, settings)
   return execution.run(report, missing, machine_shares, folder / study.name, args.json,
                        lambda path: draw(study, report.lines_of_runs(), path))
 

@@ -10,6 +10,7 @@ neg_log_perplexity. Without --metric the command lists them.
 
 from collections.abc import Sequence
 import glob
+import math
 import os
 
 from synthesizer_mtf import checks
@@ -39,9 +40,10 @@ def evaluations(model_dir: str) -> dict[str, Course]:
 
 
 def best(course: Course, smaller_is_better: bool = False) -> int:
-  """The first step with the best value."""
+  """The first step with the best value; NaN is worse than any number."""
   sign = 1 if smaller_is_better else -1
-  return min(course, key=lambda step: (sign * course[step], step))
+  return min(course, key=lambda step: (
+      math.isnan(course[step]), sign * course[step], step))
 
 
 def _chosen(model_dir, metric):

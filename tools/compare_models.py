@@ -71,7 +71,7 @@ def _compare(args):
   wanted = runs(args, compared)
   report = study_report.Report(
       compared, [], wanted, _settings(args), machine.state(), intervals=True)
-  execution.check_first(wanted)
+  execution.check_first(wanted, report.settings)
   _claim(path, args, compared.rows)
 
   def draw(picture):

@@ -138,9 +138,9 @@ def _table(args):
   settings = execution.settings(args, _STEPS)
   machine_shares = shares.shares(args.jobs)
   folder = plan.folder_of(table, args.output_dir)
-  execution.claim(folder, settings)
   runs = plan.runs(table, rows, args.seeds or [1, 2], args.output_dir, settings)
-  execution.check_first(runs)
+  execution.check_first(runs, settings)
+  execution.claim(folder, settings)
   report = reports.Report(table, rows, runs, settings, machine.state())
   if table.speed and args.speed_rounds:
     report.speed = _speed(table, rows, args, settings, folder)

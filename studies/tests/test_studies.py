@@ -140,6 +140,9 @@ def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
   path = tmp_path / "lines.jsonl"
   path.write_text(report.lines())
   assert len(finished.read(path, study, settings)) == 1
+  path.write_text(report.lines().replace(
+      '"training_steps": 8', '"training_steps": 6, "stopped_at": 6'))
+  assert len(finished.read(path, study, settings)) == 1
   with pytest.raises(ValueError, match="holds runs of .*best_by"):
     finished.read(path, study, plan.Settings(8))
 

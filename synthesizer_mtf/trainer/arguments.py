@@ -25,7 +25,10 @@ _NAMES = {
     "Bitransformer.decode.beam_size": "beam_size", "utils.run.dataset_split": "split",
     **{f"utils.run.{name}": name for name in (
         "batch_size", "init_checkpoint", "layout_rules", "learning_rate_schedule",
-        "mesh_shape", "optimizer", "sequence_length")}}
+        "mesh_shape", "optimizer", "save_checkpoints_steps", "sequence_length")},
+    **{f"train_and_eval.{name}": f"validation[{name!r}]" for name in (
+        "every_steps", "greater_is_better", "metric", "patience", "split")},
+    "train_and_eval.eval_dataset_fn": "validation"}
 
 
 def names(method: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import inspect
 import json
+import math
 import os
 from typing import Any
 
@@ -64,13 +65,20 @@ def chosen(eval_dataset_fn: Callable[..., Any] | None = None,
   """
   for name, value in (("every_steps", every_steps), ("patience", patience)):
     if value is not None:
-      checks.check_whole(f"{_NAME}.{name}", value, remedy=(
-          f"change it, or leave `{_NAME}.{name}` out"))
-  checks.check_boolean(f"{_NAME}.greater_is_better", greater_is_better)
+      checks.check_whole(_called(name), value, remedy=(
+          f"change it, or leave `{_called(name)}` out"))
+  for name, text in (("metric", metric), ("split", split)):
+    checks.require(isinstance(text, str) and bool(text), _called(name), text,
+                   "be a name", "write it in quotes")
+  checks.check_boolean(_called("greater_is_better"), greater_is_better)
   if eval_dataset_fn is None:
     return None
   return Validation(eval_dataset_fn, metric, greater_is_better, every_steps, patience,
                     split)
+
+
+def _called(name):
+  return checks.called(f"{_NAME}.{name}")
 
 
 def bound() -> "Validation | None":
@@ -88,8 +96,10 @@ def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
     parameters: arguments of `train_and_eval`, by name.
 
   Raises:
-    ValueError: it has no such argument.
+    ValueError: it has no such argument, or the parameters are not a dict.
   """
+  checks.require(isinstance(parameters, dict), "validation", parameters, "be a dict",
+                 "write it as {'metric': 'bleu', 'patience': 3}")
   known = inspect.signature(chosen).parameters
   for name in set(parameters) - set(known):
     raise checks.Error(f"`validation` names {name!r}, but {_NAME} has no such parameter"
@@ -114,22 +124,16 @@ class Record:
     self._sign = 1 if greater_is_better else -1
     self.path = os.path.join(model_dir, RECORD)
     self.evaluations: list[dict[str, Any]] = []
-    if tf.io.gfile.exists(self.path):
-      self._read()
-
-  def _read(self):
-    try:
-      with tf.io.gfile.GFile(self.path) as f:
-        found = json.load(f)
-      metric, self.evaluations = found["metric"], found["evaluations"]
-    except (ValueError, KeyError, TypeError) as error:
-      raise checks.Error(f"{self.path!r} cannot be read ({error}); bring it back, or "
-                         f"remove it and {BEST}/ to choose anew.") from error
-    if metric != self._metric:
+    self._stopped_at: int | None = None
+    found = _read(self.path)
+    if found is None:
+      return
+    self.evaluations, self._stopped_at = found["evaluations"], found.get("stopped_at")
+    if found["metric"] != self._metric:
       raise checks.Error(
-          f"`{_NAME}.metric` is {self._metric!r}, but {self.path!r} has chosen the "
-          f"best checkpoint by {metric!r}; keep that metric, or remove the file and "
-          f"{BEST}/ to choose anew.")
+          f"`{_called('metric')}` is {self._metric!r}, but {self.path!r} has chosen "
+          f"the best checkpoint by {found['metric']!r}; keep that metric, or remove "
+          f"the file and {BEST}/ to choose anew.")
 
   def forget_after(self, step: int) -> None:
     """Drops evaluations of later steps, as of a model that went back."""
@@ -145,9 +149,9 @@ class Record:
 
   @property
   def best(self) -> dict[str, Any] | None:
-    """The first of the best evaluations, or None."""
-    return max(self.evaluations, default=None,
-               key=lambda each: (self._sign * each["value"], -each["step"]))
+    """The first of the best evaluations, or None; NaN is worse than any number."""
+    return max(self.evaluations, default=None, key=lambda each: (
+        not math.isnan(each["value"]), self._sign * each["value"], -each["step"]))
 
   @property
   def best_step(self) -> int:
@@ -165,14 +169,48 @@ class Record:
     """Adds an evaluation; `write` writes it."""
     self.evaluations.append({"step": step, "value": value, "results": results})
 
-  def write(self) -> None:
-    """Writes the file, as a whole."""
-    assert self.best is not None
+  def write(self, stopped_at: int | None = None) -> None:
+    """Writes the file, as a whole.
+
+    Args:
+      stopped_at: the step at which patience has ended the training; None if it has not.
+    """
+    self._stopped_at, best = stopped_at, self.best
     checkpoints.write_whole(self.path, json.dumps({
         "metric": self._metric,
-        "best": {"step": self.best["step"], "value": self.best["value"],
-                 "checkpoint": f"{BEST}/model.ckpt-{self.best['step']}"},
+        "best": best and {"step": best["step"], "value": best["value"],
+                          "checkpoint": f"{BEST}/model.ckpt-{best['step']}"},
+        "stopped_at": stopped_at,
         "evaluations": self.evaluations}, indent=1) + "\n")
+
+  def correct(self, stopped_at: int | None) -> None:
+    """Writes the file if it says that patience has ended training at another step."""
+    if self._stopped_at != stopped_at:
+      self.write(stopped_at)
+
+
+def stopped_at(model_dir: str) -> int | None:
+  """The step at which patience has ended the training of a model's folder, or None.
+
+  Raises:
+    ValueError: the record of the evaluations cannot be read.
+  """
+  found = _read(os.path.join(model_dir, RECORD))
+  return None if found is None else found.get("stopped_at")
+
+
+def _read(path):
+  """The record of the evaluations at a path, as a dict; None if there is no file."""
+  if not tf.io.gfile.exists(path):
+    return None
+  try:
+    with tf.io.gfile.GFile(path) as f:
+      found = json.load(f)
+    _ = found["metric"], found["evaluations"]
+  except (ValueError, KeyError, TypeError) as error:
+    raise checks.Error(f"{path!r} cannot be read ({error}); bring it back, or remove "
+                       f"it and {BEST}/ to choose anew.") from error
+  return found
 
 
 class Validation:
@@ -218,28 +256,30 @@ class Validation:
     self._check_best()
     if newest and (self._is_due(step) or step == last_step):
       self.evaluate(step)
+    self._record.correct(self._stopped_at(step))
     return not self._is_over(warns=True)
 
   def _check_place(self):
     config, every = self._estimator.config, self._every
     if not self._estimator.is_on_cpus() or config.master:
       raise checks.Error(
-          f"`{_NAME}.eval_dataset_fn` is bound, which evaluates in the process that "
-          "trains, but a TPU or a cluster trains here; leave train_and_eval.gin out, "
-          "and evaluate with eval.gin in another process.")
+          f"`{_called('eval_dataset_fn')}` is bound, which evaluates in the process "
+          "that trains, but a TPU or a cluster trains here; leave train_and_eval.gin "
+          "out, and evaluate with eval.gin in another process.")
     if every is not None and every < config.save_checkpoints_steps:
       raise checks.Error(
-          f"`{_NAME}.every_steps` is {every}, but `utils.run.save_checkpoints_steps` "
-          f"is {config.save_checkpoints_steps}, and only checkpoints are evaluated; "
-          f"bind the latter to {every}, too.")
+          f"`{_called('every_steps')}` is {every}, but "
+          f"`{checks.called('utils.run.save_checkpoints_steps')}` is "
+          f"{config.save_checkpoints_steps}, and only checkpoints are evaluated; set "
+          f"the latter to {every}, too.")
 
   def _datasets(self):
     found = self._eval_dataset_fn(
         sequence_length=self._length, vocabulary=self._vocabulary,
         dataset_split=self._split)
     if not found:
-      raise checks.Error(f"`{_NAME}.split` is {self._split!r}, which no task has; bind "
-                         "it to a split of the task.")
+      raise checks.Error(f"`{_called('split')}` is {self._split!r}, which no task has; "
+                         "set it to a split of the task.")
     return [mesh_dataset.EvalDataset(*each) for each in found]
 
   def _check_metric(self):
@@ -264,8 +304,8 @@ class Validation:
     if not values:
       names = {name.partition("/")[2] for name in results} | set(TEACHER_FORCED)
       raise checks.Error(
-          f"`{_NAME}.metric` is {self._metric!r}, which no task has; bind it to one of "
-          f"{', '.join(map(repr, sorted(names)))}.")
+          f"`{_called('metric')}` is {self._metric!r}, which no task has; set it to "
+          f"one of {', '.join(map(repr, sorted(names)))}.")
     return sum(values) / len(values)
 
   def _check_best(self):
@@ -293,10 +333,14 @@ class Validation:
     if over and warns:
       logging.warning(
           "Nothing is trained: %d evaluations after step %d were not better than its "
-          "%s, and `%s.patience` is %d; to go on, raise it or leave it out.",
-          self._record.since_best, self._record.best_step, self._metric, _NAME,
-          self._patience)
+          "%s, and `%s` is %d; to go on, raise it or leave it out.",
+          self._record.since_best, self._record.best_step, self._metric,
+          _called("patience"), self._patience)
     return over
+
+  def _stopped_at(self, step):
+    """The step, if patience ends the training there, before its last step."""
+    return step if self._is_over() and step != self._last_step else None
 
   def evaluate(self, step: int) -> None:
     """Evaluates a checkpoint, keeps it if it is the best, and records both."""
@@ -307,7 +351,7 @@ class Validation:
     self._record.add(step, value, results)
     if self._record.best_step == step:
       self._keep(step)
-    self._record.write()
+    self._record.write(self._stopped_at(step))
     best = self._record.best
     assert best is not None  # It has just been added.
     patience = (f" ({self._record.since_best} of {self._patience} evaluations)"

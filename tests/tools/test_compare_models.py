@@ -1,6 +1,7 @@
 """A comparison of the user's own models: its models, its commands and its report."""
 
 import json
+import shutil
 
 from matplotlib import image
 import pytest
@@ -12,6 +13,7 @@ from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.tools import compare_models
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.trainer import validation
 
 TASK = "synth_text_pairs"
 SCORES = ["--scores=bleu,edit_distance", "--lower_is_better=edit_distance"]
@@ -99,7 +101,7 @@ def test_lines_and_picture_are_beside_the_report(comparison):
 
 
 def test_a_model_that_has_changed_is_refused(comparison):
-  changed = [word.replace("64", "32") for word in flags(comparison, *SCORES)]
+  changed = [word.replace("= 64", "= 32") for word in flags(comparison, *SCORES)]
   with pytest.raises(SystemExit, match="/far holds a run with .*64.*, not .*32"):
     compare_models.main(changed)
 
@@ -119,6 +121,46 @@ def test_commands_add_what_a_model_differs_in_last(tmp_path):
                          "RandomLogits.max_length = 64"]
   params = recipes.values(evaluate.command, "gin_param")
   assert 'utils.run.dataset_split = "test"' in params
+
+
+def test_the_best_step_by_validation_is_compared_though_patience_ended_a_training(
+    tmp_path, capsys):
+  folder = tmp_path / "mine"
+  write_results(folder)
+  name = f"eval/{TASK}/edit_distance"
+  for model_dir in folder.glob(f"*/*/{TASK}"):
+    (model_dir / "best").mkdir()
+    checkpoint_files.save(model_dir / "best", 4)
+    for of, value in ((name, .25), (f"eval/{TASK}/bleu", 50.0)):
+      write_events(model_dir / "best" / f"{value}_eval", of, {4: value, 8: 2 * value})
+    found = validation.Record(str(model_dir), "edit_distance", greater_is_better=False)
+    found.add(4, .25, {})
+    found.write()
+    if "/v/" in str(model_dir):  # So training has no curve of the score.
+      shutil.rmtree(model_dir / "bleu_eval")
+  stopped = folder / "v/seed_2" / TASK
+  for path in stopped.glob("model.ckpt-8.*"):
+    path.unlink()
+  checkpoint_files.save(stopped, 6)
+  found.path = str(stopped / "validation.json")
+  found.write(stopped_at=6)
+  assert compare_models.main(flags(
+      folder, *SCORES, "--best_by=edit_distance", "--json", str(tmp_path / "a"))) == 0
+  assert "patience" in capsys.readouterr().out.lower()
+  text = (folder / "mine.md").read_text()
+  assert f"6 runs: {TASK} 6 to 8 steps; seeds 1, 2" in text
+  assert "best step by edit_distance of the validation split. Patience ended 1" in text
+  assert tables.cells(text)[1][:2] == ["V", "50.0 ± 0.0"]
+  lines = list(map(json.loads, (tmp_path / "a").open()))
+  assert {line["best_step"] for line in lines} == {4}
+  assert [line["training_steps"] for line in lines if line["row"] == "V"] == [8, 6]
+  assert [line["validation"] == [] for line in lines] == [
+      line["row"] == "V" for line in lines]
+  args = compare_models.parser().parse_args(
+      flags(folder, *SCORES, "--best_by=edit_distance"))
+  run, *_ = compare_models.runs(args, compare_models.study("mine", args))
+  params = recipes.values(run.stages()[0].command, "gin_param")
+  assert "train_and_eval.greater_is_better = False" in params
 
 
 @pytest.mark.parametrize("more, message", [

@@ -10,6 +10,7 @@ import gin
 from matplotlib import image
 import pytest
 import seqio
+from support import checkpoint_files
 from support import models
 from support import tables as tables_lib
 from support.events import write_events
@@ -24,6 +25,7 @@ from synthesizer_mtf.tools.reproduction import reports
 from synthesizer_mtf.tools.reproduction import speeds
 from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.trainer import validation
 
 TABLES = tables.TABLES
 STATE = {"machine": {"cpu": "abacus", "cores": 3}, "versions": {"t5": "0.9.4"}}
@@ -260,6 +262,56 @@ def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
   assert '--gin_param=train_and_eval.metric = "bleu"' in train.command
   assert f"--model_dir={run.model_dir / 'best'}" in evaluate.command
   assert "--gin_param=eval_checkpoint_step = -1" in evaluate.command
+
+
+def test_a_training_that_patience_has_ended_is_complete_and_the_report_says_so(
+    tmp_path):
+  table = tables.TABLES[2]
+  runs = [plan.Run(table, table.rows[0], "synth_wmt14_ende", seed, tmp_path,
+                   plan.Settings(8, 8, best_by="bleu")) for seed in (1, 2)]
+  for run, end in zip(runs, (6, 8)):
+    train, evaluate = run.stages()
+    (run.model_dir / "best").mkdir(parents=True)
+    checkpoint_files.save(run.model_dir, 2, end)
+    checkpoint_files.save(run.model_dir / "best", 4)
+    found = validation.Record(str(run.model_dir), "bleu")
+    found.add(4, 3.0, {})
+    found.write()
+    assert train.is_done() == (end == 8)
+    found.write(stopped_at=2)
+    assert train.is_done() == (end == 8)
+    found.write(stopped_at=6 if end == 6 else None)
+    assert train.is_done() and not evaluate.is_done()
+    last = plan.Run(table, run.row, run.task, run.seed, tmp_path, plan.Settings(8, 8))
+    assert last.stages()[0].is_done() == (end == 8)
+    write_events(run.model_dir / "best/validation_eval",
+                 f"eval/{run.task}/bleu", {4: 30.0})
+    assert evaluate.is_done()
+  report = reports.Report(table, table.rows[:1], runs, runs[0]._settings, STATE)
+  found = [json.loads(line) for line in report.lines().splitlines()][:2]
+  assert [line["best_step"] for line in found] == [4, 4]
+  assert [line.get("stopped_at") for line in found] == [6, None]
+  assert "Patience ended 1 of 2 trainings, at step 6. " in report.markdown()
+
+
+@pytest.mark.parametrize("best_by, bindings, message", [
+    (None, ["patience = 3"], "patience` is 3, so .*; add --best_by=METRIC"),
+    ("bleu", ["metric = 'loss'"], "metric` is 'loss', but --best_by=bleu names"),
+    ("bleu", ["patience = 0"], "`train_and_eval.patience` is 0 but must be")])
+def test_gin_that_chooses_another_step_is_refused_before_the_first_run(
+    best_by, bindings, message):
+  chosen = stage("v", "train_and_eval.eval_dataset_fn = @mesh_eval_dataset_fn",
+                 *(f"train_and_eval.{binding}" for binding in bindings))
+  with pytest.raises(ValueError, match=message):
+    first_check.check([chosen], best_by)
+
+
+def test_the_best_step_by_a_score_that_should_be_low_is_the_lowest():
+  low = ["eval/synth_lm1b/perplexity_per_word"]
+  for best_by, is_low in (("bleu", False), ("perplexity_per_word", True),
+                          ("synth_lm1b/perplexity_per_word", True)):
+    chosen = plan.Settings(best_by=best_by).choosing("synth_lm1b", low)
+    assert ("train_and_eval.greater_is_better" in chosen) == is_low
 
 
 # All models are built before the first one is trained.

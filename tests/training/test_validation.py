@@ -33,6 +33,7 @@ def test_the_best_checkpoint_stays_and_patience_ends_the_training(
   record = json.loads((folder / "validation.json").read_text())
   assert [each["step"] for each in record["evaluations"]] == [2, 4]
   assert record["best"]["checkpoint"] == "best/model.ckpt-2"
+  assert record["stopped_at"] == validation.stopped_at(str(folder)) == 4
   assert {path.stem for path in folder.glob("model.ckpt-*.index")} == {"model.ckpt-4"}
   assert (folder / "best/model.ckpt-2.index").exists()
   assert not train(command)  # There is nothing to train.
@@ -70,6 +71,27 @@ def test_the_first_of_equal_values_is_the_best(tmp_path):
   assert record(tmp_path, 1.0, 3.0, 3.0, 2.0).since_best == 2
   assert record(tmp_path, 2.0, 1.0, 3.0, greater_is_better=False).best["step"] == 10
   assert record(tmp_path).best is None
+
+
+def test_a_score_that_is_not_a_number_is_never_the_best(tmp_path):
+  nan = float("nan")
+  for greater, best in ((True, 30), (False, 20)):
+    found = record(tmp_path, nan, nan, 1.0, 2.0, nan, greater_is_better=greater)
+    assert (found.best["step"], found.since_best) == (best, 4 - best // 10)
+    assert best_checkpoint.best({
+        each["step"]: each["value"] for each in found.evaluations}, not greater) == best
+
+
+def test_the_end_by_patience_is_forgotten_when_training_goes_on(tmp_path):
+  assert validation.stopped_at(str(tmp_path)) is None
+  found = record(tmp_path, 1.0)
+  found.write(stopped_at=20)
+  assert validation.stopped_at(str(tmp_path)) == 20
+  again = record(tmp_path)
+  again.forget_after(-1)
+  again.correct(None)
+  assert validation.stopped_at(str(tmp_path)) is None
+  assert json.loads((tmp_path / "validation.json").read_text())["best"] is None
 
 
 def test_evaluations_after_the_step_to_continue_from_do_not_count(tmp_path):

@@ -42,6 +42,8 @@ def _draw(axis, study, task, lines, key):
     seeds = pd.DataFrame({
         line["seed"]: dict(line[key]) for line in lines
         if (line["row"], line["task"]) == (row.name, task.name)}).dropna().sort_index()
+    if seeds.empty:  # A score that training has not computed on its way to a best step.
+      continue
     color, style = f"C{number}", "-" if number < 10 else "--"
     # Without the first steps, whose loss would flatten the curves.
     late = seeds[seeds.index > 0.05 * seeds.index.max()]

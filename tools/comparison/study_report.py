@@ -84,15 +84,16 @@ class Report:
     seeds = sorted({line["seed"] for line in lines})
     seconds = sum(line["training_seconds"] for line in lines)
     time = f"{seconds / 3600:.1f} hours" if seconds >= 180 else f"{seconds} seconds"
-    known = {line["task"]: line["training_steps"] for line in lines}
-    steps = ", ".join(f"{task.name} {known[task.name]:,} steps"
-                      for task in self.study.tasks if task.name in known)
+    known = {task.name: [line["training_steps"] for line in lines
+                         if line["task"] == task.name] for task in self.study.tasks}
+    steps = ", ".join(f"{task} {plan.span(of)} steps"
+                      for task, of in known.items() if of)
     places = dict.fromkeys(
         f"{line['machine']['cpu']}, {line['machine']['cores']} cores"
         for line in lines if "machine" in line)
     return (f"{len(lines)} runs: {steps}; seeds {', '.join(map(str, seeds))}; "
             f"{time} of training steps in all, on {'; '.join(places)}. "
-            f"{self.settings.note}Mean over the seeds ± standard error.")
+            f"{self.settings.note(lines)}Mean over the seeds ± standard error.")
 
   def _means(self, columns):
     rows = self.study.rows

@@ -73,7 +73,7 @@ class Run:
 
   def scores(self) -> dict[str, float]:
     """Returns the scores of the evaluated step, with the names in the task."""
-    folder, step = self._evaluated
+    folder, step = self.evaluated
     return {name: score for evaluation in self._task.evaluations
             for name, score in self._scores(evaluation, folder, step).items()}
 
@@ -89,19 +89,19 @@ class Run:
     # With a best step, the training itself has written them.
     drawn = {step: self._scores(first, self.model_dir, step)
              for step in self._looks(first)}
-    scores = self.scores()
+    scores, outcome = self.scores(), self._settings.outcome(self.model_dir)
+    steps = outcome.get("stopped_at", self.step)
     name = next(name for name, _ in self._task.with_scores([scores]).scores())
     return {
         "row": self.row.name, "task": self.task, "seed": self.seed, "status": "ok",
         "scores": scores,
-        "training_steps": self.step, "training_seconds": round(self.step / rate),
-        **({"best_step": self._evaluated[1]} if self._settings.best_by else {}),
+        "training_steps": steps, "training_seconds": round(steps / rate), **outcome,
         "training_loss": _parts(results.losses(log), self.step),
         "validation": [(step, found[name]) for step, found in drawn.items()
                        if name in found]}
 
   @property
-  def _evaluated(self):
+  def evaluated(self) -> tuple[pathlib.Path, int]:
     """The folder and the step whose scores count."""
     return self._settings.evaluated(self.model_dir, self.step)
 
@@ -132,7 +132,7 @@ class Run:
             for score in evaluation.scores if score.name in found}
 
   def _is_evaluated(self, evaluation):
-    found = self._scores(evaluation, *self._evaluated)
+    found = self._scores(evaluation, *self.evaluated)
     if not evaluation.scores:
       return all(any(name.startswith(f"eval/{task}/") for name in found)
                  for task in evaluation.tasks)
@@ -154,17 +154,18 @@ class Run:
         f"train {start.name}",
         self._launch(model_dir, start.gin_files, _training(1, steps, steps // 10)),
         model_dir.with_suffix(".log"),
-        functools.partial(plan.is_trained, model_dir, steps), range(steps)),
+        functools.partial(self._settings.is_trained, model_dir, steps), range(steps)),
                        model_dir, steps)
 
   def _train(self):
     return pipeline.Stage(
         f"train {self.name}",
         self._launch(self.model_dir, self._files(), {
-            **self._params(), **self._settings.choosing("%MIXTURE_NAME"),
+            **self._params(),
+            **self._settings.choosing("%MIXTURE_NAME", self._task.low()),
             **_training(self.seed, self.step, self._every)}),
         pathlib.Path(f"{self.model_dir}.log"),
-        functools.partial(plan.is_trained, self.model_dir, self.step),
+        functools.partial(self._settings.is_trained, self.model_dir, self.step),
         range(self.step))
 
   def _evaluate(self, evaluation):

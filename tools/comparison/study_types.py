@@ -126,6 +126,12 @@ class Task(NamedTuple):
       for score in evaluation.scores:
         yield evaluation.key(score), score
 
+  def low(self) -> list[str]:
+    """Returns the names of the scores that are better if they are lower."""
+    return [name for evaluation in self.evaluations for name in (
+        *evaluation.lower_is_better,
+        *(score.name for score in evaluation.scores if score.lower_is_better))]
+
   @property
   def drawn(self) -> Score:
     """The score of the picture."""

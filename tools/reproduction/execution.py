@@ -63,10 +63,11 @@ def claim(folder: pathlib.Path, chosen: plan.Settings) -> None:
       "gin_params": chosen.gin_params, **chosen.chosen})
 
 
-def check_first(runs: Iterable[Any]) -> None:
+def check_first(runs: Iterable[Any], chosen: plan.Settings) -> None:
   """Checks the models of all runs that are not done, as `first_check` does."""
   first_check.check(
-      stage for run in runs if not run.is_done() for stage in run.stages())
+      (stage for run in runs if not run.is_done() for stage in run.stages()),
+      chosen.best_by)
 
 
 def run(report: Any, runs: Sequence[Any], machine_shares: Sequence[shares.Share],

@@ -3,20 +3,27 @@
 from collections.abc import Iterable
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.trainer import validation
 import tensorflow.compat.v1 as tf
 
 _VOCABULARY = 128  # Whether a model can be built does not depend on it.
 
 
-def check(stages: Iterable[pipeline.Stage]) -> None:
+def check(stages: Iterable[pipeline.Stage], best_by: str | None = None) -> None:
   """Builds the model of each stage, so that a wrong row fails before any row runs.
 
+  Args:
+    stages: the stages of all runs.
+    best_by: the metric whose best step is evaluated; None for the last step.
+
   Raises:
-    ValueError: a model cannot be built, at all or for sequences of these lengths.
+    ValueError: a model cannot be built, at all or for sequences of these lengths; or
+      gin chooses the step to evaluate otherwise than `best_by`.
   """
   commands = {_without_seed(stage.command): stage.command
               for stage in stages if stage.steps}
@@ -24,7 +31,25 @@ def check(stages: Iterable[pipeline.Stage]) -> None:
     for command in commands.values():
       gin_files.parse(recipes.values(command, "gin_file"),
                       recipes.values(command, "gin_param"))
+      _check_choice(best_by)
       build()
+
+
+def _check_choice(best_by):
+  """Checks that the evaluated step is the one that gin chooses, or the last."""
+  if validation.bound() is None:
+    return
+  patience, metric = (gin_files.bound(f"train_and_eval.{name}", None)
+                      for name in ("patience", "metric"))
+  if best_by is None and patience is not None:
+    raise checks.Error(
+        f"`train_and_eval.patience` is {patience}, so a training may end before its "
+        "last step, which is evaluated here; add --best_by=METRIC to evaluate the best "
+        "step, or leave `train_and_eval.patience` out.")
+  if best_by is not None and metric not in (None, best_by):
+    raise checks.Error(
+        f"`train_and_eval.metric` is {metric!r}, but --best_by={best_by} names the "
+        "metric that chooses the step to evaluate; leave one of them out.")
 
 
 def _without_seed(command):

@@ -47,7 +47,7 @@ def _events(run, gin_params):
            *(scalar.scalar_pb(f"scores/{name.removeprefix('eval/')}", value)
              for name, value in run.scores().items()),
            summary.session_end_pb(api_pb2.STATUS_SUCCESS)]
-  for step, one in zip([0] + [run.step] * len(found), found):
+  for step, one in zip([0] + [run.evaluated[1]] * len(found), found):
     yield tf.Event(wall_time=now, step=step, summary=tf.Summary.FromString(
         one.SerializeToString()))
 

@@ -6,6 +6,7 @@ At `paper` scale the commands are those of gin/recipes/pod, for a machine with a
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -60,17 +61,22 @@ class Settings:
   gin_files: list[str] = dataclasses.field(default_factory=list)
   best_by: str | None = None
 
-  def choosing(self, task: str) -> Params:
+  def choosing(self, task: str, low: Iterable[str]) -> Params:
     """Returns the bindings of a training that keeps its best step, if it is wanted.
 
     Args:
       task: the task or mixture, or a gin reference to its name.
+      low: the scores that are better if they are lower, such as "TASK/edit_distance";
+        their last part is the metric.
     """
     if not self.best_by:
       return {}
+    metric = self.best_by.rpartition("/")[2]
+    is_low = metric in (name.rpartition("/")[2] for name in low)
     return {"mesh_eval_dataset_fn.mixture_or_task_name": task,
             "train_and_eval.eval_dataset_fn": _EVALUATED,
-            "train_and_eval.metric": self.best_by}
+            "train_and_eval.metric": self.best_by,
+            **({"train_and_eval.greater_is_better": False} if is_low else {})}
 
   def evaluated_folder(self, model_dir: pathlib.Path) -> pathlib.Path:
     """Returns the folder with the checkpoint to evaluate, of a model's folder."""
@@ -84,16 +90,55 @@ class Settings:
     folder = self.evaluated_folder(model_dir)
     return folder, results.latest_step(folder) if self.best_by else step
 
+  def is_trained(self, model_dir: pathlib.Path, step: int) -> bool:
+    """Returns whether a training is complete.
+
+    It is if its folder has a checkpoint of `step`, or of a later step; or, if the best
+    step is evaluated, if patience has ended it at its newest checkpoint.
+    """
+    reached = results.latest_step(model_dir)
+    return reached >= step or reached == self._stopped_at(model_dir)
+
+  def _stopped_at(self, model_dir):
+    return validation.stopped_at(str(model_dir)) if self.best_by else None
+
+  def outcome(self, model_dir: pathlib.Path) -> dict[str, int]:
+    """Returns what files of results say of the choice of a run's step.
+
+    Returns:
+      {"best_step", and "stopped_at" where patience has ended the training}; {} without
+      `best_by`.
+    """
+    if not self.best_by:
+      return {}
+    stopped = self._stopped_at(model_dir)
+    return {"best_step": results.latest_step(self.evaluated_folder(model_dir)),
+            **({} if stopped is None else {"stopped_at": stopped})}
+
   @property
   def chosen(self) -> dict[str, str]:
     """What the settings in files of results name beside the others."""
     return {"best_by": self.best_by} if self.best_by else {}
 
-  @property
-  def note(self) -> str:
-    """What the heading of a report says of the evaluated step, with a space."""
-    return (f"Each model is its best step by {self.best_by} of the validation split. "
-            if self.best_by else "")
+  def note(self, outcomes: Iterable[Mapping[str, Any]]) -> str:
+    """Returns what the heading of a report says of the evaluated steps, with a space.
+
+    Args:
+      outcomes: the `outcome` of each run that is done, maybe among other results.
+    """
+    if not self.best_by:
+      return ""
+    best = f"Each model is its best step by {self.best_by} of the validation split. "
+    ended = [each.get("stopped_at") for each in outcomes]
+    stopped = [step for step in ended if step is not None]
+    return best + (f"Patience ended {len(stopped)} of {len(ended)} trainings, at step "
+                   f"{span(stopped)}. " if stopped else "")
+
+
+def span(numbers: Sequence[int]) -> str:
+  """Returns the least and the greatest of some numbers; one if they are equal."""
+  ends = dict.fromkeys([min(numbers), max(numbers)])
+  return " to ".join(f"{end:,}" for end in ends)
 
 
 def launch(settings: Settings, model_dir: results.Folder, gin_files: Iterable[str],
@@ -234,7 +279,16 @@ class Run:
 
   def scores(self) -> dict[str, float]:
     """Returns the scores that the evaluation has written, as {name: float}."""
-    return results.scores(*self._settings.evaluated(self.model_dir, self.step))
+    return results.scores(*self.evaluated)
+
+  @property
+  def evaluated(self) -> tuple[pathlib.Path, int]:
+    """The folder and the step whose scores count, as `Settings.evaluated` does."""
+    return self._settings.evaluated(self.model_dir, self.step)
+
+  def outcome(self) -> dict[str, int]:
+    """Returns the best step and the end by patience, as `Settings.outcome` does."""
+    return self._settings.outcome(self.model_dir)
 
   def is_done(self) -> bool:
     """Returns whether the evaluation has written all scores that the table needs."""
@@ -255,7 +309,9 @@ class Run:
         self._pretrained / f"model.ckpt-{self._start}")} if self._start else {}
     return self._training("train", self._commands.train, self.model_dir,
                           range(self._start, self.step),
-                          {**start, **self._settings.choosing(self.task)})
+                          {**start, **self._settings.choosing(self.task, [
+                              name for column in self._columns
+                              if column.lower_is_better for name in column.scores])})
 
   def _training(self, what, command, model_dir, steps, params):
     return pipeline.Stage(
@@ -266,7 +322,7 @@ class Run:
             "train_with_seed.seed": self.seed,
             "mesh_train_dataset_fn.seed": self.seed, **params}),
         pathlib.Path(f"{model_dir}.log"),
-        functools.partial(is_trained, model_dir, steps.stop), steps)
+        functools.partial(self._settings.is_trained, model_dir, steps.stop), steps)
 
   def _evaluate(self):
     folder = self._settings.evaluated_folder(self.model_dir)
@@ -275,11 +331,6 @@ class Run:
         f"evaluate {self.name}",
         self._commands.evaluate(folder, {"eval_checkpoint_step": step}),
         pathlib.Path(f"{self.model_dir}.eval.log"), self.is_done)
-
-
-def is_trained(model_dir: results.Folder, step: int) -> bool:
-  """Returns whether a folder has a checkpoint of a step, or of a later step."""
-  return results.latest_step(model_dir) >= step
 
 
 def runs(table: tables.Table, rows: Sequence[tables.Row], seeds: Iterable[int],

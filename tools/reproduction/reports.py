@@ -70,10 +70,11 @@ class Report:
                 "on the task")
     tasks = ", ".join(dict.fromkeys(run.task for run in self.runs))
     seeds = ", ".join(str(s) for s in dict.fromkeys(r.seed for r in self.runs))
+    note = self.settings.note(run.outcome() for run in self.runs if run.is_done())
     place, versions = self.state["machine"], self.state["versions"]
     return (
-        f"Scale: laptop, {sizes}; {tasks}; seeds {seeds}. {self.settings.note}\"ours\" "
-        "is the mean over the seeds, with the standard deviation. The paper's models "
+        f"Scale: laptop, {sizes}; {tasks}; seeds {seeds}. {note}\"ours\" is the mean "
+        "over the seeds, with the standard deviation. The paper's models "
         "are T5-base or of its size, trained on other hardware for hundreds of times "
         "as long: compare the order, not the values.\n\n"
         f"{place['cpu']}, {place['cores']} cores; " +
@@ -159,7 +160,8 @@ class Report:
     return {"kind": "run", "row": run.row.name, "task": run.task,
             "seed": run.seed, "model_dir": str(run.model_dir),
             "status": "failed" if reason else status, "reason": reason,
-            "scores": run.scores(), **self._common()}
+            "scores": run.scores(), **(run.outcome() if status == "ok" else {}),
+            **self._common()}
 
   def _row_line(self, row):
     ours = {c.title: self.cells(c, row) for c in self.columns()}
