@@ -29,6 +29,7 @@ from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import mean_operation
 from synthesizer_mtf.fast import query_chunks
+from synthesizer_mtf.fast.decoding import loops
 import tensorflow.compat.v1 as tf
 
 # The most queries of a chunk, so that the logits of a head take 2 KiB for each key,
@@ -282,12 +283,14 @@ def _mean(inputs, logits, values, shape, features, table):
 
 def _inner_product(query, key):
   """<float32>[batch, heads, length, memory_length], with `batch` if either has it."""
-  query, key = mtf.cast(query, tf.float32), mtf.cast(key, tf.float32)
+  query = mtf.cast(query, tf.float32)
   channels = query.shape.dims[-1]
-  key = mtf.rename_dimension(key, key.shape.dims[-1].name, channels.name)
-  *lead, memory_length, _ = key.shape.dims
+  # Once, so that a loop knows the key as a tensor that no step changes.
+  named = loops.once(lambda: mtf.rename_dimension(
+      mtf.cast(key, tf.float32), key.shape.dims[-1].name, channels.name))
+  *lead, memory_length, _ = named.shape.dims
   alone = [d for d in lead if d not in query.shape.dims]
-  return mtf.einsum([query, key], output_shape=(
+  return mtf.einsum([query, named], output_shape=(
       alone + query.shape.dims[:-1] + [memory_length]))
 
 

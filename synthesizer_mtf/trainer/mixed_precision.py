@@ -43,9 +43,12 @@ _FLAGS = {"avx512_bf16", "amx_bf16"}
 # of 32,128 logits takes seven times as long in bfloat16 as in float32. A softmax
 # between two products may be rewritten, as its operand and result are rounded anyway:
 # oneDNN reads and writes bfloat16 but computes in float32. With T5's relative position
-# bias among the logits, and in losses, the softmax stays in float32.
+# bias among the logits, and in losses, the softmax stays in float32. InplaceUpdate
+# writes to the caches of a decoding loop; it would cast the caches that products read
+# to float32 and back in each step.
 _LISTS = {
     "ALLOWLIST_REMOVE": "MatMul",
+    "CLEARLIST_ADD": "InplaceUpdate",
     "CLEARLIST_REMOVE": "Max",
     "INFERLIST_ADD": ",".join(bfloat16_operations.OPERATIONS),
     "INFERLIST_REMOVE": (

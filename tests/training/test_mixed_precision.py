@@ -13,6 +13,7 @@ from support.examples import PADDED
 from support.examples import tokens
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.fast import bfloat16_operations
+from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
 from synthesizer_mtf.trainer import mixed_precision
@@ -166,13 +167,17 @@ class Session:
     """Leaves the end to garbage collection, as the sessions of programs do."""
 
 
-def in_bfloat16(program):
-  """The operations that compute in bfloat16: pairs of a name and a type."""
+def nodes(program):
+  """The operations that TensorFlow runs, after its rewriter."""
   traced = tf.RunMetadata()
   program._session.run(program._fetch, run_metadata=traced, options=tf.RunOptions(
       output_partition_graphs=True))
-  return {(node.name, node.op.removeprefix("_Mkl"))
-          for graph in traced.partition_graphs for node in graph.node
+  return [node for graph in traced.partition_graphs for node in graph.node]
+
+
+def in_bfloat16(program):
+  """The operations that compute in bfloat16: pairs of a name and a type."""
+  return {(node.name, node.op.removeprefix("_Mkl")) for node in nodes(program)
           if node.attr["T"].type == tf.bfloat16}
 
 
@@ -214,6 +219,20 @@ def test_decoding_several_texts_multiplies_in_bfloat16_if_the_processor_does(tex
       row, dataclasses.replace(SIZES, decode_batch=texts, beam=1), "decode")
   found = {op for name, op in in_bfloat16(program) if "/while/" in name}
   assert ("MatMul" in found) == (texts > 1 and mixed_precision.has_products())
+
+
+@pytest.mark.skipif(not mixed_precision.has_products(), reason="nothing is rewritten")
+@pytest.mark.parametrize("beam", [1, 3])
+def test_no_decoding_step_casts_a_cache(beam, monkeypatch):
+  monkeypatch.setattr(loops, "_FEW_MULTIPLICATIONS", 0)  # As with many texts.
+  row, = attentions.in_precisions([attentions.find_row("V")], ["bfloat16"])
+  program = model.build(
+      row, dataclasses.replace(SIZES, decode_batch=3, beam=beam), "decode")
+  caches = "/write", "/Reshape"  # What TensorFlow casts names the cast.
+  of_steps = [node.name for node in nodes(program)
+              if node.op == "Cast" and "/while/" in node.name]
+  assert of_steps
+  assert not [name for name in of_steps if any(cache in name for cache in caches)]
 
 
 # bfloat16 has 8 bits. Rounding changes a value x by at most x * ULP / 2.

@@ -127,12 +127,12 @@ class _RoundedProducts:
         each.ref() for tensor in lowering.tensors.values()
         if not isinstance(tensor, mtf.LazyAllreduceSum)
         for each in tensor.tensor_list if each.dtype == tf.float32}
-    self._rounded = {}
+    self._rounded, self._exact = {}, {}
 
   def einsum(self, equation, *slices):
     """A product with sums in float32; one of what the loop made is the rewriter's."""
     # These are faster in float32.
-    product = _of_few_rows(equation, *slices)
+    product = _of_few_rows(equation, *map(self._in_float32, slices))
     if product is not None:
       return product
     if math.prod(slices[0].shape.as_list()[:-1]) == 1:
@@ -142,12 +142,20 @@ class _RoundedProducts:
     return tf.cast(_einsum(equation, *map(self._round, slices)), tf.float32)
 
   def _round(self, x):
-    if x.ref() not in self._outside:
-      return tf.cast(x, tf.bfloat16)
-    if x.ref() not in self._rounded:
+    return (self._before(self._rounded, x, lambda: tf.cast(x, tf.bfloat16))
+            if x.ref() in self._outside else tf.cast(x, tf.bfloat16))
+
+  def _in_float32(self, x):
+    # The rewriter would keep what a product made, as the keys of cross-attention, in
+    # bfloat16, and cast it in each step. It leaves this type of operation alone.
+    return (self._before(self._exact, x, lambda: tf.raw_ops.DeepCopy(x=x))
+            if x.ref() in self._outside else x)
+
+  def _before(self, made, x, make):
+    if x.ref() not in made:
       with tf.init_scope():  # Outside of the loop.
-        self._rounded[x.ref()] = tf.cast(x, tf.bfloat16)
-    return self._rounded[x.ref()]
+        made[x.ref()] = make()
+    return made[x.ref()]
 
 
 def _einsum(equation, *slices):
