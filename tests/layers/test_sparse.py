@@ -81,19 +81,33 @@ def test_further_batch_dimensions_change_nothing(name, kwargs, ids):
   np.testing.assert_allclose(y[0, :, 0], expected, atol=1e-5)
 
 
-def test_layers_of_a_stack_share_their_masks_if_their_sets_agree():
-  counts = []
-  for strides in ([4, 4], [4, 5]):
-    graph = harness.LayerGraph(None, True, 2, LENGTH)
-    with graph.tf_graph.as_default():
-      context = graph.context()
-      x = graph.constant(tokens(), graph.batch_dim, graph.length_dim, graph.d_model)
-      for n, stride in enumerate(strides):
-        with tf.variable_scope(f"block_{n}"):
-          x = make("SparseStrided", stride=stride).call(context, x)
-    counts.append(sum(isinstance(key, tuple) and "mask near" in str(key)
-                      for key in context.cache))
-  assert counts == [1, 2]
+def test_a_packed_encoder_gathers_the_columns_of_each_last_block():
+  """Segments of 8 tokens have 6 columns each, more than one block of them a row."""
+  layer = make("SparseFixed", stride=4, columns=3, distinct_columns=False)
+  x = tokens(1, 16)
+  packed, graph = harness.forward(
+      layer, x, False, np.repeat([[1, 2]], 8, axis=1), packed=True)
+  alone, _ = harness.forward(layer, x.reshape(2, 8, -1), False, np.ones((2, 8), int),
+                             values=graph.variables)
+  np.testing.assert_allclose(packed.reshape(alone.shape), alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("strides, kind, masks, biases", [
+    ([4, 4], "bias_shared", 1, 1), ([4, 5], "bias_shared", 2, 2),
+    ([4, 4], "bias", 1, 0)])
+def test_layers_of_a_stack_share_what_is_the_same_for_both(
+    strides, kind, masks, biases):
+  graph = harness.LayerGraph(None, True, 2, LENGTH)
+  with graph.tf_graph.as_default():
+    context = graph.context()
+    x = graph.constant(tokens(), graph.batch_dim, graph.length_dim, graph.d_model)
+    for n, stride in enumerate(strides):
+      with tf.variable_scope(f"block_{n}"):
+        x = make("SparseStrided", stride=stride,
+                 relative_attention_type=kind).call(context, x)
+  kept = [str(key) for key in context.cache if isinstance(key, tuple)]
+  assert sum("mask near" in key for key in kept) == masks
+  assert sum("relative near" in key for key in kept) == biases
 
 
 def test_blocks_of_a_model_can_take_the_two_sets_in_turn():
