@@ -28,6 +28,9 @@ if more and more of them are. --to can name several words:
 
   python -m synthesizer_mtf.tools.calibrate --model_dir=V --to=R,T,FR --curve=FOLDER
 
+--orders=cost,divergence,trained adds an order that takes training: one weight for each
+head, as in PAPA, while the model stays as it is.
+
 --budget=0.01 chooses layers whose replacement costs at most 1% of the log-perplexity,
 prints their gin list and its speed, and writes this model to --output.
 """
@@ -52,11 +55,13 @@ from synthesizer_mtf.tools.calibration import drawing
 from synthesizer_mtf.tools.calibration import fitting
 from synthesizer_mtf.tools.calibration import heads
 from synthesizer_mtf.tools.calibration import held_out
+from synthesizer_mtf.tools.calibration import interpolation
 from synthesizer_mtf.tools.calibration import means
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.calibration import settings
 from synthesizer_mtf.tools.calibration import speed
 from synthesizer_mtf.tools.calibration import targets
+from synthesizer_mtf.tools.calibration import trained_order
 from synthesizer_mtf.tools.calibration import writing
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.runs import tabular
@@ -149,6 +154,12 @@ def _check(args, words):
                        "word, or --budget, which chooses among them.")
   if args.json and not evaluates:
     raise checks.Error("--json holds what --curve and --budget find; give one of them.")
+  if not args.curve and (args.orders or args.order_steps):
+    raise checks.Error("--orders and --order_steps are for --curve; give it a folder.")
+  if args.order_steps and "trained" not in (args.orders or ()):
+    raise checks.Error(
+        f"--order_steps is {args.order_steps}, but no order is trained; add "
+        "--orders=cost,divergence,trained.")
   if args.output:
     folders.check(args.output)
   arguments.check_folders(args.json)
@@ -156,11 +167,11 @@ def _check(args, words):
     raise checks.Error(f"--curve is {args.curve!r}, which is a file; name a folder.")
 
 
-def _bind(model, notations, mixed=False):
+def _bind(model, notations, mixed=False, differentiated=()):
   """Binds the attention of layers; returns the `reading.Graph` of the new model."""
   layers = model.graph.layers
   settings.choose(blocks.entries(layers, notations), blocks.lengths(layers), mixed)
-  return reading.Graph(model.data.spec, summed=False)
+  return reading.Graph(model.data.spec, False, differentiated)
 
 
 def _say_reading(args, model):
@@ -187,7 +198,14 @@ def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
   chosen = {word: blocks.choose(word, layers, args.layers) for word in words}
   mixtures = held_out.parts([*chosen.values()])
   data = reading.Data(args.task, args.split, args.batch_size, once=True)
-  mixed = _bind(model, {name: "+".join(each) for name, each in mixtures.items()}, True)
+  orders = args.orders or heads.UNTRAINED
+  notations = {name: "+".join(each) for name, each in mixtures.items()}
+  if "trained" in orders:
+    mixed = _bind(model, {
+        name: interpolation.Notation(each) for name, each in notations.items()}, True,
+                  trained_order.variables(layers, mixtures))
+  else:
+    mixed = _bind(model, notations, True)
   _say_reading(args, model)
   text = held_out.HeldOut(mixed, layers, mixtures, [*data.batches(
       args.held_out, "Held-out text")])
@@ -199,7 +217,11 @@ def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
   text.restore(model.path, [fitting.variables(each) for each in fits.values()])
   found: list[dict[str, Any]] = []
   if args.curve:
-    found += _curve(args, model, text, chosen, fits)
+    trained = {word: trained_order.train(
+        mixed, layers, mixtures, chosen[word], model.data.batches(
+            args.order_steps or trained_order.STEPS, f"Training {word}'s order"))
+               for word in words if "trained" in orders}
+    found += _curve(args, model, text, chosen, fits, trained, orders)
   kept = chosen[words[0]]
   if args.budget is not None:
     kept = budget.choose(text, [*chosen.values()], args.budget)
@@ -226,7 +248,7 @@ def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
     _say_speed(layers, kept, bias)
 
 
-def _curve(args, model, text, chosen, fits):
+def _curve(args, model, text, chosen, fits, trained, orders):
   """Measures heads and curves, prints and draws them; returns rows for JSON."""
   made = [*fits.values()]
   constant = {name: each.logits for fit in made for name, each in fit.found.items()
@@ -235,8 +257,9 @@ def _curve(args, model, text, chosen, fits):
                   if name not in constant)
   words = [*chosen]
   found = heads.measure(text, means.gather(
-      map(model.graph.sums, text.batches), model.graph.layers), constant, chosen)
-  points = heads.curve(text, found, chosen)
+      map(model.graph.sums, text.batches), model.graph.layers), constant, chosen,
+                        trained)
+  points = heads.curve(text, found, chosen, orders)
   print(heads.table(found, words))
   print(f"\n{heads.curve_table(points)}")
   os.makedirs(args.curve, exist_ok=True)
@@ -308,6 +331,12 @@ def _parser():
   add("--output", metavar="DIR", help="a new folder, for the model")
   add("--curve", metavar="FOLDER",
       help="measure what the heads of V are worth, and draw it there")
+  add("--orders", type=_orders, metavar="A,B",
+      help="what --curve sorts the heads by, some of cost, divergence and trained, "
+      f"which takes training (default: {','.join(heads.UNTRAINED)})")
+  add("--order_steps", type=arguments.positive, metavar="N",
+      help="the batches that the order `trained` is trained on, from the first ones of "
+      f"the training split (default: {trained_order.STEPS})")
   add("--budget", type=_share, metavar="SHARE",
       help="replace the layers that together cost at most this share of log-perplexity")
   add("--held_out", type=_two, default=16, metavar="N",
@@ -337,6 +366,15 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def _heads(text):
   return [arguments.not_negative(each) for each in text.split(",")]
+
+
+def _orders(text):
+  names = [*dict.fromkeys(text.split(","))]
+  for name in names:
+    if name not in heads.ORDERS:
+      raise argparse.ArgumentTypeError(
+          f"{name!r} is not an order; name some of {', '.join(heads.ORDERS)}")
+  return names
 
 
 def _share(text):

@@ -70,8 +70,10 @@ def measured(lines: Iterable[dict[str, Any]]
       continue
     key = line["layer"], line["head"]
     if key not in found:
-      found[key] = heads.Head(*(line[name] for name in heads.Head._fields[:-1]), {})
+      found[key] = heads.Head(*(line[name] for name in heads.Head._fields[:-2]), {}, {})
     found[key].costs[line["to"]] = cost
+    if "weight" in line:
+      found[key].weights[line["to"]] = line["weight"]
   return list(found.values()), points
 
 

@@ -93,12 +93,7 @@ class Mixture(base.SynthesizingFunction):
 
   def logits(
       self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
-    made = []
-    if _shares_query(self.synthesizers):
-      inputs.share_query()
-    for synthesizer, scope in zip(self.synthesizers, self._scopes()):
-      with scope:
-        made.append(synthesizer.logits(inputs))
+    made = self.parts(inputs)
     if _is_near(made):
       return made[0]
     parts = [[inputs.read(term) for term in terms] for terms in made]
@@ -107,6 +102,17 @@ class Mixture(base.SynthesizingFunction):
                for terms, alpha in zip(
                    parts, inputs.once(lambda: self.alphas(inputs)))]
     return [term for terms in parts for term in terms]
+
+  def parts(self, inputs: attention_inputs.AttentionInputs,
+            ) -> list[list[logit_forms.Logits]]:
+    """The logits of each part, without weights."""
+    made = []
+    if _shares_query(self.synthesizers):
+      inputs.share_query()
+    for synthesizer, scope in zip(self.synthesizers, self._scopes()):
+      with scope:
+        made.append(synthesizer.logits(inputs))
+    return made
 
   def alphas(self, inputs: attention_inputs.AttentionInputs) -> list[mtf.Tensor]:
     """The weight of each part: a list of <float32>[heads] or <float32>[]."""

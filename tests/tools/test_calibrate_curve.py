@@ -11,14 +11,19 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import calibrate
 from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools.calibration import blocks
 from synthesizer_mtf.tools.calibration import budget
 from synthesizer_mtf.tools.calibration import drawing
+from synthesizer_mtf.tools.calibration import fitting
 from synthesizer_mtf.tools.calibration import heads
 from synthesizer_mtf.tools.calibration import held_out
+from synthesizer_mtf.tools.calibration import interpolation
 from synthesizer_mtf.tools.calibration import means
 from synthesizer_mtf.tools.calibration import moments
 from synthesizer_mtf.tools.calibration import reading
+from synthesizer_mtf.tools.calibration import settings
 from synthesizer_mtf.tools.calibration import speed
+from synthesizer_mtf.tools.calibration import trained_order
 import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.slow
@@ -64,6 +69,7 @@ def run(model, tmp_path_factory):
   with pytest.MonkeyPatch.context() as patched:
     patched.setattr(speed, "table", lambda rows, sizes, bias: f"{rows} {sizes} {bias}")
     calibrate.main([f"--model_dir={model}", "--to=R,D", f"--curve={folder}/curve",
+                    "--orders=cost,divergence,trained", "--order_steps=4",
                     f"--json={folder}/found.jsonl", "--budget=1e9",
                     f"--output={folder}/model", "--batches=9", "--batch_size=2"])
   lines = (folder / "found.jsonl").read_text().splitlines()
@@ -90,7 +96,7 @@ def log_perplexity(model_dir):
 def test_with_no_head_replaced_the_log_perplexity_is_that_of_v(model, run):
   rows, _ = run
   points = of(rows, "curve", share=0)
-  assert len(points) == 2 * 3 * 2  # Words, stacks and both, orders.
+  assert len(points) == 2 * 3 * 3  # Words, stacks and both, orders.
   assert {row["log_perplexity"] for row in points} == {log_perplexity(model)}
   assert {row["cost"] for row in points} == {0}
 
@@ -106,7 +112,7 @@ def test_with_all_heads_replaced_it_is_that_of_the_model_that_is_written(run):
       chosen["layers"]["decoder/0"]]
   for word in "RD":
     ends = of(rows, "curve", to=word, stack="both", share=1)
-    assert ends[0]["log_perplexity"] == ends[1]["log_perplexity"]
+    assert len({end["log_perplexity"] for end in ends}) == 1
     assert ends[0]["replaced"] == 4 and ends[0]["cost"] != 0
 
 
@@ -121,6 +127,123 @@ def test_a_head_with_uniform_attention_is_replaced_at_no_cost(run):
         row["entropy"], abs=1e-5) or not is_uniform
   cheapest = of(rows, "curve", to="R", stack="encoder", order="divergence", replaced=1)
   assert {abs(row["cost"]) < 1e-6 for row in cheapest} == {True}
+
+
+def test_in_training_only_a_head_with_uniform_attention_keeps_its_weight(run):
+  rows, _ = run
+  for row in of(rows, "head"):
+    is_uniform = (row["layer"], row["head"]) == UNIFORM
+    assert (abs(row["weight"] - 0.5) < 0.005) == is_uniform
+
+
+def test_the_trained_order_is_that_of_the_weights(run):
+  rows, _ = run
+  for word in "RD":
+    first = min(of(rows, "head", to=word), key=lambda row: row["weight"])
+    points = [row for stack in (first["layer"].split("/")[0], "both") for row in of(
+        rows, "curve", to=word, stack=stack, order="trained", replaced=1)]
+    assert {row["stack"] for row in points} > {"both"}
+    assert len({row["cost"] for row in points} - {0}) == 1
+
+
+OUTPUT = "encoder/block_000/layer_000/SyntheticAttention/o"
+
+
+@pytest.fixture(scope="module")
+def mixed(model):
+  """(graph, layers, mixtures, batches) of the mixtures R+D+V, all heads V."""
+  gin_files.parse([f"{model}/operative_config.gin"])
+  path = tf.train.latest_checkpoint(model)
+  data = reading.Data(None, "train", 2)
+  v = reading.Graph(data.spec)
+  v.restore(path)
+  chosen = [blocks.choose(word, v.layers) for word in "RD"]
+  mixtures = held_out.parts(chosen)
+  settings.choose(blocks.entries(v.layers, {
+      name: interpolation.Notation("+".join(parts))
+      for name, parts in mixtures.items()}),
+                  blocks.lengths(v.layers), True)
+  graph = reading.Graph(data.spec, False, [
+      *trained_order.variables(v.layers, mixtures), OUTPUT])
+  batches = list(data.batches(3))
+  held_out.HeldOut(graph, v.layers, mixtures, batches).restore(path, [
+      fitting.variables(fitting.fit(v, lambda: batches, each, graph.shapes))
+      for each in chosen])
+  return graph, v.layers, mixtures, batches
+
+
+def test_gradients_of_the_weights_are_those_of_finite_differences(mixed):
+  graph, _, _, (batch, *_) = mixed
+  generator = np.random.RandomState(3)
+  alphas = {name: generator.randn(*shape) for name, shape in graph.shapes.items()
+            if name.endswith("alpha")}
+  assert {array.shape for array in alphas.values()} == {(2, 3)} and len(alphas) == 2
+
+  def log_perplexity(name, index, step):
+    moved = alphas[name].copy()
+    moved[index] += step
+    graph.assign({**alphas, name: moved})
+    loss, tokens = graph.losses(batch)
+    return loss.sum(dtype=np.float64) / tokens.sum()
+
+  graph.assign(alphas)
+  gradients = graph.gradients(batch)
+  for name in alphas:
+    expected = [[(log_perplexity(name, (head, part), 0.05) - log_perplexity(
+        name, (head, part), -0.05)) / 0.1 for part in range(3)] for head in range(2)]
+    np.testing.assert_allclose(gradients[name], expected, atol=1e-4, rtol=0.02)
+    assert np.abs(expected).max() > 1e-3
+
+
+def test_the_encoder_is_computed_once_while_none_of_its_heads_is_replaced(
+    mixed, monkeypatch):
+  graph, layers, mixtures, batches = mixed
+  text = held_out.HeldOut(graph, layers, mixtures, batches)
+  encoded, compute = [], graph.encoded
+  monkeypatch.setattr(
+      graph, "encoded", lambda batch: encoded.append(compute(batch)) or encoded[-1])
+  for replaced in ({}, {("decoder/0", 1): "R"}, {("encoder/0", 0): "R"}):
+    found = text.losses(replaced, range(3))  # Leaves the variables as they are.
+    expected = map(np.concatenate, zip(*map(graph.losses, batches)))
+    for each, wanted in zip(found, expected):
+      np.testing.assert_array_equal(each, wanted)
+  assert [each.shape for each in encoded] == [(2, 13, 10)] * 3
+  assert not np.array_equal(graph.losses(batches[0], 0 * encoded[0]),
+                            graph.losses(batches[0]))
+
+
+def test_training_the_order_changes_no_variable_but_the_weights(mixed):
+  graph, layers, mixtures, batches = mixed
+  alphas = trained_order.variables(layers, mixtures)
+  before = {name: graph.variable(name) for name in graph.shapes}
+  first, second = (trained_order.train(
+      graph, layers, mixtures, dict.fromkeys(mixtures, "D"), batches)
+                   for _ in range(2))
+  for name, value in before.items():
+    assert np.array_equal(graph.variable(name), value) == (name not in alphas)
+  for name in alphas:  # R, the other word, keeps out.
+    alpha = graph.variable(name)
+    assert (alpha[:, 0] < -60).all() and (np.abs(alpha[:, 1:]) < 0.2).all()
+  assert sorted(first, key=first.get) == sorted(second, key=second.get)
+  assert second == pytest.approx(first, abs=1e-6)
+
+
+def test_a_constant_head_is_replaced_before_one_that_looks_at_tokens(mixed):
+  """The output of the latter is first trained, so that looking at tokens pays."""
+  graph, layers, mixtures, batches = mixed
+  layer, constant = UNIFORM
+  held_out.HeldOut(graph, layers, mixtures, batches).losses({}, [0])  # V, all of it.
+  before = graph.variable(OUTPUT)
+  value = before.copy()
+  for step in range(30):
+    gradient = graph.gradients(batches[step % 3])[OUTPUT]
+    gradient.reshape(2, 6, 10)[constant] = 0
+    value -= 0.1 * gradient / np.abs(gradient).max()
+    graph.assign({OUTPUT: value})
+  found = trained_order.train(graph, layers, mixtures, {layer: "R"}, batches * 10)
+  graph.assign({OUTPUT: before})
+  assert found[layer, constant] == pytest.approx(0.5, abs=0.01)
+  assert found[layer, 1 - constant] > 0.65
 
 
 def test_the_picture_is_written_twice(run):
@@ -196,12 +319,15 @@ def test_the_curve_replaces_the_cheapest_heads_first_and_reports_on_other_text()
   numbers = {("enc/0", 0): 3, ("enc/0", 1): 1, ("dec/0", 0): 0, ("dec/0", 1): 2}
   text = Additive({(half, *head, "R"): factor * cost for head, cost in numbers.items()
                    for half, factor in (("first", 1), ("second", 10))})
-  found = [heads.Head(*head, 0, 0, -cost, {"R": text.cost({head: "R"}, "first")})
+  found = [heads.Head(*head, 0, 0, -cost, {"R": text.cost({head: "R"}, "first")},
+                      {"R": (cost - 1.5) ** 2 + 0.1 * cost})
            for head, cost in numbers.items()]
-  points = heads.curve(text, found, {"R": {"enc/0": "R", "dec/0": "R"}})
+  points = heads.curve(text, found, {"R": {"enc/0": "R", "dec/0": "R"}},
+                       ["cost", "divergence", "trained"])
   costs = {(each.stack, each.order, each.replaced): each.cost.cost for each in points}
   assert [costs["both", "cost", n] for n in range(5)] == [0, 0, 10, 30, 60]
   assert [costs["both", "divergence", n] for n in range(5)] == [0, 30, 50, 60, 60]
+  assert [costs["both", "trained", n] for n in range(5)] == [0, 10, 30, 30, 60]
   assert [costs["enc", "cost", n] for n in range(3)] == [0, 10, 40]
   figure = drawing.draw(found, points, ["R"])
   above, below = figure.subfigs
@@ -222,7 +348,10 @@ def test_the_standard_error_is_that_of_a_ratio_of_sums():
     def assign(self, values):
       self.replaced = values["p/alpha"][0, 0] > 0
 
-    def losses(self, batch):
+    def encoded(self, batch):
+      return None
+
+    def losses(self, batch, encoded):
       loss = (after if self.replaced else before)[batch]
       return np.append(loss, 0), np.append(2 * np.ones(len(loss)), 0)
 
@@ -258,7 +387,18 @@ def test_a_choice_of_layers_is_a_word_of_the_benchmark(model):
     (["--to=R", "--curve={}", "--heads=0"], "--heads is for a model in --output"),
     (["--to=R", "--output={}/new", "--json={}/x"], "--json holds what --curve"),
     (["--to=R", "--curve={}", "--json={}/none/x"], "there is no folder"),
-    (["--to=R", "--curve={}", "--split=dev"], "'dev'"),
+    (["--to=R", "--curve={}", "--split=dev"], "`--split` is 'dev', but"),
+    (["--to=R", "--curve={}", "--task=synth_text_pairs",
+      "--gin_param=mesh_train_dataset_fn.use_cached = True"], "which `--task` names"),
+    (["--to=R", "--curve={}", "--gin_param=mesh_train_dataset_fn.use_cached = True"],
+     "which `MIXTURE_NAME` names"),
+    (["--to=R", "--curve={}", "--orders=cost,costs"],
+     "'costs' is not an order; name some of cost, divergence, trained"),
+    (["--to=R", "--curve={}", "--orders=trained", "--order_steps=0"],
+     "0 is not at least 1"),
+    (["--to=R", "--curve={}", "--order_steps=9"],
+     "--order_steps is 9, but no order is trained"),
+    (["--to=R", "--budget=1", "--orders=trained"], "--orders and --order_steps are"),
     (["--to=R,Fix", "--curve={}"], "--to names R and Fix for encoder/0"),
     (["--to=R,Q", "--curve={}"], "--to names 'Q'"),
     (["--to=R", "--curve={}/checkpoint"], "which is a file"),

@@ -13,7 +13,7 @@ import numpy as np
 from synthesizer_mtf.tools.attention_plots import figures
 from synthesizer_mtf.tools.calibration import heads as heads_module
 
-_STYLES = {"cost": "-", "divergence": ":"}
+_STYLES = {"cost": "-", "divergence": ":", "trained": "--"}
 _MOST_NUMBERS = 16  # With more heads in a row, their numbers would overlap.
 
 
@@ -75,6 +75,8 @@ def _curves(figure, points, words, stacks):
       for order, style in _STYLES.items():
         line = [point for point in points
                 if (point.to, point.stack, point.order) == (word, stack, order)]
+        if not line:
+          continue
         axis.plot([100 * point.share for point in line],
                   [100 * point.cost.cost for point in line], style, marker=".",
                   color=f"C{number}", label=f"{word}, by {order}",

@@ -1,8 +1,4 @@
-"""What each head is worth, and the curve over the share of heads that are replaced.
-
-The order of PAPA (arXiv:2211.03495, `sort_calculating` in the authors' code) is not
-among `ORDERS`: it is by weights of the heads that are trained for 15 epochs.
-"""
+"""What each head is worth, and the curve over the share of heads that are replaced."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -19,7 +15,11 @@ import tqdm
 
 # The shares of heads at which the curve is computed.
 SHARES = tuple(np.linspace(0, 1, 9))
-ORDERS = ("cost", "divergence")
+# What the heads are sorted by. The lowest are replaced first.
+ORDERS = {"cost": "their cost alone", "divergence": "their divergence",
+          "trained": "the weight that V keeps in training"}
+# Those that need no training.
+UNTRAINED = ("cost", "divergence")
 _BOTH = "both"
 
 
@@ -34,6 +34,8 @@ class Head(NamedTuple):
       the keys that each query sees.
     divergence: the mean KL divergence of V's attentions from the constant one, in nats.
     costs: the `held_out.Cost` of replacing this head alone, by the words of --to.
+    weights: what `trained_order.train` returns for this head, by the words of --to;
+      empty if nothing was trained.
   """
   layer: str
   head: int
@@ -41,6 +43,7 @@ class Head(NamedTuple):
   constant_entropy: float
   divergence: float
   costs: dict[str, held_out.Cost]
+  weights: dict[str, float]
 
 
 class Point(NamedTuple):
@@ -49,7 +52,7 @@ class Point(NamedTuple):
   Attributes:
     to: the word of --to.
     stack: the stack whose heads are replaced, or "both".
-    order: one of `ORDERS`, by which they are sorted; the lowest are replaced first.
+    order: one of `ORDERS`, by which they are sorted.
     share: the share of the stack's heads, one of `SHARES`.
     replaced: the number of these heads.
     cost: what it costs.
@@ -64,7 +67,8 @@ class Point(NamedTuple):
 
 def measure(text: held_out.HeldOut, found: Mapping[str, means.Means],
             constant: Mapping[str, np.ndarray],
-            chosen: Mapping[str, Mapping[str, str]]) -> list[Head]:
+            chosen: Mapping[str, Mapping[str, str]],
+            trained: Mapping[str, Mapping[held_out.Head, float]]) -> list[Head]:
   """Measures each head alone, on the first half of the text.
 
   Args:
@@ -73,6 +77,7 @@ def measure(text: held_out.HeldOut, found: Mapping[str, means.Means],
     constant: the logits of the constant attention of each layer,
       <float64>[heads, length, memory_length].
     chosen: what takes the place of V in each layer, for each word of --to.
+    trained: what `trained_order.train` returns, for some words of --to.
 
   Returns:
     a list of `Head`, in the order of layers and heads.
@@ -91,25 +96,29 @@ def measure(text: held_out.HeldOut, found: Mapping[str, means.Means],
     # Rounding can make it less than 0.
     divergence = np.maximum(each.divergence(constant[name]), 0)
     made += [Head(name, head, float(entropy[head]), float(nearest[head]),
-                  float(divergence[head]), costs[name, head])
+                  float(divergence[head]), costs[name, head],
+                  {word: weights[name, head] for word, weights in trained.items()
+                   if (name, head) in weights})
              for head in range(len(entropy)) if (name, head) in costs]
   return made
 
 
 def curve(text: held_out.HeldOut, heads: Sequence[Head],
-          chosen: Mapping[str, Mapping[str, str]]) -> list[Point]:
+          chosen: Mapping[str, Mapping[str, str]],
+          orders: Sequence[str] = UNTRAINED) -> list[Point]:
   """Replaces more and more heads, and reports on the second half of the text.
 
   Args:
     text: a `HeldOut`.
     heads: what `measure` returns.
     chosen: what takes the place of V in each layer, for each word of --to.
+    orders: some of `ORDERS`.
 
   Returns:
     a list of `Point`.
   """
   points = []
-  wanted = [*_wanted(heads, chosen)]
+  wanted = [*_wanted(heads, chosen, orders)]
   for word, stack, order, members in tqdm.tqdm(
       wanted, "Curves", unit=" curves", mininterval=1):
     for share in SHARES:
@@ -120,7 +129,7 @@ def curve(text: held_out.HeldOut, heads: Sequence[Head],
   return points
 
 
-def _wanted(heads, chosen) -> Iterator[tuple[str, str, str, list[Head]]]:
+def _wanted(heads, chosen, orders) -> Iterator[tuple[str, str, str, list[Head]]]:
   for word in chosen:
     stacks = layer_names.by_stack(
         (each.layer, each) for each in heads if word in each.costs)
@@ -128,26 +137,35 @@ def _wanted(heads, chosen) -> Iterator[tuple[str, str, str, list[Head]]]:
       stacks[_BOTH] = sum(stacks.values(), [])
     for stack, members in stacks.items():
       keys = {"cost": lambda each: each.costs[word].cost,  # noqa: B023 (used at once)
-              "divergence": lambda each: each.divergence}
-      for order in ORDERS:
+              "divergence": lambda each: each.divergence,
+              "trained": lambda each: each.weights[word]}  # noqa: B023
+      for order in orders:
         yield word, stack, order, sorted(members, key=keys[order])
 
 
 def table(heads: Sequence[Head], words: Sequence[str]) -> str:
   """Returns a table of the heads."""
+  trained = [word for word in words if any(word in each.weights for each in heads)]
   lines = [["layer", "head", "entropy", "of the mean", "divergence",
-            *(f"cost of {word}" for word in words)]]
+            *(f"cost of {word}" for word in words),
+            *(f"V beside {word}" for word in trained)]]
   lines += [[each.layer, str(each.head), f"{each.entropy:.3f}",
              f"{each.constant_entropy:.3f}", f"{each.divergence:.3f}",
              *(_cost(each.costs[word], True) if word in each.costs else "-"
-               for word in words)] for each in heads]
+               for word in words),
+             *(f"{each.weights[word]:.3f}" if word in each.weights else "-"
+               for word in trained)] for each in heads]
   return (
       f"{tabular.markdown(lines)}\n\n"
       "entropy: of V's attentions on held-out text, in nats. of the mean: that of "
       "the constant\n  attention nearest to them. divergence: V's mean KL divergence "
       "from it; 0 if V's do\n  not depend on the text. cost: by how much the "
       "log-perplexity of held-out text grows\n  if this head alone is replaced, ± its "
-      "standard error.")
+      f"standard error.{_BESIDE * bool(trained)}")
+
+
+_BESIDE = (" V beside: the weight that V keeps in\n  training, beside what takes its "
+           "place; 0 to 1, from 0.5.")
 
 
 def _cost(cost, with_error=False):
@@ -157,22 +175,26 @@ def _cost(cost, with_error=False):
 def curve_table(points: Sequence[Point]) -> str:
   """Returns a table of the curve, with a line for each word, stack and order."""
   lines: dict[tuple[str, str, str], list[str]] = {}
+  orders = dict.fromkeys(point.order for point in points)
   for point in points:
     lines.setdefault((point.to, point.stack, point.order), []).append(
         f"{point.cost.log_perplexity:.4f}" if not point.share else _cost(point.cost))
   head = ["to", "stack", "order", "V", *(f"{100 * share:g}%" for share in SHARES[1:])]
+  by = ", ".join(f"{order} ({ORDERS[order]})" for order in orders)
   return (
       f"{tabular.markdown([head, *([*key, *cells] for key, cells in lines.items())])}"
       "\n\nV: log-perplexity of other held-out text, in nats per token. 12.5% to 100%: "
-      "its increase\n  with this share of the heads replaced, those first that alone "
-      "have the least cost, or\n  the least divergence.")
+      "its increase\n  with this share of the heads replaced. Order: those first for "
+      f"which this is least:\n  {by}.")
 
 
 def rows(heads: Sequence[Head], points: Sequence[Point]) -> list[dict[str, Any]]:
   """Returns all figures as dicts, for JSON."""
   return [
       {"kind": "head", **{key: value for key, value in each._asdict().items()
-                          if key != "costs"}, "to": word, **cost._asdict()}
+                          if key not in ("costs", "weights")}, "to": word,
+       **cost._asdict(),
+       **({"weight": each.weights[word]} if word in each.weights else {})}
       for each in heads for word, cost in each.costs.items()] + [
           {"kind": "curve", **{key: value for key, value in point._asdict().items()
                                if key != "cost"}, **point.cost._asdict()}

@@ -13,12 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import notation
+from synthesizer_mtf.tools import layer_names
 from synthesizer_mtf.tools.calibration import blocks
 from synthesizer_mtf.tools.calibration import moments
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.calibration import targets
 
 Head = tuple[str, int]  # A layer, such as "encoder/0", and the number of a head.
+
+_MOST_BYTES = 2 ** 30  # Of outputs of the encoder that are kept.
 
 
 class Cost(NamedTuple):
@@ -93,6 +96,7 @@ class HeldOut:
     self._graph, self._layers, self._mixtures = graph, layers, mixtures
     self.batches = batches
     self._known: dict[tuple[frozenset, int], tuple[np.ndarray, np.ndarray]] = {}
+    self._encoded: dict[int, np.ndarray | None] = {}
     self.first = range(0, len(batches), 2)
     self.second = range(1, len(batches), 2)
 
@@ -125,10 +129,21 @@ class HeldOut:
     if missing:
       self._graph.assign(self._alphas(replaced))
     for number in missing:
-      self._known[key, number] = self._graph.losses(self.batches[number])
+      self._known[key, number] = self._graph.losses(
+          self.batches[number], self._encoder_output(replaced, number))
     found = [self._known[key, number] for number in batches]
     loss, tokens = (np.concatenate(each).astype(np.float64) for each in zip(*found))
     return loss[tokens > 0], tokens[tokens > 0]
+
+  def _encoder_output(self, replaced, number):
+    """That of V; None if a head of it is replaced, or if memory has no more of them."""
+    if any(layer_names.stack_of(name) == "encoder" for name, _ in replaced):
+      return None
+    if number not in self._encoded and sum(
+        each.nbytes for each in self._encoded.values()
+        if each is not None) < _MOST_BYTES:
+      self._encoded[number] = self._graph.encoded(self.batches[number])
+    return self._encoded.get(number)
 
   def _alphas(self, replaced):
     return {f"{self._layers[name].place}alpha": targets.alpha(

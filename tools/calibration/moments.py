@@ -80,6 +80,8 @@ class Moments(intermediates.Capture):
     sums: a dict from names to `Sums`, of the layers that are V.
     bias: a dict from names to <float>[heads, length, memory_length], T5's relative
       position bias; only of layers that have it.
+    encoded: <float>[batch, length, d_model], the encoder's output as the decoder reads
+      it; None without an encoder.
     repeated: the names that several layers have.
   """
 
@@ -88,6 +90,7 @@ class Moments(intermediates.Capture):
     self.attention: dict[str, Attention] = {}
     self.sums: dict[str, Sums] = {}
     self.bias: dict[str, Any] = {}
+    self.encoded: Any = None
     self.repeated: list[str] = []
 
   def capture_weights(self, weights: mtf.Tensor, mask: attention_inputs.AttentionMask,
@@ -103,12 +106,16 @@ class Moments(intermediates.Capture):
         getattr(stack, "synthesizer_scope", ""),
         "+".join(map(functions.part_name, parts)) if parts else type(layer).__name__,
         inputs.heads.size, inputs.length.size, inputs.sees_later)
+    if inputs.context.encoder_output is not None:
+      self._receive([inputs.context.encoder_output],
+                    lambda array: setattr(self, "encoded", array))
     if self.layers[name].notation != "V":
       return
     if layer.relative_position_bias:
-      self._export([layer.relative_position_bias.of_indices(inputs)],
-                   [[inputs.heads, inputs.length, inputs.memory_length]],
-                   lambda array: self.bias.update({name: array}))
+      self._receive([mtf.transpose(
+          layer.relative_position_bias.of_indices(inputs),
+          [inputs.heads, inputs.length, inputs.memory_length])],
+                    lambda array: self.bias.update({name: array}))
     pairs = [*inputs.context.batch_dims, inputs.length, inputs.memory_length]
     seen = _seen(inputs, pairs)
     weights = mtf.multiply(intermediates.normalized(weights, mask), seen,
@@ -119,12 +126,9 @@ class Moments(intermediates.Capture):
       self.attention[name] = Attention(weights, seen, positions, x, inputs.is_packed)
       self.sums[name] = _by_position(weights, seen, positions, inputs.is_packed)
 
-    tensors = [weights, seen, positions, mtf.cast(inputs.x, tf.float32)]
-    self._export(tensors, [t.shape.dims for t in tensors], receive)
+    self._receive([weights, seen, positions, mtf.cast(inputs.x, tf.float32)], receive)
 
-  def _export(self, tensors, dims, receive):
-    tensors = [mtf.transpose(mtf.cast(t, t.dtype), d) for t, d in zip(tensors, dims)]
-
+  def _receive(self, tensors, receive):
     def without_device(*arrays, is_tpu):
       del is_tpu
       receive(*arrays)

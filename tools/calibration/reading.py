@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import itertools
 from typing import Any
 
@@ -43,12 +44,14 @@ class Graph:
     trained: the names of those that an optimizer trains.
   """
 
-  def __init__(self, spec: Mapping[str, tuple[int, int]], summed: bool = True) -> None:
+  def __init__(self, spec: Mapping[str, tuple[int, int]], summed: bool = True,
+               differentiated: Sequence[str] = ()) -> None:
     """Builds the graph.
 
     Args:
       spec: the shapes of a batch, (batch, length), by the names of the features.
       summed: whether `sums` adds up the attention of the layers that are V.
+      differentiated: the names of the variables that `gradients` is for.
 
     Raises:
       ValueError: gin describes no model, or one of an unknown type.
@@ -60,7 +63,7 @@ class Graph:
     self._moments = moments.Moments()
     self._tf_graph = tf.Graph()
     with self._tf_graph.as_default():
-      self._build(spec, summed)
+      self._build(spec, summed, differentiated)
       self._session = tf.Session()
     self.layers = self._moments.layers
     self.shapes: dict[str, list[int]] = {
@@ -70,7 +73,7 @@ class Graph:
           f"two layers have the name {self._moments.repeated[0]!r}, so that they share "
           "their attention; only models whose blocks differ can be calibrated.")
 
-  def _build(self, spec, summed):
+  def _build(self, spec, summed, differentiated):
     graph = mtf.Graph()
     mesh = mtf.Mesh(graph, "mesh")
     vocabulary = mesh_transformer.get_vocabulary()
@@ -86,12 +89,19 @@ class Graph:
     step = tf.train.create_global_step()
     with intermediates.capture(self._moments):
       cross_entropy, tokens = _call(model, self._type, features)
+    variables = {v.name: v for v in graph.all_variables}
+    gradients = mtf.gradients(
+        [mtf.reduce_sum(cross_entropy)],
+        [variables[name].outputs[0] for name in differentiated]
+    ) if differentiated else []
     lowering = mtf.Lowering(graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
         "", "", ["cpu:0"])}, autostack=False)
     self._losses = [lowering.export_to_tf_tensor(t) for t in (cross_entropy, tokens)]
+    self._gradients = {name: lowering.export_to_tf_tensor(gradient)
+                       for name, gradient in zip(differentiated, gradients)}
     self._sums = self._moments.sums if summed else {}
-    self._masters = {
-        **{v.name: v.get_master() for v in graph.all_variables}, step.op.name: step}
+    self._masters = {**{name: v.get_master() for name, v in variables.items()},
+                     step.op.name: step}
     self._values = {name: tf.placeholder(v.dtype.base_dtype, v.shape)
                     for name, v in self._masters.items()}
     self._assign = {name: tf.assign(v, self._values[name])
@@ -158,14 +168,36 @@ class Graph:
     """The value of a variable."""
     return self._session.run(self._masters[name])
 
-  def losses(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+  def encoded(self, batch: Batch) -> np.ndarray | None:
+    """<float>[batch, length, d_model]: what the encoder puts out; None without one."""
+    if self._moments.encoded is None:
+      return None
+    return self._session.run(self._moments.encoded, self._feeds(batch))
+
+  def losses(self, batch: Batch, encoded: np.ndarray | None = None,
+             ) -> tuple[np.ndarray, np.ndarray]:
     """The log-perplexity of each row of a batch.
+
+    Args:
+      batch: a batch of the data.
+      encoded: what `encoded` returns for it; None to compute it.
 
     Returns:
       (cross_entropy, tokens), both <float32>[batch]: sums over the target tokens, in
       nats, and the number of these tokens.
     """
-    return tuple(self._session.run(self._losses, self._feeds(batch)))
+    known = {} if encoded is None else {self._moments.encoded: encoded}
+    return tuple(self._session.run(self._losses, {**self._feeds(batch), **known}))
+
+  def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
+    """The gradients of a batch's log-perplexity for the variables `differentiated`.
+
+    Returns:
+      a dict from their names to <float32> of their shapes, in nats per target token.
+    """
+    (_, tokens), found = self._session.run(
+        (self._losses, self._gradients), self._feeds(batch))
+    return {name: gradient / max(tokens.sum(), 1) for name, gradient in found.items()}
 
   def _feeds(self, batch):
     return {placeholder: batch[name] for name, placeholder in self._fed.items()}
@@ -261,7 +293,11 @@ class Data:
             "%MIXTURE_NAME", None))
     self._given: dict[str, Any] = {}
     if task or function is None or name is not None:
-      self._check(name)
+      names = {"MIXTURE_NAME": "--task"} if task else {}
+      if split != "train":
+        names["utils.run.dataset_split"] = "--split"
+      with checks.calling(names):
+        self._check(name)
       function = _once if once else mesh_transformer.mesh_train_dataset_fn
       self._given = {"mixture_or_task_name": name, "seed": gin_files.bound(
           "mesh_train_dataset_fn.seed", None) or seed}
