@@ -6,6 +6,7 @@ Without the split or metrics, T5 evaluates nothing and only writes a line to the
 from collections.abc import Mapping
 import inspect
 import itertools
+from typing import Any
 
 from absl import logging
 import seqio
@@ -14,6 +15,7 @@ from synthesizer_mtf import gin_files
 import tensorflow.compat.v1 as tf
 
 _TASK, _SPLIT = "MIXTURE_NAME", "utils.run.dataset_split"
+_VERBS = {"train": "train on", "perplexity_eval": "evaluate", "eval": "evaluate"}
 _CACHED = "mesh_train_dataset_fn.use_cached"
 
 
@@ -131,17 +133,58 @@ def _check_needs(metric, given, task):
                     task, shown, " and ".join(needed))
 
 
-def check_targets(name: str) -> None:
-  """Raises a ValueError if a task to score has no targets.
+def check_features(name: str, model_type: str, mode: str) -> None:
+  """Raises a ValueError unless a task has the texts that a model reads in a mode.
 
   Args:
     name: a task or mixture; seqio reports unknown names.
+    model_type: as in `utils.run`.
+    mode: as in `utils.run`. Mesh TensorFlow scores the inputs of "lm", too.
   """
   for task in _tasks(name) if is_known(name) else ():
+    what = f"`{checks.called(_TASK)}` is {name!r}, but {task.name!r} has"
     if "targets" not in task.output_features:
+      raise checks.Error(f"{what} no targets to {_VERBS.get(mode, 'score')}; choose a "
+                         "task with targets.")
+    has_inputs = "inputs" in task.output_features
+    if model_type == "lm" and has_inputs and mode in ("train", "perplexity_eval"):
       raise checks.Error(
-          f"`{_TASK}` is {name!r}, but {task.name!r} has no targets to score; "
-          "choose a task with targets, or score files with score_from_file.gin.")
+          f"{what} inputs, and `{checks.called('utils.run.model_type')}` is 'lm', "
+          "which reads targets only; choose a task without inputs, or bind "
+          "'delimited_lm'.")
+    if not has_inputs and (model_type != "lm" or mode in ("eval", "score_eval")):
+      raise checks.Error(
+          f"{what} no inputs for a model of `{checks.called('utils.run.model_type')}` "
+          f"{model_type!r}; choose a task with inputs"
+          f"{', or a model of type ' + repr('lm') if model_type != 'lm' else ''}.")
+
+
+def check_unpacked(what: str) -> None:
+  """Raises a ValueError if gin packs examples for what needs each in its own row.
+
+  Args:
+    what: what needs them, at the beginning of a sentence.
+  """
+  if gin_files.bound("mesh_eval_dataset_fn.pack", False):
+    raise checks.Error(f"`mesh_eval_dataset_fn.pack` is True, but {what} a row for "
+                       "each example; bind it to False.")
+
+
+def check_one_vocabulary(vocabularies: Any, what: str) -> None:
+  """Raises a ValueError if texts to score are read with the wrong vocabulary.
+
+  Mesh TensorFlow reads the targets with the vocabulary of the inputs.
+
+  Args:
+    vocabularies: those of the inputs and the targets, or one vocabulary.
+    what: the name of the parameter that has the targets.
+  """
+  if isinstance(vocabularies, tuple) and None not in vocabularies and (
+      vocabularies[0] != vocabularies[-1]):
+    raise checks.Error(
+        f"Mesh TensorFlow reads `{what}` with the vocabulary of the inputs, but the "
+        "targets have another; score a task instead, by score_from_task.gin or by "
+        "`mixture_or_task_name` of `MtfModel.score`.")
 
 
 def check_cached(name: str) -> None:

@@ -205,7 +205,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       spec, batches = data
       graph = self._graph_for(spec)
       graph.restore(path)
-      yield from prediction.examples(graph, batches, predict_keys)
+      yield from scoring.checked(prediction.examples(graph, batches, predict_keys))
 
   def _call_model_fn_eval(self, input_fn, config):
     """Gives `loss` its mean over the tokens, not over batches, which may be empty."""

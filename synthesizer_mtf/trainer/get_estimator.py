@@ -65,7 +65,9 @@ def get_estimator(
       batch_size=batch_size, init_checkpoint=None,  # `start` takes its place.
       optimizer=optimizer and optimizers.fast(optimizer, mesh_shape, layout_rules),
       **kwargs)
-  if not scores:
+  if scores:
+    model_fn = scoring.with_scored_ids(model_fn, model_type)
+  else:
     model_fn = answers.with_answers(decode_length.with_logged_limit(
         model_fn, model, kwargs["sequence_length"]))
   mixed_precision.warn_of_rounded_variables()

@@ -11,6 +11,7 @@ import re
 
 import gin
 import mesh_tensorflow as mtf
+from mesh_tensorflow.transformer import utils
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
@@ -30,7 +31,6 @@ TSV = "t5.models.mesh_transformer.tsv_dataset_fn"
 _MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
           "score_from_strings", "score_from_dataset", "export_score",
           "export_infer", "export")
-_SCORING = ("score_eval", "score_from_dataset")
 _DECODING = ("eval", "infer", "export_infer", "export")
 _BEAMS = ("bitransformer", "bi_teacher_student", "bi_student_teacher")
 _EVALUATIONS = ("perplexity_eval", "eval", "score_eval", "score_from_dataset")
@@ -167,13 +167,19 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
   if data_checks.is_known(task):
     features = seqio.get_mixture_or_task(task).output_features
     data_checks.check_vocabularies(task, features)
+    model_type, trains = run.get("model_type", "bitransformer"), (
+        mode == "train" and data_function(config) == TASKS)
+    if (trains or mode in _EVALUATIONS) and not _is_reference(model_type):
+      data_checks.check_features(task, model_type, mode)
+    if mode == "score_from_strings":
+      data_checks.check_one_vocabulary(tuple(
+          features[key].vocabulary for key in ("inputs", "targets") if key in features),
+                                       "targets_filename")
     value_checks.check_lengths(run.get("sequence_length"), task, features)
     _check_classes(task, features, _classifier(config))
     data_checks.check_metrics(
         task, {"eval": "predictions", "score_eval": "scores"}.get(mode))
-    if mode in _SCORING:
-      data_checks.check_targets(task)
-    if mode == "train" and data_function(config) == TASKS:
+    if trains:
       data_checks.check_cached(task)
   _check_division(config, run)
   _check_outer_batch(config, run)
@@ -188,6 +194,8 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
           f"--model_dir is {model_dir!r}, where there is no checkpoint, but "
           f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
     _check_one_checkpoint(run, mode, model_dir)
+  if mode in _EVALUATIONS[1:]:
+    data_checks.check_unpacked(f"mode {mode!r} needs")
   if mode in _EVALUATIONS:
     data_checks.check_split(task, run.get("dataset_split", "train"))
   if mode in ("eval", "score_eval"):
@@ -345,14 +353,25 @@ def check_scored_texts(
         "of the inputs, but the targets of a classifier are classes; score a task with "
         "score_from_task.gin, or decode with as many answers as there are classes "
         "(`synthesizer_answers.number`), each with its score.")
-  count, of_inputs = (
-      value_checks.check_lines(name, texts) if isinstance(texts, str) else len(texts)
-      for name, texts in ((names[1], targets), (names[0], inputs or [""])))
+  (lines, count), (_, of_inputs) = (_counts(name, texts) for name, texts in (
+      (names[1], targets), (names[0], inputs or [""])))
+  if count == 1 < min(lines, of_inputs):
+    raise checks.Error(
+        f"`{names[1]}` is {targets!r}, whose last line is empty, which Mesh TensorFlow "
+        f"leaves out, and one target would count for all {of_inputs} of `{names[0]}`; "
+        "give the text of the line, or remove it.")
   # Mesh TensorFlow scores a single target for all inputs.
   if inputs and count != 1 and (not count or count % of_inputs):
     raise checks.Error(
         f"`{names[1]}` has {count} texts, which is not a multiple of the {of_inputs} "
         f"of `{names[0]}`; give each input the same number of targets.")
+
+
+def _counts(name, texts):
+  """The number of texts in a list, or of the lines of a file; and what Mesh reads."""
+  if not isinstance(texts, str):
+    return len(texts), len(texts)
+  return value_checks.check_lines(name, texts), len(utils.get_inputs_from_file(texts))
 
 
 def _check_division(config, run):

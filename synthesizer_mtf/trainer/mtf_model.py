@@ -112,6 +112,7 @@ class MtfModel(mtf_model.MtfModel):
     self._before: dict[str, Any] | None = None
     # What the running method checks once all bindings are in gin.
     self._check: Callable[[], None] | None = None
+    self._validation: dict[str, Any] | None = None  # Of `finetune`, which trains.
 
   def estimator(self, vocabulary: Any, init_checkpoint: str | None = None,
                 **kwargs: Any) -> tf.estimator.Estimator:
@@ -169,12 +170,13 @@ class MtfModel(mtf_model.MtfModel):
       yield
       return
     self._before = {"attention": stack.bound(), "sizes": _sizes(),
+                    "validation": validations.given(),
                     _CHECKPOINT: gin_files.bound(_CHECKPOINT, None)}
     try:
       with gin_files.restored(with_calls=True):
         yield
     finally:
-      self._before = self._check = None
+      self._before = self._check = self._validation = None
 
   @_shown
   def train(self, *args: Any, validation: dict[str, Any] | None = None,
@@ -193,6 +195,7 @@ class MtfModel(mtf_model.MtfModel):
     given = arguments.of(super().train, args, kwargs)
     task, steps = given["mixture_or_task_name"], given["steps"]
     _name_what_is_not_used()
+    data_checks.check_features(task, self._model_type, "train")
     self._check_lengths(task)
     schedule = self._learning_rate_schedule
     if callable(schedule) and "total_train_steps" in inspect.signature(
@@ -206,9 +209,17 @@ class MtfModel(mtf_model.MtfModel):
     with self._own_bindings(functools.partial(data_checks.check_cached, task)), random:
       if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
         unknown_pieces.log(task, given.get("split", "train"))
-      if validation is not None:
-        gin_files.bind(validations.bindings(task, validation))
+      # `finetune` has read the file of another training, with its own validation.
+      assert self._before is not None  # `_own_bindings` surrounds this.
+      gin_files.bind(self._before["validation"])
+      if (chosen := validation or self._validation) is not None:
+        gin_files.bind(validations.bindings(task, chosen))
       super().train(**given)
+
+  def _check_eval(self, with_score):
+    data_checks.check_unpacked("`MtfModel.eval` needs")
+    if not with_score:
+      self._check_beams()
 
   def _check_beams(self, *names):
     gin_checks.check_beams(gin_internals.bindings(), self._model_type, *names)
@@ -233,6 +244,7 @@ class MtfModel(mtf_model.MtfModel):
     task, split = given["mixture_or_task_name"], given.get("split", "validation")
     steps = given.get("checkpoint_steps")
     data_checks.check_split(task, split)
+    data_checks.check_features(task, self._model_type, "eval")
     self._check_lengths(task)
     data_checks.check_metrics(
         task, "scores" if given.get("eval_with_score") else "predictions")
@@ -243,7 +255,7 @@ class MtfModel(mtf_model.MtfModel):
     if steps is None:
       logging.info("Evaluates each new checkpoint until you stop it; "
                    "checkpoint_steps=-1 evaluates the last one only.")
-    check = None if given.get("eval_with_score") else self._check_beams
+    check = functools.partial(self._check_eval, given.get("eval_with_score"))
     with (self._own_bindings(check), results.read(folder) as found,
           self._explained()):
       try:
@@ -256,8 +268,14 @@ class MtfModel(mtf_model.MtfModel):
     return results.of_one_step(found) if isinstance(steps, int) else found
 
   @_shown
-  def finetune(self, *args: Any, **kwargs: Any) -> None:
+  def finetune(self, *args: Any, validation: dict[str, Any] | None = None,
+               **kwargs: Any) -> None:
     """Fine-tunes as T5 does, but also accepts the parameter names of T5's command.
+
+    Args:
+      *args: as in T5.
+      validation: as in `train`.
+      **kwargs: as in T5.
 
     Raises:
       ValueError: an argument is wrong, or there is no checkpoint to start from.
@@ -267,6 +285,7 @@ class MtfModel(mtf_model.MtfModel):
     given = arguments.of(super().finetune, args, kwargs)
     with (self._own_bindings(),
           _explained(given["pretrained_model_dir"], "pretrained_model_dir")):
+      self._validation = validation
       super().finetune(**given)
 
   @_shown
@@ -282,14 +301,18 @@ class MtfModel(mtf_model.MtfModel):
     """
     given = arguments.of(super().predict, args, kwargs)
     self._warn_of_sampling(given)
-    with (self._own_bindings(functools.partial(self._check_beams, _OF_BEAMS)),
+    with (self._own_bindings(self._prepare_answers),
           results.files(given["output_file"]) as found, self._explained()):
-      gin_files.bind(answers.bind_decoding(gin_internals.bindings()))
       super().predict(**given)
     for path in found:
       logging.info("Predictions are in %s.", path)
     one = isinstance(given.get("checkpoint_steps", -1), int) and len(found) == 1
     return found[0] if one else found
+
+  def _prepare_answers(self):
+    """Checks the beams, and binds how several answers are decoded."""
+    self._check_beams(_OF_BEAMS)
+    gin_files.bind(answers.bind_decoding(gin_internals.bindings()))
 
   @_shown
   def score(self, *args: Any, **kwargs: Any) -> Any:
@@ -299,13 +322,15 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: a file is missing, or inputs have different numbers of targets.
     """
     given = arguments.of(super().score, args, kwargs)
-    check = None
+    check = functools.partial(data_checks.check_unpacked, "`MtfModel.score` needs")
     if given.get("targets") is not None:
+      data_checks.check_one_vocabulary(given.get("vocabulary"), "targets")
       check = functools.partial(
           self._check_texts, given.get("inputs"), given["targets"])
       check()  # Again once the model's own bindings are parsed, which may classify.
     if given.get("mixture_or_task_name"):
-      data_checks.check_targets(given["mixture_or_task_name"])
+      data_checks.check_features(
+          given["mixture_or_task_name"], self._model_type, "score_from_dataset")
     with self._own_bindings(check), self._explained():
       return super().score(**given)
 

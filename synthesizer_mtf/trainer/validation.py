@@ -24,6 +24,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import stopping
 from synthesizer_mtf.trainer import vocabulary_record
 import tensorflow.compat.v1 as tf
@@ -88,6 +89,18 @@ def bound() -> "Validation | None":
   return chosen()
 
 
+def given() -> dict[str, Any]:
+  """The bindings of all parameters of `train_and_eval`; its defaults where unbound."""
+  found = {}
+  for parameter in inspect.signature(chosen).parameters.values():
+    name = f"{_NAME}.{parameter.name}"
+    try:
+      found[name] = gin.query_parameter(name)
+    except ValueError:
+      found[name] = parameter.default
+  return found
+
+
 def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
   """The bindings of train_and_eval.gin for a task, and those of the parameters.
 
@@ -100,7 +113,7 @@ def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
   """
   checks.require(isinstance(parameters, dict), "validation", parameters, "be a dict",
                  "write it as {'metric': 'bleu', 'patience': 3}")
-  known = inspect.signature(chosen).parameters
+  known = [*inspect.signature(chosen).parameters][1:]  # Without the data.
   for name in set(parameters) - set(known):
     raise checks.Error(f"`validation` names {name!r}, but {_NAME} has no such parameter"
                        f"; write one of {', '.join(known)}.")
@@ -282,10 +295,21 @@ class Validation:
                          "set it to a split of the task.")
     return [mesh_dataset.EvalDataset(*each) for each in found]
 
+  def _check_targets(self, datasets):
+    for each in datasets:
+      if "targets" not in each.dataset_fn().element_spec:
+        raise checks.Error(
+            f"`{_called('eval_dataset_fn')}` evaluates {each.name!r}, which has no "
+            "targets; bind `mesh_eval_dataset_fn.mixture_or_task_name` to a task with "
+            "targets.")
+
   def _check_metric(self):
     """Computes the metrics of targets with themselves, whose names it checks."""
     datasets = self._datasets()
+    self._check_targets(datasets)
     name = self._metric.rpartition("/")[2]
+    if name not in TEACHER_FORCED[:2]:  # These are sums over tokens.
+      data_checks.check_unpacked(f"`{_called('metric')}`, {name!r}, needs")
     if name in TEACHER_FORCED:
       known = {f"{each.name}/{name}" for each in datasets}
     else:
@@ -313,10 +337,10 @@ class Validation:
     best = self._record.best
     if best is None:
       return
-    name = f"model.ckpt-{best['step']}.index"
-    if tf.io.gfile.exists(os.path.join(self._folder, BEST, name)):
+    name = f"model.ckpt-{best['step']}"
+    if _is_whole(os.path.join(self._folder, BEST, name)):
       return
-    if not tf.io.gfile.exists(os.path.join(self._folder, name)):
+    if not _is_whole(os.path.join(self._folder, name)):
       raise checks.Error(
           f"{os.path.join(self._folder, BEST)!r} lacks model.ckpt-{best['step']}, the "
           f"best by {self._metric} so far; bring it back, or remove "
@@ -443,6 +467,15 @@ class Listener(tf.train.CheckpointSaverListener):
     del session
     if not self._signals.is_stopped:
       self._validation.end(int(global_step_value))
+
+
+def _is_whole(path):
+  """Whether there is a checkpoint with all of its files."""
+  try:
+    checkpoints.check(path)
+  except checkpoints.DamagedError:
+    return False
+  return True
 
 
 def _features(example):

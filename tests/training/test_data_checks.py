@@ -1,5 +1,6 @@
 """Checks name what an evaluation or a training lacks, before it starts."""
 
+import contextlib
 import functools
 import os
 import socket
@@ -237,9 +238,35 @@ def test_rates_that_are_known_or_fail_by_themselves_are_left_alone(task):
     seqio.MixtureRegistry.remove("tests_own_rate")
 
 
-def test_a_task_without_targets_cannot_be_scored(monkeypatch):
-  alone = types.SimpleNamespace(name="alone", output_features={"inputs": None})
+@pytest.mark.parametrize("features, model_type, mode, message", [
+    ("inputs", "bitransformer", "score_eval", "'alone' has no targets to score; ch"),
+    ("inputs", "lm", "train", "'alone' has no targets to train on"),
+    ("inputs", "delimited_lm", "perplexity_eval", "has no targets to evaluate"),
+    ("targets", "bitransformer", "train", "no inputs for .*'bitransformer'; .* 'lm'"),
+    ("targets", "lm", "eval", "no inputs for a model of .* 'lm'; choose a task with"),
+    ("inputs targets", "lm", "train", "has inputs, and .*'lm', .*'delimited_lm'"),
+    ("targets", "lm", "train", None), ("targets", "lm", "score_from_dataset", None),
+    ("inputs targets", "lm", "score_from_dataset", None),
+    ("inputs targets", "lm", "eval", None),
+    ("inputs targets", "bitransformer", "train", None)])
+def test_a_task_lacks_no_text_that_the_model_reads(
+    features, model_type, mode, message, monkeypatch):
+  alone = types.SimpleNamespace(
+      name="alone", output_features=dict.fromkeys(features.split()))
   monkeypatch.setattr(data_checks, "_tasks", lambda name: [alone])
   monkeypatch.setattr(data_checks, "is_known", lambda name: True)
-  with pytest.raises(ValueError, match="'alone' has no targets to score; choose"):
-    data_checks.check_targets("alone")
+  with (pytest.raises(ValueError, match=message) if message
+        else contextlib.nullcontext()):
+    data_checks.check_features("alone", model_type, mode)
+
+
+def test_packed_rows_and_a_second_vocabulary_are_not_scored():
+  data_checks.check_unpacked("a score needs")
+  gin.parse_config("mesh_eval_dataset_fn.pack = True")
+  with pytest.raises(ValueError, match="pack` is True, but a score needs a row for ea"):
+    data_checks.check_unpacked("a score needs")
+  first, second = seqio.ByteVocabulary(), seqio.ByteVocabulary(7)
+  for fine in (first, None, (first,), (first, first), (first, seqio.ByteVocabulary())):
+    data_checks.check_one_vocabulary(fine, "targets")
+  with pytest.raises(ValueError, match="reads `targets` with the vocabulary of the in"):
+    data_checks.check_one_vocabulary((first, second), "targets")

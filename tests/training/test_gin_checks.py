@@ -78,3 +78,18 @@ def test_texts_to_score_are_refused_by_a_classifier_alone():
       "EncoderClassifier", False)}}
   with pytest.raises(ValueError, match="targets_filename.*'one'.*score_from_task.gin"):
     gin_checks.check_scored_texts(config, ["a"], ["one"], names)
+
+
+def test_an_empty_last_line_is_no_single_target_for_all_inputs(tmp_path):
+  names = "inputs_filename", "targets_filename"
+  for name, text in (("two", "a\nb\n"), ("one", "a\n"), ("one_empty", "a\n\n"),
+                     ("two_empty", "a\nb\n\n")):
+    (tmp_path / name).write_text(text)
+  for inputs, targets in (("two", "two_empty"), ("two", "one"), ("two_empty", "two"),
+                          ("one", "one_empty")):
+    gin_checks.check_scored_texts(
+        {}, str(tmp_path / inputs), str(tmp_path / targets), names)
+  with pytest.raises(ValueError, match="targets_filename` is .*, whose last line is emp"
+                     ".*would count for all 2 of `inputs_filename`"):
+    gin_checks.check_scored_texts(
+        {}, str(tmp_path / "two"), str(tmp_path / "one_empty"), names)

@@ -1,13 +1,32 @@
 """Checkpoints are evaluated while a model trains; the best is kept, patience stops."""
 
+import functools
 import json
 import re
 
+import gin
 import pytest
+import seqio
+from support import checkpoint_files
 from support import events
 from support import in_process
+import synthesizer_mtf
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import best_checkpoint
+from synthesizer_mtf.trainer import answers
+from synthesizer_mtf.trainer import arguments
+from synthesizer_mtf.trainer import unknown_pieces
 from synthesizer_mtf.trainer import validation
+import tensorflow.compat.v1 as tf
+
+
+@gin.configurable
+def inputs_alone(sequence_length, vocabulary, dataset_split):
+  del sequence_length, vocabulary, dataset_split
+  data = tf.data.Dataset.from_tensors({"inputs": [7, 1]})
+  return [("alone", lambda: data, None, [])]
+
 
 METRIC = "train_and_eval.metric = 'sequence_accuracy'"  # 0 for so small a model.
 FILES = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
@@ -43,7 +62,7 @@ def test_the_best_checkpoint_stays_and_patience_ends_the_training(
   best_checkpoint.main([str(folder), "--metric=neg_log_perplexity"])
   *_, last = capsys.readouterr().out.strip().splitlines()
   assert last.startswith("The best by eval_synth_text_pairs_validation: neg_log")
-  for path in (folder / "best").iterdir():
+  for path in (folder / "best").glob("*.data-*"):
     path.unlink()
   assert "lacks model.ckpt-2, the best by sequence_accuracy" in train(command)
 
@@ -53,7 +72,9 @@ def test_the_best_checkpoint_stays_and_patience_ends_the_training(
     ("train_and_eval.patience = 0", "`train_and_eval.patience` is 0 but must be"),
     ("train_and_eval.every_steps = 1", "every_steps` is 1, but `utils.run.save_"),
     ("train_and_eval.metric = 'blue'", "'blue', which no task has; .*'bleu'"),
-    ("train_and_eval.split = 'dev'", "`train_and_eval.split` is 'dev'")])
+    ("train_and_eval.split = 'dev'", "`train_and_eval.split` is 'dev'"),
+    ("mesh_eval_dataset_fn.pack = True", "pack` is True, but `train_and_eval.metric`"),
+    ("train_and_eval.eval_dataset_fn = @inputs_alone", "'alone', which has no ta")])
 def test_a_wrong_parameter_is_one_sentence_before_any_step(command, binding, message):
   assert re.search(message, command.run(
       "wrong", *FILES, bindings=[*BINDINGS, binding]))
@@ -108,3 +129,60 @@ def test_another_metric_in_the_same_folder_is_an_error(tmp_path):
   (tmp_path / "validation.json").write_text("{")
   with pytest.raises(ValueError, match="cannot be read"):
     record(tmp_path)
+
+
+def model(folder, *bindings):
+  return synthesizer_mtf.MtfModel(
+      model_dir=str(folder), tpu=None, batch_size=4, extra_gin_bindings=[*bindings],
+      sequence_length={"inputs": 8, "targets": 6})
+
+
+def replace(monkeypatch, name, function):
+  """Replaces a method of T5's class, which ours calls."""
+  stock = synthesizer_mtf.MtfModel.__base__
+  original = getattr(stock, name)
+  monkeypatch.setattr(stock, name, functools.wraps(original)(
+      lambda self, *_, **__: function(self)))
+
+
+def test_python_has_the_validation_of_its_argument_and_not_of_the_model_to_start_from(
+    tmp_path, monkeypatch):
+  monkeypatch.setattr(unknown_pieces, "log", lambda *_: None)
+  seen = []
+  replace(monkeypatch, "train", lambda self: seen.append(
+      [gin_files.bound(f"train_and_eval.{name}", None)
+       for name in ("eval_dataset_fn", "metric", "patience")]))
+  checkpoint_files.save(tmp_path, 4)
+  (tmp_path / "operative_config.gin").write_text(
+      "import t5.models\ntrain_and_eval.eval_dataset_fn = @mesh_eval_dataset_fn\n"
+      "train_and_eval.metric = 'bleu'\ntrain_and_eval.patience = 7\n")
+  start = "synth_text_pairs", 2, str(tmp_path)
+  model(tmp_path / "new").finetune(*start)
+  model(tmp_path / "new").finetune(*start, validation={"patience": 3})
+  model(tmp_path / "new").train("synth_text_pairs", 2)
+  assert seen[0][0] is seen[2][0] is None and seen[1][0] is not None
+  assert seen[1][1:] == ["neg_log_perplexity", 3]
+  for wrong, said in (("bleu", "`validation` is 'bleu' but must be a dict"),
+                      ({"metrics": "bleu"}, "names 'metrics', .* one of metric,")):
+    with pytest.raises(ValueError, match=said):
+      model(tmp_path / "new").train("synth_text_pairs", 2, validation=wrong)
+  with checks.calling(arguments.names("train")):
+    with pytest.raises(ValueError, match=r"`validation\['patience'\]` is 0 but must"):
+      validation.chosen(patience=0)
+
+
+def test_python_gives_the_answers_that_the_bindings_of_the_model_ask_for(
+    tmp_path, monkeypatch):
+  seen = []
+
+  def predict(self):
+    self.estimator(seqio.ByteVocabulary())
+    seen.append((answers.bound(), gin_files.bound("infer_model.decode_fn", None)))
+
+  replace(monkeypatch, "predict", predict)
+  (tmp_path / "lines").write_text("one\n")
+  gin_files.parse(["models/laptop.gin"], ["num_layers = 1"])
+  for bindings in (["synthesizer_answers.number = 2"], []):
+    model(tmp_path, *bindings).predict(str(tmp_path / "lines"), str(tmp_path / "out"))
+  assert seen[0][0] == 2 and seen[0][1].__module__ == answers.__name__
+  assert seen[1] == (None, None)
