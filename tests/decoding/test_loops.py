@@ -1,5 +1,6 @@
 """Our loops that decode, beside what test_fast_equals_plain.py compares."""
 
+import types
 from unittest import mock
 
 import mesh_tensorflow as mtf
@@ -161,7 +162,7 @@ def test_only_decoding_steps_use_matmuls(mixed_precision):
   parse("R+V")
   m = models.Model()
   with m.tf_graph.as_default(), mock.patch.object(
-      loops, "_einsum", wraps=loops._einsum) as product:
+      loops, "_with_matrix", wraps=loops._with_matrix) as product:
     if mixed_precision:
       bfloat16_operations.mark_graph()
     m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH))
@@ -226,6 +227,31 @@ def test_mixed_precision_rounds_weights_once_before_the_loop():
   casts = casts_of_weights(INPUTS)
   assert casts
   assert all(op._get_control_flow_context() is None for op in casts)
+
+
+@pytest.mark.parametrize("limit, changes, kind", [
+    (0, False, "Einsum"), (0, True, "BatchMatMulV3"),
+    (2 ** 19, False, "BatchMatMulV3")])
+def test_mixed_precision_rounds_the_keys_and_values_of_many_texts_once(
+    limit, changes, kind):
+  queries, keys = (np.random.RandomState(0).rand(*shape).astype(np.float32)
+                   for shape in ((2, 3, 1, 5), (2, 3, 7, 5)))
+  with tf.Graph().as_default() as graph, tf.Session() as session, mock.patch.object(
+      loops, "_FEW_MULTIPLICATIONS", limit):
+    factors = tf.constant(queries), tf.constant(keys)
+    before = [] if changes else [types.SimpleNamespace(tensor_list=[factors[1]])]
+    products = loops._RoundedProducts(types.SimpleNamespace(tensors=dict(
+        enumerate(before))))
+    found = [products.einsum("abcd,abed->abce", *factors) for _ in range(2)]
+    made = [op for op in graph.get_operations()
+            if op.type in ("Einsum", "BatchMatMulV3")]
+    assert {(op.type, op.outputs[0].dtype == tf.bfloat16) for op in made} == {
+        (kind, kind == "Einsum")}
+    assert sum(factors[1] is x for op in graph.get_operations() for x in op.inputs
+               ) == (2 if changes else 1)
+    np.testing.assert_allclose(
+        session.run(found), [np.einsum("abcd,abed->abce", queries, keys)] * 2,
+        rtol=2 ** -6 if kind == "Einsum" else 1e-6)
 
 
 def test_in_mixed_precision_a_single_text_is_multiplied_with_float32_weights():

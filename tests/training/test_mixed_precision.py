@@ -222,9 +222,9 @@ def test_decoding_several_texts_multiplies_in_bfloat16_if_the_processor_does(tex
 
 
 @pytest.mark.skipif(not mixed_precision.has_products(), reason="nothing is rewritten")
-@pytest.mark.parametrize("beam", [1, 3])
-def test_no_decoding_step_casts_a_cache(beam, monkeypatch):
-  monkeypatch.setattr(loops, "_FEW_MULTIPLICATIONS", 0)  # As with many texts.
+@pytest.mark.parametrize("beam, limit", [(1, 0), (1, 2 ** 19), (3, 0)])
+def test_no_decoding_step_casts_a_cache(beam, limit, monkeypatch):
+  monkeypatch.setattr(loops, "_FEW_MULTIPLICATIONS", limit)  # 0 as with many texts.
   row, = attentions.in_precisions([attentions.find_row("V")], ["bfloat16"])
   program = model.build(
       row, dataclasses.replace(SIZES, decode_batch=3, beam=beam), "decode")

@@ -131,15 +131,21 @@ class _RoundedProducts:
 
   def einsum(self, equation, *slices):
     """A product with sums in float32; one of what the loop made is the rewriter's."""
-    # These are faster in float32.
-    product = _of_few_rows(equation, *map(self._in_float32, slices))
+    is_constant = any(x.ref() in self._outside for x in slices)
+    # Small ones are faster in float32. Large ones take as long as it takes to read the
+    # keys or the values of all texts, which bfloat16 halves.
+    product = (None if is_constant and not _is_small(equation, *slices) else
+               _of_few_rows(equation, *map(self._in_float32, slices)))
     if product is not None:
       return product
     if math.prod(slices[0].shape.as_list()[:-1]) == 1:
       return _einsum(equation, *slices)
-    if not any(x.ref() in self._outside for x in slices):
+    if not is_constant:
       return tf.einsum(equation, *slices)
-    return tf.cast(_einsum(equation, *map(self._round, slices)), tf.float32)
+    rounded = [self._round(x) for x in slices]
+    product = _with_matrix(equation, *rounded)
+    return tf.cast(tf.einsum(equation, *rounded) if product is None else product,
+                   tf.float32)
 
   def _round(self, x):
     return (self._before(self._rounded, x, lambda: tf.cast(x, tf.bfloat16))
@@ -160,15 +166,28 @@ class _RoundedProducts:
 
 def _einsum(equation, *slices):
   """`tf.einsum`, faster for products with one matrix, and for few rows with each."""
+  for faster in _with_matrix, _of_few_rows:
+    product = faster(equation, *slices)
+    if product is not None:
+      return product
+  return tf.einsum(equation, *slices)
+
+
+def _with_matrix(equation, x, weights):
+  """The product of rows with one matrix; None for all others."""
   inputs, _, output = equation.partition("->")
   rows, _, matrix = inputs.partition(",")
-  if len(matrix) == 2 and (rows[-1], output) == (matrix[0], rows[:-1] + matrix[1]):
-    x, weights = slices
-    lead, (reduced, last) = x.shape.as_list()[:-1], weights.shape.as_list()
-    return tf.reshape(
-        tf.matmul(tf.reshape(x, [-1, reduced]), weights), [*lead, last])
-  product = _of_few_rows(equation, *slices)
-  return tf.einsum(equation, *slices) if product is None else product
+  if len(matrix) != 2 or (rows[-1], output) != (matrix[0], rows[:-1] + matrix[1]):
+    return None
+  lead, (reduced, last) = x.shape.as_list()[:-1], weights.shape.as_list()
+  return tf.reshape(tf.matmul(tf.reshape(x, [-1, reduced]), weights), [*lead, last])
+
+
+def _is_small(equation, *slices):
+  """Whether a product has at most `_FEW_MULTIPLICATIONS`."""
+  names = equation.partition("->")[0].replace(",", "")
+  sizes = dict(zip(names, sum((x.shape.as_list() for x in slices), [])))
+  return math.prod(sizes.values()) <= _FEW_MULTIPLICATIONS
 
 
 def _of_few_rows(equation, *slices):
@@ -182,9 +201,8 @@ def _of_few_rows(equation, *slices):
   columns = output[len(lead + row):]
   is_known = (rows, output) == (lead + row + reduced, lead + row + columns) and (
       matrix in (lead + reduced + columns, lead + columns + reduced))
-  is_small = math.prod(sizes.values()) <= _FEW_MULTIPLICATIONS
   if not lead or not is_known or not (
-      is_small or math.prod(sizes[d] for d in row) == 1):
+      _is_small(equation, *slices) or math.prod(sizes[d] for d in row) == 1):
     return None
 
   def joined(x, *parts):  # One dimension for each part.
