@@ -43,6 +43,7 @@ from synthesizer_mtf.trainer import messages
 import t5.data
 import tensorflow.compat.v1 as tf
 
+_SPLIT = "validation"
 _LOOKS = 8  # The checkpoints that a training keeps.
 _PERPLEXITY = study_types.Evaluation(
     (study_types.Score("log perplexity", "log_perplexity", True, 3),),
@@ -182,6 +183,7 @@ def _claim(path, args, rows_):
   pipeline.claim(path, {
       "task": args.task, "steps": args.steps, "gin_files": args.gin_file,
       "gin_params": args.gin_param, "evaluations": args.evaluations,
+      **({} if args.split == _SPLIT else {"split": args.split}),
       **_settings(args).chosen})
   for row in rows_:
     pipeline.claim(path / row.folder, {
@@ -215,7 +217,7 @@ def parser() -> argparse.ArgumentParser:
                     help="evaluate the best of at least 4 checkpoints by this metric "
                     "of the validation split, such as neg_log_perplexity, instead of "
                     "the last")
-  made.add_argument("--split", default="validation",
+  made.add_argument("--split", default=_SPLIT,
                     help="the split that is evaluated (default: %(default)s)")
   made.add_argument("--scores", type=_names, default=(), metavar="A,B,...",
                     help="the scores to report, such as accuracy; the picture shows "

@@ -14,6 +14,7 @@ import inspect
 import json
 import math
 import os
+import re
 from typing import Any
 
 from absl import logging
@@ -35,6 +36,8 @@ BEST = "best"
 _NAME = "train_and_eval"
 # Metrics of every task, which need no decoding. All are better if they are greater.
 TEACHER_FORCED = ("neg_log_perplexity", "token_accuracy", "sequence_accuracy")
+# The names of metrics that should be small, most likely.
+_LOW = re.compile("(^|_)(loss|perplexity|error|distance|wer|cer|ter)(_|$)")
 _CHECKED = 2  # The number of examples that show the names of a task's metrics.
 
 
@@ -260,6 +263,7 @@ class Validation:
         TPU or in a cluster, or the best checkpoint is missing.
     """
     self._check_place()
+    self._warn_of_low()
     self._last_step = last_step
     self._record = Record(self._folder, self._metric, self._greater)
     with tf.Graph().as_default():
@@ -267,10 +271,20 @@ class Validation:
     step = checkpoints.step_of(newest) if newest else 0
     self._record.forget_after(step)
     self._check_best()
-    if newest and (self._is_due(step) or step == last_step):
+    if newest and not self._record.has(step) and (
+        self._is_due(step) or step == last_step):
       self.evaluate(step)
     self._record.correct(self._stopped_at(step))
     return not self._is_over(warns=True)
+
+  def _warn_of_low(self):
+    """Warns if the greatest value of something that should be small is the best."""
+    name = self._metric.rpartition("/")[2]
+    if self._greater and _LOW.search(name) and not name.startswith("neg_"):
+      logging.warning(
+          "`%s` is %r, and its greatest value is the best; set `%s` to False if its "
+          "least value is.", _called("metric"), self._metric,
+          _called("greater_is_better"))
 
   def _check_place(self):
     config, every = self._estimator.config, self._every
@@ -349,7 +363,7 @@ class Validation:
 
   def _is_due(self, step):
     every = self._every or self._estimator.config.save_checkpoints_steps
-    return step >= self._record.last + every and not self._record.has(step)
+    return step >= self._record.last + every
 
   def _is_over(self, warns=False):
     """Whether the patience is at an end."""

@@ -106,6 +106,11 @@ def test_a_model_that_has_changed_is_refused(comparison):
     compare_models.main(changed)
 
 
+def test_the_scores_of_another_split_are_not_taken_for_those_that_are_there(comparison):
+  with pytest.raises(SystemExit, match="mine holds a run with .*'split': 'test'"):
+    compare_models.main(flags(comparison, *SCORES, "--split=test"))
+
+
 def test_commands_add_what_a_model_differs_in_last(tmp_path):
   args = compare_models.parser().parse_args(flags(
       tmp_path, "--gin_param=RandomLogits.max_length = 16", "--split=test"))

@@ -25,6 +25,7 @@ from synthesizer_mtf.tools.reproduction import reports
 from synthesizer_mtf.tools.reproduction import speeds
 from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.tools.runs import results
 from synthesizer_mtf.trainer import validation
 
 TABLES = tables.TABLES
@@ -304,6 +305,16 @@ def test_gin_that_chooses_another_step_is_refused_before_the_first_run(
                  *(f"train_and_eval.{binding}" for binding in bindings))
   with pytest.raises(ValueError, match=message):
     first_check.check([chosen], best_by)
+
+
+def test_the_log_perplexity_of_a_mixture_is_the_mean_over_its_tasks(tmp_path):
+  for folder, value in (("a_validation", 9.0), ("b_test_320", 7.0),
+                        ("b_test_320_beam", 5.0), ("a_test_320", 4.0)):
+    write_events(tmp_path / f"eval_{folder}", "neg_log_perplexity",
+                 {4: -value})
+  assert results.log_perplexity(tmp_path, 4, "beam") == 5
+  assert results.log_perplexity(tmp_path, 4) == (4 + 7) / 2
+  assert results.log_perplexity(tmp_path, 5) is None
 
 
 def test_the_best_step_by_a_score_that_should_be_low_is_the_lowest():

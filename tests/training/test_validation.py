@@ -57,6 +57,9 @@ def test_the_best_checkpoint_stays_and_patience_ends_the_training(
   assert (folder / "best/model.ckpt-2.index").exists()
   assert not train(command)  # There is nothing to train.
   assert json.loads((folder / "validation.json").read_text()) == record
+  assert not train(command, "utils.run.train_steps = 4")  # So patience ended nothing.
+  assert json.loads((folder / "validation.json").read_text()) == {
+      **record, "stopped_at": None}
   values = events.scalars(folder / "eval_synth_text_pairs_validation")
   assert values["loss"] == pytest.approx(-values["neg_log_perplexity"])
   best_checkpoint.main([str(folder), "--metric=neg_log_perplexity"])
@@ -113,6 +116,17 @@ def test_the_end_by_patience_is_forgotten_when_training_goes_on(tmp_path):
   again.correct(None)
   assert validation.stopped_at(str(tmp_path)) is None
   assert json.loads((tmp_path / "validation.json").read_text())["best"] is None
+
+
+@pytest.mark.parametrize("metric, greater, warns", [
+    ("edit_distance", True, True), ("task/perplexity_per_word", True, True),
+    ("edit_distance", False, False), ("neg_log_perplexity", True, False),
+    ("bleu", True, False), ("closest", True, False)])
+def test_the_greatest_of_what_should_be_small_is_warned_of(
+    metric, greater, warns, caplog):
+  chosen = validation.Validation(None, metric, greater, None, None, "validation")
+  chosen._warn_of_low()
+  assert ("greatest value is the best" in caplog.text) == warns
 
 
 def test_evaluations_after_the_step_to_continue_from_do_not_count(tmp_path):

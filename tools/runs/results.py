@@ -15,6 +15,8 @@ import tensorflow.compat.v1 as tf
 
 Folder = str | pathlib.Path
 
+# The split and the number of examples, at the end of eval_TASK_SPLIT_NUMBER.
+_END = re.compile(r"_[^_]*(?:_\d+)?$")
 _LOSS = re.compile(r"tf_loss\[([^\]]+)\]\[(\d+)\]")
 
 
@@ -71,10 +73,20 @@ def teacher_forced(model_dir: Folder, step: int, suffix: str = "") -> dict[str, 
     model_dir: a folder.
     step: the step of the evaluated checkpoint.
     suffix: the `utils.run.eval_dir_suffix` of the evaluation.
+
+  Returns:
+    a dict from names to floats. Each task of a mixture has a folder, and the floats are
+    the means over the tasks.
   """
-  return {tag: value for folder in sorted(
-      glob.glob(os.path.join(model_dir, _folder("eval_*", suffix))), reverse=True)
-          for tag, at, value in scalars(folder) if at == step}
+  found = [(os.path.basename(folder), values) for folder in sorted(
+      glob.glob(os.path.join(model_dir, _folder("eval_*", suffix))))
+           if (values := {tag: value for tag, at, value in scalars(folder)
+                          if at == step})]
+  # Of several evaluations the first one counts, whose folders end alike.
+  ends = [_END.findall(name) for name, _ in found]
+  of_tasks = [values for (_, values), end in zip(found, ends) if end == ends[0]]
+  return {tag: statistics.mean(values[tag] for values in of_tasks if tag in values)
+          for values in of_tasks for tag in values}
 
 
 def _folder(name, suffix):
