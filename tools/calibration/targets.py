@@ -134,7 +134,7 @@ def low_rank(table: np.ndarray, weights: np.ndarray, rank: int,
   They minimize sum_ij weights_ij (table_ij - row_i - sum_r left_ir right_jr)^2. Softmax
   forgets the constants row_i, so they are free, and are not returned. With equal
   weights the minimum is the SVD of the table without its rows' means; the search
-  begins there, and solves for one side at a time.
+  begins with its right side, and solves for one side at a time.
 
   Args:
     table: <float64>[length, memory_length]
@@ -149,12 +149,12 @@ def low_rank(table: np.ndarray, weights: np.ndarray, rank: int,
   """
   total = weights.sum(-1, keepdims=True)
   mean = (table * weights).sum(-1, keepdims=True) / np.where(total > 0, total, 1)
-  first, values, second = np.linalg.svd(
-      np.where(weights > 0, table - mean, 0), full_matrices=False)
-  size = min(rank, len(values))
+  centered = np.where(weights > 0, table - mean, 0)
+  # For some singular vectors of one side, this is faster than an SVD.
+  squares, vectors = np.linalg.eigh(centered.T @ centered)
+  size = min(rank, len(squares))
   left, right = np.zeros([len(table), rank]), np.zeros([table.shape[1], rank])
-  left[:, :size] = first[:, :size] * values[:size] ** 0.5
-  right[:, :size] = second[:size].T * values[:size] ** 0.5
+  right[:, :size] = (vectors * np.maximum(squares, 0) ** 0.25)[:, ::-1][:, :size]
   constant = np.ones([len(right), 1])
   best = np.inf, left, right, np.zeros(len(table))
   for _ in range(rounds):
