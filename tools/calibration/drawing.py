@@ -14,6 +14,7 @@ from synthesizer_mtf.tools.attention_plots import figures
 from synthesizer_mtf.tools.calibration import heads as heads_module
 
 _STYLES = {"cost": "-", "divergence": ":", "trained": "--"}
+_LABELS = {"cost": "cost", "divergence": "divergence", "trained": "trained weight"}
 _MOST_NUMBERS = 16  # With more heads in a row, their numbers would overlap.
 
 
@@ -79,7 +80,7 @@ def _curves(figure, points, words, stacks):
           continue
         axis.plot([100 * point.share for point in line],
                   [100 * point.cost.cost for point in line], style, marker=".",
-                  color=f"C{number}", label=f"{word}, by {order}",
+                  color=f"C{number}", label=f"{word}, by {_LABELS[order]}",
                   linewidth=3 - 2 * number / len(words))  # Equal lines stay visible.
     # Linear up to 1%, so that both a small price and a broken model can be read.
     axis.set_yscale("symlog", linthresh=1)
