@@ -6,6 +6,7 @@ its own, so several programs can exist at once and run in turns.
 
 import dataclasses
 import os
+from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
@@ -125,11 +126,16 @@ class Program:
 
   def seconds_of_parts(self) -> dict[str, float]:
     """Traces one run; returns the seconds of `breakdown.PARTS` and of the products."""
+    stats = self.trace()
+    return {**breakdown.seconds(stats, self.parts),
+            breakdown.PRODUCTS: breakdown.product_seconds(stats)}
+
+  def trace(self) -> Any:
+    """Traces one run; returns TensorFlow's `step_stats`."""
     traced = tf.RunMetadata()
     self._session.run(self._fetch, run_metadata=traced, options=tf.RunOptions(
         trace_level=tf.RunOptions.FULL_TRACE))
-    return {**breakdown.seconds(traced.step_stats, self.parts),
-            breakdown.PRODUCTS: breakdown.product_seconds(traced.step_stats)}
+    return traced.step_stats
 
   def seconds_of_bare_products(self) -> float:
     """Returns the seconds that the program's products take when nothing else runs."""
