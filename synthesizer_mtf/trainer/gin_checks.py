@@ -167,10 +167,7 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
   if data_checks.is_known(task):
     features = seqio.get_mixture_or_task(task).output_features
     data_checks.check_vocabularies(task, features)
-    model_type, trains = run.get("model_type", "bitransformer"), (
-        mode == "train" and data_function(config) == TASKS)
-    if (trains or mode in _EVALUATIONS) and not _is_reference(model_type):
-      data_checks.check_features(task, model_type, mode)
+    trains = mode == "train" and data_function(config) == TASKS
     if mode == "score_from_strings":
       data_checks.check_one_vocabulary(tuple(
           features[key].vocabulary for key in ("inputs", "targets") if key in features),
@@ -198,6 +195,10 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     data_checks.check_unpacked(f"mode {mode!r} needs")
   if mode in _EVALUATIONS:
     data_checks.check_split(task, run.get("dataset_split", "train"))
+  model_type = run.get("model_type", "bitransformer")
+  if not _is_reference(model_type) and (mode in _EVALUATIONS or (
+      mode == "train" and data_function(config) == TASKS)):
+    data_checks.check_features(task, model_type, mode)
   if mode in ("eval", "score_eval"):
     value_checks.check_output("--model_dir", _bound(config, "utils.eval_model").get(
         "eval_summary_dir") or model_dir, folder=True)

@@ -48,5 +48,7 @@ class Notation(str):
   def __call__(self, **arguments: Any) -> layer.SyntheticAttention:
     made = notation.attention_layer(str(self), **arguments)
     assert isinstance(made, layer.SyntheticAttention)
-    made.__class__ = SyntheticAttention
-    return made
+    # The same parameters in a layer that computes something else.
+    own = SyntheticAttention.__new__(SyntheticAttention)
+    vars(own).update(vars(made))
+    return own

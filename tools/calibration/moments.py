@@ -107,8 +107,7 @@ class Moments(intermediates.Capture):
         "+".join(map(functions.part_name, parts)) if parts else type(layer).__name__,
         inputs.heads.size, inputs.length.size, inputs.sees_later)
     if inputs.context.encoder_output is not None:
-      self._receive([inputs.context.encoder_output],
-                    lambda array: setattr(self, "encoded", array))
+      self._receive([inputs.context.encoder_output], self._receive_encoded)
     if self.layers[name].notation != "V":
       return
     if layer.relative_position_bias:
@@ -127,6 +126,9 @@ class Moments(intermediates.Capture):
       self.sums[name] = _by_position(weights, seen, positions, inputs.is_packed)
 
     self._receive([weights, seen, positions, mtf.cast(inputs.x, tf.float32)], receive)
+
+  def _receive_encoded(self, array):
+    self.encoded = array
 
   def _receive(self, tensors, receive):
     def without_device(*arrays, is_tpu):
