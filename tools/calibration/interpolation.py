@@ -50,5 +50,5 @@ class Notation(str):
     assert isinstance(made, layer.SyntheticAttention)
     # The same parameters in a layer that computes something else.
     own = SyntheticAttention.__new__(SyntheticAttention)
-    vars(own).update(vars(made))
+    own.__dict__.update(vars(made))
     return own
