@@ -199,13 +199,11 @@ def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
   mixtures = held_out.parts([*chosen.values()])
   data = reading.Data(args.task, args.split, args.batch_size, once=True)
   orders = args.orders or heads.UNTRAINED
-  notations = {name: "+".join(each) for name, each in mixtures.items()}
-  if "trained" in orders:
-    mixed = _bind(model, {
-        name: interpolation.Notation(each) for name, each in notations.items()}, True,
-                  trained_order.variables(layers, mixtures))
-  else:
-    mixed = _bind(model, notations, True)
+  kind, differentiated = (
+      (interpolation.Notation, trained_order.variables(layers, mixtures))
+      if "trained" in orders else (str, []))
+  mixed = _bind(model, {name: kind("+".join(each)) for name, each in mixtures.items()},
+                True, differentiated)
   _say_reading(args, model)
   text = held_out.HeldOut(mixed, layers, mixtures, [*data.batches(
       args.held_out, "Held-out text")])

@@ -76,10 +76,8 @@ def check_split(name: str, split: str) -> None:
     name: a task or mixture; seqio reports unknown names.
     split: the name of a split.
   """
-  if not is_known(name):
-    return
   tasks = _tasks(name)
-  if any(split in task.splits for task in tasks):
+  if not tasks or any(split in task.splits for task in tasks):
     return
   for task in tasks:
     getattr(task.source, "check_split", lambda split: None)(split)
@@ -101,7 +99,7 @@ def check_metrics(name: str, given: str | None) -> None:
     given: what the evaluation gives to metrics, "predictions" or "scores"; None if no
       metrics will be computed.
   """
-  metrics = [task.metric_fns for task in _tasks(name)] if is_known(name) else []
+  metrics = [task.metric_fns for task in _tasks(name)]
   if given and metrics and not any(metrics):
     raise checks.Error(
         f"`{checks.called(_TASK)}` is {name!r}, which has no metrics to evaluate; "
@@ -141,7 +139,7 @@ def check_features(name: str, model_type: str, mode: str) -> None:
     model_type: as in `utils.run`.
     mode: as in `utils.run`. Mesh TensorFlow scores the inputs of "lm", too.
   """
-  for task in _tasks(name) if is_known(name) else ():
+  for task in _tasks(name):
     what = f"`{checks.called(_TASK)}` is {name!r}, but {task.name!r} has"
     if "targets" not in task.output_features:
       raise checks.Error(f"{what} no targets to {_VERBS.get(mode, 'score')}; choose a "
@@ -195,7 +193,7 @@ def check_cached(name: str) -> None:
   Args:
     name: a task or mixture; seqio reports unknown names.
   """
-  if not gin_files.bound(_CACHED, False) or not is_known(name):
+  if not gin_files.bound(_CACHED, False):
     return
   for task in _tasks(name):
     if task.supports_caching and not task.cache_dir:
@@ -235,4 +233,6 @@ def _made(name):
 
 
 def _tasks(name):
-  return seqio.get_subtasks(seqio.get_mixture_or_task(name))
+  """The tasks of a task or mixture; none of an unknown name."""
+  return (seqio.get_subtasks(seqio.get_mixture_or_task(name)) if is_known(name)
+          else [])

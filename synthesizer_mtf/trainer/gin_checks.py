@@ -164,10 +164,10 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
     raise checks.Error(f"`{_RUN}.sequence_length` is missing; bind it, as in "
                        "{'inputs': 512, 'targets': 114}.")
   task = _macro(config, "MIXTURE_NAME")
+  trains = mode == "train" and data_function(config) == TASKS
   if data_checks.is_known(task):
     features = seqio.get_mixture_or_task(task).output_features
     data_checks.check_vocabularies(task, features)
-    trains = mode == "train" and data_function(config) == TASKS
     if mode == "score_from_strings":
       data_checks.check_one_vocabulary(tuple(
           features[key].vocabulary for key in ("inputs", "targets") if key in features),
@@ -183,7 +183,7 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
   _check_gpus(run.get("mesh_devices"))
   if mode == "train":
     _check_train_steps(run, model_dir)
-    if data_function(config) == TASKS:
+    if trains:
       data_checks.check_rates(task)
   elif mode.startswith("export") or run.get("eval_checkpoint_step") is not None:
     if not checkpoints.find(model_dir):
@@ -196,8 +196,7 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
   if mode in _EVALUATIONS:
     data_checks.check_split(task, run.get("dataset_split", "train"))
   model_type = run.get("model_type", "bitransformer")
-  if not _is_reference(model_type) and (mode in _EVALUATIONS or (
-      mode == "train" and data_function(config) == TASKS)):
+  if (trains or mode in _EVALUATIONS) and not _is_reference(model_type):
     data_checks.check_features(task, model_type, mode)
   if mode in ("eval", "score_eval"):
     value_checks.check_output("--model_dir", _bound(config, "utils.eval_model").get(

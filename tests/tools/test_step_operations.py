@@ -37,5 +37,7 @@ def test_a_line_has_the_microseconds_of_a_step_and_small_ones_have_none():
   stats = types.SimpleNamespace(dev_stats=[types.SimpleNamespace(node_stats=nodes)])
   found = step_operations.of_steps(stats, 2)
   assert step_operations.table({"V": found, "R": {}}).splitlines() == [
-      "| part | operation | V | R |", "| --- | --- | --- | --- |",
-      "| feed-forward | MatMul | 395 (1) | 0 (0) |", "| all |  | 396 (2) | 0 (0) |"]
+      "| part         | operation | V       | R     |",
+      "| ------------ | --------- | ------- | ----- |",
+      "| feed-forward | MatMul    | 395 (1) | 0 (0) |",
+      "| all          |           | 396 (2) | 0 (0) |"]

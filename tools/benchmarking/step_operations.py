@@ -18,6 +18,7 @@ from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.runs import tabular
 import tensorflow.compat.v1 as tf
 
 # The name of a layer's operation begins after the names of the loop.
@@ -54,14 +55,14 @@ def table(results: dict[str, Found]) -> str:
   sums = {row: sum(us for us, _ in found.values()) for row, found in results.items()}
   keys = {key: found[key][0] for row, found in results.items() for key in found
           if found[key][0] > _SHARE * sums[row]}
-  lines = [["part", "operation", *results], ["---"] * (2 + len(results))]
+  lines = [["part", "operation", *results]]
   for key in sorted(keys, key=keys.__getitem__, reverse=True):
     cells = [found.get(key, (0, 0)) for found in results.values()]
     lines.append([*key, *(f"{us:.0f} ({count:.0f})" for us, count in cells)])
   lines.append(["all", "", *(
       f"{sums[row]:.0f} ({sum(count for _, count in found.values()):.0f})"
       for row, found in results.items())])
-  return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+  return tabular.markdown(lines)
 
 
 def main(argv: list[str] | None = None) -> None:
