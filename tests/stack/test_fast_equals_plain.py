@@ -304,10 +304,26 @@ def _decoding(m, case, fast):
   named = {"ids": outputs, **dict(zip(["beams", "scores"], found))}
   if not fast and not case.ensemble:
     with tf.variable_scope("", reuse=True):
+      if case.has_encoder:
+        marks = {}
+      else:
+        outputs = first_example(outputs)
+        inputs = transformer.autoregressive_inputs(outputs)
+        marks = {"sequence_id": mtf.minimum(outputs, 1)}
       named["logits"], _ = m.model.call_simple(
-          inputs if case.has_encoder else transformer.autoregressive_inputs(outputs),
-          outputs, False, mode="eval")
+          inputs, outputs, False, mode="eval", **marks)
   return named
+
+
+def first_example(ids):
+  """The ids up to the second end: that of the prefix, then that of what was decoded.
+
+  Rows go on until all have ended. A delimited language model takes what follows for
+  the prefix of another example, which all positions of its segment see.
+  """
+  ends = mtf.to_int32(mtf.equal(ids, decoding.EOS))
+  return ids * mtf.to_int32(
+      mtf.less(mtf.cumsum(ends, ids.shape.dims[-1], exclusive=True), 2))
 
 
 def check_decoded(case, plain, fast):
