@@ -365,8 +365,8 @@ def check_beams(case, plain, fast):
   logits = plain["logits"] - plain["logits"].max(-1, keepdims=True)
   log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
   for row, score, each in zip(plain["ids"], best, log_p):
-    if eos in row:
-      length = list(row).index(eos) + 1
+    length = list(row).index(eos) + 1 if eos in row else 0
+    if length and 0 not in row[:length]:  # A pass takes a decoded 0 for padding.
       total = sum(each[i][row[i]] for i in range(length))
       penalty = ((5 + length) / 6) ** dict(case.search[1])["alpha"]
       np.testing.assert_allclose(score, total / penalty, atol=1e-3)
