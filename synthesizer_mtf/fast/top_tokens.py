@@ -24,17 +24,41 @@ def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     <float>[rows, k], the greatest values, and <int32>[rows, k], their indices.
   """
   rows, size = x.shape.as_list()
-  pieces = size // _PIECE
-  if size % _PIECE or pieces <= 2 * k:
+  if not has_pieces(size, k):
     return tf.math.top_k(x, k)
-  x = tf.reshape(x, [rows, pieces, _PIECE])
-  _, piece = tf.math.top_k(tf.reduce_max(x, -1), k)
+  x, maxima = in_pieces(x)
+  _, piece = tf.math.top_k(maxima, k)
   # Sorted by index, which decides between equal values.
   piece = tf.sort(piece, -1)
   best, index = tf.math.top_k(
       tf.reshape(tf.gather(x, piece, batch_dims=1), [rows, k * _PIECE]), k)
   first = tf.gather(piece, index // _PIECE, batch_dims=1)
   return best, first * _PIECE + index % _PIECE
+
+
+def has_pieces(vocab: int, k: int) -> bool:
+  """Whether a vocabulary has whole pieces, and many more than k."""
+  return vocab % _PIECE == 0 and vocab > 2 * k * _PIECE
+
+
+def in_pieces(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """Cuts <float>[..., vocab].
+
+  Returns:
+    the pieces <float>[..., pieces, piece_length], and the greatest value of each
+    <float>[..., pieces].
+  """
+  x = tf.reshape(x, [*x.shape[:-1], x.shape[-1] // _PIECE, _PIECE])
+  return x, tf.reduce_max(x, -1)
+
+
+def greatest(pieces: tf.Tensor, maxima: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """The greatest value <float>[..., 1] of what `in_pieces` has cut, and its index."""
+  rows = maxima.shape.rank - 1
+  piece = tf.argmax(maxima, -1, output_type=tf.int32)[..., None]
+  index = tf.argmax(
+      tf.gather(pieces, piece, batch_dims=rows), -1, output_type=tf.int32)
+  return tf.gather(maxima, piece, batch_dims=rows), piece * _PIECE + index
 
 
 def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
@@ -56,17 +80,16 @@ def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
                           splittable_dims=rest.dims, grad_function=0)
 
 
-def log_sum_exp(x: tf.Tensor, greatest: tf.Tensor,
-                where: tf.Tensor) -> tf.Tensor:
+def log_sum_exp(x: tf.Tensor, best: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
   """The logarithm of each row's sum of exponentials, from TensorFlow's softmax.
 
   Args:
-    x: <float32>[rows, vocab]
-    greatest: <float32>[rows, 1], the greatest value of each row.
-    where: <int32>[rows, 1], its index.
+    x: <float32>[..., vocab]
+    best: <float32>[..., 1], the greatest value of each row.
+    where: <int32>[..., 1], its index.
 
   Returns:
-    <float32>[rows, 1]
+    <float32>[..., 1]
   """
-  return greatest - tf.math.log(
-      tf.gather(tf.nn.softmax(x), where, batch_dims=1))
+  return best - tf.math.log(
+      tf.gather(tf.nn.softmax(x), where, batch_dims=x.shape.rank - 1))

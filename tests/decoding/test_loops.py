@@ -58,8 +58,10 @@ def test_beams_equal_mesh_tensorflows_if_some_end_early():
 
 
 @pytest.mark.slow
-def test_the_first_token_wins_a_tie_and_all_hypotheses_end_early():
-  outputs, _, scores = check_same(vocabulary=257, scale=1e-30)
+@pytest.mark.parametrize("length_of_pieces", [8, 128])  # The vocabulary has 384.
+def test_the_first_token_wins_a_tie_and_all_hypotheses_end_early(length_of_pieces):
+  with mock.patch.object(top_tokens, "_PIECE", length_of_pieces):
+    outputs, _, scores = check_same(vocabulary=257, scale=1e-30)
   assert len(set(scores[:, 0])) == 1 and not (outputs > 2).any()
   assert max(map(len, until_eos(outputs))) < LENGTH
 

@@ -30,6 +30,7 @@ from synthesizer_mtf.attention import attend as plain_attend
 from synthesizer_mtf.fast import attend
 from synthesizer_mtf.fast import cases as fast_cases
 from synthesizer_mtf.fast import packed_segments
+from synthesizer_mtf.fast import top_tokens
 from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.fast.decoding import loops
 import tensorflow.compat.v1 as tf
@@ -161,7 +162,8 @@ def numbers(case, fast):
           attend, "_QUERY_CHUNK_SIZE", case.chunk), mock.patch.object(
               packed_segments, "_GROUPS", 2), mock.patch.object(
                   loops, "FIRST_BLOCK", 3), mock.patch.object(
-                      ops, "random_uniform", _in_float32):
+                      top_tokens, "_PIECE", 4), mock.patch.object(
+                          ops, "random_uniform", _in_float32):
     tf.set_random_seed(0)
     named = _decoding(m, case, fast) if case.decodes else _training(m, case)
     values = light_graphs.values(m, *named.values(), seed=case.seed,

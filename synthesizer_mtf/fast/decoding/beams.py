@@ -148,6 +148,9 @@ def _candidates(options, log_probs, logits, reciprocal):
     their tokens <int32>[batch, 2 beam].
   """
   batch, size, vocab = logits.shape.as_list()
+  if (options.parts, options.candidates) == (1, 2 * size) and (
+      top_tokens.has_pieces(vocab, 2 * size)):
+    return _candidates_of_pieces(log_probs, logits, reciprocal)
   rows = tf.reshape(logits, [batch * size, vocab])
   before = tf.reshape(log_probs, [batch * size, 1])
   best, tokens = _best_tokens(options, rows)
@@ -161,6 +164,30 @@ def _candidates(options, log_probs, logits, reciprocal):
   scores, index = tf.math.top_k(tf.reshape(scores, [batch, -1]), 2 * size)
   tokens = tf.gather(tf.reshape(tokens, [batch, -1]), index, batch_dims=1)
   return scores, index // each, tokens
+
+
+def _candidates_of_pieces(log_probs, logits, reciprocal):
+  """`_candidates` among all tokens, where the beams of an example compete at once.
+
+  Scores never decrease with logits, also where many tokens tie. So the pieces of
+  `top_tokens` whose maxima have the best scores hold the best tokens.
+  """
+  batch, size, _ = logits.shape.as_list()
+  pieces, maxima = top_tokens.in_pieces(logits)
+  count, length = pieces.shape.as_list()[2:]
+  total = top_tokens.log_sum_exp(logits, *top_tokens.greatest(pieces, maxima))
+  before = log_probs[..., None]
+  _, piece = tf.math.top_k(tf.reshape(
+      (maxima - total + before) * reciprocal, [batch, -1]), 2 * size)
+  piece = tf.sort(piece, -1)
+  found = tf.gather(
+      tf.reshape(pieces, [batch, size * count, length]), piece, batch_dims=1)
+  total, before = (
+      tf.gather(x, piece // count, batch_dims=1) for x in (total, before))
+  scores, index = tf.math.top_k(tf.reshape(
+      (found - total + before) * reciprocal, [batch, -1]), 2 * size)
+  piece = tf.gather(piece, index // length, batch_dims=1)
+  return scores, piece // count, piece % count * length + index % length
 
 
 def _best_tokens(options, rows):
