@@ -4,6 +4,7 @@ import contextlib
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import sys
 import time
@@ -230,13 +231,14 @@ def test_nothing_to_draw_writes_no_file(outcome, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-def test_rows_take_turns_and_each_round_begins_with_another():
+def test_rows_take_turns_and_each_follows_each_other_one():
   order = []
   programs = {name: types.SimpleNamespace(run=lambda name=name: order.append(name))
               for name in "abc"}
-  seconds = measuring.take_turns(programs, {}, 1, 2, nothing)
-  assert "".join(order) == "abcbcacab"
-  assert all(len(s) == 2 for s in seconds.values())
+  seconds = measuring.take_turns(programs, {}, 1, 19, nothing)
+  assert all(sorted(order[i:i + 3]) == [*"abc"] for i in range(0, 60, 3))
+  assert {*itertools.permutations("abc", 2)} <= {*itertools.pairwise(order)}
+  assert all(len(s) == 19 for s in seconds.values())
 
 
 def test_a_row_that_fails_is_left_out_and_the_others_go_on():

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import json
+import random
 import subprocess
 import sys
 import time
@@ -139,17 +140,15 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
                progress: Progress) -> dict[str, list[float]]:
   """Runs round i of all programs before round i + 1.
 
-  Each round begins with another row, so no row always follows the same row. A program
-  that fails is left out of all later rounds.
+  Each round has an order of its own, the same in each call, so no row always follows the
+  same row. A program that fails is left out of all later rounds.
 
   Returns:
     a dict from names to lists of seconds, without the programs that failed.
   """
-  seconds = {name: [] for name in programs}
+  seconds, generator = {name: [] for name in programs}, random.Random(0)
   for i in range(warmup + repeats):
-    names = list(seconds)
-    start = i % max(len(names), 1)
-    for name in names[start:] + names[:start]:
+    for name in generator.sample(list(seconds), len(seconds)):
       if any(isinstance(program, baselines.Baseline) for program in programs.values()):
         time.sleep(baselines.REST)
       began = time.perf_counter()
