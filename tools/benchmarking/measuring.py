@@ -140,8 +140,8 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
                progress: Progress) -> dict[str, list[float]]:
   """Runs round i of all programs before round i + 1.
 
-  Each round has an order of its own, the same in each call, so no row always follows the
-  same row. A program that fails is left out of all later rounds.
+  Each round has an order of its own, so no row always follows the same row. The orders
+  are the same in each call. A program that fails is left out of all later rounds.
 
   Returns:
     a dict from names to lists of seconds, without the programs that failed.
