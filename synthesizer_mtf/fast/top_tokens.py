@@ -5,6 +5,8 @@ greatest maxima. So one pass over the logits finds these pieces, and only they a
 sorted. Equal values are ordered by index, as in `tf.math.top_k`.
 """
 
+from collections.abc import Callable
+
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention.inputs import splits
 import tensorflow.compat.v1 as tf
@@ -26,14 +28,37 @@ def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
   rows, size = x.shape.as_list()
   if not has_pieces(size, k):
     return tf.math.top_k(x, k)
-  x, maxima = in_pieces(x)
-  _, piece = tf.math.top_k(maxima, k)
-  # Sorted by index, which decides between equal values.
-  piece = tf.sort(piece, -1)
-  best, index = tf.math.top_k(
-      tf.reshape(tf.gather(x, piece, batch_dims=1), [rows, k * _PIECE]), k)
-  first = tf.gather(piece, index // _PIECE, batch_dims=1)
-  return best, first * _PIECE + index % _PIECE
+  pieces, maxima = in_pieces(x)
+  return top_k_of_pieces(pieces, maxima, k)
+
+
+def top_k_of_pieces(
+    pieces: tf.Tensor, best: tf.Tensor, k: int,
+    scores: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """`top_k` of what `in_pieces` has cut, by scores that never decrease with the values.
+
+  Args:
+    pieces: <float>[rows, pieces, piece_length]
+    best: <float>[rows, pieces], the greatest score of each piece.
+    k: an integer.
+    scores: makes the scores of values <float>[rows, k, piece_length] from them and the
+      indices of their pieces <int32>[rows, k]; None if the values are the scores.
+
+  Returns:
+    <float>[rows, k], the greatest scores, and <int32>[rows, k], the indices of their
+    values.
+  """
+  length = pieces.shape[-1]
+  _, piece = tf.math.top_k(best, k)
+  if k > 1:  # Sorted by index, which decides between equal values.
+    piece = tf.sort(piece, -1)
+  found = tf.gather(pieces, piece, batch_dims=1)
+  if scores:
+    found = scores(found, piece)
+  best, index = tf.math.top_k(tf.reshape(found, [-1, k * length]), k)
+  first = tf.gather(piece, index // length, batch_dims=1)
+  return best, first * length + index % length
 
 
 def has_pieces(vocab: int, k: int) -> bool:
@@ -42,23 +67,14 @@ def has_pieces(vocab: int, k: int) -> bool:
 
 
 def in_pieces(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """Cuts <float>[..., vocab].
+  """Cuts <float>[rows, vocab].
 
   Returns:
-    the pieces <float>[..., pieces, piece_length], and the greatest value of each
-    <float>[..., pieces].
+    the pieces <float>[rows, pieces, piece_length], and the greatest value of each
+    <float>[rows, pieces].
   """
-  x = tf.reshape(x, [*x.shape[:-1], x.shape[-1] // _PIECE, _PIECE])
-  return x, tf.reduce_max(x, -1)
-
-
-def greatest(pieces: tf.Tensor, maxima: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """The greatest value <float>[..., 1] of what `in_pieces` has cut, and its index."""
-  rows = maxima.shape.rank - 1
-  piece = tf.argmax(maxima, -1, output_type=tf.int32)[..., None]
-  index = tf.argmax(
-      tf.gather(pieces, piece, batch_dims=rows), -1, output_type=tf.int32)
-  return tf.gather(maxima, piece, batch_dims=rows), piece * _PIECE + index
+  pieces = tf.reshape(x, [x.shape[0], -1, _PIECE])
+  return pieces, tf.reduce_max(pieces, -1)
 
 
 def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
@@ -80,16 +96,17 @@ def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
                           splittable_dims=rest.dims, grad_function=0)
 
 
-def log_sum_exp(x: tf.Tensor, best: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+def log_sum_exp(x: tf.Tensor, greatest: tf.Tensor,
+                where: tf.Tensor) -> tf.Tensor:
   """The logarithm of each row's sum of exponentials, from TensorFlow's softmax.
 
   Args:
-    x: <float32>[..., vocab]
-    best: <float32>[..., 1], the greatest value of each row.
-    where: <int32>[..., 1], its index.
+    x: <float32>[rows, vocab]
+    greatest: <float32>[rows, 1], the greatest value of each row.
+    where: <int32>[rows, 1], its index.
 
   Returns:
-    <float32>[..., 1]
+    <float32>[rows, 1]
   """
-  return best - tf.math.log(
-      tf.gather(tf.nn.softmax(x), where, batch_dims=x.shape.rank - 1))
+  return greatest - tf.math.log(
+      tf.gather(tf.nn.softmax(x), where, batch_dims=1))

@@ -172,22 +172,26 @@ def _candidates_of_pieces(log_probs, logits, reciprocal):
   Scores never decrease with logits, also where many tokens tie. So the pieces of
   `top_tokens` whose maxima have the best scores hold the best tokens.
   """
-  batch, size, _ = logits.shape.as_list()
-  pieces, maxima = top_tokens.in_pieces(logits)
-  count, length = pieces.shape.as_list()[2:]
-  total = top_tokens.log_sum_exp(logits, *top_tokens.greatest(pieces, maxima))
+  batch, size, vocab = logits.shape.as_list()
+  rows = tf.reshape(logits, [batch * size, vocab])
+  pieces, maxima = top_tokens.in_pieces(rows)
+  count = maxima.shape[-1]
+  total = tf.reshape(top_tokens.log_sum_exp(
+      rows, *top_tokens.top_k_of_pieces(pieces, maxima, 1)), [batch, size, 1])
   before = log_probs[..., None]
-  _, piece = tf.math.top_k(tf.reshape(
-      (maxima - total + before) * reciprocal, [batch, -1]), 2 * size)
-  piece = tf.sort(piece, -1)
-  found = tf.gather(
-      tf.reshape(pieces, [batch, size * count, length]), piece, batch_dims=1)
-  total, before = (
-      tf.gather(x, piece // count, batch_dims=1) for x in (total, before))
-  scores, index = tf.math.top_k(tf.reshape(
-      (found - total + before) * reciprocal, [batch, -1]), 2 * size)
-  piece = tf.gather(piece, index // length, batch_dims=1)
-  return scores, piece // count, piece % count * length + index % length
+
+  def scores(values, piece):
+    of_beam = (tf.gather(x, piece // count, batch_dims=1) for x in (total, before))
+    return score(values, *of_beam)
+
+  def score(values, total, before):
+    return (values - total + before) * reciprocal
+
+  best = score(tf.reshape(maxima, [batch, size, count]), total, before)
+  found, index = top_tokens.top_k_of_pieces(
+      tf.reshape(pieces, [batch, size * count, -1]), tf.reshape(best, [batch, -1]),
+      2 * size, scores)
+  return found, index // vocab, index % vocab
 
 
 def _best_tokens(options, rows):
