@@ -13,6 +13,7 @@ from synthesizer_mtf.tools.pod_planning import pods
 from synthesizer_mtf.tools.pod_planning import programs
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
+from tensorflow.compiler.xla.service import hlo_pb2
 
 ONE_CORE = pods.parse_topology("v5e:1x1")
 LENGTHS = {"inputs": 12, "targets": 7}
@@ -30,13 +31,13 @@ FILES = [f"attention/{name}.gin" for name in (
     "lightconv", "dyconv", "sparse_fixed", "sparse_strided")]
 
 
-def lowered(encoder, decoder, mode, *params, files=()):
+def lowered(encoder, decoder, mode, *params, files=(), topology=ONE_CORE):
   """The step of a model whose blocks have these attentions."""
   variant = plan_pod.Variant(
       "", ["models/bi_v1.gin", "table_length.gin", *FILES, *files],
       [*SIZES, *models.blocks(encoder, decoder), *params])
-  variant.parse([f"utils.tpu_mesh_shape.tpu_topology = {ONE_CORE.mesh_name!r}"])
-  run = lowering.read_run(ONE_CORE, models.VOCABULARY)
+  variant.parse([f"utils.tpu_mesh_shape.tpu_topology = {topology.mesh_name!r}"])
+  run = lowering.read_run(topology, models.VOCABULARY)
   with tf.Graph().as_default():
     return lowering.lower(run, mode, loops_as_functions=True)
 
@@ -75,6 +76,18 @@ def check(step, atol=2e-5):
   np.testing.assert_allclose(compiled[0], plain[0], rtol=1e-5)
   for name, value in plain[1].items():
     np.testing.assert_allclose(compiled[1][name], value, atol=atol, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_program_has_a_parameter_for_the_core_each_feature_and_each_variable():
+  step = lowered(["V"], ["R"], "train", topology=pods.parse_topology("v5e:2x2"))
+  made = programs.function(step)
+  module = hlo_pb2.HloModuleProto.FromString(programs.of_step(step))
+  shapes = sorted(tuple(each.dimensions) for each in
+                  module.host_program_shape.parameters)
+  assert shapes == sorted([
+      *(tuple(spec.shape) for spec in made.call.input_signature),
+      *(tuple(variable.shape) for variable in made.variables.values())])
 
 
 BIAS = "SyntheticAttention.relative_attention_type = 'bias_shared'"

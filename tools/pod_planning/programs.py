@@ -72,11 +72,11 @@ def of_step(step: lowering.Step) -> bytes:
   Raises:
     ValueError: XLA refuses an operation of the graph.
   """
-  made = function(step)
-  hlo = made.call.experimental_get_compiler_ir(*(
-      tf2.zeros(spec.shape, spec.dtype) for spec in made.call.input_signature))(
-          stage="hlo_serialized")
-  return _without_copies(hlo)
+  call = function(step).call
+  # Of values, those that begin a slice, such as the number of the core, would become
+  # constants.
+  return _without_copies(call.experimental_get_compiler_ir(*call.input_signature)(
+      stage="hlo_serialized"))
 
 
 def _empty_variable(op):
