@@ -19,6 +19,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
+from synthesizer_mtf.fast import switch
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import cluster
 from synthesizer_mtf.trainer import console
@@ -39,7 +40,7 @@ _TASK = "", "t5.models.mesh_transformer.get_vocabulary", "mixture_or_task_name"
 def main(argv: list[str]) -> None:
   """Runs T5's main; absl passes `argv`."""
   gin_files.add_search_path()
-  with messages.ending(_NAME):
+  with messages.ending(_NAME), switch.started():
     missing.check_words(argv)
     _check_flags()
     run_job = cluster.of_environment(on_loss=_end)

@@ -184,7 +184,7 @@ RECOGNIZED = {
         "the operations of the input pipeline, whose fingerprint tells other data",
         "a dataset has no other description; options are left out, as the estimator "
         "adds some. Another fingerprint begins the data again, and the log says so"),
-    "trainer/mixed_precision.py": Recognized(
+    "fast/mixed_precision.py": Recognized(
         "the types of operations in the lists of TensorFlow's rewriter",
         "casts around each product would patch Mesh's layers, and read and write each "
         "large tensor between two products twice more, which the rewriter avoids"),

@@ -25,14 +25,14 @@ from synthesizer_mtf.attention.inputs import stack_cache
 from synthesizer_mtf.fast import adafactor
 from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import lookup
+from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.fast import models as fast_models
+from synthesizer_mtf.fast import optimizer
 from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.hugging_face_bridge import trained
 from synthesizer_mtf.trainer import data_position
 from synthesizer_mtf.trainer import guards
-from synthesizer_mtf.trainer import mixed_precision
-from synthesizer_mtf.trainer import optimizer
 from synthesizer_mtf.trainer import progress
 import tensorflow.compat.v1 as tf
 

@@ -1,11 +1,20 @@
-"""The same numbers, faster: attention, T5's other layers, losses, updates, decoding."""
+"""The same numbers, faster: attention, T5's other layers, losses, updates, decoding.
+
+`attach` is the one place where this room takes the place of plain code: of the formulas
+of `attention/`, and of Mesh TensorFlow's parts in the models that `t5/stack.py` builds.
+The trainer adds what belongs to a session instead of a model: `optimizer.py` and
+`mixed_precision.py`.
+"""
 
 from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.fast import attend
 from synthesizer_mtf.fast import cases
+from synthesizer_mtf.fast import models
+from synthesizer_mtf.t5 import stack
 
 
 def attach() -> None:
-  """Lets attention compute with the kernels of this room."""
+  """Lets attention and models be computed by this room."""
   attention_inputs.attach(cases.choose)
   attend.attach()
+  stack.attach(models.as_gin_says)

@@ -67,6 +67,12 @@ def for_list(sublayers: list[Sublayer] | None) -> list[Sublayer] | None:
   return found
 
 
+def norms(stack: transformer.TransformerLayer) -> list[Sublayer]:
+  """The fast norms of a stack."""
+  return [sublayer for name in _LISTS for sublayer in getattr(stack, name, None) or []
+          if isinstance(sublayer, (Norm, NormAndCall))]
+
+
 def stock(sublayers: list[Sublayer] | None) -> list[Sublayer]:
   """The functions that `for_list` got."""
   return [each for sublayer in sublayers or [] for each in (

@@ -20,7 +20,7 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention.inputs import splits
-from synthesizer_mtf.fast.decoding import answers
+from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
 
 

@@ -21,16 +21,13 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import patches
 from synthesizer_mtf.attention.others import convolutions
-from synthesizer_mtf.fast import cross_attention
-from synthesizer_mtf.fast import feed_forward
-from synthesizer_mtf.fast import models
-from synthesizer_mtf.fast import sublayers
-from synthesizer_mtf.fast import switch
-from synthesizer_mtf.fast.decoding import answers
 from synthesizer_mtf.t5 import replacement
 
 _MAKE_LAYER_STACK = "mesh_tensorflow.transformer.transformer.make_layer_stack"
 SELECTOR = "synthesizer_mtf.synthesizer_stack"
+# A function from a built model to the model that takes its place.
+Finish = Callable[[Any], Any]
+_finishes: list[Finish] = []
 
 
 @gin.configurable(module="synthesizer_mtf", denylist=["block"])
@@ -47,8 +44,7 @@ def synthesizer_stack(
   T5's `make_layer_stack` calls this instead of `LayerStack`. So a gin file of T5 keeps
   its blocks, their other layers and their names, and only `SelfAttention` is replaced.
   As in the paper, cross-attention, the feed-forward layers and the norms stay the same.
-  They are only computed faster (see `cross_attention.py`, `feed_forward.py` and
-  `sublayers.py`).
+  `fast/models.py` computes them faster once the model is built.
 
   Args:
     layers: a list of `transformer.TransformerLayer`, the layers of all blocks.
@@ -70,23 +66,17 @@ def synthesizer_stack(
     ValueError: the notation is unknown, the list has the wrong length, or a
       parameter is out of range.
   """
-  checks.check_boolean(
-      "synthesizer_stack.fast_cross_attention", fast_cross_attention)
-  checks.check_boolean("synthesizer_stack.fast_feed_forward", fast_feed_forward)
-  checks.check_boolean("synthesizer_stack.fast_norm", fast_norm)
-  if attention is None:
-    return layer_stack_cls(layers)
-  layers = _replaced(list(layers), attention, block)
-  fast = switch.is_enabled()
-  if fast and fast_cross_attention:
-    layers = [cross_attention.for_layer(layer) for layer in layers]
-  if fast and fast_feed_forward:
-    layers = [feed_forward.for_layer(layer) for layer in layers]
+  fast = {"cross_attention": fast_cross_attention, "feed_forward": fast_feed_forward,
+          "norm": fast_norm}
+  for name, value in fast.items():
+    checks.check_boolean(f"synthesizer_stack.fast_{name}", value)
+  if attention is not None:
+    layers = _replaced(list(layers), attention, block)
   stack = layer_stack_cls(layers)
-  if fast and fast_norm:
-    stack = sublayers.for_stack(stack)
-  stack.synthesizer_attention = attention  # For `_check_used`, as the scope is.
-  stack.synthesizer_scope = gin.current_scope_str()
+  stack.synthesizer_fast = fast  # For `fast/models.py`.
+  if attention is not None:
+    stack.synthesizer_attention = attention  # For `_check_used`, as the scope is.
+    stack.synthesizer_scope = gin.current_scope_str()
   return stack
 
 
@@ -176,18 +166,10 @@ def bound() -> dict[str, Any]:
           if selector == SELECTOR and "attention" in values}
 
 
-def is_enabled(name: str, value: bool) -> bool:
-  """Whether fast code is used: both switches are on, and gin chooses an attention.
-
-  Args:
-    name: the gin name of the one switch; the other is `synthesizer_fast.enabled`.
-    value: the value of the one switch.
-
-  Raises:
-    ValueError: value is not a boolean.
-  """
-  checks.check_boolean(name, value)
-  return value and switch.is_enabled() and bool(choices())
+def attach(finish: Finish) -> None:
+  """Lets a function change each model that `build_model` builds."""
+  if finish not in _finishes:
+    _finishes.append(finish)
 
 
 def apply() -> None:
@@ -207,7 +189,8 @@ def _with_the_choice(make: Callable[..., Any]) -> Callable[..., Any]:
     here = gin.get_bindings(SELECTOR, resolve_references=False)
     given = inspect.signature(make).bind_partial(*args, **kwargs)
     cls = given.arguments.get("layer_stack_cls", synthesizer_stack)
-    if here.get("attention") is not None and cls is synthesizer_stack:
+    chosen = any(value is not None for value in here.values())
+    if chosen and cls is synthesizer_stack:
       given.arguments["layer_stack_cls"] = functools.partial(
           synthesizer_stack, block=given.arguments.get("layers"))
     return make(*given.args, **given.kwargs)
@@ -222,55 +205,20 @@ def build_model(*args: Any, **kwargs: Any) -> Any:
     ValueError: no stack of the model uses the attention that gin binds.
   """
   model = utils.build_model(*args, **kwargs)
-  _check_used(choices(), [stack for stack in _stacks(model)
+  _check_used(choices(), [stack for stack in stacks(model)
                           if hasattr(stack, "synthesizer_attention")])
-  # Only our own loops give several answers, also of a model with T5's attention.
-  several = gin_files.bound(answers.PARAMETER, None) is not None
-  return models.for_model(model, reads=synthesizer_vocabulary(),
-                          decodes=synthesizer_decoding() or several)
+  for finish in _finishes:
+    model = finish(model)
+  return model
 
 
-@gin.configurable(module="synthesizer_mtf")
-def synthesizer_vocabulary(fast: bool = True) -> bool:
-  """Whether embeddings and losses are computed without one-hot rows.
-
-  Args:
-    fast: False leaves both to Mesh TensorFlow. A binding of
-      `get_vocab_embedding_cls.cls` has the same effect.
-
-  Returns:
-    fast, if `synthesizer_stack.attention` chooses an attention; else False.
-
-  Raises:
-    ValueError: fast is not a boolean.
-  """
-  return is_enabled("synthesizer_vocabulary.fast", fast) and (
-      "cls" not in gin.get_bindings(transformer.get_vocab_embedding_cls))
-
-
-@gin.configurable(module="synthesizer_mtf")
-def synthesizer_decoding(fast: bool = True) -> bool:
-  """Whether models decode by our own loops (see `fast/decoding/decoder.py`).
-
-  Args:
-    fast: False leaves decoding to Mesh TensorFlow.
-
-  Returns:
-    fast, if `synthesizer_stack.attention` chooses an attention; else False.
-
-  Raises:
-    ValueError: fast is not a boolean.
-  """
-  return is_enabled("synthesizer_decoding.fast", fast)
-
-
-def _stacks(model: Any) -> Iterator[transformer.LayerStack]:
+def stacks(model: Any) -> Iterator[transformer.LayerStack]:
   """All layer stacks of a model."""
   if hasattr(model, "layer_stack"):
     yield model.layer_stack
   for part in ("encoder", "decoder", "student", "teacher"):
     if hasattr(model, part):
-      yield from _stacks(getattr(model, part))
+      yield from stacks(getattr(model, part))
 
 
 def _check_used(chosen, stacks):

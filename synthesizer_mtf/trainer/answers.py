@@ -24,7 +24,7 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf.fast.decoding import answers
+from synthesizer_mtf.t5 import answers
 from synthesizer_mtf.trainer import vocabularies
 import tensorflow.compat.v1 as tf
 

@@ -9,15 +9,17 @@ from collections.abc import Callable
 import functools
 from typing import Any
 
+from absl import logging
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import patches
+from synthesizer_mtf.fast import mixed_precision
+from synthesizer_mtf.fast import models as fast_models
+from synthesizer_mtf.fast import optimizer as optimizers
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import decode_length
 from synthesizer_mtf.trainer import estimators
-from synthesizer_mtf.trainer import mixed_precision
-from synthesizer_mtf.trainer import optimizer as optimizers
 from synthesizer_mtf.trainer import scoring
 from synthesizer_mtf.trainer import validation
 from synthesizer_mtf.trainer import vocabulary_record
@@ -54,6 +56,8 @@ def get_estimator(
       input_vocab_size=utils.inputs_vocabulary(vocabulary).vocab_size,
       output_vocab_size=utils.targets_vocabulary(vocabulary).vocab_size,
       layout_rules=layout_rules, mesh_shape=mesh_shape)
+  _log_what_is_fast(fast_models.parts(model), optimizer and (
+      optimizers.synthesizer_optimizer()))
   scores = kwargs.get("score_in_predict_mode", False)
   kwargs["predict_fn"] = decode_length.predict_fn(
       model, kwargs.get("predict_fn"), scores, kwargs["sequence_length"].get("inputs"))
@@ -95,6 +99,19 @@ def get_estimator(
   estimator.validate_by(validation.bound(), vocabulary, kwargs["sequence_length"],
                         batch_size)
   return estimator
+
+
+@functools.cache
+def _log_line(line):
+  """Logs a line once in a process, as evaluation makes an estimator for each step."""
+  logging.info(line)
+
+
+def _log_what_is_fast(parts, optimizer):
+  parts = [*parts, *(["Adafactor"] if optimizer else [])]
+  if parts:
+    _log_line(f"Computed in faster code with the same results: {', '.join(parts)}; "
+              "`synthesizer_fast.enabled = False` leaves all to Mesh TensorFlow.")
 
 
 def _vocabularies(vocabulary, model_dir, start):

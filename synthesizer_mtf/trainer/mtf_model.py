@@ -24,6 +24,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
+from synthesizer_mtf.fast import switch
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import arguments
@@ -54,7 +55,8 @@ Path = str | os.PathLike[str]
 @contextlib.contextmanager
 def _in_python(method):
   """Shows the log, and lets messages name the arguments of a method."""
-  with console.shown(), checks.calling(arguments.names(method)):
+  with (console.shown(), switch.started(),
+        checks.calling(arguments.names(method))):
     yield
 
 

@@ -7,7 +7,7 @@ import pytest
 from support import models
 from support.decoding import parse
 from support.decoding import recorded
-from synthesizer_mtf.fast.decoding import answers
+from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
 
 EOS = 1

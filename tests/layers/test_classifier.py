@@ -16,7 +16,7 @@ from support.classifiers import TARGETS
 from support.decoding import recorded
 from support.meshes import tpu_mesh
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.fast.decoding import answers
+from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
 
 TABLE7 = ["transformer", "linformer", "fr", "fr+v"]

@@ -133,9 +133,7 @@ def test_sizes_come_from_the_macros_of_t5_unless_told_otherwise(bindings, sizes)
   assert (found.num_heads, found.key_value_size, found.dropout_rate) == sizes
 
 
-@pytest.mark.parametrize("binding", [
-    "", "synthesizer_stack.attention = None",
-    "synthesizer_stack.fast_cross_attention = True"])
+@pytest.mark.parametrize("binding", ["", "synthesizer_stack.attention = None"])
 def test_without_a_choice_the_model_and_its_configuration_are_stock(binding):
   bind_stock()
   gin.parse_config(binding)

@@ -4,7 +4,7 @@ import mesh_tensorflow as mtf
 import pytest
 from support import cases
 from support import models
-from synthesizer_mtf.fast.decoding import answers
+from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
 
 EOS = 1

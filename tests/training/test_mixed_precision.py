@@ -13,10 +13,10 @@ from support.examples import PADDED
 from support.examples import tokens
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.fast import bfloat16_operations
+from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.trainer import mixed_precision
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 

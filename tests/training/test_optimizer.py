@@ -8,7 +8,7 @@ import pytest
 from support import models
 from support import sessions
 from synthesizer_mtf.fast import adafactor
-from synthesizer_mtf.trainer import optimizer
+from synthesizer_mtf.fast import optimizer
 import tensorflow.compat.v1 as tf
 
 STEPS = 3

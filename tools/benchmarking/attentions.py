@@ -21,9 +21,9 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import notation
+from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.tools.reproduction import tables
-from synthesizer_mtf.trainer import mixed_precision
 
 STOCK = "SelfAttention"
 FLOOR = "floor"

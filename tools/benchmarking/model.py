@@ -13,12 +13,12 @@ from mesh_tensorflow import optimize
 import numpy as np
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.fast import bfloat16_operations
+from synthesizer_mtf.fast import mixed_precision
+from synthesizer_mtf.fast import optimizer
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import products
-from synthesizer_mtf.trainer import mixed_precision
-from synthesizer_mtf.trainer import optimizer
 import tensorflow.compat.v1 as tf
 
 _LEARNING_RATE = 0.01

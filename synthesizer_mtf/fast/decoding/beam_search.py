@@ -5,10 +5,10 @@ from typing import NamedTuple
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import decoding_state
-from synthesizer_mtf.fast.decoding import answers
 from synthesizer_mtf.fast.decoding import beams
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps
+from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
 
 

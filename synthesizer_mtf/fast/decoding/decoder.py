@@ -11,11 +11,11 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.attention.inputs import splits
-from synthesizer_mtf.fast.decoding import answers
 from synthesizer_mtf.fast.decoding import beam_search
 from synthesizer_mtf.fast.decoding import beams
 from synthesizer_mtf.fast.decoding import sampling
 from synthesizer_mtf.fast.decoding import steps
+from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
 
 

@@ -7,9 +7,9 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import top_tokens
-from synthesizer_mtf.fast.decoding import answers
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps
+from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
 
 

@@ -1,7 +1,7 @@
 """Mesh TensorFlow's Adafactor, computed in few passes over each variable.
 
-If gin chooses an attention, `FastAdafactor` replaces Mesh's `AdafactorOptimizer`. It
-updates variables that no mesh splits with `fast/adafactor.py`. Slots have the same
+`FastAdafactor` replaces Mesh's `AdafactorOptimizer`. It updates variables that no mesh
+splits with `fast/adafactor.py`. Slots have the same
 names, so checkpoints stay compatible. gin bindings also stay the same. Mesh
 TensorFlow's own update stays on TPUs, for split variables, and for other optimizers.
 """
@@ -13,7 +13,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import adafactor
-from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.fast import switch
 import tensorflow.compat.v1 as tf
 
 
@@ -24,13 +24,10 @@ def synthesizer_optimizer(fast: bool = True) -> bool:
   Args:
     fast: False leaves them to Mesh TensorFlow.
 
-  Returns:
-    fast, if `synthesizer_stack.attention` chooses an attention; else False.
-
   Raises:
     ValueError: fast is not a boolean.
   """
-  return stack.is_enabled("synthesizer_optimizer.fast", fast)
+  return switch.is_on("synthesizer_optimizer.fast", fast)
 
 
 class FastAdafactor(optimize.AdafactorOptimizer):
@@ -118,12 +115,14 @@ def fast(make: Callable[..., optimize.Optimizer],
     layout: the layout rules.
 
   Returns:
-    a function that returns the fast optimizer if an attention is chosen and `make`
-    returns Adafactor; otherwise the result of `make`.
+    a function that returns the fast optimizer if its switch is on and `make` returns
+    Adafactor; otherwise the result of `make`.
   """
+  is_on = synthesizer_optimizer()
+
   def made(*args, **kwargs):
     optimizer = make(*args, **kwargs)
-    if type(optimizer) not in _FAST or not synthesizer_optimizer() or (
+    if not is_on or type(optimizer) not in _FAST or (
         optimize.AdafactorOptimizer.apply_grad is not _APPLY_GRAD):
       return optimizer
     return _FAST[type(optimizer)](
