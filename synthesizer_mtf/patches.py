@@ -180,10 +180,11 @@ RECOGNIZED = {
         "in place waits for them",
         "Mesh's assignments wait for nothing but their gradient, and its graph does "
         "not tell which operations read a variable. An unknown operation is a reader"),
-    "trainer/data_position.py": Recognized(
+    "trainer/data_record.py": Recognized(
         "the operations of the input pipeline, whose fingerprint tells other data",
         "a dataset has no other description; options are left out, as the estimator "
-        "adds some. Another fingerprint begins the data again, and the log says so"),
+        "adds some. Another fingerprint begins the data again, and the log says so; "
+        "where Python functions or tables read data, the log says so, too"),
     "fast/mixed_precision.py": Recognized(
         "the types of operations in the lists of TensorFlow's rewriter",
         "casts around each product would patch Mesh's layers, and read and write each "

@@ -19,6 +19,7 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import records
+from synthesizer_mtf.trainer import data_record
 import tensorflow.compat.v2 as tf
 
 Lines = lines_lib.Lines
@@ -27,6 +28,7 @@ _BLANK = r"[\s\v\p{Z}\x{1c}-\x{1f}\x{85}]*"  # The characters of str.isspace().
 _SHUFFLE_BYTES = 512 << 20  # The most that a buffer for shuffling takes.
 _OVERHEAD_BYTES = 250  # The overhead of an example in TensorFlow's buffer.
 _LONG = 500_000  # Characters of a line; SentencePiece needs seconds for more.
+_READ_BYTES = 1 << 18  # Read at a time, as in TensorFlow's own class.
 _BLOCK = 1024  # Lines at a time. TensorFlow takes as long for a block as for a line.
 
 
@@ -91,10 +93,9 @@ class FilesDataSource(seqio.FileDataSource):
         yield np.array([[text.encode("utf-8") for text in row] for row in some],
                        object)
 
-    return tf.autograph.experimental.do_not_convert(
-        lambda path: tf.data.Dataset.from_generator(
-            blocks, args=(path,),
-            output_signature=tf.TensorSpec([None, len(self.features)], tf.string)))
+    return lambda path: tf.data.Dataset.from_generator(
+        blocks, args=(path,),
+        output_signature=tf.TensorSpec([None, len(self.features)], tf.string))
 
   def of_lines(self) -> Callable[[tf.Tensor], tf.Tensor] | None:
     """Returns a function of TensorFlow from plain lines <string>[examples] to examples
@@ -147,14 +148,17 @@ class FilesDataSource(seqio.FileDataSource):
     decides the order of all passes.
     """
     paths = self.list_shards(split)
-    files = tf.data.Dataset.from_tensor_slices(paths)
+    files = tf.data.Dataset.range(len(paths))
     if shard_info:
       files = files.shard(shard_info.num_shards, shard_info.index)
     if shuffle:
       files = files.shuffle(len(paths), seed=seed)
-    block = _BLOCK if shuffle else self._block_length
+    read = self.reader(paths, _BLOCK if shuffle else self._block_length)
+    made_with = {"files": type(self).__name__, **self.made_with()}
     rows = files.interleave(
-        self.reader(paths, block), cycle_length=self._cycle_length, block_length=1,
+        tf.autograph.experimental.do_not_convert(
+            lambda i: read(data_record.of_files(paths, made_with)[i])),
+        cycle_length=self._cycle_length, block_length=1,
         num_parallel_calls=tf.data.AUTOTUNE).unbatch()
     if shuffle:
       rows = rows.shuffle(self._buffer_size(split, paths), seed=seed)
@@ -228,7 +232,12 @@ def read_lines(path: tf.Tensor, block: int) -> tf.data.Dataset:
     lines = tf.strings.regex_replace(lines, f"^{lines_lib.BOM}", "")
     return tf.boolean_mask(lines, ~tf.strings.regex_full_match(lines, _BLANK))
 
-  return tf.data.TextLineDataset(path).batch(block).map(without_blanks)
+  # TensorFlow's own class keeps the path in the state of its iterator.
+  data = tf.data.experimental.from_variant(
+      tf.raw_ops.TextLineDataset(
+          filenames=[path], compression_type="", buffer_size=_READ_BYTES),
+      tf.TensorSpec([], tf.string))
+  return data.batch(block).map(without_blanks)
 
 
 def find_files(origin: str, globs: Iterable[str]) -> list[str]:

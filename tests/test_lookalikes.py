@@ -31,7 +31,7 @@ from synthesizer_mtf.fast import optimizer
 from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.hugging_face_bridge import trained
-from synthesizer_mtf.trainer import data_position
+from synthesizer_mtf.trainer import data_record
 from synthesizer_mtf.trainer import guards
 from synthesizer_mtf.trainer import progress
 import tensorflow.compat.v1 as tf
@@ -398,7 +398,7 @@ def train_spec(loss):
 
 def data_digest(path, function, batch=2, seed=1, buffer=4, tune=False, name=None,
                 cut=tf.data.Dataset.take):
-  """The digest of lines of a file."""
+  """The digest of the lines of a file."""
   with tf.Graph().as_default():
     data = tf.data.TextLineDataset(path, name=name).shuffle(buffer, seed)
     data = cut(data.map(function).batch(batch, drop_remainder=True), 9)
@@ -407,7 +407,7 @@ def data_digest(path, function, batch=2, seed=1, buffer=4, tune=False, name=None
       options.autotune.enabled = True
       data = data.with_options(options)
     tf.data.make_initializable_iterator(data)
-    return data_position.digest(tf.get_collection("iterators"))
+    return data_record.of(tf.get_collection("iterators")).pipeline
 
 
 def test_data_that_only_look_alike_are_other_data():

@@ -15,8 +15,6 @@ another step. If one of these parameters is bound to True, it replaces this modu
 TPUs read examples ahead, so this module does nothing there.
 """
 
-from collections.abc import Iterator
-import hashlib
 import os
 import re
 
@@ -25,12 +23,14 @@ import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import data_record
 from synthesizer_mtf.trainer import messages
 import tensorflow.compat.v1 as tf
 
 _FILE = re.compile(r"input\.ckpt-(\d+)\..*")
 _ITERATORS = "iterators"  # TensorFlow's name of the collection.
-_DIGEST = "digest"
+_RECORD = "record"
+_SEED = "mesh_train_dataset_fn.seed"
 _KEPT = 2  # The last two checkpoints, in case the last is damaged.
 _IGNORE = 1  # Ignores external state, which hardly exists here.
 
@@ -74,7 +74,7 @@ class DataPosition(tf.train.SessionRunHook):
     if not iterators or not synthesizer_data():
       return
     self._step = tf.train.get_global_step()
-    self._digest = digest(iterators)
+    self._record = data_record.of(iterators, gin_files.bound(_SEED, None))
     self._path = tf.placeholder(tf.string, [], "input_state_path")
     names = [f"iterator_{i}" for i in range(len(iterators))]
     with tf.device(iterators[0].device):
@@ -82,9 +82,9 @@ class DataPosition(tf.train.SessionRunHook):
           resource_handle=iterator, external_state_policy=_IGNORE)
                 for iterator in iterators]
       self._write = tf.raw_ops.SaveV2(
-          prefix=self._path, tensor_names=[_DIGEST, *names],
+          prefix=self._path, tensor_names=[_RECORD, *names],
           shape_and_slices=[""] * (1 + len(names)),
-          tensors=[tf.constant(self._digest), *states])
+          tensors=[tf.constant(self._record.to_json()), *states])
       read = tf.raw_ops.RestoreV2(
           prefix=self._path, tensor_names=names,
           shape_and_slices=[""] * len(names), dtypes=[tf.variant] * len(names))
@@ -149,9 +149,12 @@ class DataPosition(tf.train.SessionRunHook):
         logging.info(
             "%s is missing, so training reads the data from the beginning.", path)
       return
-    if tf.train.load_checkpoint(path).get_tensor(_DIGEST) != self._digest:
-      logging.warning("%s is of other data, lengths or batches, so training reads "
-                      "the data from the beginning.", path)
+    saved = _saved_record(path)
+    other = ("no record of them, as of older versions" if saved is None else
+             data_record.difference(saved, self._record))
+    if other:
+      logging.warning("%s is of other data, lengths or batches (%s), so training reads "
+                      "the data from the beginning.", path, other)
       return
     try:
       session.run(self._read, {self._path: path})
@@ -160,53 +163,27 @@ class DataPosition(tf.train.SessionRunHook):
                       "beginning: %s", path, messages.reason(error))
     else:
       logging.info("The data continue from the position of step %d.", step)
+      _say_what_is_not_compared(saved, self._record)
 
   def _of_step(self, step):
     return os.path.join(self._model_dir, f"input.ckpt-{step}")
 
 
-def digest(iterators: list[tf.Tensor]) -> bytes:
-  """A digest that identifies the data: files, texts, steps and shapes.
-
-  Numbers, such as seeds and buffer sizes, may differ, as the saved state includes them.
-  Options of the dataset, such as those that the estimator adds, may also differ.
-
-  Args:
-    iterators: resources of initializable iterators, in the default graph.
-  """
-  library = tf.get_default_graph().as_graph_def().library
-  functions = {f.signature.name: f.node_def for f in library.function}
-  shapes = [str(i.op.node_def.attr["output_shapes"]).encode() for i in iterators]
-  makers = [op for i in iterators for op in i.consumers() if op.type == "MakeIterator"]
-  options = {op for maker in makers for op in _inputs(maker)
-             if op.type == "OptionsDataset"}
-  counted = [op.node_def for op in _with_ancestors(makers) - options]
-  found = sorted([*shapes, *_contents(counted, functions, set())])
-  return hashlib.sha256(b"\0".join(found)).hexdigest().encode()
+def _saved_record(path):
+  """The record of a saved position; None if an older version has saved it."""
+  reader = tf.train.load_checkpoint(path)
+  if not reader.has_tensor(_RECORD):
+    return None
+  return data_record.from_json(reader.get_tensor(_RECORD))
 
 
-def _with_ancestors(operations):
-  """The set of operations, and of all that they depend on."""
-  found, pending = set(), list(operations)
-  while pending:
-    operation = pending.pop()
-    if operation not in found:
-      found.add(operation)
-      pending += _inputs(operation)
-  return found
-
-
-def _inputs(operation):
-  return [tensor.op for tensor in operation.inputs] + operation.control_inputs
-
-
-def _contents(nodes, functions, seen) -> Iterator[bytes]:
-  """Yields the operations and texts of nodes, and of the functions they call."""
-  for node in nodes:
-    yield node.op.encode()
-    for value in node.attr.values():
-      yield from value.tensor.string_val
-      for function in [value.func, *value.list.func]:
-        if function.name in functions and function.name not in seen:
-          seen.add(function.name)
-          yield from _contents(functions[function.name], functions, seen)
+def _say_what_is_not_compared(then, now):
+  if then.seed != now.seed:
+    logging.warning(
+        "Their order is that of `%s` = %r, with which they began; to read them from "
+        "the beginning in the order of %r, bind `synthesizer_data.resume = False`.",
+        _SEED, then.seed, now.seed)
+  if now.unknown:
+    logging.warning(
+        "They come from %s, whose contents cannot be compared; if these have changed, "
+        "bind `synthesizer_data.resume = False`.", ", ".join(now.unknown))

@@ -1,6 +1,7 @@
 """Tests of restarts, which resume the data at their position."""
 
 import contextlib
+import os
 import shutil
 
 import gin
@@ -8,6 +9,9 @@ import numpy as np
 import pytest
 import seqio
 from support import small_training
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.tasks import own_text
+from synthesizer_mtf.tasks import text_source
 from synthesizer_mtf.trainer import data_position
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -180,3 +184,143 @@ def test_mixtures_of_tasks_go_on_where_they_stood(train, mixture):
 
   whole = train(padded, 14, folder="whole")
   assert train(padded, 5) + train(padded, 14) == whole
+
+
+def write(path, first, size=40):
+  """Writes pairs of numbers, or rows with a second column, in files of equal sizes."""
+  rows = [f"{i}\t{i + 100}\tt{i}".split("\t") for i in range(first, first + size)]
+  if path.suffix == ".csv":
+    lines = ["inputs,other,targets", *map(",".join, rows)]
+  else:
+    lines = [f"{row[0]}\t{row[-1]}" for row in rows]
+  path.write_text("\n".join(lines) + "\n")
+
+
+def own_files(**chosen):
+  """An input function: the numbers in files of our own source."""
+  chosen = {f"synthesizer_mtf.tasks.pairs.{name}": value
+            for name, value in chosen.items()}
+
+  def input_fn(params):
+    del params
+    gin_files.bind(chosen)
+    data = own_text.PairFiles().get_dataset("train", seed=1).repeat()
+    return data.map(lambda row: {"x": tf.strings.to_number(row["inputs"], tf.int64)}
+                    ).batch(2, drop_remainder=True)
+
+  return input_fn
+
+
+def touch(path, time):
+  os.utime(path, (time, time))
+
+
+@pytest.mark.parametrize("ending, change, said", [
+    ("csv", lambda folder: write(folder / "a.csv", 500), "a.csv has changed"),
+    ("tsv", lambda folder: write(folder / "a.tsv", 500), "a.tsv has changed"),
+    ("tsv", lambda folder: write(folder / "b.tsv", 500), "b.tsv is new"),
+    ("csv", lambda folder: {"keys": {"inputs": "other"}}, "'inputs': 'other'"),
+    ("csv", lambda folder: {"classes": ["a", "b"]}, "names of the numbers"),
+])
+def test_changed_files_begin_at_their_beginning(
+    ending, change, said, train, tmp_path, log):
+  write(tmp_path / f"a.{ending}", 300)
+  touch(tmp_path / f"a.{ending}", 1_000_000_000)
+  bound = {"train": f"{tmp_path}/*.{ending}"}
+  train(own_files(**bound), 4)
+  more = change(tmp_path) or {}
+  touch(tmp_path / f"a.{ending}", 1_000_000_000)  # Neither size nor time differs.
+  log.clear()
+  new = train(own_files(**bound, **more), 24)
+  assert "is of other data, lengths or batches (" in log.text
+  assert said in log.text.replace('"', "'")
+  assert new == train(own_files(**bound, **more), 20, folder="fresh")
+
+
+@pytest.mark.parametrize("ending, size", [("csv", 40), ("tsv", 6000)])
+def test_data_go_on_where_their_folder_has_moved_to_and_times_differ(
+    ending, size, train, tmp_path, monkeypatch):
+  monkeypatch.setattr(text_source, "_SHUFFLE_BYTES", 50_000)  # Not the whole file.
+  old, new = tmp_path / "old", tmp_path / "new"
+  old.mkdir()
+  write(old / f"a.{ending}", 300, size)
+  whole = train(own_files(train=f"{old}/*"), 30, folder="whole")
+  train(own_files(train=f"{old}/*"), 4)
+  shutil.copytree(old, new)
+  write(old / f"a.{ending}", 9000, size)
+  touch(new / f"a.{ending}", 1_000_000_000)
+  assert train(own_files(train=f"{new}/*"), 30) == whole[4:]
+
+
+def sampled(rates=(1, 3), count=100, seed=1, share=0.5):
+  """An input function: a mixture of two ranges, of which a filter drops a share."""
+  def input_fn(params):
+    del params
+    data = tf.data.Dataset.sample_from_datasets(
+        [tf.data.Dataset.range(first, first + count).repeat() for first in (0, 1000)],
+        weights=list(map(float, rates)), seed=seed)
+    data = data.filter(lambda x: tf.cast(x % 10, tf.float32) / 10. < share)
+    return data.map(lambda x: {"x": x}).shuffle(9, seed=seed).batch(
+        2, drop_remainder=True)
+
+  return input_fn
+
+
+@pytest.mark.parametrize("other", [
+    sampled(rates=(3, 1)), sampled(count=99), sampled(share=0.25)])
+def test_other_rates_and_numbers_begin_the_data_at_their_beginning(
+    other, train, log):
+  train(sampled(), 4)
+  new = train(other, 8)
+  assert "another task, split, length, batch size, rate or path" in log.text
+  assert new == train(other, 4, folder="fresh")
+
+
+def test_a_changed_seed_goes_on_in_the_former_order_and_the_log_says_so(train, log):
+  whole = train(sampled(), 8, folder="whole")
+  gin.parse_config("mesh_train_dataset_fn.seed = 1")
+  train(sampled(), 4)
+  assert train(sampled(), 6) == whole[4:6] and "Their order" not in log.text
+  with gin.unlock_config():
+    gin.parse_config("mesh_train_dataset_fn.seed = 2")
+  assert train(sampled(seed=2), 8) == whole[6:]
+  assert "Their order is that of `mesh_train_dataset_fn.seed` = 1" in log.text
+
+
+def test_a_function_of_the_users_own_compares_the_files_that_it_names(
+    train, tmp_path, log):
+  path = tmp_path / "a.txt"
+
+  def lines(params):
+    del params
+    data = tf.data.TextLineDataset(str(path)).repeat().shuffle(90, seed=1)
+    return data.map(lambda line: {"x": tf.strings.to_number(line, tf.int64)}).batch(2)
+
+  path.write_text("".join(f"{i}\n" for i in range(100, 120)))
+  whole = train(lines, 6, folder="whole")
+  assert train(lines, 4) + train(lines, 6) == whole
+  path.write_text("".join(f"{i}\n" for i in range(200, 220)))
+  assert np.min(train(lines, 8)) >= 200 and "a.txt has changed" in log.text
+
+
+def test_what_a_python_function_reads_is_said_not_to_be_compared(train, log):
+  def looked_up(params):
+    del params
+    data = tf.data.Dataset.range(100).map(lambda x: tf.numpy_function(
+        lambda x: x, [x], tf.int64))
+    return data.map(lambda x: {"x": tf.reshape(x, [1])})
+
+  train(looked_up, 4)
+  assert train(looked_up, 5) == [[4]]
+  assert "They come from PyFunc, whose contents cannot be compared" in log.text
+
+
+def test_a_position_of_an_older_version_begins_the_data_again(train, log, tmp_path):
+  first = train(shuffled(), 4)
+  path = str(tmp_path / "model/input.ckpt-4")
+  with tf.Graph().as_default(), tf.Session() as session:
+    session.run(tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=["digest"], shape_and_slices=[""],
+        tensors=[tf.constant("0")]))
+  assert train(shuffled(), 6) == first[:2]
+  assert "no record of them, as of older versions" in log.text
