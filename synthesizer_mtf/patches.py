@@ -129,10 +129,17 @@ REGISTER = {
         "it takes the classes of the estimator and of the optimizer"),
     "get_checkpoint_iterator": Patch(
         _MESH, "get_checkpoint_iterator",
-        "raises if there is no checkpoint, and skips incomplete ones",
-        "it yields None if there is no checkpoint, which fails later. Mesh's modes "
+        "raises without a checkpoint of a step, skips incomplete ones, and finds those "
+        "of a folder without the file `checkpoint`",
+        "it yields the nearest step, and None if `checkpoint` is missing. Mesh's modes "
         "call it before they call the estimator, and take no function for it",
-        "it yields complete checkpoints only"),
+        "it yields complete checkpoints only, of the steps that it is asked for"),
+    "get_checkpoints_iterator": Patch(
+        "t5.models.utils", "get_checkpoints_iterator",
+        "as get_checkpoint_iterator",
+        "T5's MtfModel.eval calls it. It yields the nearest step, and each step of "
+        "\"all\" once for each of its files",
+        "as get_checkpoint_iterator"),
     "save": Patch(
         "tensorflow.python.training.saver:Saver", "save",
         "refuses a model that is not finite, and explains a failure",

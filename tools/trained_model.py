@@ -53,16 +53,14 @@ def find_checkpoint(model_dir: str, step: int | None) -> str:
   Raises:
     ValueError: there is no such checkpoint, or the last one is damaged.
   """
-  found = {checkpoints.step_of(path): path
-           for path in checkpoints.find(model_dir)}
-  path = checkpoints.latest(model_dir) if step is None else found.get(step)
-  if path is None and not found:
+  path = checkpoints.latest(model_dir) if step is None else None
+  if path is None and not checkpoints.find(model_dir):
     raise checks.Error(
         f"{checks.called('--model_dir')} is {model_dir!r} but holds no checkpoint, "
         "model.ckpt-*.index; name one that the trainer wrote.")
-  if path is None:
-    raise checks.Error(f"--step is {step} but {model_dir!r} holds the steps "
-                       f"{', '.join(map(str, found))}; name one of them.")
+  if step is not None:
+    path, = checkpoints.of_steps(model_dir, [step], "--step")
+  assert path is not None
   return path
 
 

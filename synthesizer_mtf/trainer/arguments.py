@@ -23,6 +23,7 @@ _NAMES = {
     "--gin_file=mixed_precision.gin": "the gin file mixed_precision.gin",
     "MIXTURE_NAME": "mixture_or_task_name",
     "Bitransformer.decode.beam_size": "beam_size", "utils.run.dataset_split": "split",
+    "utils.run.eval_checkpoint_step": "checkpoint_steps",
     **{f"utils.run.{name}": name for name in (
         "batch_size", "init_checkpoint", "layout_rules", "learning_rate_schedule",
         "mesh_shape", "optimizer", "save_checkpoints_steps", "sequence_length")},

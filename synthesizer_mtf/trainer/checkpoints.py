@@ -107,12 +107,11 @@ def latest(model_dir: str) -> str | None:
     DamagedError: the newest checkpoint is damaged.
     MissingError: `checkpoint` names a checkpoint, but there is none.
   """
-  state = _read_state(model_dir)
   found = find(model_dir)
-  named = state and state.model_checkpoint_path
+  named, listed = _named(model_dir)
   if named and named not in found and tf.train.checkpoint_exists(named):
     newest = named  # In another directory, on purpose.
-  elif named in found and found[-1] in state.all_model_checkpoint_paths:
+  elif named in found and found[-1] in listed:
     newest = named
   elif found:
     newest = found[-1]
@@ -130,6 +129,59 @@ def latest(model_dir: str) -> str | None:
   return newest
 
 
+def chosen(model_dir: str) -> str | None:
+  """Finds the checkpoint to read: the one that `checkpoint` names, or else the newest.
+
+  A copied folder may lack this file, or have one with paths of another machine.
+
+  Returns:
+    a path, which may be of a damaged checkpoint; None if there is no checkpoint.
+  """
+  named, _ = _named(model_dir)
+  if named and tf.train.checkpoint_exists(named):
+    return named
+  return find(model_dir)[-1] if find(model_dir) else None
+
+
+def of_steps(model_dir: str, steps: Sequence[int], parameter: str,
+             folder: str = "--model_dir") -> list[str]:
+  """Returns the paths of the checkpoints of some steps, oldest first, each once.
+
+  Args:
+    model_dir: the folder of the checkpoints.
+    steps: integers; -1 for `chosen`.
+    parameter: the parameter or flag that gives the steps, for the message.
+    folder: the parameter or flag that gives the folder.
+
+  Raises:
+    ValueError: there is no checkpoint, or not of each step.
+  """
+  found = {step_of(path): path for path in find(model_dir)}
+  last = chosen(model_dir)
+  if last is None:
+    raise checks.Error(nothing_in(model_dir, folder))
+  paths = [last if step == -1 else found.get(step) for step in steps]
+  if None in paths:
+    raise checks.Error(
+        f"{parameter} is {steps[0] if len(steps) == 1 else steps} but {model_dir!r} "
+        f"holds {_steps_in_words([*found])}; name one of them, or -1 for the last.")
+  return sorted(set(filter(None, paths)), key=step_of)
+
+
+def _steps_in_words(steps, most=12):
+  """The steps in their order, or the first and last few of many."""
+  if len(steps) > most:
+    steps = [*steps[:most // 2], "...", *steps[-most // 2:]]
+  noun = "step" if len(steps) == 1 else "steps"
+  return f"the {noun} {', '.join(map(str, steps))}" if steps else "no checkpoint"
+
+
+def nothing_in(model_dir: str, folder: str = "--model_dir") -> str:
+  """Says that a folder has no checkpoint; the arguments are those of `of_steps`."""
+  return (f"`{checks.called(folder)}` is {model_dir!r}, where there is no checkpoint; "
+          "train first, or name the folder of a trained model.")
+
+
 def step_of(path: str) -> int:
   """Returns the step in the path of a checkpoint; 0 if the path has no step."""
   found = re.search(r"model\.ckpt-(\d+)$", path)
@@ -145,6 +197,24 @@ def explain_damage(path: str, error: DamagedError) -> str:
       " and remove `checkpoint` to begin at step 0")
   return (f"{name} in {model_dir} cannot be used: {error}; bring it back, or "
           f"move {name}.* away{older}. Nothing was changed.")
+
+
+def _named(model_dir):
+  """The paths in the file `checkpoint`, as (the one that it names, a list of all).
+
+  If this folder has a checkpoint of the same name as one that the file names elsewhere,
+  the folder was copied, and its own checkpoint counts.
+
+  Returns:
+    (None, []) if the file is missing or incomplete.
+  """
+  state = _read_state(model_dir)
+  if state is None:
+    return None, []
+  own = {os.path.basename(path): path for path in find(model_dir)}
+  named, *listed = (own.get(os.path.basename(path), path) for path in (
+      state.model_checkpoint_path, *state.all_model_checkpoint_paths))
+  return named, listed
 
 
 def _read_state(model_dir):
@@ -174,14 +244,15 @@ def prepare(model_dir: str) -> str | None:
   remove_partial(model_dir)
   state = _read_state(model_dir)
   if newest and (not state or state.model_checkpoint_path != newest):
-    logging.warning(
-        "`checkpoint` in %s does not name the newest complete checkpoint, as "
-        "happens when a process is killed: training continues from %s. (To go "
-        "back to an older one, move the newer ones away.)", model_dir, newest)
-    name = os.path.basename(newest)
-    listed = [path for path in state.all_model_checkpoint_paths
-              if path in find(model_dir)] if state else []
-    write_state(model_dir, [*map(os.path.basename, listed), name])
+    named, listed = _named(model_dir)
+    if named != newest:
+      logging.warning(
+          "`checkpoint` in %s does not name the newest complete checkpoint, as happens "
+          "when a process is killed, or a folder is copied: training continues from "
+          "%s. (To go back to an older one, move the newer ones away.)", model_dir,
+          newest)
+    others = [path for path in listed if path in find(model_dir) and path != newest]
+    write_state(model_dir, [*map(os.path.basename, [*others, newest])])
   return newest
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import warnings
 
 from absl import logging
+from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
@@ -37,36 +38,66 @@ from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 def existing_checkpoints(
     get_checkpoint_iterator: Callable[..., Iterator[str]]
 ) -> Callable[..., Iterator[str]]:
-  """Makes Mesh's function raise without a checkpoint, and skip incomplete ones."""
+  """Makes Mesh's function raise without the checkpoints that are asked for.
+
+  Mesh TensorFlow takes the nearest steps instead, and for -1 and None reads the file
+  `checkpoint` only, which copied folders lack. Of "all", incomplete ones are skipped.
+  """
   @functools.wraps(get_checkpoint_iterator)
   def wrapped(checkpoint_step, model_dir, *args, **kwargs):
-    asked = iter(checkpoint_step if isinstance(checkpoint_step, (list, tuple))
-                 else [checkpoint_step])
-    is_empty = True
-    for path in get_checkpoint_iterator(
-        checkpoint_step, model_dir, *args, **kwargs):
-      is_empty = False
-      if path is None:
-        raise checks.Error(_nothing_in(model_dir))
-      if checkpoint_step == "all" and not tf.train.checkpoint_exists(path):
-        logging.warning("Skipping %s, which is not complete.", path)
-        continue
-      _say_if_other(next(asked, None), path)
-      yield path
-    if is_empty:  # Mesh TensorFlow leaves out step 0, which is not trained.
-      raise checks.Error(_nothing_in(model_dir) if not checkpoints.find(model_dir) else
-                         f"`{checks.called('--model_dir')}` is {model_dir!r}, where "
-                         "only step 0 is saved, before any training; train first, or "
-                         "bind `utils.run.eval_checkpoint_step = 0`.")
+    if checkpoint_step is None and not args and not kwargs:
+      return _following(model_dir)
+    if checkpoint_step is not None and checkpoint_step != "all":
+      several = isinstance(checkpoint_step, (list, tuple))
+      return iter(checkpoints.of_steps(
+          model_dir, checkpoint_step if several else [checkpoint_step],
+          f"`{checks.called('utils.run.eval_checkpoint_step')}`"))
+    return _complete(get_checkpoint_iterator(
+        checkpoint_step, model_dir, *args, **kwargs), model_dir)
 
   return wrapped
 
 
-def _say_if_other(step, path):
-  """Logs that Mesh TensorFlow takes the nearest checkpoint, if a step has none."""
-  if isinstance(step, int) and step >= 0 and not path.endswith(f"-{step}"):
-    logging.warning("There is no checkpoint of step %d; the nearest one is %s.",
-                    step, path)
+def existing_steps(get_checkpoints_iterator: Callable[..., Iterator[int]]
+                   ) -> Callable[..., Iterator[int]]:
+  """Makes T5's function, which returns steps, do as `existing_checkpoints`."""
+  @functools.wraps(get_checkpoints_iterator)
+  def wrapped(checkpoint_steps, model_dir):
+    if model_dir is None:
+      return get_checkpoints_iterator(checkpoint_steps, model_dir)
+    # T5 evaluates step 0, too.
+    also_0 = {"skip_until": -1} if checkpoint_steps == "all" else {}
+    return map(checkpoints.step_of, utils.get_checkpoint_iterator(
+        checkpoint_steps, model_dir, **also_0))
+
+  return wrapped
+
+
+def _following(model_dir):
+  """Yields the newest checkpoint, and then each one that a training adds, for ever."""
+  first = checkpoints.chosen(model_dir)
+  if first is not None:
+    yield first
+  for path in tf.train.checkpoints_iterator(model_dir):
+    if first is None or checkpoints.step_of(path) != checkpoints.step_of(first):
+      yield path
+
+
+def _complete(paths, model_dir):
+  """Yields those paths that are of complete checkpoints; raises if there are none."""
+  is_empty = True
+  for path in paths:
+    is_empty = False
+    if tf.train.checkpoint_exists(path):
+      yield path
+    else:
+      logging.warning("Skipping %s, which is not complete.", path)
+  if is_empty:  # Mesh TensorFlow leaves out step 0, which is not trained.
+    raise checks.Error(
+        checkpoints.nothing_in(model_dir) if not checkpoints.find(model_dir) else
+        f"`{checks.called('--model_dir')}` is {model_dir!r}, where only step 0 is "
+        "saved, before any training; train first, or bind "
+        "`utils.run.eval_checkpoint_step = 0`.")
 
 
 class CarefulEstimator(tpu_estimator.TPUEstimator):
@@ -117,11 +148,15 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     spec = seed.advancing(progress.quiet(spec))
     if self._start is None:
       return spec
-    last = tf.train.latest_checkpoint(self.model_dir)
+    last = self.latest_checkpoint()
     if last:
       logging.info("No warm start: the model continues from its own %s.", last)
       return spec
     return self._start.added_to(spec, self.optimizer)
+
+  def latest_checkpoint(self) -> str | None:
+    """The checkpoint that is read unless another one is named."""
+    return checkpoints.chosen(self.model_dir)
 
   def train(self, input_fn: Callable[..., Any],
             hooks: Iterable[tf.train.SessionRunHook] | None = None,
@@ -277,7 +312,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     """Returns the path, by default the latest; raises unless it is complete."""
     path = path or self.latest_checkpoint()
     if path is None:
-      raise checks.Error(_nothing_in(self.model_dir))
+      raise checks.Error(checkpoints.nothing_in(self.model_dir))
     try:
       checkpoints.check(path)
     except checkpoints.DamagedError as error:
@@ -296,8 +331,3 @@ def _say_if_done(newest, steps):
         newest, checkpoints.step_of(newest), steps,
         checks.called("utils.run.train_steps"))
 
-
-def _nothing_in(model_dir):
-  return (f"`{checks.called('--model_dir')}` is {model_dir!r}, where the file "
-          "`checkpoint` names no checkpoint that exists; train first, or name the "
-          "directory or the step of a trained model.")

@@ -24,6 +24,7 @@ from synthesizer_mtf.trainer import scoring
 from synthesizer_mtf.trainer import validation
 from synthesizer_mtf.trainer import vocabulary_record
 from synthesizer_mtf.trainer import warm_start
+from t5.models import utils as t5_utils
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow_estimator.python.estimator.tpu import tpu_config
@@ -134,6 +135,7 @@ def apply() -> None:
   """Makes Mesh and T5 use this `get_estimator`; a second call changes nothing."""
   patches.wrap("get_estimator", utils, _ours)
   patches.wrap("get_checkpoint_iterator", utils, estimators.existing_checkpoints)
+  patches.wrap("get_checkpoints_iterator", t5_utils, estimators.existing_steps)
 
 
 def _ours(original):

@@ -190,7 +190,7 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
       raise checks.Error(
           f"--model_dir is {model_dir!r}, where there is no checkpoint, but "
           f"`{_RUN}.mode` is {mode!r}; name the folder of a trained model.")
-    _check_one_checkpoint(run, mode, model_dir)
+    _check_steps(run, mode, model_dir)
   if mode in _EVALUATIONS[1:]:
     data_checks.check_unpacked(f"mode {mode!r} needs")
   if mode in _EVALUATIONS:
@@ -243,11 +243,15 @@ def _check_decoding_of_tasks(config, run, mode):
         "use eval.gin, which also writes predictions, or infer.gin on a file.")
 
 
-def _check_one_checkpoint(run, mode, model_dir):
-  """Checks that a mode that scores with one checkpoint does not get several."""
-  asked = run.get("eval_checkpoint_step")
+def _check_steps(run, mode, model_dir):
+  """Checks that there are checkpoints, and one only in a mode that scores with one."""
+  name = f"{'export' if mode.startswith('export') else 'eval'}_checkpoint_step"
+  asked = run.get(name)
+  several = isinstance(asked, (list, tuple))
+  if several or isinstance(asked, int):
+    checkpoints.of_steps(model_dir, asked if several else [asked], f"`{_RUN}.{name}`")
   count = len(checkpoints.find(model_dir)) if asked == "all" else (
-      len(set(asked)) if isinstance(asked, (list, tuple)) else 1)
+      len(set(asked)) if several else 1)
   if mode in scoring.MODES and count > 1:
     raise checks.Error(
         f"`{_RUN}.eval_checkpoint_step` is {asked!r}, but `{_RUN}.mode` is {mode!r} "
@@ -413,7 +417,7 @@ def _check_train_steps(run, model_dir):
         "these, or name another folder.")
   if not isinstance(start, str) or done is not None:
     return
-  path = tf.train.latest_checkpoint(start) if tf.io.gfile.isdir(start) else start
+  path = checkpoints.chosen(start) if tf.io.gfile.isdir(start) else start
   if path is None or not tf.train.checkpoint_exists(path):
     raise checks.Error(
         f"`{_RUN}.init_checkpoint` is {start!r}, but there is no such checkpoint; "

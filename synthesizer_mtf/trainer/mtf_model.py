@@ -285,8 +285,9 @@ class MtfModel(mtf_model.MtfModel):
     kwargs = {_OF_THE_COMMAND.get(name, name): value
               for name, value in kwargs.items()}
     given = arguments.of(super().finetune, args, kwargs)
-    with (self._own_bindings(),
-          _explained(given["pretrained_model_dir"], "pretrained_model_dir")):
+    folder = given["pretrained_model_dir"]
+    with self._own_bindings(), _explained(folder, "pretrained_model_dir"):
+      _find_steps(given, "pretrained_checkpoint_step", folder, "pretrained_model_dir")
       self._validation = validation
       super().finetune(**given)
 
@@ -305,6 +306,7 @@ class MtfModel(mtf_model.MtfModel):
     self._warn_of_sampling(given)
     with (self._own_bindings(self._prepare_answers),
           results.files(given["output_file"]) as found, self._explained()):
+      _find_steps(given, "checkpoint_steps", self._model_dir)
       super().predict(**given)
     for path in found:
       logging.info("Predictions are in %s.", path)
@@ -334,6 +336,7 @@ class MtfModel(mtf_model.MtfModel):
       data_checks.check_features(
           given["mixture_or_task_name"], self._model_type, "score_from_dataset")
     with self._own_bindings(check), self._explained():
+      _find_steps(given, "checkpoint_steps", self._model_dir)
       return super().score(**given)
 
   def _check_texts(self, inputs, targets):
@@ -356,6 +359,7 @@ class MtfModel(mtf_model.MtfModel):
       self._warn_of_sampling(given)
       check = functools.partial(self._check_beams, _OF_BEAMS)
     with self._own_bindings(check), self._explained():
+      _find_steps(given, "checkpoint_step", self._model_dir)
       found = super().export(**given)
     return found.decode() if isinstance(found, bytes) else found
 
@@ -446,13 +450,28 @@ def _lines(bindings):
           ).splitlines()
 
 
+def _find_steps(given, argument, folder, folder_argument="model_dir"):
+  """Puts steps that exist into arguments; T5 takes the nearest, or the last by a file.
+
+  Raises:
+    ValueError: there is no checkpoint of a step.
+  """
+  asked = given.get(argument, -1)
+  if asked in (None, "all") or asked == -1 and checkpoints.chosen(folder) is None:
+    return
+  several = isinstance(asked, (list, tuple))
+  steps = [checkpoints.step_of(path) for path in checkpoints.of_steps(
+      folder, asked if several else [asked], f"`{argument}`", folder_argument)]
+  given[argument] = steps if several else steps[0]
+
+
 @contextlib.contextmanager
 def _explained(folder, argument):
   """Says what a folder lacks if T5 fails, which reads the two files named below."""
   try:
     yield
   except (OSError, ValueError) as error:
-    missing = ("checkpoint" if tf.train.latest_checkpoint(folder) is None else
+    missing = ("checkpoint" if checkpoints.chosen(folder) is None else
                "operative_config.gin" if not tf.io.gfile.exists(
                    os.path.join(folder, "operative_config.gin")) else None)
     if missing is None or isinstance(error, checks.Error):

@@ -3,6 +3,7 @@
 test_launcher.py tests the command itself.
 """
 
+import os
 import re
 
 from absl import flags
@@ -226,6 +227,25 @@ def test_a_wrong_argument_is_named_as_in_python(folder, call, message, monkeypat
 
   with pytest.raises(checks.Error, match=message):
     call(new)
+
+
+def test_a_step_that_does_not_exist_is_refused_by_every_method(folder, tmp_path):
+  """The nearest one has other scores."""
+  folder.parse()
+  (tmp_path / "lines").write_text("a\n")
+  path, said = str(tmp_path / "lines"), ".*123]? but '.*stock' holds the steps 0, 1; na"
+  for argument, call in [
+      ("checkpoint_steps", lambda m: m.eval(TASK, 123)),
+      ("checkpoint_steps", lambda m: m.eval(TASK, [1, 123])),
+      ("checkpoint_steps", lambda m: m.predict(path, f"{path}.out", 123)),
+      ("checkpoint_steps", lambda m: m.predict(path, f"{path}.out", [0, 123])),
+      ("checkpoint_steps", lambda m: m.score(["a"], ["b"], checkpoint_steps=123)),
+      ("checkpoint_step", lambda m: m.export(str(tmp_path / "exported"), 123)),
+      ("pretrained_checkpoint_step", lambda m: folder.model("tune").finetune(
+          TASK, 1, folder.stock, 123))]:
+    with pytest.raises(checks.Error, match=f"`{argument}` is {said}"):
+      call(folder.model("stock"))
+  assert os.listdir(tmp_path) == ["lines"]
 
 
 def test_sizes_that_a_trained_models_configuration_replaces_are_named(

@@ -1,13 +1,17 @@
 """Tests of the choice of the checkpoint to resume from, after crashes."""
 
 import os
+import shutil
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 import pytest
 from support import checkpoint_files
+from support import small_training
 import synthesizer_mtf
+from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import warm_start
 import tensorflow.compat.v1 as tf
 
 
@@ -59,6 +63,47 @@ def test_a_checkpoint_named_in_another_directory_stays(tmp_path):
   path = other / "model.ckpt-3"
   (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{path}"\n')
   assert checkpoints.prepare(str(tmp_path)) == str(path)
+
+
+def test_a_copied_folder_has_the_checkpoints_that_are_in_it(tmp_path):
+  """Whoever reads it; `checkpoint` was lost, or names another place, also one that is.
+
+  Where the file names the older checkpoint, and lists both, the user has gone back.
+  """
+  origin, copy = tmp_path / "origin", tmp_path / "copy"
+  origin.mkdir()
+  checkpoint_files.save(origin)
+  for place, steps, step in [
+      (None, [], 8), ("/other/machine", [8, 4], 8), ("/other/machine", [12, 4], 8),
+      (origin, [8, 4], 8), (origin, [4, 8], 4)]:
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(origin, copy)
+    (copy / "checkpoint").unlink()
+    if place:
+      lines = [f'all_model_checkpoint_paths: "{place}/model.ckpt-{each}"'
+               for each in steps]
+      (copy / "checkpoint").write_text("\n".join([lines[0][len("all_"):].replace(
+          "paths", "path"), *lines]) + "\n")
+    expected = str(copy / f"model.ckpt-{step}")
+    assert checkpoints.chosen(str(copy)) == expected
+    assert checkpoints.of_steps(str(copy), [-1], "steps") == [expected]
+    assert trained_model.find_checkpoint(str(copy), None) == expected
+    assert warm_start.find_checkpoint(str(copy)) == expected
+    assert small_training.make(str(copy)).latest_checkpoint() == expected
+    # TensorFlow, which trains, reads the file as it stands then.
+    assert checkpoints.prepare(str(copy)) == expected
+    assert tf.train.latest_checkpoint(str(copy)) == expected
+
+
+def test_a_step_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+  with pytest.raises(ValueError, match="`it` is '.*', where there is no checkpoint"):
+    checkpoints.of_steps(str(tmp_path), [4], "`steps`", "it")
+  checkpoint_files.save(tmp_path, 4)
+  with pytest.raises(ValueError, match=r"`steps` is \[4, 5\] but .* the step 4; name"):
+    checkpoints.of_steps(str(tmp_path), [4, 5], "`steps`")
+  checkpoint_files.save(tmp_path, *range(1, 20))
+  with pytest.raises(ValueError, match=r" 5, 6, \.\.\., 14, 15, 16, 17, 18, 19;"):
+    checkpoints.of_steps(str(tmp_path), [0], "`steps`")
 
 
 def test_an_empty_directory_begins_at_step_0_unless_a_checkpoint_is_named(tmp_path):

@@ -102,6 +102,7 @@ def test_beams_with_a_temperature_are_refused_before_a_checkpoint_is_read(tmp_pa
   lines = tmp_path / "lines"
   lines.write_text("one\n")
   (tmp_path / "operative_config.gin").write_text("")
+  (tmp_path / "model.ckpt-7.index").write_text("")
   with pytest.raises(checks.Error, match=said):
     model(tmp_path).predict(str(lines), str(lines), checkpoint_steps=7, **beams)
   with pytest.raises(checks.Error, match=said):

@@ -1,8 +1,8 @@
 """Tests of training that fails, with a model of one variable."""
 
 import functools
+import itertools
 import os
-import pathlib
 import re
 import resource
 import signal
@@ -16,13 +16,15 @@ import pytest
 from support import checkpoint_files
 from support import small_training
 from support.small_training import SIZE
-from synthesizer_mtf.trainer import estimators
+from synthesizer_mtf import checks
+from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import guards
 from synthesizer_mtf.trainer import lock
 from synthesizer_mtf.trainer import prediction
 from synthesizer_mtf.trainer import progress
 from synthesizer_mtf.trainer import stopping
 from synthesizer_mtf.trainer import warm_start
+from t5.models import utils as t5_utils
 import tensorflow.compat.v1 as tf
 
 
@@ -186,29 +188,43 @@ def test_autotune_is_off_unless_the_data_choose_it(make_estimator):
       assert options.deterministic is False
 
 
-def test_the_iterator_takes_complete_checkpoints_and_says_which_are_nearest(
-    tmp_path, monkeypatch):
+def test_the_iterators_of_mesh_and_t5_take_complete_checkpoints_that_were_asked_for(
+    tmp_path):
   def taken(steps):
-    return [pathlib.Path(path).name
-            for path in utils.get_checkpoint_iterator(steps, str(tmp_path))]
+    paths = utils.get_checkpoint_iterator(steps, str(tmp_path))
+    found = [checkpoints.step_of(path) for path in itertools.islice(paths, 3)]
+    assert found == [*itertools.islice(
+        t5_utils.get_checkpoints_iterator(steps, str(tmp_path)), 3)] or steps == "all"
+    return found
 
-  with pytest.raises(ValueError, match="`--model_dir` is .* no checkpoint"):
-    taken(-1)
+  for steps in -1, 4, [4]:
+    with pytest.raises(checks.Error, match="`--model_dir` is .* is no checkpoint;"):
+      taken(steps)
   checkpoint_files.save(tmp_path, 0)
-  with pytest.raises(ValueError, match="only step 0 is saved, before any training"):
+  with pytest.raises(checks.Error, match="only step 0 is saved, before any training"):
     taken("all")
   checkpoint_files.save(tmp_path, 4, 8, 12)
   (tmp_path / "model.ckpt-12.index").unlink()
   (tmp_path / "model.ckpt-16_temp").mkdir()
-  lines = []
-  monkeypatch.setattr(estimators.logging, "warning", lambda *args: lines.append(args))
-  assert taken("all") == ["model.ckpt-4", "model.ckpt-8"]
-  assert taken(4) == ["model.ckpt-4"]
-  taken(7)
-  taken([4, 9])
-  newest = str(tmp_path / "model.ckpt-8")
-  assert [line[1:] for line in lines if "Skipping" not in line[0]] == [
-      (7, newest), (9, newest)]
+  assert taken("all") == [4, 8]
+  assert [*t5_utils.get_checkpoints_iterator("all", str(tmp_path))] == [0, 4, 8]
+  assert taken(4) == [4] and taken([8, 4, 8]) == [4, 8]
+  for steps in 7, 12, [4, 9]:
+    with pytest.raises(checks.Error, match=(
+        r"`utils.run.eval_checkpoint_step` is (7|12|\[4, 9\]) but .* the steps 0, "
+        "4, 8; name one of them, or -1 for the last")):
+      taken(steps)
+  assert taken(-1) == [8] and taken([-1, 4]) == [4, 8]
+
+
+def test_a_folder_without_the_file_checkpoint_is_followed_from_its_newest(
+    tmp_path, monkeypatch):
+  checkpoint_files.save(tmp_path)
+  (tmp_path / "checkpoint").unlink()
+  steps = t5_utils.get_checkpoints_iterator(None, str(tmp_path))
+  assert next(steps) == 8
+  checkpoint_files.save(tmp_path, 8, 12)  # By a training; the file is there again.
+  assert next(steps) == 12
 
 
 class Signal(tf.train.SessionRunHook):
