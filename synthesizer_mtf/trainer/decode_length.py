@@ -3,25 +3,36 @@
 In Mesh TensorFlow, greedy decoding continues to the length of the inputs in
 `utils.run.sequence_length`, or to `max_decode_length`. Beam search stops earlier if
 `decode_length_multiplier` times the longest input of a batch plus
-`decode_length_constant` is less; only beam search reads these two parameters. The
-length of the targets counts in training only. But inputs and decodes of a language
-model share the sum of both lengths. These limits hold unless
+`decode_length_constant` is less; only beam search reads these two parameters. So the
+texts that share a batch would decide what a text may become. Our own beam search looks
+as far as this sum for the text itself, and goes on while what has not ended has the
+better score. The length of the targets counts in training only. But inputs and decodes
+of a language model share the sum of both lengths. These limits hold unless
 `synthesizer_decode_length.tokens` is bound. If the tables of the decoder are shorter,
-they limit the decodes. The log says which limit holds.
+they limit the decodes. The log says which limit holds, and how many outputs reach it.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
+import contextvars
 from typing import Any
 
 from absl import logging
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
+import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.functions import base
+from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.layer import SyntheticAttention
+from synthesizer_mtf.fast.decoding import beam_search
+from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.t5 import classifier
 import tensorflow.compat.v1 as tf
 
@@ -49,41 +60,114 @@ def bound(tokens: int | None = None) -> int | None:
 
 
 def predict_fn(model: Any, given: Callable[..., mtf.Tensor] | None, scores: bool,
-               length: int | None = None) -> Callable[..., mtf.Tensor] | None:
-  """A function for `utils.run.predict_fn` that decodes the bound number of tokens.
+               room: int = 0) -> Callable[..., mtf.Tensor] | None:
+  """A function for `utils.run.predict_fn` that decodes to the limits that hold.
 
   Args:
     model: the model that decodes.
     given: the binding of `utils.run.predict_fn`, or None.
     scores: whether given targets are scored instead.
-    length: the length of the inputs, if it is known.
+    room: the length of the targets, by which a language model exceeds its inputs.
 
   Returns:
-    given, if nothing is bound and the decoder's tables are long enough, or nothing is
-    decoded; else a function of the same arguments.
+    given, if nothing is decoded; else a function of the same arguments.
 
   Raises:
-    ValueError: both are bound, or tokens is not a positive integer.
+    ValueError: given is bound, and so is `tokens`, or that is not a positive integer.
   """
   tokens = bound()
   if scores or isinstance(model, classifier.EncoderClassifier):
     return given
-  if tokens is None:
-    most, _ = _of_tables(model)
-    if given is not None or most is None or most >= (_room() or length or 0):
-      return given
-    return lambda model, features, variable_dtype: model.decode(
-        features["inputs"], variable_dtype=variable_dtype, max_decode_length=most)
-  if given is not None:
+  if given is not None and tokens is not None:
     raise checks.Error(
         f"`utils.run.predict_fn` is bound, which decodes in its own way, and "
         f"`{_PARAMETER}` is {tokens}; leave out one of them.")
-  return lambda model, features, variable_dtype: _decoded(
-      model, features["inputs"], variable_dtype, tokens)
+
+  def decoding(model, features, variable_dtype):
+    if given is not None:
+      ids = given(model=model, features=features, variable_dtype=variable_dtype)
+    else:
+      ids = _decoded(model, features["inputs"], variable_dtype, tokens, room)
+    _note_ends(ids)
+    return ids
+
+  return decoding
+
+
+def _decoded(model, inputs, variable_dtype, tokens, room):
+  """Decodes ids <int32>[batch, length]; a language model continues them."""
+  if isinstance(model, transformer.Unitransformer):
+    return model.sample_autoregressive(
+        mtf.pad(inputs, [0, tokens or room], inputs.shape.dims[-1].name),
+        max_steps=tokens, variable_dtype=variable_dtype, remove_partial_sequences=True)
+  if tokens is None:
+    return _within_limits(model, inputs, variable_dtype)
+  return model.decode(
+      inputs, variable_dtype=variable_dtype, max_decode_length=tokens,
+      decode_length_multiplier=0.0, decode_length_constant=tokens)
 
 
 def _room():
   return gin_files.bound(_ROOM, None)
+
+
+def _of_beam_search():
+  """The number of beams, and the multiplier and the constant of their limit."""
+  return (gin_files.bound(_BEAMS, 1), *(
+      gin_files.bound(f"Bitransformer.decode.decode_length_{name}", default)
+      for name, default in (("multiplier", 1.5), ("constant", 10))))
+
+
+def is_of_batch(model: Any, given: Callable[..., mtf.Tensor] | None,
+                length: int | None) -> bool:
+  """Whether the limit of a text depends on the batch that it is decoded in.
+
+  It does in Mesh TensorFlow's beam search, and may in a function that somebody else
+  has given. Such texts keep the batches of their data.
+
+  Args:
+    model: the model that decodes, not on a TPU.
+    given: the binding of `utils.run.predict_fn`, or None.
+    length: the length of the inputs, or None if it is unknown.
+  """
+  beams, *_ = _of_beam_search()
+  if given is not None or isinstance(
+      model, (transformer.Unitransformer, classifier.EncoderClassifier)):
+    return given is not None
+  return beams != 1 and bound() is None and not _searches_alone(
+      model, beams, _room() or length or 0)
+
+
+def _searches_alone(model, beams, length):
+  """Whether our own beam search decodes, which knows no limit of a batch."""
+  model = _whole(model)
+  is_stock = getattr(type(model), "decode", None) is transformer.Bitransformer.decode
+  return is_stock and isinstance(model.decoder, decoder.Decoder) and (
+      model.decoder.can_search(
+          [mtf.Dimension("beam", beams), mtf.Dimension("length", length)]))
+
+
+def _whole(model):
+  """The model that decodes: a teacher's student."""
+  return model.student if isinstance(model, transformer.StudentTeacher) else model
+
+
+def _within_limits(model, inputs, variable_dtype):
+  """Decodes ids <int32>[batch, length] to Mesh's limits, but none of the batch."""
+  *_, dim = inputs.shape.dims
+  beams, multiplier, constant = _of_beam_search()
+  length = _room() or dim.size
+  most, _ = _of_tables(model)
+  arguments: dict[str, Any] = {"variable_dtype": variable_dtype}
+  if most is not None and most < length:
+    arguments["max_decode_length"] = length = most
+  if beams == 1 or splits.is_on_tpu(inputs.mesh) or not _searches_alone(
+      model, beams, length):
+    return model.decode(inputs, **arguments)
+  own = mtf.reduce_sum(mtf.to_float(mtf.not_equal(inputs, 0)), reduced_dim=dim)
+  with beam_search.searching_alone(mtf.cast(own * multiplier + constant, tf.int32)):
+    return model.decode(inputs, **arguments, decode_length_multiplier=0.0,
+                        decode_length_constant=int(multiplier * dim.size + constant))
 
 
 def _of_tables(model):
@@ -91,6 +175,7 @@ def _of_tables(model):
 
   Both are None without tables, or if they repeat.
   """
+  model = _whole(model)
   if not isinstance(model, transformer.Bitransformer):
     return None, None
   functions = [each for layer in model.decoder.layer_stack.layers
@@ -101,23 +186,36 @@ def _of_tables(model):
              default=(None, None))
 
 
-def _decoded(model, inputs, variable_dtype, tokens):
-  """Decodes ids <int32>[batch, length] as Mesh does, but limited to `tokens`.
+# The tensors that tell whether each output has an end of sequence.
+_ENDS: contextvars.ContextVar[list[tf.Tensor] | None] = contextvars.ContextVar(
+    "ends", default=None)
+_REACHED = "outputs_at_the_limit"  # The name of a prediction.
 
-  A language model continues its inputs.
-  """
-  if isinstance(model, transformer.Unitransformer):
-    return model.sample_autoregressive(
-        mtf.pad(inputs, [0, tokens], inputs.shape.dims[-1].name), max_steps=tokens,
-        variable_dtype=variable_dtype, remove_partial_sequences=True)
-  return model.decode(
-      inputs, variable_dtype=variable_dtype, max_decode_length=tokens,
-      decode_length_multiplier=0.0, decode_length_constant=tokens)
+
+def _note_ends(ids):
+  """Notes which ids <int32>[batch, ..., length] have an end, once they are lowered."""
+  ends = _ENDS.get()
+  if ends is None or not ids.dtype.is_integer:
+    return
+  end = gin_files.bound("clean_decodes.eos_id", 1)
+  has_end = mtf.reduce_any(mtf.equal(ids, end), reduced_dim=ids.shape.dims[-1])
+  intermediates.CaptureOperation(
+      [mtf.anonymize(has_end)], lambda tensor, is_tpu: ends.append(tensor),
+      on_tpu=False)
+
+
+@contextlib.contextmanager
+def _noting_ends():
+  before = _ENDS.set([])
+  try:
+    yield _ENDS.get()
+  finally:
+    _ENDS.reset(before)
 
 
 def with_logged_limit(model_fn: Callable[..., Any], model: Any,
                       sequence_length: Mapping[str, int]) -> Callable[..., Any]:
-  """Makes an Estimator's `model_fn` log the longest decodes.
+  """Makes an Estimator's `model_fn` log the longest decodes, and note who reaches it.
 
   Args:
     model_fn: the result of `utils.tpu_estimator_model_fn`.
@@ -125,18 +223,45 @@ def with_logged_limit(model_fn: Callable[..., Any], model: Any,
     sequence_length: a dict with the lengths of "inputs" and "targets".
   """
   def telling(features, labels, mode, params=None, config=None):
-    if mode == tf.estimator.ModeKeys.PREDICT and not isinstance(
+    if mode != tf.estimator.ModeKeys.PREDICT or isinstance(
         model, classifier.EncoderClassifier):
-      _check_beams(model)
-      logging.info(_sentence(model, sequence_length))
-    return model_fn(features, labels, mode, params, config)
+      return model_fn(features, labels, mode, params, config)
+    _check_beams(model)
+    logging.info(_sentence(model, sequence_length))
+    is_exported = "predict_batch_size" in features  # Mesh's model function removes it.
+    with _noting_ends() as ends:
+      spec = model_fn(features, labels, mode, params, config)
+    if is_exported or not ends:
+      return spec
+    return spec._replace(predictions={
+        **spec.predictions, _REACHED: tf.logical_not(ends[-1])})
 
   return telling
 
 
+def counted(examples: Iterable[dict[str, Any]],
+            number: int | None = None) -> Iterator[dict[str, Any]]:
+  """Yields examples, and logs how many outputs have reached the limit.
+
+  Args:
+    examples: predictions, which may be of another kind.
+    number: how many of the first of them count; None for all.
+  """
+  reached = total = 0
+  for index, example in enumerate(examples):
+    at_limit = example.pop(_REACHED, None)
+    if at_limit is not None and (number is None or index < number):
+      reached, total = reached + np.sum(at_limit), total + np.size(at_limit)
+    yield example
+  if reached:
+    logging.warning(
+        "%d of %d outputs ended at the limit of their length, without an end of "
+        "sequence; `%s` sets another limit.", reached, total, _PARAMETER)
+
+
 def _check_beams(model):
   """Checks that there are as many tokens as beams; Mesh would search for long."""
-  beams = gin_files.bound(_BEAMS, 1)
+  model, (beams, *_) = _whole(model), _of_beam_search()
   if not isinstance(model, transformer.Bitransformer) or not checks.is_whole(beams):
     return
   size = model.decoder.output_vocab_dim.size
@@ -161,15 +286,16 @@ def _sentence(model, sequence_length):
   if most is not None and most < length:
     return (f"Decodes have at most {most} tokens, by `{parameter}` in the decoder, "
             f"which is less than {length}, {source}.")
-  return (f"Decodes have at most {length} tokens, by {source}{_of_beam_search()}; "
-          f"`{_PARAMETER}` sets another bound.")
+  return (f"Decodes have at most {length} tokens, by {source}"
+          f"{_further_limit(model, length)}; `{_PARAMETER}` sets another bound.")
 
 
-def _of_beam_search():
+def _further_limit(model, length):
   """The further limit of beam search, in words; "" if decoding is greedy."""
-  if gin_files.bound("Bitransformer.decode.beam_size", 1) == 1:
+  beams, multiplier, constant = _of_beam_search()
+  if beams == 1:
     return ""
-  multiplier, constant = (
-      gin_files.bound(f"Bitransformer.decode.decode_length_{name}", default)
-      for name, default in (("multiplier", 1.5), ("constant", 10)))
+  if _searches_alone(model, beams, length):
+    return (f". Beam search looks {multiplier} times the length of the text, plus "
+            f"{constant}, ahead, and further while the best has not ended")
   return f", and {multiplier} times the longest input of a batch, plus {constant}"

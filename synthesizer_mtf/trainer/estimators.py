@@ -19,6 +19,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_position
+from synthesizer_mtf.trainer import decode_length
 from synthesizer_mtf.trainer import exporting
 from synthesizer_mtf.trainer import guards
 from synthesizer_mtf.trainer import lock
@@ -109,11 +110,14 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     data: what it trains on, in words for `progress.Progress`; None for what gin binds.
     continues_inputs: whether an exported model continues its inputs, as a language
       model does.
+    keeps_batches: a function that returns whether the examples of a batch must be
+      predicted together, because they decide about each other.
   """
 
   optimizer: optimizer_slots.Optimizer | None = None
   data: str | None = None
   continues_inputs = False
+  keeps_batches: Callable[[], bool] = staticmethod(lambda: False)
   _config: Any  # A `RunConfig`, of the base class.
   _start = None  # A `WarmStart`.
   _vocabularies = None  # A `vocabulary_record.Record`.
@@ -233,14 +237,15 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       if yield_single_examples and not hooks and self.is_on_cpus():
         data = self._batches(input_fn)
       if data is None:
-        yield from super().predict(
+        yield from decode_length.counted(super().predict(
             input_fn, predict_keys, [*(hooks or ()), self._check_of(path)], path,
-            yield_single_examples)
+            yield_single_examples))
         return
       spec, batches = data
       graph = self._graph_for(spec)
       graph.restore(path)
-      yield from scoring.checked(prediction.examples(graph, batches, predict_keys))
+      yield from decode_length.counted(scoring.checked(prediction.examples(
+          graph, batches, predict_keys, by_length=not self.keeps_batches())))
 
   def _call_model_fn_eval(self, input_fn, config):
     """Gives `loss` its mean over the tokens, not over batches, which may be empty."""

@@ -60,8 +60,9 @@ def get_estimator(
   _log_what_is_fast(fast_models.parts(model), optimizer and (
       optimizers.synthesizer_optimizer()))
   scores = kwargs.get("score_in_predict_mode", False)
+  lengths, given = kwargs["sequence_length"], kwargs.get("predict_fn")
   kwargs["predict_fn"] = decode_length.predict_fn(
-      model, kwargs.get("predict_fn"), scores, kwargs["sequence_length"].get("inputs"))
+      model, given, scores, lengths.get("targets", 0))
   model_fn = utils.tpu_estimator_model_fn(
       model_type=model_type, transformer_model=model,
       vocabulary=scoring.keeping_ids(vocabulary) if scores else answers.of_rows(
@@ -74,7 +75,7 @@ def get_estimator(
     model_fn = scoring.with_scored_ids(model_fn, model_type)
   else:
     model_fn = answers.with_answers(decode_length.with_logged_limit(
-        model_fn, model, kwargs["sequence_length"]))
+        model_fn, model, lengths))
   mixed_precision.warn_of_rounded_variables()
   session_config = _without_grappler() if use_tpu else None
   has_gpu = any("gpu" in each.lower() for each in kwargs.get("mesh_devices") or [])
@@ -95,6 +96,8 @@ def get_estimator(
       export_to_tpu=False, params={})
   estimator.optimizer = optimizer
   estimator.continues_inputs = model_type == "lm"
+  estimator.keeps_batches = lambda: not scores and decode_length.is_of_batch(
+      model, given, lengths.get("inputs"))
   estimator.start_from(start)
   estimator.record_vocabularies(record)
   estimator.validate_by(validation.bound(), vocabulary, kwargs["sequence_length"],

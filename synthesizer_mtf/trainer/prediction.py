@@ -86,21 +86,23 @@ def _identity(spec):
       name: (of.dtype, of.shape.as_list()) for name, of in spec.items()}
 
 
-def examples(graph: Graph, batches: Iterable[Batch],
-             keys: Iterable[str] | None) -> Iterator[Batch]:
+def examples(graph: Graph, batches: Iterable[Batch], keys: Iterable[str] | None,
+             by_length: bool = True) -> Iterator[Batch]:
   """Yields the predictions for each example, in the order of the data.
 
   Args:
     graph: the graph that predicts, with a restored checkpoint.
     batches: batches of features, of equal size.
     keys: the names of the predictions to return; None for all.
+    by_length: whether examples of similar lengths share a batch; else the batches stay.
   """
   batches = iter(batches)
   with _bar() as bar:
     while found := [*itertools.islice(batches, _SORTED)]:
       together = {name: np.concatenate([batch[name] for batch in found])
                   for name in found[0]}
-      order = np.argsort(_lengths(together), kind="stable")
+      order = (np.argsort(_lengths(together), kind="stable") if by_length else
+               np.arange(sum(map(_size, found))))
       bar.total += len(order)
       made = []
       for rows in np.split(order, np.cumsum([*map(_size, found)])[:-1]):

@@ -82,6 +82,39 @@ def test_the_search_stops_once_the_best_beam_is_certain_unless_gin_forbids_it(
     assert session.run(found.settled).tolist() == [stop_early]
 
 
+@pytest.mark.parametrize("answers", [1, 2])
+def test_what_is_settled_is_the_same_however_long_others_go_on(answers):
+  examples, vocabulary, length = 24, 7, 14
+  random = np.random.RandomState(answers)
+  options = beams.Options(alpha=0.6, eos_id=1, stop_early=True, candidates=4, parts=1,
+                          answers=answers)
+  # The examples differ in how likely they go on, and in what they look ahead.
+  logits = random.randn(length, examples, 2, vocabulary).astype(np.float32)
+  logits[..., 2] += np.linspace(0, 9, examples)[:, None]
+  horizon = random.randint(1, length, examples)
+  with tf.Graph().as_default(), tf.Session() as session:
+    none = tf.zeros([examples, 2, length], tf.int32)
+    state = beams.Beams(
+        none, tf.constant([[0.0, -1e7]] * examples), none,
+        tf.fill([examples, 2], -1e7), tf.fill([examples, 2], False),
+        tf.zeros([examples, 2], tf.int32), tf.fill([examples], False))
+    steps = []
+    for position in range(length):
+      state = beams.grow(
+          options, state, tf.constant(logits[position]), tf.constant(position),
+          tf.constant(length), tf.constant(horizon, tf.int32))
+      steps.append((state.settled, beams.best(options, state, tf.constant(length))))
+    found = session.run(steps)
+  ends = {}
+  for example in range(examples):
+    kept = [tuple(x[example].tolist() for x in best) for settled, best in found
+            if settled[example]]
+    assert all(best == kept[0] for best in kept)
+    ends[example] = length - len(kept) + 1
+  late = sum(ends[i] > horizon[i] for i in ends)
+  assert min(ends.values()) < max(ends.values()) and 0 < late < examples
+
+
 def test_on_tpus_mesh_tensorflow_decodes():
   parse("V")
   m = models.Model(tpu=True)

@@ -1,5 +1,12 @@
-"""Beam search, with the results of Mesh TensorFlow's beam search."""
+"""Beam search, with the results of Mesh TensorFlow's beam search.
 
+In Mesh TensorFlow, the longest input of a batch limits the sequences of all its
+examples. Within `searching_alone`, each example has a search of its own.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import contextvars
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
@@ -10,6 +17,9 @@ from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps
 from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
+
+_HORIZON: contextvars.ContextVar[mtf.Tensor | None] = contextvars.ContextVar(
+    "horizon", default=None)
 
 
 class Arguments(NamedTuple):
@@ -23,6 +33,24 @@ class Arguments(NamedTuple):
   decode_length: mtf.Tensor
   bos_id: int
   options: beams.Options
+
+
+@contextlib.contextmanager
+def searching_alone(horizon: mtf.Tensor) -> Iterator[None]:
+  """Makes searches within a `with` block end for each example by itself.
+
+  The search of an example ends once no live sequence can become an answer. It looks as
+  far as `horizon`: a longer sequence goes on only while its score, so far, is better
+  than that of the answers.
+
+  Args:
+    horizon: <int32>[batch], the number of tokens of each example.
+  """
+  before = _HORIZON.set(horizon)
+  try:
+    yield
+  finally:
+    _HORIZON.reset(before)
 
 
 def search(decoder: steps.Steps,
@@ -65,6 +93,7 @@ class _Search:
   def __init__(self, decoder, arguments):
     self.decoder = decoder
     self.arguments = arguments
+    self.horizon = _HORIZON.get()
     self.longest = mtf.minimum(arguments.decode_length, decoder.length.size)
 
   def run(self):
@@ -112,7 +141,7 @@ class _Search:
       logits, states = self.decoder.step(position, token, states, block, ancestors)
       token, *grown = GrowOperation(
           self.arguments.options, found, _whole(logits), position,
-          self.longest).outputs
+          self.longest, self.horizon).outputs
       return [position + 1, token, *grown, ancestors, *states]
 
     # `reorder` makes writable copies of the other states.
@@ -135,16 +164,19 @@ class GrowOperation(mtf.Operation):
   """
 
   def __init__(self, options: beams.Options, found: beams.Beams,
-               logits: mtf.Tensor, position: mtf.Tensor, longest: mtf.Tensor):
-    super().__init__([logits, position, longest, *found], name="beams")
+               logits: mtf.Tensor, position: mtf.Tensor, longest: mtf.Tensor,
+               horizon: mtf.Tensor | None = None):
+    horizons = [] if horizon is None else [horizon]
+    super().__init__([logits, position, longest, *found, *horizons], name="beams")
     self._options = options
     self._outputs = [mtf.Tensor(self, x.shape, x.dtype)
                      for x in (found.parents, *found)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
-    def grow(logits, position, longest, *found):
-      found = beams.grow(
-          self._options, beams.Beams(*found), logits, position, longest)
+    def grow(logits, position, longest, *others):
+      count = len(beams.Beams._fields)
+      found = beams.grow(self._options, beams.Beams(*others[:count]), logits, position,
+                         longest, *others[count:])
       return found.sequences[..., position], *found
 
     splits.require_whole(

@@ -53,7 +53,7 @@ class Options(NamedTuple):
 
 
 def grow(options: Options, beams: Beams, logits: tf.Tensor, position: tf.Tensor,
-         longest: tf.Tensor) -> Beams:
+         longest: tf.Tensor, horizon: tf.Tensor | None = None) -> Beams:
   """Adds a token to each beam.
 
   Args:
@@ -62,6 +62,7 @@ def grow(options: Options, beams: Beams, logits: tf.Tensor, position: tf.Tensor,
     logits: <float32>[batch, beam, vocab]
     position: <int32>[], the position of the new tokens.
     longest: <int32>[], the length of the longest sequence.
+    horizon: <int32>[batch], as in `searching_alone`; None for Mesh TensorFlow's search.
 
   Returns:
     the `Beams` with one more token.
@@ -73,12 +74,14 @@ def grow(options: Options, beams: Beams, logits: tf.Tensor, position: tf.Tensor,
   sequences = tf.gather(beams.sequences, beam, batch_dims=1)
   sequences += tokens[..., None] * tf.one_hot(position, length, dtype=tf.int32)
   ended = tf.equal(tokens, options.eos_id)
+  # What is settled changes no more, however long other examples go on.
+  ends = ended if horizon is None else ended & ~beams.settled[:, None]
 
   alive = _best(scores + tf.cast(ended, tf.float32) * -beam_search.INF, size)
   log_probs = tf.gather(scores * penalty, alive, batch_dims=1)
 
   score_if_ended = scores + tf.cast(
-      tf.logical_not(ended), tf.float32) * -beam_search.INF
+      tf.logical_not(ends), tf.float32) * -beam_search.INF
   scores = tf.concat([beams.scores, score_if_ended], 1)
   best = _best(scores, size)
 
@@ -86,12 +89,16 @@ def grow(options: Options, beams: Beams, logits: tf.Tensor, position: tf.Tensor,
     return tf.gather(tf.concat([old, new], 1), best, batch_dims=1)
 
   finished = pick(beams.finished, sequences)
-  flags = pick(beams.flags, ended)
+  flags = pick(beams.flags, ends)
   scores = tf.gather(scores, best, batch_dims=1)
+  settled = (
+      _is_settled(options, log_probs, scores, flags, longest) if horizon is None else
+      beams.settled | _are_answers_settled(
+          options, log_probs, scores,
+          tf.minimum(tf.maximum(horizon, position + 1), longest)))
   return Beams(
       tf.gather(sequences, alive, batch_dims=1), log_probs, finished, scores, flags,
-      tf.gather(beam, alive, batch_dims=1),
-      _is_settled(options, log_probs, scores, flags, longest))
+      tf.gather(beam, alive, batch_dims=1), settled)
 
 
 def best(options: Options, beams: Beams,
@@ -221,3 +228,11 @@ def _is_settled(options, log_probs, scores, flags, longest):
   ended = tf.reduce_sum(tf.cast(flags, tf.int32), 1)
   worst += tf.cast(ended < options.answers, tf.float32) * -beam_search.INF
   return tf.greater(worst, possible)
+
+
+def _are_answers_settled(options, log_probs, scores, length):
+  """Whether no live sequence of at most `length` <int32>[batch] becomes an answer."""
+  if not options.stop_early:
+    return tf.zeros(log_probs.shape[:1], tf.bool)
+  possible = log_probs[:, 0] * _penalty(options, length)[1]
+  return scores[:, options.answers - 1] > possible

@@ -51,7 +51,7 @@ class Decoder(transformer.Unitransformer):
                   **kwargs: Any) -> mtf.Tensor:
     """Searches as `Unitransformer` does, with gin's `beam_search.beam_search`."""
     stock = super().beam_search
-    if not self._can_decode(inputs) or self.input_full_attention:
+    if splits.is_on_tpu(inputs.mesh) or not self.can_search(inputs.shape.dims[1:]):
       return stock(inputs, decode_length, **kwargs)
     arguments = {**_defaults(stock), **kwargs}
     alpha, bos_id = arguments.pop("alpha"), arguments.pop("bos_id")
@@ -88,11 +88,17 @@ class Decoder(transformer.Unitransformer):
 
   def _can_decode(self, ids):
     """Whether our own loops can decode these ids."""
-    *_, length = dims = ids.shape.dims[1:]
-    dims += [mtf.Dimension("memory_length", length.size)]
-    return (self.autoregressive and not self.ensemble_dim and
-            not splits.is_on_tpu(ids.mesh) and
-            all(splits.is_whole(self, dim) for dim in dims))
+    return not splits.is_on_tpu(ids.mesh) and self._has_whole(ids.shape.dims[1:])
+
+  def can_search(self, dims: list[mtf.Dimension]) -> bool:
+    """Whether our own beam search has these dimensions of ids: beam and length."""
+    return not self.input_full_attention and self._has_whole(dims)
+
+  def _has_whole(self, dims):
+    """Whether each processor holds the dimensions of ids that follow `batch`."""
+    dims = [*dims, mtf.Dimension("memory_length", dims[-1].size)]
+    return self.autoregressive and not self.ensemble_dim and all(
+        splits.is_whole(self, dim) for dim in dims)
 
 
 def _defaults(function):
