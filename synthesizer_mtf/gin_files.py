@@ -11,6 +11,7 @@ import functools
 import os
 import pathlib
 from typing import Any
+from typing import NamedTuple
 
 from absl import flags
 from absl import logging
@@ -37,6 +38,29 @@ Path = str | os.PathLike[str]
 _RUN = "mesh_tensorflow.transformer.utils.run"
 
 _ADDED = []  # The folders of `add_folder`.
+
+
+class Parsed(NamedTuple):
+  """What gin files and bindings gave.
+
+  Attributes:
+    given: (path, binding of gin's parser), in order.
+    config: gin's own dicts when all was parsed, with copies as texts, to know whether
+      a binding is still of then; None if all of them are.
+  """
+  given: list[tuple[str, Any]]
+  config: dict[tuple[str, str], tuple[dict[str, Any], dict[str, str]]] | None
+
+  def has(self, binding: Any) -> bool:
+    """Whether gin held this `gin_origins.Binding` when all was parsed."""
+    if self.config is None:
+      return True
+    group, then = self.config.get((binding.scope, binding.selector), (None, {}))
+    now = gin_internals.bindings()[binding.scope, binding.selector]
+    return group is now and then.get(binding.name) == repr(binding.value)
+
+
+_PARSED: list[Parsed] = []  # Of the last `parse`.
 
 
 def folder() -> str:
@@ -101,6 +125,18 @@ def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
     for parameter, value in change(given, gin_internals.bindings()).items():
       gin.bind_parameter(parameter, value)
   gin.finalize()
+  _PARSED[:] = [Parsed(given, {
+      where: (values, {name: repr(value) for name, value in values.items()})
+      for where, values in gin_internals.bindings().items()})]
+
+
+def parsed() -> Parsed | None:
+  """What the last `parse` gave; None if gin has been cleared since, or never parsed."""
+  config = gin_internals.bindings()
+  if _PARSED and any(config.get(where) is group
+                     for where, (group, _) in (_PARSED[0].config or {}).items()):
+    return _PARSED[0]
+  return None
 
 
 def _listed(name: str, value: Any, kinds: tuple[type, ...]) -> list[str]:
@@ -178,11 +214,15 @@ def own(given: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 
   Bindings of installed gin files are left out, and those of an operative_config.gin.
   """
-  installed = tuple(os.path.join(each, "") for each in (
-      folder(), *_ADDED, _beside(utils), _beside(mesh_transformer)))
+  folders = tuple(os.path.join(each, "") for each in installed())
   for path, binding in given:
-    if not os.path.abspath(path).startswith(installed) and not _is_record(path):
+    if not os.path.abspath(path).startswith(folders) and not _is_record(path):
       yield path, binding
+
+
+def installed() -> list[str]:
+  """The folders of installed gin files: ours, T5's, Mesh's and those added."""
+  return [folder(), *_ADDED, _beside(utils), _beside(mesh_transformer)]
 
 
 def _is_record(path):
@@ -222,23 +262,23 @@ def _with_folders(given, config):
 def _in_order(given, config):
   """Lets a choice hold that comes after an operative_config.gin.
 
-  gin writes each of our parameters there with its scope, as encoder/, and in gin a
-  scope wins against a later binding without one.
+  gin writes each parameter there with its scope, as encoder/, and in gin a scope wins
+  against a later binding without one.
 
   Returns:
-    a dict of new bindings of our own parameters, in the scopes that the file binds.
+    a dict of new bindings, in the scopes that the file binds.
   """
   recorded, asked = {}, {}
   for path, (scope, selector, name, _, _) in given:
     key = gin_names.full_name(selector) or "", name
-    if name and key[0].startswith("synthesizer_mtf."):
+    if name and key[0]:
       is_record = _is_record(path)
       (recorded if is_record else asked).setdefault(key, {})[scope] = None
       if is_record:
         asked.pop(key, None)  # A file that comes later wins.
   found = {}
-  for selector, name in recorded.keys() & asked.keys():
-    key = selector, name
+  for key in recorded.keys() & asked.keys():
+    selector, name = key
     old, new = ({scope: config.get((scope, selector), {}).get(name) for scope in scopes}
                 for scopes in (recorded[key], asked[key]))
     for scope, value in winning(old, new, ".".join(key)).items():
@@ -318,14 +358,17 @@ def restored(with_calls: bool = False) -> Iterator[None]:
       each operative_config.gin that is written later.
   """
   states = [gin_internals.bindings(), *([gin_internals.calls()] if with_calls else [])]
-  before = [{where: dict(values) for where, values in state.items()}
+  before = [[(where, values, dict(values)) for where, values in state.items()]
             for state in states]
   try:
     yield
   finally:
-    for state, values in zip(states, before):
+    for state, groups in zip(states, before):
       state.clear()
-      state.update(values)
+      for where, values, copied in groups:
+        values.clear()
+        values.update(copied)
+        state[where] = values  # The same dict, by which `parsed` knows it.
 
 
 def bind(bindings: Mapping[str, Any] | None) -> None:

@@ -98,6 +98,12 @@ REGISTER = {
         "t5.models.mtf_model", "MtfModel",
         "as MtfModel", "with --use_model_api, T5's main takes the class from there",
         "as MtfModel"),
+    "read record": Patch(
+        "t5.models.mtf_model", "_parse_operative_config",
+        "reads nothing while a method of our MtfModel runs, which has read the file",
+        "T5's methods read the file over all that the user has bound, right before "
+        "they read data, and take no function for it",
+        "they take a function that fills gin"),
     # estimator_shim.py
     "estimator's modules": Patch(
         "sys", "meta_path",

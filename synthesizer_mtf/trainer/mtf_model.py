@@ -1,15 +1,13 @@
 """T5's Python API, `MtfModel`, with a chosen attention.
 
-T5's `MtfModel` fills gin itself: with the operative_config.gin of a model's folder,
-then with its `extra_gin_bindings`. In gin, operative_config.gin would win, as its
-bindings have scopes. Here the user's choice wins: an argument, then
-`extra_gin_bindings`, then the bindings that gin held before. The choice is in gin only
-while a method of the model runs.
+T5's `MtfModel` reads the operative_config.gin of a model's folder over all that the
+user has bound. Here `precedence.settle` fills gin at the beginning of each method: an
+argument wins, then `extra_gin_bindings`, then what the user bound in gin, and last the
+folder. All this is in gin only while the method runs.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Sequence
 import contextlib
 import functools
 import inspect
@@ -22,16 +20,15 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf.fast import switch
-from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import arguments
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import console
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import gin_checks
+from synthesizer_mtf.trainer import precedence
 from synthesizer_mtf.trainer import progress
 from synthesizer_mtf.trainer import results
 from synthesizer_mtf.trainer import seed as seeds
@@ -39,12 +36,15 @@ from synthesizer_mtf.trainer import unknown_pieces
 from synthesizer_mtf.trainer import validation as validations
 from synthesizer_mtf.trainer import value_checks
 import t5.models
+from t5.models import mesh_transformer
 from t5.models import mtf_model
 import tensorflow.compat.v1 as tf
 
 _CHECKPOINT = "warm_start.checkpoint"
-_ATTENTION = stack.SELECTOR, "attention"
-_TEMPERATURE = "Bitransformer.decode", "temperature"
+# The parameters that T5 binds for these arguments of `predict` and `export`.
+_DECODING = {"beam_size": "Bitransformer.decode.beam_size",
+             "temperature": "Bitransformer.decode.temperature",
+             "keep_top_k": "Bitransformer.decode.sampling_keep_top_k"}
 # T5's command passes the parameters of `finetune` by these names.
 _OF_THE_COMMAND = {"steps": "finetune_steps",
                    "checkpoint_steps": "pretrained_checkpoint_step"}
@@ -110,8 +110,7 @@ class MtfModel(mtf_model.MtfModel):
           arguments.read("attention", attention), arguments.read("seed", seed),
           arguments.read("warm_start", warm_start))
     self._data: str | None = None  # What the running method trains on, in words.
-    # gin's bindings when the running method was called.
-    self._before: dict[str, Any] | None = None
+    self._is_settled = False  # Whether gin holds what counts for a running method.
     # What the running method checks once all bindings are in gin.
     self._check: Callable[[], None] | None = None
     self._validation: dict[str, Any] | None = None  # Of `finetune`, which trains.
@@ -123,62 +122,46 @@ class MtfModel(mtf_model.MtfModel):
     Raises:
       ValueError: a parameter is wrong, or there are two checkpoints to start from.
     """
-    with self._own_bindings():
-      self._bind_what_was_asked()
+    with self._settled():
       gin_checks.check_model(gin_internals.bindings())
       if self._check is not None:
         self._check()
-      with self._without_extra_attentions():  # T5 binds the others again.
-        made = super().estimator(vocabulary, init_checkpoint, **kwargs)
+      made = super().estimator(vocabulary, init_checkpoint, **kwargs)
       if self._seed is not None:
         made.configure(tf_random_seed=self._seed)
       made.data = self._data
       return made
 
-  def _bind_what_was_asked(self):
-    """Makes the user's choice override an operative_config.gin, in all scopes."""
-    assert self._before is not None  # `_own_bindings` surrounds this.
-    # The file may name another checkpoint.
-    gin_files.bind({_CHECKPOINT: self._before[_CHECKPOINT]})
-    _let_win(self._before["attention"])
-    with gin.unlock_config():
-      gin.parse_config(self._gin_bindings)
-    _let_win(_chosen_in(self._gin_bindings, _ATTENTION))
-    _warn_of_lost(self._before["sizes"])
-    if self._attention is not None:
-      _let_win({"": self._attention})
-    if self._warm_start is not None:
-      gin_files.bind({_CHECKPOINT: self._warm_start})
-
   @contextlib.contextmanager
-  def _without_extra_attentions(self):
-    """Hides the attentions of `extra_gin_bindings`, as an argument wins over them."""
-    given = self._gin_bindings
-    self._gin_bindings = _without_attentions(given)
-    try:
-      yield
-    finally:
-      self._gin_bindings = given
-
-  @contextlib.contextmanager
-  def _own_bindings(self, check: Callable[[], None] | None = None) -> Iterator[None]:
-    """Undoes a method's bindings afterwards, as they belong to this model only.
+  def _settled(self, *folders: precedence.Folder,
+               check: Callable[[], None] | None = None) -> Iterator[None]:
+    """Makes gin hold what counts for one call of a method, and nothing afterwards.
 
     Args:
+      *folders: trained models whose records count; an earlier one counts more.
       check: a function that raises if the bindings do not fit this method.
     """
     self._check = self._check or check
-    if self._before is not None:  # `finetune` calls `train`.
+    if self._is_settled:  # `finetune` calls `train`, and all call `estimator`.
       yield
       return
-    self._before = {"attention": stack.bound(), "sizes": _sizes(),
-                    "validation": validations.given(),
-                    _CHECKPOINT: gin_files.bound(_CHECKPOINT, None)}
-    try:
-      with gin_files.restored(with_calls=True):
+    given = self._gin_bindings
+    with (gin_files.restored(with_calls=True),
+          patches.wrapped("read record", mtf_model, precedence.reading_nothing_again)):
+      try:
+        precedence.settle(folders, given, self._attention)
+        if self._warm_start is not None:
+          gin_files.bind({_CHECKPOINT: self._warm_start})
+        # T5 parses these once more, after its own binding of two dtypes.
+        self._gin_bindings = precedence.lines_of_dtypes(given)
+        self._is_settled = True
         yield
-    finally:
-      self._before = self._check = self._validation = None
+      finally:
+        self._gin_bindings, self._is_settled = given, False
+        self._check = self._validation = None
+
+  def _own(self) -> precedence.Folder:
+    return precedence.Folder(self._model_dir)
 
   @_shown
   def train(self, *args: Any, validation: dict[str, Any] | None = None,
@@ -194,11 +177,10 @@ class MtfModel(mtf_model.MtfModel):
     Raises:
       ValueError: an argument or a binding is wrong.
     """
-    given = arguments.of(super().train, args, kwargs)
+    base = super().train
+    given = arguments.of(base, args, kwargs)
     task, steps = given["mixture_or_task_name"], given["steps"]
     _name_what_is_not_used()
-    data_checks.check_features(task, self._model_type, "train")
-    self._check_lengths(task)
     schedule = self._learning_rate_schedule
     if callable(schedule) and "total_train_steps" in inspect.signature(
         schedule).parameters:
@@ -206,17 +188,18 @@ class MtfModel(mtf_model.MtfModel):
           schedule, total_train_steps=steps)
     random = (seeds.random_by_name() if self._seed is not None
               else contextlib.nullcontext())
-    data_checks.check_rates(task)
-    self._data = progress.of_data(task, self.batch_size)
-    with self._own_bindings(functools.partial(data_checks.check_cached, task)), random:
+    resumed = [self._own()] if checkpoints.find(self._model_dir) else []
+    check = functools.partial(data_checks.check_cached, task)
+    with self._settled(*resumed, check=check), random:
+      data_checks.check_features(task, self._model_type, "train")
+      self._check_lengths(task)
+      data_checks.check_rates(task)
+      self._data = progress.of_data(task, self.batch_size)
       if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
         unknown_pieces.log(task, given.get("split", "train"))
-      # `finetune` has read the file of another training, with its own validation.
-      assert self._before is not None  # `_own_bindings` surrounds this.
-      gin_files.bind(self._before["validation"])
       if (chosen := validation or self._validation) is not None:
         gin_files.bind(validations.bindings(task, chosen))
-      super().train(**given)
+      base(**given)
 
   def _check_eval(self, with_score):
     data_checks.check_unpacked("`MtfModel.eval` needs")
@@ -245,21 +228,20 @@ class MtfModel(mtf_model.MtfModel):
     given = arguments.of(base, args, kwargs)
     task, split = given["mixture_or_task_name"], given.get("split", "validation")
     steps = given.get("checkpoint_steps")
-    data_checks.check_split(task, split)
-    data_checks.check_features(task, self._model_type, "eval")
-    self._check_lengths(task)
-    data_checks.check_metrics(
-        task, "scores" if given.get("eval_with_score") else "predictions")
     folder = given.get("summary_dir") or os.path.join(self._model_dir, f"{split}_eval")
     value_checks.check_output("summary_dir", folder, folder=True)
-    tf.io.gfile.makedirs(folder)
-    gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings()))
     if steps is None:
       logging.info("Evaluates each new checkpoint until you stop it; "
                    "checkpoint_steps=-1 evaluates the last one only.")
-    check = functools.partial(self._check_eval, given.get("eval_with_score"))
-    with (self._own_bindings(check), results.read(folder) as found,
-          self._explained()):
+    scores = bool(given.get("eval_with_score"))
+    with (self._settled(self._own(), check=functools.partial(self._check_eval, scores)),
+          results.read(folder) as found, self._explained()):
+      data_checks.check_split(task, split)
+      data_checks.check_features(task, self._model_type, "eval")
+      self._check_lengths(task)
+      data_checks.check_metrics(task, "scores" if scores else "predictions")
+      tf.io.gfile.makedirs(folder)
+      gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings()))
       try:
         base(**{**given, "summary_dir": folder})
       except checks.LengthError as error:
@@ -284,12 +266,15 @@ class MtfModel(mtf_model.MtfModel):
     """
     kwargs = {_OF_THE_COMMAND.get(name, name): value
               for name, value in kwargs.items()}
-    given = arguments.of(super().finetune, args, kwargs)
-    folder = given["pretrained_model_dir"]
-    with self._own_bindings(), _explained(folder, "pretrained_model_dir"):
-      _find_steps(given, "pretrained_checkpoint_step", folder, "pretrained_model_dir")
+    base = super().finetune
+    given = arguments.of(base, args, kwargs)
+    start = precedence.Folder(
+        given["pretrained_model_dir"], restores=False, argument="pretrained_model_dir")
+    resumed = [self._own()] if checkpoints.find(self._model_dir) else []
+    with self._settled(*resumed, start), _explained(start.path, start.argument):
+      _find_steps(given, "pretrained_checkpoint_step", start.path, start.argument)
       self._validation = validation
-      super().finetune(**given)
+      base(**given)
 
   @_shown
   def predict(self, *args: Any, **kwargs: Any) -> str | list[str]:
@@ -302,12 +287,12 @@ class MtfModel(mtf_model.MtfModel):
     Raises:
       ValueError: a file is missing, or beam search has a temperature.
     """
-    given = arguments.of(super().predict, args, kwargs)
-    self._warn_of_sampling(given)
-    with (self._own_bindings(self._prepare_answers),
+    base = super().predict
+    given = arguments.of(base, args, kwargs)
+    with (self._settled(self._own(), check=self._prepare_answers),
           results.files(given["output_file"]) as found, self._explained()):
       _find_steps(given, "checkpoint_steps", self._model_dir)
-      super().predict(**given)
+      base(**self._decoding(given))
     for path in found:
       logging.info("Predictions are in %s.", path)
     one = isinstance(given.get("checkpoint_steps", -1), int) and len(found) == 1
@@ -325,19 +310,22 @@ class MtfModel(mtf_model.MtfModel):
     Raises:
       ValueError: a file is missing, or inputs have different numbers of targets.
     """
-    given = arguments.of(super().score, args, kwargs)
+    base = super().score
+    given = arguments.of(base, args, kwargs)
     check = functools.partial(data_checks.check_unpacked, "`MtfModel.score` needs")
     if given.get("targets") is not None:
       data_checks.check_one_vocabulary(given.get("vocabulary"), "targets")
       check = functools.partial(
           self._check_texts, given.get("inputs"), given["targets"])
       check()  # Again once the model's own bindings are parsed, which may classify.
-    if given.get("mixture_or_task_name"):
-      data_checks.check_features(
-          given["mixture_or_task_name"], self._model_type, "score_from_dataset")
-    with self._own_bindings(check), self._explained():
+    task = given.get("mixture_or_task_name")
+    with self._settled(self._own(), check=check), self._explained():
+      if task:
+        data_checks.check_features(task, self._model_type, "score_from_dataset")
+      elif given.get("vocabulary") is None:
+        given["vocabulary"] = mesh_transformer.get_vocabulary()
       _find_steps(given, "checkpoint_steps", self._model_dir)
-      return super().score(**given)
+      return base(**given)
 
   def _check_texts(self, inputs, targets):
     gin_checks.check_scored_texts(
@@ -353,101 +341,41 @@ class MtfModel(mtf_model.MtfModel):
     Raises:
       ValueError: the step is not one step, or beam search has a temperature.
     """
-    given = arguments.of(super().export, args, kwargs)
-    check = None
-    if not given.get("eval_with_score"):
-      self._warn_of_sampling(given)
-      check = functools.partial(self._check_beams, _OF_BEAMS)
-    with self._own_bindings(check), self._explained():
+    base = super().export
+    given = arguments.of(base, args, kwargs)
+    decodes = not given.get("eval_with_score")
+    check = functools.partial(self._check_beams, _OF_BEAMS) if decodes else None
+    with self._settled(self._own(), check=check), self._explained():
       _find_steps(given, "checkpoint_step", self._model_dir)
-      found = super().export(**given)
+      found = base(**self._decoding(given, decodes))
     return found.decode() if isinstance(found, bytes) else found
 
   def _explained(self):
     return _explained(self._model_dir, "model_dir")
 
-  def _warn_of_sampling(self, given):
-    """Warns that outputs are drawn at random, unless the caller has chosen this."""
-    chosen = _chosen_in(self._gin_bindings, _TEMPERATURE)
-    if (self._model_type.startswith("bi")  # Other models have other parameters.
-        and not chosen and "temperature" not in given
-        and given.get("beam_size", 1) == 1):
-      logging.warning(
-          "Outputs are drawn at random, at T5's default temperature of 1.0; pass "
-          "temperature=0 for the most likely tokens.")
+  def _decoding(self, given, decodes=True):
+    """Adds to arguments of a call what gin binds, where T5 has defaults of its own."""
+    bound = {name: gin_files.bound(parameter, None)
+             for name, parameter in _DECODING.items()}
+    given = {**{name: value for name, value in bound.items() if value is not None},
+             **given}
+    if given.get("vocabulary") is None:
+      given["vocabulary"] = mesh_transformer.get_vocabulary()
+    if given.get("temperature") is None and self._model_type.startswith("bi") and (
+        decodes):
+      if given.get("beam_size", 1) > 1:
+        given["temperature"] = 0
+      else:
+        logging.warning(
+            "Outputs are drawn at random, at T5's default temperature of 1.0; pass "
+            "temperature=0 for the most likely tokens.")
+    return given
 
 
 def apply() -> None:
   """Replaces T5's `MtfModel`, also in T5's command with `--use_model_api`."""
   patches.assign("mtf_model.MtfModel", mtf_model, MtfModel)
   patches.assign("MtfModel", t5.models, MtfModel)
-
-
-def _let_win(asked):
-  """Binds the user's choice, also in scopes with other bindings."""
-  won = gin_files.winning(stack.bound(), asked, "synthesizer_stack.attention")
-  gin_files.bind({gin_files.parameter(scope, *_ATTENTION): value
-                  for scope, value in won.items()})
-
-
-def _sizes():
-  """The integers that gin binds to macros and to our parameters.
-
-  Returns:
-    a dict from (scope, selector, parameter).
-  """
-  return {(scope, selector, name): value
-          for (scope, selector), values in gin_internals.bindings().items()
-          for name, value in values.items() if checks.is_whole(value, 0) and (
-              selector == "gin.macro" or selector.startswith("synthesizer_mtf."))}
-
-
-def _warn_of_lost(given):
-  """Names the sizes that gin held, if a trained model's operative_config.gin wins.
-
-  Mesh TensorFlow's own defaults, which nobody has chosen, are left out.
-  """
-  given = {(scope, *key): value for (scope, *key), value in given.items()
-           if gin_files.mesh_macros().get(scope) != value}
-  lost = {}
-  for (scope, selector, name), value in _sizes().items():
-    is_given, wanted = gin_files.nearest(scope, {
-        outer: size for (outer, *key), size in given.items()
-        if key == [selector, name]})
-    if is_given and wanted != value:
-      lost[scope if selector == "gin.macro" else gin_files.parameter(
-          scope, selector.rpartition(".")[2], name)] = value, wanted
-  if lost:
-    logging.warning(
-        "operative_config.gin of the trained model wins: %s. extra_gin_bindings would "
-        "win over it.", ", ".join(f"`{name}` is {value}, not {wanted}"
-                                  for name, (value, wanted) in lost.items()))
-
-
-def _chosen_in(bindings, parameter):
-  """The values of a (selector, name), by scope, in `extra_gin_bindings` alone."""
-  return {each.scope: each.value
-          for _, each in gin_names.given([], _lines(bindings), "extra_gin_bindings")
-          if (gin_names.full_name(each.selector), each.arg_name) == parameter}
-
-
-def _without_attentions(bindings: str | Sequence[str] | None) -> str:
-  """The text of `extra_gin_bindings`, without the bindings of attentions."""
-  lines = _lines(bindings)
-  statements = list(gin.config_parser.ConfigParser(
-      "\n".join(lines), gin.config.ParserDelegate(skip_unknown=True)))
-  starts = [statement.location.line_num - 1 for statement in statements]
-  for statement, start, end in zip(statements, starts, [*starts[1:], len(lines)]):
-    if isinstance(statement, gin.config_parser.BindingStatement) and (
-        gin_names.full_name(statement.selector), statement.arg_name) == _ATTENTION:
-      lines[start:end] = [""] * (end - start)
-  return "\n".join(lines)
-
-
-def _lines(bindings):
-  """The lines of bindings that T5 takes as a text, or as a list of texts."""
-  return (bindings if isinstance(bindings, str) else "\n".join(bindings or [])
-          ).splitlines()
 
 
 def _find_steps(given, argument, folder, folder_argument="model_dir"):

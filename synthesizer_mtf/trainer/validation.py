@@ -92,18 +92,6 @@ def bound() -> "Validation | None":
   return chosen()
 
 
-def given() -> dict[str, Any]:
-  """The bindings of all parameters of `train_and_eval`; its defaults where unbound."""
-  found = {}
-  for parameter in inspect.signature(chosen).parameters.values():
-    name = f"{_NAME}.{parameter.name}"
-    try:
-      found[name] = gin.query_parameter(name)
-    except ValueError:
-      found[name] = parameter.default
-  return found
-
-
 def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
   """The bindings of train_and_eval.gin for a task, and those of the parameters.
 

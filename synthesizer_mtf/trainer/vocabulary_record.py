@@ -24,6 +24,7 @@ import tensorflow.compat.v1 as tf
 NAME = "vocabulary.json"
 _BYTES = "bytes"  # As a path, it names ByT5's vocabulary in tasks/vocabulary.py.
 
+_VARIABLE = "SYNTHESIZER_MTF_VOCAB"
 _NOTHING = {"path": None, "sha256": None, "size": None}
 
 # From "inputs" and "targets" to the entries of a vocabulary.
@@ -100,6 +101,19 @@ def write(model_dir: str, now: Record) -> None:
     return
   checkpoints.write_whole(
       os.path.join(model_dir, NAME), json.dumps(now, indent=2) + "\n")
+
+
+def path_of(model_dir: str) -> str | None:
+  """Returns the path of the one vocabulary that a folder's record names.
+
+  Returns:
+    the path, or "bytes"; None without a record, for two vocabularies, and if the
+    environment names a vocabulary, which is then compared with the record.
+  """
+  if os.environ.get(_VARIABLE):
+    return None
+  paths = {entries["path"] for entries in _read(model_dir).values()}
+  return paths.pop() if len(paths) == 1 else None
 
 
 def _difference(folder, now):

@@ -26,6 +26,7 @@ from synthesizer_mtf import launcher
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import mtf_model
+from synthesizer_mtf.trainer import precedence
 import t5.models
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
@@ -248,14 +249,20 @@ def test_a_step_that_does_not_exist_is_refused_by_every_method(folder, tmp_path)
   assert os.listdir(tmp_path) == ["lines"]
 
 
-def test_sizes_that_a_trained_models_configuration_replaces_are_named(
+def test_sizes_of_model_files_give_way_to_the_folder_and_sizes_of_ones_own_are_refused(
     folder, tuned, built, monkeypatch):
   said = []
-  monkeypatch.setattr(mtf_model.logging, "warning",
+  monkeypatch.setattr(precedence.logging, "info",
                       lambda text, *args: said.append(text % args))
-  gin_files.parse([], [*folder.data_bindings(), "d_ff = 40"])
+  gin_files.parse(FILES, folder.data_bindings())
   folder.model("sizes").finetune(TASK, 1, tuned)
-  assert any("wins: `d_ff` is 24, not 40." in text for text in said)
+  assert any("`d_ff` is 24, and not 512 as in models/laptop.gin" in text
+             for text in said)
+  gin_files.parse(FILES, [*folder.data_bindings(), "d_ff = 40"])
+  with pytest.raises(checks.Error, match="`pretrained_model_dir` is .*`d_ff` is 40, bu"
+                     "t 24 there; leave this out"):
+    folder.model("sizes").finetune(TASK, 1, tuned)
+  assert len(built) == 1
 
 
 def test_a_model_that_does_not_fit_its_checkpoint_is_an_error(folder):

@@ -98,7 +98,7 @@ def test_the_python_api_names_a_mistake_before_it_writes_or_needs_a_checkpoint(
 
 def test_beams_with_a_temperature_are_refused_before_a_checkpoint_is_read(tmp_path):
   said = "`temperature` is 1.0 but `beam_size` is 2, and beam search has no temperature"
-  beams = {"beam_size": 2, "vocabulary": seqio.ByteVocabulary()}
+  beams = {"beam_size": 2, "temperature": 1.0, "vocabulary": seqio.ByteVocabulary()}
   lines = tmp_path / "lines"
   lines.write_text("one\n")
   (tmp_path / "operative_config.gin").write_text("")

@@ -1,0 +1,90 @@
+"""Tells what a person has bound in gin from what nobody has chosen.
+
+gin keeps no record of where a binding comes from. Nobody has chosen Mesh TensorFlow's
+defaults.gin, what hooks of packages bind, and the values of model files (models/*.gin
+of T5 and of this package): a model file is where a new model begins, and the record of
+a trained model knows its own sizes better. All others are a person's: files of their
+own, installed files that they name, such as attention/r.gin or beam_search.gin, and
+what they bind by gin's functions. An attention is a person's wherever it is bound.
+"""
+
+from collections.abc import Iterable
+import os
+from typing import Any
+from typing import NamedTuple
+
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
+from synthesizer_mtf import gin_names
+
+MACRO = "gin.macro", "value"  # Selector and parameter of macros; the scope is the name.
+_ATTENTION = "synthesizer_mtf.synthesizer_stack", "attention"
+
+
+class Binding(NamedTuple):
+  """A binding, as `scope/selector.name = value`."""
+  scope: str
+  selector: str
+  name: str
+  value: Any
+
+  @property
+  def key(self) -> tuple[str, str]:
+    return self.selector, self.name
+
+
+def bindings(config: gin_internals.Config | None = None) -> Iterable[Binding]:
+  """Returns the bindings of a configuration; of gin's by default."""
+  config = gin_internals.bindings() if config is None else config
+  return [Binding(scope, selector, name, value)
+          for (scope, selector), values in config.items()
+          for name, value in values.items()]
+
+
+def written(given: Iterable[tuple[str, Any]]) -> dict[tuple[str, str, str], str]:
+  """Returns the path of each (scope, selector, name) that gin files bind.
+
+  Args:
+    given: (path, binding of gin's parser), in order; of several paths the last counts.
+  """
+  return {_key(binding): path for path, binding in given}
+
+
+def _key(binding):
+  scope, selector, name = binding.scope, binding.selector, binding.arg_name
+  if not name:
+    return "/".join(filter(None, [scope, selector])), *MACRO
+  return scope, gin_names.full_name(selector) or selector, name
+
+
+def chosen() -> list[Binding]:
+  """Returns the bindings that a person has chosen."""
+  nobodys = unchosen()
+  return [each for each in bindings() if each[:3] not in nobodys]
+
+
+def unchosen() -> dict[tuple[str, str, str], str]:
+  """Returns the (scope, selector, name) that are bound, but that nobody has chosen.
+
+  Their values are the model files that bind them, such as "models/laptop.gin", or "".
+  """
+  parsed = gin_files.parsed()
+  if parsed is None and (given := gin_files.given_in_command()):
+    parsed = gin_files.Parsed(given, None)
+  if parsed is None:
+    return {}
+  paths, found = written(parsed.given), {}
+  for each in bindings():
+    path = paths.get(each[:3])
+    file = "" if path is None else _model_file(path)
+    if file is not None and each.key != _ATTENTION and parsed.has(each):
+      found[each[:3]] = file
+  return found
+
+
+def _model_file(path):
+  """The name of an installed model file, such as "models/laptop.gin"; else None."""
+  for folder in gin_files.installed():
+    if os.path.abspath(path).startswith(os.path.join(folder, "models", "")):
+      return os.path.relpath(os.path.abspath(path), folder)
+  return None
