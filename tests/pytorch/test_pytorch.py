@@ -14,9 +14,12 @@ import pytest
 from support import exported_models
 from support import hugging_face
 from synthesizer_mtf.tools import hugging_face as command
+from synthesizer_mtf.tools.hugging_face_bridge import exporting
 
 COUNT = 100
 _SCRIPT = pathlib.Path(__file__).with_name("compare.py")
+_NEIGHBOURS = pathlib.Path(__file__).with_name("neighbours.py")
+_MODEL = pathlib.Path(exporting.__file__).with_name("pytorch")
 
 lines = exported_models.lines
 
@@ -61,11 +64,11 @@ def _export(folder, spiece, gin, count, length, **words):
   (folder / "names.json").write_text(json.dumps(model.names()))
 
 
-def _run(config, *words):
+def _run(config, *words, script=_SCRIPT, home=None):
   done = subprocess.run(
-      [config.getoption("pytorch"), _SCRIPT, *words], capture_output=True, text=True,
-      env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(words[-1] / "cache")},
-      check=False)
+      [config.getoption("pytorch"), script, *words], capture_output=True, text=True,
+      env={**os.environ, "HF_HUB_OFFLINE": "1",
+           "HF_HOME": str((home or words[-1]) / "cache")}, check=False)
   assert done.returncode == 0, done.stderr[-3000:]
   return done
 
@@ -109,3 +112,27 @@ def test_a_model_trained_in_pytorch_comes_back(
   before, after = map(hugging_face.variables, (tmp_path / "ours", tmp_path / "back"))
   assert before.keys() == after.keys()
   np.testing.assert_array_equal(before["shared/embedding"], after["shared/embedding"])
+
+
+@pytest.fixture(scope="module")
+def neighbours(pytestconfig, tmp_path_factory):
+  """What `neighbours.py` finds: its draws, and then what is refused."""
+  done = _run(pytestconfig, _MODEL, os.environ.get("CASES", "56"),
+              os.environ.get("SEED", "1"), script=_NEIGHBOURS,
+              home=tmp_path_factory.mktemp("neighbours"))
+  return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_padding_caches_dtypes_and_ways_to_decode_change_no_text(neighbours):
+  wrong = [drawn for drawn in neighbours[:-1] if not drawn["error"] <= drawn["allowed"]]
+  assert not wrong and len(neighbours) > 1, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("what, message", [
+    ("sliding", " of 8 tokens, but synthesized attention sees all; use a cache with"),
+    ("cross", "static cache of cross-attention has max_cache_len 7, but there are 5 "),
+    ("pairs", "attention_mask has the shape [2, 5, 5], which does not give the pos"),
+    ("pairs of targets", "decoder_attention_mask has the shape [2, 1, 4, 4], which"),
+    ("length", "attention_mask is for 4 tokens, but the inputs have 5; give it a col")])
+def test_what_pytorch_cannot_compute_is_refused(neighbours, what, message):
+  assert message in neighbours[-1]["refused"][what]

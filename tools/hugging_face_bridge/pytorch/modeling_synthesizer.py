@@ -191,9 +191,10 @@ class WithTables(Synthesizer):
     length = positions.key.shape[-1]
     if length > self.max_length and not self.tile:
       raise ValueError(
-          f"the sequences have {length} tokens, but this attention was trained with "
-          f"max_length {self.max_length}; cut them, as by tokenizer(..., "
-          f"truncation=True, max_length={self.max_length}), or generate fewer tokens.")
+          f"the sequences, or the slots of a static cache, have {length} tokens, but "
+          f"this attention was trained with max_length {self.max_length}; cut them, as "
+          f"by tokenizer(..., truncation=True, max_length={self.max_length}), or "
+          "generate fewer tokens.")
 
   def table(self, *shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(*shape))
@@ -443,7 +444,7 @@ class SynthesizerAttention(nn.Module):
       layer_head_mask: <float>[1, heads, 1, 1] or None.
       output_attentions: whether to return the weights.
       cache_position: <int>[length] or None; the indices of the queries.
-      **kwargs: `cache` or `past_key_values`, and what T5 hands on.
+      **kwargs: `past_key_values`, and what T5 hands on.
 
     Returns:
       what `T5Attention` returns: the output, the position bias and the weights.
@@ -454,7 +455,7 @@ class SynthesizerAttention(nn.Module):
     dots = [part for part in self.synthesizers if isinstance(part, DotProduct)]
     key = [part.new_key(hidden_states) for part in dots]
     first, key, value = self._remember(
-        kwargs.get("cache", kwargs.get("past_key_values")), key, value, cache_position)
+        kwargs.get("past_key_values"), key, value, cache_position)
     positions, seen = self._positions(mask, first, hidden_states.shape[1], value)
     logits = self._logits(hidden_states, positions, key)
     if self.relative_bias:
@@ -476,14 +477,22 @@ class SynthesizerAttention(nn.Module):
     first = cache.get_seq_length(self.layer_idx)
     if isinstance(first, torch.Tensor):
       first = first.clone() if cache_position is None else cache_position[0]
+    length, sizes = value.shape[-2], (len(key) * value.shape[-1] or 1, value.shape[-1])
     # The cache holds the keys of all parts as one. Without V it needs no keys, but
-    # takes an empty tensor for an empty cache.
-    joined = torch.cat(key, -1) if key else value[..., :1]
-    if not key and getattr(cache, "is_compileable", False):
-      joined = value  # A static cache has one size for keys and values.
+    # counts tokens by them.
+    joined = torch.cat(key, -1) if key else torch.ones_like(value[..., :1])
+    if not isinstance(cache, transformers.DynamicCache):
+      # Static caches have one size for keys and values.
+      joined, value = (functional.pad(x, (0, max(sizes) - x.shape[-1]))
+                       for x in (joined, value))
     joined, value = cache.update(joined, value, self.layer_idx,
                                  {"cache_position": cache_position})
-    return first, (joined.chunk(len(key), -1) if key else []), value
+    if isinstance(first, int) and value.shape[-2] < first + length:
+      raise ValueError(
+          f"{type(cache).__name__} keeps {value.shape[-2]} of {first + length} tokens, "
+          "but synthesized attention sees all; use a cache without a sliding window.")
+    return (first, joined[..., :sizes[0]].chunk(len(key), -1) if key else [],
+            value[..., :sizes[1]])
 
   def _positions(self, mask, first, length, value):
     """Returns the `Positions`, and which keys a query may see.
@@ -493,23 +502,39 @@ class SynthesizerAttention(nn.Module):
     memory_length, device = value.shape[-2], value.device
     query = (torch.arange(length, device=device) + first)[None]
     key = torch.arange(memory_length, device=device)[None]
-    shared = first if isinstance(first, int) else None
-    if self.is_decoder and mask.dtype != torch.bool:  # No token is padding.
-      alone = length == 1 and shared is not None
-      seen = None if alone else (key <= query[:, :, None])[:, None]
-      return Positions(query, key, shared, query + 1), seen
+    if self.is_decoder:
+      return self._of_decoder(mask, first, query, key)
     seen = mask if mask.dtype == torch.bool else mask == 0
     seen = seen.reshape(seen.shape[0], 1, -1, seen.shape[-1])
-    seen = functional.pad(seen, (0, memory_length - seen.shape[-1]))
+    if seen.shape[-1] < memory_length:  # No token is padding.
+      return Positions(query, key, first, query.new_full((1, 1), memory_length)), None
     end = ((key + 1)[:, None] * seen[:, 0]).amax(-1)
-    if seen.shape[2] == 1 and not self.is_decoder:  # Padding comes last.
-      seen = None if seen.shape[0] == 1 else seen
-      return Positions(query, key, shared, end.clamp(min=1)), seen
+    if seen.shape[2] == 1:  # Padding comes last.
+      return Positions(query, key, first, end.clamp(min=1)), seen
     start = seen[:, 0].int().argmax(-1)  # The first token of each query's segment.
-    starts = start if length == memory_length else start[:, -1:]
-    place = (query - start).clamp(min=0)
-    count = place + 1 if self.is_decoder else (end - start).clamp(min=1)
-    return Positions(place, (key - starts).clamp(min=0), None, count), seen
+    return Positions((query - start).clamp(min=0), (key - start).clamp(min=0), None,
+                     (end - start).clamp(min=1)), seen
+
+  def _of_decoder(self, mask, first, query, key):
+    """As `_positions`; a query sees tokens up to itself, and no slot that is empty."""
+    before = key[:, None] <= query[:, :, None]
+    if mask.is_floating_point():  # No token is padding.
+      shared = first if isinstance(first, int) else None
+      seen = None if shared == key.shape[-1] - 1 else before[:, None]
+      return Positions(query, key, shared, query + 1), seen
+    # T5's masks may end before the tokens, which then are no padding.
+    tokens = functional.pad(mask[:, 0, 0], (0, max(key.shape[-1] - mask.shape[-1], 0)),
+                            value=mask.dtype == torch.bool)[:, :key.shape[-1]]
+    seen = before & (tokens != 0)[:, None]
+    if mask.dtype == torch.bool:
+      start = of_query = tokens.int().argmax(-1, keepdim=True)
+    else:  # Segment ids.
+      begins = tokens != functional.pad(tokens, (1, 0))[:, :-1]
+      start = (key * begins).cummax(-1).values
+      of_query = start[:, query[0]]
+      seen = seen & (tokens[:, None] == tokens[:, query[0], None])
+    place = (query - of_query).clamp(min=0)
+    return Positions(place, (key - start).clamp(min=0), None, place + 1), seen[:, None]
 
   def _logits(self, x, positions, keys):
     """Returns the logits of all parts, times their weights alpha."""
@@ -579,16 +604,19 @@ def attend(logits: list[Product | Table], value: torch.Tensor,
   """
   products = [term for term in logits if isinstance(term, Product)]
   tables = [term.values for term in logits if isinstance(term, Table)]
-  shared = all(tensor.shape[0] == 1 for term in logits for tensor in term)
-  if output_weights or not softmax or (not products and not shared):
+  # float16 cannot hold the weights of a row whose padding has much larger logits.
+  shared = all(tensor.shape[0] == 1 for term in logits for tensor in term) and (
+      seen is None or seen.shape[0] == 1 or
+      seen.shape[2] == 1 and value.dtype != torch.float16)
+  if output_weights or not softmax or not (products or shared):
     weights = _weights(_total(products, tables), seen, softmax).to(value.dtype)
     mean = weights @ value
     return mean, weights.expand(len(value), -1, -1, -1) if output_weights else None
-  if shared and (seen is None or seen.shape[0] == 1 or seen.shape[2] == 1):
+  if shared:
     return _mean_of_shared(_total(products, tables), value, seen), None
   # A sum of inner products is one inner product of the joined channels. So is padding,
   # which saves a tensor [batch, heads, length, memory_length].
-  if seen is not None and seen.shape[0] > 1 and seen.shape[2] == 1:
+  if seen is not None and seen.shape[2] == 1:
     products.append(_padding_product(products, seen))
     seen = None
   batch = len(value)
@@ -596,7 +624,7 @@ def attend(logits: list[Product | Table], value: torch.Tensor,
                            for side in sides], -1) for sides in zip(*products))
   bias = sum(tables) if tables else None
   if seen is not None:
-    lowest = torch.finfo(query.dtype).min
+    lowest = torch.finfo(query.dtype).min / 2
     bias = (torch.zeros_like(seen, dtype=query.dtype).masked_fill(~seen, lowest)
             if bias is None else bias.masked_fill(~seen, lowest))
   return functional.scaled_dot_product_attention(
@@ -674,9 +702,12 @@ class SynthesizerStack(_Initialized, modeling_t5.T5Stack):
 
   It hands masks to the layers in forms whose shapes and dtypes say what is known:
 
-    decoder without padding   <float>[1, 1, 1, 1]; the layers mask later tokens
-    encoder                   [batch or 1, ..., 1, memory_length]; padding comes last
-    anything else             [batch, ..., length, memory_length]
+    encoder  without padding  [1, ..., 1, 1]
+             with padding     [batch, ..., 1, length]; padding comes last
+             packed           [batch, ..., length, length]
+    decoder  without padding  <float>[1, 1, 1, 1]
+             with padding     <bool>[batch, 1, 1, memory_length]
+             packed           <int>[batch, 1, 1, memory_length], segment ids
   """
 
   config_class = SynthesizerConfig
@@ -694,30 +725,71 @@ class SynthesizerStack(_Initialized, modeling_t5.T5Stack):
     self.post_init()
 
   def forward(self, input_ids=None, attention_mask=None, encoder_hidden_states=None,
-              encoder_attention_mask=None, inputs_embeds=None, return_dict=None,
-              **kwargs):
+              encoder_attention_mask=None, inputs_embeds=None, past_key_values=None,
+              return_dict=None, **kwargs):
     """As in T5, except that a mask <int>[batch, 1, length] holds segment ids."""
     tokens = input_ids if inputs_embeds is None else inputs_embeds
-    packed = attention_mask is not None and attention_mask.dim() == 3
     turned = None
     if not self.is_decoder:
-      if attention_mask is not None and not packed:
+      attention_mask = _checked("attention_mask", attention_mask, tokens)
+      if attention_mask is not None and attention_mask.dim() == 2:
         turned = _turn(attention_mask)
         attention_mask = attention_mask.gather(1, turned[0])
         tokens = _gather(tokens, turned[0])
       mask = _encoder_mask(attention_mask, tokens, self.dtype)
     else:
+      attention_mask = _checked("decoder_attention_mask", attention_mask)
       encoder_attention_mask = _cross_mask(
-          encoder_attention_mask, attention_mask, self.dtype)
+          encoder_attention_mask, attention_mask, tokens.shape[1], self.dtype)
       mask = _decoder_mask(attention_mask, tokens, self.dtype)
+      past_key_values = _with_cross_attention(past_key_values, encoder_hidden_states)
     outputs = super().forward(
         input_ids=tokens if inputs_embeds is None else None, attention_mask=mask,
         inputs_embeds=None if inputs_embeds is None else tokens,
         encoder_hidden_states=encoder_hidden_states,
-        encoder_attention_mask=encoder_attention_mask, return_dict=True, **kwargs)
+        encoder_attention_mask=encoder_attention_mask, past_key_values=past_key_values,
+        return_dict=True, **kwargs)
     if turned is not None:
       _turn_back(outputs, turned[1])
     return outputs.to_tuple() if return_dict is False else outputs
+
+  @staticmethod
+  def _prepare_4d_causal_attention_mask_with_cache_position(attention_mask, **_):
+    """`generate` of Transformers 4 calls this if a cache is static."""
+    return attention_mask
+
+
+def _checked(name, mask, tokens=None):
+  """Returns a mask <int>[batch, length] or, with segment ids, [batch, 1, length]."""
+  if mask is None:
+    return None
+  if mask.dim() not in (2, 3) or mask.dim() == 3 and mask.shape[1] != 1:
+    raise ValueError(
+        f"{name} has the shape {list(mask.shape)}, which does not give the positions "
+        "of tokens; give [batch, length], or segment_ids and decoder_segment_ids.")
+  if tokens is None:
+    return mask
+  if mask.shape[-1] != tokens.shape[1]:
+    raise ValueError(f"{name} is for {mask.shape[-1]} tokens, but the inputs have "
+                     f"{tokens.shape[1]}; give it a column for each.")
+  return mask.expand(len(tokens), *mask.shape[1:])
+
+
+def _with_cross_attention(cache, inputs):
+  """A cache of both attentions; T5 would mix them up in a cache of one."""
+  if isinstance(cache, (tuple, list)):  # What old versions return.
+    return transformers.EncoderDecoderCache(cache)
+  if isinstance(cache, transformers.Cache) and not isinstance(
+      cache, transformers.EncoderDecoderCache):
+    return transformers.EncoderDecoderCache(cache, transformers.DynamicCache())
+  cross = getattr(cache, "cross_attention_cache", None)
+  if isinstance(cross, transformers.StaticCache) and inputs is not None and (
+      cross.max_cache_len != inputs.shape[1]):
+    raise ValueError(
+        f"the static cache of cross-attention has max_cache_len {cross.max_cache_len}, "
+        f"but there are {inputs.shape[1]} inputs; T5 would see its empty slots, so "
+        f"give it max_cache_len {inputs.shape[1]}.")
+  return cache
 
 
 def _turn(mask):
@@ -748,7 +820,7 @@ def _turn_back(outputs, index):
 
 def _encoder_mask(mask, tokens, dtype):
   if mask is None:
-    seen = torch.ones(1, 1, tokens.shape[1], dtype=torch.bool, device=tokens.device)
+    seen = torch.ones(1, 1, 1, dtype=torch.bool, device=tokens.device)
   elif mask.dim() == 3:  # Segment ids.
     seen = (mask == mask.transpose(1, 2)) & (mask != 0)
   else:
@@ -758,28 +830,18 @@ def _encoder_mask(mask, tokens, dtype):
 
 
 def _decoder_mask(mask, tokens, dtype):
-  length = tokens.shape[1]
   if mask is None:
     return torch.zeros(1, 1, 1, 1, dtype=dtype, device=tokens.device)
-  if mask.dim() == 4:
-    raise ValueError("a decoder_attention_mask with four dimensions does not give the "
-                     "positions of tokens; give [batch, length], or "
-                     "decoder_segment_ids.")
-  index = torch.arange(mask.shape[-1], device=mask.device)
-  seen = index <= index[-length:, None]
-  if mask.dim() == 3:
-    seen = seen & (mask == mask.transpose(1, 2)) & (mask != 0)
-  else:
-    seen = seen & mask[:, None].bool()
-  return seen[:, None]
+  return mask[:, None, None].bool() if mask.dim() == 2 else mask[:, None].long()
 
 
-def _cross_mask(mask, targets, dtype):
+def _cross_mask(mask, targets, length, dtype):
   """What each target may see of the inputs, if rows are packed."""
-  if mask is None or mask.dim() != 3:
+  if mask is None or _checked("attention_mask", mask).dim() == 2:
     return mask
   if targets is None or targets.dim() != 3:
     raise ValueError("segment_ids need decoder_segment_ids beside them; give both.")
+  targets = targets[..., -length:]
   seen = (targets.transpose(1, 2) == mask) & (mask != 0)
   if _MAJOR < 5:
     return seen.to(dtype)
@@ -810,6 +872,11 @@ class SynthesizerForConditionalGeneration(
   """T5's encoder and decoder with an output layer, as `T5ForConditionalGeneration`."""
 
   config_class = SynthesizerConfig
+
+  @staticmethod
+  def create_masks_for_generate(attention_mask=None, **_):
+    """`generate` of Transformers 5 calls this if a cache is static."""
+    return attention_mask
 
   def __init__(self, config: SynthesizerConfig):
     # Transformers 5 always ties, but only what `_tied_weights_keys` lists.
