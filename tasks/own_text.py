@@ -18,8 +18,8 @@ A document is a line of plain text. In files that end in `.jsonl` or `.json`, al
 In CSV (`.csv`, with a header) and Parquet (`.parquet`) it is the column of that name.
 Pairs are two columns, separated by a tab, without quotes or header. In the other
 formats they are the strings "inputs" and "targets", unless gin binds other keys, or
-texts with several keys, as in T5's prefixes. A label may be a number, from 0 on: its
-index in the list of names that gin binds:
+texts with several keys, as in T5's prefixes. A label is a name of the list that gin
+binds, or its index in this list, from 0 on, also as pandas writes it (`1.0`, `True`):
 
   synthesizer_mtf.tasks.pairs.keys = {
       "inputs": "premise: {premise} hypothesis: {hypothesis}", "targets": "label"}
@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
+import re
 from typing import Any
 
 from absl import logging
@@ -162,14 +163,18 @@ class PairFiles(text_source.FilesDataSource):
     return parse_pairs(lines, chosen["keys"], self._classes())
 
   def of_lines(self) -> Callable[[tf.Tensor], tf.Tensor]:
-    names = _names_of_numbers(self._classes())
+    names = _names_of_labels(self._classes())
 
     def pairs(lines):
       inputs, targets = tf.unstack(tf.reshape(
           tf.strings.split(lines, "\t").flat_values, [-1, 2]), axis=1)
-      for number, name in names.items():
-        targets = tf.where(targets == number, name, targets)
-      return tf.stack([inputs, targets], axis=1)
+      plain = tf.strings.regex_replace(tf.strings.strip(targets), _NUMBER, _DIGITS)
+      named = targets
+      for label, name in names.items():
+        named = tf.where(plain == label, name, named)
+      for name in set(names.values()):  # A name that is written out wins.
+        named = tf.where(targets == name, name, named)
+      return tf.stack([inputs, named], axis=1)
 
     return pairs
 
@@ -242,12 +247,12 @@ def parse_pairs(lines: lines_lib.Lines, keys: Mapping[str, str] | None = None,
     lines: `Lines`.
     keys: the templates of inputs and targets in named fields; "inputs" and "targets" by
       default.
-    classes: the names of targets that are numbers.
+    classes: the names of the targets; none for targets that are texts.
 
   Raises:
-    ValueError: a row is not a pair, or a number has no name.
+    ValueError: a row is not a pair, or a target is no class.
   """
-  names = _names_of_numbers(classes)
+  names = _names_of_labels(classes)
   has_fields = records.has_fields(lines.path)
   if keys is not None and not has_fields:
     logging.warning(
@@ -259,22 +264,53 @@ def parse_pairs(lines: lines_lib.Lines, keys: Mapping[str, str] | None = None,
     if not inputs.strip() or not target.strip():
       raise lines.error("the input or the target is empty; fill it in or "
                         "remove the line.")
-    if classes and target.isdecimal() and target not in names:
-      raise lines.error(
-          f"the target is the number {target}, but `{_MODULE}.pairs.classes` is "
-          f"{list(classes)!r}, whose numbers are {', '.join(names)}; correct the line, "
-          "or name all classes.")
-    yield inputs, names.get(target, target)
+    yield inputs, _class_of(target, names, classes, lines) if classes else target
 
 
-def _names_of_numbers(classes):
-  """Returns a dict from the numbers of classes, as texts, to their names.
+# An integer, with what pandas and people add to it, and what is left of it.
+_NUMBER, _DIGITS = r"^\+?(-?)0*([0-9]+)(?:\.0*)?$", r"\1\2"
+_SPACES = " \t\n\v\f\r"  # Those of `tf.strings.strip`.
 
-  If any name is a number, each name stands for itself.
+
+def _class_of(target, names, classes, lines):
+  """The class of a target, by name or number; raises a ValueError for any other."""
+  if target in classes:
+    return target
+  label = _label(target)
+  if label in names:
+    return names[label]
+  if label.isdecimal():
+    raise lines.error(
+        f"the target is the number {target}, but `{_MODULE}.pairs.classes` is "
+        f"{list(classes)!r}, whose numbers are "
+        f"{', '.join(filter(str.isdecimal, names))}; correct the line, or name all "
+        "classes.")
+  raise lines.error(
+      f"the target {target[:40]!r} is none of `{_MODULE}.pairs.classes`, which are "
+      f"{list(classes)!r}; correct the line, or add the class. Without this parameter "
+      "targets are texts.")
+
+
+def _label(target):
+  """A target without spaces, and without what files add to an integer."""
+  return re.sub(_NUMBER, _DIGITS, target.strip(_SPACES))
+
+
+def _names_of_labels(classes):
+  """Returns a dict from the labels that stand for classes, to the classes' names.
+
+  If any name is a number, each name stands for itself. "True" and "False" are 1 and 0
+  if there are two classes, and neither has such a name.
   """
-  if any(name.isdecimal() for name in classes):
-    return {name: name for name in classes}
-  return {str(i): name for i, name in enumerate(classes)}
+  names = {_label(name): name for name in classes}
+  if any(re.match(_NUMBER, name) for name in names):
+    return names
+  names |= {str(i): name for i, name in enumerate(classes)}
+  truths = [word for value in ("False", "True")
+            for word in (value, value.lower(), value.upper())]
+  if len(classes) == 2 and not names.keys() & truths:
+    names |= {word: classes[i // 3] for i, word in enumerate(truths)}
+  return names
 
 
 def _pairs_in_fields(lines, keys, classes):

@@ -79,8 +79,8 @@ class Template:
     Args:
       parameter: the name of the parameter that gives the template, for messages.
       template: a key, or a text with keys in braces.
-      numbers: whether a key alone may also name an integer. A key in braces always
-        may.
+      numbers: whether a key alone may also name an integer, or a float of such a value,
+        as pandas makes of integers. A key in braces may always name an integer.
 
     Raises:
       ValueError: `template` is not a template.
@@ -92,6 +92,7 @@ class Template:
     is_key = "{" not in template and "}" not in template
     self._parts = [("", template)] if is_key else _parts(parameter, template)
     self._numbers = numbers or not is_key
+    self._floats = numbers
     self.keys = tuple(key for _, key in self._parts if key is not None)
 
   def text(self, row: Any) -> str | None:
@@ -108,6 +109,8 @@ class Template:
     value = _field(row, key)
     if isinstance(value, int) and self._numbers:
       return str(int(value))  # True becomes 1.
+    if isinstance(value, float) and self._floats and value.is_integer():
+      return str(int(value))
     return value if isinstance(value, str) else None
 
 

@@ -136,6 +136,52 @@ def test_names_that_are_numbers_stand_for_themselves(tmp_path):
     own("pairs", tmp_path, {"b.jsonl": of_rows("", [{**made[0], "targets": 0}])})
 
 
+LABELS = ["0.0", "1.0", " 0", "1 ", "01", "+1.", "True", "false", "no", " yes"]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.tsv.gz"])
+def test_labels_as_other_programs_write_them_are_classes(name, tmp_path):
+  bind("pairs.classes", ["no", "yes"])
+  separator = "," if "csv" in name else "\t"
+  lines = [f"{i}{separator}{label}" for i, label in enumerate(LABELS)]
+  if separator == ",":
+    lines = ["inputs,targets", *lines, '"10","1.0"', '"11"," 0"']
+  found = own("pairs", tmp_path, {name: "\ufeff" + "\r\n".join(lines)})
+  assert "".join(target[0] for _, target in found[:10]) == "nynyyyynny"
+  assert [target for _, target in found[10:]] == ["yes", "no"] * (separator == ",")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_labels_that_are_numbers_or_truths_are_classes(suffix, tmp_path):
+  bind("pairs.classes", ["no", "yes"])
+  for labels in ([0.0, 1.0], [False, True], [0, 1]):
+    assert own("pairs", tmp_path, {"a" + suffix: of_rows(suffix, [
+        {"inputs": "a", "targets": label} for label in labels])}) == [
+            ("a", "no"), ("a", "yes")]
+
+
+@pytest.mark.parametrize("classes, target, label", [
+    (["1.0", "2.0"], "1", "1.0"), (["-1", "1"], "-1.0", "-1"),
+    (["true", "false"], "true", "true"), (["1 star", "2 stars"], "1.0", "2 stars")])
+def test_a_name_wins_over_a_number(classes, target, label, tmp_path):
+  bind("pairs.classes", classes)
+  assert own("pairs", tmp_path, {"a.tsv": f"a\t{target}"}) == [("a", label)]
+
+
+@pytest.mark.parametrize("classes, target", [
+    (["no", "yes"], target) for target in (
+        "-1", "-1.0", "2.0", "0.5", "nan", "maybe", "No", "1e0", "\xa00")] + [
+    (["true", "false"], "True"), (["a", "b", "c"], "True"), (["1", "2"], "0.0")])
+def test_a_target_that_is_no_class_is_named_with_its_line(classes, target, tmp_path):
+  bind("pairs.classes", classes)
+  for name, content in (("a.tsv", f"a\t{classes[0]}\nb\t{target}\n"),
+                        ("a.csv", f"inputs,targets\na,{classes[0]}\nb,{target}\n")):
+    number = content.count("\n")
+    with pytest.raises(ValueError, match=(
+        f"{name}', line {number}: the target .*pairs.classes` ?,? (is|which are)")):
+      own("pairs", tmp_path, {name: content})
+
+
 # Files with a mistake, and what the message says about the place and the mistake.
 BAD_TEXTS = [
     ("a.txt", "one\nt\rwo\n", "a.txt', line 2: a carriage return within the line"),
