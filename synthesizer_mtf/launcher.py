@@ -93,6 +93,7 @@ def console_entry_point() -> None:
   gc.freeze()  # Skips imports in the last garbage collection, which saves a second.
   gc.enable()
   signal.signal(signal.SIGTERM, stopping.stop)
+  stopping.own_process()
   tf.logging.set_verbosity(tf.logging.ERROR)
   tf.disable_v2_behavior()  # Logs a deprecation warning.
   tf.logging.set_verbosity(tf.logging.INFO)

@@ -6,7 +6,8 @@ r"""Averages the last checkpoints of a model into a new folder.
 The result is a checkpoint like any other: evaluate, decode or export it with
 --model_dir=MODEL_DIR.average. It has the step of the last checkpoint. MODEL_DIR has to
 hold `--last` checkpoints. Mesh TensorFlow keeps `utils.run.keep_checkpoint_max`, by
-default 10, and the laptop recipes keep 2.
+default 10, and the laptop recipes keep 2. Checkpoints that were left, by going back to
+an older one, do not count.
 
 (T5's own script adds up in the variables' dtype. Mesh saves bfloat16, which has 8 exact
 bits.)
@@ -48,11 +49,12 @@ def average(model_dir: str, last: int, output: str) -> str:
     ValueError: there are too few checkpoints, one is damaged or of another model, or
       the output folder is not empty.
   """
-  paths = checkpoints.find(model_dir)[-last:]
+  paths = checkpoints.branch(model_dir)[-last:]
   if len(paths) < last:
     raise checks.Error(
-        f"{model_dir!r} has {len(paths)} checkpoints, but --last is {last}; lower it, "
-        "or train with a larger `utils.run.keep_checkpoint_max`.")
+        f"{model_dir!r} has {len(paths)} checkpoints{_left(model_dir, paths)}, but "
+        f"--last is {last}; lower it, or train with a larger "
+        "`utils.run.keep_checkpoint_max`.")
   if tf.io.gfile.isdir(output) and tf.io.gfile.listdir(output):
     raise checks.Error(
         f"--output is {output!r}, which is not empty; name a new folder.")
@@ -72,6 +74,13 @@ def average(model_dir: str, last: int, output: str) -> str:
     tf.io.gfile.rmtree(output)
   tf.io.gfile.rename(unfinished, output)
   return os.path.join(output, name)
+
+
+def _left(model_dir, paths):
+  """Names the checkpoints that were left by going back; "" if there are none."""
+  left = [os.path.basename(path) for path in checkpoints.find(model_dir)
+          if path not in paths]
+  return f" that led to the last ({', '.join(left)} did not)" if left else ""
 
 
 def _check_alike(paths):

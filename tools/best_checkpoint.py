@@ -5,7 +5,8 @@ r"""Says which step of a model is the best, of the evaluations that exist.
 It reads the event files of the folders in MODEL_DIR, such as validation_eval. T5's
 modes eval, score_eval and perplexity_eval write them, and train_and_eval.gin. A metric
 is the end of the name that TensorBoard shows, such as bleu, TASK/bleu or
-neg_log_perplexity. Without --metric the command lists them.
+neg_log_perplexity. Without --metric the command lists them. The least value is the best
+if a word of the metric's name says so, such as loss or wer; the last line says which.
 """
 
 from collections.abc import Sequence
@@ -17,8 +18,8 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.runs import results
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import measures
 from synthesizer_mtf.trainer import messages
-from synthesizer_mtf.trainer import validation
 import tensorflow.compat.v1 as tf
 
 Course = dict[int, float]  # From steps to values.
@@ -73,7 +74,7 @@ def _ends(found):
 
 def _where(model_dir, step):
   """The checkpoint of a step, if there is one."""
-  for folder in (model_dir, os.path.join(model_dir, validation.BEST)):
+  for folder in (model_dir, os.path.join(model_dir, checkpoints.BEST)):
     path = os.path.join(folder, f"model.ckpt-{step}")
     if path in checkpoints.find(folder):
       return path
@@ -84,8 +85,9 @@ def _parser():
   parser = arguments.parser("best_checkpoint", __doc__)
   parser.add_argument("model_dir", metavar="MODEL_DIR")
   parser.add_argument("--metric", metavar="NAME", help="what to choose by")
-  parser.add_argument("--smaller_is_better", action="store_true",
-                      help="for a loss or an error rate")
+  for name, meaning in (("smaller", "least"), ("greater", "greatest")):
+    parser.add_argument(f"--{name}_is_better", action="store_true",
+                        help=f"take the {meaning} value, whatever the name says")
   return parser
 
 
@@ -97,9 +99,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     name, course = _chosen(args.model_dir, args.metric)
   for step in sorted(course):
     print(f"{step:>9}  {course[step]:.6g}")
-  step = best(course, args.smaller_is_better)
-  print(f"The best by {name} is step {step}, {course[step]:.6g}: "
-        f"{_where(args.model_dir, step)}")
+  is_low = args.smaller_is_better or (
+      not args.greater_is_better and measures.is_low(name.rpartition(": ")[2]))
+  step = best(course, is_low)
+  print(f"The best by {name} is step {step}, {course[step]:.6g}, the "
+        f"{'least' if is_low else 'greatest'}: {_where(args.model_dir, step)}")
 
 
 if __name__ == "__main__":

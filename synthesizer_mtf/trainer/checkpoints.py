@@ -28,6 +28,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.trainer import optimizer_slots
 import tensorflow.compat.v1 as tf
 
+BEST = "best"  # The subfolder with the best checkpoint, which validation.py keeps.
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 
 # Files that TensorFlow writes and then renames.
@@ -80,6 +81,15 @@ def check(path: str, checksums: bool = False) -> None:
           f"the variable {name} in {path} is damaged") from error
 
 
+def is_whole(path: str) -> bool:
+  """Returns whether there is a checkpoint with all of its files."""
+  try:
+    check(path)
+  except DamagedError:
+    return False
+  return True
+
+
 def _check_size(path, shapes, dtypes):
   """Checks the total size, as only the index knows which file holds which variable."""
   needed = sum(tf.TensorShape(shapes[name]).num_elements() * dtypes[name].size
@@ -107,20 +117,8 @@ def latest(model_dir: str) -> str | None:
     DamagedError: the newest checkpoint is damaged.
     MissingError: `checkpoint` names a checkpoint, but there is none.
   """
-  found = find(model_dir)
-  named, listed = _named(model_dir)
-  if named and named not in found and tf.train.checkpoint_exists(named):
-    newest = named  # In another directory, on purpose.
-  elif named in found and found[-1] in listed:
-    newest = named
-  elif found:
-    newest = found[-1]
-  elif named:
-    raise MissingError(
-        f"`checkpoint` in {model_dir} names {named}, which is not there, nor "
-        "is any other checkpoint; bring it back, or remove `checkpoint` to "
-        "begin at step 0.")
-  else:
+  newest = _newest(model_dir)
+  if newest is None:
     return None
   try:
     check(newest)
@@ -182,6 +180,46 @@ def nothing_in(model_dir: str, folder: str = "--model_dir") -> str:
           "train first, or name the folder of a trained model.")
 
 
+def _newest(model_dir):
+  """The checkpoint to continue from, as in `latest`, complete or not."""
+  found = find(model_dir)
+  named, listed = _named(model_dir)
+  if named and named not in found and tf.train.checkpoint_exists(named):
+    return named  # In another directory, on purpose.
+  if named in found and found[-1] in listed:
+    return named
+  if not found and named:
+    raise MissingError(
+        f"`checkpoint` in {model_dir} names {named}, which is not there, nor "
+        "is any other checkpoint; bring it back, or remove `checkpoint` to "
+        f"begin at step 0{_or_best(model_dir)}.")
+  return found[-1] if found else None
+
+
+def branch(model_dir: str) -> list[str]:
+  """Returns the checkpoints that led to the one to continue from, oldest first.
+
+  Whoever goes back leaves later checkpoints behind. TensorFlow lists checkpoints in the
+  order in which it saved them, and those that were left come before those that took
+  their place.
+
+  Raises:
+    MissingError: as in `latest`.
+  """
+  end = _newest(model_dir)
+  if end is None:
+    return []
+  _, listed = _named(model_dir)
+  # `sorted` keeps the order of steps where the list says nothing.
+  saved = sorted(find(model_dir), key=lambda path: (
+      listed.index(path) if path in listed else -1))
+  led = [end]
+  for path in reversed(saved):
+    if step_of(path) < step_of(led[-1]):
+      led.append(path)
+  return led[::-1]
+
+
 def step_of(path: str) -> int:
   """Returns the step in the path of a checkpoint; 0 if the path has no step."""
   found = re.search(r"model\.ckpt-(\d+)$", path)
@@ -196,7 +234,16 @@ def explain_damage(path: str, error: DamagedError) -> str:
   older = f" to continue from {others[-1]}" if others else (
       " and remove `checkpoint` to begin at step 0")
   return (f"{name} in {model_dir} cannot be used: {error}; bring it back, or "
-          f"move {name}.* away{older}. Nothing was changed.")
+          f"move {name}.* away{older}{_or_best(model_dir)}. Nothing was changed.")
+
+
+def _or_best(model_dir):
+  """What to do to continue from the best checkpoint; "" unless there is a whole one."""
+  for path in reversed(find(os.path.join(model_dir, BEST))):
+    if is_whole(path):
+      name = os.path.basename(path)
+      return f" or, with {BEST}/{name}.* copied here, to continue from {name}"
+  return ""
 
 
 def _named(model_dir):
@@ -264,8 +311,7 @@ def write_state(folder: str, names: Sequence[str]) -> None:
   """
   lines = [f'model_checkpoint_path: "{names[-1]}"\n',
            *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
-  with tf.io.gfile.GFile(os.path.join(folder, "checkpoint"), "w") as f:
-    f.write("".join(lines))
+  write_whole(os.path.join(folder, "checkpoint"), "".join(lines))
 
 
 def write_whole(path: str, text: str) -> None:

@@ -129,12 +129,12 @@ class DataPosition(tf.train.SessionRunHook):
       self._write = None
 
   def remove_old(self) -> None:
-    """Removes the saved positions of all but the last checkpoints.
+    """Removes the saved positions of all but the last checkpoints of this training.
 
     A shuffle buffer can be as large as a model.
     """
     kept = {checkpoints.step_of(path)
-            for path in checkpoints.find(self._model_dir)[-_KEPT:]}
+            for path in checkpoints.branch(self._model_dir)[-_KEPT:]}
     for name in tf.io.gfile.listdir(self._model_dir):
       match = _FILE.fullmatch(name)
       if match and int(match[1]) not in kept:

@@ -60,7 +60,7 @@ def explained_writes(model_dir: str, what: str = "a file") -> Iterator[None]:
 
 def _after_restart(model_dir):
   """A sentence about what a restart does."""
-  found = checkpoints.find(model_dir)
+  found = checkpoints.branch(model_dir)
   if not found:
     return "There is no checkpoint yet: training begins at step 0"
   return f"Training continues from {os.path.basename(found[-1])}"

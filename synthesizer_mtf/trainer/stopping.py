@@ -11,7 +11,17 @@ import tensorflow.compat.v1 as tf
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WAIT = b"\nStopping after this step, with a checkpoint; Ctrl-C again stops at once.\n"
-_AT_ONCE = b"\nStopped at once; the same command continues from the last checkpoint.\n"
+_AT_ONCE = "Stopped at once; the same command continues from the last checkpoint."
+_OURS = [False]  # Whether the process runs our command, and nothing else.
+
+
+def own_process() -> None:
+  """Lets a second Ctrl-C end this process at once, even in the middle of a step.
+
+  A kernel, a shell or a script in which `MtfModel` trains belongs to its user, with all
+  that is in it.
+  """
+  _OURS[0] = True
 
 
 class Stopped(KeyboardInterrupt):
@@ -37,16 +47,17 @@ class StopAfterStep(tf.train.SessionRunHook):
   """Ends a training after the current step if a signal arrives.
 
   The estimator then writes a checkpoint, as at the end of every training. A signal
-  before the first step stops the training at once. A second Ctrl-C does the same. A
-  second SIGTERM does not, as clusters repeat it and command runners send it after
-  Ctrl-C. SIGHUP comes from a terminal that was closed.
+  before the first step stops the training at once. A second Ctrl-C does the same: it
+  ends the command's process, and raises `Stopped` in any other, which Python does once
+  TensorFlow has finished the step. A second SIGTERM does not, as clusters repeat it and
+  command runners send it after Ctrl-C. SIGHUP comes from a terminal that was closed.
   """
 
   def __init__(self):
     """Starts without a signal and before the first step."""
     self._number = None
     self._last_step = None
-    self._at_work = False
+    self._at_work = self._is_interrupted = self._ends_at_once = False
 
   @property
   def is_stopped(self) -> bool:
@@ -76,9 +87,17 @@ class StopAfterStep(tf.train.SessionRunHook):
   def _note(self, number, frame):
     del frame
     self._number = self._number or number
+    if number == signal.SIGINT:
+      self._ends_at_once = self._ends_at_once or self._is_interrupted
+      self._is_interrupted = True
+    # Python ignores exceptions in callbacks, such as gc's. So hooks raise again.
     if not self._at_work:
-      # Python ignores exceptions in callbacks, such as gc's.
       self._stop_at_once(self._number)
+    self._raise_if_interrupted_again()
+
+  def _raise_if_interrupted_again(self):
+    if self._ends_at_once:
+      raise Stopped(_AT_ONCE, signal.SIGINT)
 
   def _stop_at_once(self, number):
     raise Stopped("Stopped before the first step; the same command starts again.",
@@ -107,8 +126,10 @@ class StopAfterStep(tf.train.SessionRunHook):
       if number[0] not in _SIGNALS:
         continue
       if interrupted and number[0] == signal.SIGINT:
-        _say(_AT_ONCE)
-        os._exit(128 + signal.SIGINT)
+        self._ends_at_once = True  # Python's handler may see two signals as one.
+        if _OURS[0]:
+          _say(f"\n{_AT_ONCE}\n".encode())
+          os._exit(128 + signal.SIGINT)
       interrupted = interrupted or number[0] == signal.SIGINT
       if self._at_work and not has_said:
         has_said = True
@@ -124,6 +145,7 @@ class StopAfterStep(tf.train.SessionRunHook):
 
   def after_run(self, run_context: tf.train.SessionRunContext,
                 run_values: tf.train.SessionRunValues) -> None:
+    self._raise_if_interrupted_again()
     if self._number is not None:
       run_context.request_stop()
 

@@ -5,16 +5,14 @@ process, so the training itself goes on as without it. MODEL_DIR/validation.json
 the evaluations; MODEL_DIR/best holds the best checkpoint, and everything that another
 mode needs of a model's folder. Both are written before the training continues. So a
 training that was killed evaluates the checkpoint that it continues from, if it had no
-time to, and comes to the same best step.
+time to, and comes to the same best step. Values of another measure, such as those of a
+file that was replaced, are not compared: best/ is renamed, and a new comparison begins.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterator
 import inspect
-import json
-import math
 import os
-import re
 from typing import Any
 
 from absl import logging
@@ -24,26 +22,23 @@ from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.trainer import best_folder
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_checks
+from synthesizer_mtf.trainer import measures
 from synthesizer_mtf.trainer import stopping
-from synthesizer_mtf.trainer import vocabulary_record
+from synthesizer_mtf.trainer import validation_record
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 
-RECORD = "validation.json"
-BEST = "best"
 _NAME = "train_and_eval"
-# Metrics of every task, which need no decoding. All are better if they are greater.
-TEACHER_FORCED = ("neg_log_perplexity", "token_accuracy", "sequence_accuracy")
-# The names of metrics that should be small, most likely.
-_LOW = re.compile("(^|_)(loss|perplexity|error|distance|wer|cer|ter)(_|$)")
+_GREATER = f"{_NAME}.greater_is_better"
 _CHECKED = 2  # The number of examples that show the names of a task's metrics.
 
 
 @gin.configurable(_NAME, module="synthesizer_mtf")
 def chosen(eval_dataset_fn: Callable[..., Any] | None = None,
-           metric: str = TEACHER_FORCED[0], greater_is_better: bool = True,
+           metric: str = measures.TEACHER_FORCED[0], greater_is_better: bool = True,
            every_steps: int | None = None, patience: int | None = None,
            split: str = "validation") -> "Validation | None":
   """Evaluates checkpoints while a model trains; train_and_eval.gin binds it.
@@ -54,7 +49,8 @@ def chosen(eval_dataset_fn: Callable[..., Any] | None = None,
       token_accuracy or sequence_accuracy, or one of the task's own, such as "bleu", or
       "TASK/bleu" for one task of a mixture. Without a task it is the mean over the
       tasks that have the metric. A task's own metric decodes the split.
-    greater_is_better: False if a smaller value is better.
+    greater_is_better: False if a smaller value is better. `bound` binds it, unless a
+      user does, by the metric's name.
     every_steps: the least number of steps between two evaluations; None for an
       evaluation of each checkpoint.
     patience: the number of evaluations without a new best one after which training
@@ -89,6 +85,9 @@ def bound() -> "Validation | None":
   """The `Validation` that gin chooses, or None."""
   if gin_files.bound(f"{_NAME}.eval_dataset_fn", None) is None:
     return None
+  if gin_files.bound(_GREATER, None) is None:
+    metric = gin_files.bound(f"{_NAME}.metric", measures.TEACHER_FORCED[0])
+    gin_files.bind({_GREATER: not measures.is_low(str(metric))})
   return chosen()
 
 
@@ -113,108 +112,6 @@ def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
       f"{_NAME}.eval_dataset_fn": gin.config.ConfigurableReference(
           "t5.models.mesh_transformer.mesh_eval_dataset_fn", evaluate=False),
       **{f"{_NAME}.{name}": value for name, value in parameters.items()}}
-
-
-class Record:
-  """The evaluations of a model's folder, which MODEL_DIR/validation.json holds."""
-
-  def __init__(self, model_dir: str, metric: str, greater_is_better: bool = True):
-    """Reads the file, if it is there.
-
-    Raises:
-      ValueError: the file cannot be read, or another metric has chosen its best.
-    """
-    self._folder, self._metric = model_dir, metric
-    self._sign = 1 if greater_is_better else -1
-    self.path = os.path.join(model_dir, RECORD)
-    self.evaluations: list[dict[str, Any]] = []
-    self._stopped_at: int | None = None
-    found = _read(self.path)
-    if found is None:
-      return
-    self.evaluations, self._stopped_at = found["evaluations"], found.get("stopped_at")
-    if found["metric"] != self._metric:
-      raise checks.Error(
-          f"`{_called('metric')}` is {self._metric!r}, but {self.path!r} has chosen "
-          f"the best checkpoint by {found['metric']!r}; keep that metric, or remove "
-          f"the file and {BEST}/ to choose anew.")
-
-  def forget_after(self, step: int) -> None:
-    """Drops evaluations of later steps, as of a model that went back."""
-    self.evaluations = [each for each in self.evaluations if each["step"] <= step]
-
-  def has(self, step: int) -> bool:
-    return any(each["step"] == step for each in self.evaluations)
-
-  @property
-  def last(self) -> int:
-    """The step of the last evaluation; 0 without one."""
-    return max((each["step"] for each in self.evaluations), default=0)
-
-  @property
-  def best(self) -> dict[str, Any] | None:
-    """The first of the best evaluations, or None; NaN is worse than any number."""
-    return max(self.evaluations, default=None, key=lambda each: (
-        not math.isnan(each["value"]), self._sign * each["value"], -each["step"]))
-
-  @property
-  def best_step(self) -> int:
-    """The step of the best evaluation, of which there is one."""
-    assert self.best is not None
-    return self.best["step"]
-
-  @property
-  def since_best(self) -> int:
-    """The number of evaluations after the best one."""
-    return len(self.evaluations) - 1 - self.evaluations.index(
-        self.best) if self.best else 0
-
-  def add(self, step: int, value: float, results: dict[str, float]) -> None:
-    """Adds an evaluation; `write` writes it."""
-    self.evaluations.append({"step": step, "value": value, "results": results})
-
-  def write(self, stopped_at: int | None = None) -> None:
-    """Writes the file, as a whole.
-
-    Args:
-      stopped_at: the step at which patience has ended the training; None if it has not.
-    """
-    self._stopped_at, best = stopped_at, self.best
-    checkpoints.write_whole(self.path, json.dumps({
-        "metric": self._metric,
-        "best": best and {"step": best["step"], "value": best["value"],
-                          "checkpoint": f"{BEST}/model.ckpt-{best['step']}"},
-        "stopped_at": stopped_at,
-        "evaluations": self.evaluations}, indent=1) + "\n")
-
-  def correct(self, stopped_at: int | None) -> None:
-    """Writes the file if it says that patience has ended training at another step."""
-    if self._stopped_at != stopped_at:
-      self.write(stopped_at)
-
-
-def stopped_at(model_dir: str) -> int | None:
-  """The step at which patience has ended the training of a model's folder, or None.
-
-  Raises:
-    ValueError: the record of the evaluations cannot be read.
-  """
-  found = _read(os.path.join(model_dir, RECORD))
-  return None if found is None else found.get("stopped_at")
-
-
-def _read(path):
-  """The record of the evaluations at a path, as a dict; None if there is no file."""
-  if not tf.io.gfile.exists(path):
-    return None
-  try:
-    with tf.io.gfile.GFile(path) as f:
-      found = json.load(f)
-    _ = found["metric"], found["evaluations"]
-  except (ValueError, KeyError, TypeError) as error:
-    raise checks.Error(f"{path!r} cannot be read ({error}); bring it back, or remove "
-                       f"it and {BEST}/ to choose anew.") from error
-  return found
 
 
 class Validation:
@@ -251,11 +148,13 @@ class Validation:
         TPU or in a cluster, or the best checkpoint is missing.
     """
     self._check_place()
-    self._warn_of_low()
+    self._say_which()
     self._last_step = last_step
-    self._record = Record(self._folder, self._metric, self._greater)
+    self._record = validation_record.Record(
+        self._folder, self._metric, self._greater)
     with tf.Graph().as_default():
       self._check_metric()
+      self._compare(self._datasets())
     step = checkpoints.step_of(newest) if newest else 0
     self._record.forget_after(step)
     self._check_best()
@@ -265,10 +164,12 @@ class Validation:
     self._record.correct(self._stopped_at(step))
     return not self._is_over(warns=True)
 
-  def _warn_of_low(self):
-    """Warns if the greatest value of something that should be small is the best."""
-    name = self._metric.rpartition("/")[2]
-    if self._greater and _LOW.search(name) and not name.startswith("neg_"):
+  def _say_which(self):
+    """Says that the least value is the best, or warns if that of a loss is not."""
+    if not self._greater:
+      logging.info("The least %s is the best; set `%s` to True if the greatest is.",
+                   self._metric, _called("greater_is_better"))
+    elif measures.is_low(self._metric):
       logging.warning(
           "`%s` is %r, and its greatest value is the best; set `%s` to False if its "
           "least value is.", _called("metric"), self._metric,
@@ -310,9 +211,9 @@ class Validation:
     datasets = self._datasets()
     self._check_targets(datasets)
     name = self._metric.rpartition("/")[2]
-    if name not in TEACHER_FORCED[:2]:  # These are sums over tokens.
+    if name not in measures.TEACHER_FORCED[:2]:  # These are sums over tokens.
       data_checks.check_unpacked(f"`{_called('metric')}`, {name!r}, needs")
-    if name in TEACHER_FORCED:
+    if not measures.decodes(name):
       known = {f"{each.name}/{name}" for each in datasets}
     else:
       known = set()
@@ -328,26 +229,65 @@ class Validation:
     values = [value for name, value in results.items()
               if name == self._metric or name.endswith(f"/{self._metric}")]
     if not values:
-      names = {name.partition("/")[2] for name in results} | set(TEACHER_FORCED)
+      names = {
+          *(name.partition("/")[2] for name in results), *measures.TEACHER_FORCED}
       raise checks.Error(
           f"`{_called('metric')}` is {self._metric!r}, which no task has; set it to "
           f"one of {', '.join(map(repr, sorted(names)))}.")
     return sum(values) / len(values)
 
+  def _compare(self, datasets):
+    """Begins a new comparison if the values of the former one measure other things."""
+    measure = self._measure(datasets)
+    differing = self._record.continues(measure)
+    if not differing:
+      return
+    folder = best_folder.set_aside(self._folder)
+    logging.warning(
+        "A new comparison of checkpoints begins, as values cannot be compared: %s.%s",
+        "; ".join(differing), f" The former {checkpoints.BEST}/ and its record are now "
+        f"{folder}; remove it if you do not need it." if folder else "")
+    self._record.begin(measure)
+    self._record.write()
+
+  def _measure(self, datasets):
+    return measures.of(self._metric, self._greater, self._split, datasets)
+
   def _check_best(self):
-    """Raises if the best checkpoint is missing and cannot be copied again."""
+    """Sees to it that best/ has the best checkpoint, which may have to be copied again.
+
+    Raises:
+      ValueError: it is missing, and the model's folder does not have it, either.
+    """
     best = self._record.best
     if best is None:
       return
-    name = f"model.ckpt-{best['step']}"
-    if _is_whole(os.path.join(self._folder, BEST, name)):
+    step, folder = best["step"], os.path.join(self._folder, checkpoints.BEST)
+    if "left_at" in best:
+      self._say_what_was_left(step, folder, best)
+    elif not best_folder.holds(self._folder, step):
+      if not checkpoints.is_whole(os.path.join(self._folder, f"model.ckpt-{step}")):
+        raise checks.Error(
+            f"{folder!r} lacks model.ckpt-{step}, the best by {self._metric} so far; "
+            f"bring it back, or remove {self._record.path!r} to choose the best of "
+            "later checkpoints.")
+      best_folder.copy(self._folder, step)
+    if self._record.best is not None:
+      best_folder.settle(self._folder, step, self._record.steps, only=True)
+
+  def _say_what_was_left(self, step, folder, best):
+    if best_folder.has_whole(self._folder, step):
+      logging.warning(
+          "%s still holds step %d, whose %s is %.4g, though training went back to step "
+          "%d: a better checkpoint will replace it. To choose without it, move %s and "
+          "%s away.", folder, step, self._metric, best["value"], best["left_at"],
+          folder, self._record.path)
       return
-    if not _is_whole(os.path.join(self._folder, name)):
-      raise checks.Error(
-          f"{os.path.join(self._folder, BEST)!r} lacks model.ckpt-{best['step']}, the "
-          f"best by {self._metric} so far; bring it back, or remove "
-          f"{self._record.path!r} to choose the best of later checkpoints.")
-    self._keep(best["step"])
+    logging.warning(
+        "%s lacks model.ckpt-%d, the best by %s before training went back to step %d; "
+        "the best of later checkpoints is chosen.", folder, step, self._metric,
+        best["left_at"])
+    self._record.forget_best()
 
   def _is_due(self, step):
     every = self._every or self._estimator.config.save_checkpoints_steps
@@ -360,7 +300,7 @@ class Validation:
       logging.warning(
           "Nothing is trained: %d evaluations after step %d were not better than its "
           "%s, and `%s` is %d; to go on, raise it or leave it out.",
-          self._record.since_best, self._record.best_step, self._metric,
+          self._record.since_best, self._record.leading_step, self._metric,
           _called("patience"), self._patience)
     return over
 
@@ -372,29 +312,35 @@ class Validation:
     """Evaluates a checkpoint, keeps it if it is the best, and records both."""
     path = os.path.join(self._folder, f"model.ckpt-{step}")
     with tf.Graph().as_default(), intermediates.without_capture():
-      results = {name: float(value) for name, value in self._results(path, step)}
-    value = self._value(results)
-    self._record.add(step, value, results)
-    if self._record.best_step == step:
-      self._keep(step)
+      datasets = self._datasets()
+      self._compare(datasets)
+      results = {name: float(value)
+                 for name, value in self._results(datasets, path, step)}
+    value, former = self._value(results), self._record.best
+    is_best = self._record.add(step, value, results)
+    if is_best:
+      best_folder.copy(self._folder, step)
     self._record.write(self._stopped_at(step))
+    if is_best:
+      left = {former["step"]} if former and "left_at" in former else set()
+      best_folder.settle(self._folder, step, self._record.steps - left)
     best = self._record.best
     assert best is not None  # It has just been added.
     patience = (f" ({self._record.since_best} of {self._patience} evaluations)"
                 if self._patience else "")
     logging.info(
         "step %d: %s of %s is %.4g; %s", step, self._metric, self._split, value,
-        "the best so far" if best["step"] == step else
+        "the best so far" if is_best else
         f"the best is {best['value']:.4g}, of step {best['step']}{patience}")
 
-  def _results(self, path, step) -> Iterator[tuple[str, float]]:
+  def _results(self, datasets, path, step) -> Iterator[tuple[str, float]]:
     """Yields ("TASK/METRIC", value)."""
-    datasets = self._datasets()
     for each in datasets:
       found = self._estimator.evaluate(
           self._input_fn(each), checkpoint_path=path, name=f"{each.name}_{self._split}")
-      yield from ((f"{each.name}/{name}", found[name]) for name in TEACHER_FORCED)
-    if self._metric.rpartition("/")[2] not in TEACHER_FORCED:
+      yield from ((f"{each.name}/{name}", found[name])
+                  for name in measures.TEACHER_FORCED)
+    if measures.decodes(self._metric):
       yield from self._of_decodes(datasets, step)
 
   def _input_fn(self, data):
@@ -416,23 +362,6 @@ class Validation:
         self._folder, lambda **_: kept, None, step)
     return found.items()
 
-  def _keep(self, step):
-    """Copies a checkpoint and what belongs to it to the folder of the best."""
-    folder = os.path.join(self._folder, BEST)
-    tf.io.gfile.makedirs(folder)
-    names = [name for name in tf.io.gfile.listdir(self._folder)
-             if name.startswith(f"model.ckpt-{step}.")]
-    # An index is complete only after the data.
-    names.sort(key=lambda name: name.endswith(".index"))
-    for name in ["operative_config.gin", vocabulary_record.NAME, *names]:
-      source = os.path.join(self._folder, name)
-      if tf.io.gfile.exists(source):
-        tf.io.gfile.copy(source, os.path.join(folder, name), overwrite=True)
-    checkpoints.write_state(folder, [f"model.ckpt-{step}"])
-    for name in tf.io.gfile.listdir(folder):
-      if name.startswith("model.ckpt-") and not name.startswith(f"model.ckpt-{step}."):
-        tf.io.gfile.remove(os.path.join(folder, name))
-
   def after_save(self, step: int) -> bool:
     """Evaluates a checkpoint if it is due; returns whether training ends."""
     if self._is_due(step):
@@ -440,7 +369,7 @@ class Validation:
     if self._is_over():
       logging.info("Training ends at step %d: %d evaluations were not better than that "
                    "of step %d.", step, self._record.since_best,
-                   self._record.best_step)
+                   self._record.leading_step)
     return self._is_over()
 
   def end(self, step: int) -> None:
@@ -469,15 +398,6 @@ class Listener(tf.train.CheckpointSaverListener):
     del session
     if not self._signals.is_stopped:
       self._validation.end(int(global_step_value))
-
-
-def _is_whole(path):
-  """Whether there is a checkpoint with all of its files."""
-  try:
-    checkpoints.check(path)
-  except checkpoints.DamagedError:
-    return False
-  return True
 
 
 def _features(example):

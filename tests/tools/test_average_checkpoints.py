@@ -88,3 +88,17 @@ def test_checkpoints_without_a_mean_are_refused(
     average_checkpoints.main(
         [str(model_dir), "--last=2", f"--output={tmp_path}/mean", *flags])
   assert not (tmp_path / "mean").exists()
+
+
+def test_checkpoints_that_were_left_are_not_averaged(model_dir, tmp_path):
+  lines = ["model_checkpoint_path: 'model.ckpt-12'"] + [
+      f"all_model_checkpoint_paths: 'model.ckpt-{step}'" for step in (100, 4, 8, 12)]
+  (model_dir / "checkpoint").write_text("\n".join(lines))
+  path = average_checkpoints.average(str(model_dir), 3, str(tmp_path / "mean"))
+  assert checkpoints.step_of(path) == 12
+  found = tf.train.load_checkpoint(path).get_tensor("b")
+  np.testing.assert_array_equal(
+      found, mean([values(step, step)["b"] for step in (4, 8, 12)]).astype(found.dtype))
+  with pytest.raises(ValueError, match=r"has 3 checkpoints that led to the last "
+                                       r"\(model.ckpt-100 did not\), but --last is 4"):
+    average_checkpoints.average(str(model_dir), 4, str(tmp_path / "more"))

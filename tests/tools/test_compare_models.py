@@ -13,7 +13,7 @@ from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.tools import compare_models
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.benchmarking import attentions
-from synthesizer_mtf.trainer import validation
+from synthesizer_mtf.trainer import validation_record
 
 TASK = "synth_text_pairs"
 SCORES = ["--scores=bleu,edit_distance", "--lower_is_better=edit_distance"]
@@ -138,7 +138,8 @@ def test_the_best_step_by_validation_is_compared_though_patience_ended_a_trainin
     checkpoint_files.save(model_dir / "best", 4)
     for of, value in ((name, .25), (f"eval/{TASK}/bleu", 50.0)):
       write_events(model_dir / "best" / f"{value}_eval", of, {4: value, 8: 2 * value})
-    found = validation.Record(str(model_dir), "edit_distance", greater_is_better=False)
+    found = validation_record.Record(
+        str(model_dir), "edit_distance", greater_is_better=False)
     found.add(4, .25, {})
     found.write()
     if "/v/" in str(model_dir):  # So training has no curve of the score.

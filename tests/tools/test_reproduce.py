@@ -26,7 +26,7 @@ from synthesizer_mtf.tools.reproduction import speeds
 from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import results
-from synthesizer_mtf.trainer import validation
+from synthesizer_mtf.trainer import validation_record
 
 TABLES = tables.TABLES
 STATE = {"machine": {"cpu": "abacus", "cores": 3}, "versions": {"t5": "0.9.4"}}
@@ -275,7 +275,7 @@ def test_a_training_that_patience_has_ended_is_complete_and_the_report_says_so(
     (run.model_dir / "best").mkdir(parents=True)
     checkpoint_files.save(run.model_dir, 2, end)
     checkpoint_files.save(run.model_dir / "best", 4)
-    found = validation.Record(str(run.model_dir), "bleu")
+    found = validation_record.Record(str(run.model_dir), "bleu")
     found.add(4, 3.0, {})
     found.write()
     assert train.is_done() == (end == 8)

@@ -133,6 +133,59 @@ def test_a_damaged_newest_checkpoint_is_an_error_that_changes_nothing(
   assert checkpoints.prepare(str(tmp_path)).endswith("model.ckpt-4")
 
 
+def test_the_message_about_a_damaged_checkpoint_names_a_whole_best_one(tmp_path):
+  best = tmp_path / "best"
+  best.mkdir()
+  for folder, step in ((tmp_path, 8), (best, 6)):
+    checkpoint_files.save(folder, step)
+  checkpoint_files.truncate(checkpoint_files.largest_data_file(tmp_path, 8))
+  advice = "or, with best/model.ckpt-6.* copied here, to continue from model.ckpt-6"
+  with pytest.raises(ValueError, match="is damaged|bytes, of") as error:
+    checkpoints.latest(str(tmp_path))
+  assert advice in str(error.value)
+  remove(tmp_path, "model.ckpt-8*")
+  with pytest.raises(ValueError, match="which is not there") as error:
+    checkpoints.latest(str(tmp_path))
+  assert advice in str(error.value)
+  for path in best.glob("model.ckpt-6.*"):  # As the message advises.
+    shutil.copy(path, tmp_path)
+  assert checkpoints.prepare(str(tmp_path)).endswith("/model.ckpt-6")
+  checkpoint_files.truncate(checkpoint_files.largest_data_file(best, 6))
+  checkpoint_files.truncate(checkpoint_files.largest_data_file(tmp_path, 6))
+  with pytest.raises(ValueError, match="begin at step 0. Nothing was changed"):
+    checkpoints.latest(str(tmp_path))
+
+
+# Steps in the order in which TensorFlow has saved them, the step that `checkpoint`
+# names, and the steps that led to it.
+BRANCHES = [
+    ([2, 4, 6, 8], 8, [2, 4, 6, 8]), ([2, 4, 6, 8], 4, [2, 4]),
+    ([2, 6, 8, 4], 4, [2, 4]), ([2, 6, 8, 4, 5], 5, [2, 4, 5]),
+    ([2, 8, 4, 5, 6], 6, [2, 4, 5, 6]), ([6, 8, 2, 7], 7, [2, 7]),
+    ([8, 2, 4, 1, 3], 3, [1, 3]), ([10, 9], 9, [9])]
+
+
+@pytest.mark.parametrize("saved, named, led", BRANCHES)
+def test_checkpoints_that_were_left_did_not_lead_to_the_last(
+    tmp_path, saved, named, led):
+  checkpoint_files.save(tmp_path, *saved)
+  checkpoint_files.name_in_state(tmp_path, named, *saved)
+  state = (tmp_path / "checkpoint").read_text().splitlines()
+  (tmp_path / "checkpoint").write_text("\n".join([state[0], *state[2:]]))
+  assert [checkpoints.step_of(path)
+          for path in checkpoints.branch(str(tmp_path))] == led
+
+
+def test_without_a_list_every_checkpoint_led_to_the_last(tmp_path):
+  assert checkpoints.branch(str(tmp_path)) == []
+  checkpoint_files.save(tmp_path, 8, 10)
+  remove(tmp_path, "checkpoint")
+  for state in (None, 'model_checkpoint_path: "model.ckpt-10"\n'):
+    if state:
+      (tmp_path / "checkpoint").write_text(state)
+    assert checkpoints.branch(str(tmp_path)) == checkpoints.find(str(tmp_path))
+
+
 def test_unfinished_files_of_a_killed_process_are_removed(tmp_path):
   checkpoint_files.save(tmp_path)
   (tmp_path / "model.ckpt-12_temp").mkdir()

@@ -8,6 +8,7 @@ import gin
 import numpy as np
 import pytest
 import seqio
+from support import checkpoint_files
 from support import small_training
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import own_text
@@ -324,3 +325,15 @@ def test_a_position_of_an_older_version_begins_the_data_again(train, log, tmp_pa
         tensors=[tf.constant("0")]))
   assert train(shuffled(), 6) == first[:2]
   assert "no record of them, as of older versions" in log.text
+
+
+def test_after_going_back_the_positions_are_those_of_the_training_that_goes_on(
+    train, tmp_path):
+  folder = tmp_path / "model"
+  train(shuffled(), 20)
+  saved = steps(tmp_path)
+  checkpoint_files.name_in_state(folder, 8, *saved[:saved.index(8)], *saved[-3:])
+  first = train(shuffled(), 24, stop_after=6)
+  assert tf.train.latest_checkpoint(str(folder)).endswith("-12")
+  assert steps(tmp_path)[-1] == 20 and steps(tmp_path, "input") == [12]
+  assert train(shuffled(), 24, stop_after=1) == first[4:5]

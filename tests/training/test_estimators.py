@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 
 import gin
 from mesh_tensorflow.transformer import utils
@@ -270,6 +271,47 @@ def test_a_signal_before_the_first_step_stops_at_once(tmp_path, make_estimator):
   with pytest.raises(stopping.Stopped, match="before the first step"):
     train(make_estimator(), 9, Signal(signal.SIGINT, before=0))
   assert not list(tmp_path.glob("model.ckpt*"))
+
+
+class Twice(Signal):
+  """Interrupts this process twice, between two of Python's steps or in one of them."""
+
+  def __init__(self, before, in_one):
+    super().__init__(signal.SIGINT, before)
+    self._in_one = in_one
+
+  def begin(self):
+    self._both = tf.py_func(self._kill, [], [])
+
+  def before_run(self, run_context):
+    self._session = run_context.session
+    super().before_run(run_context)
+
+  def _send(self, step):
+    if step == self._before:
+      self._session.run(self._both) if self._in_one else self._kill()
+
+  def _kill(self):
+    for _ in range(2):
+      os.kill(os.getpid(), self._number)
+      time.sleep(.1)
+
+
+@pytest.mark.parametrize("in_one", [False, True])
+def test_a_second_interrupt_raises_in_a_process_of_the_users_and_ends_our_command(
+    in_one, tmp_path, make_estimator, monkeypatch):
+  ends = []
+  monkeypatch.setattr(stopping.os, "_exit", ends.append)
+  handler = signal.getsignal(signal.SIGINT)
+  for ours in (False, True):
+    monkeypatch.setattr(stopping, "_OURS", [ours])
+    with pytest.raises(KeyboardInterrupt, match="^Stopped at once; the same command"):
+      train(make_estimator(save_steps=2), 9, Twice(4, in_one))
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert ends == ours * [130]
+    assert latest(tmp_path) == (2, 3.)  # Without a checkpoint of the last step.
+  train(make_estimator(), 5)  # In the same process.
+  assert latest(tmp_path) == (5, 6.)
 
 
 # Python alone, which starts faster than our packages.

@@ -1,10 +1,14 @@
 """Checkpoints are evaluated while a model trains; the best is kept, patience stops."""
 
+import contextlib
 import functools
 import json
 import re
+import shutil
+import types
 
 import gin
+from mesh_tensorflow.transformer import dataset as mesh_dataset
 import pytest
 import seqio
 from support import checkpoint_files
@@ -16,8 +20,12 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import best_checkpoint
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import arguments
+from synthesizer_mtf.trainer import best_folder
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import measures
 from synthesizer_mtf.trainer import unknown_pieces
 from synthesizer_mtf.trainer import validation
+from synthesizer_mtf.trainer import validation_record
 import tensorflow.compat.v1 as tf
 
 
@@ -52,7 +60,7 @@ def test_the_best_checkpoint_stays_and_patience_ends_the_training(
   record = json.loads((folder / "validation.json").read_text())
   assert [each["step"] for each in record["evaluations"]] == [2, 4]
   assert record["best"]["checkpoint"] == "best/model.ckpt-2"
-  assert record["stopped_at"] == validation.stopped_at(str(folder)) == 4
+  assert record["stopped_at"] == validation_record.stopped_at(str(folder)) == 4
   assert {path.stem for path in folder.glob("model.ckpt-*.index")} == {"model.ckpt-4"}
   assert (folder / "best/model.ckpt-2.index").exists()
   assert not train(command)  # There is nothing to train.
@@ -65,9 +73,21 @@ def test_the_best_checkpoint_stays_and_patience_ends_the_training(
   best_checkpoint.main([str(folder), "--metric=neg_log_perplexity"])
   *_, last = capsys.readouterr().out.strip().splitlines()
   assert last.startswith("The best by eval_synth_text_pairs_validation: neg_log")
+  assert ", the greatest: " in last
+  for flags, which in (([], "least"), (["--greater_is_better"], "greatest")):
+    best_checkpoint.main([str(folder), "--metric=loss", *flags])
+    assert f", the {which}: " in capsys.readouterr().out
+  (command.folder / "dev.tsv").write_text("another\tfile\n")
+  assert not train(command)
+  assert steps_of(folder / "best.1") == [2]
+  assert json.loads((folder / "best.1/validation.json").read_text()) == {
+      **record, "stopped_at": None}
+  assert json.loads((folder / "validation.json").read_text())["best"]["step"] == 4
   for path in (folder / "best").glob("*.data-*"):
     path.unlink()
-  assert "lacks model.ckpt-2, the best by sequence_accuracy" in train(command)
+  for path in folder.glob("model.ckpt-4.*"):
+    path.rename(folder / path.name.replace("-4.", "-5."))
+  assert "lacks model.ckpt-4, the best by sequence_accuracy" in train(command)
 
 
 @pytest.mark.usefixtures("parsed_flags")
@@ -84,7 +104,7 @@ def test_a_wrong_parameter_is_one_sentence_before_any_step(command, binding, mes
 
 
 def record(folder, *values, greater_is_better=True):
-  found = validation.Record(str(folder), "bleu", greater_is_better)
+  found = validation_record.Record(str(folder), "bleu", greater_is_better)
   for number, value in enumerate(values):
     found.add(10 * number, value, {"task/bleu": value})
   return found
@@ -107,42 +127,343 @@ def test_a_score_that_is_not_a_number_is_never_the_best(tmp_path):
 
 
 def test_the_end_by_patience_is_forgotten_when_training_goes_on(tmp_path):
-  assert validation.stopped_at(str(tmp_path)) is None
+  assert validation_record.stopped_at(str(tmp_path)) is None
   found = record(tmp_path, 1.0)
   found.write(stopped_at=20)
-  assert validation.stopped_at(str(tmp_path)) == 20
+  assert validation_record.stopped_at(str(tmp_path)) == 20
   again = record(tmp_path)
   again.forget_after(-1)
   again.correct(None)
-  assert validation.stopped_at(str(tmp_path)) is None
-  assert json.loads((tmp_path / "validation.json").read_text())["best"] is None
+  assert validation_record.stopped_at(str(tmp_path)) is None
+  assert not json.loads((tmp_path / "validation.json").read_text())["evaluations"]
 
 
-@pytest.mark.parametrize("metric, greater, warns", [
-    ("edit_distance", True, True), ("task/perplexity_per_word", True, True),
-    ("edit_distance", False, False), ("neg_log_perplexity", True, False),
-    ("bleu", True, False), ("closest", True, False)])
-def test_the_greatest_of_what_should_be_small_is_warned_of(
-    metric, greater, warns, caplog):
-  chosen = validation.Validation(None, metric, greater, None, None, "validation")
-  chosen._warn_of_low()
-  assert ("greatest value is the best" in caplog.text) == warns
+@pytest.mark.parametrize("metric, low", [
+    *((name, True) for name in (
+        "mean_edit", "ppl", "nll", "mse", "wer", "cer", "ter", "edit_distance", "mae",
+        "task/perplexity_per_word", "eval_loss", "WER", "meanEditDistance", "rmse",
+        "neg_log_likelihood", "bits_per_byte", "error rate", "log-perplexity")),
+    *((name, False) for name in (
+        "neg_log_perplexity", "bleu", "closest", "interest", "center", "skill",
+        "neg_mean_squared_error", "edit_similarity", "letter_accuracy", "lossless",
+        "cer/bleu", "mirrors", "error_free", "levenshtein_ratio", "certain"))])
+def test_the_words_of_a_metrics_name_say_whether_its_least_value_is_the_best(
+    metric, low, log):
+  assert measures.is_low(metric) == low
+  for greater, sign, said in (
+      (None, not low, low), (True, True, low), (False, False, True)):
+    gin.clear_config()
+    log.clear()
+    gin.parse_config([f"train_and_eval.metric = {metric!r}",
+                      "train_and_eval.eval_dataset_fn = @inputs_alone",
+                      f"train_and_eval.greater_is_better = {greater}"][:2 + (
+                          greater is not None)])
+    chosen = validation.bound()
+    assert chosen._greater == gin.query_parameter(
+        "train_and_eval.greater_is_better") == sign
+    chosen._say_which()
+    assert ("is the best" in log.text) == said
 
 
-def test_evaluations_after_the_step_to_continue_from_do_not_count(tmp_path):
+def test_evaluations_after_the_step_to_continue_from_do_not_count_but_the_best_stays(
+    tmp_path):
   found = record(tmp_path, 1.0, 2.0, 3.0)
   found.forget_after(10)
-  assert found.best["step"] == found.last == 10 and not found.has(20)
+  assert found.last == 10 and not found.has(20)
+  assert found.best == {"step": 20, "value": 3.0, "left_at": 10}
+  assert not found.add(20, 2.5, {}) and found.since_best == 0  # Of this training.
+  assert found.best["left_at"] == 10
+  assert found.add(30, 3.5, {}) and found.best == {"step": 30, "value": 3.5}
 
 
-def test_another_metric_in_the_same_folder_is_an_error(tmp_path):
-  record(tmp_path, 1.0).write()
-  assert record(tmp_path).has(0)
-  with pytest.raises(ValueError, match="'loss', but .* by 'bleu'; keep that metric"):
-    validation.Record(str(tmp_path), "loss")
+MEASURE = {"metric": "bleu", "greater_is_better": True, "split": "validation",
+           "data": {"task": {"number": 2, "sha256": "1"}},
+           "decoding": {"beam_size": 1, "alpha": .6}}
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"metric": "wer", "greater_is_better": False}, "'metric' was 'bleu' and is 'wer'"),
+    ({"greater_is_better": False}, "'greater_is_better' was True and is False"),
+    ({"split": "test"}, "'split' was 'validation' and is 'test'"),
+    ({"data": {"other": {"number": 2, "sha256": "1"}}}, "were task and are other"),
+    ({"data": {"task": {"number": 3, "sha256": "2"}}}, "had 2 examples and has 3"),
+    ({"data": {"task": {"number": 2, "sha256": "2"}}}, "task has other examples"),
+    ({"decoding": {"beam_size": 4, "alpha": .6}}, "'beam_size' was 1 and is 4")])
+def test_values_of_another_measure_are_not_compared(tmp_path, change, said):
+  found = record(tmp_path, 1.0)
+  assert not found.continues(MEASURE)
+  found.write()
+  again = record(tmp_path)
+  assert not again.continues(MEASURE) and again.has(0)
+  differing = again.continues({**MEASURE, **change})
+  assert said in differing[0]
+  again.begin({**MEASURE, **change})
+  assert again.best is None and not again.has(0)
+
+
+def test_a_record_of_version_0_2_goes_on_unless_it_chose_the_other_end(tmp_path):
+  (tmp_path / "validation.json").write_text(json.dumps({
+      "metric": "wer", "best": {"step": 4, "value": 9.0}, "stopped_at": None,
+      "evaluations": [{"step": 2, "value": 3.0, "results": {}},
+                      {"step": 4, "value": 9.0, "results": {}}]}))
+  measure = {**MEASURE, "metric": "wer"}
+  assert not validation_record.Record(str(tmp_path), "wer").continues(measure)
+  low = validation_record.Record(str(tmp_path), "wer", greater_is_better=False)
+  assert "was True" in low.continues({**measure, "greater_is_better": False})[0]
+
+
+def test_a_record_that_cannot_be_read_is_an_error(tmp_path):
   (tmp_path / "validation.json").write_text("{")
   with pytest.raises(ValueError, match="cannot be read"):
     record(tmp_path)
+
+
+class Scripted(validation.Validation):
+  """A validation whose values are given by step, of checkpoints without a model."""
+
+  def __init__(self, folder, values, examples=((1, 2),), metric="bleu"):
+    super().__init__(
+        None, metric, not measures.is_low(metric), None, None, "validation")
+    self._values, self._examples = values, examples
+    self.for_model(types.SimpleNamespace(
+        model_dir=str(folder),
+        config=types.SimpleNamespace(save_checkpoints_steps=2)), None, None, 1)
+
+  def start_at(self, step):
+    return self.start(f"{self._folder}/model.ckpt-{step}", 100)
+
+  def _check_place(self):
+    pass
+
+  def _check_metric(self):
+    pass
+
+  def _datasets(self):
+    return []
+
+  def _measure(self, datasets):
+    return {**super()._measure(datasets), "data": {"task": {
+        "number": len(self._examples), "sha256": str(self._examples)}}}
+
+  def _results(self, datasets, path, step):
+    yield f"task/{self._metric}", self._values[step]
+
+
+def index(folder, step):
+  return (folder / f"model.ckpt-{step}.index").read_bytes()
+
+
+def save_alone(folder, step):
+  """Saves a checkpoint of a step; others go, as with `keep_checkpoint_max = 1`."""
+  for path in folder.glob("model.ckpt-*"):
+    path.unlink()
+  checkpoint_files.save(folder, step)
+
+
+def steps_of(folder):
+  return [checkpoints.step_of(path) for path in checkpoints.find(str(folder))]
+
+
+def test_the_best_checkpoint_stays_though_training_goes_back(tmp_path, log):
+  save_alone(tmp_path, 8)
+  Scripted(tmp_path, {8: 9.0}).start_at(8)
+  kept = index(tmp_path, 8)
+  save_alone(tmp_path, 4)  # The newest was damaged, and another one was brought back.
+  again = Scripted(tmp_path, {4: 3.0, 6: 5.0, 8: 8.0, 10: 10.0})
+  again.start_at(4)
+  assert "best still holds step 8, whose bleu is 9, though training went" in log.text
+  for step in (6, 8):
+    save_alone(tmp_path, step)
+    again.after_save(step)
+    assert steps_of(tmp_path / "best") == [8] and index(tmp_path / "best", 8) == kept
+  Scripted(tmp_path, {}).start_at(8)  # Its own step 8 is not the best.
+  assert index(tmp_path / "best", 8) == kept
+  save_alone(tmp_path, 10)
+  again.after_save(10)
+  assert steps_of(tmp_path / "best") == [10]
+  assert "best step 10 takes the place of step 8, which did not lead" in log.text
+
+
+def test_a_kill_before_the_next_evaluation_does_not_hide_that_training_went_back(
+    tmp_path):
+  save_alone(tmp_path, 8)
+  Scripted(tmp_path, {8: 9.0}).start_at(8)
+  save_alone(tmp_path, 1)
+  Scripted(tmp_path, {}).start_at(1)
+  save_alone(tmp_path, 9)  # Trained on, and killed.
+  Scripted(tmp_path, {9: 4.0}).start_at(9)
+  found = json.loads((tmp_path / "validation.json").read_text())
+  assert [each["step"] for each in found["evaluations"]] == [9]
+  assert (found["best"]["value"], found["best"]["left_at"]) == (9.0, 1)
+
+
+def test_a_better_checkpoint_replaces_that_of_the_same_step_that_was_left(
+    tmp_path, log):
+  for value, says in ((9.0, 0), (9.5, 1)):
+    save_alone(tmp_path, 8)
+    Scripted(tmp_path, {8: value}).start_at(8)
+    assert index(tmp_path / "best", 8) == index(tmp_path, 8)
+    assert log.text.count("step 8 takes the place of step 8") == says
+    Scripted(tmp_path, {6: 0.0}).start_at(6)
+
+
+def test_a_best_checkpoint_that_was_left_and_is_lost_stops_nothing(tmp_path, log):
+  save_alone(tmp_path, 8)
+  Scripted(tmp_path, {8: 9.0}).start_at(8)
+  (tmp_path / "best/model.ckpt-8.index").unlink()
+  save_alone(tmp_path, 4)
+  Scripted(tmp_path, {4: 3.0}).start_at(4)
+  assert "lacks model.ckpt-8, the best by bleu before training went back" in log.text
+  assert steps_of(tmp_path / "best") == [4]
+
+
+@pytest.mark.parametrize("change", [
+    {"examples": ((1, 2), (3, 4))}, {"examples": ((1, 3),)}, {"metric": "wer"}])
+def test_a_new_comparison_keeps_the_best_of_the_former(tmp_path, change, log):
+  save_alone(tmp_path, 2)
+  Scripted(tmp_path, {2: 9.0}).start_at(2)
+  for _ in range(2):
+    save_alone(tmp_path, 4)
+    Scripted(tmp_path, {4: 1.0}, **change).start_at(4)
+    assert steps_of(tmp_path / "best") == [4]
+    assert steps_of(tmp_path / "best.1") == [2]
+  assert log.text.count("A new comparison of checkpoints begins") == 1
+  old = json.loads((tmp_path / "best.1/validation.json").read_text())
+  assert old["best"]["value"] == 9.0
+  Scripted(tmp_path, {4: 2.0}).start_at(4)
+  assert steps_of(tmp_path / "best.2") == [4]
+
+
+def test_a_file_that_is_replaced_while_a_model_trains_begins_a_new_comparison(tmp_path):
+  running = Scripted(tmp_path, {2: 9.0, 4: 1.0})
+  save_alone(tmp_path, 2)
+  running.start_at(2)
+  running._examples = ((5, 6),)
+  save_alone(tmp_path, 4)
+  running.after_save(4)
+  assert (steps_of(tmp_path / "best"), steps_of(tmp_path / "best.1")) == ([4], [2])
+
+
+def of_file(split, shuffle_files, seed=None):
+  del split, shuffle_files, seed
+  return tf.data.Dataset.from_tensor_slices({"inputs": FILE})
+
+
+FILE = ["a", "b"]
+
+
+def test_examples_that_are_drawn_at_random_are_compared_by_their_source(monkeypatch):
+  monkeypatch.setattr(seqio.TaskRegistry, "_REGISTRY", {})
+  seqio.TaskRegistry.add(
+      "drawn", seqio.FunctionDataSource(of_file, splits=["validation"]),
+      preprocessors=[], output_features={})
+
+  def measured(task, noise=1.0):
+    def data():
+      return of_file(None, None).map(
+          lambda x: {**x, "noise": noise * tf.random.uniform([])})
+    return measures._examples(
+        mesh_dataset.EvalDataset(task, data, None, []), "validation")
+
+  with tf.Graph().as_default():
+    still, drawn = measured("of nobody", 0.0), measured("drawn")
+    assert measured("of nobody") == {"number": 2, "sha256": None}
+    assert (measured("of nobody", 0.0), measured("drawn")) == (still, drawn)
+    monkeypatch.setitem(globals(), "FILE", ["a", "c"])
+    for before, now in (
+        (still, measured("of nobody", 0.0)), (drawn, measured("drawn"))):
+      assert before["sha256"] != now["sha256"] and before["number"] == now["number"]
+
+
+class Killed(BaseException):
+  """A process ends between two operations on files, or in the middle of one."""
+
+
+@contextlib.contextmanager
+def killed_at(number):
+  """Kills at an operation on files; a copy or a file that it writes is half there."""
+  left = [number]
+
+  def ending(function, half):
+    def run(*args, **kwargs):
+      left[0] -= args[1:] != () or half is not no_text  # Reading changes nothing.
+      if left[0]:
+        return function(*args, **kwargs)
+      half(*args)
+      raise Killed
+    return run
+
+  def half_a_copy(source, target, *_):
+    with open(source, "rb") as read, open(target, "wb") as write:
+      write.write(read.read()[:-9])
+
+  def no_text(path, mode):
+    open(path, mode).close()
+
+  halves = {"copy": half_a_copy, "GFile": no_text, **dict.fromkeys(
+      ("rename", "remove", "makedirs"), lambda *_: None)}
+  with pytest.MonkeyPatch.context() as patch:
+    for name, half in halves.items():
+      patch.setattr(tf.io.gfile, name, ending(getattr(tf.io.gfile, name), half))
+    yield
+
+
+def kills(tmp_path, prepare, use):
+  """Yields a folder in which `use` was killed, for each operation; at last unharmed."""
+  prepared = tmp_path / "prepared"
+  prepared.mkdir()
+  prepare(prepared)
+  for number in range(1, 100):
+    folder = tmp_path / str(number)
+    shutil.copytree(prepared, folder)
+    try:
+      with killed_at(number):
+        use(folder)
+    except Killed:
+      yield folder
+    else:
+      assert number > 8
+      yield folder
+      return
+
+
+@pytest.mark.parametrize("former, left", [(2, False), (4, True)])
+def test_a_kill_at_any_moment_of_keeping_the_best_loses_nothing(tmp_path, former, left):
+  def prepare(folder):
+    save_alone(folder, former)
+    Scripted(folder, {former: 1.0}).start_at(former)
+    if left:  # The step is that of a training that was left.
+      Scripted(folder, {2: 0.0}).start_at(2)
+    save_alone(folder, 4)
+
+  def use(folder):
+    Scripted(folder, {4: 2.0}).start_at(4)
+
+  for folder in kills(tmp_path, prepare, use):
+    best = folder / "best"
+    assert left or any(best_folder.has_whole(str(folder), step) for step in (2, 4))
+    use(folder)
+    assert steps_of(best) == [4] and index(best, 4) == index(folder, 4)
+    assert tf.train.latest_checkpoint(str(best)) == f"{best}/model.ckpt-4"
+    found = json.loads((folder / "validation.json").read_text())["best"]
+    assert found == {"step": 4, "value": 2.0, "checkpoint": "best/model.ckpt-4"}
+
+
+def test_a_kill_at_any_moment_of_a_new_comparison_loses_nothing(tmp_path):
+  def prepare(folder):
+    save_alone(folder, 2)
+    Scripted(folder, {2: 9.0}).start_at(2)
+    save_alone(folder, 4)
+
+  def use(folder):
+    Scripted(folder, {4: 1.0}, examples=((3, 4),)).start_at(4)
+
+  for folder in kills(tmp_path, prepare, use):
+    use(folder)
+    assert steps_of(folder / "best") == [4]
+    assert steps_of(folder / "best.1") == [2] and not (folder / "best.2").exists()
+    old = json.loads((folder / "best.1/validation.json").read_text())
+    assert old["best"]["value"] == 9.0
 
 
 def model(folder, *bindings):

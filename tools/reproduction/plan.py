@@ -16,7 +16,8 @@ from typing import Any
 from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import results
-from synthesizer_mtf.trainer import validation
+from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import validation_record
 
 _EVALUATED = "@t5.models.mesh_transformer.mesh_eval_dataset_fn"
 _C4 = "synth_c4_span_corruption"
@@ -80,7 +81,7 @@ class Settings:
 
   def evaluated_folder(self, model_dir: pathlib.Path) -> pathlib.Path:
     """Returns the folder with the checkpoint to evaluate, of a model's folder."""
-    return model_dir / validation.BEST if self.best_by else model_dir
+    return model_dir / checkpoints.BEST if self.best_by else model_dir
 
   def evaluated(self, model_dir: pathlib.Path, step: int) -> tuple[pathlib.Path, int]:
     """Returns the folder and the step to evaluate, of a model with its last step.
@@ -100,7 +101,7 @@ class Settings:
     return reached >= step or reached == self._stopped_at(model_dir)
 
   def _stopped_at(self, model_dir):
-    return validation.stopped_at(str(model_dir)) if self.best_by else None
+    return validation_record.stopped_at(str(model_dir)) if self.best_by else None
 
   def outcome(self, model_dir: pathlib.Path) -> dict[str, int]:
     """Returns what files of results say of the choice of a run's step.
