@@ -16,6 +16,7 @@ from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools import hugging_face as command
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
+from synthesizer_mtf.tools.hugging_face_bridge import attention
 from synthesizer_mtf.tools.hugging_face_bridge import importing
 from synthesizer_mtf.tools.hugging_face_bridge import trained
 import transformers
@@ -177,6 +178,53 @@ def test_a_mixture_annealed_to_v_is_exported(folders, tmp_path):
       "encoder.block.1.layer.0.SelfAttention.alpha"]
   np.testing.assert_allclose(np.exp(alpha) / np.exp(alpha).sum(-1, keepdims=True),
                              np.tile([0.1, 0.9], (3, 1)), rtol=1e-5)
+
+
+def test_a_mixture_with_a_part_annealed_to_0_is_exported(folders, tmp_path):
+  R = np.arange(48, dtype=np.float32).reshape(3, 4, 4)
+  hugging_face.with_our_attention(
+      folders("T5 1.0")[1], tmp_path / "ours",
+      "synthesizer_stack.attention = 'R+R+V'", "RandomLogits.max_length = 4",
+      "Mixture.final_weights = [0.0, 0.4, 0.6]", "Mixture.annealing_steps = (2, 20)",
+      step=20, alpha=np.ones([3, 3], np.float32), **{"part_0/R": -R, "part_1/R": R})
+  run("export", tmp_path / "ours", f"--output={tmp_path}/theirs")
+  theirs = hugging_face.load(tmp_path / "theirs")
+  place = "decoder.block.1.layer.0.SelfAttention."
+  np.testing.assert_array_equal(theirs[f"{place}synthesizers.0.R"], R)
+  np.testing.assert_allclose(np.exp(theirs[f"{place}alpha"] - 1),
+                             np.tile([0.4, 0.6], (3, 1)), rtol=1e-5)
+  run("import", tmp_path / "theirs", f"--output={tmp_path}/again")
+  np.testing.assert_array_equal(hugging_face.variables(tmp_path / "again")[
+      "decoder/block_001/layer_000/SyntheticAttention/R"], R)
+
+
+@pytest.mark.parametrize("notation, final, kept", [
+    ("R+R+V", [0.4, 0.0, 0.6], {"0.R": "part_0/R", "1.q.weight": "q"}),
+    ("V+V+R", [0.4, 0.0, 0.6], {"0.q.weight": "part_0/q", "1.R": "R"}),
+    ("V+V+R", [0.0, 1.0, 0.0], {"0.k.weight": "part_1/k"}),
+    ("D+V+FD", [0.0, 0.5, 0.5], {"0.q.weight": "q", "1.W1.weight": "part_2/W1"}),
+    ("FD+V+V", [0.0, 0.5, 0.5], {"0.q.weight": "part_1/q", "1.k.weight": "part_2/k"})])
+def test_parts_of_final_weight_0_leave_the_names_of_the_others(notation, final, kept):
+  described = [{"name": name, **attention.DEFAULTS[name]}
+               for name in notation.split("+")]
+  left = tuple(i for i, weight in enumerate(final) if weight)
+  layer = attention.Attention(
+      "SyntheticAttention", {"synthesizers": [described[i] for i in left]}, 3, 5, 32,
+      0.1, (final, 1.0), left, described)
+  of = {weight.hugging_face.removeprefix("synthesizers."): weight.mesh
+        for weight in attention.variables(layer, attention.Sizes(8, 3, 5), True, False)}
+  assert kept.items() <= of.items()
+  assert ("alpha" in of) == (len(left) > 1)
+
+
+def test_a_query_that_a_left_out_part_shared_stays_with_v():
+  described = [{"name": "D", "max_length": 4, "share_query": True}, {"name": "V"}]
+  layer = attention.Attention("SyntheticAttention", {"synthesizers": described[1:]}, 3,
+                              5, 32, 0.1, ([0.0, 1.0], 1.0), (1,), described)
+  assert [(weight.mesh, weight.hugging_face) for weight in attention.variables(
+      layer, attention.Sizes(8, 3, 5), True, False)] == [
+          ("k", "synthesizers.0.k.weight"), ("q", "synthesizers.0.q.weight"),
+          ("v", "v.weight"), ("o", "o.weight")]
 
 
 def test_shards_are_one_model(folders, tmp_path, sentencepiece_model):

@@ -70,6 +70,7 @@ class Attention(NamedTuple):
     dropout_rate: a float.
     final: (final weights of the parts, progress to them) of an annealed mixture.
     kept: the indices of the parts whose weight is not 0, in an annealed mixture.
+    parts: the descriptions of all its parts, which decide the names of variables.
   """
   scope: str
   description: dict[str, Any]
@@ -79,6 +80,7 @@ class Attention(NamedTuple):
   dropout_rate: float
   final: tuple[Sequence[float], float] | None = None
   kept: tuple[int, ...] | None = None
+  parts: Sequence[dict[str, Any]] | None = None
 
   @property
   def drops(self) -> bool:
@@ -129,7 +131,8 @@ def read(layer: Any, step: int, place: str) -> Attention:
   sizes = layer.heads
   return Attention(
       type(layer).__name__, description, sizes.num_heads, sizes.key_value_size,
-      layer.relative_position_bias.num_buckets, sizes.dropout_rate, final, kept)
+      layer.relative_position_bias.num_buckets, sizes.dropout_rate, final, kept,
+      described)
 
 
 def _of_stock(layer, place):
@@ -178,18 +181,20 @@ def variables(found: Attention, sizes: Sizes, in_decoder: bool,
     has_bias: whether the layer holds a table of relative position biases.
   """
   parts = found.description["synthesizers"]
-  shared = any(part.get("share_query") for part in parts)
-  own = [_of_part(part, sizes, in_decoder, shared) for part in parts]
+  trained = found.parts or parts
+  shared = _share_query(trained)
+  own = [_of_part(part, sizes, in_decoder, shared) for part in trained]
   # As in `Mixture`: if parts have a variable name in common, each has its own scope.
   count = collections.Counter(name for variables in own for name, *_ in variables)
-  for i, of_part in enumerate(own):
-    clashes = any(count[name] > 1 for name, *_ in of_part)
-    number = i if found.kept is None else found.kept[i]
-    for name, shape, projects in of_part:
+  for i, number in enumerate(range(len(parts)) if found.kept is None else found.kept):
+    clashes = any(count[name] > 1 for name, *_ in own[number])
+    for name, shape, projects in own[number]:
       yield Weight(
           f"part_{number}/{name}" if clashes else name,
           f"synthesizers.{i}.{name}{'.weight' if projects else ''}", shape, projects)
-  if shared:
+    if shared and not _share_query(parts) and parts[i]["name"] == "V":
+      yield Weight("q", f"synthesizers.{i}.q.weight", sizes.matrix)
+  if _share_query(parts):
     yield Weight("q", "q.weight", sizes.matrix)
   yield Weight("v", "v.weight", sizes.matrix)
   yield Weight("o", "o.weight", sizes.matrix[::-1])
@@ -200,6 +205,10 @@ def variables(found: Attention, sizes: Sizes, in_decoder: bool,
   if has_bias:
     yield Weight("relative_attention_bias", "relative_attention_bias.weight",
                  (sizes.heads, found.buckets))
+
+
+def _share_query(parts):
+  return any(part.get("share_query") for part in parts)
 
 
 def _alpha(found, heads, parts):

@@ -20,9 +20,6 @@ import tensorflow.compat.v1 as tf
 
 _STEP = "global_step"
 
-# The scope of V in a mixture, if another part has variables with the same names.
-_PART = re.compile(r"part_\d+/")
-
 # The files that compute a model in PyTorch.
 _PYTORCH = pathlib.Path(__file__).with_name("pytorch")
 
@@ -112,13 +109,10 @@ def _read(path, reader, name):
 
 def _sources(path, table, shapes):
   """Returns a dict from names of Mesh's variables to those in the checkpoint."""
-  without_part = {_PART.sub("", name): name for name in shapes
-                  if re.search(r"part_\d+/[qk]$", name)}
   norms = {warm_start_plan.norm_key(name): name for name in sorted(shapes)}
   sources = {}
   for weight in table:
-    name = weight.mesh if weight.mesh in shapes else without_part.get(
-        weight.mesh, norms.get(weight.mesh))
+    name = weight.mesh if weight.mesh in shapes else norms.get(weight.mesh)
     if name is None:
       raise checks.Error(
           f"{path!r} has no variable {weight.mesh!r}, which the model that gin "
