@@ -22,6 +22,7 @@ from synthesizer_mtf.trainer import data_position
 from synthesizer_mtf.trainer import decode_length
 from synthesizer_mtf.trainer import exporting
 from synthesizer_mtf.trainer import guards
+from synthesizer_mtf.trainer import heads_record
 from synthesizer_mtf.trainer import lock
 from synthesizer_mtf.trainer import optimizer_slots
 from synthesizer_mtf.trainer import prediction
@@ -147,6 +148,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
   def _call_model_fn(self, features, labels, mode, config):
     spec = super()._call_model_fn(features, labels, mode, config)
+    if checkpoints.find(self.model_dir):
+      heads_record.check_restored(self.model_dir)
     if mode != tf.estimator.ModeKeys.TRAIN:
       return spec
     spec = seed.advancing(progress.quiet(spec))

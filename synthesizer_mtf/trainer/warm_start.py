@@ -27,6 +27,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import heads_record
 from synthesizer_mtf.trainer import optimizer_slots
 from synthesizer_mtf.trainer import warm_start_plan
 import tensorflow.compat.v1 as tf
@@ -152,6 +153,7 @@ class WarmStart(NamedTuple):
       ValueError: there is no such checkpoint, or it does not fit.
     """
     path = find_checkpoint(self.checkpoint, self.parameter)
+    heads_record.check_start(path)
     assign = assignments(path, lambda model, saved: warm_start_plan.make_plan(
         path, model, saved, self.fresh, self.renames, self.continue_training,
         _mesh_selection(), self.strict,
