@@ -6,6 +6,7 @@ same report as the runs themselves.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import math
 from typing import Any
 
 import pandas as pd
@@ -133,7 +134,10 @@ class Report:
              for number, (_, figures) in enumerate(columns) if first in figures}
     if not any(of.size for of in pairs.values()):
       return
-    found = over_seeds.tested(pd.concat(pairs, axis=1)).dropna()
+    sizes = pd.concat({number: columns[number][1].abs().max() for number in pairs})
+    differences = pd.concat(pairs, axis=1)
+    found = over_seeds.tested(differences, sizes[differences.columns])
+    found = found[found["count"] > 1]
     table = [["score", "model", f"minus {first}", "95% interval", "p", ""]]
     for (number, row), difference in found.iterrows():
       score, _ = columns[number]
@@ -159,7 +163,7 @@ def _cell(known, score, seeds):
 
 
 def _interval(known, score):
-  if known is None or known["count"] < 2:
+  if known is None or math.isnan(known["low"]):
     return "-"
   return " to ".join(f"{known[end]:.{score.digits}f}" for end in ("low", "high"))
 

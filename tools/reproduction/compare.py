@@ -5,6 +5,7 @@ seeds that both files have. It adds a 95% interval (Student's t), and p, correct
 the number of differences.
 """
 
+import numpy as np
 import pandas as pd
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import arguments
@@ -53,9 +54,12 @@ def _differences(a, b):
   pairs = _scores(a, "a").merge(_scores(b, "b"), on=[*_KEY, "seed"])
   if pairs.empty:
     return pairs
-  grouped = pairs.assign(difference=pairs["b"] - pairs["a"]).groupby(_KEY, sort=False)
+  grouped = pairs.assign(
+      difference=pairs["b"] - pairs["a"], size=pairs[["a", "b"]].abs().max(axis=1)
+      ).groupby(_KEY, sort=False)
   found = over_seeds.tested(pd.DataFrame({
-      key: of["difference"].reset_index(drop=True) for key, of in grouped}))
+      key: of["difference"].reset_index(drop=True) for key, of in grouped}),
+      grouped["size"].max())
   return found.assign(
       a=grouped["a"].mean(), b=grouped["b"].mean(), seeds=grouped["seed"].agg(list))
 
@@ -69,7 +73,7 @@ def _scores(of, name):
 
 def _line(key, of):
   """Returns a difference as an object for JSON."""
-  several = of["count"] > 1
+  several = not np.isnan(of["low"])
   return {
       "kind": "difference", "format": lines.FORMAT, **dict(zip(_KEY, key)),
       "seeds": of["seeds"], "pairs": len(of["seeds"]), "a": of["a"], "b": of["b"],
