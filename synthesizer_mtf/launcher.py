@@ -77,8 +77,8 @@ def _prepared(run_job, run):
 
 def _run(run, kwargs):
   """Runs `utils.run`, in the process that leads the job."""
-  if task := gin_checks.task_of_training(gin_internals.bindings()):
-    unknown_pieces.log(task)
+  if data := gin_checks.task_and_split(gin_internals.bindings()):
+    unknown_pieces.log(*data)
   run(**kwargs)
 
 

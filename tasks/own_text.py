@@ -47,8 +47,8 @@ from synthesizer_mtf.tasks import dialogue_metrics
 from synthesizer_mtf.tasks import language_modeling
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import records
-from synthesizer_mtf.tasks import summarization
 from synthesizer_mtf.tasks import task
+from synthesizer_mtf.tasks import text_metrics
 from synthesizer_mtf.tasks import text_source
 from synthesizer_mtf.tasks import text_to_text
 from synthesizer_mtf.tasks import translation
@@ -60,16 +60,16 @@ import tensorflow.compat.v2 as tf
 KEYS = ("inputs", "targets")
 
 # The metrics of pairs: functions of targets and predictions, two lists of strings.
-METRICS = {
+METRICS: dict[str, text_metrics.Metric] = {
     "accuracy": metrics.accuracy,
-    "bleu": metrics.bleu,
-    "edit_distance": metrics.edit_distance,
-    "embedding_average": dialogue_metrics.embedding_average,
-    "meteor": dialogue_metrics.meteor,
-    "overlap": dialogue_metrics.overlap,
-    "rouge": summarization.rouge,
+    "bleu": text_metrics.bleu,
+    "edit_distance": text_metrics.by_spaces(metrics.edit_distance),
+    "embedding_average": text_metrics.by_spaces(dialogue_metrics.embedding_average),
+    "meteor": text_metrics.by_spaces(dialogue_metrics.meteor),
+    "overlap": text_metrics.by_spaces(dialogue_metrics.overlap),
+    "rouge": text_metrics.rouge,
     "sequence_accuracy": metrics.sequence_accuracy,
-    "tokenized_bleu": translation.tokenized_bleu,
+    "tokenized_bleu": text_metrics.by_spaces(translation.tokenized_bleu),
 }
 _MODULE = "synthesizer_mtf.tasks"
 

@@ -4,6 +4,7 @@ XSum (arXiv:1808.08745) is a column of Narang et al. 2021 (arXiv:2102.11972).
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 from synthesizer_mtf.tasks import text_to_text
@@ -11,12 +12,18 @@ from t5.data import preprocessors
 from t5.evaluation import metrics
 
 
-def rouge(targets: list[str], predictions: list[str]) -> dict[str, float]:
+def rouge(targets: list[str], predictions: list[str],
+          **kwargs: Any) -> dict[str, float]:
   """Returns T5's ROUGE-1, 2, L and Lsum, computed with a fixed seed.
 
   T5 draws examples a thousand times, takes the mean of each sample, and returns the
   median of these means. It does not fix the seed, so two evaluations of the same
   predictions differed in the second digit.
+
+  Args:
+    targets: a list of texts.
+    predictions: a list of as many texts.
+    **kwargs: further arguments of `rouge_scorer.RougeScorer`.
 
   Returns:
     a dict from name to float, from 0 to 100.
@@ -26,7 +33,7 @@ def rouge(targets: list[str], predictions: list[str]) -> dict[str, float]:
   try:
     return metrics.rouge(
         targets, predictions,
-        score_keys=("rouge1", "rouge2", "rougeL", "rougeLsum"))
+        score_keys=("rouge1", "rouge2", "rougeL", "rougeLsum"), **kwargs)
   finally:
     np.random.set_state(state)
 

@@ -104,9 +104,30 @@ def check_metrics(name: str, given: str | None) -> None:
     raise checks.Error(
         f"`{checks.called(_TASK)}` is {name!r}, which has no metrics to evaluate; "
         "choose another task, or the command's perplexity_eval.gin.")
+  if given == "scores":
+    _check_any_takes_scores(name, list(itertools.chain(*metrics)))
   for metric in itertools.chain(*metrics):
     if given:
       _check_needs(metric, given, f"`{checks.called(_TASK)}` is {name!r}")
+
+
+def _parameters(metric):
+  return list(inspect.signature(metric).parameters)
+
+
+def _shown(metric):
+  return getattr(getattr(metric, "func", metric), "__name__", repr(metric))
+
+
+def _check_any_takes_scores(task, metrics):
+  """Checks that not all metrics compare texts, which fail on scores."""
+  if metrics and all("predictions" in _parameters(metric) for metric in metrics):
+    raise checks.Error(
+        f"`{checks.called(_TASK)}` is {task!r}, whose metrics "
+        f"{', '.join(map(_shown, metrics))} compare predictions, but this evaluation "
+        "gives scores to them; evaluate with --gin_file=eval.gin in place of "
+        "score_eval.gin, or without eval_with_score in `MtfModel.eval`. The scores "
+        "themselves are written by score_from_task.gin and `MtfModel.score`.")
 
 
 def _check_needs(metric, given, task):
@@ -115,8 +136,7 @@ def _check_needs(metric, given, task):
   T5 passes texts or scores by position; seqio knows metrics by the names of their
   parameters.
   """
-  needed = list(inspect.signature(metric).parameters)
-  shown = getattr(getattr(metric, "func", metric), "__name__", repr(metric))
+  needed, shown = _parameters(metric), _shown(metric)
   if "aux_values" in needed:
     raise checks.Error(
         f"{task}, whose metric {shown} takes aux_values, which Mesh TensorFlow does "

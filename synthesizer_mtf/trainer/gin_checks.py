@@ -208,12 +208,17 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
   _check_files(config, mode)
 
 
-def task_of_training(config: gin_internals.Config) -> str | None:
-  """The task or mixture that a run trains on; None without one, and in other modes."""
-  task = _macro(config, "MIXTURE_NAME")
-  trains = _bound(config, _RUN).get("mode", "train") == "train"
-  return task if (trains and data_function(config) == TASKS
-                  and data_checks.is_known(task)) else None
+def task_and_split(config: gin_internals.Config) -> tuple[str, str] | None:
+  """The task or mixture that a run trains on, or whose outputs it evaluates, and where.
+
+  None without a task, and in other modes.
+  """
+  task, run = _macro(config, "MIXTURE_NAME"), _bound(config, _RUN)
+  mode = run.get("mode", "train")
+  trains = mode == "train" and data_function(config) == TASKS
+  if not (trains or mode == "eval") or not data_checks.is_known(task):
+    return None
+  return task, run.get("dataset_split", "train")
 
 
 def data_function(config: gin_internals.Config) -> str | None:

@@ -240,6 +240,8 @@ class MtfModel(mtf_model.MtfModel):
       data_checks.check_features(task, self._model_type, "eval")
       self._check_lengths(task)
       data_checks.check_metrics(task, "scores" if scores else "predictions")
+      if not scores:
+        unknown_pieces.log(task, split)
       tf.io.gfile.makedirs(folder)
       gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings()))
       try:

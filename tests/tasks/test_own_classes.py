@@ -6,6 +6,10 @@ from support.task_files import bind
 from support.task_files import examples
 from support.task_files import scores
 from support.task_files import write
+from synthesizer_mtf.tasks import summarization
+from synthesizer_mtf.tasks import text_metrics
+from synthesizer_mtf.tasks import translation
+from t5.evaluation import metrics as t5_metrics
 
 NAME = "synth_text_pairs_encoder"
 
@@ -53,6 +57,59 @@ def test_metrics_of_pairs_are_bleu_and_sequence_accuracy_or_have_names():
   assert found.pop("mean_edit") == 0 and "bleu" not in found
   assert [found[name] for name in ("rouge1", "accuracy", "tokenized_bleu")] == (
       pytest.approx([100] * 3))
+
+
+RUSSIAN = "привет мир это тест"
+HINDI = "यह एक हिन्दी वाक्य"
+CHINESE = "这是一个测试句子"
+JAPANESE = "これは日本語の文です"
+THAI = "นี่คือภาษาไทย"
+
+
+@pytest.mark.parametrize("text", [RUSSIAN, HINDI, CHINESE, JAPANESE, THAI],
+                         ids=["Russian", "Hindi", "Chinese", "Japanese", "Thai"])
+def test_equal_texts_of_any_script_have_100_and_others_less(text):
+  bind("pairs.metrics", ["rouge", "bleu"])
+  found = scores("synth_text_pairs", (text, text))
+  assert list(found.values()) == pytest.approx([100] * 5)
+  changed = f"{text[:-3]}\u00e9\u00e8\u00ea"
+  found = scores("synth_text_pairs", (text, text), (text, changed))
+  assert all(50 <= value < 99 for value in found.values())
+
+
+def test_letters_with_accents_count_in_rouge():
+  bind("pairs.metrics", ["rouge"])
+  assert set(scores("synth_text_pairs", ("été", "ôtô")).values()) == {0}
+  found = scores("synth_text_pairs", ("l'été d'or", "l\u2019e\u0301te\u0301 d'or"))
+  assert found["rouge2"] == 100
+
+
+@pytest.mark.parametrize("texts", [
+    ["It\u2019s 3.5% of A-B, hello_world \u2014 again . And then"], ["x"], [""]])
+def test_texts_that_t5_reads_keep_t5s_numbers(texts):
+  predictions = [text.replace("hello", "h\u00e9llo") for text in texts]
+  assert text_metrics.rouge(texts, predictions) == summarization.rouge(
+      texts, predictions)
+  assert text_metrics.bleu(texts, predictions) == t5_metrics.bleu(texts, predictions)
+  ascii_texts = [text.encode("ascii", "replace").decode() for text in texts]
+  assert summarization.rouge(texts, ascii_texts) == summarization.rouge(
+      texts, ascii_texts, tokenizer=text_metrics.Words())
+  for name, functions in (("synth_cnn_dailymail", [summarization.rouge]),
+                          ("synth_wmt14_ende", [t5_metrics.bleu,
+                                                translation.tokenized_bleu])):
+    assert seqio.TaskRegistry.get(name).metric_fns == functions
+
+
+def test_other_words_than_t5s_are_said_once(caplog):
+  text_metrics._say.cache_clear()
+  bind("pairs.metrics", ["rouge", "bleu", "edit_distance"])
+  for _ in range(2):
+    scores("synth_text_pairs", (CHINESE, CHINESE))
+  said = [record.getMessage() for record in caplog.records]
+  assert [line.split()[0] for line in said] == ["`rouge`", "`bleu`", "`edit_distance`"]
+  assert "tokenizer 'zh', not T5's 'intl'" in said[1]
+  scores("synth_text_pairs", (JAPANESE, JAPANESE))
+  assert "tokenizer 'char'" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize("metrics", ["blue", ["bleu", "f1"], [3]])

@@ -148,7 +148,9 @@ def test_a_metric_that_gets_other_values_is_refused_and_one_of_texts_is_told(
        "metric of_scores takes scores, .* --gin_file=score_eval.gin"),
       ([functools.partial(of_scores)], "predictions", "metric of_scores takes scores"),
       ([of_more], "predictions", "metric of_more takes aux_values"),
-      ([of_more], "scores", "metric of_more takes aux_values")]:
+      ([of_more, of_scores], "scores", "metric of_more takes aux_values"),
+      ([of_texts, of_more], "scores", "metrics of_texts, of_more compare predictions, "
+       "but .* scores .*eval.gin .*eval_with_score .*score_from_task.gin")]:
     measured(*metrics)
     data_checks.check_metrics(task, None)
     with pytest.raises(checks.Error, match=said):

@@ -9,6 +9,7 @@ from synthesizer_mtf.tasks import vocabulary as vocabulary_lib
 from synthesizer_mtf.tools import inspect_task
 from synthesizer_mtf.trainer import unknown_pieces
 from t5.data import preprocessors
+from t5.evaluation import metrics
 
 ORDINARY = ["the function\tone", "a value\ttwo"]
 STRANGE = ["the function\tone {x}", "the \u0151 and {x}\ttwo", "one  value\tthree"]
@@ -19,7 +20,7 @@ def fixture_add(tmp_path, sentencepiece_model):
   """Registers a task of seqio's own classes, as T5's are, on some lines."""
   names = []
 
-  def add(lines, vocabulary=None, *more):
+  def add(lines, vocabulary=None, *more, metric_fns=()):
     name = f"tests_unknown_{len(names)}"
     names.append(name)
     path = tmp_path / f"{name}.tsv"
@@ -31,7 +32,8 @@ def fixture_add(tmp_path, sentencepiece_model):
             functools.partial(
                 preprocessors.parse_tsv, field_names=["inputs", "targets"]),
             seqio.preprocessors.tokenize, seqio.CacheDatasetPlaceholder(), *more],
-        output_features={"inputs": feature, "targets": feature})
+        output_features={"inputs": feature, "targets": feature},
+        metric_fns=metric_fns)
     return name
 
   yield add
@@ -69,6 +71,17 @@ def test_nothing_is_told_where_all_is_known_or_nothing_can_be_read(add, told):
 
   assert not told(add(ORDINARY)) and not told(add(STRANGE, seqio.ByteVocabulary()))
   assert not told(add(STRANGE, None, fail), "validation") and not told("unknown")
+
+
+def test_targets_that_no_output_equals_are_counted_where_metrics_compare_them(
+    add, told):
+  lines = ["one \u212b\tno\u3000one", "two\t2 \u339e", "three\ttwo  twos",
+           "four\t\u2116 5", "five\t\u0151\u2116"]
+  line, = told(add(lines, metric_fns=[metrics.sequence_accuracy]))
+  assert ("2 of the first 5 targets of 'tests_unknown_0' with other characters, such "
+          "as '2 \u339e' as '2 km': no output equals them") in line
+  assert "other characters" not in told(add(lines))[0]
+  assert not told(add(ORDINARY, metric_fns=[metrics.sequence_accuracy]))
 
 
 def test_a_mixture_counts_all_its_tasks_before_an_objective_takes_texts_away(add, told):
