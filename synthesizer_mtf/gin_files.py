@@ -121,7 +121,7 @@ def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
     gin.parse_config_files_and_bindings(
         [_defaults(), *paths], texts, skip_unknown=_DEPRECATED, finalize_config=False)
   given = [*gin_names.given(paths, texts)]
-  for change in _with_folders, _in_order, _own_lengths:
+  for change in with_folders, _in_order, _own_lengths:
     for parameter, value in change(given, gin_internals.bindings()).items():
       gin.bind_parameter(parameter, value)
   gin.finalize()
@@ -234,11 +234,12 @@ def _is_record(path):
 def of_the_command(config: gin_internals.Config) -> dict[str, Any]:
   """Applies the three changes below, which have the same arguments, to the command."""
   given = given_in_command()
-  return {**_with_folders(given, config), **_in_order(given, config),
+  return {**with_folders(given, config), **_in_order(given, config),
           **_own_lengths(given, config)}
 
 
-def _with_folders(given, config):
+def with_folders(given: Iterable[tuple[str, Any]],
+                 config: gin_internals.Config) -> dict[str, Any]:
   """Resolves paths relative to their gin file, so that a folder can be moved.
 
   Args:

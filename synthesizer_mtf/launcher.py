@@ -27,8 +27,10 @@ from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import gin_checks
 from synthesizer_mtf.trainer import messages
 from synthesizer_mtf.trainer import missing
+from synthesizer_mtf.trainer import precedence
 from synthesizer_mtf.trainer import stopping
 from synthesizer_mtf.trainer import unknown_pieces
+from t5.models import mesh_transformer
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -69,6 +71,9 @@ def _prepared(run_job, run):
   def wrapped(**kwargs):
     missing.check(flags.FLAGS.model_dir)
     missing.warn_of_unused(gin_files.given_in_command())
+    if precedence.find_vocabulary(flags.FLAGS.model_dir):
+      # T5's main has bound one before; `kwargs` has only flags.
+      gin_files.bind({"utils.run.vocabulary": mesh_transformer.get_vocabulary()})
     gin_checks.check_run(gin_internals.bindings(), flags.FLAGS.model_dir)
     run_job(functools.partial(_run, run, kwargs))
 

@@ -3,13 +3,13 @@
 import argparse
 from collections.abc import Mapping
 from collections.abc import Sequence
-import os
 
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import precedence
 import tensorflow.compat.v1 as tf
 
 
@@ -17,8 +17,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
   """Adds the flags for the checkpoint of a folder, and for its model."""
   parser.add_argument("--step", type=int, metavar="N",
                       help="of the checkpoint (default: last)")
-  arguments.add_gin(parser, "instead of operative_config.gin",
-                    "more bindings, as for the trainer")
+  arguments.add_gin(parser, "more gin files, which win over operative_config.gin",
+                    "more bindings, as for the trainer, which win over both")
 
 
 def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
@@ -37,13 +37,14 @@ def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
   """
   gin_names.import_modules(args.module_import)
   path = find_checkpoint(model_dir, args.step)
-  own = os.path.join(model_dir, "operative_config.gin")
-  if not (args.gin_file or tf.io.gfile.exists(own)):
+  folder = precedence.Folder(model_dir)
+  if not (args.gin_file or tf.io.gfile.exists(folder.record)):
     raise checks.Error(
         f"{checks.called('--model_dir')} is {model_dir!r} but holds no "
         "operative_config.gin; name the folder that the trainer wrote, or gin files "
         "with --gin_file.")
-  gin_files.parse(args.gin_file or [own], args.gin_param)
+  gin_files.parse(args.gin_file, args.gin_param)
+  precedence.settle([folder])
   return path, checkpoints.step_of(path)
 
 

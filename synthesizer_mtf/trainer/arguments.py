@@ -11,6 +11,7 @@ import operator
 import os
 from typing import Any
 
+from absl import flags
 import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention.layer import SyntheticAttention
@@ -36,6 +37,23 @@ def names(method: str) -> dict[str, str]:
   """What messages call the parameters of T5's command in a method of `MtfModel`."""
   steps = "finetune_steps" if method == "finetune" else "steps"
   return {**_NAMES, "utils.run.train_steps": steps}
+
+
+# The flags of T5's command from which it makes arguments.
+_FLAGS = {"sequence_length": ("input_sequence_length", "target_sequence_length"),
+          **{name: (name,) for name in (
+              "batch_size", "beam_size", "temperature", "keep_top_k")}}
+
+
+def passed(given: dict[str, Any]) -> dict[str, Any]:
+  """Returns those arguments that somebody chose.
+
+  With --use_model_api T5's command passes its flags, whether they are given or not.
+  """
+  if not flags.FLAGS.is_parsed() or not getattr(flags.FLAGS, "use_model_api", False):
+    return given
+  return {name: value for name, value in given.items() if name not in _FLAGS or any(
+      not flags.FLAGS[flag].using_default_value for flag in _FLAGS[name])}
 
 
 def of(function: Callable[..., Any], args: tuple[Any, ...],

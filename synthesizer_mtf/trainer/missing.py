@@ -73,7 +73,8 @@ def warn_of_unused(given: Iterable[tuple[str, Any]]) -> None:
       `gin_files.given_in_command` returns them.
   """
   bindings = gin_internals.bindings()
-  read = set(re.findall(r"%([\w./]+)", repr([*bindings.values()])))
+  # T5 asks for the task by its macro if nothing is bound to `get_vocabulary`.
+  read = {"MIXTURE_NAME", *re.findall(r"%([\w./]+)", repr([*bindings.values()]))}
   where = {}
   for path, (scope, selector, name, _, location) in gin_files.own(given):
     macro = f"{scope}/{selector}" if scope else selector

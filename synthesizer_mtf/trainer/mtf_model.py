@@ -28,6 +28,7 @@ from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import console
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import gin_checks
+from synthesizer_mtf.trainer import model_record
 from synthesizer_mtf.trainer import precedence
 from synthesizer_mtf.trainer import progress
 from synthesizer_mtf.trainer import results
@@ -82,6 +83,8 @@ class MtfModel(mtf_model.MtfModel):
   """
 
   # Of the base class.
+  _sequence_length: Any
+  _model_type: str
   _learning_rate_schedule: Any
   _gin_bindings: Any
 
@@ -104,7 +107,8 @@ class MtfModel(mtf_model.MtfModel):
       raise TypeError(f"MtfModel has no argument {name!r}."
                       f"{checks.did_you_mean(name, known)}")
     with _in_python("__init__"):
-      base(**arguments.of(base, args, kwargs))
+      self._given = arguments.of(base, args, kwargs)
+      base(**self._given)
       checkpoints.check_name(self._model_dir, "`model_dir`")
       self._attention, self._seed, self._warm_start = (
           arguments.read("attention", attention), arguments.read("seed", seed),
@@ -152,6 +156,7 @@ class MtfModel(mtf_model.MtfModel):
         precedence.settle(folders, given, self._attention)
         if self._warm_start is not None:
           gin_files.bind({_CHECKPOINT: self._warm_start})
+        self._take_what_gin_says()
         # T5 parses these once more, after its own binding of two dtypes.
         self._gin_bindings = precedence.lines_of_dtypes(given)
         self._is_settled = True
@@ -162,6 +167,34 @@ class MtfModel(mtf_model.MtfModel):
 
   def _own(self) -> precedence.Folder:
     return precedence.Folder(self._model_dir)
+
+  def _take_what_gin_says(self):
+    """Takes lengths and the kind of the model from gin, if no argument says them."""
+    given = arguments.passed(self._given)
+    if not given.get("sequence_length"):
+      self._sequence_length = {
+          **self._sequence_length,
+          **(gin_files.bound("utils.run.sequence_length", None) or {})}
+      if not isinstance(given.get("batch_size", ()), int):
+        self.batch_size = given.get("batch_size", ("sequences_per_batch", 1))
+    if "model_type" not in given:
+      self._model_type = gin_files.bound("utils.run.model_type", self._model_type)
+
+  def _arguments_of_run(self, split):
+    """The arguments that `utils.run` would have had to train this model."""
+    shape = self._given.get("mesh_shape")
+    devices = self._mesh_devices
+    if not self._tpu and not self._mesh_shape.dims:
+      shape, devices = "model:1,batch:1", ["cpu:0"]
+    return {
+        "sequence_length": self._sequence_length, "batch_size": self.batch_size,
+        "model_type": self._model_type, "mesh_shape": shape, "mesh_devices": devices,
+        "layout_rules": self._given.get("layout_rules"), "dataset_split": split,
+        "optimizer": self._optimizer, "autostack": self._autostack,
+        "learning_rate_schedule": self._learning_rate_schedule,
+        "save_checkpoints_steps": self._save_checkpoints_steps,
+        "keep_checkpoint_max": self._keep_checkpoint_max,
+        "iterations_per_loop": self._iterations_per_loop}
 
   @_shown
   def train(self, *args: Any, validation: dict[str, Any] | None = None,
@@ -199,6 +232,7 @@ class MtfModel(mtf_model.MtfModel):
         unknown_pieces.log(task, given.get("split", "train"))
       if (chosen := validation or self._validation) is not None:
         gin_files.bind(validations.bindings(task, chosen))
+      model_record.complete(task, self._arguments_of_run(given.get("split", "train")))
       base(**given)
 
   def _check_eval(self, with_score):
@@ -359,8 +393,8 @@ class MtfModel(mtf_model.MtfModel):
     """Adds to arguments of a call what gin binds, where T5 has defaults of its own."""
     bound = {name: gin_files.bound(parameter, None)
              for name, parameter in _DECODING.items()}
-    given = {**{name: value for name, value in bound.items() if value is not None},
-             **given}
+    given = {**given, **{name: value for name, value in bound.items()
+                         if value is not None}, **arguments.passed(given)}
     if given.get("vocabulary") is None:
       given["vocabulary"] = mesh_transformer.get_vocabulary()
     if given.get("temperature") is None and self._model_type.startswith("bi") and (

@@ -41,12 +41,20 @@ _NOT_TAKEN = {"synthesizer_mtf.warm_start", "synthesizer_mtf.train_and_eval",
 _EVALUATION_SEED = "t5.models.mesh_transformer.mesh_eval_dataset_fn", "seed"
 
 _DTYPES = "mesh_tensorflow.transformer.utils.get_variable_dtype"
+# The log leaves out dtypes, which T5 binds for its device, and what T5's command alone
+# reads.
+_SELDOM_READ = {
+    _DTYPES, "mesh_tensorflow.transformer.utils.run",
+    "t5.models.mesh_transformer.get_vocabulary",
+    "t5.models.mesh_transformer.mesh_train_dataset_fn"}
+_READ = {"model_type", "pack", "seed", "sequence_length", "use_cached"}
+
 _SIZES = ("num_layers", "d_model", "d_ff", "num_heads", "d_kv")
 _MODULES = ("mesh_tensorflow.transformer.", "synthesizer_mtf.attention.")
 # Parameters of these modules that decide the names or shapes of variables.
 _SHAPES = {
     "a", "b", "d_model", "hidden_size", "kernel_size", "kernels", "key_value_size",
-    "num_heads", "num_layers", "num_memory_heads", "pointwise", "positional_embedding",
+    "num_heads", "num_layers", "num_memory_heads", "pointwise",
     "rank", "relative_attention_num_buckets", "relative_attention_type", "share_heads",
     "share_kv", "share_layers", "share_query", "shared_embedding",
     "shared_embedding_and_softmax_weights", "shared_kv", "tile_length", "use_bias",
@@ -133,6 +141,8 @@ def _read(path):
     with gin.unlock_config():
       gin.parse_config_file(
           path, skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
+    gin_files.bind(gin_files.with_folders(
+        gin_names.given([path], []), gin_internals.bindings()))
     return {where: dict(values) for where, values in gin_internals.bindings().items()
             if where[1] not in _NOT_TAKEN}
 
@@ -163,6 +173,7 @@ def _take(folder, recorded, chosen, earlier):
     earlier: those of earlier records, which win, too.
   """
   before = by_parameter(gin_origins.bindings())
+  own = by_parameter(gin_origins.bindings(recorded))
   files, gives, others = gin_origins.unchosen(), set(), []
   new: dict[tuple[str, str, str], Any] = {}
   for each in gin_origins.bindings(recorded):
@@ -174,13 +185,14 @@ def _take(folder, recorded, chosen, earlier):
         others.append(f"`{_name(each)}` is {_shown(value)}, which is bound, and not "
                       f"{_shown(each.value)}")
       continue
-    if each.key == _EVALUATION_SEED or _among(each, earlier)[0] or (
-        not was_bound and each.value == default):
+    is_default = not was_bound and all(
+        other == default for other in own[each.key].values())
+    if each.key == _EVALUATION_SEED or _among(each, earlier)[0] or is_default:
       continue
     new[each[:3]] = each.value
     if repr(each.value) == repr(old if was_bound else default):
       continue
-    if each.selector != _DTYPES:  # T5 binds them for its device.
+    if each.selector not in _SELDOM_READ or each.name in _READ:
       gives.add(_name(each))
     if file := files.get(each[:3]):
       others.append(f"`{_name(each)}` is {_shown(each.value)}, and not {_shown(old)} "
@@ -273,15 +285,18 @@ def _resolved(value, config):
   return value
 
 
-def find_vocabulary(folder: str) -> None:
+def find_vocabulary(folder: str) -> bool:
   """Binds the vocabulary of vocabulary.json where gin names neither task nor path.
 
   `MtfModel` of older versions recorded no task, and an environment variable that named
   the vocabulary of a training is in no operative_config.gin.
+
+  Returns:
+    whether the folder names a vocabulary.
   """
   path = vocabulary_record.path_of(folder)
   if path is None:
-    return
+    return False
   if gin_files.bound(_VOCABULARY, None) is None:
     logging.info("%s gives the vocabulary %r.",
                  os.path.join(folder, vocabulary_record.NAME), path)
@@ -289,6 +304,7 @@ def find_vocabulary(folder: str) -> None:
   if gin_files.bound("%MIXTURE_NAME", None) is None and (
       gin_files.bound(_TASK, None) is None):
     gin_files.bind({_TASK: _OF_TEXT})
+  return True
 
 
 def reading_nothing_again(read: Any) -> Any:

@@ -73,8 +73,8 @@ def test_tokens_are_rounded_down_to_whole_sequences(method):
 @pytest.mark.parametrize("line, told", [
     ("attention = 'R'", " Did you mean synthesizer_stack.attention?"),
     ("d_modle = 16", " Did you mean d_model?"), ("nobody = 3", ""),
-    ("d_model = 16", None), ("size = 16\nd_model = %size", None),
-    ("utils.run.train_steps = 2", None)])
+    ("d_model = 16", None), ("MIXTURE_NAME = 'other'", None),
+    ("size = 16\nd_model = %size", None), ("utils.run.train_steps = 2", None)])
 def test_a_macro_of_the_user_that_nothing_reads_is_reported(
     line, told, caplog, tmp_path):
   path = tmp_path / "mine.gin"

@@ -10,6 +10,7 @@ from absl import flags
 import absl.logging
 from absl.testing import flagsaver
 import gin
+from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import mtf_model
 from synthesizer_mtf.trainer import precedence
 import t5.models
+from t5.models import mesh_transformer
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
@@ -105,6 +107,28 @@ def test_a_stock_model_stays_stock_whatever_the_last_model_was(folder):
   assert attention(folder.stock) == STOCK
   config = (folder.stock / "operative_config.gin").read_text()
   assert "synthesizer_stack" not in config
+
+
+@pytest.mark.usefixtures("clean_tasks")
+def test_a_folder_of_python_names_its_task_lengths_and_device(folder):
+  gin_files.parse([folder.stock / "operative_config.gin"])
+  for each in mesh_transformer.get_vocabulary():
+    assert each.sentencepiece_model_file == folder.vocabulary
+  run = gin.get_bindings("utils.run")
+  assert run["sequence_length"] == LENGTHS and run["batch_size"] == 4
+  assert run["mesh_devices"] == ["cpu:0"] and run["learning_rate_schedule"] == 0.001
+  assert run["optimizer"] is optimize.AdafactorOptimizer
+  assert gin_files.bound("mesh_train_dataset_fn.mixture_or_task_name", None) == TASK
+
+
+def test_lengths_that_nobody_passes_are_those_of_the_folder(folder, monkeypatch):
+  seen = []
+  monkeypatch.setattr(utils, "get_estimator", lambda **kwargs: seen.append(kwargs))
+  monkeypatch.setattr(utils, "score_from_strings", lambda **kwargs: None)
+  model = t5.models.MtfModel(model_dir=folder.stock, tpu=None, batch_size=4)
+  with pytest.raises(AttributeError):  # The estimator is None.
+    model.score(["a"], ["b"])
+  assert seen[0]["sequence_length"] == LENGTHS
 
 
 def test_finetune_has_the_attention_and_starts_from_the_checkpoint(folder, tuned):

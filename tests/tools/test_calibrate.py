@@ -191,7 +191,7 @@ def test_a_model_with_the_layer_of_t5_is_calibrated_as_v(tmp_path):
 
 
 @pytest.mark.parametrize("flags, said", [
-    (["--gin_param=d_ff = 15"], "with shape"),
+    (["--gin_param=d_ff = 15"], "`d_ff` is 15, but 14 there"),
     (["--gin_param=RandomLogits.max_length = 12"], "tokens; raise it"),
     (["--gin_param=utils.run.sequence_length = None"], "bind the longest sequences"),
     (["--gin_param=Unitransformer.positional_embedding = True",

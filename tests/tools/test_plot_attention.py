@@ -442,7 +442,7 @@ def test_a_damaged_checkpoint_on_the_way_is_named_and_no_page_written(
     (["--input=a", "--example=1"], "--example is 1 but there are 1 examples"),
     (["--layers=decoder/0", "--length=17"],
      "`RandomLogits.max_length` is 16 but the sequence has length 17"),
-    (["--layers=decoder/0", "--gin_param=d_model = 12"], "gin makes a variable '"),
+    (["--gin_param=d_model = 12"], "`d_model` is 12, but 10 there"),
     (["--input_file=blank"], "line 2 is blank"),
     (["--html=blank"], "--html is 'blank' but must end in .html"),
 ])
