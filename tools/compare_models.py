@@ -34,6 +34,7 @@ from synthesizer_mtf.tools.comparison import study_runs
 from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.tools.reproduction import execution
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.runs import contents
 from synthesizer_mtf.tools.runs import machine
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import shares
@@ -184,10 +185,12 @@ def _claim(path, args, rows_):
       "task": args.task, "steps": args.steps, "gin_files": args.gin_file,
       "gin_params": args.gin_param, "evaluations": args.evaluations,
       **({} if args.split == _SPLIT else {"split": args.split}),
-      **_settings(args).chosen})
+      **_settings(args).chosen},
+                 contents.of(args.gin_file, args.gin_param, args.module_import))
   for row in rows_:
     pipeline.claim(path / row.folder, {
-        "gin_files": [*row.gin_files], "bindings": [*row.bindings]})
+        "gin_files": [*row.gin_files], "bindings": [*row.bindings]},
+                   contents.of(row.gin_files, row.bindings))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -54,7 +54,7 @@ class Record(NamedTuple):
   """
   pipeline: str
   parameters: list[str]
-  files: list[list[str]]
+  files: list[tuple[str, str]]
   unknown: list[str]
   seed: Any = None
 
@@ -72,26 +72,29 @@ def difference(then: Record, now: Record) -> str | None:
   if then.parameters != now.parameters:
     pairs = itertools.zip_longest(then.parameters, now.parameters, fillvalue="nothing")
     return " and ".join(f"{new} instead of {old}" for old, new in pairs if old != new)
-  if changed := sorted(_changed_files(then.files, now.files)):
-    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-    return f"{', '.join(changed[:3])}{more}"
+  if changed := changed_files(dict(then.files), dict(now.files)):
+    return changed
   if [digest for _, digest in then.files] != [digest for _, digest in now.files]:
     return "the order of the files"
   return None if then.pipeline == now.pipeline else (
       "another task, split, length, batch size, rate or path")
 
 
-def _changed_files(then, now):
-  """Yields what has happened to files; one with the same contents may have moved."""
-  before, after = dict(then), dict(now)
-  for path, digest in after.items():
-    if path in before and before[path] != digest:
-      yield f"{path} has changed"
-    elif path not in before and digest not in before.values():
-      yield f"{path} is new"
-  for path, digest in before.items():
-    if path not in after and digest not in after.values():
-      yield f"{path} is missing"
+def changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+  """Says which files differ; "" for none, or if files have only moved.
+
+  Args:
+    before: digests by paths.
+    after: the same now.
+  """
+  changed = sorted([
+      *(f"{path} has changed" if path in before else f"{path} is new"
+        for path, digest in after.items() if before.get(path) != digest and (
+            path in before or digest not in before.values())),
+      *(f"{path} is missing" for path, digest in before.items()
+        if path not in after and digest not in after.values())])
+  more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+  return f"{', '.join(changed[:3])}{more}"
 
 
 def of_files(paths: Sequence[str], made_with: Mapping[str, Any]) -> tf.Tensor:
@@ -123,12 +126,12 @@ def of(iterators: list[tf.Tensor], seed: Any = None) -> Record:
   walk = _Walk(tf.get_default_graph())
   # Sets of features make some pipelines in another order in each process.
   parts = sorted([*shapes, *walk.contents(makers)])
-  digests = _digests(path for _, paths in walk.files for path in paths)
-  files = sorted((how, [(digests[path], path) for path in paths])
+  known = digests(path for _, paths in walk.files for path in paths)
+  files = sorted((how, [(known[path], path) for path in paths])
                  for how, paths in walk.files)
   return Record(
       hashlib.sha256(b"\0".join(parts)).hexdigest(), [how for how, _ in files if how],
-      [[path, digest] for _, some in files for digest, path in some],
+      [(path, digest) for _, some in files for digest, path in some],
       sorted(walk.unknown if files else walk.unknown | walk.readers), seed)
 
 
@@ -213,7 +216,7 @@ class _Walk:
       self.files.append((how, [path.decode() for path in texts[1:]]))
       return
     yield from texts
-    if paths := [path for text in texts for path in _existing(text)]:
+    if paths := [path for text in texts for path in existing(text)]:
       self.files.append(("", paths))
 
 
@@ -222,8 +225,9 @@ def _is_ours(node):
   return node.op == "Const" and any(text.startswith(_OURS) for text in texts[:1])
 
 
-def _existing(text):
+def existing(text: str | bytes) -> list[str]:
   """The files that a text names, as a path or as a pattern."""
+  text = text.encode() if isinstance(text, str) else text
   if not 0 < len(text) < _LONGEST_PATH or b"\n" in text or b"\0" in text:
     return []
   try:
@@ -240,7 +244,7 @@ def _is_file(path):
   return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
 
 
-def _digests(paths):
+def digests(paths: Iterable[str]) -> dict[str, str]:
   """Digests of files by their paths.
 
   If there are many bytes, they are not all read, and the times of the last changes

@@ -111,6 +111,55 @@ def test_the_scores_of_another_split_are_not_taken_for_those_that_are_there(comp
     compare_models.main(flags(comparison, *SCORES, "--split=test"))
 
 
+@pytest.fixture(scope="module")
+def made_of_files(tmp_path_factory):
+  """A finished comparison of a gin file, which includes another that names data."""
+  sources = tmp_path_factory.mktemp("sources")
+  (sources / "mine.gin").write_text(f"include '{sources}/data.gin'\nd_ff = 24\n")
+  (sources / "data.gin").write_text(
+      "synthesizer_mtf.tasks.pairs.train = 'train.tsv'\n"
+      "synthesizer_mtf.tasks.pairs.validation = ['dev.*']\n")
+  (sources / "row.gin").write_text("RandomLogits.stddev = 0.5\n")
+  for name in ("train.tsv", "dev.tsv"):
+    (sources / name).write_text("one\ttwo\n")
+  folder = sources / "compared" / "mine"
+  write_results(folder)
+  given = [f"--output_dir={folder}", f"--task={TASK}", "--steps=8", "--seeds=1,2",
+           *SCORES, f"--gin_file={sources}/mine.gin", "--model", "V",
+           "--model", "far", "R+V", f"{sources}/row.gin"]
+  assert compare_models.main(given) == 0
+  return sources, given
+
+
+@pytest.mark.parametrize("name, old, new", [
+    ("mine.gin", "24", "32"), ("data.gin", "'train", "'./train"),
+    ("train.tsv", "one", "six"), ("dev.tsv", "one", "six"),
+    ("row.gin", "0.5", "0.25")])
+def test_runs_made_from_other_contents_of_the_same_paths_are_refused(
+    made_of_files, name, old, new):
+  sources, given = made_of_files
+  path = sources / name
+  text = path.read_text()
+  path.write_text(text.replace(old, new))
+  with pytest.raises(SystemExit, match=(
+      f"holds a run made from other contents: {path} has changed; bring them back")):
+    compare_models.main(given)
+  path.write_text(f"# A comment.\n{text}" if name.endswith(".gin") else text)
+  assert compare_models.main(given) == 0
+
+
+def test_a_file_more_is_other_contents_and_a_folder_of_an_older_version_says_so(
+    made_of_files, capsys):
+  sources, given = made_of_files
+  (sources / "dev.more").write_text("one\ttwo\n2\t3\n")
+  with pytest.raises(SystemExit, match="dev.more is new"):
+    compare_models.main(given)
+  (sources / "dev.more").unlink()
+  (sources / "compared" / "mine" / "contents.json").unlink()
+  assert compare_models.main(given) == 0
+  assert "contents.json is missing, as in folders of older" in capsys.readouterr().out
+
+
 def test_commands_add_what_a_model_differs_in_last(tmp_path):
   args = compare_models.parser().parse_args(flags(
       tmp_path, "--gin_param=RandomLogits.max_length = 16", "--split=test"))

@@ -17,6 +17,7 @@ from support.events import write_events
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
+from synthesizer_mtf.tools.reproduction import execution
 from synthesizer_mtf.tools.reproduction import first_check
 from synthesizer_mtf.tools.reproduction import lines
 from synthesizer_mtf.tools.reproduction import plan
@@ -156,6 +157,24 @@ def test_a_folder_of_other_steps_is_refused(tmp_path):
   (tmp_path / "table4" / "settings.json").write_text('{"steps": 8}')
   with pytest.raises(SystemExit, match="holds a run with .*: 8"):
     reproduce.main(["--table=4", "--scale=laptop", f"--output_dir={tmp_path}"])
+
+
+def test_a_folder_of_runs_on_other_data_is_refused(tmp_path):
+  data, checkpoint = tmp_path / "data.tsv", tmp_path / "start" / "model.ckpt-3.index"
+  checkpoint.parent.mkdir()
+  for path in (data, checkpoint):
+    path.write_text("before")
+  chosen = plan.Settings(gin_params=[
+      f"warm_start.checkpoint = '{checkpoint.parent}'",
+      f"synthesizer_mtf.tasks.pairs.train = '{data}'"])
+  folder = tmp_path / "table4"
+  execution.claim(folder, chosen)
+  for path in (data, checkpoint):
+    path.write_text("now")
+    with pytest.raises(ValueError, match=f"other contents: {path} has changed"):
+      execution.claim(folder, chosen)
+    path.write_text("before")
+  execution.claim(folder, chosen)
 
 
 def report_of(number, folder, seeds=(1, 2), rows=None, **settings):

@@ -12,6 +12,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tools.reproduction import first_check
 from synthesizer_mtf.tools.reproduction import hparams
 from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.runs import contents
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import queue
 from synthesizer_mtf.tools.runs import shares
@@ -58,9 +59,12 @@ def settings(args: argparse.Namespace, steps: int | None = None,
 
 def claim(folder: pathlib.Path, chosen: plan.Settings) -> None:
   """Claims a folder as `pipeline.claim` does."""
+  modules = [flag.partition("=")[2] for flag in chosen.flags
+             if flag.startswith("--module_import=")]
   pipeline.claim(folder, {
       "steps": chosen.steps, "finetune_steps": chosen.finetune_steps,
-      "gin_params": chosen.gin_params, **chosen.chosen})
+      "gin_params": chosen.gin_params, **chosen.chosen},
+                 contents.of(chosen.gin_files, chosen.gin_params, modules))
 
 
 def check_first(runs: Iterable[Any], chosen: plan.Settings) -> None:
