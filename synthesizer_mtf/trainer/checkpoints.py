@@ -20,6 +20,7 @@ All functions work on local and on `gs://` directories.
 import collections
 from collections.abc import Iterable
 from collections.abc import Sequence
+import json
 import os
 import re
 
@@ -29,12 +30,13 @@ from synthesizer_mtf.trainer import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 BEST = "best"  # The subfolder with the best checkpoint, which validation.py keeps.
+_LEFT = "left_checkpoints.json"  # Steps of this folder, in a list.
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 
 # Files that TensorFlow writes and then renames.
 _PARTIAL = re.compile(
     r"model\.ckpt-\d+_temp(_[0-9a-f]{32})?|.+\.tmp[0-9a-f]{32}"
-    r"|.+\.tempstate\d+")
+    r"|.+\.tempstate\d+|(checkpoint|\w+\.json)\.unfinished")
 
 
 class DamagedError(checks.Error):
@@ -199,9 +201,7 @@ def _newest(model_dir):
 def branch(model_dir: str) -> list[str]:
   """Returns the checkpoints that led to the one to continue from, oldest first.
 
-  Whoever goes back leaves later checkpoints behind. TensorFlow lists checkpoints in the
-  order in which it saved them, and those that were left come before those that took
-  their place.
+  Whoever goes back leaves later checkpoints behind, which `prepare` writes down.
 
   Raises:
     MissingError: as in `latest`.
@@ -209,15 +209,43 @@ def branch(model_dir: str) -> list[str]:
   end = _newest(model_dir)
   if end is None:
     return []
-  _, listed = _named(model_dir)
-  # `sorted` keeps the order of steps where the list says nothing.
-  saved = sorted(find(model_dir), key=lambda path: (
-      listed.index(path) if path in listed else -1))
-  led = [end]
-  for path in reversed(saved):
-    if step_of(path) < step_of(led[-1]):
-      led.append(path)
-  return led[::-1]
+  left = _left(model_dir)
+  return [*(path for path in find(model_dir)
+            if step_of(path) < step_of(end) and step_of(path) not in left), end]
+
+
+def _left(model_dir):
+  """The steps of the checkpoints that were left, as a set."""
+  path = os.path.join(model_dir, _LEFT)
+  if not tf.io.gfile.exists(path):
+    return set()
+  with tf.io.gfile.GFile(path) as f:
+    text = f.read()
+  try:
+    return set(json.loads(text))
+  except (TypeError, ValueError) as error:
+    raise checks.Error(f"{path!r} cannot be read ({error}); bring it back, or remove "
+                       "it, and every checkpoint counts.") from error
+
+
+def _leave(model_dir, newest):
+  """Writes down which checkpoints do not lead to the one to continue from."""
+  steps, end = set(map(step_of, find(model_dir))), step_of(newest)
+  before = _left(model_dir)
+  # Whoever continues from one of them has gone forth again.
+  left = {step for step in before if step > end} if end in before else before
+  _write_left(model_dir, before, left & steps | {step for step in steps if step > end})
+
+
+def _write_left(model_dir, before, left):
+  if left != before:
+    write_whole(os.path.join(model_dir, _LEFT), json.dumps(sorted(left)))
+
+
+def will_save(model_dir: str, step: int) -> None:
+  """Declares that a checkpoint of a step takes the place of one that was left."""
+  before = _left(model_dir)
+  _write_left(model_dir, before, before - {step})
 
 
 def step_of(path: str) -> int:
@@ -289,6 +317,8 @@ def prepare(model_dir: str) -> str | None:
   check_writable(model_dir)
   newest = latest(model_dir)
   remove_partial(model_dir)
+  if newest:
+    _leave(model_dir, newest)
   state = _read_state(model_dir)
   if newest and (not state or state.model_checkpoint_path != newest):
     named, listed = _named(model_dir)

@@ -124,6 +124,7 @@ class GuardSaves(tf.train.SessionRunHook):
       try:
         with explained_writes(self._model_dir, os.path.basename(full)):
           self._check_variables(session)
+          checkpoints.will_save(self._model_dir, global_step)
           if self._position:
             self._position.save(session, global_step)
           saved = save(session, path, global_step=global_step, **kwargs)

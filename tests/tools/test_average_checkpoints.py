@@ -94,6 +94,7 @@ def test_checkpoints_that_were_left_are_not_averaged(model_dir, tmp_path):
   lines = ["model_checkpoint_path: 'model.ckpt-12'"] + [
       f"all_model_checkpoint_paths: 'model.ckpt-{step}'" for step in (100, 4, 8, 12)]
   (model_dir / "checkpoint").write_text("\n".join(lines))
+  checkpoints.prepare(str(model_dir))
   path = average_checkpoints.average(str(model_dir), 3, str(tmp_path / "mean"))
   assert checkpoints.step_of(path) == 12
   found = tf.train.load_checkpoint(path).get_tensor("b")

@@ -156,34 +156,54 @@ def test_the_message_about_a_damaged_checkpoint_names_a_whole_best_one(tmp_path)
     checkpoints.latest(str(tmp_path))
 
 
-# Steps in the order in which TensorFlow has saved them, the step that `checkpoint`
-# names, and the steps that led to it.
-BRANCHES = [
-    ([2, 4, 6, 8], 8, [2, 4, 6, 8]), ([2, 4, 6, 8], 4, [2, 4]),
-    ([2, 6, 8, 4], 4, [2, 4]), ([2, 6, 8, 4, 5], 5, [2, 4, 5]),
-    ([2, 8, 4, 5, 6], 6, [2, 4, 5, 6]), ([6, 8, 2, 7], 7, [2, 7]),
-    ([8, 2, 4, 1, 3], 3, [1, 3]), ([10, 9], 9, [9])]
+def steps(paths):
+  return [checkpoints.step_of(path) for path in paths]
 
 
-@pytest.mark.parametrize("saved, named, led", BRANCHES)
-def test_checkpoints_that_were_left_did_not_lead_to_the_last(
-    tmp_path, saved, named, led):
+@pytest.mark.parametrize("keeps_all", [False, True])
+def test_checkpoints_that_were_left_did_not_lead_to_the_last(tmp_path, keeps_all):
+  folder = str(tmp_path)
+  saved = [2, 4, 6, 8]
+
+  def name(step):
+    # TensorFlow lists only the last of the checkpoints if it keeps them all.
+    checkpoint_files.name_in_state(tmp_path, step, *([8] if keeps_all else saved))
+
+  def go_to(step):
+    name(step)
+    checkpoints.prepare(folder)
+
+  def save(step):
+    checkpoints.will_save(folder, step)
+    saved.append(step)
+    checkpoint_files.save(tmp_path, step)
+    name(step)
+
+  assert checkpoints.branch(folder) == []
   checkpoint_files.save(tmp_path, *saved)
-  checkpoint_files.name_in_state(tmp_path, named, *saved)
-  state = (tmp_path / "checkpoint").read_text().splitlines()
-  (tmp_path / "checkpoint").write_text("\n".join([state[0], *state[2:]]))
-  assert [checkpoints.step_of(path)
-          for path in checkpoints.branch(str(tmp_path))] == led
+  assert steps(checkpoints.branch(folder)) == [2, 4, 6, 8]
+  name(2)
+  assert steps(checkpoints.branch(folder)) == [2]
+  go_to(2)
+  for step, led in ((2, [2]), (3, [2, 3]), (5, [2, 3, 5]), (6, [2, 3, 5, 6])):
+    save(step)  # Step 4 was left, and step 6 has its own place.
+    assert steps(checkpoints.branch(folder)) == led
+  checkpoints.prepare(folder)  # A restart changes nothing.
+  assert steps(checkpoints.branch(folder)) == [2, 3, 5, 6]
+  go_to(3)
+  save(7)
+  assert steps(checkpoints.branch(folder)) == [2, 3, 7]
+  go_to(8)  # It goes forth again.
+  assert steps(checkpoints.branch(folder))[-1] == 8
 
 
 def test_without_a_list_every_checkpoint_led_to_the_last(tmp_path):
-  assert checkpoints.branch(str(tmp_path)) == []
   checkpoint_files.save(tmp_path, 8, 10)
   remove(tmp_path, "checkpoint")
-  for state in (None, 'model_checkpoint_path: "model.ckpt-10"\n'):
-    if state:
-      (tmp_path / "checkpoint").write_text(state)
-    assert checkpoints.branch(str(tmp_path)) == checkpoints.find(str(tmp_path))
+  assert steps(checkpoints.branch(str(tmp_path))) == [8, 10]
+  (tmp_path / "left_checkpoints.json").write_text("[")
+  with pytest.raises(ValueError, match="cannot be read .* every checkpoint counts"):
+    checkpoints.branch(str(tmp_path))
 
 
 def test_unfinished_files_of_a_killed_process_are_removed(tmp_path):
@@ -193,9 +213,11 @@ def test_unfinished_files_of_a_killed_process_are_removed(tmp_path):
       tmp_path / "model.ckpt-12_temp" / "part-00000-of-00001.index",
       tmp_path / f"model.ckpt-8.meta.tmp{'0a' * 16}",
       tmp_path / f"checkpoint.tmp{'1b' * 16}",
+      tmp_path / "checkpoint.unfinished", tmp_path / "validation.json.unfinished",
       tmp_path / "model.ckpt-12.index.tempstate123"]
   others = [tmp_path / "model.ckpt-12.data-00000-of-00001",
-            tmp_path / "notes_temp", tmp_path / "notes.tmp"]
+            tmp_path / "notes_temp", tmp_path / "notes.tmp",
+            tmp_path / "mine.unfinished"]
   for path in leftovers + others:
     path.write_text("half")
   checkpoints.prepare(str(tmp_path))

@@ -53,7 +53,7 @@ def read(model: reader.Model, model_dir: str,
             if attention.alpha is not None}
   if not shapes:
     return {}
-  found = checkpoints.find(model_dir)
+  found = checkpoints.branch(model_dir)
   values = [_alphas(model, path, shapes)
             for path in tqdm.tqdm(found, "Reading", unit=" checkpoints")]
   means = _read_means(model_dir)
