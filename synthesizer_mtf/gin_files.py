@@ -19,6 +19,7 @@ import gin
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf import gin_macros
 from synthesizer_mtf import gin_names
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -113,7 +114,8 @@ def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
   for path in prefixes:
     _add(os.fspath(path))
   gin.clear_config()
-  with checks.calling({"--gin_file": "`files`", "--gin_param": "`bindings`"}):
+  names = {"--gin_file": "`files`", "--gin_param": "`bindings`"}
+  with checks.calling(names):
     paths = _listed("files", files, (str, os.PathLike))
     texts = _listed("bindings", bindings, (str,))
     check(paths, texts)
@@ -125,6 +127,8 @@ def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
     for parameter, value in change(given, gin_internals.bindings()).items():
       gin.bind_parameter(parameter, value)
   gin.finalize()
+  with checks.calling(names):
+    gin_macros.check_read(own(given))
   _PARSED[:] = [Parsed(given, {
       where: (values, {name: repr(value) for name, value in values.items()})
       for where, values in gin_internals.bindings().items()})]

@@ -15,8 +15,10 @@ import sys
 from absl import app
 from absl import flags
 from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf import gin_macros
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf.fast import switch
@@ -61,8 +63,11 @@ def _check_flags():
   task = found.get(_TASK)
   if str(task).startswith("%"):
     task = found.get(("", str(task)[1:], ""))
-  if task is not None:
+  if task not in (None, ""):  # Without tasks, as with tsv_dataset_fn, it is "" in T5.
     data_checks.check_task(task)
+  if str(flags.FLAGS.tpu).lower() in ("false", "no", "0"):
+    raise checks.Error(f"--tpu is {flags.FLAGS.tpu!r} but must be the name or the "
+                       "address of a TPU; leave it out to run without one.")
 
 
 def _prepared(run_job, run):
@@ -70,7 +75,7 @@ def _prepared(run_job, run):
   @functools.wraps(run)
   def wrapped(**kwargs):
     missing.check(flags.FLAGS.model_dir)
-    missing.warn_of_unused(gin_files.given_in_command())
+    gin_macros.check_read(gin_files.own(gin_files.given_in_command()))
     if precedence.find_vocabulary(flags.FLAGS.model_dir):
       # T5's main has bound one before; `kwargs` has only flags.
       gin_files.bind({"utils.run.vocabulary": mesh_transformer.get_vocabulary()})
@@ -82,9 +87,11 @@ def _prepared(run_job, run):
 
 def _run(run, kwargs):
   """Runs `utils.run`, in the process that leads the job."""
-  if data := gin_checks.task_and_split(gin_internals.bindings()):
+  config = gin_internals.bindings()
+  if data := gin_checks.task_and_split(config):
     unknown_pieces.log(*data)
-  run(**kwargs)
+  with console.evaluating(gin_checks.evaluated(config)):
+    run(**kwargs)
 
 
 def _end(error: cluster.LostProcess) -> None:

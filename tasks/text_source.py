@@ -128,6 +128,11 @@ class FilesDataSource(seqio.FileDataSource):
     if split in self._splits:
       self.files(split)
 
+  def file_names(self, split: str) -> list[str]:
+    """Returns the names of a split's files or globs, without folders, for messages."""
+    globs = self.files(split)[1] if self._is_named(split) else []
+    return [os.path.basename(each) for each in globs]
+
   def list_shards(self, split: str) -> list[str]:
     """Returns the sorted paths of a split's files, after checking all of them."""
     paths = self._paths(split)

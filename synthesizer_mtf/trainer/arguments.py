@@ -153,8 +153,9 @@ _name = checks.requirement(lambda value: isinstance(value, str) and bool(value),
 _keep_top_k = checks.requirement(
     lambda value: value == -1 or checks.is_whole(value),
     "be a positive integer, or -1 for all tokens")
-_tpu = checks.requirement(lambda value: isinstance(value, str),
-                          "be the name or the address of a TPU, or None")
+_tpu = _or_none(_checked(checks.requirement(
+    lambda value: isinstance(value, str),
+    "be the name or the address of a TPU, or None")))
 _bindings = checks.requirement(
     lambda value: isinstance(value, str) or isinstance(value, (list, tuple)) and all(
         isinstance(each, str) for each in value),
@@ -196,7 +197,8 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
     **{name: _or_none(_checked(check_value))
        for name, check_value in value_checks.RUN_CHECKS.items()},
     "model_dir": path,
-    "tpu": _or_none(_checked(_tpu)),
+    # Some programs pass False, for which T5 takes no TPU, too.
+    "tpu": lambda name, value: None if value is False else _tpu(name, value),
     "batch_size": _checked(value_checks.RUN_CHECKS["batch_size"]),
     "learning_rate_schedule": _or_none(_checked(_schedule)),
     "extra_gin_bindings": _or_none(_checked(_bindings)),

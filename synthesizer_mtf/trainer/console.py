@@ -6,7 +6,9 @@ user, so they are put back when the method ends.
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
+import contextvars
 import logging.config
 import os
 import re
@@ -21,8 +23,9 @@ import tensorflow.compat.v2 as tf
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWN_TASKS = os.path.join(os.path.dirname(_PACKAGE), "tasks")
 # Log lines of other packages that a user waits for: scores, files and the end.
+_RESULT = re.compile(r"eval/((?P<task>[^/]+)/)?\S+ at step|Saving dict for global step")
 _TOLD = re.compile(
-    r"eval/\S+ at step|(Saving|Writing|Evaluat|Restoring parameters|Averaging)"
+    rf"{_RESULT.pattern}|(Saving|Writing|Evaluat|Restoring parameters|Averaging)"
     r"|Loss for final step|Exporting|Decod|scores? written")
 # Warnings that no user can act on.
 _NOISE = re.compile(
@@ -30,6 +33,24 @@ _NOISE = re.compile(
     r"Using default tf glorot_uniform_initializer|It seems that global step|"
     r"Reraising captured error|"
     r"non-resource variables are not supported")
+
+# What the running evaluation reads, in words, by task; "" stands for all tasks.
+_EVALUATED: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar(
+    "_EVALUATED")
+
+
+@contextlib.contextmanager
+def evaluating(data: Mapping[str, str]) -> Iterator[None]:
+  """Adds to each line with results, within a `with` block, the data that they are of.
+
+  Args:
+    data: as `data_checks.read_by` returns it.
+  """
+  token = _EVALUATED.set(data)
+  try:
+    yield
+  finally:
+    _EVALUATED.reset(token)
 
 
 def for_a_person() -> None:
@@ -158,4 +179,9 @@ class _Plain(logging.Formatter):
     if _is_wanted_whole() and self._whole:
       return self._whole.format(record)
     level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
-    return level + record.getMessage()
+    message = record.getMessage()
+    if result := _RESULT.match(message):
+      data = _EVALUATED.get({})
+      if words := data.get(result["task"] or "", data.get("")):
+        message += f" ({words})"
+    return level + message

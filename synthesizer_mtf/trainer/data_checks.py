@@ -88,6 +88,27 @@ def check_split(name: str, split: str) -> None:
       f"{', '.join(map(repr, splits))}.")
 
 
+def read_by(name: str, split: str) -> dict[str, str]:
+  """What an evaluation reads, in words, such as "validation of dev.tsv", by task.
+
+  Args:
+    name: a task or mixture; there is nothing to say of unknown names.
+    split: the name of a split.
+
+  Returns:
+    a dict from the tasks, and from "" for all of them together. Only our own sources
+    of files can tell their names.
+  """
+  words = {}
+  for task in _tasks(name):
+    names = getattr(task.source, "file_names", lambda split: [])(split)
+    few = names if len(names) < 4 else [*names[:3], "..."]
+    words[task.name] = f"{split} of {', '.join(few)}" if names else split
+  if words:
+    words[""] = next(iter(words.values())) if len(words) == 1 else split
+  return words
+
+
 def check_metrics(name: str, given: str | None) -> None:
   """Raises a ValueError for a misspelt metric, or if there are none to compute.
 

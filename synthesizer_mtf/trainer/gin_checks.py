@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import inspect
 import re
 
+from absl import logging
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import utils
@@ -165,6 +166,8 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
                        "{'inputs': 512, 'targets': 114}.")
   task = _macro(config, "MIXTURE_NAME")
   trains = mode == "train" and data_function(config) == TASKS
+  if task == "" and (trains or mode in _EVALUATIONS):
+    data_checks.check_task(task)
   if data_checks.is_known(task):
     features = seqio.get_mixture_or_task(task).output_features
     data_checks.check_vocabularies(task, features)
@@ -219,6 +222,22 @@ def task_and_split(config: gin_internals.Config) -> tuple[str, str] | None:
   if not (trains or mode == "eval") or not data_checks.is_known(task):
     return None
   return task, run.get("dataset_split", "train")
+
+
+def evaluated(config: gin_internals.Config) -> dict[str, str]:
+  """What a run evaluates, as `data_checks.read_by`; nothing in other modes.
+
+  Without a split, the log warns that Mesh TensorFlow takes that of the training.
+  """
+  run, task = _bound(config, _RUN), _macro(config, "MIXTURE_NAME")
+  split = run.get("dataset_split", "train")
+  if run.get("mode", "train") not in _EVALUATIONS or _is_reference(split):
+    return {}
+  if "dataset_split" not in run:
+    logging.warning(
+        "`%s.dataset_split` is not bound, so that the split 'train' is evaluated, by "
+        "default; bind it to another one, such as 'validation'.", _RUN)
+  return data_checks.read_by(task, split)
 
 
 def data_function(config: gin_internals.Config) -> str | None:

@@ -1,20 +1,15 @@
-"""Checks for missing parameters, and warnings about unused ones.
+"""Checks for missing parameters.
 
 A parameter without a sensible default is required.
 """
 
-from collections.abc import Iterable
 from collections.abc import Sequence
-import re
-from typing import Any
 
 from absl import flags
-from absl import logging
 import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf import gin_names
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import gin_checks
 import tensorflow.compat.v1 as tf
@@ -61,40 +56,6 @@ def check(model_dir: str) -> None:
   if not checkpoints.find(model_dir):
     _check_task()
     _check_model()
-
-
-def warn_of_unused(given: Iterable[tuple[str, Any]]) -> None:
-  """Warns of unused macros of the user, once gin is parsed, a line for each.
-
-  Gin files of T5 have unused macros, but one that the user wrote is a mistake.
-
-  Args:
-    given: (path, binding) of each binding of the command, as
-      `gin_files.given_in_command` returns them.
-  """
-  bindings = gin_internals.bindings()
-  # T5 asks for the task by its macro if nothing is bound to `get_vocabulary`.
-  read = {"MIXTURE_NAME", *re.findall(r"%([\w./]+)", repr([*bindings.values()]))}
-  where = {}
-  for path, (scope, selector, name, _, location) in gin_files.own(given):
-    macro = f"{scope}/{selector}" if scope else selector
-    if not name and macro not in read:
-      where[macro] = ("given by --gin_param" if path == gin_names.FLAG else
-                      f"bound in {gin_names.at(path, location.line_num)}")
-  macros = {scope for scope, selector in bindings if selector == "gin.macro"}
-  for name, place in where.items():
-    logging.warning(
-        "`%s` is %s, but nothing reads it.%s", name, place,
-        _parameters_named(name) or checks.did_you_mean(
-            name, macros & read, near_only=True))
-
-
-def _parameters_named(name):
-  """A sentence with the bound parameters that have the name of a macro, or ""."""
-  found = {f"{selector.rpartition('.')[2]}.{name}"
-           for (_, selector), values in gin_internals.bindings().items()
-           if name in values}
-  return f" Did you mean {' or '.join(sorted(found))}?" if found else ""
 
 
 def _check_mesh():

@@ -213,7 +213,11 @@ class MtfModel(mtf_model.MtfModel):
     base = super().train
     given = arguments.of(base, args, kwargs)
     task, steps = given["mixture_or_task_name"], given["steps"]
-    _name_what_is_not_used()
+    resumes = bool(checkpoints.find(self._model_dir))
+    if not self._is_settled:  # `finetune` has taken what a folder recorded.
+      _name_what_is_not_used()
+      if not (resumes or self._warm_start or given.get("init_checkpoint")):
+        _check_no_start_of_the_command()
     schedule = self._learning_rate_schedule
     if callable(schedule) and "total_train_steps" in inspect.signature(
         schedule).parameters:
@@ -221,7 +225,7 @@ class MtfModel(mtf_model.MtfModel):
           schedule, total_train_steps=steps)
     random = (seeds.random_by_name() if self._seed is not None
               else contextlib.nullcontext())
-    resumed = [self._own()] if checkpoints.find(self._model_dir) else []
+    resumed = [self._own()] if resumes else []
     check = functools.partial(data_checks.check_cached, task)
     with self._settled(*resumed, check=check), random:
       data_checks.check_features(task, self._model_type, "train")
@@ -278,13 +282,15 @@ class MtfModel(mtf_model.MtfModel):
         unknown_pieces.log(task, split)
       tf.io.gfile.makedirs(folder)
       gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings()))
+      data = data_checks.read_by(task, split)
       try:
-        base(**{**given, "summary_dir": folder})
+        with console.evaluating(data):
+          base(**{**given, "summary_dir": folder})
       except checks.LengthError as error:
         raise checks.Error(
             f"{error.found}, or pass compute_sequence_length=False, which cuts texts "
             "to the model's `sequence_length`.") from error
-    results.show(found)
+    results.show(found, data)
     return results.of_one_step(found) if isinstance(steps, int) else found
 
   @_shown
@@ -454,3 +460,13 @@ def _name_what_is_not_used():
         "with a seed if it is given one, and without summaries; "
         "synthesizer_mesh_transformer without --use_model_api has them.",
         parameter, function)
+
+
+def _check_no_start_of_the_command():
+  """Raises if gin names a checkpoint where only T5's command reads it."""
+  parameter = "utils.run.init_checkpoint"
+  if path := gin_files.bound(parameter, None):
+    raise checks.Error(
+        f"`{parameter}` is {path!r}, but MtfModel does not read it, and would train "
+        "from scratch; pass `init_checkpoint` to `train`, or `warm_start` to MtfModel, "
+        f"or bind `{parameter}` to None.")

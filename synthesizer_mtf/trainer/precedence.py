@@ -20,6 +20,7 @@ import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf import gin_macros
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import gin_origins
 from synthesizer_mtf.t5 import stack
@@ -97,7 +98,8 @@ def settle(folders: Sequence[Folder], extra: str | Sequence[str] | None = None,
     ValueError: what is bound would change the shapes of the variables that are
       restored.
   """
-  _bind_extra(extra)
+  lines = [extra] if isinstance(extra, str) else [*(extra or ())]
+  _bind_extra(lines)
   if attention is not None:
     _bind_everywhere({"": attention})
   chosen, earlier = by_parameter(gin_origins.chosen()), {}
@@ -110,11 +112,11 @@ def settle(folders: Sequence[Folder], extra: str | Sequence[str] | None = None,
         earlier[key] = {**scopes, **earlier.get(key, {})}
   for folder in folders:
     find_vocabulary(folder.path)
+  gin_macros.check_read(gin_names.given([], lines, "extra_gin_bindings"))
 
 
-def _bind_extra(extra):
+def _bind_extra(lines):
   """Binds `extra_gin_bindings`, whose attention holds in all scopes, as an argument."""
-  lines = [extra] if isinstance(extra, str) else [*(extra or ())]
   with gin.unlock_config():
     gin.parse_config("\n".join(lines))
   attentions = {

@@ -1,6 +1,7 @@
 """What trainings and evaluations write: scores and files."""
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import os
 import re
@@ -53,17 +54,23 @@ def files(path: str) -> Iterator[list[str]]:
 _EVENTS = r"events\.out\.tfevents\..*"
 
 
-def show(found: Scores) -> None:
-  """Prints a table: a line for each metric, a column for each step."""
+def show(found: Scores, data: Mapping[str, str]) -> None:
+  """Prints a table: a line for each metric, a column for each step.
+
+  Args:
+    found: the scores.
+    data: what was evaluated, as `data_checks.read_by` returns it.
+  """
   rows = sorted({(task, metric) for scores in found.values()
                  for task, metrics in scores.items() for metric in metrics})
-  lines = [["task", "metric", *(f"step {step}" for step in found)]] + [
-      [task, metric, *(_shown(found[step].get(task, {}).get(metric))
-                       for step in found)] for task, metric in rows]
+  lines = [["task", "data", "metric", *(f"step {step}" for step in found)]] + [
+      [task, data.get(task, ""), metric, *(
+          _shown(found[step].get(task, {}).get(metric)) for step in found)]
+      for task, metric in rows]
   widths = [max(map(len, column)) for column in zip(*lines)]
   for line in lines if rows else []:
-    print("  ".join([*map(str.ljust, line[:2], widths),
-                     *map(str.rjust, line[2:], widths[2:])]))
+    print("  ".join([*map(str.ljust, line[:3], widths),
+                     *map(str.rjust, line[3:], widths[3:])]))
 
 
 def _shown(score):

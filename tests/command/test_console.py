@@ -89,3 +89,19 @@ def test_the_flag_verbosity_shows_all_lines_as_they_are(verbosity):
   verbosity(absl_logging.DEBUG)
   assert console._is_of_use(record("Graph was finalized."))
   assert plain.format(warning) == "whole slow"
+
+
+def test_lines_with_results_name_the_split_and_the_files(capsys, verbosity):
+  verbosity(absl_logging.INFO)
+  lines = ["eval/mine/bleu at step 5: 1.000", "eval/perplexity_per_word at step 5: 1",
+           "eval/other/bleu at step 5: 1.000", "Saving dict for global step 5: loss",
+           "Saving checkpoints for 5 into x."]
+  data = {"mine": "test of a.tsv", "other": "test", "": "test"}
+  with console.shown():
+    for evaluated in {}, data:
+      with console.evaluating(evaluated):
+        for line in lines:
+          logging.getLogger("tensorflow").handle(record(line))
+  assert capsys.readouterr().err.splitlines() == lines + [
+      f"{lines[0]} (test of a.tsv)", *(f"{line} (test)" for line in lines[1:4]),
+      lines[4]]

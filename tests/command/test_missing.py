@@ -1,14 +1,16 @@
 """Commands that lack something end with a sentence that names it."""
 
+import contextlib
 import tempfile
 
 from absl.testing import flagsaver
 import gin
 import pytest
+import synthesizer_mtf
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import launcher
-from synthesizer_mtf.trainer import missing
 import tensorflow.compat.v1 as tf
 
 _FILES = ("dataset.gin", "models/laptop.gin", "cpu.gin")
@@ -62,6 +64,24 @@ def test_a_command_without_a_folder_is_refused():
   assert ended_by([""], gin_param=[_TASK]).startswith("--model_dir is missing; name")
 
 
+def test_a_tpu_of_the_name_false_is_refused_and_python_s_false_is_none(folder):
+  assert ended_by([""], model_dir=folder, tpu="False").startswith(
+      "--tpu is 'False' but must be the name or the address of a TPU; leave it out")
+  assert synthesizer_mtf.MtfModel(folder, False)._tpu is None
+
+
+def test_without_tasks_the_name_of_the_task_may_be_empty(folder):
+  given = [*_FILES], ["MIXTURE_NAME = ''", "mesh_transformer.get_vocabulary."
+                      "mixture_or_task_name = 'synth_text_pairs'"]
+  assert ended_by([""], model_dir=folder, gin_file=given[0], gin_param=given[1]
+                  ).startswith("`MIXTURE_NAME` is '', which is not a task")
+  gin.clear_config()
+  assert ended_by([""], model_dir=folder, gin_file=given[0], gin_param=[
+      *given[1], "utils.run.train_dataset_fn = @tsv_dataset_fn",
+      "tsv_dataset_fn.filename = '/no.tsv'", "utils.run.sequence_length = 8"]
+                  ).startswith("`tsv_dataset_fn.filename` is '/no.tsv', but there is")
+
+
 @pytest.mark.parametrize("method", ["tokens_per_batch", "tokens_per_replica"])
 def test_tokens_are_rounded_down_to_whole_sequences(method):
   gin_files.parse(bindings=[
@@ -71,23 +91,21 @@ def test_tokens_are_rounded_down_to_whole_sequences(method):
 
 
 @pytest.mark.parametrize("line, told", [
-    ("attention = 'R'", " Did you mean synthesizer_stack.attention?"),
-    ("d_modle = 16", " Did you mean d_model?"), ("nobody = 3", ""),
-    ("d_model = 16", None), ("MIXTURE_NAME = 'other'", None),
-    ("size = 16\nd_model = %size", None), ("utils.run.train_steps = 2", None)])
+    ("nobody = 3", ""), ("mine = 3\nother = %mine", ""), ("d_model = 16", None),
+    ("size = 16\nd_model = %size", None), ("utils.run.train_steps = 2", None),
+    ("MIXTURE_NAME = 'synth_text_pairs'", None),
+    ("eval_checkpoint_step = 3", ""), ("init_checkpoint = ''", "")])
 def test_a_macro_of_the_user_that_nothing_reads_is_reported(
-    line, told, caplog, tmp_path):
+    line, told, log, tmp_path):
   path = tmp_path / "mine.gin"
   path.write_text(f"# Mine.\n\n{line}\n")
-  for files, params, place in ([], [line], "given by --gin_param"), (
-      [str(path)], [], f"bound in {path}, line 3"):
-    given = [*_FILES, "attention/r.gin", *files], [_TASK, *params]
-    gin.clear_config()
-    gin_files.parse(*given)
-    missing.warn_of_unused(gin_names.given(*given))
-    said = [each.getMessage() for each in caplog.records
+  last = 2 + len(line.splitlines())
+  for files, params, place in ([], [line], "given by `bindings`"), (
+      [str(path)], [], f"bound in {path}, line {last}"):
+    gin_files.parse([*_FILES, "attention/r.gin", *files], [_TASK, *params])
+    said = [each.getMessage() for each in log.records
             if "nothing reads" in each.getMessage()]
-    caplog.clear()
+    log.clear()
     if told is None:
       assert not said
     else:
@@ -96,3 +114,33 @@ def test_a_macro_of_the_user_that_nothing_reads_is_reported(
   # An operative_config.gin holds what other modes and versions read.
   path = path.rename(tmp_path / "operative_config.gin")
   assert not list(gin_files.own(gin_names.given([str(path)], [])))
+
+
+@pytest.mark.parametrize("line, meant", [
+    ("init_checkpoint = 'DIR'", "utils.run.init_checkpoint"),
+    ("init_checkpiont = 'DIR'", "utils.run.init_checkpoint"),
+    ("run/train_steps = 5", "utils.run.train_steps"),
+    ("train_model.init_checkpoint = 'DIR'", "utils.run.init_checkpoint"),
+    ("learning_rate = 0.1", "utils.run.learning_rate_schedule"),
+    ("attention = 'R'", "synthesizer_stack.attention"), ("d_modle = 16", "d_model"),
+    ("MIXTURE_NAMES = 'synth_imdb_reviews'", "MIXTURE_NAME")])
+def test_an_unread_macro_that_would_decide_a_training_is_an_error(
+    line, meant, tmp_path):
+  path = tmp_path / "mine.gin"
+  path.write_text(line)
+  for files, params, place in ([], [line], "given by `bindings`"), (
+      [str(path)], [], f"bound in {path}, line 1"):
+    with pytest.raises(checks.Error, match=(
+        f"is {place}, but nothing reads it. Bind `{meant}`, or leave ")):
+      gin_files.parse([*_FILES, *files], [_TASK, *params])
+
+
+def test_an_unread_macro_that_would_decide_an_evaluation_is_an_error_if_it_is_typed(
+    tmp_path):
+  path = tmp_path / "all_modes.gin"
+  path.write_text("eval_checkpoint_step = 3\ntrain_steps = 5")
+  for mode, told in ("infer.gin", True), ("eval.gin", False):
+    gin_files.parse([*_FILES, mode, str(path)], [_TASK])
+    with (pytest.raises(checks.Error, match="Bind `utils.run.eval_checkpoint_step`")
+          if told else contextlib.nullcontext()):
+      gin_files.parse([*_FILES, mode], [_TASK, "eval_checkpoint_step = 3"])

@@ -219,6 +219,18 @@ def test_finetune_and_a_warm_start_from_elsewhere_contradict(folder):
         TASK, 1, str(folder.stock))
 
 
+def test_a_checkpoint_that_mtf_model_does_not_read_is_an_error(folder):
+  """It would train from scratch; the first binding is a macro that nothing reads."""
+  line = "init_checkpoint = 'DIR'"
+  folder.parse()
+  with pytest.raises(checks.Error, match="bound in extra_gin_bindings, line 1, but no"):
+    folder.model("new", line).train(TASK, 1)
+  folder.parse(f"utils.run.{line}")
+  with pytest.raises(checks.Error, match="run.init_checkpoint` is 'DIR', but MtfModel"):
+    folder.model("new").train(TASK, 1)
+  assert not (folder.folder / "new").exists()
+
+
 def test_a_wrong_size_is_an_error(folder):
   folder.parse()
   with pytest.raises(ValueError, match="the gin macro `d_kv` is 0"):
@@ -342,4 +354,6 @@ def test_the_page_on_python(folder, monkeypatch, capfd):
   assert "step 1 of 1: loss " in printed.err and "tf_loss[" not in printed.err
   assert "deprecated" not in printed.err
   bleu = page["scores"][TASK]["bleu"]
-  assert re.search(rf"task +metric +step 1\n{TASK} +bleu +{bleu:.4g}\n", printed.out)
+  assert re.search(
+      rf"task +data +metric +step 1\n{TASK} +validation of dev.tsv +bleu +{bleu:.4g}\n",
+      printed.out)

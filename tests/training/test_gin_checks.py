@@ -3,6 +3,7 @@
 import gin
 import pytest
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf.trainer import gin_checks
 
 # Functions of a user, most with names of this package, of Mesh TensorFlow or of T5.
@@ -93,3 +94,26 @@ def test_an_empty_last_line_is_no_single_target_for_all_inputs(tmp_path):
                      ".*would count for all 2 of `inputs_filename`"):
     gin_checks.check_scored_texts(
         {}, str(tmp_path / "two"), str(tmp_path / "one_empty"), names)
+
+
+def test_an_evaluation_without_a_split_is_told_that_it_reads_that_of_the_training(
+    log, monkeypatch, tmp_path):
+  files = ["/a/b.tsv", "/a/c-*.tsv", "/a/d.tsv", "/a/e.tsv"]
+  gin_files.parse(["dataset.gin", "eval.gin"], [
+      "MIXTURE_NAME = 'synth_text_pairs'",
+      "synthesizer_mtf.tasks.pairs.train = '/t.tsv'",
+      f"synthesizer_mtf.tasks.pairs.test = {files}"])
+  for split, words, told in [(None, "train of t.tsv", True), ("train", "train of t.tsv",
+                                                              False),
+                             ("test", "test of b.tsv, c-*.tsv, d.tsv, ...", False)]:
+    log.clear()
+    if split:
+      gin_files.bind({"utils.run.dataset_split": split})
+    assert gin_checks.evaluated(gin_internals.bindings()) == {
+        "synth_text_pairs": words, "": words}
+    assert ("`utils.run.dataset_split` is not bound" in log.text) == told
+  gin_files.bind({"MIXTURE_NAME/gin.macro.value": "synth_glue"})
+  found = gin_checks.evaluated(gin_internals.bindings())
+  assert found["synth_glue_cola"] == "test" == found[""]
+  gin_files.bind({"utils.run.mode": "train"})
+  assert not gin_checks.evaluated(gin_internals.bindings())
