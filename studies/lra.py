@@ -87,6 +87,6 @@ def parameters(files: list[str]) -> int:
   gin_files.parse(files)
   features = seqio.get_mixture_or_task(
       gin.query_parameter("%MIXTURE_NAME")).output_features
-  graph = first_check.build(*(
-      features[name].vocabulary.vocab_size for name in ("inputs", "targets")))
+  graph = first_check.build((features["inputs"].vocabulary.vocab_size,
+                             features["targets"].vocabulary.vocab_size))
   return sum(variable.size for variable in graph.trainable_variables)

@@ -85,6 +85,21 @@ def test_no_function_hides_an_import_of_ours():
               for target, hidden in imports(path) if hidden]
 
 
+# Who builds a model: a call that does, and the modules that may make it.
+BUILDERS = {
+    "build_model": {"t5.stack", "trainer.get_estimator", "trainer.model.building"},
+    "call_simple": {"t5.classifier", "trainer.model.building"},
+    "_dynamic_text2self": {"trainer.model.building"},
+    "Lowering": {"trainer.model.building"}}
+
+
+def test_a_model_is_built_in_one_place():
+  found = {call: {name for name, path in MODULES.items() for node in
+                  ast.walk(parsed(path)) if isinstance(node, ast.Call) and
+                  getattr(node.func, "attr", None) == call} for call in BUILDERS}
+  assert found == BUILDERS
+
+
 def test_the_package_never_imports_studies_but_hands_over_to_it_by_name():
   hands_over = {name for name, path in MODULES.items()
                 if re.search(r'(from |import |")studies\b', path.read_text("utf-8"))}

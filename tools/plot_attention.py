@@ -79,13 +79,13 @@ class Analysis:
     self.layers = [model.layers[name] for name in names]
     self.attention, self.states = {}, {}
     self.step, self.initial_step = checkpoints.step_of(path), None
-    model.initialize()
+    model.session.initialize()
     for initial in checkpoints.find(model_dir):
       if checkpoints.step_of(initial) == 0:
         self.initial_step = 0
-        model.restore(initial)
+        model.session.restore(initial)
     self._gather("initial", model, drawn)
-    model.restore(path)
+    model.session.restore(path)
     self._gather("trained", model, drawn)
 
   @property

@@ -1,8 +1,6 @@
 """Finds the trained model that a tool reads: flags, checkpoint and configuration."""
 
 import argparse
-from collections.abc import Mapping
-from collections.abc import Sequence
 
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
@@ -63,22 +61,3 @@ def find_checkpoint(model_dir: str, step: int | None) -> str:
     path, = checkpoints.of_steps(model_dir, [step], "--step")
   assert path is not None
   return path
-
-
-def check_shapes(path: str, shapes: Mapping[str, Sequence[int]],
-                 names: Mapping[str, str] | None = None) -> None:
-  """Raises a ValueError unless a checkpoint has variables of these shapes.
-
-  Args:
-    path: the path of the checkpoint.
-    shapes: the shapes of the model's variables, by name.
-    names: the names of these variables in the checkpoint; None for the same.
-  """
-  saved = dict(tf.train.list_variables(path))
-  for name, shape in shapes.items():
-    found = saved.get(names[name] if names else name)
-    if found != shape:
-      where = "nowhere" if found is None else f"with shape {found}"
-      raise checks.Error(
-          f"gin makes a variable {name!r} with shape {shape}, but {path!r} has it "
-          f"{where}; give the gin files that the model was trained with.")

@@ -73,33 +73,23 @@ def norms(stack: transformer.TransformerLayer) -> list[Sublayer]:
           if isinstance(sublayer, (Norm, NormAndCall))]
 
 
-def stock(sublayers: list[Sublayer] | None) -> list[Sublayer]:
-  """The functions that `for_list` got."""
-  return [each for sublayer in sublayers or [] for each in (
-      sublayer.stock if isinstance(sublayer, (Norm, NormAndCall)) else [sublayer])]
-
-
 class Norm:
   """One of T5's RMS norms, with a fast gradient in training.
 
   Mesh TensorFlow's own function makes the variable, reads its parameters from gin, and
   computes r. Only the products x * r * scale become `rms_norm`.
-
-  Attributes:
-    stock: a list with the function that this one replaces.
   """
 
   def __init__(self, norm: Sublayer):
-    self.stock = [norm]
+    self._norm = norm
 
   def __call__(self, x: mtf.Tensor, layer_stack: transformer.LayerStack,
                context: transformer.Context, masked: bool = False) -> mtf.Tensor:
     """Normalizes x: <float>[batch, length, d_model]; with `masked`, padding is 0."""
-    norm, = self.stock
     if _can_be_fast(context, x):
       ids = context.sequence_id if masked else None
-      return norm(InputOperation(x, ids).outputs[0], layer_stack, context)
-    y = norm(x, layer_stack, context)
+      return self._norm(InputOperation(x, ids).outputs[0], layer_stack, context)
+    y = self._norm(x, layer_stack, context)
     return transformer.sublayer_mask_padding(y, layer_stack, context) if masked else y
 
 
@@ -148,15 +138,10 @@ class _Scaled:
 
 
 class NormAndCall:
-  """A norm, T5's mask of padding, and the call of the layer.
-
-  Attributes:
-    stock: a list with the two functions that this one replaces.
-  """
+  """A norm, T5's mask of padding, and the call of the layer."""
 
   def __init__(self, norm: Norm):
     self._norm = norm
-    self.stock = [*norm.stock, _CALL_LAYER]
 
   def __call__(self, x: mtf.Tensor, layer_stack: transformer.LayerStack,
                context: transformer.Context) -> mtf.Tensor:

@@ -17,6 +17,7 @@ import numpy as np
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import notebook
+from synthesizer_mtf.trainer.model import session
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 import tqdm
@@ -29,7 +30,7 @@ _SORTED = 256
 Batch = dict[str, np.ndarray]
 
 
-class Graph:
+class Graph(session.Session):
   """A graph that predicts with one checkpoint after another."""
 
   def __init__(self, estimator: Any, spec: dict[str, tf.TypeSpec]) -> None:
@@ -39,46 +40,39 @@ class Graph:
       estimator: the Mesh TensorFlow estimator of the model.
       spec: the spec of a batch, by the names of the features.
     """
-    self._identity = _identity(spec)
-    self._graph = tf.Graph()
-    with self._graph.as_default():
+    self._identity, self._optimizer = _identity(spec), estimator.optimizer
+    with tf.Graph().as_default() as graph:
       tf.set_random_seed(estimator.config.tf_random_seed)
-      estimator._create_and_assert_global_step(self._graph)
+      estimator._create_and_assert_global_step(graph)
       self._features = {name: tf.placeholder(of.dtype, of.shape, name)
                         for name, of in spec.items()}
       made = estimator._call_model_fn(
           dict(self._features), None, tf.estimator.ModeKeys.PREDICT, estimator.config)
-      self._optimizer = estimator.optimizer
       self._predictions = made.predictions
-      self._scaffold = made.scaffold or tf.train.Scaffold()
-      self._scaffold.finalize()
-    self._session = tf.Session(
-        estimator.config.master, self._graph, estimator._session_config)
+      scaffold = made.scaffold or tf.train.Scaffold()
+      scaffold.finalize()
+      self._saver = scaffold.saver
+      super().__init__(
+          {v.op.name: v for v in tf.global_variables()}, scaffold.local_init_op,
+          estimator.config.master, estimator._session_config)
 
   def serves(self, spec: dict[str, tf.TypeSpec]) -> bool:
     """Whether the graph fits batches of this spec and gin's current bindings."""
     return self._identity == _identity(spec)
 
-  def restore(self, path: str) -> None:
-    """Restores a checkpoint.
+  def _check(self, path, names):
+    checkpoints.check_variables(path, self.variables.values(), self._optimizer)
 
-    Raises:
-      ValueError: the checkpoint belongs to another model.
-    """
-    with self._graph.as_default():
-      checkpoints.check_variables(path, tf.global_variables(), self._optimizer)
-      self._scaffold.saver.restore(self._session, path)
-    self._session.run(self._scaffold.local_init_op)
+  def _load(self, path, names):
+    with self._session.graph.as_default():
+      self._saver.restore(self._session, path)
 
-  def run(self, batch: Batch, keys: Iterable[str] | None) -> Batch:
+  def predict(self, batch: Batch, keys: Iterable[str] | None) -> Batch:
     """Returns the predictions for a batch, by name; only those of `keys` if given."""
     wanted = {name: tensor for name, tensor in self._predictions.items()
               if not keys or name in keys}
-    return self._session.run(
+    return self.run(
         wanted, {self._features[name]: batch[name] for name in self._features})
-
-  def close(self) -> None:
-    self._session.close()
 
 
 def _identity(spec):
@@ -106,7 +100,7 @@ def examples(graph: Graph, batches: Iterable[Batch], keys: Iterable[str] | None,
       bar.total += len(order)
       made = []
       for rows in np.split(order, np.cumsum([*map(_size, found)])[:-1]):
-        made.append(graph.run({k: v[rows] for k, v in together.items()}, keys))
+        made.append(graph.predict({k: v[rows] for k, v in together.items()}, keys))
         bar.update(len(rows))
       yield from _in_order(made, order)
 

@@ -156,7 +156,7 @@ def test_with_no_head_replaced_a_mixture_is_v_bit_for_bit(model):
   mixed.restore(tf.train.latest_checkpoint(model), fitting.variables(
       fit, dict.fromkeys(notations, [])))
   for chosen, is_equal in (([], True), ([1], False)):
-    mixed.assign(fitting.variables(fit, dict.fromkeys(notations, chosen)))
+    mixed.session.assign(fitting.variables(fit, dict.fromkeys(notations, chosen)))
     found = next(map(mixed.losses, data.batches(1)))
     assert np.array_equal(found, expected) == is_equal
 

@@ -12,7 +12,6 @@ from support import cases
 from support import models
 from support import pages
 from support import reference
-from support import sessions
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import plot_attention
 from synthesizer_mtf.tools.attention_plots import figures as figure_files
@@ -39,17 +38,15 @@ def build(notation, *more, examples=({},), length=None):
 
 def load(model, seed=0):
   """Gives all variables large random values; returns them by name."""
-  model.initialize()
+  model.session.initialize()
   generator = np.random.RandomState(seed)
-  masters = dict(sorted(model._masters.items()))
-  with model._tf_graph.as_default():
-    sessions.assign(model._session, masters, {
-        name: 0.7 * generator.randn(*master.shape.as_list())
-        for name, master in masters.items()})
-    model._session.run(model._copy)
-    # The variables in checkpoints are bfloat16, T5's default.
-    return {name: value.astype(np.float64) for name, value in
-            model._session.run(model._masters).items()}
+  variables = {name: variable for name, variable in sorted(
+      model.session.variables.items()) if name != "global_step"}
+  model.session.assign({name: 0.7 * generator.randn(*variable.shape.as_list())
+                        for name, variable in variables.items()})
+  # The variables in checkpoints are bfloat16, T5's default.
+  return {name: value.astype(np.float64)
+          for name, value in model.session.run(variables).items()}
 
 
 def expected_weights(notation, variables, stack, ids):
@@ -108,7 +105,7 @@ def test_rows_sum_to_1_and_decoders_look_back_only_in_recomputed_layers_too():
 
 def test_tokens_of_a_decoder_are_the_tokens_that_it_reads():
   attention = build("R", examples=TEXTS[:1], length=12)
-  attention.initialize()
+  attention.session.initialize()
   found = attention.attend(["encoder/0", "decoder/0"])
   assert found["encoder/0"].tokens == list("a bird") + ["</s>"]
   assert found["decoder/0"].tokens == ["<start>"] + list("zwei")
@@ -127,7 +124,7 @@ def test_layers_that_ignore_tokens_need_no_text():
 @pytest.mark.slow
 def test_layers_that_depend_on_tokens_ask_for_text():
   model = build("R+V", examples=[{"inputs": "a bird"}], length=9)
-  model.initialize()
+  model.session.initialize()
   model.attend(["encoder/1"])
   with pytest.raises(ValueError) as error:
     model.attend(["decoder/0"])
@@ -208,8 +205,7 @@ def trained(tmp_path_factory, sentencepiece_model):
   model = reader.Model()
   for step in (0, 5):
     load(model, step)
-    with model._tf_graph.as_default():
-      model._saver.save(model._session, str(folder / "model.ckpt"), step)
+    model.session.save(str(folder / f"model.ckpt-{step}"))
   gin.clear_config()
   return folder
 
@@ -259,7 +255,7 @@ def fixture_expected(trained):
   models.parse_gin([str(trained / "operative_config.gin")])
   model, found = reader.Model([DRAWN]), {}
   for state, step in (("initial", 0), ("trained", 5)):
-    model.restore(f"{trained}/model.ckpt-{step}")
+    model.session.restore(f"{trained}/model.ckpt-{step}")
     found[state] = model.attend(list(model.layers))
   gin.clear_config()
   return found
@@ -465,7 +461,7 @@ def test_a_folder_without_checkpoint_or_gin_is_named(trained, tmp_path):
 def test_a_restored_model_has_the_values_of_the_checkpoint(trained):
   models.parse_gin([str(trained / "operative_config.gin")])
   model, path = reader.Model(length=7), f"{trained}/model.ckpt-5"
-  model.restore(path)
+  model.session.restore(path)
   r = tf.train.load_variable(
       path, "decoder/block_000/layer_000/SyntheticAttention/R")[:, :7, :7]
   found = model.attend(["decoder/0"])["decoder/0"].weights

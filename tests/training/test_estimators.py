@@ -413,9 +413,9 @@ def graphs(monkeypatch):
       self.batches = []
       made.append(self)
 
-    def run(self, batch, keys):
+    def predict(self, batch, keys):
       self.batches.append(batch["x"][..., :3].tolist())
-      return super().run(batch, keys)
+      return super().predict(batch, keys)
 
   monkeypatch.setattr(prediction, "Graph", Recorder)
   return made

@@ -147,7 +147,7 @@ class Session:
   `rounded` has what the other session returns for each call of `run`.
   """
 
-  def __init__(self, graph=None, config=None):
+  def __init__(self, target="", graph=None, config=None):
     self.graph, self.rounded, self._copy = graph or tf.get_default_graph(), [], None
     self._session = SESSION(graph=self.graph, config=config)
 
@@ -160,6 +160,9 @@ class Session:
           {tensor.name: value for tensor, value in (feed_dict or {}).items()}))
     return self._session.run(fetches, feed_dict, **traced)
 
+  def close(self):
+    self._session.close()
+
   def __enter__(self):
     return self
 
@@ -170,7 +173,7 @@ class Session:
 def nodes(program):
   """The operations that TensorFlow runs, after its rewriter."""
   traced = tf.RunMetadata()
-  program._session.run(program._fetch, run_metadata=traced, options=tf.RunOptions(
+  program.session.run(program._fetch, run_metadata=traced, options=tf.RunOptions(
       output_partition_graphs=True))
   return [node for graph in traced.partition_graphs for node in graph.node]
 
@@ -198,8 +201,9 @@ def test_losses_agree_and_only_what_may_be_is_in_bfloat16(
   # The losses before and after a step; the result of a product is rounded to 8 bits.
   expected = [exact.run(), exact.run()]
   np.testing.assert_allclose([mixed.run(), mixed.run()], expected, rtol=2 ** -8)
-  np.testing.assert_allclose(mixed._session.rounded[-2:], expected, rtol=2 ** -8)
-  assert (np.array(mixed._session.rounded[-2:]) != expected).all()
+  rounded = mixed.session._session.rounded[-2:]
+  np.testing.assert_allclose(rounded, expected, rtol=2 ** -8)
+  assert (np.array(rounded) != expected).all()
   operations = in_bfloat16(mixed)
   found = {op for _, op in operations}
   assert found & PRODUCTS if has else not found

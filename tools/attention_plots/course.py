@@ -70,7 +70,7 @@ def _alphas(model, path, shapes):
     checkpoints.check(path)
   except checkpoints.DamagedError as error:
     raise checks.Error(checkpoints.explain_damage(path, error)) from error
-  model.restore(path)
+  model.session.restore(path)
   # A weight without heads applies to all heads of the layer.
   return {name: np.broadcast_to(alpha, shapes[name])
           for name, alpha in model.alphas(shapes).items()}

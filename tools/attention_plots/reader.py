@@ -18,9 +18,9 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.others import linformer
-from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools import layer_names
-from synthesizer_mtf.tools import trained_model
+from synthesizer_mtf.trainer.model import building
+from synthesizer_mtf.trainer.model import session
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
@@ -77,6 +77,7 @@ class Model:
     examples: the examples that were given.
     lengths: a dict from the model's features to their lengths.
     skipped: the names of layers that have no weights of positions.
+    session: the model's `session.Lowered`.
   """
 
   def __init__(self, examples: Iterable[dict[str, str]] = ({},),
@@ -105,11 +106,9 @@ class Model:
     self.lengths = {feature: max(len(ids[feature]) for ids in self._ids)
                     for feature in _FEATURES[self._type]}
     self._collector = _Collector()
-    self._tf_graph = tf.Graph()
-    with self._tf_graph.as_default():
+    with tf.Graph().as_default():
       tf.set_random_seed(0)
       self._build()
-      self._session = tf.Session()
     self.skipped = self._collector.skipped
     self.layers = {layer.name: layer for layer in self._collector.layers}
     if not self.layers:
@@ -134,69 +133,21 @@ class Model:
     return ids
 
   def _build(self):
-    graph = mtf.Graph()
-    mesh = mtf.Mesh(graph, "mesh")
-    self._model = stack.build_model(
-        self._type,
-        input_vocab_size=self._vocabularies["inputs"].vocab_size,
-        output_vocab_size=self._vocabularies["targets"].vocab_size)
-    batch = mtf.Dimension("batch", 1)
-    self._fed, features = {}, {}
-    for name, length in self.lengths.items():
-      self._fed[name] = tf.placeholder(tf.int32, [1, length])
-      features[name] = mtf.import_fully_replicated(
-          mesh, self._fed[name],
-          mtf.Shape([batch, mtf.Dimension("length", length)]))
-    step = tf.train.create_global_step()
-    with intermediates.capture(self._collector):
-      self._call(features)
-    self._lowering = mtf.Lowering(
-        graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
-            "", "", ["cpu:0"])}, autostack=False)
-    self._masters = {v.name: v.get_master() for v in graph.all_variables}
-    self._copy = self._lowering.copy_masters_to_slices()
-    self._initialize = tf.global_variables_initializer()
-    # The weights depend on the step if they are annealed.
-    self._saver = tf.train.Saver({**self._masters, step.op.name: step})
-
-  def _call(self, features):
-    """Calls the model as the trainer does, without dropout."""
-    kwargs = {"compute_loss": False, "mode": tf.estimator.ModeKeys.EVAL,
-              # As in T5 without a TPU; gin chooses the dtype of saved variables.
-              "variable_dtype": utils.get_variable_dtype(
-                  slice_dtype="float32", activation_dtype="float32")}
-    inputs, targets = features.get("inputs"), features.get("targets")
-    if isinstance(self._model, synthesizer_mtf.EncoderClassifier):
-      targets = mtf.ones(inputs.mesh, mtf.Shape(
-          inputs.shape.dims[:1] + [mtf.Dimension("length", 1)]), tf.int32)
+    # In float32, as in T5 without a TPU; gin chooses the dtype of saved variables.
+    self._model = building.Model(
+        tuple(self._vocabularies[name].vocab_size for name in _FLAGS), self._type,
+        dtype=utils.get_variable_dtype(
+            slice_dtype="float32", activation_dtype="float32"))
+    features = dict(self._model.feed({
+        name: f"batch:1,length:{length}" for name, length in self.lengths.items()}))
+    if isinstance(self._model.transformer, synthesizer_mtf.EncoderClassifier):
+      features["targets"] = mtf.ones(
+          self._model.mesh, mtf.convert_to_shape("batch:1,length:1"), tf.int32)
     elif self._type == "aligned":
-      kwargs["sequence_id"] = mtf.minimum(inputs, 1)
-    elif self._type == "delimited_lm":
-      targets = utils._dynamic_text2self(features)["targets"]
-    if isinstance(self._model, transformer.Unitransformer) and (
-        self._type != "aligned"):
-      inputs = transformer.autoregressive_inputs(targets)
-    self._model.call_simple(inputs, targets, **kwargs)
-
-  def initialize(self) -> None:
-    """Gives all variables new initial values."""
-    self._session.run(self._initialize)
-    self._session.run(self._copy)
-
-  def restore(self, path: str) -> None:
-    """Loads a checkpoint.
-
-    Args:
-      path: the path, without ".index".
-
-    Raises:
-      ValueError: the checkpoint lacks a variable, or has one with another shape.
-    """
-    trained_model.check_shapes(path, {
-        name: master.shape.as_list() for name, master in self._masters.items()})
-    with self._session.graph.as_default():
-      self._saver.restore(self._session, path)
-    self._session.run(self._copy)
+      features["targets_segmentation"] = mtf.minimum(features["inputs"], 1)
+    with intermediates.capture(self._collector):
+      self._model.call(features, compute_loss=False)
+    self.session = session.Lowered(self._model)
 
   def attend(self, names: Iterable[str],
              example: int = 0) -> dict[str, Attention]:
@@ -215,9 +166,10 @@ class Model:
     for name in names:
       self._check_text(self.layers[name], self.examples[example])
     fetches = {name: self._collector.tensors[name] for name in names}
-    feeds = {self._fed[feature]: [np.pad(ids, (0, self.lengths[feature] - len(ids)))]
-             for feature, ids in self._ids[example].items()}
-    values = self._session.run(fetches, feeds)
+    feeds = {
+        self._model.fed[feature]: [np.pad(ids, (0, self.lengths[feature] - len(ids)))]
+        for feature, ids in self._ids[example].items()}
+    values = self.session.run(fetches, feeds)
     return {name: _without_padding(
         self._tokens(self.layers[name], example), **values[name])
             for name in names}
@@ -231,7 +183,7 @@ class Model:
     Returns:
       a dict from names to <float32>[heads, parts], or [parts] for all heads.
     """
-    return self._session.run(
+    return self.session.run(
         {name: self._collector.tensors[name]["alpha"] for name in names})
 
   def _check_text(self, layer, example):
@@ -257,8 +209,9 @@ class Model:
     return tokens
 
   def _is_decoder(self, layer):
-    if isinstance(self._model, transformer.Bitransformer):
-      return not layer.stack.startswith(self._model.encoder.name)
+    model = self._model.transformer
+    if isinstance(model, transformer.Bitransformer):
+      return not layer.stack.startswith(model.encoder.name)
     return self._type != "aligned"
 
   def _pieces(self, feature, ids):

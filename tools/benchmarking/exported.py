@@ -39,7 +39,7 @@ def _exported(config):
   program = model.build(
       v._replace(stack_bindings=lambda *stack: v.stack_bindings(*stack) + chosen),
       config, "eval")
-  program.save(checkpoint)
+  program.session.save(checkpoint)
   program.close()
   exporting.run(checkpoint, 0, os.path.join(made.name, "model"))
   return made

@@ -14,11 +14,11 @@ import numpy as np
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import mixed_precision
-from synthesizer_mtf.fast import optimizer
-from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import breakdown
 from synthesizer_mtf.tools.benchmarking import products
+from synthesizer_mtf.trainer.model import building
+from synthesizer_mtf.trainer.model import session
 import tensorflow.compat.v1 as tf
 
 _LEARNING_RATE = 0.01
@@ -90,25 +90,27 @@ class Program:
       the blocks.
     operations: the operations of the Mesh TensorFlow graph.
     parts: a dict from operations to parts of a step, which `breakdown.parts` returns.
+    session: the model's `session.Lowered`.
   """
 
-  def __init__(self, tf_graph: tf.Graph, fetch: tf.Tensor,
-               lowering: mtf.Lowering, graph: mtf.Graph,
-               attention: list[str], precision: str) -> None:
-    self.attention, self._dtype = attention, tf.as_dtype(precision)
-    self.operations = graph.operations
+  def __init__(self, model: building.Model, step: building.Step, device: str,
+               precision: str) -> None:
+    """Lowers the model of the default graph for a device, and gives it variables."""
+    self._dtype, self._graph = tf.as_dtype(precision), tf.get_default_graph()
+    self.session = session.Lowered(model, device, True, _SESSIONS[precision]())
+    self.attention = _attention(model.transformer)
+    self.operations = model.graph.operations
     self.parts = breakdown.parts(self.operations)
-    self.parameters = sum(v.shape.size for v in graph.trainable_variables)
+    self.parameters = sum(v.shape.size for v in model.graph.trainable_variables)
+    lowering = self.session.lowering
     self.multiply_adds = sum(
         value for key, value in lowering.counters if key == "einsum")
-    self._fetch, self._graph = fetch, tf_graph
-    self._masters = {v.name: v.get_master() for v in graph.all_variables}
-    with tf_graph.as_default():
-      prepare = [tf.global_variables_initializer(),
-                 lowering.copy_masters_to_slices()]
-    self._session = tf.Session(graph=tf_graph, config=_SESSIONS[precision]())
-    for step in prepare:
-      self._session.run(step)
+    result = self.session.export(step.result)
+    with tf.control_dependencies([
+        tf.train.get_global_step().assign_add(1),
+        *map(lowering.lowered_operation, step.updates)]):
+      self._fetch = tf.identity(result)
+    self.session.initialize()
 
   def run(self) -> np.ndarray:
     """Runs the program once.
@@ -119,7 +121,7 @@ class Program:
     Raises:
       ArithmeticError: the loss is not finite.
     """
-    result = self._session.run(self._fetch)
+    result = self.session.run(self._fetch)
     if not np.all(np.isfinite(result)):
       raise ArithmeticError("the loss is not finite")
     return result
@@ -133,7 +135,7 @@ class Program:
   def trace(self) -> Any:
     """Traces one run; returns TensorFlow's `step_stats`."""
     traced = tf.RunMetadata()
-    self._session.run(self._fetch, run_metadata=traced, options=tf.RunOptions(
+    self.session.run(self._fetch, run_metadata=traced, options=tf.RunOptions(
         trace_level=tf.RunOptions.FULL_TRACE))
     return traced.step_stats
 
@@ -141,14 +143,8 @@ class Program:
     """Returns the seconds that the program's products take when nothing else runs."""
     return products.bare_seconds(self._graph, self._dtype)
 
-  def save(self, path: str) -> None:
-    """Writes a checkpoint."""
-    with self._session.graph.as_default():
-      tf.train.Saver(self._masters).save(
-          self._session, path, write_meta_graph=False, write_state=False)
-
   def close(self) -> None:
-    self._session.close()
+    self.session.close()
 
 
 def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
@@ -165,27 +161,15 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
   gin_files.parse(
       [config.gin_file],
       config.bindings + row.bindings(config.inputs, config.targets))
-  tf_graph = tf.Graph()
-  with tf_graph.as_default():
+  with tf.Graph().as_default():
     if row.precision == "bfloat16":
       bfloat16_operations.mark_graph()
     tf.set_random_seed(0)
-    step = tf.train.create_global_step()
-    graph = mtf.Graph()
-    mesh = mtf.Mesh(graph, "mesh")
-    model = stack.build_model(
-        input_vocab_size=config.vocabulary,
-        output_vocab_size=config.targets_vocabulary or config.vocabulary)
-    result, updates = MEASURES[measure](model, mesh, config)
-    lowering = mtf.Lowering(
-        graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
-            "", "", [config.device])})
-    fetch = lowering.export_to_tf_tensor(result)
-    count = [step.assign_add(1)]
-    with tf.control_dependencies(
-        count + [lowering.lowered_operation(op) for op in updates]):
-      fetch = tf.identity(fetch)
-    return Program(tf_graph, fetch, lowering, graph, _attention(model), row.precision)
+    model = building.Model(
+        (config.vocabulary, config.targets_vocabulary or config.vocabulary),
+        dtype=mtf.VariableDType(tf.float32))
+    return Program(model, MEASURES[measure](model, config), config.device,
+                   row.precision)
 
 
 def _attention(model):
@@ -195,24 +179,48 @@ def _attention(model):
           if layer.name.endswith("layer_000")]
 
 
-def _tokens(mesh, vocabulary, batch, length):
+def _train(model, config):
+  return model.train(_fed(model, _batch(config)), optimize.AdafactorOptimizer,
+                     _LEARNING_RATE)
+
+
+def _evaluate(model, config):
+  return model.evaluate(_fed(model, _batch(config)))
+
+
+def _decode(model, config):
+  """Decodes `targets` tokens for each example."""
+  inputs = _tokens(config.vocabulary, config.decode_batch, config.inputs)
+  return model.decode(_fed(model, {"inputs": inputs}), beam_size=config.beam,
+                      max_decode_length=config.targets)
+
+
+MEASURES = {"train": _train, "eval": _evaluate, "decode": _decode}
+
+
+def _fed(model, batch):
+  return model.feed({name: f"batch:{len(ids)},length:{ids.shape[1]}"
+                     for name, ids in batch.items()}, batch)
+
+
+def _batch(config):
+  """Returns the features of a batch, <int32>[batch, length]."""
+  inputs = _tokens(config.vocabulary, config.batch, config.inputs)
+  targets = _tokens(config.targets_vocabulary or config.vocabulary, config.batch,
+                    config.targets)
+  return {"inputs": inputs, "targets": targets,
+          **_packing(config, "inputs", config.inputs),
+          **_packing(config, "targets", config.targets)}
+
+
+def _tokens(vocabulary, batch, length):
   """<int32>[batch, length]: random tokens; the first row ends in padding."""
   ids = np.random.RandomState(0).randint(2, vocabulary, (batch, length))
   ids[0, length * 3 // 4:] = 0
-  return _fed(mesh, ids)
+  return ids
 
 
-def _fed(mesh, ids):
-  """Returns <int32>[batch, length], whose values TensorFlow does not know.
-
-  If it knew them, it would compute everything that depends only on them just once.
-  """
-  fed = tf.placeholder_with_default(tf.constant(ids, tf.int32), ids.shape)
-  return mtf.import_fully_replicated(mesh, fed, mtf.Shape(
-      [mtf.Dimension(*dim) for dim in zip(("batch", "length"), ids.shape)]))
-
-
-def _packing(mesh, config, name, length):
+def _packing(config, name, length):
   """Returns the ids and positions of the examples in each row, as T5 packs them.
 
   All examples have about the same length. The first row ends in padding, as its tokens
@@ -231,42 +239,4 @@ def _packing(mesh, config, name, length):
     for i, (start, stop) in enumerate(zip([0, *cuts], [*cuts, end])):
       ids[row, start:stop] = i + 1
       positions[row, start:stop] = np.arange(stop - start)
-  return {f"{name}_sequence_id": _fed(mesh, ids),
-          f"{name}_position": _fed(mesh, positions)}
-
-
-def _loss(model, mesh, config, mode):
-  _, loss = model.call_simple(
-      _tokens(mesh, config.vocabulary, config.batch, config.inputs),
-      _tokens(mesh, config.targets_vocabulary or config.vocabulary,
-              config.batch, config.targets),
-      compute_loss=True, mode=mode,
-      **_packing(mesh, config, "encoder", config.inputs),
-      **_packing(mesh, config, "decoder", config.targets))
-  return loss
-
-
-def _train(model, mesh, config):
-  """Returns the loss and the updates of one step of Adafactor."""
-  loss = _loss(model, mesh, config, tf.estimator.ModeKeys.TRAIN)
-  variables = mesh.graph.trainable_variables
-  grads = mtf.gradients([loss], [v.outputs[0] for v in variables])
-  updates = optimizer.fast(optimize.AdafactorOptimizer)(
-      learning_rate=_LEARNING_RATE).apply_grads(grads, variables)
-  return loss, updates
-
-
-def _evaluate(model, mesh, config):
-  """Returns the loss."""
-  return _loss(model, mesh, config, tf.estimator.ModeKeys.EVAL), []
-
-
-def _decode(model, mesh, config):
-  """Returns the decoded ids, `targets` tokens for each example."""
-  ids = model.decode(
-      _tokens(mesh, config.vocabulary, config.decode_batch, config.inputs),
-      beam_size=config.beam, max_decode_length=config.targets)
-  return ids, []
-
-
-MEASURES = {"train": _train, "eval": _evaluate, "decode": _decode}
+  return {f"{name}_segmentation": ids, f"{name}_position": positions}

@@ -83,7 +83,7 @@ def _inside(place, shapes):
 
 def variables(made: Fit, heads: Mapping[str, Sequence[int]] | None = None,
               ) -> dict[str, np.ndarray]:
-  """The new variables of a model, by their full names, as in `reading.Graph.assign`.
+  """The new variables of a model, by their full names, as in `session.Session.assign`.
 
   Args:
     made: a `Fit`.

@@ -127,7 +127,7 @@ class HeldOut:
     key = frozenset(replaced.items())
     missing = [number for number in batches if (key, number) not in self._known]
     if missing:
-      self._graph.assign(self._alphas(replaced))
+      self._graph.session.assign(self._alphas(replaced))
     for number in missing:
       self._known[key, number] = self._graph.losses(
           self.batches[number], self._encoder_output(replaced, number))

@@ -10,19 +10,18 @@ from typing import Any
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import dataset
-from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
-from synthesizer_mtf.t5 import stack
-from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.calibration import cuts
 from synthesizer_mtf.tools.calibration import moments
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import value_checks
+from synthesizer_mtf.trainer.model import building
+from synthesizer_mtf.trainer.model import session
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 import tqdm
@@ -42,6 +41,7 @@ class Graph:
     layers: a dict from names, such as "encoder/0", to `moments.Layer`.
     shapes: a dict from the names of all variables to their shapes.
     trained: the names of those that an optimizer trains.
+    session: the model's `session.Lowered`.
   """
 
   def __init__(self, spec: Mapping[str, tuple[int, int]], summed: bool = True,
@@ -56,59 +56,40 @@ class Graph:
     Raises:
       ValueError: gin describes no model, or one of an unknown type.
     """
-    self._type = gin_files.bound("utils.run.model_type", "bitransformer")
-    if self._type not in _TYPES:
-      raise checks.Error(f"`utils.run.model_type` is {self._type!r}, but only "
+    model_type = gin_files.bound("utils.run.model_type", "bitransformer")
+    if model_type not in _TYPES:
+      raise checks.Error(f"`utils.run.model_type` is {model_type!r}, but only "
                          f"{', '.join(_TYPES)} can be calibrated.")
     self._moments = moments.Moments()
     self._tf_graph = tf.Graph()
     with self._tf_graph.as_default():
       self._build(spec, summed, differentiated)
-      self._session = tf.Session()
     self.layers = self._moments.layers
     self.shapes: dict[str, list[int]] = {
-        name: v.shape.as_list() for name, v in self._masters.items()}
+        name: v.shape.as_list() for name, v in self.session.variables.items()}
     if self._moments.repeated:
       raise checks.Error(
           f"two layers have the name {self._moments.repeated[0]!r}, so that they share "
           "their attention; only models whose blocks differ can be calibrated.")
 
   def _build(self, spec, summed, differentiated):
-    graph = mtf.Graph()
-    mesh = mtf.Mesh(graph, "mesh")
-    vocabulary = mesh_transformer.get_vocabulary()
-    model = stack.build_model(
-        self._type, input_vocab_size=utils.inputs_vocabulary(vocabulary).vocab_size,
-        output_vocab_size=utils.targets_vocabulary(vocabulary).vocab_size)
-    self._fed, features = {}, {}
-    for name, (batch, length) in spec.items():
-      self._fed[name] = tf.placeholder(tf.int32, [batch, length])
-      features[name] = mtf.import_fully_replicated(
-          mesh, self._fed[name], mtf.Shape([mtf.Dimension("batch", batch),
-                                            mtf.Dimension("length", length)]))
-    step = tf.train.create_global_step()
+    model = building.Model(dtype=utils.get_variable_dtype(
+        slice_dtype="float32", activation_dtype="float32"))
+    features = model.feed({name: f"batch:{batch},length:{length}"
+                           for name, (batch, length) in spec.items()})
     with intermediates.capture(self._moments):
-      cross_entropy, tokens = _call(model, self._type, features)
-    variables = {v.name: v for v in graph.all_variables}
+      losses = model.cross_entropy(features)
+    variables = {v.name: v for v in model.graph.all_variables}
     gradients = mtf.gradients(
-        [mtf.reduce_sum(cross_entropy)],
+        [mtf.reduce_sum(losses[0])],
         [variables[name].outputs[0] for name in differentiated]
     ) if differentiated else []
-    lowering = mtf.Lowering(graph, {mesh: mtf.placement_mesh_impl.PlacementMeshImpl(
-        "", "", ["cpu:0"])}, autostack=False)
-    self._losses = [lowering.export_to_tf_tensor(t) for t in (cross_entropy, tokens)]
-    self._gradients = {name: lowering.export_to_tf_tensor(gradient)
-                       for name, gradient in zip(differentiated, gradients)}
+    self.session = session.Lowered(model)
+    self._losses = [self.session.export(t) for t in losses]
+    self._gradients = dict(zip(differentiated, map(self.session.export, gradients)))
     self._sums = self._moments.sums if summed else {}
-    self._masters = {**{name: v.get_master() for name, v in variables.items()},
-                     step.op.name: step}
-    self._values = {name: tf.placeholder(v.dtype.base_dtype, v.shape)
-                    for name, v in self._masters.items()}
-    self._assign = {name: tf.assign(v, self._values[name])
-                    for name, v in self._masters.items()}
-    self.trained = [v.name for v in graph.trainable_variables]
-    self._initialize = tf.global_variables_initializer()
-    self._copy = lowering.copy_masters_to_slices()
+    self._fed = model.fed
+    self.trained = [v.name for v in model.graph.trainable_variables]
 
   def restore(self, path: str, new: Mapping[str, Any] | None = None) -> None:
     """Takes the variables of a checkpoint, of T5's own layer, too.
@@ -120,21 +101,7 @@ class Graph:
     Raises:
       ValueError: the checkpoint lacks a variable, or has it in another shape.
     """
-    new = new or {}
-    shapes = {name: of for name, of in self.shapes.items() if name not in new}
-    saved = names_in(path, shapes)
-    trained_model.check_shapes(path, shapes, saved)
-    reader = tf.train.load_checkpoint(path)
-    self._session.run(self._initialize)
-    self.assign({**{name: reader.get_tensor(saved[name]) for name in shapes}, **new})
-
-  def assign(self, values: Mapping[str, Any]) -> None:
-    """Gives some variables new values, which are rounded to the variables' dtype."""
-    values = {name: np.asarray(value).astype(self._values[name].dtype.as_numpy_dtype)
-              for name, value in values.items()}
-    for name, value in values.items():
-      self._session.run(self._assign[name].op, {self._values[name]: value})
-    self._session.run(self._copy)
+    self.session.restore(path, names_in(path, self.shapes), new)
 
   def biases(self) -> dict[str, np.ndarray]:
     """T5's relative position bias of each layer that is V and has it, by its name.
@@ -142,11 +109,11 @@ class Graph:
     Returns:
       a dict to <float32>[heads, length, memory_length].
     """
-    return self._session.run(self._moments.bias)
+    return self.session.run(self._moments.bias)
 
   def sums(self, batch: Batch) -> dict[str, moments.Sums]:
     """The sums of a batch over the attention of each layer that is V, by its name."""
-    return self._session.run(self._sums, self._feeds(batch))
+    return self.session.run(self._sums, self._feeds(batch))
 
   def define(self, make: Callable[[dict[str, moments.Attention]], Any]) -> Any:
     """What a function makes of the attention of the layers that are V, in the graph."""
@@ -162,17 +129,17 @@ class Graph:
       batch: a batch of the data.
       values: the values of placeholders.
     """
-    return self._session.run(tensors, {**self._feeds(batch), **(values or {})})
+    return self.session.run(tensors, {**self._feeds(batch), **(values or {})})
 
   def variable(self, name: str) -> np.ndarray:
     """The value of a variable."""
-    return self._session.run(self._masters[name])
+    return self.session.run(self.session.variables[name])
 
   def encoded(self, batch: Batch) -> np.ndarray | None:
     """<float>[batch, length, d_model]: what the encoder puts out; None without one."""
     if self._moments.encoded is None:
       return None
-    return self._session.run(self._moments.encoded, self._feeds(batch))
+    return self.session.run(self._moments.encoded, self._feeds(batch))
 
   def losses(self, batch: Batch, encoded: np.ndarray | None = None,
              ) -> tuple[np.ndarray, np.ndarray]:
@@ -187,7 +154,7 @@ class Graph:
       nats, and the number of these tokens.
     """
     known = {} if encoded is None else {self._moments.encoded: encoded}
-    return tuple(self._session.run(self._losses, {**self._feeds(batch), **known}))
+    return tuple(self.session.run(self._losses, {**self._feeds(batch), **known}))
 
   def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
     """The gradients of a batch's log-perplexity for the variables `differentiated`.
@@ -195,44 +162,12 @@ class Graph:
     Returns:
       a dict from their names to <float32> of their shapes, in nats per target token.
     """
-    (_, tokens), found = self._session.run(
+    (_, tokens), found = self.session.run(
         (self._losses, self._gradients), self._feeds(batch))
     return {name: gradient / max(tokens.sum(), 1) for name, gradient in found.items()}
 
   def _feeds(self, batch):
     return {placeholder: batch[name] for name, placeholder in self._fed.items()}
-
-  def close(self) -> None:
-    self._session.close()
-
-
-def _call(model, model_type, features):
-  """Calls the model as the trainer does; returns what `Graph.losses` does."""
-  if model_type == "delimited_lm":
-    features = utils._dynamic_text2self(features)
-  targets, segments = features["targets"], features.get("targets_segmentation")
-  if model_type == "bitransformer":
-    inputs = features["inputs"]
-    places = {"encoder_sequence_id": features.get("inputs_segmentation"),
-              "decoder_sequence_id": segments,
-              "encoder_position": features.get("inputs_position"),
-              "decoder_position": features.get("targets_position")}
-  else:
-    inputs = transformer.autoregressive_inputs(targets, sequence_id=segments)
-    places = {"sequence_id": segments, "position": features.get("targets_position")}
-  logits, _ = model.call_simple(
-      inputs, targets, compute_loss=False, mode=tf.estimator.ModeKeys.EVAL,
-      variable_dtype=utils.get_variable_dtype(
-          slice_dtype="float32", activation_dtype="float32"), **places)
-  logits = mtf.cast(logits, tf.float32)
-  counted = mtf.cast(mtf.greater(targets, 0), tf.float32)
-  if model_type == "delimited_lm":
-    counted *= mtf.cast(mtf.logical_not(
-        transformer.delimited_lm_inputs_mask(targets)), tf.float32)
-  cross_entropy = counted * mtf.layers.softmax_cross_entropy_with_logits(
-      logits, targets, logits.shape.dims[-1])
-  length = targets.shape.dims[-1]
-  return [mtf.reduce_sum(t, reduced_dim=length) for t in (cross_entropy, counted)]
 
 
 def names_in(path: str, names: Mapping[str, Any]) -> dict[str, str]:

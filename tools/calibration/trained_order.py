@@ -66,7 +66,7 @@ def train(graph: reading.Graph, layers: Mapping[str, moments.Layer],
   heads = [(name, head) for name in chosen for head in range(layers[name].heads)]
   weights, mean, square = np.zeros([3, len(heads)])
   for step, batch in enumerate(batches, 1):
-    graph.assign(_alphas(layers, mixtures, chosen, weights))
+    graph.session.assign(_alphas(layers, mixtures, chosen, weights))
     found = graph.gradients(batch)
     gradient = np.concatenate([
         _for_weight(found[f"{layers[name].place}alpha"], mixtures[name].index(target))

@@ -11,13 +11,11 @@ from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.fast import cross_attention
-from synthesizer_mtf.fast import feed_forward
-from synthesizer_mtf.fast import sublayers
 from synthesizer_mtf.t5 import classifier
-from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import attention
+from synthesizer_mtf.trainer.model import building
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
@@ -35,13 +33,6 @@ _SUBLAYERS = {
         [transformer.sublayer_rms_norm, transformer.sublayer_dropout],
         [transformer.sublayer_legacy_final_rms_norm,
          transformer.sublayer_legacy_dropout]]}
-
-
-# The classes of T5's layers other than self-attention, by the names of scopes.
-_KNOWN = {
-    "DenseReluDense": [transformer_layers.DenseReluDense, feed_forward.DenseReluDense],
-    "EncDecAttention": [
-        transformer_layers.EncDecAttention, cross_attention.EncDecAttention]}
 
 
 def read(path: str, step: int, is_left_out: Callable[[str], bool]) -> tuple[
@@ -65,9 +56,9 @@ def read(path: str, step: int, is_left_out: Callable[[str], bool]) -> tuple[
                        "with or without a decoder, \"bitransformer\", can be "
                        "exported.")
   rows, width = _embedding(path)
-  model = stack.build_model(
-      "bitransformer", input_vocab_size=rows, output_vocab_size=rows,
-      mesh_shape="", layout_rules="")
+  with tf.Graph().as_default(), gin_files.restored():
+    gin_files.bind({"synthesizer_fast.enabled": False})  # Layers are T5's own then.
+    model = building.Model((rows, rows), kind).transformer
   stacks = {"encoder": model.encoder}
   if not isinstance(model, classifier.EncoderClassifier):
     _only("make_bitransformer.bitransformer_cls", type(model),
@@ -157,8 +148,8 @@ def _check_stack(name, stack):
   _only(f"{name}/make_layer_stack.layer_stack_cls", type(stack.layer_stack),
         transformer.LayerStack)
   for parameter, known in _SUBLAYERS.items():
-    _only(f"{name}/LayerStack.{parameter}", sublayers.stock(
-        getattr(stack.layer_stack, f"_{parameter}")), *known)
+    _only(f"{name}/LayerStack.{parameter}",
+          getattr(stack.layer_stack, f"_{parameter}") or [], *known)
 
 
 def _blocks(name, stack):
@@ -182,20 +173,20 @@ def _class(layer):
   """The name of a layer's class; with its module, if it only has the name of T5's."""
   kind = type(layer)
   name = kind.__name__
-  return f"{kind.__module__}.{name}" if kind not in _KNOWN.get(name, [kind]) else name
+  stock = getattr(transformer_layers, name, kind)
+  return name if kind is stock else f"{kind.__module__}.{name}"
 
 
 def _of_layer(layer):
   """Returns the sizes of any layer but self-attention."""
   if isinstance(layer, transformer_layers.DenseReluDense):
     return _of_feed_forward(layer)
-  stock = getattr(layer, "stock", layer)
-  if not cross_attention.is_plain(stock):
+  if not cross_attention.is_plain(layer):
     raise checks.Error("EncDecAttention has options that T5 does not have; such a "
                        "model cannot be exported.")
-  _only("EncDecAttention.relative_attention_type", stock.relative_attention_type,
+  _only("EncDecAttention.relative_attention_type", layer.relative_attention_type,
         None)
-  return {"heads": stock.num_heads, "d_kv": stock.key_value_size}
+  return {"heads": layer.num_heads, "d_kv": layer.key_value_size}
 
 
 def _of_feed_forward(layer):

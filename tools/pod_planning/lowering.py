@@ -1,16 +1,12 @@
 """Lowers T5's whole training step for one core of a TPU, without the TPU.
 
-The step is built as T5's trainer builds it (`tpu_estimator_model_fn` of
-mesh_tensorflow.transformer.utils): forward pass, gradients, microbatches, optimizer.
 Only the graph is made; variables never take memory.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
-import functools
 import inspect
-import itertools
 import json
 from typing import NamedTuple
 from typing import TypeAlias
@@ -19,14 +15,13 @@ from absl import flags
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
 from mesh_tensorflow import tpu_variables
-from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import layouts
 from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.trainer.model import building
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
@@ -277,26 +272,20 @@ def lower(run: Run, mode: str = "train",
     layouts.LayoutError: the mesh does not divide the dimensions of the layout.
   """
   progress("building")
-  graph = mtf.Graph()
-  mesh = _tpu_mesh(graph)
   with control_flow_v2(loops_as_functions):
+    model = _model(run, run.mesh_shape)
     try:
-      result, updates, microbatches = _build(run, mesh, mode)
+      made = _step(run, model, mode)
     except ValueError as error:
       _explain(_build_without_mesh(run), run, error)
       raise
-    _explain(graph, run)
+    _explain(model.graph, run)
     progress("lowering")
     mesh_impl = OneCoreMeshImpl(run.mesh_shape, run.layout, run.topology)
-    lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
-    fetches = [lowering.lowered_operation(op) for op in updates]
-    fetches.append(lowering.export_to_tf_tensor(result).op)
-  return Step(fetches, graph, mesh_impl, lowering, microbatches)
-
-
-def _tpu_mesh(graph):
-  """Returns a mesh that places variables, as in T5's trainer on TPUs."""
-  return mtf.Mesh(graph, "mesh", mtf.utils.BalancedVariablePlacer(["cpu:0"]))
+    lowering = model.lower(mesh_impl)
+    fetches = [lowering.lowered_operation(op) for op in made.updates]
+    fetches.append(lowering.export_to_tf_tensor(made.result).op)
+  return Step(fetches, model.graph, mesh_impl, lowering, made.microbatches)
 
 
 @contextlib.contextmanager
@@ -316,15 +305,22 @@ def control_flow_v2(loops_as_functions: bool) -> Iterator[None]:
     switch[before]()
 
 
+def _model(run, mesh_shape):
+  """Returns the model on a mesh that places variables, as T5's trainer does on TPUs."""
+  return building.Model(
+      (run.vocabulary_size, run.vocabulary_size), run.model_type, mesh_shape,
+      run.layout, placer=mtf.utils.BalancedVariablePlacer(["cpu:0"]))
+
+
 def _build_without_mesh(run):
   """Returns the Mesh graph of a loss that is not split; empty if this also fails."""
   with tf.Graph().as_default():
-    mesh = _tpu_mesh(mtf.Graph())
     try:
-      _loss(run, _model(run, mtf.Shape([])), 1, _features(run, mesh))
+      model = _model(run, "")
+      model.call(_features(run, model), building.TRAIN)
     except ValueError:
       return mtf.Graph()
-  return mesh.graph
+  return model.graph
 
 
 def _explain(graph, run, cause=None):
@@ -345,87 +341,25 @@ def _tensors(graph):
       yield from inner.outputs
 
 
-def _model(run, mesh_shape):
-  return stack.build_model(
-      run.model_type, input_vocab_size=run.vocabulary_size,
-      output_vocab_size=run.vocabulary_size, layout_rules=run.layout,
-      mesh_shape=mesh_shape)
-
-
-def _build(run, mesh, mode):
-  """Returns the result, the updates of a step, and the number of microbatches."""
-  tf.train.get_or_create_global_step()
-  model = _model(run, run.mesh_shape)
+def _step(run, model, mode):
+  """Returns the `building.Step` of a mode."""
   if mode == "infer":
-    return _samples(run, model, mesh), [], 1
-  batch_dim = mtf.Dimension("batch", run.batch_size)
-  features = _features(run, mesh)
+    length = run.sequence_length["targets" if run.model_type == "lm" else "inputs"]
+    return model.decode(model.feed(
+        {"inputs": f"batch:{run.batch_size},length:{length}"}),
+                        run.sequence_length["targets"])
+  features = _features(run, model)
   if mode == "eval":
-    return _loss(run, model, 1, features, mode), [], 1
-  microbatches = utils.serialize_num_microbatches(
-      batch_dim, run.sequence_length, run.mesh_shape, run.layout)
-  loss_of = functools.partial(_loss, run, model, microbatches)
-  if microbatches > 1:
-    grads, losses = mtf.serialize_training_step(
-        features, lambda f: {"loss": loss_of(f)}, batch_dim, microbatches)
-    loss = losses["loss"]
-  else:
-    loss = loss_of(features)
-    grads = mtf.gradients(
-        [loss], [v.outputs[0] for v in mesh.graph.trainable_variables])
+    return model.evaluate(features)
   # The value of the learning rate, a scalar, does not change the counts.
-  updates = run.optimizer(learning_rate=0.01).apply_grads(
-      grads, mesh.graph.trainable_variables)
-  return loss, updates, microbatches
+  return model.train(features, run.optimizer, 0.01)
 
 
-def _samples(run, model, mesh):
-  """Returns the ids that decoding makes, as in the trainer's mode `infer`."""
-  name = "targets" if run.model_type == "lm" else "inputs"
-  inputs = _fed(mesh, "inputs", batch=run.batch_size, length=run.sequence_length[name])
-  dtype = utils.get_variable_dtype()
-  if not isinstance(model, transformer.Unitransformer):
-    return mtf.anonymize(model.decode(inputs, variable_dtype=dtype))
-  inputs = mtf.pad(inputs, [0, run.sequence_length["targets"]], "length")
-  return mtf.anonymize(model.sample_autoregressive(
-      inputs, variable_dtype=dtype, remove_partial_sequences=True))
-
-
-def _fed(mesh, name, **sizes):
-  """<int32>[...] with dimensions of these sizes."""
-  shape = mtf.Shape(list(itertools.starmap(mtf.Dimension, sizes.items())))
-  return mtf.import_fully_replicated(
-      mesh, tf.placeholder(tf.int32, shape.to_integer_list), shape, name=name)
-
-
-def _features(run, mesh):
+def _features(run, model):
   """<int32>[outer_batch, batch, length] of each feature, as in the trainer."""
   names = ["targets"] if run.model_type == "lm" else ["inputs", "targets"]
   suffixes = ["", "_segmentation", "_position"] if run.packed else [""]
-  features = {
-      name + suffix: _fed(mesh, name + suffix, outer_batch=1, batch=run.batch_size,
-                          length=run.sequence_length[name])
-      for name in names for suffix in suffixes}
-  if run.model_type == "delimited_lm":
-    return utils._dynamic_text2self(features)
-  return features
-
-
-def _loss(run, model, microbatches, features, mode=tf.estimator.ModeKeys.TRAIN):
-  """Returns the loss of a (micro)batch, with the arguments that the trainer passes."""
-  def packing(name, prefix=""):
-    return {f"{prefix}sequence_id": features.get(f"{name}_segmentation"),
-            f"{prefix}position": features.get(f"{name}_position")}
-
-  targets, kwargs = features["targets"], packing("targets")
-  if run.model_type in ("bitransformer", "bi_student_teacher"):
-    kwargs = {**packing("inputs", "encoder_"), **packing("targets", "decoder_")}
-  if run.model_type in ("lm", "delimited_lm"):
-    inputs = transformer.autoregressive_inputs(
-        targets, sequence_id=kwargs["sequence_id"])
-  else:
-    inputs = features["inputs"]
-  return model.call_simple(
-      inputs=inputs, targets=targets, compute_loss=True, mode=mode,
-      variable_dtype=utils.get_variable_dtype(), num_microbatches=microbatches,
-      **kwargs)[1]
+  return model.feed({
+      f"{name}{suffix}": f"outer_batch:1,batch:{run.batch_size},"
+                         f"length:{run.sequence_length[name]}"
+      for name in names for suffix in suffixes})

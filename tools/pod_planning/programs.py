@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from synthesizer_mtf.tools.pod_planning import counting
 from synthesizer_mtf.tools.pod_planning import lowering
+from synthesizer_mtf.trainer.model import function as model_function
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -37,27 +38,21 @@ def function(step: lowering.Step, jit_compile: bool = True) -> Function:
     a `Function`, whose variables have the step's shapes but no values yet.
   """
   ops = counting.live(step.fetches)
-  features = [op for op in ops if op.type == "Placeholder"]
-  variables = {op.name: _empty_variable(op) for op in ops
-               if op.type == "VarHandleOp"}
-  names = [op.name for op in features]
-  body = _graph_def(step.fetches, {*names, *variables})
+  features = {op.name: op.outputs[0] for op in ops if op.type == "Placeholder"}
+  handles = {op.name: op.outputs[0] for op in ops if op.type == "VarHandleOp"}
+  variables = {name: _empty_variable(tensor.op) for name, tensor in handles.items()}
+  *updates, result = step.fetches
+  of_tensors = model_function.of(result.outputs, {**features, **handles}, updates)
 
   def run(*values):
     here = tf.get_default_graph()
-    inputs = dict(zip(names, values))
-    inputs |= {name: here.capture(v.handle) for name, v in variables.items()}
-    *updates, result = tf.import_graph_def(
-        body, {f"{name}:0": tensor for name, tensor in inputs.items()},
-        [op.name for op in step.fetches[:-1]] + [f"{step.fetches[-1].name}:0"],
-        name="")
-    with tf.control_dependencies(updates):
-      return tf.identity(result)
+    state = {name: here.capture(v.handle) for name, v in variables.items()}
+    return of_tensors({**dict(zip(features, values)), **state})[0]
 
   return Function(
       tf2.function(run, autograph=False, jit_compile=jit_compile, input_signature=[
-          tf.TensorSpec(op.outputs[0].shape, op.outputs[0].dtype)
-          for op in features]), names, variables)
+          tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in features.values()]),
+      [*features], variables)
 
 
 def of_step(step: lowering.Step) -> bytes:
@@ -84,20 +79,6 @@ def _empty_variable(op):
   shape = tf.TensorShape(op.get_attr("shape")).as_list()
   return tf2.Variable(tf2.raw_ops.Empty(
       shape=shape, dtype=tf.as_dtype(op.get_attr("dtype")), init=False))
-
-
-def _graph_def(fetches, given):
-  """Returns the part of the graph that the fetches need, without devices and inputs."""
-  needed = tf.graph_util.extract_sub_graph(
-      fetches[0].graph.as_graph_def(), [op.name for op in fetches])
-  body = tf.GraphDef(versions=needed.versions, library=needed.library)
-  for node in needed.node:
-    if node.name not in given:
-      new = body.node.add()
-      new.CopyFrom(node)
-      new.device = ""
-      new.attr.pop("_class", None)
-  return body
 
 
 def _without_copies(hlo):

@@ -5,13 +5,11 @@ from collections.abc import Iterable
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.trainer import validation
+from synthesizer_mtf.trainer.model import building
 import tensorflow.compat.v1 as tf
-
-_VOCABULARY = 128  # Whether a model can be built does not depend on it.
 
 
 def check(stages: Iterable[pipeline.Stage], best_by: str | None = None) -> None:
@@ -58,22 +56,16 @@ def _without_seed(command):
                if word.startswith("--gin_") and "seed" not in word)
 
 
-def build(*vocabulary_sizes: int) -> mtf.Graph:
+def build(vocabulary_sizes: tuple[int, int] = (128, 128)) -> mtf.Graph:
   """Makes the operations of the loss of gin's model, without computing anything.
 
   Args:
-    *vocabulary_sizes: those of the inputs and the targets.
+    vocabulary_sizes: those of the inputs and the targets; whether a model can be built
+      does not depend on them.
   """
   lengths = gin_files.bound("utils.run.sequence_length", {})
-  graph = mtf.Graph()
   with tf.Graph().as_default():
-    mesh = mtf.Mesh(graph, "mesh")
-    model = stack.build_model(
-        gin_files.bound("utils.run.model_type", "bitransformer"),
-        *(vocabulary_sizes or (_VOCABULARY, _VOCABULARY)),
-        mtf.convert_to_layout_rules(""), mtf.convert_to_shape(""))
-    ids = {name: mtf.zeros(
-        mesh, mtf.convert_to_shape(f"batch:1,length:{length}"), tf.int32)
-           for name, length in lengths.items()}
-    model.call_simple(ids.get("inputs", ids.get("targets")), ids.get("targets"), True)
-  return graph
+    model = building.Model(vocabulary_sizes)
+    model.call(model.feed({name: f"batch:1,length:{length}"
+                           for name, length in lengths.items()}), building.TRAIN)
+  return model.graph

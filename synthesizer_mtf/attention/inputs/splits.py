@@ -169,10 +169,27 @@ def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,
       mesh_impl, laid_out, axes, add_counter_fn=add_counter)
 
 
+class Mesh(mtf.Mesh):
+  """A mesh that says whether its graph is built for TPUs.
+
+  Attributes:
+    is_on_tpu: whether XLA will compile the graph, for a TPU or as for one.
+  """
+
+  def __init__(self, graph: mtf.Graph, variable_placer: Any = None,
+               is_on_tpu: bool | None = None):
+    """Declares the mesh; without an answer, it is on TPUs if it places variables."""
+    super().__init__(graph, "mesh", variable_placer)
+    self.is_on_tpu = variable_placer is not None if is_on_tpu is None else is_on_tpu
+
+
 def is_on_tpu(mesh: mtf.Mesh) -> bool:
   """Whether this graph is built for TPUs.
 
-  The mesh says it: T5's trainer places variables itself only for TPUs. One model may
-  have graphs of both kinds, because T5 exports for CPUs even with `--tpu`.
+  The mesh says it. One model may have graphs of both kinds, because T5 exports for CPUs
+  even with `--tpu`. The meshes of T5's trainer have no attribute for it; it places
+  variables itself only for TPUs.
   """
+  if isinstance(mesh, Mesh):
+    return mesh.is_on_tpu
   return mesh.variable_placer_fn != "cpu:0"
