@@ -1,6 +1,7 @@
 """The register of all changes that this package makes to other packages at run time.
 
-`RECOGNIZED` has the places that decide by what other packages have built.
+`RECOGNIZED` has the places that decide by what other packages have built, `INSIDES` the
+private names that are read, and `HOOKS` the operators and lists that Mesh uses.
 
 Every permanent or temporary change of Mesh TensorFlow, T5, seqio, TensorFlow or its
 Estimator is an entry of `REGISTER`, and a function of this module makes it. The
@@ -207,6 +208,93 @@ RECOGNIZED = {
         "terminal need not show twice",
         "Mesh prints the loss of each step itself, takes no argument for it, and hands "
         "out no loss from before; the loss stays the same"),
+}
+
+
+class Inside(NamedTuple):
+  """What this package uses of another one beside its interface.
+
+  Attributes:
+    owner: a module or class, as "MODULE" or "MODULE:NAME".
+    names: the names of private functions and attributes. They are read, and a function
+      may be overridden by a subclass, which calls it.
+    why: the reason, and why nothing public does it.
+  """
+  owner: str
+  names: tuple[str, ...]
+  why: str
+
+
+_T5 = "mesh_tensorflow.transformer.transformer"
+
+INSIDES = (
+    Inside("gin.config", ("_CONFIG", "_FILE_READERS", "_LOCATION_PREFIXES",
+                          "_OPERATIVE_CONFIG", "_REGISTRY"),
+           "gin lists neither bindings with their scopes, nor calls, readers, folders "
+           "and selectors; only gin_internals.py reads them"),
+    Inside("mesh_tensorflow.optimize:AdafactorOptimizer",
+           ("_beta1", "_clipping_threshold", "_decay_rate", "_epsilon1", "_epsilon2",
+            "_exclude_from_parameter_scale", "_factored_dims", "_learning_rate",
+            "_multiply_by_parameter_scale", "_stacked_dim_names"),
+           "the fast optimizer takes the parameters of one that a user has made"),
+    Inside(f"{_T5}:Unitransformer", ("_call_internal", "_compute_loss", "_loss_fn"),
+           "the loss and the steps of decoding are in the middle of Mesh's methods"),
+    Inside(f"{_T5}:Bitransformer", ("_shared_params",),
+           "a classifier has the names of T5's shared embedding"),
+    Inside(f"{_T5}:LayerStack", (
+        "_layers", "_recompute_grads", "_sublayers_final", "_sublayers_initial",
+        "_sublayers_per_layer"),
+           "a fast stack is a copy with other layers and norms, which has no setters; "
+           "and an export is refused if other functions surround the layers"),
+    Inside(f"{_T5}:VocabEmbedding",
+           ("_embedding_weights", "_output_dim",
+            "_scale_variable_like_classifier_weights", "_vocab_dim"),
+           "the fast embedding is a subclass that multiplies by the same variable"),
+    Inside("mesh_tensorflow.transformer.utils", ("_dynamic_text2self",),
+           "T5's trainer makes a delimited language model's features by it"),
+    Inside("mesh_tensorflow.ops:SlicewiseOperation", ("_tf_fn",),
+           "our operation checks the mesh and then runs it; and as in RECOGNIZED"),
+    Inside("mesh_tensorflow.ops:ImportOperation", ("_tf_tensor",), "as in RECOGNIZED"),
+    Inside("mesh_tensorflow.ops:WhileLoopOperation", ("_body_inputs", "_body_ops"),
+           "a seed and a plan need what is inside of a loop"),
+    Inside("mesh_tensorflow.simd_mesh_impl:SimdMeshImpl", (
+        "_allreduce_in_bfloat16_max_group_size", "_create_group_assignment",
+        "_pnum_tensor"), "plan_pod lowers for one core without a TPU"),
+    Inside("tensorflow:Operation", ("_get_control_flow_context",),
+           "nothing public says whether an operation is in a loop"),
+    Inside("tensorflow_estimator.python.estimator.tpu.tpu_estimator:TPUEstimator", (
+        "_call_input_fn", "_call_model_fn", "_call_model_fn_eval", "_config",
+        "_create_and_assert_global_step", "_ctx", "_session_config"),
+           "the Estimator has no public way to build a graph without running it"),
+    Inside("t5.models.mtf_model:MtfModel",
+           ("_autostack", "_iterations_per_loop", "_keep_checkpoint_max",
+            "_mesh_devices", "_mesh_shape", "_model_type", "_optimizer",
+            "_save_checkpoints_steps", "_sequence_length"),
+           "the subclass records and checks the arguments of the constructor"),
+    Inside("seqio.dataset_providers:FileDataSource",
+           ("_block_length", "_cycle_length", "_splits"),
+           "our sources are subclasses that read the same arguments"),
+    Inside("seqio.dataset_providers:TfdsDataSource", ("_tfds_dataset",),
+           "a subclass prepares the files before they are looked for"),
+    Inside("seqio.dataset_providers:Task",
+           ("_get_cached_source", "_metric_fn_constructor_args"),
+           "a subclass checks a cache before it is read, and copies itself"),
+)
+
+# By the module, what it relies on in objects of Mesh TensorFlow that it has not made.
+HOOKS = {
+    "fast/decoding/loops.py":
+        "moves operations in `mtf.Graph.operations`, as the constructor of Mesh's loop "
+        "does with those of variables: they run before the loop, and Mesh has no other "
+        "place for them. While the loop is lowered, a copy of the mesh multiplies by "
+        "our `einsum`, which Mesh lets its users replace; a user's own stays",
+    "fast/lookup.py":
+        "`RowGradients.__add__`: Mesh adds up gradients by +, so rows are added to the "
+        "sum of the others, and no tensor as large as the table is made",
+    "fast/sublayers.py":
+        "`_Input.__mul__`, `_Scaled.__mul__`: T5's norm ends with x * r * scale, and "
+        "reads its epsilon and name from gin itself, which operative_config.gin then "
+        "has. So Mesh's function runs, and its last two products are ours",
 }
 
 

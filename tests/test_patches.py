@@ -53,6 +53,108 @@ def owner_of(patch):
   return getattr(owner, name) if name else owner
 
 
+OPERATORS = {f"__{prefix}{name}__" for prefix in ("", "r", "i") for name in (
+    "add", "sub", "mul", "truediv", "matmul")}
+
+
+def test_operators_and_lists_that_mesh_uses_are_in_the_register():
+  package = ROOT / "synthesizer_mtf"
+  found = {
+      str(path.relative_to(package)) for path in SOURCES if package in path.parents
+      for node in ast.walk(ast.parse(path.read_text()))
+      if getattr(node, "attr", None) == "operations" or (
+          isinstance(node, ast.FunctionDef) and node.name in OPERATORS)}
+  assert found == set(patches.HOOKS)
+
+
+def private_names(tree, imported=frozenset()):
+  """The private names that a file reads of objects that are not its own.
+
+  Args:
+    tree: the syntax tree of the file.
+    imported: the names that modules of ours make, which this one imports.
+  """
+  own, found = made_names(tree), set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Attribute):
+      of, name = ast.unparse(node.value), node.attr
+    elif isinstance(node, ast.Call) and len(node.args) > 1 and (
+        getattr(node.func, "id", "") in ("getattr", "hasattr")) and (
+            isinstance(node.args[1], ast.Constant)):
+      of, name = "", node.args[1].value
+    else:
+      continue
+    known = (imported if of.startswith("super(") else
+             own | imported if of in ("self", "cls") else own)
+    if re.fullmatch("_[A-Za-z].*", name) and name not in known | PUBLISHED:
+      found.add(name)
+  return found
+
+
+# Begin with _, but are documented.
+PUBLISHED = {"_asdict", "_exit", "_fields", "_replace"}
+
+
+def made_names(tree):
+  """The names of what a file defines, and of the attributes that it assigns."""
+  return {node.name for node in ast.walk(tree)
+          if isinstance(node, (ast.FunctionDef, ast.ClassDef))} | {
+              node.id if isinstance(node, ast.Name) else node.attr
+              for node in ast.walk(tree)
+              if isinstance(getattr(node, "ctx", None), ast.Store) and (
+                  isinstance(node, ast.Name) or root_of(node) in ("self", "cls") and
+                  isinstance(node, ast.Attribute))}
+
+
+def imported_trees(tree):
+  """The syntax trees of our modules that a file imports."""
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+        "synthesizer_mtf"):
+      folder = node.module.replace(".", "/")
+      for alias in node.names:
+        for place in (f"{folder}/{alias.name}", folder):
+          path = ROOT / f"{place}.py"
+          if not path.exists():
+            path = ROOT / f"{place.removeprefix('synthesizer_mtf/')}.py"
+          if path.exists():
+            yield ast.parse(path.read_text())
+
+
+def test_private_names_of_other_packages_are_in_the_register():
+  known = {name for inside in patches.INSIDES for name in inside.names}
+  found = {}
+  for path in SOURCES:
+    tree = ast.parse(path.read_text())
+    if names := private_names(tree):
+      imported = set().union(*map(made_names, imported_trees(tree)))
+      if names := private_names(tree, imported) - known:
+        found[str(path)] = names
+  assert not found
+  sources = "".join(path.read_text() for path in SOURCES)
+  for inside in patches.INSIDES:
+    assert inside.why == inside.why.strip() != ""
+    owner, module = owner_of(inside), inside.owner.partition(":")[0]
+    text = inspect.getsource(importlib.import_module(module))
+    for name in inside.names:
+      assert re.search(rf"\b{name}\b", sources), name
+      assert hasattr(owner, name) or f"self.{name} = " in text, name
+
+
+@pytest.mark.parametrize("text", [
+    "x._a", "self._a", "super()._a", "def _a(self):\n  super()._a()",
+    "getattr(x, '_a', 0)", "class A:\n  def f(self):\n    return self.b._a"])
+def test_an_unlisted_private_name_is_found(text):
+  assert private_names(ast.parse(text)) == {"_a"}
+
+
+@pytest.mark.parametrize("text", [
+    "class A:\n  def f(self):\n    self._a = 1\n    return self._a",
+    "_a = 1\nother._a", "point._replace(x=1)", "x.__class__"])
+def test_own_and_published_names_need_no_entry(text):
+  assert not private_names(ast.parse(text))
+
+
 def test_entries_say_what_why_and_until_when():
   for key, patch in patches.REGISTER.items():
     assert all(text and text == text.strip() for text in patch), key
