@@ -226,7 +226,8 @@ def parser() -> argparse.ArgumentParser:
                     help="the scores to report, such as accuracy; the picture shows "
                     "the first (default: all of the task)")
   made.add_argument("--lower_is_better", type=_names, default=(), metavar="A,B,...",
-                    help="scores of which lower ones are better")
+                    help="scores of which lower ones are better, beside those whose "
+                    "names say so, such as wer")
   made.add_argument("--perplexity", action="store_true",
                     help="also measure the log perplexity, on at most 100 batches; "
                     "tasks without metrics always have it")

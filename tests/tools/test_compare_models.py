@@ -13,6 +13,7 @@ from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.tools import compare_models
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.benchmarking import attentions
+from synthesizer_mtf.tools.comparison import study_types
 from synthesizer_mtf.trainer import validation_record
 
 TASK = "synth_text_pairs"
@@ -175,6 +176,13 @@ def test_commands_add_what_a_model_differs_in_last(tmp_path):
                          "RandomLogits.max_length = 64"]
   params = recipes.values(evaluate.command, "gin_param")
   assert 'utils.run.dataset_split = "test"' in params
+
+
+def test_lower_scores_are_better_if_their_names_or_the_flag_say_so():
+  evaluation = study_types.Evaluation(tasks=(TASK,), lower_is_better=("odd",))
+  found = evaluation.with_scores([{
+      f"eval/{TASK}/{name}": 1.0 for name in ("mean_edit", "odd", "bleu")}])
+  assert [score.lower_is_better for score in found.scores] == [True, True, False]
 
 
 def test_the_best_step_by_validation_is_compared_though_patience_ended_a_training(

@@ -9,6 +9,7 @@ from typing import Any
 from typing import NamedTuple
 
 from synthesizer_mtf import checks
+from synthesizer_mtf.trainer import measures
 
 
 class Score(NamedTuple):
@@ -44,7 +45,8 @@ class Evaluation(NamedTuple):
     every_look: whether to evaluate all looks of the training, or only the end.
     tasks: the names of seqio's tasks whose scores it writes, if `scores` is empty.
     metrics: the wanted scores of these tasks, in order; empty for all.
-    lower_is_better: those of their scores that are better if lower.
+    lower_is_better: those of their scores that are better if lower, beside those whose
+      names say so.
   """
   scores: tuple[Score, ...] = ()
   gin_files: tuple[str, ...] = ("eval.gin",)
@@ -79,8 +81,9 @@ class Evaluation(NamedTuple):
   def _score(self, name, values):
     """Returns the `Score` of a name such as "eval/TASK/METRIC"."""
     task, _, metric = name.removeprefix("eval/").rpartition("/")
-    return Score(f"{task}, {metric}", name, metric in self.lower_is_better,
-                 1 if max(map(abs, values)) > 1 else 3)
+    is_low = metric in self.lower_is_better or measures.is_low(metric)
+    return Score(f"{task}, {metric}", name, is_low,
+                 digits=1 if max(map(abs, values)) > 1 else 3)
 
   def _wanted(self, scores):
     """Returns the scores of `metrics`, or all."""
