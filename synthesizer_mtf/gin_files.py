@@ -161,13 +161,6 @@ def _defaults():
   return os.path.join(_beside(utils), "defaults.gin")
 
 
-@functools.cache
-def mesh_macros() -> dict[str, Any]:
-  """The macros that Mesh TensorFlow's defaults.gin binds, and their values."""
-  return {each.selector: each.value for _, each in gin_names.given([_defaults()], [])
-          if not each.arg_name}
-
-
 def check(files: Sequence[str] | None, params: Sequence[str] | None,
           skip_unknown: bool | Collection[str] = ()) -> dict[gin_names.Key, Any]:
   """Checks the gin files and bindings of a command, before gin parses them.

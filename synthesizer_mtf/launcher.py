@@ -76,6 +76,7 @@ def _prepared(run_job, run):
   def wrapped(**kwargs):
     missing.check(flags.FLAGS.model_dir)
     gin_macros.check_read(gin_files.own(gin_files.given_in_command()))
+    precedence.check_folder(flags.FLAGS.model_dir)
     if precedence.find_vocabulary(flags.FLAGS.model_dir):
       # T5's main has bound one before; `kwargs` has only flags.
       gin_files.bind({"utils.run.vocabulary": mesh_transformer.get_vocabulary()})

@@ -24,6 +24,7 @@ from synthesizer_mtf import gin_macros
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import gin_origins
 from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import vocabulary_record
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -235,7 +236,8 @@ def _check_shapes(folder, recorded, chosen, by_argument):
   wrong = {}
   for each in gin_origins.bindings(recorded):
     is_chosen, value = _among(each, chosen)
-    if is_chosen and _decides_shapes(each, folder.restores):
+    if is_chosen and repr(value) != repr(each.value) and (
+        _decides_shapes(each, folder.restores)):
       wanted, has = _resolved(value, now), _resolved(each.value, recorded)
       if _differ(each, wanted, has):
         name = "attention" if by_argument and each.key == ATTENTION else _name(each)
@@ -246,6 +248,17 @@ def _check_shapes(folder, recorded, chosen, by_argument):
         f"have other shapes than what is bound: {'; '.join(wrong.values())}; leave "
         f"{'this' if len(wrong) == 1 else 'these'} out, or name another folder"
         f"{_remedy(wrong, folder)}.")
+
+
+def check_folder(model_dir: str) -> None:
+  """Raises if gin holds other sizes than the record of a folder with a checkpoint.
+
+  T5's command reads no folder by itself; all that it binds is compared.
+  """
+  folder = Folder(model_dir)
+  if checkpoints.find(model_dir) and tf.io.gfile.exists(folder.record):
+    _check_shapes(folder, _read(folder.record),
+                  by_parameter(gin_origins.bindings()), False)
 
 
 def _remedy(wrong, folder):

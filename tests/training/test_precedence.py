@@ -272,8 +272,6 @@ def expected(run):
 
 def refused(run):
   """The parameters whose values would change the shapes of restored variables."""
-  if run.case.way == "command":  # It reads the record as a file, in T5's order.
-    return set()
   names = DECIDE_SHAPES - ({"synthesizer_stack.attention"}
                            if run.case.mode == "finetune" else set())
   recorded, won = run.by_place["record"], expected(run)
@@ -308,7 +306,7 @@ def check(number, folder, paths, monkeypatch):
       (t5.models.utils, "run_eval", run.targets)]:
     monkeypatch.setattr(owner, name, function)
   wrong = refused(run)
-  if wrong and case.way != "model_api":
+  if wrong and case.way in ("MtfModel", "tool"):
     with pytest.raises(checks.Error) as error:
       run.start()
     assert not run.seen
@@ -420,3 +418,15 @@ def test_later_bindings_win_over_all_scopes_of_a_record_given_as_a_file(tmp_path
       "DenseReluDense.dropout_rate = 0.0", "SyntheticAttention.dropout_rate = 0.0"])
   for selector in ("DenseReluDense", "SyntheticAttention"):
     assert _in_scope(selector, "dropout_rate")("encoder") == 0.0
+
+
+def test_the_command_refuses_other_sizes_than_those_of_its_folder(tmp_path):
+  checkpoint_files.save(tmp_path, 4)
+  (tmp_path / precedence.RECORD).write_text(
+      "d_model = 16\nencoder/Unitransformer.d_model = %d_model\n")
+  gin_files.parse(["models/laptop.gin"], ["d_model = 16"])
+  precedence.check_folder(str(tmp_path))
+  gin_files.parse(["models/laptop.gin"])
+  with pytest.raises(checks.Error, match="`--model_dir` is .*: `d_model` is 128, but "
+                     "16 there; leave this out, or name another folder.$"):
+    precedence.check_folder(str(tmp_path))
