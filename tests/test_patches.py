@@ -20,7 +20,7 @@ SOURCES = sorted(
     # In a checkout, the package may contain links to `tasks` and `tools`.
     if path.resolve() == path and path.name != "patches.py"
     # They run in an environment of their own, with PyTorch and without this package.
-    and not path.stem.endswith("_synthesizer") and path.stem != "pytorch_speed")
+    and not path.stem.endswith("_synthesizer"))
 
 ALLOWED = {"bar.total"}  # Our own progress bar.
 

@@ -8,8 +8,6 @@
   products.py    the matrix products alone
   baselines.py   T5 in other libraries; each is a process of baseline_process.py
   exported.py    the folder from which baselines decode
-  pytorch_speed.py  exported models in PyTorch; another Python runs this script
-  pytorch_table.py  tables of its rows
   report.py      the table, and CSV
   plot.py        the picture
 """

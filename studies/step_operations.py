@@ -1,6 +1,6 @@
 """Traces decoding, and prints where a step spends its time.
 
-  python -m synthesizer_mtf.tools.benchmarking.step_operations \\
+  python -m studies.step_operations \\
     --rows='V,V in bfloat16' --beam=1 --decode_batch=16
 
 A column of the table has the microseconds of a row's operations, by the part of the

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from synthesizer_mtf.tools.benchmarking import step_products
+from studies import step_products
 import tensorflow.compat.v1 as tf
 
 ROWS, CHANNELS, COLUMNS, BATCH, HEADS = 3, 64, 128, 2, 5

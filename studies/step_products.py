@@ -1,6 +1,6 @@
 """Times the products of a decoding step, each in a loop of its own, by several ways.
 
-  python -m synthesizer_mtf.tools.benchmarking.step_products --rows=1,4,16
+  python -m studies.step_products --rows=1,4,16
 
 It shows which operation of TensorFlow multiplies fastest on a machine, and what the
 loop itself costs. The sizes are those of `tools/benchmark.py`. All ways take turns. The

@@ -1,6 +1,6 @@
 """Makes tables in Markdown of the rows of `pytorch_speed.py`.
 
-  python tools/benchmarking/pytorch_table.py results.json
+  python studies/pytorch_table.py results.json
 """
 
 import argparse
