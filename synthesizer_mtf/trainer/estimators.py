@@ -180,7 +180,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     if not self.config.is_chief:
       return self._train(None, input_fn, hooks, *args, **kwargs)
     checkpoints.check_folder(self.model_dir)
-    with lock.held(self.model_dir, checks.called("--model_dir")):
+    with (lock.held(self.model_dir, checks.called("--model_dir")),
+          guards.explained_writes(self.model_dir)):
       newest = checkpoints.prepare(self.model_dir)
       if self._vocabularies is not None:
         vocabulary_record.write(self.model_dir, self._vocabularies)

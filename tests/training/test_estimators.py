@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import gin
 from mesh_tensorflow.transformer import utils
@@ -18,6 +19,7 @@ from support import checkpoint_files
 from support import small_training
 from support.small_training import SIZE
 from synthesizer_mtf import checks
+from synthesizer_mtf.trainer import best_folder
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import guards
 from synthesizer_mtf.trainer import lock
@@ -100,6 +102,23 @@ def test_a_disk_that_is_full_leaves_older_checkpoints_whole(tmp_path, make_estim
   assert not list(tmp_path.glob("*temp*"))
   train(make_estimator(), 5)
   assert latest(tmp_path) == (5, 6.)
+
+
+def test_a_disk_that_is_full_before_the_first_step_is_one_sentence(
+    tmp_path, make_estimator, monkeypatch):
+  def full(source, target, **_):
+    raise tf.errors.ResourceExhaustedError(
+        None, None, f"{target}; No space left on device")
+
+  train(make_estimator(), 4)
+  monkeypatch.setattr(tf.io.gfile, "copy", full)
+  estimator = make_estimator()
+  estimator._validation = types.SimpleNamespace(
+      start=lambda newest, steps: best_folder.copy(str(tmp_path), 4))
+  with pytest.raises(guards.TrainingStopped, match=(
+      "a file could not be written in .*: No space left on device. Training continues "
+      "from model.ckpt-4, once there is room")):
+    train(estimator, 6)
 
 
 def test_errors_of_the_disk_are_explained_and_no_others(tmp_path):
