@@ -168,6 +168,13 @@ REGISTER = {
         "microbatches would all have the same dropout; Mesh makes their loop itself, "
         "and hands the number of the microbatch to no layer",
         "as random seeds"),
+    "thread errors": Patch(
+        "threading", "excepthook",
+        "does not print the error of a file that cannot be written, while a command or "
+        "a method of MtfModel runs",
+        "TensorFlow's own thread that writes events raises it in vain, and the main "
+        "thread raises it again, where it is one sentence",
+        "a writer of events that raises in the thread that calls it"),
 }
 
 

@@ -38,6 +38,8 @@ _PARTIAL = re.compile(
     r"model\.ckpt-\d+_temp(_[0-9a-f]{32})?|.+\.tmp[0-9a-f]{32}"
     r"|.+\.tempstate\d+|(checkpoint|\w+\.json)\.unfinished")
 
+_ROOM = 1 << 14  # Bytes; more than the events of an evaluation.
+
 
 class DamagedError(checks.Error):
   """A checkpoint cannot be read; the message says why."""
@@ -422,6 +424,21 @@ def check_writable(model_dir: str) -> None:
         ) from error
 
 
+def check_room(folder: str) -> None:
+  """Makes a folder, and raises a `tf.errors.OpError` if no file can be written there.
+
+  On a full disk TensorFlow would write no events, and raise nothing.
+  """
+  tf.io.gfile.makedirs(folder)
+  probe = os.path.join(folder, "write_test.tmp" + 32 * "0")
+  try:
+    with tf.io.gfile.GFile(probe, "w") as f:
+      f.write(_ROOM * " ")
+  finally:
+    if tf.io.gfile.exists(probe):
+      tf.io.gfile.remove(probe)
+
+
 def check_variables(path: str, variables: Iterable[tf.Variable],
                     optimizer: optimizer_slots.Optimizer | None = None) -> None:
   """Checks that a checkpoint belongs to the model that restores it.
@@ -440,7 +457,9 @@ def check_variables(path: str, variables: Iterable[tf.Variable],
   Raises:
     ValueError: variables differ; the message names them.
   """
-  saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+  variables = list(variables)
+  reader = tf.train.load_checkpoint(path)
+  saved = reader.get_variable_to_shape_map()
   ours = {v.op.name: v.shape.as_list() for v in variables}
   missing = [name for name in ours if name not in saved]
   extra = [name for name in saved
@@ -459,6 +478,20 @@ def check_variables(path: str, variables: Iterable[tf.Variable],
         f"model in another `{checks.called('--model_dir')}`, or give the gin files and "
         "bindings of this one, which are in its operative_config.gin"
         f"{_of_an_optimizer(extra, ours)}.")
+  _check_dtypes(path, variables, reader.get_variable_to_dtype_map())
+
+
+def _check_dtypes(path, variables, saved):
+  other = [v.op.name for v in variables if saved[v.op.name] != v.dtype.base_dtype]
+  if other:
+    now, then = ({dtypes[name].name for name in other} for dtypes in (
+        {v.op.name: v.dtype.base_dtype for v in variables}, saved))
+    raise checks.Error(
+        f"{path} holds {' and '.join(sorted(then))}, but the model has "
+        f"{' and '.join(sorted(now))} in {_few('', other).strip()}; bind "
+        "`get_variable_dtype.master_dtype` as in the training of the checkpoint, or "
+        "start a model of another folder from it, by `warm_start.checkpoint`, which "
+        "converts.")
 
 
 def _of_an_optimizer(extra, ours):

@@ -123,6 +123,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   _start = None  # A `WarmStart`.
   _vocabularies = None  # A `vocabulary_record.Record`.
   _validation = None  # A `validation.Validation`.
+  _exported = None  # The path of the checkpoint that is being exported.
   _predicting = None  # The `prediction.Graph` of the last prediction.
 
   def _assert_members_are_not_overridden(self):
@@ -150,6 +151,9 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     spec = super()._call_model_fn(features, labels, mode, config)
     if checkpoints.find(self.model_dir):
       heads_record.check_restored(self.model_dir)
+    if self._exported:
+      checkpoints.check_variables(
+          self._exported, tf.global_variables(), self.optimizer)
     if mode != tf.estimator.ModeKeys.TRAIN:
       return spec
     spec = seed.advancing(progress.quiet(spec))
@@ -218,6 +222,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
                name: str | None = None) -> dict[str, Any]:
     """Evaluates as the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
+    checkpoints.check_room(self.eval_dir(name))
     with guards.explained_damage(path):
       return super().evaluate(
           input_fn, steps, [*(hooks or ()), self._check_of(path)], path, name)
@@ -292,9 +297,13 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       serving_input_receiver_fn = exporting.continuing(serving_input_receiver_fn)
     with (guards.explained_damage(path), scoring.exporting(),
           exporting.without_unused(), answers.asking(answers.bound())):
-      found = super().export_saved_model(
-          export_dir_base, serving_input_receiver_fn, *args, checkpoint_path=path,
-          **kwargs)
+      self._exported = path
+      try:
+        found = super().export_saved_model(
+            export_dir_base, serving_input_receiver_fn, *args, checkpoint_path=path,
+            **kwargs)
+      finally:
+        self._exported = None
     logging.info("The exported model is in %s.", tf.compat.as_text(found))
     return found
 

@@ -12,12 +12,12 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_position
+from synthesizer_mtf.trainer import messages
 from synthesizer_mtf.trainer import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 # The operating system's reasons why a file cannot be written.
-_UNWRITTEN = tuple(map(os.strerror, (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)))
+_UNWRITTEN = (*messages.UNWRITTEN, *map(os.strerror, (errno.EACCES, errno.EIO)))
 
 
 class TrainingStopped(checks.Error):
@@ -48,9 +48,11 @@ def explained_writes(model_dir: str, what: str = "a file") -> Iterator[None]:
   """Reports files that cannot be written, and where training will resume."""
   try:
     yield
-  except tf.errors.OpError as error:
-    reason = re.search("|".join(_UNWRITTEN), error.message)
-    if not reason or model_dir not in error.message:
+  # A writer of events raises the last two.
+  except (tf.errors.OpError, RuntimeError, IndexError) as error:
+    text = getattr(error, "message", None) or str(error)
+    reason = re.search("|".join(_UNWRITTEN), text)
+    if not reason or model_dir not in text:
       raise
     checkpoints.remove_partial(model_dir)
     raise TrainingStopped(

@@ -6,15 +6,19 @@ any other exception the line also names a file with the traceback.
 
 from collections.abc import Iterator
 import contextlib
+import errno
+import os
 import re
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 
 from absl import logging
 import gin
 from synthesizer_mtf import checks
+from synthesizer_mtf import patches
 import tensorflow.compat.v1 as tf
 
 # The beginnings of lines that gin appends to the message of an exception.
@@ -22,6 +26,9 @@ _PLACES = ("  In call to configurable", "  In file", "  In bindings string")
 _DAMAGED = (
     "a file of the data set or of a cache is damaged, as by an interrupted copy: "
     "prepare the data set, or make the cache, again.")
+# The operating system's reasons why a file cannot be written.
+UNWRITTEN = tuple(map(os.strerror, (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)))
 _IN_GRAPH = "Graph execution error:"
 _WHOLE = "  In call to configurable 'run'"  # All calls are inside `run`.
 
@@ -33,7 +40,8 @@ def ending(name: str) -> Iterator[None]:
   The exit status is 1, or 128 plus the signal's number if a signal ended the command.
   """
   try:
-    with checks.calling({flag: flag for flag in ("--gin_file", "--gin_param")}):
+    with (checks.calling({flag: flag for flag in ("--gin_file", "--gin_param")}),
+          explained_files()):
       yield
   except KeyboardInterrupt as stop:
     with contextlib.suppress(OSError):  # The terminal may be closed.
@@ -41,6 +49,45 @@ def ending(name: str) -> Iterator[None]:
     sys.exit(128 + getattr(stop, "number", signal.SIGINT))
   except Exception as error:
     sys.exit(last_line(name, error))
+
+
+@contextlib.contextmanager
+def explained_files() -> Iterator[None]:
+  """Raises one sentence for a file that cannot be written, as on a full disk.
+
+  TensorFlow's thread that writes events raises the same error once more; its traceback
+  is not printed.
+  """
+  try:
+    with patches.wrapped("thread errors", threading, _without_files):
+      yield
+  except checks.Error:
+    raise
+  except Exception as error:  # Writers of events raise several kinds.
+    if said := _unwritten(error):
+      raise checks.Error(said) from error
+    raise
+
+
+def _without_files(excepthook):
+  def hook(args):
+    if args.exc_value is None or not _unwritten(args.exc_value):
+      excepthook(args)
+
+  return hook
+
+
+def _unwritten(error):
+  """A sentence about a file that cannot be written; None for another error."""
+  path, why = getattr(error, "filename", None), getattr(error, "strerror", None)
+  if why not in UNWRITTEN:  # TensorFlow writes "PATH; REASON", perhaps after a place.
+    found = re.search(rf"(?:^|: )((?:(?!: )[^\n;])*); ({'|'.join(UNWRITTEN)})",
+                      getattr(error, "message", None) or str(error), re.MULTILINE)
+    if not found:
+      return None
+    path, why = found.groups()
+  return (f"{path or 'a file'} could not be written: {why}; make room there, or name "
+          "another place.")
 
 
 def stopped() -> int:

@@ -28,6 +28,7 @@ from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import console
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import gin_checks
+from synthesizer_mtf.trainer import messages
 from synthesizer_mtf.trainer import model_record
 from synthesizer_mtf.trainer import precedence
 from synthesizer_mtf.trainer import progress
@@ -57,7 +58,7 @@ Path = str | os.PathLike[str]
 def _in_python(method):
   """Shows the log, and lets messages name the arguments of a method."""
   with (console.shown(), switch.started(),
-        checks.calling(arguments.names(method))):
+        checks.calling(arguments.names(method)), messages.explained_files()):
     yield
 
 

@@ -1,8 +1,11 @@
 """Tests of the last line of a command that an exception ends."""
 
+import contextlib
 import pathlib
 import re
+import resource
 import tempfile
+import threading
 
 from absl import logging
 import gin
@@ -149,3 +152,65 @@ def test_a_traceback_is_printed_where_no_file_can_be_written(
   monkeypatch.setattr(tempfile, "tempdir", str(temporary / "none"))
   assert ended_by(TAKEN).endswith(" (its traceback is above)")
   assert "in fail" in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def full_disk(size=10):
+  """No file gets longer than `size` bytes."""
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def write_events(folder):
+  with tf.Graph().as_default():
+    writer = tf.summary.FileWriter(str(folder))
+    writer.add_summary(tf.Summary())
+    writer.flush()
+    path, = folder.iterdir()
+    with full_disk(path.stat().st_size):
+      writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag=99 * "a")]))
+      writer.flush()
+
+
+def write_text(folder):
+  with tf.io.gfile.GFile(str(folder / "text"), "w") as f:
+    f.write(99 * "a")
+
+
+def write_variables(folder):
+  with tf.Graph().as_default(), tf.Session() as session:
+    session.run(tf.raw_ops.SaveV2(
+        prefix=str(folder / "variables"), tensor_names=["a"], shape_and_slices=[""],
+        tensors=[tf.ones([99])]))
+
+
+def write_in_python(folder):
+  (folder / "python").write_text(99 * "a")
+
+
+@pytest.mark.parametrize("write", [
+    write_events, write_text, write_variables, write_in_python])
+def test_a_full_disk_is_one_sentence_whatever_was_to_be_written(
+    write, tmp_path, capfd):
+  folder, hook = tmp_path / "outputs", threading.excepthook
+  folder.mkdir()
+  with contextlib.nullcontext() if write is write_events else full_disk():
+    line = ended_by(lambda: write(folder))
+  name = "a file" if write is write_in_python else f"{folder}/.*"
+  assert re.fullmatch(f"tool: {name} could not be written: File too large; make room "
+                      "there, or name another place.", line)
+  assert "Traceback" not in capfd.readouterr().err
+  assert threading.excepthook is hook
+
+
+def test_other_errors_of_files_keep_their_own_words():
+  for error in (FileNotFoundError(2, "No such file or directory", "a"),
+                tf.errors.NotFoundError(None, None, "a; No such file or directory"),
+                RuntimeError("the disk")):
+    with pytest.raises(type(error)) as raised_again, messages.explained_files():
+      raise error
+    assert raised_again.value is error

@@ -309,6 +309,20 @@ def test_variables_of_another_size_and_a_few_of_many_are_named(tmp_path):
       differences(tmp_path, {"layer_0": [2]}, ours))
 
 
+def test_variables_of_another_dtype_are_named_with_both(tmp_path):
+  checkpoint_files.save(tmp_path, 4)  # In float32.
+  with tf.Graph().as_default():
+    tf.get_variable("encoder/q", checkpoint_files.SHAPES["encoder/q"], tf.bfloat16)
+    tf.get_variable("encoder/R", checkpoint_files.SHAPES["encoder/R"])
+    tf.train.create_global_step()
+    with pytest.raises(ValueError, match=(
+        r"model.ckpt-4 holds float32, but the model has bfloat16 in 1 variable "
+        r"\(encoder/q\); bind `get_variable_dtype.master_dtype` as in .* or start a "
+        "model of another folder from it, by `warm_start.checkpoint`")):
+      checkpoints.check_variables(
+          str(tmp_path / "model.ckpt-4"), tf.global_variables())
+
+
 def test_a_model_without_an_optimizer_may_read_a_checkpoint_with_one(tmp_path):
   checkpoint_files.save(tmp_path, 4)
   with tf.Graph().as_default():

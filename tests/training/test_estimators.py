@@ -23,6 +23,7 @@ from synthesizer_mtf.trainer import best_folder
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import guards
 from synthesizer_mtf.trainer import lock
+from synthesizer_mtf.trainer import messages
 from synthesizer_mtf.trainer import prediction
 from synthesizer_mtf.trainer import progress
 from synthesizer_mtf.trainer import stopping
@@ -130,8 +131,25 @@ def test_errors_of_the_disk_are_explained_and_no_others(tmp_path):
     with pytest.raises(guards.TrainingStopped, match=f"{reason}.*begins at step 0"):
       raising(tf.errors.ResourceExhaustedError(
           None, None, f"{tmp_path}/graph.pbtxt.tmp; {reason}"))
+    with pytest.raises(guards.TrainingStopped, match=reason):
+      raising(RuntimeError(f"{tmp_path}/events.out.tfevents.1; {reason}"))
   with pytest.raises(tf.errors.PermissionDeniedError):
     raising(tf.errors.PermissionDeniedError(None, None, "a.tsv; Permission denied"))
+
+
+def test_an_evaluation_without_room_for_its_events_does_not_begin(
+    tmp_path, make_estimator):
+  train(make_estimator(), 2)
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE, limits[1]))
+  try:
+    with pytest.raises(ValueError, match=(
+        f"{tmp_path}/eval_a/.* could not be written: File too large; make room")
+        ), messages.explained_files():
+      make_estimator().evaluate(lambda params: pytest.fail("it reads"), 1, name="a")
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  assert not list((tmp_path / "eval_a").iterdir())
 
 
 def test_a_damaged_initial_checkpoint_is_not_taken_for_ours(tmp_path):
