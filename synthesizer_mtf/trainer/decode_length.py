@@ -24,9 +24,11 @@ from absl import logging
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
+from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs import splits
@@ -37,6 +39,9 @@ from synthesizer_mtf.t5 import classifier
 import tensorflow.compat.v1 as tf
 
 _PARAMETER = "synthesizer_decode_length.tokens"
+SHARED = "synthesizer_shared_length.enabled"
+_RUN = "mesh_tensorflow.transformer.utils.run"
+_DECODING = ("infer", "export_infer", "export")  # Modes.
 _ROOM = "Bitransformer.decode.max_decode_length"
 _BEAMS = "Bitransformer.decode.beam_size"
 
@@ -57,6 +62,50 @@ def bound(tokens: int | None = None) -> int | None:
   if tokens is not None:
     checks.check_whole(_PARAMETER, tokens)
   return tokens
+
+
+@gin.configurable("synthesizer_shared_length", module="synthesizer_mtf")
+def is_shared(enabled: bool = False) -> bool:
+  """Whether inputs and decodes of a language model share the length of the targets.
+
+  Args:
+    enabled: False gives them the sum of both lengths, as Mesh TensorFlow does. True is
+      bound if `utils.run.sequence_length` has only that of the targets.
+
+  Raises:
+    ValueError: enabled is not a boolean.
+  """
+  checks.check_boolean(SHARED, enabled)
+  return enabled
+
+
+def sharing(model_type: str | None, lengths: Any) -> Mapping[str, int] | None:
+  """The lengths for decoding with a language model that has no length of inputs.
+
+  Args:
+    model_type: as in `utils.run`.
+    lengths: `utils.run.sequence_length`.
+
+  Returns:
+    both lengths, to be shared; None for other models, and if both are given.
+  """
+  if model_type != "lm" or not isinstance(lengths, Mapping) or (
+      "inputs" in lengths or "targets" not in lengths):
+    return None
+  prime = gin_files.bound("mesh_inference_dataset_fn.priming_sequence_length", None)
+  reads_task = gin_files.bound("infer_model.decode_fn", None) is (
+      utils.decode_from_dataset)
+  return {**lengths, "inputs": prime if reads_task and prime else lengths["targets"]}
+
+
+@gin.config.register_finalize_hook
+def share_length(config: gin_internals.Config) -> dict[str, Any] | None:
+  """Lets a language model whose inputs have no length decode, in the command."""
+  run = config.get(("", _RUN), {})
+  lengths = sharing(run.get("model_type"), run.get("sequence_length"))
+  if lengths is None or run.get("mode") not in _DECODING:
+    return None
+  return {f"{_RUN}.sequence_length": lengths, SHARED: True}
 
 
 def predict_fn(model: Any, given: Callable[..., mtf.Tensor] | None, scores: bool,
@@ -97,8 +146,10 @@ def predict_fn(model: Any, given: Callable[..., mtf.Tensor] | None, scores: bool
 def _decoded(model, inputs, variable_dtype, tokens, room):
   """Decodes ids <int32>[batch, length]; a language model continues them."""
   if isinstance(model, transformer.Unitransformer):
+    *_, dim = inputs.shape.dims
+    room = max(room - dim.size, 0) if is_shared() else tokens or room
     return model.sample_autoregressive(
-        mtf.pad(inputs, [0, tokens or room], inputs.shape.dims[-1].name),
+        mtf.pad(inputs, [0, room], dim.name) if room else inputs,
         max_steps=tokens, variable_dtype=variable_dtype, remove_partial_sequences=True)
   if tokens is None:
     return _within_limits(model, inputs, variable_dtype)
@@ -189,7 +240,7 @@ def _of_tables(model):
 # The tensors that tell whether each output has an end of sequence.
 _ENDS: contextvars.ContextVar[list[tf.Tensor] | None] = contextvars.ContextVar(
     "ends", default=None)
-_REACHED = "outputs_at_the_limit"  # The name of a prediction.
+REACHED = "outputs_at_the_limit"  # The name of a prediction.
 
 
 def _note_ends(ids):
@@ -234,24 +285,21 @@ def with_logged_limit(model_fn: Callable[..., Any], model: Any,
     if is_exported or not ends:
       return spec
     return spec._replace(predictions={
-        **spec.predictions, _REACHED: tf.logical_not(ends[-1])})
+        **spec.predictions, REACHED: tf.logical_not(ends[-1])})
 
   return telling
 
 
-def counted(examples: Iterable[dict[str, Any]],
-            number: int | None = None) -> Iterator[dict[str, Any]]:
+def counted(examples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
   """Yields examples, and logs how many outputs have reached the limit.
 
   Args:
     examples: predictions, which may be of another kind.
-    number: how many of the first of them count; None for all.
   """
   reached = total = 0
-  for index, example in enumerate(examples):
-    at_limit = example.pop(_REACHED, None)
-    if at_limit is not None and (number is None or index < number):
-      reached, total = reached + np.sum(at_limit), total + np.size(at_limit)
+  for example in examples:
+    at_limit = example.pop(REACHED, ())
+    reached, total = reached + np.sum(at_limit), total + np.size(at_limit)
     yield example
   if reached:
     logging.warning(
@@ -277,9 +325,12 @@ def _sentence(model, sequence_length):
     other = f" `{_ROOM}`, which is {room}, has no effect." * (room is not None)
     return f"Decodes have at most {tokens} tokens, by `{_PARAMETER}`.{other}"
   if isinstance(model, transformer.Unitransformer):
-    total = sequence_length["inputs"] + sequence_length["targets"]
-    return (f"Inputs and decodes have at most {total} tokens together, the sum of "
-            f"`utils.run.sequence_length`; `{_PARAMETER}` bounds decodes alone.")
+    total, source = sequence_length["targets"], "the length of the targets"
+    if not is_shared():
+      total += sequence_length["inputs"]
+      source = "the sum of `utils.run.sequence_length`"
+    return (f"Inputs and decodes have at most {total} tokens together, {source}; "
+            f"`{_PARAMETER}` bounds decodes alone.")
   length, source = ((sequence_length["inputs"], "the length of the inputs")
                     if room is None else (room, f"`{_ROOM}`"))
   most, parameter = _of_tables(model)

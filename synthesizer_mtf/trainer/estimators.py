@@ -113,12 +113,15 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       model does.
     keeps_batches: a function that returns whether the examples of a batch must be
       predicted together, because they decide about each other.
+    texts: a function that returns how many examples to predict are no padding; None if
+      the data tell it.
   """
 
   optimizer: optimizer_slots.Optimizer | None = None
   data: str | None = None
   continues_inputs = False
   keeps_batches: Callable[[], bool] = staticmethod(lambda: False)
+  texts: Callable[[], int | None] = staticmethod(lambda: None)
   _config: Any  # A `RunConfig`, of the base class.
   _start = None  # A `WarmStart`.
   _vocabularies = None  # A `vocabulary_record.Record`.
@@ -254,7 +257,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       graph = self._graph_for(spec)
       graph.restore(path)
       yield from decode_length.counted(scoring.checked(prediction.examples(
-          graph, batches, predict_keys, by_length=not self.keeps_batches())))
+          graph, batches, predict_keys, by_length=not self.keeps_batches(),
+          number=self.texts())))
 
   def _call_model_fn_eval(self, input_fn, config):
     """Gives `loss` its mean over the tokens, not over batches, which may be empty."""

@@ -20,6 +20,7 @@ from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import decode_length
 from synthesizer_mtf.trainer import estimators
+from synthesizer_mtf.trainer import padding
 from synthesizer_mtf.trainer import scoring
 from synthesizer_mtf.trainer import validation
 from synthesizer_mtf.trainer import vocabulary_record
@@ -98,6 +99,7 @@ def get_estimator(
   estimator.continues_inputs = model_type == "lm"
   estimator.keeps_batches = lambda: not scores and decode_length.is_of_batch(
       model, given, lengths.get("inputs"))
+  estimator.texts = padding.of_command  # `MtfModel` has its own.
   estimator.start_from(start)
   estimator.record_vocabularies(record)
   estimator.validate_by(validation.bound(), vocabulary, kwargs["sequence_length"],

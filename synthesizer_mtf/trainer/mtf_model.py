@@ -27,9 +27,11 @@ from synthesizer_mtf.trainer import arguments
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import console
 from synthesizer_mtf.trainer import data_checks
+from synthesizer_mtf.trainer import decode_length
 from synthesizer_mtf.trainer import gin_checks
 from synthesizer_mtf.trainer import messages
 from synthesizer_mtf.trainer import model_record
+from synthesizer_mtf.trainer import padding
 from synthesizer_mtf.trainer import precedence
 from synthesizer_mtf.trainer import progress
 from synthesizer_mtf.trainer import results
@@ -115,6 +117,8 @@ class MtfModel(mtf_model.MtfModel):
           arguments.read("attention", attention), arguments.read("seed", seed),
           arguments.read("warm_start", warm_start))
     self._data: str | None = None  # What the running method trains on, in words.
+    # How many texts the running method predicts, as in `padding`.
+    self._texts: Callable[[], int | None] = _unknown
     self._is_settled = False  # Whether gin holds what counts for a running method.
     # What the running method checks once all bindings are in gin.
     self._check: Callable[[], None] | None = None
@@ -134,7 +138,7 @@ class MtfModel(mtf_model.MtfModel):
       made = super().estimator(vocabulary, init_checkpoint, **kwargs)
       if self._seed is not None:
         made.configure(tf_random_seed=self._seed)
-      made.data = self._data
+      made.data, made.texts = self._data, self._texts
       return made
 
   @contextlib.contextmanager
@@ -150,7 +154,7 @@ class MtfModel(mtf_model.MtfModel):
     if self._is_settled:  # `finetune` calls `train`, and all call `estimator`.
       yield
       return
-    given = self._gin_bindings
+    given, lengths = self._gin_bindings, self._sequence_length
     with (gin_files.restored(with_calls=True),
           patches.wrapped("read record", mtf_model, precedence.reading_nothing_again)):
       try:
@@ -164,6 +168,7 @@ class MtfModel(mtf_model.MtfModel):
         yield
       finally:
         self._gin_bindings, self._is_settled = given, False
+        self._sequence_length, self._texts = lengths, _unknown
         self._check = self._validation = None
 
   def _own(self) -> precedence.Folder:
@@ -335,6 +340,8 @@ class MtfModel(mtf_model.MtfModel):
     with (self._settled(self._own(), check=self._prepare_answers),
           results.files(given["output_file"]) as found, self._explained()):
       _find_steps(given, "checkpoint_steps", self._model_dir)
+      self._share_length()
+      self._texts = padding.of_inference
       base(**self._decoding(given))
     for path in found:
       logging.info("Predictions are in %s.", path)
@@ -365,8 +372,11 @@ class MtfModel(mtf_model.MtfModel):
     with self._settled(self._own(), check=check), self._explained():
       if task:
         data_checks.check_features(task, self._model_type, "score_from_dataset")
-      elif given.get("vocabulary") is None:
-        given["vocabulary"] = mesh_transformer.get_vocabulary()
+      else:
+        self._texts = functools.partial(
+            padding.of_scores, given.get("inputs"), given.get("targets"))
+        if given.get("vocabulary") is None:
+          given["vocabulary"] = mesh_transformer.get_vocabulary()
       _find_steps(given, "checkpoint_steps", self._model_dir)
       return base(**given)
 
@@ -390,8 +400,17 @@ class MtfModel(mtf_model.MtfModel):
     check = functools.partial(self._check_beams, _OF_BEAMS) if decodes else None
     with self._settled(self._own(), check=check), self._explained():
       _find_steps(given, "checkpoint_step", self._model_dir)
+      if decodes:
+        self._share_length()
       found = base(**self._decoding(given, decodes))
     return found.decode() if isinstance(found, bytes) else found
+
+  def _share_length(self):
+    """Lets a language model whose inputs have no length decode, until it is settled."""
+    lengths = decode_length.sharing(self._model_type, self._sequence_length)
+    if lengths is not None:
+      self._sequence_length = lengths
+      gin_files.bind({decode_length.SHARED: True})
 
   def _explained(self):
     return _explained(self._model_dir, "model_dir")
@@ -413,6 +432,10 @@ class MtfModel(mtf_model.MtfModel):
             "Outputs are drawn at random, at T5's default temperature of 1.0; pass "
             "temperature=0 for the most likely tokens.")
     return given
+
+
+def _unknown() -> None:
+  """The number of texts if only the data tell it."""
 
 
 def apply() -> None:

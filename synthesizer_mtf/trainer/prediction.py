@@ -16,6 +16,7 @@ import gin
 import numpy as np
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer import decode_length
 from synthesizer_mtf.trainer import notebook
 from synthesizer_mtf.trainer.model import session
 import tensorflow.compat.v1 as tf
@@ -81,7 +82,7 @@ def _identity(spec):
 
 
 def examples(graph: Graph, batches: Iterable[Batch], keys: Iterable[str] | None,
-             by_length: bool = True) -> Iterator[Batch]:
+             by_length: bool = True, number: int | None = None) -> Iterator[Batch]:
   """Yields the predictions for each example, in the order of the data.
 
   Args:
@@ -89,20 +90,29 @@ def examples(graph: Graph, batches: Iterable[Batch], keys: Iterable[str] | None,
     batches: batches of features, of equal size.
     keys: the names of the predictions to return; None for all.
     by_length: whether examples of similar lengths share a batch; else the batches stay.
+    number: the number of examples that are no padding; None if padding has no tokens.
   """
-  batches = iter(batches)
+  batches, begin = iter(batches), 0
   with _bar() as bar:
     while found := [*itertools.islice(batches, _SORTED)]:
       together = {name: np.concatenate([batch[name] for batch in found])
                   for name in found[0]}
-      order = (np.argsort(_lengths(together), kind="stable") if by_length else
-               np.arange(sum(map(_size, found))))
-      bar.total += len(order)
+      lengths = _lengths(together)
+      order = (np.argsort(lengths, kind="stable") if by_length else
+               np.arange(len(lengths)))
+      is_text = lengths > 0
+      if number is not None:
+        is_text = np.arange(begin, begin + len(lengths)) < number
+      begin += len(lengths)
+      bar.total += int(np.sum(is_text))
       made = []
       for rows in np.split(order, np.cumsum([*map(_size, found)])[:-1]):
         made.append(graph.predict({k: v[rows] for k, v in together.items()}, keys))
-        bar.update(len(rows))
-      yield from _in_order(made, order)
+        bar.update(int(np.sum(is_text[rows])))
+      for example, counts in zip(_in_order(made, order), is_text):
+        if not counts:
+          example.pop(decode_length.REACHED, None)
+        yield example
 
 
 def _bar():

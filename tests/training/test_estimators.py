@@ -470,6 +470,9 @@ def test_all_checkpoints_share_a_graph_and_texts_are_sorted_by_length(
   assert graph.batches == 2 * [
       [[4, 0, 0], [7, 0, 0]], [[5, 6, 0], [1, 2, 3]], [[8, 9, 1]]]
   assert "5/5" in capsys.readouterr().err
+  estimator.texts = lambda: 4  # The last row is padding.
+  assert len([*estimator.predict(rows_fn)]) == 5
+  assert "4/4" in capsys.readouterr().err
   estimator.keeps_batches = lambda: True  # As in Mesh TensorFlow's beam search.
   again = [row["y"] for row in estimator.predict(rows_fn)]
   np.testing.assert_array_equal(again, found)

@@ -4,10 +4,16 @@ What the numbers are is tested in tests/gin_files/test_t5_gin_files.py, and in
 tests/decoding/test_answers.py against NumPy.
 """
 
+from absl import flags
+import gin
 import numpy as np
 import pytest
 from support import in_process
+import synthesizer_mtf
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.trainer import padding
 from synthesizer_mtf.trainer import scoring
+from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
@@ -57,28 +63,104 @@ def test_texts_that_fill_the_length_are_named_and_those_without_a_token_are_an_e
     [*scoring.checked(predicted("lm", ["targets"])[2:])]
 
 
+MODEL = ["MIXTURE_NAME = 'synth_text_lm'", "utils.run.model_type = 'lm'",
+         "utils.run.sequence_length = {'targets': 12}", "RandomLogits.max_length = 12"]
+FILES = ["dataset.gin", "models/lm_v1.gin", "attention/r+v.gin"]
+
+
+@pytest.fixture(name="command", scope="module")
+def fixture_command(tmp_path_factory, sentencepiece_model):
+  """The command, with a language model in lm/ that has the length of targets alone."""
+  folder = tmp_path_factory.mktemp("lm")
+  command = in_process.Command(folder, sentencepiece_model)
+  (folder / "text").write_text("the naming of names\nof scopes\n")
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+  data = [f"synthesizer_mtf.tasks.text.{split} = '{folder}/text'"
+          for split in ("train", "validation")]
+  assert not command.run("lm", *FILES, "learning_rate_schedules/constant_0_001.gin",
+                         bindings=[*MODEL, *data])
+
+  def run(*files, bindings=()):
+    return command.run("lm", *FILES, *files, bindings=[*MODEL, *data, *bindings])
+
+  run.folder = folder
+  run.bindings = [*command.bindings(), *MODEL, *data]
+  return run
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("parsed_flags")
-def test_a_language_model_scores_what_follows_its_input(tmp_path, sentencepiece_model):
-  command = in_process.Command(tmp_path, sentencepiece_model)
-  model = ["MIXTURE_NAME = 'synth_text_lm'", "utils.run.model_type = 'lm'"]
-  files = ["dataset.gin", "models/lm_v1.gin"]
-  (tmp_path / "text").write_text("the naming of names\nof scopes\n")
-  assert not command.run(
-      "lm", *files, "learning_rate_schedules/constant_0_001.gin", bindings=[
-          *model, *(f"synthesizer_mtf.tasks.text.{split} = '{tmp_path}/text'"
-                    for split in ("train", "validation"))])
+def test_a_language_model_scores_what_follows_its_input(command):
+  folder = command.folder
   texts = {"inputs": "the name\nof\n", "rest": "is\na name\n",
            "whole": "the name\nof\nthe name is\nof a name\n"}
   for name, text in texts.items():
-    (tmp_path / name).write_text(text)
+    (folder / name).write_text(text)
   found = {}
-  for name, more in (("whole", "None"), ("rest", f"'{tmp_path}/inputs'")):
-    assert not command.run("lm", *files, "score_from_file.gin", bindings=[
-        *model, f"score_from_strings.inputs = {more}",
-        f"targets_filename = '{tmp_path}/{name}'",
-        f"scores_filename = '{tmp_path}/{name}'"])
-    found[name] = np.stack([np.loadtxt(tmp_path / f"{name}.{kind}")
+  for name, more in (("whole", "None"), ("rest", f"'{folder}/inputs'")):
+    assert not command("score_from_file.gin", bindings=[
+        f"score_from_strings.inputs = {more}",
+        f"targets_filename = '{folder}/{name}'",
+        f"scores_filename = '{folder}/{name}'"])
+    found[name] = np.stack([np.loadtxt(folder / f"{name}.{kind}")
                             for kind in ("scores", "lengths")])
   whole = found["whole"]
   np.testing.assert_allclose(found["rest"], whole[:, 2:] - whole[:, :2], atol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_language_model_with_the_length_of_targets_alone_decodes_within_it(
+    command, log, capfd):
+  folder = command.folder
+  (folder / "words").write_text("the name\nof\nthe name of the names of a\n")
+  assert not command("infer.gin", bindings=[
+      "infer_checkpoint_step = -1", f"input_filename = '{folder}/words'",
+      f"output_filename = '{folder}/decoded'",
+      "sample_autoregressive.never_end = True"])
+  assert "at most 12 tokens together, the length of the targets" in log.text
+  assert "3 of 3 outputs ended at the limit" in log.text
+  assert "3/3" in capfd.readouterr().err  # And one row of padding.
+  first = (folder / "decoded-1").read_text()
+  assert not command("infer_from_task.gin", bindings=[
+      "infer_checkpoint_step = -1", f"output_filename = '{folder}/of_task'",
+      "decode_from_dataset.dataset_split = 'validation'", "num_priming_tokens = 4"])
+  assert (folder / "of_task" / "synth_text_lm_1_predictions").exists()
+  assert not command(bindings=["utils.run.mode = 'export_infer'",
+                               f"utils.run.export_path = '{folder}/exported'"])
+  exported, = (folder / "exported").iterdir()
+  gin_files.parse(FILES, [*command.bindings,
+                          "sample_autoregressive.never_end = True"])
+  model = synthesizer_mtf.MtfModel(
+      model_dir=str(folder / "lm"), tpu=None, model_type="lm", batch_size=4,
+      sequence_length={"targets": 12})
+  vocabulary = mesh_transformer.get_vocabulary("synth_text_lm")
+  path = model.predict(str(folder / "words"), str(folder / "again"), temperature=0,
+                       vocabulary=vocabulary)
+  with open(path) as again:
+    assert again.read() == first
+  with tf.Graph().as_default(), tf.Session() as session:
+    signature = tf.saved_model.load(session, ["serve"], str(exported)).signature_def[
+        "serving_default"]
+    given, = signature.inputs.values()
+    served = session.run(
+        signature.outputs["outputs"].name, {given.name: ["the name"]})
+  assert len(served) == 1
+  assert model._sequence_length == {"targets": 12}
+
+
+def test_padding_is_told_from_texts_by_what_gin_binds(tmp_path):
+  (tmp_path / "two").write_text("one\ntwo\n")
+  two = f"'{tmp_path}/two'"
+  for lines, number in (
+      (["run.mode = 'infer'", f"decode_from_file.input_filename = {two}"], 2),
+      (["run.mode = 'infer'", f"decode_from_file.input_filename = {two}",
+        "decode_from_file.repeats = 3", "synthesizer_answers.number = 2",
+        "infer_model.decode_fn = @synthesizer_answers"], 6),
+      (["run.mode = 'infer'", "infer_model.decode_fn = @decode_from_dataset"], None),
+      (["run.mode = 'score_from_strings'", f"score_from_strings.inputs = {two}",
+        "score_from_strings.targets = ['a', 'b', 'c', 'd']"], 4),
+      (["run.mode = 'eval'"], None), ([], None)):
+    gin.clear_config()
+    gin.parse_config([f"utils.{line}" if line.startswith("run") else line
+                      for line in lines])
+    assert padding.of_command() == number
