@@ -178,9 +178,8 @@ class MtfModel(mtf_model.MtfModel):
     """Takes lengths and the kind of the model from gin, if no argument says them."""
     given = arguments.passed(self._given)
     if not given.get("sequence_length"):
-      self._sequence_length = {
-          **self._sequence_length,
-          **(gin_files.bound("utils.run.sequence_length", None) or {})}
+      self._sequence_length = gin_files.bound(
+          "utils.run.sequence_length", self._sequence_length)
       if not isinstance(given.get("batch_size", ()), int):
         self.batch_size = given.get("batch_size", ("sequences_per_batch", 1))
     if "model_type" not in given:
