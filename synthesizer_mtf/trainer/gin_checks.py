@@ -433,8 +433,8 @@ def _check_outer_batch(config, run):
 def _check_train_steps(run, model_dir):
   """Checks the number of steps, which includes steps already trained."""
   steps, start = run.get("train_steps"), run.get("init_checkpoint")
-  newest = checkpoints.latest(model_dir)
-  done = checkpoints.step_of(newest) if newest else None
+  led = checkpoints.branch(model_dir)
+  done = checkpoints.step_of(led[-1]) if led else None
   if isinstance(steps, int) and done is not None and steps < done:
     raise checks.Error(
         f"`{_RUN}.train_steps` is {steps} but the model in --model_dir "

@@ -2,6 +2,7 @@
 
 import gin
 import pytest
+from support import checkpoint_files
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.trainer import gin_checks
@@ -117,3 +118,15 @@ def test_an_evaluation_without_a_split_is_told_that_it_reads_that_of_the_trainin
   assert found["synth_glue_cola"] == "test" == found[""]
   gin_files.bind({"utils.run.mode": "train"})
   assert not gin_checks.evaluated(gin_internals.bindings())
+
+
+def test_steps_count_from_the_checkpoint_that_training_goes_back_to(tmp_path):
+  checkpoint_files.save(tmp_path, 10, 20)
+  with pytest.raises(ValueError, match="has been trained for 20 steps; raise it"):
+    gin_checks._check_train_steps({"train_steps": 12}, str(tmp_path))
+  (tmp_path / "checkpoint").write_text(
+      'model_checkpoint_path: "model.ckpt-10"\n'
+      'all_model_checkpoint_paths: "model.ckpt-20"\n')
+  gin_checks._check_train_steps({"train_steps": 12}, str(tmp_path))
+  with pytest.raises(ValueError, match="has been trained for 10 steps; raise it"):
+    gin_checks._check_train_steps({"train_steps": 8}, str(tmp_path))
