@@ -80,6 +80,7 @@ def _prepared(run_job, run):
     if precedence.find_vocabulary(flags.FLAGS.model_dir):
       # T5's main has bound one before; `kwargs` has only flags.
       gin_files.bind({"utils.run.vocabulary": mesh_transformer.get_vocabulary()})
+    precedence.check_named(flags.FLAGS.model_dir)
     gin_checks.check_run(gin_internals.bindings(), flags.FLAGS.model_dir)
     run_job(functools.partial(_run, run, kwargs))
 

@@ -257,6 +257,8 @@ INSIDES = (
            ("_embedding_weights", "_output_dim",
             "_scale_variable_like_classifier_weights", "_vocab_dim"),
            "the fast embedding is a subclass that multiplies by the same variable"),
+    Inside("seqio.dataset_providers:FunctionDataSource", ("_dataset_fn",),
+           "a function without a seed gets none; a source does not tell its function"),
     Inside("mesh_tensorflow.transformer.utils", ("_dynamic_text2self",),
            "T5's trainer makes a delimited language model's features by it"),
     Inside("mesh_tensorflow.ops:SlicewiseOperation", ("_tf_fn",),

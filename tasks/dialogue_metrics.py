@@ -131,19 +131,23 @@ def _package(name):
         "pip install '.[dialogue]' in its checkout.") from error
 
 
-@functools.cache
 def _wordnet():
   """Returns nltk's WordNet; without its data, warns once and returns None."""
   wordnet = _package("nltk.corpus").wordnet
   try:
     wordnet.synsets("word")
   except LookupError:
-    logging.warning(
-        "METEOR is left out: nltk finds no WordNet. Get it by python -m "
-        "nltk.downloader wordnet, or unpack wordnet.zip into corpora/ in a "
-        "folder that the environment variable NLTK_DATA names.")
+    _warn_of_no_wordnet()
     return None
   return wordnet
+
+
+@functools.cache
+def _warn_of_no_wordnet():
+  logging.warning(
+      "METEOR is left out: nltk finds no WordNet. Get it by python -m nltk.downloader "
+      "wordnet, or unpack wordnet.zip into corpora/ in a folder that the environment "
+      "variable NLTK_DATA names.")
 
 
 @gin.configurable("dialogue_metrics", module="synthesizer_mtf.tasks")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import gzip
 import io
+import os
 import zlib
 
 from synthesizer_mtf import checks
@@ -12,6 +13,15 @@ import tensorflow.compat.v2 as tf
 BOM = "\ufeff"
 _GZIP = b"\x1f\x8b"
 _BLOCK = 1 << 20  # Bytes that are read at a time.
+
+
+def version(path: str) -> tuple[int, ...]:
+  """Returns numbers that change if a file changes, also by a copy with an old time."""
+  if os.path.exists(path):
+    stat = os.stat(path)
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
+  remote = tf.io.gfile.stat(path)
+  return remote.length, remote.mtime_nsec
 
 
 class Lines:

@@ -66,7 +66,10 @@ class OwnMixture(seqio.Mixture):
 
 def _chosen():
   """Returns the mixture of gin's rates."""
-  return _made(tuple(_rates().items()))
+  rates = tuple(_rates().items())
+  for name, _ in rates:
+    member(name)  # Gin may have changed since the mixture was made.
+  return _made(rates)
 
 
 @functools.cache

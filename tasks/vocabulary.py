@@ -206,7 +206,6 @@ def features() -> dict[str, seqio.Feature]:
   }
 
 
-@functools.cache
 def load(origin: str, path: str, extra_ids: int | None = None) -> seqio.Vocabulary:
   """Returns `Pieces` or `Bytes`.
 
@@ -220,6 +219,14 @@ def load(origin: str, path: str, extra_ids: int | None = None) -> seqio.Vocabula
     ValueError: the file is missing, or not a model, or not one that T5's
       trainer can use.
   """
+  local = os.path.isfile(path)  # Of others, and missing ones, there is one version.
+  return _load(origin, path, extra_ids, lines.version(path) if local else None)
+
+
+@functools.cache
+def _load(origin, path, extra_ids, version):
+  """Loads each version of a file once."""
+  del version
   return Bytes(extra_ids) if path == BYTES else Pieces(origin, path, extra_ids)
 
 

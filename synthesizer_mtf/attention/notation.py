@@ -65,23 +65,49 @@ def attention_layer(
                synthesizers=[_call(part, kwargs) for part in parts])
 
 
-def _names(notation):
+def check_choice(parameter: str, value: Any) -> None:
+  """Raises a ValueError unless `synthesizer_stack.attention` can have a value.
+
+  Args:
+    parameter: the name of the parameter, for the message.
+    value: a notation, a class, or gin's reference to one; or a list of these, with one
+      for each block.
+  """
+  entries = value if isinstance(value, (list, tuple)) else [value]
+  if not entries:
+    raise checks.Error(f"`{parameter}` has 0 entries, {value!r}; give one entry for "
+                       "each block, or one notation for all, such as 'R+V'.")
+  for each in entries:
+    is_class = callable(each) or isinstance(each, gin.config.ConfigurableReference)
+    if not is_class and not (isinstance(each, str) and each in LAYERS):
+      _names(each, parameter)
+
+
+def _names(notation, parameter="synthesizer_stack.attention"):
   names = notation.split("+") if isinstance(notation, str) else [notation]
   names = [n.strip() if isinstance(n, str) else n for n in names]
   unknown = [n for n in names
              if not isinstance(n, str) or n not in SYNTHESIZING_FUNCTIONS]
   if unknown and isinstance(unknown[0], str) and unknown[0] in LAYERS:
     raise checks.Error(
-        f"`synthesizer_stack.attention` names {notation!r}, but {unknown[0]!r} is "
+        f"`{parameter}` names {notation!r}, but {unknown[0]!r} is "
         "a whole layer, which does not mix with others; name it alone, or mix "
         f"some of {', '.join(SYNTHESIZING_FUNCTIONS)}.")
   if unknown:
     raise checks.Error(
-        f"`synthesizer_stack.attention` names {notation!r}, but "
-        f"{unknown[0]!r} is not an attention; use one of "
+        f"`{parameter}` names {notation!r}, but {unknown[0]!r} is not an attention; "
+        f"{_own_class(unknown[0])}use one of "
         f"{', '.join([*LAYERS, *SYNTHESIZING_FUNCTIONS])}, or join several of the last "
         f"{len(SYNTHESIZING_FUNCTIONS)} with \"+\", as in \"R+V\".")
   return names
+
+
+def _own_class(name):
+  """What to do if T5's attention is meant, which is no notation; or ""."""
+  if name is not None and str(name).rpartition(".")[2].lstrip("@") != "SelfAttention":
+    return ""
+  return ("for T5's own attention give None, or in gin the class @SelfAttention "
+          "(mesh_tensorflow.transformer.transformer_layers.SelfAttention); else ")
 
 
 def _check_known(notation, classes, kwargs):

@@ -14,6 +14,7 @@ from typing import Any
 from absl import flags
 import gin
 from synthesizer_mtf import checks
+from synthesizer_mtf.attention import notation
 from synthesizer_mtf.attention.layer import SyntheticAttention
 from synthesizer_mtf.trainer import data_checks
 from synthesizer_mtf.trainer import value_checks
@@ -174,22 +175,17 @@ def _schedule(name, value):
 
 
 def _attention(name, value):
-  """Checks names and classes of attentions; the stack reads the notation."""
-  remedy = "write it as 'R+V', or as a list of such names with one for each block"
-  checks.require(isinstance(value, (list, tuple)) or _is_choice(value), name, value,
-                 "name an attention", remedy)
+  """Checks names and classes of attentions."""
+  if value is None:
+    return
+  notation.check_choice(name, value)
   for each in value if isinstance(value, (list, tuple)) else [value]:
-    checks.require(_is_choice(each), name, each, "name an attention", remedy)
     if each is SyntheticAttention and not gin.get_bindings(
         "SyntheticAttention", resolve_references=False).get("synthesizers"):
       raise checks.Error(
           f"`{name}` is the class SyntheticAttention, but gin binds no "
-          f"`SyntheticAttention.synthesizers` for it; {remedy}.")
-
-
-def _is_choice(value):
-  return isinstance(value, (str, type, gin.config.ConfigurableReference)) or (
-      callable(value) or value is None)
+          "`SyntheticAttention.synthesizers` for it; write it as 'R+V', or as a list "
+          "of such names with one for each block.")
 
 
 _READ: dict[str, Callable[[str, Any], Any]] = {
@@ -202,7 +198,7 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
     "batch_size": _checked(value_checks.RUN_CHECKS["batch_size"]),
     "learning_rate_schedule": _or_none(_checked(_schedule)),
     "extra_gin_bindings": _or_none(_checked(_bindings)),
-    "attention": _or_none(_checked(_attention)),
+    "attention": _checked(_attention),
     "seed": _or_none(_checked(value_checks.check_seed)),
     "warm_start": _or_none(path),
     # Of its methods.

@@ -116,6 +116,8 @@ class MtfModel(mtf_model.MtfModel):
       self._attention, self._seed, self._warm_start = (
           arguments.read("attention", attention), arguments.read("seed", seed),
           arguments.read("warm_start", warm_start))
+      if attention is None:
+        precedence.check_attentions(self._gin_bindings)
     self._data: str | None = None  # What the running method trains on, in words.
     # How many texts the running method predicts, as in `padding`.
     self._texts: Callable[[], int | None] = _unknown
@@ -239,8 +241,10 @@ class MtfModel(mtf_model.MtfModel):
       self._data = progress.of_data(task, self.batch_size)
       if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
         unknown_pieces.log(task, given.get("split", "train"))
-      if (chosen := validation or self._validation) is not None:
+      chosen = self._validation if validation is None else validation
+      if chosen is not None:
         gin_files.bind(validations.bindings(task, chosen))
+        gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings(), task))
       model_record.complete(task, self._arguments_of_run(given.get("split", "train")))
       base(**given)
 
@@ -286,7 +290,7 @@ class MtfModel(mtf_model.MtfModel):
       if not scores:
         unknown_pieces.log(task, split)
       tf.io.gfile.makedirs(folder)
-      gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings()))
+      gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings(), task))
       data = data_checks.read_by(task, split)
       try:
         with console.evaluating(data):

@@ -23,6 +23,7 @@ from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_macros
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import gin_origins
+from synthesizer_mtf.attention import notation
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import vocabulary_record
@@ -114,6 +115,33 @@ def settle(folders: Sequence[Folder], extra: str | Sequence[str] | None = None,
   for folder in folders:
     find_vocabulary(folder.path)
   gin_macros.check_read(gin_names.given([], lines, "extra_gin_bindings"))
+
+
+def check_attentions(extra: str | Sequence[str] | None) -> None:
+  """Raises a ValueError if `extra`, as in `settle`, or gin names no attention."""
+  lines = [extra] if isinstance(extra, str) else [*(extra or ())]
+  given = [(each.scope, each.value)
+           for _, each in gin_names.given([], lines, "extra_gin_bindings")
+           if (gin_names.full_name(each.selector), each.arg_name) == ATTENTION]
+  for scope, value in (*stack.choices().items(), *given):
+    if value is not None:
+      notation.check_choice(gin_files.parameter(
+          scope, "synthesizer_stack", ATTENTION[1]), value)
+
+
+def check_named(model_dir: str) -> None:
+  """Raises a ValueError if gin names no attention, but a model's folder has one."""
+  record = Folder(model_dir).record
+  if stack.bound() or not (checkpoints.find(model_dir) and tf.io.gfile.exists(record)):
+    return
+  recorded = by_parameter(gin_origins.bindings(_read(record))).get(ATTENTION, {})
+  values = [value for value in recorded.values() if value is not None]
+  if values:
+    raise checks.Error(
+        f"--model_dir is {model_dir!r}, a model with the attention "
+        f"{' and '.join(dict.fromkeys(map(repr, values)))}, but none is bound; add "
+        f"--gin_file={record}, bind `synthesizer_stack.attention`, or name another "
+        "folder.")
 
 
 def _bind_extra(lines):

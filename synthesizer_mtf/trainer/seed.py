@@ -12,6 +12,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import functools
+import inspect
 from typing import Any
 import zlib
 
@@ -19,6 +20,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import placement_mesh_impl
 from mesh_tensorflow.transformer import utils
+import seqio
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import patches
 import tensorflow.compat.v1 as tf
@@ -165,12 +167,34 @@ def _running_step():
 
 
 @gin.config.register_finalize_hook
-def bind_evaluation_seed(config: gin_internals.Config) -> dict | None:
-  """Gives evaluations a seed, unless gin binds one or shuffles their examples."""
+def bind_evaluation_seed(config: gin_internals.Config, task: str | None = None
+                         ) -> dict | None:
+  """Gives evaluations a seed, unless gin binds one or shuffles their examples.
+
+  Args:
+    config: gin's configuration.
+    task: the task or mixture to evaluate; by default MIXTURE_NAME. If its data come
+      from a function that takes no seed, there is none, as in T5.
+  """
   bound = {}
   for (_, selector), values in config.items():
     if selector == _EVALUATED:
       bound.update(values)
-  if "seed" in bound or bound.get("shuffle_eval_examples"):
+  if bound.get("shuffle_eval_examples"):
     return None
-  return {f"{_EVALUATED}.seed": EVALUATION}
+  task = task or config.get(("MIXTURE_NAME", "gin.macro"), {}).get("value")
+  if _takes_seed(task):
+    return None if "seed" in bound else {f"{_EVALUATED}.seed": EVALUATION}
+  # gin may have been parsed before anybody named the task.
+  return {f"{_EVALUATED}.seed": None} if bound.get("seed") == EVALUATION else None
+
+
+def _takes_seed(name):
+  """Whether all functions that give the data of a task or mixture take a seed.
+
+  seqio passes a seed to functions only by this name, as the third parameter.
+  """
+  known = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
+  tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name)) if name in known else []
+  return all([*inspect.signature(task.source._dataset_fn).parameters][2:3] == ["seed"]
+             for task in tasks if isinstance(task.source, seqio.FunctionDataSource))

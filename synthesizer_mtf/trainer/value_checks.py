@@ -19,6 +19,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_past
+from synthesizer_mtf.attention import notation
 import tensorflow.compat.v1 as tf
 
 MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_student",
@@ -290,6 +291,7 @@ _CHECKS: dict[tuple[str, str], Callable[[str, Any], None]] = {
     **{("get_variable_dtype", name): _check_dtype
        for name in ("master_dtype", "slice_dtype", "activation_dtype")},
     ("decode_from_file", "repeats"): checks.check_whole,
+    ("synthesizer_stack", "attention"): notation.check_choice,
     ("warm_start", "checkpoint"): _check_path,
     ("train_with_seed", "seed"): check_seed,
     ("AdafactorOptimizer", "decay_rate"): _check_number,

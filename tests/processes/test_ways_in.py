@@ -219,6 +219,17 @@ def test_finetune_and_a_warm_start_from_elsewhere_contradict(folder):
         TASK, 1, str(folder.stock))
 
 
+def test_a_training_goes_on_with_the_attention_of_the_folder(folder, tuned, built):
+  folder.parse()
+  folder.model("tuned").train(TASK, 3)
+  for part in (built[-1].encoder, built[-1].decoder):
+    assert len(part.layer_stack.layers[0].mixture.synthesizers) == 2
+  gin.clear_config()
+  with flagsaver.flagsaver(**flags_of(folder, "tuned")), pytest.raises(
+      SystemExit, match="a model with the attention 'R.V', but none is bound; add --"):
+    launcher.main([])
+
+
 def test_a_checkpoint_that_mtf_model_does_not_read_is_an_error(folder):
   """It would train from scratch; the first binding is a macro that nothing reads."""
   line = "init_checkpoint = 'DIR'"
@@ -242,6 +253,16 @@ def test_a_wrong_size_is_an_error(folder):
     (lambda new: new(seed="1"), "`seed` is '1' but must be an integer; "),
     (lambda new: new(attention=synthesizer_mtf.SyntheticAttention),
      "`attention` is the class SyntheticAttention, but gin binds no .*'R\\+V'"),
+    *((lambda new, value=value: new(attention=value), f"`attention` {said}")
+      for value, said in [
+          ("", "names '', but '' is not an attention"), ([], "has 0 entries, "),
+          ("R+X", "names 'R.X', but 'X' is not an attention; use one of Light"),
+          (["R", ""], "names '', but"), ([None], "names None, but .* T5's own"),
+          ("SelfAttention", "names .* not an attention; for T5's own .* give None")]),
+    (lambda new: new(extra_gin_bindings="encoder/synthesizer_stack.attention = 'Q'"),
+     "`encoder/synthesizer_stack.attention` names 'Q', but"),
+    (lambda new: gin_files.parse([], ["synthesizer_stack.attention = 'R+Q'"]),
+     "`synthesizer_stack.attention` names 'R.Q', but 'Q' is not"),
     (lambda new: new(batch_size="4"), "`batch_size` is '4' but must be a positive"),
     (lambda new: new(learning_rate_schedule="0.1"), "be a number, or a function of"),
     (lambda new: new(extra_gin_bindings=5), "be a string of gin, or a list of them"),

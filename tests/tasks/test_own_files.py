@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import os
 
 import gin
 import pyarrow as pa
@@ -15,6 +16,7 @@ from support.task_files import own
 from support.task_files import rows
 from support.task_files import texts
 from support.task_files import write
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import records
 from synthesizer_mtf.tools import train_vocabulary
@@ -367,3 +369,27 @@ def test_a_vocabulary_is_trained_on_the_same_rows(tmp_path):
   assert list(found) == ["one", "two", "a, \"b\"\n\nc|ä", "d|{e}"]
   assert records.has_keys(folder + "b.csv", ["premise", "label"])
   assert not records.has_keys(folder + "b.csv", ["premise", "inputs"])
+
+
+def test_a_file_is_checked_again_after_it_or_its_keys_have_changed(tmp_path):
+  """The error comes before TensorFlow reads the file, whose message has no end."""
+  path = tmp_path / "a.csv"
+  path.write_text("inputs,targets,label\none,eins,x\n")
+  bind("pairs.train", str(path))
+  assert list(rows("pairs")) == [("one", "eins")]
+  source = seqio.TaskRegistry.get("synth_text_pairs").source
+  for bindings, said in [
+      ({"keys": {"targets": "missing"}}, "there is no column 'missing'"),
+      ({"keys": {"targets": "label"}, "classes": ["a", "b"]}, "2: the target 'x' "),
+      ({"keys": None, "classes": ["a", "b"]}, "line 2: the target 'eins' ")]:
+    for name, value in bindings.items():
+      bind(f"pairs.{name}", value)
+    with pytest.raises(checks.Error, match=said):
+      source.list_shards("train")
+  bind("pairs.classes", None)
+  before = path.stat()
+  path.write_text("inputs,targets,label\none,,einsx\n")
+  os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+  assert path.stat().st_size == before.st_size
+  with pytest.raises(checks.Error, match="line 2: the input or the target is empty"):
+    source.list_shards("train")

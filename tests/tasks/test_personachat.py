@@ -36,14 +36,14 @@ EXPECTED = [
 @pytest.fixture(autouse=True)
 def folder(vocabulary, tmp_path):
   """A folder with the three splits; the test split is compressed."""
-  dialogue_metrics._wordnet.cache_clear()
+  dialogue_metrics._warn_of_no_wordnet.cache_clear()
   dialogue_metrics._warn_of_no_vectors.cache_clear()
   bind("personachat.directory", str(tmp_path))
   (tmp_path / "train_self_original.txt").write_text(DIALOGUES)
   (tmp_path / "valid_self_original.txt").write_text("1 a\tb\n")
   (tmp_path / "test_self_original.txt.gz").write_bytes(gzip.compress(b"1 c\td\r\n"))
   yield tmp_path
-  dialogue_metrics._wordnet.cache_clear()
+  dialogue_metrics._warn_of_no_wordnet.cache_clear()
 
 
 def test_each_reply_is_an_example_with_persona_and_history(folder, monkeypatch):

@@ -1,10 +1,13 @@
 """The vocabulary of all tasks on text: chosen in gin, the environment, or T5's."""
 
+import shutil
+
 import gin
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 import seqio
 from support.task_files import bind
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import vocabulary
 import t5.data
@@ -84,3 +87,14 @@ def _no_cloud(path, mode, open_file=vocabulary.tf.io.gfile.GFile):
   if path.startswith("gs://"):
     raise vocabulary.tf.errors.UnavailableError(None, None, "no network")
   return open_file(path, mode)
+
+
+def test_a_vocabulary_is_read_again_after_its_file_has_changed(
+    sentencepiece_model, tmp_path):
+  path = tmp_path / "spm.model"
+  shutil.copy(sentencepiece_model, path)
+  first = vocabulary.load("it", str(path))
+  assert vocabulary.load("it", str(path)) is first
+  path.write_text("no model")
+  with pytest.raises(checks.Error, match="spm.model', which is not a SentencePi"):
+    vocabulary.load("it", str(path))

@@ -1,10 +1,13 @@
 """Seeds: a training repeats its random numbers, an evaluation has the same spans."""
 
+import functools
+
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow import placement_mesh_impl
 import numpy as np
 import pytest
+import seqio
 from support import processes
 from support import sessions
 import synthesizer_mtf
@@ -182,3 +185,37 @@ def test_a_seed_is_bound_unless_gin_shuffles_the_examples():
     found = seed_lib.bind_evaluation_seed({
         ("", selector): {"shuffle_eval_examples": shuffles}})
     assert found == (None if shuffles else {f"{selector}.seed": seed_lib.EVALUATION})
+
+
+def test_functions_without_a_seed_give_data_to_evaluations_as_in_t5():
+  def data(split, shuffle_files, seed=None, path=None):
+    del split, shuffle_files, seed, path
+    return tf.data.Dataset.from_tensors({"targets": "a"})
+
+  functions = {
+      "with": data, "partial": functools.partial(data, seed=3),
+      "without": lambda split, shuffle_files: data(split, shuffle_files),
+      "other": functools.partial(lambda split, shuffle_files, path: data(
+          split, shuffle_files), path="x")}
+  for name, function in functions.items():
+    seqio.TaskRegistry.add(
+        f"tests_seed_{name}", seqio.FunctionDataSource(function, splits=["test"]),
+        preprocessors=[seqio.preprocessors.tokenize],
+        output_features={"targets": seqio.Feature(seqio.ByteVocabulary())})
+  seqio.MixtureRegistry.add("tests_seed_mixture", [
+      ("tests_seed_with", 1), ("tests_seed_without", 1)])
+  try:
+    for name, seed in [("with", 1), ("partial", 1), ("without", None), ("other", None),
+                       ("mixture", None)]:
+      name = f"tests_seed_{name}"
+      for bindings, task in ([f"MIXTURE_NAME = '{name}'"], None), ([], name):
+        gin_files.parse(["eval.gin"], ["MIXTURE_NAME = 'synth_text_pairs'", *bindings])
+        gin_files.bind(seed_lib.bind_evaluation_seed(gin_internals.bindings(), task))
+        assert gin_files.bound("mesh_eval_dataset_fn.seed", None) == seed, name
+        first, *_ = mesh_transformer.mesh_eval_dataset_fn(
+            name, {"targets": 4}, "test")
+        assert len([*first.dataset_fn()]) == 1
+  finally:
+    seqio.MixtureRegistry.remove("tests_seed_mixture")
+    for name in functions:
+      seqio.TaskRegistry.remove(f"tests_seed_{name}")
