@@ -5,6 +5,7 @@ import shutil
 from absl import flags
 import pytest
 from support import in_process
+from support import models
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.trainer import heads_record
@@ -49,11 +50,23 @@ def trained(tmp_path_factory, sentencepiece_model):
 @pytest.mark.parametrize("bindings", [
     FOUR, ["decoder/SelfAttention.num_heads = 4",  # The cross-attention.
            "decoder/SelfAttention.key_value_size = 3"]])
-def test_a_folder_goes_on_only_with_its_own_heads(trained, bindings):
+def test_a_folder_is_restored_only_with_its_own_heads(trained, bindings):
   command, two = trained
-  message = command.train("two", *bindings, "utils.run.train_steps = 2")
-  assert f"the model in {two!r} was trained with " in message
-  assert "2 heads of 6, by its operative_config.gin, but now it has 4" in message
+  for given in (TWO, bindings):
+    gin_files.parse(["cpu.gin", *FILES], [*command.bindings(), *TWO, *given])
+    models.build()
+    if given is TWO:
+      heads_record.check_restored(two)
+  with pytest.raises(ValueError) as error:
+    heads_record.check_restored(two)
+  assert f"the model in {two!r} was trained with " in str(error.value)
+  assert "2 heads of 6, by its operative_config.gin, but now it has 4 heads of 3" in (
+      str(error.value))
+
+
+def test_the_command_refuses_other_heads_in_a_folder(trained):
+  message = trained[0].train("two", *FOUR, "utils.run.train_steps = 2")
+  assert "2 heads of 6" in message or "`num_heads` is 4, but 2 there" in message
 
 
 @pytest.mark.parametrize(
@@ -89,7 +102,8 @@ def test_a_warm_start_says_that_nothing_records_the_heads(trained, log):
     lambda model, two: model("tuned").finetune(TASK, 1, two)])
 def test_each_method_of_a_model_refuses_other_heads(trained, use):
   command, two = trained
-  with pytest.raises(ValueError, match="2 heads of 6.* 4 heads of 3"):
+  with pytest.raises(
+      ValueError, match="2 heads of 6.* 4 heads of 3|`num_heads` is 4, but 2 there"):
     use(lambda name: command.model(name, FOUR, extra_gin_bindings=FOUR), two)
 
 
