@@ -230,6 +230,16 @@ def test_a_training_goes_on_with_the_attention_of_the_folder(folder, tuned, buil
     launcher.main([])
 
 
+def test_a_validation_without_parameters_has_the_defaults(folder, built, monkeypatch):
+  asked = []
+  monkeypatch.setattr(mtf_model.validations, "bindings",
+                      lambda task, chosen: asked.append((task, chosen)))
+  folder.parse()
+  for given in None, {}:
+    folder.model("validated").train(TASK, 1, validation=given)
+  assert asked == [(TASK, {})] and len(built) == 2
+
+
 def test_a_checkpoint_that_mtf_model_does_not_read_is_an_error(folder):
   """It would train from scratch; the first binding is a macro that nothing reads."""
   line = "init_checkpoint = 'DIR'"
