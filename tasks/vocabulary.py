@@ -89,6 +89,7 @@ class Pieces(seqio.SentencePieceVocabulary):
     try:
       model = sentencepiece_model_pb2.ModelProto.FromString(content)
       own = len(model.pieces)
+      self._spaced = _spaced(model)
       self.sentinels = _add_sentinels(model, f"{origin} is {path!r}", extra_ids)
       self._sp_model = model.SerializeToString()
       self._tokenizer.LoadFromSerializedProto(self._sp_model)
@@ -109,6 +110,13 @@ class Pieces(seqio.SentencePieceVocabulary):
   @property
   def sp_model(self) -> bytes:
     return self._sp_model
+
+  def encode(self, s: str) -> list[int]:
+    return super().encode(re.sub(self._spaced, r" \1", s) if self._spaced else s)
+
+  def encode_tf(self, s: tf.Tensor) -> tf.Tensor:
+    return super().encode_tf(
+        tf.strings.regex_replace(s, self._spaced, r" \1") if self._spaced else s)
 
 
 class Bytes(seqio.ByteVocabulary):
@@ -170,9 +178,9 @@ class TaskVocabulary(seqio.SentencePieceVocabulary):
   unk_id = _of_chosen("unk_id")
   vocab_size = _of_chosen("vocab_size")
   _base_vocab_size = _of_chosen("_base_vocab_size")
-  _encode = _of_chosen("_encode")
+  encode = _of_chosen("encode")
   _decode = _of_chosen("_decode")
-  _encode_tf = _of_chosen("_encode_tf")
+  encode_tf = _of_chosen("encode_tf")
   _decode_tf = _of_chosen("_decode_tf")
 
   def identity(self) -> str:
@@ -288,6 +296,19 @@ def _add_sentinels(model, which, extra_ids):
         piece=f"\u2581<extra_id_{number}>", score=0.0,
         type=sentencepiece_model_pb2.ModelProto.SentencePiece.USER_DEFINED)
   return [found[number] for number in range(extra_ids)]
+
+
+def _spaced(model):
+  """A regular expression for symbols whose piece has a blank before it; or None.
+
+  Those of an imported tokenizer are such. They take the blank before them, and may lack
+  one. Sentinels need it, as in T5.
+  """
+  names = [piece.piece[1:].replace("\u2581", " ") for piece in model.pieces
+           if piece.type == piece.USER_DEFINED and piece.piece.startswith("\u2581")
+           and not SENTINEL.fullmatch(piece.piece)]
+  names = sorted(map(re.escape, names), key=len, reverse=True)
+  return rf"\s*({'|'.join(names)})" if names else None
 
 
 def _remedy():

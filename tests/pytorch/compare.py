@@ -2,11 +2,12 @@
 
   PYTHON compare.py FOLDER ...
   PYTHON compare.py tune FOLDER
+  PYTHON compare.py tokens FOLDER
 
 Each folder has `theirs`, an exported model, and `ours.npz` and `names.json`. The script
 prints a line of JSON for each, with the largest differences. `tune` trains three steps,
 but not the embedding, and writes `tuned` with `save_pretrained`, and `tuned.npy`, the
-logits.
+logits. `tokens` prints the ids of the texts in texts.json.
 """
 
 import json
@@ -21,6 +22,10 @@ import transformers
 def main(*folders):
   if folders[0] == "tune":
     return tune(pathlib.Path(folders[1]))
+  if folders[0] == "tokens":
+    tokens = transformers.AutoTokenizer.from_pretrained(folders[1])
+    texts = json.loads((pathlib.Path(folders[1]) / "texts.json").read_text())
+    return print(json.dumps([tokens(text).input_ids for text in texts]))
   transformers.logging.set_verbosity_error()
   torch.manual_seed(0)
   for folder in map(pathlib.Path, folders):

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from support import exported_models
 from support import hugging_face
+from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import hugging_face as command
 from synthesizer_mtf.tools.hugging_face_bridge import exporting
+from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 
 COUNT = 100
 _SCRIPT = pathlib.Path(__file__).with_name("compare.py")
@@ -112,6 +114,18 @@ def test_a_model_trained_in_pytorch_comes_back(
   before, after = map(hugging_face.variables, (tmp_path / "ours", tmp_path / "back"))
   assert before.keys() == after.keys()
   np.testing.assert_array_equal(before["shared/embedding"], after["shared/embedding"])
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_the_exported_tokenizer_gives_our_ids(pytestconfig, tmp_path, kind):
+  path = hugging_face.vocabulary(tmp_path, kind)
+  ours = vocabulary.load("it", str(path))
+  theirs = tmp_path / "theirs"
+  theirs.mkdir()
+  tokenizers.Tokenizer(str(path), ours.vocab_size, ours).export(theirs)
+  (theirs / "texts.json").write_text(json.dumps(hugging_face.TEXTS))
+  found = json.loads(_run(pytestconfig, "tokens", theirs).stdout.splitlines()[-1])
+  assert found == [[*map(int, ours.encode(text)), 1] for text in hugging_face.TEXTS]
 
 
 @pytest.fixture(scope="module")

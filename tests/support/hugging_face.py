@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import pydoc_data.topics
 import shutil
 
 import flax.traverse_util
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
+import sentencepiece
 from support import models
 from support.mtf_models import variables
 from synthesizer_mtf import gin_files
@@ -79,6 +81,19 @@ def write(folder, spiece=None, dtype=np.float32, **config):
   if spiece:
     shutil.copy(spiece, folder / "spiece.model")
   return tensors
+
+
+TEXTS = ["The statement  is executed, naïve or not.", "the </s> end</s>", "<pad>x<unk>",
+         "</s>", "one <extra_id_0> two <extra_id_1>. <extra_id_99>", " blanks ", "№ ½"]
+
+
+def vocabulary(folder, kind):
+  """Trains a small SentencePiece model of a type, `spiece.model`; returns its path."""
+  sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(pydoc_data.topics.topics["if"].lower().splitlines()),
+      model_prefix=str(folder / "spiece"), vocab_size=70, pad_id=0, eos_id=1, unk_id=2,
+      bos_id=-1, minloglevel=2, model_type=kind)
+  return folder / "spiece.model"
 
 
 def save(folder, tensors, name="model.safetensors"):

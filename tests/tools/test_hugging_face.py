@@ -6,6 +6,7 @@ import resource
 import shutil
 import sys
 
+import gin
 import ml_dtypes
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from synthesizer_mtf.tools import hugging_face as command
 from synthesizer_mtf.tools.hugging_face_bridge import architecture
 from synthesizer_mtf.tools.hugging_face_bridge import attention
 from synthesizer_mtf.tools.hugging_face_bridge import importing
+from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 from synthesizer_mtf.tools.hugging_face_bridge import trained
 import transformers
 
@@ -357,7 +359,7 @@ def test_every_notation_goes_to_pytorch_and_comes_back(folders, tmp_path):
   assert {path.name for path in (tmp_path / "theirs").iterdir()} == {
       "config.json", "generation_config.json", "model.safetensors", "README.md",
       "modeling_synthesizer.py", "configuration_synthesizer.py", "spiece.model",
-      "tokenizer_config.json"}
+      "tokenizer.json", "tokenizer_config.json"}
   run("import", tmp_path / "theirs", f"--output={tmp_path}/again")
   assert_same_variables(tmp_path / "again", ours)
   gin_files.parse([str(tmp_path / "again" / "operative_config.gin")])
@@ -385,12 +387,82 @@ def test_the_tokenizer_of_an_exported_folder_gives_our_ids(
     folders, tmp_path, sentencepiece_model, monkeypatch, capsys):
   _, ours = folders("T5 1.0")
   run("export", ours, f"--output={tmp_path}/theirs")
-  assert "Note: The vocabulary is of the type BPE." in capsys.readouterr().out
+  assert "Note: The vocabulary" not in capsys.readouterr().out
   monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", sentencepiece_model)
   tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-  text = "The statement  is executed, naïve or not."
-  assert tokens(text).input_ids == [*vocabulary.TaskVocabulary().encode(text), 1]
+  assert_same_tokens(tokens, vocabulary.TaskVocabulary())
   assert tokens.convert_tokens_to_ids("<extra_id_0>") == 599
+
+
+def assert_same_tokens(tokens, ours, texts=hugging_face.TEXTS):
+  """A tokenizer of Hugging Face has the ids of a vocabulary of ours."""
+  assert {text: tokens(text).input_ids for text in texts} == {
+      text: [*map(int, ours.encode(text)), 1] for text in texts}
+
+
+@pytest.fixture
+def unigram(tmp_path):
+  """A folder with a small SentencePiece model of T5's type."""
+  folder = tmp_path / "unigram"
+  folder.mkdir()
+  hugging_face.vocabulary(folder, "unigram")
+  return folder
+
+
+@pytest.mark.parametrize("extra_ids", [None, 103])
+def test_the_exported_tokenizer_of_a_unigram_model_gives_our_ids(unigram, extra_ids):
+  ours = vocabulary.load("it", str(unigram / "spiece.model"), extra_ids)
+  theirs = unigram.with_name("theirs")
+  theirs.mkdir()
+  tokenizers.Tokenizer(
+      ours.sentencepiece_model_file, ours.vocab_size, ours).export(theirs)
+  tokens = transformers.AutoTokenizer.from_pretrained(theirs)
+  assert_same_tokens(tokens, ours)
+  assert len(tokens) == ours.vocab_size
+  again = tokenizers.read(str(theirs), {})
+  assert again.size == ours.vocab_size and not again.added
+  assert again.pieces.sentinels == ours.sentinels
+
+
+@pytest.mark.parametrize("extra_ids", [0, 50, 100, 150])
+@pytest.mark.parametrize("special", [False, True])
+def test_tokens_that_a_tokenizer_adds_keep_their_ids(unigram, extra_ids, special):
+  theirs = transformers.T5Tokenizer(
+      str(unigram / "spiece.model"), extra_ids=extra_ids, legacy=False)
+  theirs.add_tokens(["<sep>", "[new word]"], special_tokens=special)
+  theirs.save_pretrained(unigram)
+  found = tokenizers.read(str(unigram), {})
+  assert found.size == len(theirs) == 72 + extra_ids
+  assert found.added == ("<sep>", "[new word]")
+  copy = unigram.with_name("copy")
+  copy.mkdir()
+  found.copy(copy)
+  gin.parse_config(found.bindings(str(copy)))
+  ours = vocabulary.chosen()
+  assert ours.vocab_size == len(theirs)
+  assert ours.sentinels == [
+      theirs.convert_tokens_to_ids(f"<extra_id_{i}>") for i in range(extra_ids)]
+  texts = ["the <sep> if", "the<sep>if", "<sep>  the<sep><sep>", "a [new word] <sep>"]
+  assert_same_tokens(theirs, ours, texts)
+  for text in texts:
+    np.testing.assert_array_equal(ours.encode_tf(text), ours.encode(text))
+  again = unigram.with_name("again")
+  again.mkdir()
+  tokenizers.Tokenizer(found.path, ours.vocab_size, ours, found.model).export(again)
+  tokens = transformers.AutoTokenizer.from_pretrained(again)
+  assert_same_tokens(tokens, ours, [*texts, *hugging_face.TEXTS[:4]])
+
+
+@pytest.mark.parametrize("file, content, message", [
+    ("added_tokens.json", {"<sep>": 180}, "adds the tokens '<sep>' to its vocab.* are "
+     "no new words with the ids after the 70 pieces of spiece.model, one by one; such"),
+    ("added_tokens.json", {"if": 40}, "adds the tokens 'if' to"),
+    ("special_tokens_map.json", {"additional_special_tokens": ["<sep>", "<a>"]},
+     "names the tokens '<a>', '<sep>', but no file gives their ids; save its tok")])
+def test_an_added_token_that_cannot_be_kept_is_refused(unigram, file, content, message):
+  (unigram / file).write_text(json.dumps(content))
+  with pytest.raises(ValueError, match=message):
+    tokenizers.read(str(unigram), {})
 
 
 # The vocabularies
@@ -436,7 +508,7 @@ def test_byt5_has_bytes_in_both_directions(tmp_path):
   assert chosen.vocab_size == 259
   run("export", ours, f"--output={tmp_path}/again")
   tokens = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
-  text = "naïve"
+  text = "naïve </s>"
   assert tokens(text).input_ids == [*chosen.encode(text), 1]
   assert tokens.decode(chosen.encode(text)) == chosen.decode(
       chosen.encode(text)) == text

@@ -74,12 +74,11 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
         new / weights.SAFETENSORS,
         {name: weight.their_shape for name, weight in sorted(by_name.items())},
         DTYPES[dtype], read)
-    tokens.copy(new)
+    tokens.export(new)
     byte_tokens = tokens.path is None
     (new / config.FILE).write_text(
         config.text(arch, dtype, byte_tokens) if is_t5 else
         config.synthesizer_text(arch, blocks, dtype, byte_tokens))
-    (new / tokenizers.CONFIG).write_text(tokens.config())
     if arch.decoder_layers:
       (new / config.GENERATION).write_text(config.generation())
     if not is_t5:

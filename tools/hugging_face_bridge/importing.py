@@ -62,7 +62,7 @@ def run(folder: str, output: str,
     if arch.decoder_layers and not is_ours:
       (new / model_gin.STOCK).write_text(model_gin.stock(arch, dtype, tokens))
     (new / ORIGIN).write_text(_origin(folder, settings, found, dtype, notes))
-  return notes
+  return notes + tokens.notes()
 
 
 def _resolve_copies(folder, settings, found):

@@ -13,7 +13,9 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import labels
 from synthesizer_mtf.tasks import vocabulary
+from synthesizer_mtf.tools.hugging_face_bridge import added_tokens
 from synthesizer_mtf.tools.hugging_face_bridge import config
+from synthesizer_mtf.tools.hugging_face_bridge import fast_tokenizer
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 
@@ -29,58 +31,75 @@ class Tokenizer(NamedTuple):
 
   Attributes:
     path: the path of SentencePiece's model; None for bytes.
-    extra_ids: the number of sentinels after the model's own ids.
     size: the number of ids, including sentinels.
+    pieces: the vocabulary itself; None for bytes.
+    model: SentencePiece's model, if it is not that of `path`, since it holds tokens
+      that Hugging Face's tokenizer adds; else None.
+    added: the names of these tokens.
   """
   path: str | None
-  extra_ids: int
   size: int
+  pieces: vocabulary.Pieces | None = None
+  model: bytes | None = None
+  added: tuple[str, ...] = ()
 
   def bindings(self, folder: str) -> list[str]:
     """Returns the gin bindings for this vocabulary, once it is in `folder`."""
     place = os.path.join(folder, SPIECE) if self.path else vocabulary.BYTES
     lines = [f"{vocabulary.PARAMETER} = {place!r}"]
-    if self.path and (
-        self.extra_ids != vocabulary.load("the vocabulary", self.path).added):
-      lines.append(f"{vocabulary.EXTRA_IDS_PARAMETER} = {self.extra_ids}")
+    if not self.path or not self.pieces:
+      return lines
+    # A rewritten model holds its sentinels, if there are any.
+    sentinels = self.pieces.sentinels
+    default = (sentinels or range(vocabulary.EXTRA_IDS)) if self.model else (
+        vocabulary.load("the vocabulary", self.path).sentinels)
+    if len(sentinels) != len(default):
+      lines.append(f"{vocabulary.EXTRA_IDS_PARAMETER} = {len(sentinels)}")
     return lines
 
   def copy(self, folder: pathlib.Path) -> None:
-    """Copies SentencePiece's model into a folder."""
-    if self.path:
+    """Writes SentencePiece's model into a folder."""
+    if self.model is not None:
+      (folder / SPIECE).write_bytes(self.model)
+    elif self.path:
       tf.io.gfile.copy(self.path, str(folder / SPIECE))
+
+  def export(self, folder: pathlib.Path) -> None:
+    """Writes the files that Hugging Face's tokenizers read into a folder."""
+    self.copy(folder)
+    fast = self.pieces and fast_tokenizer.text(self.pieces)
+    if fast:
+      (folder / fast_tokenizer.FILE).write_text(fast, encoding="utf-8")
+    name = "PreTrainedTokenizerFast" if fast else (
+        "T5Tokenizer" if self.path else "ByT5Tokenizer")
+    (folder / CONFIG).write_text(json.dumps({
+        "tokenizer_class": name, "clean_up_tokenization_spaces": False,
+        "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>",
+        # ByT5Tokenizer's sentinels fill up the embedding; they occur in no text.
+        "extra_ids": self.pieces.added if self.pieces else BYTE_SENTINELS,
+        "model_input_names": ["input_ids", "attention_mask"],
+        # A text's "</s>" is not the end of a sequence.
+        "split_special_tokens": True}, indent=2) + "\n")
 
   def check(self, place: str, rows: int) -> None:
     """Raises a ValueError if an embedding has fewer rows than this vocabulary."""
     if self.size > rows:
       raise checks.Error(
-          f"{place!r} has a vocabulary of {self.size} ids, sentinels included, but "
-          f"an embedding of {rows} rows; bring the vocabulary that the model was "
-          "trained with.")
+          f"{place!r} has a vocabulary of {self.size} ids, sentinels "
+          f"{'and ' + ', '.join(map(repr, self.added)) + ' ' if self.added else ''}"
+          f"included, but an embedding of {rows} rows; bring the vocabulary that the "
+          "model was trained with.")
 
   def notes(self) -> list[str]:
     """Returns notes on its use with Hugging Face; each is a sentence."""
-    if not self.path:
+    if self.added:
+      return [f"The tokenizer's added tokens {', '.join(map(repr, self.added))} are "
+              f"pieces of {SPIECE} now, with their ids."]
+    if not self.pieces or fast_tokenizer.kind(self.pieces) in fast_tokenizer.KINDS:
       return []
-    model = sentencepiece_model_pb2.ModelProto()
-    with tf.io.gfile.GFile(self.path, "rb") as f:
-      model.ParseFromString(f.read())
-    spec = model.trainer_spec
-    if spec.model_type == spec.UNIGRAM:
-      return []
-    kind = spec.ModelType.Name(spec.model_type)
-    return [f"The vocabulary is of the type {kind}. Transformers 5 reads it as "
-            "UNIGRAM and cuts texts differently; encode texts with sentencepiece, "
-            "or with Transformers 4."]
-
-  def config(self) -> str:
-    """Returns the text of Hugging Face's `tokenizer_config.json`."""
-    special = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    name = "T5Tokenizer" if self.path else "ByT5Tokenizer"
-    # ByT5Tokenizer's sentinels fill up the embedding; they occur in no text.
-    extra_ids = self.extra_ids if self.path else BYTE_SENTINELS
-    return json.dumps({"tokenizer_class": name, "extra_ids": extra_ids, **special},
-                      indent=2) + "\n"
+    return [f"The vocabulary is of the type {fast_tokenizer.kind(self.pieces)}, which "
+            "Hugging Face's tokenizers read as UNIGRAM and cut texts differently; "
+            "encode texts with sentencepiece."]
 
 
 def trained() -> Tokenizer:
@@ -101,25 +120,15 @@ def trained() -> Tokenizer:
   if isinstance(found, vocabulary.TaskVocabulary):
     found = vocabulary.chosen()
   if isinstance(found, seqio.ByteVocabulary):
-    return Tokenizer(None, found.extra_ids, found.vocab_size)
+    return Tokenizer(None, found.vocab_size)
   if not isinstance(found, seqio.SentencePieceVocabulary):
     raise checks.Error(
         f"the task {task!r} has the vocabulary {found}, but only SentencePiece's "
         "and bytes can be exported; name one with --gin_param=\"get_vocabulary."
         f"mixture_or_task_name = None\" and `{vocabulary.PARAMETER}`.")
-  return _of_pieces(vocabulary.load(
-      "the vocabulary", found.sentencepiece_model_file, found.extra_ids))
-
-
-def _of_pieces(pieces):
-  if pieces.added > vocabulary.EXTRA_IDS:
-    raise checks.Error(
-        f"the vocabulary {pieces.sentencepiece_model_file!r} has {pieces.added} "
-        f"sentinels after its pieces, but those beyond T5's {vocabulary.EXTRA_IDS} "
-        "have other ids in Hugging Face's T5Tokenizer than here; such a model cannot "
-        "be exported.")
-  return Tokenizer(
-      pieces.sentencepiece_model_file, pieces.added, pieces.vocab_size)
+  path = found.sentencepiece_model_file
+  pieces = vocabulary.load("the vocabulary", path, found.extra_ids)
+  return Tokenizer(path, pieces.vocab_size, pieces)
 
 
 def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
@@ -133,7 +142,7 @@ def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
   name = more.get("tokenizer_class") or settings.get("tokenizer_class") or ""
   if name.startswith("ByT5"):
     # ByT5's sentinels are the last bytes.
-    return Tokenizer(None, 0, vocabulary.load(path, vocabulary.BYTES).vocab_size)
+    return Tokenizer(None, vocabulary.load(path, vocabulary.BYTES).vocab_size)
   path = os.path.join(folder, SPIECE)
   if not os.path.exists(path):
     raise checks.Error(
@@ -143,4 +152,8 @@ def read(folder: str, settings: dict[str, Any]) -> Tokenizer:
   pieces, extra = vocabulary.load("the vocabulary", path), more.get("extra_ids")
   if extra is not None and pieces.added not in (0, extra):
     pieces = vocabulary.load("the vocabulary", path, extra)
-  return _of_pieces(pieces)
+  model, added = added_tokens.model(folder, more, pieces)
+  if model is None:
+    return Tokenizer(path, pieces.vocab_size, pieces)
+  size = len(sentencepiece_model_pb2.ModelProto.FromString(model).pieces)
+  return Tokenizer(path, size, pieces, model, added)
