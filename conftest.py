@@ -12,6 +12,9 @@ import hypothesis
 for kind in ("INTRA", "INTER"):
   os.environ.setdefault(f"TF_NUM_{kind}OP_THREADS", "1")
 
+# Tests of several devices need some, and JAX makes them when it starts.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+
 # The cases are the same on each machine, and are not written to the repository.
 hypothesis.settings.register_profile(
     "suite", derandomize=True, deadline=None, database=None, max_examples=120)

@@ -49,6 +49,7 @@ from synthesizer_mtf.trainer import gin_checks
 from synthesizer_mtf.trainer import learning_rates
 from synthesizer_mtf.trainer import mtf_model
 from synthesizer_mtf.trainer import seed
+from synthesizer_mtf.trainer import step_export
 from synthesizer_mtf.trainer import token_batches
 from synthesizer_mtf.trainer import warm_start
 from synthesizer_mtf.trainer.cluster import Cluster

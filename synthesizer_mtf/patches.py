@@ -154,6 +154,12 @@ REGISTER = {
         "fails; and the session takes the error of a file that is too large for the "
         "end of the data, and ends without it. Mesh makes the saver and its hook",
         "TensorFlow tells listeners of failures, or Mesh takes a saver"),
+    # jax_runtime.py
+    "mesh_impl": Patch(
+        "mesh_tensorflow.placement_mesh_impl", "PlacementMeshImpl",
+        "makes a JaxMeshImpl, while the model function of a run through JAX is called",
+        "Mesh's model function makes the mesh itself, and takes no class for it",
+        "Mesh's model function takes a mesh"),
     # seed.py
     "random seeds": Patch(
         "mesh_tensorflow.placement_mesh_impl:PlacementMeshImpl", "random",
@@ -201,6 +207,12 @@ RECOGNIZED = {
         "in place waits for them",
         "Mesh's assignments wait for nothing but their gradient, and its graph does "
         "not tell which operations read a variable. An unknown operation is a reader"),
+    "runtime/program.py": Recognized(
+        "placeholders, operations with a state and reads of variables, at which the "
+        "program that JAX runs ends",
+        "a tensor that Mesh imports may be a constant or data, and the learning rate "
+        "reads the step in the middle of Mesh's graph. An unknown operation becomes a "
+        "part of the program, and XLA names it if it cannot compile it"),
     "trainer/data_record.py": Recognized(
         "the operations of the input pipeline, whose fingerprint tells other data",
         "a dataset has no other description; options are left out, as the estimator "

@@ -18,7 +18,7 @@ OWN = {"synthesizer_mtf", "synthesizer_mesh_transformer", "synthesizer_mtf_start
 FLOORS = [
     ["checks", "compat", "estimator_shim", "gin_files", "gin_internals", "gin_names",
      "gin_macros", "gin_origins", "gin_past", "patches"],
-    ["attention"], ["t5"], ["fast"], ["trainer"], ["tasks"], ["launcher"],
+    ["runtime"], ["attention"], ["t5"], ["fast"], ["trainer"], ["tasks"], ["launcher"],
     ["tools"], ["demo", "__main__"]]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
 

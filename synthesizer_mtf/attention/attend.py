@@ -134,8 +134,9 @@ def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
     a tensor with the shape and dtype of logits.
   """
   def of_slice(x):  # [..., memory_length] -> the same
-    # TensorFlow's kernel for CPUs takes at most five dimensions.
     shape = x.shape.as_list()
+    if len(shape) <= 5:  # The most that TensorFlow's kernel for CPUs takes.
+      return tf.nn.softmax(x)
     return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)
 
   return splits.slicewise(

@@ -7,6 +7,8 @@ from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import diagonals
+from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import stack_cache
 import tensorflow.compat.v1 as tf
 
@@ -76,12 +78,29 @@ class RelativePositionBias:
       without `length`.
     """
     def make():
+      if self._is_by_distance(inputs):
+        return self._by_distance(inputs)
       return self.of_positions(inputs, inputs.query_index, inputs.memory_index)
 
     if self.kind == "bias":
       return make()
     return stack_cache.once_per_stack(
         inputs.context, ("relative_position_bias", inputs.heads), make)
+
+  def _is_by_distance(self, inputs):
+    """Whether XLA computes the bias of as many keys as queries."""
+    return (inputs.context.mode != "incremental" and
+            splits.is_compiled(inputs.context.mesh) and
+            inputs.length.size == inputs.memory_length.size)
+
+  def _by_distance(self, inputs):
+    """The bias for all pairs from that for each distance: much shorter products."""
+    distance = mtf.Dimension("distance", inputs.length.size)
+    steps = mtf.range(inputs.context.mesh, distance, tf.int32)
+    before, after = [mtf.cast(mtf.transpose(
+        self.of_positions(inputs, 0, key), [inputs.heads, distance]), tf.float32)
+                     for key in (0 - steps, 1 + steps)]
+    return diagonals.matrix(before, after, inputs.length, inputs.memory_length)
 
   def of_offsets(self, inputs: attention_inputs.AttentionInputs, first: int,
                  offsets: mtf.Dimension) -> mtf.Tensor:

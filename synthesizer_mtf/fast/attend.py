@@ -44,6 +44,7 @@ def attach() -> None:
   """
   for case, kernel in (
       (cases.Rows, _of_rows), (cases.RowsOnTpu, _of_rows),
+      (cases.RowsCompiled, _of_rows),
       (cases.FirstPartOfBeams, _of_rows), (cases.PackedRows, _of_rows),
       (cases.PackedRowsOnTpu, _on_tpu), (cases.PackedSegments, _of_segments),
       (cases.DecodingStep, _of_one_query), (cases.DecodingStepInPlace, _of_one_query),
@@ -216,7 +217,8 @@ def _without_batch(products, tables, values, key_mask, query_dims):
         total + [seen] if total else []).outputs[0]
 
   # Slicing a table and joining its gradient would cost more than chunks save.
-  size = _QUERY_CHUNK_SIZE if query else whole_length.size
+  is_whole = not query or splits.is_compiled(values.mesh)
+  size = whole_length.size if is_whole else _QUERY_CHUNK_SIZE
   return query_chunks.by_query_chunks(mean, query + tables, whole_length, size), chunks
 
 
@@ -248,12 +250,17 @@ def _with_batch(inputs, products, tables, values, key_mask, has_bias):
   features = _concat_features(products, inputs.query_dims, lead + [memory_length])
   query, key = features[:1], features[1:]
   chunks = []
+  by_xla = isinstance(inputs, cases.RowsCompiled)
+  if by_xla and key:
+    tables, bias = tables + bias, []
+  size = whole_length.size if by_xla else _QUERY_CHUNK_SIZE
   biased_key = [mean_operation.append_channel(*key, *bias)] if key and bias else key
 
   def product(query):
     if bias:
       query = mean_operation.append_channel(query, mtf.ones(query.mesh, []))
-    return _inner_product(query, *biased_key)
+    key, = biased_key
+    return _inner_product(query, key, values.dtype if by_xla else tf.float32)
 
   def mean(length, rows):
     features, tables = rows[:len(query)] + key, rows[len(query):]
@@ -265,8 +272,7 @@ def _with_batch(inputs, products, tables, values, key_mask, has_bias):
     chunks.append(weights)
     return mean
 
-  return query_chunks.by_query_chunks(
-      mean, query + tables, whole_length, _QUERY_CHUNK_SIZE), chunks
+  return query_chunks.by_query_chunks(mean, query + tables, whole_length, size), chunks
 
 
 def _mean(inputs, logits, values, shape, features, table):
@@ -281,17 +287,17 @@ def _mean(inputs, logits, values, shape, features, table):
       weights, mean, values, features, table).outputs[0], lambda: weights
 
 
-def _inner_product(query, key):
+def _inner_product(query, key, dtype=tf.float32):
   """<float32>[batch, heads, length, memory_length], with `batch` if either has it."""
-  query = mtf.cast(query, tf.float32)
+  query = mtf.cast(query, dtype)
   channels = query.shape.dims[-1]
   # Once, so that a loop knows the key as a tensor that no step changes.
   named = loops.once(lambda: mtf.rename_dimension(
-      mtf.cast(key, tf.float32), key.shape.dims[-1].name, channels.name))
+      mtf.cast(key, dtype), key.shape.dims[-1].name, channels.name))
   *lead, memory_length, _ = named.shape.dims
   alone = [d for d in lead if d not in query.shape.dims]
-  return mtf.einsum([query, named], output_shape=(
-      alone + query.shape.dims[:-1] + [memory_length]))
+  return mtf.cast(mtf.einsum([query, named], output_shape=(
+      alone + query.shape.dims[:-1] + [memory_length])), tf.float32)
 
 
 def _concat_features(products, query_dims, key_dims):

@@ -24,7 +24,7 @@ def choose(context: transformer.Context, packed: bool, has_memory: bool,
   """The class of a call; see `attention_inputs.Choose`."""
   if not switch.is_enabled():
     return attention_inputs.plain(context, packed, has_memory, attend_alone)
-  on_tpu = splits.is_on_tpu(context.mesh)
+  on_tpu, compiled = splits.is_on_tpu(context.mesh), splits.is_compiled(context.mesh)
   if isinstance(context, decoding_state.StepContext):
     if context.ancestors is not None and (attend_alone or has_memory):
       return DecodingStepOfBeams
@@ -34,8 +34,8 @@ def choose(context: transformer.Context, packed: bool, has_memory: bool,
   if context.mode == "incremental":
     return DecodingStep
   if not packed:
-    return RowsOnTpu if on_tpu else Rows
-  if on_tpu:
+    return RowsOnTpu if on_tpu else RowsCompiled if compiled else Rows
+  if compiled:
     return PackedRowsOnTpu
   if attend_alone and packed_segments.can_be_separate(context):
     return PackedSegments
@@ -52,6 +52,10 @@ class PackedRows(attention_inputs.PackedRows):
 
 class DecodingStep(attention_inputs.DecodingStep):
   """One token of each row, in Mesh TensorFlow's own loops."""
+
+
+class RowsCompiled(Rows):
+  """Rows that XLA computes on GPUs or CPUs, which adds masks while it reads logits."""
 
 
 class RowsOnTpu(Rows):

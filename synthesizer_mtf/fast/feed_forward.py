@@ -52,7 +52,7 @@ class DenseReluDense(transformer_layers.DenseReluDense):
     Returns:
       a tensor with the shape and dtype of x.
     """
-    if not context.train or splits.is_on_tpu(context.mesh):
+    if not context.train or splits.is_compiled(context.mesh):
       return super().call(context, x, losses)
     d_model = x.shape.dims[-1]
     d_ff = mtf.Dimension("d_ff", self.hidden_size)

@@ -175,10 +175,17 @@ def _grad_logits(weights, values, mean, grad_mean, seen):
   """weights * (G - sum(weights * G)) with G the gradient of the weights.
 
   G is grad_mean . values, and sum(weights * G) is grad_mean . mean. One more channel of
-  the same product subtracts this sum, except at padding. The result has the shape and
-  the dtype of the weights, because products would round it to this dtype anyway.
+  the same product subtracts this sum, except at padding. XLA subtracts it while it
+  multiplies with the weights, and GPUs are slow at products of 65 channels. (XLA would
+  write G - sum as a product that adds a tensor as large as the weights.) The result has
+  the shape and the dtype of the weights, because products would round it to this dtype
+  anyway.
   """
   delta = mtf.reduce_sum(grad_mean * mean, reduced_dim=values.shape.dims[-1])
+  if not seen and splits.is_compiled(values.mesh) and set(
+      delta.shape.dims) <= set(weights.shape.dims):
+    grad_weights = mtf.einsum([grad_mean, values], output_shape=weights.shape)
+    return weights * grad_weights + weights * -delta
   seen, = seen or [mtf.ones(values.mesh, [], values.dtype)]
   centered = mtf.einsum([append_channel(grad_mean, -delta),
                          append_channel(values, seen)],

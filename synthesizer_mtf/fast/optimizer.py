@@ -48,7 +48,7 @@ class FastAdafactor(optimize.AdafactorOptimizer):
   def apply_grad(self, grad: mtf.Tensor | None,
                  var: mtf.Variable) -> list[mtf.Operation]:
     """Updates as the base class does, in few passes if no mesh splits the variable."""
-    if (grad is None or grad.shape != var.shape or splits.is_on_tpu(var.mesh) or
+    if (grad is None or grad.shape != var.shape or splits.is_compiled(var.mesh) or
         any(isinstance(rate, mtf.Tensor)
             for rate in (self._learning_rate, self._decay_rate)) or
         not splits.is_unsplit(var.shape, self._mesh_shape, self._layout)):

@@ -155,6 +155,6 @@ class NormAndCall:
 def _can_be_fast(context, x):
   """Whether the fast gradient can replace that of a norm of x."""
   model = context.model
-  return (context.train and not splits.is_on_tpu(context.mesh) and
+  return (context.train and not splits.is_compiled(context.mesh) and
           x.dtype == context.activation_dtype == tf.float32 and
           not model.ensemble_dims and x.shape.dims[-1:] == [model.model_dim])

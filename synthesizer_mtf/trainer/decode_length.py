@@ -212,7 +212,7 @@ def _within_limits(model, inputs, variable_dtype):
   arguments: dict[str, Any] = {"variable_dtype": variable_dtype}
   if most is not None and most < length:
     arguments["max_decode_length"] = length = most
-  if beams == 1 or splits.is_on_tpu(inputs.mesh) or not _searches_alone(
+  if beams == 1 or splits.is_compiled(inputs.mesh) or not _searches_alone(
       model, beams, length):
     return model.decode(inputs, **arguments)
   own = mtf.reduce_sum(mtf.to_float(mtf.not_equal(inputs, 0)), reduced_dim=dim)

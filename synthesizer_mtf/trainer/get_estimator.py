@@ -20,6 +20,7 @@ from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import decode_length
 from synthesizer_mtf.trainer import estimators
+from synthesizer_mtf.trainer import jax_runtime
 from synthesizer_mtf.trainer import padding
 from synthesizer_mtf.trainer import scoring
 from synthesizer_mtf.trainer import validation
@@ -64,6 +65,8 @@ def get_estimator(
   lengths, given = kwargs["sequence_length"], kwargs.get("predict_fn")
   kwargs["predict_fn"] = decode_length.predict_fn(
       model, given, scores, lengths.get("targets", 0))
+  if jax_runtime.is_chosen():
+    kwargs["autostack"] = False  # It gives variables on large meshes other names.
   model_fn = utils.tpu_estimator_model_fn(
       model_type=model_type, transformer_model=model,
       vocabulary=scoring.keeping_ids(vocabulary) if scores else answers.of_rows(
@@ -80,7 +83,9 @@ def get_estimator(
   mixed_precision.warn_of_rounded_variables()
   session_config = _without_grappler() if use_tpu else None
   has_gpu = any("gpu" in each.lower() for each in kwargs.get("mesh_devices") or [])
-  if not use_tpu and not has_gpu:
+  if jax_runtime.is_chosen():
+    model_fn = jax_runtime.through_jax(model_fn, use_tpu)
+  elif not use_tpu and not has_gpu:
     model_fn, session_config = mixed_precision.on_cpus(model_fn)
   config = tpu_config.RunConfig(
       cluster=cluster, model_dir=kwargs["model_dir"],

@@ -21,6 +21,7 @@ from synthesizer_mtf.t5.classifier import EncoderClassifier
 from synthesizer_mtf.trainer import answers
 from synthesizer_mtf.trainer import checkpoints
 from synthesizer_mtf.trainer import data_checks
+from synthesizer_mtf.trainer import jax_runtime
 from synthesizer_mtf.trainer import scoring
 from synthesizer_mtf.trainer import value_checks
 import tensorflow.compat.v1 as tf
@@ -183,7 +184,8 @@ def check_run(config: gin_internals.Config, model_dir: str) -> None:
       data_checks.check_cached(task)
   _check_division(config, run)
   _check_outer_batch(config, run)
-  _check_gpus(run.get("mesh_devices"))
+  if jax_runtime.chosen()[0] != "jax":  # Which looks for its devices itself.
+    _check_gpus(run.get("mesh_devices"))
   if mode == "train":
     _check_train_steps(run, model_dir)
     if trains:

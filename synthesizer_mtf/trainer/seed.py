@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import contextlib
 import functools
 import inspect
+import random
 from typing import Any
 import zlib
 
@@ -30,9 +31,11 @@ _EVALUATED = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
 # TensorFlow's functions of random numbers that Mesh uses, and those without a state.
 _STATELESS = {tf.random.uniform: tf.random.stateless_uniform,
               tf.random.normal: tf.random.stateless_normal}
-_STEP = "synthesizer_mtf_running_step"
+STEP = "synthesizer_mtf_running_step"
 _MOST_ITERATIONS = 2**20  # Leaves room for 2**43 steps.
-_LOOPS = []  # The loops that are being lowered, with their `mtf.Lowering`.
+# The loops that are being lowered, with their `mtf.Lowering` and their scopes.
+_LOOPS: list[Any] = []
+_PROCESS_SEED = random.SystemRandom().randrange(2**31)  # Without a seed of the graph.
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -69,9 +72,13 @@ def random_by_name() -> Iterator[None]:
   on with the numbers of one that was not.
   """
   with (patches.wrapped("random seeds", placement_mesh_impl.PlacementMeshImpl,
-                        _with_seeds_of_names),
-        patches.wrapped("loops", mtf.WhileLoopOperation, _remembered)):
+                        _with_seeds_of_names), remembering_loops()):
     yield
+
+
+def remembering_loops() -> contextlib.AbstractContextManager[None]:
+  """Notes loops while they are lowered, for `numbers_of_names`."""
+  return patches.wrapped("loops", mtf.WhileLoopOperation, _remembered)
 
 
 def advancing(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
@@ -83,11 +90,46 @@ def advancing(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
   Returns:
     the specification; unchanged if no random numbers of the graph depend on the step.
   """
-  for step in tf.get_collection(_STEP):
+  for step in tf.get_collection(STEP):
     with tf.control_dependencies([spec.train_op]):
       following = step.assign(tf.identity(tf.train.get_global_step()))
       spec = spec._replace(train_op=tf.group(following))
   return spec
+
+
+def numbers_of_names(sizes: list[int], tf_fn: Callable[..., tf.Tensor],
+                     kwargs: dict[str, Any]) -> tf.Tensor:
+  """The numbers that `random_by_name` draws on one processor, for XLA.
+
+  Args:
+    sizes: the shape of the result.
+    tf_fn: `tf.random.uniform`, or another function with a stateless twin.
+    kwargs: its arguments, except for the shape and the seed.
+
+  Returns:
+    a tensor [sizes...]. TensorFlow's kernels make a uniform float32 of the last 23 of
+    32 random bits, and XLA of the first, so it is made of the bits here.
+  """
+  graph = tf.get_default_graph()
+  own = "/".join([*_scopes(), graph.get_name_scope()]) + f" {[0] * len(sizes)}"
+  iterations = [x.one_slice for x in _iterations() or ()]
+  seed = _PROCESS_SEED if graph.seed is None else graph.seed
+  seeds = tf.stack([zlib.crc32(f"{seed} {own}".encode()), _moment(iterations)])
+  if tf_fn is not tf.random.uniform or tf.as_dtype(
+      kwargs.get("dtype", tf.float32)) != tf.float32:
+    return _STATELESS[tf_fn](sizes, seeds, alg="philox", **kwargs)
+  bits = tf.random.stateless_uniform(
+      sizes, seeds, minval=None, maxval=None, dtype=tf.int32, alg="philox")
+  one_to_two = tf.bitcast((bits & 0x7fffff) | 0x3f800000, tf.float32)
+  low, high = kwargs.get("minval", 0), kwargs.get("maxval", 1)
+  return (one_to_two - 1.) * (high - low) + low
+
+
+def _scopes():
+  """The names of the loops around, which TensorFlow's functions of loops leave out."""
+  if not tf.control_flow_v2_enabled():
+    return []
+  return [f"{scope}/while" for _, _, scope in _LOOPS]
 
 
 def _with_seeds_of_names(original):
@@ -116,7 +158,7 @@ def _remembered(original):
   """Notes the loop that is being lowered."""
   @functools.wraps(original)
   def lower(self, lowering):
-    _LOOPS.append((self, lowering))
+    _LOOPS.append((self, lowering, tf.get_default_graph().get_name_scope()))
     try:
       original(self, lowering)
     finally:
@@ -131,7 +173,7 @@ def _iterations():
     a list of laid-out tensors <int>[]; None if a loop has no such variable.
   """
   found = []
-  for loop, lowering in _LOOPS:
+  for loop, lowering, _ in _LOOPS:
     counters = [x for x in loop._body_inputs
                 if x.dtype.is_integer and not x.shape.dims]
     if not counters:
@@ -158,11 +200,11 @@ def _running_step():
     last = tf.train.get_global_step()
     if last is None:
       return tf.zeros([], tf.int64)
-    if not tf.get_collection(_STEP):
-      tf.add_to_collection(_STEP, tf.Variable(
+    if not tf.get_collection(STEP):
+      tf.add_to_collection(STEP, tf.Variable(
           lambda: tf.identity(last), trainable=False, use_resource=True,
-          collections=[tf.GraphKeys.LOCAL_VARIABLES], name=_STEP))
-    step, = tf.get_collection(_STEP)
+          collections=[tf.GraphKeys.LOCAL_VARIABLES], name=STEP))
+    step, = tf.get_collection(STEP)
     return step.read_value()
 
 

@@ -14,6 +14,8 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
 
+_PLATFORM = "synthesizer_mtf/compiled_for"  # A collection of TensorFlow's graph.
+
 
 def mesh_dimension(model: transformer.Unitransformer,
                    dim: mtf.Dimension) -> mtf.Dimension | None:
@@ -183,6 +185,15 @@ class Mesh(mtf.Mesh):
     self.is_on_tpu = variable_placer is not None if is_on_tpu is None else is_on_tpu
 
 
+def compile_for(platform: str) -> None:
+  """Declares that XLA compiles TensorFlow's default graph.
+
+  Args:
+    platform: "cpu", "gpu" or "tpu".
+  """
+  tf.add_to_collection(_PLATFORM, platform)
+
+
 def is_on_tpu(mesh: mtf.Mesh) -> bool:
   """Whether this graph is built for TPUs.
 
@@ -192,4 +203,12 @@ def is_on_tpu(mesh: mtf.Mesh) -> bool:
   """
   if isinstance(mesh, Mesh):
     return mesh.is_on_tpu
-  return mesh.variable_placer_fn != "cpu:0"
+  return mesh.variable_placer_fn != "cpu:0" or "tpu" in tf.get_collection(_PLATFORM)
+
+
+def is_compiled(mesh: mtf.Mesh) -> bool:
+  """Whether XLA compiles this graph, for TPUs or through JAX.
+
+  XLA joins elementwise operations itself, and has no operations that work in place.
+  """
+  return is_on_tpu(mesh) or bool(tf.get_collection(_PLATFORM))

@@ -51,7 +51,7 @@ class Decoder(transformer.Unitransformer):
                   **kwargs: Any) -> mtf.Tensor:
     """Searches as `Unitransformer` does, with gin's `beam_search.beam_search`."""
     stock = super().beam_search
-    if splits.is_on_tpu(inputs.mesh) or not self.can_search(inputs.shape.dims[1:]):
+    if splits.is_compiled(inputs.mesh) or not self.can_search(inputs.shape.dims[1:]):
       return stock(inputs, decode_length, **kwargs)
     arguments = {**_defaults(stock), **kwargs}
     alpha, bos_id = arguments.pop("alpha"), arguments.pop("bos_id")
@@ -88,7 +88,7 @@ class Decoder(transformer.Unitransformer):
 
   def _can_decode(self, ids):
     """Whether our own loops can decode these ids."""
-    return not splits.is_on_tpu(ids.mesh) and self._has_whole(ids.shape.dims[1:])
+    return not splits.is_compiled(ids.mesh) and self._has_whole(ids.shape.dims[1:])
 
   def can_search(self, dims: list[mtf.Dimension]) -> bool:
     """Whether our own beam search has these dimensions of ids: beam and length."""

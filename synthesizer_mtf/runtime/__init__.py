@@ -1,0 +1,1 @@
+"""A mesh whose devices are JAX's: a program, its shardings, its state."""

@@ -1,0 +1,113 @@
+"""The devices of a mesh in JAX, and how they share tensors."""
+
+from collections.abc import Sequence
+import contextlib
+import re
+from typing import Any
+
+import mesh_tensorflow as mtf
+import numpy as np
+from synthesizer_mtf import checks
+
+_NAME = re.compile(r"/?(?:device:)?(cpu|gpu|tpu):(\d+)", re.IGNORECASE)
+
+
+class Devices:
+  """The devices of a mesh.
+
+  Attributes:
+    shape: the mesh, a `mtf.Shape`.
+    whole: the sharding of tensors that every device holds.
+  """
+
+  def __init__(self, shape: Any, layout: Any, names: Sequence[str | None] | None = None
+               ) -> None:
+    """Finds the devices.
+
+    Args:
+      shape: what `mtf.convert_to_shape` accepts.
+      layout: what `mtf.convert_to_layout_rules` accepts.
+      names: `utils.run.mesh_devices`: names such as "gpu:0"; without names, all
+        devices that JAX sees.
+
+    Raises:
+      ValueError: a device does not exist, or their number is not the mesh's size.
+    """
+    import jax
+
+    self.shape = mtf.convert_to_shape(shape)
+    self._layout = mtf.convert_to_layout_rules(layout)
+    self.list = _named([n for n in names or () if n]) or jax.devices()
+    if len(self.list) != self.shape.size:
+      raise checks.Error(
+          f"`utils.run.mesh_shape` is {flat(self.shape)!r}, of {self.shape.size} "
+          f"devices, but there are {len(self.list)}: "
+          f"{', '.join(map(str, self.list))}; make the sizes multiply to "
+          f"{len(self.list)}, or name devices in `utils.run.mesh_devices`.")
+    self._mesh = jax.sharding.Mesh(
+        np.array(self.list).reshape(self.shape.to_integer_list),
+        [dim.name for dim in self.shape.dims])
+    self.whole = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec())
+
+  @property
+  def platform(self) -> str:
+    """"cpu", "gpu" or "tpu"."""
+    return self.list[0].platform
+
+  def sharding(self, shape: mtf.Shape) -> Any:
+    """How the layout rules split a tensor, as a sharding of JAX.
+
+    Raises:
+      ValueError: the mesh does not divide a dimension.
+    """
+    import jax
+
+    names: list[str | None] = []
+    for dim in shape.dims:
+      axis = self._layout.tensor_dimension_to_mesh_axis(dim, self.shape)
+      part = None if axis is None else self.shape.dims[axis]
+      if part is not None and dim.size % part.size:
+        raise checks.Error(
+            f"{dim.name} is {dim.size} but `utils.run.layout_rules` splits it over the "
+            f"{part.size} parts of the mesh dimension {part.name!r}; make it a "
+            f"multiple of {part.size}, or change `utils.run.mesh_shape`.")
+      names.append(part and part.name)
+    return jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(*names))
+
+  def __str__(self) -> str:
+    split = [f"{dim} over {mesh}" for mesh in self.shape.dimension_names
+             for dim in self._layout.mesh_dimension_name_to_tensor_dimension_names(mesh)
+             if self.shape.get_dim_by_name(mesh).size > 1]
+    how = "it splits " + ", ".join(sorted(split)) if split else "nothing is split"
+    return (f"{len(self.list)} {self.platform} ({', '.join(map(str, self.list))}) as "
+            f"the mesh {flat(self.shape)!r}; {how}")
+
+
+def flat(shape: mtf.Shape) -> str:
+  """A mesh as users write it: "model:1,batch:4"."""
+  return ",".join(f"{dim.name}:{dim.size}" for dim in shape.dims)
+
+
+def put(value: np.ndarray, sharding: Any) -> Any:
+  """A JAX array with the value, each device with its part."""
+  import jax
+
+  return jax.device_put(np.asarray(value), sharding)
+
+
+def _named(names):
+  """The devices of these names."""
+  return [_device(name) for name in names]
+
+
+def _device(name):
+  import jax
+
+  match = _NAME.fullmatch(name)
+  with contextlib.suppress(RuntimeError, IndexError):  # No such platform; no such one.
+    if match:
+      return jax.devices(match[1].lower())[int(match[2])]
+  existing = ", ".join(f"{d.platform}:{d.id}" for d in jax.devices())
+  raise checks.Error(
+      f"`utils.run.mesh_devices` names {name!r}, but JAX has {existing}; name "
+      "these, or leave out `utils.run.mesh_devices` to use all.")

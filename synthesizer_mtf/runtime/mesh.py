@@ -1,0 +1,184 @@
+"""A mesh whose slices live in JAX: a third `MeshImpl` beside those for GPUs and TPUs.
+
+Mesh TensorFlow lowers a model to the operations of one core, whatever the mesh is.
+Features and variables are inputs of these operations, and assignments are results. So
+`program.py` can hand them to JAX as one function. The layout rules say how JAX splits
+inputs and results, and XLA's partitioner finds the communication.
+
+TensorFlow's session runs the program as one operation. The masters of the variables
+stay in TensorFlow, for checkpoints; as on TPUs they are copied only when the variables
+are saved or restored.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import mesh_tensorflow as mtf
+from mesh_tensorflow import simd_mesh_impl
+import numpy as np
+from synthesizer_mtf.runtime import devices
+from synthesizer_mtf.runtime import program
+import tensorflow.compat.v1 as tf
+
+# What an assignment makes of the old and the new value, by the function of Mesh.
+_ASSIGNED: dict[Callable[..., Any], Callable[..., tf.Tensor]] = {
+    mtf.assign_slice: lambda old, value: value,
+    mtf.assign_add_slice: lambda old, value: old + value,
+    mtf.assign_sub_slice: lambda old, value: old - value,
+}
+
+
+class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
+  """One core's operations, which JAX runs on all devices of a mesh.
+
+  For Mesh TensorFlow the mesh has the size 1 in each dimension.
+
+  Attributes:
+    jax_devices: a `devices.Devices`.
+    variables: a dict from names to the `LaidOutVariable`s.
+    results: what the last run has made of the exported tensors, NumPy arrays.
+  """
+
+  def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
+               names: list[str] | None = None,
+               draw: Callable[..., tf.Tensor] | None = None) -> None:
+    """Finds the devices.
+
+    Args:
+      shape: the mesh; `mtf.convert_to_shape` accepts it.
+      layout: the layout rules; `mtf.convert_to_layout_rules` accepts them.
+      names: devices, such as "gpu:0"; None or empty names for all that JAX sees.
+      draw: a function (sizes, tf_fn, kwargs) of random numbers; see `random`.
+
+    Raises:
+      ValueError: JAX lacks the devices.
+    """
+    self.jax_devices = devices.Devices(shape, layout, names)
+    super().__init__(mtf.Shape(
+        [mtf.Dimension(d.name, 1) for d in self.jax_devices.shape.dims]), layout)
+    self.variables: dict[str, JaxMeshImpl.LaidOutVariable] = {}
+    self._draw = draw
+    self._graph = tf.get_default_graph()
+    self._inputs: list[program.Input] = []
+    self._exports: list[tf.Tensor] = []
+    self.results: list[np.ndarray] = []
+    self._program: program.Program | None = None  # Until it is compiled.
+    self._token: tf.Tensor | None = None
+
+  class LaidOutVariable:
+    """A variable whose value is an array of JAX."""
+
+    def __init__(self, variable: mtf.Variable, mesh_impl: "JaxMeshImpl") -> None:
+      self._variable = variable
+      shape = variable.outputs[0].shape
+      with tf.name_scope(None):
+        self.old = tf.placeholder(
+            variable.slice_dtype, shape.to_integer_list, "jax_state")
+      self.new: tf.Tensor | None = None
+      self.sharding = mesh_impl.jax_devices.sharding(shape)
+      self.array: Any = None
+      self.laid_out_tensor = mesh_impl.LaidOutTensor([self.old])
+      mesh_impl.variables[variable.name] = self
+
+    @property
+    def copy_master_to_slices(self) -> tf.Operation:
+      with mtf.utils.outside_all_rewrites():
+        value = tf.cast(self._variable.get_master(), self.old.dtype)
+        return _in_python(self._load, [value], tf.int32).op
+
+    @property
+    def copy_slices_to_master(self) -> tf.Operation:
+      value = _in_python(self._read, [], self.old.dtype)
+      value.set_shape(self.old.shape)
+      return self._variable.assign_to_master(
+          tf.cast(value, self._variable.master_dtype))
+
+    def assign_to_slices(self, assign_fn: Callable[..., Any], values: list[tf.Tensor],
+                         assign_to_tensor_list: Any = None) -> tf.Operation:
+      if assign_fn not in _ASSIGNED:
+        raise NotImplementedError(f"JAX does not know the assignment {assign_fn}.")
+      old = self.old if self.new is None else self.new
+      self.new = _ASSIGNED[assign_fn](old, tf.cast(values[0], old.dtype))
+      return tf.no_op()
+
+    def _load(self, value):
+      self.array = devices.put(value, self.sharding)
+      return np.int32(0)
+
+    def _read(self):
+      return np.asarray(self.array)
+
+  def laid_out_pnum(self) -> Any:
+    """The core's number: 0, as the operations are those of one core."""
+    return self.LaidOutTensor([tf.constant(0)])
+
+  def allreduce(self, x: Any, mesh_axes: list[int], reduction_fn_string: str) -> Any:
+    """The sum over one core; XLA adds up what it has split."""
+    return x.to_laid_out_tensor()
+
+  def random(self, shape: mtf.Shape, tf_fn: Callable[..., Any],
+             kwargs: dict[str, Any]) -> Any:
+    draw = self._draw or (lambda sizes, tf_fn, kwargs: tf_fn(sizes, **kwargs))
+    return self.LaidOutTensor([draw(shape.to_integer_list, tf_fn, kwargs)])
+
+  def import_tf_tensor(self, x: mtf.Tensor, tf_x: Any) -> Any:
+    tensor = tf.convert_to_tensor(tf_x)
+    if tensor.graph is not self._graph or program.is_constant(tensor):  # Or in a loop.
+      return self.LaidOutTensor([tensor])
+    tensor = tf.identity(tensor, name="jax_input")
+    self._inputs.append(program.Input(tensor, self.jax_devices.sharding(x.shape)))
+    return self.LaidOutTensor([tensor])
+
+  def export_to_tf_tensor(self, x: mtf.Tensor, laid_out_x: Any) -> tf.Tensor:
+    inner, index = laid_out_x.one_slice, len(self._exports)
+    self._exports.append(inner)
+    result = _in_python(lambda token: self.results[index], [self.token], inner.dtype)
+    result.set_shape(inner.shape)
+    return result
+
+  @property
+  def input_tensors(self) -> list[tf.Tensor]:
+    """What a run reads, besides the variables: features, and the step's number."""
+    return [each.tensor for each in self._inputs]
+
+  @property
+  def token(self) -> tf.Tensor:
+    """<int32>[]: the program has run once it is known. Made at the first export."""
+    if self._token is None:
+      goals = [v.new for v in self.variables.values() if v.new is not None]
+      self._inputs += program.reads(
+          goals + self._exports, self._inputs, self.jax_devices.whole)
+      self._token = _in_python(
+          self._run, self.input_tensors, tf.int32,
+          name="jax_run")
+    return self._token
+
+  def compile(self, full_precision: bool = True) -> program.Program:
+    """Compiles the program, once all tensors are exported.
+
+    Args:
+      full_precision: whether products of float32 have all bits, also on GPUs.
+    """
+    state = {name: program.State(v.old, v.new, v.sharding)
+             for name, v in sorted(self.variables.items())}
+    self._program = program.Program(
+        self._inputs, state, self._exports, self.jax_devices.whole, full_precision)
+    return self._program
+
+  @property
+  def compiled(self) -> program.Program:
+    assert self._program is not None
+    return self._program
+
+  def _run(self, *values):
+    arrays = {name: v.array for name, v in self.variables.items()}
+    results, new = self.compiled(values, arrays)
+    for name, array in new.items():
+      self.variables[name].array = array
+    self.results = [np.asarray(result) for result in results]
+    return np.int32(0)
+
+
+def _in_python(function, inputs, dtype, name=None):
+  """Calls a function of NumPy arrays in each run of a session that needs its result."""
+  return tf.numpy_function(function, inputs, dtype, name=name)

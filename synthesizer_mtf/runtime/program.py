@@ -1,0 +1,179 @@
+"""One function of JAX from the operations that Mesh TensorFlow has lowered."""
+
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+
+class Input(NamedTuple):
+  """A tensor that the program reads, and its sharding."""
+  tensor: tf.Tensor
+  sharding: Any
+
+
+class State(NamedTuple):
+  """A variable: the tensors of its old and its new value (or None), its sharding."""
+  old: tf.Tensor
+  new: tf.Tensor | None
+  sharding: Any
+
+
+def reads(goals: Sequence[tf.Tensor], inputs: Sequence[Input], sharding: Any
+          ) -> list[Input]:
+  """The variables of TensorFlow that goals depend on, such as the step's number."""
+  known = {each.tensor.op for each in inputs}
+  return [Input(op.outputs[0], sharding) for op in _needed(goals, known)
+          if _is_read(op)]
+
+
+def is_constant(tensor: tf.Tensor) -> bool:
+  """Whether a tensor is the same in each run: it depends on no data and variables."""
+  return not any(_is_read(op) or op.type.startswith("Placeholder") or
+                 op.op_def.is_stateful for op in _needed([tensor], set()))
+
+
+def _is_read(op):
+  """Whether an operation reads a variable of TensorFlow."""
+  return any(t.dtype == tf.resource or t.dtype != t.dtype.base_dtype  # A reference.
+             for t in op.inputs)
+
+
+def _needed(goals, known):
+  """The operations that goals depend on; the search ends at known ones and at reads."""
+  found, pending = {}, [goal.op for goal in goals]
+  while pending:
+    op = pending.pop()
+    if op not in found:
+      found[op] = None
+      if op not in known and not _is_read(op):
+        pending += [t.op for t in op.inputs]
+  return list(found)
+
+
+class Program:
+  """A function from features and variables to results and new variables.
+
+  Attributes:
+    exported: the `jax.export.Exported`, of one core. Its arguments are the inputs and
+      the variables by name; its results are the results and the new variables.
+    changed: the names of the variables that it changes.
+  """
+
+  def __init__(self, inputs: Sequence[Input], state: dict[str, State],
+               results: Sequence[tf.Tensor], whole: Any, full_precision: bool = True
+               ) -> None:
+    """Makes the function; must be called where the tensors' graph is the default.
+
+    Args:
+      inputs: what each call is given.
+      state: the variables, by name.
+      results: the tensors that each call returns.
+      whole: the sharding of results.
+      full_precision: whether products of float32 have all bits on GPUs.
+    """
+    self.names = list(state)
+    self.changed = [name for name in state if state[name].new is not None]
+    self._kept = [name for name in state if state[name].new is None]
+    self._types = [jax_type(each.tensor) for each in inputs]
+    self._results = len(results)
+    arguments = [each.tensor for each in inputs] + [s.old for s in state.values()]
+    outputs = [*results, *(state[name].new for name in self.changed)]
+    self.exported = _export(_graph_def(outputs, arguments), arguments, outputs,
+                            full_precision)
+    self._call = self._jitted(inputs, state, whole)
+
+  def _jitted(self, inputs, state, whole):
+    import jax
+
+    def call(values, changed, kept):
+      arrays = dict(zip(self.changed + self._kept, [*changed, *kept]))
+      return tuple(self.exported.call(*values, *(arrays[n] for n in self.names)))
+
+    changed, kept = [[state[n].sharding for n in names]
+                     for names in (self.changed, self._kept)]
+    return jax.jit(
+        call, in_shardings=([each.sharding for each in inputs], changed, kept),
+        out_shardings=tuple([whole] * self._results + changed), donate_argnums=(1,))
+
+  def __call__(self, values: Sequence[Any], arrays: dict[str, Any]
+               ) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Runs the function.
+
+    Args:
+      values: the inputs, NumPy arrays.
+      arrays: the variables, by name; those that change are no longer valid then.
+
+    Returns:
+      the results, and the new values of the variables that change.
+    """
+    values = [np.asarray(value, dtype) for value, dtype in zip(values, self._types)]
+    made = self._call(values, [arrays[name] for name in self.changed],
+                      [arrays[name] for name in self._kept])
+    return made[:self._results], dict(zip(self.changed, made[self._results:]))
+
+
+def jax_type(tensor: tf.Tensor) -> Any:
+  """The dtype in which JAX is given a tensor; JAX has no 64 bits."""
+  return {tf.int64: np.int32}.get(tensor.dtype, tensor.dtype.as_numpy_dtype)
+
+
+def _graph_def(outputs, arguments):
+  """The operations from arguments to outputs, without devices."""
+  graph = tf.get_default_graph()
+  known = {t.op for t in arguments}
+  body = tf.GraphDef(versions=graph.graph_def_versions)
+  body.library.CopyFrom(graph.as_graph_def().library)
+  for op in _needed(outputs, known):
+    if op not in known:
+      node = body.node.add()
+      node.CopyFrom(op.node_def)
+      node.device = ""
+      node.attr.pop("_class", None)
+      inputs = [name for name in node.input if not name.startswith("^")]
+      del node.input[:]
+      node.input.extend(inputs)
+  return body
+
+
+def _export(body, arguments, outputs, full_precision):
+  """The function of one core, for every platform."""
+  import jax
+  from jax.experimental import jax2tf
+
+  present = {name for node in body.node for name in map(_producer, node.input)}
+  used = [t.op.name in present or any(t is o for o in outputs) for t in arguments]
+
+  def run(*values):
+    given = {t.name: tf.cast(value, t.dtype)
+             for t, value, is_used in zip(arguments, values, used) if is_used}
+    return tf.import_graph_def(body, given, [t.name for t in outputs], name="")
+
+  types = [jax.ShapeDtypeStruct(t.shape.as_list(), jax_type(t)) for t in arguments]
+  with tf2.__internal__.eager_context.eager_mode(), _precision(full_precision):
+    call = jax2tf.call_tf(
+        tf2.function(run, autograph=False, jit_compile=True), has_side_effects=False)
+    return jax.export.export(
+        jax.jit(lambda *values: call(*values)), platforms=("cpu",),
+        disabled_checks=[jax.export.DisabledSafetyCheck.platform()])(*types)
+
+
+def _producer(name):
+  return name.partition(":")[0]
+
+
+class _precision:
+  """XLA reads the precision of float32 products from TensorFlow's TF32 switch."""
+
+  def __init__(self, full):
+    self._full = full
+
+  def __enter__(self):
+    self._before = tf2.config.experimental.tensor_float_32_execution_enabled()
+    tf2.config.experimental.enable_tensor_float_32_execution(not self._full)
+
+  def __exit__(self, *error):
+    tf2.config.experimental.enable_tensor_float_32_execution(self._before)

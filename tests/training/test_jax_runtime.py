@@ -1,0 +1,137 @@
+"""A model trains, evaluates and decodes through JAX as it does through TensorFlow."""
+
+import sys
+
+import mesh_tensorflow as mtf
+import numpy as np
+import pytest
+from support import in_process
+from synthesizer_mtf.trainer import jax_runtime
+from synthesizer_mtf.trainer import progress
+import tensorflow.compat.v1 as tf
+
+pytestmark = pytest.mark.usefixtures("parsed_flags")
+IS_NEW = sys.version_info >= (3, 12)
+only_new = pytest.mark.skipif(not IS_NEW, reason="JAX's call_tf needs TensorFlow 2.21")
+JAX = ["synthesizer_mtf.runtime = 'jax'", "utils.run.mesh_devices = None",
+       "utils.run.mesh_shape = 'model:2,batch:2'"]
+MODEL = ("dataset.gin", "models/laptop.gin", "attention/r+v.gin",
+         "learning_rate_schedules/constant_0_001.gin")
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory, sentencepiece_model):
+  return in_process.Command(tmp_path_factory.mktemp("jax"), sentencepiece_model)
+
+
+@pytest.fixture
+def losses(monkeypatch):
+  """The losses of all steps of a test, as the progress reads them."""
+  found = []
+
+  class Progress(progress.Progress):
+    def after_run(self, run_context, run_values):
+      found.append(float(run_values.results))
+
+    def end(self, session):
+      del session
+
+  monkeypatch.setattr(progress, "Progress", Progress)
+  return found
+
+
+@pytest.fixture
+def loops_of_command():
+  """Loops as the command makes them, whose names give dropout its numbers."""
+  enabled = tf.control_flow_v2_enabled()
+  tf.disable_control_flow_v2()
+  yield
+  if enabled:
+    tf.enable_control_flow_v2()
+
+
+def train(command, name, steps, *bindings):
+  assert command.run(name, *MODEL, bindings=[
+      "utils.run.train_model_fn = @synthesizer_mtf.train_with_seed",
+      "mesh_train_dataset_fn.seed = 1", "dropout_rate = 0.1",
+      f"utils.run.train_steps = {steps}", *bindings]) == ""
+
+
+@only_new
+@pytest.mark.slow
+def test_a_training_goes_on_with_either_runtime_on_several_devices(command, losses):
+  for steps in (2, 4, 6):  # Checkpoints hold bfloat16, so each restart rounds.
+    train(command, "whole", steps)
+  whole = np.array(losses)
+  losses.clear()
+  train(command, "parts", 2)
+  train(command, "parts", 4, *JAX)
+  train(command, "parts", 6)
+  assert len(losses) == len(whole) == 6
+  np.testing.assert_allclose(losses, whole, atol=1e-3)
+  ours, theirs = [tf.train.load_checkpoint(str(command.folder / name / "model.ckpt-6"))
+                  for name in ("parts", "whole")]
+  names = ours.get_variable_to_shape_map()
+  assert names == theirs.get_variable_to_shape_map() and len(names) > 40
+  for name in names:
+    np.testing.assert_allclose(
+        np.array(ours.get_tensor(name), np.float32),
+        np.array(theirs.get_tensor(name), np.float32), atol=.02, err_msg=name)
+
+
+@only_new
+@pytest.mark.slow
+@pytest.mark.usefixtures("loops_of_command")
+def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
+  more = ["utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 16"]
+  train(command, "in tensorflow", 3, *more)
+  train(command, "in jax", 3, *more, *JAX, "utils.run.mesh_devices = ['cpu:1']",
+        "utils.run.mesh_shape = 'model:1,batch:1'")
+  np.testing.assert_allclose(losses[3:], losses[:3], atol=1e-3)
+
+
+@pytest.mark.skipif(IS_NEW, reason="there JAX works")
+def test_an_older_python_is_said_in_one_sentence(command):
+  assert command.run("old", *MODEL, bindings=JAX) == (
+      '`synthesizer_mtf.runtime` is "jax", which needs Python 3.12 or 3.13, but this '
+      f"is Python {sys.version_info.major}.{sys.version_info.minor}: install this "
+      "package there, or leave out --gin_file=jax.gin.")
+
+
+@only_new
+@pytest.mark.parametrize("bindings, message", [
+    (["synthesizer_mtf.runtime = 'torch'"],
+     '`synthesizer_mtf.runtime` is \'torch\' but must be "tensorflow" or "jax"'),
+    (["utils.run.mesh_shape = 'all:3'"],
+     "`utils.run.mesh_shape` is 'all:3', of 3 devices, but there are 4"),
+    (["utils.run.mesh_devices = ['cpu:0', 'cpu:1', 'cpu:2', 'cpu:7']"],
+     "`utils.run.mesh_devices` names 'cpu:7', but JAX has cpu:0"),
+    (["utils.run.mesh_devices = ['gpu:0']", "utils.run.mesh_shape = 'all:1'"],
+     "`utils.run.mesh_devices` names 'gpu:0', but JAX has cpu:0"),
+    (["utils.run.batch_size = 3"], "batch"),
+])
+def test_what_jax_cannot_do_is_one_sentence(command, bindings, message):
+  assert message in command.run("wrong", *MODEL, bindings=[*JAX, *bindings])
+
+
+@only_new
+def test_uniform_numbers_are_those_of_tensorflow():
+  def drawn(make):
+    with tf.Graph().as_default():
+      tf.set_random_seed(3)
+      graph = mtf.Graph()
+      mesh = mtf.Mesh(graph, "mesh")
+      numbers = mtf.random_uniform(
+          mesh, mtf.Shape([mtf.Dimension("rows", 9)]), minval=2., maxval=5.)
+      with jax_runtime.seed.random_by_name():
+        lowering = mtf.Lowering(graph, {mesh: make()})
+      with tf.Session() as session:
+        session.run(lowering.copy_masters_to_slices())
+        return session.run(lowering.tensors[numbers].all_slices[0])
+
+  of_jax = drawn(lambda: jax_runtime.mesh.JaxMeshImpl(
+      "all:1", "", ["cpu:0"], jax_runtime.seed.numbers_of_names))
+  of_tensorflow = drawn(lambda: mtf.placement_mesh_impl.PlacementMeshImpl(
+      "", "", ["cpu:0"]))
+  np.testing.assert_array_equal(of_jax, of_tensorflow)
+  assert len(set(of_jax)) == 9 and (of_jax >= 2).all() and (of_jax < 5).all()
