@@ -232,7 +232,7 @@ def existing(text: str | bytes) -> list[str]:
     return []
   try:
     path = text.decode()
-    found = tf.io.gfile.glob(path) if "*" in path and "/" in path else [path]
+    found = tf.io.gfile.glob(path) if set("*?[") & set(path) and "/" in path else [path]
     return [path for path in sorted(found) if _is_file(path)]
   except (UnicodeDecodeError, tf.errors.OpError):
     return []

@@ -25,6 +25,7 @@ from synthesizer_mtf.tools.reproduction import plot
 from synthesizer_mtf.tools.reproduction import reports
 from synthesizer_mtf.tools.reproduction import speeds
 from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.tools.runs import contents
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import results
 from synthesizer_mtf.trainer import validation_record
@@ -157,6 +158,14 @@ def test_a_folder_of_other_steps_is_refused(tmp_path):
   (tmp_path / "table4" / "settings.json").write_text('{"steps": 8}')
   with pytest.raises(SystemExit, match="holds a run with .*: 8"):
     reproduce.main(["--table=4", "--scale=laptop", f"--output_dir={tmp_path}"])
+
+
+def test_a_pattern_in_the_working_folder_names_files(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "a.tsv").write_text("one")
+  found = [contents.of([], [f"synthesizer_mtf.tasks.pairs.train = '{pattern}'"])
+           for pattern in ("*.tsv", "?.tsv", "a.tsv")]
+  assert all(len(files) == 1 and files == found[0] for files in found)
 
 
 def test_a_folder_of_runs_on_other_data_is_refused(tmp_path):

@@ -67,7 +67,7 @@ def _texts(value) -> Iterator[str]:
 
 def _files(text, gin_folder):
   """The files that a text names, beside its gin file or in the working folder."""
-  for path in dict.fromkeys([os.path.join(gin_folder, text), text]):
+  for path in dict.fromkeys([os.path.join(gin_folder or ".", text), text]):
     if found := data_record.existing(path) or data_record.existing(f"{path}.index"):
       return found
     if text and "://" not in path and os.path.isdir(path):
