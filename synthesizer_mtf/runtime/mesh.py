@@ -116,6 +116,24 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     """The sum over one core; XLA adds up what it has split."""
     return x.to_laid_out_tensor()
 
+  def allconcat(self, x: Any, mesh_axis: int, concat_axis: int,
+                stack: bool = False) -> Any:
+    """The part of one core, which is the whole."""
+    x = x.to_laid_out_tensor()
+    if stack:
+      return self.LaidOutTensor([tf.expand_dims(x.one_slice, concat_axis)])
+    return x
+
+  def alltoall(self, x: Any, mesh_axis: int, split_axis: int, concat_axis: int) -> Any:
+    """What one core has, it keeps."""
+    return x.to_laid_out_tensor()
+
+  def receive(self, x: Any, mesh_axis: int, source_pcoord: list[int | None]) -> Any:
+    """What one core sends to itself; zeros if nobody sends to it."""
+    x = x.to_laid_out_tensor()
+    return x if source_pcoord[0] == 0 else self.LaidOutTensor(
+        [tf.zeros_like(x.one_slice)])
+
   def random(self, shape: mtf.Shape, tf_fn: Callable[..., Any],
              kwargs: dict[str, Any]) -> Any:
     draw = self._draw or (lambda sizes, tf_fn, kwargs: tf_fn(sizes, **kwargs))

@@ -23,6 +23,7 @@ from synthesizer_mtf.trainer import decode_length
 from synthesizer_mtf.trainer import exporting
 from synthesizer_mtf.trainer import guards
 from synthesizer_mtf.trainer import heads_record
+from synthesizer_mtf.trainer import jax_runtime
 from synthesizer_mtf.trainer import lock
 from synthesizer_mtf.trainer import optimizer_slots
 from synthesizer_mtf.trainer import prediction
@@ -299,7 +300,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     path = self._usable(checkpoint_path)
     if self.continues_inputs:
       serving_input_receiver_fn = exporting.continuing(serving_input_receiver_fn)
-    with (guards.explained_damage(path), scoring.exporting(),
+    with (guards.explained_damage(path), scoring.exporting(), jax_runtime.exporting(),
           exporting.without_unused(), answers.asking(answers.bound())):
       self._exported = path
       try:

@@ -81,6 +81,23 @@ def test_a_training_goes_on_with_either_runtime_on_several_devices(command, loss
 
 @only_new
 @pytest.mark.slow
+def test_decoding_on_several_devices_gives_the_same_texts(command):
+  train(command, "decoded", 1)
+  words = command.folder / "words"
+  words.write_text("\n".join(command.words) + "\n")
+
+  def texts(name, *bindings):
+    output = command.folder / name
+    assert command.run("decoded", *MODEL, "infer.gin", bindings=[
+        f"input_filename = '{words}'", f"output_filename = '{output}'",
+        "infer_checkpoint_step = 1", *bindings]) == ""
+    return (command.folder / f"{name}-1").read_text()
+
+  assert texts("through jax", *JAX) == texts("through tensorflow")
+
+
+@only_new
+@pytest.mark.slow
 @pytest.mark.usefixtures("loops_of_command")
 def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
   more = ["utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 16"]
