@@ -114,11 +114,17 @@ def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
   for path in prefixes:
     _add(os.fspath(path))
   gin.clear_config()
-  names = {"--gin_file": "`files`", "--gin_param": "`bindings`"}
-  with checks.calling(names):
-    paths = _listed("files", files, (str, os.PathLike))
-    texts = _listed("bindings", bindings, (str,))
-    check(paths, texts)
+  try:
+    with checks.calling({"--gin_file": "`files`", "--gin_param": "`bindings`"}):
+      _fill(_listed("files", files, (str, os.PathLike)),
+            _listed("bindings", bindings, (str,)))
+  except BaseException:
+    gin.clear_config()  # Half a configuration would train another model.
+    raise
+
+
+def _fill(paths, texts):
+  check(paths, texts)
   with gin_names.without_logs():
     gin.parse_config_files_and_bindings(
         [_defaults(), *paths], texts, skip_unknown=_DEPRECATED, finalize_config=False)
@@ -127,8 +133,7 @@ def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
     for parameter, value in change(given, gin_internals.bindings()).items():
       gin.bind_parameter(parameter, value)
   gin.finalize()
-  with checks.calling(names):
-    gin_macros.check_read(own(given))
+  gin_macros.check_read(own(given))
   _PARSED[:] = [Parsed(given, {
       where: (values, {name: repr(value) for name, value in values.items()})
       for where, values in gin_internals.bindings().items()})]

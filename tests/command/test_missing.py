@@ -133,6 +133,7 @@ def test_an_unread_macro_that_would_decide_a_training_is_an_error(
     with pytest.raises(checks.Error, match=(
         f"is {place}, but nothing reads it. Bind `{meant}`, or leave ")):
       gin_files.parse([*_FILES, *files], [_TASK, *params])
+    assert not gin.config_str()  # A next cell of a notebook would train with it.
 
 
 def test_an_unread_macro_that_would_decide_an_evaluation_is_an_error_if_it_is_typed(

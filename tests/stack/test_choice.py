@@ -224,14 +224,13 @@ def test_a_choice_before_an_operative_configuration_gives_way(tmp_path):
   assert stack.choices() == {"": "D", "encoder": "R+V", "decoder": "R+V"}
 
 
-def test_parameters_of_ours_after_an_operative_configuration_hold(tmp_path, log):
+def test_parameters_after_an_operative_configuration_hold(tmp_path, log):
   lines = [f"{part}/{each}" for part in ("encoder", "decoder") for each in (
       "RandomLogits.max_length = 32", "DenseReluDense.activation = 'relu'")]
   gin_files.parse(
       [recorded(tmp_path, [*OURS, *lines])],
       ["RandomLogits.max_length = 64", "DenseReluDense.activation = 'gelu'"])
   assert gin.query_parameter("encoder/RandomLogits.max_length") == 64
-  # Bindings of other packages mean what they mean in T5's command.
-  assert gin.query_parameter("encoder/DenseReluDense.activation") == "relu"
+  assert gin.query_parameter("encoder/DenseReluDense.activation") == "gelu"
   assert ("`decoder/synthesizer_mtf.RandomLogits.max_length` is 64, not 32 as in "
           "operative_config.gin.") in log.text
