@@ -15,11 +15,11 @@ import os
 from typing import Any
 
 from absl import logging
-import gin
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf import gin_origins
 from synthesizer_mtf import patches
 from synthesizer_mtf.fast import switch
 from synthesizer_mtf.trainer import answers
@@ -52,6 +52,13 @@ _DECODING = {"beam_size": "Bitransformer.decode.beam_size",
 # T5's command passes the parameters of `finetune` by these names.
 _OF_THE_COMMAND = {"steps": "finetune_steps",
                    "checkpoint_steps": "pretrained_checkpoint_step"}
+_RUN = "mesh_tensorflow.transformer.utils.run"
+# Arguments of MtfModel that T5's command takes from `utils.run`. Lengths and the type
+# of the model are taken from there, if they are not passed.
+_ARGUMENTS = ("batch_size", "iterations_per_loop", "keep_checkpoint_max",
+              "layout_rules", "learning_rate_schedule", "mesh_devices", "mesh_shape",
+              "optimizer", "save_checkpoints_steps")
+_ONE_CPU = {"mesh_shape": "model:1,batch:1", "mesh_devices": ["cpu:0"]}  # cpu.gin.
 _OF_BEAMS = ("beam_size", "temperature")  # Arguments of `predict` and `export`.
 Path = str | os.PathLike[str]
 
@@ -192,7 +199,7 @@ class MtfModel(mtf_model.MtfModel):
     shape = self._given.get("mesh_shape")
     devices = self._mesh_devices
     if not self._tpu and not self._mesh_shape.dims:
-      shape, devices = "model:1,batch:1", ["cpu:0"]
+      shape, devices = _ONE_CPU["mesh_shape"], _ONE_CPU["mesh_devices"]
     return {
         "sequence_length": self._sequence_length, "batch_size": self.batch_size,
         "model_type": self._model_type, "mesh_shape": shape, "mesh_devices": devices,
@@ -222,7 +229,7 @@ class MtfModel(mtf_model.MtfModel):
     task, steps = given["mixture_or_task_name"], given["steps"]
     resumes = bool(checkpoints.find(self._model_dir))
     if not self._is_settled:  # `finetune` has taken what a folder recorded.
-      _name_what_is_not_used()
+      _name_what_is_not_used(arguments.passed(self._given))
       if not (resumes or self._warm_start or given.get("init_checkpoint")):
         _check_no_start_of_the_command()
     schedule = self._learning_rate_schedule
@@ -477,16 +484,21 @@ def _explained(folder, argument):
                        "train first, or name the folder of a trained model.") from None
 
 
-def _name_what_is_not_used():
-  parameter = "utils.run.train_model_fn"
-  function: Callable[..., Any] | None = gin.get_bindings(
-      "utils.run", resolve_references=False).get("train_model_fn")
+def _name_what_is_not_used(given):
+  """Warns of parameters of `utils.run` that a person has bound, but not passed."""
+  run = {each.name: each.value for each in gin_origins.chosen()
+         if not each.scope and each.selector == _RUN}
+  function = run.pop("train_model_fn", None)
   if function is not None and "warm_start" not in repr(function):
     logging.warning(
-        "`%s` is %r, but MtfModel does not use it: it trains in its own way, "
-        "with a seed if it is given one, and without summaries; "
-        "synthesizer_mesh_transformer without --use_model_api has them.",
-        parameter, function)
+        "`utils.run.train_model_fn` is %r, but MtfModel does not use it: it trains in "
+        "its own way, with a seed if it is given one, and without summaries; "
+        "synthesizer_mesh_transformer without --use_model_api has them.", function)
+  lost = {name: value for name, value in run.items()
+          if name in _ARGUMENTS and name not in given and value != _ONE_CPU.get(name)}
+  for name, value in lost.items():
+    logging.warning("`utils.run.%s` is %r, but MtfModel does not read it; pass %s.",
+                    name, value, name)
 
 
 def _check_no_start_of_the_command():

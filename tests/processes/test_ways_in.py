@@ -344,10 +344,12 @@ def test_the_model_api_of_the_command(folder, monkeypatch):
   monkeypatch.setattr(mtf_model.logging, "warning",
                       lambda text, *args: said.append(text % args))
   run_api(folder, "api", "train", CHOICE, "utils.run.train_model_fn = @train_with_seed",
-          train_steps=1)
+          "utils.run.keep_checkpoint_max = 3", train_steps=1)
   assert attention(folder.folder / "api") == R_V
   assert any("`utils.run.train_model_fn` is @" in text and
              "MtfModel does not use it" in text for text in said)
+  assert ("`utils.run.keep_checkpoint_max` is 3, but MtfModel does not read it; pass "
+          "keep_checkpoint_max.") in said
   run_api(folder, "api", "eval", CHOICE)
   lines, = (path.read_text() for path in (folder.folder / "api").glob(
       "**/*_predictions"))
