@@ -7,6 +7,8 @@ float32. `MtfModel` does the same before it reads its bindings.) With
 and norms. This module keeps them in float32. TensorFlow's own rewriter casts the
 operands of products, and oneDNN sums in float32. This is as fast, and closer to
 float32. A processor without bfloat16 products computes everything in float32.
+
+JAX's devices have bfloat16 activations, as TPUs have (`in_jax`).
 """
 
 from collections.abc import Callable
@@ -71,7 +73,7 @@ def on_cpus(
   """
   rounded = utils.get_variable_dtype().activation_dtype == tf.bfloat16
   if rounded:
-    model_fn = _with_float32_activations(model_fn)
+    model_fn = with_activations(model_fn, "float32")
   if not rounded and products() == "float32":
     if has_products():
       _once(logging.info, "This processor multiplies faster in bfloat16: "
@@ -83,6 +85,15 @@ def on_cpus(
     _once(logging.info, "bfloat16 is asked for, but this processor has no products in "
           "it: all is computed in float32.")
   return model_fn, None
+
+
+def in_jax(model_fn: Callable[..., Any]) -> Callable[..., Any]:
+  """Wraps a `model_fn` that JAX runs to have the activations that gin asks for."""
+  asked = utils.get_variable_dtype().activation_dtype == tf.bfloat16
+  if not asked and products() == "float32":
+    return model_fn
+  _once(logging.info, "Activations and products are in bfloat16.")
+  return with_activations(model_fn, "bfloat16")
 
 
 @gin.configurable("synthesizer_precision", module="synthesizer_mtf")
@@ -115,6 +126,18 @@ def warn_of_rounded_variables() -> None:
     if tf.as_dtype(gin_files.bound(parameter, "float32")) == tf.bfloat16:
       _once(logging.warning, f"`{parameter}` is bfloat16: {meaning}; bind it to "
             "'float32' to keep all bits.")
+
+
+def warn_of_lost_activations() -> None:
+  """Warns once if a person has bound bfloat16 activations, but T5 has bound others."""
+  parsed = gin_files.parsed()
+  given = gin_files.own(parsed.given if parsed else gin_files.given_in_command())
+  asked = [str(each.value) for _, each in given if each.arg_name == "activation_dtype"]
+  if asked[-1:] == ["bfloat16"] and products() == "float32" and (
+      utils.get_variable_dtype().activation_dtype == tf.float32):
+    _once(logging.warning, f"`{_PARAMETER}` is bfloat16, but without "
+          f"{checks.called('--tpu')} T5 binds it to float32: activations are float32. "
+          f"{checks.called('--gin_file=mixed_precision.gin')} asks for bfloat16.")
 
 
 def has_products() -> bool:
@@ -158,13 +181,13 @@ def _marked(model_fn):
   return marking
 
 
-def _with_float32_activations(model_fn):
-  """Wraps an Estimator's `model_fn` to keep activations in float32."""
-  def in_float32(features, labels, mode, params=None, config=None):
+def with_activations(model_fn: Callable[..., Any], dtype: str) -> Callable[..., Any]:
+  """Wraps an Estimator's `model_fn` to have activations of a dtype."""
+  def in_dtype(features, labels, mode, params=None, config=None):
     with gin_files.restored():
-      gin_files.bind({_PARAMETER: "float32"})
+      gin_files.bind({_PARAMETER: dtype})
       spec = model_fn(features, labels, mode, params, config)
     utils.get_variable_dtype()  # gin's operative configuration keeps the old dtype.
     return spec
 
-  return in_float32
+  return in_dtype

@@ -81,6 +81,7 @@ def get_estimator(
     model_fn = answers.with_answers(decode_length.with_logged_limit(
         model_fn, model, lengths))
   mixed_precision.warn_of_rounded_variables()
+  mixed_precision.warn_of_lost_activations()
   session_config = _without_grappler() if use_tpu else None
   has_gpu = any("gpu" in each.lower() for each in kwargs.get("mesh_devices") or [])
   if jax_runtime.is_chosen():

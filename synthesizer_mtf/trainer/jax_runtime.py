@@ -17,6 +17,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import patches
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import mesh
 from synthesizer_mtf.trainer import seed
 import tensorflow.compat.v1 as tf
@@ -108,10 +109,12 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
         "leave out --tpu to use the TPUs of this machine through JAX, or leave out "
         "--gin_file=jax.gin.")
   _hide_gpus()
+  served = mixed_precision.with_activations(model_fn, "float32")
+  model_fn = mixed_precision.in_jax(model_fn)
 
   def in_jax(features, labels, mode, params=None, config=None):
     if _off:
-      return model_fn(features, labels, mode, params, config)
+      return served(features, labels, mode, params, config)
     made: list[mesh.JaxMeshImpl] = []
 
     def of_run(original):

@@ -6,6 +6,7 @@ import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from support import in_process
+from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.trainer import jax_runtime
 from synthesizer_mtf.trainer import progress
 import tensorflow.compat.v1 as tf
@@ -105,6 +106,24 @@ def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
   train(command, "in jax", 3, *more, *JAX, "utils.run.mesh_devices = ['cpu:1']",
         "utils.run.mesh_shape = 'model:1,batch:1'")
   np.testing.assert_allclose(losses[3:], losses[:3], atol=1e-3)
+
+
+@only_new
+@pytest.mark.slow
+def test_mixed_precision_has_bfloat16_activations(command, losses, monkeypatch):
+  told = []
+  monkeypatch.setattr(mixed_precision, "_once", lambda log, text: told.append(text))
+  more = [*JAX, "dropout_rate = 0."]  # bfloat16 has other random numbers.
+  train(command, "float32", 2, *more)
+  assert not told
+  train(command, "mixed", 2, *more, "synthesizer_precision.products = 'bfloat16'")
+  assert told == ["Activations and products are in bfloat16."]
+  record = (command.folder / "mixed" / "operative_config.gin").read_text()
+  assert "synthesizer_precision.products = 'bfloat16'" in record
+  variables = tf.train.load_checkpoint(str(command.folder / "mixed" / "model.ckpt-2"))
+  assert tf.float32 in variables.get_variable_to_dtype_map().values()
+  np.testing.assert_allclose(losses[2:], losses[:2], atol=.05)
+  assert (np.array(losses[2:]) != losses[:2]).all()
 
 
 @pytest.mark.skipif(IS_NEW, reason="there JAX works")

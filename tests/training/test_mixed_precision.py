@@ -80,6 +80,22 @@ def test_activations_are_float32_and_the_configuration_keeps_the_users_choice(
       gin.operative_config_str())
 
 
+@pytest.mark.parametrize("bindings, warns", [
+    (["utils.get_variable_dtype.activation_dtype = 'bfloat16'"], True),
+    (["utils.get_variable_dtype.activation_dtype = 'bfloat16'", OURS], False),
+    ([], False),  # Mesh's defaults bind bfloat16.
+])
+def test_bfloat16_activations_that_t5_replaces_are_warned_of(
+    bindings, warns, monkeypatch):
+  told = []
+  monkeypatch.setattr(mixed_precision, "_once", lambda log, text: told.append(text))
+  gin_files.parse([], bindings)
+  gin_files.bind({"utils.get_variable_dtype.activation_dtype": "float32"})
+  mixed_precision.warn_of_lost_activations()
+  assert bool(told) == warns
+  assert all("mixed_precision.gin asks for bfloat16" in text for text in told)
+
+
 def test_an_unknown_precision_is_an_error():
   with pytest.raises(ValueError, match="`synthesizer_precision.products` is 'half' "
                      "but must be \"float32\" or \"bfloat16\""):
