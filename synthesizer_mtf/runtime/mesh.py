@@ -41,14 +41,15 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
 
   def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
                names: list[str] | None = None,
-               draw: Callable[..., tf.Tensor] | None = None) -> None:
+               draw: Callable[..., tuple[tf.Tensor, tf.Tensor]] | None = None) -> None:
     """Finds the devices.
 
     Args:
       shape: the mesh; `mtf.convert_to_shape` accepts it.
       layout: the layout rules; `mtf.convert_to_layout_rules` accepts them.
       names: devices, such as "gpu:0"; None or empty names for all that JAX sees.
-      draw: a function (sizes, tf_fn, kwargs) of random numbers; see `random`.
+      draw: a function (sizes, tf_fn, kwargs) of random numbers, and of what they
+        hang on outside of loops; None for those of TensorFlow.
 
     Raises:
       ValueError: JAX lacks the devices.
@@ -61,6 +62,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     self._graph = tf.get_default_graph()
     self._inputs: list[program.Input] = []
     self._exports: list[tf.Tensor] = []
+    self._read_by_draws: list[tf.Tensor] = []
     self.results: list[np.ndarray] = []
     self._program: program.Program | None = None  # Until it is compiled.
     self._token: tf.Tensor | None = None
@@ -136,8 +138,11 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
 
   def random(self, shape: mtf.Shape, tf_fn: Callable[..., Any],
              kwargs: dict[str, Any]) -> Any:
-    draw = self._draw or (lambda sizes, tf_fn, kwargs: tf_fn(sizes, **kwargs))
-    return self.LaidOutTensor([draw(shape.to_integer_list, tf_fn, kwargs)])
+    if self._draw is None:
+      return self.LaidOutTensor([tf_fn(shape.to_integer_list, **kwargs)])
+    drawn, read = self._draw(shape.to_integer_list, tf_fn, kwargs)
+    self._read_by_draws.append(read)
+    return self.LaidOutTensor([drawn])
 
   def import_tf_tensor(self, x: mtf.Tensor, tf_x: Any) -> Any:
     tensor = tf.convert_to_tensor(tf_x)
@@ -164,8 +169,8 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     """<int32>[]: the program has run once it is known. Made at the first export."""
     if self._token is None:
       goals = [v.new for v in self.variables.values() if v.new is not None]
-      self._inputs += program.reads(
-          goals + self._exports, self._inputs, self.jax_devices.whole)
+      goals += [*self._exports, *self._read_by_draws]
+      self._inputs += program.reads(goals, self._inputs, self.jax_devices.whole)
       self._token = _in_python(
           self._run, self.input_tensors, tf.int32,
           name="jax_run")

@@ -133,6 +133,8 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
       # The program reads the step before it is raised.
       with tf.control_dependencies([mesh_impl.token]):
         spec = spec._replace(train_op=tf.assign_add(tf.train.get_global_step(), 1).op)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+      spec = seed.advancing_predictions(spec, mesh_impl.token)
     mesh_impl.compile(full_precision=not chosen()[1])
     if _notes:
       _notes[-1].append(mesh_impl)

@@ -97,8 +97,28 @@ def advancing(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
   return spec
 
 
+def advancing_predictions(spec: tf.estimator.EstimatorSpec, ran: tf.Tensor
+                          ) -> tf.estimator.EstimatorSpec:
+  """Makes each batch of predictions end with another number for the next.
+
+  Args:
+    spec: a specification of predictions.
+    ran: a tensor that is known once the batch has its numbers.
+
+  Returns:
+    the specification; unchanged if no random numbers of the graph depend on it.
+  """
+  for step in tf.get_collection(STEP):
+    with tf.control_dependencies([ran]):
+      following = step.assign_add(1)
+    with tf.control_dependencies([following]):
+      spec = spec._replace(predictions=tf.nest.map_structure(
+          tf.identity, spec.predictions))
+  return spec
+
+
 def numbers_of_names(sizes: list[int], tf_fn: Callable[..., tf.Tensor],
-                     kwargs: dict[str, Any]) -> tf.Tensor:
+                     kwargs: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
   """The numbers that `random_by_name` draws on one processor, for XLA.
 
   Args:
@@ -107,22 +127,25 @@ def numbers_of_names(sizes: list[int], tf_fn: Callable[..., tf.Tensor],
     kwargs: its arguments, except for the shape and the seed.
 
   Returns:
-    a tensor [sizes...]. TensorFlow's kernels make a uniform float32 of the last 23 of
-    32 random bits, and XLA of the first, so it is made of the bits here.
+    a tensor [sizes...], and the step, outside of loops. TensorFlow's kernels make a
+    uniform float32 of the last 23 of 32 random bits, and XLA of the first, so it is
+    made of the bits here.
   """
   graph = tf.get_default_graph()
   own = "/".join([*_scopes(), graph.get_name_scope()]) + f" {[0] * len(sizes)}"
-  iterations = [x.one_slice for x in _iterations() or ()]
+  iterations = [x.one_slice for x in _iterations() or ()] or [
+      tf.reduce_sum(x.one_slice) for x in _positions()]
   seed = _PROCESS_SEED if graph.seed is None else graph.seed
-  seeds = tf.stack([zlib.crc32(f"{seed} {own}".encode()), _moment(iterations)])
+  step = _running_step()
+  seeds = tf.stack([zlib.crc32(f"{seed} {own}".encode()), _moment(step, iterations)])
   if tf_fn is not tf.random.uniform or tf.as_dtype(
       kwargs.get("dtype", tf.float32)) != tf.float32:
-    return _STATELESS[tf_fn](sizes, seeds, alg="philox", **kwargs)
+    return _STATELESS[tf_fn](sizes, seeds, alg="philox", **kwargs), step
   bits = tf.random.stateless_uniform(
       sizes, seeds, minval=None, maxval=None, dtype=tf.int32, alg="philox")
   one_to_two = tf.bitcast((bits & 0x7fffff) | 0x3f800000, tf.float32)
   low, high = kwargs.get("minval", 0), kwargs.get("maxval", 1)
-  return (one_to_two - 1.) * (high - low) + low
+  return (one_to_two - 1.) * (high - low) + low, step
 
 
 def _scopes():
@@ -147,8 +170,8 @@ def _with_seeds_of_names(original):
       if stateless is None:
         return tf_fn(slice_shape, seed=zlib.crc32(own.encode()), **kwargs)
       key = zlib.crc32(f"{graph.seed} {own}".encode())
-      return stateless(slice_shape, tf.stack([key, _moment(iterations)]),
-                       alg="philox", **kwargs)
+      moment = _moment(_running_step(), iterations)
+      return stateless(slice_shape, tf.stack([key, moment]), alg="philox", **kwargs)
 
     return self.slicewise(random_slice, self.laid_out_pnum(), *iterations or ())
   return random
@@ -182,9 +205,18 @@ def _iterations():
   return found
 
 
-def _moment(iterations):
+def _positions():
+  """What tells the iterations of loops without counters: their first integers.
+
+  A loop that decodes begins with the position of each row, and raises all of them.
+  """
+  variables = [(lowering, [x for x in loop._body_inputs if x.dtype.is_integer])
+               for loop, lowering, _ in _LOOPS]
+  return [lowering.tensors[integers[0]] for lowering, integers in variables if integers]
+
+
+def _moment(moment, iterations):
   """A number <int64>[] that differs between all steps and iterations of a training."""
-  moment = _running_step()
   for iteration in iterations:
     moment = moment * _MOST_ITERATIONS + tf.cast(iteration, tf.int64)
   return moment

@@ -99,6 +99,22 @@ def test_decoding_on_several_devices_gives_the_same_texts(command):
 
 @only_new
 @pytest.mark.slow
+def test_sampling_draws_other_numbers_in_each_step_and_batch(command):
+  train(command, "sampled", 1)
+  words = command.folder / "same words"
+  words.write_text("\n".join(command.words[:1] * 16) + "\n")
+  output = command.folder / "drawn"
+  assert command.run("sampled", *MODEL, "infer.gin", bindings=[
+      f"input_filename = '{words}'", f"output_filename = '{output}'",
+      "infer_checkpoint_step = 1", "utils.run.batch_size = 8",
+      "Bitransformer.decode.temperature = 5.", *JAX]) == ""
+  texts = (command.folder / "drawn-1").read_text().splitlines()
+  assert len(set(texts)) == len(texts) == 16  # More than a batch.
+  assert all(len({text[i:i + 3] for i in range(0, len(text), 3)}) > 2 for text in texts)
+
+
+@only_new
+@pytest.mark.slow
 @pytest.mark.usefixtures("loops_of_command")
 def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
   more = ["utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 16"]
