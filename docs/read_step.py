@@ -1,5 +1,6 @@
-"""Runs an exported training step: python read_step.py FOLDER (needs jax and numpy).
+"""Runs an exported training step: python read_step.py FOLDER.
 
+It needs jax, numpy and flatbuffers, which jax.export reads files with.
 `synthesizer_mesh_transformer ... --gin_file=export_step.gin` writes the FOLDER.
 """
 
