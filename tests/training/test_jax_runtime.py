@@ -1,12 +1,15 @@
 """A model trains, evaluates and decodes through JAX as it does through TensorFlow."""
 
+import runpy
 import sys
 
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
+from support import documents
 from support import in_process
 from synthesizer_mtf.fast import mixed_precision
+from synthesizer_mtf.runtime import program
 from synthesizer_mtf.trainer import jax_runtime
 from synthesizer_mtf.trainer import progress
 import tensorflow.compat.v1 as tf
@@ -140,6 +143,34 @@ def test_mixed_precision_has_bfloat16_activations(command, losses, monkeypatch):
   assert tf.float32 in variables.get_variable_to_dtype_map().values()
   np.testing.assert_allclose(losses[2:], losses[:2], atol=.05)
   assert (np.array(losses[2:]) != losses[:2]).all()
+
+
+@only_new
+@pytest.mark.slow
+def test_an_exported_step_gives_the_loss_of_the_trainers_next_step(
+    command, losses, monkeypatch):
+  one = [*JAX, "utils.run.mesh_shape = 'model:1,batch:1'", "dropout_rate = 0.",
+         "utils.run.mesh_devices = ['cpu:0']"]
+  folder, inputs, call = command.folder / "step", [], program.Program.__call__
+  train(command, "exported", 2, *one)
+  before = sorted((command.folder / "exported").glob("model.ckpt*"))
+  assert command.run("exported", *MODEL, "export_step.gin", bindings=[
+      f"synthesizer_export_step.folder = '{folder}'", "utils.run.train_steps = 3",
+      *one]) == ""
+  assert sorted((command.folder / "exported").glob("model.ckpt*")) == before
+  monkeypatch.setattr(
+      program.Program, "__call__",
+      lambda self, values, arrays: inputs.append(values) or call(self, values, arrays))
+  train(command, "exported", 3, *one)
+  monkeypatch.setattr(sys, "argv", ["read_step.py", str(folder)])
+  read = runpy.run_path(documents.ROOT / "docs" / "read_step.py")
+  about, saved = read["about"], read["saved"]
+  assert saved["global_step"] == 2 and set(about["changed"]) <= set(about["state"])
+  loss, *_ = read["run"](
+      [np.asarray(value, dtype)
+       for value, (_, _, dtype) in zip(inputs[0], about["inputs"], strict=True)],
+      [saved[name] for name in about["state"]])
+  np.testing.assert_allclose(loss, losses[2], atol=1e-5)
 
 
 @pytest.mark.skipif(IS_NEW, reason="there JAX works")
