@@ -75,7 +75,7 @@ class Case(NamedTuple):
     mesh: the shape and the layout of the mesh, in the fast model. The plain model has
       one processor, unless dropout draws other numbers on each processor.
     known: whether the models know their mesh.
-    tpu: whether the fast model computes as on a TPU.
+    tpu: whether the fast model computes as on a TPU; "gpu" for XLA on a GPU.
     again: what the fast model repeats in the backward pass: "", "layers", or
       "microbatches" for all.
     chunk: the number of queries that the fast model computes at a time.
@@ -97,7 +97,7 @@ class Case(NamedTuple):
   search: tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]
   mesh: tuple[str, str]
   known: bool
-  tpu: bool
+  tpu: bool | str
   again: str
   chunk: int
   seed: int
@@ -144,7 +144,7 @@ def draw(generator: np.random.RandomState, **fixed: Any) -> Case:
   task = one_of("task", "train", "train", "train", "eval", "greedy", "beams")
   decodes = task in ("greedy", "beams")
   trains = task == "train"
-  tpu = one_of("tpu", False, False, True)
+  tpu = one_of("tpu", False, False, True, "gpu")
   ensemble = one_of("ensemble", None, None, None, 1, 2)
   kinds = {"bitransformer": 1} if ensemble else KINDS
   kind = one_of("kind", *[kind for kind, count in kinds.items() for _ in range(count)

@@ -8,6 +8,7 @@ from mesh_tensorflow import optimize
 import numpy as np
 from support import sessions
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.t5 import stack
 import tensorflow.compat.v1 as tf
 
@@ -63,7 +64,9 @@ class Model:
     self.tf_graph = tf.Graph()
     with self.tf_graph.as_default():
       self.graph = mtf.Graph()
-      self.mesh = mtf.Mesh(self.graph, "mesh", variable_placer(tpu))
+      self.mesh = mtf.Mesh(self.graph, "mesh", variable_placer(tpu is True))
+      if tpu == "gpu":
+        splits.compile_for(tpu)
       self.model = build(
           model_type, vocabulary, self.mesh_shape, self.layout,
           targets_vocabulary)
