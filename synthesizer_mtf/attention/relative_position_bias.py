@@ -91,6 +91,7 @@ class RelativePositionBias:
     """Whether XLA computes the bias of as many keys as queries."""
     return (inputs.context.mode != "incremental" and
             splits.is_compiled(inputs.context.mesh) and
+            not inputs.context.model.ensemble_dims and
             inputs.length.size == inputs.memory_length.size)
 
   def _by_distance(self, inputs):
