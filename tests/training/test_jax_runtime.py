@@ -192,6 +192,8 @@ def test_an_older_python_is_said_in_one_sentence(command):
     (["utils.run.mesh_devices = ['gpu:0']", "utils.run.mesh_shape = 'all:1'"],
      "`utils.run.mesh_devices` names 'gpu:0', but JAX has cpu:0"),
     (["utils.run.batch_size = 3"], "batch"),
+    (["utils.run.train_model_fn = @train_with_attention_summaries"],
+     '`synthesizer_mtf.runtime` is "jax", which hands out no attention in training'),
 ])
 def test_what_jax_cannot_do_is_one_sentence(command, bindings, message):
   assert message in command.run("wrong", *MODEL, bindings=[*JAX, *bindings])
