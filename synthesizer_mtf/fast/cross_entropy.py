@@ -100,20 +100,13 @@ class CrossEntropyOperation(mtf.Operation):
       softmax = tf.nn.softmax(logits)
     probability = tf.gather(softmax, ids, batch_dims=1)
     log_z = _log_z(logits, softmax, picked, probability)
-    more = tf.where_v2(is_id, self._on - self._off, 0.)
-    total = more + self._off * size
-    loss = total * log_z - more * picked + self._z_loss * tf.square(log_z)
-    if self._off:
-      loss -= self._off * tf.reduce_sum(logits, -1)
-    slope = total + 2 * self._z_loss * log_z
-    slope = tf.where_v2(tf.equal(slope, 0), _LEAST_EXACT, slope)  # It is a divisor.
+    more, loss, slope = self._loss_and_slope(logits, is_id, picked, log_z)
     with tf.control_dependencies([log_z]):
       errors = softmax - tf.expand_dims(
           self._off / slope, -1) if self._off else softmax
       errors = _with_entries(errors, ids, probability - (more + self._off) / slope)
     return (tf.reshape(tf.cast(loss, dtype), shape),
             tf.reshape(errors, shape + [size]), tf.reshape(slope, shape))
-
 
   def _by_xla(self, logits, ids):
     """As `_of_slice`, for XLA, which writes nothing in place and joins operations."""
@@ -122,17 +115,23 @@ class CrossEntropyOperation(mtf.Operation):
     is_target = tf.equal(tf.range(size), tf.expand_dims(ids, -1))
     picked = tf.reduce_sum(tf.where_v2(is_target, logits, 0.), -1)
     log_z = tf.reduce_logsumexp(logits, -1)
-    more = tf.where_v2((ids >= 0) & (ids < size), self._on - self._off, 0.)
-    total = more + self._off * size
-    loss = total * log_z - more * picked + self._z_loss * tf.square(log_z)
-    if self._off:
-      loss -= self._off * tf.reduce_sum(logits, -1)
-    slope = total + 2 * self._z_loss * log_z
-    slope = tf.where_v2(tf.equal(slope, 0), _LEAST_EXACT, slope)  # It is a divisor.
+    _, loss, slope = self._loss_and_slope(
+        logits, (ids >= 0) & (ids < size), picked, log_z)
     targets = self._off + tf.where_v2(is_target, self._on - self._off, 0.)
     errors = tf.exp(logits - tf.expand_dims(log_z, -1)) - (
         targets / tf.expand_dims(slope, -1))
     return tf.cast(loss, dtype), errors, slope
+
+  def _loss_and_slope(self, logits, is_id, picked, log_z):
+    """The weight of the target beyond that of all ids, the loss, and its slope."""
+    more = tf.where_v2(is_id, self._on - self._off, 0.)
+    total = more + self._off * logits.shape.as_list()[-1]
+    loss = total * log_z - more * picked + self._z_loss * tf.square(log_z)
+    if self._off:
+      loss -= self._off * tf.reduce_sum(logits, -1)
+    slope = total + 2 * self._z_loss * log_z
+    # It is a divisor.
+    return more, loss, tf.where_v2(tf.equal(slope, 0), _LEAST_EXACT, slope)
 
 
 def _with_entries(matrix, columns, values):
