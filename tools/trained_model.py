@@ -58,6 +58,6 @@ def find_checkpoint(model_dir: str, step: int | None) -> str:
         f"{checks.called('--model_dir')} is {model_dir!r} but holds no checkpoint, "
         "model.ckpt-*.index; name one that the trainer wrote.")
   if step is not None:
-    path, = checkpoints.of_steps(model_dir, [step], "--step")
+    path, = checkpoints.of_steps(model_dir, step, "--step")
   assert path is not None
   return path

@@ -5,7 +5,6 @@ that it builds. What is not known exactly stays Mesh TensorFlow's: subclasses, s
 other classes, and models whose methods somebody has replaced.
 """
 
-import copy
 from typing import Any
 
 import gin
@@ -153,6 +152,6 @@ def parts(model: Any) -> list[str]:
 
 def _copied(old, cls, changed):
   """An instance of a class with the attributes of another object, and some changed."""
-  new = copy.copy(old) if cls is type(old) else cls.__new__(cls)
+  new = cls.__new__(cls)
   vars(new).update({**vars(old), **changed})
   return new

@@ -37,7 +37,7 @@ class Devices:
 
     self.shape = mtf.convert_to_shape(shape)
     self._layout = mtf.convert_to_layout_rules(layout)
-    self.list = _named([n for n in names or () if n]) or jax.devices()
+    self.list = [*map(_device, filter(None, names or ()))] or jax.devices()
     if len(self.list) != self.shape.size:
       raise checks.Error(
           f"`utils.run.mesh_shape` is {flat(self.shape)!r}, of {self.shape.size} "
@@ -95,12 +95,8 @@ def put(value: np.ndarray, sharding: Any) -> Any:
   return jax.device_put(np.asarray(value), sharding)
 
 
-def _named(names):
-  """The devices of these names."""
-  return [_device(name) for name in names]
-
-
 def _device(name):
+  """The device of a name such as "gpu:0"."""
   import jax
 
   match = _NAME.fullmatch(name)

@@ -1,6 +1,7 @@
 """One function of JAX from the operations that Mesh TensorFlow has lowered."""
 
 from collections.abc import Sequence
+import contextlib
 from typing import Any
 from typing import NamedTuple
 
@@ -165,15 +166,12 @@ def _producer(name):
   return name.partition(":")[0]
 
 
-class _precision:
+@contextlib.contextmanager
+def _precision(full):
   """XLA reads the precision of float32 products from TensorFlow's TF32 switch."""
-
-  def __init__(self, full):
-    self._full = full
-
-  def __enter__(self):
-    self._before = tf2.config.experimental.tensor_float_32_execution_enabled()
-    tf2.config.experimental.enable_tensor_float_32_execution(not self._full)
-
-  def __exit__(self, *error):
-    tf2.config.experimental.enable_tensor_float_32_execution(self._before)
+  before = tf2.config.experimental.tensor_float_32_execution_enabled()
+  tf2.config.experimental.enable_tensor_float_32_execution(not full)
+  try:
+    yield
+  finally:
+    tf2.config.experimental.enable_tensor_float_32_execution(before)

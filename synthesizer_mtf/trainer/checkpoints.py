@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import json
 import os
 import re
+from typing import Any
 
 from absl import logging
 from synthesizer_mtf import checks
@@ -145,13 +146,13 @@ def chosen(model_dir: str) -> str | None:
   return find(model_dir)[-1] if find(model_dir) else None
 
 
-def of_steps(model_dir: str, steps: Sequence[int], parameter: str,
+def of_steps(model_dir: str, steps: int | Sequence[int], parameter: str,
              folder: str = "--model_dir") -> list[str]:
   """Returns the paths of the checkpoints of some steps, oldest first, each once.
 
   Args:
     model_dir: the folder of the checkpoints.
-    steps: integers; -1 for `chosen`.
+    steps: a step, or a list or tuple of steps; -1 for `chosen`.
     parameter: the parameter or flag that gives the steps, for the message.
     folder: the parameter or flag that gives the folder.
 
@@ -162,10 +163,11 @@ def of_steps(model_dir: str, steps: Sequence[int], parameter: str,
   last = chosen(model_dir)
   if last is None:
     raise checks.Error(nothing_in(model_dir, folder))
-  paths = [last if step == -1 else found.get(step) for step in steps]
+  asked: list[Any] = [*steps] if isinstance(steps, (list, tuple)) else [steps]
+  paths = [last if step == -1 else found.get(step) for step in asked]
   if None in paths:
     raise checks.Error(
-        f"{parameter} is {steps[0] if len(steps) == 1 else steps} but {model_dir!r} "
+        f"{parameter} is {asked[0] if len(asked) == 1 else steps} but {model_dir!r} "
         f"holds {_steps_in_words([*found])}; name one of them, or -1 for the last.")
   return sorted(set(filter(None, paths)), key=step_of)
 

@@ -51,9 +51,8 @@ def existing_checkpoints(
     if checkpoint_step is None and not args and not kwargs:
       return _following(model_dir)
     if checkpoint_step is not None and checkpoint_step != "all":
-      several = isinstance(checkpoint_step, (list, tuple))
       return iter(checkpoints.of_steps(
-          model_dir, checkpoint_step if several else [checkpoint_step],
+          model_dir, checkpoint_step,
           f"`{checks.called('utils.run.eval_checkpoint_step')}`"))
     return _complete(get_checkpoint_iterator(
         checkpoint_step, model_dir, *args, **kwargs), model_dir)

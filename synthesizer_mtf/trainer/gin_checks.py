@@ -275,7 +275,7 @@ def _check_steps(run, mode, model_dir):
   asked = run.get(name)
   several = isinstance(asked, (list, tuple))
   if several or isinstance(asked, int):
-    checkpoints.of_steps(model_dir, asked if several else [asked], f"`{_RUN}.{name}`")
+    checkpoints.of_steps(model_dir, asked, f"`{_RUN}.{name}`")
   count = len(checkpoints.find(model_dir)) if asked == "all" else (
       len(set(asked)) if several else 1)
   if mode in scoring.MODES and count > 1:

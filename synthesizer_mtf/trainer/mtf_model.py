@@ -463,10 +463,9 @@ def _find_steps(given, argument, folder, folder_argument="model_dir"):
   asked = given.get(argument, -1)
   if asked in (None, "all") or asked == -1 and checkpoints.chosen(folder) is None:
     return
-  several = isinstance(asked, (list, tuple))
   steps = [checkpoints.step_of(path) for path in checkpoints.of_steps(
-      folder, asked if several else [asked], f"`{argument}`", folder_argument)]
-  given[argument] = steps if several else steps[0]
+      folder, asked, f"`{argument}`", folder_argument)]
+  given[argument] = steps if isinstance(asked, (list, tuple)) else steps[0]
 
 
 @contextlib.contextmanager
