@@ -23,9 +23,9 @@ from synthesizer_mtf.runtime import mesh as jax_mesh
 from synthesizer_mtf.runtime import program
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.trainer import jax_runtime
-from synthesizer_mtf.trainer import seed
+from synthesizer_mtf.trainer.data import seed
 from synthesizer_mtf.trainer.model import building
+from synthesizer_mtf.trainer.model import jax_runtime
 import tensorflow.compat.v1 as tf
 
 _ONE_BATCH = ("utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = "

@@ -44,18 +44,18 @@ from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.t5.classifier import EncoderClassifier
 from synthesizer_mtf.t5.dual_classifier import DualEncoderClassifier
 from synthesizer_mtf.t5.stack import synthesizer_stack
-from synthesizer_mtf.trainer import get_estimator
-from synthesizer_mtf.trainer import gin_checks
-from synthesizer_mtf.trainer import learning_rates
-from synthesizer_mtf.trainer import mtf_model
-from synthesizer_mtf.trainer import seed
-from synthesizer_mtf.trainer import step_export
-from synthesizer_mtf.trainer import token_batches
-from synthesizer_mtf.trainer import warm_start
-from synthesizer_mtf.trainer.cluster import Cluster
-from synthesizer_mtf.trainer.mtf_model import MtfModel
-from synthesizer_mtf.trainer.seed import train_with_seed
-from synthesizer_mtf.trainer.summaries import train_with_attention_summaries
+from synthesizer_mtf.trainer.checkpoints import warm_start
+from synthesizer_mtf.trainer.command import gin_checks
+from synthesizer_mtf.trainer.command import mtf_model
+from synthesizer_mtf.trainer.command.cluster import Cluster
+from synthesizer_mtf.trainer.command.mtf_model import MtfModel
+from synthesizer_mtf.trainer.data import seed
+from synthesizer_mtf.trainer.data import token_batches
+from synthesizer_mtf.trainer.data.seed import train_with_seed
+from synthesizer_mtf.trainer.model import get_estimator
+from synthesizer_mtf.trainer.model import learning_rates
+from synthesizer_mtf.trainer.model import step_export
+from synthesizer_mtf.trainer.model.summaries import train_with_attention_summaries
 
 __all__ = [
     "Axes",

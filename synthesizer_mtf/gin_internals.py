@@ -35,3 +35,35 @@ def folders() -> list[str]:
 def readers() -> list[tuple[Any, Any]]:
   """Pairs of a function that opens a file, and one that says whether it can."""
   return gin.config._FILE_READERS
+
+
+def is_reference(value: Any) -> bool:
+  """Whether a bound value is a reference to a configurable, or a macro."""
+  return isinstance(value, gin.config.ConfigurableReference)
+
+
+def macro(config: Config, name: str) -> Any:
+  """The value of a gin macro, which may be a reference; None if it has no value."""
+  return resolved(config, config.get((name, "gin.macro"), {}).get("value"))
+
+
+def resolved(config: Config, value: Any) -> Any:
+  """The value itself, or the value of the macro that it names."""
+  if not is_reference(value):
+    return value
+  scope, _, name = value.scoped_selector.rpartition("/")
+  return macro(config, scope) if name in ("macro", "gin.macro") else value
+
+
+def parameters(config: Config, selector: str) -> dict[str, Any]:
+  """The unscoped parameters of a configurable of Mesh TensorFlow."""
+  return {name: resolved(config, value) for name, value in config.get(
+      ("", "mesh_tensorflow.transformer." + selector), {}).items()}
+
+
+def function_name(bound: Any) -> str | None:
+  """The module and name of a function that is bound; None for anything else."""
+  if not is_reference(bound):
+    return None
+  function = bound.configurable.wrapped
+  return f"{function.__module__}.{function.__name__}"

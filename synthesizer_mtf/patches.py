@@ -213,7 +213,7 @@ RECOGNIZED = {
         "a tensor that Mesh imports may be a constant or data, and the learning rate "
         "reads the step in the middle of Mesh's graph. An unknown operation becomes a "
         "part of the program, and XLA names it if it cannot compile it"),
-    "trainer/data_record.py": Recognized(
+    "trainer/data/data_record.py": Recognized(
         "the operations of the input pipeline, whose fingerprint tells other data",
         "a dataset has no other description; options are left out, as the estimator "
         "adds some. Another fingerprint begins the data again, and the log says so; "
@@ -222,7 +222,7 @@ RECOGNIZED = {
         "the types of operations in the lists of TensorFlow's rewriter",
         "casts around each product would patch Mesh's layers, and read and write each "
         "large tensor between two products twice more, which the rewriter avoids"),
-    "trainer/progress.py": Recognized(
+    "trainer/watching/progress.py": Recognized(
         "the Print of Mesh's message that returns the loss of a training, which a "
         "terminal need not show twice",
         "Mesh prints the loss of each step itself, takes no argument for it, and hands "

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
 # From a column to its scores, with the names that `eval` writes after "eval/synth_".

@@ -12,7 +12,7 @@ from typing import Any
 from absl import logging
 import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer.checkpoints import checkpoints
 import tensorflow.compat.v2 as tf
 
 _NAME = "made_with.json"

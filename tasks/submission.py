@@ -31,8 +31,8 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import glue  # noqa: F401 (registers tasks)
 from synthesizer_mtf.tasks import super_glue  # noqa: F401 (registers tasks)
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
 import tqdm

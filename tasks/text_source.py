@@ -19,7 +19,7 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import records
-from synthesizer_mtf.trainer import data_record
+from synthesizer_mtf.trainer.data import data_record
 import tensorflow.compat.v2 as tf
 
 Lines = lines_lib.Lines

@@ -31,9 +31,9 @@ from synthesizer_mtf.fast import optimizer
 from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.hugging_face_bridge import trained
-from synthesizer_mtf.trainer import data_record
-from synthesizer_mtf.trainer import guards
-from synthesizer_mtf.trainer import progress
+from synthesizer_mtf.trainer.data import data_record
+from synthesizer_mtf.trainer.watching import guards
+from synthesizer_mtf.trainer.watching import progress
 import tensorflow.compat.v1 as tf
 
 D_MODEL = mtf.Dimension("d_model", 3)

@@ -40,7 +40,7 @@ def test_places_that_decide_by_operations_of_others_are_in_the_register():
                      r"\.consumers\(|get_operations\(|_MIXED_PRECISION_GRAPH_REWRITE")
   found = {str(path.relative_to(package)) for path in SOURCES
            if package in path.parents and looks.search(path.read_text())}
-  assert found - OWN_OPERATIONS - {"trainer/optimizer_slots.py"} == set(
+  assert found - OWN_OPERATIONS - {"trainer/checkpoints/optimizer_slots.py"} == set(
       patches.RECOGNIZED)
   for place, entry in patches.RECOGNIZED.items():
     assert all(text and text == text.strip() for text in entry), place

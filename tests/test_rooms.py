@@ -1,6 +1,7 @@
 """The rooms of the package: imports between them, and annotations."""
 
 import ast
+import collections
 import functools
 import importlib.metadata
 import pathlib
@@ -21,6 +22,9 @@ FLOORS = [
     ["runtime"], ["attention"], ["t5"], ["fast"], ["trainer"], ["tasks"], ["launcher"],
     ["tools"], ["demo", "__main__"]]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
+
+# The rooms within the trainer, from bottom to top.
+TRAINER = ["checkpoints", "data", "watching", "model", "command"]
 
 MODULES = {
     ".".join(path.relative_to(folder).with_suffix("").parts): path
@@ -80,6 +84,26 @@ def test_arrows_between_rooms_only_go_down():
               if FLOOR[room(target)] > FLOOR[room(name)]]
 
 
+def test_arrows_between_rooms_of_the_trainer_only_go_down():
+  def floor(module):
+    return TRAINER.index(module.split(".")[1])
+
+  inside = {name: path for name, path in PUBLIC.items()
+            if name.startswith("trainer.") and path.name != "__init__.py"}
+  assert {name.split(".")[1] for name in inside} == set(TRAINER)
+  assert not [(name, target) for name, path in inside.items()
+              for target, _ in imports(path)
+              if module_of(target) in inside and
+              floor(module_of(target)) > floor(name)]
+
+
+def test_a_room_of_the_trainer_has_at_most_twenty_modules():
+  folders = collections.Counter(
+      path.parent for path in MODULES.values()
+      if path.name != "__init__.py" and PACKAGE / "trainer" in path.parents)
+  assert not {folder: count for folder, count in folders.items() if count > 20}
+
+
 def test_no_function_hides_an_import_of_ours():
   assert not [(name, target) for name, path in PUBLIC.items()
               for target, hidden in imports(path) if hidden]
@@ -87,7 +111,8 @@ def test_no_function_hides_an_import_of_ours():
 
 # Who builds a model: a call that does, and the modules that may make it.
 BUILDERS = {
-    "build_model": {"t5.stack", "trainer.get_estimator", "trainer.model.building"},
+    "build_model": {"t5.stack", "trainer.model.building",
+                    "trainer.model.get_estimator"},
     "call_simple": {"t5.classifier", "trainer.model.building"},
     "_dynamic_text2self": {"trainer.model.building"},
     "Lowering": {"trainer.model.building"}}

@@ -21,9 +21,9 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import messages
-from synthesizer_mtf.trainer import vocabulary_record
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import vocabulary_record
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 

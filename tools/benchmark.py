@@ -31,7 +31,7 @@ from synthesizer_mtf.tools.benchmarking import plot
 from synthesizer_mtf.tools.benchmarking import report
 from synthesizer_mtf.tools.runs import machine
 from synthesizer_mtf.tools.runs import tabular
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 

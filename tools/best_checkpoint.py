@@ -17,9 +17,9 @@ import os
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.runs import results
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import measures
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.watching import measures
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
 Course = dict[int, float]  # From steps to values.

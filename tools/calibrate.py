@@ -65,8 +65,8 @@ from synthesizer_mtf.tools.calibration import trained_order
 from synthesizer_mtf.tools.calibration import writing
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.runs import tabular
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 import os
 
 import numpy as np
-from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer.checkpoints import checkpoints
 import tensorflow.compat.v1 as tf
 
 # The most bytes of variables in memory at once, unless one variable is larger.

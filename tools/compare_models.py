@@ -38,9 +38,9 @@ from synthesizer_mtf.tools.runs import contents
 from synthesizer_mtf.tools.runs import machine
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import shares
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import data_checks
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.data import data_checks
+from synthesizer_mtf.trainer.watching import messages
 import t5.data
 import tensorflow.compat.v1 as tf
 

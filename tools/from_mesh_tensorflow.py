@@ -26,10 +26,10 @@ from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.hugging_face_bridge import folders
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import messages
-from synthesizer_mtf.trainer import optimizer_slots
-from synthesizer_mtf.trainer import vocabulary_record
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import optimizer_slots
+from synthesizer_mtf.trainer.checkpoints import vocabulary_record
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 

@@ -22,7 +22,7 @@ from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import trained_model
 from synthesizer_mtf.tools.hugging_face_bridge import exporting
 from synthesizer_mtf.tools.hugging_face_bridge import importing
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
 

@@ -23,7 +23,7 @@ from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools.inspection import plot
 from synthesizer_mtf.tools.inspection import reading
 from synthesizer_mtf.tools.runs import tabular
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.watching import messages
 from t5.data import mixtures  # noqa: F401 (registers T5's tasks)
 
 _SHOWN_IDS = 24  # Ids on a line of about 88 characters.

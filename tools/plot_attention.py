@@ -37,8 +37,8 @@ from synthesizer_mtf.tools.attention_plots import reader
 from synthesizer_mtf.tools.attention_plots import seeds
 from synthesizer_mtf.tools.attention_plots import statistics
 from synthesizer_mtf.tools.runs import tabular
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 

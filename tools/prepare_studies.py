@@ -1,7 +1,7 @@
 """Makes what the studies of `reproduce --study` train on, by studies/prepare.py."""
 
 from synthesizer_mtf.tools import studies_folder
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.watching import messages
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -46,7 +46,7 @@ from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.runs import machine
 from synthesizer_mtf.tools.runs import shares
 from synthesizer_mtf.tools.runs import tabular
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
 # What studies/ has: its studies, and its tables of other papers. A test there compares.

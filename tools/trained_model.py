@@ -6,8 +6,8 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import precedence
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.command import precedence
 import tensorflow.compat.v1 as tf
 
 

@@ -20,7 +20,7 @@ from synthesizer_mtf.tools.calibration import drawing
 from synthesizer_mtf.tools.calibration import heads
 from synthesizer_mtf.tools.calibration import held_out
 from synthesizer_mtf.tools.runs import tabular
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.watching import messages
 
 _STARTS = {"V": "V itself", "calibrated": "calibrated R",
            "annealed": "random R, annealed from V", "scratch": "R, from scratch"}

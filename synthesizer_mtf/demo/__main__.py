@@ -12,7 +12,7 @@ from synthesizer_mtf.demo import stages
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import process
 from synthesizer_mtf.tools.runs import tabular
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
 

@@ -10,8 +10,8 @@ import pytest
 from support import models
 from support.ports import two_tasks
 from synthesizer_mtf import launcher
-from synthesizer_mtf.trainer import cluster
-from synthesizer_mtf.trainer import tf_config
+from synthesizer_mtf.trainer.command import cluster
+from synthesizer_mtf.trainer.command import tf_config
 from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 

@@ -6,9 +6,9 @@ import types
 
 from absl import logging as absl_logging
 import pytest
-from synthesizer_mtf.trainer import console
-from synthesizer_mtf.trainer import notebook
-from synthesizer_mtf.trainer import stopping
+from synthesizer_mtf.trainer.watching import console
+from synthesizer_mtf.trainer.watching import notebook
+from synthesizer_mtf.trainer.watching import stopping
 
 
 def record(message, level=logging.INFO, path="/site-packages/mesh_tensorflow/ops.py"):

@@ -11,7 +11,7 @@ from absl import logging
 import gin
 import pytest
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer import messages
+from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
 

@@ -16,8 +16,8 @@ from support import in_process
 from support import models
 from support.launching import decoded
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.trainer import estimators
-from synthesizer_mtf.trainer import value_checks
+from synthesizer_mtf.trainer.command import value_checks
+from synthesizer_mtf.trainer.model import estimators
 from t5.data import mixtures  # noqa: F401
 from t5.data import preprocessors
 import t5.models

@@ -26,8 +26,8 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.t5 import stack
-from synthesizer_mtf.trainer import mtf_model
-from synthesizer_mtf.trainer import precedence
+from synthesizer_mtf.trainer.command import mtf_model
+from synthesizer_mtf.trainer.command import precedence
 import t5.models
 from t5.models import mesh_transformer
 from t5.models import mesh_transformer_main

@@ -16,7 +16,7 @@ from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import process
 from synthesizer_mtf.tools.runs import results
-from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer.checkpoints import checkpoints
 
 ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,
        "log_perplexity": 4.25, "bleu": 31.46, "accuracy": 12.5}

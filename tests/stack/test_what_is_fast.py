@@ -8,7 +8,7 @@ from support import models
 from synthesizer_mtf.fast import models as fast_models
 from synthesizer_mtf.fast import optimizer
 from synthesizer_mtf.fast import switch
-from synthesizer_mtf.trainer import mtf_model
+from synthesizer_mtf.trainer.command import mtf_model
 
 LAYERS = ["cross-attention", "feed-forward layers", "norms"]
 ALL = [*LAYERS, "embeddings and losses", "decoding"]

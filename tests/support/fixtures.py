@@ -21,7 +21,7 @@ import pytest
 import seqio
 from support import prepared
 from synthesizer_mtf.tools import train_vocabulary
-from synthesizer_mtf.trainer import seed
+from synthesizer_mtf.trainer.data import seed
 import tensorflow.compat.v1 as tf
 
 # TensorFlow cannot turn eager execution on again, so it stays on, also in commands that

@@ -1,6 +1,6 @@
 """The gin files of tiny models, and the variables of their checkpoints."""
 
-from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer.checkpoints import checkpoints
 import tensorflow.compat.v1 as tf
 
 FILES = ["dataset.gin", "models/laptop.gin", "cpu.gin"]

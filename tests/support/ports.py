@@ -2,7 +2,7 @@
 
 import socket
 
-from synthesizer_mtf.trainer import tf_config
+from synthesizer_mtf.trainer.command import tf_config
 
 
 def free_ports(count):

@@ -1,7 +1,7 @@
 """Trainings of one variable, with hooks, saver and session as Mesh TensorFlow's."""
 
 import numpy as np
-from synthesizer_mtf.trainer import estimators
+from synthesizer_mtf.trainer.model import estimators
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator

@@ -35,7 +35,7 @@ from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.benchmarking import measuring
 from synthesizer_mtf.tools.benchmarking import memory
 from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.trainer import warm_start_plan
+from synthesizer_mtf.trainer.checkpoints import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 IMPORT = f"--module_import={own_attention.MODULE}"

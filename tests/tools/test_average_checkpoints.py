@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from synthesizer_mtf.tools import average_checkpoints
 from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer.checkpoints import checkpoints
 import tensorflow.compat.v1 as tf
 
 HALF = tf.bfloat16.as_numpy_dtype

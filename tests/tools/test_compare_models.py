@@ -14,7 +14,7 @@ from synthesizer_mtf.tools import compare_models
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.benchmarking import attentions
 from synthesizer_mtf.tools.comparison import study_types
-from synthesizer_mtf.trainer import validation_record
+from synthesizer_mtf.trainer.watching import validation_record
 
 TASK = "synth_text_pairs"
 SCORES = ["--scores=bleu,edit_distance", "--lower_is_better=edit_distance"]

@@ -28,7 +28,7 @@ from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.runs import contents
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import results
-from synthesizer_mtf.trainer import validation_record
+from synthesizer_mtf.trainer.watching import validation_record
 
 TABLES = tables.TABLES
 STATE = {"machine": {"cpu": "abacus", "cores": 3}, "versions": {"t5": "0.9.4"}}

@@ -10,8 +10,8 @@ from support import checkpoint_files
 from support import small_training
 import synthesizer_mtf
 from synthesizer_mtf.tools import trained_model
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import warm_start
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import warm_start
 import tensorflow.compat.v1 as tf
 
 

@@ -14,7 +14,7 @@ import synthesizer_mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.trainer import data_checks
+from synthesizer_mtf.trainer.data import data_checks
 import t5.data
 
 LENGTHS = {"inputs": 8, "targets": 6}

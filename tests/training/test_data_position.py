@@ -13,7 +13,7 @@ from support import small_training
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.tasks import text_source
-from synthesizer_mtf.trainer import data_position
+from synthesizer_mtf.trainer.watching import data_position
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 

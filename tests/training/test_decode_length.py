@@ -5,7 +5,7 @@ import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from support import models
-from synthesizer_mtf.trainer import decode_length
+from synthesizer_mtf.trainer.data import decode_length
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 

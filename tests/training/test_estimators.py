@@ -19,15 +19,15 @@ from support import checkpoint_files
 from support import small_training
 from support.small_training import SIZE
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer import best_folder
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import guards
-from synthesizer_mtf.trainer import lock
-from synthesizer_mtf.trainer import messages
-from synthesizer_mtf.trainer import prediction
-from synthesizer_mtf.trainer import progress
-from synthesizer_mtf.trainer import stopping
-from synthesizer_mtf.trainer import warm_start
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import lock
+from synthesizer_mtf.trainer.checkpoints import warm_start
+from synthesizer_mtf.trainer.model import prediction
+from synthesizer_mtf.trainer.watching import best_folder
+from synthesizer_mtf.trainer.watching import guards
+from synthesizer_mtf.trainer.watching import messages
+from synthesizer_mtf.trainer.watching import progress
+from synthesizer_mtf.trainer.watching import stopping
 from t5.models import utils as t5_utils
 import tensorflow.compat.v1 as tf
 

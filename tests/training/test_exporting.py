@@ -1,6 +1,6 @@
 """What exported models read, and what their export says."""
 
-from synthesizer_mtf.trainer import exporting
+from synthesizer_mtf.trainer.model import exporting
 import tensorflow.compat.v1 as tf
 
 

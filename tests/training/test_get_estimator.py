@@ -5,8 +5,8 @@ import inspect
 from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import utils
 from support import models
-from synthesizer_mtf.trainer import estimators
-from synthesizer_mtf.trainer import get_estimator
+from synthesizer_mtf.trainer.model import estimators
+from synthesizer_mtf.trainer.model import get_estimator
 
 STOCK = inspect.unwrap(utils.get_estimator, stop=lambda f: not hasattr(
     f, "_synthesizer_mtf_patches"))

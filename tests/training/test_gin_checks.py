@@ -5,7 +5,7 @@ import pytest
 from support import checkpoint_files
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf.trainer import gin_checks
+from synthesizer_mtf.trainer.command import gin_checks
 
 # Functions of a user, most with names of this package, of Mesh TensorFlow or of T5.
 USERS = [

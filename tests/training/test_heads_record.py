@@ -8,7 +8,7 @@ from support import in_process
 from support import models
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.trainer import heads_record
+from synthesizer_mtf.trainer.checkpoints import heads_record
 
 FILES = ["dataset.gin", "models/laptop.gin",
          "learning_rate_schedules/constant_0_001.gin"]

@@ -10,8 +10,8 @@ from support import documents
 from support import in_process
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import program
-from synthesizer_mtf.trainer import jax_runtime
-from synthesizer_mtf.trainer import progress
+from synthesizer_mtf.trainer.model import jax_runtime
+from synthesizer_mtf.trainer.watching import progress
 import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.usefixtures("parsed_flags")

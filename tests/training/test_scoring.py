@@ -11,8 +11,8 @@ import pytest
 from support import in_process
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.trainer import padding
-from synthesizer_mtf.trainer import scoring
+from synthesizer_mtf.trainer.model import padding
+from synthesizer_mtf.trainer.model import scoring
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator

@@ -13,8 +13,8 @@ from support import sessions
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf.trainer import estimators
-from synthesizer_mtf.trainer import seed as seed_lib
+from synthesizer_mtf.trainer.data import seed as seed_lib
+from synthesizer_mtf.trainer.model import estimators
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_config

@@ -11,7 +11,7 @@ from support.decoding import parse
 from support.meshes import LAYOUT
 from support.meshes import tpu_mesh
 from synthesizer_mtf.attention import intermediates
-from synthesizer_mtf.trainer import summaries
+from synthesizer_mtf.trainer.model import summaries
 import tensorflow.compat.v1 as tf
 
 IDS = [[5, 9, 3, 7, 1], [8, 4, 1, 0, 0]]

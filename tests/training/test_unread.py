@@ -5,7 +5,7 @@ import gin
 import pytest
 from support import models
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.trainer import unread
+from synthesizer_mtf.trainer.watching import unread
 
 
 @gin.configurable(module="tests.unread")

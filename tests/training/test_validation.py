@@ -18,14 +18,14 @@ import synthesizer_mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import best_checkpoint
-from synthesizer_mtf.trainer import answers
-from synthesizer_mtf.trainer import arguments
-from synthesizer_mtf.trainer import best_folder
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import measures
-from synthesizer_mtf.trainer import unknown_pieces
-from synthesizer_mtf.trainer import validation
-from synthesizer_mtf.trainer import validation_record
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.command import arguments
+from synthesizer_mtf.trainer.data import unknown_pieces
+from synthesizer_mtf.trainer.model import answers
+from synthesizer_mtf.trainer.watching import best_folder
+from synthesizer_mtf.trainer.watching import measures
+from synthesizer_mtf.trainer.watching import validation
+from synthesizer_mtf.trainer.watching import validation_record
 import tensorflow.compat.v1 as tf
 
 

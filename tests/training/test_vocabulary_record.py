@@ -11,8 +11,8 @@ import seqio
 from support import models
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import vocabulary as vocabulary_lib
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import vocabulary_record
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from t5.models import MtfModel
 
 TASK = "synth_text_pairs"

@@ -10,9 +10,9 @@ from support import decoding
 from support import models
 from support import sessions
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.trainer import summaries
-from synthesizer_mtf.trainer import warm_start
-from synthesizer_mtf.trainer import warm_start_plan
+from synthesizer_mtf.trainer.checkpoints import warm_start
+from synthesizer_mtf.trainer.checkpoints import warm_start_plan
+from synthesizer_mtf.trainer.model import summaries
 import tensorflow.compat.v1 as tf
 
 LENGTH = 9

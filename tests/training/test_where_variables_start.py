@@ -13,8 +13,8 @@ from support import models
 from support import sessions
 from synthesizer_mtf.attention import notation
 from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.trainer import warm_start
-from synthesizer_mtf.trainer import warm_start_plan
+from synthesizer_mtf.trainer.checkpoints import warm_start
+from synthesizer_mtf.trainer.checkpoints import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 SIZES = [*models.TINY, "num_layers = 1", "d_model = 8", "d_ff = 8",

@@ -10,9 +10,9 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import layer_names
 from synthesizer_mtf.tools.attention_plots import reader
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import results
-from synthesizer_mtf.trainer import summaries
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.model import summaries
+from synthesizer_mtf.trainer.watching import results
 import tensorflow.compat.v1 as tf
 import tqdm
 

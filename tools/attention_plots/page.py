@@ -19,7 +19,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tools.attention_plots import course
 from synthesizer_mtf.tools.attention_plots import figures
 from synthesizer_mtf.tools.attention_plots import reader
-from synthesizer_mtf.trainer import summaries
+from synthesizer_mtf.trainer.model import summaries
 import tensorflow.compat.v1 as tf
 
 _FRAME = pathlib.Path(__file__).with_name("page.html")

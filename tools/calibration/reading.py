@@ -18,8 +18,8 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.tools.calibration import cuts
 from synthesizer_mtf.tools.calibration import moments
-from synthesizer_mtf.trainer import data_checks
-from synthesizer_mtf.trainer import value_checks
+from synthesizer_mtf.trainer.command import value_checks
+from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.model import building
 from synthesizer_mtf.trainer.model import session
 from t5.models import mesh_transformer

@@ -12,8 +12,8 @@ from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools.calibration import reading
 from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import model_gin
-from synthesizer_mtf.trainer import optimizer_slots
-from synthesizer_mtf.trainer import vocabulary_record
+from synthesizer_mtf.trainer.checkpoints import optimizer_slots
+from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 import tensorflow.compat.v1 as tf
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from typing import NamedTuple
 
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer import measures
+from synthesizer_mtf.trainer.watching import measures
 
 
 class Score(NamedTuple):

@@ -14,8 +14,8 @@ from synthesizer_mtf.tools.hugging_face_bridge import folders
 from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
 from synthesizer_mtf.tools.hugging_face_bridge import trained
 from synthesizer_mtf.tools.hugging_face_bridge import weights
-from synthesizer_mtf.trainer import optimizer_slots
-from synthesizer_mtf.trainer import warm_start_plan
+from synthesizer_mtf.trainer.checkpoints import optimizer_slots
+from synthesizer_mtf.trainer.checkpoints import warm_start_plan
 import tensorflow.compat.v1 as tf
 
 _STEP = "global_step"

@@ -12,8 +12,8 @@ import numpy as np
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import own_mixture
-from synthesizer_mtf.trainer import data_checks
-from synthesizer_mtf.trainer import unknown_pieces
+from synthesizer_mtf.trainer.data import data_checks
+from synthesizer_mtf.trainer.data import unknown_pieces
 import tensorflow.compat.v2 as tf
 import tqdm
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.tools.pod_planning import layouts
-from synthesizer_mtf.trainer import optimizer_slots
+from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 import tensorflow.compat.v1 as tf
 
 # Operations that return their first input without a copy.

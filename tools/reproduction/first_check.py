@@ -7,8 +7,8 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools.runs import pipeline
-from synthesizer_mtf.trainer import validation
 from synthesizer_mtf.trainer.model import building
+from synthesizer_mtf.trainer.watching import validation
 import tensorflow.compat.v1 as tf
 
 

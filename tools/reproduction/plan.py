@@ -16,8 +16,8 @@ from typing import Any
 from synthesizer_mtf.tools.reproduction import tables
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import results
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import validation_record
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.watching import validation_record
 
 _EVALUATED = "@t5.models.mesh_transformer.mesh_eval_dataset_fn"
 _C4 = "synth_c4_span_corruption"

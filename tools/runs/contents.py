@@ -15,8 +15,8 @@ from typing import Any
 
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import data_record
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.data import data_record
 import tensorflow.compat.v1 as tf
 
 _VARIABLES = "SYNTHESIZER_MTF_"  # They name data and the vocabulary.

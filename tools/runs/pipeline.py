@@ -20,8 +20,8 @@ from typing import Any
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.runs import process
 from synthesizer_mtf.tools.runs import shares
-from synthesizer_mtf.trainer import data_record
-from synthesizer_mtf.trainer import lock
+from synthesizer_mtf.trainer.checkpoints import lock
+from synthesizer_mtf.trainer.data import data_record
 
 _CLAIMED = set()  # The folders that this process has locked.
 

@@ -9,7 +9,7 @@ import time
 
 from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import process
-from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer.checkpoints import checkpoints
 import tqdm
 
 _FORM = ("{desc} {percentage:3.0f}%|{bar:10}| {n_fmt}/{total_fmt} steps "

@@ -18,7 +18,7 @@ from synthesizer_mtf.tools.runs import pipeline
 from synthesizer_mtf.tools.runs import process
 from synthesizer_mtf.tools.runs import progress
 from synthesizer_mtf.tools.runs import shares
-from synthesizer_mtf.trainer import checkpoints
+from synthesizer_mtf.trainer.checkpoints import checkpoints
 import tqdm
 
 

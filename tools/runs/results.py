@@ -8,9 +8,9 @@ import pathlib
 import re
 import statistics
 
-from synthesizer_mtf.trainer import checkpoints
-from synthesizer_mtf.trainer import optimizer_slots
-from synthesizer_mtf.trainer import results
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import optimizer_slots
+from synthesizer_mtf.trainer.watching import results
 import tensorflow.compat.v1 as tf
 
 Folder = str | pathlib.Path

@@ -1,0 +1,1 @@
+"""Checkpoints: which are complete, what they hold, and starts from others."""

@@ -1,0 +1,1 @@
+"""The command and `MtfModel`: what they take, what they check, which setting holds."""

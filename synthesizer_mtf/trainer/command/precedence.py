@@ -1,0 +1,368 @@
+"""The one rule of precedence of settings that a trained model's folder has, too.
+
+docs/settings.md has the rule as a table. gin holds what a person has bound, and weaker
+than these the values that nobody has chosen (see `gin_origins`). A folder's
+operative_config.gin and vocabulary.json come between them: `settle` takes from them
+what no person has bound, and logs in one line what it takes, and where the two differ.
+If what a person has bound changes the shapes of the folder's variables, it raises.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+import functools
+import inspect
+import os
+from typing import Any
+from typing import NamedTuple
+
+from absl import logging
+import gin
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
+from synthesizer_mtf import gin_macros
+from synthesizer_mtf import gin_names
+from synthesizer_mtf import gin_origins
+from synthesizer_mtf.attention import notation
+from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import vocabulary_record
+from t5.models import mesh_transformer
+import tensorflow.compat.v1 as tf
+
+RECORD = "operative_config.gin"
+ATTENTION = stack.SELECTOR, "attention"
+_TASK = "t5.models.mesh_transformer.get_vocabulary.mixture_or_task_name"
+_VOCABULARY = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model"
+# A task with the vocabulary that all our tasks of text share.
+_OF_TEXT = "synth_text_pairs"
+
+# What a record says of its own training only: its start, its evaluations and its seed,
+# and the arguments of the object that trained.
+_NOT_TAKEN = {"synthesizer_mtf.warm_start", "synthesizer_mtf.train_and_eval",
+              "t5.models.mtf_model.MtfModel"}
+_EVALUATION_SEED = "t5.models.mesh_transformer.mesh_eval_dataset_fn", "seed"
+
+_DTYPES = "mesh_tensorflow.transformer.utils.get_variable_dtype"
+# The log leaves out dtypes, which T5 binds for its device, and what T5's command alone
+# reads.
+_SELDOM_READ = {
+    _DTYPES, "mesh_tensorflow.transformer.utils.run",
+    "t5.models.mesh_transformer.get_vocabulary",
+    "t5.models.mesh_transformer.mesh_train_dataset_fn"}
+_READ = {"model_type", "pack", "seed", "sequence_length", "use_cached"}
+
+_SIZES = ("num_layers", "d_model", "d_ff", "num_heads", "d_kv")
+_MODULES = ("mesh_tensorflow.transformer.", "synthesizer_mtf.attention.")
+# Parameters of these modules that decide the names or shapes of variables.
+_SHAPES = {
+    "a", "b", "d_model", "hidden_size", "kernel_size", "kernels", "key_value_size",
+    "num_heads", "num_layers", "num_memory_heads", "pointwise",
+    "rank", "relative_attention_num_buckets", "relative_attention_type", "share_heads",
+    "share_kv", "share_layers", "share_query", "shared_embedding",
+    "shared_embedding_and_softmax_weights", "shared_kv", "tile_length", "use_bias",
+    "vocab_divisor", "weights", "width"}
+# These count in the attentions of this package alone, where None is T5's macro.
+_LENGTH, _OF_MACROS = "max_length", {"num_heads", "key_value_size"}
+
+_Key = tuple[str, str]  # A selector and a parameter.
+_Scopes = dict[_Key, dict[str, Any]]  # Values by scope.
+
+
+class Folder(NamedTuple):
+  """The folder of a trained model.
+
+  Attributes:
+    path: its path.
+    restores: whether its variables are restored as they are; otherwise another
+      attention may start from them.
+    argument: what messages call it.
+  """
+  path: str
+  restores: bool = True
+  argument: str = "--model_dir"
+
+  @property
+  def record(self) -> str:
+    return os.path.join(self.path, RECORD)
+
+
+def settle(folders: Sequence[Folder], extra: str | Sequence[str] | None = None,
+           attention: Any = None) -> None:
+  """Binds in gin what holds for a call; the caller restores gin afterwards.
+
+  Args:
+    folders: those whose records count; an earlier one counts more.
+    extra: bindings that are stronger than what gin holds; a text, or a list of texts.
+    attention: an attention that is stronger than all bindings; None for none.
+
+  Raises:
+    ValueError: what is bound would change the shapes of the variables that are
+      restored.
+  """
+  lines = [extra] if isinstance(extra, str) else [*(extra or ())]
+  _bind_extra(lines)
+  if attention is not None:
+    _bind_everywhere({"": attention})
+  chosen, earlier = by_parameter(gin_origins.chosen()), {}
+  for folder in folders:
+    if tf.io.gfile.exists(folder.record):
+      recorded = _read(folder.record)
+      _check_shapes(folder, recorded, chosen, attention is not None)
+      _take(folder, recorded, chosen, earlier)
+      for key, scopes in by_parameter(gin_origins.bindings(recorded)).items():
+        earlier[key] = {**scopes, **earlier.get(key, {})}
+  for folder in folders:
+    find_vocabulary(folder.path)
+  gin_macros.check_read(gin_names.given([], lines, "extra_gin_bindings"))
+
+
+def check_attentions(extra: str | Sequence[str] | None) -> None:
+  """Raises a ValueError if `extra`, as in `settle`, or gin names no attention."""
+  lines = [extra] if isinstance(extra, str) else [*(extra or ())]
+  given = [(each.scope, each.value)
+           for _, each in gin_names.given([], lines, "extra_gin_bindings")
+           if (gin_names.full_name(each.selector), each.arg_name) == ATTENTION]
+  for scope, value in (*stack.choices().items(), *given):
+    if value is not None:
+      notation.check_choice(gin_files.parameter(
+          scope, "synthesizer_stack", ATTENTION[1]), value)
+
+
+def check_named(model_dir: str) -> None:
+  """Raises a ValueError if gin names no attention, but a model's folder has one."""
+  record = Folder(model_dir).record
+  if stack.bound() or not (checkpoints.find(model_dir) and tf.io.gfile.exists(record)):
+    return
+  recorded = by_parameter(gin_origins.bindings(_read(record))).get(ATTENTION, {})
+  values = [value for value in recorded.values() if value is not None]
+  if values:
+    raise checks.Error(
+        f"--model_dir is {model_dir!r}, a model with the attention "
+        f"{' and '.join(dict.fromkeys(map(repr, values)))}, but none is bound; add "
+        f"--gin_file={record}, bind `synthesizer_stack.attention`, or name another "
+        "folder.")
+
+
+def _bind_extra(lines):
+  """Binds `extra_gin_bindings`, whose attention holds in all scopes, as an argument."""
+  with gin.unlock_config():
+    gin.parse_config("\n".join(lines))
+  attentions = {
+      each.scope: gin_internals.bindings()[each.scope, stack.SELECTOR]["attention"]
+      for _, each in gin_names.given([], lines, "extra_gin_bindings")
+      if (gin_names.full_name(each.selector), each.arg_name) == ATTENTION}
+  if attentions:
+    _bind_everywhere(attentions)
+
+
+def _bind_everywhere(attentions):
+  """Binds attentions by their scopes, also in scopes within these."""
+  for scope in [*stack.bound()]:
+    if gin_files.nearest(scope, attentions)[0]:
+      del gin_internals.bindings()[scope, stack.SELECTOR]["attention"]
+  gin_files.bind({gin_files.parameter(scope, *ATTENTION): value
+                  for scope, value in attentions.items()})
+
+
+def _read(path):
+  """The bindings of a record alone, as gin's configuration."""
+  with gin_files.restored():
+    gin_internals.bindings().clear()
+    with gin.unlock_config():
+      gin.parse_config_file(
+          path, skip_unknown=mesh_transformer.DEPRECATED_GIN_REFERENCES)
+    gin_files.bind(gin_files.with_folders(
+        gin_names.given([path], []), gin_internals.bindings()))
+    return {where: dict(values) for where, values in gin_internals.bindings().items()
+            if where[1] not in _NOT_TAKEN}
+
+
+def by_parameter(bindings: Iterable[gin_origins.Binding]) -> _Scopes:
+  """Returns the values of bindings, by parameter and then by scope."""
+  found: _Scopes = {}
+  for each in bindings:
+    found.setdefault(each.key, {})[each.scope] = each.value
+  return found
+
+
+def _among(binding, values):
+  """Whether a binding's parameter has a value here, and the value: the innermost."""
+  scopes = values.get(binding.key, {})
+  if binding.key == gin_origins.MACRO:
+    return binding.scope in scopes, scopes.get(binding.scope)
+  return gin_files.nearest(binding.scope, scopes)
+
+
+def _take(folder, recorded, chosen, earlier):
+  """Binds what a record says, and logs what this changes.
+
+  Args:
+    folder: the `Folder` of the record.
+    recorded: its bindings, as gin's configuration.
+    chosen: the bindings of a person, by parameter, which win.
+    earlier: those of earlier records, which win, too.
+  """
+  before = by_parameter(gin_origins.bindings())
+  own = by_parameter(gin_origins.bindings(recorded))
+  files, gives, others = gin_origins.unchosen(), set(), []
+  new: dict[tuple[str, str, str], Any] = {}
+  for each in gin_origins.bindings(recorded):
+    is_chosen, value = _among(each, chosen)
+    was_bound, old = _among(each, before)
+    default = _default(each)
+    if is_chosen:
+      if repr(value) != repr(each.value) and each.value != default:
+        others.append(f"`{_name(each)}` is {_shown(value)}, which is bound, and not "
+                      f"{_shown(each.value)}")
+      continue
+    is_default = not was_bound and all(
+        other == default for other in own[each.key].values())
+    if each.key == _EVALUATION_SEED or _among(each, earlier)[0] or is_default:
+      continue
+    new[each[:3]] = each.value
+    if repr(each.value) == repr(old if was_bound else default):
+      continue
+    if each.selector not in _SELDOM_READ or each.name in _READ:
+      gives.add(_name(each))
+    if file := files.get(each[:3]):
+      others.append(f"`{_name(each)}` is {_shown(each.value)}, and not {_shown(old)} "
+                    f"as in {file}")
+  with gin.unlock_config():
+    for key, value in new.items():
+      gin.bind_parameter(key, value)
+  if gives or others:
+    logging.info("%s gives %s%s.", folder.record,
+                 ", ".join(sorted(gives)) or "nothing new",
+                 "".join(f"; {each}" for each in dict.fromkeys(others)))
+
+
+def _default(binding):
+  """The default of a parameter of gin; a new object if it has none."""
+  function = gin_internals.registry()[binding.selector].wrapped
+  try:
+    found = inspect.signature(function).parameters.get(binding.name)
+  except (TypeError, ValueError):
+    found = None
+  return object() if found is None or found.default is found.empty else found.default
+
+
+def _name(binding):
+  """The short name of a parameter, without its scope; that of a macro."""
+  if binding.key == gin_origins.MACRO:
+    return binding.scope
+  return f"{gin_internals.registry().minimal_selector(binding.selector)}.{binding.name}"
+
+
+def _shown(value):
+  return repr(value) if len(repr(value)) < 80 else f"{repr(value)[:76]} ..."
+
+
+def _check_shapes(folder, recorded, chosen, by_argument):
+  """Raises if bindings change the shapes of the variables that a folder gives."""
+  now = gin_internals.bindings()
+  wrong = {}
+  for each in gin_origins.bindings(recorded):
+    is_chosen, value = _among(each, chosen)
+    if is_chosen and repr(value) != repr(each.value) and (
+        _decides_shapes(each, folder.restores)):
+      wanted, has = _resolved(value, now), _resolved(each.value, recorded)
+      if _differ(each, wanted, has):
+        name = "attention" if by_argument and each.key == ATTENTION else _name(each)
+        wrong[name] = f"`{name}` is {wanted!r}, but {has!r} there"
+  if wrong:
+    raise checks.Error(
+        f"`{checks.called(folder.argument)}` is {folder.path!r}, whose variables "
+        f"have other shapes than what is bound: {'; '.join(wrong.values())}; leave "
+        f"{'this' if len(wrong) == 1 else 'these'} out, or name another folder"
+        f"{_remedy(wrong, folder)}.")
+
+
+def check_folder(model_dir: str) -> None:
+  """Raises if gin holds other sizes than the record of a folder with a checkpoint.
+
+  T5's command reads no folder by itself; all that it binds is compared.
+  """
+  folder = Folder(model_dir)
+  if checkpoints.find(model_dir) and tf.io.gfile.exists(folder.record):
+    _check_shapes(folder, _read(folder.record),
+                  by_parameter(gin_origins.bindings()), False)
+
+
+def _remedy(wrong, folder):
+  if folder.restores and any(name.endswith("attention") for name in wrong):
+    return (" (to train another attention from its variables, fine-tune in a folder "
+            "of its own)")
+  return ""
+
+
+def _decides_shapes(binding, restores):
+  if binding.key == gin_origins.MACRO:
+    return binding.scope.rpartition("/")[2] in _SIZES
+  if not restores:
+    return False
+  module = getattr(
+      gin_internals.registry()[binding.selector].wrapped, "__module__", "")
+  return binding.key == ATTENTION or module.startswith(_MODULES) and (
+      binding.name in _SHAPES or
+      binding.name == _LENGTH and not module.startswith(_MODULES[0]))
+
+
+def _differ(binding, wanted, has):
+  if binding.name in _OF_MACROS and None in (wanted, has):
+    return False
+  if binding.key == ATTENTION:
+    wanted, has = (sorted({*map(repr, value)}) if isinstance(value, (list, tuple)) and
+                   len({*map(repr, value)}) == 1 else value for value in (wanted, has))
+    wanted, has = ([repr(value)] if isinstance(value, str) else value
+                   for value in (wanted, has))
+  return repr(wanted) != repr(has)
+
+
+def _resolved(value, config):
+  """The value of a macro in a configuration; other values as they are."""
+  if isinstance(value, gin.config.ConfigurableReference) and (
+      value.configurable.selector == gin_origins.MACRO[0]):
+    name = value.scoped_selector.rpartition("/")[0]
+    return config.get((name, "gin.macro"), {}).get("value", value)
+  return value
+
+
+def find_vocabulary(folder: str) -> bool:
+  """Binds the vocabulary of vocabulary.json where gin names neither task nor path.
+
+  `MtfModel` of older versions recorded no task, and an environment variable that named
+  the vocabulary of a training is in no operative_config.gin.
+
+  Returns:
+    whether the folder names a vocabulary.
+  """
+  path = vocabulary_record.path_of(folder)
+  if path is None:
+    return False
+  if gin_files.bound(_VOCABULARY, None) is None:
+    logging.info("%s gives the vocabulary %r.",
+                 os.path.join(folder, vocabulary_record.NAME), path)
+    gin_files.bind({_VOCABULARY: path})
+  if gin_files.bound("%MIXTURE_NAME", None) is None and (
+      gin_files.bound(_TASK, None) is None):
+    gin_files.bind({_TASK: _OF_TEXT})
+  return True
+
+
+def reading_nothing_again(read: Any) -> Any:
+  """Wraps T5's reader of a record; where there is none, T5's own error remains."""
+  @functools.wraps(read)
+  def wrapped(model_dir):
+    if not tf.io.gfile.exists(os.path.join(model_dir, RECORD)):
+      read(model_dir)
+
+  return wrapped
+
+
+def lines_of_dtypes(extra: str | Sequence[str] | None) -> list[str]:
+  """Returns the bindings of `extra` that T5's own bindings of dtypes replace."""
+  lines = [extra] if isinstance(extra, str) else [*(extra or ())]
+  return [f"{_DTYPES}.{each.arg_name} = {each.value!r}"
+          for _, each in gin_names.given([], lines, "extra_gin_bindings")
+          if gin_names.full_name(each.selector) == _DTYPES]

@@ -1,0 +1,1 @@
+"""The data of a run: its tasks, vocabularies, lengths, order and seed."""

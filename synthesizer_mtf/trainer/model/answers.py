@@ -1,0 +1,180 @@
+"""Several answers to each input, with their scores, in files and exported models.
+
+`synthesizer_answers.number` asks for them in modes `infer` and `export_infer`. Mode
+`infer` then writes a line of JSON for each input:
+
+  {"inputs": "one", "outputs": ["1", "eins"], "scores": [-0.1, -2.4], "lengths": [2, 3]}
+
+A score is the sum of the log-probabilities of the output's tokens, in nats; a length is
+their number. Both include the end of sequence. Beams are in the order of beam search,
+samples and classes in that of the scores.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import contextvars
+import json
+from typing import Any
+
+from absl import logging
+import gin
+from mesh_tensorflow.transformer import utils
+import numpy as np
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_internals
+from synthesizer_mtf.t5 import answers
+from synthesizer_mtf.trainer.data import vocabularies
+import tensorflow.compat.v1 as tf
+
+_SELECTOR = "synthesizer_mtf.synthesizer_answers"
+_INFER = "mesh_tensorflow.transformer.utils.infer_model"
+_MODES = ("infer", "export_infer", "export")
+_ASKED: contextvars.ContextVar[int | None] = contextvars.ContextVar(
+    "asked", default=None)
+
+
+@gin.configurable("synthesizer_answers", module="synthesizer_mtf")
+def decode(estimator: tf.estimator.Estimator, vocabulary: Any,
+           number: int | None = None,
+           decode_fn: Callable[..., Any] = utils.decode_from_file,
+           **kwargs: Any) -> None:
+  """Decodes as `decode_fn` does, with several answers to each input.
+
+  `infer_model.decode_fn` is this function if gin binds `number`.
+
+  Args:
+    estimator: a `CarefulEstimator`.
+    vocabulary: a vocabulary, or a tuple of those of the inputs and the targets.
+    number: the number of answers to each input, at least 1; None for one text without
+      a score.
+    decode_fn: the function for `infer_model.decode_fn` that reads the inputs.
+    **kwargs: other arguments of `decode_fn`.
+
+  Raises:
+    ValueError: number is not a positive integer, or the decoder finds fewer answers.
+  """
+  if number is None:
+    decode_fn(estimator, vocabulary=vocabulary, **kwargs)
+    return
+  with asking(number):
+    decode_fn(_Lines(estimator, utils.targets_vocabulary(vocabulary)),
+              vocabulary=vocabulary, **kwargs)
+
+
+@contextlib.contextmanager
+def asking(number: int | None) -> Iterator[None]:
+  """Makes models decode so many answers within a `with` block; None changes nothing."""
+  if number is not None:
+    checks.check_whole(answers.PARAMETER, number)
+  before = _ASKED.set(number)
+  try:
+    yield
+  finally:
+    _ASKED.reset(before)
+
+
+def asked() -> int | None:
+  """The number of answers that the current block asks for; None outside of one."""
+  return _ASKED.get()
+
+
+def bound() -> int | None:
+  """The number of answers that gin binds, or None."""
+  return gin_files.bound(answers.PARAMETER, None)
+
+
+@gin.config.register_finalize_hook
+def bind_decoding(config: gin_internals.Config) -> dict[str, Any] | None:
+  """Makes mode `infer` decode by `synthesizer_answers`, if it has a number."""
+  given = config.get(("", _SELECTOR), {})
+  before = config.get(("", _INFER), {}).get("decode_fn")
+  if given.get("number") is None or _SELECTOR in repr(before):
+    return None
+  bindings = {f"{_INFER}.decode_fn": gin.config.ConfigurableReference(
+      _SELECTOR, evaluate=False)}
+  if before is not None:
+    bindings[f"{_SELECTOR}.decode_fn"] = before
+  return bindings
+
+
+def warn_of_unused(mode: str) -> None:
+  """Warns if gin asks for answers in a mode of `utils.run` that gives none."""
+  if bound() is not None and mode not in _MODES:
+    logging.warning("`%s` is %r, but counts in modes %s only, not in %r.",
+                    answers.PARAMETER, bound(), " and ".join(_MODES[:2]), mode)
+
+
+def with_answers(model_fn: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes an Estimator's `model_fn` return "scores" and "lengths", within `asking`.
+
+  Args:
+    model_fn: the result of `utils.tpu_estimator_model_fn`, for decoding.
+  """
+  def answering(features, labels, mode, params=None, config=None):
+    number = asked()
+    if mode != tf.estimator.ModeKeys.PREDICT or number is None:
+      return model_fn(features, labels, mode, params, config)
+    size = features.get("predict_batch_size")
+    with answers.recording(number) as found:
+      spec = model_fn(features, labels, mode, params, config)
+    if not found.tensors:
+      raise checks.Error(
+          f"`{answers.PARAMETER}` is {number}, but this model does not decode by our "
+          "own loops (ensembles, TPUs, JAX and meshes that split a layer do not), and "
+          "other loops give one text without a score; leave it out.")
+    more = {name: tensor if size is None else tensor[:size]
+            for name, tensor in found.tensors.items()}
+    predictions = {**spec.predictions, **more}
+    return spec._replace(predictions=predictions, export_outputs={
+        tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
+            tf.estimator.export.PredictOutput(predictions)})
+
+  return answering
+
+
+def of_rows(vocabulary: Any) -> Any:
+  """Returns vocabularies whose `decode_tf` takes ids of several answers, too.
+
+  Args:
+    vocabulary: a vocabulary, or a tuple of those of the inputs and the targets.
+  """
+  return vocabularies.with_decode_tf(vocabulary, _of_any_rank)
+
+
+def _of_any_rank(vocabulary):
+  """A `decode_tf` that also takes ids with more than two dimensions."""
+  found = vocabulary.decode_tf
+
+  def decode_tf(ids):  # <int32>[..., length] -> <string>[...]
+    if ids.shape.rank <= 2:
+      return found(ids)
+    return tf.reshape(found(tf.reshape(ids, [-1, ids.shape[-1]])), ids.shape[:-1])
+
+  return decode_tf
+
+
+class _Lines:
+  """An estimator whose outputs are lines of JSON."""
+
+  def __init__(self, estimator, vocabulary):
+    self._estimator = estimator
+    self._vocabulary = vocabulary
+
+  def predict(self, *args, **kwargs):
+    for found in self._estimator.predict(*args, **kwargs):
+      yield {**found, "outputs": self._line(found)}
+
+  def _line(self, found):
+    line = {"outputs": [*map(self._text, found["outputs"])],
+            "scores": [round(float(score), 6) for score in found["scores"]],
+            "lengths": found["lengths"].tolist()}
+    if isinstance(found["inputs"], bytes):
+      line = {"inputs": found["inputs"].decode("utf-8", "replace"), **line}
+    return json.dumps(line, ensure_ascii=False).encode()
+
+  def _text(self, output):
+    if isinstance(output, np.ndarray):
+      output = self._vocabulary.decode([int(x) for x in output])
+    return output.decode("utf-8", "replace") if isinstance(output, bytes) else output

@@ -1,0 +1,355 @@
+"""An estimator that checks checkpoints when it trains, evaluates and exports.
+
+It checks checkpoints with `checkpoints.py` before it uses them. `guards.py` stops
+training before a model that is not finite, or is half-written, becomes the newest
+checkpoint.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+import functools
+import os
+from typing import Any
+import warnings
+
+from absl import logging
+from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import heads_record
+from synthesizer_mtf.trainer.checkpoints import lock
+from synthesizer_mtf.trainer.checkpoints import optimizer_slots
+from synthesizer_mtf.trainer.checkpoints import vocabulary_record
+from synthesizer_mtf.trainer.checkpoints import warm_start
+from synthesizer_mtf.trainer.data import decode_length
+from synthesizer_mtf.trainer.data import seed
+from synthesizer_mtf.trainer.model import answers
+from synthesizer_mtf.trainer.model import exporting
+from synthesizer_mtf.trainer.model import jax_runtime
+from synthesizer_mtf.trainer.model import prediction
+from synthesizer_mtf.trainer.model import scoring
+from synthesizer_mtf.trainer.watching import data_position
+from synthesizer_mtf.trainer.watching import guards
+from synthesizer_mtf.trainer.watching import progress
+from synthesizer_mtf.trainer.watching import stopping
+from synthesizer_mtf.trainer.watching import validation
+import tensorflow.compat.v1 as tf
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+
+def existing_checkpoints(
+    get_checkpoint_iterator: Callable[..., Iterator[str]]
+) -> Callable[..., Iterator[str]]:
+  """Makes Mesh's function raise without the checkpoints that are asked for.
+
+  Mesh TensorFlow takes the nearest steps instead, and for -1 and None reads the file
+  `checkpoint` only, which copied folders lack. Of "all", incomplete ones are skipped.
+  """
+  @functools.wraps(get_checkpoint_iterator)
+  def wrapped(checkpoint_step, model_dir, *args, **kwargs):
+    if checkpoint_step is None and not args and not kwargs:
+      return _following(model_dir)
+    if checkpoint_step is not None and checkpoint_step != "all":
+      return iter(checkpoints.of_steps(
+          model_dir, checkpoint_step,
+          f"`{checks.called('utils.run.eval_checkpoint_step')}`"))
+    return _complete(get_checkpoint_iterator(
+        checkpoint_step, model_dir, *args, **kwargs), model_dir)
+
+  return wrapped
+
+
+def existing_steps(get_checkpoints_iterator: Callable[..., Iterator[int]]
+                   ) -> Callable[..., Iterator[int]]:
+  """Makes T5's function, which returns steps, do as `existing_checkpoints`."""
+  @functools.wraps(get_checkpoints_iterator)
+  def wrapped(checkpoint_steps, model_dir):
+    if model_dir is None:
+      return get_checkpoints_iterator(checkpoint_steps, model_dir)
+    # T5 evaluates step 0, too.
+    also_0 = {"skip_until": -1} if checkpoint_steps == "all" else {}
+    return map(checkpoints.step_of, utils.get_checkpoint_iterator(
+        checkpoint_steps, model_dir, **also_0))
+
+  return wrapped
+
+
+def _following(model_dir):
+  """Yields the newest checkpoint, and then each one that a training adds, for ever."""
+  first = checkpoints.chosen(model_dir)
+  if first is not None:
+    yield first
+  for path in tf.train.checkpoints_iterator(model_dir):
+    if first is None or checkpoints.step_of(path) != checkpoints.step_of(first):
+      yield path
+
+
+def _complete(paths, model_dir):
+  """Yields those paths that are of complete checkpoints; raises if there are none."""
+  is_empty = True
+  for path in paths:
+    is_empty = False
+    if tf.train.checkpoint_exists(path):
+      yield path
+    else:
+      logging.warning("Skipping %s, which is not complete.", path)
+  if is_empty:  # Mesh TensorFlow leaves out step 0, which is not trained.
+    raise checks.Error(
+        checkpoints.nothing_in(model_dir) if not checkpoints.find(model_dir) else
+        f"`{checks.called('--model_dir')}` is {model_dir!r}, where only step 0 is "
+        "saved, before any training; train first, or bind "
+        "`utils.run.eval_checkpoint_step = 0`.")
+
+
+class CarefulEstimator(tpu_estimator.TPUEstimator):
+  """Checks the checkpoints that it restores and writes; supports a warm start.
+
+  Attributes:
+    optimizer: makes the optimizer that trains, whose variables checkpoints may have; or
+      None.
+    data: what it trains on, in words for `progress.Progress`; None for what gin binds.
+    continues_inputs: whether an exported model continues its inputs, as a language
+      model does.
+    keeps_batches: a function that returns whether the examples of a batch must be
+      predicted together, because they decide about each other.
+    texts: a function that returns how many examples to predict are no padding; None if
+      the data tell it.
+  """
+
+  optimizer: optimizer_slots.Optimizer | None = None
+  data: str | None = None
+  continues_inputs = False
+  keeps_batches: Callable[[], bool] = staticmethod(lambda: False)
+  texts: Callable[[], int | None] = staticmethod(lambda: None)
+  _config: Any  # A `RunConfig`, of the base class.
+  _start = None  # A `WarmStart`.
+  _vocabularies = None  # A `vocabulary_record.Record`.
+  _validation = None  # A `validation.Validation`.
+  _exported = None  # The path of the checkpoint that is being exported.
+  _predicting = None  # The `prediction.Graph` of the last prediction.
+
+  def _assert_members_are_not_overridden(self):
+    """Allows overriding members, which the base class would refuse."""
+
+  def configure(self, **changes: Any) -> None:
+    """Changes the configuration, as `RunConfig.replace` does."""
+    self._config = self._config.replace(**changes)
+
+  def start_from(self, start: warm_start.WarmStart | None) -> None:
+    """Makes training start from `start`, unless the folder has a checkpoint."""
+    self._start = start
+
+  def record_vocabularies(self, record: vocabulary_record.Record) -> None:
+    """Makes training write a record of the vocabularies into the folder."""
+    self._vocabularies = record
+
+  def validate_by(self, chosen: validation.Validation | None, vocabulary: Any,
+                  sequence_length: Any, batch_size: int) -> None:
+    """Makes training evaluate its checkpoints; None for no evaluation."""
+    self._validation = chosen and chosen.for_model(
+        self, vocabulary, sequence_length, batch_size)
+
+  def _call_model_fn(self, features, labels, mode, config):
+    spec = super()._call_model_fn(features, labels, mode, config)
+    if checkpoints.find(self.model_dir):
+      heads_record.check_restored(self.model_dir)
+    if self._exported:
+      checkpoints.check_variables(
+          self._exported, tf.global_variables(), self.optimizer)
+    if mode != tf.estimator.ModeKeys.TRAIN:
+      return spec
+    spec = seed.advancing(progress.quiet(spec))
+    if self._start is None:
+      return spec
+    last = self.latest_checkpoint()
+    if last:
+      logging.info("No warm start: the model continues from its own %s.", last)
+      return spec
+    return self._start.added_to(spec, self.optimizer)
+
+  def latest_checkpoint(self) -> str | None:
+    """The checkpoint that is read unless another one is named."""
+    return checkpoints.chosen(self.model_dir)
+
+  def train(self, input_fn: Callable[..., Any],
+            hooks: Iterable[tf.train.SessionRunHook] | None = None,
+            *args: Any, **kwargs: Any) -> "CarefulEstimator":
+    """Trains as the base class does, but checks and guards checkpoints.
+
+    Raises:
+      ValueError: the checkpoint to resume from is damaged or of another model, or
+        another process trains in the folder.
+      Stopped: a signal has ended the training, after writing a checkpoint.
+      TrainingStopped: the loss or a variable is not finite, or a file cannot
+        be written.
+    """
+    if not self.config.is_chief:
+      return self._train(None, input_fn, hooks, *args, **kwargs)
+    checkpoints.check_folder(self.model_dir)
+    with (lock.held(self.model_dir, checks.called("--model_dir")),
+          guards.explained_writes(self.model_dir)):
+      newest = checkpoints.prepare(self.model_dir)
+      if self._vocabularies is not None:
+        vocabulary_record.write(self.model_dir, self._vocabularies)
+      if self._validation is not None and not self._validation.start(
+          newest, kwargs.get("max_steps")):
+        return self
+      return self._train(newest, input_fn, hooks, *args, **kwargs)
+
+  def _train(self, newest, input_fn, hooks, *args, **kwargs):
+    """Trains from the newest checkpoint, if there is one."""
+    _say_if_done(newest, kwargs.get("max_steps"))
+    hooks = [*(hooks or ()), self._check_of(newest)]
+    position = None
+    if self.config.is_chief and self.config.cluster is None:  # No TPU.
+      position = data_position.DataPosition(
+          self.model_dir, resumes=newest is not None)
+      hooks.append(position)
+    signals = stopping.StopAfterStep()
+    hooks += [guards.GuardSaves(self.model_dir, position), signals]
+    if self.config.is_chief:
+      hooks.append(progress.Progress(
+          self.model_dir, kwargs.get("max_steps"), self.data))
+      if self._validation is not None:
+        kwargs["saving_listeners"] = [
+            *(kwargs.get("saving_listeners") or ()),
+            validation.Listener(self._validation, signals)]
+    with (guards.explained_damage(newest), guards.explained_writes(self.model_dir),
+          signals.listening()):
+      return super().train(input_fn, hooks, *args, **kwargs)
+
+  def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None,
+               hooks: Iterable[tf.train.SessionRunHook] | None = None,
+               checkpoint_path: str | None = None,
+               name: str | None = None) -> dict[str, Any]:
+    """Evaluates as the base class; raises a ValueError without a usable checkpoint."""
+    path = self._usable(checkpoint_path)
+    checkpoints.check_room(self.eval_dir(name))
+    with guards.explained_damage(path):
+      return super().evaluate(
+          input_fn, steps, [*(hooks or ()), self._check_of(path)], path, name)
+
+  def predict(self, input_fn: Callable[..., Any],
+              predict_keys: list[str] | None = None,
+              hooks: Iterable[tf.train.SessionRunHook] | None = None,
+              checkpoint_path: str | None = None,
+              yield_single_examples: bool = True) -> Iterator[dict[str, Any]]:
+    """Predicts as the base class does; without a TPU, one graph serves all checkpoints.
+
+    Yields:
+      predictions, in the order of the data.
+
+    Raises:
+      ValueError: there is no usable checkpoint.
+    """
+    path = self._usable(checkpoint_path)
+    with guards.explained_damage(path):
+      data = None
+      if yield_single_examples and not hooks and self.is_on_cpus():
+        data = self._batches(input_fn)
+      if data is None:
+        yield from decode_length.counted(super().predict(
+            input_fn, predict_keys, [*(hooks or ()), self._check_of(path)], path,
+            yield_single_examples))
+        return
+      spec, batches = data
+      graph = self._graph_for(spec)
+      graph.restore(path)
+      yield from decode_length.counted(scoring.checked(prediction.examples(
+          graph, batches, predict_keys, by_length=not self.keeps_batches(),
+          number=self.texts())))
+
+  def _call_model_fn_eval(self, input_fn, config):
+    """Gives `loss` its mean over the tokens, not over batches, which may be empty."""
+    *others, results = super()._call_model_fn_eval(input_fn, config)
+    if "neg_log_perplexity" in results:
+      results = {**results, "loss": tf.negative(results["neg_log_perplexity"])}
+    return (*others, results)
+
+  def _check_of(self, path):
+    return guards.CheckVariables(path, self.optimizer)
+
+  def _graph_for(self, spec):
+    if self._predicting is None or not self._predicting.serves(spec):
+      if self._predicting is not None:
+        self._predicting.close()
+      self._predicting = prediction.Graph(self, spec)
+    return self._predicting
+
+  def is_on_cpus(self) -> bool:
+    """Whether the model runs without TPUs."""
+    with self._ctx.with_mode(tf.estimator.ModeKeys.PREDICT) as context:
+      return context.is_running_on_cpu()
+
+  def _batches(self, input_fn):
+    """(batch spec, batches); None unless they are dicts from a Dataset."""
+    with tf.Graph().as_default():
+      data = self._call_input_fn(input_fn, tf.estimator.ModeKeys.PREDICT)
+      spec = getattr(data, "element_spec", None)
+      if not isinstance(spec, dict):
+        return None
+      return spec, prediction.batches(data)
+
+  def export_saved_model(self, export_dir_base: str,
+                         serving_input_receiver_fn: Callable[[], Any],
+                         *args: Any, checkpoint_path: str | None = None,
+                         **kwargs: Any) -> str:
+    """Exports as the base class; raises a ValueError without a usable checkpoint."""
+    path = self._usable(checkpoint_path)
+    if self.continues_inputs:
+      serving_input_receiver_fn = exporting.continuing(serving_input_receiver_fn)
+    with (guards.explained_damage(path), scoring.exporting(), jax_runtime.exporting(),
+          exporting.without_unused(), answers.asking(answers.bound())):
+      self._exported = path
+      try:
+        found = super().export_saved_model(
+            export_dir_base, serving_input_receiver_fn, *args, checkpoint_path=path,
+            **kwargs)
+      finally:
+        self._exported = None
+    logging.info("The exported model is in %s.", tf.compat.as_text(found))
+    return found
+
+  def _call_input_fn(self, input_fn, mode, input_context=None):
+    """Makes the data, without tf.data's autotuning, which delays the end of training.
+
+    The thread that tunes tf.data's parallelism sleeps for up to a minute. Cancelling
+    wakes it before the cancellation is visible, so it sleeps again, and the end of
+    training waits for it. Without this thread, autotuned steps run on all cores, up to
+    16. A dataset that sets the option itself keeps it. On TPUs the base class returns a
+    function, and nothing changes.
+    """
+    data = super()._call_input_fn(input_fn, mode, input_context)
+    if not isinstance(data, tf.compat.v2.data.Dataset):  # Also v1's base.
+      return data
+    with warnings.catch_warnings():  # In graphs, only Python knows the options.
+      warnings.simplefilter("ignore")
+      chosen = data.options().autotune.enabled
+    options = tf.data.Options()
+    options.autotune.enabled = bool(chosen)
+    return data.with_options(options)
+
+  def _usable(self, path):
+    """Returns the path, by default the latest; raises unless it is complete."""
+    path = path or self.latest_checkpoint()
+    if path is None:
+      raise checks.Error(checkpoints.nothing_in(self.model_dir))
+    try:
+      checkpoints.check(path)
+    except checkpoints.DamagedError as error:
+      names = map(os.path.basename, checkpoints.find(os.path.dirname(path)))
+      raise checks.Error(
+          f"{path} cannot be read: {error}. The directory holds "
+          f"{', '.join(names) or 'no checkpoint'}.") from error
+    return path
+
+
+def _say_if_done(newest, steps):
+  """Warns that there is nothing to train; the Estimator returns without a word."""
+  if newest and steps is not None and checkpoints.step_of(newest) >= steps:
+    logging.warning(
+        "Nothing is trained: %s is already at step %d of %d; to go on, raise `%s`.",
+        newest, checkpoints.step_of(newest), steps,
+        checks.called("utils.run.train_steps"))
+

@@ -1,0 +1,161 @@
+"""Runs the trainer's models through JAX: on GPUs, new TPUs, and several devices.
+
+`synthesizer_mtf.runtime = "jax"` chooses it. The Estimator, its hooks, the data, guards
+and checkpoints stay as they are; only the mesh is another one (`runtime/mesh.py`).
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import importlib.util
+import sys
+from typing import Any
+
+from absl import logging
+import gin
+import mesh_tensorflow as mtf
+from synthesizer_mtf import checks
+from synthesizer_mtf import patches
+from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast import mixed_precision
+from synthesizer_mtf.runtime import mesh
+from synthesizer_mtf.trainer.data import seed
+import tensorflow.compat.v1 as tf
+
+_RUNTIMES = "tensorflow", "jax"
+_off = False
+_notes: list[list[mesh.JaxMeshImpl]] = []  # The meshes that were made, for `noting`.
+
+
+@gin.configurable("synthesizer_mtf", module="synthesizer_mtf")
+def chosen(runtime: str = "tensorflow", tf32: bool = False) -> tuple[str, bool]:
+  """What runs the model.
+
+  Args:
+    runtime: "tensorflow", or "jax".
+    tf32: whether JAX multiplies float32 numbers with 10 of their 23 bits on GPUs that
+      are faster so.
+
+  Returns:
+    runtime and tf32.
+
+  Raises:
+    ValueError: runtime is neither of the two.
+  """
+  checks.require(runtime in _RUNTIMES, "synthesizer_mtf.runtime", runtime,
+                 'be "tensorflow" or "jax"')
+  checks.check_boolean("synthesizer_mtf.tf32", tf32)
+  return runtime, tf32
+
+
+def is_chosen() -> bool:
+  """Whether gin chooses JAX.
+
+  Raises:
+    ValueError: JAX cannot be used here.
+  """
+  if chosen()[0] != "jax":
+    return False
+  needed = '`synthesizer_mtf.runtime` is "jax", which needs '
+  if sys.version_info < (3, 12):
+    raise checks.Error(
+        f"{needed}Python 3.12 or 3.13, but this is Python {sys.version_info.major}."
+        f"{sys.version_info.minor}: install this package there, or leave out "
+        "--gin_file=jax.gin.")
+  if not importlib.util.find_spec("jax"):
+    raise checks.Error(
+        f"{needed}JAX, which is not installed: pip install 'synthesizer-mtf[cuda]' for "
+        "NVIDIA's GPUs, [tpu] for TPUs, or jax for CPUs.")
+  return True
+
+
+@contextlib.contextmanager
+def exporting() -> Iterator[None]:
+  """Builds models for TensorFlow within a `with` block, as TensorFlow serves them."""
+  global _off
+  before, _off = _off, True
+  try:
+    yield
+  finally:
+    _off = before
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[list[mesh.JaxMeshImpl]]:
+  """Returns a list that gets the meshes of models that are built in a `with` block."""
+  _notes.append([])
+  try:
+    yield _notes[-1]
+  finally:
+    _notes.pop()
+
+
+def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any]:
+  """Makes an Estimator's model function build models that JAX runs.
+
+  Args:
+    model_fn: the result of `utils.tpu_estimator_model_fn`, or a wrapper of it.
+    use_tpu: the trainer's `--tpu`.
+
+  Returns:
+    a function of the same parameters.
+
+  Raises:
+    ValueError: `--tpu` is given, too.
+  """
+  if use_tpu:
+    raise checks.Error(
+        "--tpu is TensorFlow's way to TPUs, and `synthesizer_mtf.runtime` is \"jax\": "
+        "leave out --tpu to use the TPUs of this machine through JAX, or leave out "
+        "--gin_file=jax.gin.")
+  _hide_gpus()
+  served = mixed_precision.with_activations(model_fn, "float32")
+  model_fn = mixed_precision.in_jax(model_fn)
+
+  def in_jax(features, labels, mode, params=None, config=None):
+    if _off:
+      return served(features, labels, mode, params, config)
+    made: list[mesh.JaxMeshImpl] = []
+
+    def of_run(original):
+      def make(shape, layout, devices=None):
+        made.append(mesh.JaxMeshImpl(shape, layout, devices, seed.numbers_of_names))
+        splits.compile_for(made[-1].jax_devices.platform)
+        return made[-1]
+      return make
+
+    with (patches.wrapped("mesh_impl", mtf.placement_mesh_impl, of_run),
+          seed.remembering_loops(), loops_as_functions()):
+      spec = model_fn(features, labels, mode, params, config)
+    mesh_impl, = made
+    logging.info("JAX runs the model on %s.", mesh_impl.jax_devices)
+    if mode == tf.estimator.ModeKeys.TRAIN:
+      # The program reads the step before it is raised.
+      with tf.control_dependencies([mesh_impl.token]):
+        spec = spec._replace(train_op=tf.assign_add(tf.train.get_global_step(), 1).op)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+      spec = seed.advancing_predictions(spec, mesh_impl.token)
+    mesh_impl.compile(full_precision=not chosen()[1])
+    if _notes:
+      _notes[-1].append(mesh_impl)
+    return spec
+
+  return in_jax
+
+
+def _hide_gpus():
+  """Keeps TensorFlow from taking the memory of GPUs, which JAX needs."""
+  with contextlib.suppress(RuntimeError):  # TensorFlow already uses its devices.
+    tf.config.set_visible_devices([], "GPU")
+
+
+@contextlib.contextmanager
+def loops_as_functions() -> Iterator[None]:
+  """Makes loops functions, which XLA can compile, within a `with` block."""
+  before = tf.control_flow_v2_enabled()
+  tf.enable_control_flow_v2()
+  try:
+    yield
+  finally:
+    if not before:
+      tf.disable_control_flow_v2()

@@ -1,0 +1,1 @@
+"""What watches a run: progress, words, stopping, guards, validation, the best."""

@@ -1,0 +1,432 @@
+"""Evaluates checkpoints while a model trains, keeps the best, and stops by patience.
+
+Each checkpoint that is due is evaluated in a graph of its own, in the training's
+process, so the training itself goes on as without it. MODEL_DIR/validation.json records
+the evaluations; MODEL_DIR/best holds the best checkpoint, and everything that another
+mode needs of a model's folder. Both are written before the training continues. So a
+training that was killed evaluates the checkpoint that it continues from, if it had no
+time to, and comes to the same best step. Values of another measure, such as those of a
+file that was replaced, are not compared: best/ is renamed, and a new comparison begins.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import inspect
+import os
+from typing import Any
+
+from absl import logging
+import gin
+from mesh_tensorflow.transformer import dataset as mesh_dataset
+from mesh_tensorflow.transformer import utils
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+from synthesizer_mtf.attention import intermediates
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.data import data_checks
+from synthesizer_mtf.trainer.watching import best_folder
+from synthesizer_mtf.trainer.watching import measures
+from synthesizer_mtf.trainer.watching import stopping
+from synthesizer_mtf.trainer.watching import validation_record
+import tensorflow.compat.v1 as tf
+import tensorflow_datasets as tfds
+
+_NAME = "train_and_eval"
+_GREATER = f"{_NAME}.greater_is_better"
+_CHECKED = 2  # The number of examples that show the names of a task's metrics.
+
+
+@gin.configurable(_NAME, module="synthesizer_mtf")
+def chosen(eval_dataset_fn: Callable[..., Any] | None = None,
+           metric: str = measures.TEACHER_FORCED[0], greater_is_better: bool = True,
+           every_steps: int | None = None, patience: int | None = None,
+           split: str = "validation") -> "Validation | None":
+  """Evaluates checkpoints while a model trains; train_and_eval.gin binds it.
+
+  Args:
+    eval_dataset_fn: a function such as `mesh_eval_dataset_fn`; None for no evaluation.
+    metric: the name of the metric that chooses the best checkpoint: neg_log_perplexity,
+      token_accuracy or sequence_accuracy, or one of the task's own, such as "bleu", or
+      "TASK/bleu" for one task of a mixture. Without a task it is the mean over the
+      tasks that have the metric. A task's own metric decodes the split.
+    greater_is_better: False if a smaller value is better. `bound` binds it, unless a
+      user does, by the metric's name.
+    every_steps: the least number of steps between two evaluations; None for an
+      evaluation of each checkpoint.
+    patience: the number of evaluations without a new best one after which training
+      ends; None to train to the end.
+    split: the split to evaluate.
+
+  Returns:
+    a `Validation`, or None.
+
+  Raises:
+    ValueError: a parameter has no such value.
+  """
+  for name, value in (("every_steps", every_steps), ("patience", patience)):
+    if value is not None:
+      checks.check_whole(_called(name), value, remedy=(
+          f"change it, or leave `{_called(name)}` out"))
+  for name, text in (("metric", metric), ("split", split)):
+    checks.require(isinstance(text, str) and bool(text), _called(name), text,
+                   "be a name", "write it in quotes")
+  checks.check_boolean(_called("greater_is_better"), greater_is_better)
+  if eval_dataset_fn is None:
+    return None
+  return Validation(eval_dataset_fn, metric, greater_is_better, every_steps, patience,
+                    split)
+
+
+def _called(name):
+  return checks.called(f"{_NAME}.{name}")
+
+
+def bound() -> "Validation | None":
+  """The `Validation` that gin chooses, or None."""
+  if gin_files.bound(f"{_NAME}.eval_dataset_fn", None) is None:
+    return None
+  if gin_files.bound(_GREATER, None) is None:
+    metric = gin_files.bound(f"{_NAME}.metric", measures.TEACHER_FORCED[0])
+    gin_files.bind({_GREATER: not measures.is_low(str(metric))})
+  return chosen()
+
+
+def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
+  """The bindings of train_and_eval.gin for a task, and those of the parameters.
+
+  Args:
+    task: the name of a task or mixture.
+    parameters: arguments of `train_and_eval`, by name.
+
+  Raises:
+    ValueError: it has no such argument, or the parameters are not a dict.
+  """
+  checks.require(isinstance(parameters, dict), "validation", parameters, "be a dict",
+                 "write it as {'metric': 'bleu', 'patience': 3}")
+  known = [*inspect.signature(chosen).parameters][1:]  # Without the data.
+  for name in set(parameters) - set(known):
+    raise checks.Error(f"`validation` names {name!r}, but {_NAME} has no such parameter"
+                       f"; write one of {', '.join(known)}.")
+  return {
+      "mesh_eval_dataset_fn.mixture_or_task_name": task,
+      f"{_NAME}.eval_dataset_fn": gin.config.ConfigurableReference(
+          "t5.models.mesh_transformer.mesh_eval_dataset_fn", evaluate=False),
+      **{f"{_NAME}.{name}": value for name, value in parameters.items()}}
+
+
+class Validation:
+  """Evaluates the checkpoints of a training, as `chosen` describes."""
+
+  def __init__(self, eval_dataset_fn: Callable[..., Any], metric: str,
+               greater_is_better: bool, every_steps: int | None, patience: int | None,
+               split: str):
+    """Takes the parameters of `chosen`."""
+    self._eval_dataset_fn = eval_dataset_fn
+    self._metric, self._greater = metric, greater_is_better
+    self._every, self._patience, self._split = every_steps, patience, split
+
+  def for_model(self, estimator: Any, vocabulary: Any, sequence_length: Any,
+                batch_size: int) -> "Validation":
+    """Declares the model, its data and its batches; returns itself."""
+    self._estimator, self._vocabulary = estimator, vocabulary
+    self._length, self._batch_size = sequence_length, batch_size
+    self._folder = estimator.model_dir
+    return self
+
+  def start(self, newest: str | None, last_step: int | None) -> bool:
+    """Checks the parameters, and evaluates the checkpoint to continue from.
+
+    Args:
+      newest: the path of this checkpoint, or None.
+      last_step: the step at which the training ends, or None.
+
+    Returns:
+      whether there is anything to train: False if the patience is at an end.
+
+    Raises:
+      ValueError: no task has the metric, checkpoints are too rare, the model is on a
+        TPU or in a cluster, or the best checkpoint is missing.
+    """
+    self._check_place()
+    self._say_which()
+    self._last_step = last_step
+    self._record = validation_record.Record(
+        self._folder, self._metric, self._greater)
+    with tf.Graph().as_default():
+      self._check_metric()
+      self._compare(self._datasets())
+    step = checkpoints.step_of(newest) if newest else 0
+    self._record.forget_after(step)
+    self._check_best()
+    if newest and not self._record.has(step) and (
+        self._is_due(step) or step == last_step):
+      self.evaluate(step)
+    self._record.correct(self._stopped_at(step))
+    return not self._is_over(warns=True)
+
+  def _say_which(self):
+    """Says that the least value is the best, or warns if that of a loss is not."""
+    if not self._greater:
+      logging.info("The least %s is the best; set `%s` to True if the greatest is.",
+                   self._metric, _called("greater_is_better"))
+    elif measures.is_low(self._metric):
+      logging.warning(
+          "`%s` is %r, and its greatest value is the best; set `%s` to False if its "
+          "least value is.", _called("metric"), self._metric,
+          _called("greater_is_better"))
+
+  def _check_place(self):
+    config, every = self._estimator.config, self._every
+    if not self._estimator.is_on_cpus() or config.master:
+      raise checks.Error(
+          f"`{_called('eval_dataset_fn')}` is bound, which evaluates in the process "
+          "that trains, but a TPU or a cluster trains here; leave train_and_eval.gin "
+          "out, and evaluate with eval.gin in another process.")
+    if every is not None and every < config.save_checkpoints_steps:
+      raise checks.Error(
+          f"`{_called('every_steps')}` is {every}, but "
+          f"`{checks.called('utils.run.save_checkpoints_steps')}` is "
+          f"{config.save_checkpoints_steps}, and only checkpoints are evaluated; set "
+          f"the latter to {every}, too.")
+
+  def _datasets(self):
+    found = self._eval_dataset_fn(
+        sequence_length=self._length, vocabulary=self._vocabulary,
+        dataset_split=self._split)
+    if not found:
+      raise checks.Error(f"`{_called('split')}` is {self._split!r}, which no task has; "
+                         "set it to a split of the task.")
+    return [mesh_dataset.EvalDataset(*each) for each in found]
+
+  def _check_targets(self, datasets):
+    for each in datasets:
+      if "targets" not in each.dataset_fn().element_spec:
+        raise checks.Error(
+            f"`{_called('eval_dataset_fn')}` evaluates {each.name!r}, which has no "
+            "targets; bind `mesh_eval_dataset_fn.mixture_or_task_name` to a task with "
+            "targets.")
+
+  def _check_metric(self):
+    """Computes the metrics of targets with themselves, whose names it checks."""
+    datasets = self._datasets()
+    self._check_targets(datasets)
+    name = self._metric.rpartition("/")[2]
+    if name not in measures.TEACHER_FORCED[:2]:  # These are sums over tokens.
+      data_checks.check_unpacked(f"`{_called('metric')}`, {name!r}, needs")
+    if not measures.decodes(name):
+      known = {f"{each.name}/{name}" for each in datasets}
+    else:
+      known = set()
+      for each in datasets:
+        found = _names(each)
+        if found is None:
+          return  # They are known after the first evaluation.
+        known |= {f"{each.name}/{metric}" for metric in found}
+    self._value(dict.fromkeys(known, 0.0))
+
+  def _value(self, results):
+    """The value of the metric in results by "TASK/METRIC"."""
+    values = [value for name, value in results.items()
+              if name == self._metric or name.endswith(f"/{self._metric}")]
+    if not values:
+      names = {
+          *(name.partition("/")[2] for name in results), *measures.TEACHER_FORCED}
+      raise checks.Error(
+          f"`{_called('metric')}` is {self._metric!r}, which no task has; set it to "
+          f"one of {', '.join(map(repr, sorted(names)))}.")
+    return sum(values) / len(values)
+
+  def _compare(self, datasets):
+    """Begins a new comparison if the values of the former one measure other things."""
+    measure = self._measure(datasets)
+    differing = self._record.continues(measure)
+    if not differing:
+      return
+    folder = best_folder.set_aside(self._folder)
+    logging.warning(
+        "A new comparison of checkpoints begins, as values cannot be compared: %s.%s",
+        "; ".join(differing), f" The former {checkpoints.BEST}/ and its record are now "
+        f"{folder}; remove it if you do not need it." if folder else "")
+    self._record.begin(measure)
+    self._record.write()
+
+  def _measure(self, datasets):
+    return measures.of(self._metric, self._greater, self._split, datasets)
+
+  def _check_best(self):
+    """Sees to it that best/ has the best checkpoint, which may have to be copied again.
+
+    Raises:
+      ValueError: it is missing, and the model's folder does not have it, either.
+    """
+    best = self._record.best
+    if best is None:
+      return
+    step, folder = best["step"], os.path.join(self._folder, checkpoints.BEST)
+    if "left_at" in best:
+      self._say_what_was_left(step, folder, best)
+    elif not best_folder.holds(self._folder, step):
+      if not checkpoints.is_whole(os.path.join(self._folder, f"model.ckpt-{step}")):
+        raise checks.Error(
+            f"{folder!r} lacks model.ckpt-{step}, the best by {self._metric} so far; "
+            f"bring it back, or remove {self._record.path!r} to choose the best of "
+            "later checkpoints.")
+      best_folder.copy(self._folder, step)
+    if self._record.best is not None:
+      best_folder.settle(self._folder, step, self._record.steps, only=True)
+
+  def _say_what_was_left(self, step, folder, best):
+    if best_folder.has_whole(self._folder, step):
+      logging.warning(
+          "%s still holds step %d, whose %s is %.4g, though training went back to step "
+          "%d: a better checkpoint will replace it. To choose without it, move %s and "
+          "%s away.", folder, step, self._metric, best["value"], best["left_at"],
+          folder, self._record.path)
+      return
+    logging.warning(
+        "%s lacks model.ckpt-%d, the best by %s before training went back to step %d; "
+        "the best of later checkpoints is chosen.", folder, step, self._metric,
+        best["left_at"])
+    self._record.forget_best()
+
+  def _is_due(self, step):
+    every = self._every or self._estimator.config.save_checkpoints_steps
+    return step >= self._record.last + every
+
+  def _is_over(self, warns=False):
+    """Whether the patience is at an end."""
+    over = self._patience is not None and self._record.since_best >= self._patience
+    if over and warns:
+      logging.warning(
+          "Nothing is trained: %d evaluations after step %d were not better than its "
+          "%s, and `%s` is %d; to go on, raise it or leave it out.",
+          self._record.since_best, self._record.leading_step, self._metric,
+          _called("patience"), self._patience)
+    return over
+
+  def _stopped_at(self, step):
+    """The step, if patience ends the training there, before its last step."""
+    return step if self._is_over() and step != self._last_step else None
+
+  def evaluate(self, step: int) -> None:
+    """Evaluates a checkpoint, keeps it if it is the best, and records both."""
+    path = os.path.join(self._folder, f"model.ckpt-{step}")
+    with tf.Graph().as_default(), intermediates.without_capture():
+      datasets = self._datasets()
+      self._compare(datasets)
+      results = {name: float(value)
+                 for name, value in self._results(datasets, path, step)}
+    value, former = self._value(results), self._record.best
+    is_best = self._record.add(step, value, results)
+    if is_best:
+      best_folder.copy(self._folder, step)
+    self._record.write(self._stopped_at(step))
+    if is_best:
+      left = {former["step"]} if former and "left_at" in former else set()
+      best_folder.settle(self._folder, step, self._record.steps - left)
+    best = self._record.best
+    assert best is not None  # It has just been added.
+    patience = (f" ({self._record.since_best} of {self._patience} evaluations)"
+                if self._patience else "")
+    logging.info(
+        "step %d: %s of %s is %.4g; %s", step, self._metric, self._split, value,
+        "the best so far" if is_best else
+        f"the best is {best['value']:.4g}, of step {best['step']}{patience}")
+
+  def _results(self, datasets, path, step) -> Iterator[tuple[str, float]]:
+    """Yields ("TASK/METRIC", value)."""
+    for each in datasets:
+      found = self._estimator.evaluate(
+          self._input_fn(each), checkpoint_path=path, name=f"{each.name}_{self._split}")
+      yield from ((f"{each.name}/{name}", found[name])
+                  for name in measures.TEACHER_FORCED)
+    if measures.decodes(self._metric):
+      yield from self._of_decodes(datasets, step)
+
+  def _input_fn(self, data):
+    """The data as for perplexity_eval.gin, to their end."""
+    def input_fn(params):
+      del params
+      batches = data.dataset_fn().map(_features).batch(self._batch_size)
+      return mesh_dataset.trim_and_pad_dataset(batches, length=self._batch_size)
+
+    return input_fn
+
+  def _of_decodes(self, datasets, step):
+    """Yields what T5's mode `eval` computes, which it also writes to TensorBoard."""
+    found = {}
+    kept = [each._replace(metric_fns=[
+        _noting(fn, each.name, found) for fn in each.metric_fns]) for each in datasets]
+    utils.eval_model(
+        self._estimator, self._vocabulary, self._length, self._batch_size, self._split,
+        self._folder, lambda **_: kept, None, step)
+    return found.items()
+
+  def after_save(self, step: int) -> bool:
+    """Evaluates a checkpoint if it is due; returns whether training ends."""
+    if self._is_due(step):
+      self.evaluate(step)
+    if self._is_over():
+      logging.info("Training ends at step %d: %d evaluations were not better than that "
+                   "of step %d.", step, self._record.since_best,
+                   self._record.leading_step)
+    return self._is_over()
+
+  def end(self, step: int) -> None:
+    """Evaluates the last checkpoint, unless it was."""
+    if step == self._last_step and not self._record.has(step):
+      self.evaluate(step)
+
+
+class Listener(tf.train.CheckpointSaverListener):
+  """Calls a `Validation` after each checkpoint, unless a signal stops the training."""
+
+  def __init__(self, validation: Validation, signals: stopping.StopAfterStep):
+    """Takes the `Validation` of a training, and what notes its signals."""
+    self._validation, self._signals = validation, signals
+    self._started = False
+
+  def after_save(self, session: tf.Session, global_step_value: int) -> bool:
+    del session
+    started, self._started = self._started, True
+    # The first one is that from which the training starts.
+    if not started or self._signals.is_stopped:
+      return False
+    return self._validation.after_save(int(global_step_value))
+
+  def end(self, session: tf.Session, global_step_value: int) -> None:
+    del session
+    if not self._signals.is_stopped:
+      self._validation.end(int(global_step_value))
+
+
+def _features(example):
+  """The numbers of an example, as a model reads them."""
+  return {name: value for name, value in example.items() if value.dtype != tf.string}
+
+
+def _noting(metric_fn, task, found):
+  """The metric, which also adds its values to `found` by "TASK/METRIC"."""
+  def noting(targets, predictions):
+    values = metric_fn(targets, predictions)
+    if isinstance(values, dict):
+      found.update({f"{task}/{name}": value for name, value in values.items()})
+    return values
+
+  return noting
+
+
+def _names(data):
+  """The names of a task's metrics; None if they cannot be computed of two targets."""
+  examples = [*tfds.as_numpy(data.dataset_fn().take(_CHECKED))]
+  names = set()
+  for metric_fn in data.metric_fns or ():
+    try:
+      texts = [example["targets_pretokenized"].decode() for example in examples]
+      targets, predictions = ([
+          data.postprocess_fn(text, example=example, is_target=is_target)
+          for text, example in zip(texts, examples)] for is_target in (True, False))
+      names |= set(metric_fn(targets, predictions))
+    except Exception:  # A metric of a user's own may want more.
+      return None
+  return names

@@ -1,0 +1,167 @@
+"""The record of a model's evaluations, in MODEL_DIR/validation.json."""
+
+import json
+import math
+import os
+from typing import Any
+
+from synthesizer_mtf import checks
+from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.watching import measures
+import tensorflow.compat.v1 as tf
+
+NAME = "validation.json"
+
+
+class Record:
+  """The evaluations of a model's folder.
+
+  Whoever goes back to an older checkpoint leaves later ones behind. Their evaluations
+  are dropped, but not that of the best checkpoint, which best/ still holds.
+
+  Attributes:
+    path: the path of the file.
+    evaluations: those of the checkpoints that led to the last one, in their order.
+    best: the first of the best evaluations, of the checkpoint in best/, or None. It has
+      "left_at", a step, if training went back to this step.
+  """
+
+  def __init__(self, model_dir: str, metric: str, greater_is_better: bool = True):
+    """Reads the file, if it is there.
+
+    Raises:
+      ValueError: the file cannot be read.
+    """
+    self._measure: measures.Measure = {
+        "metric": metric, "greater_is_better": greater_is_better}
+    self.path = os.path.join(model_dir, NAME)
+    self.evaluations: list[dict[str, Any]] = []
+    self.best: dict[str, Any] | None = None
+    self._stopped_at: int | None = None
+    self._is_changed = False
+    found = _read(self.path)
+    if found is None:
+      return
+    self.evaluations, self._stopped_at = found["evaluations"], found.get("stopped_at")
+    self.best = found.get("best")
+    self._measure = found.get("measured") or self._measure_of_old(found["metric"])
+
+  def _measure_of_old(self, metric):
+    """The measure of a record of version 0.2.0, which has only the metric's name."""
+    self._measure["metric"] = metric
+    if any(self._rank(each) > self._rank(self.best) for each in self.evaluations):
+      self._measure["greater_is_better"] = not self._measure["greater_is_better"]
+    return self._measure
+
+  def continues(self, measure: measures.Measure) -> list[str]:
+    """Takes over what evaluations measure now, unless the record's are of another.
+
+    Returns:
+      in what they differ, in words; [] if values can be compared.
+    """
+    differing = measures.differences(self._measure, measure)
+    if not differing or self.is_empty:
+      self._measure = measure
+      return []
+    return differing
+
+  @property
+  def is_empty(self) -> bool:
+    return not self.evaluations and self.best is None
+
+  def begin(self, measure: measures.Measure) -> None:
+    """Drops all evaluations, as those of another measure."""
+    self.evaluations, self.best, self._stopped_at = [], None, None
+    self._measure = measure
+
+  def forget_after(self, step: int) -> None:
+    """Drops evaluations of later steps, as of a model that went back."""
+    kept = [each for each in self.evaluations if each["step"] <= step]
+    self._is_changed, self.evaluations = kept != self.evaluations, kept
+    if self.best is not None and self.best["step"] > step:
+      self.best = {**self.best, "left_at": step}
+
+  def forget_best(self) -> None:
+    """Drops a best evaluation whose checkpoint is lost."""
+    self.best, self._is_changed = None, True
+
+  @property
+  def steps(self) -> set[int]:
+    """The steps of the evaluations."""
+    return {each["step"] for each in self.evaluations}
+
+  def has(self, step: int) -> bool:
+    return step in self.steps
+
+  @property
+  def last(self) -> int:
+    """The step of the last evaluation; 0 without one."""
+    return max(self.steps, default=0)
+
+  @property
+  def leading_step(self) -> int:
+    """The step of the first of the best of `evaluations`, of which there are some."""
+    return max(self.evaluations, key=self._rank)["step"]
+
+  @property
+  def since_best(self) -> int:
+    """The number of evaluations after the first of the best of them."""
+    ranks = list(map(self._rank, self.evaluations))
+    return len(ranks) - 1 - ranks.index(max(ranks)) if ranks else 0
+
+  def _rank(self, evaluation):
+    """What is greater for a better evaluation; NaN is worse than any number."""
+    value, sign = evaluation["value"], 1 if self._measure["greater_is_better"] else -1
+    return (False, 0.0) if math.isnan(value) else (True, sign * value)
+
+  def add(self, step: int, value: float, results: dict[str, float]) -> bool:
+    """Adds an evaluation, which `write` writes; returns whether it is the best."""
+    self.evaluations.append({"step": step, "value": value, "results": results})
+    is_best = self.best is None or (
+        self._rank(self.evaluations[-1]) > self._rank(self.best))
+    if is_best:
+      self.best = {"step": step, "value": value}
+    return is_best
+
+  def write(self, stopped_at: int | None = None) -> None:
+    """Writes the file, as a whole.
+
+    Args:
+      stopped_at: the step at which patience has ended the training; None if it has not.
+    """
+    self._stopped_at, self._is_changed = stopped_at, False
+    best = self.best and {**self.best, "checkpoint": (
+        f"{checkpoints.BEST}/model.ckpt-{self.best['step']}")}
+    checkpoints.write_whole(self.path, json.dumps({
+        "metric": self._measure["metric"], "best": best, "stopped_at": stopped_at,
+        "measured": self._measure, "evaluations": self.evaluations}, indent=1) + "\n")
+
+  def correct(self, stopped_at: int | None) -> None:
+    """Writes the file if it names other evaluations, or another end by patience."""
+    if self._is_changed or self._stopped_at != stopped_at:
+      self.write(stopped_at)
+
+
+def stopped_at(model_dir: str) -> int | None:
+  """The step at which patience has ended the training of a model's folder, or None.
+
+  Raises:
+    ValueError: the record of the evaluations cannot be read.
+  """
+  found = _read(os.path.join(model_dir, NAME))
+  return None if found is None else found.get("stopped_at")
+
+
+def _read(path):
+  """The record of the evaluations at a path, as a dict; None if there is no file."""
+  if not tf.io.gfile.exists(path):
+    return None
+  try:
+    with tf.io.gfile.GFile(path) as f:
+      found = json.load(f)
+    _ = found["metric"], found["evaluations"]
+  except (ValueError, KeyError, TypeError) as error:
+    raise checks.Error(
+        f"{path!r} cannot be read ({error}); bring it back, or remove it and "
+        f"{checkpoints.BEST}/ to choose anew.") from error
+  return found
