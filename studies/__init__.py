@@ -9,7 +9,7 @@ command.
   catalogue.py  the studies: rows, tasks, scores, with the types of `tools/comparison`
   ability_study.py, ability_lengths.py  the studies of abilities
   heat_map.py, size_curves.py  the pictures of the studies of abilities
-  fnet.py          a layer of the study of encoders
+  fnet.py, uniform_cross_attention.py  layers of studies
   published.py     tables of other papers, which are in lra.py and narang.py
   tasks/, gin/, results/, tests/
 """
@@ -18,6 +18,7 @@ import pathlib
 
 from studies import fnet
 from studies import tasks
+from studies import uniform_cross_attention
 from synthesizer_mtf import gin_files
 
 gin_files.add_folder(str(pathlib.Path(__file__).resolve().parent / "gin"))

@@ -37,9 +37,6 @@ from synthesizer_mtf.attention.logit_forms import Products
 from synthesizer_mtf.attention.logit_forms import Table
 from synthesizer_mtf.attention.notation import attention_layer
 from synthesizer_mtf.attention.notation import register
-from synthesizer_mtf.attention.others.uniform_cross_attention import (
-    UniformEncDecAttention,
-)
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.t5.classifier import EncoderClassifier
 from synthesizer_mtf.t5.dual_classifier import DualEncoderClassifier
@@ -72,7 +69,6 @@ __all__ = [
     "SyntheticAttention",
     "SynthesizingFunction",
     "Table",
-    "UniformEncDecAttention",
     "attention_layer",
     "register",
     "synthesizer_stack",

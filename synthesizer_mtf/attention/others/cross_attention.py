@@ -34,7 +34,7 @@ class EncDecAttention(transformer.TransformerLayer):
     """Calls the layer; the arguments and the result are as in `SyntheticAttention`."""
     del losses
     inputs = self.heads.inputs(context, x, memory=context.encoder_output)
-    logits: list[logit_forms.Logits] = [self._products(inputs)]
+    logits: list[logit_forms.Logits] = [self.products(inputs)]
     values = self.heads.dropout(inputs.project_memory("v"), inputs)
     bias = inputs.once(  # Includes the mask.
         lambda: transformer_layers.enc_dec_attention_bias(
@@ -45,8 +45,8 @@ class EncDecAttention(transformer.TransformerLayer):
       return inputs.project_back(attend.attend(
           inputs, logits, values, attention_inputs.AttentionMask(None, None)))
 
-  def _products(self, inputs: attention_inputs.AttentionInputs
-                ) -> logit_forms.InnerProduct:
+  def products(self, inputs: attention_inputs.AttentionInputs
+               ) -> logit_forms.InnerProduct:
     """The logits of queries and keys."""
     return logit_forms.InnerProduct(
         inputs.project_query(), inputs.project_memory("k"))

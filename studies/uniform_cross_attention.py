@@ -1,14 +1,15 @@
-"""Cross-attention that does not compare queries and keys: a baseline."""
+"""Cross-attention that compares no queries and keys, of the study of abilities."""
 
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import logit_forms
+from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.others import cross_attention
 
 
-@gin.configurable(module="synthesizer_mtf")
+@gin.configurable(module="studies")
 class UniformEncDecAttention(cross_attention.EncDecAttention):
   """Gives each query the mean of the values of all tokens of the encoder.
 
@@ -37,7 +38,8 @@ class UniformEncDecAttention(cross_attention.EncDecAttention):
         dropout_rate=own.dropout_rate, relative_attention_type=None))
     self.heads = own  # Messages about the layout name this class.
 
-  def _products(self, inputs):
+  def products(self, inputs: attention_inputs.AttentionInputs
+               ) -> logit_forms.InnerProduct:
     mesh, one = inputs.context.mesh, mtf.Dimension("channels", 1)
     keys = [*inputs.batch_dims, inputs.heads, inputs.memory_length]
     return logit_forms.InnerProduct(*[
