@@ -8,10 +8,10 @@ from studies.tasks import ability
 from studies.tasks import ability_positions
 from studies.tasks import ability_recall
 from studies.tasks import ability_selection
-from synthesizer_mtf.tools.comparison.study_types import Evaluation
-from synthesizer_mtf.tools.comparison.study_types import Score
-from synthesizer_mtf.tools.comparison.study_types import Study
-from synthesizer_mtf.tools.comparison.study_types import Task
+from synthesizer_mtf.tools.experiments.study_types import Evaluation
+from synthesizer_mtf.tools.experiments.study_types import Score
+from synthesizer_mtf.tools.experiments.study_types import Study
+from synthesizer_mtf.tools.experiments.study_types import Task
 
 _ROWS = ("V", "V with bias", "R", "FR", "T", "D", "LightConv", "uniform with bias")
 

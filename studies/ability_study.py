@@ -11,11 +11,11 @@ from studies.tasks import ability
 from studies.tasks import ability_positions
 from studies.tasks import ability_recall
 from studies.tasks import ability_selection
-from synthesizer_mtf.tools.comparison.study_types import Evaluation
-from synthesizer_mtf.tools.comparison.study_types import Row
-from synthesizer_mtf.tools.comparison.study_types import Score
-from synthesizer_mtf.tools.comparison.study_types import Study
-from synthesizer_mtf.tools.comparison.study_types import Task
+from synthesizer_mtf.tools.experiments.study_types import Evaluation
+from synthesizer_mtf.tools.experiments.study_types import Row
+from synthesizer_mtf.tools.experiments.study_types import Score
+from synthesizer_mtf.tools.experiments.study_types import Study
+from synthesizer_mtf.tools.experiments.study_types import Task
 
 LM = {"utils.run.model_type": "lm"}
 # With the peak of the learning rate in ability.gin, some seeds of V stay at chance.

@@ -8,13 +8,13 @@ a few seeds. The study compares their scores. Sizes and data are in `gin/studies
 from studies import ability_lengths
 from studies import ability_study
 from studies import lra
-from synthesizer_mtf.tools.comparison.study_types import Evaluation
-from synthesizer_mtf.tools.comparison.study_types import Row
-from synthesizer_mtf.tools.comparison.study_types import Score
-from synthesizer_mtf.tools.comparison.study_types import Start
-from synthesizer_mtf.tools.comparison.study_types import Study
-from synthesizer_mtf.tools.comparison.study_types import Task
-from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.tools.base import tables
+from synthesizer_mtf.tools.experiments.study_types import Evaluation
+from synthesizer_mtf.tools.experiments.study_types import Row
+from synthesizer_mtf.tools.experiments.study_types import Score
+from synthesizer_mtf.tools.experiments.study_types import Start
+from synthesizer_mtf.tools.experiments.study_types import Study
+from synthesizer_mtf.tools.experiments.study_types import Task
 
 _FROM_V = ("warm_start/from_t5.gin",)
 _EQUAL = {"Mixture.initial_weights": None}

@@ -3,11 +3,11 @@
 import pathlib
 
 from synthesizer_mtf import checks
-from synthesizer_mtf.tools.comparison import study_report
-from synthesizer_mtf.tools.comparison import study_runs
-from synthesizer_mtf.tools.comparison import study_types
-from synthesizer_mtf.tools.reproduction import lines
-from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.experiments import lines
+from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import study_report
+from synthesizer_mtf.tools.experiments import study_runs
+from synthesizer_mtf.tools.experiments import study_types
 
 
 def read(path: pathlib.Path, study: study_types.Study,

@@ -13,9 +13,9 @@ from typing import Any
 import matplotlib.patches
 import numpy as np
 import pandas as pd
-from synthesizer_mtf.tools.comparison import study_report
-from synthesizer_mtf.tools.comparison import study_types
-from synthesizer_mtf.tools.reproduction import pictures
+from synthesizer_mtf.tools.experiments import pictures
+from synthesizer_mtf.tools.experiments import study_report
+from synthesizer_mtf.tools.experiments import study_types
 
 SOLVED = 0.95
 _CHANCE = 0.1  # Up to this value of `_gained`, a score counts as chance.

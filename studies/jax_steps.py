@@ -21,8 +21,8 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.runtime import mesh as jax_mesh
 from synthesizer_mtf.runtime import program
-from synthesizer_mtf.tools.benchmarking import attentions
-from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmark import attentions
+from synthesizer_mtf.tools.benchmark import model
 from synthesizer_mtf.trainer.data import seed
 from synthesizer_mtf.trainer.model import building
 from synthesizer_mtf.trainer.model import jax_runtime

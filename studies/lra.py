@@ -14,8 +14,8 @@ from typing import NamedTuple
 import gin
 import seqio
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.tools.reproduction import first_check
-from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.experiments import first_check
+from synthesizer_mtf.tools.experiments import plan
 
 # From the title of a column to the name of the gin file in models/lra.
 TASKS = {"ListOps": "listops", "Text": "text", "Retrieval": "retrieval",

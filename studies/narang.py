@@ -11,10 +11,10 @@ import functools
 from typing import Any
 from typing import NamedTuple
 
-from synthesizer_mtf.tools import plan_pod
-from synthesizer_mtf.tools import recipes
-from synthesizer_mtf.tools.pod_planning import pods
-from synthesizer_mtf.tools.reproduction import plan
+from synthesizer_mtf.tools.base import recipes
+from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
+from synthesizer_mtf.tools.plan_pod import pods
 
 # The recipe in gin/recipes/pod for each column. All start from the pre-trained model,
 # except one, which trains from scratch.

@@ -23,8 +23,8 @@ import pathlib
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tasks import lines as lines_lib
-from synthesizer_mtf.tools import arguments
 from synthesizer_mtf.tools import train_vocabulary
+from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.trainer.watching import messages
 
 _TEXTS = {"WIKITEXT_TRAIN": "wikitext2-train", "BROWN_TRAIN": "brown-train",

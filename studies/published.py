@@ -9,7 +9,7 @@ from typing import Any
 
 from studies import lra
 from studies import narang
-from synthesizer_mtf.tools.runs import tabular
+from synthesizer_mtf.tools.base import tabular
 
 TABLES = {"lra": lra, "narang": narang}
 

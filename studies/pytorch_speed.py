@@ -28,7 +28,7 @@ import transformers
 
 # The folder of the model's files, which make up a package wherever they are.
 _FILES = (pathlib.Path(__file__).resolve().parent.parent /
-          "tools/hugging_face_bridge/pytorch")
+          "tools/hugging_face/pytorch")
 _PACKAGE = sys.modules["exported"] = types.ModuleType("exported")
 _PACKAGE.__path__ = [os.environ.get("SYNTHESIZER_FILES", str(_FILES))]
 modeling_synthesizer = importlib.import_module("exported.modeling_synthesizer")

@@ -21,16 +21,16 @@ from studies import published
 from studies import size_curves
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools import reproduce
-from synthesizer_mtf.tools.comparison import curves
-from synthesizer_mtf.tools.comparison import study_report
-from synthesizer_mtf.tools.comparison import study_runs
-from synthesizer_mtf.tools.comparison import study_types
-from synthesizer_mtf.tools.reproduction import execution
-from synthesizer_mtf.tools.reproduction import pictures
-from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.runs import machine
-from synthesizer_mtf.tools.runs import shares
-from synthesizer_mtf.tools.runs import tabular
+from synthesizer_mtf.tools.base import machine
+from synthesizer_mtf.tools.base import tabular
+from synthesizer_mtf.tools.experiments import curves
+from synthesizer_mtf.tools.experiments import execution
+from synthesizer_mtf.tools.experiments import pictures
+from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import shares
+from synthesizer_mtf.tools.experiments import study_report
+from synthesizer_mtf.tools.experiments import study_runs
+from synthesizer_mtf.tools.experiments import study_types
 import tqdm
 
 # Lets the commands of runs find the tasks and gin files of this folder.

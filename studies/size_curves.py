@@ -6,9 +6,9 @@ import pathlib
 from typing import Any
 
 import pandas as pd
-from synthesizer_mtf.tools.comparison import study_report
-from synthesizer_mtf.tools.comparison import study_types
-from synthesizer_mtf.tools.reproduction import pictures
+from synthesizer_mtf.tools.experiments import pictures
+from synthesizer_mtf.tools.experiments import study_report
+from synthesizer_mtf.tools.experiments import study_types
 
 
 def means(study: study_types.Study, task: study_types.Task,

@@ -13,12 +13,12 @@ import collections
 import re
 from typing import Any
 
-from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools import attention_words
-from synthesizer_mtf.tools.benchmarking import attentions
-from synthesizer_mtf.tools.benchmarking import breakdown
-from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.tools.runs import tabular
+from synthesizer_mtf.tools.base import arguments
+from synthesizer_mtf.tools.base import attention_words
+from synthesizer_mtf.tools.base import tabular
+from synthesizer_mtf.tools.benchmark import attentions
+from synthesizer_mtf.tools.benchmark import breakdown
+from synthesizer_mtf.tools.benchmark import model
 import tensorflow.compat.v1 as tf
 
 # The name of a layer's operation begins after the names of the loop.
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> None:
       prog="step_operations", description=__doc__,
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--rows", type=attention_words.split, default=["V"],
-                      metavar="A,B,...", help="as for tools/benchmark.py (default: V)")
+                      metavar="A,B,...", help="as for tools/benchmark/ (default: V)")
   for size, text in (("beam", "the width of the beam search (default: %(default)s)"),
                      ("decode_batch", "examples at once (default: %(default)s)")):
     parser.add_argument(f"--{size}", type=arguments.positive, metavar="N", help=text,

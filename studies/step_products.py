@@ -3,7 +3,7 @@
   python -m studies.step_products --rows=1,4,16
 
 It shows which operation of TensorFlow multiplies fastest on a machine, and what the
-loop itself costs. The sizes are those of `tools/benchmark.py`. All ways take turns. The
+loop itself costs. The sizes are those of `tools/benchmark/`. All ways take turns. The
 table has the microseconds of a step above those of an empty loop.
 """
 
@@ -14,8 +14,8 @@ import statistics
 import time
 
 from synthesizer_mtf.fast import top_tokens
-from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.base import arguments
+from synthesizer_mtf.tools.benchmark import model
 import tensorflow.compat.v1 as tf
 
 _STEPS = 20  # Of a loop.
@@ -229,7 +229,7 @@ def main(argv: list[str] | None = None) -> None:
   for size in ("vocabulary", "d_model", "d_ff", "inputs"):
     parser.add_argument(f"--{size}", type=arguments.positive, metavar="N",
                         default=getattr(model.Configuration, size),
-                        help="as for tools/benchmark.py (default: %(default)s)")
+                        help="as for tools/benchmark/ (default: %(default)s)")
   args = parser.parse_args(argv)
   tf.disable_v2_behavior()
   config = model.Configuration(

@@ -30,7 +30,7 @@ from synthesizer_mtf.fast import models as fast_models
 from synthesizer_mtf.fast import optimizer
 from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import loops
-from synthesizer_mtf.tools.hugging_face_bridge import trained
+from synthesizer_mtf.tools.hugging_face import trained
 from synthesizer_mtf.trainer.data import data_record
 from synthesizer_mtf.trainer.watching import guards
 from synthesizer_mtf.trainer.watching import progress

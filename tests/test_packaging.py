@@ -15,7 +15,7 @@ from support.paths import ROOT
 import synthesizer_mtf
 from synthesizer_mtf import launcher
 from synthesizer_mtf.attention import functions
-from synthesizer_mtf.tools import recipes
+from synthesizer_mtf.tools.base import recipes
 from t5.models import mesh_transformer_main
 
 import synthesizer_mesh_transformer

@@ -32,7 +32,7 @@ MODULES = {
                            (ROOT, "tasks/*.py"), (ROOT, "tools/**/*.py"))
     # The files in pytorch/ are copied beside exported models, and use nothing of ours.
     for path in sorted(folder.glob(inside)) if path.parent not in (
-        ROOT, ROOT / "tools/hugging_face_bridge/pytorch")}
+        ROOT, ROOT / "tools/hugging_face/pytorch")}
 PUBLIC = {name: path for name, path in MODULES.items() if name != "__init__"}
 
 
@@ -128,7 +128,7 @@ def test_a_model_is_built_in_one_place():
 def test_the_package_never_imports_studies_but_hands_over_to_it_by_name():
   hands_over = {name for name, path in MODULES.items()
                 if re.search(r'(from |import |")studies\b', path.read_text("utf-8"))}
-  assert hands_over == {"tools.studies_folder"}
+  assert hands_over == {"tools.base.studies_folder"}
 
 
 def test_no_circle_of_imports():

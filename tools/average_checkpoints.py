@@ -19,8 +19,8 @@ import os
 
 import numpy as np
 from synthesizer_mtf import checks
-from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools.base import arguments
+from synthesizer_mtf.tools.base import checkpoint_writer
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from synthesizer_mtf.trainer.watching import messages

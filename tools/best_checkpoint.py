@@ -15,8 +15,8 @@ import math
 import os
 
 from synthesizer_mtf import checks
-from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools.runs import results
+from synthesizer_mtf.tools.base import arguments
+from synthesizer_mtf.tools.base import results
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.watching import measures
 from synthesizer_mtf.trainer.watching import messages

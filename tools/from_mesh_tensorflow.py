@@ -22,10 +22,10 @@ import re
 
 import numpy as np
 from synthesizer_mtf import checks
-from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.tools import trained_model
-from synthesizer_mtf.tools.hugging_face_bridge import folders
+from synthesizer_mtf.tools.base import arguments
+from synthesizer_mtf.tools.base import checkpoint_writer
+from synthesizer_mtf.tools.base import folders
+from synthesizer_mtf.tools.base import trained_model
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record

@@ -1,6 +1,6 @@
 """Makes what the studies of `reproduce --study` train on, by studies/prepare.py."""
 
-from synthesizer_mtf.tools import studies_folder
+from synthesizer_mtf.tools.base import studies_folder
 from synthesizer_mtf.trainer.watching import messages
 
 

@@ -33,19 +33,19 @@ import json
 import sys
 
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.tools import arguments
-from synthesizer_mtf.tools import benchmark
-from synthesizer_mtf.tools import studies_folder
-from synthesizer_mtf.tools.reproduction import compare
-from synthesizer_mtf.tools.reproduction import execution
-from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import plot
-from synthesizer_mtf.tools.reproduction import reports
-from synthesizer_mtf.tools.reproduction import speeds
-from synthesizer_mtf.tools.reproduction import tables
-from synthesizer_mtf.tools.runs import machine
-from synthesizer_mtf.tools.runs import shares
-from synthesizer_mtf.tools.runs import tabular
+from synthesizer_mtf.tools.base import arguments
+from synthesizer_mtf.tools.base import machine
+from synthesizer_mtf.tools.base import studies_folder
+from synthesizer_mtf.tools.base import tables
+from synthesizer_mtf.tools.base import tabular
+from synthesizer_mtf.tools.benchmark import __main__ as benchmark
+from synthesizer_mtf.tools.experiments import compare
+from synthesizer_mtf.tools.experiments import execution
+from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import plot
+from synthesizer_mtf.tools.experiments import reports
+from synthesizer_mtf.tools.experiments import shares
+from synthesizer_mtf.tools.experiments import speeds
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 

@@ -25,7 +25,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.tasks import records
 from synthesizer_mtf.tasks import text_source
-from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow as tf
 import tqdm

@@ -21,7 +21,7 @@ import numpy as np
 import seqio
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.tools import arguments
+from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm

@@ -12,11 +12,11 @@ from studies import published
 from support import models
 from support.paths import ROOT
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf.tools import plan_pod
-from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
-from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.tools.base import recipes
+from synthesizer_mtf.tools.base import tables
+from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
 
 SETTINGS = plan.Settings(None, None)
 EVERY_ROW = [(table, row) for table in published.TABLES.values() for row in table.rows]

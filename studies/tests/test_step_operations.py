@@ -3,8 +3,8 @@
 import types
 
 from studies import step_operations
-from synthesizer_mtf.tools.benchmarking import attentions
-from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmark import attentions
+from synthesizer_mtf.tools.benchmark import model
 
 CONFIG = model.Configuration(
     inputs=12, targets=6, decode_batch=3, num_layers=1, d_model=8, num_heads=2, d_kv=4,

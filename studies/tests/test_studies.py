@@ -22,14 +22,14 @@ from support import models
 from support import paths
 from support import tables as tables_lib
 from support.events import write_events
-from synthesizer_mtf.tools import recipes
-from synthesizer_mtf.tools.attention_plots import seeds
-from synthesizer_mtf.tools.comparison import curves
-from synthesizer_mtf.tools.comparison import study_report
-from synthesizer_mtf.tools.comparison import study_runs
-from synthesizer_mtf.tools.comparison import study_types
-from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import tables
+from synthesizer_mtf.tools.base import recipes
+from synthesizer_mtf.tools.base import tables
+from synthesizer_mtf.tools.experiments import curves
+from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import study_report
+from synthesizer_mtf.tools.experiments import study_runs
+from synthesizer_mtf.tools.experiments import study_types
+from synthesizer_mtf.tools.plot_attention import seeds
 
 EVERY_STUDY = list(catalogue.STUDIES.values())
 every_study = pytest.mark.parametrize("study", EVERY_STUDY, ids=lambda s: s.name)

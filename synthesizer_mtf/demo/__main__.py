@@ -9,9 +9,9 @@ import sys
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
-from synthesizer_mtf.tools.runs import pipeline
-from synthesizer_mtf.tools.runs import process
-from synthesizer_mtf.tools.runs import tabular
+from synthesizer_mtf.tools.base import tabular
+from synthesizer_mtf.tools.experiments import pipeline
+from synthesizer_mtf.tools.experiments import process
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 

@@ -7,8 +7,8 @@ from typing import Any
 import matplotlib
 import pandas as pd
 from synthesizer_mtf.demo import stages
-from synthesizer_mtf.tools.runs import results
-from synthesizer_mtf.tools.runs import tabular
+from synthesizer_mtf.tools.base import results
+from synthesizer_mtf.tools.base import tabular
 
 # (key, heading, format) of each column.
 _COLUMNS = (

@@ -5,8 +5,8 @@ import pathlib
 
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.tools.runs import pipeline
-from synthesizer_mtf.tools.runs import results
+from synthesizer_mtf.tools.base import results
+from synthesizer_mtf.tools.experiments import pipeline
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from support import models
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.tools import recipes
+from synthesizer_mtf.tools.base import recipes
 
 FOLDER = pathlib.Path(gin_files.folder())
 SHARED = ("common", "from_scratch", "pretraining", "finetuning", "eval",

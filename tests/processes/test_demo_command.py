@@ -22,7 +22,7 @@ from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import name_pairs
 from synthesizer_mtf.demo import report
-from synthesizer_mtf.tools.runs import process
+from synthesizer_mtf.tools.experiments import process
 
 HEADS = 4
 

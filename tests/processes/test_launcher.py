@@ -11,7 +11,7 @@ from support import in_process
 from support import launching
 from support import processes
 from support.events import scalars
-from synthesizer_mtf.tools.hugging_face_bridge import importing
+from synthesizer_mtf.tools.hugging_face import importing
 import tensorflow.compat.v1 as tf
 
 

@@ -5,8 +5,8 @@ import time
 
 import psutil
 from support import forks
-from synthesizer_mtf.tools.runs import machine
-from synthesizer_mtf.tools.runs import results
+from synthesizer_mtf.tools.base import machine
+from synthesizer_mtf.tools.base import results
 
 TINY = ["d_model = 8", "d_ff = 12", "num_layers = 1", "num_heads = 2",
         "d_kv = 4"]

@@ -16,7 +16,7 @@ from support import models
 from support import ports
 from support.launching import decoded
 from synthesizer_mtf.attention import notation
-from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools.base import checkpoint_writer
 import tensorflow.compat.v1 as tf
 
 STEP = 3

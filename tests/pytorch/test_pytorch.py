@@ -14,9 +14,9 @@ import pytest
 from support import exported_models
 from support import hugging_face
 from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.tools import hugging_face as command
-from synthesizer_mtf.tools.hugging_face_bridge import exporting
-from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
+from synthesizer_mtf.tools.hugging_face import __main__ as command
+from synthesizer_mtf.tools.hugging_face import exporting
+from synthesizer_mtf.tools.hugging_face import tokenizers
 
 COUNT = 100
 _SCRIPT = pathlib.Path(__file__).with_name("compare.py")

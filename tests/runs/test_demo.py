@@ -13,9 +13,9 @@ from synthesizer_mtf.demo import name_pairs
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
 from synthesizer_mtf.tasks import english
-from synthesizer_mtf.tools.runs import pipeline
-from synthesizer_mtf.tools.runs import process
-from synthesizer_mtf.tools.runs import results
+from synthesizer_mtf.tools.base import results
+from synthesizer_mtf.tools.experiments import pipeline
+from synthesizer_mtf.tools.experiments import process
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 
 ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,
@@ -141,7 +141,7 @@ def test_unknown_attentions_and_a_directory_of_another_size_are_refused(tmp_path
 
 _CLAIM = """
 import pathlib, sys
-from synthesizer_mtf.tools.runs import pipeline
+from synthesizer_mtf.tools.experiments import pipeline
 pipeline.claim(pathlib.Path(sys.argv[1]), {"steps": 1})
 print("claimed", flush=True)
 sys.stdin.read()

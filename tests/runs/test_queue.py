@@ -5,12 +5,12 @@ import signal
 import sys
 
 import pytest
-from synthesizer_mtf.tools.runs import machine
-from synthesizer_mtf.tools.runs import pipeline
-from synthesizer_mtf.tools.runs import process
-from synthesizer_mtf.tools.runs import progress
-from synthesizer_mtf.tools.runs import queue
-from synthesizer_mtf.tools.runs import shares
+from synthesizer_mtf.tools.base import machine
+from synthesizer_mtf.tools.experiments import pipeline
+from synthesizer_mtf.tools.experiments import process
+from synthesizer_mtf.tools.experiments import progress
+from synthesizer_mtf.tools.experiments import queue
+from synthesizer_mtf.tools.experiments import shares
 
 # Waits until a file exists; fails if it never does.
 WAIT = """

@@ -7,10 +7,10 @@ docs/plan_a_pod_tables.md has libtpu's figures for the same steps.
 import numpy as np
 import pytest
 from support import models
-from synthesizer_mtf.tools import plan_pod
-from synthesizer_mtf.tools.pod_planning import lowering
-from synthesizer_mtf.tools.pod_planning import pods
-from synthesizer_mtf.tools.pod_planning import programs
+from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
+from synthesizer_mtf.tools.plan_pod import lowering
+from synthesizer_mtf.tools.plan_pod import pods
+from synthesizer_mtf.tools.plan_pod import programs
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.xla.service import hlo_pb2

@@ -9,9 +9,9 @@ from support import hugging_face
 from support import models
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.tools import hugging_face as command
-from synthesizer_mtf.tools.hugging_face_bridge import architecture
-from synthesizer_mtf.tools.hugging_face_bridge import trained
+from synthesizer_mtf.tools.hugging_face import __main__ as command
+from synthesizer_mtf.tools.hugging_face import architecture
+from synthesizer_mtf.tools.hugging_face import trained
 import tensorflow.compat.v1 as tf
 
 MAX_LENGTH = 16

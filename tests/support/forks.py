@@ -11,7 +11,7 @@ import sys
 import types
 
 from support import processes
-from synthesizer_mtf.tools.runs import process
+from synthesizer_mtf.tools.experiments import process
 
 
 class Command(processes.Process):

@@ -9,7 +9,6 @@ the names, and a new notation adds a checkpoint.
 
 import argparse
 import contextlib
-import importlib
 import io
 import json
 import pathlib
@@ -26,6 +25,7 @@ import seqio
 from support import cases
 from support import models
 from support import reference_page
+from support import scripts
 from support.paths import TESTS
 from synthesizer_mtf.attention import notation
 import tensorflow.compat.v1 as tf
@@ -73,7 +73,7 @@ def _python():
 def _commands():
   """A line for each flag and argument of each command that argparse reads."""
   for module in _COMMANDS:
-    main = importlib.import_module(module).main
+    main = scripts.command(module).main
     for words in _SUBCOMMANDS.get(module, ([],)):
       output = io.StringIO()
       with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit), (

@@ -15,7 +15,7 @@ import sentencepiece
 from support import models
 from support.mtf_models import variables
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools.base import checkpoint_writer
 import tensorflow.compat.v1 as tf
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

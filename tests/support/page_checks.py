@@ -16,10 +16,11 @@ import pytest
 import seqio
 from support import documents
 from support import models
+from support import scripts
 from support import shell
 from support.paths import ROOT
 import synthesizer_mtf.launcher  # noqa: F401  It defines the flags.
-from synthesizer_mtf.tools import recipes
+from synthesizer_mtf.tools.base import recipes
 
 GIN_FOLDERS = (
     ROOT / "gin", ROOT / "studies/gin",
@@ -31,7 +32,7 @@ MADE = re.compile(
     r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.|^my_attention\.py$")
 FOREIGN = ("cat", "curl", "cut", "docker", "done;", "for", "head", "pip", "printf",
            "train", "train()", "}")
-TOOL = re.compile(r"(?<!tests/)\btools[/.]((?:benchmarking\.)?[a-z_]+)\b(?!/)")
+TOOL = re.compile(r"(?<!tests/)\btools[/.]([a-z_]+)\b(?!/)")
 TOOLS = sorted({f"synthesizer_mtf.tools.{name}" for page in documents.PAGES
                 for name in TOOL.findall(documents.read(page))})
 
@@ -216,7 +217,7 @@ def parser_of(module):
     raise StopError(parser)
 
   gin.clear_config()  # Otherwise gin takes no new configurables.
-  command = importlib.import_module(module)
+  command = scripts.command(module)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(argparse.ArgumentParser, "parse_args", stop)
     with pytest.raises(StopError) as stopped:

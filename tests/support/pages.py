@@ -5,8 +5,8 @@ import json
 import re
 
 import numpy as np
-from synthesizer_mtf.tools.attention_plots import course
-from synthesizer_mtf.tools.attention_plots import reader
+from synthesizer_mtf.tools.plot_attention import course
+from synthesizer_mtf.tools.plot_attention import reader
 
 TOKENS = ["</script><script>alert(1)</script>", "<b>bold</b>", "&lt;", "$a$", "ü@@"]
 ABOUT = {"title": "<i>models</i>", "initial": "step 0", "trained": "step 5"}

@@ -1,7 +1,7 @@
 """A small model for the planner."""
 
-from synthesizer_mtf.tools import plan_pod
-from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
+from synthesizer_mtf.tools.plan_pod import pods
 
 TINY = [
     "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",

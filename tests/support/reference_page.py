@@ -89,11 +89,14 @@ def _commands():
   yield "`synthesizer_mtf`", _linked_doc("synthesizer_mtf/launcher.py")
   yield "`synthesizer_mtf.demo`", _linked_doc("synthesizer_mtf/demo/__init__.py")
   for folder in ("tools", "tasks"):
-    for path in sorted((ROOT / folder).glob("*.py")):
+    for path in sorted([*(ROOT / folder).glob("*.py"),
+                        *(ROOT / folder).glob("*/__main__.py")]):
       text = path.read_text(encoding="utf-8")
       if 'if __name__ == "__main__"' in text and "def main(" in text:
-        yield (f"`synthesizer_mtf.{folder}.{path.stem}`",
-               _linked_doc(f"{folder}/{path.name}"))
+        name = path.relative_to(ROOT).with_suffix("")
+        name = name.parent if path.stem == "__main__" else name
+        yield (f"`synthesizer_mtf.{'.'.join(name.parts)}`",
+               _linked_doc(str(path.relative_to(ROOT))))
 
 
 def _original(value):

@@ -1,5 +1,6 @@
-"""Loads the scripts in `requirements/`, which is not a package."""
+"""Loads commands: modules, packages, and the scripts in `requirements/`."""
 
+import importlib
 import importlib.util
 
 from support.paths import ROOT
@@ -12,3 +13,11 @@ def load(name):
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   return module
+
+
+def command(module):
+  """Returns the module that `python -m` runs: it has the function `main`."""
+  loaded = importlib.import_module(module)
+  if hasattr(loaded, "main"):
+    return loaded
+  return importlib.import_module(f"{module}.__main__")

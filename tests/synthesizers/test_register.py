@@ -25,16 +25,16 @@ from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import notation
-from synthesizer_mtf.tools import benchmark
-from synthesizer_mtf.tools import hugging_face
-from synthesizer_mtf.tools import inspect_task
-from synthesizer_mtf.tools import plan_pod
-from synthesizer_mtf.tools import plot_attention
 from synthesizer_mtf.tools import reproduce
-from synthesizer_mtf.tools.benchmarking import attentions
-from synthesizer_mtf.tools.benchmarking import measuring
-from synthesizer_mtf.tools.benchmarking import memory
-from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmark import __main__ as benchmark
+from synthesizer_mtf.tools.benchmark import attentions
+from synthesizer_mtf.tools.benchmark import measuring
+from synthesizer_mtf.tools.benchmark import memory
+from synthesizer_mtf.tools.benchmark import model
+from synthesizer_mtf.tools.hugging_face import __main__ as hugging_face
+from synthesizer_mtf.tools.inspect_task import __main__ as inspect_task
+from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
+from synthesizer_mtf.tools.plot_attention import __main__ as plot_attention
 from synthesizer_mtf.trainer.checkpoints import warm_start_plan
 import tensorflow.compat.v1 as tf
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from support import pages
-from synthesizer_mtf.tools.attention_plots import page
+from synthesizer_mtf.tools.plot_attention import page
 import tensorflow.compat.v1 as tf
 
 

@@ -9,7 +9,7 @@ from matplotlib import colors
 import numpy as np
 import pytest
 from support import pages
-from synthesizer_mtf.tools.attention_plots import page
+from synthesizer_mtf.tools.plot_attention import page
 
 # The page with `ERRORS` at its start and `ACTS` at its end does what a reader would.
 # In the end its text is a JSON array: what it showed after each step.

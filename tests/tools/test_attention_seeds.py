@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 from support import tables
-from synthesizer_mtf.tools import plot_attention
-from synthesizer_mtf.tools.attention_plots import seeds
+from synthesizer_mtf.tools.plot_attention import __main__ as plot_attention
+from synthesizer_mtf.tools.plot_attention import seeds
 
 WINDOWS = [1, 2, 4]
 

@@ -5,7 +5,7 @@ import fractions
 import numpy as np
 import pytest
 from synthesizer_mtf.tools import average_checkpoints
-from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools.base import checkpoint_writer
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 import tensorflow.compat.v1 as tf
 

@@ -12,11 +12,11 @@ from support import decoding
 from support import hugging_face
 from support import sessions
 from synthesizer_mtf.attention import notation
-from synthesizer_mtf.tools.benchmarking import attentions
-from synthesizer_mtf.tools.benchmarking import baselines
-from synthesizer_mtf.tools.benchmarking import breakdown
-from synthesizer_mtf.tools.benchmarking import exported
-from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmark import attentions
+from synthesizer_mtf.tools.benchmark import baselines
+from synthesizer_mtf.tools.benchmark import breakdown
+from synthesizer_mtf.tools.benchmark import exported
+from synthesizer_mtf.tools.benchmark import model
 import transformers
 
 CONFIG = model.Configuration(

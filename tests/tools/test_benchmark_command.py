@@ -14,14 +14,14 @@ from matplotlib import pyplot as plt
 import pytest
 from support import processes
 from support import tables
-from synthesizer_mtf.tools import benchmark
-from synthesizer_mtf.tools.benchmarking import attentions
-from synthesizer_mtf.tools.benchmarking import baselines
-from synthesizer_mtf.tools.benchmarking import breakdown
-from synthesizer_mtf.tools.benchmarking import measuring
-from synthesizer_mtf.tools.benchmarking import model
-from synthesizer_mtf.tools.benchmarking import plot
-from synthesizer_mtf.tools.benchmarking import report
+from synthesizer_mtf.tools.benchmark import __main__ as benchmark
+from synthesizer_mtf.tools.benchmark import attentions
+from synthesizer_mtf.tools.benchmark import baselines
+from synthesizer_mtf.tools.benchmark import breakdown
+from synthesizer_mtf.tools.benchmark import measuring
+from synthesizer_mtf.tools.benchmark import model
+from synthesizer_mtf.tools.benchmark import plot
+from synthesizer_mtf.tools.benchmark import report
 
 TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3, "num_layers": 1,
         "d_model": 8, "num_heads": 2, "d_kv": 4, "d_ff": 16, "vocabulary": 64}

@@ -8,14 +8,14 @@ from support import mtf_models
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.tools import calibrate
-from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.tools.calibration import blocks
-from synthesizer_mtf.tools.calibration import fitting
-from synthesizer_mtf.tools.calibration import means
-from synthesizer_mtf.tools.calibration import moments
-from synthesizer_mtf.tools.calibration import reading
-from synthesizer_mtf.tools.calibration import settings
+from synthesizer_mtf.tools.base import checkpoint_writer
+from synthesizer_mtf.tools.calibrate import __main__ as calibrate
+from synthesizer_mtf.tools.calibrate import blocks
+from synthesizer_mtf.tools.calibrate import fitting
+from synthesizer_mtf.tools.calibrate import means
+from synthesizer_mtf.tools.calibrate import moments
+from synthesizer_mtf.tools.calibrate import reading
+from synthesizer_mtf.tools.calibrate import settings
 import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.slow

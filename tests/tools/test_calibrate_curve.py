@@ -9,21 +9,21 @@ from support import models
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.tools import calibrate
-from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.tools.calibration import blocks
-from synthesizer_mtf.tools.calibration import budget
-from synthesizer_mtf.tools.calibration import drawing
-from synthesizer_mtf.tools.calibration import fitting
-from synthesizer_mtf.tools.calibration import heads
-from synthesizer_mtf.tools.calibration import held_out
-from synthesizer_mtf.tools.calibration import interpolation
-from synthesizer_mtf.tools.calibration import means
-from synthesizer_mtf.tools.calibration import moments
-from synthesizer_mtf.tools.calibration import reading
-from synthesizer_mtf.tools.calibration import settings
-from synthesizer_mtf.tools.calibration import speed
-from synthesizer_mtf.tools.calibration import trained_order
+from synthesizer_mtf.tools.base import checkpoint_writer
+from synthesizer_mtf.tools.calibrate import __main__ as calibrate
+from synthesizer_mtf.tools.calibrate import blocks
+from synthesizer_mtf.tools.calibrate import budget
+from synthesizer_mtf.tools.calibrate import drawing
+from synthesizer_mtf.tools.calibrate import fitting
+from synthesizer_mtf.tools.calibrate import heads
+from synthesizer_mtf.tools.calibrate import held_out
+from synthesizer_mtf.tools.calibrate import interpolation
+from synthesizer_mtf.tools.calibrate import means
+from synthesizer_mtf.tools.calibrate import moments
+from synthesizer_mtf.tools.calibrate import reading
+from synthesizer_mtf.tools.calibrate import settings
+from synthesizer_mtf.tools.calibrate import speed
+from synthesizer_mtf.tools.calibrate import trained_order
 import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.slow

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from synthesizer_mtf.tools.calibration import dense
-from synthesizer_mtf.tools.calibration import factorized_dense
+from synthesizer_mtf.tools.calibrate import dense
+from synthesizer_mtf.tools.calibrate import factorized_dense
 import tensorflow.compat.v1 as tf
 
 BATCH, HEADS, LENGTH, D_MODEL, D_KV = 7, 2, 5, 11, 6

@@ -5,7 +5,7 @@ import pytest
 from support import cases
 from support import harness
 from support import reference
-from synthesizer_mtf.tools.calibration import interpolation
+from synthesizer_mtf.tools.calibrate import interpolation
 
 IDS = np.array([[1, 1, 1, 2, 2, 2, 2], [1, 1, 1, 1, 1, 0, 0]])
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from support import reference
-from synthesizer_mtf.tools.calibration import means
-from synthesizer_mtf.tools.calibration import moments
-from synthesizer_mtf.tools.calibration import targets
+from synthesizer_mtf.tools.calibrate import means
+from synthesizer_mtf.tools.calibrate import moments
+from synthesizer_mtf.tools.calibrate import targets
 
 HEADS, LENGTH = 3, 8
 

@@ -9,11 +9,11 @@ from scipy import stats
 from support import checkpoint_files
 from support import tables
 from support.events import write_events
-from synthesizer_mtf.tools import attention_words
 from synthesizer_mtf.tools import compare_models
-from synthesizer_mtf.tools import recipes
-from synthesizer_mtf.tools.benchmarking import attentions
-from synthesizer_mtf.tools.comparison import study_types
+from synthesizer_mtf.tools.base import attention_words
+from synthesizer_mtf.tools.base import recipes
+from synthesizer_mtf.tools.benchmark import attentions
+from synthesizer_mtf.tools.experiments import study_types
 from synthesizer_mtf.trainer.watching import validation_record
 
 TASK = "synth_text_pairs"

@@ -13,11 +13,11 @@ import time
 import pytest
 from support import plans
 from support import processes
-from synthesizer_mtf.tools import plan_pod
-from synthesizer_mtf.tools.pod_planning import compiler_report
-from synthesizer_mtf.tools.pod_planning import compiling
-from synthesizer_mtf.tools.pod_planning import modules
-from synthesizer_mtf.tools.pod_planning import pods
+from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
+from synthesizer_mtf.tools.plan_pod import compiler_report
+from synthesizer_mtf.tools.plan_pod import compiling
+from synthesizer_mtf.tools.plan_pod import modules
+from synthesizer_mtf.tools.plan_pod import pods
 from tensorflow.compiler.xla.service import hlo_pb2
 
 SAID = {"operations": 3e9, "bytes_accessed": 2e9, "argument_bytes": 2**20,

@@ -4,8 +4,8 @@ import gin
 import numpy as np
 import pytest
 from synthesizer_mtf import checks
-from synthesizer_mtf.tools import checkpoint_writer
 from synthesizer_mtf.tools import from_mesh_tensorflow
+from synthesizer_mtf.tools.base import checkpoint_writer
 import tensorflow.compat.v1 as tf
 
 CONFIG = """

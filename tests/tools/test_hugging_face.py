@@ -14,13 +14,13 @@ from support import decoding
 from support import hugging_face
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.tools import checkpoint_writer
-from synthesizer_mtf.tools import hugging_face as command
-from synthesizer_mtf.tools.hugging_face_bridge import architecture
-from synthesizer_mtf.tools.hugging_face_bridge import attention
-from synthesizer_mtf.tools.hugging_face_bridge import importing
-from synthesizer_mtf.tools.hugging_face_bridge import tokenizers
-from synthesizer_mtf.tools.hugging_face_bridge import trained
+from synthesizer_mtf.tools.base import checkpoint_writer
+from synthesizer_mtf.tools.hugging_face import __main__ as command
+from synthesizer_mtf.tools.hugging_face import architecture
+from synthesizer_mtf.tools.hugging_face import attention
+from synthesizer_mtf.tools.hugging_face import importing
+from synthesizer_mtf.tools.hugging_face import tokenizers
+from synthesizer_mtf.tools.hugging_face import trained
 import transformers
 
 KINDS = {

@@ -6,9 +6,9 @@ import json
 
 import pytest
 import seqio
-from synthesizer_mtf.tools import inspect_task
-from synthesizer_mtf.tools.inspection import plot
-from synthesizer_mtf.tools.inspection import reading
+from synthesizer_mtf.tools.inspect_task import __main__ as inspect_task
+from synthesizer_mtf.tools.inspect_task import plot
+from synthesizer_mtf.tools.inspect_task import reading
 import tensorflow.compat.v2 as tf
 
 SIZES = [3, 9, 5, 4]  # Tokens of the inputs, with their end; targets have two.

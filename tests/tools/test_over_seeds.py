@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from synthesizer_mtf.tools import over_seeds
+from synthesizer_mtf.tools.base import over_seeds
 
 
 def test_estimates_equal_students():

@@ -10,13 +10,13 @@ from mesh_tensorflow import simd_mesh_impl
 import pytest
 from support import documents
 from support import plans
-from synthesizer_mtf.tools import plan_pod
-from synthesizer_mtf.tools.pod_planning import counting
-from synthesizer_mtf.tools.pod_planning import layouts
-from synthesizer_mtf.tools.pod_planning import lowering
-from synthesizer_mtf.tools.pod_planning import plot
-from synthesizer_mtf.tools.pod_planning import pods
-from synthesizer_mtf.tools.pod_planning import roofline
+from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
+from synthesizer_mtf.tools.plan_pod import counting
+from synthesizer_mtf.tools.plan_pod import layouts
+from synthesizer_mtf.tools.plan_pod import lowering
+from synthesizer_mtf.tools.plan_pod import plot
+from synthesizer_mtf.tools.plan_pod import pods
+from synthesizer_mtf.tools.plan_pod import roofline
 import tensorflow.compat.v1 as tf
 
 TWO_BY_TWO = pods.parse_topology("2x2")

@@ -13,10 +13,10 @@ from support import models
 from support import pages
 from support import reference
 from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.tools import plot_attention
-from synthesizer_mtf.tools.attention_plots import figures as figure_files
-from synthesizer_mtf.tools.attention_plots import reader
-from synthesizer_mtf.tools.attention_plots import statistics
+from synthesizer_mtf.tools.plot_attention import __main__ as plot_attention
+from synthesizer_mtf.tools.plot_attention import figures as figure_files
+from synthesizer_mtf.tools.plot_attention import reader
+from synthesizer_mtf.tools.plot_attention import statistics
 import tensorflow.compat.v1 as tf
 
 TEXTS = [{"inputs": "a bird", "targets": "zwei"},

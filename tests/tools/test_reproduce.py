@@ -15,19 +15,19 @@ from support import models
 from support import tables as tables_lib
 from support.events import write_events
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf.tools import recipes
 from synthesizer_mtf.tools import reproduce
-from synthesizer_mtf.tools.reproduction import execution
-from synthesizer_mtf.tools.reproduction import first_check
-from synthesizer_mtf.tools.reproduction import lines
-from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import plot
-from synthesizer_mtf.tools.reproduction import reports
-from synthesizer_mtf.tools.reproduction import speeds
-from synthesizer_mtf.tools.reproduction import tables
-from synthesizer_mtf.tools.runs import contents
-from synthesizer_mtf.tools.runs import pipeline
-from synthesizer_mtf.tools.runs import results
+from synthesizer_mtf.tools.base import recipes
+from synthesizer_mtf.tools.base import results
+from synthesizer_mtf.tools.base import tables
+from synthesizer_mtf.tools.experiments import contents
+from synthesizer_mtf.tools.experiments import execution
+from synthesizer_mtf.tools.experiments import first_check
+from synthesizer_mtf.tools.experiments import lines
+from synthesizer_mtf.tools.experiments import pipeline
+from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import plot
+from synthesizer_mtf.tools.experiments import reports
+from synthesizer_mtf.tools.experiments import speeds
 from synthesizer_mtf.trainer.watching import validation_record
 
 TABLES = tables.TABLES

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from support import tables
 from synthesizer_mtf.tools import reproduce
-from synthesizer_mtf.tools.reproduction import lines
+from synthesizer_mtf.tools.experiments import lines
 
 SETTING = {"table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 3,
            "gin_params": ["d_ff = 8"]}

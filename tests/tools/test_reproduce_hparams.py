@@ -6,13 +6,13 @@ import sys
 import pytest
 from support.events import write_events
 from synthesizer_mtf.tools import reproduce
-from synthesizer_mtf.tools.reproduction import hparams
-from synthesizer_mtf.tools.reproduction import lines
-from synthesizer_mtf.tools.reproduction import plan
-from synthesizer_mtf.tools.reproduction import tables
-from synthesizer_mtf.tools.runs import pipeline
-from synthesizer_mtf.tools.runs import process
-from synthesizer_mtf.tools.runs import results
+from synthesizer_mtf.tools.base import results
+from synthesizer_mtf.tools.base import tables
+from synthesizer_mtf.tools.experiments import hparams
+from synthesizer_mtf.tools.experiments import lines
+from synthesizer_mtf.tools.experiments import pipeline
+from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import process
 
 GIN = ["d_ff = 8", "a/rate=0.5", "b.fast = True", "c.sizes = [1, 2]",
        "d.model = @Model", "e.name = 'small'"]

@@ -9,7 +9,7 @@ import pytest
 from support import checkpoint_files
 from support import small_training
 import synthesizer_mtf
-from synthesizer_mtf.tools import trained_model
+from synthesizer_mtf.tools.base import trained_model
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.checkpoints import warm_start
 import tensorflow.compat.v1 as tf

@@ -15,8 +15,8 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.fast.decoding import loops
-from synthesizer_mtf.tools.benchmarking import attentions
-from synthesizer_mtf.tools.benchmarking import model
+from synthesizer_mtf.tools.benchmark import attentions
+from synthesizer_mtf.tools.benchmark import model
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 

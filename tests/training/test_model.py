@@ -11,7 +11,7 @@ from support import sessions
 from synthesizer_mtf import checks
 from synthesizer_mtf.fast import adafactor
 from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools.base import checkpoint_writer
 from synthesizer_mtf.trainer.model import building
 from synthesizer_mtf.trainer.model import function
 from synthesizer_mtf.trainer.model import session

@@ -26,7 +26,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
 from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.tools import trained_model
+from synthesizer_mtf.tools.base import trained_model
 from synthesizer_mtf.trainer.command import precedence
 from synthesizer_mtf.trainer.data import unknown_pieces
 from t5.models import mesh_transformer

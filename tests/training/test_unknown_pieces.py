@@ -6,7 +6,7 @@ import logging
 import pytest
 import seqio
 from synthesizer_mtf.tasks import vocabulary as vocabulary_lib
-from synthesizer_mtf.tools import inspect_task
+from synthesizer_mtf.tools.inspect_task import __main__ as inspect_task
 from synthesizer_mtf.trainer.data import unknown_pieces
 from t5.data import preprocessors
 from t5.evaluation import metrics

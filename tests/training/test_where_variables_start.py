@@ -12,7 +12,7 @@ import pytest
 from support import models
 from support import sessions
 from synthesizer_mtf.attention import notation
-from synthesizer_mtf.tools import checkpoint_writer
+from synthesizer_mtf.tools.base import checkpoint_writer
 from synthesizer_mtf.trainer.checkpoints import warm_start
 from synthesizer_mtf.trainer.checkpoints import warm_start_plan
 import tensorflow.compat.v1 as tf

@@ -1,0 +1,145 @@
+"""Draws the results of the benchmark; this module itself measures nothing."""
+
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt
+from synthesizer_mtf.tools.benchmark import report
+from synthesizer_mtf.tools.benchmark.breakdown import PARTS
+
+_COLORS = {"ours": "#1f77b4", "authors": "#ff7f0e", "stock": "#7f7f7f",
+           "floor": "#2ca02c", "baseline": "#9467bd"}
+_LABELS = {"ours": "synthesizer_mtf", "authors": "mesh_tensorflow's Synthesizer",
+           "stock": "mesh_tensorflow", "floor": "no mixing of positions",
+           "baseline": "other programs"}
+
+
+def plot(results: list[dict[str, Any]], path: str) -> bool:
+  """Draws bars of ratios, or for several lengths how the time grows.
+
+  If steps were traced, a further panel shows the time of each part.
+
+  Args:
+    results: the dicts that `measuring` returns.
+    path: the PNG file to write.
+
+  Returns:
+    whether there was anything to draw. If not, no file is written.
+  """
+  results = [{**r, "panel": report.title(r["measure"], r["configuration"])}
+             for r in results if "median_seconds" in r]
+  measures = list(dict.fromkeys(r["panel"] for r in results))
+  if not measures:
+    return False
+  sweep = len({r["inputs"] for r in results}) > 1
+  traced = [r for r in results if "parts_seconds" in r]
+  if traced and not sweep:
+    measures.append("parts")
+  names = list(dict.fromkeys(r["row"] for r in results))
+  rows = len(names)
+  size = ((5 * len(measures) + 3, max(5, 0.22 * rows + 1)) if sweep else
+          (4 * len(measures) + 2, 2.2 + 0.32 * rows))
+  figure, axes = plt.subplots(1, len(measures), squeeze=False, sharey=not sweep,
+                              layout="constrained", figsize=size)
+  for axis, measure in zip(axes[0], measures):
+    axis.set_title(_TITLES.get(measure, measure))
+    if measure == "parts":
+      _stacks(axis, traced, names)
+      continue
+    draw = _growth if sweep else _bars
+    draw(axis, [r for r in results if r["panel"] == measure], names)
+  figure.suptitle(_caption(results[0], sweep), fontsize="small")
+  figure.legend(*axes[0][0].get_legend_handles_labels(), frameon=False,
+                loc="outside right upper" if sweep else "outside lower center",
+                ncols=1 if sweep or len(measures) == 1 else 5, fontsize="small")
+  figure.savefig(path, dpi=120)
+  plt.close(figure)
+  return True
+
+
+def _caption(result, sweep):
+  """Returns the sizes of the model, and the machine."""
+  text = "" if sweep else "{inputs}/{targets} tokens, "
+  text += "" if result["measure"] == "decode" else "batch {batch}, "
+  text += ("{num_layers}+{num_layers} layers, d_model {d_model}\n"
+           "{machine[cpu]}, {machine[cores]} cores")
+  return text.format(machine=result["machine"], **result["configuration"])
+
+
+_TITLES = {"train": "training step", "eval": "loss alone",
+           "parts": "where the time of a step goes"}
+
+
+def _bars(axis, results, names):
+  """Draws horizontal bars of the ratios, with whiskers at the quartiles."""
+  drawn = set()
+  for result in (r for r in results if "ratio" in r):
+    index, family = names.index(result["row"]), result["family"]
+    axis.barh(index, result["ratio"], color=_COLORS[family],
+              label=None if family in drawn else _LABELS[family])
+    axis.plot(result["ratio_quartiles"], [index, index], color="black",
+              linewidth=2)
+    axis.text(0.03, index, f"{result['ratio']:.2f}", va="center", color="white",
+              fontsize="small")
+    drawn.add(family)
+  paper = [(r["paper_ratio"], names.index(r["row"])) for r in results
+           if r["measure"] == "train" and "paper_ratio" in r]
+  if paper:
+    axis.scatter(*zip(*paper), marker="D", s=28, color="white", zorder=3,
+                 edgecolor="black", label="the paper, Table 4")
+  axis.axvline(1, color="black", linewidth=0.8, linestyle=":")
+  axis.set_yticks(range(len(names)), names)
+  axis.set_ylim(len(names) - 0.4, -0.6)
+  axis.set_xlabel(f"times as fast as {results[0]['reference']}")
+
+
+def _colors(name):
+  """All colors of a map of a few colors."""
+  colormap = plt.get_cmap(name)
+  return colormap(range(colormap.N))
+
+
+def _stacks(axis, results, names):
+  """Draws horizontal bars of milliseconds, with a color for each part."""
+  colors = _colors("Set2")
+  for result in results:
+    index, left = names.index(result["row"]), 0
+    for part, color in zip(PARTS, colors):
+      width = 1e3 * result["parts_seconds"][part]
+      axis.barh(index, width, left=left, color=color,
+                label=part if result is results[0] else None)
+      left += width
+    axis.text(left, index, f" {left:.0f}", va="center", fontsize="small")
+  axis.margins(x=0.12)
+  axis.set_xlabel("milliseconds")
+  # The legend is below the axis, because bars may be anywhere in the axis.
+  axis.legend(frameon=False, fontsize="small", loc="upper center", ncols=3,
+              bbox_to_anchor=(0.5, -0.8 / axis.figure.get_figheight()))
+
+
+def _growth(axis, results, names):
+  """Draws seconds over the input length, both logarithmic, with a line for each row."""
+  colors = _colors("tab20")
+  for i, name in enumerate(names):
+    points = sorted((r for r in results if r["row"] == name),
+                    key=lambda r: r["inputs"])
+    if not points:
+      continue
+    lengths = [r["inputs"] for r in points]
+    style = {"marker": "o", "linestyle": "-"} if (
+        points[0]["family"] == "ours") else {"marker": "s", "linestyle": "--"}
+    color = colors[i % len(colors)]
+    axis.plot(lengths, [r["median_seconds"] for r in points], color=color,
+              label=name, markersize=4, **style)
+    axis.fill_between(lengths, *zip(*(r["quartiles_seconds"] for r in points)),
+                      color=color, alpha=0.2, linewidth=0)
+  axis.set_xscale("log", base=2)
+  axis.set_yscale("log")
+  ticks = sorted({r["inputs"] for r in results})
+  axis.set_xticks(ticks, [str(t) for t in ticks])
+  axis.grid(True, which="both", alpha=0.25)
+  axis.set_xlabel("input length, tokens")
+  axis.set_ylabel("seconds")

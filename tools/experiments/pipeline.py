@@ -1,0 +1,166 @@
+"""Stages: commands that run one after another, each with a check whether it is done.
+
+The results of a stage show whether it is done: checkpoints, event files and
+predictions. So a run resumes where it was stopped.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import sys
+import time
+from typing import Any
+
+from synthesizer_mtf import checks
+from synthesizer_mtf.tools.experiments import process
+from synthesizer_mtf.tools.experiments import shares
+from synthesizer_mtf.trainer.checkpoints import lock
+from synthesizer_mtf.trainer.data import data_record
+
+_CLAIMED = set()  # The folders that this process has locked.
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+  """One command.
+
+  Attributes:
+    title: a string, e.g. "pre-train R+V".
+    command: a list of strings.
+    log: the file for its output.
+    is_done: a function without arguments.
+    steps: a range, or None if the command does not count steps.
+  """
+  title: str
+  command: list[str]
+  log: pathlib.Path
+  is_done: Callable[[], bool]
+  steps: range | None = None
+
+  def run(self) -> None:
+    """Runs the command, and ends it if interrupted.
+
+    Raises:
+      process.CommandError: the command fails, or has no result.
+    """
+    print(f"\n{shown(self.command)}", flush=True)
+    running = self.start(shares.Share())
+    try:
+      while running.goes_on():
+        time.sleep(process.POLL_SECONDS)
+    finally:
+      running.end()
+    self.check(running)
+
+  def start(self, share: shares.Share, draw: bool = True) -> process.Running:
+    """Starts the command with its share of the machine, and does not wait."""
+    return process.Running(
+        self.command, self.log, self.title, self.steps, share, draw)
+
+  def check(self, running: process.Running) -> None:
+    """Raises a `process.CommandError` if the ended command failed or has no result."""
+    running.check()
+    if not self.is_done():
+      raise process.CommandError(
+          f"{self.title} left no result. The last lines of {self.log}:\n\n"
+          f"{process.tail(self.log)}")
+
+
+def launcher() -> list[str]:
+  """Returns the command that a user types, from the folder of this Python.
+
+  It logs everything, because `results.losses` reads the loss of each step from the log.
+  """
+  name = "synthesizer_mesh_transformer"
+  script = shutil.which(os.path.join(os.path.dirname(sys.executable), name))
+  if script is None:
+    return [sys.executable, "-m", "synthesizer_mtf.launcher", "--verbosity=1"]
+  shorter = os.path.relpath(script)
+  return [script if shorter.startswith(os.pardir) else shorter, "--verbosity=1"]
+
+
+def flags(gin_files: Iterable[str | pathlib.Path],
+          params: Mapping[str, Any]) -> list[str]:
+  """Returns flags of the launcher.
+
+  Args:
+    gin_files: a list of paths.
+    params: a dict from gin's parameters to values that JSON can write, or to
+      references, strings that begin with "@" or "%".
+  """
+  return [*(f"--gin_file={path}" for path in gin_files),
+          *(f"--gin_param={name} = {_gin_value(value)}"
+            for name, value in params.items())]
+
+
+def _gin_value(value):
+  if isinstance(value, str) and value[:1] in ("@", "%"):
+    return value
+  # gin reads Python, which does not know JSON's true, false and null.
+  odd = isinstance(value, (bool, type(None)))
+  return repr(value) if odd else json.dumps(value)
+
+
+def shown(command: list[str]) -> str:
+  """Returns a command as a user would type it, on lines of about 80 columns."""
+  lines = ["$"]
+  for word in map(shlex.quote, command):
+    if len(lines[-1]) + len(word) > 77 and lines[-1].strip("$ "):
+      lines.append("   ")
+    lines[-1] += " " + word
+  return " \\\n".join(lines)
+
+
+def claim(folder: pathlib.Path, settings: dict[str, Any],
+          contents: Mapping[str, str] | None = None) -> None:
+  """Locks a folder until this process ends, and stores its settings.
+
+  A process may claim its own folder again.
+
+  Args:
+    folder: a `pathlib.Path`; it is made if missing.
+    settings: a dict that JSON can write.
+    contents: digests of the files that the runs are made from, as `contents.of`
+      returns; None if there are none.
+
+  Raises:
+    ValueError: another process works in the folder, or it holds a run with other
+      settings, or of other contents.
+  """
+  folder.mkdir(parents=True, exist_ok=True)
+  if folder.resolve() not in _CLAIMED:
+    lock.acquire(str(folder), "--output_dir")
+    _CLAIMED.add(folder.resolve())
+  path = folder / "settings.json"
+  is_new = not path.exists()
+  if is_new:
+    path.write_text(json.dumps(settings) + "\n", encoding="utf-8")
+  found = json.loads(path.read_text(encoding="utf-8"))
+  if found != settings:
+    raise checks.Error(
+        f"--output_dir={folder} holds a run with {found}, not {settings}; "
+        "remove it or name another directory.")
+  if contents is not None:
+    _check_contents(folder, dict(contents), is_new)
+
+
+def _check_contents(folder, contents, is_new):
+  """Stores the contents of a new folder, and compares those of another."""
+  path = folder / "contents.json"
+  if is_new:
+    path.write_text(json.dumps(contents) + "\n", encoding="utf-8")
+  if not path.exists():
+    print(f"WARNING: {path} is missing, as in folders of older versions, so nothing "
+          "tells whether the runs there were made from the same gin files and data.")
+    return
+  then = json.loads(path.read_text(encoding="utf-8"))
+  if changed := data_record.changed_files(then, contents):
+    raise checks.Error(
+        f"--output_dir={folder} holds a run made from other contents: {changed}; bring "
+        "them back, remove the folder, or name another directory.")

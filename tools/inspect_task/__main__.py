@@ -1,0 +1,170 @@
+r"""Shows what a task feeds a model: text and ids, lengths, cuts, rates, packed rows.
+
+  SYNTHESIZER_MTF_VOCAB=spm.model python -m synthesizer_mtf.tools.inspect_task \
+    synth_glue --split=validation --number=5 --lengths=inputs=128,targets=16 \
+    --t5_tfds_data_dir=TFDS --plot=lengths.png
+
+It reads any task or mixture that is registered with seqio: those of T5, of this package
+and of --module_import. It reads in the order of the data set, without shuffling. Gin
+files and bindings count as in training, also lengths in `utils.run.sequence_length`.
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import seqio
+import synthesizer_mtf  # noqa: F401 (registers its tasks)
+from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
+from synthesizer_mtf import gin_names
+from synthesizer_mtf.tools.base import arguments
+from synthesizer_mtf.tools.base import tabular
+from synthesizer_mtf.tools.inspect_task import plot
+from synthesizer_mtf.tools.inspect_task import reading
+from synthesizer_mtf.trainer.watching import messages
+from t5.data import mixtures  # noqa: F401 (registers T5's tasks)
+
+_SHOWN_IDS = 24  # Ids on a line of about 88 characters.
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """Reads the flags, and prints and writes the findings."""
+  args = _parser().parse_args(argv)
+  if args.t5_tfds_data_dir:
+    seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
+  with messages.ending("inspect_task"), checks.calling(
+      {"utils.run.sequence_length": "--lengths"}):
+    arguments.check_folders(args.plot, args.json)
+    arguments.check_picture(args.plot)
+    gin_names.import_modules(args.module_import)
+    gin_files.parse(args.gin_file, args.gin_param)
+    lengths = args.lengths or gin_files.bound("utils.run.sequence_length", None)
+    found = reading.read(
+        args.name, args.split, lengths, args.number, args.examples)
+  features = reading.find(args.name).output_features
+  print("\n".join(text(found, features)))
+  if args.plot:
+    plot.plot(found, args.plot)
+    print(f"\nThe lengths are in {args.plot}")
+  tabular.write_json(rows(found), args.json)
+
+
+def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
+  """Returns the findings as lines of text.
+
+  Args:
+    found: what `reading.read` returns.
+    features: the features of the task, with their vocabularies.
+  """
+  lines = []
+  for number, row in enumerate(found.examples, 1):
+    lines += [f"\nexample {number}"]
+    for key in found.tokens:
+      lines += _shown(key, row[key], features[key], row.get(f"{key}_pretokenized"))
+  for number, row in enumerate(found.packed, 1):
+    lines += [f"\npacked row {number}"]
+    for key in found.tokens:
+      for index, ids in enumerate(reading.segments(row, key), 1):
+        lines += _shown(f"{key} of example {index}", ids, features[key])
+  unknown = found.unknown.sentence(found.name)
+  return [*lines, "", *_table(found), *([unknown] if unknown else []), "",
+          *_of_rates(found)]
+
+
+def _shown(title, ids, feature, pretokenized=None):
+  """Returns lines with a text, its ids and the text that the ids decode to."""
+  lines = [f"  {title}, {len(ids)} tokens"]
+  if isinstance(pretokenized, bytes):
+    lines.append(f"    text     {pretokenized.decode(errors='replace')!r}")
+  if np.ndim(ids) != 1 or not np.issubdtype(np.asarray(ids).dtype, np.integer):
+    return [*lines, f"    values   {ids!r}"]
+  more = f" ... ({len(ids) - _SHOWN_IDS} more)" if len(ids) > _SHOWN_IDS else ""
+  decoded = feature.vocabulary.decode([int(i) for i in ids])
+  return [*lines, f"    ids      {' '.join(map(str, ids[:_SHOWN_IDS]))}{more}",
+          f"    decoded  {decoded!r}"]
+
+
+def rows(found: reading.Found) -> list[dict[str, Any]]:
+  """Returns the counts: a dict for each feature, and one for each rate."""
+  lines = []
+  for key, sizes in found.tokens.items():
+    lines.append({
+        "kind": "feature", "name": found.name, "split": found.split,
+        "feature": key, "examples": len(sizes), "whole_split": found.whole,
+        "limit": found.lengths[key], "mean": float(np.mean(sizes)),
+        "median": float(np.median(sizes)), "longest": int(sizes.max()),
+        "longest_uncut": found.longest_uncut(key), "cut": found.cut(key),
+        "filled_when_packed": found.fill[key], "examples_per_row": found.per_row,
+        "seconds_to_first_example": found.first_seconds})
+  lines += [{"kind": "member", "task": task, "feature": key,
+             "examples": len(member.sizes[key]),
+             "longest": int(member.sizes[key].max()),
+             "cut": member.cut(key, found.lengths[key])}
+            for task, member in found.members.items() for key in found.tokens
+            if len(found.members) > 1]
+  if found.unknown.pieces:
+    lines.append({"kind": "unknown", **found.unknown._asdict()})
+  return lines + [{"kind": "rate", "task": task, "rate": rate, "share": share}
+                  for task, rate, share in found.shares]
+
+
+def _table(found):
+  """Returns lines with the lengths of each feature."""
+  cells = [["feature", "examples", "limit", "mean", "median", "longest", "uncut",
+            "cut", "filled when packed"]]
+  for row in rows(found):
+    if row["kind"] == "feature":
+      cells.append([
+          row["feature"], f"{row['examples']:,}", str(row["limit"]),
+          f"{row['mean']:.1f}", f"{row['median']:.0f}", str(row["longest"]),
+          "-" if row["cut"] is None else str(row["longest_uncut"]),
+          reading.share_in_words(row["cut"]),
+          f"{row['filled_when_packed']:.1%}"])
+  return [*tabular.plain(cells, str.rjust),
+          f"{found.per_row:.2f} examples in a packed row; the first example came "
+          f"after {found.first_seconds:.2f} s; "
+          f"{'the whole split' if found.whole else 'the first examples only'}"]
+
+
+def _of_rates(found):
+  """Returns lines with the rates of a mixture; no lines for a task."""
+  if len(found.rates) < 2:
+    return []
+  keys = list(found.tokens)
+  return tabular.plain(
+      [["member", "rate", "share", *(f"{key} cut" for key in keys)], *(
+          [task, f"{rate:g}", f"{share:.2%}",
+           *(reading.share_in_words(found.members[task].cut(key, found.lengths[key]))
+             for key in keys)] for task, rate, share in found.shares)], str.rjust)
+
+
+def _lengths(value):
+  pairs = [part.partition("=") for part in value.split(",")]
+  if not all(name and number.isdecimal() and int(number) for name, _, number in pairs):
+    raise argparse.ArgumentTypeError(
+        f"{value!r} is not written as inputs=512,targets=114")
+  return {name.strip(): int(number) for name, _, number in pairs}
+
+
+def _parser():
+  parser = arguments.parser("inspect_task", __doc__)
+  parser.add_argument("name", help="the task or mixture, such as synth_glue")
+  parser.add_argument("--split", default="train", help="default: %(default)s")
+  parser.add_argument("--number", type=arguments.positive, default=5, metavar="N",
+                      help="rows to show (default: %(default)s)")
+  parser.add_argument("--examples", type=arguments.positive, default=1000,
+                      metavar="N", help="rows to count (default: %(default)s)")
+  parser.add_argument("--lengths", type=_lengths, metavar="FEATURE=N,...",
+                      help="as `utils.run.sequence_length`; 512 by default")
+  parser.add_argument("--t5_tfds_data_dir", metavar="DIR",
+                      help="the folder of the prepared data sets")
+  arguments.add_gin(parser)
+  parser.add_argument("--plot", metavar="FILE", help="write a histogram as PNG")
+  parser.add_argument("--json", metavar="FILE", help="write JSON lines")
+  return parser
+
+
+if __name__ == "__main__":
+  main()
