@@ -289,7 +289,7 @@ INSIDES = (
            "the Estimator has no public way to build a graph without running it"),
     Inside("t5.models.mtf_model:MtfModel",
            ("_autostack", "_iterations_per_loop", "_keep_checkpoint_max",
-            "_mesh_devices", "_mesh_shape", "_model_type", "_optimizer",
+            "_mesh_devices", "_mesh_shape", "_model_dir", "_model_type", "_optimizer",
             "_save_checkpoints_steps", "_sequence_length"),
            "the subclass records and checks the arguments of the constructor"),
     Inside("seqio.dataset_providers:FileDataSource",

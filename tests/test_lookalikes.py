@@ -32,7 +32,7 @@ from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.hugging_face import trained
 from synthesizer_mtf.trainer.data import data_record
-from synthesizer_mtf.trainer.watching import guards
+from synthesizer_mtf.trainer.watching import failures
 from synthesizer_mtf.trainer.watching import progress
 import tensorflow.compat.v1 as tf
 
@@ -449,11 +449,11 @@ def test_damage_elsewhere_is_not_taken_for_that_of_the_checkpoint(tmp_path):
               tf.errors.OutOfRangeError(None, None, "too short")]
   checkpoint = path, str(tmp_path / "model.ckpt-2"), None  # The second was removed.
   for own, error in zip(checkpoint * 3, errors * 3):
-    with pytest.raises(tf.errors.OpError) as found, guards.explained_damage(own):
+    with pytest.raises(tf.errors.OpError) as found, failures.explained_damage(own):
       raise error
     assert found.value is error
   checkpoint_files.flip(checkpoint_files.largest_data_file(tmp_path, 4))
-  with pytest.raises(ValueError, match="is damaged"), guards.explained_damage(path):
+  with pytest.raises(ValueError, match="is damaged"), failures.explained_damage(path):
     raise errors[0]
 
 

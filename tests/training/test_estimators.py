@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 
 import gin
 from mesh_tensorflow.transformer import utils
@@ -24,7 +23,8 @@ from synthesizer_mtf.trainer.checkpoints import lock
 from synthesizer_mtf.trainer.checkpoints import warm_start
 from synthesizer_mtf.trainer.model import prediction
 from synthesizer_mtf.trainer.watching import best_folder
-from synthesizer_mtf.trainer.watching import guards
+from synthesizer_mtf.trainer.watching import callbacks
+from synthesizer_mtf.trainer.watching import failures
 from synthesizer_mtf.trainer.watching import messages
 from synthesizer_mtf.trainer.watching import progress
 from synthesizer_mtf.trainer.watching import stopping
@@ -58,7 +58,7 @@ def latest(tmp_path):
 @pytest.mark.parametrize("nan_at, steps", [(4, 9), (3, 3)])  # At the end.
 def test_weights_that_are_nan_are_not_saved(nan_at, steps, tmp_path, make_estimator):
   # The loss is still finite, because it was computed before the update.
-  with pytest.raises(guards.TrainingStopped, match=(
+  with pytest.raises(failures.TrainingStopped, match=(
       f"the variable weights is NaN or infinite after step {nan_at}.*"
       "Training continues from model.ckpt-2")):
     train(make_estimator(nan_at=nan_at), steps)
@@ -67,7 +67,7 @@ def test_weights_that_are_nan_are_not_saved(nan_at, steps, tmp_path, make_estima
 
 
 def test_a_loss_that_is_nan_stops_training(tmp_path, make_estimator):
-  with pytest.raises(guards.TrainingStopped,
+  with pytest.raises(failures.TrainingStopped,
                      match="the loss is NaN after step 4.*learning rate"):
     train(make_estimator(nan_at=3, save_steps=100), 9)
   assert latest(tmp_path) == (0, 1.)
@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_leaves_older_checkpoints_whole(tmp_path, make_estim
   limits = resource.getrlimit(resource.RLIMIT_FSIZE)
   handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
   try:
-    with pytest.raises(guards.TrainingStopped) as error:
+    with pytest.raises(failures.TrainingStopped) as error:
       train(make_estimator(), 9, disk)
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -114,9 +114,9 @@ def test_a_disk_that_is_full_before_the_first_step_is_one_sentence(
   train(make_estimator(), 4)
   monkeypatch.setattr(tf.io.gfile, "copy", full)
   estimator = make_estimator()
-  estimator._validation = types.SimpleNamespace(
-      start=lambda newest, steps: best_folder.copy(str(tmp_path), 4))
-  with pytest.raises(guards.TrainingStopped, match=(
+  estimator.validation = callbacks.Callback()
+  estimator.validation.around = lambda training: best_folder.copy(str(tmp_path), 4)
+  with pytest.raises(failures.TrainingStopped, match=(
       "a file could not be written in .*: No space left on device. Training continues "
       "from model.ckpt-4, once there is room")):
     train(estimator, 6)
@@ -124,14 +124,14 @@ def test_a_disk_that_is_full_before_the_first_step_is_one_sentence(
 
 def test_errors_of_the_disk_are_explained_and_no_others(tmp_path):
   def raising(error):
-    with guards.explained_writes(str(tmp_path)):
+    with failures.explained_writes(str(tmp_path)):
       raise error
 
-  for reason in guards._UNWRITTEN:
-    with pytest.raises(guards.TrainingStopped, match=f"{reason}.*begins at step 0"):
+  for reason in failures._UNWRITTEN:
+    with pytest.raises(failures.TrainingStopped, match=f"{reason}.*begins at step 0"):
       raising(tf.errors.ResourceExhaustedError(
           None, None, f"{tmp_path}/graph.pbtxt.tmp; {reason}"))
-    with pytest.raises(guards.TrainingStopped, match=reason):
+    with pytest.raises(failures.TrainingStopped, match=reason):
       raising(RuntimeError(f"{tmp_path}/events.out.tfevents.1; {reason}"))
   with pytest.raises(tf.errors.PermissionDeniedError):
     raising(tf.errors.PermissionDeniedError(None, None, "a.tsv; Permission denied"))
@@ -160,7 +160,7 @@ def test_a_damaged_initial_checkpoint_is_not_taken_for_ours(tmp_path):
     restored = tf.raw_ops.RestoreV2(
         prefix=path, tensor_names=["encoder/q", "encoder/R"],
         shape_and_slices=["", ""], dtypes=[tf.float32] * 2)
-    with pytest.raises(tf.errors.DataLossError), guards.explained_damage(None):
+    with pytest.raises(tf.errors.DataLossError), failures.explained_damage(None):
       session.run(restored)
 
 

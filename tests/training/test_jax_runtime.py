@@ -34,11 +34,11 @@ def losses(monkeypatch):
   found = []
 
   class Progress(progress.Progress):
-    def after_run(self, run_context, run_values):
-      found.append(float(run_values.results))
+    def on_step(self, training):
+      found.append(float(training.loss))
 
-    def end(self, session):
-      del session
+    def on_end(self, training):
+      del training
 
   monkeypatch.setattr(progress, "Progress", Progress)
   return found

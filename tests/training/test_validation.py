@@ -23,6 +23,7 @@ from synthesizer_mtf.trainer.command import arguments
 from synthesizer_mtf.trainer.data import unknown_pieces
 from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.watching import best_folder
+from synthesizer_mtf.trainer.watching import callbacks
 from synthesizer_mtf.trainer.watching import measures
 from synthesizer_mtf.trainer.watching import validation
 from synthesizer_mtf.trainer.watching import validation_record
@@ -224,13 +225,15 @@ class Scripted(validation.Validation):
   def __init__(self, folder, values, examples=((1, 2),), metric="bleu"):
     super().__init__(
         None, metric, not measures.is_low(metric), None, None, "validation")
-    self._values, self._examples = values, examples
+    self._values, self.examples = values, examples
+    self.training = callbacks.Training(str(folder), 100)
     self.for_model(types.SimpleNamespace(
         model_dir=str(folder),
         config=types.SimpleNamespace(save_checkpoints_steps=2)), None, None, 1)
 
   def start_at(self, step):
-    return self.start(f"{self._folder}/model.ckpt-{step}", 100)
+    self.training.continue_from(f"{self._folder}/model.ckpt-{step}")
+    self.start(self.training)
 
   def _check_place(self):
     pass
@@ -243,7 +246,7 @@ class Scripted(validation.Validation):
 
   def _measure(self, datasets):
     return {**super()._measure(datasets), "data": {"task": {
-        "number": len(self._examples), "sha256": str(self._examples)}}}
+        "number": len(self.examples), "sha256": str(self.examples)}}}
 
   def _results(self, datasets, path, step):
     yield f"task/{self._metric}", self._values[step]
@@ -274,12 +277,12 @@ def test_the_best_checkpoint_stays_though_training_goes_back(tmp_path, log):
   assert "best still holds step 8, whose bleu is 9, though training went" in log.text
   for step in (6, 8):
     save_alone(tmp_path, step)
-    again.after_save(step)
+    again.on_checkpoint(again.training, step)
     assert steps_of(tmp_path / "best") == [8] and index(tmp_path / "best", 8) == kept
   Scripted(tmp_path, {}).start_at(8)  # Its own step 8 is not the best.
   assert index(tmp_path / "best", 8) == kept
   save_alone(tmp_path, 10)
-  again.after_save(10)
+  again.on_checkpoint(again.training, 10)
   assert steps_of(tmp_path / "best") == [10]
   assert "best step 10 takes the place of step 8, which did not lead" in log.text
 
@@ -338,9 +341,9 @@ def test_a_file_that_is_replaced_while_a_model_trains_begins_a_new_comparison(tm
   running = Scripted(tmp_path, {2: 9.0, 4: 1.0})
   save_alone(tmp_path, 2)
   running.start_at(2)
-  running._examples = ((5, 6),)
+  running.examples = ((5, 6),)
   save_alone(tmp_path, 4)
-  running.after_save(4)
+  running.on_checkpoint(running.training, 4)
   assert (steps_of(tmp_path / "best"), steps_of(tmp_path / "best.1")) == ([4], [2])
 
 
@@ -362,8 +365,9 @@ def test_examples_that_are_drawn_at_random_are_compared_by_their_source(monkeypa
     def data():
       return of_file(None, None).map(
           lambda x: {**x, "noise": noise * tf.random.uniform([])})
-    return measures._examples(
-        mesh_dataset.EvalDataset(task, data, None, []), "validation")
+    measure = measures.of("bleu", True, "validation", [
+        mesh_dataset.EvalDataset(task, data, None, [])], {})
+    return measure["data"][task]
 
   with tf.Graph().as_default():
     still, drawn = measured("of nobody", 0.0), measured("drawn")
@@ -373,6 +377,28 @@ def test_examples_that_are_drawn_at_random_are_compared_by_their_source(monkeypa
     for before, now in (
         (still, measured("of nobody", 0.0)), (drawn, measured("drawn"))):
       assert before["sha256"] != now["sha256"] and before["number"] == now["number"]
+
+
+def test_examples_are_read_again_only_if_their_files_or_preprocessors_change(
+    tmp_path, monkeypatch):
+  path, known, reads = tmp_path / "a.txt", {}, []
+  read = measures._read
+  monkeypatch.setattr(measures, "_read", lambda data: reads.append(data) or read(data))
+
+  def measured(word):
+    return measures.of("bleu", True, "validation", [mesh_dataset.EvalDataset(
+        "lines", lambda: tf.data.TextLineDataset(str(path)).map(
+            lambda line: {"inputs": line + word}), None, [])], known)
+
+  digests = set()
+  for text, word, is_read in (("1\n2\n", "a", True), ("1\n2\n", "a", False),
+                              ("1\n3\n", "a", True), ("1\n3\n", "b", True)):
+    path.write_text(text)
+    reads.clear()
+    with tf.Graph().as_default():
+      digests.add(measured(word)["data"]["lines"]["sha256"])
+    assert bool(reads) == is_read
+  assert len(digests) == 3
 
 
 class Killed(BaseException):

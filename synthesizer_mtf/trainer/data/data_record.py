@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+ITERATORS = "iterators"  # TensorFlow's name of the collection.
 # Begins the first text of `of_files`, which only our sources write.
 _OURS = b"synthesizer_mtf reads files: "
 # The names of inputs that change no example, or that the state includes.

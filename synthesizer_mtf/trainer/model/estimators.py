@@ -1,24 +1,21 @@
 """An estimator that checks checkpoints when it trains, evaluates and exports.
 
-It checks checkpoints with `checkpoints.py` before it uses them. `guards.py` stops
-training before a model that is not finite, or is half-written, becomes the newest
-checkpoint.
+It checks checkpoints with `checkpoints.py` before it uses them. What happens beside the
+steps of a training is in callbacks (`watching/callbacks.py`), which `_callbacks` lists.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-import functools
+import contextlib
 import os
 from typing import Any
 import warnings
 
 from absl import logging
-from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.checkpoints import heads_record
-from synthesizer_mtf.trainer.checkpoints import lock
 from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from synthesizer_mtf.trainer.checkpoints import warm_start
@@ -29,77 +26,14 @@ from synthesizer_mtf.trainer.model import exporting
 from synthesizer_mtf.trainer.model import jax_runtime
 from synthesizer_mtf.trainer.model import prediction
 from synthesizer_mtf.trainer.model import scoring
+from synthesizer_mtf.trainer.watching import callbacks
 from synthesizer_mtf.trainer.watching import data_position
+from synthesizer_mtf.trainer.watching import failures
 from synthesizer_mtf.trainer.watching import guards
 from synthesizer_mtf.trainer.watching import progress
 from synthesizer_mtf.trainer.watching import stopping
-from synthesizer_mtf.trainer.watching import validation
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
-
-
-def existing_checkpoints(
-    get_checkpoint_iterator: Callable[..., Iterator[str]]
-) -> Callable[..., Iterator[str]]:
-  """Makes Mesh's function raise without the checkpoints that are asked for.
-
-  Mesh TensorFlow takes the nearest steps instead, and for -1 and None reads the file
-  `checkpoint` only, which copied folders lack. Of "all", incomplete ones are skipped.
-  """
-  @functools.wraps(get_checkpoint_iterator)
-  def wrapped(checkpoint_step, model_dir, *args, **kwargs):
-    if checkpoint_step is None and not args and not kwargs:
-      return _following(model_dir)
-    if checkpoint_step is not None and checkpoint_step != "all":
-      return iter(checkpoints.of_steps(
-          model_dir, checkpoint_step,
-          f"`{checks.called('utils.run.eval_checkpoint_step')}`"))
-    return _complete(get_checkpoint_iterator(
-        checkpoint_step, model_dir, *args, **kwargs), model_dir)
-
-  return wrapped
-
-
-def existing_steps(get_checkpoints_iterator: Callable[..., Iterator[int]]
-                   ) -> Callable[..., Iterator[int]]:
-  """Makes T5's function, which returns steps, do as `existing_checkpoints`."""
-  @functools.wraps(get_checkpoints_iterator)
-  def wrapped(checkpoint_steps, model_dir):
-    if model_dir is None:
-      return get_checkpoints_iterator(checkpoint_steps, model_dir)
-    # T5 evaluates step 0, too.
-    also_0 = {"skip_until": -1} if checkpoint_steps == "all" else {}
-    return map(checkpoints.step_of, utils.get_checkpoint_iterator(
-        checkpoint_steps, model_dir, **also_0))
-
-  return wrapped
-
-
-def _following(model_dir):
-  """Yields the newest checkpoint, and then each one that a training adds, for ever."""
-  first = checkpoints.chosen(model_dir)
-  if first is not None:
-    yield first
-  for path in tf.train.checkpoints_iterator(model_dir):
-    if first is None or checkpoints.step_of(path) != checkpoints.step_of(first):
-      yield path
-
-
-def _complete(paths, model_dir):
-  """Yields those paths that are of complete checkpoints; raises if there are none."""
-  is_empty = True
-  for path in paths:
-    is_empty = False
-    if tf.train.checkpoint_exists(path):
-      yield path
-    else:
-      logging.warning("Skipping %s, which is not complete.", path)
-  if is_empty:  # Mesh TensorFlow leaves out step 0, which is not trained.
-    raise checks.Error(
-        checkpoints.nothing_in(model_dir) if not checkpoints.find(model_dir) else
-        f"`{checks.called('--model_dir')}` is {model_dir!r}, where only step 0 is "
-        "saved, before any training; train first, or bind "
-        "`utils.run.eval_checkpoint_step = 0`.")
 
 
 class CarefulEstimator(tpu_estimator.TPUEstimator):
@@ -115,6 +49,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       predicted together, because they decide about each other.
     texts: a function that returns how many examples to predict are no padding; None if
       the data tell it.
+    vocabularies: the record of the vocabularies, which training writes; or None.
+    validation: evaluates checkpoints while the model trains; or None.
   """
 
   optimizer: optimizer_slots.Optimizer | None = None
@@ -122,11 +58,11 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   continues_inputs = False
   keeps_batches: Callable[[], bool] = staticmethod(lambda: False)
   texts: Callable[[], int | None] = staticmethod(lambda: None)
+  vocabularies: vocabulary_record.Record | None = None
+  validation: callbacks.Callback | None = None
   _config: Any  # A `RunConfig`, of the base class.
   _start = None  # A `WarmStart`.
-  _vocabularies = None  # A `vocabulary_record.Record`.
-  _validation = None  # A `validation.Validation`.
-  _exported = None  # The path of the checkpoint that is being exported.
+  _restored = None  # The path of the checkpoint that is being restored.
   _predicting = None  # The `prediction.Graph` of the last prediction.
 
   def _assert_members_are_not_overridden(self):
@@ -140,30 +76,29 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     """Makes training start from `start`, unless the folder has a checkpoint."""
     self._start = start
 
-  def record_vocabularies(self, record: vocabulary_record.Record) -> None:
-    """Makes training write a record of the vocabularies into the folder."""
-    self._vocabularies = record
-
-  def validate_by(self, chosen: validation.Validation | None, vocabulary: Any,
-                  sequence_length: Any, batch_size: int) -> None:
-    """Makes training evaluate its checkpoints; None for no evaluation."""
-    self._validation = chosen and chosen.for_model(
-        self, vocabulary, sequence_length, batch_size)
+  @contextlib.contextmanager
+  def _restoring(self, path):
+    """Compares each model with a checkpoint, and explains damage, within a block."""
+    before, self._restored = self._restored, path
+    try:
+      with failures.explained_damage(path):
+        yield
+    finally:
+      self._restored = before
 
   def _call_model_fn(self, features, labels, mode, config):
     spec = super()._call_model_fn(features, labels, mode, config)
     if checkpoints.find(self.model_dir):
       heads_record.check_restored(self.model_dir)
-    if self._exported:
+    if self._restored:
       checkpoints.check_variables(
-          self._exported, tf.global_variables(), self.optimizer)
+          self._restored, tf.global_variables(), self.optimizer)
     if mode != tf.estimator.ModeKeys.TRAIN:
       return spec
     spec = seed.advancing(progress.quiet(spec))
     if self._start is None:
       return spec
-    last = self.latest_checkpoint()
-    if last:
+    if last := self.latest_checkpoint():
       logging.info("No warm start: the model continues from its own %s.", last)
       return spec
     return self._start.added_to(spec, self.optimizer)
@@ -184,40 +119,23 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       TrainingStopped: the loss or a variable is not finite, or a file cannot
         be written.
     """
-    if not self.config.is_chief:
-      return self._train(None, input_fn, hooks, *args, **kwargs)
-    checkpoints.check_folder(self.model_dir)
-    with (lock.held(self.model_dir, checks.called("--model_dir")),
-          guards.explained_writes(self.model_dir)):
-      newest = checkpoints.prepare(self.model_dir)
-      if self._vocabularies is not None:
-        vocabulary_record.write(self.model_dir, self._vocabularies)
-      if self._validation is not None and not self._validation.start(
-          newest, kwargs.get("max_steps")):
+    chosen = self._callbacks()
+    training = callbacks.Training(self.model_dir, kwargs.get("max_steps"), chosen)
+    with callbacks.running(training, chosen) as hook, self._restoring(training.newest):
+      if training.is_ending:
         return self
-      return self._train(newest, input_fn, hooks, *args, **kwargs)
+      _say_if_done(training)
+      return super().train(input_fn, [*(hooks or ()), hook], *args, **kwargs)
 
-  def _train(self, newest, input_fn, hooks, *args, **kwargs):
-    """Trains from the newest checkpoint, if there is one."""
-    _say_if_done(newest, kwargs.get("max_steps"))
-    hooks = [*(hooks or ()), self._check_of(newest)]
-    position = None
-    if self.config.is_chief and self.config.cluster is None:  # No TPU.
-      position = data_position.DataPosition(
-          self.model_dir, resumes=newest is not None)
-      hooks.append(position)
-    signals = stopping.StopAfterStep()
-    hooks += [guards.GuardSaves(self.model_dir, position), signals]
-    if self.config.is_chief:
-      hooks.append(progress.Progress(
-          self.model_dir, kwargs.get("max_steps"), self.data))
-      if self._validation is not None:
-        kwargs["saving_listeners"] = [
-            *(kwargs.get("saving_listeners") or ()),
-            validation.Listener(self._validation, signals)]
-    with (guards.explained_damage(newest), guards.explained_writes(self.model_dir),
-          signals.listening()):
-      return super().train(input_fn, hooks, *args, **kwargs)
+  def _callbacks(self):
+    """What looks on while a model trains, or steps in, in the order of the calls."""
+    if not self.config.is_chief:
+      return [guards.Guard(), stopping.StopAfterStep()]
+    position = [] if self.config.cluster else [data_position.DataPosition()]  # On TPUs.
+    return [
+        guards.Folder(self.vocabularies), guards.Guard(), *position,
+        *filter(None, [self.validation]), stopping.StopAfterStep(),
+        progress.Progress(self.data)]
 
   def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None,
                hooks: Iterable[tf.train.SessionRunHook] | None = None,
@@ -226,9 +144,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     """Evaluates as the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
     checkpoints.check_room(self.eval_dir(name))
-    with guards.explained_damage(path):
-      return super().evaluate(
-          input_fn, steps, [*(hooks or ()), self._check_of(path)], path, name)
+    with self._restoring(path):
+      return super().evaluate(input_fn, steps, hooks, path, name)
 
   def predict(self, input_fn: Callable[..., Any],
               predict_keys: list[str] | None = None,
@@ -244,14 +161,13 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       ValueError: there is no usable checkpoint.
     """
     path = self._usable(checkpoint_path)
-    with guards.explained_damage(path):
+    with self._restoring(path):
       data = None
       if yield_single_examples and not hooks and self.is_on_cpus():
         data = self._batches(input_fn)
       if data is None:
         yield from decode_length.counted(super().predict(
-            input_fn, predict_keys, [*(hooks or ()), self._check_of(path)], path,
-            yield_single_examples))
+            input_fn, predict_keys, hooks, path, yield_single_examples))
         return
       spec, batches = data
       graph = self._graph_for(spec)
@@ -266,9 +182,6 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     if "neg_log_perplexity" in results:
       results = {**results, "loss": tf.negative(results["neg_log_perplexity"])}
     return (*others, results)
-
-  def _check_of(self, path):
-    return guards.CheckVariables(path, self.optimizer)
 
   def _graph_for(self, spec):
     if self._predicting is None or not self._predicting.serves(spec):
@@ -299,17 +212,13 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     path = self._usable(checkpoint_path)
     if self.continues_inputs:
       serving_input_receiver_fn = exporting.continuing(serving_input_receiver_fn)
-    with (guards.explained_damage(path), scoring.exporting(), jax_runtime.exporting(),
+    with (self._restoring(path), scoring.exporting(), jax_runtime.exporting(),
           exporting.without_unused(), answers.asking(answers.bound())):
-      self._exported = path
-      try:
-        found = super().export_saved_model(
-            export_dir_base, serving_input_receiver_fn, *args, checkpoint_path=path,
-            **kwargs)
-      finally:
-        self._exported = None
-    logging.info("The exported model is in %s.", tf.compat.as_text(found))
-    return found
+      folder = super().export_saved_model(
+          export_dir_base, serving_input_receiver_fn, *args, checkpoint_path=path,
+          **kwargs)
+    logging.info("The exported model is in %s.", tf.compat.as_text(folder))
+    return folder
 
   def _call_input_fn(self, input_fn, mode, input_context=None):
     """Makes the data, without tf.data's autotuning, which delays the end of training.
@@ -345,11 +254,11 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     return path
 
 
-def _say_if_done(newest, steps):
+def _say_if_done(training):
   """Warns that there is nothing to train; the Estimator returns without a word."""
+  newest, steps = training.newest, training.last_step
   if newest and steps is not None and checkpoints.step_of(newest) >= steps:
     logging.warning(
         "Nothing is trained: %s is already at step %d of %d; to go on, raise `%s`.",
         newest, checkpoints.step_of(newest), steps,
         checks.called("utils.run.train_steps"))
-

@@ -17,6 +17,7 @@ from synthesizer_mtf.fast import models as fast_models
 from synthesizer_mtf.fast import optimizer as optimizers
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import iterators
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from synthesizer_mtf.trainer.checkpoints import warm_start
 from synthesizer_mtf.trainer.data import decode_length
@@ -26,7 +27,6 @@ from synthesizer_mtf.trainer.model import jax_runtime
 from synthesizer_mtf.trainer.model import padding
 from synthesizer_mtf.trainer.model import scoring
 from synthesizer_mtf.trainer.watching import validation
-from t5.models import utils as t5_utils
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow_estimator.python.estimator.tpu import tpu_config
@@ -107,9 +107,9 @@ def get_estimator(
       model, given, lengths.get("inputs"))
   estimator.texts = padding.of_command  # `MtfModel` has its own.
   estimator.start_from(start)
-  estimator.record_vocabularies(record)
-  estimator.validate_by(validation.bound(), vocabulary, kwargs["sequence_length"],
-                        batch_size)
+  estimator.vocabularies = record
+  estimator.validation = validation.of_model(
+      estimator, vocabulary, kwargs["sequence_length"], batch_size)
   return estimator
 
 
@@ -145,8 +145,7 @@ def _without_grappler():
 def apply() -> None:
   """Makes Mesh and T5 use this `get_estimator`; a second call changes nothing."""
   patches.wrap("get_estimator", utils, _ours)
-  patches.wrap("get_checkpoint_iterator", utils, estimators.existing_checkpoints)
-  patches.wrap("get_checkpoints_iterator", t5_utils, estimators.existing_steps)
+  iterators.apply()
 
 
 def _ours(original):

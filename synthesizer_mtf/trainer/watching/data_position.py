@@ -15,6 +15,8 @@ another step. If one of these parameters is bound to True, it replaces this modu
 TPUs read examples ahead, so this module does nothing there.
 """
 
+from collections.abc import Iterator
+import contextlib
 import os
 import re
 
@@ -24,11 +26,12 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.data import data_record
+from synthesizer_mtf.trainer.watching import callbacks
+from synthesizer_mtf.trainer.watching import failures
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
 _FILE = re.compile(r"input\.ckpt-(\d+)\..*")
-_ITERATORS = "iterators"  # TensorFlow's name of the collection.
 _RECORD = "record"
 _SEED = "mesh_train_dataset_fn.seed"
 _KEPT = 2  # The last two checkpoints, in case the last is damaged.
@@ -54,26 +57,29 @@ def synthesizer_data(resume: bool = True) -> bool:
       for name in ("skip_seen_data", "checkpoint_input_pipeline"))
 
 
-class DataPosition(tf.train.SessionRunHook):
+class DataPosition(callbacks.Callback):
   """Saves and restores the position in the data."""
 
-  def __init__(self, model_dir: str, resumes: bool = True):
-    """Declares the start of a training.
-
-    Args:
-      model_dir: the folder of the checkpoints.
-      resumes: whether the training continues from one of them. If not, a step above 0
-        is that of another model, from which this one starts warm.
-    """
-    self._model_dir, self._resumes = model_dir, resumes
+  def __init__(self) -> None:
+    """Declares a training that has not begun."""
     self._is_restored = False
     self._write = None
 
-  def begin(self) -> None:
-    iterators = tf.get_collection(_ITERATORS)
+  @contextlib.contextmanager
+  def around(self, training: callbacks.Training) -> Iterator[None]:
+    # Without a checkpoint, a step above 0 is that of another model's warm start.
+    self._resumes = training.newest is not None
+    try:
+      yield
+    except failures.TrainingStopped:
+      _remove_old(training.model_dir)
+      raise
+
+  def on_graph(self, training: callbacks.Training) -> None:
+    self._is_restored = False
+    iterators = tf.get_collection(data_record.ITERATORS)
     if not iterators or not synthesizer_data():
       return
-    self._step = tf.train.get_global_step()
     self._record = data_record.of(iterators, gin_files.bound(_SEED, None))
     self._path = tf.placeholder(tf.string, [], "input_state_path")
     names = [f"iterator_{i}" for i in range(len(iterators))]
@@ -92,33 +98,19 @@ class DataPosition(tf.train.SessionRunHook):
           tf.raw_ops.DeserializeIterator(resource_handle=iterator, serialized=state)
           for iterator, state in zip(iterators, read)])
 
-  def after_create_session(
-      self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-    # Other hooks may initialize the iterators after this hook, and again after a
-    # session is lost.
-    self._is_restored = False
-
-  def before_run(self, run_context: tf.train.SessionRunContext) -> None:
-    if not self._is_restored and self._write is not None:
-      self._find(run_context.session)
+  def on_start(self, training: callbacks.Training) -> None:
+    if self._write is not None:
+      self._restore(training.session, training.model_dir, training.step)
       self._resumes = True  # As a later session does.
     self._is_restored = True
 
-  def save(self, session: tf.Session, step: int) -> None:
-    """Writes the position in the data; call it before the model is saved.
-
-    Args:
-      session: the training session.
-      step: the step in the name of the checkpoint.
-
-    Raises:
-      tf.errors.OpError: the file cannot be written.
-    """
+  def on_saving(self, training: callbacks.Training, step: int) -> None:
+    """Writes the position in the data; an error of writing it prevents the save."""
     if self._write is None or not self._is_restored:
       return
-    path = self._of_step(step)
+    path = _path(training.model_dir, step)
     try:
-      session.run(self._write, {self._path: path})
+      training.session.run(self._write, {self._path: path})
     except tf.errors.OpError as error:
       checkpoints.remove_without_index(path)
       if error.op is not None and error.op.name == self._write.name:
@@ -128,24 +120,14 @@ class DataPosition(tf.train.SessionRunHook):
           "from the beginning: %s", messages.reason(error))
       self._write = None
 
-  def remove_old(self) -> None:
-    """Removes the saved positions of all but the last checkpoints of this training.
+  def on_checkpoint(self, training: callbacks.Training, step: int) -> None:
+    _remove_old(training.model_dir)
 
-    A shuffle buffer can be as large as a model.
-    """
-    kept = {checkpoints.step_of(path)
-            for path in checkpoints.branch(self._model_dir)[-_KEPT:]}
-    for name in tf.io.gfile.listdir(self._model_dir):
-      match = _FILE.fullmatch(name)
-      if match and int(match[1]) not in kept:
-        tf.io.gfile.remove(os.path.join(self._model_dir, name))
-
-  def _find(self, session):
-    step = session.run(self._step)
-    path = self._of_step(step)
+  def _restore(self, session, model_dir, step):
+    path = _path(model_dir, step)
     if not tf.io.gfile.exists(f"{path}.index"):
       if step and self._resumes and tf.io.gfile.exists(os.path.join(
-          self._model_dir, f"model.ckpt-{step}.index")):
+          model_dir, f"model.ckpt-{step}.index")):
         logging.info(
             "%s is missing, so training reads the data from the beginning.", path)
       return
@@ -165,8 +147,21 @@ class DataPosition(tf.train.SessionRunHook):
       logging.info("The data continue from the position of step %d.", step)
       _say_what_is_not_compared(saved, self._record)
 
-  def _of_step(self, step):
-    return os.path.join(self._model_dir, f"input.ckpt-{step}")
+
+def _path(model_dir, step):
+  return os.path.join(model_dir, f"input.ckpt-{step}")
+
+
+def _remove_old(model_dir):
+  """Removes the saved positions of all but the last checkpoints of a training.
+
+  A shuffle buffer can be as large as a model.
+  """
+  kept = {checkpoints.step_of(path) for path in checkpoints.branch(model_dir)[-_KEPT:]}
+  for name in tf.io.gfile.listdir(model_dir):
+    match = _FILE.fullmatch(name)
+    if match and int(match[1]) not in kept:
+      tf.io.gfile.remove(os.path.join(model_dir, name))
 
 
 def _saved_record(path):

@@ -6,12 +6,14 @@ import hashlib
 import inspect
 import re
 from typing import Any
+from typing import NamedTuple
 
 from mesh_tensorflow.transformer import dataset as mesh_dataset
 from mesh_tensorflow.transformer import transformer
 import numpy as np
 import seqio
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.trainer.data import data_record
 from synthesizer_mtf.trainer.data import decode_length
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
@@ -55,16 +57,41 @@ def decodes(metric: str) -> bool:
   return metric.rpartition("/")[2] not in TEACHER_FORCED
 
 
+class Examples(NamedTuple):
+  """The examples of a task, as the model reads them.
+
+  Attributes:
+    source: what they are made of, by their pipeline and the contents of its files.
+    number: how many there are.
+    sha256: a digest of them, or None.
+  """
+  source: data_record.Record
+  number: int
+  sha256: str | None
+
+
 def of(metric: str, greater_is_better: bool, split: str,
-       datasets: Iterable[mesh_dataset.EvalDataset]) -> Measure:
+       datasets: Iterable[mesh_dataset.EvalDataset],
+       known: dict[str, Examples]) -> Measure:
   """What evaluations of data by a metric measure now.
 
-  The examples are read as the model reads them. So a changed file, preprocessor, length
-  or number of examples is another measure, and a copied file is not.
+  A changed file, preprocessor, length or number of examples is another measure, and a
+  copied file is not. Examples whose pipeline and files are those of the last call are
+  not read again.
+
+  Args:
+    metric: the name of the metric.
+    greater_is_better: whether the greatest value is the best.
+    split: the split of the data.
+    datasets: the data of each task, in the default graph.
+    known: the examples of the last call by task; they are replaced.
   """
+  for data in datasets:
+    known[data.name] = _examples(data, split, known.get(data.name))
   return {
       "metric": metric, "greater_is_better": greater_is_better, "split": split,
-      "data": {each.name: _examples(each, split) for each in datasets},
+      "data": {data.name: {"number": known[data.name].number,
+                           "sha256": known[data.name].sha256} for data in datasets},
       "decoding": dict(_decoding()) if decodes(metric) else {}}
 
 
@@ -108,15 +135,20 @@ def _decoding() -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _examples(data, split):
-  """The number of examples, and a digest of them.
+def _examples(data, split, before):
+  """The `Examples` of a task.
 
   Examples that are drawn at random differ in each reading. Then their source is read.
   """
+  with tf.Graph().as_default():
+    tf.data.make_initializable_iterator(data.dataset_fn())
+    source = data_record.of(tf.get_collection(data_record.ITERATORS))
+  if before is not None and source == before.source and not source.unknown:
+    return before
   number, digest = _read(data.dataset_fn())
   if _read(data.dataset_fn().take(_SHOWN)) != _read(data.dataset_fn().take(_SHOWN)):
     digest = _of_source(data.name, split, number)
-  return {"number": number, "sha256": digest}
+  return Examples(source, number, digest)
 
 
 def _of_source(task, split, number):

@@ -14,6 +14,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer.data import data_checks
+from synthesizer_mtf.trainer.watching import callbacks
 from synthesizer_mtf.trainer.watching import notebook
 from synthesizer_mtf.trainer.watching import unread
 import tensorflow.compat.v1 as tf
@@ -43,80 +44,63 @@ def quiet(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
   return spec
 
 
-class Progress(tf.train.SessionRunHook):
+class Progress(callbacks.Callback):
   """Shows what is trained, and then step, loss and speed."""
 
-  def __init__(self, model_dir: str, last_step: int | None, data: str | None = None):
-    """Declares what to show.
-
-    Args:
-      model_dir: the folder of the model.
-      last_step: the step at which the training is to end, or None if unknown.
-      data: the data and the batch size, in words; by default what gin binds.
-    """
-    self._model_dir = model_dir
-    self._last_step = last_step
+  def __init__(self, data: str | None = None):
+    """Takes the data and the batch size, in words; None for what gin binds."""
     self._data = data
     self._shown_at = None  # A step and its time.
     self._since = None  # The step and the time after the first step.
     self._bar = notebook.Bar() if notebook.is_one() and is_for_a_person() else None
 
-  def begin(self) -> None:
-    self._step = tf.train.get_global_step()
-    self._loss = tf.get_collection(tf.GraphKeys.LOSSES)[-1]
+  def on_graph(self, training: callbacks.Training) -> None:
     logging.info(
         "Training %s, %s parameters%s, in %s.", _attentions(),
         f"{_parameters(tf.trainable_variables()):,}",
-        _data() if self._data is None else self._data, self._model_dir)
+        _data() if self._data is None else self._data, training.model_dir)
 
-  def after_create_session(self, session: tf.Session,
-                           coord: tf.train.Coordinator) -> None:
-    del coord
-    step = session.run(self._step)
-    if step:
+  def on_start(self, training: callbacks.Training) -> None:
+    if step := training.step:
       logging.info("Training continues from step %d.", step)
 
-  def before_run(
-      self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:
-    return tf.train.SessionRunArgs(self._loss)
-
-  def after_run(self, run_context: tf.train.SessionRunContext,
-                run_values: tf.train.SessionRunValues) -> None:
+  def on_step(self, training: callbacks.Training) -> None:
     now = time.monotonic()
-    self._value = run_values.results
     if self._shown_at is None:
       unread.warn()
     elif now - self._shown_at[1] < (_PERIOD_OF_BAR if self._bar else _PERIOD):
       return
-    self._show((run_context.session.run(self._step), now))
+    self._show(training, (training.step, now))
 
-  def end(self, session: tf.Session) -> None:
-    step = session.run(self._step)
+  def on_end(self, training: callbacks.Training) -> None:
+    step = training.step
     if self._shown_at and step > self._shown_at[0]:
-      self._show((step, time.monotonic()))
+      self._show(training, (step, time.monotonic()))
 
-  def _show(self, now):
+  def _show(self, training, now):
     """Shows a step. The speed omits the first step, which includes one-time work.
 
     A line has the speed since the last line; the bar has that of the whole training.
     """
-    of_all = f" of {self._last_step}" if self._last_step else ""
-    line = f"step {now[0]}{of_all}: loss {self._value:.4g}"
+    last = training.last_step
+    of_all = f" of {last}" if last else ""
+    line = f"step {now[0]}{of_all}: loss {training.loss:.4g}"
     since = self._since if self._bar else self._shown_at
     if since:
       rate = (now[0] - since[0]) / max(now[1] - since[1], 1e-9)
-      line += f", {rate:.3g} steps/s{self._left(now[0], rate)}"
+      line += f", {rate:.3g} steps/s{_left(now[0], last, rate)}"
     self._shown_at, self._since = now, self._since or now
     if self._bar:
-      self._bar.show(now[0], self._last_step, line)
+      self._bar.show(now[0], last, line)
     else:
       logging.info("%s", line)
 
-  def _left(self, step, rate):
-    if not self._last_step or step >= self._last_step or not rate:
-      return ""
-    left = math.ceil((self._last_step - step) / rate)
-    return f", {datetime.timedelta(seconds=left)} left"
+
+def _left(step, last_step, rate):
+  if not last_step or step >= last_step or not rate:
+    return ""
+  left = math.ceil((last_step - step) / rate)
+  return f", {datetime.timedelta(seconds=left)} left"
 
 
 def _parameters(variables: Sequence[tf.Variable]) -> int:

@@ -7,7 +7,7 @@ import signal
 import threading
 from types import FrameType
 
-import tensorflow.compat.v1 as tf
+from synthesizer_mtf.trainer.watching import callbacks
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WAIT = b"\nStopping after this step, with a checkpoint; Ctrl-C again stops at once.\n"
@@ -43,7 +43,7 @@ def stop(number: int, frame: FrameType | None) -> None:
   raise Stopped("Stopped.", number)
 
 
-class StopAfterStep(tf.train.SessionRunHook):
+class StopAfterStep(callbacks.Callback):
   """Ends a training after the current step if a signal arrives.
 
   The estimator then writes a checkpoint, as at the end of every training. A signal
@@ -53,20 +53,16 @@ class StopAfterStep(tf.train.SessionRunHook):
   command runners send it after Ctrl-C. SIGHUP comes from a terminal that was closed.
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     """Starts without a signal and before the first step."""
-    self._number = None
-    self._last_step = None
+    self._number: int | None = None
+    self._last_step: int | None = None
     self._at_work = self._is_interrupted = self._ends_at_once = False
 
-  @property
-  def is_stopped(self) -> bool:
-    """Whether a signal has arrived."""
-    return self._number is not None
-
   @contextlib.contextmanager
-  def listening(self) -> Iterator[None]:
-    """Listens for signals within a `with` block; raises `Stopped` after it."""
+  def around(self, training: callbacks.Training) -> Iterator[None]:
+    """Listens for signals; raises `Stopped` after the end of the training."""
+    self._training = training
     if threading.current_thread() is not threading.main_thread():
       yield  # Only the main thread gets signals.
       return
@@ -87,6 +83,7 @@ class StopAfterStep(tf.train.SessionRunHook):
   def _note(self, number, frame):
     del frame
     self._number = self._number or number
+    self._training.end()
     if number == signal.SIGINT:
       self._ends_at_once = self._ends_at_once or self._is_interrupted
       self._is_interrupted = True
@@ -135,22 +132,16 @@ class StopAfterStep(tf.train.SessionRunHook):
         has_said = True
         _say(_WAIT)
 
-  def begin(self) -> None:
-    self._step = tf.train.get_global_step()
-
-  def before_run(self, run_context: tf.train.SessionRunContext) -> None:
+  def on_start(self, training: callbacks.Training) -> None:
     if self._number is not None and not self._at_work:
       self._stop_at_once(self._number)
     self._at_work = True
 
-  def after_run(self, run_context: tf.train.SessionRunContext,
-                run_values: tf.train.SessionRunValues) -> None:
+  def on_step(self, training: callbacks.Training) -> None:
     self._raise_if_interrupted_again()
-    if self._number is not None:
-      run_context.request_stop()
 
-  def end(self, session: tf.Session) -> None:
-    self._last_step = session.run(self._step)
+  def on_end(self, training: callbacks.Training) -> None:
+    self._last_step = training.step
 
 
 def _say(text):

@@ -1,16 +1,15 @@
 """Evaluates checkpoints while a model trains, keeps the best, and stops by patience.
 
 Each checkpoint that is due is evaluated in a graph of its own, in the training's
-process, so the training itself goes on as without it. MODEL_DIR/validation.json records
-the evaluations; MODEL_DIR/best holds the best checkpoint, and everything that another
-mode needs of a model's folder. Both are written before the training continues. So a
-training that was killed evaluates the checkpoint that it continues from, if it had no
-time to, and comes to the same best step. Values of another measure, such as those of a
-file that was replaced, are not compared: best/ is renamed, and a new comparison begins.
+process, so the training itself goes on as without it. What the evaluation finds is
+written before the training continues (`comparison.py`). So a training that was killed
+evaluates the checkpoint that it continues from, if it had no time to, and comes to the
+same best step.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterator
+import contextlib
 import inspect
 import os
 from typing import Any
@@ -24,10 +23,9 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.data import data_checks
-from synthesizer_mtf.trainer.watching import best_folder
+from synthesizer_mtf.trainer.watching import callbacks
+from synthesizer_mtf.trainer.watching import comparison
 from synthesizer_mtf.trainer.watching import measures
-from synthesizer_mtf.trainer.watching import stopping
-from synthesizer_mtf.trainer.watching import validation_record
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 
@@ -91,6 +89,14 @@ def bound() -> "Validation | None":
   return chosen()
 
 
+def of_model(estimator: Any, vocabulary: Any, sequence_length: Any, batch_size: int
+             ) -> "Validation | None":
+  """The `Validation` of an estimator's model that gin chooses, or None."""
+  validation = bound()
+  return validation and validation.for_model(
+      estimator, vocabulary, sequence_length, batch_size)
+
+
 def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
   """The bindings of train_and_eval.gin for a task, and those of the parameters.
 
@@ -114,7 +120,7 @@ def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
       **{f"{_NAME}.{name}": value for name, value in parameters.items()}}
 
 
-class Validation:
+class Validation(callbacks.Callback):
   """Evaluates the checkpoints of a training, as `chosen` describes."""
 
   def __init__(self, eval_dataset_fn: Callable[..., Any], metric: str,
@@ -124,6 +130,7 @@ class Validation:
     self._eval_dataset_fn = eval_dataset_fn
     self._metric, self._greater = metric, greater_is_better
     self._every, self._patience, self._split = every_steps, patience, split
+    self._examples: dict[str, measures.Examples] = {}
 
   def for_model(self, estimator: Any, vocabulary: Any, sequence_length: Any,
                 batch_size: int) -> "Validation":
@@ -133,15 +140,15 @@ class Validation:
     self._folder = estimator.model_dir
     return self
 
-  def start(self, newest: str | None, last_step: int | None) -> bool:
+  @contextlib.contextmanager
+  def around(self, training: callbacks.Training) -> Iterator[None]:
+    self.start(training)
+    yield
+
+  def start(self, training: callbacks.Training) -> None:
     """Checks the parameters, and evaluates the checkpoint to continue from.
 
-    Args:
-      newest: the path of this checkpoint, or None.
-      last_step: the step at which the training ends, or None.
-
-    Returns:
-      whether there is anything to train: False if the patience is at an end.
+    The training ends before its first step if the patience is at an end.
 
     Raises:
       ValueError: no task has the metric, checkpoints are too rare, the model is on a
@@ -149,20 +156,20 @@ class Validation:
     """
     self._check_place()
     self._say_which()
-    self._last_step = last_step
-    self._record = validation_record.Record(
-        self._folder, self._metric, self._greater)
+    self._comparison = comparison.Comparison(
+        self._folder, self._metric, self._greater, self._patience, training.last_step)
     with tf.Graph().as_default():
       self._check_metric()
-      self._compare(self._datasets())
-    step = checkpoints.step_of(newest) if newest else 0
-    self._record.forget_after(step)
-    self._check_best()
-    if newest and not self._record.has(step) and (
-        self._is_due(step) or step == last_step):
-      self.evaluate(step)
-    self._record.correct(self._stopped_at(step))
-    return not self._is_over(warns=True)
+      self._comparison.measure_by(self._measure(self._datasets()))
+    step = checkpoints.step_of(training.newest) if training.newest else 0
+    self._comparison.continue_from(step)
+    if training.newest and not self._comparison.record.has(step) and (
+        self._is_due(step) or step == training.last_step):
+      self._evaluate(training, step)
+    self._comparison.write(step, only_changes=True)
+    if self._comparison.is_over:
+      self._comparison.say_that_nothing_is_trained()
+      training.end()
 
   def _say_which(self):
     """Says that the least value is the best, or warns if that of a loss is not."""
@@ -236,102 +243,24 @@ class Validation:
           f"one of {', '.join(map(repr, sorted(names)))}.")
     return sum(values) / len(values)
 
-  def _compare(self, datasets):
-    """Begins a new comparison if the values of the former one measure other things."""
-    measure = self._measure(datasets)
-    differing = self._record.continues(measure)
-    if not differing:
-      return
-    folder = best_folder.set_aside(self._folder)
-    logging.warning(
-        "A new comparison of checkpoints begins, as values cannot be compared: %s.%s",
-        "; ".join(differing), f" The former {checkpoints.BEST}/ and its record are now "
-        f"{folder}; remove it if you do not need it." if folder else "")
-    self._record.begin(measure)
-    self._record.write()
-
   def _measure(self, datasets):
-    return measures.of(self._metric, self._greater, self._split, datasets)
-
-  def _check_best(self):
-    """Sees to it that best/ has the best checkpoint, which may have to be copied again.
-
-    Raises:
-      ValueError: it is missing, and the model's folder does not have it, either.
-    """
-    best = self._record.best
-    if best is None:
-      return
-    step, folder = best["step"], os.path.join(self._folder, checkpoints.BEST)
-    if "left_at" in best:
-      self._say_what_was_left(step, folder, best)
-    elif not best_folder.holds(self._folder, step):
-      if not checkpoints.is_whole(os.path.join(self._folder, f"model.ckpt-{step}")):
-        raise checks.Error(
-            f"{folder!r} lacks model.ckpt-{step}, the best by {self._metric} so far; "
-            f"bring it back, or remove {self._record.path!r} to choose the best of "
-            "later checkpoints.")
-      best_folder.copy(self._folder, step)
-    if self._record.best is not None:
-      best_folder.settle(self._folder, step, self._record.steps, only=True)
-
-  def _say_what_was_left(self, step, folder, best):
-    if best_folder.has_whole(self._folder, step):
-      logging.warning(
-          "%s still holds step %d, whose %s is %.4g, though training went back to step "
-          "%d: a better checkpoint will replace it. To choose without it, move %s and "
-          "%s away.", folder, step, self._metric, best["value"], best["left_at"],
-          folder, self._record.path)
-      return
-    logging.warning(
-        "%s lacks model.ckpt-%d, the best by %s before training went back to step %d; "
-        "the best of later checkpoints is chosen.", folder, step, self._metric,
-        best["left_at"])
-    self._record.forget_best()
+    return measures.of(
+        self._metric, self._greater, self._split, datasets, self._examples)
 
   def _is_due(self, step):
     every = self._every or self._estimator.config.save_checkpoints_steps
-    return step >= self._record.last + every
+    return step >= self._comparison.record.last + every
 
-  def _is_over(self, warns=False):
-    """Whether the patience is at an end."""
-    over = self._patience is not None and self._record.since_best >= self._patience
-    if over and warns:
-      logging.warning(
-          "Nothing is trained: %d evaluations after step %d were not better than its "
-          "%s, and `%s` is %d; to go on, raise it or leave it out.",
-          self._record.since_best, self._record.leading_step, self._metric,
-          _called("patience"), self._patience)
-    return over
-
-  def _stopped_at(self, step):
-    """The step, if patience ends the training there, before its last step."""
-    return step if self._is_over() and step != self._last_step else None
-
-  def evaluate(self, step: int) -> None:
-    """Evaluates a checkpoint, keeps it if it is the best, and records both."""
+  def _evaluate(self, training, step):
+    """Evaluates a checkpoint, and compares it with the others."""
     path = os.path.join(self._folder, f"model.ckpt-{step}")
     with tf.Graph().as_default(), intermediates.without_capture():
       datasets = self._datasets()
-      self._compare(datasets)
+      self._comparison.measure_by(self._measure(datasets))
       results = {name: float(value)
                  for name, value in self._results(datasets, path, step)}
-    value, former = self._value(results), self._record.best
-    is_best = self._record.add(step, value, results)
-    if is_best:
-      best_folder.copy(self._folder, step)
-    self._record.write(self._stopped_at(step))
-    if is_best:
-      left = {former["step"]} if former and "left_at" in former else set()
-      best_folder.settle(self._folder, step, self._record.steps - left)
-    best = self._record.best
-    assert best is not None  # It has just been added.
-    patience = (f" ({self._record.since_best} of {self._patience} evaluations)"
-                if self._patience else "")
-    logging.info(
-        "step %d: %s of %s is %.4g; %s", step, self._metric, self._split, value,
-        "the best so far" if is_best else
-        f"the best is {best['value']:.4g}, of step {best['step']}{patience}")
+    self._comparison.add(step, self._split, self._value(results), results)
+    training.tell("on_evaluation", step, results)
 
   def _results(self, datasets, path, step) -> Iterator[tuple[str, float]]:
     """Yields ("TASK/METRIC", value)."""
@@ -362,42 +291,16 @@ class Validation:
         self._folder, lambda **_: kept, None, step)
     return found.items()
 
-  def after_save(self, step: int) -> bool:
-    """Evaluates a checkpoint if it is due; returns whether training ends."""
-    if self._is_due(step):
-      self.evaluate(step)
-    if self._is_over():
-      logging.info("Training ends at step %d: %d evaluations were not better than that "
-                   "of step %d.", step, self._record.since_best,
-                   self._record.leading_step)
-    return self._is_over()
-
-  def end(self, step: int) -> None:
-    """Evaluates the last checkpoint, unless it was."""
-    if step == self._last_step and not self._record.has(step):
-      self.evaluate(step)
-
-
-class Listener(tf.train.CheckpointSaverListener):
-  """Calls a `Validation` after each checkpoint, unless a signal stops the training."""
-
-  def __init__(self, validation: Validation, signals: stopping.StopAfterStep):
-    """Takes the `Validation` of a training, and what notes its signals."""
-    self._validation, self._signals = validation, signals
-    self._started = False
-
-  def after_save(self, session: tf.Session, global_step_value: int) -> bool:
-    del session
-    started, self._started = self._started, True
-    # The first one is that from which the training starts.
-    if not started or self._signals.is_stopped:
-      return False
-    return self._validation.after_save(int(global_step_value))
-
-  def end(self, session: tf.Session, global_step_value: int) -> None:
-    del session
-    if not self._signals.is_stopped:
-      self._validation.end(int(global_step_value))
+  def on_checkpoint(self, training: callbacks.Training, step: int) -> None:
+    """Evaluates a checkpoint if it is due or the last, unless a signal has arrived."""
+    if training.is_ending:
+      return
+    is_due = self._is_due(step)
+    if is_due or step == training.last_step:
+      self._evaluate(training, step)
+    if is_due and self._comparison.is_over:
+      self._comparison.say_that_it_ends(step)
+      training.end()
 
 
 def _features(example):
