@@ -13,7 +13,7 @@ import functools
 import statistics
 import time
 
-from synthesizer_mtf.fast import top_tokens
+from synthesizer_mtf.fast.decoding import top_tokens
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.benchmark import model
 import tensorflow.compat.v1 as tf

@@ -1,7 +1,7 @@
 """Attention: the softmax of the logits, times the values.
 
 `attend` is the plain formula in Mesh TensorFlow's own operations. It holds on every
-mesh, in packed rows and while decoding. `fast/attend.py` attaches kernels that compute
+mesh, in packed rows and while decoding. `fast/kernels.py` attaches kernels that compute
 the same in fewer operations, each for a class of inputs. `weighted_sum` is the formula
 without the softmax.
 """

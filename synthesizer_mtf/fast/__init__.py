@@ -7,8 +7,8 @@ The trainer adds what belongs to a session instead of a model: `optimizer.py` an
 """
 
 from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.fast import attend
 from synthesizer_mtf.fast import cases
+from synthesizer_mtf.fast import kernels
 from synthesizer_mtf.fast import models
 from synthesizer_mtf.t5 import stack
 
@@ -16,5 +16,5 @@ from synthesizer_mtf.t5 import stack
 def attach() -> None:
   """Lets attention and models be computed by this room."""
   attention_inputs.attach(cases.choose)
-  attend.attach()
+  kernels.attach()
   stack.attach(models.as_gin_says)

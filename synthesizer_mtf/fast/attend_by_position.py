@@ -6,7 +6,7 @@ entries for each row, the attention mask hides other segments, and the division 
 row sums comes last. A softmax of each row would read and write several tensors
 [batch, heads, length, memory_length] in float32.
 
-As in `attend._without_batch`, the maximum of a row includes positions beyond the end
+As in `kernels._without_batch`, the maximum of a row includes positions beyond the end
 of its segment.
 """
 
@@ -15,7 +15,7 @@ from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.fast import cases
-from synthesizer_mtf.fast import mean_operation
+from synthesizer_mtf.fast import weighted_mean
 
 
 def attend_by_position(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
@@ -40,13 +40,13 @@ def attend_by_position(inputs: cases.PackedRowsOnTpu, logits: mtf.Tensor,
   ensemble = [d for d in inputs.batch_dims if d in logits.shape.dims]
   logits = mtf.broadcast(
       logits, [*ensemble, inputs.heads, inputs.length, inputs.memory_length])
-  weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
+  weights = mtf.cast(weighted_mean.exponential(logits), values.dtype)
   if one_hot:
     weights = tables.pick(weights, *one_hot)
   weights = mtf.multiply(
       weights, mtf.cast(mask.pairs, weights.dtype),
       output_shape=inputs.logit_dims())
-  mean, total = mean_operation.divided_mean(
+  mean, total = weighted_mean.divided_mean(
       weights, values, inputs.query_dims + [inputs.d_kv], [], terms, one_hot)
   intermediates.sow_weights(lambda: weights / total, mask, inputs)
   return mean

@@ -4,14 +4,14 @@ It shares the formulas of `attend`, but is written in TensorFlow, as only the ru
 graph knows the sizes of the segments (see `packed_segments.py`). Features of tokens
 are laid out from position 0 on. All segments share the tables over positions; each
 reads their first rows and columns. Logits that do not depend on tokens have one softmax
-for all segments of a group; for its maximum see `attend._without_batch`.
+for all segments of a group; for its maximum see `kernels._without_batch`.
 """
 
 import collections
 from collections.abc import Sequence
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention import attend as plain
+from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
@@ -156,7 +156,7 @@ class _Block:
     if not self.has_batch:
       return [tf.concat([term.block for term in self.terms[kind]], -1)
               for kind in (operands.Query, operands.Key)]
-    masked = (1 - self._group.is_token) * plain.MASK_VALUE
+    masked = (1 - self._group.is_token) * attend.MASK_VALUE
     query = self._concat(operands.Query, 1.)
     return query, self._concat(operands.Key, masked[None, :, :, None])
 
@@ -182,11 +182,11 @@ class _Block:
     if self.terms[operands.Query]:
       tables.append(tf.matmul(*self._features(), transpose_b=True))
     elif self.has_batch:
-      tables.append((1 - self._group.is_token)[None, :, None] * plain.MASK_VALUE)
+      tables.append((1 - self._group.is_token)[None, :, None] * attend.MASK_VALUE)
     tables += [_columns(*pair) for pair in self._pairs(operands.Factor)]
     for reads, writes in self._pairs(operands.Priority):
       late = reads < tf.transpose(writes, [0, 1, 3, 2])
-      tables.append(tf.cast(late, tf.float32) * plain.MASK_VALUE)
+      tables.append(tf.cast(late, tf.float32) * attend.MASK_VALUE)
     return sum(tables[1:], tables[0])
 
   def mean(self):

@@ -12,9 +12,9 @@ from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import tables
-from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import packed_segments
 from synthesizer_mtf.fast import switch
+from synthesizer_mtf.fast.decoding import caches
 from synthesizer_mtf.fast.decoding import loops
 import tensorflow.compat.v1 as tf
 
@@ -25,32 +25,32 @@ def choose(context: transformer.Context, packed: bool, has_memory: bool,
   if not switch.is_enabled():
     return attention_inputs.plain(context, packed, has_memory, attend_alone)
   on_tpu, compiled = splits.is_on_tpu(context.mesh), splits.is_compiled(context.mesh)
-  if isinstance(context, decoding_state.StepContext):
+  if isinstance(context, caches.StepContext):
     if context.ancestors is not None and (attend_alone or has_memory):
       return DecodingStepOfBeams
     return DecodingStepInPlace
-  if isinstance(context, decoding_state.FirstPartOfBeams) and attend_alone:
+  if isinstance(context, caches.FirstPartContext) and attend_alone:
     return FirstPartOfBeams
   if context.mode == "incremental":
-    return DecodingStep
+    return StepOfMesh
   if not packed:
     return RowsOnTpu if on_tpu else RowsCompiled if compiled else Rows
   if compiled:
     return PackedRowsOnTpu
   if attend_alone and packed_segments.can_be_separate(context):
     return PackedSegments
-  return PackedRows
+  return MaskedRows
 
 
 class Rows(attention_inputs.AttentionInputs):
   """Unpacked rows."""
 
 
-class PackedRows(attention_inputs.PackedRows):
+class MaskedRows(attention_inputs.PackedRows):
   """Packed rows: positions differ from row to row."""
 
 
-class DecodingStep(attention_inputs.DecodingStep):
+class StepOfMesh(attention_inputs.DecodingStep):
   """One token of each row, in Mesh TensorFlow's own loops."""
 
 
@@ -62,7 +62,7 @@ class RowsOnTpu(Rows):
   """Rows on TPUs, where attention writes the exponentials once."""
 
 
-class PackedRowsOnTpu(RowsOnTpu, PackedRows):
+class PackedRowsOnTpu(RowsOnTpu, MaskedRows):
   """Packed rows on TPUs, where matrix products read tables over positions.
 
   On TPUs, reading a table entry by entry costs more than everything else. Attention
@@ -124,15 +124,15 @@ class PackedSegments(attention_inputs.PackedInputs):
     return [read, write] if read is not None and self.has_batch(read) else []
 
 
-class DecodingStepInPlace(DecodingStep):
-  """A `DecodingStep` of our own loops, which writes to their caches in place."""
+class DecodingStepInPlace(StepOfMesh):
+  """A `StepOfMesh` of our own loops, which writes to their caches in place."""
 
   def once(self, make: Callable[[], Any]) -> Any:
     return loops.once(make)
 
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
     old, = self.context.get_states(1)
-    tensor = decoding_state.write(
+    tensor = caches.write(
         old, tensor, self.context.position, self.memory_length)
     self.context.record_new_states([tensor])
     return tensor
@@ -144,7 +144,7 @@ class FirstPartOfBeams(Rows):
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
     tensor = self.as_keys(tensor)
     *dims, beam = self.batch_dims
-    self.context.record_new_states([decoding_state.to_memory_beam(mtf.transpose(
+    self.context.record_new_states([caches.to_memory_beam(mtf.transpose(
         tensor, dims + [self.heads, beam] + tensor.shape.dims[-2:]), beam)])
     return tensor
 
@@ -157,7 +157,7 @@ class DecodingStepOfBeams(DecodingStepInPlace):
   """
 
   def remember(self, tensor: mtf.Tensor) -> mtf.Tensor:
-    return super().remember(decoding_state.to_memory_beam(tensor, self.batch_dims[-1]))
+    return super().remember(caches.to_memory_beam(tensor, self.batch_dims[-1]))
 
   def ancestors(self) -> mtf.Tensor:
     """<float32>[batch, beam, memory_beam, memory_length]: the tokens of a beam.
@@ -167,7 +167,7 @@ class DecodingStepOfBeams(DecodingStepInPlace):
     """
     def make():
       ancestors, beam = self.context.ancestors, self.batch_dims[-1]
-      memory_beam = decoding_state.to_memory_beam(
+      memory_beam = caches.to_memory_beam(
           mtf.range(ancestors.mesh, beam, tf.int32), beam)
       *dims, memory_length = ancestors.shape.dims
       return mtf.to_float(mtf.equal(

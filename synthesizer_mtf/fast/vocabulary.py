@@ -15,8 +15,8 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import cross_entropy
-from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast import lookup
+from synthesizer_mtf.fast.decoding import caches
 from synthesizer_mtf.fast.decoding import loops
 
 
@@ -70,7 +70,7 @@ class TokenEmbedding(transformer.VocabEmbedding):
     table = self._embedding_weights
     if not self._scale_variable_like_classifier_weights:
       hidden *= self._output_dim.size ** -0.5
-    if isinstance(context, decoding_state.StepContext):
+    if isinstance(context, caches.StepContext):
       dims = table.shape.dims
       transposed = loops.once(
           lambda: mtf.transpose(table, dims[:-2] + dims[:-3:-1]))
@@ -95,7 +95,7 @@ class Reader(transformer.Unitransformer):
     context = copy.copy(context)  # With the same lists of losses and states.
     context.shared_params = {
         **context.shared_params, "embedding": self._embedding(context)}
-    if isinstance(context, decoding_state.StepContext):
+    if isinstance(context, caches.StepContext):
       return super(Reader, self._with_positions(context))._call_internal(
           context, inputs, targets)
     if (targets is None or context.losses is None or self.output_vocab_dim is None or

@@ -10,10 +10,10 @@ from support import models
 from support.decoding import parse
 from support.decoding import until_eos
 from synthesizer_mtf.fast import bfloat16_operations
-from synthesizer_mtf.fast import top_tokens
 from synthesizer_mtf.fast.decoding import beams
 from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.fast.decoding import loops
+from synthesizer_mtf.fast.decoding import top_tokens
 import tensorflow.compat.v1 as tf
 
 INPUTS = np.random.RandomState(0).randint(2, models.VOCABULARY, (6, 7))

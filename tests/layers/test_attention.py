@@ -16,7 +16,7 @@ from support.examples import PADDED
 from support.examples import tokens
 from support.random_cases import Case
 import synthesizer_mtf
-from synthesizer_mtf.fast import attend
+from synthesizer_mtf.fast import kernels
 import tensorflow.compat.v1 as tf
 
 
@@ -79,14 +79,14 @@ def test_the_relative_bias_of_the_references_is_that_of_stock(decoder):
 def test_logits_and_softmax_are_float32_with_bfloat16_activations(
     notation, monkeypatch):
   seen = []
-  original = attend._sum
+  original = kernels._sum
 
   def spy(tables):
     total = original(tables)
     seen.append(total.dtype)
     return total
 
-  monkeypatch.setattr(attend, "_sum", spy)
+  monkeypatch.setattr(kernels, "_sum", spy)
   harness.forward(cases.make_layer(notation), tokens(), False, PADDED,
                   activation="bfloat16")
   assert seen and set(seen) == {tf.float32}

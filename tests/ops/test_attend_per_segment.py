@@ -6,8 +6,8 @@ import pytest
 from support import models
 from support.decoding import parse
 from synthesizer_mtf.attention import intermediates
-from synthesizer_mtf.fast import attend
 from synthesizer_mtf.fast import attend_per_segment
+from synthesizer_mtf.fast import kernels
 from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 
@@ -58,7 +58,7 @@ def test_captured_weights_do_not_depend_on_how_a_mean_is_computed(
   assert attend_per_segment.AttendPerSegmentOperation in kinds
   monkeypatch.setattr(packed_segments, "can_be_separate", lambda context: False)
   masked, _ = seen_weights()
-  monkeypatch.setattr(attend, "_QUERY_CHUNK_SIZE", 5)
+  monkeypatch.setattr(kernels, "_QUERY_CHUNK_SIZE", 5)
   in_chunks, _ = seen_weights()
   on_tpu, _ = seen_weights(tpu=True)
   for stack, expected in enumerate(masked):

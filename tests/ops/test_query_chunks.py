@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from support import models
 from support.decoding import parse
-from synthesizer_mtf.fast import attend
+from synthesizer_mtf.fast import kernels
 
 
 @pytest.mark.parametrize("notation", ["V", "FR"])
 def test_each_chunk_waits_for_its_neighbour_forward_and_backward(notation, monkeypatch):
-  monkeypatch.setattr(attend, "_QUERY_CHUNK_SIZE", 4)
+  monkeypatch.setattr(kernels, "_QUERY_CHUNK_SIZE", 4)
   parse(notation, "num_layers = 1")
   m = models.Model()
   with m.tf_graph.as_default():

@@ -26,13 +26,13 @@ from support import decoding
 from support import light_graphs
 from support import model_cases
 from support import models
-from synthesizer_mtf.attention import attend as plain_attend
-from synthesizer_mtf.fast import attend
+from synthesizer_mtf.attention import attend
 from synthesizer_mtf.fast import cases as fast_cases
+from synthesizer_mtf.fast import kernels
 from synthesizer_mtf.fast import packed_segments
-from synthesizer_mtf.fast import top_tokens
 from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.fast.decoding import loops
+from synthesizer_mtf.fast.decoding import top_tokens
 import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.slow
@@ -58,14 +58,14 @@ ROWS = [
                         "kind": "delimited"}),
     ("PackedSegments", {**TRAIN, "packed": True, "mesh": ONE, "bfloat16": True,
                         "dropout": 0.25, "decoder": ("FR+T",)}),
-    ("PackedRows", {**TRAIN, "packed": True, "ensemble": 2, "mesh": ONE}),
+    ("MaskedRows", {**TRAIN, "packed": True, "ensemble": 2, "mesh": ONE}),
     ("RowsCompiled", {**TRAIN, "tpu": "gpu", "packed": False, "mesh": MODEL,
                       "bias": True}),
     ("RowsOnTpu", {**TPU, "packed": False, "mesh": ONE, "dropout": 0.25}),
     ("PackedRowsOnTpu", {**TPU, "packed": True, "mesh": ONE, "encoder": "R",
                          "decoder": ("FR+D+V", "T"), "ensemble": 2}),
     ("PackedRowsOnTpu", {**TPU, "packed": True, "mesh": MODEL, "ensemble": 1}),
-    ("DecodingStep", {**T5, "task": "greedy", "tpu": True, "mesh": ONE}),
+    ("StepOfMesh", {**T5, "task": "greedy", "tpu": True, "mesh": ONE}),
     ("DecodingStepInPlace", {**T5, "task": "greedy", "mesh": BOTH}),
     ("DecodingStepInPlace", {**LM, "kind": "lm", "mesh": WHOLE, "decoder": (
         "R+T", "Pattern", "V")}),
@@ -105,7 +105,7 @@ CASES = drawn()
 
 
 def test_each_kernel_has_a_case_and_each_attention_is_drawn():
-  assert {case.__name__ for case in plain_attend._kernels} <= {name for name, _ in ROWS}
+  assert {case.__name__ for case in attend._kernels} <= {name for name, _ in ROWS}
   assert {*table.VARIANTS} == {
       part for each in model_cases.SYNTHESIZED for part in each.split("+")}
 
@@ -132,8 +132,8 @@ def noting_kernels(names):
       return kernel(inputs, *args)
     return call
 
-  with mock.patch.dict(plain_attend._kernels, {
-      case: noting(kernel) for case, kernel in plain_attend._kernels.items()}):
+  with mock.patch.dict(attend._kernels, {
+      case: noting(kernel) for case, kernel in attend._kernels.items()}):
     yield
 
 
@@ -161,7 +161,7 @@ def numbers(case, fast):
   m = model(case, fast)
   with m.tf_graph.as_default(), light_graphs.light(
       share=not case.decodes), mock.patch.object(
-          attend, "_QUERY_CHUNK_SIZE", case.chunk), mock.patch.object(
+          kernels, "_QUERY_CHUNK_SIZE", case.chunk), mock.patch.object(
               packed_segments, "_GROUPS", 2), mock.patch.object(
                   loops, "FIRST_BLOCK", 3), mock.patch.object(
                       top_tokens, "_PIECE", 4), mock.patch.object(

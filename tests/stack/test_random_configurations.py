@@ -27,7 +27,7 @@ from support.random_cases import Layer
 from support.random_cases import PACKED
 from support.random_cases import PADDED
 import synthesizer_mtf
-from synthesizer_mtf.fast import attend
+from synthesizer_mtf.fast import kernels
 from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 
@@ -146,7 +146,7 @@ def run(case, layers, x, weights):
       scale=None if case.initial else 0.5, mesh_shape=case.mesh_shape,
       layout="batch:batch,heads:model", d_model=case.d_model, tpu=case.tpu,
       activation=case.activation, input_full_attention=case.prefix is not None)
-  with mock.patch.object(attend, "_QUERY_CHUNK_SIZE", case.queries_at_a_time):
+  with mock.patch.object(kernels, "_QUERY_CHUNK_SIZE", case.queries_at_a_time):
     with graph.tf_graph.as_default():
       if case.mode == "steps":
         return decode(case, graph, x), {}, graph.variables

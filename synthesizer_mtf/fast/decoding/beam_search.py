@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention.inputs import splits
-from synthesizer_mtf.fast import decoding_state
 from synthesizer_mtf.fast.decoding import beams
+from synthesizer_mtf.fast.decoding import caches
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps
 from synthesizer_mtf.t5 import answers
@@ -99,7 +99,7 @@ class _Search:
   def run(self):
     """The `beams.Beams` at the end of the search."""
     states = [mtf.zeros_like(state) for state in self.decoder.first_part(
-        decoding_state.FirstPartOfBeams)]
+        caches.FirstPartContext)]
     mesh, (batch, beam) = self.decoder.ids.mesh, self.decoder.batch_dims
     token = mtf.constant(
         mesh, self.arguments.bos_id, self.decoder.batch_dims, tf.int32)
@@ -135,9 +135,9 @@ class _Search:
     def body(position, token, *others):
       count = len(beams.Beams._fields)
       found, ancestors = beams.Beams(*others[:count]), others[count]
-      ancestors = decoding_state.add_ancestors(ancestors, found.parents, position)
-      states = [s if decoding_state.has_memory_beam(s) else
-                decoding_state.reorder(s, found.parents) for s in others[count + 1:]]
+      ancestors = caches.add_ancestors(ancestors, found.parents, position)
+      states = [s if caches.has_memory_beam(s) else
+                caches.reorder(s, found.parents) for s in others[count + 1:]]
       logits, states = self.decoder.step(position, token, states, block, ancestors)
       token, *grown = GrowOperation(
           self.arguments.options, found, _whole(logits), position,
@@ -145,7 +145,7 @@ class _Search:
       return [position + 1, token, *grown, ancestors, *states]
 
     # `reorder` makes writable copies of the other states.
-    states = [decoding_state.own(s) if decoding_state.has_memory_beam(s) else s
+    states = [caches.own(s) if caches.has_memory_beam(s) else s
               for s in states]
     return loops.while_loop(go_on, body, [*carried, *states])
 

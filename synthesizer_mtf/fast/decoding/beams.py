@@ -7,7 +7,7 @@ tokens of each beam instead of the whole vocabulary.
 from typing import NamedTuple
 
 from mesh_tensorflow import beam_search
-from synthesizer_mtf.fast import top_tokens
+from synthesizer_mtf.fast.decoding import top_tokens
 import tensorflow.compat.v1 as tf
 
 

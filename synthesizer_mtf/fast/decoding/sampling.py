@@ -5,10 +5,10 @@ from typing import NamedTuple
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention.inputs import splits
-from synthesizer_mtf.fast import decoding_state
-from synthesizer_mtf.fast import top_tokens
+from synthesizer_mtf.fast.decoding import caches
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps
+from synthesizer_mtf.fast.decoding import top_tokens
 from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
 
@@ -115,7 +115,7 @@ class _Sampling:
 
     count = len(carried) - 4
     return loops.while_loop(
-        go_on, body, [*carried, *map(decoding_state.own, states)])
+        go_on, body, [*carried, *map(caches.own, states)])
 
   def _add(self, total, lengths, logits, token, done):
     """Adds a token to the scores and lengths of the rows that are not done."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
-from synthesizer_mtf.fast import decoding_state
+from synthesizer_mtf.fast.decoding import caches
 from synthesizer_mtf.fast.decoding import loops
 import tensorflow.compat.v1 as tf
 
@@ -74,7 +74,7 @@ class Steps:
     Returns:
       the logits <float>[batch, vocab], and the new states.
     """
-    context = decoding_state.StepContext(
+    context = caches.StepContext(
         ancestors, mode="incremental", length_dim=length, position=position,
         states=states, new_states=[], write_priority=self._priority(length),
         read_priority=position, inputs=token, **self._arguments)

@@ -18,7 +18,7 @@ and writes them as rarely as possible:
 """
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention import attend as plain
+from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import splits
@@ -26,9 +26,9 @@ from synthesizer_mtf.fast import attend_by_position
 from synthesizer_mtf.fast import attend_per_segment
 from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import cases
-from synthesizer_mtf.fast import decoding_state
-from synthesizer_mtf.fast import mean_operation
 from synthesizer_mtf.fast import query_chunks
+from synthesizer_mtf.fast import weighted_mean
+from synthesizer_mtf.fast.decoding import caches
 from synthesizer_mtf.fast.decoding import loops
 import tensorflow.compat.v1 as tf
 
@@ -45,11 +45,11 @@ def attach() -> None:
   for case, kernel in (
       (cases.Rows, _of_rows), (cases.RowsOnTpu, _of_rows),
       (cases.RowsCompiled, _of_rows),
-      (cases.FirstPartOfBeams, _of_rows), (cases.PackedRows, _of_rows),
+      (cases.FirstPartOfBeams, _of_rows), (cases.MaskedRows, _of_rows),
       (cases.PackedRowsOnTpu, _on_tpu), (cases.PackedSegments, _of_segments),
-      (cases.DecodingStep, _of_one_query), (cases.DecodingStepInPlace, _of_one_query),
+      (cases.StepOfMesh, _of_one_query), (cases.DecodingStepInPlace, _of_one_query),
       (cases.DecodingStepOfBeams, _of_beams)):
-    plain.attach(case, kernel)
+    attend.attach(case, kernel)
 
 
 def _of_rows(inputs, logits, values, mask):
@@ -96,10 +96,10 @@ def _of_one_query(inputs, logits, values, mask):
     return mtf.reshape(tensor, dims + [one, last])
 
   products, tables = _products_and_tables(inputs, logits, mask)
-  bias = [] if mask.keys is None else [plain.mask_bias(mask.keys)]
+  bias = [] if mask.keys is None else [attend.mask_bias(mask.keys)]
   # Concatenating the keys would cost more than multiplying with them. The fused
   # softmax of a single row would take longer than the operations here.
-  weights = mean_operation.exponential(_sum(
+  weights = weighted_mean.exponential(_sum(
       list(map(with_length, tables)) + bias +
       [_inner_product(with_length(query), key) for query, key in products]))
   total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
@@ -127,7 +127,7 @@ def _of_beams(inputs, logits, values, mask):
     return [d for d in lead if d in tensor.shape.dims] + tensor.shape.dims[-1:]
 
   def product(query, key):
-    query = decoding_state.reorder_rows(query, in_order(query))
+    query = caches.reorder_rows(query, in_order(query))
     if memory_beam not in key.shape.dims:
       return _inner_product(query, key)
     every = mtf.einsum(
@@ -137,9 +137,9 @@ def _of_beams(inputs, logits, values, mask):
         every, ancestors, output_shape=every.shape), reduced_dim=memory_beam)
 
   products, tables = _products_and_tables(inputs, logits, mask)
-  bias = [] if mask.keys is None else [plain.mask_bias(mask.keys)]
+  bias = [] if mask.keys is None else [attend.mask_bias(mask.keys)]
   tables = [mtf.transpose(table, in_order(table)) for table in tables + bias]
-  weights = mean_operation.exponential(
+  weights = weighted_mean.exponential(
       _sum(tables + [product(query, key) for query, key in products]))
   total = mtf.reduce_sum(weights, reduced_dim=inputs.memory_length)
   if memory_beam in values.shape.dims:
@@ -147,7 +147,7 @@ def _of_beams(inputs, logits, values, mask):
         weights, ancestors, output_shape=lead + [memory_beam, memory_length])
   dims = lead + [inputs.d_kv]
   mean = mtf.einsum([mtf.cast(weights, values.dtype), values], output_shape=dims)
-  return decoding_state.reorder_rows(
+  return caches.reorder_rows(
       mean / mtf.cast(total, values.dtype), inputs.query_dims + [inputs.d_kv])
 
 
@@ -165,7 +165,7 @@ def _products_and_tables(inputs, logits, mask):
   tables += [inputs.rows_and_columns(term.values)
              for term in _select(logits, logit_forms.ByPosition)]
   if mask.pairs is not None:
-    tables.append(plain.mask_bias(mask.pairs))
+    tables.append(attend.mask_bias(mask.pairs))
   return _select(logits, logit_forms.InnerProduct), [
       mtf.transpose(t, inputs.logit_dims(t)) for t in tables]
 
@@ -208,11 +208,11 @@ def _without_batch(products, tables, values, key_mask, query_dims):
     table = [_sum(tables)] if tables else []
     product = [_inner_product(*features)] if features else []
     weights = mtf.cast(
-        plain.softmax(_sum(table + product), gradient=0), values.dtype)
+        attend.softmax(_sum(table + product), gradient=0), values.dtype)
     chunks.append(lambda: weights)
     mean = mtf.einsum([weights, values], output_shape=lead + [length] + batch + [d_kv])
     total = [] if seen is None else [_total(weights, seen)]
-    return mean_operation.WeightedMeanOperation(
+    return weighted_mean.WeightedMeanOperation(
         weights, mean / total[0] if total else mean, values, features, table,
         total + [seen] if total else []).outputs[0]
 
@@ -246,7 +246,7 @@ def _with_batch(inputs, products, tables, values, key_mask, has_bias):
   """
   *lead, whole_length = inputs.query_dims
   memory_length, d_kv = values.shape.dims[-2:]
-  bias = [] if key_mask is None else [plain.mask_bias(key_mask)]
+  bias = [] if key_mask is None else [attend.mask_bias(key_mask)]
   features = _concat_features(products, inputs.query_dims, lead + [memory_length])
   query, key = features[:1], features[1:]
   chunks = []
@@ -254,11 +254,11 @@ def _with_batch(inputs, products, tables, values, key_mask, has_bias):
   if by_xla and key:
     tables, bias = tables + bias, []
   size = whole_length.size if by_xla else _QUERY_CHUNK_SIZE
-  biased_key = [mean_operation.append_channel(*key, *bias)] if key and bias else key
+  biased_key = [weighted_mean.append_channel(*key, *bias)] if key and bias else key
 
   def product(query):
     if bias:
-      query = mean_operation.append_channel(query, mtf.ones(query.mesh, []))
+      query = weighted_mean.append_channel(query, mtf.ones(query.mesh, []))
     key, = biased_key
     return _inner_product(query, key, values.dtype if by_xla else tf.float32)
 
@@ -278,12 +278,12 @@ def _with_batch(inputs, products, tables, values, key_mask, has_bias):
 def _mean(inputs, logits, values, shape, features, table):
   """The mean of the values, and a function that returns their weights."""
   if isinstance(inputs, cases.RowsOnTpu):
-    weights = mtf.cast(mean_operation.exponential(logits), values.dtype)
-    mean, total = mean_operation.divided_mean(weights, values, shape, features, table)
+    weights = mtf.cast(weighted_mean.exponential(logits), values.dtype)
+    mean, total = weighted_mean.divided_mean(weights, values, shape, features, table)
     return mean, lambda: weights / total
-  weights = mtf.cast(plain.softmax(logits, gradient=0), values.dtype)
+  weights = mtf.cast(attend.softmax(logits, gradient=0), values.dtype)
   mean = mtf.einsum([weights, values], output_shape=shape)
-  return mean_operation.WeightedMeanOperation(
+  return weighted_mean.WeightedMeanOperation(
       weights, mean, values, features, table).outputs[0], lambda: weights
 
 

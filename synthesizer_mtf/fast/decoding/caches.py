@@ -33,7 +33,7 @@ class StepContext(transformer.Context):
     super().__init__(**kwargs)
 
 
-class FirstPartOfBeams(transformer.Context):
+class FirstPartContext(transformer.Context):
   """The context of beam search before the first step."""
 
 
