@@ -27,7 +27,6 @@ from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import lookup
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.fast import models as fast_models
-from synthesizer_mtf.fast import optimizer
 from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.hugging_face import trained
@@ -314,7 +313,7 @@ def test_models_with_losses_of_their_own_keep_them():
 def test_other_optimizers_update_as_they_do():
   models.parse_gin([], ["synthesizer_stack.attention = 'V'"])
   lookalikes.check_stay(
-      lambda each: optimizer.fast(lambda: each, mesh_shape="", layout="")(),
+      lambda each: adafactor.fast(lambda: each, mesh_shape="", layout="")(),
       optimize.AdafactorOptimizer, "apply_grad", lambda cls: cls(learning_rate=0.1))
 
 

@@ -1,15 +1,23 @@
-"""Adafactor's update of one variable in few passes over it.
+"""Mesh TensorFlow's Adafactor, computed in few passes over each variable.
 
 Mesh TensorFlow's update is a chain of operations that each write a tensor as large as
 the variable. Here TensorFlow can write three of them into the gradient's memory.
 Squares are computed block by block, and only their sums are kept.
+
+Slots have the same names, so checkpoints stay compatible; gin bindings also stay the
+same. Mesh TensorFlow's own update stays on TPUs, for split variables, and for other
+optimizers.
 """
 
-from collections.abc import Sequence
-import dataclasses
+from collections.abc import Callable
+import copy
+import functools
 
+import gin
 import mesh_tensorflow as mtf
+from mesh_tensorflow import optimize
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast import switch
 import tensorflow.compat.v1 as tf
 
 # Numbers in a block of squares: 1 MB, which fits into a core's L2 cache. No size from
@@ -24,41 +32,66 @@ _VIEWS = ("ExpandDims", "Identity", "Reshape", "Slice", "Split", "SplitV", "Sque
 _AT_ONCE = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Rule:
-  """How to update a variable, with the names of Mesh's `AdafactorOptimizer`.
+@gin.configurable(module="synthesizer_mtf")
+def synthesizer_optimizer(fast: bool = True) -> bool:
+  """Whether Adafactor's updates are computed in few passes.
 
-  Attributes:
-    factored: the axes of the largest and the second largest dimension if second
-      moments are factored into rows and columns; else None.
-    stacked_axes: the axes of `stacked_dim_names`; each index has its own scale.
-    parameter_scale: whether the update is relative to the variable's scale.
-    learning_rate: <float>[] or a number.
-    decay_rate: <float>[] or a number.
-    beta1: a number; 0 for no momentum.
-    clipping_threshold: a number or None.
-    epsilon1: a number.
-    epsilon2: a number.
+  Args:
+    fast: False leaves them to Mesh TensorFlow.
+
+  Raises:
+    ValueError: fast is not a boolean.
   """
-  factored: tuple[int, int] | None
-  stacked_axes: tuple[int, ...]
-  parameter_scale: bool
-  learning_rate: tf.Tensor | float
-  decay_rate: tf.Tensor | float
-  beta1: float
-  clipping_threshold: float | None
-  epsilon1: float
-  epsilon2: float
+  return switch.is_on("synthesizer_optimizer.fast", fast)
 
-  def update(self, grad: tf.Tensor, value: tf.Tensor,
-             *slots: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Computes the new slots and the update.
+
+class FastAdafactor(optimize.AdafactorOptimizer):
+  """Adafactor with fewer passes and the parameters of another one; `fast` makes it."""
+
+  def __init__(self, other: optimize.AdafactorOptimizer, mesh_shape: mtf.Shape,
+               layout: mtf.LayoutRules):
+    self.__dict__.update(vars(other))
+    self._mesh_shape, self._layout = mesh_shape, layout
+
+  def apply_grad(self, grad: mtf.Tensor | None,
+                 var: mtf.Variable) -> list[mtf.Operation]:
+    """Updates as the base class does, in few passes if no mesh splits the variable."""
+    if (grad is None or grad.shape != var.shape or splits.is_compiled(var.mesh) or
+        any(isinstance(rate, mtf.Tensor)
+            for rate in (self._learning_rate, self._decay_rate)) or
+        not splits.is_unsplit(var.shape, self._mesh_shape, self._layout)):
+      return super().apply_grad(grad, var)
+    slots = self._slots(var)
+    now = copy.copy(self)  # Schedules change the learning rate for some variables.
+    *new_slots, update = splits.slicewise(
+        functools.partial(now._update, var), [grad, var.value, *slots],
+        [x.shape for x in [*slots, var]], [tf.float32] * (len(slots) + 1),
+        grad_function=0, name="adafactor",
+        remedy=", or bind `synthesizer_optimizer.fast = False`")
+    return [*map(mtf.assign, slots, new_slots),
+            mtf.assign(var, update, subtract_slice)]
+
+  def _slots(self, var):
+    """The slot variables that Mesh's `apply_grad` would make."""
+    factored = self._factored_dims(var.shape)
+    shapes = ({"vr": var.shape - factored[0], "vc": var.shape - factored[1]}
+              if factored else {"v": var.shape})
+    if self._beta1:
+      shapes["m"] = var.shape
+    return [mtf.get_variable(
+        var.mesh, f"{var.name}_slot_{name}", shape,
+        initializer=tf.zeros_initializer(), trainable=False)
+            for name, shape in shapes.items()]
+
+  def _update(self, var, grad, value, *slots):
+    """Computes the new slots and the update of an unsplit variable.
 
     The source is arXiv:1804.04235, algorithms 4 and 5, as implemented by Mesh
     TensorFlow: with a learning rate, and with averaged instead of summed moments.
 
     Args:
-      grad: <float>[dims...], the gradient of an unsplit slice.
+      var: the `mtf.Variable`.
+      grad: <float>[dims...], its gradient.
       value: <float>[dims...], the variable as the model reads it.
       *slots: <float32> vr [dims except the largest], vc [dims except the second
         largest]; or v [dims...]; followed, with beta1, by m [dims...].
@@ -67,17 +100,17 @@ class Rule:
       a tuple of <float32>: the new slots, and the update [dims...] to subtract.
     """
     grad = tf.cast(grad, tf.float32)
-    normalize = self._by_factors if self.factored else self._by_all
-    x, *new_slots = normalize(grad, *slots[:2 if self.factored else 1])
-    subtrahend = x * (self._scale(tf.cast(value, tf.float32)) / self._clipping(x))
-    if self.beta1:
-      subtrahend = slots[-1] * self.beta1 + subtrahend * (1.0 - self.beta1)
-      new_slots.append(subtrahend)
-    return *new_slots, subtrahend
+    factored = self._factored_dims(var.shape)
+    x, *new_slots = (
+        self._by_factors(grad, *slots[:2], *map(var.shape.dims.index, factored))
+        if factored else self._by_all(grad, slots[0]))
+    update = x * (self._scale(var, tf.cast(value, tf.float32)) / self._clipping(x))
+    if self._beta1:
+      update = slots[-1] * self._beta1 + update * (1.0 - self._beta1)
+      new_slots.append(update)
+    return *new_slots, update
 
-  def _by_factors(self, grad, vr, vc):
-    assert self.factored is not None
-    largest, second = self.factored
+  def _by_factors(self, grad, vr, vc, largest, second):
     new_vr, new_vc = [
         self._decayed(slot, mean) for slot, mean in zip(
             (vr, vc), _mean_squares(grad, largest, second))]
@@ -90,21 +123,66 @@ class Rule:
     return grad * tf.rsqrt(new_v), new_v
 
   def _decayed(self, slot, mean):
-    return slot * self.decay_rate + (mean + self.epsilon1) * (1.0 - self.decay_rate)
+    return slot * self._decay_rate + (mean + self._epsilon1) * (1.0 - self._decay_rate)
 
-  def _scale(self, value):
-    """The step size: <float32>[], or [dims...] of size 1 except in `stacked_axes`."""
-    if not self.parameter_scale:
-      return self.learning_rate
-    others = [i for i in range(value.shape.ndims) if i not in self.stacked_axes]
-    scale = _root_mean_square(value) if not self.stacked_axes else tf.sqrt(
+  def _scale(self, var, value):
+    """The step size: <float32>[], or one for each index of `stacked_dim_names`."""
+    if not self._multiply_by_parameter_scale or any(
+        part in var.name for part in self._exclude_from_parameter_scale):
+      return self._learning_rate
+    others = [i for i, dim in enumerate(var.shape.dims)
+              if dim.name not in self._stacked_dim_names]
+    scale = _root_mean_square(value) if len(others) == var.shape.ndims else tf.sqrt(
         tf.reduce_mean(tf.square(value), others, keepdims=True))
-    return tf.maximum(scale, self.epsilon2) * self.learning_rate
+    return tf.maximum(scale, self._epsilon2) * self._learning_rate
 
   def _clipping(self, x):
-    if self.clipping_threshold is None:
+    if self._clipping_threshold is None:
       return 1.0
-    return tf.maximum(1.0, _root_mean_square(x) / self.clipping_threshold)
+    return tf.maximum(1.0, _root_mean_square(x) / self._clipping_threshold)
+
+
+class FastAdafactorWithMultiLRSchedule(
+    optimize.AdafactorWithMultiLRSchedule, FastAdafactor):
+  """`FastAdafactor` with schedules for some variables."""
+
+  __init__ = FastAdafactor.__init__
+
+
+# Exact classes only, as a subclass may compute something else.
+_FAST = {optimize.AdafactorOptimizer: FastAdafactor,
+         optimize.AdafactorWithMultiLRSchedule: FastAdafactorWithMultiLRSchedule}
+
+# If it is another one, somebody has replaced the method.
+_APPLY_GRAD = optimize.AdafactorOptimizer.apply_grad
+
+
+def fast(make: Callable[..., optimize.Optimizer],
+         mesh_shape: mtf.Shape | str = "",
+         layout: mtf.LayoutRules | str = "") -> Callable[..., optimize.Optimizer]:
+  """Wraps an optimizer's constructor to return the fast optimizer, if there is one.
+
+  Args:
+    make: a class, or gin's wrapper of one, such as the value of `utils.run.optimizer`.
+    mesh_shape: the mesh; with the layout, it determines which variables are split.
+    layout: the layout rules.
+
+  Returns:
+    a function that returns the fast optimizer if its switch is on and `make` returns
+    Adafactor; otherwise the result of `make`.
+  """
+  is_on = synthesizer_optimizer()
+
+  def made(*args, **kwargs):
+    optimizer = make(*args, **kwargs)
+    if not is_on or type(optimizer) not in _FAST or (
+        optimize.AdafactorOptimizer.apply_grad is not _APPLY_GRAD):
+      return optimizer
+    return _FAST[type(optimizer)](
+        optimizer, mtf.convert_to_shape(mesh_shape),
+        mtf.convert_to_layout_rules(layout))
+
+  return made
 
 
 def _root_mean_square(x):
@@ -155,8 +233,8 @@ def subtract_slice(variable: mtf.Variable, slice_var: tf.Variable,
   the gradients of the layer's inputs, which would then use the new value.
 
   Args:
-    variable: a `mtf.Variable`.
-    slice_var: <slice_dtype>[dims...], a slice of the variable.
+    variable: the variable.
+    slice_var: <slice_dtype>[dims...], a slice of it.
     value: <float32>[dims...]
 
   Returns:
@@ -190,30 +268,3 @@ def _is_for_a_master(op):
   users = [user for out in op.outputs for user in out.consumers()]
   return op.type in _WRITES or bool(users) and all(
       user.type in _WRITES for user in users)
-
-
-class AdafactorOperation(mtf.Operation):
-  """Mesh's Adafactor for a variable that no mesh splits: slots and update."""
-
-  def __init__(self, rule: Rule, inputs: Sequence[mtf.Tensor]):
-    """Declares the inputs.
-
-    Args:
-      rule: a `Rule`.
-      inputs: <float>[dims...], the gradient and the variable, and the slots.
-    """
-    super().__init__(list(inputs), name="adafactor")
-    self._rule = rule
-    # The new slots and the update to subtract.
-    shapes = [x.shape for x in [*inputs[2:], inputs[1]]]
-    self._outputs = [mtf.Tensor(self, shape, tf.float32, index=i)
-                     for i, shape in enumerate(shapes)]
-
-  def lower(self, lowering: mtf.Lowering) -> None:
-    splits.require_whole(
-        lowering, self, self.inputs[0].shape.dims,
-        ", or bind `synthesizer_optimizer.fast = False`")
-    results = lowering.mesh_impl(self).slicewise(
-        self._rule.update, *[lowering.tensors[x] for x in self.inputs])
-    for output, result in zip(self.outputs, results):
-      lowering.set_tensor_lowering(output, result)

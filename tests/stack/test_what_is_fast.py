@@ -5,8 +5,8 @@ from mesh_tensorflow import optimize
 from mesh_tensorflow.transformer import transformer
 import pytest
 from support import models
+from synthesizer_mtf.fast import adafactor
 from synthesizer_mtf.fast import models as fast_models
-from synthesizer_mtf.fast import optimizer
 from synthesizer_mtf.fast import switch
 from synthesizer_mtf.trainer.command import mtf_model
 
@@ -28,14 +28,14 @@ def parts(attention, *bindings, model_type="bitransformer"):
 
 
 def made():
-  return type(optimizer.fast(optimize.AdafactorOptimizer)(learning_rate=0.1))
+  return type(adafactor.fast(optimize.AdafactorOptimizer)(learning_rate=0.1))
 
 
 def test_our_command_and_mtf_model_compute_every_attention_fast():
   for context in (switch.started, lambda: mtf_model._in_python("train")):
     with context():
       assert parts(STOCK) == ALL
-      assert made() is optimizer.FastAdafactor
+      assert made() is adafactor.FastAdafactor
       assert parts(OURS) == ["attention", *ALL]
 
 
@@ -48,7 +48,7 @@ def test_t5s_own_command_computes_a_stock_model_with_mesh_alone():
       "mesh_tensorflow.transformer.transformer_layers"}
   assert parts(OURS) == ["attention", *ALL]
   assert parts(STOCK, "synthesizer_fast.enabled = True") == ALL
-  assert made() is optimizer.FastAdafactor
+  assert made() is adafactor.FastAdafactor
 
 
 @pytest.mark.parametrize("attention", [STOCK, OURS])

@@ -100,10 +100,14 @@ NAME_A_LAYOUT = (", or hand `layout` and `mesh_shape` to each Unitransformer, so
 class SlicewiseOperation(mtf.SlicewiseOperation):
   """Mesh's, with a sentence if the mesh splits a dimension that has to be whole."""
 
+  def __init__(self, *args: Any, remedy: str = "", **kwargs: Any):
+    super().__init__(*args, **kwargs)
+    self._remedy = remedy  # See `require_whole`.
+
   def lower(self, lowering: mtf.Lowering) -> None:
     tensors = [*self.inputs, *self.outputs]
     require_whole(lowering, self, [dim for t in tensors for dim in t.shape.dims
-                                   if dim.name in self.unsplittable_dims])
+                                   if dim.name in self.unsplittable_dims], self._remedy)
     values = lowering.mesh_impl(self).slicewise(
         self._tf_fn, *[lowering.tensors[x] for x in self.inputs])
     if len(self.outputs) == 1:
@@ -131,15 +135,24 @@ def _by_tensorflow(operation, *grad_ys):
 
 
 def slicewise(tf_fn: Callable[..., Any], xs: list[mtf.Tensor],
-              output_shape: Any = None, output_dtype: tf.DType | None = None,
+              output_shape: Any = None, output_dtype: Any = None,
               splittable_dims: Iterable[mtf.Dimension] = (),
-              grad_function: Any = None, name: str | None = None) -> mtf.Tensor:
-  """As `mtf.slicewise` for one output, with a `SlicewiseOperation` of this module."""
-  shape = mtf.convert_to_shape(output_shape) or xs[0].shape
-  return SlicewiseOperation(
-      tf_fn, xs, [shape], [output_dtype or xs[0].dtype], list(splittable_dims),
-      _by_tensorflow if grad_function is None else grad_function,
-      name=name).outputs[0]
+              grad_function: Any = None, name: str | None = None,
+              remedy: str = "") -> Any:
+  """As `mtf.slicewise`, with a `SlicewiseOperation` of this module.
+
+  With a list of shapes and one of dtypes, the result is a list of tensors.
+  """
+  is_list = isinstance(output_dtype, list)
+  shapes, dtypes = (output_shape, output_dtype) if is_list else (
+      [output_shape], [output_dtype])
+  outputs = SlicewiseOperation(
+      tf_fn, xs, [xs[0].shape if shape is None else mtf.convert_to_shape(shape)
+                   for shape in shapes],
+      [dtype or xs[0].dtype for dtype in dtypes], list(splittable_dims),
+      _by_tensorflow if grad_function is None else grad_function, name=name,
+      remedy=remedy).outputs
+  return outputs if is_list else outputs[0]
 
 
 def add_parts(lowering: mtf.Lowering, operation: mtf.Operation,

@@ -20,7 +20,7 @@ from mesh_tensorflow.transformer import utils
 import numpy as np
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention.inputs import splits
-from synthesizer_mtf.fast import optimizer as optimizers
+from synthesizer_mtf.fast import adafactor
 from synthesizer_mtf.t5 import stack
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -157,7 +157,7 @@ class Model:
       found = losses(features)
       gradients = mtf.gradients(
           [found["loss"]], [v.outputs[0] for v in self.graph.trainable_variables])
-    make = optimizers.fast(optimizer, self._mesh_shape, self._layout)
+    make = adafactor.fast(optimizer, self._mesh_shape, self._layout)
     return Step(found["loss"], make(learning_rate=learning_rate).apply_grads(
         gradients, self.graph.trainable_variables), microbatches)
 

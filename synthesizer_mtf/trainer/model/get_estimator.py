@@ -12,9 +12,9 @@ from typing import Any
 from absl import logging
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import patches
+from synthesizer_mtf.fast import adafactor
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.fast import models as fast_models
-from synthesizer_mtf.fast import optimizer as optimizers
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.checkpoints import iterators
@@ -60,7 +60,7 @@ def get_estimator(
       output_vocab_size=utils.targets_vocabulary(vocabulary).vocab_size,
       layout_rules=layout_rules, mesh_shape=mesh_shape)
   _log_what_is_fast(fast_models.parts(model), optimizer and (
-      optimizers.synthesizer_optimizer()))
+      adafactor.synthesizer_optimizer()))
   scores = kwargs.get("score_in_predict_mode", False)
   lengths, given = kwargs["sequence_length"], kwargs.get("predict_fn")
   kwargs["predict_fn"] = decode_length.predict_fn(
@@ -73,7 +73,7 @@ def get_estimator(
           vocabulary),
       use_tpu=use_tpu, mesh_shape=mesh_shape, layout_rules=layout_rules,
       batch_size=batch_size, init_checkpoint=None,  # `start` takes its place.
-      optimizer=optimizer and optimizers.fast(optimizer, mesh_shape, layout_rules),
+      optimizer=optimizer and adafactor.fast(optimizer, mesh_shape, layout_rules),
       **kwargs)
   if scores:
     model_fn = scoring.with_scored_ids(model_fn, model_type)
