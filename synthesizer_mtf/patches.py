@@ -312,7 +312,7 @@ HOOKS = {
     "fast/lookup.py":
         "`RowGradients.__add__`: Mesh adds up gradients by +, so rows are added to the "
         "sum of the others, and no tensor as large as the table is made",
-    "fast/sublayers.py":
+    "fast/norms.py":
         "`_Input.__mul__`, `_Scaled.__mul__`: T5's norm ends with x * r * scale, and "
         "reads its epsilon and name from gin itself, which operative_config.gin then "
         "has. So Mesh's function runs, and its last two products are ours",

@@ -23,7 +23,6 @@ from support import models
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import stack_cache
 from synthesizer_mtf.fast import adafactor
-from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import lookup
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.fast import models as fast_models
@@ -356,7 +355,7 @@ def test_operations_that_only_have_the_names_of_ours_stay_in_float32(monkeypatch
   for name in mixed_precision._LISTS:
     monkeypatch.delenv(f"TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_{name}", raising=False)
   ours = {"Einsum"} if mixed_precision.has_products() else set()
-  for name in bfloat16_operations.OPERATIONS:
+  for name in mixed_precision.OPERATIONS:
     operation = getattr(tf.raw_ops, name)
     found = in_bfloat16(lambda x, y, operation=operation: operation(x=x, y=y))
     assert found == (ours and {*ours, name})

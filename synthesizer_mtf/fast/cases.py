@@ -12,6 +12,7 @@ from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import tables
+from synthesizer_mtf.fast import one_hot_tables
 from synthesizer_mtf.fast import packed_segments
 from synthesizer_mtf.fast import switch
 from synthesizer_mtf.fast.decoding import caches
@@ -70,7 +71,7 @@ class PackedRowsOnTpu(RowsOnTpu, MaskedRows):
   """
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
-    return tables.pick(table, *self.one_hot_positions())
+    return one_hot_tables.pick(table, *self.one_hot_positions())
 
   def read(self, term: logit_forms.Logits) -> logit_forms.Readable:
     if not isinstance(term, logit_forms.ByPosition):
@@ -80,7 +81,7 @@ class PackedRowsOnTpu(RowsOnTpu, MaskedRows):
         tables.cut(term.values, "length", size), "memory_length", size))
 
   def one_hot_positions(self) -> list[mtf.Tensor]:
-    """The positions of queries and keys as one-hot rows, for `tables.pick`.
+    """The positions of queries and keys as one-hot rows, for `one_hot_tables.pick`.
 
     Returns:
       two tensors <float>[batch, length, position] and <float>[batch, memory_length,
@@ -119,7 +120,13 @@ class PackedSegments(attention_inputs.PackedInputs):
                     keys: mtf.Tensor) -> attention_inputs.AttentionMask:
     return attention_inputs.AttentionMask(None, None)
 
+  def mask(self) -> attention_inputs.AttentionMask:
+    return attention_inputs.AttentionMask(None, None) if self.own_order(
+        ) else super().mask()
+
   def own_order(self) -> list[mtf.Tensor]:
+    """The read and write priorities <int32>[batch, length] of rows with prefixes, in
+    place of a mask; otherwise nothing."""
     read, write = self.context.read_priority, self.context.write_priority
     return [read, write] if read is not None and self.has_batch(read) else []
 

@@ -1,15 +1,17 @@
 """T5's feed-forward layer, trained fast.
 
 It has the variables, the function and the dropout of stock `DenseReluDense`. In
-training, relu and dropout are one operation (see `dropped_relu.py`).
+training, relu and dropout are one operation, which saves mixed precision some casts. In
+float32 a step takes as long as with the stock layer.
 """
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import layers
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
+from synthesizer_mtf.attention.functions import dense
 from synthesizer_mtf.attention.inputs import splits
-from synthesizer_mtf.fast import dropped_relu
+from synthesizer_mtf.fast import mixed_precision
 import tensorflow.compat.v1 as tf
 
 _CALL = transformer_layers.DenseReluDense.call
@@ -68,7 +70,38 @@ class DenseReluDense(transformer_layers.DenseReluDense):
       with tf.variable_scope(None, "dropout"):  # Stock's name, for the same seed.
         keep_mask = mtf.cast(mtf.less(mtf.random_uniform(
             x.mesh, h.shape - context.length_dim, dtype=tf.float32), keep), h.dtype)
-    h = dropped_relu.dropped_relu(h, keep_mask)
+    h = _dropped_relu(h, keep_mask)
     return layers.dense(
         h, d_model, [d_ff], context.model.ensemble_dims, use_bias=False, name="wo",
         variable_dtype=context.variable_dtype)
+
+
+def _dropped_relu(x, keep_mask):
+  """max(x, 0) where `keep_mask` is 1, and 0 elsewhere, with one pass over the gradient.
+
+  The result is positive exactly where the gradient passes. So the gradient of both
+  operations is relu's gradient at the result, and reads neither of the inputs again.
+
+  Args:
+    x: <float>
+    keep_mask: <float>, 0 or 1, with some of the dimensions of x in the same order; None
+      to keep all.
+
+  Returns:
+    a tensor with the shape and dtype of x.
+  """
+  dims = x.shape.dims
+  optional = [] if keep_mask is None else [keep_mask]
+  missing = [i for i, d in enumerate(dims) for t in optional if d not in t.shape.dims]
+
+  def of_slice(x, keep_mask=None):  # The shape of x.
+    for axis in missing:
+      keep_mask = tf.expand_dims(keep_mask, axis)
+    if not mixed_precision.is_marked():
+      return tf.nn.relu(x) if keep_mask is None else tf.nn.relu(x) * keep_mask
+    # In bfloat16 TensorFlow computes relu's gradient in half the time of relu.
+    kept = x if keep_mask is None else mixed_precision.multiply(x, keep_mask)
+    return tf.raw_ops.ReluGrad(gradients=kept, features=x)
+
+  return mtf.slicewise(of_slice, [x, *optional], splittable_dims=dims,
+                       grad_function=dense.relu_gradient, name="dropped_relu")

@@ -22,10 +22,10 @@ from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import splits
-from synthesizer_mtf.fast import attend_by_position
 from synthesizer_mtf.fast import attend_per_segment
-from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import cases
+from synthesizer_mtf.fast import mixed_precision
+from synthesizer_mtf.fast import one_hot_tables
 from synthesizer_mtf.fast import query_chunks
 from synthesizer_mtf.fast import weighted_mean
 from synthesizer_mtf.fast.decoding import caches
@@ -66,12 +66,34 @@ def _of_rows(inputs, logits, values, mask):
 
 
 def _on_tpu(inputs, logits, values, mask):
+  """Attention in packed rows on TPUs, for logits that depend on no token.
+
+  Such logits depend only on the positions of query and key in their segment. So the
+  exponential is computed once for all segments, by position. Each row gathers its
+  entries, the attention mask hides other segments, and the division by the row sums
+  comes last. A softmax of each row would read and write several tensors
+  [batch, heads, length, memory_length] in float32. As in `_without_batch`, the maximum
+  of a row includes positions beyond the end of its segment.
+  """
   positions = _select(logits, logit_forms.ByPosition)
   terms = [term.values for term in _select(logits, logit_forms.Table) + positions]
   if len(terms) < len(logits) or any(map(inputs.has_batch, terms)):
     return _of_rows(inputs, logits, values, mask)
-  return attend_by_position.attend_by_position(
-      inputs, _sum(terms), terms, values, mask, bool(positions))
+  table = _sum(terms)
+  ensemble = [d for d in inputs.batch_dims if d in table.shape.dims]
+  weights = mtf.cast(weighted_mean.exponential(mtf.broadcast(
+      table, [*ensemble, inputs.heads, inputs.length, inputs.memory_length])),
+                     values.dtype)
+  # Logits by distance are the same in each segment.
+  one_hot = inputs.one_hot_positions() if positions else []
+  if one_hot:
+    weights = one_hot_tables.pick(weights, *one_hot)
+  weights = mtf.multiply(
+      weights, mtf.cast(mask.pairs, weights.dtype), output_shape=inputs.logit_dims())
+  mean, total = weighted_mean.divided_mean(
+      weights, values, inputs.query_dims + [inputs.d_kv], [], terms, one_hot)
+  intermediates.sow_weights(lambda: weights / total, mask, inputs)
+  return mean
 
 
 def _of_segments(inputs, logits, values, mask):
@@ -335,11 +357,11 @@ def _concat(tensors, name):
 def _sum_of_product(tables):
   """Adds tables to the last one, the product; in mixed precision in bfloat16."""
   *table, product = tables
-  if not table or not bfloat16_operations.is_marked() or (
+  if not table or not mixed_precision.is_marked() or (
       product.shape.dims[-table[0].shape.ndims:] != table[0].shape.dims):
     return _sum(tables)
   return splits.slicewise(
-      bfloat16_operations.add, [product, *table], output_shape=product.shape,
+      mixed_precision.add, [product, *table], output_shape=product.shape,
       splittable_dims=product.shape.dims, grad_function=0)
 
 

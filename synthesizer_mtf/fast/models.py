@@ -15,7 +15,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention.layer import SyntheticAttention
 from synthesizer_mtf.fast import cross_attention
 from synthesizer_mtf.fast import feed_forward
-from synthesizer_mtf.fast import sublayers
+from synthesizer_mtf.fast import norms
 from synthesizer_mtf.fast import switch
 from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import decoder
@@ -128,26 +128,25 @@ def for_stack(stack: Any) -> Any:
   if asked.get("feed_forward", True):
     layers = [feed_forward.for_layer(layer) for layer in layers]
   fast = _copied(stack, type(stack), {"_layers": layers})
-  return sublayers.for_stack(fast) if asked.get("norm", True) else fast
+  return norms.for_stack(fast) if asked.get("norm", True) else fast
 
 
 def parts(model: Any) -> list[str]:
   """The parts of a model that this room computes, in words, for a line of the log."""
   layers = [layer for stack in stacks.stacks(model) for layer in stack.layers]
-  norms = [norm for stack in stacks.stacks(model) for norm in sublayers.norms(stack)]
   halves = [model, *(getattr(model, part, None) for part in _PARTS)]
-  found = {
+  fast = {
       "attention": switch.is_enabled() and any(
           isinstance(layer, SyntheticAttention) for layer in layers),
       "cross-attention": any(
           isinstance(layer, cross_attention.EncDecAttention) for layer in layers),
       "feed-forward layers": any(
           isinstance(layer, feed_forward.DenseReluDense) for layer in layers),
-      "norms": bool(norms),
+      "norms": any(map(norms.fast_norms, stacks.stacks(model))),
       "embeddings and losses": any(
           isinstance(half, vocabulary.Reader) for half in halves),
       "decoding": any(isinstance(half, decoder.Decoder) for half in halves)}
-  return [name for name, is_fast in found.items() if is_fast]
+  return [name for name, is_fast in fast.items() if is_fast]
 
 
 def _copied(old, cls, changed):

@@ -5,8 +5,8 @@ import math
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention.inputs import splits
-from synthesizer_mtf.attention.inputs import tables
-from synthesizer_mtf.fast import bfloat16_operations
+from synthesizer_mtf.fast import mixed_precision
+from synthesizer_mtf.fast import one_hot_tables
 import tensorflow.compat.v1 as tf
 
 
@@ -33,8 +33,7 @@ class WeightedMeanOperation(mtf.Operation):
       padding: () if weights are 0 for padding; else [total] or [total, seen]: the
         divisors of the mean, <float>[batch, heads, length], and the padding mask,
         <float>[batch, memory_length], 1 if left out.
-      one_hot: (), or the one-hot rows and columns that `tables.pick` gathered the
-        table with.
+      one_hot: (), or the rows and columns that `one_hot_tables.pick` read the table with.
     """
     super().__init__(
         [weights, mean, values, *features, *table, *padding, *one_hot],
@@ -64,7 +63,7 @@ class WeightedMeanOperation(mtf.Operation):
         d in t.shape.dims for t in table)]
     if one_hot:
       rows, columns = one_hot
-      total = tables.add_picked(grad_logits, rows, columns, lead)
+      total = one_hot_tables.add_picked(grad_logits, rows, columns, lead)
     else:
       total = mtf.cast(grad_logits, tf.float32)
     # A sum that is still pending over the mesh must not be cast: see `plan_pod`.
@@ -93,7 +92,7 @@ class SumOfExamplesOperation(mtf.Operation):
     def of_slice(x):  # [examples..., rest...] -> [rest...]
       shape = x.shape.as_list()
       rows = tf.reshape(x, [math.prod(shape[:len(examples)]), -1])
-      return tf.reshape(bfloat16_operations.sum_of_rows(rows), shape[len(examples):])
+      return tf.reshape(mixed_precision.sum_of_rows(rows), shape[len(examples):])
 
     laid_out = lowering.mesh_impl(self).slicewise(of_slice, lowering.tensors[x])
     lowering.set_tensor_lowering(total, splits.add_parts(
@@ -104,7 +103,7 @@ def _sum_to(total, shape):
   """The sum of a gradient over the dimensions that a table lacks."""
   if total.shape == shape:
     return total
-  if bfloat16_operations.is_marked() and total.shape.dims[-shape.ndims:] == shape.dims:
+  if mixed_precision.is_marked() and total.shape.dims[-shape.ndims:] == shape.dims:
     return SumOfExamplesOperation(total, shape).outputs[0]
   return mtf.reduce_sum(total, output_shape=shape)
 
@@ -165,7 +164,7 @@ def append_channel(features: mtf.Tensor, values: mtf.Tensor) -> mtf.Tensor:
   channel = mtf.Dimension(channels.name, 1)
   values = mtf.broadcast(mtf.reshape(values, values.shape + channel), lead + [channel])
   zeros = mtf.Dimension(
-      channels.name, bfloat16_operations.padding_of_channels(channels.size + 1))
+      channels.name, mixed_precision.padding_of_channels(channels.size + 1))
   return mtf.concat([features, values] + (
       [mtf.zeros(features.mesh, lead + [zeros], features.dtype)] if zeros.size else []),
                     channels.name)
@@ -190,4 +189,4 @@ def _grad_logits(weights, values, mean, grad_mean, seen):
   centered = mtf.einsum([append_channel(grad_mean, -delta),
                          append_channel(values, seen)],
                         output_shape=weights.shape)
-  return mtf.cwise(bfloat16_operations.multiply, [weights, centered])
+  return mtf.cwise(mixed_precision.multiply, [weights, centered])

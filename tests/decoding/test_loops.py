@@ -9,7 +9,7 @@ import pytest
 from support import models
 from support.decoding import parse
 from support.decoding import until_eos
-from synthesizer_mtf.fast import bfloat16_operations
+from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.fast.decoding import beams
 from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.fast.decoding import loops
@@ -199,7 +199,7 @@ def test_only_decoding_steps_use_matmuls(mixed_precision):
   with m.tf_graph.as_default(), mock.patch.object(
       loops, "_with_matrix", wraps=loops._with_matrix) as product:
     if mixed_precision:
-      bfloat16_operations.mark_graph()
+      mixed_precision.mark_graph()
     m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH))
   loop, = [op for op in m.graph.operations if isinstance(op, loops.WhileLoopOperation)]
   of_steps = sum(isinstance(op, mtf.EinsumOperation) for op in loop._body_ops)
@@ -251,7 +251,7 @@ def casts_of_weights(inputs):
   parse("V", "num_layers = 1")
   m = models.Model()
   with m.tf_graph.as_default():
-    bfloat16_operations.mark_graph()
+    mixed_precision.mark_graph()
     m.run(m.model.decode(m.ids(inputs), max_decode_length=LENGTH), scale=0.3)
   return [op for op in m.tf_graph.get_operations() if op.type == "Cast"
           and op.outputs[0].dtype == tf.bfloat16

@@ -10,8 +10,8 @@ from support import harness
 from support import lookalikes
 from support import models
 from support.reference import check_same
-from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import feed_forward
+from synthesizer_mtf.fast import mixed_precision
 
 BATCH, LENGTH, D_FF, RATE = 3, 5, 7, 0.25
 X = np.random.RandomState(1).randn(BATCH, LENGTH, harness.D_MODEL)
@@ -33,7 +33,7 @@ def run(layer, mode="train", **kwargs):
 
 def test_in_mixed_precision_output_and_gradients_equal_those_of_stock(monkeypatch):
   expected, stocks, expected_grads = run(stock())
-  monkeypatch.setattr(bfloat16_operations, "is_marked", lambda: True)
+  monkeypatch.setattr(mixed_precision, "is_marked", lambda: True)
   y, graph, grads = run(feed_forward.for_layer(stock()))
   assert graph.variables.keys() == stocks.variables.keys() == grads.keys()
   np.testing.assert_allclose(y, expected, atol=1e-5)

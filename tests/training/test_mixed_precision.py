@@ -12,7 +12,6 @@ from support import sessions
 from support.examples import PADDED
 from support.examples import tokens
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.tools.benchmark import attentions
@@ -144,7 +143,7 @@ def rounded_graph(graph):
     return source
 
   for node in list(found.node):
-    if node.op in PRODUCTS.union(bfloat16_operations.OPERATIONS) and (
+    if node.op in PRODUCTS.union(mixed_precision.OPERATIONS) and (
         node.attr["T"].type == tf.float32):
       name, node.name = node.name, node.name + "/exact"
       for i, source in enumerate(node.input):
@@ -284,7 +283,7 @@ def test_outputs_losses_and_gradients_agree_with_the_formulas_to_8_bits(
   """
   x = tokens()
   weights = np.arange(x.size).reshape(x.shape) / x.size * (PADDED > 0)[..., None]
-  monkeypatch.setattr(bfloat16_operations, "is_marked", lambda: True)
+  monkeypatch.setattr(mixed_precision, "is_marked", lambda: True)
   made = []
   monkeypatch.setattr(harness.sessions, "start", lambda: made.append(
       Session(config=mixed_precision.session_config())) or made[0])

@@ -12,7 +12,6 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow import optimize
 import numpy as np
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.fast import bfloat16_operations
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.tools.benchmark import attentions
 from synthesizer_mtf.tools.benchmark import breakdown
@@ -163,7 +162,7 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
       config.bindings + row.bindings(config.inputs, config.targets))
   with tf.Graph().as_default():
     if row.precision == "bfloat16":
-      bfloat16_operations.mark_graph()
+      mixed_precision.mark_graph()
     tf.set_random_seed(0)
     model = building.Model(
         (config.vocabulary, config.targets_vocabulary or config.vocabulary),

@@ -166,7 +166,7 @@ class AttentionInputs:
     mask = AttentionMask(None, None)
     if ids is not None:
       mask = self.mask_from_ids(ids, self.as_keys(ids))
-    if context.read_priority is None or self.own_order():
+    if context.read_priority is None:
       return mask
     ordered = mtf.greater_equal(
         context.read_priority, self.as_keys(context.write_priority))
@@ -182,11 +182,6 @@ class AttentionInputs:
     """
     del queries
     return AttentionMask(mtf.not_equal(keys, 0), None)
-
-  def own_order(self) -> list[mtf.Tensor]:
-    """The read and write priorities <int32>[batch, length] if segments are computed
-    separately and have prefixes; otherwise nothing."""
-    return []
 
   def has_batch(self, tensor: mtf.Tensor) -> bool:
     """Whether a tensor has any of the batch dimensions."""

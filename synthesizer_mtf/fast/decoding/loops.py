@@ -14,7 +14,7 @@ import os
 from typing import Any
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.fast import bfloat16_operations
+from synthesizer_mtf.fast import mixed_precision
 import tensorflow.compat.v1 as tf
 
 # The first block has at most twice this length. A step reads few keys there, compared
@@ -109,7 +109,7 @@ class WhileLoopOperation(mtf.WhileLoopOperation):
       return
     # Mesh TensorFlow lets its users override this.
     mesh_impl.einsum = (_RoundedProducts(lowering).einsum
-                        if bfloat16_operations.is_marked() else _einsum)
+                        if mixed_precision.is_marked() else _einsum)
     own = copy.copy(lowering)
     own.mesh_to_impl = {**lowering.mesh_to_impl, mesh: mesh_impl}
     super().lower(own)

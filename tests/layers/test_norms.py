@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from support import models
 from support.reference import check_same
-from synthesizer_mtf.fast import rms_norm
-from synthesizer_mtf.fast import sublayers
+from synthesizer_mtf.fast import norms
 import tensorflow.compat.v1 as tf
 
 _STOCK = transformer.sublayer_rms_norm
@@ -75,7 +74,7 @@ def fast_norms(*bindings, mode="train", tpu=False):
     _, loss = m.model.call_simple(
         ids, ids, True, mode=mode, sequence_id=mtf.minimum(ids, 1))
     mtf.gradients([loss], [v.outputs[0] for v in m.graph.trainable_variables])
-  return sum(isinstance(op, rms_norm.RmsNormGradOperation)
+  return sum(isinstance(op, norms.RmsNormGradOperation)
              for op in m.graph.operations)
 
 
@@ -129,7 +128,7 @@ def test_a_stack_of_the_users_own_gets_its_own_lists():
 def test_stacks_without_lists_of_sublayers_stay():
   stack = universal_transformer.UTLayerStack.__new__(
       universal_transformer.UTLayerStack)
-  assert sublayers.for_stack(stack) is stack
+  assert norms.for_stack(stack) is stack
 
 
 def test_a_replaced_norm_of_mesh_stays(monkeypatch):
@@ -146,4 +145,4 @@ def test_evaluation_and_tpus_keep_the_norm_of_mesh(options):
 def test_a_norm_and_the_call_after_it_become_one():
   norm, call = transformer.sublayer_rms_norm, transformer.sublayer_call_layer
   every = [norm, call, transformer.sublayer_residual]
-  assert len(sublayers.for_list(every)) == 2
+  assert len(norms.for_list(every)) == 2
