@@ -6,7 +6,7 @@ from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
-from synthesizer_mtf.attention.others import cross_attention
+from synthesizer_mtf.fast import cross_attention
 
 
 @gin.configurable(module="studies")

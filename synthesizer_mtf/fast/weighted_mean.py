@@ -33,7 +33,7 @@ class WeightedMeanOperation(mtf.Operation):
       padding: () if weights are 0 for padding; else [total] or [total, seen]: the
         divisors of the mean, <float>[batch, heads, length], and the padding mask,
         <float>[batch, memory_length], 1 if left out.
-      one_hot: (), or the rows and columns that `one_hot_tables.pick` read the table with.
+      one_hot: (), or the rows and columns with which `pick` has read the table.
     """
     super().__init__(
         [weights, mean, values, *features, *table, *padding, *one_hot],
