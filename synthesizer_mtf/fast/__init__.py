@@ -2,7 +2,7 @@
 
 `attach` is the one place where this room takes the place of plain code: of the formulas
 of `attention/`, and of Mesh TensorFlow's parts in the models that `t5/stack.py` builds.
-The trainer adds what belongs to a session instead of a model: `optimizer.py` and
+The trainer adds what belongs to a session instead of a model: `adafactor.py` and
 `mixed_precision.py`.
 """
 
